@@ -28,13 +28,8 @@ CATALOGUE = PACKAGE / "locale" / "ko" / "LC_MESSAGES" / "bansong.po"
 CLICK = CATALOGUE.with_name("click.po")
 """What click itself says: kept by hand, since its messages are not ours to collect."""
 
-KEYWORDS = {
-    "gettext": slice(1),
-    "gettext_of": slice(1, 2),
-    "gettext_noop": slice(1),
-    "ngettext": slice(2),
-    "Problem": slice(1, 3),
-}
+KEYWORDS = {"gettext": slice(1), "gettext_of": slice(1, 2), "gettext_noop": slice(1), "ngettext": slice(2)}
+KINDS = {"Phrase": slice(2), "Problem": slice(1, 3)}
 """What takes messages, and which of its arguments are the forms of one."""
 
 HELP = {"help", "off_help", "short_help", "epilog"}
@@ -67,16 +62,24 @@ def messages() -> Catalog:
     for path in sorted(PACKAGE.rglob("*.py")):
         where = [(path.relative_to(ROOT / "src").as_posix(), None)]
         source = path.read_bytes()
+        tree = ast.parse(source)
         for _, function, given, _ in extract_python(io.BytesIO(source), KEYWORDS, (), {"encoding": "utf-8"}):
             texts = (given,) if isinstance(given, str) else tuple(given or ())[KEYWORDS[function]]
-            if function == "Problem" and texts and texts[-1] is None:  # Babel takes a comma at the end for an argument
-                texts = texts[:-1]
             if texts and all(texts):  # what is translated here and written elsewhere is marked there
                 found.add(texts[0] if len(texts) == 1 else texts, locations=where)
+        for texts in _texts_of_kinds(tree):
+            found.add(texts[0] if len(texts) == 1 else texts, locations=where)
         if path.parent.name == "cli" or b" = option(" in source:
-            for text in _help_texts(ast.parse(source)):
+            for text in _help_texts(tree):
                 found.add(text, locations=where)
     return found
+
+
+def _texts_of_kinds(tree: ast.Module) -> Iterator[tuple[str, ...]]:
+    """The forms of messages that stand before named fields, which Babel takes for forms, too."""
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and getattr(node.func, "id", "") in KINDS)
+    forms = (call.args[KINDS[call.func.id]] for call in calls)
+    return filter(None, (tuple(filter(None, map(_constant, given))) for given in forms))
 
 
 def _help_texts(tree: ast.Module) -> Iterator[str]:
@@ -223,6 +226,7 @@ _TECHNICAL = re.compile(
 )
 _SILENT = {
     *KEYWORDS,
+    *KINDS,
     *("debug", "info", "exception", "_doc", "compile", "removeprefix"),
     *("AssertionError", "AttributeError", "NotImplementedError", "UnicodeDecodeError"),
 }
@@ -251,7 +255,11 @@ def _hidden_messages(tree: ast.Module) -> Iterator[int]:
     """The lines of messages within f-strings: Babel does not see them there."""
     for string in (node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)):
         for node in ast.walk(string):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in KEYWORDS and _constant(node.args[0]):
+            if (
+                isinstance(node, ast.Call)
+                and getattr(node.func, "id", "") in KEYWORDS | KINDS
+                and _constant(node.args[0])
+            ):
                 yield node.lineno
 
 

@@ -9,8 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from bansong.cli import app
+from bansong.cli.flags import COMMAND_LINE
 from bansong.errors import BansongError
 from bansong.testing import FakeNts, FakeService, serve
+from bansong.translation import use_audience
 from conftest import ROOT, SAMPLE
 from korean import english_words
 
@@ -35,7 +37,8 @@ def say(*words: str) -> tuple[int, str]:
     result = CliRunner().invoke(app, words, prog_name="bansong")
     error = result.exception
     if isinstance(error, BansongError):
-        code, text = error.exit_code, str(error)
+        with use_audience(COMMAND_LINE):
+            code, text = error.exit_code, str(error)
     elif error is None or isinstance(error, SystemExit):
         code, text = result.exit_code, result.output
     else:

@@ -7,9 +7,11 @@ is read back with either.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from bansong.schema import OUR_COLUMNS, Lang
+from bansong.translation import current_language
 
 if TYPE_CHECKING:
     import polars as pl
@@ -164,6 +166,19 @@ def role_word(role: str, lang: Lang) -> str:
 def role_code(word: str) -> str:
     """Return the role that a user names, in either language; any other text as it is."""
     return next((role for role, korean in KOREAN_ROLES.items() if word == korean), word)
+
+
+@dataclass(frozen=True, slots=True)
+class CodeWord:
+    """A code as a field of a message; it is called as the reader calls it."""
+
+    code: str
+
+    def __str__(self) -> str:
+        return word_of(self.code, current_language())
+
+    def __repr__(self) -> str:
+        return repr(str(self))
 
 
 def word_of(code: str, lang: Lang) -> str:

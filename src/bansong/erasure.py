@@ -215,8 +215,7 @@ def _is_there(path: Path) -> bool:
 
 
 def _unreadable(path: Path, error: OSError) -> StoreError:
-    why = describe_os_error(error) or type(error).__name__
-    return StoreError(PLACE_UNREADABLE, path=path, why=why)
+    return StoreError(PLACE_UNREADABLE, path=path, why=describe_os_error(error))
 
 
 def _check_named(name: str, path: str | Path) -> None:

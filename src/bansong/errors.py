@@ -39,13 +39,13 @@ A message names what was looked at (file, sheet, row, column, value), what is wr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from traceback import format_exception
-from typing import Any
+from typing import Self
 
-from bansong.translation import gettext, ngettext
+from bansong.schema import Alert
+from bansong.translation import Phrase
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +60,23 @@ class Problem:
     text: str
     plural: str = ""
 
-    def say(self, fields: Mapping[str, Any]) -> str:
-        """Return the sentence in the reader's language, with the reader's names of options."""
-        return ngettext(self.text, self.plural, **fields) if self.plural else gettext(self.text, **fields)
+
+class Notice(Phrase, Alert):
+    """An alert that is data: a :class:`Problem` of an output, and its fields."""
+
+    code: str
+
+    def __new__(cls, problem: Problem, /, **fields: object) -> Self:
+        """See :class:`~bansong.translation.Phrase`."""
+        made = super().__new__(cls, problem.text, problem.plural, **fields)
+        made.code = problem.code
+        return made
 
 
 class BansongError(Exception):
     """Base of all errors raised on purpose; ``str(error)`` is one line for people, in their language.
 
-    ``problem``: a :class:`Problem`, or a sentence that is finished. ``fields``: what it is about, such as ``path``,
+    ``problem``: a :class:`Problem`, or a sentence without a code. ``fields``: what it is about, such as ``path``,
     ``sheet``, ``row``, ``column``, ``value``.
     """
 
@@ -86,7 +94,7 @@ class BansongError(Exception):
 
     def __str__(self) -> str:
         problem = self.args[0]
-        return problem.say(self.fields) if isinstance(problem, Problem) else str(problem)
+        return str(Phrase(problem.text, problem.plural, **self.fields) if isinstance(problem, Problem) else problem)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self)!r})"

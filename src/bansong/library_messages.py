@@ -9,7 +9,7 @@ import os
 import re
 from typing import Final
 
-from bansong.translation import gettext, gettext_noop
+from bansong.translation import Listed, Phrase, gettext_noop
 
 SYSTEM: Final = (
     gettext_noop("Address already in use"),
@@ -115,32 +115,32 @@ _KINDS: Final = (
 _NUMBER_OF_ERROR: Final = re.compile(r"^\[Errno -?\d+\] ")
 
 
-def describe_os_error(error: Exception) -> str:
+def describe_os_error(error: Exception) -> Phrase:
     """Return why the operating system refused something, without the path and the error's number."""
     if isinstance(error, FileNotFoundError | PermissionError) and error.errno:  # pyarrow's strerror has the path
-        return gettext(os.strerror(error.errno))
-    return gettext(getattr(error, "strerror", None) or _NUMBER_OF_ERROR.sub("", str(error)))
+        return Phrase(os.strerror(error.errno))
+    return Phrase(getattr(error, "strerror", None) or _NUMBER_OF_ERROR.sub("", str(error)) or type(error).__name__)
 
 
-def describe_library_error(error: Exception | str) -> str:
+def describe_library_error(error: Exception | str) -> Phrase:
     """Return what SQLite, msgspec or the TOML parser says; as it is, if it is not known here."""
     text, _, field = str(error).removesuffix("`").partition(" - at `")
     if field:
-        return gettext("{said} - at `{field}`", said=describe_library_error(text), field=field)
+        return Phrase("{said} - at `{field}`", said=describe_library_error(text), field=field)
     text = str(error)
     for pattern, message in _PATTERNS:
         found = re.fullmatch(pattern, text)
         if found is not None:
-            return gettext(message, **{name: _describe_part(name, part) for name, part in found.groupdict().items()})
-    return gettext(text)
+            return Phrase(message, **{name: _describe_part(name, part) for name, part in found.groupdict().items()})
+    return Phrase(text)
 
 
-def _describe_part(name: str, part: str) -> str:
+def _describe_part(name: str, part: str) -> object:
     if name in ("wanted", "found", "kind"):
-        return " | ".join(gettext(one) if one in _KINDS else one for one in part.split(" | "))
+        return Listed([Phrase(one) if one in _KINDS else one for one in part.split(" | ")], " | ")
     if name == "table":  # it is said as Python's tuple
         return ".".join(re.findall("'([^']*)'", part))
     if name == "place":
         line = _LINE.fullmatch(part)
-        return gettext("at line {line}, column {column}", **line.groupdict()) if line else gettext(part)
+        return Phrase("at line {line}, column {column}", **line.groupdict()) if line else Phrase(part)
     return part

@@ -20,7 +20,7 @@ from bansong.run.purchase_lines import lookups_as_dict, purchase_lines, quote_li
 from bansong.run.status_counts import StatusCounts
 from bansong.schema import Choice
 from bansong.tables.table import Section
-from bansong.translation import count_rows, current_language, gettext, gettext_of, ngettext
+from bansong.translation import Phrase, count_rows, current_language, gettext, gettext_of, ngettext
 
 if TYPE_CHECKING:
     import polars as pl
@@ -173,7 +173,7 @@ class Report(Shown):
             **(self.beside.as_dict() if self.beside else {}),
             "replaced": dict(self.replaced),
             "kept": dict(self.kept),
-            "warnings": list(self.warnings),
+            "warnings": list(map(str, self.warnings)),
         }
 
     def _describe(self) -> Iterator[tuple[str, str]]:
@@ -246,7 +246,7 @@ class Report(Shown):
         ]
         stake = gettext_of(figures, "{expected:,.0f} letters may come back if every row is mailed")
         if self.beside and self.beside.letters and (cost := self.beside.letters.cost):
-            stake = gettext("{said}: ₩{money:,.0f}", said=stake, money=figures.expected * cost)
+            stake = Phrase("{said}: ₩{money:,.0f}", said=stake, money=figures.expected * cost)
         return reason_bars(gettext("What weighs most in a row"), most) + f"<p>{escape(stake)}</p>"
 
     def _planned_lines(self) -> Iterator[tuple[str, str]]:

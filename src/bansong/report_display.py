@@ -33,7 +33,7 @@ class Shown:
     def _repr_html_(self) -> str:
         lines = self.lines()
         shown = {value for _, value in lines}
-        warnings = (warning for warning in getattr(self, "warnings", ()) if warning not in shown)
+        warnings = (warning for warning in map(str, getattr(self, "warnings", ())) if warning not in shown)
         return facts_table(lines) + warning_list(warnings)
 
 

@@ -28,7 +28,7 @@ def facts_table(lines: Iterable[tuple[str, str]]) -> str:
 
 def warning_list(warnings: Iterable[str]) -> str:
     """Return warnings as paragraphs."""
-    return "".join(f"<p>⚠ {escape(end_sentence(warning))}</p>" for warning in warnings)
+    return "".join(f"<p>⚠ {escape(end_sentence(str(warning)))}</p>" for warning in warnings)
 
 
 def grade_bar(counts: Mapping[str, int], rows: int) -> str:

@@ -8,8 +8,8 @@ A message is written in English where it is needed, one whole sentence with name
 A message names a parameter of the library between backquotes, as ``` `registry=` ``` or ``` `labels=False` ```; its
 :class:`Audience` may call it otherwise (an option of the command line, a field of a job file).
 
-What is said later than it is written (a constant, a table of texts) is marked by ``gettext_noop`` and translated by
-``gettext`` where it is said. The Korean stands in ``locale/ko/LC_MESSAGES/bansong.po``;
+What is kept and read later, perhaps by somebody else, is a :class:`Phrase`. A constant, or a table of texts, is marked
+by ``gettext_noop`` and translated where it is said. The Korean stands in ``locale/ko/LC_MESSAGES/bansong.po``;
 ``python docs/translations.py --write`` collects the messages, and a test fails while one has no Korean.
 """
 
@@ -20,18 +20,18 @@ import locale
 import os
 import re
 from ast import literal_eval
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from string import Formatter
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, Self
 
 from bansong.schema import LANGS, Lang
 
-NO_VALUE: Final = object()
+NO_VALUE: Final = ...  # the same object in each process that an error crosses
 LOCALE_DIR: Final = Path(__file__).parent / "locale"
 VARIABLE: Final = "BANSONG_LANG"
 _FORMER_VARIABLE: Final = "BIZVERIFY_LANG"
@@ -157,22 +157,6 @@ def gettext(message: str, /, **fields: object) -> str:
     return _name_parameters(text, escaped=True).format(**fields) if fields else _name_parameters(text)
 
 
-def gettext_of(owner: object, message: str, /, **fields: object) -> str:
-    """Return a message as :func:`gettext` does; fields that are not given are attributes of ``owner``."""
-    names = {name for _, name, _, _ in Formatter().parse(message) if name} - fields.keys()
-    return gettext(message, **{name: getattr(owner, name) for name in names}, **fields)
-
-
-def count_rows(count: int) -> str:
-    """Return a number of rows in words."""
-    return ngettext("{count:,} row", "{count:,} rows", count)
-
-
-def count_letters(count: int) -> str:
-    """Return a number of letters in words."""
-    return ngettext("{count:,} letter", "{count:,} letters", count)
-
-
 def ngettext(singular: str, plural: str, /, count: int, **fields: object) -> str:
     """Return the message for a count, which is the field ``count``."""
     text = _catalogue(current_language()).ngettext(singular, plural, count)
@@ -195,6 +179,67 @@ def _name_parameters(template: str, *, escaped: bool = False) -> str:
         return named.replace("{", "{{").replace("}", "}}") if escaped else named
 
     return _PARAMETER.sub(name, template)
+
+
+class Phrase(str):
+    """A message and its fields: a piece of a sentence, or a note that is kept.
+
+    It is text in the words of whoever made it. ``str`` and ``format`` put it into the words of whoever reads it: in
+    their language, with their names of options. ``plural`` is the message for another ``count`` than one.
+    """
+
+    text: str
+    plural: str
+    fields: Mapping[str, Any]
+
+    def __new__(cls, text: str, plural: str = "", /, **fields: Any) -> Self:
+        """Put the message into the words of whoever makes it."""
+        made = super().__new__(cls, ngettext(text, plural, **fields) if plural else gettext(text, **fields))
+        made.text, made.plural, made.fields = text, plural, fields
+        return made
+
+    def __str__(self) -> str:
+        return ngettext(self.text, self.plural, **self.fields) if self.plural else gettext(self.text, **self.fields)
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return partial(str.__new__, type(self)), (self[:],), self.__dict__
+
+
+class Listed(Phrase):
+    """Items that are joined when they are read: with a message between them, such as ``" or "``, else as clauses."""
+
+    def __new__(cls, items: Iterable[object], between: str | None = None) -> Self:
+        """Join the items in the words of whoever makes them."""
+        made = str.__new__(cls, cls._join(items := tuple(items), between))
+        made.fields = {"items": items, "between": between}
+        return made
+
+    def __str__(self) -> str:
+        return self._join(**self.fields)
+
+    @staticmethod
+    def _join(items: Iterable[object], between: str | None) -> str:
+        said = map(str, items)
+        return join_clauses(*said) if between is None else gettext(between).join(said)
+
+
+def gettext_of(owner: object, message: str, /, **fields: object) -> Phrase:
+    """Return a message as a phrase; fields that are not given are attributes of ``owner``."""
+    names = {name for _, name, _, _ in Formatter().parse(message) if name} - fields.keys()
+    return Phrase(message, **{name: getattr(owner, name) for name in names}, **fields)
+
+
+def count_rows(count: int) -> Phrase:
+    """Return a number of rows in words."""
+    return Phrase("{count:,} row", "{count:,} rows", count=count)
+
+
+def count_letters(count: int) -> Phrase:
+    """Return a number of letters in words."""
+    return Phrase("{count:,} letter", "{count:,} letters", count=count)
 
 
 def gettext_noop(message: str) -> str:

@@ -24,10 +24,10 @@ from bansong.options import (
 )
 from bansong.reference.choice_store import Choices, read_choices
 from bansong.run.engine import Engine, LocalEngineAdapter
-from bansong.translation import Option, gettext
+from bansong.translation import Listed, Option, gettext_noop
 
 OPTION_TOO_LATE: Final = Problem(
-    "engines.option_too_late", "{option} is said when an engine is made; it is given as {option2}"
+    "engines.option_too_late", "{option} is said when an engine is made; it is given as {engine}"
 )
 ENGINE_UNKNOWN: Final = Problem(
     "engines.engine_unknown", "unknown engine {engine!r}; use {listed}, or an engine object"
@@ -56,11 +56,11 @@ class EngineRequest:
             return
         said = [*service, *(name for name, value in self._of_local.items() if value is not None)]
         if said:
-            raise UsageError(OPTION_TOO_LATE, option=Option(said[0]), option2=Option("engine"))
+            raise UsageError(OPTION_TOO_LATE, option=Option(said[0]), engine=Option("engine"))
         given = LocalEngineAdapter(engine) if isinstance(engine, LocalEngine) else engine
         kind = getattr(given, "kind", None)
         if isinstance(engine, type) or not isinstance(kind, EngineKind):
-            raise UsageError(ENGINE_UNKNOWN, engine=engine, listed=gettext(" or ").join(ENGINE_KINDS))
+            raise UsageError(ENGINE_UNKNOWN, engine=engine, listed=Listed(ENGINE_KINDS, gettext_noop(" or ")))
         self.given, self.kind = given, kind
 
     def open(self, history: pl.LazyFrame | None, choices: Choices = None) -> Engine:

@@ -33,7 +33,7 @@ from bansong.run.run_start import RunStart
 from bansong.schema import Lang
 from bansong.tables.frame_types import is_frame
 from bansong.tables.input_files import is_one_file
-from bansong.translation import Option, gettext
+from bansong.translation import Option, Phrase
 
 OPTION_TYPE_WRONG: Final = Problem("options.enrich_type_wrong", "{option} is a {type}: {remedy}")
 LABELS_TURNED_OFF: Final = Problem(
@@ -230,9 +230,9 @@ def _refuse_other_than_files(given: object) -> None:
     wrong = next((one for one in items if not isinstance(one, str | Path)), None)
     if wrong is None and given is not None:
         return
-    remedy = gettext("give the path of a file, or a list of paths")
+    remedy = Phrase("give the path of a file, or a list of paths")
     if is_frame(wrong):
-        remedy = gettext("verify_frame() verifies a frame")
+        remedy = Phrase("verify_frame() verifies a frame")
     raise UsageError(OPTION_TYPE_WRONG, option=Option("input"), type=type(wrong).__name__, remedy=remedy)
 
 

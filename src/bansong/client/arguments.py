@@ -20,7 +20,7 @@ import anyio.to_thread
 from bansong import business_number
 from bansong.errors import InputError, Problem, UsageError
 from bansong.library_messages import describe_os_error
-from bansong.translation import Option, gettext
+from bansong.translation import Option, Phrase
 
 if TYPE_CHECKING:
     from bansong.client.responses import BatchCreated
@@ -57,27 +57,27 @@ _OLE: Final = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _BOM: Final = b"\xef\xbb\xbf"
 
 
-def wrong_type(name: str, value: object, remedy: str) -> NoReturn:
+def wrong_type(name: str, value: object, remedy: Phrase) -> NoReturn:
     """Raise the :class:`UsageError` for an argument of a wrong type."""
     raise UsageError(ARGUMENT_TYPE_WRONG, option=Option(name), name=type(value).__name__, remedy=remedy)
 
 
-def text(name: str, value: object, remedy: str | None = None) -> str:
+def text(name: str, value: object, remedy: Phrase | None = None) -> str:
     """Return a text unchanged; raise :class:`UsageError`, as all functions here do."""
     if not isinstance(value, str):
-        wrong_type(name, value, remedy or gettext("a str"))
+        wrong_type(name, value, remedy or Phrase("a str"))
     return value
 
 
 def optional_text(name: str, value: object) -> str | None:
     """Return a text or ``None``."""
-    return None if value is None else text(name, value, gettext("a str, or leave it out"))
+    return None if value is None else text(name, value, Phrase("a str, or leave it out"))
 
 
 def ten_digits(name: str, value: object) -> str:
     """Return a business number as it is sent, or raise :class:`NumberError`."""
     b_no = text(
-        name, value, gettext("the number as a str, like '124-81-00998': an int loses the zeros that it begins with")
+        name, value, Phrase("the number as a str, like '124-81-00998': an int loses the zeros that it begins with")
     )
     if _TEN_DIGITS.fullmatch(b_no) is not None and b_no.strip("0"):
         return b_no  # the usual case, without a polars query
@@ -87,7 +87,7 @@ def ten_digits(name: str, value: object) -> str:
 def flag(name: str, value: object) -> bool:
     """Return a truth value."""
     if not isinstance(value, bool):
-        wrong_type(name, value, gettext("True or False"))
+        wrong_type(name, value, Phrase("True or False"))
     return value
 
 
@@ -98,9 +98,9 @@ def whole_number(name: str, value: object, least: int | None = None) -> int:
             raise TypeError
         found = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
-        wrong_type(name, value, gettext("an int"))
+        wrong_type(name, value, Phrase("an int"))
     if least is not None and found < least:
-        wanted = gettext("above zero") if least == 1 else gettext("{least} or more", least=least)
+        wanted = Phrase("above zero") if least == 1 else Phrase("{least} or more", least=least)
         raise UsageError(VALUE_INVALID, option=Option(name, found), wanted=wanted)
     return found
 
@@ -108,7 +108,7 @@ def whole_number(name: str, value: object, least: int | None = None) -> int:
 def seconds(name: str, value: object) -> float:
     """Return a positive number of seconds."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        wrong_type(name, value, gettext("seconds, as an int or float"))
+        wrong_type(name, value, Phrase("seconds, as an int or float"))
     if not 0 < value < math.inf:
         raise UsageError(SECONDS_INVALID, option=Option(name, value))
     return value
@@ -116,18 +116,18 @@ def seconds(name: str, value: object) -> float:
 
 def job_id_text(job_id: object) -> str:
     """Return the identifier of a job."""
-    return text("job_id", job_id, gettext("the job's identifier as a str, the job_id that create_batch returned"))
+    return text("job_id", job_id, Phrase("the job's identifier as a str, the job_id that create_batch returned"))
 
 
 def watch_id_text(watch_id: object) -> str:
     """Return the identifier of a watched business."""
-    return text("watch_id", watch_id, gettext("the watch_id of an entry as a str"))
+    return text("watch_id", watch_id, Phrase("the watch_id of an entry as a str"))
 
 
 def job_id_of(job: str | BatchCreated) -> str:
     """Return the identifier of a job, given as such or as the result of :meth:`Client.create_batch`."""
     found = getattr(job, "job_id", job)
-    return text("job", found, gettext("what create_batch returned, or its job_id as a str"))
+    return text("job", found, Phrase("what create_batch returned, or its job_id as a str"))
 
 
 class BinaryFile(Protocol):
@@ -156,16 +156,16 @@ async def upload_file(content: FileContent, filename: str | None) -> UploadFile:
     file of a known kind, :class:`InputError` for an unreadable one.
     """
     if filename is not None:
-        text("filename", filename, gettext("the file's name as a str"))
+        text("filename", filename, Phrase("the file's name as a str"))
     if isinstance(content, str):
-        wrong_type("content", content, gettext("pathlib.Path(…) for a file's path, or the text's bytes: text.encode()"))
+        wrong_type("content", content, Phrase("pathlib.Path(…) for a file's path, or the text's bytes: text.encode()"))
     if isinstance(content, bytes | bytearray | memoryview):
         return _describe_file(bytes(content), filename)
     if isinstance(content, os.PathLike):
         path = Path(content)
         return _describe_file(await anyio.to_thread.run_sync(_read_path, path), filename or path.name)
     if not callable(getattr(content, "read", None)):
-        wrong_type("content", content, gettext("bytes, a pathlib.Path or a file that is open in binary mode"))
+        wrong_type("content", content, Phrase("bytes, a pathlib.Path or a file that is open in binary mode"))
     try:
         found = content.read()
     except (OSError, ValueError) as error:

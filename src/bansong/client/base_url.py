@@ -17,7 +17,7 @@ from urllib.parse import SplitResult, quote, urlsplit
 from bansong.client.arguments import wrong_type
 from bansong.environment import variable
 from bansong.errors import Problem, UsageError
-from bansong.translation import Option, gettext, parameter
+from bansong.translation import Option, Phrase, parameter
 
 IDENTIFIER_IMPOSSIBLE: Final = Problem(
     "service.identifier_impossible", "{segment!r} is not an identifier that the service can have given"
@@ -80,7 +80,7 @@ class BaseUrl:
         """
         known = None if known_as is None else _known_origin(known_as)
         if text is not None and not isinstance(text, str):
-            wrong_type("base_url", text, gettext("the service's URL as a str"))
+            wrong_type("base_url", text, Phrase("the service's URL as a str"))
         text = (text or variable(ENV_BASE_URL) or "").strip()
         if not text:
             raise UsageError(URL_MISSING, option=Option("base_url"), env_base_url=ENV_BASE_URL)

@@ -136,7 +136,7 @@ def find_list(value: object, names: Sequence[str], is_item: Collection[str]) -> 
     if len(full) > 1:
         raise UnreadableError(
             gettext(
-                "holds {count2} lists that could be meant: {listed}", count2=len(full), listed=", ".join(sorted(full))
+                "holds {lists} lists that could be meant: {listed}", lists=len(full), listed=", ".join(sorted(full))
             )
         )
     if found:

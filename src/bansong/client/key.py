@@ -18,7 +18,7 @@ from urllib.parse import quote
 from bansong.environment import variable
 from bansong.errors import Problem, UsageError
 from bansong.library_messages import describe_os_error
-from bansong.translation import gettext, gettext_noop
+from bansong.translation import Phrase, gettext, gettext_noop
 
 KEY_FILE_UNUSABLE: Final = Problem(
     "keys.key_file_unusable", "{path}: {fault}; the file is to hold the {name} and nothing else"
@@ -55,11 +55,11 @@ class SecretKey:
         fault = (
             _fault(value)
             if isinstance(value, str)
-            else gettext("is of type {name}, and no str", name=type(value).__name__)
+            else Phrase("is of type {name}, and no str", name=type(value).__name__)
         )
         if fault is not None:
             del value  # a traceback may be shown with the variables of its frames
-            raise UsageError(KEY_MALFORMED, name=gettext(self.NAME), fault=fault, origin=gettext(self.ORIGIN))
+            raise UsageError(KEY_MALFORMED, name=Phrase(self.NAME), fault=fault, origin=Phrase(self.ORIGIN))
         self._value = value
         self._forms = _forms_of(value)
 
@@ -71,12 +71,12 @@ class SecretKey:
         """
         found = cls.find(file)
         if found is None:
-            remedy = gettext(
+            remedy = Phrase(
                 "set {variable} to it, or {env_file} to the path of a file that holds it",
                 variable=cls.ENV,
                 env_file=cls.ENV_FILE,
             )
-            raise UsageError(KEY_MISSING, name=gettext(cls.NAME), remedy=remedy)
+            raise UsageError(KEY_MISSING, name=Phrase(cls.NAME), remedy=remedy)
         return found
 
     @classmethod
@@ -164,14 +164,14 @@ def _forms_of(value: str) -> list[str]:
     return sorted(forms, key=len, reverse=True)
 
 
-def _fault(value: str) -> str | None:
+def _fault(value: str) -> Phrase | None:
     if not value:
-        return gettext("is empty")
+        return Phrase("is empty")
     if not value.isascii():
-        return gettext("holds characters that no key has (outside ASCII)")
+        return Phrase("holds characters that no key has (outside ASCII)")
     if any(character.isspace() for character in value):
-        return gettext("holds a space or a line break")
-    return None if value.isprintable() else gettext("holds control characters")
+        return Phrase("holds a space or a line break")
+    return None if value.isprintable() else Phrase("holds control characters")
 
 
 def _content(path: Path, name: str) -> str:
@@ -181,10 +181,10 @@ def _content(path: Path, name: str) -> str:
             content = file.read(_MAX_FILE_BYTES + 1)
         if len(content) <= _MAX_FILE_BYTES:
             return content.decode("utf-8-sig").strip()
-        fault = gettext("is too large to be a key file")
+        fault = Phrase("is too large to be a key file")
     except UnicodeDecodeError:
-        fault = gettext("is not text")
+        fault = Phrase("is not text")
     except OSError as error:
-        fault = gettext("cannot be read: {value}", value=describe_os_error(error))
+        fault = Phrase("cannot be read: {value}", value=describe_os_error(error))
     content = b""  # not for the frames of a traceback
     raise UsageError(KEY_FILE_UNUSABLE, path=path, fault=fault, name=name)

@@ -15,13 +15,13 @@ from bansong.client.arguments import wrong_type
 from bansong.client.base_url import BaseUrl
 from bansong.errors import Problem, UsageError
 from bansong.library_messages import describe_os_error
-from bansong.translation import Option, gettext
+from bansong.translation import Option, Phrase, gettext
 
 CA_BUNDLE_UNUSABLE: Final = Problem(
     "service.ca_bundle_unusable", "{option}: {fault}; give the path of a CA bundle (PEM)"
 )
 NETWORK_OPTION_REDUNDANT: Final = Problem(
-    "service.network_option_redundant", "{option} does all of the network itself; leave {option2} out"
+    "service.network_option_redundant", "{option} does all of the network itself; leave {other_option} out"
 )
 CERTIFICATE_CHECK_OFF: Final = Problem(
     "service.certificate_check_off",
@@ -80,7 +80,7 @@ def tls_context(verify: Verify, base: BaseUrl) -> ssl.SSLContext | None:
             _require_loopback(base)
         return verify
     if not isinstance(verify, str | os.PathLike):
-        wrong_type("verify", verify, gettext("the path of a CA bundle (PEM), or an ssl.SSLContext"))
+        wrong_type("verify", verify, Phrase("the path of a CA bundle (PEM), or an ssl.SSLContext"))
     return _context_of(Path(verify).expanduser())
 
 
@@ -93,7 +93,7 @@ def check_http(http: HttpTransport | None, verify: Verify, app: object | None) -
         wrong_type("http", http, remedy)
     if app is not None or verify is not True:
         other = "app" if app is not None else "verify"
-        raise UsageError(NETWORK_OPTION_REDUNDANT, option=Option("http"), option2=Option(other))
+        raise UsageError(NETWORK_OPTION_REDUNDANT, option=Option("http"), other_option=Option(other))
     return http
 
 
@@ -108,7 +108,7 @@ def _context_of(path: Path) -> ssl.SSLContext:
             return ssl.create_default_context(capath=str(path))
         return ssl.create_default_context(cafile=str(path))
     except ssl.SSLError:
-        fault = gettext("holds no certificates in PEM form")
+        fault = Phrase("holds no certificates in PEM form")
     except OSError as error:
-        fault = gettext("cannot be read: {value}", value=describe_os_error(error))
+        fault = Phrase("cannot be read: {value}", value=describe_os_error(error))
     raise UsageError(CA_BUNDLE_UNUSABLE, option=Option("verify", str(path)), fault=fault)

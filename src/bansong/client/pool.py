@@ -27,7 +27,7 @@ from bansong.client.connection import HttpConnection, MuddledError, Stream, Unre
 from bansong.client.network import Timeouts
 from bansong.errors import Problem, UsageError
 from bansong.library_messages import describe_os_error
-from bansong.translation import gettext
+from bansong.translation import Phrase, gettext
 
 PROXY_UNUSABLE: Final = Problem(
     "service.proxy_unusable", "the environment's proxy is {fault}; set {upper}_PROXY to an http:// one, or NO_PROXY"
@@ -352,12 +352,12 @@ def environment_proxy(base: BaseUrl) -> Proxy | None:
     named = found.get(base.scheme) or found.get("all")
     if not named:
         return None
-    fault = "no URL"
+    fault: object = "no URL"
     try:
         parts = urlsplit(named if "://" in named else f"http://{named}")
         host, port = parts.hostname, parts.port
         if parts.scheme not in _PORTS:
-            fault = gettext("a {scheme} proxy, which is not supported", scheme=parts.scheme)
+            fault = Phrase("a {scheme} proxy, which is not supported", scheme=parts.scheme)
         elif host:
             return Proxy(host, port or _PORTS[parts.scheme], parts.scheme == "https", _credentials(parts.netloc))
     except ValueError:

@@ -38,7 +38,7 @@ from bansong.errors import (
     UsageError,
 )
 from bansong.library_messages import describe_os_error
-from bansong.translation import current_language, gettext, gettext_noop, join_clauses
+from bansong.translation import Listed, Phrase, current_language, gettext, gettext_noop
 
 HOST_NOT_CONFIGURED: Final = Problem(
     "service.host_not_configured", "{hostname} is not the configured service: the API key is not sent there"
@@ -238,7 +238,7 @@ class Transport:
                 asked, status, raw, complete=complete, is_free=attempt.method == "GET", retry_after=wait
             )
         elif over:
-            words = gettext(
+            words = Phrase(
                 "{asked}: {status}, the answer is far too large to be one; is the base URL right?",
                 asked=asked,
                 status=status,
@@ -251,32 +251,29 @@ class Transport:
                 CERTIFICATE_NOT_TRUSTED,
                 asked=asked,
                 one_line=one_line(fault.verify_message),
-                untrusted=gettext(self._wording.untrusted),
+                untrusted=Phrase(self._wording.untrusted),
             )
-        what = (
-            gettext("the answer is compressed and damaged") if is_damaged else self._describe(fault, attempt.timeouts)
-        )
-        words = f"{asked}: {what}"
+        what = Phrase("the answer is compressed and damaged") if is_damaged else self._describe(fault, attempt.timeouts)
+        said = Listed([asked, what], ": ")
         if isinstance(fault, UnreachableError):
-            return NotSentError(join_clauses(words, gettext(self._wording.unreachable)))
+            return NotSentError(Listed([said, Phrase(self._wording.unreachable)]))
         if status is None and not complete:
-            return NotSentError(REQUEST_CUT_OFF, words=words, incomplete=gettext(self._wording.incomplete))
+            return NotSentError(REQUEST_CUT_OFF, words=said, incomplete=Phrase(self._wording.incomplete))
         if attempt.method == "GET":
-            return UnavailableError(words, status=status, raw=raw[:RAW_KEPT])
-        words = join_clauses(words, gettext(self._wording.in_doubt))
-        return DoubtError(words, status=status, raw=raw[:RAW_KEPT])
+            return UnavailableError(said, status=status, raw=raw[:RAW_KEPT])
+        return DoubtError(Listed([said, Phrase(self._wording.in_doubt)]), status=status, raw=raw[:RAW_KEPT])
 
     def _describe(self, fault: Exception | None, timeouts: Timeouts) -> str:
         detail = one_line(self._key.redact(str(fault or "")))
         if isinstance(fault, TimeoutError):
-            return detail or gettext("no answer in time (timeout {read:g} s)", read=timeouts.read)
+            return detail or Phrase("no answer in time (timeout {read:g} s)", read=timeouts.read)
         if isinstance(fault, UnreachableError | MuddledError):
             return detail
         if isinstance(fault, h11.ProtocolError) and "ConnectionClosed" in detail:  # h11's words are of its states
-            detail = gettext("it was closed before there was an answer")
+            return Phrase("the connection broke ({detail})", detail=Phrase("it was closed before there was an answer"))
         if not detail or not isinstance(fault, OSError | h11.ProtocolError):
             detail = f"{type(fault).__name__} {detail}".strip()
-        return gettext("the connection broke ({detail})", detail=detail)
+        return Phrase("the connection broke ({detail})", detail=detail)
 
     def _tls_context(self) -> ssl.SSLContext:
         # read when needed, once: it takes 130 ms

@@ -52,7 +52,9 @@ def findings_of(what: str, check: Callable[[], Iterable[Finding]]) -> Iterator[F
         place = f"{os.fsdecode(error.filename)}: " if error.filename is not None else ""
         remedy = gettext("let it be read by the user who runs bansong, or name another place")
         said = gettext(
-            "{place}cannot be looked at: {value}", place=place, value=describe_os_error(error) or type(error).__name__
+            "{place}cannot be looked at: {value}",
+            place=place,
+            value=describe_os_error(error),
         )
         yield Finding(what, "error", said, remedy)
     except (Exception, PanicException) as error:  # a text of others might hold anything, a key too

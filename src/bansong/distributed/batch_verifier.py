@@ -28,7 +28,7 @@ from bansong.run.cross_row_features import CROWDED, KEYS, SEVERAL, row_keys, wit
 from bansong.schema import ADDED_COLUMNS, Lang
 from bansong.tables import Table, frames
 from bansong.tables.table import contract_name, unique_names, written_column
-from bansong.translation import Option, gettext, parameter
+from bansong.translation import Option, Phrase, gettext, parameter
 
 if TYPE_CHECKING:
     from bansong.engine import LocalEngine
@@ -229,7 +229,7 @@ class BatchVerifier:
         """Do something with a table; what is raised says where, and of which rows from ``first`` on."""
         if isinstance(table, pa.RecordBatch):
             table = pa.Table.from_batches([table])
-        where = gettext(
+        where = Phrase(
             "{place}, rows {first:,} to {last:,} of it",
             place=self.place(),
             first=first,

@@ -24,7 +24,7 @@ from bansong.business_number import first_code
 from bansong.engine.key_index import KeyIndex
 from bansong.engine.text_values import day_expr, is_blank, is_masked, parse_json_object
 from bansong.errors import Problem, RegistryError
-from bansong.translation import gettext
+from bansong.translation import Phrase
 
 REGISTRY_MISSING: Final = Problem("registry.registry_missing", "{path}: there is no such registry file; {remedy}")
 NOT_REGISTRY: Final = Problem("registry.not_registry", "{path}: is a Parquet file but not a registry; {remedy}")
@@ -95,7 +95,7 @@ class Registry:
     def open(cls, path: str | Path) -> Registry:
         """Open a registry built by ``bansong data build-registry``; raise :class:`RegistryError`."""
         path = Path(path)
-        remedy = gettext("build one with: bansong data build-registry SRC… -o OUT.parquet")
+        remedy = Phrase("build one with: bansong data build-registry SRC… -o OUT.parquet")
         if not path.is_file():
             from bansong.tables.compression import refuse_url
 

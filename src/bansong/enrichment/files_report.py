@@ -147,7 +147,7 @@ class FilesReport(Shown):
             "parts": [_part_as_dict(part, place) for place, part in enumerate(self.parts, 1)],
             "failed": dict(self.failed),
             "passed_over": list(self.passed_over),
-            "warnings": list(self.warnings),
+            "warnings": list(map(str, self.warnings)),
         }
 
     def lines(self) -> list[tuple[str, str]]:

@@ -54,7 +54,7 @@ from bansong.run.status_counts import StatusCounts, statuses_of
 from bansong.schema import LABEL_COLUMNS, Alert, seoul_day
 from bansong.storage.filesystem import private_folder
 from bansong.tables import Enriched, write_table
-from bansong.translation import gettext, gettext_noop
+from bansong.translation import Phrase, gettext_noop
 
 if TYPE_CHECKING:
     from bansong.engine.address import Gazetteer
@@ -231,7 +231,7 @@ class TableRun:
         chosen = self.prepared.chosen
         known = self.known if self.engine.kind.answers_locally else None
         header = chosen["b_no"].header if "b_no" in chosen else None
-        status = Alert(statuses.summary) if statuses is not None and statuses.is_alarming else None
+        status = statuses.alert if statuses is not None else None
         return Report(
             run_id=self.start.run_id,
             started=self.start.at,
@@ -248,11 +248,11 @@ class TableRun:
                 *filter(None, (invalid_alert(plan, header), *alerts, status)),
                 *(loud := [one for one in self.prepared.warnings if isinstance(one, Alert)]),
                 *(() if self.prepared.is_address_list else self.engine.hints(planned="account" not in outcome)),
-                *([Alert(no_gazetteer())] if self._looks_up and self._gazetteer_in_use is None else []),
+                *([no_gazetteer()] if self._looks_up and self._gazetteer_in_use is None else []),
                 *(one for one in self.prepared.warnings if one not in loud),
                 *self._gazetteer_cautions(),
                 *unknown_extra_columns(self.prepared.extras, self._gazetteer_in_use),
-                *([gettext(_NO_OUTCOMES)] if self.with_outcomes and self.known is None else []),
+                *([Phrase(_NO_OUTCOMES)] if self.with_outcomes and self.known is None else []),
                 *(purchase.notes if purchase else ()),
                 *(self.asked.notes if self.asked else ()),
                 *warnings,

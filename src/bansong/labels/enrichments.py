@@ -15,7 +15,7 @@ from bansong.cloud.remote_path import as_path, describe_given, is_remote
 from bansong.environment import state_directory
 from bansong.errors import LabelError, Problem
 from bansong.tables.publish import same_file
-from bansong.translation import Option, count_rows, gettext, gettext_of
+from bansong.translation import Option, Phrase, count_rows, gettext_of
 
 RUN_AMBIGUOUS: Final = Problem(
     "mailings.run_ambiguous",
@@ -156,14 +156,14 @@ def find_writer(path: Path, rows: int, name: str) -> tuple[Enrichment | None, tu
             return found, ()
         note = gettext_of(
             found,
-            "{path} has {rows}, run {run_id} wrote {rows_2:,}: it is taken for a file of its own, and which "
+            "{path} has {rows}, run {run_id} wrote {found_rows:,}: it is taken for a file of its own, and which "
             "model answered is not known",
             path=path,
             rows=count_rows(rows),
-            rows_2=found.rows,
+            found_rows=found.rows,
         )
         return None, (note,)
-    note = gettext("no run is known that wrote {path}: which model answered is read from the reasons alone", path=path)
+    note = Phrase("no run is known that wrote {path}: which model answered is read from the reasons alone", path=path)
     return None, (note,)
 
 

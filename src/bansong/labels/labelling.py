@@ -13,7 +13,7 @@ import polars as pl
 
 from bansong import business_number
 from bansong.cloud.remote_path import as_path, is_remote
-from bansong.column_words import word_of
+from bansong.column_words import CodeWord
 from bansong.engine.risk.reason_parser import KNOWN_DTYPES
 from bansong.engine.risk.reason_parser import parse_reasons as known_from
 from bansong.engine.risk.scorecard import Scorecard
@@ -34,12 +34,12 @@ from bansong.models.model_store import ModelStore
 from bansong.options import ServiceKeywords, ServiceOptions, check_keywords, service_options
 from bansong.run.output_layout import keep_apart
 from bansong.schema import seoul_day
-from bansong.translation import Option, current_language, gettext, gettext_of, ngettext
+from bansong.translation import Listed, Option, Phrase, gettext, gettext_of
 
 OUTCOMES_NOT_MATCHED: Final = Problem(
     "labels.outcomes_not_matched",
-    "{name}: of {outcomes} none is of {name_2}; read were the columns {used}; its numbers are "
-    "{first_numbers}, those of the mailed file {first_numbers_2}; {remedy}",
+    "{name}: of {outcomes} none is of {mailing}; read were the columns {used}; its numbers are "
+    "{numbers}, those of the mailed file {mailed_numbers}; {remedy}",
 )
 ACTION_NOT_FOUND: Final = Problem(
     "mailings.action_not_found", "{parameter}: {name} has no row with the action {strange!r}; it has {names}"
@@ -219,7 +219,7 @@ def _service_terms(
     terms = service_options("batch", service)
     if send is None and not (terms.base_url or variable(ENV_BASE_URL)):
         return None, (
-            gettext(
+            Phrase(
                 "the outcomes are not sent to the service: give `base_url=`, or set {env_base_url}",
                 env_base_url=ENV_BASE_URL,
             ),
@@ -240,8 +240,8 @@ def _check_actions(terms: MailingTerms, mailing: OpenMailing) -> None:
             ACTION_NOT_FOUND,
             parameter=Option("sent", ",".join(terms.sent)),
             name=mailing.name,
-            strange=word_of(strange[0], current_language()),
-            names=", ".join(word_of(action, current_language()) for action in actions),
+            strange=CodeWord(strange[0]),
+            names=Listed(map(CodeWord, actions), ", "),
         )
 
 
@@ -253,18 +253,18 @@ def _no_match_error(read: Outcomes, mailing: OpenMailing, matched: MatchResult) 
     used = ", ".join(f"{choice.header!r} ({role})" for role, choice in read.columns.items())
     theirs = mailing.letters.select(pl.col("b_no").drop_nulls().head(3)).collect(engine="streaming")["b_no"]
     remedy = (
-        gettext("is it the right file (`file=`, `run=`), are these the right columns (`columns={'b_no': 'HEADER'}`)?")
+        Phrase("is it the right file (`file=`, `run=`), are these the right columns (`columns={'b_no': 'HEADER'}`)?")
         if "b_no" in mailing.columns
-        else gettext("the mailed file has no column of business numbers: name its rows, from 0, in a column row_id")
+        else Phrase("the mailed file has no column of business numbers: name its rows, from 0, in a column row_id")
     )
     return LabelError(
         OUTCOMES_NOT_MATCHED,
         name=read.name,
-        outcomes=ngettext("{count:,} outcome", "{count:,} outcomes", read.frame.height),
-        name_2=mailing.name,
+        outcomes=Phrase("{count:,} outcome", "{count:,} outcomes", count=read.frame.height),
+        mailing=mailing.name,
         used=used,
-        first_numbers=_first_numbers(read.frame["digits"]),
-        first_numbers_2=_first_numbers(theirs),
+        numbers=_first_numbers(read.frame["digits"]),
+        mailed_numbers=_first_numbers(theirs),
         remedy=remedy,
     )
 
@@ -396,25 +396,25 @@ def _warnings(read: Outcomes, mailing: OpenMailing, matched: MatchResult, record
         )
     enriched = seoul_day(mailing.by.started.timestamp()) if mailing.by is not None else None
     if enriched is not None and enriched > terms.mailed:
-        yield gettext(
+        yield Phrase(
             "the file was enriched on {started:%Y-%m-%d}, after the mailing of {mailed}: what it says may "
             "not be what was known when the letters went out",
             started=enriched,
             mailed=terms.mailed,
         )
     if not terms.silence_is_delivery:
-        incomplete = gettext("the outcomes are not complete")
-        yield gettext(
+        incomplete = Phrase("the outcomes are not complete")
+        yield Phrase(
             "{why}: that a letter did not come back does not mean that it arrived, so only returns are learned from",
-            why=incomplete if terms.returns_requested else gettext("returns were not requested"),
+            why=incomplete if terms.returns_requested else Phrase("returns were not requested"),
         )
     elif terms.sent is None:
-        yield gettext("rows without an outcome are not counted as delivered: say with `sent=` which rows were mailed")
+        yield Phrase("rows without an outcome are not counted as delivered: say with `sent=` which rows were mailed")
     elif unplaced := _count_unplaced(mailing, matched):
-        yield ngettext(
+        yield Phrase(
             "{count:,} outcome names no row of the mailed file, which has no business numbers, so no row without "
             "an outcome counts as delivered: name the rows, from 0, in a column row_id",
             "{count:,} outcomes name no row of the mailed file, which has no business numbers, so no row without "
             "an outcome counts as delivered: name the rows, from 0, in a column row_id",
-            unplaced,
+            count=unplaced,
         )

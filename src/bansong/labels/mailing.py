@@ -27,14 +27,15 @@ from bansong.translation import count_rows
 
 ADDED_COLUMNS_MISSING: Final = Problem(
     "mailings.added_columns_missing",
-    "{name}: has not the nine columns ({added_columns} … {added_columns_2}) that enrichment adds; "
+    "{name}: has not the nine columns ({first_column} … {last_column}) that enrichment adds; "
     "give the file that `bansong enrich` wrote, with all of them",
 )
 MAILING_NOT_GIVEN: Final = Problem(
     "mailings.mailing_not_given", "say which mailing the outcomes are of: `run='ID'`, or `file=` with the enriched file"
 )
 ROW_COUNT_DIFFERS: Final = Problem(
-    "mailings.row_count_differs", "{path}: has {rows}, run {run_id} wrote {rows_2:,}; give the file as it was written"
+    "mailings.row_count_differs",
+    "{path}: has {rows}, run {run_id} wrote {enriched_rows:,}; give the file as it was written",
 )
 
 LETTER_SCHEMA: Final = {
@@ -146,7 +147,9 @@ def open_mailing(
             table = replace(table, rows=table.count())
         rows = table.count()
         if by is not None and rows != by.rows:
-            raise LabelError(ROW_COUNT_DIFFERS, path=path, rows=count_rows(rows), run_id=by.run_id, rows_2=by.rows)
+            raise LabelError(
+                ROW_COUNT_DIFFERS, path=path, rows=count_rows(rows), run_id=by.run_id, enriched_rows=by.rows
+            )
         if by is None:
             by, notes = find_writer(path, rows, table.name)
         unfolded, columns = _record_columns(table, ours.places, by)
@@ -179,7 +182,7 @@ def _find_our_columns(table: Table) -> tuple[str, EarlierColumns]:
         if ours.is_whole:
             return prefix, ours
     raise LabelError(
-        ADDED_COLUMNS_MISSING, name=table.name, added_columns=ADDED_COLUMNS[0], added_columns_2=ADDED_COLUMNS[-1]
+        ADDED_COLUMNS_MISSING, name=table.name, first_column=ADDED_COLUMNS[0], last_column=ADDED_COLUMNS[-1]
     )
 
 

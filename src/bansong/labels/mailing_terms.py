@@ -12,7 +12,7 @@ import polars as pl
 from bansong.column_words import KOREAN_WORDS
 from bansong.errors import LabelError, Problem
 from bansong.labels.outcomes import SAYS_NOTHING
-from bansong.translation import Option, current_language, gettext
+from bansong.translation import Option, Phrase, current_language
 
 DATE_IN_FUTURE: Final = Problem(
     "mailings.date_in_future", "{parameter}: is in the future, so nothing of it can have come back yet"
@@ -33,8 +33,8 @@ ACTIONS_CONTRADICTORY: Final = Problem(
 )
 MAILING_DECLARED_OTHERWISE: Final = Problem(
     "mailings.mailing_declared_otherwise",
-    "the mailing of {mailed} was declared before with {name} {format_value}, now with "
-    "{format_value_2}; say the same, or give `replace=True` if the earlier was wrong",
+    "the mailing of {mailed} was declared before with {name} {before}, now with "
+    "{now}; say the same, or give `replace=True` if the earlier was wrong",
 )
 
 ALL: Final = "all"
@@ -92,17 +92,17 @@ class MailingTerms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 later, mail_class=later.mail_class or self.mail_class, sent=later.sent or self.sent
             )
         for name, before, now in (
-            (gettext("returns requested"), self.returns_requested, later.returns_requested),
-            (gettext("mail class"), self.mail_class, later.mail_class),
-            (gettext("sent"), self.sent, later.sent),
+            (Phrase("returns requested"), self.returns_requested, later.returns_requested),
+            (Phrase("mail class"), self.mail_class, later.mail_class),
+            (Phrase("sent"), self.sent, later.sent),
         ):
             if before is not None and now is not None and before != now:
                 raise LabelError(
                     MAILING_DECLARED_OTHERWISE,
                     mailed=self.mailed,
                     name=name,
-                    format_value=_format_value(before),
-                    format_value_2=_format_value(now),
+                    before=_format_value(before),
+                    now=_format_value(now),
                 )
         return msgspec.structs.replace(
             self,
@@ -150,9 +150,9 @@ def name_actions(actions: Sequence[str]) -> str:
     return ", ".join(words.get(action, action) for action in actions)
 
 
-def _format_value(value: object) -> str:
+def _format_value(value: object) -> object:
     if isinstance(value, tuple):
         return name_actions(value)
     if isinstance(value, bool):
-        return gettext("yes") if value else gettext("no")
+        return Phrase("yes") if value else Phrase("no")
     return repr(value)

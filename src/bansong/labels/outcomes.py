@@ -25,7 +25,7 @@ from bansong.tables import Table, open_table, reading
 from bansong.tables.columns import Chosen, choose_columns
 from bansong.tables.header_vocabulary import level_of
 from bansong.tables.role_content import role_cell
-from bansong.translation import count_rows, gettext, gettext_noop, parameter
+from bansong.translation import Listed, Option, count_rows, gettext_noop
 
 MAILING_DATE_MISSING: Final = Problem(
     "labels.mailing_date_missing",
@@ -250,13 +250,17 @@ def _choose_columns(table: Table, given: dict[str, str]) -> Chosen:
     for role in _SPOKEN:
         header = chosen.columns[role].header if role in chosen.columns and role not in given else ""
         same = [
-            parameter("columns", {role: f"#{place + 1}"})
+            Option("columns", {role: f"#{place + 1}"})
             for place, other in enumerate(table.headers)
             if other == header != ""
         ]
         if len(same) > 1:
             raise ColumnError(
-                HEADER_AMBIGUOUS, name=table.name, same=len(same), header=header, names=gettext(" or ").join(same)
+                HEADER_AMBIGUOUS,
+                name=table.name,
+                same=len(same),
+                header=header,
+                names=Listed(same, gettext_noop(" or ")),
             )
     return chosen
 

@@ -20,7 +20,7 @@ from bansong.schema import LABEL_COLUMNS
 from bansong.tables import Enriched, Table, publish_file, reading, write_table
 from bansong.tables.earlier_columns import find_earlier_columns
 from bansong.tables.publish import backed_up, find_foreign, same_file
-from bansong.translation import count_rows, gettext, ngettext
+from bansong.translation import Phrase, count_rows
 
 COLUMN_MISSING: Final = Problem(
     "labels.column_missing", "{name}: the labels have no column {missing!r}; they need {names}"
@@ -80,8 +80,8 @@ def write_labels(
             counts, count_written = write_table(result, temporary, target.format, target.encoding)
             found = counts.row(0, named=True)
             lost = labels["bounced"].count() - found["labelled"]
-            missing = ngettext("{count:,} label", "{count:,} labels", lost)
-            faults = [gettext("in no row: {labels}", labels=missing)] if lost else []
+            missing = Phrase("{count:,} label", "{count:,} labels", count=lost)
+            faults = [Phrase("in no row: {labels}", labels=missing)] if lost else []
             accounting.check_rows(
                 table.count(), found["rows"], count_written(), *faults, in_order=bool(found["in_order"])
             )

@@ -107,7 +107,7 @@ class LabelReport(Shown):
             "problems": dict(self.problems),
             "listed": [asdict(one) for one in self.listed],
             "sent": self.sent.as_dict() if self.sent is not None else None,
-            "warnings": list(self.warnings),
+            "warnings": list(map(str, self.warnings)),
         }
 
     def _describe(self) -> Iterator[tuple[str, str]]:

@@ -152,7 +152,7 @@ class Calibration(Shown):
             "enough": self.n >= FEW,
             "deciles": self.frame.to_dicts(),
             "groups": {column: frame.to_dicts() for column, frame in self.groups.items()},
-            "warnings": list(self.warnings),
+            "warnings": list(map(str, self.warnings)),
         }
 
     def chart_reliability(self) -> Chart:

@@ -23,7 +23,7 @@ from bansong.learning.training_data import RIPE_AT, TrainingData, select_trainin
 from bansong.models.journal import DECIDING, PROMOTED
 from bansong.models.model_store import ModelStore
 from bansong.schema import seoul_day
-from bansong.translation import count_letters, gettext, gettext_of, join_clauses
+from bansong.translation import Listed, Phrase, count_letters, gettext, gettext_of
 
 AUDIT_CANNOT_RELEASE: Final = Problem(
     "learning.audit_cannot_release", "no quarantined labels can be released by an audit ({why})"
@@ -63,7 +63,7 @@ class CalibrationRun:
         """Return the quarantined mailings that an audit can release and none has yet."""
         data = self._training_data(self._released_mailings())
         if data.set_aside and not data.auditable:
-            why = join_clauses(*(f"{mailing}: {join_clauses(*why)}" for mailing, (_, why) in data.set_aside.items()))
+            why = Listed(Listed([mailing, Listed(why)], ": ") for mailing, (_, why) in data.set_aside.items())
             raise LabelError(AUDIT_CANNOT_RELEASE, why=why)
         return data.auditable
 
@@ -173,7 +173,7 @@ def _drift_warnings(rows: pl.DataFrame, frame: pl.DataFrame) -> Iterator[str]:
     if not (older := rows.filter(~of_newest)).is_empty():
         shifts = stability_index(level_counts(older.lazy()), level_counts(rows.filter(of_newest).lazy()))
         for row in shifts.filter("shifted").iter_rows(named=True):
-            yield gettext(
+            yield Phrase(
                 "the letters have changed: {feature} {level} was {before:.0%} of them, in mailing {newest} it is "
                 "{after:.0%} (PSI {psi:.2f})",
                 newest=newest,
@@ -191,7 +191,7 @@ def _drift_warnings(rows: pl.DataFrame, frame: pl.DataFrame) -> Iterator[str]:
 
 def _exploration_warning(patterns: pl.DataFrame, champion: Scorecard) -> Iterator[str]:
     if held_share(patterns, champion) < 0.01:
-        yield gettext(
+        yield Phrase(
             "less than 1 % of the labelled letters are of rows that the scorecard holds back, so whether it "
             "holds back too many cannot be learned; mail 2 to 10 % of them all the same now and then"
         )

@@ -20,7 +20,7 @@ from bansong.learning.fit import count_patterns, design, numpy
 from bansong.learning.label_noise import FalseBounces, RankedLetters
 from bansong.learning.quarantine import FALSE_BOUNCES
 from bansong.learning.significance import WIDE, interval
-from bansong.translation import gettext, gettext_of
+from bansong.translation import Phrase, gettext_of
 
 ENOUGH_TO_JUDGE: Final = 300
 """Letters from which a share of wrong labels is estimated."""
@@ -78,7 +78,7 @@ def label_doubts(counted: pl.DataFrame, champion: Scorecard, *, part: bool = Fal
     expected = float(n @ probabilities)
     if not returned and expected > _NONE_EXPECTED:
         return (
-            gettext(
+            Phrase(
                 "one class only: none of {letters:,} letters came back where {expected:.1f} were expected",
                 letters=letters,
                 expected=expected,
@@ -89,23 +89,23 @@ def label_doubts(counted: pl.DataFrame, champion: Scorecard, *, part: bool = Fal
     if interval(few, of_few, WIDE)[0] <= interval(many, of_many, WIDE)[1]:
         return ()
     return (
-        gettext(
+        Phrase(
             "the order is upside down: of the safest letters (under {safe:.0%}) {few:,} of {of_few:,} came "
-            "back ({few_2:.0%}), of the others {many:,} of {of_many:,} ({many_2:.0%})",
+            "back ({few_share:.0%}), of the others {many:,} of {of_many:,} ({many_share:.0%})",
             safe=_SAFE_PROBABILITY,
             few=few,
             of_few=of_few,
-            few_2=few / of_few,
+            few_share=few / of_few,
             many=many,
             of_many=of_many,
-            many_2=many / of_many,
+            many_share=many / of_many,
         ),
     )
 
 
 def one_class(n: int) -> str:
     """Return the reason for labels without a letter known to have arrived."""
-    return gettext("one class only: all {n:,} letters came back, none is known to have arrived", n=n)
+    return Phrase("one class only: all {n:,} letters came back, none is known to have arrived", n=n)
 
 
 @dataclass(slots=True)
@@ -158,7 +158,7 @@ class _MailingChecks:
         riskiest = self.ranked.riskiest(LEVEL) if self.ranked is not None else (0, 0)
         control = ControlGroup.count(self.together(left), riskiest)
         if lacking := control.describe_loss():
-            self.doubt(left, (lacking,), gettext("mailings"))
+            self.doubt(left, (lacking,), Phrase("mailings"))
             self.missing.append(lacking)
             return None
         return control.describe_uncertainty()
@@ -169,8 +169,8 @@ class _MailingChecks:
     def doubt(self, group: Sequence[str], why: tuple[str, ...], others: str | None = None) -> None:
         together = ""
         if len(group) > 1:
-            of = others or gettext("small mailings")
-            together = gettext("together with {group:,} other {others}: ", group=len(group) - 1, others=of)
+            of = others or Phrase("small mailings")
+            together = Phrase("together with {group:,} other {others}: ", group=len(group) - 1, others=of)
         if why:
             self.found |= dict.fromkeys(group, tuple(f"{together}{reason}" for reason in why))
 

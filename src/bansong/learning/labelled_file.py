@@ -15,14 +15,14 @@ from bansong.errors import LabelError, Problem
 from bansong.labels.outcomes import came_back
 from bansong.tables import Table, open_table, reading
 from bansong.tables.table import TEXTS
-from bansong.translation import gettext
+from bansong.translation import Phrase
 
 VALUE_UNREADABLE: Final = Problem(
-    "learning.value_unreadable", "{name}: row {row}, column {name_2!r}: {value!r} cannot be read; expected {expected}"
+    "learning.value_unreadable", "{name}: row {row}, column {column!r}: {value!r} cannot be read; expected {expected}"
 )
 LABELLED_COLUMN_MISSING: Final = Problem(
     "learning.labelled_column_missing",
-    "{name}: there is no column {name_2!r}; a labelled file is an enriched one with outcomes, as "
+    "{name}: there is no column {column!r}; a labelled file is an enriched one with outcomes, as "
     "`bansong label OUTCOMES --file ENRICHED --output LABELLED` writes it",
 )
 
@@ -41,7 +41,7 @@ def open_labelled(path: Path) -> Iterator[tuple[pl.LazyFrame, Table]]:
         places = _find_columns(table.headers)
         for name in _NEEDED:
             if name not in places:
-                raise LabelError(LABELLED_COLUMN_MISSING, name=table.name, name_2=name)
+                raise LabelError(LABELLED_COLUMN_MISSING, name=table.name, column=name)
         columns = {name: pl.col(table.ids[place]) for name, place in places.items()}
         rows = table.frame.select(expression.alias(name) for name, expression in columns.items())
         yield _parse_columns(rows, table), table
@@ -69,9 +69,9 @@ def _parse_columns(rows: pl.LazyFrame, table: Table) -> pl.LazyFrame:
         odd = rows.select(name).with_row_index("row", table.first_row)
         odd = odd.filter(text.is_not_null() & expression.is_null()).head(1).select("row", text)
         for row, value in odd.collect().iter_rows():
-            fraction = gettext("a fraction between 0 and 1")
-            expected = fraction if name == "bounce_prob" else gettext("true, false or nothing")
-            raise LabelError(VALUE_UNREADABLE, name=table.name, row=row, name_2=name, value=value, expected=expected)
+            fraction = Phrase("a fraction between 0 and 1")
+            expected = fraction if name == "bounce_prob" else Phrase("true, false or nothing")
+            raise LabelError(VALUE_UNREADABLE, name=table.name, row=row, column=name, value=value, expected=expected)
     texts = [name for name in ("grade", "action", "engine", "model") if schema.get(name) in TEXTS]
     codes = [code_expr(_non_blank(pl.col(name)), name).alias(name) for name in texts]
     return rows.with_columns(**read).with_columns(codes)

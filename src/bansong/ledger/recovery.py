@@ -16,14 +16,14 @@ from bansong.ledger.schema import UNSETTLED
 from bansong.ledger.transaction import OF_UPLOAD, ONE, Transaction, clean, whole
 from bansong.ledger.transitions import count_upload, keep_answer, step_upload
 from bansong.schema import Answer
-from bansong.translation import gettext, gettext_noop
+from bansong.translation import Phrase, gettext, gettext_noop
 
 LOOKUP_HAS_NO_JOB: Final = Problem("ledger.lookup_has_no_job", "{id}: is one lookup, which has no job; {list}")
 JOB_ID_EMPTY: Final = Problem("ledger.job_id_empty", "the job has no id; give the one that the service shows")
 JOB_TAKEN: Final = Problem("ledger.job_taken", "{job_id}: is the job of upload {taken} already; look the job up again")
 UPLOAD_NOT_WAITING: Final = Problem("ledger.upload_not_waiting", "{id}: no rows of this upload wait for a job; {list}")
 ID_UNKNOWN: Final = Problem("ledger.id_unknown", "{id}: nothing that waits to be settled has this id; {list}")
-ID_AMBIGUOUS: Final = Problem("ledger.id_ambiguous", "{id}: {count2:,} ids begin like this; give more of it")
+ID_AMBIGUOUS: Final = Problem("ledger.id_ambiguous", "{id}: {matches:,} ids begin like this; give more of it")
 ALREADY_SETTLED: Final = Problem("ledger.already_settled", "{id}: is settled already; {list}")
 
 KILLED: Final = gettext_noop("the process ended while the request was under way")
@@ -107,7 +107,7 @@ def attach(tx: Transaction, id: str, job_id: str) -> int:
     job_id = job_id.strip()
     found = _resolve(tx, id)
     if not isinstance(found, _HeldUpload):
-        raise UsageError(LOOKUP_HAS_NO_JOB, id=id, list=gettext(_LIST))
+        raise UsageError(LOOKUP_HAS_NO_JOB, id=id, list=Phrase(_LIST))
     if not job_id:
         raise UsageError(JOB_ID_EMPTY)
     other = "SELECT upload FROM uploads WHERE job_id = ? AND number <> ? AND origin = "
@@ -123,7 +123,7 @@ def attach(tx: Transaction, id: str, job_id: str) -> int:
     count = f"SELECT count(*) FROM lookups WHERE {OF_UPLOAD} AND state = 'uploaded'"
     rows = int(tx.connection.execute(count, {"upload": found.number}).fetchone()[0])
     if not rows or found.state not in ("doubt", "unreadable", "known", "lost", "done"):
-        raise UsageError(UPLOAD_NOT_WAITING, id=id, list=gettext(_LIST))
+        raise UsageError(UPLOAD_NOT_WAITING, id=id, list=Phrase(_LIST))
     tx.connection.execute(
         "UPDATE uploads SET state = 'known', since = ?, job_id = ?, note = NULL WHERE number = ?",
         (tx.now, job_id, found.number),
@@ -141,7 +141,7 @@ def _decide(
         found = _resolve(tx, id)
         rows = lookup(found.key) if isinstance(found, _HeldLookup) else upload(found.number)
         if not rows:
-            raise UsageError(ALREADY_SETTLED, id=id, list=gettext(_LIST))
+            raise UsageError(ALREADY_SETTLED, id=id, list=Phrase(_LIST))
         _record(tx, decision, found, rows, None)
         settled += rows
     return settled
@@ -164,9 +164,9 @@ def _resolve(tx: Transaction, id: str) -> _HeldLookup | _HeldUpload:
     lookups = [] if exact else [_HeldLookup(key) for key in shown_ids(tx.connection) if key.hex().startswith(wanted)]
     found: list[_HeldLookup | _HeldUpload] = [*uploads, *lookups] if wanted else []
     if not found:
-        raise UsageError(ID_UNKNOWN, id=id, list=gettext(_LIST))
+        raise UsageError(ID_UNKNOWN, id=id, list=Phrase(_LIST))
     if len(found) > 1:
-        raise UsageError(ID_AMBIGUOUS, id=id, count2=len(found))
+        raise UsageError(ID_AMBIGUOUS, id=id, matches=len(found))
     return found[0]
 
 

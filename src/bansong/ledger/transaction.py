@@ -14,7 +14,7 @@ from typing import Final
 
 from bansong.errors import LedgerError, Problem
 from bansong.schema import Answer
-from bansong.translation import gettext
+from bansong.translation import Phrase
 
 RECORD_INCONSISTENT: Final = Problem(
     "ledger.record_inconsistent",
@@ -82,9 +82,9 @@ class Transaction:
         """Return the error for a change that does not fit; it keeps a lookup from being paid twice."""
         name = type(change).__name__
         key, upload = getattr(change, "key", None), getattr(change, "upload", None)
-        of = gettext(" of upload {upload}", upload=upload)
+        of = Phrase(" of upload {upload}", upload=upload)
         if isinstance(key, bytes):
-            of = gettext(" of lookup {hex}", hex=key.hex())
+            of = Phrase(" of lookup {hex}", hex=key.hex())
         return LedgerError(RECORD_INCONSISTENT, path=self.path, name=name, of=of)
 
     def run(self, run_id: str) -> int:

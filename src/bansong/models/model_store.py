@@ -24,7 +24,7 @@ from bansong.models.scorecard_levels import add_missing_levels
 from bansong.storage.filesystem import make_folders
 from bansong.tables.compression import refuse_url
 from bansong.tables.publish import publish_file
-from bansong.translation import gettext, parameter
+from bansong.translation import Option, Phrase, gettext
 
 SCORECARD_UNKNOWN: Final = Problem(
     "models.scorecard_unknown", "{name}: is neither a scorecard file nor a version that is stored; {list_versions}"
@@ -193,11 +193,11 @@ class ModelStore:
 
     def _read(self, version: str, promoted: Event, champion: str) -> StoredScorecard:
         path = self._file(version)
-        remedy = gettext("restore it from a backup")
+        remedy = Phrase("restore it from a backup")
         if version == champion:
-            remedy = gettext(
+            remedy = Phrase(
                 "`bansong model rollback` lets the one before it answer, {option} the built-in one",
-                option=parameter("model", BUILTIN),
+                option=Option("model", BUILTIN),
             )
         try:
             content = path.read_bytes()
@@ -269,9 +269,9 @@ def _succession(events: Sequence[Event]) -> list[str]:
     return line
 
 
-def _list_versions(events: Sequence[Event]) -> str:
-    versions = ", ".join(_promotions(events)) or gettext("none")
-    return gettext(
+def _list_versions(events: Sequence[Event]) -> Phrase:
+    versions = ", ".join(_promotions(events)) or Phrase("none")
+    return Phrase(
         "stored versions: {versions}; {builtin} is the one of this release, {version}",
         versions=versions,
         builtin=BUILTIN,

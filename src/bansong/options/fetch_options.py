@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 ENGINE_GIVEN_READY: Final = Problem(
     "options.engine_given_ready",
-    "{option} is for engines that are named; give the one that is given as {option2} what "
-    "bansong.fetch_status returns, as its {option3}",
+    "{option} is for engines that are named; give the one that is given as {engine} what "
+    "bansong.fetch_status returns, as its {status}",
 )
 STATUS_FROM_SERVICE: Final = Problem(
     "options.status_from_service",
     "{option} is for the engines that answer locally, not for {name}: there the service says the status",
 )
 CHOICE_UNKNOWN: Final = Problem("options.choice_unknown", "{option}: must be one of {listed}")
-AGE_SAID_TWICE: Final = Problem("options.age_said_twice", "{option} is a field of {option2}: say it there, as max_age")
+AGE_SAID_TWICE: Final = Problem("options.age_said_twice", "{option} is a field of {status}: say it there, as max_age")
 NTS_KEY_UNPROTECTED: Final = Problem(
     "options.nts_key_unprotected", "{option} is a {kind}; give a bansong.NtsKey, which is never shown"
 )
@@ -133,10 +133,10 @@ def status_options(
     if not isinstance(status, StatusOptions):
         status = StatusOptions(source=status, max_age=StatusOptions().max_age if max_age is None else max_age)
     elif max_age is not None:
-        raise UsageError(AGE_SAID_TWICE, option=Option("max_status_age"), option2=Option("status"))
+        raise UsageError(AGE_SAID_TWICE, option=Option("max_status_age"), status=Option("status"))
     if status.source == "nts" and given:
         raise UsageError(
-            ENGINE_GIVEN_READY, option=Option("status", "nts"), option2=Option("engine"), option3=Option("status")
+            ENGINE_GIVEN_READY, option=Option("status", "nts"), engine=Option("engine"), status=Option("status")
         )
     if status.source == "nts" and not kind.answers_locally:
         raise UsageError(STATUS_FROM_SERVICE, option=Option("status", "nts"), name=kind.name)

@@ -13,11 +13,11 @@ from functools import cache, wraps
 from typing import Any, Final, TypeVar
 
 from bansong.errors import Problem, UsageError
-from bansong.translation import Option, gettext
+from bansong.translation import Option, Phrase
 
 OPTION_TYPE_WRONG: Final = Problem("options.option_type_wrong", "{option} is a {given}; give a bansong.{wanted}")
 FIELD_SAID_TWICE: Final = Problem(
-    "options.field_said_twice", "{option} is a field of {option2}, which is given as well; say it there"
+    "options.field_said_twice", "{option} is a field of {other_option}, which is given as well; say it there"
 )
 VALUE_INVALID: Final = Problem("options.value_invalid", "{option}: must be {wanted}")
 
@@ -122,7 +122,7 @@ class Options:
             except (TypeError, ValueError):  # a text, say
                 is_right = False
             if not is_right:
-                wanted = gettext(spec.rule.wanted)
+                wanted = Phrase(spec.rule.wanted)
                 raise UsageError(VALUE_INVALID, option=Option(spec.parameter, value), wanted=wanted)
 
 
@@ -160,7 +160,7 @@ def choose_options(name: str, given: Kind | None, flat: Kind) -> Kind:
     if not isinstance(given, type(flat)):
         raise UsageError(OPTION_TYPE_WRONG, option=Option(name), given=type(given).__name__, wanted=type(flat).__name__)
     if twice := differing_fields(flat):
-        raise UsageError(FIELD_SAID_TWICE, option=Option(twice[0]), option2=Option(name))
+        raise UsageError(FIELD_SAID_TWICE, option=Option(twice[0]), other_option=Option(name))
     return given
 
 

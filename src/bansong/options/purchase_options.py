@@ -22,7 +22,7 @@ from bansong.options.option_rules import (
     specs_of,
     whole,
 )
-from bansong.translation import Option, gettext, gettext_noop, parameter
+from bansong.translation import Listed, Option, Phrase, gettext, gettext_noop
 
 if TYPE_CHECKING:
     from bansong.client import ApiKey
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 PARAMETER_UNKNOWN: Final = Problem(
     "options.parameter_unknown", "{function}() has no parameter {name!r}{meant}; it takes {listed}"
 )
-OTHER_ENGINE_ONLY: Final = Problem("options.other_engine_only", "{option} is for {option2}, not for {name}")
+OTHER_ENGINE_ONLY: Final = Problem("options.other_engine_only", "{option} is for {engines}, not for {name}")
 
 
 class ServiceKeywords(TypedDict, total=False):
@@ -236,7 +236,7 @@ def check_keywords(
     known = [*own, *kind.__annotations__]
     for name in sorted(set(keywords) - set(known)):
         close = [*get_close_matches(name, known, n=1), *([_RENAMED[name]] if name in _RENAMED else [])]
-        meant = gettext("; did you mean {option}?", option=parameter(close[-1])) if close else ""
+        meant = Phrase("; did you mean {option}?", option=Option(close[-1])) if close else ""
         raise UsageError(
             PARAMETER_UNKNOWN, function=function.__name__, name=name, meant=meant, listed=", ".join(sorted(known))
         )
@@ -250,5 +250,5 @@ def refuse_foreign(kind: EngineKind, names: Iterable[str]) -> None:
     owners = {spec.name: spec.engines for spec in specs_of(ServiceOptions) if spec.engines}
     for name in names:
         if name in owners and name not in kind.own_options:
-            meant = Option("engine", gettext(" and ").join(owners[name]))
-            raise UsageError(OTHER_ENGINE_ONLY, option=Option(name), option2=meant, name=kind.name)
+            engines = Option("engine", Listed(owners[name], gettext_noop(" and ")))
+            raise UsageError(OTHER_ENGINE_ONLY, option=Option(name), engines=engines, name=kind.name)

@@ -128,7 +128,7 @@ async def collect_job(context: PurchaseContext, job: UploadedJob) -> JobOutcome 
         return JobOutcome(
             passes=False,
             note=gettext(
-                "{count2} of {count3} rows of job {id} were answered", count2=len(answered), count3=len(sent), id=job.id
+                "{answered} of {sent} rows of job {id} were answered", answered=len(answered), sent=len(sent), id=job.id
             ),
         )
     few = 2 * len(answered) < len(sent)  # then only a preview of the first rows

@@ -33,7 +33,7 @@ from bansong.run.engine import Agreement, Answers, Purchase, QuotaStatus, Record
 from bansong.run.lookups import KEY, LOOKUP, PRIORITY, lookup_expr, lookups_of, scope_of, with_keys
 from bansong.run.records import ROW_ID
 from bansong.storage.filesystem import private_folder
-from bansong.translation import Option, gettext, gettext_noop, parameter
+from bansong.translation import Listed, Option, Phrase, gettext_noop
 
 NUMBERS_MISSING: Final = Problem("purchase.numbers_missing", "{option}: the column holds no numbers to go by")
 ENGINE_NOT_PAID: Final = Problem(
@@ -156,10 +156,10 @@ class PaidEngine(ABC):
         given = {"registry": self.local.registry, "gazetteer": self.local.gazetteer}
         idle = [name for name, index in given.items() if index is not None and not by_worth]
         return tuple(
-            gettext(
+            Phrase(
                 "the {name} answers nothing here: with {option} every answer is the service's",
                 name=name,
-                option=parameter("engine", self.kind.name),
+                option=Option("engine", self.kind.name),
             )
             for name in idle
         )
@@ -207,10 +207,10 @@ class PaidEngine(ABC):
             )
         except ServiceError as error:
             chosen, problem = 0, None
-            notes.append(str(error))
+            notes.append(Listed([error]))
         if problem is not None:
-            words = gettext("how much of the quota is left could not be asked: {problem}", problem=problem)
-            notes.append(unknown_quota_alert(str(unread)) if unread else words)
+            words = Phrase("how much of the quota is left could not be asked: {problem}", problem=problem)
+            notes.append(unknown_quota_alert(unread) if unread else words)
         if chosen and (why := self.why_stopped(ledger)) is not None:
             chosen = 0
             notes.append(why)
@@ -281,7 +281,7 @@ class HybridEngine(PaidEngine):
 
     def hints(self, *, planned: bool) -> tuple[str, ...]:
         """Say that there is no registry, or that a plan has one that is too old."""
-        return registry_alerts(self.local, gettext("every lookup is uncertain, and bought"), planned=planned)
+        return registry_alerts(self.local, Phrase("every lookup is uncertain, and bought"), planned=planned)
 
 
 def paid_engine(kind: EngineKind, options: ServiceOptions, local: LocalEngine) -> PaidEngine:

@@ -21,7 +21,7 @@ from bansong.purchase.single_lookups import buy_singly, settle_doubts
 from bansong.run.alerts import continuation_note, unknown_quota_alert
 from bansong.run.engine import Purchase, QuotaStatus
 from bansong.run.lookups import KEY
-from bansong.translation import gettext, ngettext
+from bansong.translation import Phrase, gettext, ngettext
 
 if TYPE_CHECKING:
     import polars as pl
@@ -87,7 +87,7 @@ class PaidRun:
             return self._ask()
         except (UsageError, ServiceError) as error:
             self._unseen = (
-                gettext("rows without an answer in earlier uploads were not looked for again: {error}", error=error),
+                Phrase("rows without an answer in earlier uploads were not looked for again: {error}", error=error),
             )
             return None
 
@@ -221,7 +221,7 @@ class PaidRun:
         budget = None if options.budget is None else options.budget - self._settled
         allowed = selection.affordable(wanted.height, budget, quota.remaining if quota else None, self._unread)
         if allowed and self._unread is not None:
-            log.warning("%s", unknown_quota_alert(str(self._unread)))
+            log.warning("%s", unknown_quota_alert(self._unread))
         self.chosen = selection.choose_worthiest(wanted, allowed, self._engine.local)
         self._purchase = replace(self._purchase, chosen=allowed)
         log.info("%d of %d wanted lookups are to be bought", allowed, self.wanted.height)
@@ -268,7 +268,7 @@ class PaidRun:
 
     def _quota_notes(self, before: QuotaStatus | None, after: QuotaStatus | None) -> tuple[str, ...]:
         if self._unread is not None and not self.chosen.is_empty():
-            return (unknown_quota_alert(str(self._unread)),)
+            return (unknown_quota_alert(self._unread),)
         return _quota_difference(before, after, self._figures.paid)
 
 
@@ -281,10 +281,10 @@ def _settled_note(settled: int) -> tuple[str, ...]:
     if not settled:
         return ()
     return (
-        ngettext(
+        Phrase(
             "{count:,} lookup in doubt since an earlier run: settled by asking again with the same key",
             "{count:,} lookups in doubt since an earlier run: settled by asking again with the same key",
-            settled,
+            count=settled,
         ),
     )
 
@@ -292,10 +292,10 @@ def _settled_note(settled: int) -> tuple[str, ...]:
 def _late_note(late: int) -> tuple[str, ...]:
     return (
         (
-            ngettext(
+            Phrase(
                 "{count:,} answer that an earlier upload had not shown: fetched now, for free",
                 "{count:,} answers that an earlier upload had not shown: fetched now, for free",
-                late,
+                count=late,
             ),
         )
         if late
@@ -305,14 +305,14 @@ def _late_note(late: int) -> tuple[str, ...]:
 
 def _quota_difference(before: QuotaStatus | None, after: QuotaStatus | None, paid: int) -> tuple[str, ...]:
     if before is None or before.remaining is None:
-        return (gettext("the service did not say how much of the quota is left"),)
+        return (Phrase("the service did not say how much of the quota is left"),)
     if after is None or after.remaining is None:
         return ()
     counted = before.remaining - after.remaining
     if counted == paid:
         return ()
     return (
-        gettext(
+        Phrase(
             "the service counted {counted:,} lookups during this run, the ledger {paid:,}: others may use the same "
             "account, or see `bansong resolve` for doubts",
             counted=counted,

@@ -355,5 +355,7 @@ def _note_unmatched(places: Sequence[int | None], *, mistrusted: bool) -> str | 
     lost = places.count(None)
     if not lost:
         return None
-    note = gettext("{lost:,} of {count2:,} results fit no row of the upload for certain", lost=lost, count2=len(places))
+    note = gettext(
+        "{lost:,} of {results:,} results fit no row of the upload for certain", lost=lost, results=len(places)
+    )
     return gettext("{note}; the row keys do not prove themselves", note=note) if mistrusted else note

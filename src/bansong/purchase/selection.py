@@ -12,7 +12,7 @@ from bansong.business_number import first_code
 from bansong.errors import NotFoundError, Problem, QuotaError, RejectedError, ServiceError, ShapeError
 from bansong.run.lookups import BESIDE, KEY, PRIORITY, split, with_keys
 from bansong.run.records import ROW_ID
-from bansong.translation import gettext, parameter
+from bansong.translation import Option, Phrase, gettext, parameter
 
 if TYPE_CHECKING:
     from bansong.engine import LocalEngine
@@ -185,9 +185,9 @@ def affordable(wanted: int, budget: int | None, remaining: int | None, unread: S
         )
     if budget is None and remaining is not None and wanted > remaining:
         part = (
-            gettext(
+            Phrase(
                 "give {option} to buy the worthiest (`priority='COLUMN'` says which), or ",
-                option=parameter("budget", remaining),
+                option=Option("budget", remaining),
             )
             if remaining
             else ""

@@ -21,7 +21,7 @@ from bansong.reference.merge import Together, present_day, put_together
 from bansong.reference.source_files import Kind, SourceFile, find_sources
 from bansong.tables import open_table, publish_file
 from bansong.tables.detect import FORMATS
-from bansong.translation import gettext
+from bansong.translation import Listed, Phrase, gettext
 
 OUTPUT_NOT_PARQUET: Final = Problem(
     "gazetteer.output_not_parquet", "{output}: a gazetteer is a Parquet file; call it .parquet"
@@ -265,7 +265,7 @@ def _read(found: list[SourceFile], progress: Progress | None) -> Content:
         if source.kind != "admins":
             content.add(source, number, advance)
     if "buildings" not in content.rows and "postal" not in content.rows:
-        there = ", ".join(gettext(kind) for kind in dict.fromkeys(source.kind for source in found))
+        there = Listed([Phrase(kind) for kind in dict.fromkeys(source.kind for source in found)], ", ")
         raise GazetteerError(BUILDING_FILES_MISSING, there=there)
     return content
 

@@ -16,7 +16,7 @@ import polars as pl
 from bansong.engine.address.gazetteer import NUMBER_LIMIT
 from bansong.errors import GazetteerError, Problem
 from bansong.reference.source_files import COLUMNS, Kind, SourceFile, lines
-from bansong.translation import gettext, gettext_noop
+from bansong.translation import Phrase, gettext_noop
 
 COLUMN_COUNT_WRONG: Final = Problem(
     "gazetteer.column_count_wrong", "{name}, line {first:,}: {columns} columns instead of {wanted} ({line!r}); {remedy}"
@@ -199,9 +199,9 @@ def _explain_ragged(source: SourceFile, text: bytes, first: int, wanted: int) ->
     place = int((found["bars"] != wanted).arg_max() or 0)
     line, columns = found.row(place)
     if place == rows.len() - 1 and columns < wanted and columns > 1:
-        remedy = gettext("its last line is cut off, so the file is truncated: download it again")
+        remedy = Phrase("its last line is cut off, so the file is truncated: download it again")
     else:
-        remedy = gettext("it is damaged, or not the official file: download it again")
+        remedy = Phrase("it is damaged, or not the official file: download it again")
     return GazetteerError(
         COLUMN_COUNT_WRONG,
         name=source.name,
@@ -255,15 +255,15 @@ _SHOWN: Final = {
 }
 
 
-def _example(row: dict[str, object]) -> str:
+def _example(row: dict[str, object]) -> Phrase:
     problem = str(row["problem"])
     values = [str(row[name]) for name in _SHOWN.get(problem, ()) if row[name] is not None]
     said = (
-        gettext("{value!r} is no {problem}", value="-".join(values)[:40], problem=gettext(problem))
+        Phrase("{value!r} is no {problem}", value="-".join(values)[:40], problem=Phrase(problem))
         if values
-        else gettext("there is no {problem}", problem=gettext(problem))
+        else Phrase("there is no {problem}", problem=Phrase(problem))
     )
-    return gettext("line {line:,}: {said}", line=row["line"], said=said)
+    return Phrase("line {line:,}: {said}", line=row["line"], said=said)
 
 
 def _digits(name: str, shortest: int, longest: int) -> pl.Expr:

@@ -15,7 +15,7 @@ from bansong.engine.address import regions
 from bansong.errors import GazetteerError, Problem
 from bansong.reference.juso import DAY, DELETE, DONG, ID, INSERT, LOT, Content
 from bansong.reference.source_files import Kind, SourceFile
-from bansong.translation import gettext, gettext_noop
+from bansong.translation import Listed, gettext, gettext_noop
 
 DISTRICT_GIVEN_TWICE: Final = Problem(
     "gazetteer.district_given_twice",
@@ -175,7 +175,7 @@ def _refuse_districts_twice(places: pl.DataFrame, found: list[SourceFile], kind:
     twice = given.filter(pl.col("source").list.len() > 1).sort("district")
     if twice.height:
         district, files = twice.row(0)
-        names = gettext(" and ").join(found[number].name for number in files[:2])
+        names = Listed([found[number].name for number in files[:2]], gettext_noop(" and "))
         raise GazetteerError(DISTRICT_GIVEN_TWICE, district=district, names=names)
 
 

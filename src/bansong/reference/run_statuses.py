@@ -21,7 +21,7 @@ from bansong.options import ENV_NTS_KEY_FILE, StatusOptions
 from bansong.reference.status_fetch import StatusFetch, fetch_statuses, load_nts_key
 from bansong.reference.status_store import STATUS_FILE, StatusStore, find_status_store
 from bansong.schema import seoul_day
-from bansong.translation import gettext, gettext_of, join_clauses, ngettext
+from bansong.translation import Phrase, gettext, gettext_of, join_clauses, ngettext
 
 STATUS_FETCH_STOPPED: Final = Problem(
     "nts.status_fetch_stopped", "stopped while statuses were fetched; the same call goes on: {halt}"
@@ -52,11 +52,11 @@ class RunStatuses:
         """Problems of replies, a sentence each."""
         problems = self.fetch.problems.items()
         return tuple(
-            ngettext(
+            Phrase(
                 "in the tax authority's answers: {what} ({count:,} time)",
                 "in the tax authority's answers: {what} ({count:,} times)",
-                count,
-                what=gettext(what),
+                count=count,
+                what=Phrase(what),
             )
             for what, count in problems
         )

@@ -21,7 +21,7 @@ from bansong.errors import GazetteerError, Problem, UsageError
 from bansong.library_messages import describe_os_error
 from bansong.schema import seoul_day
 from bansong.tables.publish import same_file
-from bansong.translation import gettext, gettext_noop
+from bansong.translation import Listed, Phrase, gettext, gettext_noop
 
 ZIP_UNREADABLE: Final = Problem(
     "gazetteer.zip_unreadable", "{path}: the zip {reason}; download it again, or unpack it and give the folder"
@@ -147,8 +147,8 @@ def find_sources(given: Iterable[str | Path], output: Path) -> tuple[list[Source
             parts = [_in_file(path) for path in (files_below(source) if source.is_dir() else [source])]
         except OSError as error:
             is_missing = isinstance(error, FileNotFoundError)
-            reason = gettext("there is no such file or folder") if is_missing else describe_os_error(error)
-            raise GazetteerError(f"{error.filename or source}: {reason or error}") from error
+            reason = Phrase("there is no such file or folder") if is_missing else describe_os_error(error)
+            raise GazetteerError(Listed([error.filename or source, reason], ": ")) from error
         left = [name for _, names in parts for name in names]
         if not source.is_dir() and not parts[0][0]:
             raise GazetteerError(NOT_ADDRESS_FILE, source=source, describe_expected=_describe_expected(left))
@@ -312,19 +312,17 @@ def _decode_block(source: SourceFile, block: bytes, first: int, encoding: str) -
 
 def _unzippable(path: Path, error: Exception) -> GazetteerError:
     reason = (
-        gettext("has a password")
-        if "password" in str(error)
-        else gettext("is damaged or cut off ({error})", error=error)
+        Phrase("has a password") if "password" in str(error) else Phrase("is damaged or cut off ({error})", error=error)
     )
     return GazetteerError(ZIP_UNREADABLE, path=path, reason=reason)
 
 
-def _describe_expected(others: list[str]) -> str:
+def _describe_expected(others: list[str]) -> Phrase:
     shown = ", ".join(others[:5]) + (", …" if len(others) > 5 else "")
-    seen = gettext(" (there: {shown})", shown=shown) if others else ""
+    seen = [Phrase(" (there: {shown})", shown=shown)] if others else []
     if any(": " in name and name.lower().endswith(".zip") for name in others):
-        seen += gettext("; a zip within a zip is not opened: unpack the outer one and give the folder")
-    return gettext(
+        seen.append(Phrase("; a zip within a zip is not opened: unpack the outer one and give the folder"))
+    return Phrase(
         "rnaddrkor_*.txt, jibun_rnaddrkor_*.txt, daily changes and zipcode_DB files are read, or zips of them{seen}",
-        seen=seen,
+        seen="".join(map(str, seen)),
     )

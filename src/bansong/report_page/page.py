@@ -127,9 +127,8 @@ def render(
         _rows(corrected, figures.corrections.sort("row"), _CORRECTIONS),
         _origin(figures, facts),
     )
-    subtitle, started = count_rows(figures.rows), _in_korea(facts.get("started"))
-    if started:
-        subtitle = gettext("{rows}, verified {day}", rows=subtitle, day=started.date())
+    rows, started = count_rows(figures.rows), _in_korea(facts.get("started"))
+    subtitle = gettext("{rows}, verified {day}", rows=rows, day=started.date()) if started else rows
     body = join(
         tag("header", tag("h1", title), tag("p", subtitle, class_="soft")),
         tag("main", *sections),

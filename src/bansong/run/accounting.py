@@ -17,7 +17,7 @@ from bansong.errors import AccountingError, Problem
 from bansong.run.lookups import LOOKUP
 from bansong.run.records import RIGHT, ROW_ID
 from bansong.schema import ACTIONS, BIZ_STATUSES, GRADES, ROW_STATUSES
-from bansong.translation import gettext, join_clauses, ngettext
+from bansong.translation import Listed, Phrase
 
 ROWS_NOT_BALANCED: Final = Problem(
     "outputs.rows_not_balanced", "nothing was published, the rows do not balance: {faults}"
@@ -188,23 +188,23 @@ def check_balance(rows_in: int, account: RowCounts, rows_written: int) -> None:
     faults = []
     counted = sum(account.by_row_status.values())
     if counted != rows_in:
-        faults.append(_fault(rows_in, gettext("{count:,} with a row_status", count=counted)))
+        faults.append(_fault(rows_in, Phrase("{count:,} with a row_status", count=counted)))
     check_rows(rows_in, account.rows, rows_written, *faults, in_order=account.in_order)
 
 
-def check_rows(rows_in: int, rows_out: int, rows_written: int, *faults: str, in_order: bool) -> None:
+def check_rows(rows_in: int, rows_out: int, rows_written: int, *faults: Phrase, in_order: bool) -> None:
     """Raise :class:`AccountingError` if rows were lost, added or moved, or for the ``faults`` found before."""
     found = []
     if rows_out != rows_in:
-        found.append(_fault(rows_in, gettext("{count:,} answered", count=rows_out)))
+        found.append(_fault(rows_in, Phrase("{count:,} answered", count=rows_out)))
     if rows_written != rows_in:
-        found.append(_fault(rows_in, gettext("{count:,} in the output file", count=rows_written)))
+        found.append(_fault(rows_in, Phrase("{count:,} in the output file", count=rows_written)))
     found += faults
     if not in_order:
-        found.append(gettext("rows left in another order than they came"))
+        found.append(Phrase("rows left in another order than they came"))
     if found:
-        raise AccountingError(ROWS_NOT_BALANCED, faults=join_clauses(*found))
+        raise AccountingError(ROWS_NOT_BALANCED, faults=Listed(found))
 
 
-def _fault(rows_in: int, found: str) -> str:
-    return ngettext("{count:,} row in, {found}", "{count:,} rows in, {found}", rows_in, found=found)
+def _fault(rows_in: int, found: Phrase) -> Phrase:
+    return Phrase("{count:,} row in, {found}", "{count:,} rows in, {found}", count=rows_in, found=found)

@@ -16,7 +16,7 @@ from bansong.options import ENGINE_KINDS, EngineKind
 from bansong.progress.display import Progress
 from bansong.run.alerts import registry_alerts
 from bansong.run.records import ROW_ID
-from bansong.translation import gettext
+from bansong.translation import Phrase
 
 if TYPE_CHECKING:
     from bansong.cancellation import CancelToken
@@ -213,7 +213,7 @@ class LocalEngineAdapter:
 
     def hints(self, *, planned: bool) -> tuple[str, ...]:
         """Say that a plan has no registry, or one that is too old."""
-        return registry_alerts(self.local, gettext("no row will say `send`") if planned else None, planned=planned)
+        return registry_alerts(self.local, Phrase("no row will say `send`") if planned else None, planned=planned)
 
 
 def local_files(local: LocalEngine) -> dict[str, Path | None]:

@@ -12,7 +12,7 @@ from bansong.engine.local import DISTRICT_CODE, MATCH_LEVEL, PLACE
 from bansong.errors import UsageError
 from bansong.run.duplicates import FIRST
 from bansong.schema import EXTRA_COLUMNS
-from bansong.translation import gettext, gettext_noop
+from bansong.translation import Phrase, gettext, gettext_noop
 
 _SOURCES: Final = {"match_level": MATCH_LEVEL, "district_code": DISTRICT_CODE}
 _BUILDING_CODE: Final = "building_code"
@@ -55,7 +55,7 @@ def unknown_extra_columns(names: Sequence[str], gazetteer: Gazetteer | None) -> 
     empty = [name for name in names if name in (*_SOURCES, _BUILDING_CODE)]
     if gazetteer is not None:
         lacks_codes = _BUILDING_CODE in empty and not gazetteer.has_building_codes
-        return (gettext(_NO_CODES, path=gazetteer.path),) if lacks_codes else ()
+        return (Phrase(_NO_CODES, path=gazetteer.path),) if lacks_codes else ()
     if not empty:
         return ()
-    return (gettext("{names}: empty, since no address is looked up; give `gazetteer=`", names=", ".join(empty)),)
+    return (Phrase("{names}: empty, since no address is looked up; give `gazetteer=`", names=", ".join(empty)),)

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from bansong.cloud.remote_path import as_path, is_remote, path_on_disk
 from bansong.column_words import HEADERS
-from bansong.errors import OutputError, Problem, UsageError
-from bansong.schema import ADDED_COLUMNS, Alert, Lang
+from bansong.errors import Notice, OutputError, Problem, UsageError
+from bansong.schema import ADDED_COLUMNS, Lang
 from bansong.tables import Format, Table, reading
 from bansong.tables.compression import url_of
 from bansong.tables.detect import default_output, output_format, refuse_in_place
@@ -19,7 +19,7 @@ from bansong.tables.earlier_columns import find_earlier_columns
 from bansong.tables.format import Planned
 from bansong.tables.publish import same_file
 from bansong.tables.standard_streams import INPUT_NAME, STREAM, check_terminal
-from bansong.translation import gettext, gettext_noop, ngettext, parameter
+from bansong.translation import Option, Phrase, gettext, gettext_noop
 
 IN_PLACE_AND_OUTPUT: Final = Problem(
     "outputs.in_place_and_output", "`in_place=True` replaces the input; do not name an output as well"
@@ -40,6 +40,17 @@ OPTION_NEEDS_CSV: Final = Problem(
 )
 OPTION_NEEDS_WORKBOOK: Final = Problem(
     "outputs.option_needs_workbook", "{path}: {option} is for workbooks, this output is {format}"
+)
+INPUT_OPEN: Final = Problem(
+    "alert.input_open",
+    "{path} seems to be open ({lock} lies beside it): what is not saved there was not read; save it and run again",
+)
+OUTPUT_OPEN: Final = Problem(
+    "alert.output_open",
+    "{path} seems to be open ({lock} lies beside it): close it without saving, or the old one replaces this run's",
+)
+COLUMN_DOUBLED: Final = Problem(
+    "alert.column_doubled", "the file has a column {theirs!r} of its own; it is kept, ours is {ours!r}"
 )
 
 
@@ -94,10 +105,10 @@ def choose_stream(path: Path, format: Format, folder: Path, **options: Any) -> T
 def _check_target(target: Target) -> Target:
     name, format = target.path, target.format
     if target.encoding is not None and not format.can.encoding:
-        option = parameter("output_encoding")
+        option = Option("output_encoding")
         raise UsageError(OPTION_NEEDS_CSV, path=name, option=option, format=format.name)
     if target.summary and not format.can.summary:
-        option = parameter("summary")
+        option = Option("summary")
         raise UsageError(OPTION_NEEDS_WORKBOOK, path=name, option=option, format=format.name)
     return target
 
@@ -128,12 +139,9 @@ def lay_out_columns(
         while header.casefold() in taken:
             header, again = f"{wanted}_bv{again if again > 1 else ''}", again + 1
         if again > 1:
-            kept_beside = gettext(
-                "the file has a column {theirs!r} of its own; it is kept, ours is {ours!r}", theirs=wanted, ours=header
-            )
-            warnings.append(
-                Alert(kept_beside) if ours else kept_beside
-            )  # in an earlier output it may be taken for ours
+            both = {"theirs": wanted, "ours": header}
+            # in an earlier output the user's column may be taken for ours
+            warnings.append(Notice(COLUMN_DOUBLED, **both) if ours else Phrase(COLUMN_DOUBLED.text, **both))
         columns.append((name, header))
     return tuple(columns), tuple(warnings)
 
@@ -177,13 +185,13 @@ def _losses_above(table: Table, target: Target, *, leaves_out: bool, header_unsu
     left_behind = table.format.can.left_behind
     rebuilt = bool(left_behind) and anew and target.format.can.titles
     if rebuilt:
-        yield gettext(left_behind)
+        yield Phrase(left_behind)
     kept = rebuilt or table.format is target.format
     if header_unsure and table.above and kept:
-        yield ngettext(
+        yield Phrase(
             "{count:,} line above the header's last: kept as they are, and not verified",
             "{count:,} lines above the header's last: kept as they are, and not verified",
-            table.above,
+            count=table.above,
         )
     elif rebuilt or not kept:
         yield from _note_lost_lines(table, titles=not rebuilt)
@@ -193,37 +201,23 @@ def _note_lost_lines(table: Table, *, titles: bool) -> Iterator[str]:
     """Yield notes on the lines above the rows that the output lacks; ``titles``: among these are title lines."""
     joined = table.above - table.titles + 1
     if joined > 1:
-        yield gettext("the {count} lines of the header are one line in the output", count=joined)
+        yield Phrase("the {count} lines of the header are one line in the output", count=joined)
     if table.titles and titles:
-        own = gettext("a workbook") if table.format.can.left_behind else gettext("the input's own format")
-        yield ngettext(
+        own = Phrase("a workbook") if table.format.can.left_behind else Phrase("the input's own format")
+        yield Phrase(
             "{count:,} title line above the header not in the output; in {again} it has all lines",
             "{count:,} title lines above the header not in the output; in {again} it has all lines",
-            table.titles,
+            count=table.titles,
             again=own,
         )
 
 
-def open_elsewhere(source: Path | None, target: Target) -> Iterator[Alert]:
+def open_elsewhere(source: Path | None, target: Target) -> Iterator[Notice]:
     """Yield alerts if input or output is open in Excel or LibreOffice, shown by a lock file beside it."""
     if source is not None and (lock := _lock_beside(source)):
-        yield Alert(
-            gettext(
-                "{path} seems to be open ({lock} lies beside it): what is not saved there was not read; save it and "
-                "run again",
-                path=source,
-                lock=lock.name,
-            )
-        )
+        yield Notice(INPUT_OPEN, path=source, lock=lock.name)
     if not target.private and target.path != source and (lock := _lock_beside(target.path)):
-        yield Alert(
-            gettext(
-                "{path} seems to be open ({lock} lies beside it): close it without saving, or the old one replaces "
-                "this run's",
-                path=target.path,
-                lock=lock.name,
-            )
-        )
+        yield Notice(OUTPUT_OPEN, path=target.path, lock=lock.name)
 
 
 def _lock_beside(path: Path) -> Path | None:

@@ -8,10 +8,17 @@ from typing import Any, Final
 import polars as pl
 
 from bansong.column_words import HEADERS, code_expr
-from bansong.schema import Alert, Lang
+from bansong.errors import Notice, Problem
+from bansong.schema import Lang
 from bansong.tables.earlier_columns import EarlierColumns
 from bansong.tables.table import contract_name
-from bansong.translation import gettext, ngettext
+from bansong.translation import Listed, Phrase
+
+ANSWERS_REPLACED: Final = Problem(
+    "alert.answers_replaced",
+    "the input is an earlier output, and its answers were replaced by others: {counts}; if somebody typed "
+    "them, they are in the input as it was",
+)
 
 _TYPED: Final = ("biz_status", "grade", "action", "fixed_zipcode", "fixed_address", "row_note")
 """Columns that people correct or write notes into. The others follow from these, and change with each run."""
@@ -36,21 +43,18 @@ def replaced_rows(tallied: Mapping[str, Any]) -> dict[str, int]:
     }
 
 
-def replaced_alert(rows: Mapping[str, int], lang: Lang) -> Alert | None:
+def replaced_alert(rows: Mapping[str, int], lang: Lang) -> Notice | None:
     """Return what to say of replaced values, ``None`` where there are none; ``lang``: of the headers."""
     if not rows:
         return None
-    counts = ", ".join(
-        ngettext("{name} in {count:,} row", "{name} in {count:,} rows", count, name=HEADERS[lang][name])
-        for name, count in rows.items()
+    counts = Listed(
+        (
+            Phrase("{name} in {count:,} row", "{name} in {count:,} rows", count=count, name=HEADERS[lang][name])
+            for name, count in rows.items()
+        ),
+        ", ",
     )
-    return Alert(
-        gettext(
-            "the input is an earlier output, and its answers were replaced by others: {counts}; if somebody typed "
-            "them, they are in the input as it was",
-            counts=counts,
-        )
-    )
+    return Notice(ANSWERS_REPLACED, counts=counts)
 
 
 def _differs(name: str, cell: pl.Expr) -> pl.Expr:

@@ -13,7 +13,7 @@ import polars as pl
 from bansong.cloud.remote_path import as_path
 from bansong.column_words import HEADERS, word_of
 from bansong.engine.address import Gazetteer
-from bansong.errors import Problem, UsageError
+from bansong.errors import Notice, Problem, UsageError
 from bansong.options import WriteOptions
 from bansong.run import accounting
 from bansong.run.accounting import OTHER
@@ -21,11 +21,11 @@ from bansong.run.letter_list import LetterCounts, check_letter_cost, count_lette
 from bansong.run.output_layout import Target
 from bansong.run.records import ROW_ID
 from bansong.run.review_list import check_review, write_review
-from bansong.schema import ACTIONS, Alert, Lang
+from bansong.schema import ACTIONS, Lang
 from bansong.tables import Enriched, publish_file, write_table
 from bansong.tables.compression import unpacked_name
 from bansong.tables.detect import output_format
-from bansong.translation import current_language, gettext, ngettext, parameter
+from bansong.translation import Option, current_language, gettext, ngettext
 
 SPLIT_COLUMN_INVALID: Final = Problem(
     "outputs.split_column_invalid", "`split=`: {by!r} is nothing to split by; use `split='action'`"
@@ -77,6 +77,11 @@ def _write_part(result: Enriched, which: pl.Expr, path: Path, target: Target) ->
     return int(found["rows"])
 
 
+LETTERS_KEPT: Final = Problem(
+    "alert.letters_kept",
+    "{path}: the earlier list of letters was kept, because no row gets a letter now; {option} replaces it by "
+    "an empty list",
+)
 LETTERS_NOT_WORKBOOK: Final = Problem(
     "outputs.letters_not_workbook", "{path}: the list of letters is a new workbook; call it .xlsx"
 )
@@ -110,17 +115,11 @@ class WrittenSides:
         return self.kept_letters is not None or self.emptied is not None
 
     @property
-    def alerts(self) -> tuple[Alert, ...]:
+    def alerts(self) -> tuple[Notice, ...]:
         """Alerts about the files."""
         if self.kept_letters is None:
             return ()
-        kept = gettext(
-            "{path}: the earlier list of letters was kept, because no row gets a letter now; {option} replaces it by "
-            "an empty list",
-            path=self.kept_letters,
-            option=parameter("allow_empty", True),
-        )
-        return (Alert(kept),)
+        return (Notice(LETTERS_KEPT, path=self.kept_letters, option=Option("allow_empty", True)),)
 
     def as_dict(self) -> dict[str, object]:
         """Return the files and counts as plain values for JSON, without those that were not asked for."""

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from bansong.errors import Notice, Problem
 from bansong.run.accounting import RowCounts
 from bansong.run.alerts import how_to_check_statuses, is_majority
 from bansong.schema import seoul_day
-from bansong.translation import gettext, join_clauses, ngettext, parameter
+from bansong.translation import Listed, Option, Phrase
 
 if TYPE_CHECKING:
     from bansong.run.engine import Engine
+
+STATUSES_UNCHECKED: Final = Problem("alert.statuses_unchecked", "{summary}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +36,16 @@ class NtsCounts:
     @property
     def caution(self) -> str:
         """Age of statuses that could not be renewed, and why; empty if there are none."""
-        age = ngettext("{count:,} day", "{count:,} days", self.age or 0)
-        aged = ngettext("{count:,} status up to {age} old", "{count:,} statuses up to {age} old", self.aged, age=age)
+        age = Phrase("{count:,} day", "{count:,} days", count=self.age or 0)
+        aged = Phrase(
+            "{count:,} status up to {age} old", "{count:,} statuses up to {age} old", count=self.aged, age=age
+        )
         parts = [aged] if self.aged else []
         if self.halt is not None:
-            parts.append(gettext("not all could be asked of the tax authority: {halt}", halt=self.halt))
+            parts.append(Phrase("not all could be asked of the tax authority: {halt}", halt=self.halt))
         elif self.aged:
-            parts = [gettext("{aged}, because the tax authority gave no answer to these numbers", aged=aged)]
-        return join_clauses(*parts)
+            parts = [Phrase("{aged}, because the tax authority gave no answer to these numbers", aged=aged)]
+        return Listed(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +69,7 @@ class StatusCounts:
     @property
     def summary(self) -> str:
         """The counts in words, with a remedy."""
-        checked = gettext(
+        checked = Phrase(
             "{checked:,} of {rows:,} statuses checked{sources}",
             checked=self.checked,
             rows=self.rows,
@@ -72,52 +77,56 @@ class StatusCounts:
         )
         caution = self.nts.caution if self.nts is not None else ""
         if why := self._why_unchecked(caution):
-            said = gettext("{checked}, so no row says `send`", checked=checked)
-            return join_clauses(said, why) if self.nts is not None else gettext("{said}: {why}", said=said, why=why)
+            said = Phrase("{checked}, so no row says `send`", checked=checked)
+            return Listed([said, why]) if self.nts is not None else Phrase("{said}: {why}", said=said, why=why)
         stale = self._stale(with_remedy=not caution) if self.stale else ""
         missing = 0 if self.bought else self.rows - self.checked
-        parts = [f"{checked}{stale}", *([self._missing(missing)] if missing else []), *([caution] if caution else [])]
-        return join_clauses(*parts)
+        return Listed([Listed([checked, stale], ""), self._missing(missing) if missing else "", caution])
 
     def _why_unchecked(self, caution: str) -> str:
         if self.bought or (self.checked and (self.registry or self.nts is not None)):
             return ""
         if self.nts is not None:
-            return caution or gettext("the tax authority gave no answer: try again later")
+            return caution or Phrase("the tax authority gave no answer: try again later")
         if not self.registry:
             return how_to_check_statuses()
-        return gettext("none of the numbers is in the registry; is it the right one?")
+        return Phrase("none of the numbers is in the registry; is it the right one?")
 
     def _stale(self, *, with_remedy: bool) -> str:
-        said = gettext(
+        said = Phrase(
             ", {stale:,} of them more than {days} days ago, so not to be relied on",
             stale=self.stale,
             days=self.stale_after,
         )
         if not self.sends and not self.bought:
-            said = gettext("{said}, and no row says `send`", said=said)
+            said = Phrase("{said}, and no row says `send`", said=said)
         if not with_remedy:
             return said
         if self.nts is None:
-            return said + ": " + gettext("build the registry again from newer lists")
-        option = parameter("max_status_age", self.stale_after)
-        return said + ": " + gettext("ask again with {option}", option=option)
+            return Listed([said, Phrase("build the registry again from newer lists")], ": ")
+        option = Option("max_status_age", self.stale_after)
+        return Listed([said, Phrase("ask again with {option}", option=option)], ": ")
 
     def _missing(self, count: int) -> str:
         if self.nts is not None:
-            return ngettext("{count:,} number without a status", "{count:,} numbers without a status", count)
-        return ngettext("{count:,} number not in the registry", "{count:,} numbers not in the registry", count)
+            return Phrase("{count:,} number without a status", "{count:,} numbers without a status", count=count)
+        return Phrase("{count:,} number not in the registry", "{count:,} numbers not in the registry", count=count)
 
     def _sources(self) -> str:
-        registry = gettext("registry {version}", version=self.registry) if self.registry else ""
+        registry = Phrase("registry {version}", version=self.registry) if self.registry else ""
         if self.nts is None:
-            return f" ({registry})" if registry else ""
+            return Listed([" (", registry, ")"], "") if registry else ""
         count = self.nts.rows
-        text = gettext("{count:,} by nts", count=count)
+        text = Phrase("{count:,} by nts", count=count)
         if self.nts.oldest:
-            text = gettext("{count:,} by nts, the oldest of {day}", count=count, day=self.nts.oldest)
-        others = gettext("{count:,} by {registry}", count=self.checked - count, registry=registry)
-        return f" ({join_clauses(text, others)})" if registry else f" ({text})"
+            text = Phrase("{count:,} by nts, the oldest of {day}", count=count, day=self.nts.oldest)
+        others = Phrase("{count:,} by {registry}", count=self.checked - count, registry=registry)
+        return Listed([" (", Listed([text, others]) if registry else text, ")"], "")
+
+    @property
+    def alert(self) -> Notice | None:
+        """The counts as an alert, if they are alarming."""
+        return Notice(STATUSES_UNCHECKED, summary=self.summary) if self.is_alarming else None
 
     @property
     def is_alarming(self) -> bool:

@@ -13,7 +13,7 @@ from bansong.run.changes import CHANGE_SCHEMA, combine
 from bansong.scheduling.job_file import load_job_file
 from bansong.scheduling.job_place import job_place
 from bansong.scheduling.run_store import JobRun, RunStore
-from bansong.translation import gettext
+from bansong.translation import Phrase
 
 RUN_NOT_IDENTIFIED: Final = Problem(
     "jobs.run_not_identified", "run {named!r}: {reason}; `bansong runs list` shows them"
@@ -22,7 +22,7 @@ JOB_NEVER_RAN: Final = Problem(
     "jobs.job_never_ran", "{state}: the job {name} never ran here; run it with `bansong run {job}`"
 )
 RUNS_OUT_OF_ORDER: Final = Problem(
-    "jobs.runs_out_of_order", "the run {id} is not before {id_2}; name the earlier one first"
+    "jobs.runs_out_of_order", "the run {id} is not before {other_id}; name the earlier one first"
 )
 
 _LAST: Final = re.compile(r"last(?:-(\d+))?")
@@ -57,7 +57,7 @@ def compare_runs(job: Path, before: str, after: str) -> pl.DataFrame:
         runs = store.runs()
         first, last = _find(runs, before), _find(runs, after)
         if runs.index(first) >= runs.index(last):  # not by their times: a clock may have been set back
-            raise UsageError(RUNS_OUT_OF_ORDER, id=first.id, id_2=last.id)
+            raise UsageError(RUNS_OUT_OF_ORDER, id=first.id, other_id=last.id)
         steps = store.changes_between(first.id, last.id)
     return combine(steps) if steps else pl.DataFrame(schema=CHANGE_SCHEMA)
 
@@ -70,5 +70,5 @@ def _find(runs: list[JobRun], named: str) -> JobRun:
     found = [run for run in runs if run.id == named] or [run for run in runs if run.id.startswith(named)]
     if len(found) == 1:
         return found[0]
-    reason = gettext("several begin so") if found else gettext("no such run is remembered")
+    reason = Phrase("several begin so") if found else Phrase("no such run is remembered")
     raise UsageError(RUN_NOT_IDENTIFIED, named=named, reason=reason)

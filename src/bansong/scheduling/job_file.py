@@ -171,7 +171,7 @@ def _explain(where: _Place, reason: str, found: Any) -> str:
     if isinstance(where.type, inspect.VarTupleType) and isinstance(found, dict):
         return gettext("is a table of which there may be several: write [[{name}]]", name=where.steps[-1])
     expected = _describe_type(where)
-    return gettext("must be {expected}", expected=expected) if expected else describe_library_error(reason)
+    return gettext("must be {expected}", expected=expected) if expected else str(describe_library_error(reason))
 
 
 def _names_of(type: inspect.Type | None) -> list[str]:

@@ -15,11 +15,22 @@ from bansong.enrichment.files_report import FilesReport
 from bansong.report import Report
 from bansong.report_display import Shown
 from bansong.run.changes import count_kinds
+from bansong.scheduling.job_file import JobFileAudience
 from bansong.scheduling.output_files import set_mode
 from bansong.scheduling.run_message import describe_counts
 from bansong.schema import Alert
 from bansong.tables import publish_file
-from bansong.translation import count_rows, gettext, gettext_noop, gettext_of, join_clauses, ngettext
+from bansong.translation import (
+    Phrase,
+    count_rows,
+    current_audience,
+    gettext,
+    gettext_noop,
+    gettext_of,
+    join_clauses,
+    ngettext,
+    use_audience,
+)
 
 PAUSED: Final = 5
 """Exit code of inputs that the next run continues."""
@@ -62,7 +73,9 @@ class InputOutcome:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Warnings about its answers, with fields of the job file as remedies; alerts stay alerts."""
-        return (*self.kept, *(self.report.warnings if self.report else ()))
+        with use_audience(JobFileAudience(current_audience())):
+            said = (*self.kept, *(self.report.warnings if self.report else ()))
+            return tuple(Alert(str(one)) if isinstance(one, Alert) else str(one) for one in said)
 
     @property
     def code_of_report(self) -> int:
@@ -164,7 +177,7 @@ class JobReport(Shown):
             "seconds": round(self.seconds, 3),
             "exit_code": self.exit_code,
             "rows": self.rows,
-            "inputs": [one.as_dict() | {"warnings": list(one.warnings)} for one in self.inputs],
+            "inputs": [one.as_dict() | {"warnings": list(map(str, one.warnings))} for one in self.inputs],
             "changes": self.counts,
             "changes_file": self.changes_file,
             "message": self.message,
@@ -176,7 +189,7 @@ class JobReport(Shown):
         yield gettext("job"), gettext_of(self, "{job}, run {run_id}, {seconds:.1f} s")
         for one in self.inputs:
             rows = count_rows(one.rows)
-            rows = gettext("{rows}, paid {paid:,}", rows=rows, paid=one.paid) if one.paid else rows
+            rows = Phrase("{rows}, paid {paid:,}", rows=rows, paid=one.paid) if one.paid else rows
             about = one.error or join_clauses(rows, *one.problems_of_rows)
             yield gettext(WHATS[one.what]), f"{one.path}: {about}"
             if one.output and one.what != "failed":

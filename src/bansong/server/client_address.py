@@ -8,7 +8,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import Any, Final
 
 from bansong.errors import Problem, UsageError
-from bansong.translation import parameter
+from bansong.translation import Option
 
 ADDRESS_INVALID: Final = Problem(
     "server.address_invalid", "{given}: {error}; give an address, or a network such as 10.0.0.0/8"
@@ -74,7 +74,7 @@ def _parse_network(text: str) -> IPv4Network | IPv6Network:
     try:
         return ip_network(text.strip())
     except ValueError as error:
-        given = parameter("trusted_proxies", text)
+        given = Option("trusted_proxies", text)
         raise UsageError(ADDRESS_INVALID, given=given, error=error) from None
 
 

@@ -71,7 +71,7 @@ def _explain_decode_error(error: Exception) -> str:
         return gettext(
             "{place} must be a business number: ten digits without hyphens or blanks, not all zero", place=place[1]
         )
-    return describe_library_error(error)
+    return str(describe_library_error(error))
 
 
 async def read_body(request: Request, limit: int) -> bytes:

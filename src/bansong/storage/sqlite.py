@@ -32,7 +32,7 @@ from bansong.storage.filesystem import (
     network_file_system,
     sync_folder,
 )
-from bansong.translation import Option, gettext, gettext_noop, parameter
+from bansong.translation import Listed, Option, Phrase, gettext, gettext_noop
 
 
 class Connection(sqlite3.Connection):
@@ -176,12 +176,12 @@ class FileKind:
         return 1 + len(self.migrations)
 
     @property
-    def _choose(self) -> str:
-        return gettext("choose another with {parameter}", parameter=parameter(self.parameter))
+    def _choose(self) -> Phrase:
+        return Phrase("choose another with {parameter}", parameter=Option(self.parameter))
 
     @property
-    def _restore(self) -> str:
-        return gettext("restore it from a backup, or {choose}", choose=self._choose)
+    def _restore(self) -> Phrase:
+        return Phrase("restore it from a backup, or {choose}", choose=self._choose)
 
     def find(self, given: str | Path | None) -> Path:
         """Return the path: ``given``, from the environment, or the default in the state directory.
@@ -274,41 +274,41 @@ class FileKind:
         try:
             yield
         except sqlite3.DatabaseError as error:
-            raise self.error(f"{path}: {self._explain(error)}") from error
+            raise self.error(Listed([path, self._explain(error)], ": ")) from error
         except OSError as error:
-            advice = gettext("make it writable, or ") if isinstance(error, PermissionError) else ""
-            reason = gettext(
+            advice = Phrase("make it writable, or ") if isinstance(error, PermissionError) else ""
+            reason = Phrase(
                 "cannot be used: {reason}; {advice}check {parameter}",
                 reason=describe_os_error(error),
                 advice=advice,
-                parameter=parameter(self.parameter),
+                parameter=Option(self.parameter),
             )
-            raise self.error(f"{path}: {reason}") from error
+            raise self.error(Listed([path, reason], ": ")) from error
 
-    def _explain(self, error: sqlite3.DatabaseError) -> str:
+    def _explain(self, error: sqlite3.DatabaseError) -> Phrase:
         name = getattr(error, "sqlite_errorname", "")
         if name.startswith("SQLITE_FULL"):
-            return gettext("the disk is full, so {unwritten}", unwritten=gettext(self.unwritten))
+            return Phrase("the disk is full, so {unwritten}", unwritten=Phrase(self.unwritten))
         if name.startswith(_IN_USE):
-            return gettext(self.busy)
+            return Phrase(self.busy)
         if name == "SQLITE_READONLY_DBMOVED":
-            return gettext("was moved, deleted or replaced while it was in use; put it back")
+            return Phrase("was moved, deleted or replaced while it was in use; put it back")
         if name.startswith("SQLITE_READONLY"):
-            return gettext("is read-only; make it writable, or {choose}", choose=self._choose)
+            return Phrase("is read-only; make it writable, or {choose}", choose=self._choose)
         if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-            return gettext("is damaged ({error}); {restore}", error=error, restore=self._restore)
+            return Phrase("is damaged ({error}); {restore}", error=error, restore=self._restore)
         if name.startswith("SQLITE_CONSTRAINT"):
-            return gettext(
+            return Phrase(
                 "was used against its rules ({error}); this is a defect of bansong, please report it",
                 error=describe_library_error(error),
             )
-        return gettext("cannot be used ({error}); look at the disk, and try again", error=describe_library_error(error))
+        return Phrase("cannot be used ({error}); look at the disk, and try again", error=describe_library_error(error))
 
     def _refuse_old_sqlite(self, path: Path) -> None:
         if sqlite3.sqlite_version_info < self.minimum:
             needed = ".".join(map(str, self.minimum[:2]))
             raise self.error(
-                SQLITE_TOO_OLD, path=path, noun=gettext(self.noun), needed=needed, sqlite_version=sqlite3.sqlite_version
+                SQLITE_TOO_OLD, path=path, noun=Phrase(self.noun), needed=needed, sqlite_version=sqlite3.sqlite_version
             )
 
     def _refuse_network_file_system(self, path: Path) -> None:
@@ -318,15 +318,15 @@ class FileKind:
     def _inspect_header(self, path: Path, *, killed: bool) -> None:
         """Check the header before SQLite opens the file."""
         if not path.is_file():
-            raise self.error(NOT_A_FILE, path=path, noun=gettext(self.noun), parameter=Option(self.parameter))
+            raise self.error(NOT_A_FILE, path=path, noun=Phrase(self.noun), parameter=Option(self.parameter))
         with path.open("r+b" if self.exclusive else "rb") as file:
             header, size = file.read(_HEADER_BYTES), file.seek(0, os.SEEK_END)
         if not size:
             raise self.error(DATABASE_EMPTY, path=path, restore=self._restore)
         if len(header) < _HEADER_BYTES or not header.startswith(_MAGIC):
-            raise self.error(NOT_A_DATABASE, path=path, noun=gettext(self.noun), restore=self._restore)
+            raise self.error(NOT_A_DATABASE, path=path, noun=Phrase(self.noun), restore=self._restore)
         if int.from_bytes(header[68:72]) != self.application_id:
-            raise self.error(FOREIGN_DATABASE, path=path, noun=gettext(self.noun), choose=self._choose)
+            raise self.error(FOREIGN_DATABASE, path=path, noun=Phrase(self.noun), choose=self._choose)
         page = int.from_bytes(header[16:18])
         expected = int.from_bytes(header[28:32]) * (65536 if page == 1 else page)
         # what a killed process wrote is checked page by page later; a shared file may be growing at this moment
@@ -414,11 +414,16 @@ class FileKind:
         found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if found != "ok":
             raise self.error(
-                f"{path}: "
-                + gettext(
-                    "is damaged ({error}); {restore}",
-                    error=describe_library_error(" ".join(found.split())),
-                    restore=self._restore,
+                Listed(
+                    [
+                        path,
+                        Phrase(
+                            "is damaged ({error}); {restore}",
+                            error=describe_library_error(" ".join(found.split())),
+                            restore=self._restore,
+                        ),
+                    ],
+                    ": ",
                 )
             )
 

@@ -16,7 +16,7 @@ from bansong.errors import DoubtError, NotFoundError, Problem, RejectedError, Se
 from bansong.options import check_keywords
 from bansong.progress.asked import AskedProgress, progress_asked
 from bansong.tables import open_table, reading
-from bansong.translation import count_rows, gettext, gettext_noop, gettext_of, ngettext
+from bansong.translation import Phrase, count_rows, gettext_noop, gettext_of
 from bansong.watch.reconcile import BUSINESS, Businesses, SyncPlan, SyncReport, businesses, reconcile
 from bansong.watch.report import History, seoul_iso, utc_expr
 from bansong.watch.service_sync import Done, Steps
@@ -91,7 +91,7 @@ def sync(
     if not apply:
         return report
     if mistake and not force:
-        raise UsageError(CHANGE_TOO_LARGE, name=watches.name, mistake=mistake, force=gettext(_FORCE))
+        raise UsageError(CHANGE_TOO_LARGE, name=watches.name, mistake=mistake, force=Phrase(_FORCE))
     with progress_asked(progress, "watches", "syncing") as shown:
         steps = replace(_plan_steps(plan), remove=report.to_remove["watch_id"].to_list())
         done = watches.carry_out(steps, shown or (lambda _done, _total: None))
@@ -189,7 +189,7 @@ def _likely_mistake(found: Businesses, plan: SyncPlan) -> str | None:
     if not most and not (going and going == plan.watched):
         return None
     about = {"unusable": found.unusable.height, "rows": count_rows(found.rows)}
-    rows = gettext("; {unusable:,} of its {rows} have no usable number", **about) if about["unusable"] else ""
+    rows = Phrase("; {unusable:,} of its {rows} have no usable number", **about) if about["unusable"] else ""
     return gettext_of(
         plan, "{going:,} of {watched:,} watched businesses are not in the file{rows}", going=going, rows=rows
     )
@@ -241,19 +241,19 @@ def _find_watches(watches: WatchStore, which: str) -> pl.DataFrame:
 
 
 def _warnings(stages: PreparedTable, found: Businesses, plan: SyncPlan, keep: bool) -> Iterator[str]:
-    yield from (note for note in stages.warnings if note != gettext(NO_ADDRESS))
+    yield from (note for note in stages.warnings if note != Phrase(NO_ADDRESS))
     if found.repeated.height:
         differing = int(found.repeated["differing"].sum())
-        more = gettext(
+        more = Phrase(
             "; {differing:,} with different names or addresses: the first that are given count", differing=differing
         )
-        numbers = ngettext("{count:,} number", "{count:,} numbers", found.repeated.height)
-        yield gettext("in several rows: {numbers}{more}", numbers=numbers, more=more if differing else "")
+        numbers = Phrase("{count:,} number", "{count:,} numbers", count=found.repeated.height)
+        yield Phrase("in several rows: {numbers}{more}", numbers=numbers, more=more if differing else "")
     if found.suspect:
-        numbers = ngettext("{count:,} number", "{count:,} numbers", found.suspect)
-        yield gettext("with a wrong check digit: {numbers}, watched all the same", numbers=numbers)
+        numbers = Phrase("{count:,} number", "{count:,} numbers", count=found.suspect)
+        yield Phrase("with a wrong check digit: {numbers}, watched all the same", numbers=numbers)
     if found.unusable.height and plan.remove.height and not keep:
-        yield gettext(
+        yield Phrase(
             "without a usable number: {rows}; if one of the watches to be removed is theirs, repair the row first",
             rows=count_rows(found.unusable.height),
         )

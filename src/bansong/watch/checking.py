@@ -24,7 +24,7 @@ from bansong.models.model_store import resolve_model
 from bansong.options import StatusOptions, StatusSource
 from bansong.run.alerts import stale_registry_alert
 from bansong.schema import SEOUL, Lang, seoul_day
-from bansong.translation import Option, gettext, gettext_noop
+from bansong.translation import Listed, Option, Phrase, gettext_noop
 from bansong.watch import notifications, store
 from bansong.watch.comparison import STATUS_DAY, VERDICT_COLUMNS, CheckResult
 from bansong.watch.local_file import OWNER, LocalFile, alone, watch_path
@@ -371,7 +371,7 @@ class _CheckRun:
         caution = None if self.statuses is None else self.statuses.caution(registry)
         notes: list[str] = [] if caution is None else [caution]
         if self.statuses is None and registry is None:
-            notes.append(gettext(_NO_REGISTRY))
+            notes.append(Phrase(_NO_REGISTRY))
         stale = stale_registry_alert(registry, self.engine.model.stale_after, today)
         if stale and (self.statuses is None or caution):
             notes.append(stale)
@@ -379,7 +379,7 @@ class _CheckRun:
             try:
                 append_lines(self.channels.file, [])
             except OutputError as error:
-                notes.append(str(error))
+                notes.append(Listed([error]))
         return tuple(notes)
 
 

@@ -219,7 +219,7 @@ class SyncReport(Shown):
             "refused": [{"watch": name, "note": note} for name, note in self.done.refused],
             "in_doubt": list(self.done.doubts),
             "paused": self.done.halt.note if self.done.halt else None,
-            "warnings": list(self.warnings),
+            "warnings": list(map(str, self.warnings)),
         }
 
     def _describe(self) -> Iterator[tuple[str, str]]:

@@ -86,7 +86,7 @@ class CheckReport(Shown):
             "undelivered": list(self.undelivered),
             "next_check_at": seoul_iso(self.next_due),
             "seconds": round(self.seconds, 3),
-            "warnings": list(self.warnings),
+            "warnings": list(map(str, self.warnings)),
         }
 
     def _describe(self) -> Iterator[tuple[str, str]]:

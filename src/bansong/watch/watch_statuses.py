@@ -21,7 +21,7 @@ from bansong.reference.status_fetch import StatusFetch, fetch_statuses, load_nts
 from bansong.reference.status_store import StatusStore
 from bansong.schema import SEOUL
 from bansong.storage.sqlite import is_in_use
-from bansong.translation import gettext, gettext_of, ngettext
+from bansong.translation import Listed, Phrase, gettext_noop, gettext_of
 
 log = logging.getLogger(__name__)
 _PAUSED_EXIT_CODE: Final = 5
@@ -92,18 +92,18 @@ class WatchStatuses:
         days = [fetch.oldest for fetch in self._halted if fetch.oldest is not None]
         known = []
         if days:
-            age = ngettext("{count:,} day", "{count:,} days", (self._day() - min(days)).days)
-            about = {"days": min(days), "days_2": age}
-            known.append(gettext("the status store, whose oldest status is of {days} ({days_2} ago)", **about))
+            age = Phrase("{count:,} day", "{count:,} days", count=(self._day() - min(days)).days)
+            about = {"days": min(days), "age": age}
+            known.append(Phrase("the status store, whose oldest status is of {days} ({age} ago)", **about))
         if registry is not None:
             known.append(gettext_of(registry, "the registry {version}"))
-        left = ngettext("{count:,} number", "{count:,} numbers", self.unasked)
-        names = gettext(" and ").join(known)
-        unknown = gettext("not judged: nothing is known of their status")
-        return gettext(
+        left = Phrase("{count:,} number", "{count:,} numbers", count=self.unasked)
+        names = Listed(known, gettext_noop(" and "))
+        unknown = Phrase("not judged: nothing is known of their status")
+        return Phrase(
             "{left} could not be asked of the tax authority and {by_what}: {halt}",
             left=left,
-            by_what=gettext("judged by {names}", names=names) if known else unknown,
+            by_what=Phrase("judged by {names}", names=names) if known else unknown,
             halt=self._halted[0].halt,
         )
 

@@ -20,7 +20,7 @@ from bansong.engine.address.batches import built_once
 from bansong.engine.text_values import parse_json_object
 from bansong.errors import GazetteerError, Problem
 from bansong.library_messages import describe_os_error
-from bansong.translation import gettext, gettext_noop
+from bansong.translation import Phrase, gettext_noop
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -45,7 +45,7 @@ ROWS_MISSING: Final = Problem(
 )
 GAZETTEER_REPLACED: Final = Problem(
     "gazetteer.gazetteer_replaced",
-    "{path}: was replaced by version {version} while version {version_2} was in use; open it again",
+    "{path}: was replaced by version {version} while version {used_version} was in use; open it again",
 )
 GAZETTEER_UNREADABLE: Final = Problem("gazetteer.gazetteer_unreadable", "{path}: cannot be read: {value}")
 NOT_PARQUET: Final = Problem(
@@ -118,7 +118,7 @@ class Gazetteer:
             from bansong.tables.compression import refuse_url
 
             refuse_url(path, GazetteerError)
-            raise GazetteerError(GAZETTEER_MISSING, path=path, remedy=gettext(_REMEDY))
+            raise GazetteerError(GAZETTEER_MISSING, path=path, remedy=Phrase(_REMEDY))
         with _parquet(path) as file:
             about = _about(path, file)
         return cls(path, about["version"], about["buildings"], about)
@@ -139,7 +139,7 @@ class Gazetteer:
         found = []
         if self.source_date is not None and (today - self.source_date).days > _FRESH_DAYS:
             found.append(
-                gettext(
+                Phrase(
                     "{path}: the gazetteer's addresses are of {source_date:%Y-%m}, older than 3 months, so newer "
                     "roads and buildings are missing; build it again from this month's files (business.juso.go.kr)",
                     path=self.path,
@@ -149,7 +149,7 @@ class Gazetteer:
         kinds = self.about.get("kinds")
         if isinstance(kinds, list) and "lots" not in kinds:
             found.append(
-                gettext(
+                Phrase(
                     "{path}: the gazetteer was built without the files of additional lots, so addresses by such a "
                     "lot are not found; build it again with jibun_rnaddrkor_*.txt, which comes in the same download",
                     path=self.path,
@@ -259,7 +259,9 @@ def read_section(
     with _parquet(path) as file:
         about = _about(path, file)
         if about["version"] != gazetteer.version:
-            raise GazetteerError(GAZETTEER_REPLACED, path=path, version=about["version"], version_2=gazetteer.version)
+            raise GazetteerError(
+                GAZETTEER_REPLACED, path=path, version=about["version"], used_version=gazetteer.version
+            )
         later = _LATER[about["format"]]
         first, last = about["sections"].get(name, {"groups": (0, 0)})["groups"]
         wanted = range(first, last) if groups is None else [first + group for group in groups]
@@ -326,22 +328,22 @@ def _parquet(path: Path) -> pq.ParquetFile:
     except (FileNotFoundError, PermissionError) as error:
         raise GazetteerError(GAZETTEER_UNREADABLE, path=path, value=describe_os_error(error)) from error
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise GazetteerError(NOT_PARQUET, path=path, remedy=gettext(_REMEDY)) from error
+        raise GazetteerError(NOT_PARQUET, path=path, remedy=Phrase(_REMEDY)) from error
 
 
 def _about(path: Path, file: pq.ParquetFile) -> dict[str, Any]:
     text = (file.metadata.metadata or {}).get(METADATA_KEY.encode())
     if text is None:
-        raise GazetteerError(NOT_GAZETTEER, path=path, remedy=gettext(_REMEDY))
+        raise GazetteerError(NOT_GAZETTEER, path=path, remedy=Phrase(_REMEDY))
     about = parse_json_object(text)
     form = about.get("format")
     later = _LATER.get(form) if isinstance(form, int) else None
     if later is None or set(file.schema_arrow.names) != set(SCHEMA) - later:
-        raise GazetteerError(FORMAT_NOT_SUPPORTED, path=path, form=form, format=FORMAT, remedy=gettext(_REMEDY))
+        raise GazetteerError(FORMAT_NOT_SUPPORTED, path=path, form=form, format=FORMAT, remedy=Phrase(_REMEDY))
     if not isinstance(about.get("version"), str) or not isinstance(about.get("buildings"), int):
-        raise GazetteerError(VERSION_MISSING, path=path, remedy=gettext(_REMEDY))
+        raise GazetteerError(VERSION_MISSING, path=path, remedy=Phrase(_REMEDY))
     if not _are_sections(about.get("sections"), [name for name in SECTIONS if name not in later], file):
-        raise GazetteerError(SECTIONS_MISSING, path=path, remedy=gettext(_REMEDY))
+        raise GazetteerError(SECTIONS_MISSING, path=path, remedy=Phrase(_REMEDY))
     return about
 
 

@@ -24,7 +24,7 @@ from bansong.reference.nts.nts_key import NtsKey
 from bansong.reference.nts.replies import StatusReply, read_reply
 from bansong.reference.nts.reply_errors import reply_error
 from bansong.schema import seoul_day
-from bansong.translation import Option, gettext, gettext_noop
+from bansong.translation import Option, Phrase, gettext, gettext_noop
 
 URL_NOT_ENCRYPTED: Final = Problem(
     "nts.url_not_encrypted",
@@ -85,7 +85,7 @@ class NtsClient:
         self._url = base.url(*_PATH)
         self._subject = gettext(_SUBJECT) if base.origin == NTS_URL else f"{gettext(_SUBJECT)} ({base.origin})"
         self._today = today
-        again = gettext("it is free to ask again, so try later")
+        again = gettext_noop("it is free to ask again, so try later")
         self._make_transport = partial(
             Transport,
             base,
@@ -97,9 +97,9 @@ class NtsClient:
             tls=tls_context(verify, base),
             wording=Wording(
                 self._subject,
-                unreachable=gettext("check the network, and try again later"),
+                unreachable=gettext_noop("check the network, and try again later"),
                 incomplete=again,
-                untrusted=gettext("name the file with your network's certificates in SSL_CERT_FILE"),
+                untrusted=gettext_noop("name the file with your network's certificates in SSL_CERT_FILE"),
                 in_doubt=again,
             ),
         )
@@ -166,7 +166,7 @@ def _base_url(given: str | None) -> BaseUrl:
     except UsageError as error:  # it speaks of the hosted service's URL
         raise UsageError(f"{_SUBJECT} ({ENV_NTS_URL}): {error}") from None
     if base.scheme == "http" and not base.is_loopback:
-        raise UsageError(URL_NOT_ENCRYPTED, host=base.host, name=gettext(NtsKey.NAME), variable=ENV_NTS_URL)
+        raise UsageError(URL_NOT_ENCRYPTED, host=base.host, name=Phrase(NtsKey.NAME), variable=ENV_NTS_URL)
     return base
 
 

@@ -28,7 +28,7 @@ from bansong.errors import (
     TooLargeError,
     UnavailableError,
 )
-from bansong.translation import gettext, gettext_noop
+from bansong.translation import Phrase, gettext, gettext_noop
 
 _REASON: Final = "returnReasonCode"
 _SECOND: Final = 1.0
@@ -180,12 +180,12 @@ def reply_error(subject: str, status: int, body: bytes, retry_after: float | Non
     ``body``: of a reply of success, one without statuses; the key is already removed.
     """
     fault, evidence = _find_fault(status, body)
-    words = gettext(
+    words = Phrase(
         "{subject}: {what} ({evidence}); {remedy}",
         subject=subject,
-        what=gettext(fault.what),
+        what=Phrase(fault.what),
         evidence=", ".join([f"HTTP {status}", *evidence]),
-        remedy=gettext(fault.remedy),
+        remedy=Phrase(fault.remedy),
     )
     wait = fault.wait if retry_after is None or fault is _DAY_IS_OVER else retry_after  # no wait but midnight's helps
     detail = body_message(body)
