@@ -24,9 +24,9 @@ from address_noise import Answer, right
 from noise import KINDS, Typed
 from noise_truth import Building, Truth, read
 
-from bansong.engine.address import attach
+from bansong.engine.address.attach import attach
 from bansong.engine.address.gazetteer import Gazetteer
-from bansong.reference import build_gazetteer
+from bansong.reference.gazetteer import build_gazetteer
 
 SIDO, SIGUNGU, CODE = "충청남도", "공주시", "44150"
 RENAMED = {

@@ -172,7 +172,7 @@ def figures_of(asked: list[Query], found: list[Answer]) -> dict[str, Figures]:
 
 
 def bansong_answers(asked: list[Query], gazetteer: Path) -> tuple[list[Answer], float]:
-    from bansong.engine.address import attach
+    from bansong.engine.address.attach import attach
     from bansong.engine.address.gazetteer import Gazetteer
 
     frame = pl.DataFrame(

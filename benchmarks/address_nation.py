@@ -21,9 +21,9 @@ from pathlib import Path
 
 import polars as pl
 
-from bansong.engine.address import attach
+from bansong.engine.address.attach import attach
 from bansong.engine.address.gazetteer import Gazetteer
-from bansong.reference import build_gazetteer
+from bansong.reference.gazetteer import build_gazetteer
 
 HEAD = (
     "우편번호|시도|시도영문|시군구|시군구영문|읍면|읍면영문|도로명코드|도로명|도로명영문|지하여부|건물번호본번|건물번호부번|건물관리번호|다량배달처명|"

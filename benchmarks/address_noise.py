@@ -34,9 +34,9 @@ import polars as pl
 from noise_truth import Building, Truth, compact, read
 
 from bansong import LocalEngine
-from bansong.engine.address import attach
+from bansong.engine.address.attach import attach
 from bansong.engine.address.gazetteer import Gazetteer
-from bansong.reference import build_gazetteer
+from bansong.reference.gazetteer import build_gazetteer
 
 GOALS = {"format": 0.995, "character": 0.95, "postal": 0.99}
 WITNESSED = "character"

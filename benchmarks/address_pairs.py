@@ -15,9 +15,9 @@ from pathlib import Path
 
 import polars as pl
 
-from bansong.engine.address import attach
+from bansong.engine.address.attach import attach
 from bansong.engine.address.gazetteer import Gazetteer
-from bansong.reference import build_gazetteer
+from bansong.reference.gazetteer import build_gazetteer
 
 NAMES = {2: "sido", 4: "emd", 5: "ri", 6: "san", 7: "lot", 8: "lot_sub", 10: "road", 12: "main", 13: "sub"}
 

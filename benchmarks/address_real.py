@@ -29,9 +29,10 @@ from pathlib import Path
 import polars as pl
 from real_rows import ADDRESSES, Place, Row, agreed, drawn, rows, write_official
 
-from bansong.engine.address import attach, parse
+from bansong.engine.address import parse
+from bansong.engine.address.attach import attach
 from bansong.engine.address.gazetteer import Gazetteer
-from bansong.reference import build_gazetteer
+from bansong.reference.gazetteer import build_gazetteer
 
 Answer = tuple[str | None, str | None, str | None]
 """Match level, postal code, address."""

@@ -141,7 +141,7 @@ def asked(how: str, frame: pl.LazyFrame, gazetteer: str) -> pl.LazyFrame:
         official = pl.scan_parquet(Path(gazetteer)).rename({"zipcode": "fixed_zipcode"})
         return frame.join(official, on="address", how="left", maintain_order="left")
     from bansong import LocalEngine
-    from bansong.engine.address import attach
+    from bansong.engine.address.attach import attach
     from bansong.engine.address.gazetteer import Gazetteer
 
     if how.startswith("attach"):

@@ -76,8 +76,8 @@ import bansong as bs
 source, ledger, uvloop = sys.argv[4], sys.argv[5], sys.argv[6] == "uvloop"
 if not uvloop:
     sys.modules["uvloop"] = None
-    import bansong.cancellation
-    bansong.cancellation.find_spec = lambda name: None
+    import bansong.base.cancel
+    bansong.base.cancel.find_spec = lambda name: None
 used = cpu()
 report = bs.enrich(source, source + ".out.csv", engine="verify", base_url=url, api_key=bs.ApiKey("benchmark-key"),
                    ledger=ledger, rate=1e6, concurrency=at_once, timeout=60)

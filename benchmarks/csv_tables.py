@@ -28,7 +28,7 @@ from contextlib import ExitStack
 from pathlib import Path
 import polars as pl
 from bansong.tables import Enriched, csv
-from bansong.tables.compression import File
+from bansong.tables.streams import File
 from bansong.tables.format import ReadAs
 
 source, target = Path(sys.argv[1]), Path(sys.argv[2])

@@ -21,8 +21,8 @@ FETCH = """
 import asyncio, json, resource, sys, time
 import polars as pl
 import bansong as bs
-from bansong.options import StatusOptions
-from bansong.reference.status_fetch import fetch_statuses
+from bansong.base.options import StatusOptions
+from bansong.reference.fetch import fetch_statuses
 url, count, concurrency, store = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 numbers = pl.Series("b_no", range(1_000_000_001, 1_000_000_001 + count), pl.UInt64)
 options = StatusOptions(key=bs.NtsKey("test-key"), base_url=url, store=store, rate=1e6, concurrency=concurrency)

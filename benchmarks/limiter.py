@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
-from bansong.dispatch.limits import RateLimiter
+from bansong.client.dispatcher import RateLimiter
 
 Wait = Callable[[], Awaitable[object]]
 

@@ -17,7 +17,7 @@ from noise_format import DETAILS
 from noise_truth import Building, Truth, written
 
 from bansong import LocalEngine, build_registry
-from bansong.reference import build_gazetteer
+from bansong.reference.gazetteer import build_gazetteer
 
 MISSING = ("buildings", "sub-lots", "roads")
 SHARE = 10

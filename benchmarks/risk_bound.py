@@ -20,8 +20,7 @@ from risk_learning import PRIOR, Post, Score, clean
 from risk_worlds import draw, frame
 from risk_wrong_priors import TEST, world
 
-from bansong.learning.challenger import make_challenger, predict
-from bansong.learning.fit import Fit, Priors, count_patterns, design, fit_points
+from bansong.learning.fit import Fit, Priors, count_patterns, design, fit_points, make_challenger, predict
 
 SHIFTS, SLOPES, WIDTHS = (0.5, 1.0, 3.0), (0.5, 1.0, 3.0), (0.25, 0.5, 1.0, 2.0, 4.0)
 PROMOTIONS = 12

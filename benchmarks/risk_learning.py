@@ -27,12 +27,10 @@ import polars as pl
 from risk_worlds import World, draw, frame
 
 from bansong.engine.risk.scorecard import Scorecard
-from bansong.learning.challenger import make_challenger, predict
-from bansong.learning.fit import count_patterns, design, fit_points
-from bansong.learning.gate import continue_test, evaluate_challenger
-from bansong.learning.label_checks import check_labels
-from bansong.learning.quarantine import distrust
-from bansong.learning.training_data import RIPE_AT
+from bansong.learning.checks import check_labels
+from bansong.learning.fit import count_patterns, design, fit_points, make_challenger, predict
+from bansong.learning.gate import RIPE_AT, continue_test, evaluate_challenger
+from bansong.learning.noise import distrust
 
 LETTERS, TEST, EXPLORED = 500, 60_000, 0.10
 BORDERS = (0.03, 0.08, 0.2, 0.5)

@@ -35,8 +35,8 @@ from bansong.engine.address import parse
 from bansong.engine.risk.features import FEATURES, levels
 from bansong.engine.risk.reason_parser import LEVEL, LEVEL_DTYPES
 from bansong.engine.risk.scorecard import Scorecard
-from bansong.learning.calibration import Calibration, calibration
 from bansong.learning.fit import Priors, count_patterns, design, expert_points, fit_points
+from bansong.learning.report import Calibration, calibration
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Model = Callable[[pl.DataFrame, pl.DataFrame, Scorecard], Array]

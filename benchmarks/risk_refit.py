@@ -1,7 +1,7 @@
 """How long it takes to learn from a million labelled letters, and how much memory.
 
 ``python benchmarks/risk_refit.py [ROWS]``. The refit: evidence in a Parquet file, counted by pattern and fitted. The
-calibration: the whole of ``bansong.learning.calibrate`` on a label store of one mailing, the gate's fits among it.
+calibration: the whole of ``bansong.calibrate`` on a label store of one mailing, the gate's fits among it.
 Baseline: polars reading the same columns and counting them by level. Whole processes, in turn, medians of three.
 """
 
@@ -19,10 +19,8 @@ from measure import alternate
 from risk_worlds import World, draw, frame
 
 from bansong.engine.risk.scorecard import Scorecard
-from bansong.labels.mailing_file import METADATA_KEY, STORE_SCHEMA, MailingMetadata
-from bansong.labels.mailing_terms import MailingTerms
-from bansong.learning.challenger import predict
-from bansong.learning.fit import TERMS, design
+from bansong.history.mailings import METADATA_KEY, STORE_SCHEMA, MailingMetadata, MailingTerms
+from bansong.learning.fit import TERMS, design, predict
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 BASELINE = """
@@ -43,7 +41,7 @@ import sys
 from datetime import date
 from pathlib import Path
 from bansong.learning import calibrate
-from bansong.models.model_store import ModelStore
+from bansong.history.scorecards import ModelStore
 book = Path(sys.argv[1]).parent
 print(calibrate(labels=book, store=ModelStore(book / "models"), today=date(2026, 11, 21), dry_run=True))
 """

@@ -44,8 +44,7 @@ from risk_worlds import Levels, World, draw, frame
 
 from bansong.engine.risk.features import FEATURES
 from bansong.engine.risk.scorecard import Scorecard
-from bansong.learning.challenger import make_challenger, predict
-from bansong.learning.fit import TERMS, count_patterns, design, expert_points, fit_points
+from bansong.learning.fit import TERMS, count_patterns, design, expert_points, fit_points, make_challenger, predict
 
 MARKS = (1_000, 10_000, 100_000)
 SIZES = (250,) * 4 + (500,) * 4 + (1_000,) * 7 + (10_000,) * 9

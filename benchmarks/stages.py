@@ -24,17 +24,19 @@ from typing import Any
 
 import polars as pl
 
-import bansong.cli
-from bansong import tables
+import bansong.cli.app
 from bansong.engine import local
 from bansong.engine.registry import Registry
 from bansong.engine.risk.scorecard import Scorecard
-from bansong.enrichment import engine_step, outputs, table_run
-from bansong.tables import csv
+from bansong.run import outputs
+from bansong.run import table as engine_step
+from bansong.run import table as table_run
+from bansong.tables import detect as tables
+from bansong.tables.csv import read as csv_read
 
 QUERY = "answers counted and written"
 CALLS: tuple[tuple[str, object, str], ...] = (
-    ("dialect and line check", csv, "read"),
+    ("dialect and line check", csv_read, "read"),
     ("cross-row features", engine_step, "find_cross_row_features"),
     (QUERY, table_run, "write_table"),
     ("count of the output", tables, "_written_rows"),
@@ -42,7 +44,7 @@ CALLS: tuple[tuple[str, object, str], ...] = (
 )
 """Stage, and the call that is its own: (stage, owner, name)."""
 SEAMS: tuple[tuple[str, object, str, Callable[[tuple[Any, ...], Any], pl.LazyFrame]], ...] = (
-    ("cells read", csv, "read", lambda _, result: result.frame),
+    ("cells read", csv_read, "read", lambda _, result: result.frame),
     ("records and plan", local.LocalEngine, "answer", lambda given, _: given[1]),
     ("numbers", Registry, "attach", lambda given, _: given[1]),
     ("registry", Registry, "attach", lambda _, result: result),
@@ -152,7 +154,7 @@ def main() -> None:
     clock = Clock()
     watch_calls(clock)
     try:
-        bansong.cli.main()
+        bansong.cli.app.main()
     except SystemExit as end:
         if end.code:
             raise

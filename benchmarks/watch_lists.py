@@ -26,7 +26,8 @@ from urllib.parse import urlsplit
 
 from service_load import server
 
-from bansong.server.store import key_table, open_server_file
+from bansong.server import keys as key_table
+from bansong.server.store import open_server_file
 from bansong.watch import store
 from bansong.watch.store import Business
 

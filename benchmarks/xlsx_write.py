@@ -98,7 +98,7 @@ def make(book: str, table: str, rows: str) -> None:
 def by_openpyxl(source: str, target: str) -> None:
     import openpyxl
 
-    from bansong.schema import ADDED_COLUMNS
+    from bansong.base.schema import ADDED_COLUMNS
 
     started = time.perf_counter()
     book = openpyxl.load_workbook(source)
@@ -115,7 +115,7 @@ def by_xlsxwriter(source: str, target: str) -> None:
     import polars as pl
     import xlsxwriter
 
-    from bansong.schema import ADDED_COLUMNS
+    from bansong.base.schema import ADDED_COLUMNS
 
     started = time.perf_counter()
     rows = pl.read_parquet(source).rows()
@@ -130,8 +130,9 @@ def by_xlsxwriter(source: str, target: str) -> None:
 def by_us(source: str, target: str) -> None:
     import polars as pl
 
-    from bansong.schema import ADDED_COLUMNS
-    from bansong.tables import FORMATS, Enriched, open_table, write_table
+    from bansong.base.schema import ADDED_COLUMNS
+    from bansong.tables.detect import FORMATS, open_table, write_table
+    from bansong.tables.table import Enriched
 
     started = time.perf_counter()
     with open_table(Path(source)) as table:
@@ -146,7 +147,7 @@ def by_us(source: str, target: str) -> None:
 
 
 def unproved(source: str, target: str) -> None:
-    from bansong.tables.excel import extend
+    from bansong.tables.excel import splice as extend
 
     extend._prove_bytes = lambda *_: None
     extend.FinishedSheet.prove_cells = lambda *_: 0

@@ -21,9 +21,8 @@ JOB_SCHEMA = ROOT / "docs" / "bansong-job.schema.json"
 
 def reference() -> str:
     """The command reference, from the commands' own help."""
-    from bansong.cli import app
-    from bansong.cli.language import translate_help
-    from bansong.translation import use_language
+    from bansong.base.messages import use_language
+    from bansong.cli.app import app, translate_help
 
     with use_language("en"):
         translate_help(app)  # a command of this process may have made it Korean
@@ -36,8 +35,8 @@ def reference() -> str:
 
 def job_schema() -> str:
     """The JSON Schema of job files, as the code gives it."""
-    from bansong.scheduling.job_file import json_schema
-    from bansong.translation import use_language
+    from bansong.base.messages import use_language
+    from bansong.jobs.job_file import json_schema
 
     with use_language("en"):
         return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"

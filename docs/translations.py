@@ -1,6 +1,6 @@
 """Collects the messages of the code, and checks that each is said in Korean.
 
-A message is what :mod:`bansong.translation` translates, and every help text of the command line. ``--write`` adds new
+A message is what :mod:`bansong.base.messages` translates, and every help text of the command line. ``--write`` adds new
 messages to the ``.po`` file without a translation, drops those that are gone, and compiles the ``.mo`` file.
 """
 
@@ -36,19 +36,17 @@ HELP = {"help", "off_help", "short_help", "epilog"}
 COMMANDS = {"command", "group"}
 
 NOT_FOR_PEOPLE = {
-    "dispatch/error_actions.py": "a table of the documentation, which no command shows",
+    "client/errors.py": "a table of the documentation, which no command shows",
     "testing": "a fake service for tests of developers",
     "server/app.py": "tasks in the log; what ends a start is said by the command",
-    "server/bounded_connection.py": "told before a request, and its language, is read",
-    "server/connection_table.py": "told before a request, and its language, is read",
-    "server/expiry.py": "an action of the audit log, which a monitor may look for",
-    "server/forget.py": "an action of the audit log, which a monitor may look for",
+    "server/connections.py": "told before a request, and its language, is read",
+    "server/erasure.py": "an action of the audit log, which a monitor may look for",
     "server/learning.py": "the log, and what a model's journal says",
     "server/settings.py": "the log",
     "server/payloads.py": "documents of the interface, which developers read",
-    "server/status": "the log",
+    "server/statuses.py": "the log",
     "server/routes.py": "documents of the interface, which developers read",
-    "server/metrics": "what a monitor shows; its names are in docs/runbook.md",
+    "server/metrics.py": "what a monitor shows; its names are in docs/runbook.md",
 }
 """Where English texts stay as they are, and why."""
 

@@ -18,10 +18,10 @@ from unittest.mock import patch
 import polars as pl
 
 import bansong as bs
+from bansong.base.schema import Alert
 from bansong.errors import BansongError
-from bansong.ledger import Ledger
-from bansong.run.run_start import RunStart
-from bansong.schema import Alert
+from bansong.purchase.ledger import Ledger
+from bansong.run.table import RunStart
 from bansong.testing import (
     GARBAGE,
     HTML,
@@ -339,8 +339,8 @@ def _is_same(cell: str | None, wanted: object) -> bool:
 def _impatient() -> Iterator[None]:
     """No pauses between tries, and no job is waited for longer than a moment."""
     with (
-        patch("bansong.dispatch.limits.RetryBudget.backoff", lambda *_: 0.0),
-        patch("bansong.purchase.batch_jobs._DEADLINE_S", 0.1),
+        patch("bansong.client.dispatcher.RetryBudget.backoff", lambda *_: 0.0),
+        patch("bansong.purchase.jobs._DEADLINE_S", 0.1),
     ):
         yield
 

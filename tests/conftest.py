@@ -21,9 +21,9 @@ import pytest
 import uvicorn.server
 from hypothesis import settings
 
-from bansong import cli
-from bansong.cancellation import StopRequest
-from bansong.dispatch import Dispatcher
+from bansong.base.cancel import StopRequest
+from bansong.cli import app as cli
+from bansong.client.dispatcher import Dispatcher
 from signals import heed_stop_signals
 
 if TYPE_CHECKING:

@@ -28,12 +28,12 @@ from typing import Any, Literal, Self
 import polars as pl
 
 import bansong as bs
+from bansong.base.schema import ADDED_COLUMNS, ANSWER_COLUMNS, REASON_SEPARATOR
 from bansong.client import BaseUrl, Client
 from bansong.errors import BansongError
-from bansong.ledger import Ledger
-from bansong.ledger.transaction import Transaction
-from bansong.run.lookups import keys_of, scope_of
-from bansong.schema import ADDED_COLUMNS, ANSWER_COLUMNS, REASON_SEPARATOR
+from bansong.purchase.ledger import Ledger
+from bansong.purchase.ledger_file import Transaction
+from bansong.purchase.lookups import keys_of, scope_of
 from bansong.testing import Act, FakeService, Lookup, serve, verdict
 
 KEY = "test-key"
@@ -44,18 +44,18 @@ HUNG = 120.0
 LOADED = (
     *("anyio._backends._asyncio", "anyio.streams.tls", "anyio.to_thread", "encodings.cp949"),
     *(
-        "bansong.run.output_layout",
-        "bansong.purchase.paid_engines",
-        "bansong.purchase.purchase_run",
+        "bansong.run.columns",
+        "bansong.purchase.engines",
+        "bansong.purchase.run",
         "bansong.run.accounting",
-        "bansong.labels.output_columns",
+        "bansong.run.columns",
     ),
     *(
-        "bansong.labels.label_store",
-        "bansong.models.model_store",
-        "bansong.api.enrich_files",
-        "bansong.report",
-        "bansong.enrichment.runner",
+        "bansong.history.labels",
+        "bansong.history.scorecards",
+        "bansong.run.enrich",
+        "bansong.run.report",
+        "bansong.run.runner",
     ),
     "bansong.tables.csv",
 )

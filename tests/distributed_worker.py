@@ -21,7 +21,7 @@ def verify_parts(pickled: bytes, parts: list[pa.Table], files: list[str]) -> dic
     pickle.loads(pickled)
     import polars as pl
 
-    from bansong.distributed import worker_engine
+    from bansong.distributed import batches as worker_engine
 
     opened = count_openings(worker_engine.WorkerEngine)
     answers = []
@@ -43,7 +43,7 @@ def look_into_worker(verifier: Any, batches: Iterable[pa.RecordBatch]) -> Iterat
     import polars as pl
     from pyspark import TaskContext
 
-    from bansong.distributed import worker_engine
+    from bansong.distributed import batches as worker_engine
 
     if not hasattr(worker_engine, "counted"):  # one process has several tasks
         worker_engine.counted = count_openings(worker_engine.WorkerEngine)  # type: ignore[attr-defined]

@@ -23,7 +23,7 @@ import polars as pl
 
 import bansong as bs
 from bansong.errors import BansongError
-from bansong.tables import open_table, reading
+from bansong.tables.detect import open_table, reading
 from memory import peak
 
 SECONDS = 20

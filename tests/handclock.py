@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 import anyio
 
-from bansong.schema import SEOUL
+from bansong.base.schema import SEOUL
 from bansong.server.settings import Clock
 
 _PATIENCE = 120.0

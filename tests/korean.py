@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 
-from bansong.cli.flags import COMMAND_LINE
+from bansong.base.messages import Lang, use_audience, use_language
+from bansong.cli.options import COMMAND_LINE
 from bansong.errors import BansongError
-from bansong.schema import Lang
-from bansong.translation import use_audience, use_language
 
 _NO_SENTENCE = re.compile(
     r"`[^`]*`"  # parameters and commands

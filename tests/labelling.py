@@ -10,9 +10,10 @@ from typing import Any
 
 import polars as pl
 
-from bansong.labels import label_sender, output_columns
-from bansong.labels.label_sender import SendReport
-from bansong.tables import open_table
+from bansong.labels import sender as label_sender
+from bansong.labels.sender import SendReport
+from bansong.run import columns as output_columns
+from bansong.tables.detect import open_table
 
 
 def write_labelled(

@@ -12,13 +12,9 @@ import polars as pl
 
 from bansong.engine.risk.reason_parser import LEVEL_DTYPES
 from bansong.engine.risk.scorecard import Scorecard
-from bansong.labels.batch_merge import LabelBatch
-from bansong.labels.label_store import LabelStore
-from bansong.labels.mailing_file import KNOWN, MailingMetadata
-from bansong.labels.mailing_terms import MailingTerms
-from bansong.labels.matching import LABEL_SCHEMA
-from bansong.learning.challenger import predict
-from bansong.learning.fit import design
+from bansong.history.labels import LabelStore
+from bansong.history.mailings import KNOWN, LABEL_SCHEMA, LabelBatch, MailingMetadata, MailingTerms
+from bansong.learning.fit import design, predict
 from conftest import ROOT
 
 sys.path.insert(0, str(ROOT / "benchmarks"))

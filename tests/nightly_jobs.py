@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import bansong as bs
-from bansong.scheduling.job import run_job
-from bansong.schema import SEOUL
+from bansong.base.schema import SEOUL
+from bansong.jobs.run import run_job
 from conftest import write
 
 WORDS = {"active": "계속사업자", "suspended": "휴업자", "closed": "폐업자"}

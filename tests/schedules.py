@@ -33,10 +33,13 @@ import polars as pl
 import trio
 from trio.testing import MockClock
 
+from bansong.base import sqlite
+from bansong.base.options import ServiceOptions
+from bansong.base.schema import Answer
 from bansong.client import Client
-from bansong.client.account import Account, Idempotency
-from bansong.client.responses import BatchCreated, BatchStatus, Result, Verified
-from bansong.dispatch import Halt
+from bansong.client.dispatcher import Halt
+from bansong.client.responses import Account, BatchCreated, BatchStatus, Idempotency, Result, Verified
+from bansong.engine.records import ROW_ID
 from bansong.errors import (
     AuthenticationError,
     DoubtError,
@@ -51,17 +54,13 @@ from bansong.errors import (
     TooLargeError,
     UsageError,
 )
-from bansong.ledger import Journal, Ledger, LedgerRun
-from bansong.ledger.queries import LedgerEntry
-from bansong.options import ServiceOptions
-from bansong.purchase import batch_upload, selection
-from bansong.purchase.batch_upload import buy_in_uploads
-from bansong.purchase.purchase_context import PurchaseContext
-from bansong.purchase.single_lookups import buy_singly, settle_doubts
-from bansong.run.lookups import KEY, LOOKUP, scope_of, with_keys
-from bansong.run.records import ROW_ID
-from bansong.schema import Answer
-from bansong.storage import sqlite
+from bansong.purchase import lookups as selection
+from bansong.purchase import uploads as batch_upload
+from bansong.purchase.ledger import Journal, Ledger, LedgerRun
+from bansong.purchase.lookups import KEY, LOOKUP, PurchaseContext, scope_of, with_keys
+from bansong.purchase.queries import LedgerEntry
+from bansong.purchase.singles import buy_singly, settle_doubts
+from bansong.purchase.uploads import buy_in_uploads
 
 ORIGIN: Final = "https://service.test"
 SCOPE: Final = scope_of(ORIGIN, None, None)
@@ -637,7 +636,7 @@ class History:
 
 
 class _Process:
-    """One process: what :mod:`bansong.purchase.paid_engines` puts together, with a wire for its client."""
+    """One process: what :mod:`bansong.purchase.engines` puts together, with a wire for its client."""
 
     def __init__(
         self, history: History, ledger: Ledger, terms: ServiceOptions, run_id: str, engine: str, ending: str

@@ -24,14 +24,15 @@ import httpx
 import pytest
 
 from bansong import BlockingClient
+from bansong.server import job_files as isolated_reader
+from bansong.server import keys as key_table
 from bansong.server import settings as server_settings
 from bansong.server.app import listen, server_for, url_of
-from bansong.server.jobs import isolated_reader
-from bansong.server.lookup.microbatch import PreparedQuery
+from bansong.server.lookups import PreparedQuery
 from bansong.server.payloads import VerificationPayload, VerifyRequest
-from bansong.server.reference_files import StatusSource
+from bansong.server.references import StatusSource
 from bansong.server.settings import Clock, Settings
-from bansong.server.store import key_table, open_server_file
+from bansong.server.store import open_server_file
 
 HTTP: Final = httpx.Client(trust_env=False, verify=False, timeout=60, limits=httpx.Limits(max_keepalive_connections=0))
 """For single requests: made once, as making one takes longer than a request; patient; each has its own connection."""

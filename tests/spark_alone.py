@@ -10,8 +10,8 @@ os.environ["PYSPARK_PYTHON"] = sys.executable
 
 from pyspark.sql import SparkSession
 
+from bansong.base.schema import ADDED_COLUMNS
 from bansong.distributed import spark
-from bansong.schema import ADDED_COLUMNS
 
 SAMPLE = Path(__file__).parent.parent / "sample_data"
 

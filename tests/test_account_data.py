@@ -21,17 +21,19 @@ from typing import Any
 import polars as pl
 import pytest
 
-from bansong.cli import key_data
+from bansong.base.schema import SEOUL
+from bansong.cli import keys as key_data
 from bansong.errors import StoreError, UsageError
-from bansong.labels.label_store import LabelStore
-from bansong.schema import SEOUL
-from bansong.server import account_erasure, expiry, learning
-from bansong.server.account_erasure import KEPT, OWNED
-from bansong.server.engine_pool import EnginePool
-from bansong.server.expiry import Retention
+from bansong.history.labels import LabelStore
+from bansong.server import erasure as account_erasure
+from bansong.server import erasure as expiry
+from bansong.server import keys as key_table
+from bansong.server import learning
+from bansong.server.engines import EnginePool
+from bansong.server.erasure import KEPT, OWNED, Retention
 from bansong.server.learning import OutcomeLearner
 from bansong.server.settings import Settings, load_plans
-from bansong.server.store import SERVER_FILE, Store, key_table
+from bansong.server.store import SERVER_FILE, Store
 from handclock import HandClock
 from serving import HTTP, Served, read_here, served, wait_until
 from test_key_rotation import audited, listed

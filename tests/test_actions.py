@@ -13,12 +13,11 @@ import polars as pl
 import pytest
 
 import bansong as bs
-from bansong.engine import Scorecard
+from bansong.base.schema import Alert
 from bansong.engine.risk.reason_parser import parse_reasons
-from bansong.engine.risk.scorecard import Learned
+from bansong.engine.risk.scorecard import Learned, Scorecard
 from bansong.errors import ModelError
-from bansong.models.model_store import ModelStore
-from bansong.schema import Alert
+from bansong.history.scorecards import ModelStore
 from bansong.testing import FakeService, Fault, Status, serve
 from conftest import SAMPLE, write
 

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pytest
 
 import bansong as bs
+from bansong.base.messages import use_language
+from bansong.base.schema import Alert
 from bansong.distributed import verify_batches
-from bansong.engine import LocalEngine
+from bansong.engine.local import LocalEngine
 from bansong.errors import ColumnError, UsageError
-from bansong.labels.label_store import LabelStore
-from bansong.schema import Alert
-from bansong.translation import use_language
+from bansong.history.labels import LabelStore
 from conftest import NINE, SAMPLE, write
 from customers import QUICK
 

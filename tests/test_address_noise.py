@@ -13,9 +13,9 @@ from types import SimpleNamespace
 import polars as pl
 import pytest
 
-from bansong.engine.address import attach
+from bansong.engine.address.attach import attach
 from bansong.engine.address.gazetteer import Gazetteer
-from bansong.reference import build_gazetteer
+from bansong.reference.gazetteer import build_gazetteer
 from conftest import ROOT, SHARED
 
 sys.path.insert(0, str(ROOT / "benchmarks"))

@@ -15,11 +15,12 @@ import pytest
 from click.testing import CliRunner
 
 import bansong as bs
-from bansong.cli import app
-from bansong.engine.address import Gazetteer, suggest
+from bansong.base.messages import use_language
+from bansong.cli.app import app
+from bansong.engine.address.attach import suggest
+from bansong.engine.address.gazetteer import Gazetteer
 from bansong.errors import InputError, OutputError, StoreError, UsageError
-from bansong.reference.choice_store import ChoiceStore
-from bansong.translation import use_language
+from bansong.reference.reviews import ChoiceStore
 from conftest import SAMPLE, write
 from customers import numbers
 from test_matching import GANGNAM, JONGNO, gazetteer_of

@@ -10,8 +10,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from bansong.engine import Scorecard
 from bansong.engine.risk.features import FEATURES, LABELS, levels
+from bansong.engine.risk.scorecard import Scorecard
 from bansong.errors import ModelError
 
 TODAY = date(2026, 11, 22)

@@ -12,11 +12,10 @@ import polars as pl
 import pytest
 
 from bansong import LocalEngine
-from bansong.engine.address import Gazetteer
-from bansong.engine.address.batches import text_key
-from bansong.engine.address.misspellings import NameDifference, compare_names, slips
+from bansong.engine.address.batches import NameDifference, compare_names, slips, text_key
+from bansong.engine.address.gazetteer import Gazetteer
 from bansong.engine.risk.features import AT_BEST
-from bansong.reference import build_gazetteer
+from bansong.reference.gazetteer import build_gazetteer
 from conftest import ROOT
 from test_gazetteer import put, row
 from test_matching import BUILDINGS, GANGNAM, JONGNO, matched, official_line

@@ -78,7 +78,7 @@ def test_a_defect_of_the_address_engine_is_not_laid_to_the_users_file(
     def fails(*_: object) -> pl.DataFrame:
         return pl.DataFrame({"a": [1]}).select(pl.col("a").gather(7))
 
-    monkeypatch.setattr("bansong.engine.address.format_match", fails)
+    monkeypatch.setattr("bansong.engine.address.attach.format_match", fails)
     source = write(tmp_path / "in.csv", f"사업자번호,주소\n1248100998,{ADDRESS}\n")
     with pytest.raises(RuntimeError, match="the address engine failed: "):
         bs.enrich(source, tmp_path / "out.csv", gazetteer=GAZETTEER)

@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 import bansong as bs
-from bansong.cli.flags import COMMAND_LINE
+from bansong.base.messages import Listed, Option, Phrase, use_audience, use_language
+from bansong.base.schema import Alert
+from bansong.cli.options import COMMAND_LINE
+from bansong.engine.local import REGISTRY_MISSING
 from bansong.engine.registry import REGISTRY_MISSING as NO_SUCH_REGISTRY
 from bansong.errors import Notice, RegistryError
-from bansong.report import Report
-from bansong.run.alerts import GAZETTEER_MISSING, REGISTRY_MISSING
-from bansong.schema import Alert
-from bansong.translation import Listed, Option, Phrase, use_audience, use_language
+from bansong.run.alerts import GAZETTEER_MISSING
+from bansong.run.report import Report
 
 ROWS = Phrase("{count:,} row", "{count:,} rows", count=2000)
 CHOICE = Listed([ROWS, Phrase("none"), Option("registry")], " or ")

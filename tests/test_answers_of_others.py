@@ -15,11 +15,10 @@ import polars as pl
 import pytest
 
 import bansong as bs
-from bansong.ledger import Ledger
+from bansong.purchase.ledger import Ledger
 from bansong.testing import FakeService, Fault, Partial, Status
-from bansong.testing.dialect_bodies import Object
 from bansong.testing.faults import Act
-from bansong.testing.messages import FakeReply, FakeRequest
+from bansong.testing.messages import FakeReply, FakeRequest, Object
 from customers import QUICK, answers, customers, is_right
 
 

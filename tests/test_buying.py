@@ -22,11 +22,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from bansong.cancellation import CancelToken, PortalTask, run_async
+from bansong.base.cancel import CancelToken, PortalTask, run_async
+from bansong.base.options import ServiceOptions
+from bansong.base.schema import Answer
 from bansong.client import Client
+from bansong.client.dispatcher import Dispatcher, Halt, HaltReason
 from bansong.client.responses import BatchCreated, BatchStatus, Result, Verified
-from bansong.dispatch import Dispatcher, Halt, HaltReason
 from bansong.engine.local import ROW_PROBLEM
+from bansong.engine.records import ROW_ID, with_digits
 from bansong.errors import (
     AuthenticationError,
     DoubtError,
@@ -40,14 +43,24 @@ from bansong.errors import (
     TooLargeError,
     UsageError,
 )
-from bansong.ledger import Journal, Ledger, LedgerRun, UploadSent
-from bansong.options import ServiceOptions
-from bansong.purchase import answer_join, batch_upload, selection
-from bansong.purchase.purchase_context import PurchaseContext
-from bansong.purchase.single_lookups import buy_singly
-from bansong.run.lookups import KEY, LOOKUP, PRIORITY, keys_of, lookup_expr, lookups_of, scope_of, split, with_keys
-from bansong.run.records import ROW_ID, with_digits
-from bansong.schema import Answer
+from bansong.purchase import answers as answer_join
+from bansong.purchase import lookups as selection
+from bansong.purchase import uploads as batch_upload
+from bansong.purchase.changes import UploadSent
+from bansong.purchase.ledger import Journal, Ledger, LedgerRun
+from bansong.purchase.lookups import (
+    KEY,
+    LOOKUP,
+    PRIORITY,
+    PurchaseContext,
+    keys_of,
+    lookup_expr,
+    lookups_of,
+    scope_of,
+    split,
+    with_keys,
+)
+from bansong.purchase.singles import buy_singly
 from examples import examples
 from schedules import unsynced
 

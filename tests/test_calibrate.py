@@ -14,12 +14,11 @@ import pytest
 
 from bansong.engine.risk.scorecard import Scorecard
 from bansong.errors import LabelError, UsageError
-from bansong.labels.label_store import LabelStore
-from bansong.learning import audit_sample, calibrate
-from bansong.learning.challenger import predict
-from bansong.learning.fit import design
-from bansong.learning.training_data import RIPE_DAYS
-from bansong.models.model_store import ModelStore, resolve_model
+from bansong.history.labels import LabelStore
+from bansong.history.scorecards import ModelStore, resolve_model
+from bansong.learning.calibrate import audit_sample, calibrate
+from bansong.learning.fit import design, predict
+from bansong.learning.gate import RIPE_DAYS
 from mailings import MAILED, NOW, a_book, as_the_expert_says, letters, mail
 
 TODAY = date(2026, 11, 21)

@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 import bansong as bs
-from bansong import learning
-from bansong.cli import app
+from bansong.cli.app import app
 from bansong.errors import BansongError, LabelError, UsageError
+from bansong.learning import calibrate as learning
 from conftest import write
 
 CSV = "b_no,bounce_prob,grade,bounced\n" + "".join(
@@ -161,7 +161,7 @@ def test_the_report_of_the_book_tells_engines_apart(
         seen.append(unread)
         return rows
 
-    monkeypatch.setattr("bansong.labels.label_store.LabelStore.evidence", evidence)
+    monkeypatch.setattr("bansong.history.labels.LabelStore.evidence", evidence)
     (report,) = json.loads(run("--report-only", "--labels", tmp_path, "--json").stdout)["reports"]
     assert (report["labels"], report["n"], seen) == (str(tmp_path), 80, [True])
     engines = {group["group"]: (group["n"], group["bounced"]) for group in report["groups"]["engine"]}

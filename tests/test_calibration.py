@@ -12,15 +12,8 @@ import pytest
 
 from bansong.engine.risk.reason_parser import LEVEL_DTYPES
 from bansong.errors import LabelError, UsageError
-from bansong.learning.calibration import BINS, FEW, GROUP_DTYPES, calibration, file_calibration
-from bansong.learning.significance import (
-    NONE,
-    chi_square_bound,
-    interval,
-    level_counts,
-    overall_calibration,
-    stability_index,
-)
+from bansong.learning.noise import NONE, chi_square_bound, interval, level_counts, overall_calibration, stability_index
+from bansong.learning.report import BINS, FEW, GROUP_DTYPES, calibration, file_calibration
 
 Rows = list[tuple[float, bool]]
 

@@ -14,15 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bansong as bs
-from bansong import charts
-from bansong.charts.figures import waterfall_steps
-from bansong.charts.provinces import TILES
+from bansong.base.messages import Lang, use_language
 from bansong.engine.risk.features import FEATURES
 from bansong.engine.risk.scorecard import Scorecard
 from bansong.errors import UsageError
-from bansong.learning.calibration import calibration
-from bansong.schema import Lang
-from bansong.translation import use_language
+from bansong.learning.report import calibration
+from bansong.run.charts import TILES, grades, reasons, regions, reliability, waterfall, waterfall_steps
 from conftest import SAMPLE
 
 REASONS = ["where a letter starts", "closed more than 12 months ago (2024-01-02)", "a name with 'quotes' \"both\""]
@@ -37,7 +34,7 @@ def rows_of(spec: dict[str, object], column: str) -> list[dict[str, object]]:
 
 def test_grades_count_every_row() -> None:
     """The bars of the grades and the one of rows without a grade sum to the rows."""
-    spec = charts.grades({"A": 3, "C": 2}, rows=9).to_dict()
+    spec = grades({"A": 3, "C": 2}, rows=9).to_dict()
     assert {row["grade"]: row["rows"] for row in rows_of(spec, "grade")} == {
         **dict.fromkeys("BDE", 0),
         **{"A": 3, "C": 2, "no grade": 4},
@@ -46,7 +43,7 @@ def test_grades_count_every_row() -> None:
 
 def test_a_grade_of_the_services_own_has_a_bar() -> None:
     """A grade that the local vocabulary lacks is shown, too."""
-    assert [row["rows"] for row in rows_of(charts.grades({"F": 1}).to_dict(), "grade")] == [0, 0, 0, 0, 0, 1]
+    assert [row["rows"] for row in rows_of(grades({"F": 1}).to_dict(), "grade")] == [0, 0, 0, 0, 0, 1]
 
 
 def test_every_province_has_its_own_tile() -> None:
@@ -59,7 +56,7 @@ def test_regions_show_the_mean_probability() -> None:
     """A tile's risk is the letters expected back over the rows; rows without a province are counted in the subtitle."""
     counted = pl.DataFrame({"region": ["seoul", "jeju", None], "rows": [10, 4, 7], "expected": [0.5, 1.0, 2.0]})
     with use_language("ko"):
-        spec = charts.regions(counted).to_dict()
+        spec = regions(counted).to_dict()
     shown = {row["name"]: row for row in rows_of(spec, "region")}
     assert (shown["서울"]["risk"], shown["제주"]["risk"], shown["부산"]["risk"]) == (0.05, 0.25, None)
     assert spec["title"]["subtitle"][1].startswith("시·도를 알 수 없는 행 7개")
@@ -67,14 +64,14 @@ def test_regions_show_the_mean_probability() -> None:
 
 def test_reasons_are_the_most_frequent() -> None:
     """The longest bar comes first and no more than asked for are shown."""
-    spec = charts.reasons(pl.DataFrame({"reason": ["a", "b", "c"], "rows": [1, 5, 3]}), most=2).to_dict()
+    spec = reasons(pl.DataFrame({"reason": ["a", "b", "c"], "rows": [1, 5, 3]}), most=2).to_dict()
     assert rows_of(spec, "reason") == [{"reason": "b", "rows": 5}, {"reason": "c", "rows": 3}]
 
 
 def test_reliability_has_a_point_a_bin() -> None:
     """Each bin is a point with its interval."""
     bins = pl.DataFrame({"mean_p": [0.1, 0.4], "rate": [0.2, 0.3], "low": [0.1, 0.2], "high": [0.3, 0.4], "n": [9, 9]})
-    assert rows_of(charts.reliability(bins).to_dict(), "rate") == bins.to_dicts()
+    assert rows_of(reliability(bins).to_dict(), "rate") == bins.to_dicts()
 
 
 @given(st.lists(st.integers(-99, 99), min_size=1, max_size=20))
@@ -89,7 +86,7 @@ def test_waterfall_ends_at_the_score(points: list[int]) -> None:
 
 def test_waterfall_is_a_valid_chart() -> None:
     """A waterfall's specification is valid, whatever the reasons hold."""
-    spec = charts.waterfall(pl.DataFrame({"reason": REASONS, "points": [-50, 66, -3]}), "삼성전자").to_dict()
+    spec = waterfall(pl.DataFrame({"reason": REASONS, "points": [-50, 66, -3]}), "삼성전자").to_dict()
     assert [row["points"] for row in rows_of(spec, "reason")] == [-50, 66, -3, 13]
 
 
@@ -97,7 +94,7 @@ def test_without_altair_one_sentence_says_what_to_install(monkeypatch: pytest.Mo
     """Without Altair a chart is refused with the command that installs it."""
     monkeypatch.setitem(sys.modules, "altair", None)
     with pytest.raises(UsageError, match=r"pip install 'bansong\[notebook\]'"):
-        charts.grades({"A": 1})
+        grades({"A": 1})
 
 
 @pytest.mark.parametrize("lang", ["en", "ko"])

@@ -22,9 +22,9 @@ import pytest
 
 import bansong as bs
 from bansong import watch
-from bansong.cli.flags import COMMAND_LINE
+from bansong.base.messages import gettext, parameter, use_audience
+from bansong.cli.options import COMMAND_LINE
 from bansong.errors import ColumnError
-from bansong.translation import gettext, parameter, use_audience
 from conftest import NINE, SAMPLE, write
 from signals import IGNORING
 
@@ -275,7 +275,7 @@ def test_streams_that_are_full_or_closed_are_no_defect(
 def test_signals_that_the_caller_ignores_stay_ignored() -> None:
     """As under `nohup` in a background job: SIGHUP and SIGINT do nothing, SIGTERM ends whatever is waited for."""
     code = (
-        "import os, signal, time; from bansong.cli.stop_signals import let_stop_signals_interrupt as let\n"
+        "import os, signal, time; from bansong.cli.app import let_stop_signals_interrupt as let\n"
         "let(); import polars\n"
         "for one in (signal.SIGHUP, signal.SIGINT): os.kill(os.getpid(), one); time.sleep(0.2)\n"
         "try: print('alive', flush=True); time.sleep(100)\n"
@@ -310,8 +310,8 @@ def test_a_run_under_nohup_goes_on_until_it_is_stopped(big_list: Path, tmp_path:
 
 
 def test_without_a_terminal_progress_is_a_line_every_few_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    from bansong.base import display as lines
     from bansong.cli import console
-    from bansong.progress import lines
 
     now = [0.0]
     lines_time, lines.time = lines.time, type("Clock", (), {"monotonic": staticmethod(lambda: now[0])})

@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 from starlette.responses import Response
 
-from bansong.cli import app as cli
+from bansong.cli.app import app as cli
 from bansong.errors import UsageError
-from bansong.server.client_address import TrustedProxies, site_of
+from bansong.server.settings import TrustedProxies, site_of
 from serving import HTTP, served
 
 PROXIES = ("10.0.0.0/8", "::1", "127.0.0.1")

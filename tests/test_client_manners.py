@@ -39,7 +39,7 @@ from bansong.client import (
     RawResponse,
     Timeouts,
 )
-from bansong.client.error_mapping import seconds_before
+from bansong.client.errors import seconds_before
 from bansong.client.request import user_agent
 from bansong.errors import (
     AuthenticationError,

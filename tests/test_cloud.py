@@ -19,12 +19,13 @@ import pytest
 import trustme
 
 import bansong as bs
-from bansong.cloud import object_store, remote_files
-from bansong.cloud.remote_path import RemotePath, as_path, describe_given
-from bansong.enrichment import survey
+from bansong.base import object_store
+from bansong.base import remote as remote_files
+from bansong.base.files import RemotePath, as_path, describe_given
+from bansong.base.messages import use_language
 from bansong.errors import BansongError, InputError, OutputError, UsageError
-from bansong.scheduling.job import run_job
-from bansong.translation import use_language
+from bansong.jobs.run import run_job
+from bansong.run import survey
 from korean import english_sentences
 from s3_server import BUCKET, SECRET, S3Server, serving_s3
 
@@ -551,7 +552,7 @@ def test_a_disk_that_is_full_names_the_object_and_tmpdir_not_a_private_copy(
 
     (tmp_path / "in.csv").write_text(CSV, "utf-8")
     with monkeypatch.context() as patch:
-        patch.setattr("bansong.tables.csv.write", fill)
+        patch.setattr("bansong.tables.csv.format", fill)
         said = refused(lambda: bs.enrich(tmp_path / "in.csv", f"{ROOT}/out.csv"))
     assert said.startswith(f"{ROOT}/out.csv: cannot be written on this machine before it is sent: No space left")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))

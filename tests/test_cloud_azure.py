@@ -24,9 +24,9 @@ import pytest
 from obstore.store import AzureStore
 
 import bansong as bs
-from bansong.cloud import remote_files
-from bansong.enrichment import survey
+from bansong.base import remote as remote_files
 from bansong.errors import InputError, OutputError
+from bansong.run import survey
 from conftest import SAMPLE
 from test_cloud import CSV, once_before
 

@@ -24,8 +24,8 @@ OLD = b"the old object"
 ROWS = 3_000
 KILLED_AT = """
 import os, signal, sys
-from bansong.cloud import remote_files
-import bansong.tables.publish
+from bansong.base import remote_files
+import bansong.base.publish
 
 def kill_at(owner, name, before, nth):
     act, left = getattr(owner, name), [nth]
@@ -53,8 +53,8 @@ main()
 MEMORY = """
 import json, os, sys, threading, time
 from pathlib import Path
-from bansong.cloud import object_store
-from bansong.cloud.remote_path import as_path
+from bansong.base import object_store
+from bansong.base.files import as_path
 
 def anonymous():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("RssAnon")) * 1024
@@ -76,7 +76,7 @@ print(json.dumps(most[0] - begun))
 """
 INTERRUPTED = """
 import _thread, asyncio, random, signal, threading
-from bansong.cancellation import run_until_interrupted
+from bansong.base.cancel import run_until_interrupted
 
 async def request():
     await asyncio.sleep(0.002)

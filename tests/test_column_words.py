@@ -11,19 +11,22 @@ import polars as pl
 import pytest
 
 import bansong as bs
-from bansong.column_words import HEADERS, KOREAN_WORDS, code_expr, with_words
-from bansong.engine.registry import meaning_expr
-from bansong.errors import UsageError
-from bansong.schema import (
+from bansong.base.messages import gettext, use_language
+from bansong.base.schema import (
     ACTIONS,
     ADDED_COLUMNS,
     BIZ_STATUSES,
     EXTRA_COLUMNS,
+    HEADERS,
+    KOREAN_WORDS,
     LABEL_COLUMNS,
     OUR_COLUMNS,
     ROW_STATUSES,
+    code_expr,
+    with_words,
 )
-from bansong.translation import gettext, use_language
+from bansong.engine.registry import meaning_expr
+from bansong.errors import UsageError
 from conftest import SAMPLE, write
 
 REFERENCE: dict[str, Any] = {"registry": SAMPLE / "registry.parquet", "gazetteer": SAMPLE / "gazetteer.parquet"}

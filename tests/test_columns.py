@@ -12,15 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bansong as bs
-from bansong import business_number
+from bansong.base import business_number
+from bansong.base.messages import use_language
+from bansong.base.schema import Alert
 from bansong.errors import ColumnError, UsageError
-from bansong.labels.mailing import open_mailing
-from bansong.schema import Alert
+from bansong.run.manifest import open_mailing
 from bansong.tables import frames
-from bansong.tables.given_columns import given_choice
-from bansong.tables.header_vocabulary import parties
-from bansong.tables.role_content import role_cell
-from bansong.translation import use_language
+from bansong.tables.headers import parties
+from bansong.tables.roles import given_choice, role_cell
 from conftest import NINE, SAMPLE, write
 
 # as the tax portal writes it; issue date, approval number, supplier, buyer, amounts, item

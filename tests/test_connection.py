@@ -20,12 +20,11 @@ import pytest
 import trustme
 
 import bansong as bs
+from bansong.base.key import ApiKey
 from bansong.client import Client, pool
-from bansong.client.base_url import BaseUrl
+from bansong.client.address import BaseUrl
 from bansong.client.connection import HttpConnection, WireResponse
-from bansong.client.key import ApiKey
-from bansong.client.network import Timeouts
-from bansong.client.request import file_body, json_body
+from bansong.client.request import Timeouts, file_body, json_body
 from bansong.client.transport import Transport
 from bansong.errors import (
     AuthenticationError,

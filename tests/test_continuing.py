@@ -15,13 +15,14 @@ import polars as pl
 import pytest
 
 import bansong as bs
-from bansong.cancellation import CancelToken
+from bansong.base.cancel import CancelToken
+from bansong.base.options import ServiceKeywords, service_options
+from bansong.base.schema import Alert
 from bansong.errors import NotFoundError, ServiceError, ShapeError, StoppedError, UnavailableError
-from bansong.labels.output_columns import LABEL_DTYPES
-from bansong.ledger import LedgerRun, RunRecord
-from bansong.options import ServiceKeywords, service_options
-from bansong.purchase.selection import continued_since
-from bansong.schema import Alert
+from bansong.purchase.ledger import LedgerRun
+from bansong.purchase.lookups import continued_since
+from bansong.purchase.queries import RunRecord
+from bansong.run.columns import LABEL_DTYPES
 from bansong.testing import HTML, Act, Body, Delay, FakeService, Fault, Reset, Status
 from bansong.testing.messages import FakeReply, FakeRequest
 from customers import KEY, QUICK, answers, customers, is_right
@@ -260,7 +261,7 @@ UNREAD: dict[str, tuple[Fault, type[ServiceError], str]] = {
 @pytest.fixture
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """No pauses between tries of what is free."""
-    monkeypatch.setattr("bansong.dispatch.limits.RetryBudget.backoff", lambda *_: 0.0)
+    monkeypatch.setattr("bansong.client.dispatcher.RetryBudget.backoff", lambda *_: 0.0)
 
 
 @pytest.mark.usefixtures("_at_once")

@@ -13,7 +13,8 @@ from typing import Literal, get_args
 
 import pytest
 
-from bansong.ledger import Change, Ledger
+from bansong.purchase.changes import Change
+from bansong.purchase.ledger import Ledger
 from bansong.testing import GARBAGE, Fault, Reset, Status
 from crashing import KILLED, Blow, Calls, Campaign, Nursery, Place, campaign
 

@@ -20,9 +20,12 @@ from hypothesis import strategies as st
 
 import bansong as bs
 from bansong.errors import InputError, OutputError
-from bansong.tables import Enriched, Table, open_table, reading
-from bansong.tables import csv as tables_csv
 from bansong.tables.csv import encoding as tables_text
+from bansong.tables.csv.format import dialect_for
+from bansong.tables.csv.format import write as tables_csv_write
+from bansong.tables.csv.read import Dialect, written_rows
+from bansong.tables.detect import open_table, reading
+from bansong.tables.table import Enriched, Table
 from conftest import NINE, json_of, write
 from examples import examples
 from office import converted
@@ -47,7 +50,7 @@ def written(path: Path, target: Path) -> bytes:
     """The bytes of a file that was read and written again, with no column added."""
     with open_table(path) as table, target.open("wb") as stream:
         layout = tuple(zip(table.ids, table.headers, strict=True))
-        tables_csv.write(Enriched(table, table.frame, layout, table.frame.select(pl.len())), target, stream)
+        tables_csv_write(Enriched(table, table.frame, layout, table.frame.select(pl.len())), target, stream)
     return target.read_bytes()
 
 
@@ -146,7 +149,7 @@ def test_packed_files_come_back_packed_in_their_encoding(tmp_path: Path, packing
     assert bs.enrich(source).output == str(target)
     table, rows = read(target)
     assert (rows[0][:2], table.headers) == ((N, HANGUL), ("b_no", "이름", *NINE))
-    assert isinstance(table.source, tables_csv.Dialect)
+    assert isinstance(table.source, Dialect)
     assert table.source.encoding == {"utf-8-sig": "utf-8", "utf-16": "utf-16-le"}.get(encoding, encoding)
 
 
@@ -500,7 +503,7 @@ def test_our_texts_never_begin_a_formula_and_the_users_own_cells_stay(tmp_path: 
         frame = table.frame.with_columns(pl.lit(text).alias(name) for name, text in ours.items())
         layout = (("c0", "b_no"), ("c1", "=이름"), *((name, name) for name in ours))
         with (tmp_path / "out.csv").open("wb") as stream:
-            tables_csv.write(Enriched(table, frame, layout, frame.select(pl.len())), source, stream)
+            tables_csv_write(Enriched(table, frame, layout, frame.select(pl.len())), source, stream)
     lines = (tmp_path / "out.csv").read_text(encoding="utf-8").splitlines()
     assert lines[0].startswith("b_no,=이름,")
     assert lines[1:] == [f"{N},=1+1,'=1,'+1,'-1,'@x,A-,'\tx", f"{N},@x,'=1,'+1,'-1,'@x,A-,'\tx"]
@@ -552,10 +555,10 @@ def test_rows_are_counted_again_in_the_dialect_they_were_written_in(tmp_path: Pa
     data = f"제목\r\nb_no;이름\r\n{N};가\r\n\r\n{N};나\r\n".encode("utf-16")
     (tmp_path / "in.csv").write_bytes(data)
     with open_table(tmp_path / "in.csv") as table:
-        dialect = tables_csv.dialect_for(table, tmp_path / "in.csv", None)
+        dialect = dialect_for(table, tmp_path / "in.csv", None)
         assert table.file is not None
         with ExitStack() as resources:
-            assert tables_csv.written_rows(table.file, dialect, resources) == 3
+            assert written_rows(table.file, dialect, resources) == 3
 
 
 def test_a_header_longer_than_the_first_part_of_the_file_is_read_whole(tmp_path: Path) -> None:

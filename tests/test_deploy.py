@@ -22,8 +22,8 @@ import yaml
 from click.testing import CliRunner
 
 import bansong as bs
-from bansong.cli import app
-from bansong.options import StatusOptions
+from bansong.base.options import StatusOptions
+from bansong.cli.app import app
 from bansong.reference.nts import NtsKey
 from bansong.testing import FakeNts, serve
 from conftest import ROOT, SAMPLE

@@ -15,14 +15,23 @@ import pyarrow as pa
 import pytest
 
 import bansong as bs
+from bansong.base.isolation import SizeLimits, limits
+from bansong.base.schema import INPUT_FORMATS
 from bansong.errors import InputError, OutputError, UsageError
-from bansong.schema import INPUT_FORMATS
-from bansong.tables import FILE_OPTIONS, ONLY_ENCODING, OPTIONS, open_table
-from bansong.tables.compression import open_file
-from bansong.tables.csv import dialect
-from bansong.tables.detect import EXTENSIONS, FORMATS, default_output, detect_format, output_format
+from bansong.tables.csv import read as dialect
+from bansong.tables.detect import (
+    EXTENSIONS,
+    FILE_OPTIONS,
+    FORMATS,
+    ONLY_ENCODING,
+    OPTIONS,
+    default_output,
+    detect_format,
+    open_table,
+    output_format,
+)
 from bansong.tables.format import Verbs
-from bansong.tables.size_limits import SizeLimits, limits
+from bansong.tables.streams import open_file
 from conftest import write
 
 OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(504)
@@ -336,7 +345,7 @@ def test_a_sheet_of_all_columns_is_refused_before_its_columns_are_looked_at(
 ) -> None:
     """To choose among 16,384 columns takes seconds; that ours have no place beside them is known before."""
     in_all_columns(tmp_path / "in.xlsx")
-    monkeypatch.setattr("bansong.enrichment.prepared_table.prepare_table", None)
+    monkeypatch.setattr("bansong.run.survey.prepare_table", None)
     with pytest.raises(
         OutputError, match=r"16,393 columns are more than a sheet has \(16,384\); give `output='OUT\.csv'`"
     ):

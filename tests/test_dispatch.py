@@ -9,8 +9,8 @@ import pytest
 from trio.testing import MockClock
 
 from bansong import errors
-from bansong.dispatch import Action, Dispatcher, OutgoingRequest, Slot, Task
-from bansong.dispatch.error_actions import ERROR_ACTIONS, error_action, may_pass
+from bansong.client.dispatcher import Dispatcher, OutgoingRequest, Slot, Task
+from bansong.client.errors import ERROR_ACTIONS, Action, error_action, may_pass
 from bansong.errors import CertificateError, NotSentError, QuotaError, RejectedError, ServiceError
 
 

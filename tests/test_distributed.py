@@ -22,21 +22,13 @@ import pyarrow as pa
 import pytest
 
 import bansong as bs
+from bansong.base.schema import ADDED_COLUMNS
 from bansong.distributed import BatchVerifier, verify_batches
-from bansong.distributed.batch_verifier import ADDED_SCHEMA, gather_batches
-from bansong.engine import LocalEngine
-from bansong.engine.letter_history import HISTORY_SCHEMA, address_key
+from bansong.distributed.batches import ADDED_SCHEMA, gather_batches
+from bansong.engine.local import LocalEngine
+from bansong.engine.overlays import HISTORY_SCHEMA, address_key
+from bansong.engine.records import ALIKE, CROWD, CROWDED, SEVERAL, records, with_cross_row_features, with_given_features
 from bansong.errors import AccountingError, InputError, RegistryError, UsageError
-from bansong.run.cross_row_features import (
-    ALIKE,
-    CROWD,
-    CROWDED,
-    SEVERAL,
-    with_cross_row_features,
-    with_given_features,
-)
-from bansong.run.records import records
-from bansong.schema import ADDED_COLUMNS
 from bansong.tables import frames
 from bansong.tables.columns import choose_columns
 from conftest import NOTHING_CHECKED, SAMPLE

@@ -19,9 +19,9 @@ from click.testing import CliRunner
 from nbclient import NotebookClient
 
 import bansong as bs
-from bansong.cli import app
+from bansong.base.messages import use_language
+from bansong.cli.app import app
 from bansong.testing import FakeNts, FakeService, serve
-from bansong.translation import use_language
 from conftest import NINE, ROOT, SAMPLE, json_of, write
 
 sys.path.insert(0, str(ROOT / "docs"))
@@ -46,10 +46,10 @@ def test_the_readme_names_all_nine_columns_and_two_commands() -> None:
 
 def test_the_page_about_privacy_names_every_store() -> None:
     """Each kind of file that is kept by default, the variable that moves it, and each folder of the state directory."""
-    from bansong.ledger.schema import LEDGER_FILE
-    from bansong.reference.choice_store import CHOICE_FILE
+    from bansong.purchase.ledger_file import LEDGER_FILE
+    from bansong.reference.reviews import CHOICE_FILE
     from bansong.reference.status_store import STATUS_FILE
-    from bansong.watch.local_file import WATCH_FILE
+    from bansong.watch.lists import WATCH_FILE
 
     text = (ROOT / "docs" / "privacy.md").read_text(encoding="utf-8")
     code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))

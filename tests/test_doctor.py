@@ -17,13 +17,13 @@ from typing import Any
 import polars as pl
 import pytest
 
-from bansong.diagnosis import DoctorOptions, diagnose
-from bansong.ledger import Ledger
-from bansong.reference.day_allowance import account_of
+from bansong.base.schema import seoul_day
+from bansong.engine.registry import STATUS_SCHEMA
+from bansong.purchase.ledger import Ledger
 from bansong.reference.nts import NtsKey
-from bansong.reference.status_store import STATUS_SCHEMA, DayUsage, StatusStore
-from bansong.schema import seoul_day
+from bansong.reference.status_store import DayUsage, StatusStore, account_of
 from bansong.testing import NTS_FAULTS, FakeNts, FakeService, Fault, Reset, Status, serve
+from bansong.upkeep.doctor import DoctorOptions, diagnose
 from conftest import write
 from customers import KEY, customers
 
@@ -210,9 +210,9 @@ def test_a_state_directory_that_others_can_read_or_nobody_can_write_is_told(
 
 def test_an_extra_that_is_not_there_has_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each extra says what it is for, and how to install it."""
-    from bansong import diagnosis
+    from bansong.upkeep.doctor import EXTRAS
 
-    monkeypatch.setitem(diagnosis.EXTRAS, "learn", (("no_such_module",), "to learn"))
+    monkeypatch.setitem(EXTRAS, "learn", (("no_such_module",), "to learn"))
     found = {finding.what: finding for finding in diagnose(DoctorOptions(offline=True)).findings}
     assert found["extra learn"].level == "note"
     assert "pip install 'bansong[learn]'" in str(found["extra learn"].remedy)

@@ -14,8 +14,7 @@ import polars as pl
 import pytest
 
 import bansong as bs
-from bansong.column_words import HEADERS
-from bansong.schema import Alert
+from bansong.base.schema import HEADERS, Alert
 from conftest import NINE, SAMPLE, write
 
 KOREAN = [HEADERS["ko"][name] for name in NINE]

@@ -11,10 +11,10 @@ import polars as pl
 import pytest
 
 import bansong as bs
-from bansong.engine import Scorecard
-from bansong.engine.letter_history import HISTORY_SCHEMA
+from bansong.base.schema import ACTIONS, BIZ_STATUSES, GRADES
+from bansong.engine.overlays import HISTORY_SCHEMA
+from bansong.engine.risk.scorecard import Scorecard
 from bansong.errors import ModelError, RegistryError, UsageError
-from bansong.schema import ACTIONS, BIZ_STATUSES, GRADES
 from conftest import NINE
 
 TODAY = date(2026, 11, 21)

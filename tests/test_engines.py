@@ -15,8 +15,8 @@ import polars as pl
 import pytest
 
 import bansong as bs
+from bansong.base.options import ENGINE_KINDS
 from bansong.errors import QuotaError, UsageError
-from bansong.options import ENGINE_KINDS
 from bansong.testing import FakeService, serve
 from conftest import NINE, SAMPLE, write
 from customers import KEY, QUICK, customers
@@ -157,7 +157,7 @@ def test_what_a_public_signature_names_can_be_imported() -> None:
 
 def test_an_engine_of_the_user_s_own_answers(tmp_path: Path) -> None:
     """Whatever has the methods of :class:`bansong.Engine` is asked as the others are: no name is compared."""
-    from bansong.run.engine import Answers, LocalEngineAdapter, Records
+    from bansong.engine.protocol import Answers, LocalEngineAdapter, Records
 
     class Careful(LocalEngineAdapter):
         def answer(self, records: Records, context: Any) -> Answers:

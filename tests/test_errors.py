@@ -20,9 +20,9 @@ import pytest
 from nbclient import NotebookClient
 
 import bansong
-from bansong.cli.flags import COMMAND_LINE
+from bansong.base.messages import use_audience
+from bansong.cli.options import COMMAND_LINE
 from bansong.errors import BansongError, ColumnError, InputError, NumberError, Problem, QuotaError
-from bansong.translation import use_audience
 
 CELLS = {
     "expected": "import bansong as bs\nbs.enrich('customers_that_are_not_there.csv')",

@@ -65,7 +65,7 @@ from bansong.testing import (
     verdict,
 )
 from bansong.testing.messages import FakeRequest, header
-from bansong.testing.service_state import FakeJob, FakeUpload
+from bansong.testing.state import FakeJob, FakeUpload
 
 KEY = {"X-API-Key": "test-key"}
 ONE = {"b_no": "1248100998", "name": "삼성전자", "address": "경기 수원시 영통구 삼성로 129"}

@@ -26,8 +26,8 @@ import pytest
 import xlsxwriter
 
 import bansong as bs
+from bansong.base.schema import Alert
 from bansong.errors import ColumnError, InputError, OutputError
-from bansong.schema import Alert
 from conftest import NINE, ROOT, SAMPLE, json_of, write
 from xlsb import binary_workbook
 

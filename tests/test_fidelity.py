@@ -14,7 +14,8 @@ import pytest
 
 import bansong as bs
 from bansong.errors import ColumnError, InputError, OutputError, UsageError
-from bansong.tables import frames, open_table
+from bansong.tables import frames
+from bansong.tables.detect import open_table
 from conftest import NINE, json_of, write
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")

@@ -18,14 +18,15 @@ import polars as pl
 import pytest
 
 import bansong as bs
+from bansong.base import sqlite
+from bansong.engine.registry import STATUS_SCHEMA
 from bansong.errors import NumberError, UsageError
-from bansong.labels.label_store import LabelStore
-from bansong.ledger import Ledger
-from bansong.reference.status_store import STATUS_SCHEMA, StatusStore
-from bansong.storage import sqlite
+from bansong.history.labels import LabelStore
+from bansong.notify.queue import SummaryWindow, add_summaries
+from bansong.purchase.ledger import Ledger
+from bansong.reference.status_store import StatusStore
 from bansong.testing import Body, FakeService, Fault, Reset, serve
-from bansong.watch.local_file import LocalFile
-from bansong.watch.notifications import SummaryWindow, add_summaries
+from bansong.watch.lists import LocalFile
 from conftest import runner, write
 from customers import KEY, customers, numbers
 from handclock import HandClock
@@ -227,7 +228,7 @@ def test_what_was_purged_before_leaves_no_bytes_either(life: Path, run: Run) -> 
 @pytest.mark.parametrize("store", ["ledger", "watch list"])
 def test_a_store_in_use_is_said_in_one_sentence_and_nothing_is_erased(store: str, life: Path, run: Run) -> None:
     """Where another process has one of the stores, none is touched."""
-    from bansong.watch.local_file import alone
+    from bansong.watch.lists import alone
 
     with Ledger.open() if store == "ledger" else alone(life / "watch.sqlite"):
         refused = run("forget", GONE, "--yes")
@@ -253,7 +254,7 @@ def test_a_damaged_store_stops_it_before_anything_is_erased(life: Path, run: Run
 def test_killed_halfway_the_same_command_ends_it(life: Path, run: Run) -> None:
     """Killed after the ledger's commit and before its file is written anew, no byte is left by the next attempt."""
     code = (
-        "import os, signal, bansong as bs, bansong.ledger.ledger as ledger\n"
+        "import os, signal, bansong as bs, bansong.purchase.ledger as ledger\n"
         "ledger.rewrite_file = lambda connection: os.kill(os.getpid(), signal.SIGKILL)\n"
         f"bs.forget('{GONE}')"
     )

@@ -20,8 +20,8 @@ from pathlib import Path
 
 import pytest
 
-from bansong import environment
-from bansong.environment import state_directory
+from bansong.base import files as environment
+from bansong.base.files import state_directory
 from serving import HTTP, served
 
 ORIGIN = {"BANSONG_BASE_URL": "http://127.0.0.1:48123", "BANSONG_API_KEY": "nobody-listens-there"}

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bansong as bs
+from bansong.base.schema import ADDED_COLUMNS
 from bansong.errors import ColumnError, InputError, UsageError
-from bansong.schema import ADDED_COLUMNS
 from examples import examples
 
 NINE = list(ADDED_COLUMNS)

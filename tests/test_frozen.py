@@ -29,17 +29,17 @@ import pyarrow.parquet as pq
 import pytest
 
 import bansong as bs
-from bansong import schema
-from bansong.ledger.schema import LEDGER_FILE
-from bansong.reference.choice_store import CHOICE_FILE
+from bansong.base import schema
+from bansong.base.messages import Lang, gettext, use_language
+from bansong.base.schema import SEOUL
+from bansong.jobs.state import RUN_FILE
+from bansong.purchase.ledger_file import LEDGER_FILE
+from bansong.reference.reviews import CHOICE_FILE
 from bansong.reference.status_store import STATUS_FILE
-from bansong.scheduling.run_store import RUN_FILE
-from bansong.schema import SEOUL, Lang
 from bansong.server.routes import OPERATIONS, describe_service
 from bansong.server.store import SERVER_FILE
 from bansong.testing import FakeService
-from bansong.translation import gettext, use_language
-from bansong.watch.local_file import WATCH_FILE
+from bansong.watch.lists import WATCH_FILE
 from conftest import ROOT, SAMPLE
 from customers import QUICK
 from test_errors import problems

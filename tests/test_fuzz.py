@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 import xlsxwriter
 
-from bansong.tables import open_table
+from bansong.tables.detect import open_table
 from conftest import spreadsheet
 
 FUZZING = Path(__file__).with_name("fuzzing.py")

@@ -18,13 +18,21 @@ import pyarrow.parquet as pq
 import pytest
 
 import bansong as bs
-from bansong.engine.address import attach, building_code
-from bansong.engine.address.gazetteer import METADATA_KEY, Gazetteer, Tables, building_key, compact_name, lot_key
-from bansong.engine.address.match import open_lookups
-from bansong.engine.address.stored_section import StoredSection
+from bansong.engine.address import lookups as open_lookups
+from bansong.engine.address.attach import attach, building_code
+from bansong.engine.address.gazetteer import (
+    METADATA_KEY,
+    Gazetteer,
+    StoredSection,
+    Tables,
+    building_key,
+    compact_name,
+    lot_key,
+)
 from bansong.errors import GazetteerError, UsageError
-from bansong.reference import GazetteerReport, gazetteer_builder
-from bansong.reference.source_files import shown_name
+from bansong.reference import gazetteer as gazetteer_builder
+from bansong.reference.address_files import shown_name
+from bansong.reference.gazetteer import GazetteerReport
 
 REASON = 20
 POSTAL_HEADER = (
@@ -213,7 +221,7 @@ def test_windows_line_ends_and_a_last_line_without_end_are_read(tmp_path: Path) 
 
 def test_blocks_smaller_than_the_file_give_the_same(full: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = build(full)[0].version
-    monkeypatch.setattr("bansong.reference.source_files.BLOCK", 50)
+    monkeypatch.setattr("bansong.reference.address_files.BLOCK", 50)
     assert build(full)[0].version == whole
 
 
@@ -510,7 +518,7 @@ def test_a_file_without_line_ends_is_refused_before_it_is_read_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A zip of a megabyte may unfold to gigabytes of one line."""
-    monkeypatch.setattr("bansong.reference.source_files.BLOCK", 1 << 17)
+    monkeypatch.setattr("bansong.reference.address_files.BLOCK", 1 << 17)
     with ZipFile(tmp_path / "full.zip", "w", ZIP_DEFLATED) as archive:
         archive.writestr("rnaddrkor_sejong.txt", f"{row(1)}\n".encode("cp949") + b"0" * (8 << 20))
     read = []

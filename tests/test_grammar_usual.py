@@ -10,7 +10,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from bansong.engine.address import parse
-from bansong.engine.address.parse import forms
+from bansong.engine.address import words as forms
 
 OFFICIAL = Path(__file__).parents[2] / "shared" / "data" / "address" / "rnaddrkor_sejong.txt"
 ROADS = """

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bansong.base.schema import ADDED_COLUMNS
 from bansong.errors import InputError
-from bansong.schema import ADDED_COLUMNS
-from bansong.tables.heading import Heading, find_heading
+from bansong.tables.headers import Heading, find_heading
 from examples import examples
 
 NUMBER = "124-81-00998"

@@ -13,10 +13,10 @@ import polars as pl
 import pytest
 
 import bansong as bs
-from bansong.engine.letter_history import HISTORY, HISTORY_SCHEMA, address_key, attach_history
+from bansong.engine.overlays import HISTORY, HISTORY_SCHEMA, address_key, attach_history
 from bansong.errors import LabelError, UsageError
-from bansong.labels.label_store import LabelStore
-from bansong.labels.labelling import label
+from bansong.history.labels import LabelStore
+from bansong.labels.label import label
 from conftest import NINE, NOTHING_CHECKED, json_of, write
 
 TODAY = date(2026, 11, 22)

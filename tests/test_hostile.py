@@ -18,9 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bansong.errors import InputError
-from bansong.tables import open_table
-from bansong.tables.excel.cells import column_letter
-from bansong.tables.excel.limits_check import Extent, _pattern_beyond
+from bansong.tables.detect import open_table
+from bansong.tables.excel.limits import Extent, _pattern_beyond
+from bansong.tables.excel.sheet_xml import column_letter
 from memory import STEADY
 
 MAIN: Final = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
@@ -50,7 +50,7 @@ from contextlib import ExitStack
 from memory import peak
 from bansong.errors import BansongError
 from bansong.tables import FORMATS
-from bansong.tables.compression import File
+from bansong.tables.streams import File
 from bansong.tables.format import ReadAs
 answers = {}
 for name in sys.argv[1:]:

@@ -16,11 +16,11 @@ import pytest
 from click.testing import CliRunner
 
 import bansong as bs
-from bansong.cli import app
+from bansong.cli.app import app
 from bansong.client import ApiKey, BlockingClient
-from bansong.client.account import Idempotency, read_account
+from bansong.client.responses import Idempotency, read_account
 from bansong.errors import AuthenticationError, UsageError
-from bansong.ledger import Ledger
+from bansong.purchase.ledger import Ledger
 from bansong.testing import Act, Body, FakeService, Fault, Reset, Status, serve, verdict
 from crashing import Blow, Calls, Nursery, campaign, customers, lookup_of
 from schedules import told
@@ -38,7 +38,7 @@ MANY = int(os.environ.get("SCHEDULES", "10000"))
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses before a repetition are tried on fake clocks; here they would only take time."""
-    monkeypatch.setattr("bansong.dispatch.limits._FIRST_BACKOFF_S", 0.01)
+    monkeypatch.setattr("bansong.client.dispatcher._FIRST_BACKOFF_S", 0.01)
 
 
 @pytest.fixture(scope="module")

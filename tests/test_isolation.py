@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from bansong.base.isolation import IsolationError, run_isolated
 from bansong.errors import ColumnError
-from bansong.tables.isolation import IsolationError, run_isolated
 
 MEMORY = 1_000_000_000
 

@@ -13,9 +13,8 @@ from typing import Final
 import msgspec
 import pytest
 
-from bansong.scheduling.job_file import InputPart, JobFile, job_template, json_schema, load_job_file
-from bansong.schema import Lang
-from bansong.translation import use_language
+from bansong.base.messages import Lang, use_language
+from bansong.jobs.job_file import InputPart, JobFile, job_template, json_schema, load_job_file
 from conftest import write
 
 Run = Callable[..., subprocess.CompletedProcess[str]]

@@ -22,14 +22,16 @@ from hypothesis import strategies as st
 
 import bansong as bs
 from bansong.errors import InputError, UsageError
-from bansong.tables import FORMATS, Table, open_table
-from bansong.tables import json as json_tables
-from bansong.tables.compression import open_file
+from bansong.tables.detect import FORMATS, open_table
 from bansong.tables.format import FRAME
-from bansong.tables.json import lossless_types, scan
-from bansong.tables.json.locate import Document
-from bansong.tables.json.plain_lines import other_lines, plain_pattern
-from bansong.tables.table import Enriched
+from bansong.tables.json import scan
+from bansong.tables.json import types as lossless_types
+from bansong.tables.json.format import write_document, write_lines
+from bansong.tables.json.read import Document
+from bansong.tables.json.read import count as json_tables_count
+from bansong.tables.json.scan import other_lines, plain_pattern
+from bansong.tables.streams import open_file
+from bansong.tables.table import Enriched, Table
 from conftest import NINE, json_of, write
 from examples import examples
 from memory import STEADY
@@ -64,7 +66,7 @@ def written(path: Path, columns: tuple[str, ...], **options: Any) -> bytes:
         layout = (*((f"c{place}", table.headers[place]) for place in places), ("grade", "grade"))
         rows = table.frame.with_columns(grade=pl.lit("A"))
         stream = io.BytesIO()
-        write = json_tables.write_document if table.format is FORMATS["json"] else json_tables.write_lines
+        write = write_document if table.format is FORMATS["json"] else write_lines
         write(Enriched(table, rows, layout, rows.select(pl.len())), stream)
         return stream.getvalue()
 
@@ -388,7 +390,7 @@ def test_a_document_is_whole_however_few_its_rows(rows: int) -> None:
     layout = (("c0", "b_no"), ("grade", "grade"))
     pipe = Pipe()
     table = Table(frame, ("b_no",), FRAME, "x")
-    json_tables.write_document(Enriched(table, frame, layout, frame.select(pl.len())), pipe)
+    write_document(Enriched(table, frame, layout, frame.select(pl.len())), pipe)
     assert json.loads(pipe.data) == [{"b_no": N, "grade": "A"}] * rows
 
 
@@ -396,7 +398,7 @@ def test_records_are_counted_without_being_looked_at(tmp_path: Path) -> None:
     for text, count in ((f'[{{"b_no":"{N}"}},{{}}]', 2), ('{"d":[]}', 0), ('{"b_no":1}\n{}\n\n{}', 3), ("[]", 0)):
         with ExitStack() as resources:
             file = open_file(write(tmp_path / "in.json", text), resources)
-            assert json_tables.count(file, None, resources, lines=False) == count
+            assert json_tables_count(file, None, resources, lines=False) == count
 
 
 def test_private_copies_are_private_and_go_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -191,7 +191,7 @@ def test_each_action_of_an_operator_is_listed_with_who_and_when(db: Path) -> Non
 
 def test_an_action_that_failed_is_not_in_the_audit_log(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The entry and what it tells of are one transaction: where the entry cannot be written, nothing was done."""
-    from bansong.server.store import audit_table
+    from bansong.server import store as audit_table
 
     key_id, _ = made(db)
 
@@ -208,7 +208,7 @@ def test_an_action_that_failed_is_not_in_the_audit_log(db: Path, monkeypatch: py
 
 def test_who_acted_is_the_user_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not what an environment variable says; who came by sudo is named beside."""
-    from bansong.server.store.audit_table import operator_name
+    from bansong.server.store import operator_name
 
     monkeypatch.delenv("SUDO_USER", raising=False)
     monkeypatch.setenv("LOGNAME", "somebody-else")

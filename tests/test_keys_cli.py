@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from bansong.cli import app
+from bansong.cli.app import app
 from bansong.errors import AuthenticationError, StoreError, UsageError
 from handclock import HandClock
 from serving import rows_of, served, wait_until

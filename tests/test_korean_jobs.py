@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 
 from bansong import BansongError
-from bansong.scheduling.job_file import job_template, load_job_file
-from bansong.translation import use_language
+from bansong.base.messages import use_language
+from bansong.jobs.job_file import job_template, load_job_file
 from conftest import write
 from korean import english_sentences, in_korean
 from nightly_jobs import Nights
@@ -80,7 +80,7 @@ def test_the_commented_job_file_is_the_same_job_in_both_languages(tmp_path: Path
 )
 def test_what_is_wrong_with_a_job_file_is_said_in_korean(text: str, said: str, tmp_path: Path) -> None:
     """A job file that is not right is refused in Korean."""
-    from bansong.scheduling.job import run_job
+    from bansong.jobs.run import run_job
 
     write(tmp_path / "in.csv", "사업자번호\n1248100998\n")
     path = write(tmp_path / "job.toml", f'lang = "ko"\n{text}')
@@ -93,7 +93,7 @@ def test_a_second_run_is_refused_by_its_kind_not_its_words(nights: Nights) -> No
     """That another run is under way is known in any language."""
     from filelock import FileLock
 
-    from bansong.scheduling.run_store import state_folder
+    from bansong.jobs.state import state_folder
 
     nights.run()
     state = next(state_folder().glob("*.sqlite"))

@@ -13,9 +13,9 @@ import pytest
 
 import bansong as bs
 from bansong import BansongError
-from bansong.engine import LocalEngine
-from bansong.learning.calibration import calibration
-from bansong.translation import use_language
+from bansong.base.messages import use_language
+from bansong.engine.local import LocalEngine
+from bansong.learning.report import calibration
 from conftest import SAMPLE, write
 from korean import english_sentences, in_korean
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from bansong.cli import app
-from bansong.cli.flags import COMMAND_LINE
+from bansong.base.messages import use_audience
+from bansong.cli.app import app
+from bansong.cli.options import COMMAND_LINE
 from bansong.errors import BansongError
 from bansong.testing import FakeNts, FakeService, serve
-from bansong.translation import use_audience
 from conftest import ROOT, SAMPLE
 from korean import english_words
 

@@ -8,12 +8,12 @@ import polars as pl
 import pytest
 
 from bansong import BansongError, StatusOptions
-from bansong.reference.gazetteer_builder import build_gazetteer
-from bansong.reference.nts.reply_errors import reply_error
-from bansong.reference.registry_builder import build_registry
-from bansong.reference.status_fetch import load_nts_key
+from bansong.base.messages import use_language
+from bansong.reference.fetch import load_nts_key
+from bansong.reference.gazetteer import build_gazetteer
+from bansong.reference.nts import reply_error
+from bansong.reference.registry import build_registry
 from bansong.reference.status_store import STATUS_FILE
-from bansong.translation import use_language
 from korean import english_sentences, in_korean
 
 

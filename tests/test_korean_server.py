@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 import bansong as bs
+from bansong.base.messages import VARIABLE, use_language
 from bansong.errors import AuthenticationError
-from bansong.translation import VARIABLE, use_language
 from conftest import write
 from korean import english_sentences, english_words
 from serving import HTTP, make_key, served

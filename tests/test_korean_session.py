@@ -10,9 +10,9 @@ import openpyxl
 import pytest
 from click.testing import CliRunner
 
-from bansong.cli import app
+from bansong.base.messages import Lang
+from bansong.cli.app import app
 from bansong.errors import BansongError
-from bansong.schema import Lang
 from bansong.testing import FakeService, serve
 from conftest import SAMPLE, write
 from korean import as_printed, english_words

@@ -11,8 +11,8 @@ import pytest
 import xlsxwriter
 
 from bansong import BansongError, enrich
-from bansong.tables import FILE_OPTIONS, ONLY_ENCODING, open_table
-from bansong.translation import use_language
+from bansong.base.messages import use_language
+from bansong.tables.detect import FILE_OPTIONS, ONLY_ENCODING, open_table
 from korean import english_sentences, in_korean
 
 _ROW = "1248100998,서울특별시 중구 세종대로 110"

@@ -13,14 +13,14 @@ import pytest
 from babel.messages.pofile import read_po
 
 import bansong as bs
-from bansong.business_number import PROBLEMS
+from bansong.base.business_number import PROBLEMS
+from bansong.base.messages import gettext, use_language
+from bansong.base.schema import ACTIONS
 from bansong.engine.local import ROW_PROBLEMS
 from bansong.engine.risk.reason_parser import parse_reasons
 from bansong.engine.risk.scorecard import Scorecard
-from bansong.purchase.answer_join import _NOTES
-from bansong.schema import ACTIONS
-from bansong.translation import gettext, use_language
-from bansong.watch import forget as watch_forget
+from bansong.purchase.answers import _NOTES
+from bansong.watch import store as watch_forget
 from conftest import SAMPLE, write
 
 Run = Callable[..., subprocess.CompletedProcess[str]]

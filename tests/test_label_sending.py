@@ -20,12 +20,12 @@ import polars as pl
 import pytest
 
 import bansong as bs
-from bansong.cancellation import CancelToken
+from bansong.base.cancel import CancelToken
+from bansong.base.options import ServiceOptions, service_options
 from bansong.errors import AuthenticationError, ColumnError, StoppedError, UsageError
-from bansong.labels.label_sender import SendReport
-from bansong.labels.output_columns import LABEL_DTYPES
-from bansong.ledger import Ledger
-from bansong.options import ServiceOptions, service_options
+from bansong.labels.sender import SendReport
+from bansong.purchase.ledger import Ledger
+from bansong.run.columns import LABEL_DTYPES
 from bansong.testing import DIALECTS, HTML, Delay, Dialect, FakeService, Fault, Lookup, Reset, Status, serve
 from conftest import NINE
 from crashing import Calls
@@ -220,7 +220,7 @@ def test_what_certainly_did_not_go_is_sent_again(service: FakeService, mailed: P
             raise bs.errors.NotSentError("no connection")
 
         patch.setattr(bs.Client, "label", unsent)
-        patch.setattr("bansong.dispatch.dispatcher._MAX_RETRIES", 1)
+        patch.setattr("bansong.client.dispatcher._MAX_RETRIES", 1)
         sent = send_labels(all_bounced(9), mailed, terms=terms(url))
     assert (sent.sent, sent.left, sent.doubts, sent.exit_code) == (0, 9, 0, 5)
     assert send_labels(all_bounced(9), mailed, terms=terms(url)).sent == 9
@@ -342,8 +342,8 @@ _SENDER = """
 import sys
 from pathlib import Path
 import polars as pl
-from bansong.options import service_options
-from bansong.labels.label_sender import labels_with_lookups, send_labels
+from bansong.base.options import service_options
+from bansong.labels.sender import labels_with_lookups, send_labels
 from bansong.tables import open_table
 
 labels, file, url = sys.argv[1:]

@@ -14,14 +14,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bansong as bs
-from bansong.engine.letter_history import HISTORY_SCHEMA
+from bansong.engine.overlays import HISTORY_SCHEMA
 from bansong.engine.risk.reason_parser import EVIDENCE_DTYPES
 from bansong.errors import LabelError
-from bansong.labels.batch_merge import LabelBatch
-from bansong.labels.label_store import LabelStore
-from bansong.labels.mailing_file import KNOWN, STORE_SCHEMA, MailingMetadata, OutcomeSource
-from bansong.labels.mailing_terms import MailingTerms
-from bansong.labels.matching import LABEL_SCHEMA
+from bansong.history.labels import LabelStore
+from bansong.history.mailings import (
+    KNOWN,
+    LABEL_SCHEMA,
+    STORE_SCHEMA,
+    LabelBatch,
+    MailingMetadata,
+    MailingTerms,
+    OutcomeSource,
+)
 from conftest import SAMPLE, write
 from examples import examples
 

@@ -13,13 +13,13 @@ import polars as pl
 import pytest
 
 import bansong as bs
+from bansong.base.schema import ADDED_COLUMNS, LABEL_COLUMNS
 from bansong.errors import AccountingError, LabelError, UsageError
-from bansong.labels import output_columns
-from bansong.labels.output_columns import LABEL_COLUMNS
-from bansong.run.output_layout import lay_out_columns
-from bansong.schema import ADDED_COLUMNS
-from bansong.tables import FORMATS, Enriched, open_table, write_table
+from bansong.run import columns as output_columns
+from bansong.run.columns import lay_out_columns
+from bansong.tables.detect import FORMATS, open_table, write_table
 from bansong.tables.earlier_columns import find_earlier_columns
+from bansong.tables.table import Enriched
 from conftest import NINE, spreadsheet, write
 from labelling import write_labelled
 
@@ -245,7 +245,7 @@ def test_rows_that_do_not_balance_are_not_published(
     """A row less in the output than in the input, and the file stays what it was."""
     mailed = enriched(".csv")
     before = mailed.read_bytes()
-    monkeypatch.setattr("bansong.tables.csv.CsvVerbs.count", lambda *_: 2)
+    monkeypatch.setattr("bansong.tables.csv.format.CsvVerbs.count", lambda *_: 2)
     with pytest.raises(AccountingError, match="3 rows in, 2 in the output file"):
         write_labelled(mailed, mailed, SOME)
     assert mailed.read_bytes() == before

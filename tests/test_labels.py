@@ -16,10 +16,10 @@ import pytest
 import xlsxwriter
 
 import bansong as bs
-from bansong import tables
 from bansong.errors import ColumnError, InputError, LabelError, OutputError, UsageError
-from bansong.labels.label_store import LabelStore
+from bansong.history.labels import LabelStore
 from bansong.labels.report import LabelReport
+from bansong.tables import detect as tables
 from bansong.testing import FakeService, serve
 from conftest import SAMPLE, json_of, spreadsheet, write
 from customers import KEY, customers
@@ -451,7 +451,7 @@ def test_the_mailed_file_is_opened_once(label: Any, tmp_path: Path, monkeypatch:
         return tables.open_table(path, **options)
 
     for module in ("mailing", "outcomes", "output_columns", "label_sender"):
-        monkeypatch.setattr(f"bansong.labels.{module}.open_table", open_counted, raising=False)
+        monkeypatch.setattr(f"bansong.history.{module}.open_table", open_counted, raising=False)
     service = FakeService(KEY)
     with serve(service) as url:
         label("row_id,반송여부\n0,Y\n", output=tmp_path / "mailed.csv", send=True, base_url=url, api_key=KEY)
@@ -464,7 +464,7 @@ def test_a_defect_is_not_laid_to_the_file(label: Any, monkeypatch: pytest.Monkey
     def broken(*_: Any, **__: Any) -> None:
         raise pl.exceptions.ComputeError("a defect")
 
-    monkeypatch.setattr("bansong.labels.labelling.match", broken)
+    monkeypatch.setattr("bansong.history.mailings.match", broken)
     with pytest.raises(pl.exceptions.ComputeError, match="a defect"):
         label("row_id,반송여부\n0,Y\n")
 

@@ -14,18 +14,22 @@ from hypothesis import strategies as st
 
 from bansong.engine.risk.reason_parser import LEVEL_DTYPES
 from bansong.engine.risk.scorecard import Scorecard
-from bansong.learning.challenger import (
+from bansong.learning.checks import check_labels, label_doubts
+from bansong.learning.fit import (
     MOST,
+    TERMS,
+    Priors,
+    count_patterns,
+    design,
+    expert_points,
+    fit_points,
     keep_held,
     make_challenger,
     points_frame,
     predict,
     saving,
 )
-from bansong.learning.fit import TERMS, Priors, count_patterns, design, expert_points, fit_points
-from bansong.learning.gate import ENOUGH, Recording, blocks, evaluate_challenger, run_gate
-from bansong.learning.label_checks import check_labels, label_doubts
-from bansong.learning.training_data import RIPE_AT
+from bansong.learning.gate import ENOUGH, RIPE_AT, Recording, blocks, evaluate_challenger, run_gate
 from examples import examples
 from mailings import as_the_expert_says, counted, letters
 

@@ -11,15 +11,12 @@ import polars as pl
 import pytest
 
 from bansong.engine.risk.scorecard import Scorecard
-from bansong.learning import calibrate
-from bansong.learning.challenger import predict
-from bansong.learning.control_group import ControlGroup
-from bansong.learning.fit import design
-from bansong.learning.gate import evaluate_challenger
-from bansong.learning.label_checks import check_labels
-from bansong.learning.label_noise import RankedLetters
-from bansong.learning.training_data import RIPE_AT
-from bansong.models.model_store import resolve_model
+from bansong.history.scorecards import resolve_model
+from bansong.learning.calibrate import calibrate
+from bansong.learning.checks import ControlGroup, check_labels
+from bansong.learning.fit import design, predict
+from bansong.learning.gate import RIPE_AT, evaluate_challenger
+from bansong.learning.noise import RankedLetters
 from mailings import NOW, World, a_book, draw, frame, letters
 from test_calibrate import TODAY
 from test_learning import one_pattern

@@ -11,12 +11,18 @@ import pytest
 
 from bansong.engine.risk.scorecard import Scorecard
 from bansong.errors import LabelError
-from bansong.labels.label_store import LabelStore
-from bansong.learning import audit_sample, calibrate
-from bansong.learning.gate import JudgedLabels, continue_test, last_test
-from bansong.learning.training_data import REPEATED, RIPE_AT, TrainingData, select_training_rows
-from bansong.models.journal import Event
-from bansong.models.model_store import ModelStore
+from bansong.history.labels import LabelStore
+from bansong.history.scorecards import Event, ModelStore
+from bansong.learning.calibrate import audit_sample, calibrate
+from bansong.learning.gate import (
+    REPEATED,
+    RIPE_AT,
+    JudgedLabels,
+    TrainingData,
+    continue_test,
+    last_test,
+    select_training_rows,
+)
 from mailings import MAILED, NOW, a_book, as_the_expert_says, letters, mail
 from test_calibrate import TODAY, turned
 

@@ -14,7 +14,7 @@ import pytest
 
 from bansong.engine.risk.reason_parser import parse_reasons
 from bansong.engine.risk.scorecard import Scorecard
-from bansong.models.model_store import ModelStore
+from bansong.history.scorecards import ModelStore
 from conftest import json_of
 
 Run = Callable[..., subprocess.CompletedProcess[str]]

@@ -19,16 +19,15 @@ import anyio
 import polars as pl
 import pytest
 
+from bansong.base import sqlite
+from bansong.base.files import mount_table, network_file_system
+from bansong.base.schema import Answer
 from bansong.errors import LedgerError, UsageError
-from bansong.ledger import (
-    KILLED,
+from bansong.purchase.changes import (
     NO_ANSWER,
     JobFetched,
     JobKnown,
     JobLost,
-    Journal,
-    Ledger,
-    LedgerRun,
     LookupAnswered,
     LookupAsked,
     LookupDoubted,
@@ -43,10 +42,9 @@ from bansong.ledger import (
     UploadSent,
     UploadUnreadable,
 )
-from bansong.ledger.schema import LEDGER_FILE
-from bansong.schema import Answer
-from bansong.storage import sqlite
-from bansong.storage.filesystem import mount_table, network_file_system
+from bansong.purchase.ledger import Journal, Ledger, LedgerRun
+from bansong.purchase.ledger_file import LEDGER_FILE
+from bansong.purchase.recovery import KILLED
 
 ORIGIN = "https://service.test"
 NUMBER = "1248100998"
@@ -334,8 +332,8 @@ PRELUDE = f"""
 import sys
 from hashlib import blake2b
 from pathlib import Path
-from bansong.ledger import *
-from bansong.schema import Answer
+from bansong.purchase import *
+from bansong.base.schema import Answer
 
 def key(place):
     return blake2b(str(place).encode(), digest_size=16).digest()

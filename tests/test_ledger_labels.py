@@ -16,25 +16,21 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from bansong.base.schema import Answer
 from bansong.errors import LedgerError
-from bansong.ledger import (
-    JobFetched,
-    JobKnown,
+from bansong.purchase.changes import JobFetched, JobKnown, UploadGated, UploadPrepared
+from bansong.purchase.label_queue import (
     JobNumbered,
     LabelDone,
     LabelDoubted,
     LabelRefused,
     LabelRetracted,
     LabelSent,
-    Ledger,
-    LedgerRun,
     QueuedLabel,
-    UploadGated,
-    UploadPrepared,
     WantedLabel,
 )
-from bansong.ledger.schema import APPLICATION_ID, LEDGER_FILE, MIGRATIONS
-from bansong.schema import Answer
+from bansong.purchase.ledger import Ledger, LedgerRun
+from bansong.purchase.ledger_file import APPLICATION_ID, LEDGER_FILE, MIGRATIONS
 from examples import ALL, few
 
 ORIGIN = "https://service.test"

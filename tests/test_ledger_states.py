@@ -14,13 +14,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from bansong.base.schema import Answer
 from bansong.errors import LedgerError
-from bansong.ledger import (
+from bansong.purchase.changes import (
     JobFetched,
     JobKnown,
     JobLost,
-    Ledger,
-    LedgerRun,
     LookupAnswered,
     LookupAsked,
     LookupDoubted,
@@ -35,7 +34,7 @@ from bansong.ledger import (
     UploadSent,
     UploadUnreadable,
 )
-from bansong.schema import Answer
+from bansong.purchase.ledger import Ledger, LedgerRun
 from examples import ALL, few
 
 KEYS = [blake2b(bytes([place]), digest_size=16).digest() for place in range(5)]

@@ -12,11 +12,11 @@ import polars as pl
 import pytest
 
 import bansong as bs
+from bansong.base.messages import use_language
+from bansong.base.schema import Alert
 from bansong.errors import AccountingError, UsageError
-from bansong.report_page import report_page
 from bansong.run import side_files
-from bansong.schema import Alert
-from bansong.translation import use_language
+from bansong.run.page import report_page
 from conftest import NINE, SAMPLE, json_of, write
 from customers import numbers
 from test_gazetteer import as_earlier_format
@@ -268,8 +268,8 @@ def test_letters_that_lack_a_name_or_a_postal_code_are_counted_and_told(tmp_path
 
 def test_a_row_that_waits_takes_no_letter_from_the_same_row_that_is_sent() -> None:
     """Of rows that are the same the first that says send gets the letter."""
-    from bansong.run.duplicates import FIRST
-    from bansong.run.letter_list import LETTER, mark_letters
+    from bansong.run.columns import FIRST
+    from bansong.run.side_files import LETTER, mark_letters
 
     rows = pl.LazyFrame(
         {"row_id": [0, 1, 2, 3], "action": ["hold", "send", "send", None], FIRST: [None, 0, 0, None]},

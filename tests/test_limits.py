@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from bansong.dispatch.limits import ConcurrencyLimiter, RateLimiter, RetryBudget, Slot
+from bansong.client.dispatcher import ConcurrencyLimiter, RateLimiter, RetryBudget, Slot
 from bansong.errors import UsageError
 from examples import examples
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from bansong.cli import app
+from bansong.cli.app import app
 from serving import HTTP, Served, logged, make_key, served, wait_until
 
 Run = Callable[..., subprocess.CompletedProcess[str]]

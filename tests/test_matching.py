@@ -15,11 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bansong.engine.address import ADDED, LEVELS, Gazetteer, attach, stored_section
+from bansong.engine.address import gazetteer as stored_section
+from bansong.engine.address import lookups as open_lookups
+from bansong.engine.address.attach import ADDED, attach
 from bansong.engine.address.batches import built_once
-from bansong.engine.address.gazetteer import read_section
-from bansong.engine.address.match import open_lookups
-from bansong.reference import build_gazetteer, gazetteer_builder
+from bansong.engine.address.gazetteer import Gazetteer, read_section
+from bansong.engine.address.matcher import LEVELS
+from bansong.reference import gazetteer as gazetteer_builder
+from bansong.reference.gazetteer import build_gazetteer
 from examples import examples
 
 SEJONG, GONGJU = ("36110", "세종특별자치시", ""), ("44150", "충청남도", "공주시")

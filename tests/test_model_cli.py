@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bansong.engine.risk.scorecard import Scorecard
-from bansong.models.model_store import ModelStore
+from bansong.history.scorecards import ModelStore
 from test_models import BUILT_IN, learned, without
 
 Run = Callable[..., subprocess.CompletedProcess[str]]

@@ -16,8 +16,7 @@ import pytest
 import bansong as bs
 from bansong.engine.risk.scorecard import Learned, Scorecard
 from bansong.errors import ModelError
-from bansong.models.model_store import BUILTIN, ModelStore, resolve_model
-from bansong.models.scorecard_levels import add_missing_levels, differences, points_table
+from bansong.history.scorecards import BUILTIN, ModelStore, add_missing_levels, differences, points_table, resolve_model
 
 BUILT_IN = Scorecard.load()
 Damage = Callable[[Path], object]
@@ -256,7 +255,7 @@ def test_notes_and_kinds_that_are_not_known_pass_through(two: ModelStore) -> Non
 
 def test_a_disk_that_fails_leaves_the_champion(two: ModelStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The event is what counts: without it the file that was written before means nothing."""
-    from bansong.models import model_store as module
+    from bansong.history import scorecards as module
 
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
@@ -271,7 +270,7 @@ def test_a_disk_that_fails_leaves_the_champion(two: ModelStore, monkeypatch: pyt
 WRITER = """
 import sys
 from pathlib import Path
-from bansong.models.model_store import ModelStore
+from bansong.history.scorecards import ModelStore
 store = ModelStore(Path(sys.argv[1]))
 for count in range(25):
     store.note("refused", {"by": sys.argv[2], "count": count, "pad": "x" * 5000})
@@ -294,7 +293,7 @@ def test_a_process_that_holds_the_lock_is_named(store: ModelStore, monkeypatch: 
     """Writing waits, and then says why it does not go on."""
     from filelock import FileLock
 
-    from bansong.models import model_store as module
+    from bansong.history import scorecards as module
 
     monkeypatch.setattr(module, "_WAIT", 0.05)
     store.folder.mkdir()

@@ -10,8 +10,8 @@ from subprocess import CompletedProcess
 import pytest
 
 import bansong as bs
+from bansong.base.schema import Alert
 from bansong.errors import InputError
-from bansong.schema import Alert
 from conftest import SAMPLE, write
 
 TEXT = "사업자번호,상호\n124-81-00998,삼성전자\n"

@@ -12,8 +12,8 @@ import polars as pl
 import pytest
 
 import bansong as bs
+from bansong.base.schema import Alert
 from bansong.errors import ColumnError
-from bansong.schema import Alert
 from conftest import NINE, json_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")

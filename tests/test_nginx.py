@@ -21,7 +21,7 @@ import trustme
 
 from bansong import BlockingClient
 from bansong.errors import LimitError
-from bansong.server.client_address import TrustedProxies
+from bansong.server.settings import TrustedProxies
 from serving import Served, served
 
 pytestmark = [

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bansong as bs
+from bansong.base.schema import Alert
 from bansong.errors import ColumnError, InputError, UsageError
-from bansong.labels.mailing import open_mailing
-from bansong.schema import Alert
+from bansong.run.manifest import open_mailing
 from conftest import NINE, write
 from examples import examples
 

@@ -24,8 +24,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bansong.dispatch.error_actions import Action, error_action, is_overload, may_pass
-from bansong.engine.registry import MORE, SCHEMA
+from bansong.client.errors import Action, error_action, is_overload, may_pass
+from bansong.engine.registry import MORE, SCHEMA, STATUS_SCHEMA
 from bansong.errors import (
     AuthenticationError,
     CertificateError,
@@ -40,8 +40,16 @@ from bansong.errors import (
     UnavailableError,
     UsageError,
 )
-from bansong.reference.nts import STATUS_SCHEMA, NtsClient, NtsKey, StatusReply
-from bansong.reference.nts.replies import CONFLICTING, NO_STATUS, NOT_ASKED, UNREADABLE, read_reply
+from bansong.reference.nts import (
+    CONFLICTING,
+    NO_STATUS,
+    NOT_ASKED,
+    UNREADABLE,
+    NtsClient,
+    NtsKey,
+    StatusReply,
+    read_reply,
+)
 from bansong.testing import NTS_FAULTS, Body, Delay, FakeNts, Fault, Hang, Reset, Status, nts_row, portal_code, serve
 from examples import examples
 
@@ -593,8 +601,8 @@ async def test_the_key_is_in_no_log_error_or_traceback(
 RUN = """
 import asyncio, logging, sys
 import polars as pl
-from bansong.options import StatusOptions
-from bansong.reference.status_fetch import fetch_statuses
+from bansong.base.options import StatusOptions
+from bansong.reference.fetch import fetch_statuses
 logging.basicConfig(level=logging.DEBUG)
 options = StatusOptions(base_url=sys.argv[1], store="statuses.sqlite", rate=1000)
 report = asyncio.run(fetch_statuses(pl.Series(range(1000000001, 1000000501), dtype=pl.UInt64), options))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bansong import business_number
+from bansong.base import business_number
 from bansong.errors import NumberError
 from examples import examples
 

@@ -11,10 +11,10 @@ import polars as pl
 import pytest
 
 import bansong as bs
-from bansong.engine.address import attach
+from bansong.engine.address.attach import attach
 from bansong.engine.address.gazetteer import Gazetteer
 from bansong.engine.risk.scorecard import Scorecard
-from bansong.reference import build_gazetteer
+from bansong.reference.gazetteer import build_gazetteer
 from conftest import write
 from test_matching import GANGNAM, GONGJU, JUNG, SEJONG, gazetteer_of
 

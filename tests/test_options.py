@@ -16,15 +16,17 @@ import msgspec
 import pytest
 
 import bansong as bs
-from bansong.api.enrich_files import EnrichKeywords
-from bansong.cli import app
-from bansong.cli.flags import COMMAND_LINE
+from bansong.base.display import AskedProgress
+from bansong.base.messages import PYTHON
+from bansong.base.option import OptionSpec, specs_of
+from bansong.base.options import ServiceKeywords
+from bansong.cli.app import app
+from bansong.cli.options import COMMAND_LINE
 from bansong.errors import UsageError
-from bansong.options import LocalOptions, OptionSpec, RunOptions, ServiceKeywords, specs_of
-from bansong.progress.asked import AskedProgress
-from bansong.reference.choice_store import Choices
-from bansong.scheduling.job_file import InputPart, JobFile, JobFileAudience
-from bansong.translation import PYTHON
+from bansong.jobs.job_file import InputPart, JobFile, JobFileAudience
+from bansong.reference.reviews import Choices
+from bansong.run.enrich import EnrichKeywords
+from bansong.run.options import LocalOptions, RunOptions
 
 KINDS = (bs.ReadOptions, bs.WriteOptions, bs.ServiceOptions, LocalOptions, RunOptions)
 """Whose fields are keywords of `enrich`."""
@@ -89,7 +91,7 @@ def test_defaults_are_values_that_the_rules_allow(kind: type) -> None:
 
 def test_what_declares_options_loads_nothing_heavy() -> None:
     """The command line loads it for its help."""
-    code = "import sys, bansong.options; print({'polars', 'click', 'msgspec'} & {*sys.modules})"
+    code = "import sys, bansong.base.options; print({'polars', 'click', 'msgspec'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 

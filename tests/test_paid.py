@@ -13,7 +13,7 @@ import pytest
 
 import bansong as bs
 from bansong.errors import QuotaError
-from bansong.ledger import Ledger
+from bansong.purchase.ledger import Ledger
 from bansong.testing import DIALECTS, HTML, Body, Dialect, FakeService, Fault, Partial, Reset, Status
 from conftest import SAMPLE, write
 from customers import QUICK, SEVEN, answers, customers, is_right, numbers

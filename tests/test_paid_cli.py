@@ -18,7 +18,7 @@ import polars as pl
 import pytest
 
 import bansong as bs
-from bansong.cancellation import CancelToken
+from bansong.base.cancel import CancelToken
 from bansong.errors import QuotaError, StoppedError, UsageError
 from bansong.testing import HTML, Body, Delay, FakeService, Fault, Hang, Huge, Partial, Reset, Status
 from conftest import SAMPLE, write

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import bansong as bs
 from bansong.errors import InputError
-from bansong.tables import open_table, write_table
+from bansong.tables.detect import open_table, write_table
 from bansong.tables.table import Enriched
 from conftest import NINE
 from examples import examples

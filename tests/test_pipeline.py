@@ -18,11 +18,12 @@ import pyarrow as pa
 import pytest
 
 import bansong as bs
-from bansong.enrichment import table_run as one_run
+from bansong.base import publish
+from bansong.base.files import sha256_of
 from bansong.errors import AccountingError, ColumnError, InputError, OutputError, RegistryError, UsageError
-from bansong.manifest import sha256_of
-from bansong.tables import Enriched, publish, write_table
-from bansong.tables.table import Section
+from bansong.run import table as one_run
+from bansong.tables.detect import write_table
+from bansong.tables.table import Enriched, Section
 from conftest import NINE, NOTHING_CHECKED, SAMPLE, json_of, spreadsheet, write
 
 TEXT = "사업자등록번호,상호,주소\n124-81-00998,삼성전자,경기도 수원시 영통구 삼성로 129\n,무명,서울\n1.2E+9,가,나\n"
@@ -359,7 +360,7 @@ def test_rows_that_do_not_balance_are_never_published(
             bs.enrich(source, tmp_path / "out.csv")
         assert not (tmp_path / "out.csv").exists()
     monkeypatch.setattr(bs.LocalEngine, "answer", answer)
-    monkeypatch.setattr("bansong.tables.csv.CsvVerbs.count", lambda *_: 2)
+    monkeypatch.setattr("bansong.tables.csv.format.CsvVerbs.count", lambda *_: 2)
     with pytest.raises(AccountingError, match="3 rows in, 2 in the output file"):
         bs.enrich(source, tmp_path / "out.csv")
     assert leftovers(tmp_path) == []

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bansong.purchase.result_matching import MatchedResults, match_results
-from bansong.schema import Answer
+from bansong.base.schema import Answer
+from bansong.purchase.proof import MatchedResults, match_results
 from examples import examples
 
 Record = tuple[str, str | None, str | None]

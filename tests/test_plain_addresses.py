@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from bansong.engine.address import parse
-from bansong.engine.address.parse.forms import plain_numbers
+from bansong.engine.address.words import plain_numbers
 
 
 def numbers(address: str | None) -> tuple[int | None, int | None]:

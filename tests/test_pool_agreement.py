@@ -12,10 +12,10 @@ import msgspec
 import polars as pl
 import pytest
 
-from bansong.engine import Scorecard
-from bansong.labels.label_store import LabelStore
-from bansong.models.model_store import ModelStore
-from bansong.server.pool_agreement import PoolMember, find_agreed, write_training_store
+from bansong.engine.risk.scorecard import Scorecard
+from bansong.history.labels import LabelStore
+from bansong.history.scorecards import ModelStore
+from bansong.server.references import PoolMember, find_agreed, write_training_store
 from handclock import HandClock
 from mailings import NOW, letters, mail
 from outcome_scene import Asking, Scene, scene

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from bansong.storage import filesystem
-from bansong.storage.filesystem import make_folders, private_folder
+from bansong.base import files as filesystem
+from bansong.base.files import make_folders, private_folder
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="Windows locks no folders, so none is removed there")
 
 HOLDING = """
 import sys
-from bansong.storage.filesystem import private_folder
+from bansong.base.files import private_folder
 with private_folder() as folder:
     (folder / "data").write_text("people's addresses")
     print(folder, flush=True)

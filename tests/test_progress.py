@@ -10,15 +10,15 @@ import polars as pl
 import pytest
 
 import bansong as bs
-from bansong.progress.terminal_bar import terminal_bar
-from bansong.translation import use_language
+from bansong.base.display import terminal_bar
+from bansong.base.messages import use_language
 from conftest import SAMPLE
 
 SETUP = f"""
 import warnings; warnings.simplefilter("ignore")
 import polars as pl
 import bansong as bs
-from bansong.progress import notebook_bar
+from bansong.base.display import notebook_bar
 frame = pl.concat([pl.read_csv({str(SAMPLE / "customers.csv")!r}, infer_schema=False)] * 200)
 seen, shown = [], notebook_bar.NotebookBar._show
 notebook_bar.NotebookBar._show = lambda bar, html, text: (seen.append(text), shown(bar, html, text))

@@ -20,8 +20,8 @@ from openpyxl.drawing.xdr import XDRPoint2D, XDRPositiveSize2D
 from openpyxl.utils.units import pixels_to_EMU
 
 import bansong as bs
-from bansong.report import Report
-from bansong.schema import Alert
+from bansong.base.schema import Alert
+from bansong.run.report import Report
 from conftest import NINE
 
 HEADERS = ["b_no", "name", "address"]

@@ -14,11 +14,12 @@ import pytest
 import xlsxwriter
 
 from bansong.errors import InputError, UsageError
-from bansong.tables import FORMATS, Table, excel
-from bansong.tables.compression import File
-from bansong.tables.excel import limits_check
-from bansong.tables.excel.read import load_isolated
+from bansong.tables.detect import FORMATS
+from bansong.tables.excel import limits as limits_check
+from bansong.tables.excel.read import Sheet, load_isolated
 from bansong.tables.format import ReadAs
+from bansong.tables.streams import File
+from bansong.tables.table import Table
 from conftest import spreadsheet
 from office import converted
 
@@ -79,7 +80,7 @@ def test_the_first_visible_sheet_with_business_numbers_is_read(
 ) -> None:
     """Covers, empty forms and hidden sheets give way; further sheets with numbers are named in a note."""
     table = opened(book(tmp_path / "in.xlsx", sheets))
-    assert table.source == excel.Sheet(chosen)
+    assert table.source == Sheet(chosen)
     assert table.name == f"in.xlsx [{chosen}]"
     assert [all(repr(name) in note and "`sheet=" in note for name in others) for note in table.notes] == [True] * bool(
         others
@@ -111,7 +112,7 @@ def test_rows_are_counted_from_the_header_wherever_the_table_stands(tmp_path: Pa
         sheet.write_row("C8", [NUMBER, 1, 2, "가", "나"])
         sheet.write_row("C11", ["합계", 1, 2])
     table = opened(path)
-    assert table.source == excel.Sheet("S", 3)
+    assert table.source == Sheet("S", 3)
     assert table.headers == ("사업자번호", "2024", "2025", "상호", "상호")
     blank = (None,) * 5
     assert rows(table) == [blank, (NUMBER, 1, 2, "가", "나"), blank, blank, ("합계", 1, 2, None, None)]
@@ -124,7 +125,7 @@ def test_merged_header_lines_are_read_as_one(tmp_path: Path) -> None:
     merges = {"S": ["B2:F2", "B3:B4", "C3:D3", "E3:F3"]}
     table = opened(book(tmp_path / "in.xlsx", {"S": lines}, merges))
     assert table.headers == ("번호", "공급자 등록번호", "공급자 상호", "공급받는자 등록번호", "공급받는자 상호")
-    assert (table.source, rows(table)) == (excel.Sheet("S", 2), [(1, NUMBER, "가", "2208162517", "나")])
+    assert (table.source, rows(table)) == (Sheet("S", 2), [(1, NUMBER, "가", "2208162517", "나")])
 
 
 def test_repeated_and_blank_headers_are_read_as_they_stand(tmp_path: Path) -> None:
@@ -262,7 +263,7 @@ def test_rows_of_formulas_without_a_result_behind_the_table_are_counted(tmp_path
     """Formulas filled down further than the table are no rows; their number goes along with the sheet."""
     path = book(tmp_path / "in.xlsx", {"S": [*TABLE, *[[None, 7]] * 2]})
     table = opened(patched(path, rb't="n"><v>7</v>', result))
-    assert (rows(table), table.source) == ([(NUMBER, "가"), ("2208162517", "나")], excel.Sheet("S", below=2))
+    assert (rows(table), table.source) == ([(NUMBER, "가"), ("2208162517", "나")], Sheet("S", below=2))
     assert load_isolated(path, path, None, None).below == 2
 
 

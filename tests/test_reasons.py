@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bansong.engine import Scorecard
+from bansong.base.messages import Lang
 from bansong.engine.risk import assess
 from bansong.engine.risk.assess import make_reason_tables
 from bansong.engine.risk.features import AT_BEST, FEATURES, LABELS, WITHOUT_ASSESSMENT
-from bansong.engine.risk.reason_texts import list_reasons
-from bansong.schema import Lang
+from bansong.engine.risk.reasons import list_reasons
+from bansong.engine.risk.scorecard import Scorecard
 
 INPUT = {
     "address": pl.String,

@@ -15,16 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bansong.engine.address.regions import (
-    districts,
-    members,
-    postal_fits,
-    present_day,
-    split_region,
-    without_gazetteer,
-)
-from bansong.engine.address.regions.reader import BeginningsRead, split_anywhere
-from bansong.engine.address.regions.region_table import regions, spellings
+from bansong.engine.address.postal import postal_fits, split_region, without_gazetteer
+from bansong.engine.address.region_split import BeginningsRead, split_anywhere
+from bansong.engine.address.regions import districts, members, present_day, regions, spellings
 from examples import examples
 
 TODAY = districts().rows()
@@ -282,7 +275,7 @@ def test_names_of_today_stay_as_they_are() -> None:
 
 
 def test_the_dates_of_the_changes_are_those_of_the_laws() -> None:
-    text = files("bansong.engine.address.regions").joinpath("regions.toml").read_text(encoding="utf-8")
+    text = files("bansong.engine.address").joinpath("regions.toml").read_text(encoding="utf-8")
     content = tomllib.loads(text)
     dated = {line["from"]: line["on"] for kind in ("renamed", "split") for line in content[kind]}
     until = {old["name"]: old["until"] for province in content["province"] for old in province.get("former", ())}

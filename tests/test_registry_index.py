@@ -13,10 +13,9 @@ import polars as pl
 import pytest
 
 import bansong as bs
-from bansong.engine.key_index import KeyIndex
-from bansong.engine.registry import Registry
+from bansong.base.schema import SEOUL
+from bansong.engine.registry import KeyIndex, Registry
 from bansong.errors import RegistryError
-from bansong.schema import SEOUL
 from conftest import SAMPLE, write
 
 _MANY = 32_768

@@ -12,12 +12,11 @@ import anyio
 import polars as pl
 import pytest
 
-from bansong.client.account import Account, Idempotency, read_account
-from bansong.client.responses import BatchCreated, Verified
+from bansong.client.responses import Account, BatchCreated, Idempotency, Verified, read_account
 from bansong.errors import DoubtError, NotSentError, QuotaError, ServiceError
-from bansong.ledger import Ledger
-from bansong.purchase.purchase_context import PurchaseContext
-from bansong.purchase.single_lookups import buy_singly, settle_doubts
+from bansong.purchase.ledger import Ledger
+from bansong.purchase.lookups import PurchaseContext
+from bansong.purchase.singles import buy_singly, settle_doubts
 from schedules import unsynced
 from test_buying import ORIGIN, Shop, bought, buy_in_uploads, numbers, wanted
 

@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 
 import bansong as bs
-from bansong.report_page import report_page
-from bansong.translation import use_language
+from bansong.base.messages import use_language
+from bansong.run.page import report_page
 from conftest import SAMPLE
 
 pytestmark = pytest.mark.process

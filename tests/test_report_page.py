@@ -20,15 +20,15 @@ from click.testing import CliRunner, Result
 from polars.testing import assert_frame_equal
 
 import bansong as bs
-from bansong.cli import app
+from bansong.base.messages import use_language
+from bansong.base.schema import SEOUL
+from bansong.cli.app import app
 from bansong.errors import BansongError
-from bansong.labels.mailing import open_mailing
-from bansong.report_page import earlier_run, page_figures, report_page
-from bansong.report_page.masking import mask_address, mask_name, mask_number
-from bansong.report_page.page_figures import PageFigures, collect_figures
-from bansong.report_page.tags import join, tag
-from bansong.schema import SEOUL
-from bansong.translation import use_language
+from bansong.run import page_figures
+from bansong.run import page_figures as earlier_run
+from bansong.run.manifest import open_mailing
+from bansong.run.page import report_page
+from bansong.run.page_figures import PageFigures, collect_figures, join, mask_address, mask_name, mask_number, tag
 from conftest import SAMPLE, write
 from customers import numbers
 from korean import english_sentences

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bansong.labels.outcomes import REASON_CODES, came_back, reason_code
+from bansong.history.outcomes import REASON_CODES, came_back, reason_code
 from examples import examples
 
-WORDS = tomllib.loads(files("bansong.labels").joinpath("return_reasons.toml").read_text(encoding="utf-8"))
+WORDS = tomllib.loads(files("bansong.history").joinpath("return_reasons.toml").read_text(encoding="utf-8"))
 
 
 def code_of(*texts: str | None) -> list[str | None]:

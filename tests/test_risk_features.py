@@ -12,13 +12,13 @@ import polars as pl
 import pytest
 
 import bansong as bs
-from bansong.engine import Scorecard
-from bansong.engine.address import Gazetteer, attach
+from bansong.engine.address.attach import attach
+from bansong.engine.address.gazetteer import Gazetteer
 from bansong.engine.address.regions import districts
-from bansong.engine.business_names import names_differ
 from bansong.engine.registry import MORE
 from bansong.engine.risk.features import FEATURES, OPTIONAL, WRITING, levels, with_looks
-from bansong.engine.text_values import is_blank, is_masked
+from bansong.engine.risk.scorecard import Scorecard
+from bansong.engine.text import is_blank, is_masked, names_differ
 from conftest import SAMPLE, write
 
 TODAY = date(2026, 11, 21)

@@ -18,10 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bansong.errors import AccountingError
+from bansong.jobs.state import RunStore, state_folder
 from bansong.run import accounting, changes
 from bansong.run.changes import (
     BEFORE,
     CHANGE,
+    CHANGES,
     GONE,
     KEY,
     SNAPSHOT,
@@ -32,8 +34,6 @@ from bansong.run.changes import (
     of_kinds,
     settle,
 )
-from bansong.scheduling.job_file import CHANGES
-from bansong.scheduling.run_store import RunStore, state_folder
 from bansong.testing import FakeService
 from conftest import write
 from customers import KEY as API_KEY

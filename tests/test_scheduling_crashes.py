@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bansong.scheduling.job import run_job
+from bansong.jobs.run import run_job
 from nightly_jobs import DAY, Nights
 from signals import IGNORING
 
@@ -23,7 +23,7 @@ from bansong import cli
 request = cli.let_stop_signals_interrupt()  # as main does, before polars is imported
 cli.let_stop_signals_interrupt = lambda: request
 from bansong.engine.risk import assess
-from bansong.scheduling import input_enrichment, job, run_message, run_store
+from bansong.jobs import input_enrichment, job, run_message, run_store
 
 def stop_behind(owner, name):
     act = getattr(owner, name)
@@ -153,7 +153,7 @@ def test_a_run_that_is_killed_tells_each_closure(step: str, nights: Nights) -> N
 
 INTERRUPTED = """
 import threading, time
-from bansong.cli.stop_signals import interrupt_main_thread, let_stop_signals_interrupt
+from bansong.cli.app import interrupt_main_thread, let_stop_signals_interrupt
 let_stop_signals_interrupt()
 try:
     threading.Timer(0.1, interrupt_main_thread).start()

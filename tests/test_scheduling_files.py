@@ -12,13 +12,13 @@ from typing import Final
 import polars as pl
 import pytest
 
+from bansong.base.publish import publish_file
+from bansong.base.schema import SEOUL
 from bansong.errors import StoreError, UsageError
-from bansong.scheduling import job
-from bansong.scheduling.job import run_job
-from bansong.scheduling.output_files import remove_old_outputs
-from bansong.scheduling.run_store import RunStore
-from bansong.schema import SEOUL
-from bansong.tables import publish_file
+from bansong.jobs import run as job
+from bansong.jobs.inputs import remove_old_outputs
+from bansong.jobs.run import run_job
+from bansong.jobs.state import RunStore
 from conftest import write
 from customers import numbers
 from nightly_jobs import DAY, Nights, kinds
@@ -306,7 +306,7 @@ def test_old_files_that_another_job_wrote_stay(nights: Nights) -> None:
 
 KILLED: Final = """
 import os, signal
-from bansong.scheduling.job import run_job
+from bansong.jobs.run import run_job
 from bansong.tables import publish
 publish.sync_file = lambda path: os.kill(os.getpid(), signal.SIGKILL)  # an output is whole and not yet in its place
 run_job("job.toml", now=lambda: NOW)

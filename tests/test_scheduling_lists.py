@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import bansong as bs
-from bansong.scheduling.earlier_runs import compare_runs
-from bansong.scheduling.job_report import InputOutcome
+from bansong.jobs.report import InputOutcome
+from bansong.jobs.state import compare_runs
 from conftest import write
 from customers import numbers
 from nightly_jobs import Nights, kinds

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bansong.scheduling import run_message
-from bansong.scheduling.earlier_runs import list_runs
+from bansong.jobs import report as run_message
+from bansong.jobs.state import list_runs
 from conftest import write
 from hooks import OK, receiving
 from nightly_jobs import Nights, kinds

@@ -7,7 +7,7 @@ import random
 import polars as pl
 import pytest
 
-from bansong.scheduling.run_store import RunStore
+from bansong.jobs.state import RunStore
 from conftest import write
 from customers import numbers
 from nightly_jobs import Nights

@@ -19,10 +19,10 @@ import polars as pl
 import pytest
 
 import bansong as bs
-from bansong.dispatch import Dispatcher
+from bansong.base.schema import SEOUL
+from bansong.client.dispatcher import Dispatcher
+from bansong.jobs.run import run_job
 from bansong.run.changes import CHANGE
-from bansong.scheduling.job import run_job
-from bansong.schema import SEOUL
 from bansong.testing import FakeService, serve
 from bansong.testing.faults import Fault, Status
 from conftest import write
@@ -121,7 +121,7 @@ class Month:
     def run_killed(self) -> None:
         """Run tonight's job in a process that is killed when the service has been paid for half of the night."""
         half = self.service.paid_total + len(self.wanted()) // 2
-        code = f"from bansong.scheduling.job import run_job; run_job('job.toml', now=lambda: {self.now()})"
+        code = f"from bansong.jobs.run import run_job; run_job('job.toml', now=lambda: {self.now()})"
         process = subprocess.Popen([sys.executable, "-c", code], cwd=self.folder, stderr=subprocess.PIPE)
 
         def kill(request: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bansong.scheduling.earlier_runs import compare_runs
+from bansong.jobs.state import compare_runs
 from conftest import write
 from customers import numbers
 from nightly_jobs import Nights, kinds

@@ -17,13 +17,12 @@ import polars as pl
 import pytest
 
 import bansong as bs
-from bansong.dispatch.limits import RetryBudget
+from bansong.base.schema import SEOUL
+from bansong.client.dispatcher import RetryBudget
+from bansong.jobs.run import run_job
+from bansong.jobs.state import RunStore, compare_runs, state_folder
 from bansong.reference.status_store import STATUS_FILE
 from bansong.run.changes import CHANGE
-from bansong.scheduling.earlier_runs import compare_runs
-from bansong.scheduling.job import run_job
-from bansong.scheduling.run_store import RunStore, state_folder
-from bansong.schema import SEOUL
 from bansong.testing import NTS_FAULTS, FakeNts, Fault, serve
 from conftest import write
 from customers import numbers

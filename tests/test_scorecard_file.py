@@ -13,9 +13,8 @@ import msgspec
 import pytest
 
 import bansong as bs
-from bansong.engine import Scorecard
 from bansong.engine.risk.features import FEATURES
-from bansong.engine.risk.scorecard import Learned, check_scorecard
+from bansong.engine.risk.scorecard import Learned, Scorecard, check_scorecard
 from bansong.errors import ModelError
 
 BUILT_IN = Path(bs.__file__).parent / "engine" / "risk" / "scorecard.toml"

@@ -13,8 +13,9 @@ import pytest
 
 import bansong as bs
 from bansong.distributed import verify_batches
-from bansong.engine import Registry
-from bansong.engine.address import Gazetteer, parse
+from bansong.engine.address import parse
+from bansong.engine.address.gazetteer import Gazetteer
+from bansong.engine.registry import Registry
 from bansong.server.settings import Clock
 from conftest import NOTHING_CHECKED, write
 from customers import numbers

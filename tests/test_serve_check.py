@@ -13,8 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 import bansong as bs
-from bansong.cli import app
-from bansong.server.store import SERVER_FILE, key_table, open_server_file
+from bansong.cli.app import app
+from bansong.server import keys as key_table
+from bansong.server.store import SERVER_FILE, open_server_file
 from serving import logged, make_key, served
 
 
@@ -201,7 +202,7 @@ def test_what_would_end_a_start_ends_the_check(tmp_path: Path, options: tuple[st
 
 
 def test_a_folder_without_room_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bansong.diagnosis import checks
+    from bansong.upkeep import doctor as checks
 
     for name in ("_ROOM", "_LEAST"):
         monkeypatch.setattr(checks, name, 1 << 60)
@@ -211,7 +212,7 @@ def test_a_folder_without_room_is_an_error(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_missing_extra_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bansong.diagnosis import checks
+    from bansong.upkeep import doctor as checks
 
     monkeypatch.setitem(checks.EXTRAS, "server", (("no_such_module",), "to serve"))
     found = check(tmp_path / "db.sqlite")

@@ -22,14 +22,19 @@ import polars as pl
 import pytest
 
 import bansong as bs
-from bansong.engine import LocalEngine
+from bansong.engine.local import LocalEngine
 from bansong.errors import StoreError
-from bansong.server.jobs import isolated_reader, reading_slots, results, worker
-from bansong.server.jobs.accept import JobAcceptance
-from bansong.server.jobs.results import merge_slices
-from bansong.server.reference_files import RegistrySnapshot, StatusSources
+from bansong.server import job_files as isolated_reader
+from bansong.server import job_files as reading_slots
+from bansong.server import job_files as results
+from bansong.server import job_table
+from bansong.server import jobs as worker
+from bansong.server import keys as key_table
+from bansong.server.job_files import merge_slices
+from bansong.server.jobs import JobAcceptance
+from bansong.server.references import RegistrySnapshot, StatusSources
 from bansong.server.settings import Clock
-from bansong.server.store import job_table, key_table, open_server_file
+from bansong.server.store import open_server_file
 from serving import HTTP, Served, read_here, rows_of, served
 
 CSV = "사업자번호,상호,주소\n124-81-00998,삼성전자,경기 수원시 영통구 삼성로 129\n12345,가게,서울\n"

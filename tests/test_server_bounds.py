@@ -19,14 +19,13 @@ import pytest
 from prometheus_client import generate_latest
 
 import bansong as bs
+from bansong.base.files import list_folder
+from bansong.base.isolation import IsolationError
 from bansong.errors import LimitError, UsageError
-from bansong.server.jobs import reading_slots
-from bansong.server.jobs.disk_use import folder_bytes
-from bansong.server.jobs.isolated_reader import ReadBounds
+from bansong.server import job_files as reading_slots
+from bansong.server.job_files import ReadBounds, folder_bytes
 from bansong.server.settings import ServicePlan, load_plans
-from bansong.server.upload_form import ReceivedUpload
-from bansong.storage.filesystem import list_folder
-from bansong.tables.isolation import IsolationError
+from bansong.server.uploads import ReceivedUpload
 from customers import numbers
 from handclock import HandClock
 from serving import HTTP, Served, ServedProcess, answers_held, make_key, read_here, rows_of, served, wait_until

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bansong.server import app as process
-from bansong.server.client_address import TrustedProxies
+from bansong.server.settings import TrustedProxies
 from serving import Served, served
 
 ASK = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"

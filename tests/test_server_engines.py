@@ -16,12 +16,13 @@ import polars as pl
 import pytest
 
 import bansong as bs
-from bansong.engine import LocalEngine, Scorecard
-from bansong.engine.letter_history import HISTORY_SCHEMA
+from bansong.engine.local import LocalEngine
+from bansong.engine.overlays import HISTORY_SCHEMA
+from bansong.engine.risk.scorecard import Scorecard
 from bansong.errors import RegistryError
-from bansong.labels.label_store import LabelStore
-from bansong.server import engine_pool
-from bansong.server.engine_pool import EnginePool
+from bansong.history.labels import LabelStore
+from bansong.server import engines as engine_pool
+from bansong.server.engines import EnginePool
 from bansong.server.settings import Settings
 from handclock import HandClock
 from serving import served

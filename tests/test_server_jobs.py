@@ -15,9 +15,10 @@ import httpx
 import polars as pl
 import pytest
 
-from bansong.engine import LocalEngine
-from bansong.labels.label_store import LabelStore
-from bansong.server.jobs import results, worker
+from bansong.engine.local import LocalEngine
+from bansong.history.labels import LabelStore
+from bansong.server import job_files as results
+from bansong.server import jobs as worker
 from handclock import HandClock
 from serving import HTTP, Served, read_here, rows_of, served
 from test_server_batch import CSV, Held, look, sources, until, upload, used

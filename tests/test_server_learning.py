@@ -15,10 +15,11 @@ import polars as pl
 import pytest
 
 import bansong as bs
-from bansong.engine import Scorecard
-from bansong.labels.label_store import LabelStore
-from bansong.models.model_store import ModelStore
-from bansong.server.store import job_table, open_server_file
+from bansong.engine.risk.scorecard import Scorecard
+from bansong.history.labels import LabelStore
+from bansong.history.scorecards import ModelStore
+from bansong.server import job_table
+from bansong.server.store import open_server_file
 from handclock import HandClock
 from outcome_scene import ADDRESSEES, Asking, Scene, scene
 from serving import HTTP, read_here, rows_of

@@ -10,14 +10,13 @@ from typing import Any
 import polars as pl
 import pytest
 
-from bansong.engine import Scorecard
-from bansong.engine.letter_history import HISTORY_SCHEMA
-from bansong.schema import REASON_SEPARATOR, RECORD_COLUMNS
-from bansong.server.engine_pool import ServedEngine
-from bansong.server.letters import AgreedLetters, ScopeLetters
-from bansong.server.lookup.microbatch import LookupAnswerer, PreparedQuery
+from bansong.base.schema import REASON_SEPARATOR, RECORD_COLUMNS
+from bansong.engine.overlays import HISTORY_SCHEMA
+from bansong.engine.risk.scorecard import Scorecard
+from bansong.server.engines import ServedEngine
+from bansong.server.lookups import LookupAnswerer, PreparedQuery
 from bansong.server.payloads import VerificationPayload, VerifyRequest
-from bansong.server.reference_files import ReferenceData
+from bansong.server.references import AgreedLetters, ReferenceData, ScopeLetters
 from bansong.server.settings import Settings
 
 TODAY = date(2026, 11, 21)

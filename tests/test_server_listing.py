@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bansong.server import watch as scheduler
 from bansong.server.store import Store
-from bansong.server.watch import scheduler
-from bansong.server.watch.scheduler import WatchListCache
+from bansong.server.watch import WatchListCache
 from bansong.watch import store as book
 from bansong.watch.store import Business
 from examples import examples

@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest
 
-from bansong.server.client_address import TrustedProxies
-from bansong.server.lookup.microbatch import Microbatcher
-from bansong.server.lookup.quota import PaidLookups
-from bansong.server.settings import REQUEST_ID
+from bansong.server.lookups import Microbatcher, PaidLookups
+from bansong.server.settings import REQUEST_ID, TrustedProxies
 from serving import HTTP, logged, served
 
 GIVEN = "6f3c1b0d9a8e4f57b2c4d6e8f0a1b3c5"

@@ -18,20 +18,20 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 import bansong as bs
-from bansong.engine import LocalEngine
+from bansong.base.options import StatusOptions
+from bansong.engine.local import LocalEngine
 from bansong.errors import UsageError
-from bansong.options import StatusOptions
+from bansong.notify.queue import WEBHOOK
 from bansong.reference.nts import NtsKey
+from bansong.server import jobs as worker
+from bansong.server import keys as key_table
 from bansong.server.auth import KeyCache
-from bansong.server.errors import Refusal, invalid_key
-from bansong.server.jobs import worker
-from bansong.server.metrics.counts import ServerMetrics
-from bansong.server.metrics.listener import serve_metrics
+from bansong.server.metrics import ServerMetrics, serve_metrics
+from bansong.server.payloads import Refusal, invalid_key
 from bansong.server.settings import Clock
-from bansong.server.store import key_table, open_server_file
+from bansong.server.store import open_server_file
 from bansong.testing import FakeNts, serve
 from bansong.watch import store as watch_store
-from bansong.watch.notifications import WEBHOOK
 from handclock import HandClock
 from serving import HTTP, Served, answers_held, read_here, rows_of, served, wait_until
 

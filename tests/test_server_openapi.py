@@ -18,12 +18,12 @@ import msgspec
 import polars as pl
 import pytest
 
+from bansong.client.webhook import signature_headers
+from bansong.notify.queue import SummaryWindow, add_notifications, add_summaries
 from bansong.server.handlers import IDEMPOTENCY
 from bansong.server.routes import OPERATIONS, PARAMETERS, PUBLIC, REFUSALS, document, routes
 from bansong.server.settings import load_plans
-from bansong.watch.notifications import SummaryWindow, add_notifications, add_summaries
-from bansong.watch.schema import DDL as SCHEMA
-from bansong.watch.webhook_signature import signature_headers
+from bansong.watch.store import DDL as SCHEMA
 from serving import Served, read_here, served
 
 HARD_TO_GET = {202, 408, 500, 503, 507}

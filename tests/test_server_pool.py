@@ -12,11 +12,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from bansong.engine import Scorecard
-from bansong.engine.risk.scorecard import Learned
-from bansong.labels.label_store import LabelStore
-from bansong.models.model_store import ModelStore
-from bansong.server import former_pool
+from bansong.engine.risk.scorecard import Learned, Scorecard
+from bansong.history.labels import LabelStore
+from bansong.history.scorecards import ModelStore
+from bansong.server import learning as former_pool
 from bansong.server.store import open_server_file
 from handclock import HandClock
 from outcome_scene import ADDRESSEES, Asking, Scene, scene

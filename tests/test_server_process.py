@@ -22,13 +22,14 @@ import pytest
 from click.testing import CliRunner
 
 from bansong import BlockingClient
-from bansong.cli import app as cli
+from bansong.cli.app import app as cli
 from bansong.errors import StoreError, UsageError
 from bansong.server import app as process
-from bansong.server import bounded_connection, http_limits
+from bansong.server import connections as bounded_connection
+from bansong.server import connections as http_limits
 from bansong.server.app import listen, server_for, supervise
-from bansong.server.bounded_connection import HEAD_BYTES
-from bansong.server.metrics.counts import ServerMetrics
+from bansong.server.connections import HEAD_BYTES
+from bansong.server.metrics import ServerMetrics
 from bansong.server.settings import LOGGER_ROOT, Clock, JsonFormatter, Settings, loggable_message
 from serving import Served, ServedProcess, answers_held, logged, make_key, rows_of, served
 

@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bansong.schema import SEOUL
-from bansong.server.lookup.microbatch import PreparedQuery
+from bansong.base.schema import SEOUL
+from bansong.server import keys as key_table
+from bansong.server.lookups import PreparedQuery
 from bansong.server.payloads import VerificationPayload, VerifyRequest
 from bansong.server.settings import Clock
-from bansong.server.store import key_table
-from bansong.server.store.schema import DDL
+from bansong.server.store import DDL
 from examples import examples
 from serving import HTTP, Served, ServedProcess, answers_held, make_key, rows_of, served
 

@@ -19,15 +19,15 @@ import polars as pl
 import pytest
 
 import bansong as bs
+from bansong.base.options import StatusOptions
 from bansong.errors import StoreError
-from bansong.options import StatusOptions
 from bansong.reference.nts import NtsKey
 from bansong.reference.status_store import StatusStore
-from bansong.server.forget import open_stopped_server
-from bansong.server.jobs import results, worker
+from bansong.server import job_files as results
+from bansong.server import jobs as worker
+from bansong.server.erasure import open_stopped_server
 from bansong.server.settings import as_text
-from bansong.server.status.circuit_breaker import FAILURES, PAUSES_S, CircuitBreaker
-from bansong.server.status.single_statuses import WAIT_S
+from bansong.server.statuses import FAILURES, PAUSES_S, WAIT_S, CircuitBreaker
 from bansong.testing import NTS_FAULTS, FakeNts, Fault, Hang, Status, serve
 from bansong.testing.faults import Act
 from bansong.testing.messages import FakeReply, FakeRequest

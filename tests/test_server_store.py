@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from bansong.errors import StoreError
-from bansong.server import idempotency
-from bansong.server.store import SERVER_FILE, Store, group_writer, open_server_file
+from bansong.server import job_table as idempotency
+from bansong.server import store as group_writer
+from bansong.server.store import SERVER_FILE, Store, open_server_file
 from serving import make_key, rows_of
 
 Change = Callable[[sqlite3.Connection], Any]

@@ -19,10 +19,10 @@ import msgspec
 import polars as pl
 import pytest
 
+from bansong.base.isolation import SizeLimits
 from bansong.errors import AuthenticationError, TooLargeError
-from bansong.server import upload_form
+from bansong.server import uploads as upload_form
 from bansong.server.settings import load_plans
-from bansong.tables.size_limits import SizeLimits
 from memory import STEADY, peak
 from serving import HTTP, Served, ServedProcess, make_key, rows_of, served
 from test_hostile import BARE, HEAD, LAUGHS, START, far, pieces, workbook
@@ -257,7 +257,7 @@ def test_a_full_disk_refuses_the_upload(server: Served, key: str, monkeypatch: p
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 def test_a_full_disk_refuses_the_records(server: Served, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """When the rows that were read cannot be stored the answer is 507, and nothing is charged."""
-    from bansong.server.jobs import results
+    from bansong.server import job_files as results
 
     monkeypatch.setattr(
         results, "records_path", lambda home, job_id: home / "jobs" / job_id / "missing" / "records.parquet"

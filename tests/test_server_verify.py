@@ -18,16 +18,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bansong import Gazetteer, LocalEngine
-from bansong.engine import Registry
-from bansong.engine.letter_history import address_key
+from bansong.base.schema import REASON_SEPARATOR, RECORD_COLUMNS
+from bansong.engine.overlays import address_key
+from bansong.engine.registry import Registry
 from bansong.errors import RegistryError
-from bansong.schema import REASON_SEPARATOR, RECORD_COLUMNS
-from bansong.server.errors import Refusal
-from bansong.server.idempotency import KEPT
-from bansong.server.lookup.microbatch import SHARE, LookupAnswerer, Microbatcher, PreparedQuery
-from bansong.server.payloads import VerificationPayload, VerifyRequest
+from bansong.server import keys as key_table
+from bansong.server.job_table import KEPT
+from bansong.server.lookups import SHARE, LookupAnswerer, Microbatcher, PreparedQuery
+from bansong.server.payloads import Refusal, VerificationPayload, VerifyRequest
 from bansong.server.settings import Clock
-from bansong.server.store import key_table, open_server_file
+from bansong.server.store import open_server_file
 from examples import examples
 from serving import HTTP, Served, answers_held, rows_of, served
 

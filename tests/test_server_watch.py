@@ -23,12 +23,13 @@ from click.testing import CliRunner, Result
 
 import bansong as bs
 from bansong import watch
-from bansong.cli import app as command_line
-from bansong.engine import LocalEngine
+from bansong.cli.app import app as command_line
+from bansong.engine.local import LocalEngine
+from bansong.server import keys as key_table
 from bansong.server.payloads import WatchHistory, WatchListPayload
-from bansong.server.reference_files import StatusSources
+from bansong.server.references import StatusSources
 from bansong.server.settings import ServicePlan
-from bansong.server.store import key_table, open_server_file
+from bansong.server.store import open_server_file
 from bansong.watch import store
 from bansong.watch.store import Business
 from handclock import HandClock

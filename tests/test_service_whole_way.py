@@ -31,10 +31,10 @@ import polars as pl
 import pytest
 
 import bansong as bs
+from bansong.base.schema import ADDED_COLUMNS
 from bansong.client import ApiKey, Client
 from bansong.errors import AuthenticationError
-from bansong.ledger import Ledger
-from bansong.schema import ADDED_COLUMNS
+from bansong.purchase.ledger import Ledger
 from bansong.server.settings import Clock, load_plans
 from crashing import check_digit
 from serving import Served, ServedProcess, make_key, read_here, rows_of, served

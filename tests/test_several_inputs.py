@@ -17,10 +17,10 @@ import pytest
 from openpyxl import Workbook, load_workbook
 
 import bansong as bs
-from bansong.enrichment.runner import Run as OneRun
 from bansong.errors import BansongError, InputError, StoppedError, UsageError
-from bansong.labels.mailing import open_mailing
-from bansong.report import Report
+from bansong.run.manifest import open_mailing
+from bansong.run.report import Report
+from bansong.run.runner import Run as OneRun
 from bansong.testing import FakeNts, FakeService, serve
 from conftest import NINE, SAMPLE, json_of, spreadsheet, write
 from customers import QUICK, answers, customers, is_right, numbers
@@ -138,8 +138,8 @@ def test_a_budget_is_that_of_all_files(service: FakeService, url: str, tmp_path:
 DYING = """
 import os, signal, sys
 from bansong.cli import main
-from bansong.enrichment.runner import Run as OneRun
-from bansong.labels.mailing import open_mailing
+from bansong.run.runner import Run as OneRun
+from bansong.run.manifest import open_mailing
 publish, count = OneRun._publish_input, [0]
 def dying(*arguments):
     count[0] += 1

@@ -11,13 +11,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bansong.base.schema import Answer
 from bansong.client import Acknowledged
-from bansong.client.account import read_account, read_history, read_watch, read_watches
-from bansong.client.echo_check import is_other
-from bansong.client.field_aliases import DONE_WORDS, FAILED_WORDS, WORKING_WORDS
-from bansong.client.json_search import UnreadableError, as_whole_number, parse_json
-from bansong.client.responses import read_acknowledged, read_created, read_result, read_status, read_verified
-from bansong.schema import Answer
+from bansong.client.evidence import (
+    DONE_WORDS,
+    FAILED_WORDS,
+    WORKING_WORDS,
+    UnreadableError,
+    as_whole_number,
+    is_other,
+    parse_json,
+)
+from bansong.client.responses import (
+    read_account,
+    read_acknowledged,
+    read_created,
+    read_history,
+    read_result,
+    read_status,
+    read_verified,
+    read_watch,
+    read_watches,
+)
 from conftest import ROOT, json_of
 
 READERS = {

@@ -20,12 +20,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bansong as bs
+from bansong.base.schema import ADDED_COLUMNS
 from bansong.errors import AccountingError, BansongError, OutputError
-from bansong.schema import ADDED_COLUMNS
-from bansong.tables import FORMATS, Enriched, Table, open_table, write_table
+from bansong.tables.detect import FORMATS, open_table, write_table
 from bansong.tables.earlier_columns import find_earlier_columns
-from bansong.tables.excel import extend, package, proof, sheet_xml
+from bansong.tables.excel import package, proof, sheet_xml
+from bansong.tables.excel import splice as extend
 from bansong.tables.excel.sheet_xml import SheetXml
+from bansong.tables.table import Enriched, Table
 from conftest import NINE
 from examples import examples
 from office import converted

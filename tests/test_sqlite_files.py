@@ -25,15 +25,15 @@ import pytest
 from filelock import FileLock
 
 from bansong import watch
+from bansong.base.sqlite import FileKind
 from bansong.errors import LedgerError, StoreError
-from bansong.ledger import Ledger
-from bansong.ledger.schema import LEDGER_FILE
+from bansong.jobs.state import RUN_FILE
+from bansong.purchase.ledger import Ledger
+from bansong.purchase.ledger_file import LEDGER_FILE
+from bansong.purchase.lookups import keys_of, scope_of
 from bansong.reference.status_store import STATUS_FILE
-from bansong.run.lookups import keys_of, scope_of
-from bansong.scheduling.run_store import RUN_FILE
 from bansong.server.store import SERVER_FILE, Store, lock_server_file, open_server_file
-from bansong.storage.sqlite import FileKind
-from bansong.watch.local_file import WATCH_FILE, LocalFile
+from bansong.watch.lists import WATCH_FILE, LocalFile
 from handclock import HandClock
 from serving import served
 from test_watch_local import Town
@@ -223,7 +223,7 @@ def test_an_older_file_in_use_is_not_changed_under_whoever_uses_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server of an older release would go on with tables that are gone: `keys` refuses, and says what to do."""
-    monkeypatch.setattr("bansong.storage.sqlite._WAIT", 0.2)
+    monkeypatch.setattr("bansong.base.sqlite._WAIT", 0.2)
     path = unpacked("server", tmp_path)
     with FileLock(f"{path}.lock"):  # not the one of this process that SERVER_FILE knows of
         for writing in (True, False):

@@ -15,20 +15,18 @@ import anyio
 import polars as pl
 import pytest
 
-from bansong.cancellation import CancelToken
+from bansong.base.cancel import CancelToken
+from bansong.base.options import StatusOptions
 from bansong.client import ApiKey
-from bansong.dispatch.limits import RetryBudget
+from bansong.client.dispatcher import RetryBudget
 from bansong.errors import StoreError, UsageError
-from bansong.options import StatusOptions
-from bansong.reference.day_allowance import account_of
+from bansong.reference.fetch import StatusFetch, fetch_statuses
 from bansong.reference.nts import NtsKey
-from bansong.reference.status_fetch import StatusFetch, fetch_statuses
-from bansong.reference.status_store import StatusStore
+from bansong.reference.status_store import StatusStore, account_of
 from bansong.testing import Fault, Faults, serve
-from bansong.testing.fake_nts import FakeNts
+from bansong.testing.fake_nts import NTS_FAULTS, FakeNts
 from bansong.testing.faults import Act
 from bansong.testing.messages import FakeReply, FakeRequest
-from bansong.testing.nts_faults import NTS_FAULTS
 
 TODAY = date(2026, 11, 23)
 KEY = NtsKey("test-key")

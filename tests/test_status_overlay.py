@@ -14,9 +14,9 @@ import polars as pl
 import pytest
 
 import bansong as bs
+from bansong.engine.overlays import StatusOverlay
 from bansong.engine.registry import MORE, SCHEMA, STATUSES, Registry
 from bansong.engine.risk.reason_parser import parse_reasons
-from bansong.engine.status_overlay import StatusOverlay
 from bansong.errors import UsageError
 from conftest import SAMPLE, write
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from bansong.engine.registry import STATUS_DTYPE
+from bansong.engine.registry import STATUS_DTYPE, STATUS_SCHEMA
 from bansong.errors import StoreError
-from bansong.reference.status_store import STATUS_SCHEMA, DayUsage, StatusStore, StoreSummary, find_status_store
+from bansong.reference.status_store import DayUsage, StatusStore, StoreSummary, find_status_store
 
 TODAY = date(2026, 11, 23)
 

@@ -18,13 +18,12 @@ import polars as pl
 import pytest
 
 import bansong as bs
+from bansong.base.schema import seoul_day
 from bansong.engine.registry import MORE, SCHEMA
 from bansong.errors import AuthenticationError, UsageError
 from bansong.reference.status_store import StatusStore
-from bansong.schema import seoul_day
 from bansong.testing import Fault, Faults, serve
-from bansong.testing.fake_nts import FakeNts, nts_row
-from bansong.testing.nts_faults import NTS_FAULTS
+from bansong.testing.fake_nts import NTS_FAULTS, FakeNts, nts_row
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 SAMSUNG = "1248100998"

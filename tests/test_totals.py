@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 import bansong as bs
+from bansong.base.messages import Lang
 from bansong.run.accounting import PROBLEMS
-from bansong.schema import Lang
 from conftest import SAMPLE, write
 
 HEADER = "순번,사업자등록번호,상호,금액"

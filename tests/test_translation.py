@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from bansong.cli import app
-from bansong.library_messages import describe_library_error, describe_os_error
-from bansong.translation import (
+from bansong.base.messages import (
     count_letters,
     count_rows,
     current_language,
+    describe_library_error,
+    describe_os_error,
     end_sentence,
     gettext,
     gettext_of,
@@ -31,6 +31,7 @@ from bansong.translation import (
     set_language,
     use_language,
 )
+from bansong.cli.app import app
 from conftest import ROOT
 from korean import english_sentences
 

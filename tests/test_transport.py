@@ -23,7 +23,7 @@ import pytest
 import trio.testing
 
 from bansong.client import ApiKey, BaseUrl, Client, pool
-from bansong.client.error_mapping import body_message, seconds_to_wait
+from bansong.client.errors import body_message, seconds_to_wait
 from bansong.client.pool import PlainStream
 from bansong.client.request import file_body
 from bansong.errors import (

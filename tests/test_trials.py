@@ -16,26 +16,15 @@ import polars as pl
 import pytest
 
 import bansong as bs
+from bansong.base.schema import Answer
 from bansong.client.responses import BatchCreated, BatchStatus, Result
 from bansong.errors import DoubtError
-from bansong.ledger import JobFetched, JobKnown, Ledger, LedgerRun, UploadGated, UploadPrepared
-from bansong.purchase.batch_upload import Chunks
-from bansong.purchase.purchase_context import REQUESTS
-from bansong.report import Report
-from bansong.schema import Answer
-from bansong.testing import (
-    DIALECTS,
-    GARBAGE,
-    HTML,
-    Act,
-    Body,
-    Dialect,
-    FakeService,
-    Fault,
-    Reset,
-    Status,
-    Word,
-)
+from bansong.purchase.changes import JobFetched, JobKnown, UploadGated, UploadPrepared
+from bansong.purchase.ledger import Ledger, LedgerRun
+from bansong.purchase.lookups import REQUESTS
+from bansong.purchase.uploads import Chunks
+from bansong.run.report import Report
+from bansong.testing import DIALECTS, GARBAGE, HTML, Act, Body, Dialect, FakeService, Fault, Reset, Status, Word
 from customers import KEY, QUICK, customers
 from test_buying import ORIGIN, Shop, bought, buy_in_uploads, ledger, states, wanted, why
 from test_buying import numbers as any_numbers
@@ -437,8 +426,8 @@ def test_large_uploads_whose_results_cannot_be_had_are_sent_once(
     how: Act, service: FakeService, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever keeps the results of an upload of 400 rows from coming, no later run sends one as large."""
-    monkeypatch.setattr("bansong.purchase.batch_jobs._DEADLINE_S", 0.1)
-    monkeypatch.setattr("bansong.dispatch.limits.RetryBudget.backoff", lambda *_: 0.0)
+    monkeypatch.setattr("bansong.purchase.jobs._DEADLINE_S", 0.1)
+    monkeypatch.setattr("bansong.client.dispatcher.RetryBudget.backoff", lambda *_: 0.0)
     service.faults.add(Fault("job", how, when=lambda asked: _rows_of_job(service, asked) > 100))
     source = customers(tmp_path / "in.csv", 900)
     for _ in range(3):

@@ -13,13 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bansong.engine import LocalEngine
+from bansong.engine.local import LocalEngine
+from bansong.notify import queue as notifications
 from bansong.server.payloads import WatchEntryPayload
-from bansong.watch import notifications, store
-from bansong.watch.checking import LocalJudge, judge_watches
-from bansong.watch.comparison import VERDICT_COLUMNS, CheckResult
-from bansong.watch.schema import DDL
-from bansong.watch.store import Business
+from bansong.watch import store
+from bansong.watch.check import LocalJudge, judge_watches
+from bansong.watch.store import DDL, VERDICT_COLUMNS, Business, CheckResult
 from examples import examples
 
 OWNER = "k1"

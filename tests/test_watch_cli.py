@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from bansong.cli import app
+from bansong.cli.app import app
 from bansong.errors import BansongError
 from bansong.testing import FakeService, Fault, Faults, Status, serve
 from conftest import SAMPLE

@@ -15,14 +15,14 @@ import pytest
 from click.testing import CliRunner
 
 from bansong import watch
-from bansong.cli import app
-from bansong.dispatch.limits import RetryBudget
+from bansong.base.options import StatusOptions
+from bansong.base.schema import SEOUL
+from bansong.cli.app import app
+from bansong.client.dispatcher import RetryBudget
 from bansong.errors import StoreError, UsageError
-from bansong.options import StatusOptions
 from bansong.reference.nts import NtsKey
-from bansong.schema import SEOUL
 from bansong.testing import NTS_FAULTS, FakeNts, Fault, serve
-from bansong.watch.comparison import compare_with_check
+from bansong.watch.store import compare_with_check
 from test_watch_local import DAY, NOW, Town
 
 KEY = "a-free-key"
@@ -107,7 +107,7 @@ def test_a_store_that_another_process_holds_is_said_and_changes_nothing(
     asked: AskedTown, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A long `forget` locks the store: the check goes on with the registry, says so, and asks again at the next one."""
-    monkeypatch.setattr("bansong.storage.sqlite._WAIT", 0.1)
+    monkeypatch.setattr("bansong.base.sqlite._WAIT", 0.1)
     closed = asked.numbers[0]
     asked.told(closed, "closed")
     asked.ask()

@@ -11,12 +11,12 @@ import msgspec
 import polars as pl
 import pytest
 
-from bansong import business_number, errors, watch
+from bansong import errors, watch
+from bansong.base import business_number
 from bansong.client import ApiKey
 from bansong.server.settings import load_plans
 from bansong.testing import DIALECTS, Dialect, FakeService, Fault, Faults, Partial, Reset, Status, serve
-from bansong.watch.reconcile import LISTED, reconcile
-from bansong.watch.service_times import parse_time
+from bansong.watch.sync import LISTED, parse_time, reconcile
 from conftest import SAMPLE, write
 from serving import Served, served
 

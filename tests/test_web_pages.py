@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 import bansong as bs
 from bansong.errors import InputError, UsageError
-from bansong.tables import Table, open_table
+from bansong.tables.detect import open_table
 from bansong.tables.html import Page
+from bansong.tables.table import Table
 from conftest import NINE
 from examples import examples
 

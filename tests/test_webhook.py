@@ -17,11 +17,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bansong.client.webhook import Outcome, WebhookSender, WebhookUrl
+from bansong.client.webhook import Outcome, WebhookSender, WebhookUrl, signature_headers
 from bansong.errors import OutputError, UsageError
+from bansong.notify.queue import Backoff, PendingDelivery, Webhook, append_lines, send_notification
 from bansong.watch import verify_signature
-from bansong.watch.notifications import Backoff, PendingDelivery, Webhook, append_lines, send_notification
-from bansong.watch.webhook_signature import signature_headers
 from examples import examples
 from hooks import Answer, receiving
 

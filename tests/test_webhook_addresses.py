@@ -17,9 +17,9 @@ import pytest
 import trustme
 from click.testing import CliRunner
 
-from bansong.cli import app as command_line
+from bansong.cli.app import app as command_line
 from bansong.client import pool
-from bansong.client.address_policy import AddressPolicy, parse_network
+from bansong.client.address import AddressPolicy, parse_network
 from bansong.client.webhook import Outcome, WebhookSender, WebhookUrl
 from bansong.errors import UsageError
 from hooks import receiving

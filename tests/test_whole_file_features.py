@@ -10,13 +10,11 @@ import polars as pl
 import pytest
 
 import bansong as bs
-from bansong.purchase.selection import assess_lookups
-from bansong.run.cross_row_features import ALIKE, CROWD, CROWDED, SEVERAL, with_cross_row_features
-from bansong.run.lookups import LOOKUP, lookup_expr, lookups_of
-from bansong.run.records import records
-from bansong.schema import CONTEXT_COLUMNS, RECORD_COLUMNS
-from bansong.tables import open_table
+from bansong.base.schema import CONTEXT_COLUMNS, RECORD_COLUMNS
+from bansong.engine.records import ALIKE, CROWD, CROWDED, SEVERAL, records, with_cross_row_features
+from bansong.purchase.lookups import LOOKUP, assess_lookups, lookup_expr, lookups_of
 from bansong.tables.columns import choose_columns
+from bansong.tables.detect import open_table
 from bansong.testing import FakeService, Fault, Status, serve
 from conftest import NOTHING_CHECKED, write
 

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from openpyxl.worksheet.formula import ArrayFormula
 
 import bansong as bs
+from bansong.base.schema import ADDED_COLUMNS
 from bansong.errors import OutputError
-from bansong.schema import ADDED_COLUMNS
-from bansong.tables import FORMATS, Enriched, open_table, write_table
-from bansong.tables.excel.cells import column_letter
-from bansong.tables.table import Section
+from bansong.tables.detect import FORMATS, open_table, write_table
+from bansong.tables.excel.sheet_xml import column_letter
+from bansong.tables.table import Enriched, Section
 from conftest import NINE, SAMPLE, spreadsheet, write
 from examples import examples
 

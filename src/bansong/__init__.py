@@ -12,107 +12,107 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from bansong import _polars_namespace
-from bansong import forking as forking
+from bansong import _polars_namespace as _polars_namespace
 from bansong._version import __version__ as __version__
+from bansong.base import forking as forking
 
 if TYPE_CHECKING:
-    from bansong import business_number
-    from bansong import errors as errors
     from bansong import watch as watch
-    from bansong.api.enrich_files import EnrichKeywords as EnrichKeywords
-    from bansong.api.enrich_files import aenrich as aenrich
-    from bansong.api.enrich_files import enrich as enrich
-    from bansong.api.enrich_files import plan as plan
-    from bansong.api.verify_business import verify as verify
-    from bansong.api.verify_frames import verify_frame as verify_frame
-    from bansong.cancellation import CancelToken as CancelToken
-    from bansong.client import ApiKey as ApiKey
-    from bansong.client import BlockingClient as BlockingClient
-    from bansong.client import Client as Client
-    from bansong.engine import LocalEngine as LocalEngine
-    from bansong.engine import Registry as Registry
-    from bansong.engine import Scorecard as Scorecard
+    from bansong.base import business_number as business_number
+    from bansong.base import errors as errors
+    from bansong.base.cancel import CancelToken as CancelToken
+    from bansong.base.errors import BansongError as BansongError
+    from bansong.base.errors import GazetteerError as GazetteerError
+    from bansong.base.key import ApiKey as ApiKey
+    from bansong.base.messages import set_language as set_language
+    from bansong.base.options import EngineKind as EngineKind
+    from bansong.base.options import ReadOptions as ReadOptions
+    from bansong.base.options import ServiceKeywords as ServiceKeywords
+    from bansong.base.options import ServiceOptions as ServiceOptions
+    from bansong.base.options import StatusOptions as StatusOptions
+    from bansong.base.options import WriteOptions as WriteOptions
+    from bansong.client.blocking import BlockingClient as BlockingClient
+    from bansong.client.client import Client as Client
     from bansong.engine.address.gazetteer import Gazetteer as Gazetteer
-    from bansong.engine.status_overlay import StatusOverlay as StatusOverlay
-    from bansong.enrichment.files_report import FilesReport as FilesReport
-    from bansong.erasure import ErasureReport as ErasureReport
-    from bansong.erasure import forget as forget
-    from bansong.errors import BansongError as BansongError
-    from bansong.errors import GazetteerError as GazetteerError
-    from bansong.labels.labelling import label as label
+    from bansong.engine.local import LocalEngine as LocalEngine
+    from bansong.engine.overlays import StatusOverlay as StatusOverlay
+    from bansong.engine.protocol import Engine as Engine
+    from bansong.engine.registry import Registry as Registry
+    from bansong.engine.risk.scorecard import Scorecard as Scorecard
+    from bansong.jobs.report import JobReport as JobReport
+    from bansong.jobs.run import run_job as run_job
+    from bansong.labels.label import label as label
     from bansong.labels.report import LabelReport as LabelReport
-    from bansong.learning import calibrate as calibrate
-    from bansong.options import EngineKind as EngineKind
-    from bansong.options import ReadOptions as ReadOptions
-    from bansong.options import ServiceKeywords as ServiceKeywords
-    from bansong.options import ServiceOptions as ServiceOptions
-    from bansong.options import StatusOptions as StatusOptions
-    from bansong.options import WriteOptions as WriteOptions
-    from bansong.purchase.paid_engines import HybridEngine as HybridEngine
-    from bansong.purchase.paid_engines import ServiceEngine as ServiceEngine
-    from bansong.reference import build_gazetteer as build_gazetteer
-    from bansong.reference import build_registry as build_registry
+    from bansong.learning.calibrate import calibrate as calibrate
+    from bansong.purchase.engines import HybridEngine as HybridEngine
+    from bansong.purchase.engines import ServiceEngine as ServiceEngine
+    from bansong.reference.gazetteer import build_gazetteer as build_gazetteer
     from bansong.reference.nts import NtsKey as NtsKey
-    from bansong.reference.review_reader import ReviewReport as ReviewReport
-    from bansong.reference.review_reader import apply_review as apply_review
-    from bansong.report import Report as Report
-    from bansong.run.engine import Engine as Engine
-    from bansong.scheduling.job import run_job as run_job
-    from bansong.scheduling.job_report import JobReport as JobReport
-    from bansong.status_lookup import afetch_status as afetch_status
-    from bansong.status_lookup import fetch_status as fetch_status
-    from bansong.translation import set_language as set_language
-    from bansong.verification import Verification as Verification
+    from bansong.reference.registry import build_registry as build_registry
+    from bansong.reference.reviews import ReviewReport as ReviewReport
+    from bansong.reference.reviews import apply_review as apply_review
+    from bansong.run.enrich import EnrichKeywords as EnrichKeywords
+    from bansong.run.enrich import aenrich as aenrich
+    from bansong.run.enrich import enrich as enrich
+    from bansong.run.enrich import plan as plan
+    from bansong.run.files_report import FilesReport as FilesReport
+    from bansong.run.report import Report as Report
+    from bansong.run.verify import Verification as Verification
+    from bansong.run.verify import afetch_status as afetch_status
+    from bansong.run.verify import fetch_status as fetch_status
+    from bansong.run.verify import verify as verify
+    from bansong.run.verify import verify_frame as verify_frame
+    from bansong.upkeep.forget import ErasureReport as ErasureReport
+    from bansong.upkeep.forget import forget as forget
 
 if TYPE_CHECKING:
     number = business_number
 
 _HOMES = {
-    "ApiKey": "client",
-    "BansongError": "errors",
-    "BlockingClient": "client",
-    "CancelToken": "cancellation",
-    "Client": "client",
-    "Engine": "run.engine",
-    "EngineKind": "options",
-    "EnrichKeywords": "api.enrich_files",
-    "ErasureReport": "erasure",
-    "FilesReport": "enrichment.files_report",
+    "ApiKey": "base.key",
+    "BansongError": "base.errors",
+    "BlockingClient": "client.blocking",
+    "CancelToken": "base.cancel",
+    "Client": "client.client",
+    "Engine": "engine.protocol",
+    "EngineKind": "base.options",
+    "EnrichKeywords": "run.enrich",
+    "ErasureReport": "upkeep.forget",
+    "FilesReport": "run.files_report",
     "Gazetteer": "engine.address.gazetteer",
-    "GazetteerError": "errors",
-    "HybridEngine": "purchase.paid_engines",
-    "JobReport": "scheduling.job_report",
+    "GazetteerError": "base.errors",
+    "HybridEngine": "purchase.engines",
+    "JobReport": "jobs.report",
     "LabelReport": "labels.report",
-    "LocalEngine": "engine",
+    "LocalEngine": "engine.local",
     "NtsKey": "reference.nts",
-    "ReadOptions": "options",
-    "Registry": "engine",
-    "Report": "report",
-    "ReviewReport": "reference.review_reader",
-    "Scorecard": "engine",
-    "ServiceEngine": "purchase.paid_engines",
-    "ServiceKeywords": "options",
-    "ServiceOptions": "options",
-    "StatusOptions": "options",
-    "StatusOverlay": "engine.status_overlay",
-    "Verification": "verification",
-    "WriteOptions": "options",
-    "aenrich": "api.enrich_files",
-    "afetch_status": "status_lookup",
-    "apply_review": "reference.review_reader",
-    "build_gazetteer": "reference",
-    "build_registry": "reference",
-    "calibrate": "learning",
-    "enrich": "api.enrich_files",
-    "fetch_status": "status_lookup",
-    "forget": "erasure",
-    "label": "labels.labelling",
-    "plan": "api.enrich_files",
-    "run_job": "scheduling.job",
-    "set_language": "translation",
-    "verify": "api.verify_business",
-    "verify_frame": "api.verify_frames",
+    "ReadOptions": "base.options",
+    "Registry": "engine.registry",
+    "Report": "run.report",
+    "ReviewReport": "reference.reviews",
+    "Scorecard": "engine.risk.scorecard",
+    "ServiceEngine": "purchase.engines",
+    "ServiceKeywords": "base.options",
+    "ServiceOptions": "base.options",
+    "StatusOptions": "base.options",
+    "StatusOverlay": "engine.overlays",
+    "Verification": "run.verify",
+    "WriteOptions": "base.options",
+    "aenrich": "run.enrich",
+    "afetch_status": "run.verify",
+    "apply_review": "reference.reviews",
+    "build_gazetteer": "reference.gazetteer",
+    "build_registry": "reference.registry",
+    "calibrate": "learning.calibrate",
+    "enrich": "run.enrich",
+    "fetch_status": "run.verify",
+    "forget": "upkeep.forget",
+    "label": "labels.label",
+    "plan": "run.enrich",
+    "run_job": "jobs.run",
+    "set_language": "base.messages",
+    "verify": "run.verify",
+    "verify_frame": "run.verify",
 }
 _MODULES = ("errors", "number", "watch")
 

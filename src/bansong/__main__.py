@@ -1,5 +1,7 @@
 """``python -m bansong``."""
 
-from bansong.cli import main
+from __future__ import annotations
+
+from bansong.cli.app import main
 
 main()

@@ -42,7 +42,7 @@ class _AfterPolars:
 
 def register() -> None:
     """Make ``pl.col(…).brn`` available."""
-    importlib.import_module("bansong.business_number")
+    importlib.import_module("bansong.base.business_number")
 
 
 def register_with_polars() -> None:

@@ -15,19 +15,15 @@ from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
 import click
 
-from bansong.column_words import role_word
-from bansong.environment import variable
-from bansong.errors import OutputError, Problem
-from bansong.library_messages import describe_os_error
-from bansong.progress.display import ProgressDisplay
-from bansong.progress.lines import ProgressLines
-from bansong.progress.terminal_bar import terminal_bar
-from bansong.report_display import aligned_rows, pad_text
-from bansong.schema import SEOUL, Alert
-from bansong.translation import current_language, end_sentence, gettext, gettext_noop
+from bansong.base.display import ProgressDisplay, ProgressLines, aligned_rows, pad_text, terminal_bar
+from bansong.base.errors import OutputError, Problem
+from bansong.base.files import variable
+from bansong.base.messages import current_language, describe_os_error, end_sentence, gettext, gettext_noop
+from bansong.base.schema import SEOUL, Alert, role_word
 
 if TYPE_CHECKING:
-    from bansong.schema import Choice
+    from bansong.base.schema import Choice
+
 
 STDOUT_UNWRITABLE: Final = Problem("cli.stdout_unwritable", "stdout: cannot be written: {reason}")
 STDOUT_CLOSED: Final = Problem(
@@ -127,7 +123,7 @@ class RunReport(Summary, Protocol):
 
     @property
     def warnings(self) -> Sequence[str]:
-        """Warnings; alerts are :class:`~bansong.schema.Alert`."""
+        """Warnings; alerts are :class:`~bansong.base.schema.Alert`."""
 
     @property
     def columns(self) -> Mapping[str, Choice]:

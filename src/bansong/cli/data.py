@@ -10,22 +10,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from bansong.base.errors import Problem, UsageError
+from bansong.base.messages import gettext, gettext_noop
+from bansong.base.options import ReadOptions
 from bansong.cli.console import print_json, progress_shown, say_columns, say_table, show_summary
-from bansong.cli.options import (
-    PATH,
-    chosen_status,
-    fetch_options,
-    json_option,
-    options_of,
-    progress_option,
-)
-from bansong.errors import Problem, UsageError
-from bansong.options import LocalOptions, ReadOptions
-from bansong.translation import gettext, gettext_noop
+from bansong.cli.options import PATH, chosen_status, fetch_options, json_option, options_of, progress_option
+from bansong.run.options import LocalOptions
 
 if TYPE_CHECKING:
-    from bansong.reference.registry_fetch import FetchedRegistry
-    from bansong.reference.update import DataUpdate
+    from bansong.reference.registry import DataUpdate, FetchedRegistry
+
 
 GAZETTEER_OPTION_ALONE: Final = Problem(
     "cli.gazetteer_option_alone", "--gazetteer and --addresses go together: the file, and where the address files are"
@@ -67,7 +61,7 @@ def build_registry(
     newest row of a number wins. Statuses are understood in Korean and English; words that are not are listed. Taxation,
     merging into unit taxation and the registered name are kept where a source has them.
     """
-    from bansong.reference import build_registry
+    from bansong.reference.registry import build_registry
 
     day = as_of.date() if as_of else None
     report = build_registry(sources, output, columns=columns, as_of=day, encoding=encoding, delimiter=delimiter)
@@ -90,7 +84,7 @@ def build_gazetteer(sources: tuple[Path, ...], output: Path, progress: str, as_j
     each province), and if wanted the daily changes since. Also read: the post office's zipcode_DB, and
     KIKmix.YYYYMMDD.xlsx, which says what legal dongs an administrative dong has. One province or all of them.
     """
-    from bansong.reference import build_gazetteer
+    from bansong.reference.gazetteer import build_gazetteer
 
     with progress_shown(progress, "MB", "reading") as advance:
         report = build_gazetteer(sources, output, progress=advance)
@@ -124,7 +118,7 @@ def fetch_status(
     stored at once: a run that was stopped goes on where it was when the same command is given again. Exit code 4 if the
     key is refused, 5 if the run is to go on later.
     """
-    from bansong.status_lookup import fetch_files
+    from bansong.run.verify import fetch_files
 
     with progress_shown(progress, "numbers", "asking nts") as display:
         report = fetch_files(
@@ -148,7 +142,7 @@ def refresh_registry(registry: Path, progress: str, as_json: bool, **options: An
     Names, days of opening and taxations that are known from elsewhere stay. With `--budget` the rest is asked on the
     next days. Exit code 4 if the key is refused, 5 if the run is to go on later.
     """
-    from bansong.reference.registry_fetch import refresh_registry
+    from bansong.reference.registry import refresh_registry
 
     with progress_shown(progress, "numbers", "asking nts") as display:
         report = refresh_registry(registry, chosen_status(options), watch=None if display is None else display.watch)
@@ -187,7 +181,7 @@ def update(
     statuses are asked of the tax authority, as `bansong data refresh-registry` does it. What is current stays as it
     is, and after an error the file that was there stays. Exit code 4 if the key is refused, 5 if it is to go on later.
     """
-    from bansong.reference.update import BY_HAND, update_gazetteer, update_registry
+    from bansong.reference.registry import BY_HAND, update_gazetteer, update_registry
 
     if (gazetteer is None) != (not addresses):
         raise UsageError(GAZETTEER_OPTION_ALONE)
@@ -230,7 +224,7 @@ def apply_review(review: Path, by: str | None, store: Path | None, as_json: bool
     The next runs take a chosen address for the one that is written, for the same business with the same address, and
     say so in the reasons. A later choice replaces an earlier one. A building that is gone by then is told, not used.
     """
-    from bansong.reference.review_reader import apply_review as apply
+    from bansong.reference.reviews import apply_review as apply
 
     report = apply(review, by=by, store=store)
     show_summary(report, as_json)

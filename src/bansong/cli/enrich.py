@@ -1,4 +1,4 @@
-"""``bansong enrich`` and ``bansong plan``."""
+"""`enrich`, `plan` and `report`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any, Final
 
 import click
 
-from bansong.cli.console import freeze_imports, progress_shown, show_report
+from bansong.base.messages import gettext
+from bansong.base.options import ALL_SHEETS, ENGINE_KINDS, ReadOptions, ServiceOptions, StatusOptions, WriteOptions
+from bansong.cli.console import freeze_imports, print_result, progress_shown, show_report
 from bansong.cli.options import (
     PATH,
     add_all,
@@ -20,17 +22,7 @@ from bansong.cli.options import (
     options_of,
     progress_option,
 )
-from bansong.options import (
-    ALL_SHEETS,
-    ENGINE_KINDS,
-    LocalOptions,
-    ReadOptions,
-    RunOptions,
-    ServiceOptions,
-    StatusOptions,
-    WriteOptions,
-)
-from bansong.translation import gettext
+from bansong.run.options import LocalOptions, RunOptions
 
 _planned_options: Final = add_all(
     [
@@ -70,7 +62,7 @@ def enrich(as_json: bool, progress: str, **options: Any) -> None:
     again; a run that was stopped goes on where it was when the same command is given again.
     """
     with freeze_imports():
-        from bansong.api import enrich_files
+        from bansong.run import enrich as enrich_files
 
     given = _chosen_options(options)
     if as_json and _goes_to_stdout(given):
@@ -87,7 +79,7 @@ def enrich(as_json: bool, progress: str, **options: Any) -> None:
 def plan(as_json: bool, **options: Any) -> None:
     """Say what `enrich` would do with INPUT and what it would cost. Spends nothing and writes nothing."""
     with freeze_imports():
-        from bansong.api import enrich_files
+        from bansong.run import enrich as enrich_files
 
     report = enrich_files.plan(**_chosen_options(options))
     show_report(report, as_json)
@@ -96,7 +88,7 @@ def plan(as_json: bool, **options: Any) -> None:
 
 def _chosen_options(options: dict[str, Any]) -> dict[str, Any]:
     """Return the options for the library: one input by itself, where it is one table that goes into one file."""
-    from bansong.tables.input_files import is_one_file
+    from bansong.tables.inputs import is_one_file
 
     status, given = chosen_status(options), given_options(options)
     inputs, sheets, output = given.pop("inputs"), given.pop("sheet", ()), given.get("output")
@@ -113,3 +105,47 @@ def _goes_to_stdout(given: Mapping[str, Any]) -> bool:
     if given["dry_run"] or given.get("in_place"):
         return False
     return given["output"] == "-" or (given["output"] is None and given["input"] == Path("-"))
+
+
+@click.command(short_help="Write a run as one page to read, print and pass on.")
+@click.argument("run", metavar="RUN|FILE")
+@click.option("-o", "--output", type=PATH, required=True, help="Where the page goes: OUT.html.")
+@click.option("--letter-cost", type=float, metavar="WON", help="What a letter costs: the page says what is at stake.")
+@click.option("--before", metavar="FILE", help="The enriched file of an earlier run, to say what changed since.")
+@click.option("--unmask", is_flag=True, help="Show numbers, names and addresses in the clear.")
+@click.option("--sheet", metavar="NAME", help="The sheet of an enriched workbook.")
+@options_of(ReadOptions, "encoding", "delimiter")
+@click.option("--json-path", metavar="PATH", help="Where the list is in an enriched JSON document.")
+@json_option
+def report(
+    run: str,
+    output: Path,
+    letter_cost: float | None,
+    before: str | None,
+    unmask: bool,
+    sheet: str | None,
+    encoding: str | None,
+    json_path: str | None,
+    delimiter: str | None,
+    as_json: bool,
+) -> None:
+    """Write a run of `enrich` as one HTML page: figures, charts, the riskiest rows, corrections, and how it came about.
+
+    RUN is the id that a report of `enrich` ends with, or the path of a manifest; FILE is an enriched file. The page
+    loads nothing from any network, and masks people's data.
+    """
+    with freeze_imports():
+        from bansong.run.page import report_page
+
+    written = report_page(
+        run,
+        output,
+        letter_cost=letter_cost,
+        before=before,
+        unmask=unmask,
+        sheet=sheet,
+        encoding=encoding,
+        json_path=json_path,
+        delimiter=delimiter,
+    )
+    print_result(as_json, {"page": str(written)}, [gettext("{path} written", path=written)])

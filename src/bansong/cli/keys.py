@@ -1,34 +1,211 @@
-"""``bansong keys``: the API keys of one's own server, and their secrets."""
+"""`keys`: accounts of a server, their export and erasure."""
 
 from __future__ import annotations
 
+import sys
 import time
 import unicodedata
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from bansong.cli.console import print_json, print_out, print_table, say, warn
-from bansong.cli.key_data import audit, erase, export
+from bansong.base.errors import OutputError, Problem, StoreError, UsageError
+from bansong.base.messages import gettext, gettext_noop, ngettext
+from bansong.cli.console import print_json, print_out, print_result, print_table, say, warn
 from bansong.cli.options import PATH, DurationType, json_option
-from bansong.cli.serve import db_option, needs_server
-from bansong.cli.server_file import (
+from bansong.cli.serve import (
     act_on_file,
     change_file,
+    db_option,
     key_argument,
     minute,
+    needs_server,
     require_key,
     require_living_key,
 )
-from bansong.errors import OutputError, Problem, UsageError
-from bansong.translation import gettext, gettext_noop, ngettext
 
 if TYPE_CHECKING:
     import sqlite3
 
-    from bansong.server.store.key_table import Key
-    from bansong.server.store.secret_table import StoredSecret
+    from bansong.server.keys import Key, StoredSecret
+    from bansong.server.store import AuditEntry
+
+
+NO_TERMINAL: Final = Problem("keys.no_terminal", "nothing was erased: there is no terminal to ask on; give --yes")
+
+_PATIENCE: Final = 60.0
+_LOOKED_EVERY: Final = 0.5
+_PAUSED: Final = 5
+
+_COLUMNS: Final = (
+    gettext_noop("when"),
+    gettext_noop("who"),
+    gettext_noop("action"),
+    gettext_noop("key"),
+    gettext_noop("details"),
+)
+
+
+@click.command()
+@key_argument
+@db_option
+@click.option(
+    "-o",
+    "--output",
+    type=PATH,
+    required=True,
+    metavar="FOLDER|FILE.zip",
+    help="Where it is written: a new folder, or a new file that ends in .zip.",
+)
+@json_option
+def export(key_id: str, db: Path, output: Path, as_json: bool) -> None:
+    """Write all that is stored of a key in readable form: usage, jobs with results, watches, notices, what was learned.
+
+    The server may be running. README.txt in it says what each file is; secrets are not in it. Only you may read it.
+    """
+    from bansong.server.account_export import export_account
+
+    require_key(db, key_id)
+    counts = export_account(db, key_id, output)
+    act_on_file(db, "keys export", lambda _: None, (key_id, counts))
+    shown = [
+        gettext(
+            "key {key_id}: written to {output}: {shown_counts}",
+            key_id=key_id,
+            output=output,
+            shown_counts=_shown_counts(counts),
+        )
+    ]
+    print_result(as_json, {"key_id": key_id, "output": str(output), "rows": counts}, shown)
+
+
+@click.command()
+@key_argument
+@db_option
+@click.option("--yes", is_flag=True, help="Erase without asking; needed where there is no terminal.")
+@json_option
+def erase(key_id: str, db: Path, yes: bool, as_json: bool) -> None:
+    """Revoke a key and erase all that belongs to it; its id, plan, times and lookups by month stay, for the books.
+
+    A running server erases it when the key's requests and jobs have ended. The command waits a minute for that, and
+    ends with exit code 5 if it takes longer. Killed half-way, it is completed by the server, or when it is given again.
+    """
+    from bansong.base.sqlite import is_in_use
+    from bansong.server.erasure import open_account
+    from bansong.server.settings import as_text
+
+    key = require_key(db, key_id)
+    if key.erased is not None:
+        line = gettext("key {key_id} was erased: {erased}", key_id=key_id, erased=as_text(key.erased))
+        print_result(as_json, {"key_id": key_id, "erased": {}}, [line])
+        return
+    held = _holdings(db, key_id)
+    if not yes and not _confirm_erasure(key_id, held):
+        say(gettext("nothing was erased"))
+        return
+    try:
+        with open_account(db, key_id) as account:
+            held = account.holdings()
+            account.erase(time.time())
+    except StoreError as error:
+        if not is_in_use(error):
+            raise
+        _ask_server_to_erase(db, key_id)
+    lines = [
+        gettext("key {key_id} is revoked, and erased: {shown_counts}", key_id=key_id, shown_counts=_shown_counts(held)),
+        gettext(
+            "out of reach: backups, exports, the file of --notices, and scorecards that others learned in the pool"
+        ),
+    ]
+    print_result(as_json, {"key_id": key_id, "erased": held}, lines)
+
+
+def _holdings(db: Path, key_id: str) -> dict[str, int]:
+    from bansong.server.erasure import account_holdings
+    from bansong.server.settings import Settings
+
+    return change_file(db, lambda it: account_holdings(it, Settings(db=db).files, key_id))
+
+
+def _confirm_erasure(key_id: str, held: Mapping[str, int]) -> bool:
+    if not sys.stdin.isatty():
+        raise UsageError(NO_TERMINAL)
+    say(gettext("key {key_id} has {shown_counts}", key_id=key_id, shown_counts=_shown_counts(held)))
+    return click.confirm(gettext("Revoke it and erase them for good?"), err=True)
+
+
+def _ask_server_to_erase(db: Path, key_id: str) -> None:
+    """Ask the running server to erase a key; end with exit code 5 if that takes over a minute."""
+    from bansong.server import keys as key_table
+    from bansong.server.erasure import ask_for_erasure
+
+    change_file(db, lambda it: ask_for_erasure(it, key_id, time.time()))
+    deadline = time.monotonic() + _PATIENCE
+    while time.monotonic() < deadline:
+        found = change_file(db, lambda it: key_table.find_key(it, key_id))
+        if found is not None and found.erased is not None:
+            return
+        time.sleep(_LOOKED_EVERY)
+    say(
+        gettext(
+            "key {key_id} is revoked; the server erases it when its requests and jobs have ended: `bansong keys list "
+            "--db {db}` shows that it is done",
+            key_id=key_id,
+            db=db,
+        )
+    )
+    raise SystemExit(_PAUSED)
+
+
+def _shown_counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{gettext(what)} {count:,}" for what, count in counts.items() if count) or gettext("nothing")
+
+
+@click.command()
+@db_option
+@click.option("--key", "key_id", metavar="KEY_ID", help="What was done to this key alone.")
+@json_option
+def audit(db: Path, key_id: str | None, as_json: bool) -> None:
+    """List what operators did: to keys, to notices, and what was forgotten; when, and as which user of the system.
+
+    It names no secret, no business number and no address of a webhook, and goes on to name a key that was erased.
+    """
+    from bansong.server import store as audit_table
+
+    rows = [_row(entry) for entry in change_file(db, lambda it: audit_table.list_actions(it, key_id))]
+    if as_json:
+        print_json({"actions": rows})
+    elif rows:
+        print_table(_COLUMNS, [_cells(row) for row in rows])
+    else:
+        say(
+            gettext(
+                "nothing was done to {more} since the audit log began",
+                more=db if key_id is None else gettext("the key {id}", id=key_id),
+            )
+        )
+
+
+def _row(entry: AuditEntry) -> dict[str, object]:
+    from bansong.server.settings import as_text
+
+    return {
+        "at": as_text(entry.at),
+        "who": entry.who,
+        "action": entry.action,
+        "key_id": entry.key_id,
+        "details": dict(entry.details),
+    }
+
+
+def _cells(row: dict[str, object]) -> list[str]:
+    details = row["details"]
+    assert isinstance(details, dict)  # noqa: S101 - as `_row` makes it
+    shown = ", ".join(f"{name}={value}" for name, value in details.items())
+    return [minute(row["at"]), str(row["who"]), str(row["action"]), str(row["key_id"] or ""), shown]
+
 
 PLAN_UNKNOWN: Final = Problem(
     "keys.plan_unknown", "--plan {plan}: there is no such plan; there are {listed} (--plans names a file)"
@@ -90,8 +267,8 @@ def create(
     db: Path, plan: str, quota: int | None, note: str | None, pool: bool, customer: str | None, plans: Path | None
 ) -> None:
     """Make a key and print it, alone, on stdout: this once, since only its SHA-256 is stored."""
+    from bansong.server import keys as key_table
     from bansong.server.settings import load_plans
-    from bansong.server.store import key_table
 
     known = load_plans(plans)
     if plan not in known:
@@ -131,8 +308,9 @@ def create(
 @json_option
 def list_keys(db: Path, as_json: bool) -> None:
     """List the keys: plan, this month's use, valid secrets, when they were made, used last and revoked."""
+    from bansong.server import keys as key_table
+    from bansong.server import keys as secret_table
     from bansong.server.settings import Clock
-    from bansong.server.store import key_table, secret_table
 
     month, now = Clock().month(), time.time()
 
@@ -161,7 +339,7 @@ def revoke(key_id: str, db: Path, old_secret: bool) -> None:
 
     `bansong serve --keep-revoked-days` says when; `bansong keys erase` does it now.
     """
-    from bansong.server.store import key_table
+    from bansong.server import keys as key_table
 
     key = require_key(db, key_id)
     if key.revoked is not None:
@@ -174,7 +352,7 @@ def revoke(key_id: str, db: Path, old_secret: bool) -> None:
 
 
 def _revoke_old_secret(db: Path, key_id: str) -> None:
-    from bansong.server.store import secret_table
+    from bansong.server import keys as secret_table
 
     now = time.time()
     old = change_file(db, lambda it: [one.number for one in secret_table.live_secrets(it, key_id, now)][:-1])
@@ -208,8 +386,8 @@ def rotate(key_id: str, db: Path, overlap: float) -> None:
     Jobs, watches, usage, webhook and what was learned stay with the key. The secret before stays valid for the overlap,
     so that clients can change one by one; two are valid at most.
     """
+    from bansong.server import keys as secret_table
     from bansong.server.settings import as_text
-    from bansong.server.store import secret_table
 
     require_living_key(db, key_id)
     now = time.time()
@@ -262,8 +440,8 @@ def change(
     plans: Path | None,
 ) -> None:
     """Change what a key may do; the key itself stays. What is not given stays, too."""
+    from bansong.server import keys as key_table
     from bansong.server.settings import load_plans
-    from bansong.server.store import key_table
 
     if plan is not None and plan not in load_plans(plans):
         raise UsageError(NEW_PLAN_UNKNOWN, plan=plan)
@@ -295,9 +473,9 @@ def webhook(key_id: str, db: Path, url: str | None, remove: bool, allow_private:
     What its name resolves to is checked at each delivery: public addresses are allowed, and those of the networks that
     the server was started with (--webhook-network).
     """
-    from bansong.client.address_policy import AddressPolicy
+    from bansong.client.address import AddressPolicy
     from bansong.client.webhook import WebhookUrl
-    from bansong.server.store import key_table
+    from bansong.server import keys as key_table
 
     if (url is None) != remove:
         raise UsageError(WEBHOOK_CHOICE_UNCLEAR)

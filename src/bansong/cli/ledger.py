@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from bansong.base.display import aligned_rows, pad_text
+from bansong.base.errors import Problem, UsageError
+from bansong.base.messages import gettext, gettext_noop, ngettext
+from bansong.base.options import ServiceOptions
 from bansong.cli.console import format_minute, print_result
 from bansong.cli.options import account_options, json_option, options_of
-from bansong.errors import Problem, UsageError
-from bansong.options import ServiceOptions
-from bansong.report_display import aligned_rows, pad_text
-from bansong.translation import gettext, gettext_noop, ngettext
 
 if TYPE_CHECKING:
-    from bansong.ledger import Doubt, Ledger, LedgerEntry, RunRecord
+    from bansong.purchase.ledger import Ledger
+    from bansong.purchase.queries import Doubt, LedgerEntry, RunRecord
+
 
 LOOK_AND_PURGE: Final = Problem("cli.look_and_purge", "--number looks and --purge deletes; give one of them")
 SETTLEMENTS_EXCLUSIVE: Final = Problem("cli.settlements_exclusive", "give one of --job, --lost and --resend")
@@ -94,7 +96,7 @@ def ledger(ledger: Path | None, b_no: str | None, purge: float | None, as_json: 
             deleted = gettext("deleted: {counts}", counts=", ".join(counts))
             print_result(as_json, {"ledger": str(opened.path), "purged": asdict(gone)}, [deleted])
         elif b_no is not None:
-            from bansong import business_number
+            from bansong.base import business_number
 
             entries = opened.find(business_number.compact(b_no))
             lines = [line for entry in entries for line in _entry_lines(entry)]
@@ -173,7 +175,8 @@ def resolve(
 @json_option
 def me(base_url: str | None, key_file: Path | None, allow_http: bool, as_json: bool) -> None:
     """Show the account at the hosted service: its plan, and what is left of the monthly quota. Costs nothing."""
-    from bansong.client import ApiKey, BlockingClient
+    from bansong.base.key import ApiKey
+    from bansong.client.blocking import BlockingClient
 
     with BlockingClient(base_url, ApiKey.load(key_file), allow_http=allow_http) as client:
         account = client.me()
@@ -186,8 +189,8 @@ def me(base_url: str | None, key_file: Path | None, allow_http: bool, as_json: b
 
 @contextmanager
 def _open_ledger(path: Path | None) -> Iterator[Ledger]:
-    from bansong.ledger import Ledger
-    from bansong.ledger.schema import ledger_path
+    from bansong.purchase.ledger import Ledger
+    from bansong.purchase.ledger_file import ledger_path
 
     found = ledger_path(path)
     if not found.exists():

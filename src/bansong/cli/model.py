@@ -7,19 +7,17 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from bansong.base.display import aligned_rows
+from bansong.base.errors import Problem, UsageError
+from bansong.base.messages import current_language, gettext, gettext_noop, join_clauses, ngettext
+from bansong.base.schema import SEOUL, word_of
 from bansong.cli.console import format_minute, pair_lines, print_out, print_result
 from bansong.cli.options import json_option
-from bansong.column_words import word_of
-from bansong.errors import Problem, UsageError
-from bansong.report_display import aligned_rows
-from bansong.schema import SEOUL
-from bansong.translation import current_language, gettext, gettext_noop, join_clauses, ngettext
 
 if TYPE_CHECKING:
     from bansong.engine.risk.scorecard import Learned, Scorecard
-    from bansong.models.journal import Event
-    from bansong.models.model_store import ModelStore, StoredScorecard
-    from bansong.models.scorecard_levels import ScorecardDifference
+    from bansong.history.scorecards import Event, ModelStore, ScorecardDifference, StoredScorecard
+
 
 FORMATS_EXCLUSIVE: Final = Problem("cli.formats_exclusive", "give one of --toml and --json")
 
@@ -62,7 +60,7 @@ def show(which: str | None, toml: bool, as_json: bool) -> None:
     VERSION is one of `bansong model history`, or builtin; PATH is a scorecard file.
     """
     from bansong.engine.risk.scorecard import Scorecard
-    from bansong.models.model_store import ModelStore
+    from bansong.history.scorecards import ModelStore
 
     if toml and as_json:
         raise UsageError(FORMATS_EXCLUSIVE)
@@ -83,8 +81,7 @@ def diff(a: str | None, b: str | None, as_json: bool) -> None:
 
     A is the built-in one by default, B the champion; each may be a version, builtin, or a scorecard file.
     """
-    from bansong.models.model_store import BUILTIN, ModelStore
-    from bansong.models.scorecard_levels import differences
+    from bansong.history.scorecards import BUILTIN, ModelStore, differences
 
     store = ModelStore()
     (one, one_name), (other, other_name) = _find_card(store, a or BUILTIN), _find_card(store, b)
@@ -97,7 +94,7 @@ def diff(a: str | None, b: str | None, as_json: bool) -> None:
 @json_option
 def history(as_json: bool) -> None:
     """Show what was decided about the scorecards: promotions, refusals, quarantines, rollbacks."""
-    from bansong.models.model_store import ModelStore
+    from bansong.history.scorecards import ModelStore
 
     store = ModelStore()
     events, champion = store.history(), store.champion_version()
@@ -115,7 +112,7 @@ def rollback(version: str | None, as_json: bool) -> None:
     VERSION is one of `bansong model history`, or builtin. To go forward again, name the
     later version.
     """
-    from bansong.models.model_store import ModelStore
+    from bansong.history.scorecards import ModelStore
 
     store = ModelStore()
     card = store.rollback(version)
@@ -131,7 +128,7 @@ def rollback(version: str | None, as_json: bool) -> None:
 
 def _find_card(store: ModelStore, which: str | None) -> tuple[StoredScorecard, str]:
     from bansong.engine.risk.scorecard import Scorecard
-    from bansong.models.model_store import BUILTIN, StoredScorecard, resolve_model
+    from bansong.history.scorecards import BUILTIN, StoredScorecard, resolve_model
 
     if which is None:
         version = store.champion_version()
@@ -213,7 +210,7 @@ def _grade_facts(card: Scorecard) -> list[tuple[str, str]]:
 
 
 def _points(card: Scorecard, builtin: Scorecard) -> list[str]:
-    from bansong.models.scorecard_levels import points_table
+    from bansong.history.scorecards import points_table
 
     rows = [(gettext("level"), gettext("points"), gettext("built-in") + " ", gettext("reason"))]
     for level, points, beside, _, text in points_table(card, builtin).iter_rows():
@@ -280,7 +277,7 @@ def _as_dict(found: StoredScorecard, name: str) -> dict[str, object]:
     import msgspec
 
     from bansong.engine.risk.scorecard import Scorecard
-    from bansong.models.scorecard_levels import points_table
+    from bansong.history.scorecards import points_table
 
     card: dict[str, object] = msgspec.to_builtins(found.card)
     builtin = Scorecard.load()

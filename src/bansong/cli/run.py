@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from bansong.cancellation import StopRequest
+from bansong.base.cancel import StopRequest
+from bansong.base.errors import BansongError, OutputError, Problem, UsageError
+from bansong.base.messages import describe_os_error, gettext, gettext_noop, ngettext
 from bansong.cli.console import (
     INTERRUPTED,
     format_minute,
@@ -25,12 +27,10 @@ from bansong.cli.console import (
     warn,
 )
 from bansong.cli.options import PATH, json_option
-from bansong.errors import BansongError, OutputError, Problem, UsageError
-from bansong.library_messages import describe_os_error
-from bansong.translation import gettext, gettext_noop, ngettext
 
 if TYPE_CHECKING:
-    from bansong.scheduling.job_report import JobReport
+    from bansong.jobs.report import JobReport
+
 
 JOB_FILE_EXISTS: Final = Problem(
     "jobs.job_file_exists", "{path}: exists already and is left as it is; give another name"
@@ -74,8 +74,8 @@ def run(job: Path | None, init: Path | None, deadline: str | None, quiet: bool, 
     if job is None:
         raise click.UsageError(gettext("Name a job file, or make one with --init FILE."))
     with freeze_imports():
-        from bansong.scheduling.job import run_job
-        from bansong.scheduling.job_file import parse_duration
+        from bansong.jobs.job_file import parse_duration
+        from bansong.jobs.run import run_job
 
     try:
         seconds = parse_duration(deadline)
@@ -136,7 +136,7 @@ def _log_as_json() -> None:
 
 def _write_template(path: Path) -> None:
     """Write the template and, for editors, its schema; replace no file."""
-    from bansong.scheduling.job_file import job_template, json_schema
+    from bansong.jobs.job_file import job_template, json_schema
 
     schema = path.with_name("bansong-job.schema.json")
     try:
@@ -160,7 +160,7 @@ def runs() -> None:
 @json_option
 def list_(job: Path, as_json: bool) -> None:
     """List the runs of the job file JOB, the oldest first."""
-    from bansong.scheduling.earlier_runs import list_runs
+    from bansong.jobs.state import list_runs
 
     found = list_runs(job)
     if as_json:
@@ -180,8 +180,8 @@ def list_(job: Path, as_json: bool) -> None:
 @json_option
 def show(job: Path, run_id: str, as_json: bool) -> None:
     """Show one run of the job file JOB: `last` (the default), `last-1`, or its id or the beginning of it."""
-    from bansong.scheduling.earlier_runs import find_run
-    from bansong.scheduling.job_report import WHATS
+    from bansong.jobs.report import WHATS
+    from bansong.jobs.state import find_run
 
     found = find_run(job, run_id)
     if as_json:
@@ -216,8 +216,8 @@ def diff(job: Path, before: str, after: str, output: Path | None, as_json: bool)
 
     A row that went and came back did not change.
     """
+    from bansong.jobs.state import compare_runs
     from bansong.run.changes import KIND_WORDS, count_kinds, write_changes
-    from bansong.scheduling.earlier_runs import compare_runs
 
     changed = compare_runs(job, before, after)
     counts = {kind: count for kind, count in count_kinds(changed).items() if count}

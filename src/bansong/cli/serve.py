@@ -1,26 +1,99 @@
-"""``bansong serve``."""
+"""`serve` and `notifications`, and the server's file."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import click
 
-from bansong.cli.console import say, warn
-from bansong.cli.doctor import print_findings
-from bansong.cli.options import PATH, chosen_status, options_of
-from bansong.errors import Problem, UsageError
-from bansong.options import LocalOptions, StatusOptions
-from bansong.translation import gettext
+from bansong.base.errors import Problem, UsageError
+from bansong.base.messages import gettext, gettext_noop, ngettext
+from bansong.base.options import StatusOptions
+from bansong.cli.console import print_json, print_table, say, warn
+from bansong.cli.options import PATH, chosen_status, json_option, options_of
+from bansong.cli.verify import print_findings
+from bansong.run.options import LocalOptions
 
 if TYPE_CHECKING:
-    from bansong.client.address_policy import IpNetwork
+    import sqlite3
+
+    from bansong.client.address import IpNetwork
+    from bansong.notify.queue import PendingDelivery
+    from bansong.server.keys import Key
     from bansong.server.settings import Settings
+
+
+KEY_REVOKED: Final = Problem(
+    "keys.key_revoked", "key {key_id} was revoked, for good; make another with `bansong keys create --db {db}`"
+)
+
+T = TypeVar("T")
+About = tuple[str | None, Mapping[str, object]]
+
+key_argument = click.argument("key_id", metavar="KEY_ID")
+
+
+def change_file(db: Path, change: Callable[[sqlite3.Connection], T], *, make: bool = False) -> T:
+    """Run ``change`` in a transaction on the server's file and return its result."""
+    from bansong.base.sqlite import transaction
+    from bansong.server.store import SERVER_FILE, open_server_file
+
+    with (
+        closing(open_server_file(db, create=make)) as connection,
+        SERVER_FILE.errors(db),
+        transaction(connection),
+    ):
+        return change(connection)
+
+
+def act_on_file(
+    db: Path,
+    action: str,
+    change: Callable[[sqlite3.Connection], T],
+    about: About | Callable[[T], About],
+    *,
+    make: bool = False,
+) -> T:
+    """As :func:`change_file`, and record the action in the audit log.
+
+    ``about``: the key's id, if any, and details; or a function of the result that returns both.
+    """
+    from bansong.server import store as audit_table
+
+    def act(connection: sqlite3.Connection) -> T:
+        result = change(connection)
+        key_id, details = about(result) if callable(about) else about
+        audit_table.record_action(connection, time.time(), action, key_id, details)
+        return result
+
+    return change_file(db, act, make=make)
+
+
+def require_key(db: Path, key_id: str) -> Key:
+    from bansong.server import keys as key_table
+
+    return change_file(db, lambda it: key_table.require_key(it, key_id, db))
+
+
+def require_living_key(db: Path, key_id: str) -> Key:
+    """Return a key that is not revoked; raise :class:`UsageError`."""
+    key = require_key(db, key_id)
+    if key.revoked is not None:
+        raise UsageError(KEY_REVOKED, key_id=key_id, db=db)
+    return key
+
+
+def minute(time: object) -> str:
+    """Return an ISO time to the minute; empty for ``None``."""
+    return str(time or "")[:16].replace("T", " ")
+
 
 PACKAGE_MISSING: Final = Problem("server.package_missing", "the service needs {replace}: pip install 'bansong[server]'")
 
@@ -41,7 +114,7 @@ def _number_option(
 
 
 def _networks(_: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[IpNetwork, ...]:
-    from bansong.client.address_policy import parse_network
+    from bansong.client.address import parse_network
 
     try:
         return tuple(map(parse_network, values))
@@ -172,8 +245,7 @@ def serve(
         _check(host=host, port=port, plans=plans, trusted_proxies=trusted_proxies, **settings)
     needs_server()
     from bansong.server.app import run
-    from bansong.server.client_address import TrustedProxies
-    from bansong.server.settings import Settings, configure_logging, load_plans
+    from bansong.server.settings import Settings, TrustedProxies, configure_logging, load_plans
 
     status = chosen_status(settings)
     proxies = TrustedProxies(trusted_proxies)
@@ -183,7 +255,7 @@ def serve(
 
 
 def _check(**options: Any) -> NoReturn:
-    from bansong.diagnosis.service_check import ServiceToCheck, check_service
+    from bansong.upkeep.service_check import ServiceToCheck, check_service
 
     status = chosen_status(options)
     given = {field.name: options[field.name] for field in fields(ServiceToCheck) if field.name != "status"}
@@ -194,7 +266,7 @@ def _check(**options: Any) -> NoReturn:
 
 def _announce(url: str, *, behind_proxy: bool) -> None:
     """Print where the server listens; warn if others reach it without TLS."""
-    from bansong.client.base_url import BaseUrl
+    from bansong.client.address import BaseUrl
 
     say(gettext("serving on {url}; stop with Ctrl-C", url=url))
     if not behind_proxy and not BaseUrl.parse(url, allow_http=True).is_loopback:
@@ -214,3 +286,127 @@ def needs_server() -> None:
     for name in ("starlette", "uvicorn", "python_multipart", "prometheus_client"):
         if find_spec(name) is None:
             raise UsageError(PACKAGE_MISSING, replace=name.replace("_", "-"))
+
+
+_NOTIFICATION_COLUMNS: Final = (
+    gettext_noop("notice"),
+    gettext_noop("key"),
+    gettext_noop("number"),
+    gettext_noop("found at"),
+    gettext_noop("channel"),
+    gettext_noop("state"),
+    gettext_noop("tries"),
+    gettext_noop("next"),
+    gettext_noop("last error"),
+)
+_STATES: Final = {
+    "nowhere": gettext_noop("nowhere"),
+    "given_up": gettext_noop("given up"),
+    "waiting": gettext_noop("waiting"),
+}
+
+_key_option = click.option("--key", "key_id", metavar="KEY_ID", help="Of this key alone.")
+
+
+@click.group("notices", short_help="Closures that your own server could not deliver yet.")
+def notifications() -> None:
+    """List the closures that were found but not acknowledged by their receiver yet, and send them again.
+
+    A closure goes to the file of `bansong serve --notices` and to the webhook of its key. What fails is tried again
+    for three days, less and less often, and then given up; it stays listed here.
+    """
+    needs_server()
+
+
+@notifications.command(name="list")
+@db_option
+@_key_option
+@json_option
+def list_notifications(db: Path, key_id: str | None, as_json: bool) -> None:
+    """List the closures that were not acknowledged: of which key, since when, how often tried, what went wrong."""
+    from bansong.notify.queue import list_undelivered
+
+    if key_id is not None:
+        require_key(db, key_id)
+    rows = [_notification_row(delivery) for delivery in change_file(db, lambda it: list_undelivered(it, key_id))]
+    if as_json:
+        print_json({"undelivered": rows})
+    elif rows:
+        print_table(_NOTIFICATION_COLUMNS, [_notification_cells(row) for row in rows])
+    else:
+        say(gettext("every closure that was found was acknowledged"))
+
+
+@notifications.command()
+@db_option
+@_key_option
+@click.option("--notice", "notification_id", metavar="ID", help="This notice alone.")
+@json_option
+def retry(db: Path, key_id: str | None, notification_id: str | None, as_json: bool) -> None:
+    """Send again the closures that were not acknowledged, also those given up; no other is sent twice.
+
+    Closures that were found while their key had no webhook are sent to the one that it has now. A running server
+    begins within a minute.
+    """
+    if key_id is not None:
+        require_key(db, key_id)
+    count = act_on_file(
+        db,
+        "notices retry",
+        lambda it: _retry(it, key_id, notification_id, time.time()),
+        lambda retried: (key_id, {"notices": retried}),
+    )
+    if as_json:
+        print_json({"retried": count})
+    elif count:
+        say(
+            ngettext(
+                "{count:,} notice will be tried again; a running server begins within a minute",
+                "{count:,} notices will be tried again; a running server begins within a minute",
+                count,
+            )
+        )
+    else:
+        say(
+            gettext(
+                "nothing to send: it is unknown, was acknowledged, or has nowhere to go; see `bansong keys webhook`"
+            )
+        )
+
+
+def _retry(db: sqlite3.Connection, key_id: str | None, notification_id: str | None, now: float) -> int:
+    from bansong.notify.queue import WEBHOOK
+    from bansong.notify.queue import retry as again
+    from bansong.server import keys as key_table
+
+    count = 0
+    for key in key_table.list_keys(db):
+        if key_id in (None, key.id):
+            channels = [] if key.webhook_url is None or key.revoked is not None else [WEBHOOK]
+            count += again(db, now, owner=key.id, notification_id=notification_id, channels=channels)
+    return count
+
+
+def _notification_row(delivery: PendingDelivery) -> dict[str, object]:
+    from bansong.server.settings import as_text
+
+    waits = "given_up" if delivery.due is None else "waiting"
+    return {
+        "id": delivery.id,
+        "key_id": delivery.owner,
+        "biz_no": delivery.biz_no or None,
+        "detected_at": as_text(delivery.created),
+        "channel": delivery.channel,
+        "state": "nowhere" if delivery.channel is None else waits,
+        "attempts": delivery.attempts,
+        "next_attempt_at": as_text(delivery.due),
+        "error": delivery.error,
+    }
+
+
+def _notification_cells(row: dict[str, object]) -> list[str]:
+    found, again = minute(row["detected_at"]), minute(row["next_attempt_at"])
+    texts = {name: str(value or "") for name, value in row.items()}
+    state, tries = gettext(_STATES[texts["state"]]), str(row["attempts"])
+    who = [texts["id"], texts["key_id"], texts["biz_no"] or gettext("(several)")]
+    return [*who, found, texts["channel"], state, tries, again, texts["error"]]

@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from bansong.base.display import pad_text
+from bansong.base.errors import Problem
+from bansong.base.messages import describe_os_error, gettext
+from bansong.base.options import STATUS_SOURCES, ReadOptions, ServiceOptions, StatusOptions
 from bansong.cli.console import INTERRUPTED, print_json, print_out, progress_shown, say, show_report, warn
 from bansong.cli.options import PATH, account_options, chosen_status, given_options, json_option, options_of
-from bansong.errors import Problem
-from bansong.library_messages import describe_os_error
-from bansong.options import STATUS_SOURCES, LocalOptions, ReadOptions, RunOptions, ServiceOptions, StatusOptions
-from bansong.report_display import pad_text
-from bansong.translation import gettext
+from bansong.run.options import LocalOptions, RunOptions
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from bansong.watch import CheckReport
+    from bansong.watch.report import CheckReport
+
 
 STDOUT_UNWRITABLE: Final = Problem("watch.stdout_unwritable", "stdout: cannot be written: {reason}")
 
@@ -72,7 +73,7 @@ def sync(file: Path, as_json: bool, local: str | None, **options: Any) -> None:
     changed, and at the end businesses that only the list has are removed. The command may be given again at any time,
     also after it was stopped: it reads the list first and does what is left to do.
     """
-    from bansong.watch import sync as reconcile
+    from bansong.watch.api import sync as reconcile
 
     try:
         with progress_shown("auto", "watches", "syncing") as advance:
@@ -94,8 +95,8 @@ def sync(file: Path, as_json: bool, local: str | None, **options: Any) -> None:
 @json_option
 def add(b_no: str, as_json: bool, local: str | None, **options: Any) -> None:
     """Put a business on the list; if it is there already, it gets the name and address that are given."""
-    from bansong import business_number
-    from bansong.watch import add as put
+    from bansong.base import business_number
+    from bansong.watch.api import add as put
 
     placed = put(b_no, local=_local(local), **_given_options(options))
     if as_json:
@@ -128,7 +129,7 @@ def add(b_no: str, as_json: bool, local: str | None, **options: Any) -> None:
 @json_option
 def list_(as_json: bool, local: str | None, **options: Any) -> None:
     """Show the whole list, in the order in which businesses were added."""
-    from bansong.watch import entries
+    from bansong.watch.api import entries
     from bansong.watch.report import list_lines
 
     frame = entries(local=_local(local), **_given_options(options))
@@ -144,7 +145,7 @@ def list_(as_json: bool, local: str | None, **options: Any) -> None:
 @json_option
 def remove(which: str, as_json: bool, local: str | None, **options: Any) -> None:
     """Take one watch off the list, or all watches of a business number. A local watch's history goes with it."""
-    from bansong.watch import remove as take_off
+    from bansong.watch.api import remove as take_off
     from bansong.watch.report import format_number
 
     gone = take_off(which, local=_local(local), **_given_options(options))
@@ -167,7 +168,7 @@ def remove(which: str, as_json: bool, local: str | None, **options: Any) -> None
 @json_option
 def history(which: str, as_json: bool, local: str | None, **options: Any) -> None:
     """Show the changes of one watched business's grade, the oldest first."""
-    from bansong.watch import history as changes_of
+    from bansong.watch.api import history as changes_of
 
     found = changes_of(which, local=_local(local), **_given_options(options))
     if as_json:
@@ -218,7 +219,7 @@ def check(as_json: bool, local: str | None, **options: Any) -> None:
     Exit codes: 3 a notice could not be delivered (it is kept, and the next check tries again), or the tax authority
     refused the key; 5 not all statuses that were due could be asked, the next check asks again.
     """
-    from bansong.watch import check as check_list
+    from bansong.watch.check import check as check_list
 
     options["max_status_age"] = 0.0  # what is due is asked, if it was not on the same day
     status = chosen_status(options)
@@ -259,7 +260,7 @@ def _line(what: str, value: str) -> str:
 
 
 def _flush() -> None:
-    from bansong.errors import OutputError
+    from bansong.base.errors import OutputError
 
     try:
         sys.stdout.flush()

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from bansong.client.account import Account, Idempotency, WatchChange, WatchEntry
+from bansong.base.key import ApiKey
+from bansong.client.address import BaseUrl
 from bansong.client.arguments import BinaryFile, FileContent
-from bansong.client.base_url import BaseUrl
-from bansong.client.blocking import BlockingClient, BlockingRawClient
+from bansong.client.blocking import BlockingClient, BlockingRawClient, RawClient, RawResponse
 from bansong.client.client import Client
-from bansong.client.key import ApiKey
-from bansong.client.network import HttpTransport, Timeouts, Verify
-from bansong.client.raw_response import RawClient, RawResponse
-from bansong.client.request import Headers, Step
-from bansong.client.responses import Acknowledged, BatchCreated, BatchStatus, Result, Verified
+from bansong.client.request import Headers, HttpTransport, Step, Timeouts, Verify
+from bansong.client.responses import (
+    Account,
+    Acknowledged,
+    BatchCreated,
+    BatchStatus,
+    Idempotency,
+    Result,
+    Verified,
+    WatchChange,
+    WatchEntry,
+)
 
 __all__ = [
     "Account",

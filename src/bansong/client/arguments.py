@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
 import anyio.to_thread
 
-from bansong import business_number
-from bansong.errors import InputError, Problem, UsageError
-from bansong.library_messages import describe_os_error
-from bansong.translation import Option, Phrase
+from bansong.base import business_number
+from bansong.base.errors import InputError, Problem, UsageError
+from bansong.base.messages import Option, Phrase, describe_os_error
 
 if TYPE_CHECKING:
     from bansong.client.responses import BatchCreated
+
 
 ARGUMENT_TYPE_WRONG: Final = Problem("options.argument_type_wrong", "{option}: of type {name}; give {remedy}")
 FILE_UNREADABLE: Final = Problem("service.uploaded_file_unreadable", "{path}: cannot be read: {fault}")

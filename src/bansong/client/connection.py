@@ -16,9 +16,8 @@ import anyio
 import anyio.lowlevel
 import h11
 
-from bansong.client.network import Timeouts
-from bansong.client.request import RequestBody
-from bansong.translation import gettext
+from bansong.base.messages import gettext
+from bansong.client.request import RequestBody, Timeouts
 
 _MAX_HEAD_BYTES: Final = 64 * 1024
 _MAX_INTERIM_RESPONSES: Final = 100  # like 100 and 103, before the real one

@@ -22,12 +22,11 @@ from urllib.request import getproxies, proxy_bypass
 import anyio
 import h11
 
-from bansong.client.base_url import BaseUrl
+from bansong.base.errors import Problem, UsageError
+from bansong.base.messages import Phrase, describe_os_error, gettext
+from bansong.client.address import BaseUrl
 from bansong.client.connection import HttpConnection, MuddledError, Stream, UnreachableError, WireRequest, WireResponse
-from bansong.client.network import Timeouts
-from bansong.errors import Problem, UsageError
-from bansong.library_messages import describe_os_error
-from bansong.translation import Phrase, gettext
+from bansong.client.request import Timeouts
 
 PROXY_UNUSABLE: Final = Problem(
     "service.proxy_unusable", "the environment's proxy is {fault}; set {upper}_PROXY to an http:// one, or NO_PROXY"

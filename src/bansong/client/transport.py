@@ -20,14 +20,7 @@ import anyio
 import h11
 import httpx
 
-from bansong.client.base_url import BaseUrl
-from bansong.client.connection import MuddledError, UnreachableError, WireRequest, WireResponse, decompress_body
-from bansong.client.error_mapping import RAW_KEPT, certificate_error, one_line, seconds_to_wait, status_error
-from bansong.client.key import SecretKey
-from bansong.client.network import Timeouts
-from bansong.client.pool import Pool, environment_proxy
-from bansong.client.request import ORDINARY, RequestBody, request_id_of, user_agent
-from bansong.errors import (
+from bansong.base.errors import (
     CertificateError,
     DoubtError,
     NotSentError,
@@ -37,8 +30,13 @@ from bansong.errors import (
     UnavailableError,
     UsageError,
 )
-from bansong.library_messages import describe_os_error
-from bansong.translation import Listed, Phrase, current_language, gettext, gettext_noop
+from bansong.base.key import SecretKey
+from bansong.base.messages import Listed, Phrase, current_language, describe_os_error, gettext, gettext_noop
+from bansong.client.address import BaseUrl
+from bansong.client.connection import MuddledError, UnreachableError, WireRequest, WireResponse, decompress_body
+from bansong.client.errors import RAW_KEPT, certificate_error, one_line, seconds_to_wait, status_error
+from bansong.client.pool import Pool, environment_proxy
+from bansong.client.request import ORDINARY, RequestBody, Timeouts, request_id_of, user_agent
 
 HOST_NOT_CONFIGURED: Final = Problem(
     "service.host_not_configured", "{hostname} is not the configured service: the API key is not sent there"

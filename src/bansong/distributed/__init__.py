@@ -13,20 +13,20 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bansong.distributed.batch_verifier import ADDED_SCHEMA as ADDED_SCHEMA
-    from bansong.distributed.batch_verifier import KEYS_SCHEMA as KEYS_SCHEMA
-    from bansong.distributed.batch_verifier import BatchVerifier as BatchVerifier
-    from bansong.distributed.batch_verifier import verify_batches as verify_batches
-    from bansong.run.cross_row_features import ALIKE as ALIKE
-    from bansong.run.cross_row_features import CROWD as CROWD
+    from bansong.distributed.batches import ADDED_SCHEMA as ADDED_SCHEMA
+    from bansong.distributed.batches import KEYS_SCHEMA as KEYS_SCHEMA
+    from bansong.distributed.batches import BatchVerifier as BatchVerifier
+    from bansong.distributed.batches import verify_batches as verify_batches
+    from bansong.engine.records import ALIKE as ALIKE
+    from bansong.engine.records import CROWD as CROWD
 
 _HOMES = {
-    "ADDED_SCHEMA": "bansong.distributed.batch_verifier",
-    "ALIKE": "bansong.run.cross_row_features",
-    "BatchVerifier": "bansong.distributed.batch_verifier",
-    "CROWD": "bansong.run.cross_row_features",
-    "KEYS_SCHEMA": "bansong.distributed.batch_verifier",
-    "verify_batches": "bansong.distributed.batch_verifier",
+    "ADDED_SCHEMA": "bansong.distributed.batches",
+    "ALIKE": "bansong.engine.records",
+    "BatchVerifier": "bansong.distributed.batches",
+    "CROWD": "bansong.engine.records",
+    "KEYS_SCHEMA": "bansong.distributed.batches",
+    "verify_batches": "bansong.distributed.batches",
 }
 
 __all__ = ["ADDED_SCHEMA", "ALIKE", "CROWD", "KEYS_SCHEMA", "BatchVerifier", "verify_batches"]

@@ -9,7 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from bansong.translation import gettext
+from bansong.base.messages import Lang, gettext
+from bansong.base.schema import ADDED_COLUMNS
+from bansong.distributed.batches import FOUND, BatchVerifier, verify_batches
+from bansong.distributed.worker_process import describe_process, map_partition, map_partition_keys
+from bansong.engine.address.gazetteer import Gazetteer
+from bansong.engine.records import ALIKE, CROWD, KEYS
+from bansong.engine.registry import Registry
+from bansong.engine.risk.scorecard import Scorecard
+from bansong.history.labels import Labels
+from bansong.run.enrich import AnyEngine
+from bansong.tables.nested import holders_of
 
 try:
     from pyspark import SparkFiles, TaskContext
@@ -21,14 +31,6 @@ except ModuleNotFoundError as error:
         gettext("bansong.distributed.spark needs pyspark: pip install 'bansong[spark]'")
     ) from error
 
-from bansong.api.engine_request import AnyEngine
-from bansong.distributed.batch_verifier import FOUND, BatchVerifier, verify_batches
-from bansong.distributed.worker_process import describe_process, map_partition, map_partition_keys
-from bansong.engine import Gazetteer, Registry, Scorecard
-from bansong.labels.history import Labels
-from bansong.run.cross_row_features import ALIKE, CROWD, KEYS
-from bansong.schema import ADDED_COLUMNS, Lang
-from bansong.tables.nested import holders_of
 
 SAMPLE_ROWS: Final = 1000
 """Rows by which the columns are chosen."""
@@ -143,7 +145,7 @@ def _with_found(df: DataFrame, keys: BatchVerifier) -> DataFrame:
 def _find_marks(keys: DataFrame) -> DataFrame:
     """Return number and address, as hashes of what is written, of rows of which the whole file tells something.
 
-    The same rules as :func:`bansong.run.cross_row_features.with_cross_row_features`, as windows over all rows.
+    The same rules as :func:`bansong.engine.records.with_cross_row_features`, as windows over all rows.
     """
     hashes = {name: F.when(F.col(name).isNotNull(), F.xxhash64(name)) for name in _TEXTS}
     several = _differ("building") | _differ("lot")

@@ -13,12 +13,13 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from bansong.translation import gettext
+from bansong.base.messages import gettext
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-    from bansong.distributed.batch_verifier import BatchVerifier
+    from bansong.distributed.batches import BatchVerifier
+
 
 log = logging.getLogger(__name__)
 

@@ -1,8 +1,1 @@
-"""The embedded engine: verify a LazyFrame of businesses, without network and without a loop over rows."""
-
-from bansong.engine.address.gazetteer import Gazetteer
-from bansong.engine.local import Known, LocalEngine
-from bansong.engine.registry import Registry
-from bansong.engine.risk.scorecard import Scorecard
-
-__all__ = ["Gazetteer", "Known", "LocalEngine", "Registry", "Scorecard"]
+"""The local engine: registry, addresses, risk."""

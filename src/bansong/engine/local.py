@@ -6,28 +6,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Final, Self
 
 import polars as pl
 
-from bansong import business_number
-from bansong.engine.address import LEVELS, attach
+from bansong.base import business_number
+from bansong.base.errors import GazetteerError, Notice, Problem, RegistryError, UsageError
+from bansong.base.forking import refuse_after_fork
+from bansong.base.messages import LANGS, Lang, Option, Phrase, current_language
+from bansong.base.schema import ADDED_COLUMNS, ANSWER_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS, seoul_day
+from bansong.engine.address.attach import attach
 from bansong.engine.address.batches import for_few
 from bansong.engine.address.gazetteer import Gazetteer
-from bansong.engine.address_choices import CHOICE, CHOICE_COUNTS, AddressChoices
-from bansong.engine.letter_history import attach_history
+from bansong.engine.address.matcher import LEVELS
+from bansong.engine.overlays import CHOICE, CHOICE_COUNTS, AddressChoices, StatusOverlay, attach_history
 from bansong.engine.registry import Registry, without_registry
 from bansong.engine.risk.features import FEATURES, levels, restored_zipcode
-from bansong.engine.risk.reason_texts import BY_NTS, StatusOrigin
+from bansong.engine.risk.reasons import BY_NTS, StatusOrigin
 from bansong.engine.risk.scorecard import Scorecard
-from bansong.engine.status_overlay import StatusOverlay
-from bansong.engine.text_values import day_expr, day_given, may_be_days
-from bansong.errors import GazetteerError, Problem, RegistryError, UsageError
-from bansong.forking import refuse_after_fork
-from bansong.schema import ADDED_COLUMNS, ANSWER_COLUMNS, LANGS, REASON_SEPARATOR, RECORD_COLUMNS, Lang, seoul_day
-from bansong.translation import current_language
+from bansong.engine.text import day_expr, day_given, may_be_days
 
 UNKNOWN_LANGUAGE: Final = Problem("options.unknown_language", "unknown language {lang!r}; use {known}")
 NUMBER_COLUMN_MISSING: Final = Problem(
@@ -74,7 +73,7 @@ ROW_PROBLEM: Final = "row_problem"
 """An optional column of the engine's input: why a row is no row of the list, found by looking at the whole file."""
 
 NUMBER: Final = "bv:number"
-"""An optional column of a run's rows: what :func:`bansong.business_number.key_expr` reads in ``b_no``."""
+"""An optional column of a run's rows: what :func:`bansong.base.business_number.key_expr` reads in ``b_no``."""
 
 ADDRESS_LIST: Final = "bv:address_list"
 """An optional column of a run's rows (Boolean): the list has no business numbers, its rows are names and addresses."""
@@ -120,10 +119,10 @@ class LocalEngine:
     ``gazetteer``: one built by ``bansong data build-gazetteer`` (without one no address is corrected, and a postal
     code is only held against the district that the address names).
     ``model``: a scorecard file, the built-in one by default. ``lang``: the language of reasons and notes, by
-    default the current one (:func:`bansong.translation.current_language`).
+    default the current one (:func:`bansong.base.messages.current_language`).
     ``today``: the day on which ages are reckoned, by default Korea's. ``history``: what became of earlier letters,
-    as :data:`bansong.engine.letter_history.HISTORY_SCHEMA`. ``choices``: addresses that a person chose in a review,
-    as :data:`bansong.engine.address_choices.CHOICE_SCHEMA`; those whose building the gazetteer lacks are not used.
+    as :data:`bansong.engine.overlays.HISTORY_SCHEMA`. ``choices``: addresses that a person chose in a review,
+    as :data:`bansong.engine.overlays.CHOICE_SCHEMA`; those whose building the gazetteer lacks are not used.
 
     Raises :class:`bansong.errors.RegistryError`, :class:`~bansong.errors.GazetteerError`,
     :class:`~bansong.errors.ModelError`, :class:`~bansong.errors.UsageError`.
@@ -171,7 +170,7 @@ class LocalEngine:
 
         ``frame`` has ``b_no`` (any dtype that prints as a number) and, as far as known, ``name``, ``address``,
         ``zipcode``; other columns pass through. What is known besides counts: ``confirmed`` (when the address was last
-        made sure of: dates, or text that :func:`~bansong.engine.text_values.day_expr` reads), ``crowded`` and
+        made sure of: dates, or text that :func:`~bansong.engine.text.day_expr` reads), ``crowded`` and
         ``several_addresses`` (Boolean: many businesses at the address, several addresses of the number). A row whose
         ``row_problem`` (optional, String) is a code of :data:`ROW_PROBLEMS`, or of a number's problems, is invalid
         whatever its number. Order and number of rows stay. Added: ``biz_status``, ``grade``, ``action``,
@@ -190,7 +189,7 @@ class LocalEngine:
         With a registry or ``status`` :data:`STATUS_STALE` (Boolean) is there, too, and with the latter the columns
         :data:`STATUS_BY_NTS` (Boolean) and :data:`STATUS_DAY` (Date); with a gazetteer :data:`MATCH_LEVEL` (String),
         null where there is no address to be read, :data:`DISTRICT_CODE`, :data:`UNSURE` (String) and :data:`PLACE`
-        (UInt32); with choices :data:`bansong.engine.address_choices.CHOICE` (String). A column :data:`NUMBER`
+        (UInt32); with choices :data:`bansong.engine.overlays.CHOICE` (String). A column :data:`NUMBER`
         (UInt64) is taken for the number.
         """
         beside = []
@@ -214,7 +213,7 @@ class LocalEngine:
         return self._add_answers(frame, *beside, numbered=True)
 
     def counts(self) -> tuple[pl.Expr, ...]:
-        """Aggregations over rows of :meth:`answer`, to be read by :func:`bansong.report.match_counts`."""
+        """Aggregations over rows of :meth:`answer`, to be read by :func:`bansong.run.report.match_counts`."""
         return (
             *(STATUS_COUNTS if self.registry or self.status else ()),
             *(_nts_counts(self.status) if self.status else ()),
@@ -371,3 +370,45 @@ def _record(schema: pl.Schema, numbered: bool) -> list[pl.Expr]:
     b_no = pl.col("b_no") if "b_no" in schema else pl.lit(None, pl.String).alias("b_no")
     key = pl.col(NUMBER) if read_before else business_number.key_expr(b_no)
     return [b_no, *texts, key.alias("key")]
+
+
+REGISTRY_STALE: Final = Problem(
+    "alert.registry_stale",
+    "{path}: its newest status is of {day}, more than {days} days ago, so closures since then are not known "
+    "and no row says `send`; build the registry again from newer lists",
+)
+
+
+REGISTRY_MISSING: Final = Problem("alert.registry_missing", "no registry was given, so {missing}; {remedy}")
+
+
+def how_to_check_statuses() -> Phrase:
+    """Return how to get checked statuses."""
+    return Phrase(
+        "ask the tax authority with {status} and a free key of data.go.kr in BANSONG_NTS_KEY, or build a list of "
+        "statuses with `bansong data build-registry LISTS… -o registry.parquet` and run this again with {registry}",
+        status=Option("status", "nts"),
+        registry=Option("registry", "registry.parquet"),
+    )
+
+
+def stale_registry_alert(registry: Registry | None, stale_after: int, today: date) -> Notice | None:
+    """Alert if even the newest status of the registry is too old for sending."""
+    if registry is None or registry.newest is None or registry.newest >= today - timedelta(days=stale_after):
+        return None
+    return Notice(REGISTRY_STALE, path=registry.path, day=registry.newest, days=stale_after)
+
+
+def registry_alerts(local: LocalEngine, missing: str | None, *, planned: bool) -> tuple[Notice, ...]:
+    """Alert if the registry is too old for a plan, or missing; not if the tax authority's statuses lie over it.
+
+    ``missing``: effect of a missing registry, ``None`` for no alert.
+    """
+    if local.status is not None:
+        return ()
+    today = local.today or seoul_day()
+    if planned and (stale := stale_registry_alert(local.registry, local.model.stale_after, today)):
+        return (stale,)
+    if local.registry is not None or missing is None:
+        return ()
+    return (Notice(REGISTRY_MISSING, missing=missing, remedy=how_to_check_statuses()),)

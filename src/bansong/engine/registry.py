@@ -1,4 +1,4 @@
-"""The registry: a local snapshot of businesses and their status, one Parquet file sorted by number.
+"""A registry file; keys found by their place in it.
 
 Columns: ``b_no`` UInt64, ``biz_status`` Enum (active, suspended, closed, unregistered), ``since`` Date (closed or
 suspended since, nullable), ``opened`` Date (nullable), ``as_of`` Date (how fresh the row is). Optional columns, null if
@@ -9,22 +9,81 @@ unknown: ``taxation`` Enum (general, simplified, exempt), ``merged`` Boolean (cl
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
+from threading import Lock
 from typing import Any, Final
 
 import polars as pl
 
-from bansong import business_number
-from bansong.business_number import first_code
-from bansong.engine.key_index import KeyIndex
-from bansong.engine.text_values import day_expr, is_blank, is_masked, parse_json_object
-from bansong.errors import Problem, RegistryError
-from bansong.translation import Phrase
+from bansong.base import business_number
+from bansong.base.business_number import first_code
+from bansong.base.errors import Problem, RegistryError
+from bansong.base.messages import Phrase
+from bansong.engine.text import day_expr, is_blank, is_masked, parse_json_object
+
+_SEARCHES_PER_KEY: Final = 8  # making a key's slot takes an eighth of the time of a search
+_MIN_KEYS: Final = 64  # fewer are faster to search
+_SLOTS_PER_KEY: Final = 8  # then one key in sixteen is not in its slot, and is searched for
+_MAX_SLOTS: Final = 2**25  # 134 MB; of ten million businesses one in eight is searched for
+_NOWHERE: Final = pl.Series([None], dtype=pl.UInt32)
+
+
+def values_at(column: pl.Series, places: pl.Series) -> pl.Series:
+    """Return the value at each place (UInt32) of a column, null for null and beyond the end."""
+    last = places.max()
+    if last is None or last < len(column):  # type: ignore[operator]  # an integer
+        return column[places]  # fifty times as fast as gather, which is a query of its own
+    return column.gather(places, null_on_oob=True)
+
+
+class KeyIndex:
+    """Finds keys in a sorted column; one object for all threads.
+
+    The remainder of a key leads to a slot, and that to the place of the last key with this remainder; keys that are
+    not in their slot are searched for. The slots take 32 bytes a key, and are made once, by one thread, when enough
+    keys were asked for; others search meanwhile, as the maker needs polars' threads.
+    """
+
+    def __init__(self, keys: pl.Series) -> None:
+        """``keys``: UInt64, sorted, each once."""
+        self._keys = keys
+        self._size = min(_SLOTS_PER_KEY * len(keys), _MAX_SLOTS) + 1
+        self._slots: pl.Series | None = None
+        self._making = Lock()
+        self._asked = 0
+
+    def find(self, keys: pl.Series) -> pl.Series:
+        """Return the position of each key (UInt32), null for null and unknown keys."""
+        self._asked += len(keys)
+        enough = len(self._keys) > _MIN_KEYS and self._asked >= len(self._keys) // _SEARCHES_PER_KEY
+        if self._slots is None and enough and self._making.acquire(blocking=False):
+            self._slots = self._make_slots()
+        if self._slots is None:
+            return self._search(keys)
+        places = self._slots[self._slot_of(keys)]
+        elsewhere = self._keys[places] != keys  # null where one of them is
+        if elsewhere.any():
+            elsewhere = elsewhere.fill_null(False)
+            places = places.scatter(elsewhere.arg_true(), self._search(keys.filter(elsewhere)))
+        return places
+
+    def _search(self, keys: pl.Series) -> pl.Series:
+        places = self._keys.search_sorted(keys)
+        there = values_at(self._keys, places) == keys
+        return places.zip_with(there.fill_null(False) if there.null_count() else there, _NOWHERE)
+
+    def _make_slots(self) -> pl.Series:
+        slots = pl.repeat(None, self._size, dtype=pl.UInt32, eager=True)
+        return slots.scatter(self._slot_of(self._keys), pl.int_range(len(self._keys), dtype=pl.UInt32, eager=True))
+
+    def _slot_of(self, keys: pl.Series) -> pl.Series:
+        return (keys % self._size).cast(pl.UInt32)
+
 
 REGISTRY_MISSING: Final = Problem("registry.registry_missing", "{path}: there is no such registry file; {remedy}")
 NOT_REGISTRY: Final = Problem("registry.not_registry", "{path}: is a Parquet file but not a registry; {remedy}")
@@ -97,7 +156,7 @@ class Registry:
         path = Path(path)
         remedy = Phrase("build one with: bansong data build-registry SRC… -o OUT.parquet")
         if not path.is_file():
-            from bansong.tables.compression import refuse_url
+            from bansong.tables.streams import refuse_url
 
             refuse_url(path, RegistryError)
             raise RegistryError(REGISTRY_MISSING, path=path, remedy=remedy)
@@ -198,9 +257,9 @@ def observations(
 ) -> pl.LazyFrame:
     """Read rows of a source as observations: the registry's columns, ``problem``, ``word`` and ``strange``.
 
-    ``problem``: why a row is unusable (a code of :data:`bansong.business_number.PROBLEMS`, ``unknown_status`` or
+    ``problem``: why a row is unusable (a code of :data:`bansong.base.business_number.PROBLEMS`, ``unknown_status`` or
     ``no_status``), null for usable rows; ``word``: the source's status; ``strange``: an unknown word for taxation or
-    merging, which is ignored. Dates are read by :func:`~bansong.engine.text_values.day_expr`. If the tax authority's
+    merging, which is ignored. Dates are read by :func:`~bansong.engine.text.day_expr`. If the tax authority's
     status is blank, its taxation may say that the number is not registered. Masked names are ignored.
     """
     status_word, words = _word_expr(status), {"taxation": _word_expr(taxation), "merged": _word_expr(merged)}
@@ -273,3 +332,42 @@ def _word_expr(column: str | None) -> pl.Expr:
 
 def _day_expr(column: str | None) -> pl.Expr:
     return pl.lit(None, pl.Date) if column is None else day_expr(pl.col(column))
+
+
+KEY: Final = "key"
+
+
+class Memo:
+    """Rows by their UInt64 :data:`KEY`; one object for all threads.
+
+    Each thread makes the rows that it lacks, and the rows of the last one are kept.
+    """
+
+    def __init__(self, most: int) -> None:
+        """``most``: beyond so many rows, only the newest are kept."""
+        self._most = most
+        self._known: _KnownRows | None = None
+
+    def look_up(self, keys: pl.Series, make: Callable[[pl.Series], pl.DataFrame | None]) -> pl.DataFrame | None:
+        """Return the row of each key, without the key.
+
+        ``make`` gets the mask of the new keys, if any, and returns a row for each distinct one, or ``None`` if they are
+        not worth keeping: then this returns ``None``, too.
+        """
+        known = self._known
+        lines = known.index.find(keys) if known else _NOWHERE.new_from_index(0, len(keys))
+        if known is None or lines.null_count():
+            made = make(lines.is_null())
+            if made is None:
+                return None
+            known = _KnownRows(made if known is None else pl.concat([known.rows, made]))
+            self._known = known if known.rows.height <= self._most else _KnownRows(made)
+            lines = known.index.find(keys)
+        return known.values[lines]
+
+
+class _KnownRows:
+    def __init__(self, rows: pl.DataFrame) -> None:
+        self.rows = rows.sort(KEY)
+        self.values = self.rows.drop(KEY)
+        self.index = KeyIndex(self.rows[KEY])

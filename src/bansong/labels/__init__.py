@@ -1,1 +1,1 @@
-"""Outcomes of mailings: read, matched to mailed rows, recorded, written and sent."""
+"""Record what came back, and send it to the service."""

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import msgspec
 import polars as pl
 
-from bansong import business_number
-from bansong.errors import OutputError, Problem
-from bansong.labels.mailing_terms import MailingTerms, name_actions
-from bansong.labels.matching import KINDS, PROBLEMS
-from bansong.report_display import Shown, listed_counts
-from bansong.schema import Choice
-from bansong.tables import publish_file
-from bansong.translation import count_rows, gettext, gettext_of, ngettext
+from bansong.base import business_number
+from bansong.base.display import Shown, listed_counts
+from bansong.base.errors import OutputError, Problem
+from bansong.base.messages import count_rows, gettext, gettext_of, ngettext
+from bansong.base.publish import publish_file
+from bansong.base.schema import Choice
+from bansong.history.mailings import KINDS, PROBLEMS, MailingTerms, name_actions
 
 if TYPE_CHECKING:
-    from bansong.labels.label_sender import SendReport
+    from bansong.labels.sender import SendReport
+
 
 REPORT_UNWRITABLE: Final = Problem("labels.report_unwritable", "{path}: cannot be written: {error}")
 

@@ -1,1 +1,1 @@
-"""Paid verification: choose lookups, send them within rate and quota, and match the answers to rows."""
+"""Buying answers: the ledger, and the engines that pay."""

@@ -11,11 +11,10 @@ from typing import Final
 
 import polars as pl
 
-from bansong.engine.address import regions
-from bansong.errors import GazetteerError, Problem
-from bansong.reference.juso import DAY, DELETE, DONG, ID, INSERT, LOT, Content
-from bansong.reference.source_files import Kind, SourceFile
-from bansong.translation import Listed, gettext, gettext_noop
+from bansong.base.errors import GazetteerError, Problem
+from bansong.base.messages import Listed, gettext, gettext_noop
+from bansong.engine.address.regions import present_day as regions_present_day
+from bansong.reference.address_files import DAY, DELETE, DONG, ID, INSERT, LOT, Content, Kind, SourceFile
 
 DISTRICT_GIVEN_TWICE: Final = Problem(
     "gazetteer.district_given_twice",
@@ -145,7 +144,7 @@ def present_day(frame: pl.DataFrame, town: str) -> pl.DataFrame:
     """Give province, district and town (the column ``town``) their present-day names."""
     names = [*_REGION, town]
     old = frame.select(names).unique()
-    new = old.with_columns(regions.present_day(pl.col("sido"), pl.col("sigungu"), pl.col(town)).alias("new"))
+    new = old.with_columns(regions_present_day(pl.col("sido"), pl.col("sigungu"), pl.col(town)).alias("new"))
     fields = dict(zip(("sido", "sigungu", "emd"), names, strict=True))
     new = new.select(
         *names, *(pl.col("new").struct.field(field).alias(f"new {name}") for field, name in fields.items())

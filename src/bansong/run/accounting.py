@@ -1,4 +1,4 @@
-"""Accounting of a run: the plan of its lookups, the counts of its rows, and the balance of rows in and rows out."""
+"""Plan, tally and balance of a run; answers replaced from an earlier one."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from functools import reduce
 from operator import xor
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
 
-from bansong import business_number
+from bansong.base import business_number
+from bansong.base.errors import AccountingError, Notice, Problem
+from bansong.base.messages import Lang, Listed, Phrase
+from bansong.base.schema import ACTIONS, BIZ_STATUSES, GRADES, HEADERS, ROW_STATUSES, code_expr
 from bansong.engine.local import ADDRESS_LIST, NUMBER, ROW_PROBLEM, ROW_PROBLEMS
-from bansong.engine.text_values import is_blank
-from bansong.errors import AccountingError, Problem
-from bansong.run.lookups import LOOKUP
-from bansong.run.records import RIGHT, ROW_ID
-from bansong.schema import ACTIONS, BIZ_STATUSES, GRADES, ROW_STATUSES
-from bansong.translation import Listed, Phrase
+from bansong.engine.records import RIGHT, ROW_ID
+from bansong.engine.text import is_blank
+from bansong.purchase.lookups import LOOKUP
+from bansong.tables.earlier_columns import EarlierColumns
+from bansong.tables.table import contract_name
 
 ROWS_NOT_BALANCED: Final = Problem(
     "outputs.rows_not_balanced", "nothing was published, the rows do not balance: {faults}"
@@ -56,14 +58,14 @@ class LookupPlan:
 
 
 def plan(rows: pl.LazyFrame) -> LookupPlan:
-    """Count the lookups of rows of :func:`bansong.run.records.records` in one streaming pass."""
+    """Count the lookups of rows of :func:`bansong.engine.records.records` in one streaming pass."""
     return plan_of(with_plan_columns(rows).select(*PLAN_COUNTS).collect(engine="streaming").row(0, named=True))
 
 
 def with_plan_columns(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Add the columns ``plan:…`` that :data:`PLAN_COUNTS` aggregates to rows of :func:`bansong.run.records.records`.
+    """Add the columns ``plan:…`` that :data:`PLAN_COUNTS` aggregates to rows of :func:`bansong.engine.records.records`.
 
-    Lookups are counted by :data:`bansong.run.lookups.LOOKUP` if the rows have it, else by a cheaper hash.
+    Lookups are counted by :data:`bansong.purchase.lookups.LOOKUP` if the rows have it, else by a cheaper hash.
     """
     names = rows.collect_schema().names()
     if "b_no" not in names:
@@ -208,3 +210,53 @@ def check_rows(rows_in: int, rows_out: int, rows_written: int, *faults: Phrase, 
 
 def _fault(rows_in: int, found: Phrase) -> Phrase:
     return Phrase("{count:,} row in, {found}", "{count:,} rows in, {found}", count=rows_in, found=found)
+
+
+ANSWERS_REPLACED: Final = Problem(
+    "alert.answers_replaced",
+    "the input is an earlier output, and its answers were replaced by others: {counts}; if somebody typed "
+    "them, they are in the input as it was",
+)
+
+_TYPED: Final = ("biz_status", "grade", "action", "fixed_zipcode", "fixed_address", "row_note")
+"""Columns that people correct or write notes into. The others follow from these, and change with each run."""
+_COUNT: Final = "replaced "
+
+
+def replaced_counts(earlier: EarlierColumns) -> list[pl.Expr]:
+    """Return counts of rows in which a cell of an earlier output becomes another, as aggregations over a run's rows."""
+    found = []
+    for name in _TYPED:
+        places = [place for column, place in earlier.nine.items() if contract_name(column) == name]
+        if places:
+            changed = pl.any_horizontal(_differs(name, pl.col(f"c{place}")) for place in places)
+            found.append(changed.sum().alias(_COUNT + name))
+    return found
+
+
+def replaced_rows(tallied: Mapping[str, Any]) -> dict[str, int]:
+    """Return how many rows have other values now, by column, from the tally of a run."""
+    return {
+        name.removeprefix(_COUNT): int(count) for name, count in tallied.items() if name.startswith(_COUNT) and count
+    }
+
+
+def replaced_alert(rows: Mapping[str, int], lang: Lang) -> Notice | None:
+    """Return what to say of replaced values, ``None`` where there are none; ``lang``: of the headers."""
+    if not rows:
+        return None
+    counts = Listed(
+        (
+            Phrase("{name} in {count:,} row", "{name} in {count:,} rows", count=count, name=HEADERS[lang][name])
+            for name, count in rows.items()
+        ),
+        ", ",
+    )
+    return Notice(ANSWERS_REPLACED, counts=counts)
+
+
+def _differs(name: str, cell: pl.Expr) -> pl.Expr:
+    before, now = (code_expr(value.cast(pl.String).str.strip_chars(), name) for value in (cell, pl.col(name)))
+    if name == "fixed_zipcode":  # a spreadsheet drops the zero in front
+        before = before.str.zfill(5)
+    return (before != "") & before.ne_missing(now)

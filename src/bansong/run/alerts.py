@@ -1,22 +1,25 @@
-"""Alerts of a run: statuses that were not checked, rows that are mostly useless."""
+"""Alerts of a run, and the counts of statuses behind them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import date
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
-from bansong.column_words import CodeWord
-from bansong.engine import LocalEngine
-from bansong.engine.registry import Registry, meaning_expr
-from bansong.errors import Notice, Problem
+from bansong.base.errors import Notice, Problem
+from bansong.base.messages import Listed, Option, Phrase, gettext_noop
+from bansong.base.schema import CodeWord, seoul_day
+from bansong.engine.local import how_to_check_statuses
+from bansong.purchase.lookups import GARBLED, GARBLED_FIRST, UNCHECKED_SENDS
 from bansong.run.accounting import LookupPlan, RowCounts
-from bansong.run.records import ROW_ID
-from bansong.schema import SEOUL, seoul_day
-from bansong.translation import Option, Phrase, gettext_noop
+
+if TYPE_CHECKING:
+    from bansong.engine.protocol import Engine
+
 
 COMMON_FAILURE: Final = "common_failure"
 
@@ -40,12 +43,6 @@ _LIKELY_CAUSES: Final = {
 }
 
 
-REGISTRY_STALE: Final = Problem(
-    "alert.registry_stale",
-    "{path}: its newest status is of {day}, more than {days} days ago, so closures since then are not known "
-    "and no row says `send`; build the registry again from newer lists",
-)
-REGISTRY_MISSING: Final = Problem("alert.registry_missing", "no registry was given, so {missing}; {remedy}")
 GAZETTEER_MISSING: Final = Problem(
     "alert.gazetteer_missing",
     "no gazetteer was given, so no address is looked up or corrected, and one that does not exist is not noticed; "
@@ -83,19 +80,6 @@ ROWS_MOSTLY_INVALID: Final = Problem(
     "{invalid:,} of {count:,} row invalid, most of them ({problem}): {cause}",
     "{invalid:,} of {count:,} rows invalid, most of them ({problem}): {cause}",
 )
-KNOWN_ELSEWHERE: Final = Problem(
-    "alert.known_elsewhere",
-    "{known:,} of {count:,} lookup to be bought at {service} are in the ledger under the address {origin}, "
-    "and are bought again, for a ledger tells services apart by their addresses; if both are the same "
-    "service, stop and give {option}",
-    "{known:,} of {count:,} lookups to be bought at {service} are in the ledger under the address {origin}, "
-    "and are bought again, for a ledger tells services apart by their addresses; if both are the same "
-    "service, stop and give {option}",
-)
-QUOTA_UNKNOWN: Final = Problem(
-    "alert.quota_unknown",
-    "how much of the quota is left is not known, so only the budget limits what is bought: {problem}",
-)
 ROWS_MOSTLY_FAILED: Final = Problem(
     "alert.rows_mostly_failed",
     "{failed:,} of {count:,} row failed, most of them so: {note}",
@@ -110,38 +94,6 @@ FILE_KEPT: Final = Problem(
     "alert.file_kept", "{path} was not as bansong wrote it last: what somebody wrote there is kept as {backup}"
 )
 
-UNCHECKED_SENDS: Final = "unchecked_sends"
-GARBLED: Final = "garbled"
-GARBLED_FIRST: Final = "garbled_first"
-_GARBLED: Final = pl.col("row_status").is_in(["verified", "cached"]) & pl.col("row_note").is_not_null()
-"""Answered rows have a note only where bytes of the answer were not UTF-8."""
-
-BOUGHT_COUNTS: Final = (
-    (
-        (pl.col("action") == "send")
-        & pl.col("row_status").is_in(["verified", "cached"])
-        & meaning_expr(pl.when(pl.col("action") == "send").then(pl.col("biz_status")))
-        .is_in(["closed", "unknown"])
-        .fill_null(False)
-    )
-    .sum()
-    .alias(UNCHECKED_SENDS),
-    _GARBLED.sum().alias(GARBLED),
-    pl.col(ROW_ID).filter(_GARBLED).min().alias(GARBLED_FIRST),
-)
-"""Rows with `send` that the service calls closed or unknown, and answers that are not all UTF-8 (and the first such
-row), as aggregations over a run's rows."""
-
-
-def how_to_check_statuses() -> Phrase:
-    """Return how to get checked statuses."""
-    return Phrase(
-        "ask the tax authority with {status} and a free key of data.go.kr in BANSONG_NTS_KEY, or build a list of "
-        "statuses with `bansong data build-registry LISTS… -o registry.parquet` and run this again with {registry}",
-        status=Option("status", "nts"),
-        registry=Option("registry", "registry.parquet"),
-    )
-
 
 def no_gazetteer() -> Notice:
     """Return the effect of a missing gazetteer, and how to get one."""
@@ -151,28 +103,6 @@ def no_gazetteer() -> Notice:
 def is_majority(part: int, rows: int) -> bool:
     """Whether a part of the rows is more than half of them."""
     return 2 * part > rows
-
-
-def stale_registry_alert(registry: Registry | None, stale_after: int, today: date) -> Notice | None:
-    """Alert if even the newest status of the registry is too old for sending."""
-    if registry is None or registry.newest is None or registry.newest >= today - timedelta(days=stale_after):
-        return None
-    return Notice(REGISTRY_STALE, path=registry.path, day=registry.newest, days=stale_after)
-
-
-def registry_alerts(local: LocalEngine, missing: str | None, *, planned: bool) -> tuple[Notice, ...]:
-    """Alert if the registry is too old for a plan, or missing; not if the tax authority's statuses lie over it.
-
-    ``missing``: effect of a missing registry, ``None`` for no alert.
-    """
-    if local.status is not None:
-        return ()
-    today = local.today or seoul_day()
-    if planned and (stale := stale_registry_alert(local.registry, local.model.stale_after, today)):
-        return (stale,)
-    if local.registry is not None or missing is None:
-        return ()
-    return (Notice(REGISTRY_MISSING, missing=missing, remedy=how_to_check_statuses()),)
 
 
 def bought_alert(tallied: Mapping[str, int]) -> Notice | None:
@@ -211,43 +141,6 @@ def invalid_alert(plan: LookupPlan, header: str | None) -> Notice | None:
     return Notice(ROWS_MOSTLY_INVALID, count=plan.rows, cause=cause, **counts)
 
 
-def other_address_alert(address: str, name: str, known: Sequence[tuple[str, int]], wanted: int) -> Notice | None:
-    """Alert before lookups are bought at ``address`` that the ledger holds under another origin.
-
-    ``name``: the service's name in the ledger; ``known``: (origin, number of the ``wanted`` lookups).
-    """
-    if not known:
-        return None
-    origin, count = max(known, key=lambda one: one[1])
-    service = address if name == address else Phrase("{address} (known as {name})", address=address, name=name)
-    return Notice(
-        KNOWN_ELSEWHERE, count=wanted, known=count, service=service, origin=origin, option=Option("known_as", origin)
-    )
-
-
-def continuation_note(answers: int, begun: float | None) -> tuple[str, ...]:
-    """Note that answers are used though too old: they were bought since ``begun`` (unix time) of the continued run."""
-    if not answers or begun is None:
-        return ()
-    day = datetime.fromtimestamp(begun, SEOUL)
-    return (
-        Phrase(
-            "{count:,} answer older than {option} allows, used all the same: the run of this file that began on "
-            "{day:%Y-%m-%d at %H:%M} did not finish, and this one continues it",
-            "{count:,} answers older than {option} allows, used all the same: the run of this file that began on "
-            "{day:%Y-%m-%d at %H:%M} did not finish, and this one continues it",
-            count=answers,
-            option=Option("max_age"),
-            day=day,
-        ),
-    )
-
-
-def unknown_quota_alert(problem: object) -> Notice:
-    """Alert if ``/me`` cannot be read and a budget limits the run."""
-    return Notice(QUOTA_UNKNOWN, problem=problem)
-
-
 def failure_alert(account: RowCounts, note: str | None) -> Notice | None:
     """Alert if most rows failed; ``note``: :data:`COMMON_FAILURE`."""
     failed = account.by_row_status.get("failed", 0)
@@ -264,3 +157,173 @@ def emptied_alert(path: Path, backup: Path) -> Notice:
 def kept_alert(path: Path, backup: Path) -> Notice:
     """Alert for a replaced file that somebody had edited."""
     return Notice(FILE_KEPT, path=path, backup=backup)
+
+
+STATUSES_UNCHECKED: Final = Problem("alert.statuses_unchecked", "{summary}")
+
+
+@dataclass(frozen=True, slots=True)
+class NtsCounts:
+    """The tax authority's statuses in a run.
+
+    ``rows`` have one, the oldest of the day ``oldest`` (ISO). ``aged`` rows have a status of any source that shows its
+    age because it could not be renewed; the oldest is ``age`` days old. ``halt``: reason why not all were asked.
+    """
+
+    rows: int
+    oldest: str | None
+    aged: int
+    age: int | None
+    halt: str | None
+
+    @property
+    def caution(self) -> str:
+        """Age of statuses that could not be renewed, and why; empty if there are none."""
+        age = Phrase("{count:,} day", "{count:,} days", count=self.age or 0)
+        aged = Phrase(
+            "{count:,} status up to {age} old", "{count:,} statuses up to {age} old", count=self.aged, age=age
+        )
+        parts = [aged] if self.aged else []
+        if self.halt is not None:
+            parts.append(Phrase("not all could be asked of the tax authority: {halt}", halt=self.halt))
+        elif self.aged:
+            parts = [Phrase("{aged}, because the tax authority gave no answer to these numbers", aged=aged)]
+        return Listed(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class StatusCounts:
+    """Number of rows with a business number whose status was checked.
+
+    ``checked`` of ``rows`` have a status; ``stale`` of these were checked more than ``stale_after`` days ago.
+    ``registry``: version of the registry, if any; ``bought``: the service was asked; ``nts``: the tax authority's part,
+    if asked; ``sends``: rows with the action ``send``.
+    """
+
+    rows: int
+    checked: int
+    stale: int
+    stale_after: int
+    registry: str | None
+    bought: bool = False
+    nts: NtsCounts | None = None
+    sends: int = 0
+
+    @property
+    def summary(self) -> str:
+        """The counts in words, with a remedy."""
+        checked = Phrase(
+            "{checked:,} of {rows:,} statuses checked{sources}",
+            checked=self.checked,
+            rows=self.rows,
+            sources=self._sources(),
+        )
+        caution = self.nts.caution if self.nts is not None else ""
+        if why := self._why_unchecked(caution):
+            said = Phrase("{checked}, so no row says `send`", checked=checked)
+            return Listed([said, why]) if self.nts is not None else Phrase("{said}: {why}", said=said, why=why)
+        stale = self._stale(with_remedy=not caution) if self.stale else ""
+        missing = 0 if self.bought else self.rows - self.checked
+        return Listed([Listed([checked, stale], ""), self._missing(missing) if missing else "", caution])
+
+    def _why_unchecked(self, caution: str) -> str:
+        if self.bought or (self.checked and (self.registry or self.nts is not None)):
+            return ""
+        if self.nts is not None:
+            return caution or Phrase("the tax authority gave no answer: try again later")
+        if not self.registry:
+            return how_to_check_statuses()
+        return Phrase("none of the numbers is in the registry; is it the right one?")
+
+    def _stale(self, *, with_remedy: bool) -> str:
+        said = Phrase(
+            ", {stale:,} of them more than {days} days ago, so not to be relied on",
+            stale=self.stale,
+            days=self.stale_after,
+        )
+        if not self.sends and not self.bought:
+            said = Phrase("{said}, and no row says `send`", said=said)
+        if not with_remedy:
+            return said
+        if self.nts is None:
+            return Listed([said, Phrase("build the registry again from newer lists")], ": ")
+        option = Option("max_status_age", self.stale_after)
+        return Listed([said, Phrase("ask again with {option}", option=option)], ": ")
+
+    def _missing(self, count: int) -> str:
+        if self.nts is not None:
+            return Phrase("{count:,} number without a status", "{count:,} numbers without a status", count=count)
+        return Phrase("{count:,} number not in the registry", "{count:,} numbers not in the registry", count=count)
+
+    def _sources(self) -> str:
+        registry = Phrase("registry {version}", version=self.registry) if self.registry else ""
+        if self.nts is None:
+            return Listed([" (", registry, ")"], "") if registry else ""
+        count = self.nts.rows
+        text = Phrase("{count:,} by nts", count=count)
+        if self.nts.oldest:
+            text = Phrase("{count:,} by nts, the oldest of {day}", count=count, day=self.nts.oldest)
+        others = Phrase("{count:,} by {registry}", count=self.checked - count, registry=registry)
+        return Listed([" (", Listed([text, others]) if registry else text, ")"], "")
+
+    @property
+    def alert(self) -> Notice | None:
+        """The counts as an alert, if they are alarming."""
+        return Notice(STATUSES_UNCHECKED, summary=self.summary) if self.is_alarming else None
+
+    @property
+    def is_alarming(self) -> bool:
+        """Whether most rows have no fresh status, or not all numbers were asked."""
+        halted = self.nts is not None and self.nts.halt is not None
+        return halted or is_majority(self.rows - self.checked + self.stale, self.rows)
+
+
+def statuses_of(
+    engine: Engine, counts: RowCounts, tallied: Mapping[str, Any], halt: str | None = None
+) -> StatusCounts | None:
+    """Return the status counts of a run; ``None`` if no row has a number.
+
+    ``tallied``: with :meth:`bansong.engine.local.LocalEngine.counts`; ``halt``: see :class:`NtsCounts`.
+    """
+    local, rows = engine.local, sum(counts.by_biz_status.values())
+    if not rows:
+        return None
+    return StatusCounts(
+        rows,
+        rows - counts.by_biz_status.get("unknown", 0),
+        int(tallied.get("status:stale") or 0),
+        stale_after=local.model.stale_after,
+        registry=local.registry.version if local.registry and engine.kind.answers_locally else None,
+        bought=engine.kind.buys,
+        nts=_nts_counts(tallied, local.today or seoul_day(), halt) if "status:nts" in tallied else None,
+        sends=counts.by_action.get("send", 0),
+    )
+
+
+def sum_statuses(counted: Sequence[StatusCounts]) -> StatusCounts | None:
+    """Return the sum of the counts of several tables; ``None`` for none."""
+    if not counted:
+        return None
+    of_nts = [one.nts for one in counted if one.nts is not None]
+    nts = None
+    if of_nts:
+        nts = NtsCounts(
+            sum(one.rows for one in of_nts),
+            min((one.oldest for one in of_nts if one.oldest), default=None),
+            sum(one.aged for one in of_nts),
+            max((one.age for one in of_nts if one.age is not None), default=None),
+            of_nts[0].halt,
+        )
+    sums = {name: sum(getattr(one, name) for one in counted) for name in ("rows", "checked", "stale", "sends")}
+    return replace(counted[0], nts=nts, **sums)
+
+
+def _nts_counts(tallied: Mapping[str, Any], today: date, halt: str | None) -> NtsCounts:
+    oldest, aged = tallied["status:nts_oldest"], tallied["status:aged_oldest"]
+    return NtsCounts(
+        int(tallied["status:nts"] or 0),
+        oldest.isoformat() if oldest else None,
+        int(tallied["status:aged"] or 0),
+        max(0, (today - aged).days) if aged else None,
+        halt,
+    )

@@ -14,12 +14,12 @@ from typing import Final, Literal, get_args
 
 import polars as pl
 
-from bansong.column_words import HEADERS, KOREAN_WORDS
+from bansong.base.messages import current_language, gettext, gettext_noop
+from bansong.base.publish import publish_file
+from bansong.base.schema import ACTIONS, GRADES, HEADERS, KOREAN_WORDS
 from bansong.engine.registry import meaning_expr
-from bansong.schema import ACTIONS, GRADES
-from bansong.tables import frames, publish_file
+from bansong.tables import frames
 from bansong.tables.detect import output_format
-from bansong.translation import current_language, gettext, gettext_noop
 
 Change = Literal[
     "closed", "suspended", "reopened", "risk_up", "risk_down", "action_up", "action_down", "address", "new", "gone"

@@ -1,1 +1,1 @@
-"""The self-hosted service: all of INTERFACE.md over HTTP, answered by the embedded engine (extra `server`)."""
+"""The service of one's own, over HTTP. Needs the extra `server`."""

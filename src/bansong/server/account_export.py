@@ -18,16 +18,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from bansong.errors import OutputError, Problem, UsageError
-from bansong.labels.label_store import LabelStore
-from bansong.library_messages import describe_os_error
-from bansong.server.account_erasure import list_mailings
-from bansong.server.engine_pool import learning_folder
-from bansong.server.jobs import results
+from bansong.base.errors import OutputError, Problem, UsageError
+from bansong.base.files import create_private, list_folder
+from bansong.base.messages import describe_os_error
+from bansong.history.labels import LabelStore
+from bansong.server import job_files as results
+from bansong.server import job_table
+from bansong.server import keys as key_table
+from bansong.server.engines import learning_folder
+from bansong.server.erasure import list_mailings
+from bansong.server.keys import Key
 from bansong.server.settings import Settings, as_text
-from bansong.server.store import SERVER_FILE, job_table, key_table, open_server_file
-from bansong.server.store.key_table import Key
-from bansong.storage.filesystem import create_private, list_folder
+from bansong.server.store import SERVER_FILE, open_server_file
 from bansong.watch import store as watch_store
 
 EXPORT_EXISTS: Final = Problem(

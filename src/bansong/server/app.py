@@ -1,4 +1,4 @@
-"""ASGI app, background tasks, and the uvicorn server around them."""
+"""The ASGI app, its background tasks, and uvicorn."""
 
 from __future__ import annotations
 
@@ -16,37 +16,29 @@ from polars.exceptions import PanicException
 from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
-from bansong.client.address_policy import AddressPolicy
+from bansong.base.errors import UsageError
+from bansong.base.messages import describe_os_error, gettext
+from bansong.client.address import AddressPolicy
 from bansong.client.webhook import WebhookSender
-from bansong.errors import UsageError
-from bansong.library_messages import describe_os_error
-from bansong.server.auth import AuthMiddleware, KeyCache
-from bansong.server.bounded_connection import HEAD_BYTES, BoundedConnection
-from bansong.server.connection_table import ConnectionTable
-from bansong.server.engine_pool import EnginePool
-from bansong.server.expiry import Retention
-from bansong.server.former_pool import distribute_former_pool
+from bansong.server.auth import AuthMiddleware, KeyBounds, KeyCache
+from bansong.server.connections import HEAD_BYTES, BoundedConnection, ConnectionTable
+from bansong.server.engines import EnginePool
+from bansong.server.erasure import Retention
 from bansong.server.handlers import Context
-from bansong.server.idempotency import IdempotentRequests
-from bansong.server.jobs.accept import JobAcceptance
-from bansong.server.jobs.worker import JobWorker, clean_up_files
-from bansong.server.key_bounds import KeyBounds
-from bansong.server.learning import OutcomeLearner
-from bansong.server.lookup.microbatch import LookupAnswerer
-from bansong.server.lookup.quota import PaidLookups
-from bansong.server.metrics.counts import ServerMetrics
-from bansong.server.metrics.gauges import StateCollector
-from bansong.server.metrics.listener import serve_metrics
-from bansong.server.reference_files import StatusSource, StatusSources
+from bansong.server.job_table import IdempotentRequests
+from bansong.server.jobs import JobAcceptance, JobWorker, clean_up_files
+from bansong.server.learning import OutcomeLearner, distribute_former_pool
+from bansong.server.lookups import LookupAnswerer, PaidLookups
+from bansong.server.metrics import ServerMetrics, StateCollector, serve_metrics
+from bansong.server.references import StatusSource, StatusSources
 from bansong.server.routes import PUBLIC, routes
 from bansong.server.settings import Clock, RequestLog, Settings
 from bansong.server.store import SERVER_FILE, Store, lock_server_file, open_server_file
-from bansong.server.watch.notifier import Notifier
-from bansong.server.watch.scheduler import WatchScheduler
-from bansong.translation import gettext
+from bansong.server.watch import Notifier, WatchScheduler
 
 if TYPE_CHECKING:
-    from bansong.server.status.nts_statuses import NtsStatuses
+    from bansong.server.statuses import NtsStatuses
+
 
 _log = logging.getLogger(__name__)
 _RESTART_PAUSES_S: Final = (1.0, 5.0, 30.0, 60.0)
@@ -155,7 +147,7 @@ def _begin_metrics(context: Context, stack: AsyncExitStack) -> int | None:
 def _open_statuses(settings: Settings, clock: Clock) -> NtsStatuses | None:
     if settings.status.source == "none":
         return None
-    from bansong.server.status.nts_statuses import open_nts_statuses
+    from bansong.server.statuses import open_nts_statuses
 
     return open_nts_statuses(settings, clock)
 

@@ -1,49 +1,58 @@
-"""Handlers of the operations, and the parts of a running server that they share."""
+"""Handlers of the operations."""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import logging
+import math
 import sqlite3
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from bansong.server import idempotency, payloads
-from bansong.server.auth import KeyCache, key_of, renew_key
-from bansong.server.engine_pool import EnginePool
-from bansong.server.errors import (
+from bansong.base.messages import gettext, gettext_noop
+from bansong.server import job_files as results
+from bansong.server import job_table, payloads
+from bansong.server import job_table as idempotency
+from bansong.server import keys as key_table
+from bansong.server.auth import KeyBounds, KeyCache, key_of, renew_key
+from bansong.server.connections import read_json
+from bansong.server.engines import EnginePool
+from bansong.server.erasure import Retention
+from bansong.server.job_table import IdempotentRequests, StoredJob, identity_of, token_from
+from bansong.server.jobs import JobAcceptance, JobRequest, JobWorker, repeat_answer
+from bansong.server.learning import OutcomeLearner
+from bansong.server.lookups import PaidLookups
+from bansong.server.metrics import ServerMetrics
+from bansong.server.payloads import (
     JSON,
+    JobDeleted,
+    JobError,
+    JobListPayload,
+    JobStatus,
+    JobSummaryPayload,
     Refusal,
     conflict,
+    encode,
     invalid,
     not_found,
     not_in_plan,
     reply,
     watch_changes_exceeded,
 )
-from bansong.server.expiry import Retention
-from bansong.server.http_limits import read_json
-from bansong.server.idempotency import IdempotentRequests, identity_of, token_from
-from bansong.server.jobs import results
-from bansong.server.jobs.accept import JobAcceptance, JobRequest, repeat_answer
-from bansong.server.jobs.worker import JobWorker
-from bansong.server.key_bounds import KeyBounds
-from bansong.server.learning import OutcomeLearner
-from bansong.server.lookup.quota import PaidLookups
-from bansong.server.metrics.counts import ServerMetrics
 from bansong.server.settings import Clock, RequestLog, Settings, as_text
-from bansong.server.store import Store, job_table, key_table
-from bansong.server.upload_form import UploadBounds, hash_upload, receive_upload
-from bansong.server.watch.notifier import Notifier
-from bansong.server.watch.scheduler import WatchScheduler
-from bansong.translation import gettext
+from bansong.server.store import Store
+from bansong.server.uploads import UploadBounds, hash_upload, receive_upload
+from bansong.server.watch import Notifier, WatchScheduler
 from bansong.watch import store as watch_store
 from bansong.watch.store import Addition, Business
 
 if TYPE_CHECKING:
-    from bansong.server.status.nts_statuses import NtsStatuses
+    from bansong.server.statuses import NtsStatuses
+
 
 _log = logging.getLogger(__name__)
 
@@ -273,3 +282,113 @@ def _watch_limit(limit: int, count: int) -> Refusal:
         count2=count,
     )
     return Refusal(409, "watch_limit", message, limit=limit, used=count)
+
+
+DEFAULT_PREVIEW: Final = 10
+DEFAULT_PAGE: Final = 20
+MAX_PAGE: Final = 100
+_GONE: Final = gettext_noop("the job's results are not on the server's disk any more; send the file again")
+
+
+async def show_job(request: Request) -> Response:
+    """INTERFACE §4.3: the progress of a job, and its results of highest risk once it is done."""
+    context, key = context_of(request), key_of(request)
+    refusal = gettext("preview must be a whole number of rows, 0 or more")
+    preview = _whole_number(request, "preview", DEFAULT_PREVIEW, range(10**18), refusal)
+    job_id = request.path_params["job_id"]
+    job = await context.store.read(lambda db: job_table.find_job(db, key.id, job_id))
+    if job is None:
+        raise not_found(gettext("the job"))
+    status = JobStatus(**_summarize_job(context, job), results=[])
+    rows = min(preview, job.total) if job.state == "done" else 0
+    if not rows:
+        return reply(status)
+    path = results.results_path(context.settings.files, job.id)
+    try:
+        head = encode(status).removesuffix(b"]}")
+        body = await results.stream_items(head, path, rows, context.jobs.showing)
+    except FileNotFoundError:
+        _log.error("the results of job %s are gone from %s", job.id, path.parent.parent)
+        raise Refusal(404, "not_found", gettext(_GONE)) from None
+    return StreamingResponse(body, media_type=JSON)
+
+
+def _summarize_job(context: Context, job: StoredJob) -> dict[str, Any]:
+    processed = context.jobs.processed_rows(job)
+    expires = None if job.finished is None else job.finished + context.settings.keep_days * 86_400
+    return {
+        "job_id": job.id,
+        "status": job.state,
+        "total": job.total,
+        "processed": processed,
+        "progress": processed / job.total if job.total else float(job.state == "done"),
+        "created_at": as_text(job.created) or "",
+        "finished_at": as_text(job.finished),
+        "expires_at": as_text(expires),
+        "grades": dict(job.grades or {}),
+        "error": JobError(*job.error) if job.error else None,
+    }
+
+
+def _whole_number(request: Request, name: str, default: int, allowed: range, refusal: str) -> int:
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(allowed[-1])) and int(text) in allowed):
+        raise invalid(refusal)
+    return int(text)
+
+
+async def list_jobs(request: Request) -> Response:
+    context, key = context_of(request), key_of(request)
+    refusal = gettext("limit must be a whole number of jobs, 1 to {most}", most=MAX_PAGE)
+    limit = _whole_number(request, "limit", DEFAULT_PAGE, range(1, MAX_PAGE + 1), refusal)
+    after = _cursor(request)
+    found = await context.store.read(lambda db: job_table.list_jobs(db, key.id, limit + 1, after))
+    page = [JobSummaryPayload(**_summarize_job(context, job)) for job in found[:limit]]
+    last = _Cursor(found[limit - 1].created, found[limit - 1].id) if len(found) > limit else None
+    return reply(JobListPayload(page, None if last is None else last.encode()))
+
+
+async def delete_job(request: Request) -> Response:
+    """Delete a job and its files; cancel it if it is not done, and give back the rows without an answer.
+
+    200: the files are gone. 202: the job was running, and its files go after the current slice. Outcomes are learned
+    first.
+    """
+    context, key, job_id = context_of(request), key_of(request), request.path_params["job_id"]
+    if await context.store.read(lambda db: job_table.has_unlearned(db, key.id, job_id)):
+        await context.learner.record()
+    deleted = await context.jobs.delete(key.id, job_id)
+    if deleted is None:
+        raise not_found(gettext("the job"))
+    payload = JobDeleted(job_id, deleted=True, given_back=deleted.given_back)
+    return reply(payload, 202 if deleted.has_files else 200)
+
+
+class _Cursor(NamedTuple):
+    """The last job of a page."""
+
+    created: float
+    job_id: str
+
+    def encode(self) -> str:
+        return base64.urlsafe_b64encode(f"{self.created!r} {self.job_id}".encode()).decode()
+
+    @classmethod
+    def decode(cls, text: str) -> _Cursor:
+        """Parse a text of :meth:`encode`; raise :class:`ValueError` for others."""
+        created, _, job_id = base64.b64decode(text.encode(), b"-_", validate=True).decode().partition(" ")
+        if not job_id or not math.isfinite(float(created)):
+            raise ValueError(text)
+        return cls(float(created), job_id)
+
+
+def _cursor(request: Request) -> _Cursor | None:
+    text = request.query_params.get("cursor")
+    if text is None:
+        return None
+    try:
+        return _Cursor.decode(text)
+    except (ValueError, binascii.Error):
+        raise invalid(gettext("cursor must be the `next_cursor` of an earlier answer")) from None

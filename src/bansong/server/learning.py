@@ -1,13 +1,14 @@
-"""Learn from reported outcomes: record them in label stores at once, and calibrate scorecards in time.
+"""What a key learns from its outcomes.
 
 Each key has its own label store and scorecards; keys of the pool also learn from each other
-(:mod:`bansong.server.pool_agreement`). An outcome is marked learned once the label store has it on disk; recording it
+(:mod:`bansong.server.references`). An outcome is marked learned once the label store has it on disk; recording it
 again after a crash changes nothing.
 """
 
 from __future__ import annotations
 
 import logging
+import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -16,27 +17,42 @@ from typing import Final
 
 import anyio
 import anyio.to_thread
+import msgspec
 import polars as pl
 
-from bansong import business_number
+from bansong.base import business_number
+from bansong.base.errors import BansongError, ModelError, StoreError, UsageError
+from bansong.base.schema import REASON_SEPARATOR, SEOUL
 from bansong.engine.risk.reason_parser import parse_reasons
 from bansong.engine.risk.scorecard import Scorecard
-from bansong.errors import BansongError, ModelError, StoreError, UsageError
-from bansong.labels.batch_merge import LabelBatch
-from bansong.labels.label_store import LabelStore
-from bansong.labels.mailing import LETTER_SCHEMA
-from bansong.labels.mailing_file import MailingMetadata
-from bansong.labels.mailing_terms import MailingTerms
-from bansong.labels.matching import LABEL_SCHEMA, address_keys, find_candidates
-from bansong.labels.outcomes import reason_code
-from bansong.learning import Calibrated, calibrate
-from bansong.schema import REASON_SEPARATOR, SEOUL
-from bansong.server.engine_pool import POOL, POOL_TRAINING, EnginePool, make_learning_folder, remove_training_folder
-from bansong.server.jobs import results
-from bansong.server.pool_agreement import PoolMember, find_agreed, write_training_store
+from bansong.history.labels import LabelStore
+from bansong.history.mailings import (
+    LABEL_SCHEMA,
+    LabelBatch,
+    MailingMetadata,
+    MailingTerms,
+    address_keys,
+    find_candidates,
+)
+from bansong.history.outcomes import reason_code
+from bansong.history.scorecards import BUILTIN, ModelStore
+from bansong.learning.calibrate import Calibrated, calibrate
+from bansong.run.manifest import LETTER_SCHEMA
+from bansong.server import job_files as results
+from bansong.server import job_table
+from bansong.server import keys as key_table
+from bansong.server.engines import (
+    POOL,
+    POOL_TRAINING,
+    EnginePool,
+    learning_folder,
+    make_learning_folder,
+    remove_training_folder,
+)
+from bansong.server.job_table import JobToLearn, Outcome
+from bansong.server.references import PoolMember, find_agreed, write_training_store
 from bansong.server.settings import Clock, Settings, WakeUp
-from bansong.server.store import Store, job_table, key_table
-from bansong.server.store.job_table import JobToLearn, Outcome
+from bansong.server.store import Store
 
 _OUTCOME_SCHEMA: Final = {"row_id": pl.UInt32, "said": pl.Boolean, "reason": pl.String, "recorded": pl.Float64}
 _SILENT_SCHEMA: Final = {"row_id": pl.UInt32, "letter": pl.UInt32}
@@ -80,7 +96,7 @@ def build_label_batch(
 
 
 def scan_letters(records: Path, results: Path) -> pl.LazyFrame:
-    """Scan the rows of a job with their answers, as :data:`bansong.labels.mailing.LETTER_SCHEMA`."""
+    """Scan the rows of a job with their answers, as :data:`bansong.run.manifest.LETTER_SCHEMA`."""
     for path in (records, results):
         path.stat()
     asked, answered = pl.scan_parquet(records, glob=False), pl.scan_parquet(results, glob=False)
@@ -303,3 +319,57 @@ def training_folder(files: Path) -> Iterator[Path]:
         yield home / "labels"
     finally:
         remove_training_folder(files)
+
+
+FORMER_POOL: Final = "former-pool"
+"""Folder of outcomes without a known key."""
+
+
+def distribute_former_pool(files: Path, db: sqlite3.Connection) -> None:
+    """Move a former pool's outcomes to their keys; interrupted, it is completed at the next start.
+
+    ``files``: the server's folder. Damaged files stay where they are and are logged.
+    """
+    former, kept = (learning_folder(files) / name / "labels" for name in (POOL, FORMER_POOL))
+    if former.is_dir():
+        with _log_failure(former):
+            _retire(former, make_learning_folder(files, FORMER_POOL) / "labels")
+    for path in sorted(kept.glob("*.parquet")):
+        if (owner := job_table.find_owner(db, path.stem)) is not None:
+            key_id, paid = owner
+            with _log_failure(path):
+                _adopt(LabelStore(make_learning_folder(files, key_id) / "labels"), path, paid=paid)
+
+
+def _retire(former: Path, kept: Path) -> None:
+    models = ModelStore(former.parent / "models")
+    if models.champion_version() != BUILTIN:
+        models.rollback(BUILTIN)
+    kept.mkdir(mode=0o700, exist_ok=True)
+    for path in sorted(former.glob("*.parquet")):
+        if (kept / path.name).exists():
+            _adopt(LabelStore(kept), path, paid=False)
+        else:
+            path.replace(kept / path.name)
+    for left in former.iterdir():  # the lock, and what a killed record has left
+        left.unlink()
+    former.rmdir()
+
+
+def _adopt(store: LabelStore, path: Path, *, paid: bool) -> None:
+    """Move a mailing's file to another store; of a row in both, the later outcome stays."""
+    rows, about = store.read(path)
+    if store.path(about.id).exists():
+        known, _ = store.read(store.path(about.id))
+        both = pl.concat([known, rows]).sort("row_id", "recorded", maintain_order=True)
+        rows = both.unique("row_id", keep="last", maintain_order=True)
+    store.put(rows, msgspec.structs.replace(about, paid=paid))
+    path.unlink()
+
+
+@contextmanager
+def _log_failure(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (BansongError, OSError) as error:
+        _log.error("%s: what the pool had learned is not brought to its keys: %s", path, error)

@@ -15,11 +15,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from bansong import __version__
-from bansong.server import handlers, job_handlers, payloads
-from bansong.server.errors import JSON
-from bansong.watch.notifications import EVENT, SUMMARY
-from bansong.watch.webhook_signature import (
+from bansong._version import __version__
+from bansong.client.webhook import (
     EVENT_HEADER,
     FORMER_ID_HEADER,
     FORMER_SIGNATURE_HEADER,
@@ -27,6 +24,10 @@ from bansong.watch.webhook_signature import (
     SIGNATURE_HEADER,
     TIMESTAMP_HEADER,
 )
+from bansong.notify.queue import EVENT, SUMMARY
+from bansong.server import handlers, payloads
+from bansong.server import handlers as job_handlers
+from bansong.server.payloads import JSON
 
 Schema = dict[str, Any]
 

@@ -9,26 +9,25 @@ from typing import Final
 
 import polars as pl
 
-from bansong import business_number
-from bansong.column_words import role_code, role_word
-from bansong.errors import ColumnError, Problem, UsageError
-from bansong.schema import Alert, Choice, JoinedColumn
-from bansong.tables.column_preference import SAMPLE_ROWS, ColumnCandidates, Preferred
-from bansong.tables.given_columns import POSITION, given_choice, kept_columns, listed_headers, named_column
-from bansong.tables.header_vocabulary import ROLES as PARTY_ROLES
-from bansong.tables.header_vocabulary import (
-    Party,
-    choose_party,
-    has_role,
-    is_trap,
-    level_of,
-    parties,
-    side_of,
-    split_number,
+from bansong.base import business_number
+from bansong.base.errors import ColumnError, Problem, UsageError
+from bansong.base.messages import Option, current_language, gettext, parameter
+from bansong.base.schema import Alert, Choice, JoinedColumn, role_code, role_word
+from bansong.tables.candidates import SAMPLE_ROWS, ColumnCandidates, Preferred
+from bansong.tables.headers import ROLES as PARTY_ROLES
+from bansong.tables.headers import Party, choose_party, has_role, is_trap, level_of, parties, side_of, split_number
+from bansong.tables.roles import (
+    CONFIDENCE,
+    POSITION,
+    content_role,
+    given_choice,
+    headless_alert,
+    is_filled,
+    is_json,
+    is_sure_address,
+    listed_headers,
 )
-from bansong.tables.role_content import CONFIDENCE, content_role, headless_alert, is_filled, is_json, is_sure_address
 from bansong.tables.table import TEXTS, Table
-from bansong.translation import Option, current_language, gettext, parameter
 
 NUMBER_COLUMN_NOT_FOUND: Final = Problem(
     "columns.number_column_not_found",
@@ -46,7 +45,6 @@ COLUMN_KIND_UNSUITABLE: Final = Problem(
     "columns.column_kind_unsuitable", "{name}: column {header!r} holds {kind}, which cannot be the {role}"
 )
 
-__all__ = ["Chosen", "choose_columns", "has_role", "kept_columns", "named_column"]
 
 _TIE: Final = 0.05
 _CONFIDENCE: Final = {"sure": 1.0, "likely": 0.8, "contains": 0.6}
@@ -100,7 +98,7 @@ def choose_columns(
 
     Where a row holds several businesses (supplier and buyer), number, name and address are taken from one of them,
     and a note tells which and why. Where several columns fit a role, the others are named in a note
-    (:mod:`bansong.tables.column_preference`). Raises :class:`ColumnError` when no number column is found or two fit
+    (:mod:`bansong.tables.candidates`). Raises :class:`ColumnError` when no number column is found or two fit
     equally well.
     """
     chosen = _given_columns(table, roles, {role_code(role): header for role, header in (given or {}).items()})

@@ -1,19 +1,37 @@
-"""Detects a file's format: by its content first, by its extension where the content leaves it open."""
+"""Detect the format of a file and open it; all formats; standard streams."""
 
 from __future__ import annotations
 
 import codecs
+import os
 import re
-from collections.abc import Callable
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 from zipfile import ZipFile
 
-from bansong.errors import InputError, NoTableError, OutputError, Problem, UsageError
-from bansong.tables.compression import BROKEN_ZIP, SUFFIXES, File, unpacked_name
-from bansong.tables.format import Capabilities, Evidence, Format, Look
-from bansong.translation import advise, gettext, gettext_noop
+import polars as pl
+
+from bansong.base.errors import InputError, NoTableError, OutputError, Problem, UsageError
+from bansong.base.files import create_private, private_folder
+from bansong.base.messages import (
+    OptionNames,
+    advise,
+    current_audience,
+    describe_os_error,
+    gettext,
+    gettext_noop,
+    parameter,
+    use_audience,
+)
+from bansong.base.schema import with_words
+from bansong.tables.format import Capabilities, Evidence, Format, Look, ReadAs
+from bansong.tables.streams import BROKEN_ZIP, SUFFIXES, File, open_file, unpacked_name
+from bansong.tables.table import Enriched, Table, with_copies
 
 ZIP_NOT_WORKBOOK: Final = Problem(
     "files.zip_not_workbook", "{path}: is a zip but not a workbook; unpack it first; {readable}"
@@ -346,14 +364,14 @@ FORMATS: Final = {
             "csv",
             (".csv", ".tsv", ".tab", ".txt"),
             _may_be_csv,
-            "bansong.tables.csv:CsvVerbs",
+            "bansong.tables.csv.format:CsvVerbs",
             Capabilities(encoding=True, delimiter=True, headless=True, text=True, korean_headers=True, formulas=True),
         ),
         Format(
             "xlsx",
             (".xlsx", ".xlsm"),
             _zip_with("xl/workbook.xml"),
-            "bansong.tables.excel:XlsxVerbs",
+            "bansong.tables.excel.format:XlsxVerbs",
             replace(
                 _WORKBOOK,
                 written=True,
@@ -365,9 +383,9 @@ FORMATS: Final = {
                 max_columns=16_384,
             ),
         ),
-        Format("xls", (".xls",), _is_old_workbook, "bansong.tables.excel:XlsVerbs", _WORKBOOK),
-        Format("xlsb", (".xlsb",), _zip_with("xl/workbook.bin"), "bansong.tables.excel:XlsbVerbs", _WORKBOOK),
-        Format("ods", (".ods",), _is_spreadsheet, "bansong.tables.excel:OdsVerbs", _WORKBOOK),
+        Format("xls", (".xls",), _is_old_workbook, "bansong.tables.excel.format:XlsVerbs", _WORKBOOK),
+        Format("xlsb", (".xlsb",), _zip_with("xl/workbook.bin"), "bansong.tables.excel.format:XlsbVerbs", _WORKBOOK),
+        Format("ods", (".ods",), _is_spreadsheet, "bansong.tables.excel.format:OdsVerbs", _WORKBOOK),
         Format(
             "html",
             (".html", ".htm"),
@@ -383,8 +401,20 @@ FORMATS: Final = {
                 ),
             ),
         ),
-        Format("json", (".json",), _is_json, "bansong.tables.json:JsonVerbs", Capabilities(json_path=True, text=True)),
-        Format("ndjson", (".ndjson", ".jsonl"), _is_ndjson, "bansong.tables.json:NdjsonVerbs", Capabilities(text=True)),
+        Format(
+            "json",
+            (".json",),
+            _is_json,
+            "bansong.tables.json.format:JsonVerbs",
+            Capabilities(json_path=True, text=True),
+        ),
+        Format(
+            "ndjson",
+            (".ndjson", ".jsonl"),
+            _is_ndjson,
+            "bansong.tables.json.format:NdjsonVerbs",
+            Capabilities(text=True),
+        ),
         Format(
             "parquet",
             (".parquet", ".pq"),
@@ -396,3 +426,172 @@ FORMATS: Final = {
 }
 """Every format of a file, by its name."""
 EXTENSIONS: Final = {extension: format for format in FORMATS.values() for extension in format.extensions}
+
+
+OUTPUT_ENCODING_NEEDLESS: Final = Problem(
+    "csv.output_encoding_needless", "{target}: `output_encoding=` is for CSV files"
+)
+OPTION_NOT_FOR_FORMAT: Final = Problem(
+    "files.option_not_for_format", "{path}: {named} is for {meant}, this file is {format}"
+)
+TABLE_COPY_FAILED: Final = Problem(
+    "files.table_copy_failed", "{path}: cannot be read: {reason}; TMPDIR chooses where copies are made"
+)
+
+
+OPTIONS: Final = {name: name for name in ("sheet", "encoding", "json_path", "delimiter")}
+"""The options of reading, and what they are called by the caller."""
+FILE_OPTIONS: Final = {option: f"file_{option}" for option in OPTIONS}
+"""Their names where two files are read, and this is the enriched one."""
+ONLY_ENCODING: Final = {name: name for name in ("encoding", "delimiter")}
+_MEANT: Final = {
+    "sheet": gettext_noop("workbooks"),
+    "encoding": gettext_noop("CSV files"),
+    "json_path": gettext_noop("JSON documents"),
+    "delimiter": gettext_noop("CSV files"),
+    "has_header": gettext_noop("CSV files and workbooks"),
+}
+"""What each option is for, as messages say it."""
+
+
+@contextmanager
+def open_table(
+    path: Path,
+    *,
+    sheet: str | None = None,
+    encoding: str | None = None,
+    json_path: str | None = None,
+    has_header: bool = True,
+    delimiter: str | None = None,
+    options: Mapping[str, str] = OPTIONS,
+    data: Path | None = None,
+) -> Iterator[Table]:
+    """Open a file as a lazy :class:`Table`, its format found by content and extension; packed files are unpacked.
+
+    ``data``: where it is, if not at ``path``, which is then only what it is called. ``options``: the options of the
+    caller that messages may name (see :data:`OPTIONS`).
+    Raises :class:`InputError`; :class:`UsageError` where ``sheet``, ``encoding``, ``json_path``, ``delimiter`` or a
+    missing header has no meaning for the format.
+    """
+    wanted = ReadAs(sheet, encoding, json_path, delimiter, has_header)
+    with ExitStack() as resources:
+        try:
+            with use_audience(OptionNames(current_audience(), options, frozenset(OPTIONS))):
+                file = open_file(path, resources, data)
+                format = detect_format(file, delimiter)
+                _refuse_needless(path, format, wanted)
+                table = format.verbs.read(file, wanted, resources)
+        except OSError as error:  # a disk that fails, or no room left for a private copy
+            reason = f"{describe_os_error(error)}{f' ({error.filename})' if error.filename else ''}"
+            raise InputError(TABLE_COPY_FAILED, path=path, reason=reason) from error
+        yield table
+
+
+def _refuse_needless(path: Path, format: Format, wanted: ReadAs) -> None:
+    can = format.can
+    for option, given, meant in (
+        ("sheet", wanted.sheet is not None, can.sheets),
+        ("encoding", wanted.encoding is not None, can.encoding),
+        ("json_path", wanted.json_path is not None, can.json_path),
+        ("delimiter", wanted.delimiter is not None, can.delimiter),
+        ("has_header", not wanted.has_header, can.headless),
+    ):
+        if given and not meant:
+            named = parameter(option, False) if option == "has_header" else parameter(option)
+            raise UsageError(
+                OPTION_NOT_FOR_FORMAT, path=path, named=named, meant=gettext(_MEANT[option]), format=format.name
+            )
+
+
+@contextmanager
+def reading(table: Table) -> Iterator[None]:
+    """Turn what polars says about an unreadable part of a file into an :class:`InputError` that names the place."""
+    try:
+        yield
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:  # a panic is no Exception
+        if "KeyboardInterrupt" in str(error):  # raised while a query was built, of which polars makes a panic
+            raise KeyboardInterrupt from error
+        if table.file is None:
+            raise
+        raise table.format.verbs.explain(table, error) from error
+
+
+def write_table(
+    result: Enriched, target: Path, format: Format, encoding: str | None = None, *, anew: bool = False
+) -> tuple[pl.DataFrame, Callable[[], int]]:
+    """Write an enriched table to ``target`` in a format, packed as its name says.
+
+    ``anew``: never into a copy of the input, which has rows that the table leaves out.
+    Returns the tally of the same pass, and a call that counts the rows of the finished file. Raises
+    :class:`OutputError`; :class:`UsageError` where ``encoding`` has no meaning for the format.
+    """
+    if encoding is not None and not format.can.encoding:
+        raise UsageError(OUTPUT_ENCODING_NEEDLESS, target=target)
+    frame = with_copies(with_words(result.frame, result.lang), result.layout)
+    result, verbs = replace(result, frame=frame, encoding=encoding), format.verbs
+    written = (None if anew else verbs.splice(result, target)) or verbs.render(result, target)
+    rows = written.rows
+    return written.tally, lambda: verbs.count(result, target) if rows is None else rows
+
+
+INPUT_FORMAT_UNKNOWN: Final = Problem("files.input_format_unknown", "{option}: must be one of {known}")
+STDOUT_IS_TERMINAL: Final = Problem(
+    "files.stdout_is_terminal", "stdout: is a terminal, which cannot show {format}; lead it into a file"
+)
+STDIN_UNREADABLE: Final = Problem("files.stdin_unreadable", "stdin: cannot be read: {reason}")
+STDOUT_CLOSED: Final = Problem(
+    "files.stdout_closed", "stdout: was closed before all rows had been written; leave it open, and try again"
+)
+STDOUT_UNWRITABLE: Final = Problem("files.stdout_unwritable", "stdout: cannot be written: {reason}")
+
+STREAM: Final = Path("-")
+"""How standard input and output are given instead of a file."""
+INPUT_NAME: Final = Path("stdin")
+"""What standard input is called in messages."""
+
+
+def keep_input(resources: ExitStack) -> Path:
+    """Copy standard input to a private file that stays for as long as ``resources`` do."""
+    path = resources.enter_context(private_folder()) / INPUT_NAME
+    try:
+        with os.fdopen(create_private(path), "wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file, 1 << 20)
+    except OSError as error:
+        raise InputError(STDIN_UNREADABLE, reason=describe_os_error(error)) from error
+    return path
+
+
+def name_input(format: str | None) -> Path:
+    """Return what standard input is called: by the extension of a format it is read as one, where its content may be.
+
+    Raises :class:`UsageError` for an unknown format.
+    """
+    if format is None:
+        return INPUT_NAME
+    if format not in FORMATS:
+        option, known = parameter("input_format", format), ", ".join(FORMATS)
+        raise UsageError(INPUT_FORMAT_UNKNOWN, option=option, known=known)
+    return INPUT_NAME.with_suffix(f".{format}")
+
+
+def check_terminal(format: Format) -> None:
+    """Raise :class:`OutputError` where bytes that are no text would go to a terminal."""
+    if not format.can.text and sys.stdout.isatty():
+        raise OutputError(STDOUT_IS_TERMINAL, format=format.name)
+
+
+def send_output(path: Path) -> None:
+    """Copy a finished file to standard output; raise :class:`OutputError` where not all of it arrives."""
+    stdout = sys.stdout
+    try:
+        stdout.flush()
+        with path.open("rb") as file:
+            shutil.copyfileobj(file, stdout.buffer, 1 << 20)
+        stdout.buffer.flush()
+    except BrokenPipeError as error:
+        nowhere = os.open(os.devnull, os.O_WRONLY)  # so that no later flush fails
+        os.dup2(nowhere, stdout.fileno())
+        os.close(nowhere)
+        raise OutputError(STDOUT_CLOSED) from error
+    except OSError as error:
+        raise OutputError(STDOUT_UNWRITABLE, reason=describe_os_error(error)) from error

@@ -17,21 +17,23 @@ from typing import Final
 
 import polars as pl
 
-from bansong.column_words import EARLIER_WORDS, HEADERS, KOREAN_WORDS
-from bansong.schema import (
+from bansong.base.messages import Lang
+from bansong.base.schema import (
     ACTIONS,
     ADDED_COLUMNS,
     BIZ_STATUSES,
+    EARLIER_WORDS,
     EXTRA_COLUMNS,
     GRADES,
+    HEADERS,
+    KOREAN_WORDS,
     LABEL_COLUMNS,
     OUR_COLUMNS,
     REASON_SEPARATOR,
     ROW_STATUSES,
-    Lang,
 )
-from bansong.tables.column_preference import SAMPLE_ROWS
-from bansong.tables.role_content import PROVINCE
+from bansong.tables.candidates import SAMPLE_ROWS
+from bansong.tables.roles import PROVINCE
 from bansong.tables.table import Table, contract_name
 
 _MANY: Final = 6

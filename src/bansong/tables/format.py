@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Final, cast
 
 import polars as pl
 
-from bansong.errors import InputError, OutputError, Problem
-from bansong.tables.compression import File
+from bansong.base.errors import InputError, OutputError, Problem
+from bansong.tables.streams import File
 
 if TYPE_CHECKING:
     from bansong.tables.table import Enriched, Table
+
 
 FILE_UNREADABLE: Final = Problem("files.file_unreadable", "{path}: cannot be read: {reason}")
 OUTPUT_TOO_WIDE: Final = Problem(

@@ -12,18 +12,18 @@ from typing import Any, Final, cast
 import polars as pl
 from lxml import etree
 
-from bansong.errors import InputError, Problem, UsageError
-from bansong.schema import Alert
-from bansong.tables.compression import File
+from bansong.base.errors import InputError, Problem, UsageError
+from bansong.base.isolation import beyond_limit, limits
+from bansong.base.messages import gettext
+from bansong.base.schema import Alert
 from bansong.tables.csv.encoding import Coding, parts
 from bansong.tables.csv.read import decode_file
 from bansong.tables.detect import FORMATS
 from bansong.tables.excel.sheets import HAS_NUMBERS, Loaded, rank
 from bansong.tables.format import ReadAs, Verbs
-from bansong.tables.heading import LOOK, Merge, Row, find_heading
-from bansong.tables.size_limits import beyond_limit, limits
+from bansong.tables.headers import LOOK, Merge, Row, find_heading
+from bansong.tables.streams import File
 from bansong.tables.table import Table, advise_sheet, column_ids
-from bansong.translation import gettext
 
 PAGE_WITHOUT_TABLE: Final = Problem(
     "html.page_without_table",

@@ -14,14 +14,13 @@ import msgspec
 import polars as pl
 from polars.datatypes import DataTypeClass
 
-from bansong.column_words import role_code, role_word
-from bansong.errors import ColumnError, Problem
-from bansong.schema import Alert, Choice, JoinedColumn
+from bansong.base.errors import ColumnError, Problem
+from bansong.base.messages import Option, current_language, gettext, parameter
+from bansong.base.schema import Alert, Choice, JoinedColumn, role_code, role_word
 from bansong.tables.columns import Chosen, choose_columns
-from bansong.tables.header_vocabulary import has_role, level_of
-from bansong.tables.role_content import holds_address, is_json
+from bansong.tables.headers import has_role, level_of
+from bansong.tables.roles import holds_address, is_json
 from bansong.tables.table import Table, column_ids
-from bansong.translation import Option, current_language, gettext, parameter
 
 SEVERAL_NUMBER_COLUMNS: Final = Problem(
     "json.several_number_columns", "{name}: {names} fit equally well as the business number; choose with {parameter}"

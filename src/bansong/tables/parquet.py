@@ -18,17 +18,18 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 from polars.io.plugins import register_io_source
 
-from bansong.errors import InputError, Problem
-from bansong.storage.filesystem import private_folder
-from bansong.tables.compression import File, open_file
+from bansong.base.errors import InputError, Problem
+from bansong.base.files import private_folder
+from bansong.base.isolation import limits, or_raise_limit
+from bansong.base.messages import gettext
 from bansong.tables.format import Planned, ReadAs, Verbs, Written
 from bansong.tables.frames import nested_roles
-from bansong.tables.size_limits import limits, or_raise_limit
+from bansong.tables.streams import File, open_file
 from bansong.tables.table import Enriched, Table, renamed_headers, unique_names, written_column
-from bansong.translation import gettext
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
 
 ROW_GROUP_TOO_LARGE: Final = Problem("limits.row_group_too_large", "{path}: row group {place} {what}; {remedy}")
 PARQUET_UNREADABLE: Final = Problem("parquet.parquet_unreadable", "{path}: is not a readable Parquet file: {reason}")

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 from polars.datatypes import DataTypeClass
 
-from bansong.errors import OutputError, Problem
-from bansong.schema import REASON_SEPARATOR, Lang
-from bansong.tables.compression import File
-from bansong.translation import advise, gettext, parameter
+from bansong.base.errors import OutputError, Problem
+from bansong.base.messages import Lang, advise, gettext, parameter
+from bansong.base.schema import REASON_SEPARATOR
+from bansong.tables.streams import File
 
 if TYPE_CHECKING:
     from bansong.tables.format import Format
+
 
 BINARY_NOT_WRITABLE: Final = Problem(
     "files.binary_not_writable", "column {name!r} holds binary data, which {format} cannot hold; write Parquet"

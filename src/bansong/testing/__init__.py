@@ -3,44 +3,39 @@
 They are written from the services' documents and share no code with the clients, so that a misreading shows.
 """
 
-from bansong.testing.dialects import DIALECTS, Dialect
-from bansong.testing.fake_nts import FakeNts, nts_row
-from bansong.testing.fake_service import FakeService
+from bansong.testing.fake_nts import NTS_FAULTS, EditedRows, FakeNts, nts_row, portal_code
+from bansong.testing.fake_service import FakeService, serve
 from bansong.testing.faults import (
     GARBAGE,
     HTML,
     Act,
     Body,
     Delay,
+    Duplicated,
+    Emptied,
     Fault,
     Faults,
+    FirstJob,
     Hang,
     Huge,
     InvalidByte,
+    Missing,
+    Partial,
     Redirect,
+    Reordered,
+    Repeated,
     Reset,
     Retyped,
+    ShiftedKeys,
+    SomebodyElses,
     Status,
     Truncate,
     Twice,
+    Word,
     fresh,
 )
-from bansong.testing.messages import BrokenConnectionError
-from bansong.testing.nts_faults import NTS_FAULTS, EditedRows, portal_code
-from bansong.testing.result_faults import (
-    Duplicated,
-    Emptied,
-    FirstJob,
-    Missing,
-    Partial,
-    Reordered,
-    Repeated,
-    ShiftedKeys,
-    SomebodyElses,
-    Word,
-)
-from bansong.testing.server import serve
-from bansong.testing.verdicts import Lookup, verdict
+from bansong.testing.messages import BrokenConnectionError, Lookup, verdict
+from bansong.testing.state import DIALECTS, Dialect
 
 __all__ = [
     "DIALECTS",

@@ -9,12 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from bansong.testing.dialects import DIALECTS
-from bansong.testing.fake_nts import FakeNts
-from bansong.testing.fake_service import FakeService
+from bansong.testing.fake_nts import NTS_FAULTS, FakeNts
+from bansong.testing.fake_service import FakeApp, FakeService, listening, server_for, url_of
 from bansong.testing.faults import Delay, Fault, Faults
-from bansong.testing.nts_faults import NTS_FAULTS
-from bansong.testing.server import FakeApp, listening, server_for, url_of
+from bansong.testing.state import DIALECTS
 
 NTS: Final = "nts"
 

@@ -18,6 +18,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from bansong.client.webhook import verify_signature as verify_signature
     from bansong.watch.api import Placed as Placed
     from bansong.watch.api import add as add
     from bansong.watch.api import entries as entries
@@ -25,25 +26,24 @@ if TYPE_CHECKING:
     from bansong.watch.api import history_frame as history_frame
     from bansong.watch.api import remove as remove
     from bansong.watch.api import sync as sync
-    from bansong.watch.checking import check as check
-    from bansong.watch.reconcile import SyncReport as SyncReport
+    from bansong.watch.check import check as check
     from bansong.watch.report import CheckReport as CheckReport
     from bansong.watch.report import History as History
-    from bansong.watch.webhook_signature import verify_signature as verify_signature
+    from bansong.watch.sync import SyncReport as SyncReport
 
 _HOMES = {
-    "CheckReport": "report",
-    "History": "report",
-    "Placed": "api",
-    "SyncReport": "reconcile",
-    "add": "api",
-    "check": "checking",
-    "entries": "api",
-    "history": "api",
-    "history_frame": "api",
-    "remove": "api",
-    "sync": "api",
-    "verify_signature": "webhook_signature",
+    "CheckReport": "watch.report",
+    "History": "watch.report",
+    "Placed": "watch.api",
+    "SyncReport": "watch.sync",
+    "add": "watch.api",
+    "check": "watch.check",
+    "entries": "watch.api",
+    "history": "watch.api",
+    "history_frame": "watch.api",
+    "remove": "watch.api",
+    "sync": "watch.api",
+    "verify_signature": "client.webhook",
 }
 
 __all__ = [*_HOMES]
@@ -51,7 +51,7 @@ __all__ = [*_HOMES]
 
 def __getattr__(name: str) -> object:
     if name in _HOMES:
-        found = getattr(importlib.import_module(f"bansong.watch.{_HOMES[name]}"), name)
+        found = getattr(importlib.import_module(f"bansong.{_HOMES[name]}"), name)
         globals()[name] = found
         return found
     raise AttributeError(f"module 'bansong.watch' has no attribute {name!r}")

@@ -9,19 +9,18 @@ from typing import Final, Literal, Unpack
 
 import polars as pl
 
-from bansong import business_number
-from bansong.cloud.remote_path import as_path
-from bansong.enrichment.prepared_table import NO_ADDRESS, PreparedTable, prepare_table
-from bansong.errors import DoubtError, NotFoundError, Problem, RejectedError, ServiceError, UsageError
-from bansong.options import check_keywords
-from bansong.progress.asked import AskedProgress, progress_asked
-from bansong.tables import open_table, reading
-from bansong.translation import Phrase, count_rows, gettext_noop, gettext_of
-from bansong.watch.reconcile import BUSINESS, Businesses, SyncPlan, SyncReport, businesses, reconcile
+from bansong.base import business_number
+from bansong.base.display import AskedProgress, progress_asked
+from bansong.base.errors import DoubtError, NotFoundError, Problem, RejectedError, ServiceError, UsageError
+from bansong.base.files import as_path
+from bansong.base.messages import Phrase, count_rows, gettext_noop, gettext_of
+from bansong.base.options import check_keywords
+from bansong.run.survey import NO_ADDRESS, PreparedTable, prepare_table
+from bansong.tables.detect import open_table, reading
+from bansong.watch.lists import Local, ServiceTerms, WatchStore, open_store
 from bansong.watch.report import History, seoul_iso, utc_expr
-from bansong.watch.service_sync import Done, Steps
 from bansong.watch.store import Business
-from bansong.watch.stores import Local, ServiceTerms, WatchStore, open_store
+from bansong.watch.sync import BUSINESS, Businesses, Done, Steps, SyncPlan, SyncReport, businesses, reconcile
 
 CHANGE_TOO_LARGE: Final = Problem("watch.change_too_large", "{name}: {mistake}; nothing was done. {force}")
 WATCH_AMBIGUOUS: Final = Problem(
@@ -176,7 +175,7 @@ def history_frame(which: str, *, local: Local = None, **terms: Unpack[ServiceTer
 
 
 def entries_frame(listed: pl.DataFrame) -> pl.DataFrame:
-    """Return a list (:data:`bansong.watch.reconcile.LISTED`) in the public columns."""
+    """Return a list (:data:`bansong.watch.sync.LISTED`) in the public columns."""
     times = {"created_at": "created", "checked_at": "checked", "next_check_at": "due", "closed_at": "closed"}
     texts = ("watch_id", "biz_no", "name", "address", "biz_status", "grade")
     return listed.select(*texts, **{name: utc_expr(column) for name, column in times.items()})

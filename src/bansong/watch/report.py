@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
-from bansong import business_number, charts
-from bansong.column_words import KOREAN_WORDS, word_of
-from bansong.errors import Problem, UsageError
-from bansong.report_display import Shown, pad_text
-from bansong.schema import GRADES, SEOUL
-from bansong.translation import current_language, gettext, gettext_noop, gettext_of, ngettext
-from bansong.watch.notifications import EVENT, SUMMARY, UNASKED, korean_iso
+from bansong.base import business_number
+from bansong.base.display import Shown, pad_text
+from bansong.base.errors import Problem, UsageError
+from bansong.base.messages import current_language, gettext, gettext_noop, gettext_of, ngettext
+from bansong.base.schema import GRADES, KOREAN_WORDS, SEOUL, word_of
+from bansong.notify.queue import EVENT, SUMMARY, UNASKED, korean_iso
+from bansong.run.charts import as_svg, grade_history
 from bansong.watch.store import Change
 
 if TYPE_CHECKING:
-    from bansong.charts.library import Chart
+    from bansong.run.charts import Chart
+
 
 HISTORY_EMPTY: Final = Problem(
     "watch.history_empty", "{title}: no change of grade whose time is known, nothing to draw"
@@ -347,11 +348,11 @@ class History(Shown):
         ]
         frame = pl.DataFrame(steps, schema={"at": pl.Float64, "grade": pl.String, "said": pl.String}, orient="row")
         frame = frame.with_columns(utc_expr("at"), pl.col("grade").fill_null("–"))
-        return charts.grade_history(frame, _levels(known), gettext("Grade of {title} over time", title=self.title))
+        return grade_history(frame, _levels(known), gettext("Grade of {title} over time", title=self.title))
 
     def _drawing(self) -> str:
         try:
-            return charts.as_svg(self.chart())
+            return as_svg(self.chart())
         except UsageError as error:
             return f"<p>{escape(str(error))}</p>"
         except (ImportError, ValueError):  # Altair says ValueError where vl-convert is missing

@@ -1,4 +1,4 @@
-"""The watch list in a database: each function is one step of the caller's transaction."""
+"""Tables and statements of a watch list in a database."""
 
 # ruff: noqa: S608 - statements are put together from constants of this module; values are always bound
 
@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import secrets
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple
@@ -15,8 +15,225 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 import polars as pl
 
-from bansong.watch.comparison import STATUS_DAY, CheckResult, compare_with_check
-from bansong.watch.notifications import SummaryWindow, add_notifications, add_summaries, korean_iso
+from bansong.base.messages import gettext_noop
+from bansong.notify.queue import CLOSED, SummaryWindow, add_notifications, add_summaries, as_json, korean_iso
+
+# Counts are kept, since a plan limits them and counting takes longer the more there are.
+# AUTOINCREMENT: what a check found must not be written to a later watch that got the number of a removed one.
+DDL: Final = """
+CREATE TABLE watches (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    owner TEXT NOT NULL,
+    biz_no TEXT NOT NULL,
+    name TEXT,
+    address TEXT,
+    created REAL NOT NULL,
+    checked REAL,
+    due REAL NOT NULL,
+    biz_status TEXT,
+    grade TEXT,
+    bounce_prob REAL,
+    action TEXT,
+    closed REAL,
+    status_day TEXT,
+    UNIQUE (owner, biz_no)
+) STRICT;
+CREATE INDEX watches_by_number ON watches (owner, number);
+CREATE INDEX watches_by_due ON watches (owner, due);
+
+CREATE TABLE watch_counts (owner TEXT PRIMARY KEY, watches INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TRIGGER watch_added AFTER INSERT ON watches BEGIN
+    INSERT INTO watch_counts VALUES (new.owner, 1) ON CONFLICT DO UPDATE SET watches = watches + 1;
+END;
+CREATE TRIGGER watch_removed AFTER DELETE ON watches BEGIN
+    UPDATE watch_counts SET watches = watches - 1 WHERE owner = old.owner;
+END;
+
+CREATE TABLE watch_history (
+    number INTEGER PRIMARY KEY,
+    watch INTEGER NOT NULL REFERENCES watches (number) ON DELETE CASCADE,
+    at REAL NOT NULL,
+    before TEXT,
+    after TEXT,
+    biz_status TEXT
+) STRICT;
+CREATE INDEX watch_history_by_watch ON watch_history (watch, number);
+
+CREATE TABLE notices (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    owner TEXT NOT NULL,
+    watch_id TEXT NOT NULL,
+    biz_no TEXT NOT NULL,
+    payload TEXT NOT NULL,
+    created REAL NOT NULL
+) STRICT;
+CREATE INDEX notices_by_owner ON notices (owner, number);
+
+CREATE TABLE deliveries (
+    notice INTEGER NOT NULL REFERENCES notices (number) ON DELETE CASCADE,
+    channel TEXT NOT NULL,
+    owner TEXT NOT NULL,
+    begun REAL NOT NULL,
+    attempts INTEGER NOT NULL DEFAULT 0,
+    due REAL,
+    delivered REAL,
+    error TEXT,
+    PRIMARY KEY (notice, channel)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX deliveries_open ON deliveries (owner, due, attempts) WHERE delivered IS NULL;
+"""
+
+MIGRATIONS: Final = {1: "ALTER TABLE watches DROP COLUMN entry;", 2: "ALTER TABLE watches ADD COLUMN status_day TEXT;"}
+"""Steps from one version of the tables to the next.
+
+``entry`` was the watch as JSON, a generated column. ``status_day``: day (ISO) of a watch's status.
+"""
+
+
+_SUMMARIES: Final = "SELECT number, payload FROM notices WHERE biz_no = '' AND instr(payload, ?)"
+HELD: Final = {
+    "watches": "SELECT count(*) FROM watches WHERE biz_no = ?",
+    gettext_noop("changes of grade"): "SELECT count(*) FROM watch_history"
+    " WHERE watch IN (SELECT number FROM watches WHERE biz_no = ?)",
+    "notifications": "SELECT count(*) FROM notices WHERE biz_no = ?",
+    "undelivered": "SELECT count(*) FROM deliveries"
+    " WHERE delivered IS NULL AND notice IN (SELECT number FROM notices WHERE biz_no = ?)",
+}
+
+
+def holdings(db: sqlite3.Connection, b_no: str) -> dict[str, int]:
+    """Count the rows of a number (ten digits), by kind; ``undelivered`` ones are notifications as well."""
+    counts = {what: int(db.execute(query, (b_no,)).fetchone()[0]) for what, query in HELD.items()}
+    return counts | {"summaries": sum(1 for _ in _summaries(db, b_no))}
+
+
+def erase(db: sqlite3.Connection, b_no: str) -> None:
+    """Erase a number (ten digits) with its history and notifications; a summary goes on without it."""
+    for number, summary in list(_summaries(db, b_no)):
+        left = [one for one in summary["biz_nos"] if one != b_no]
+        if left:
+            text = as_json(summary | {"closed": len(left), "biz_nos": left})
+            db.execute("UPDATE notices SET payload = ? WHERE number = ?", (text, number))
+        else:
+            db.execute("DELETE FROM notices WHERE number = ?", (number,))
+    db.execute("DELETE FROM notices WHERE biz_no = ?", (b_no,))
+    db.execute("DELETE FROM watches WHERE biz_no = ?", (b_no,))
+
+
+def _summaries(db: sqlite3.Connection, b_no: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, payload in db.execute(_SUMMARIES, (b_no,)).fetchall():
+        summary = json.loads(payload)
+        if b_no in summary["biz_nos"]:
+            yield number, summary
+
+
+VERDICT_COLUMNS: Final[dict[str, type[pl.DataType]]] = {
+    "biz_status": pl.String,
+    "grade": pl.String,
+    "bounce_prob": pl.Float64,
+    "action": pl.String,
+}
+"""Columns that a judge adds to :data:`bansong.watch.check.JUDGED_COLUMNS`."""
+STATUS_DAY: Final = "status_day"
+"""Optional column of a judge: day (String, ISO) of the status, null if unknown."""
+UNKNOWN: Final = "unknown"
+OPEN: Final = ("active", "suspended")
+"""Statuses with which a closed business has opened again; ``unknown`` is none of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """The findings of a check: one row of ``watches`` for each checked watch.
+
+    Columns: number (Int64), owner, watch_id, biz_no, name, address, biz_status, grade, action, status_before,
+    grade_before (String), bounce_prob, closed (Float64), changed, first, closure, closed_already (Boolean: see
+    :func:`compare_with_check`).
+    """
+
+    watches: pl.DataFrame
+
+    @property
+    def changes(self) -> pl.DataFrame:
+        """The watches with another grade than at the last check."""
+        return self.watches.filter("changed")
+
+    @property
+    def closures(self) -> pl.DataFrame:
+        """The watches found closed that were not before; each has a notification."""
+        return self.watches.filter("closure")
+
+    @property
+    def closed_already(self) -> pl.DataFrame:
+        """The watches that were closed at their first check; one notification names all."""
+        return self.watches.filter("closed_already")
+
+
+def compare_with_check(watches: pl.DataFrame, checked: pl.DataFrame, now: float) -> pl.DataFrame:
+    """Compare the result of a check with the watches as they are now; one row for each fitting answer.
+
+    ``watches`` has number, name, address, checked, closed, biz_status, grade, bounce_prob, action (and may have more),
+    ``checked`` is of :func:`bansong.watch.check.judge_watches`. An answer does not fit if the watch is gone, or its
+    name or address has changed. The result has the columns of ``watches``, updated, and
+
+    - ``status_before``, ``grade_before`` (String),
+    - ``changed`` (Boolean): another grade than at the last check; never at the first,
+    - ``first`` (Boolean): the first check, or the first that found a status,
+    - ``closure`` (Boolean): found closed, and known not to be closed before,
+    - ``closed_already`` (Boolean): found closed by the first check that found a status.
+
+    Status and grade stay if the new status is ``unknown`` or of an earlier day than the known one (:data:`STATUS_DAY`):
+    another source answered, and knows less.
+    """
+    watches, checked = _with_status_day(watches), _with_status_day(checked)
+    verdict = (*VERDICT_COLUMNS, STATUS_DAY)
+    found = pl.struct(*verdict)
+    fits = pl.col("name").eq_missing(pl.col("name_asked")) & pl.col("address").eq_missing(pl.col("address_asked"))
+    work = (
+        watches.with_columns(found.alias("before"))
+        .drop(*verdict)
+        .join(
+            checked.select("number", found.alias("after"), name_asked="name", address_asked="address"),
+            on="number",
+            how="inner",
+            maintain_order="left",
+        )
+        .filter(fits)
+        .drop("name_asked", "address_asked")
+    )
+    before = pl.col("before").struct.field("biz_status")
+    is_older = pl.col("after").struct.field(STATUS_DAY) < pl.col("before").struct.field(STATUS_DAY)
+    after = pl.when(~is_older.fill_null(value=False)).then(pl.col("after").struct.field("biz_status"))
+    was_known, is_known = before.fill_null(UNKNOWN).ne(UNKNOWN), after.fill_null(UNKNOWN).ne(UNKNOWN)
+    in_the_dark = was_known & ~is_known
+    closed, open_again = after.eq_missing(pl.lit(CLOSED)), after.is_in(OPEN).fill_null(value=False)
+    return (
+        work.with_columns(
+            pl.when(in_the_dark).then("before").otherwise("after").alias("found"),
+            before.alias("status_before"),
+            pl.col("before").struct.field("grade").alias("grade_before"),
+            (pl.col("checked").is_null() | (is_known & ~was_known)).alias("first"),
+            (closed & was_known & pl.col("closed").is_null()).alias("closure"),
+            (closed & ~was_known & pl.col("closed").is_null()).alias("closed_already"),
+            pl.when(open_again)
+            .then(None)
+            .when(closed)
+            .then(pl.coalesce("closed", pl.lit(now, pl.Float64)))
+            .otherwise("closed")
+            .alias("closed"),
+        )
+        .unnest("found")
+        .drop("before", "after")
+        .with_columns(
+            (pl.col("checked").is_not_null() & pl.col("grade").ne_missing(pl.col("grade_before"))).alias("changed")
+        )
+    )
+
+
+def _with_status_day(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame if STATUS_DAY in frame.columns else frame.with_columns(pl.lit(None, pl.String).alias(STATUS_DAY))
+
 
 _WATCH: Final = "id, biz_no, name, address, created, checked, due, biz_status, grade, bounce_prob, action, closed"
 _FRAME: Final = {
@@ -322,7 +539,7 @@ def record(
 ) -> CheckResult:
     """Record a check: the watches, the changes of grade, and a notification of each closure.
 
-    ``checked`` is of :func:`bansong.watch.checking.judge_watches`; answers that do not fit their watch any more are
+    ``checked`` is of :func:`bansong.watch.check.judge_watches`; answers that do not fit their watch any more are
     dropped. ``next_due``: time of the next check, or an expression over the columns of :func:`due`. Businesses closed
     at their first check share one notification within ``window``. Each notification goes to all ``channels``.
     """

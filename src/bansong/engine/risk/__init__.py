@@ -1,1 +1,1 @@
-"""The additive risk model: features of a row, and the scorecard that weighs them."""
+"""Bounce probability, grade, action and reasons of a row."""

@@ -18,15 +18,16 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from bansong.engine.memo import KEY, Memo
+from bansong.base.messages import Lang, gettext
+from bansong.base.schema import GRADES, REASON_SEPARATOR
+from bansong.engine.registry import KEY, Memo
 from bansong.engine.risk.features import FEATURES, WITHOUT_ASSESSMENT, Levels, is_assessable, with_looks
-from bansong.engine.risk.reason_texts import BASE, BY_NTS, StatusOrigin, Term, list_reasons, placeholder_of
-from bansong.engine.text_values import is_blank
-from bansong.schema import GRADES, REASON_SEPARATOR, Lang
-from bansong.translation import gettext
+from bansong.engine.risk.reasons import BASE, BY_NTS, StatusOrigin, Term, list_reasons, placeholder_of
+from bansong.engine.text import is_blank
 
 if TYPE_CHECKING:
     from bansong.engine.risk.scorecard import Scorecard
+
 
 _MAX_COMBINATIONS: Final = 1024  # of a group of reasons: half a dozen groups, each made in milliseconds
 

@@ -9,8 +9,7 @@ from typing import Final
 
 import polars as pl
 
-from bansong.engine.business_names import names_differ
-from bansong.engine.text_values import is_blank, is_masked, is_plain
+from bansong.engine.text import is_blank, is_masked, is_plain, names_differ
 
 Levels = dict[str, pl.Expr]
 
@@ -98,7 +97,7 @@ _LAST_POSTAL: Final = "63999"
 _SPLIT_POSTAL: Final = "^[0-9]{3}-[0-9]{2}$"
 
 WRITING: Final = "writing"
-"""How the address is written (Enum): blank, masked, plain (:func:`~bansong.engine.text_values.is_plain`), or odd."""
+"""How the address is written (Enum): blank, masked, plain (:func:`~bansong.engine.text.is_plain`), or odd."""
 
 ODD_ZIPCODE: Final = "odd_zipcode"
 """The postal code as written (String, stripped) if it differs from the given one; patterns cost nothing on nulls."""
@@ -157,7 +156,7 @@ def levels(
     ``registry``, ``gazetteer``: whether one was given; ``stale_after``: days for which a status is valid; ``numbers``:
     whether the list has business numbers. The frame must have ``name``, ``address``, ``zipcode`` (String), the columns
     of :func:`with_looks`, ``kind`` (String), ``check_digit_ok`` (Boolean), the registry's ``biz_status``, ``since``,
-    ``opened``, ``as_of``, and the columns of :func:`bansong.engine.address.attach`. A level with null columns does not
+    ``opened``, ``as_of``, and the columns of ``address.attach``. A level with null columns does not
     hold.
 
     ``columns``: those of :data:`OPTIONAL` that the frame has; levels that need others are not returned. ``taxation``

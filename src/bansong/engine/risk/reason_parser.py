@@ -12,11 +12,12 @@ from typing import Final
 
 import polars as pl
 
-from bansong.engine.address.regions.postal import region_level
+from bansong.base.messages import LANGS, Lang
+from bansong.base.schema import REASON_SEPARATOR
+from bansong.engine.address.postal import region_level
 from bansong.engine.risk.features import FEATURES
-from bansong.engine.risk.reason_texts import BASE, PLACEHOLDER, Term, earlier_wordings, matching, terms_of
+from bansong.engine.risk.reasons import BASE, PLACEHOLDER, Term, earlier_wordings, matching, terms_of
 from bansong.engine.risk.scorecard import Scorecard
-from bansong.schema import LANGS, REASON_SEPARATOR, Lang
 
 LEVEL: Final = "level:"
 """Prefix of the columns with the levels of features."""

@@ -18,13 +18,12 @@ import msgspec
 import polars as pl
 import tomli_w
 
+from bansong.base.errors import ModelError, Problem
+from bansong.base.messages import LANGS, Lang, describe_library_error, gettext, gettext_noop, ngettext
+from bansong.base.schema import GRADES
 from bansong.engine.risk.assess import assess
 from bansong.engine.risk.features import FEATURES, STALE_AFTER, Levels
-from bansong.engine.risk.reason_texts import PLACEHOLDER, PLACEHOLDERS, StatusOrigin, matching, sample, terms_of
-from bansong.errors import ModelError, Problem
-from bansong.library_messages import describe_library_error
-from bansong.schema import GRADES, LANGS, Lang
-from bansong.translation import gettext, gettext_noop, ngettext
+from bansong.engine.risk.reasons import PLACEHOLDER, PLACEHOLDERS, StatusOrigin, matching, sample, terms_of
 
 VERSION: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.+-]{0,62}[A-Za-z0-9+])?")
 """Pattern of a version, which is also a file name."""
@@ -412,7 +411,7 @@ class Scorecard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Without a readable address there are no probability and grade, the action is ``fix_address`` if a name or a
         (masked) address was given, and the reasons state what is known. The frame may be streamed. ``origin``: given if
         the tax authority may have told statuses; then the frame has the columns of
-        :data:`~bansong.engine.risk.reason_texts.BY_NTS`. ``every_row``: rows without name and address get
+        :data:`~bansong.engine.risk.reasons.BY_NTS`. ``every_row``: rows without name and address get
         ``fix_address``, too.
         """
         return assess(self, frame, levels, lang, origin, every_row=every_row)

@@ -16,10 +16,10 @@ from typing import BinaryIO, Final
 
 import polars as pl
 
-from bansong.errors import InputError, Problem, UsageError
-from bansong.tables.compression import File
-from bansong.tables.heading import LOOK
-from bansong.translation import gettext
+from bansong.base.errors import InputError, Problem, UsageError
+from bansong.base.messages import gettext
+from bansong.tables.headers import LOOK
+from bansong.tables.streams import File
 
 UNKNOWN_ENCODING: Final = Problem(
     "csv.unknown_encoding", "unknown encoding {name!r}; use utf-8, utf-8-sig, cp949 or utf-16"
@@ -113,7 +113,7 @@ class Coding:
     """A codec of Python's that knows nothing of byte order marks, and the mark in front of the file, if any.
 
     ``bare_cr``: lines end in a CR alone; they are read with LF, and get their CR back on writing. ``raw_spaces``: the
-    byte 0xA0 is a no-break space (see :mod:`bansong.tables.csv.raw_space`), as in a file of CP949 that was read.
+    byte 0xA0 is a no-break space (see :mod:`bansong.tables.csv.format.raw_space`), as in a file of CP949 that was read.
     """
 
     codec: str

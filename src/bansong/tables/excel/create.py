@@ -1,9 +1,10 @@
-"""The new workbook of a table: a skeleton made by openpyxl, rows rendered as in a spliced sheet, a summary sheet."""
+"""New workbooks; the sheet of choices for a review."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -12,31 +13,33 @@ from zipfile import ZipFile
 
 import polars as pl
 
-from bansong.errors import OutputError, Problem
-from bansong.schema import ACTIONS, GRADES
-from bansong.tables.excel.cells import (
+from bansong.base.errors import OutputError, Problem
+from bansong.base.messages import gettext
+from bansong.base.schema import ACTIONS, GRADES
+from bansong.tables.excel.package import SHEET, SUMMARY, apply_edits, copy_package, read_part, sheet_parts
+from bansong.tables.excel.sheet_metadata import GRADE_COLOURS, dimension_edits
+from bansong.tables.excel.sheet_xml import (
     DAY,
     MAX_CELL,
     MAX_COLUMNS,
     MOMENT,
     TIME,
     WIDTHS,
+    SheetXml,
     Style,
     column_letter,
+    encode_rows,
     render_rows,
     titles,
 )
-from bansong.tables.excel.package import SHEET, SUMMARY, copy_package, read_part, sheet_parts
-from bansong.tables.excel.sheet_metadata import GRADE_COLOURS, dimension_edits
-from bansong.tables.excel.sheet_xml import SheetXml, encode_rows
-from bansong.tables.excel.xml_edit import apply_edits
 from bansong.tables.table import Enriched, Section, Table, contract_name, typed_id
-from bansong.translation import gettext
 
 if TYPE_CHECKING:
     from openpyxl import Workbook
     from openpyxl.chart import BarChart
+    from openpyxl.worksheet.datavalidation import DataValidation
     from openpyxl.worksheet.worksheet import Worksheet
+
 
 TOO_MANY_COLUMNS: Final = Problem(
     "excel.too_many_columns", "{width:,} columns are more than a sheet holds ({max_columns:,}); write CSV or Parquet"
@@ -254,3 +257,60 @@ def count_rows(table: Table, path: Path) -> int:
     with ZipFile(path) as archive:
         parts = [part for name, part in sheet_parts(archive).items() if name.startswith(SHEET)]
         return sum(read_part(archive, part).count(b"<row ") - 1 for part in parts) - len(table.title_rows)
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceSheet:
+    """A sheet: its lines, and of which columns, side by side, each line offers the cells for ``choice``.
+
+    ``headers`` and ``widths`` (characters) are of the columns of ``lines``. ``prompt`` is shown beside a cell of the
+    choice, ``refusal`` where something else is typed.
+    """
+
+    title: str
+    headers: tuple[str, ...]
+    widths: tuple[int, ...]
+    lines: pl.DataFrame
+    choice: str
+    offered: tuple[str, ...]
+    prompt: str
+    refusal: str
+
+
+def write_choice_sheet(content: ChoiceSheet, target: Path) -> None:
+    """Write a new workbook with the sheet, printed as wide as a page; texts stay texts, whatever they begin with."""
+    import openpyxl  # not above: it takes longer to import than the rest of a table, and few runs need it
+    from openpyxl.styles import Alignment, Font
+
+    book = openpyxl.Workbook()
+    book.remove(book.worksheets[0])
+    sheet: Worksheet = book.create_sheet(content.title)
+    sheet.append(content.headers)
+    for line in content.lines.iter_rows():
+        sheet.append(line)
+    for row in sheet.iter_rows():
+        for cell in row:
+            cell.alignment = Alignment(wrap_text=True, vertical="top")
+            cell.data_type = "s" if cell.data_type == "f" else cell.data_type
+    for cell, width in zip(sheet[1], content.widths, strict=True):
+        cell.font = Font(bold=True)
+        sheet.column_dimensions[cell.column_letter].width = width
+    sheet.freeze_panes, sheet.print_title_rows = "C2", "1:1"
+    sheet.page_setup.orientation, sheet.page_setup.fitToHeight = "landscape", 0
+    sheet.sheet_properties.pageSetUpPr.fitToPage = True
+    sheet.auto_filter.ref = sheet.dimensions
+    if content.lines.height:
+        sheet.add_data_validation(_offer(content))
+    book.save(target)
+
+
+def _offer(content: ChoiceSheet) -> DataValidation:
+    from openpyxl.utils import get_column_letter
+    from openpyxl.worksheet.datavalidation import DataValidation
+
+    place = {name: get_column_letter(number) for number, name in enumerate(content.lines.columns, 1)}
+    cells = f"${place[content.offered[0]]}2:${place[content.offered[-1]]}2"  # the row moves with the line
+    rule = DataValidation(type="list", formula1=cells, allow_blank=True, showErrorMessage=True, showInputMessage=True)
+    rule.error, rule.prompt = content.refusal, content.prompt
+    rule.add(f"{place[content.choice]}2:{place[content.choice]}{content.lines.height + 1}")
+    return rule

@@ -16,13 +16,13 @@ from zipfile import ZipFile
 
 import polars as pl
 
-from bansong.errors import AccountingError, Problem
-from bansong.schema import OUR_COLUMNS
+from bansong.base.errors import AccountingError, Problem
+from bansong.base.messages import gettext
+from bansong.base.schema import OUR_COLUMNS
 from bansong.tables.excel import create
-from bansong.tables.excel.cells import column_letter
 from bansong.tables.excel.package import part_names, part_pieces, plain_name, sheet_parts
+from bansong.tables.excel.sheet_xml import column_letter
 from bansong.tables.table import Enriched, contract_name
-from bansong.translation import gettext
 
 WORKBOOK_NOT_PROVEN: Final = Problem(
     "excel.workbook_not_proven",

@@ -15,20 +15,19 @@ from typing import Any, Final
 import polars as pl
 from polars.io.plugins import register_io_source
 
-from bansong.errors import InputError, Problem
-from bansong.schema import LANGS, Alert
-from bansong.storage.filesystem import private_folder
-from bansong.tables.compression import File
-from bansong.tables.excel import limits_check
-from bansong.tables.excel.decodable import decodable_xlsx
+from bansong.base.errors import InputError, Problem
+from bansong.base.files import private_folder
+from bansong.base.isolation import IsolationError, limits, or_raise_limit, run_isolated
+from bansong.base.messages import LANGS, gettext, ngettext, use_language
+from bansong.base.schema import Alert
+from bansong.tables.excel import limits as limits_check
+from bansong.tables.excel.limits import decodable_xlsx
 from bansong.tables.excel.package import CORE, FORMER_SHEET, SHEET, SUMMARY, SheetEntry, outline
 from bansong.tables.excel.sheets import Facts, Loaded, load, load_typed
 from bansong.tables.format import Format, ReadAs
-from bansong.tables.heading import headless_note
-from bansong.tables.isolation import IsolationError, run_isolated
-from bansong.tables.size_limits import limits, or_raise_limit
+from bansong.tables.headers import headless_note
+from bansong.tables.streams import File
 from bansong.tables.table import Table, advise_sheet, typed_id
-from bansong.translation import gettext, ngettext, use_language
 
 DAMAGED_OR_TOO_LARGE: Final = Problem(
     "excel.damaged_or_too_large",

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from itertools import islice, takewhile
 from typing import Final
 
-from bansong.schema import GRADES
-from bansong.tables.excel.cells import Area, column_letter, column_number
-from bansong.tables.excel.xml_edit import Edit, Element, apply_edits, attribute, elements_of, find_child, without
+from bansong.base.schema import GRADES
+from bansong.tables.excel.package import Edit, Element, apply_edits, attribute, elements_of, find_child, without
+from bansong.tables.excel.sheet_xml import Area, column_letter, column_number
 
 GRADE_COLOURS: Final = {
     "A": ("006100", "C6EFCE"),

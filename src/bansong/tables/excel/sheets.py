@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
-from bansong import business_number
-from bansong.errors import InputError, Problem, UsageError
-from bansong.tables.columns import has_role
-from bansong.tables.heading import LOOK, Merge, find_heading, headless
-from bansong.tables.role_content import holds_address
+from bansong.base import business_number
+from bansong.base.errors import InputError, Problem, UsageError
+from bansong.base.messages import gettext
+from bansong.tables.headers import LOOK, Merge, find_heading, has_role, headless
+from bansong.tables.roles import holds_address
 from bansong.tables.table import typed_id
-from bansong.translation import gettext
 
 if TYPE_CHECKING:
     from fastexcel import ExcelReader, ExcelSheet
+
 
 WORKBOOK_UNREADABLE: Final = Problem(
     "excel.workbook_unreadable", "{path}: is not a readable workbook ({what}); open it in Excel and save it again"

@@ -1,19 +1,22 @@
-"""Scans the values of a JSON file one after the other; words its faults with place, reason and remedy."""
+"""Values of a JSON text, one after another; faults with their place."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 import msgspec
+import polars as pl
+from polars.datatypes import DataTypeClass
 
-from bansong.errors import InputError, Problem
-from bansong.tables.size_limits import limits, or_raise_limit
-from bansong.translation import gettext, gettext_noop, join_clauses
+from bansong.base.errors import InputError, Problem
+from bansong.base.isolation import limits, or_raise_limit
+from bansong.base.messages import gettext, gettext_noop, join_clauses
+from bansong.tables.table import RAW
 
 JSON_INVALID: Final = Problem("json.json_invalid", "{path}: {where}: is not valid JSON: {said}")
 NOT_UTF8: Final = Problem(
@@ -343,3 +346,37 @@ def _lines(raws: Raws) -> bytes:
 def _end_of(pattern: re.Pattern[bytes], text: bytes, start: int) -> int:
     found = pattern.match(text, start)
     return found.end() if found else start
+
+
+_HEX: Final = "[0-9a-fA-F]"
+_UNIT: Final = rf"(?:[0-9a-cefA-CEF]{_HEX}{{3}}|[dD][0-7]{_HEX}{{2}})"
+_PAIR: Final = rf"[dD][89abAB]{_HEX}{{2}}\\u[dD][c-fC-F]{_HEX}{{2}}"
+_STRING: Final = rf'"(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u{_UNIT}|\\u{_PAIR})*"'
+_NUMBER: Final = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
+_VALUES: Final[dict[object, str]] = {
+    None: rf"(?:{_STRING}|{_NUMBER}|true|false|null)",
+    pl.String(): rf"(?:{_STRING}|null)",
+    pl.Int64(): r"(?:0|-?[1-9][0-9]{0,17}|null)",
+    pl.Float64(): r"(?:-?(?:0|[1-9][0-9]{0,9})\.(?:0|[0-9]{0,3}[1-9])|null)",
+    pl.Boolean(): "(?:true|false|null)",
+    pl.Null(): "null",
+}
+"""Values of a type, ``None`` for text, in a spelling that is the column's own: of numbers the usual ones."""
+_SPACES: Final = "[ \t]*"
+
+
+def plain_pattern(types: Mapping[str, pl.DataType | DataTypeClass | None]) -> str | None:
+    """The pattern of plain lines with these keys; ``None`` where a type is nested. No key needs an escape."""
+    if not all(dtype in _VALUES for dtype in types.values()):
+        return None
+    members = (f'"{re.escape(key)}"{_SPACES}:{_SPACES}{_VALUES[dtype]}' for key, dtype in types.items())
+    return rf"\A\{{{_SPACES}{f'{_SPACES},{_SPACES}'.join(members)}{_SPACES}\}}\z"
+
+
+def other_lines(lines: bytes, count: int, pattern: str) -> tuple[bytes, int]:
+    """Those of ``count`` lines that do not match a pattern; all where polars cannot read them, or not the pattern."""
+    try:
+        texts = pl.scan_lines(lines, name=RAW).filter(~pl.col(RAW).str.contains(pattern)).collect(engine="streaming")
+    except pl.exceptions.PolarsError:
+        return lines, count
+    return (str(texts[RAW].str.join("\n").item()).encode(), texts.height) if texts.height else (b"", 0)

@@ -1,1 +1,0 @@
-"""What users call: files enriched, frames and single businesses verified."""

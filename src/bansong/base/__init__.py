@@ -1,0 +1,1 @@
+"""What all floors stand on: errors, messages, options, files, the number."""

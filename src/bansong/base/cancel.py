@@ -1,0 +1,236 @@
+"""Run async code below blocking code, and settle it on Ctrl-C.
+
+:func:`run_async` runs a coroutine in an event loop of its own thread, :class:`CancelToken` cancels it from anywhere.
+"""
+
+from __future__ import annotations
+
+import _thread
+import asyncio
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import CancelledError
+from contextlib import contextmanager, suppress
+from contextvars import copy_context
+from functools import partial
+from importlib.util import find_spec
+from queue import Empty, SimpleQueue
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
+
+if TYPE_CHECKING:
+    from anyio.from_thread import BlockingPortal
+
+
+R = TypeVar("R")
+_SIGNAL_POLL_S: Final = 0.1
+"""Seconds between looks for signals: some systems do not wake a thread that waits without end."""
+
+
+class CancelToken:
+    """Cancels a run from another thread; :meth:`cancel` may be called at any time, more than once.
+
+    Nothing new starts, and open work is settled.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._handler: Callable[[], None] | None = None
+        self._handler_thread = 0
+        self._portal: BlockingPortal | None = None
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        """Cancel the current run, or else the next one."""
+        with self._lock:
+            self._cancelled, handler, portal = True, self._handler, self._portal
+        if handler is None:
+            return
+        if portal is None or self._handler_thread == threading.get_ident():
+            handler()
+        else:  # an event loop is not to be touched, and would not wake, from another thread
+            with suppress(RuntimeError):  # it has just ended
+                portal.start_task_soon(handler)
+
+    def set_portal(self, portal: BlockingPortal | None) -> None:
+        """Set the portal of the event loop whose thread will call :meth:`set_handler`."""
+        with self._lock:
+            self._portal = portal
+
+    def set_handler(self, handler: Callable[[], None] | None) -> None:
+        """Set what :meth:`cancel` calls, always in this thread; at once if the token is cancelled already."""
+        with self._lock:
+            self._handler, self._handler_thread, cancelled = handler, threading.get_ident(), self._cancelled
+        if cancelled and handler is not None:
+            handler()
+
+
+class StopRequest:
+    """A request to stop this process by signals, noted even if KeyboardInterrupt gets lost.
+
+    polars turns a KeyboardInterrupt during the building of a query into an error of its own. So a run checks for a stop
+    between steps and after failures. Steps that must not be cut off :meth:`hold_back` KeyboardInterrupt. A request that
+    is not connected to signals is never made, and holds nothing back.
+    """
+
+    def __init__(self, interrupt: Callable[[], None] | None = None) -> None:
+        self._interrupt = interrupt
+        self._own_interrupts = 0
+        self._signals = 0
+        self._signals_held = 0
+        self.is_made = False
+        self.is_held = False
+
+    def note(self) -> None:
+        """Note that the process is to stop."""
+        self.is_made = True
+
+    def check(self) -> None:
+        """Raise KeyboardInterrupt if the process is to stop."""
+        if self.is_made:
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def hold_back(self) -> Iterator[None]:
+        """Hold KeyboardInterrupt back until the end of the block; a second Ctrl-C raises it all the same."""
+        self._signals_held, self.is_held = 0, True
+        try:
+            yield
+        finally:
+            self.is_held = False
+
+    def interrupt(self) -> None:
+        """Interrupt the main thread, from any thread, without a request to stop the process."""
+        if self._interrupt is not None:
+            self._own_interrupts += 1
+            self._interrupt()
+
+    def handle_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as handlers are called
+        """Handle SIGINT in the main thread: note it, and raise KeyboardInterrupt unless it is held back."""
+        self._signals += 1
+        if self._own_interrupts:
+            self._own_interrupts -= 1
+        else:
+            self.is_made = True
+        if self.is_held:
+            self._signals_held += 1
+            if self._signals_held == 1:
+                return
+        elif self._signals == 1 and isinstance(sys.exc_info()[1], KeyboardInterrupt):
+            return  # polars has raised it for this signal already: a second one would cut off what tidies up
+        raise KeyboardInterrupt
+
+
+class PortalTask(Generic[R]):
+    """A coroutine function that runs in a portal's event loop.
+
+    ``concurrent.futures.wait`` is unsafe in a thread that receives signals: ``KeyboardInterrupt`` may come between
+    taking a lock of the future and releasing it, and the event loop then waits for ever. Here no lock is taken before
+    the task is over: ``SimpleQueue`` is written in C and interrupted as a whole or not.
+    """
+
+    def __init__(self, portal: BlockingPortal, main: Callable[[], Awaitable[R]]) -> None:
+        self._main = main
+        self._over = False
+        self._pulse: SimpleQueue[None] = SimpleQueue()
+        self._future = portal.start_task_soon(self._run)
+
+    async def _run(self) -> R:
+        try:
+            return await self._main()
+        finally:
+            self._over = True
+            self._pulse.put(None)
+
+    def wait(self) -> R:
+        """Return the result, or raise what the task raised (``CancelledError`` of futures if it was cancelled)."""
+        while not self._over:
+            with suppress(Empty):
+                self._pulse.get(timeout=_SIGNAL_POLL_S)
+        return self._future.result()
+
+    def cancel(self) -> None:
+        """Cancel the task; it may still end in good order."""
+        self._future.cancel()
+
+
+def loop_options() -> dict[str, Any]:
+    """Return anyio's options for an event loop of our own: asyncio's, or uvloop's where it is installed (``fast``)."""
+    return {"use_uvloop": find_spec("uvloop") is not None}
+
+
+def run_until_interrupted(main: Callable[[], Awaitable[R]]) -> R:
+    """Run async code in a thread and an event loop of its own; ``KeyboardInterrupt`` cancels it, and is raised.
+
+    Without a portal, whose start and end wait for locks that an interrupt may leave taken for ever.
+    """
+    running: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[Any]]] = []
+    ended: list[Callable[[], R]] = []
+    pulse: SimpleQueue[None] = SimpleQueue()
+    _thread.start_new_thread(copy_context().run, (_run_in_thread, main, running, ended, pulse))
+    try:
+        while not ended:
+            with suppress(Empty):
+                pulse.get(timeout=_SIGNAL_POLL_S)
+    except KeyboardInterrupt:
+        while not ended:
+            for loop, task in running:
+                with suppress(RuntimeError):  # it has just ended
+                    loop.call_soon_threadsafe(task.cancel)
+            with suppress(Empty):
+                pulse.get(timeout=_SIGNAL_POLL_S)
+        raise
+    return ended[0]()
+
+
+def _run_in_thread(
+    main: Callable[[], Awaitable[R]],
+    running: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[Any]]],
+    ended: list[Callable[[], R]],
+    pulse: SimpleQueue[None],
+) -> None:
+    async def run() -> R:
+        task = asyncio.ensure_future(main())
+        running.append((asyncio.get_running_loop(), task))
+        return await task
+
+    try:
+        result = asyncio.run(run())
+    except BaseException as error:
+        ended.append(partial(_raise, error))
+    else:
+        ended.append(lambda: result)
+    finally:
+        pulse.put(None)
+
+
+def _raise(error: BaseException) -> NoReturn:
+    raise error
+
+
+def run_async(main: Callable[[], Awaitable[R]], cancel: CancelToken) -> R:
+    """Run async code in an event loop of its own thread, whatever loop runs in this one (a notebook's, say).
+
+    The first Ctrl-C cancels the token and waits for ``main`` to end in good order; the second cancels ``main`` itself.
+    Then ``KeyboardInterrupt`` is raised, unless ``main`` raised something itself.
+    """
+    from anyio.from_thread import start_blocking_portal
+
+    presses = 0
+    with start_blocking_portal(backend_options=loop_options()) as portal:
+        cancel.set_portal(portal)
+        task = PortalTask(portal, main)
+        while True:
+            try:
+                result = task.wait()
+                break
+            except KeyboardInterrupt:
+                presses += 1
+                cancel.cancel() if presses == 1 else task.cancel()
+            except CancelledError:
+                raise KeyboardInterrupt from None
+    cancel.set_portal(None)
+    if presses:
+        raise KeyboardInterrupt
+    return result

@@ -1,0 +1,295 @@
+"""Everything that bansong raises on purpose.
+
+::
+
+    BansongError                      exit code
+    ├── InputError                      2   a file that cannot be read as a table
+    │   ├── NoTableError                2   a file of another kind: a PDF, a program, an archive
+    │   └── ColumnError                 2   no number column, or more than one that fits equally well
+    ├── OutputError                     2   a result that cannot be written where it was asked for
+    ├── RegistryError                   2   a registry file that is not one, or a source that cannot become one
+    ├── GazetteerError                  2   a gazetteer file that is not one, or a source that cannot become one
+    ├── ModelError                      2   a scorecard file that does not hold together
+    ├── LabelError                      2   outcomes of a mailing that cannot be what they are said to be
+    ├── UsageError                      2   arguments that contradict each other
+    │   └── NumberError                 2   a value that cannot be a business number (carries its ``problem``)
+    ├── LedgerError                     2   a ledger that is damaged, in use, newer than this version, or misplaced
+    ├── StoreError                      2   a server's, watch list's or statuses' file: damaged, in use, or misplaced
+    ├── ServiceError                    2   what the hosted service said, or did not say
+    │   ├── AuthenticationError         4   401: the API key is missing or invalid
+    │   ├── PlanError                   4   403: not available in the account's plan
+    │   ├── NotFoundError               2   404: no such job or watch, or not this key's
+    │   ├── TooLargeError               2   413: the file or request is too large
+    │   ├── QuotaError                  5   429: the monthly quota is used up, or would be
+    │   ├── LimitError                  5   429: too often or too much at once, or no room; the quota is not used up
+    │   ├── RejectedError               2   any other 3xx or 4xx: refused, and so not paid
+    │   ├── JobTimeoutError             5   a batch job was not done in the time that was given to it
+    │   ├── ShapeError                  3   answered, but not in a shape that can be read (carries the bytes)
+    │   └── TransportError              5   no answer
+    │       ├── NotSentError            5   certainly not sent: nothing was paid
+    │       │   └── CertificateError    2   nothing was sent: the service's certificate is not trusted
+    │       ├── UnavailableError    5   no usable answer to a question that is free: it may be asked again
+    │       └── DoubtError              3   sent, or perhaps sent; what became of it is not known (5xx, too)
+    ├── JobRunningError                 6   a run of the same scheduled job is under way
+    ├── StoppedError                  130   a run that buys was stopped from elsewhere; the same call goes on
+    └── AccountingError                 1   rows in and rows out do not agree; nothing was published
+
+A message names what was looked at (file, sheet, row, column, value), what is wrong with it, and what to do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from traceback import format_exception
+from typing import Self
+
+from bansong.base.messages import Phrase
+from bansong.base.schema import Alert
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What can be wrong: a stable ``code`` for programs, and a sentence for people, in English, with named fields.
+
+    The sentence is translated and filled in where it is read: by ``str`` of an error. ``plural`` is the sentence for
+    another ``count`` than one.
+    """
+
+    code: str
+    text: str
+    plural: str = ""
+
+
+class Notice(Phrase, Alert):
+    """An alert that is data: a :class:`Problem` of an output, and its fields."""
+
+    code: str
+
+    def __new__(cls, problem: Problem, /, **fields: object) -> Self:
+        """See :class:`~bansong.base.messages.Phrase`."""
+        made = super().__new__(cls, problem.text, problem.plural, **fields)
+        made.code = problem.code
+        return made
+
+
+class BansongError(Exception):
+    """Base of all errors raised on purpose; ``str(error)`` is one line for people, in their language.
+
+    ``problem``: a :class:`Problem`, or a sentence without a code. ``fields``: what it is about, such as ``path``,
+    ``sheet``, ``row``, ``column``, ``value``.
+    """
+
+    exit_code = 2
+
+    def __init__(self, problem: Problem | str = "", /, **fields: object) -> None:
+        super().__init__(problem)
+        self.fields = fields
+
+    @property
+    def code(self) -> str:
+        """What is wrong, for programs; empty where only a sentence says it."""
+        problem = self.args[0]
+        return problem.code if isinstance(problem, Problem) else ""
+
+    def __str__(self) -> str:
+        problem = self.args[0]
+        return str(Phrase(problem.text, problem.plural, **self.fields) if isinstance(problem, Problem) else problem)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
+    def _render_traceback_(self) -> list[str]:
+        """The lines that IPython shows: what is wrong, not where in bansong it was noticed."""
+        return [f"{type(self).__name__}: {self}"]
+
+
+class InputError(BansongError):
+    """The input file cannot be read as a table."""
+
+
+class NoTableError(InputError):
+    """The file is of a kind that holds no table."""
+
+
+class ColumnError(InputError):
+    """The columns that are needed cannot be chosen from the headers.
+
+    ``missing`` is the role for which there is no column at all, where that is what is wrong.
+    """
+
+    def __init__(self, problem: Problem | str = "", /, missing: str | None = None, **fields: object) -> None:
+        super().__init__(problem, **fields)
+        self.missing = missing
+
+
+class OutputError(BansongError):
+    """The result cannot be written where it was asked for."""
+
+
+class RegistryError(BansongError):
+    """The registry is not one, or cannot be built from the given sources."""
+
+
+class GazetteerError(BansongError):
+    """The gazetteer is not one, or cannot be built from the given address files."""
+
+
+class ModelError(BansongError):
+    """The scorecard file does not hold together."""
+
+
+class LabelError(BansongError):
+    """Outcomes of a mailing do not fit the mailing, or say nothing that can be used."""
+
+
+class UsageError(BansongError):
+    """The arguments contradict each other or name something that does not exist."""
+
+
+class NumberError(UsageError):
+    """The value cannot be a business registration number.
+
+    ``problem`` is one of :data:`bansong.base.business_number.PROBLEMS`. The message does not repeat the value: thirteen
+    digits may be a person's resident registration number.
+    """
+
+    def __init__(self, problem: str, message: Problem | str, /, **fields: object) -> None:
+        super().__init__(message, **fields)
+        self.problem = problem
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return partial(type(self), self.problem), self.args, self.__dict__
+
+
+class LedgerError(BansongError):
+    """The ledger cannot be used as it is. A new one is never made in its place without a word."""
+
+
+class StoreError(BansongError):
+    """The file of a server, of a local watch list or of fetched statuses cannot be used as it is."""
+
+
+class ServiceError(BansongError):
+    """The hosted service refused, or did not answer as it should.
+
+    ``status`` is the HTTP status, ``detail`` the body's own message (the key blotted out), ``retry_after`` the seconds
+    that the service asks to wait, ``raw`` what came of the body when it could not be read (at most 64 KiB),
+    ``request_id`` the service's own name of the request, which its support asks for; each is ``None`` or empty where
+    there is none.
+    """
+
+    def __init__(
+        self,
+        problem: Problem | str = "",
+        /,
+        *,
+        status: int | None = None,
+        detail: str | None = None,
+        retry_after: float | None = None,
+        raw: bytes = b"",
+        request_id: str | None = None,
+        **fields: object,
+    ) -> None:
+        super().__init__(problem, status=status, detail=detail, retry_after=retry_after, **fields)
+        self.status = status
+        self.detail = detail
+        self.retry_after = retry_after
+        self.raw = raw
+        self.request_id = request_id
+
+
+class AuthenticationError(ServiceError):
+    """401: the API key is missing or invalid."""
+
+    exit_code = 4
+
+
+class PlanError(ServiceError):
+    """403: the function is not available in the account's plan."""
+
+    exit_code = 4
+
+
+class NotFoundError(ServiceError):
+    """404: the job or watch does not exist, or the key has no right to it."""
+
+
+class TooLargeError(ServiceError):
+    """413: the file or request is too large."""
+
+
+class QuotaError(ServiceError):
+    """429: the monthly quota is used up; or a plan needs more than is left of it, and nothing was sent."""
+
+    exit_code = 5
+
+
+class LimitError(ServiceError):
+    """429 that names a bound other than the monthly quota: it passes, nothing was done, and it may be sent again."""
+
+    exit_code = 5
+
+
+class RejectedError(ServiceError):
+    """Any other 3xx or 4xx: refused, and so not paid."""
+
+
+class JobTimeoutError(ServiceError):
+    """A batch job was not done in the time that was given to it; it goes on at the service."""
+
+    exit_code = 5
+
+
+class ShapeError(ServiceError):
+    """The service answered with success, but not in a shape that can be read: paid perhaps, never sent again."""
+
+    exit_code = 3
+
+
+class TransportError(ServiceError):
+    """There is no answer."""
+
+    exit_code = 5
+
+
+class NotSentError(TransportError):
+    """The request certainly did not reach the service: nothing was paid, it may be sent again."""
+
+
+class CertificateError(NotSentError):
+    """The service's certificate is not trusted, so nothing was sent to it; trying again does not help."""
+
+    exit_code = 2
+
+
+class UnavailableError(TransportError):
+    """A question that is free got no usable answer, for now (an outage, a maintenance page): it may be asked again."""
+
+
+class DoubtError(TransportError):
+    """The request was sent, or may have been, and its answer is not known: it must not be sent again by itself."""
+
+    exit_code = 3
+
+
+class JobRunningError(BansongError):
+    """A run of the same scheduled job is under way; this one did nothing."""
+
+    exit_code = 6
+
+
+class StoppedError(BansongError):
+    """A run that buys was cancelled: nothing was published, what was bought is in the ledger."""
+
+    exit_code = 130
+
+
+class AccountingError(BansongError):
+    """Rows in and rows out do not agree: a defect of bansong, so nothing was published."""
+
+    exit_code = 1
+
+    def _render_traceback_(self) -> list[str]:
+        """All of it: who reports a defect sends this along."""
+        return "".join(format_exception(self)).splitlines()

@@ -1,0 +1,48 @@
+"""Refuses queries in a process that was forked after polars had started its threads.
+
+The threads are not in the forked process, so a query there would wait for them for ever.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Final
+
+from bansong.base.errors import Problem
+
+FORKED_AFTER_POLARS: Final = Problem(
+    "options.forked_after_polars",
+    "process {process} was forked after polars had run in process {other}, whose "
+    "threads it does not have: a query would hang; start workers anew instead: "
+    "multiprocessing.get_context('spawn'), for ProcessPoolExecutor as mp_context=",
+)
+
+_process_with_threads: int | None = None
+
+
+def refuse_after_fork() -> None:
+    """Raise :class:`UsageError` if this process was forked after polars ran, whoever called polars."""
+    if _process_with_threads in (None, os.getpid()):
+        return
+    from bansong.base.errors import UsageError  # this module is loaded by `import bansong`, which must be fast
+
+    raise UsageError(FORKED_AFTER_POLARS, process=os.getpid(), other=_process_with_threads)
+
+
+def _note_threads() -> None:
+    global _process_with_threads
+    if "polars" in sys.modules and _polars_has_threads():
+        _process_with_threads = os.getpid()
+
+
+def _polars_has_threads() -> bool:
+    """Where the system does not list threads by name, polars may have some as soon as it is loaded."""
+    from pathlib import Path
+
+    names = [path.read_text() for path in Path("/proc/self/task").glob("*/comm") if path.exists()]
+    return not names or any(name.startswith("polars-") and name[7:].strip().isdigit() for name in names)
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+    os.register_at_fork(before=_note_threads)

@@ -1,0 +1,307 @@
+"""Run a function in a child process with limits of memory and time; limits of hostile files."""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from bansong.base import errors
+from bansong.base.errors import BansongError, InputError, Problem, UsageError
+from bansong.base.files import variable
+from bansong.base.messages import (
+    NO_VALUE,
+    VARIABLE,
+    Audience,
+    current_audience,
+    current_language,
+    gettext,
+    set_audience,
+)
+
+LIMIT_EXCEEDED: Final = Problem("limits.limit_exceeded", "{path}: {what}; make it smaller{or_raise}")
+LIMIT_INVALID: Final = Problem(
+    "limits.limit_invalid", "{variable}: {part!r} is no limit; write NAME=NUMBER, the names are {names}"
+)
+
+LIMITS_VARIABLE: Final = "BANSONG_LIMITS"
+_UNITS: Final = {"K": 10**3, "M": 10**6, "G": 10**9}
+
+
+@dataclass(frozen=True, slots=True)
+class SizeLimits:
+    """Caps on what is read. Each can be raised: ``BANSONG_LIMITS="cells=60M,inflated=4G"``.
+
+    ``cells``: of a sheet, rows times columns between its first and its last value; of a Parquet row group.
+    ``inflated``: bytes that the parts of a workbook, or a Parquet row group, unfold to. ``ratio``: how many times
+    larger than packed such a part may be (asked beyond 64 MB only). ``text``: characters of a cell of a workbook and of
+    a key in JSON. ``columns``: of a CSV file. ``unpacked``: bytes that a ``.gz`` or ``.zst`` file unfolds to, on disk.
+    ``depth``: how deep JSON may be nested. ``document``: bytes of one JSON value, or of what stands around an array of
+    records. ``memory``: bytes that a process may take which reads a large or an old workbook.
+    """
+
+    cells: int = 30_000_000
+    inflated: int = 2_000_000_000
+    ratio: int = 200
+    text: int = 32_767
+    columns: int = 16_384
+    unpacked: int = 64_000_000_000
+    depth: int = 200
+    document: int = 2_000_000_000
+    memory: int = 1_200_000_000
+
+
+def limits() -> SizeLimits:
+    """The limits in force; raise :class:`UsageError` where the environment spells them wrongly."""
+    return _parse_limits(variable(LIMITS_VARIABLE) or "")
+
+
+@cache
+def _parse_limits(text: str) -> SizeLimits:
+    names = [field.name for field in fields(SizeLimits)]
+    given = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, _, value = part.partition("=")
+        digits, unit = (value[:-1], _UNITS.get(value[-1:].upper(), 0)) if value[-1:].isalpha() else (value, 1)
+        if name not in names or not digits.isdecimal() or not int(digits) * unit:
+            raise UsageError(LIMIT_INVALID, variable=LIMITS_VARIABLE, part=part, names=", ".join(names))
+        given[name] = int(digits) * unit
+    return replace(SizeLimits(), **given)
+
+
+def beyond_limit(path: Path, what: str, limit: str) -> InputError:
+    """The error for a file that asks for more than a limit allows, with the way to raise that limit."""
+    return InputError(LIMIT_EXCEEDED, path=path, what=what, or_raise=or_raise_limit(limit))
+
+
+def or_raise_limit(limit: str, value: str = "…") -> str:
+    """The end of a remedy for an audience that can raise limits; ``limit`` is a field of :class:`SizeLimits`."""
+    if not current_audience().sets_limits:
+        return ""
+    return gettext(
+        ", or raise the limit with {variable}={limit}={value}", variable=LIMITS_VARIABLE, limit=limit, value=value
+    )
+
+
+_CODE: Final = "from bansong.base.isolation import serve_call; serve_call()"
+_POLL_SECONDS: Final = 0.02
+_LONGEST_ANSWER: Final = 1 << 24
+_PLAIN: Final = (str, int, float, bool, type(None))
+_isolated = False
+"""Whether this process is such a child: it has its limits already."""
+
+
+class IsolationError(Exception):
+    """A child process gave no result: it took too much ``memory`` or ``time``, or ended by a ``crash``.
+
+    ``detail`` is the first line that a crashed child wrote to stderr, or empty.
+    """
+
+    def __init__(self, reason: Literal["memory", "time", "crash"], detail: str = "") -> None:
+        super().__init__(f"{reason} {detail}".strip())
+        self.reason = reason
+        self.detail = detail
+
+
+def run_isolated(
+    function: str,
+    arguments: dict[str, Any],
+    *,
+    memory: int,
+    seconds: float,
+    threads: int = 1,
+    folder: Path | None = None,
+    checkpoint: Callable[[], None] = lambda: None,
+) -> Any:
+    """Call ``function`` (``"bansong.package.module:name"``) with keyword arguments in a child process.
+
+    Arguments and the result are what JSON can hold; a function that has more to give writes it to a file that an
+    argument names. The child may hold ``memory`` bytes and run for ``seconds``, with ``threads`` threads of polars;
+    ``folder`` becomes its working folder and the place of its temporary files. It speaks the current language.
+    ``checkpoint`` is called every 20 ms and ends the child by raising. The child runs in a session of its own, so that
+    Ctrl-C reaches the parent alone, and ends with the parent. In a process that is isolated already the function is
+    called at once, without a child.
+
+    Raises what the function raises, if it is a :class:`BansongError` or an :class:`OSError`; :class:`IsolationError`.
+    """
+    if _isolated:
+        return _find_function(function)(**arguments)
+    environment = os.environ | {"POLARS_MAX_THREADS": str(threads), "PYTHONUTF8": "1", VARIABLE: current_language()}
+    if folder is not None:
+        environment["TMPDIR"] = os.fspath(folder.absolute())
+    command = [sys.executable, "-P", "-c", _CODE]
+    audience = base64.b64encode(pickle.dumps(current_audience())).decode()
+    request = json.dumps(
+        {"function": function, "arguments": arguments, "memory": memory, "audience": audience}
+    ).encode()
+    with (
+        tempfile.TemporaryFile() as stderr,
+        subprocess.Popen(  # noqa: S603
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            start_new_session=True,
+        ) as child,
+    ):
+        try:
+            answer = _read_answer(child, request + b"\n", memory, time.monotonic() + seconds, checkpoint)
+        finally:
+            _kill(child)
+        if answer is None:
+            child.wait()
+            stderr.seek(0)
+            raise IsolationError("crash", stderr.readline(1000).decode(errors="replace").strip())
+    if "error" in answer:
+        raise _rebuild_error(answer)
+    return answer["result"]
+
+
+def _read_answer(
+    child: subprocess.Popen[bytes], request: bytes, memory: int, until: float, checkpoint: Callable[[], None]
+) -> dict[str, Any] | None:
+    """The child's answer, or ``None`` if it ended without one. Its stdin stays open: it ends when that is closed."""
+    assert child.stdin is not None  # noqa: S101 - both were asked for
+    assert child.stdout is not None  # noqa: S101
+    pieces: list[bytes] = []
+    reader = threading.Thread(target=lambda: pieces.append(child.stdout.read(_LONGEST_ANSWER)), daemon=True)  # type: ignore[union-attr]
+    reader.start()
+    try:
+        child.stdin.write(request)
+        child.stdin.flush()
+    except OSError:  # it ended before it was asked
+        return None
+    while reader.is_alive():
+        checkpoint()
+        if time.monotonic() > until:
+            raise IsolationError("time")
+        if resident(child.pid) > memory:
+            raise IsolationError("memory")
+        reader.join(_POLL_SECONDS)
+    try:
+        answer: dict[str, Any] = json.loads(pieces[0])
+    except (ValueError, IndexError):
+        return None
+    return answer
+
+
+def _kill(child: subprocess.Popen[bytes]) -> None:
+    try:
+        if hasattr(os, "killpg"):
+            os.killpg(child.pid, signal.SIGKILL)
+        else:
+            child.kill()
+    except ProcessLookupError:
+        return
+
+
+def _rebuild_error(answer: dict[str, Any]) -> Exception:
+    name, message = answer["error"], answer["message"]
+    if name == "OSError":
+        return OSError(*message)
+    kind = getattr(errors, name, BansongError)
+    problem = Problem(**message) if isinstance(message, dict) else message
+    rebuilt: Exception = (kind if issubclass(kind, BansongError) else BansongError)(problem, **answer["fields"])
+    return rebuilt
+
+
+def serve_call() -> None:
+    """Serve the one call that stands on stdin as a line of JSON, write its result to stdout, and end the process."""
+    global _isolated
+    _isolated = True
+    request = json.loads(sys.stdin.buffer.readline())
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    answer: dict[str, Any]
+    try:
+        set_audience(_PickledAudience(base64.b64decode(request["audience"])))
+        function = _find_function(request["function"])
+        limit_memory(request["memory"])
+        answer = {"result": function(**request["arguments"])}
+    except BansongError as error:
+        problem = error.args[0]
+        answer = {
+            "error": type(error).__name__,
+            "message": asdict(problem) if isinstance(problem, Problem) else str(problem),
+            "fields": {
+                name: field if isinstance(field, _PLAIN) else str(field) for name, field in error.fields.items()
+            },
+        }
+    except OSError as error:
+        place = error.filename if isinstance(error.filename, str) else None
+        answer = {"error": "OSError", "message": [error.errno or 0, error.strerror or str(error), place]}
+    except BaseException as error:  # a panic of a parser is no Exception
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        sys.stderr.flush()
+        os._exit(1)
+    sys.stdout.write(json.dumps(answer))
+    sys.stdout.flush()
+    os._exit(0)  # the thread that watches stdin would be waited for
+
+
+@dataclass(frozen=True)
+class _PickledAudience:
+    """The audience of the parent, unpickled for the first message that names an option: it may import much."""
+
+    pickled: bytes
+
+    @cached_property
+    def _audience(self) -> Audience:
+        audience: Audience = pickle.loads(self.pickled)  # noqa: S301 - the parent's own
+        return audience
+
+    @property
+    def sets_limits(self) -> bool:
+        return self._audience.sets_limits
+
+    def option(self, name: str, value: object = NO_VALUE) -> str | None:
+        return self._audience.option(name, *(() if value is NO_VALUE else (value,)))
+
+
+def _find_function(name: str) -> Callable[..., Any]:
+    module, _, attribute = name.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
+    return found
+
+
+def _end_with_parent() -> None:
+    """Wait until the parent's end of the pipe is closed, by whatever; nothing that was started here outlives it."""
+    sys.stdin.buffer.read()
+    if hasattr(os, "killpg"):
+        os.killpg(os.getpgid(0), signal.SIGKILL)
+    os._exit(1)
+
+
+def resident(process: int) -> int:
+    """The memory that a process holds, in bytes; 0 where the system does not tell."""
+    try:
+        pages = Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1]
+    except (OSError, IndexError):
+        return 0
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def limit_memory(size: int) -> None:
+    """Let this process reserve twice ``size`` bytes at most, where the system can see to it, and leave no core file."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return
+    size *= 2  # reserved is not yet used; the parent watches what is used
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    resource.setrlimit(resource.RLIMIT_DATA, (size if hard == resource.RLIM_INFINITY else min(size, hard), hard))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -1,0 +1,463 @@
+"""Catalogues, languages and readers: every text a person reads, in Korean or English.
+
+A message is written in English where it is needed, one whole sentence with named fields, and translated there::
+
+    gettext("{path}: there is no such file; check its name", path=path)
+    ngettext("{count:,} row has no number", "{count:,} rows have no number", count)
+
+A message names a parameter of the library between backquotes, as ``` `registry=` ``` or ``` `labels=False` ```; its
+:class:`Audience` may call it otherwise (an option of the command line, a field of a job file).
+
+What is kept and read later, perhaps by somebody else, is a :class:`Phrase`. A constant, or a table of texts, is marked
+by ``gettext_noop`` and translated where it is said. The Korean stands in ``locale/ko/LC_MESSAGES/bansong.po``;
+``python docs/translations.py --write`` collects the messages, and a test fails while one has no Korean.
+"""
+
+from __future__ import annotations
+
+import gettext as catalogues
+import locale
+import os
+import re
+from ast import literal_eval
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from string import Formatter
+from typing import Any, Final, Literal, Protocol, Self
+
+NO_VALUE: Final = ...  # the same object in each process that an error crosses
+LOCALE_DIR: Final = Path(__file__).parent.parent / "locale"
+VARIABLE: Final = "BANSONG_LANG"
+_FORMER_VARIABLE: Final = "BIZVERIFY_LANG"
+
+_KOREAN_ENDING: Final = re.compile(r"(?:니다|세요)\Z")
+_KOREAN_SENTENCE: Final = re.compile(r"(?:니다|세요)(?:\(.*\))?\Z")
+
+_of_context: ContextVar[Lang | None] = ContextVar("bansong_language", default=None)
+
+
+class Audience(Protocol):
+    """Who reads messages, and what they call the library's parameters."""
+
+    @property
+    def sets_limits(self) -> bool:
+        """Whether they can raise limits by the environment."""
+        ...
+
+    def option(self, name: str, value: object = NO_VALUE) -> str | None:
+        """Return the name of a parameter, alone or with a value; ``None`` if the reader has no such option."""
+        ...
+
+
+class PythonAudience:
+    """Callers of the library."""
+
+    sets_limits = True
+
+    def option(self, name: str, value: object = NO_VALUE) -> str:
+        """See :meth:`Audience.option`."""
+        return f"`{name}={'' if value is NO_VALUE else repr(value)}`"
+
+
+@dataclass(frozen=True)
+class OptionNames:
+    """An audience with other names for the options in ``of``; an option without an entry in ``names`` is missing."""
+
+    base: Audience
+    names: Mapping[str, str]
+    of: frozenset[str]
+
+    @property
+    def sets_limits(self) -> bool:
+        """See :class:`Audience`."""
+        return self.base.sets_limits
+
+    def option(self, name: str, value: object = NO_VALUE) -> str | None:
+        """See :meth:`Audience.option`."""
+        name = self.names.get(name, "") if name in self.of else name
+        return self.base.option(name, value) if name else None
+
+
+class ClientAudience:
+    """Clients of a server, who send a file and nothing else."""
+
+    sets_limits = False
+
+    def option(self, name: str, value: object = NO_VALUE) -> str | None:  # noqa: ARG002
+        """See :meth:`Audience.option`."""
+        return None
+
+
+PYTHON: Final = PythonAudience()
+CLIENT: Final = ClientAudience()
+_PARAMETER: Final = re.compile(r"`([a-z_]+)=([^`]*)`")
+_of_process: Audience = PYTHON
+_reader: ContextVar[Audience | None] = ContextVar("bansong_audience", default=None)
+
+
+def current_audience() -> Audience:
+    """Return the audience chosen here, else that of the process."""
+    return _reader.get() or _of_process
+
+
+@contextmanager
+def use_audience(audience: Audience) -> Iterator[None]:
+    """Write messages for an audience within the block, in this thread or task."""
+    before = _reader.set(audience)
+    try:
+        yield
+    finally:
+        _reader.reset(before)
+
+
+def set_audience(audience: Audience) -> Audience:
+    """Write all messages of this process for an audience; return the one before."""
+    global _of_process
+    before, _of_process = _of_process, audience
+    return before
+
+
+def parameter(name: str, value: object = NO_VALUE) -> str:
+    """Return the audience's name of a parameter, alone or with a value.
+
+    >>> parameter("registry"), parameter("labels", False), parameter("columns", {"b_no": "#3"})
+    ('`registry=`', '`labels=False`', "`columns={'b_no': '#3'}`")
+    """
+    return current_audience().option(name, value) or PYTHON.option(name, value)
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A parameter as a field of a message; it is named when the message is read."""
+
+    name: str
+    value: object = NO_VALUE
+
+    def __str__(self) -> str:
+        return parameter(self.name, self.value)
+
+
+def advise(option: str, advice: str, otherwise: str) -> str:
+    """Return the advice that names an option, or the other one for an audience that has no such option."""
+    return otherwise if current_audience().option(option) is None else advice
+
+
+def gettext(message: str, /, **fields: object) -> str:
+    """Return a message in the current language, its fields filled in as :meth:`str.format` does.
+
+    Without fields the message is taken as it stands, braces included.
+    """
+    text = _catalogue(current_language()).gettext(message) if message else message
+    return _name_parameters(text, escaped=True).format(**fields) if fields else _name_parameters(text)
+
+
+def ngettext(singular: str, plural: str, /, count: int, **fields: object) -> str:
+    """Return the message for a count, which is the field ``count``."""
+    text = _catalogue(current_language()).ngettext(singular, plural, count)
+    return _name_parameters(text, escaped=True).format(count=count, **fields)
+
+
+def _name_parameters(template: str, *, escaped: bool = False) -> str:
+    """Replace parameters by the audience's names. ``escaped``: the template is formatted later, so braces double."""
+    if "`" not in template or current_audience() is PYTHON:
+        return template
+
+    def name(found: re.Match[str]) -> str:
+        written = found[2].replace("{{", "{").replace("}}", "}") if escaped else found[2]
+        try:
+            named = current_audience().option(found[1], literal_eval(written) if written else NO_VALUE)
+        except (SyntaxError, ValueError):  # no value, but what stands for one
+            return found[0]
+        if named is None:
+            return found[0]
+        return named.replace("{", "{{").replace("}", "}}") if escaped else named
+
+    return _PARAMETER.sub(name, template)
+
+
+class Phrase(str):
+    """A message and its fields: a piece of a sentence, or a note that is kept.
+
+    It is text in the words of whoever made it. ``str`` and ``format`` put it into the words of whoever reads it: in
+    their language, with their names of options. ``plural`` is the message for another ``count`` than one.
+    """
+
+    text: str
+    plural: str
+    fields: Mapping[str, Any]
+
+    def __new__(cls, text: str, plural: str = "", /, **fields: Any) -> Self:
+        """Put the message into the words of whoever makes it."""
+        made = super().__new__(cls, ngettext(text, plural, **fields) if plural else gettext(text, **fields))
+        made.text, made.plural, made.fields = text, plural, fields
+        return made
+
+    def __str__(self) -> str:
+        return ngettext(self.text, self.plural, **self.fields) if self.plural else gettext(self.text, **self.fields)
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return partial(str.__new__, type(self)), (self[:],), self.__dict__
+
+
+class Listed(Phrase):
+    """Items that are joined when they are read: with a message between them, such as ``" or "``, else as clauses."""
+
+    def __new__(cls, items: Iterable[object], between: str | None = None) -> Self:
+        """Join the items in the words of whoever makes them."""
+        made = str.__new__(cls, cls._join(items := tuple(items), between))
+        made.fields = {"items": items, "between": between}
+        return made
+
+    def __str__(self) -> str:
+        return self._join(**self.fields)
+
+    @staticmethod
+    def _join(items: Iterable[object], between: str | None) -> str:
+        said = map(str, items)
+        return join_clauses(*said) if between is None else gettext(between).join(said)
+
+
+def gettext_of(owner: object, message: str, /, **fields: object) -> Phrase:
+    """Return a message as a phrase; fields that are not given are attributes of ``owner``."""
+    names = {name for _, name, _, _ in Formatter().parse(message) if name} - fields.keys()
+    return Phrase(message, **{name: getattr(owner, name) for name in names}, **fields)
+
+
+def count_rows(count: int) -> Phrase:
+    """Return a number of rows in words."""
+    return Phrase("{count:,} row", "{count:,} rows", count=count)
+
+
+def count_letters(count: int) -> Phrase:
+    """Return a number of letters in words."""
+    return Phrase("{count:,} letter", "{count:,} letters", count=count)
+
+
+def gettext_noop(message: str) -> str:
+    """Mark a message that is translated where it is said, and return it as it is."""
+    return message
+
+
+def end_sentence(text: str) -> str:
+    """Return a message as it is said by itself: a Korean sentence gets its full stop, which the catalogue leaves out.
+
+    Messages are parts of others, too, where a stop would stand in the middle.
+    """
+    return f"{text}." if _KOREAN_ENDING.search(text) else text
+
+
+def join_clauses(*clauses: str) -> str:
+    """Join what is said one after the other, without those that are blank: by semicolons, as English has them.
+
+    In Korean whole sentences follow one another, and phrases have commas between them.
+    """
+    said = [clause for clause in clauses if clause]
+    if current_language() != "ko":
+        return "; ".join(said)
+    joined = [f"{clause}{'. ' if _KOREAN_SENTENCE.search(clause) else ', '}" for clause in said[:-1]]
+    return "".join([*joined, *said[-1:]])
+
+
+def current_language() -> Lang:
+    """Return the language chosen here, else that of ``BANSONG_LANG``, else of the locale, else English."""
+    return _of_context.get() or _language_of_environment()
+
+
+def set_language(lang: Lang) -> None:
+    """Choose the language of this process and of those it starts."""
+    os.environ[VARIABLE] = lang
+
+
+@contextmanager
+def use_language(lang: Lang | None) -> Iterator[None]:
+    """Choose the language within the block, for this thread or task: a request, one message to somebody."""
+    before = _of_context.set(lang)
+    try:
+        yield
+    finally:
+        _of_context.reset(before)
+
+
+def speak(lang: Lang) -> None:
+    """Choose the language of this task, thread or context, until it ends."""
+    _of_context.set(lang)
+
+
+def match_language(tags: str) -> Lang | None:
+    """Return the first language that is spoken here of a list like ``ko-KR,ko;q=0.9,en;q=0.8``, by its weights."""
+    weighed = []
+    for place, one in enumerate(tags.split(",")):
+        tag, _, weight = one.strip().partition(";q=")
+        try:
+            weighed.append((-float(weight or 1), place, tag))
+        except ValueError:
+            continue
+    spoken = (_spoken(tag) for weight, _, tag in sorted(weighed) if weight)
+    return next((lang for lang in spoken if lang), None)
+
+
+def _language_of_environment() -> Lang:
+    names = (os.environ.get(name) for name in (VARIABLE, _FORMER_VARIABLE, "LC_ALL", "LC_MESSAGES", "LANG"))
+    chosen = next((name for name in names if name), None) or locale.getlocale()[0] or ""
+    return _spoken(chosen) or "en"
+
+
+def _spoken(tag: str) -> Lang | None:
+    """Return the language of ``ko-KR``, ``ko_KR.UTF-8`` or, as Windows has it, ``Korean_Korea``."""
+    start = tag[:2].lower()
+    return next((lang for lang in LANGS if lang == start), None)
+
+
+@cache
+def _catalogue(lang: Lang) -> catalogues.NullTranslations:
+    if lang == "en":
+        return catalogues.NullTranslations()
+    return catalogues.translation("bansong", LOCALE_DIR, languages=[lang])
+
+
+Lang = Literal["en", "ko"]
+
+
+LANGS: Final[tuple[Lang, ...]] = ("en", "ko")
+
+
+SYSTEM: Final = (
+    gettext_noop("Address already in use"),
+    gettext_noop("All connection attempts failed"),
+    gettext_noop("Bad file descriptor"),
+    gettext_noop("Broken pipe"),
+    gettext_noop("Cannot assign requested address"),
+    gettext_noop("Connection refused"),
+    gettext_noop("Connection reset by peer"),
+    gettext_noop("Device or resource busy"),
+    gettext_noop("Directory not empty"),
+    gettext_noop("Disk quota exceeded"),
+    gettext_noop("File exists"),
+    gettext_noop("File name too long"),
+    gettext_noop("File too large"),
+    gettext_noop("Input/output error"),
+    gettext_noop("Invalid argument"),
+    gettext_noop("Invalid cross-device link"),
+    gettext_noop("Is a directory"),
+    gettext_noop("Name or service not known"),
+    gettext_noop("Network is unreachable"),
+    gettext_noop("No route to host"),
+    gettext_noop("No space left on device"),
+    gettext_noop("No such file or directory"),
+    gettext_noop("Not a directory"),
+    gettext_noop("Operation not permitted"),
+    gettext_noop("Operation not supported"),
+    gettext_noop("Permission denied"),
+    gettext_noop("Read-only file system"),
+    gettext_noop("Stale file handle"),
+    gettext_noop("Text file busy"),
+    gettext_noop("Too many levels of symbolic links"),
+    gettext_noop("Too many open files"),
+)
+"""Reasons of the operating system for which files and addresses cannot be used."""
+
+SQLITE_AND_PARSERS: Final = (
+    gettext_noop("attempt to write a readonly database"),
+    gettext_noop("database disk image is malformed"),
+    gettext_noop("database is locked"),
+    gettext_noop("database or disk is full"),
+    gettext_noop("disk I/O error"),
+    gettext_noop("file is not a database"),
+    gettext_noop("unable to open database file"),
+    gettext_noop("Input data was truncated"),
+    gettext_noop("at end of document"),
+)
+"""Errors of SQLite, and what parsers say of a text that ends too early."""
+
+_PATTERNS: Final = (
+    ("Expected `(?P<wanted>.+?)`, got `(?P<found>.+?)`", gettext_noop("Expected `{wanted}`, got `{found}`")),
+    ("Expected `(?P<kind>.+?)` (?P<bound>[<>]=? .+)", gettext_noop("Expected `{kind}` {bound}")),
+    ("Expected `(?P<kind>.+?)` of length (?P<bound>[<>]=? .+)", gettext_noop("Expected `{kind}` of length {bound}")),
+    (
+        "Expected `(?P<kind>.+?)` matching regex (?P<pattern>.+)",
+        gettext_noop("Expected `{kind}` matching regex {pattern}"),
+    ),
+    ("Object missing required field `(?P<name>.+?)`", gettext_noop("Object missing required field `{name}`")),
+    ("Object contains unknown field `(?P<name>.+?)`", gettext_noop("Object contains unknown field `{name}`")),
+    ("Invalid enum value (?P<value>.+)", gettext_noop("Invalid enum value {value}")),
+    (r"JSON is malformed: .+ \(byte (?P<byte>\d+)\)", gettext_noop("JSON is malformed (byte {byte})")),
+    (r"Invalid value \((?P<place>.+)\)", gettext_noop("Invalid value ({place})")),
+    (r"Cannot overwrite a value \((?P<place>.+)\)", gettext_noop("Cannot overwrite a value ({place})")),
+    (r"Unterminated string \((?P<place>.+)\)", gettext_noop("Unterminated string ({place})")),
+    (r"Invalid statement \((?P<place>.+)\)", gettext_noop("Invalid statement ({place})")),
+    (
+        r"Expected '=' after a key in a key/value pair \((?P<place>.+)\)",
+        gettext_noop("Expected '=' after a key ({place})"),
+    ),
+    (
+        r"Expected ']' at the end of a table declaration \((?P<place>.+)\)",
+        gettext_noop("Expected ']' at the end of a table declaration ({place})"),
+    ),
+    (
+        r"Expected ']]' at the end of an array declaration \((?P<place>.+)\)",
+        gettext_noop("Expected ']]' at the end of an array declaration ({place})"),
+    ),
+    (
+        r"Expected newline or end of document after a statement \((?P<place>.+)\)",
+        gettext_noop("Expected newline or end of document after a statement ({place})"),
+    ),
+    (r"Cannot declare (?P<table>.+) twice \((?P<place>.+)\)", gettext_noop("Cannot declare [{table}] twice ({place})")),
+    (
+        r"Duplicate inline table key (?P<name>.+) \((?P<place>.+)\)",
+        gettext_noop("Duplicate inline table key {name} ({place})"),
+    ),
+    (r"Unclosed array \((?P<place>.+)\)", gettext_noop("Unclosed array ({place})")),
+    (r"Unclosed inline table \((?P<place>.+)\)", gettext_noop("Unclosed inline table ({place})")),
+    (r"Unescaped '\\' in a string \((?P<place>.+)\)", gettext_noop("Unescaped '\\' in a string ({place})")),
+    (r"Invalid hex value \((?P<place>.+)\)", gettext_noop("Invalid hex value ({place})")),
+    (r"Expected (?P<quote>[\"']+) \((?P<place>.+)\)", gettext_noop("Expected {quote} ({place})")),
+    (
+        r"Illegal character (?P<character>.+) \((?P<place>.+)\)",
+        gettext_noop("Illegal character {character} ({place})"),
+    ),
+)
+_LINE: Final = re.compile(r"at line (?P<line>\d+), column (?P<column>\d+)")
+_KINDS: Final = (
+    *(gettext_noop("str"), gettext_noop("int"), gettext_noop("float"), gettext_noop("bool")),
+    *(gettext_noop("array"), gettext_noop("object"), gettext_noop("null")),
+)
+"""What msgspec calls kinds of values."""
+_NUMBER_OF_ERROR: Final = re.compile(r"^\[Errno -?\d+\] ")
+
+
+def describe_os_error(error: Exception) -> Phrase:
+    """Return why the operating system refused something, without the path and the error's number."""
+    if isinstance(error, FileNotFoundError | PermissionError) and error.errno:  # pyarrow's strerror has the path
+        return Phrase(os.strerror(error.errno))
+    return Phrase(getattr(error, "strerror", None) or _NUMBER_OF_ERROR.sub("", str(error)) or type(error).__name__)
+
+
+def describe_library_error(error: Exception | str) -> Phrase:
+    """Return what SQLite, msgspec or the TOML parser says; as it is, if it is not known here."""
+    text, _, field = str(error).removesuffix("`").partition(" - at `")
+    if field:
+        return Phrase("{said} - at `{field}`", said=describe_library_error(text), field=field)
+    text = str(error)
+    for pattern, message in _PATTERNS:
+        found = re.fullmatch(pattern, text)
+        if found is not None:
+            return Phrase(message, **{name: _describe_part(name, part) for name, part in found.groupdict().items()})
+    return Phrase(text)
+
+
+def _describe_part(name: str, part: str) -> object:
+    if name in ("wanted", "found", "kind"):
+        return Listed([Phrase(one) if one in _KINDS else one for one in part.split(" | ")], " | ")
+    if name == "table":  # it is said as Python's tuple
+        return ".".join(re.findall("'([^']*)'", part))
+    if name == "place":
+        line = _LINE.fullmatch(part)
+        return Phrase("at line {line}, column {column}", **line.groupdict()) if line else Phrase(part)
+    return part

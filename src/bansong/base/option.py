@@ -1,0 +1,169 @@
+"""How an option is declared, checked and looked up.
+
+Options of the command line, fields of job files, checks of values and keywords, and the names in messages are derived
+from the fields (:func:`specs_of`). Nothing here imports polars or click: the command line loads it for ``--help``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cache, wraps
+from typing import Any, Final, TypeVar
+
+from bansong.base.errors import Problem, UsageError
+from bansong.base.messages import Option, Phrase
+
+OPTION_TYPE_WRONG: Final = Problem("options.option_type_wrong", "{option} is a {given}; give a bansong.{wanted}")
+FIELD_SAID_TWICE: Final = Problem(
+    "options.field_said_twice", "{option} is a field of {other_option}, which is given as well; say it there"
+)
+VALUE_INVALID: Final = Problem("options.value_invalid", "{option}: must be {wanted}")
+
+Kind = TypeVar("Kind")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Which values are right, in code and in words; ``bound``: the lower limit that a schema can state."""
+
+    is_right: Callable[[Any], bool]
+    wanted: str
+    bound: Mapping[str, Any] = field(default_factory=dict)
+
+
+def at_least(least: float, wanted: str) -> Rule:
+    """Allow numbers from ``least``."""
+    return Rule(lambda value: value >= least, wanted, {"ge": least})
+
+
+def above(bound: float, wanted: str, *, below: float | None = None) -> Rule:
+    """Allow numbers above ``bound``, and below another one."""
+    return Rule(lambda value: value > bound and (below is None or value < below), wanted, {"gt": bound})
+
+
+def whole(least: int, wanted: str, most: float = math.inf) -> Rule:
+    """Allow whole numbers of a range."""
+    return Rule(lambda value: isinstance(value, int) and least <= value <= most, wanted, {"ge": least})
+
+
+@dataclass(frozen=True, slots=True)
+class OptionSpec:
+    """The declaration of an option.
+
+    ``flag``: on the command line; ``off``: the flag that gives ``False``, with ``off_help`` where ``flag`` has a value;
+    ``table``, ``key``: its place in a job file; ``parameter``: its name in messages, by default that of the field;
+    ``parse``: reads the value of the flag, and raises ``ValueError`` in words; ``engines``: the only ones that take it;
+    ``hide_key``: takes a key that is a text out of the keywords of the constructor; ``type``: the annotation of the
+    field without ``None``.
+    """
+
+    flag: str = ""
+    metavar: str | None = None
+    off: str = ""
+    help: str = ""
+    off_help: str = ""
+    table: str = ""
+    key: str = ""
+    parameter: str = ""
+    choices: tuple[str, ...] = ()
+    parse: Callable[[str], Any] | None = None
+    rule: Rule | None = None
+    engines: tuple[str, ...] = ()
+    hide_key: Callable[[dict[str, Any]], None] | None = None
+    name: str = ""
+    type: str = ""
+    default: Any = None
+
+
+def option(default: Any = None, *, flag: str = "", job: str = "", **declared: Any) -> Any:
+    """Declare a field of a dataclass as an option: ``flag="--budget N"``, ``job="engine.budget"``, and so on.
+
+    The rest is as in :class:`OptionSpec`.
+    """
+    flag, _, metavar = flag.partition(" ")
+    table, _, key = job.partition(".")
+    spec = OptionSpec(flag=flag, metavar=metavar or None, table=table, key=key, **declared)
+    return field(default=default, metadata={"option": spec})
+
+
+def specs_of(kind: type) -> tuple[OptionSpec, ...]:
+    """Return the options that the fields of a dataclass declare; ``type`` is their annotation without ``None``."""
+    return _specs_of(kind)
+
+
+@cache
+def _specs_of(kind: type) -> tuple[OptionSpec, ...]:
+    return tuple(
+        replace(
+            declared := one.metadata.get("option", OptionSpec()),
+            name=one.name,
+            parameter=declared.parameter or one.name,
+            type=str(one.type).removesuffix(" | None"),
+            default=one.default,
+        )
+        for one in fields(kind)
+    )
+
+
+class Options:
+    """A dataclass of options; raises :class:`UsageError` for values that its rules do not allow."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        for spec in specs_of(type(self)):
+            value = getattr(self, spec.name)
+            if spec.rule is None or (value is None and spec.default is None):
+                continue
+            try:
+                is_right = spec.rule.is_right(value)
+            except (TypeError, ValueError):  # a text, say
+                is_right = False
+            if not is_right:
+                wanted = Phrase(spec.rule.wanted)
+                raise UsageError(VALUE_INVALID, option=Option(spec.parameter, value), wanted=wanted)
+
+
+def hides_keys(kind: type[Kind]) -> type[Kind]:
+    """Wrap the constructor of a dataclass so that no frame of it holds a key that is a text.
+
+    The constructor that ``dataclass`` makes has each argument as a variable, that of an ``InitVar``, too; a traceback
+    of what ``__post_init__`` raises would show it.
+    """
+    construct = kind.__init__
+    hiding = [spec.hide_key for spec in specs_of(kind) if spec.hide_key is not None]
+
+    @wraps(construct)
+    def construct_without_key(self: Kind, **keywords: Any) -> None:
+        for hide in hiding:
+            hide(keywords)
+        construct(self, **keywords)
+
+    kind.__init__ = construct_without_key  # type: ignore[assignment]
+    return kind
+
+
+def take_options(kind: type[Kind], keywords: dict[str, Any]) -> Kind:
+    """Take the fields of a dataclass of options out of the keywords of a function; return its value."""
+    return kind(**{spec.name: keywords.pop(spec.name) for spec in specs_of(kind) if spec.name in keywords})
+
+
+def choose_options(name: str, given: Kind | None, flat: Kind) -> Kind:
+    """Return ``given``, the options in one value, or else those given as keywords of their own.
+
+    ``name``: the parameter of the former. Raises :class:`UsageError` where both say something.
+    """
+    if given is None:
+        return flat
+    if not isinstance(given, type(flat)):
+        raise UsageError(OPTION_TYPE_WRONG, option=Option(name), given=type(given).__name__, wanted=type(flat).__name__)
+    if twice := differing_fields(flat):
+        raise UsageError(FIELD_SAID_TWICE, option=Option(twice[0]), other_option=Option(name))
+    return given
+
+
+def differing_fields(options: Any) -> list[str]:
+    """The fields that are not at their defaults."""
+    return [spec.name for spec in specs_of(type(options)) if getattr(options, spec.name) != spec.default]

@@ -1,0 +1,277 @@
+"""Files appear whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import stat
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+from bansong.base.errors import InputError, OutputError, Problem
+from bansong.base.files import (
+    PRIVATE,
+    RemotePath,
+    create_private,
+    is_remote,
+    lock_file,
+    make_folders,
+    remove_unless_locked,
+    set_mode,
+    state_directory,
+    sync_file,
+    sync_folder,
+)
+from bansong.base.messages import describe_os_error
+from bansong.base.object_store import RemoteVersion
+from bansong.base.remote import fetch_file, look_at_output, publish_remote, unfinished_error
+
+OUTPUT_IS_FOLDER: Final = Problem("files.output_is_folder", "{target}: is a folder; name a file in it")
+OUTPUT_FOLDER_MISSING: Final = Problem(
+    "files.output_folder_missing", "{target}: the folder {parent} does not exist; create it first"
+)
+OUTPUT_NOT_PUBLISHED: Final = Problem("files.output_not_published", "{target}: cannot be written: {reason}")
+BACKUP_FAILED: Final = Problem(
+    "files.backup_failed", "{target}: cannot be backed up: {reason}; give another output or `backup=False`"
+)
+OUTPUT_UNWRITABLE: Final = Problem(
+    "files.output_unwritable", "{target}: cannot be written: {reason}; choose another output"
+)
+FOLDER_UNMAKEABLE: Final = Problem("files.folder_unmakeable", "{path}: the folder cannot be made: {reason}")
+SOURCE_UNREADABLE: Final = Problem("files.source_unreadable", "{place}cannot be read: {reason}")
+
+_OURS: Final = ".bansong-"
+_UNFINISHED: Final = re.compile(r"\.(bansong|bizverify)-[0-9a-f]{8}-")
+"""Under the former name, too: what an older release left holds customers."""
+_NAME_KEPT: Final = 100
+_STALE_S: Final = 3600.0
+_CONTENTS_KNOWN: Final = 100
+"""How many contents are remembered of all files of one name."""
+
+
+@contextmanager
+def publish_file(target: Path, seen: RemoteVersion | None = None) -> Iterator[Path]:
+    """Yield a temporary file that takes the place of ``target`` when the block ends without an error.
+
+    That of a remote file is private and local; it replaces the object only if that still is the version ``seen``, or
+    where none is given, the one that is there when the block begins. Of a local one:
+
+    The file is created beside it with O_EXCL and mode 0600 (it may hold people's addresses; the mode of a file that is
+    replaced is kept), synced, moved by ``os.replace``, and its folder synced. After an error or a crash ``target``
+    is what it was. A symbolic link is followed, not replaced. What killed runs have left in the folder is removed.
+    Raises :class:`OutputError`; :class:`InputError` where the block failed on another file.
+    """
+    if isinstance(target, RemotePath):
+        with publish_remote(target, seen) as finished:
+            try:
+                with publish_file(finished) as temporary:
+                    yield temporary
+            except OutputError as error:
+                if isinstance(cause := error.__cause__, OSError):
+                    raise unfinished_error(target, cause) from cause
+                raise
+        return
+    target = Path(os.path.realpath(target))
+    temporary, lock = _reserve(target)
+    try:
+        try:
+            yield temporary
+            sync_file(temporary)
+        finally:
+            os.close(lock)  # before it is moved or removed: Windows does neither with a file that is open
+        temporary.replace(target)
+        sync_folder(target.parent)
+    except OSError as error:
+        if _is_of_another_file(error, temporary):
+            place = f"{os.fsdecode(error.filename)}: " if error.filename is not None else ""
+            raise InputError(SOURCE_UNREADABLE, place=place, reason=describe_os_error(error)) from error
+        raise OutputError(OUTPUT_NOT_PUBLISHED, target=target, reason=describe_os_error(error)) from error
+    finally:
+        with suppress(OSError):  # what still has it open after an error must not hide that error; it is swept later
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def backed_up(target: Path, apart_from: Path) -> Iterator[Path]:
+    """Yield ``NAME.bak`` beside ``target``, which is what ``target`` is now; taken away if it has not been replaced.
+
+    An existing backup stays: the next is ``.bak2``, and so on; ``apart_from`` is a name that is about to be used. A
+    hard link where the file system has them, so that mode, owner and times are kept; else a copy, with mode and times,
+    synced before it gets its name. That of an object is a copy, which stays. Raises :class:`OutputError`.
+    """
+    if isinstance(target, RemotePath):
+        names = (target.with_name(f"{target.name}.bak{again if again > 1 else ''}") for again in count(1))
+        copy = next(name for name in names if look_at_output(name) is None)
+        with fetch_file(target) as earlier, publish_file(copy) as temporary:
+            shutil.copyfile(earlier.path, temporary)
+        yield copy
+        return
+    called, target = target, Path(os.path.realpath(target))
+    before = target.stat()
+    try:
+        backup = _backup(target, apart_from)
+    except OSError as error:
+        raise OutputError(BACKUP_FAILED, target=target, reason=describe_os_error(error)) from error
+    try:
+        sync_folder(target.parent)
+        yield backup if called.is_symlink() else called.with_name(backup.name)
+    finally:
+        with suppress(OSError):  # where that is not known, the backup stays
+            if os.path.samestat(before, target.stat()):
+                backup.unlink()
+
+
+def find_foreign(files: Mapping[Path, Path], *, extends: bool = False) -> list[Path]:
+    """Return the files that hold what we are not known to have written; record what is about to be published there.
+
+    ``files``: the finished file of each path. ``extends``: it has all that the old one has, so where that is foreign,
+    it is, too. Nobody records what objects in a bucket hold: its versions keep them.
+    """
+    foreign = []
+    for path, finished in files.items():
+        if is_remote(path):
+            continue
+        # by the name alone: folders are moved
+        name = os.path.basename(os.path.realpath(path))  # noqa: PTH119 - of a link, the file it leads to
+        record = state_directory() / "written" / hashlib.sha256(os.fsencode(name)).hexdigest()
+        known, old, new = _read_record(record), _digest(path), _digest(finished)
+        if old == new:  # nothing changes: what somebody wrote into it stays foreign
+            continue
+        if old not in (None, *known):
+            foreign.append(path)
+            if extends:
+                continue
+        with suppress(OSError):  # without a record, the next run keeps one copy too many
+            make_folders(record.parent)
+            written = [*(one for one in known if one != new), new or ""]
+            record.write_text("\n".join(written[-_CONTENTS_KNOWN:]), encoding="ascii")
+    return foreign
+
+
+def _read_record(record: Path) -> list[str]:
+    try:
+        return record.read_text(encoding="ascii").split()
+    except (OSError, ValueError):
+        return []
+
+
+def _digest(path: Path) -> str | None:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:  # not there; or it cannot be read, and publishing will say why
+        return None
+
+
+def same_file(one: Path, other: Path) -> bool:
+    """Whether two paths lead to one file, through links of either kind too; it need not exist yet."""
+    with suppress(OSError):  # a name that is too long; using it will say so
+        if one.exists() and other.exists():
+            return one.samefile(other)
+    return os.path.realpath(one) == os.path.realpath(other)
+
+
+def is_unfinished(path: Path) -> bool:
+    """Return whether a path's name is that of a temporary file of :func:`publish_file`."""
+    return _UNFINISHED.match(path.name) is not None
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove the temporary files that killed runs have left in a folder, however new. Raises OSError."""
+    for left in [path for path in folder.iterdir() if is_unfinished(path)]:
+        remove_unless_locked(left)
+
+
+def _is_of_another_file(error: OSError, temporary: Path) -> bool:
+    """Whether an error in the block is not about the file that is written. Writing itself names no file."""
+    if error.filename is not None:
+        return bool(os.fsdecode(error.filename) != str(temporary))
+    # polars puts the path into the text; the temporary file is there and ours, so it is not what is missing
+    return isinstance(error, FileNotFoundError | PermissionError) and str(temporary) not in str(error)
+
+
+def _reserve(target: Path) -> tuple[Path, int]:
+    """Make the temporary file; return it and a descriptor that holds its lock for as long as this run lives."""
+    if os.path.isdir(target):  # noqa: PTH112 - Path.is_dir raises where a name is too long
+        raise OutputError(OUTPUT_IS_FOLDER, target=target)
+    if not target.parent.is_dir():
+        raise OutputError(OUTPUT_FOLDER_MISSING, target=target, parent=target.parent)
+    sweep_unfinished(target.parent)
+    temporary = target.with_name(f"{_OURS}{secrets.token_hex(4)}-{_kept_name(target)}")
+    descriptor = None
+    try:
+        mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else PRIVATE
+        descriptor = create_private(temporary)
+        lock_file(descriptor)
+        set_mode(descriptor, temporary, mode)
+    except OSError as error:
+        if descriptor is not None:
+            os.close(descriptor)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise OutputError(OUTPUT_UNWRITABLE, target=target, reason=describe_os_error(error)) from error
+    return temporary, descriptor
+
+
+def _kept_name(target: Path) -> str:
+    """The end of the target's name for the temporary file's: valid text, as long as file systems allow."""
+    return target.name.encode("utf-8", "ignore")[-_NAME_KEPT:].decode("utf-8", "ignore")
+
+
+def sweep_unfinished(folder: Path) -> None:
+    """Remove the temporary files, of whatever output, that killed runs have left: they may hold people's addresses.
+
+    A run holds the lock of each of its own. The hour is for a run that has made its file and not locked it yet, and for
+    clocks that differ.
+    """
+    with suppress(OSError):
+        for left in [path for path in folder.iterdir() if is_unfinished(path)]:
+            with suppress(OSError):  # Windows does not remove what another run has open
+                if time.time() - left.lstat().st_mtime > _STALE_S:
+                    remove_unless_locked(left)
+
+
+def _backup(target: Path, apart_from: Path) -> Path:
+    for again in count(1):
+        backup = target.with_name(f"{target.name}.bak{again if again > 1 else ''}")
+        if same_file(backup, apart_from):
+            continue
+        with suppress(FileExistsError):
+            try:
+                os.link(target, backup)
+            except FileExistsError:
+                raise
+            except OSError:  # no hard links here
+                _copy(target, backup)
+            return backup
+    raise AssertionError("count() has no end")
+
+
+def _copy(target: Path, backup: Path) -> None:
+    os.close(create_private(backup))
+    try:
+        with publish_file(backup) as temporary:
+            shutil.copy2(target, temporary)
+    except BaseException:
+        backup.unlink()
+        raise
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those above it, for the owner alone, where there is none; raise :class:`OutputError`.
+
+    A bucket has no folders that have to be made.
+    """
+    if is_remote(folder):
+        return
+    try:
+        make_folders(folder)
+    except OSError as error:
+        raise OutputError(FOLDER_UNMAKEABLE, path=folder, reason=describe_os_error(error)) from error

@@ -1,0 +1,324 @@
+"""The columns we add, their Korean headers and words, and the values that pass between packages.
+
+They are written where the user asks for them (``headers="ko"``); the codes are what everything computes with. A file
+is read back with either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Final, Literal, get_args
+
+from bansong.base.messages import Lang, current_language
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+InputFormat = Literal["csv", "xlsx", "xls", "xlsb", "ods", "html", "json", "ndjson", "parquet"]
+INPUT_FORMATS: Final[tuple[InputFormat, ...]] = get_args(InputFormat)
+"""What standard input may be said to be."""
+
+SEOUL: Final = timezone(timedelta(hours=9), "Asia/Seoul")
+"""The time zone of days and months. Korea has had no summer time since 1988, so that no time zone database is
+needed."""
+
+
+def seoul_day(unix_time: float | None = None) -> date:
+    """Return the day in Korea, now or at a time: elsewhere it may still be the day before."""
+    return (datetime.now(SEOUL) if unix_time is None else datetime.fromtimestamp(unix_time, SEOUL)).date()
+
+
+ANSWER_COLUMNS: Final = (
+    "biz_status",
+    "bounce_prob",
+    "grade",
+    "action",
+    "fixed_zipcode",
+    "fixed_address",
+    "reasons",
+)
+"""The seven fields of a verification, in the order in which they are added to the user's file."""
+
+ROW_COLUMNS: Final = ("row_status", "row_note")
+"""What became of the row itself."""
+
+ADDED_COLUMNS: Final = (*ANSWER_COLUMNS, *ROW_COLUMNS)
+"""The nine columns that enrichment adds, in this order."""
+
+LABEL_COLUMNS: Final = ("bounced", "bounce_reason", "bounced_at")
+"""What really became of the letter to a row: Boolean, text, date. Added where outcomes are joined back."""
+
+EXTRA_COLUMNS: Final = ("duplicate_of", "match_level", "district_code", "building_code")
+"""What is added behind the nine on request: the first row (from 1) with the same number and corrected address, how well
+the address was understood, the code of the building's legal dong, the building's official number."""
+
+OUR_COLUMNS: Final = (*ADDED_COLUMNS, *LABEL_COLUMNS, *EXTRA_COLUMNS)
+"""All that is ever added to a user's file, under the names of the contract."""
+
+RECORD_COLUMNS: Final = ("b_no", "name", "address", "zipcode")
+"""What the engine reads of a row; only ``b_no`` is required."""
+
+CONTEXT_COLUMNS: Final = ("confirmed",)
+"""What else a file may say of a row, for the embedded engine alone: when its address was last made sure of."""
+
+BIZ_STATUSES: Final = ("active", "suspended", "closed", "unregistered", "unknown")
+GRADES: Final = ("A", "B", "C", "D", "E")
+ACTIONS: Final = ("send", "fix_address", "confirm", "hold", "do_not_send")
+ROW_STATUSES: Final = ("verified", "cached", "invalid", "pending", "in_doubt", "failed")
+
+REASON_SEPARATOR: Final = " | "
+"""Joins the reasons of a row in formats that have no lists (CSV, Excel)."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedColumn:
+    """A column of the user's file whose cells are put behind those of another: its position from 0, its header."""
+
+    column: int
+    header: str
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A column of the user's file chosen for a role.
+
+    ``column`` is its position from 0, ``header`` its header as written, ``confidence`` between 0 and 1
+    (1: named by the user or an exact synonym), ``why`` one word for people. ``joined``: further columns that make up
+    the value together with it, in their order. ``otherwise``: what is taken, row by row, where that value is blank.
+    """
+
+    column: int
+    header: str
+    confidence: float
+    why: Literal["given", "header", "similar", "content"]
+    joined: tuple[JoinedColumn, ...] = ()
+    otherwise: tuple[Choice, ...] = ()
+
+    @property
+    def alternatives(self) -> tuple[Choice, ...]:
+        """The choice without its alternatives, then these."""
+        return (replace(self, otherwise=()), *self.otherwise)
+
+    @property
+    def parts(self) -> tuple[JoinedColumn, ...]:
+        """All columns that are read for the value."""
+        own = (JoinedColumn(self.column, self.header), *self.joined)
+        return (*own, *(part for one in self.otherwise for part in one.parts))
+
+    def spell(self, spell_part: Callable[[JoinedColumn], str], joint: str = "+", otherwise: str = "|") -> str:
+        """Spell the columns with ``+`` between those that are joined and ``|`` between alternatives."""
+        return otherwise.join(joint.join(map(spell_part, one.parts)) for one in self.alternatives)
+
+    def move(self, place_of: Callable[[JoinedColumn], int]) -> Choice:
+        """Return the choice by other positions of its columns."""
+        joined = tuple(replace(part, column=place_of(part)) for part in self.joined)
+        others = tuple(one.move(place_of) for one in self.otherwise)
+        return replace(self, column=place_of(self.parts[0]), joined=joined, otherwise=others)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is known of one business: the seven fields of INTERFACE §2.2, as received.
+
+    Fields that are not known are ``None``; unknown words pass through.
+    """
+
+    biz_status: str | None = None
+    bounce_prob: float | None = None
+    grade: str | None = None
+    action: str | None = None
+    fixed_zipcode: str | None = None
+    fixed_address: str | None = None
+    reasons: tuple[str, ...] = ()
+
+
+class Alert(str):
+    """A warning that changes what the reader should do with the output.
+
+    It stands among the warnings of a table or a report, and is shown before all other lines.
+    """
+
+    __slots__ = ()
+
+
+_KOREAN_HEADERS: Final = {
+    "biz_status": "휴·폐업 상태",
+    "bounce_prob": "반송 확률",
+    "grade": "반송 등급",
+    "action": "조치",
+    "fixed_zipcode": "교정 우편번호",
+    "fixed_address": "교정 주소",
+    "reasons": "판정 근거",
+    "row_status": "처리 상태",
+    "row_note": "처리 메모",
+    "bounced": "반송 여부",
+    "bounce_reason": "반송 사유",
+    "bounced_at": "반송일",
+    "duplicate_of": "중복 기준 행",
+    "match_level": "주소 확인 수준",
+    "district_code": "법정동코드",
+    "building_code": "도로명주소관리번호",
+}
+
+HEADERS: Final[Mapping[Lang, Mapping[str, str]]] = {"en": {name: name for name in OUR_COLUMNS}, "ko": _KOREAN_HEADERS}
+"""The header of each of our columns, by language and contract name."""
+
+KOREAN_WORDS: Final[Mapping[str, Mapping[str, str]]] = {
+    "biz_status": {
+        "active": "영업 중",
+        "suspended": "휴업",
+        "closed": "폐업",
+        "unregistered": "미등록",
+        "unknown": "미확인",
+    },
+    "action": {
+        "send": "발송",
+        "fix_address": "주소 보완",
+        "confirm": "확인 후 발송",
+        "hold": "보류",
+        "do_not_send": "발송 금지",
+    },
+    "row_status": {
+        "verified": "판정함",
+        "cached": "기존 조회",
+        "invalid": "번호 오류",
+        "pending": "미처리",
+        "in_doubt": "결과 불명",
+        "failed": "실패",
+    },
+    "match_level": {
+        "exact": "도로명주소 일치",
+        "lot_to_road": "지번을 도로명으로 변경",
+        "region_repaired": "지역명 보정",
+        "typo_repaired": "오타 보정",
+        "renumbered": "바뀐 주소로 변경",
+        "building_only": "건물 본번까지 확인",
+        "abolished": "없어진 주소",
+        "road_only": "도로까지 확인",
+        "region_only": "지역까지 확인",
+        "ambiguous": "후보 여럿",
+        "none": "확인 불가",
+    },
+}
+"""The word of each code, by column; other values, as the hosted service may give them, stay as they are."""
+
+
+EARLIER_WORDS: Final = {"row_status": {"확인": "verified"}}
+"""Words of earlier releases, which files of that time hold."""
+
+
+def language_of_columns(headers: Sequence[str], ours: Mapping[str, int]) -> Lang | None:
+    """Return the language of the columns of an earlier run (contract name → position), ``None`` without any."""
+    for name, place in ours.items():
+        return "ko" if _KOREAN_HEADERS[name] in headers[place] else "en"
+    return None
+
+
+def with_words(frame: pl.LazyFrame, lang: Lang | None) -> pl.LazyFrame:
+    """Return a frame with words in the place of codes, where the language is Korean."""
+    if lang != "ko":
+        return frame
+    import polars as pl  # help is shown without it
+
+    there = frame.collect_schema()
+    return frame.with_columns(
+        _replace(pl.col(name), words).alias(name) for name, words in KOREAN_WORDS.items() if name in there
+    )
+
+
+def code_expr(value: pl.Expr, column: str) -> pl.Expr:
+    """Return the codes (String) of a column that was read, whichever language it was written in."""
+    codes = {word: code for code, word in KOREAN_WORDS.get(column, {}).items()} | EARLIER_WORDS.get(column, {})
+    return _replace(value, codes) if codes else value
+
+
+def _replace(value: pl.Expr, words: Mapping[str, str]) -> pl.Expr:
+    """Return a text with some words replaced, all others as they are.
+
+    ``Expr.replace`` does the same, but polars does not stream it: all columns of the query would be kept in memory.
+    """
+    import polars as pl
+
+    found = value
+    for word, other in words.items():
+        found = pl.when(value == word).then(pl.lit(other)).otherwise(found)
+    return found
+
+
+_KOREAN_PROBLEMS: Final = {
+    "missing": "번호 없음",
+    "scientific": "지수 표기",
+    "rounded": "반올림된 번호",
+    "thirteen_digits": "열세 자리",
+    "nine_digits": "아홉 자리",
+    "grouping": "전화번호 형식",
+    "letters": "다른 문자 포함",
+    "fraction": "소수",
+    "too_short": "열 자리 미만",
+    "too_long": "열 자리 초과",
+    "zeros": "모두 0",
+    "totals_row": "합계 행",
+    "header_row": "반복된 제목 행",
+    "other": "기타",
+}
+"""Words for why a row is invalid, as reports count them."""
+
+
+KOREAN_ROLES: Final = {
+    "b_no": "사업자번호",
+    "name": "상호",
+    "address": "주소",
+    "zipcode": "우편번호",
+    "confirmed": "주소확인일",
+    "status": "상태",
+    "since": "변동일",
+    "opened": "개업일",
+    "as_of": "기준일",
+    "bounced": "반송여부",
+    "reason": "반송사유",
+    "returned": "반송일",
+    "mailed": "발송일",
+    "row_id": "행번호",
+}
+"""Korean names of the roles of a user's columns, as messages use them and options take them."""
+
+
+def role_word(role: str, lang: Lang) -> str:
+    """Return what a role is called in a language."""
+    return KOREAN_ROLES.get(role, role) if lang == "ko" else role
+
+
+def role_code(word: str) -> str:
+    """Return the role that a user names, in either language; any other text as it is."""
+    return next((role for role, korean in KOREAN_ROLES.items() if word == korean), word)
+
+
+@dataclass(frozen=True, slots=True)
+class CodeWord:
+    """A code as a field of a message; it is called as the reader calls it."""
+
+    code: str
+
+    def __str__(self) -> str:
+        return word_of(self.code, current_language())
+
+    def __repr__(self) -> str:
+        return repr(str(self))
+
+
+def word_of(code: str, lang: Lang) -> str:
+    """Return what a code is called in a language; any other text as it is."""
+    tables = (*KOREAN_WORDS.values(), _KOREAN_PROBLEMS)
+    return next((words[code] for words in tables if code in words), code) if lang == "ko" else code
+
+
+GRADE_COLOURS: Final = {"A": "#2166ac", "B": "#67a9cf", "C": "#f4c542", "D": "#ef8a62", "E": "#b2182b"}
+"""A colour a grade, told apart by the colour-blind, too."""
+
+NEUTRAL: Final = "#9aa0a6"
+BETTER: Final = GRADE_COLOURS["A"]
+WORSE: Final = GRADE_COLOURS["E"]
+LINE: Final = "#1f6fb2"

@@ -1,0 +1,277 @@
+"""The command group, its language and signals."""
+
+from __future__ import annotations
+
+import gettext as catalogues
+import inspect
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any, Final
+from unicodedata import east_asian_width
+
+import click
+
+from bansong._version import __version__
+from bansong.base.cancel import StopRequest
+from bansong.base.errors import BansongError
+from bansong.base.messages import (
+    LANGS,
+    LOCALE_DIR,
+    VARIABLE,
+    Lang,
+    current_language,
+    gettext,
+    join_clauses,
+    set_audience,
+    set_language,
+)
+from bansong.cli.console import INTERRUPTED, escape_what_stdout_lacks, open_closed_streams, say, set_up_logging
+from bansong.cli.data import data
+from bansong.cli.enrich import enrich, plan, report
+from bansong.cli.keys import keys
+from bansong.cli.label import calibrate, label
+from bansong.cli.ledger import ledger, me, resolve
+from bansong.cli.model import model
+from bansong.cli.options import COMMAND_LINE
+from bansong.cli.run import run, runs
+from bansong.cli.serve import notifications, serve
+from bansong.cli.verify import doctor, forget, status, verify
+from bansong.cli.watch import watch
+
+catalogues.bindtextdomain("click", str(LOCALE_DIR))
+catalogues.textdomain("click")  # the domain that click's own messages are looked up in
+
+_help_in_english: Final[dict[int, tuple[str | None, str | None]]] = {}
+"""Help and short help of commands and options by identity."""
+
+
+_FILLER: Final = "\ue000"
+"""Padding after a wide letter (private use), since click counts letters, not their width."""
+
+
+class WideLetterFormatter(click.HelpFormatter):
+    """Wraps help by the display width of letters: Korean ones take two columns."""
+
+    def write_text(self, text: str) -> None:
+        super().write_text(_fill_wide(text))
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        super().write_dl([(name, _fill_wide(text)) for name, text in rows], col_max, col_spacing)
+
+    def getvalue(self) -> str:
+        return super().getvalue().replace(_FILLER, "")
+
+
+def _fill_wide(text: str) -> str:
+    return "".join(letter + _FILLER if east_asian_width(letter) in "WF" else letter for letter in text)
+
+
+class LocalizedContext(click.Context):
+    """A context with help for wide letters."""
+
+    formatter_class = WideLetterFormatter
+
+
+class LocalizedGroup(click.Group):
+    """A command line in the language that ``--lang`` names anywhere."""
+
+    def main(self, args: Sequence[str] | None = None, *names: Any, **extra: Any) -> Any:
+        with language_of(sys.argv[1:] if args is None else args), command_line_reads():
+            translate_help(self)
+            return super().main(args, *names, **extra)
+
+
+@contextmanager
+def command_line_reads() -> Iterator[None]:
+    """Let messages name options of the command line during the block, in all threads."""
+    before = set_audience(COMMAND_LINE)
+    try:
+        yield
+    finally:
+        set_audience(before)
+
+
+@contextmanager
+def language_of(words: Sequence[str]) -> Iterator[None]:
+    """Use the language that ``--lang`` names during the block, also in processes started in it."""
+    before = {name: os.environ.get(name) for name in (VARIABLE, "LANGUAGE")}
+    set_language(_named_language(words) or current_language())
+    os.environ["LANGUAGE"] = current_language()  # click asks for it at each of its own messages
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def add_language_option(command: click.Command) -> None:
+    """Add ``--lang`` to a command and its subcommands; :class:`LocalizedGroup` reads its value."""
+    option = click.Option(
+        ["--lang"],
+        type=click.Choice(LANGS),
+        expose_value=False,
+        help="The language of all texts; by default BANSONG_LANG, else the locale.",
+    )
+    command.params.append(option)
+    command.context_class = LocalizedContext
+    for child in _children(command):
+        add_language_option(child)
+
+
+def translate_help(command: click.Command) -> None:
+    """Translate the help of a command, its options and its subcommands."""
+    _translate_one(command)
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            _translate_one(parameter)
+    for child in _children(command):
+        translate_help(child)
+
+
+def _translate_one(one: click.Command | click.Option) -> None:
+    short = getattr(one, "short_help", None)
+    help, short_help = _help_in_english.setdefault(id(one), (one.help, short))
+    one.help = help and gettext(inspect.cleandoc(help))  # the docstring of a command has its margin still
+    if isinstance(one, click.Command):
+        one._help_option = None  # click's own, in the language of the call that made it
+        one.options_metavar = gettext("[OPTIONS]")
+        if isinstance(one, click.Group):
+            one.subcommand_metavar = gettext("COMMAND [ARGS]...")
+        one.short_help = short_help and gettext(short_help)
+
+
+def _children(command: click.Command) -> Iterable[click.Command]:
+    return command.commands.values() if isinstance(command, click.Group) else ()
+
+
+def _named_language(words: Sequence[str]) -> Lang | None:
+    pairs = zip(words, [*words[1:], ""], strict=True)
+    named = [
+        following if word == "--lang" else word.removeprefix("--lang=")
+        for word, following in pairs
+        if word[:6] == "--lang"
+    ]
+    return next((lang for name in named for lang in LANGS if name == lang), None)
+
+
+def let_stop_signals_interrupt() -> StopRequest:
+    """Let SIGTERM and SIGHUP act like Ctrl-C, so that a stopped job cleans up; return what records them.
+
+    Python handlers run only after a query, and polars handles SIGINT alone. So the two are blocked in every thread, and
+    a thread of their own turns them into SIGINT. Ignored signals stay ignored: SIGHUP under ``nohup``, SIGINT in a
+    background job; the latter is also blocked and discarded, because polars traps it anyway. Call this before polars is
+    imported: its SIGINT handler calls the one before it.
+    """
+    stop = StopRequest(interrupt_main_thread)
+    ignored = {one for one in (signal.SIGINT,) if signal.getsignal(one) == signal.SIG_IGN}
+    if not hasattr(signal, "pthread_sigmask"):  # Windows has neither these signals nor masks
+        if not ignored:
+            signal.signal(signal.SIGINT, stop.handle_signal)
+        return stop
+    stopping = {one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) != signal.SIG_IGN}
+    signal.signal(signal.SIGINT, stop.handle_signal)
+    if ignored:
+        signal.signal(signal.SIGURG, _wake)
+    signal.pthread_sigmask(signal.SIG_BLOCK, stopping | ignored)
+    interrupt = _interrupt_though_blocked if ignored else _interrupt
+    arguments = (stop, stopping, ignored, interrupt)
+    threading.Thread(target=_forward, args=arguments, name="stop-signals", daemon=True).start()
+    return stop
+
+
+def _forward(
+    stop: StopRequest, stopping: set[signal.Signals], ignored: set[signal.Signals], interrupt: Callable[[int], None]
+) -> None:
+    main_thread = threading.main_thread().ident
+    while main_thread is not None and stopping | ignored:
+        if signal.sigwait(stopping | ignored) in stopping:
+            stop.note()
+            if not stop.is_held:
+                interrupt(main_thread)
+
+
+def interrupt_main_thread() -> None:
+    """Act like Ctrl-C from another thread, also in a background job that ignores Ctrl-C."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        signal.raise_signal(signal.SIGINT)
+    elif (main_thread := threading.main_thread().ident) is not None:
+        is_blocked = signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        (_interrupt_though_blocked if is_blocked else _interrupt)(main_thread)
+
+
+def _interrupt(main_thread: int) -> None:
+    signal.pthread_kill(main_thread, signal.SIGINT)
+
+
+def _interrupt_though_blocked(main_thread: int) -> None:
+    """Raise SIGINT in this thread, the only one that accepts it, and wake the main thread."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    signal.raise_signal(signal.SIGINT)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    signal.pthread_kill(main_thread, signal.SIGURG)
+
+
+def _wake(number: int, frame: FrameType | None) -> None:
+    """A Python handler makes a signal end a wait; then other pending handlers run, too."""
+
+
+@click.group(cls=LocalizedGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="bansong", help="Show the version and exit.")
+def app() -> None:
+    """Verify a file of Korean business customers before you mail it.
+
+    bansong finds business number, name and address in a CSV, Excel, JSON or Parquet file, verifies every row and
+    writes the same file back with status, bounce probability, grade, action and reasons.
+
+    Exit codes: 0 done, every row accounted for; 2 usage or unreadable input; 3 finished, but rows failed or in doubt;
+    4 refused; 5 paused, resumable; 130 interrupted, nothing published. 1 is a defect of bansong: nothing published.
+    """
+
+
+_COMMANDS = (
+    *(enrich, plan, verify, status, run, runs, report, label, watch, me),
+    *(ledger, resolve, calibrate, model, data, doctor, forget, serve, keys, notifications),
+)
+for _command in _COMMANDS:
+    app.add_command(_command)
+add_language_option(app)
+
+
+def main() -> None:
+    """Run the command line; expected errors become one line on stderr and an exit code."""
+    open_closed_streams()
+    escape_what_stdout_lacks()
+    set_up_logging()
+    with language_of(sys.argv[1:]), command_line_reads():
+        _run()
+
+
+def _run() -> None:
+    stdout = sys.stdout
+    try:
+        code = app.main(standalone_mode=False, obj=let_stop_signals_interrupt()) or 0
+    except SystemExit as error:  # so click ends where the reader of its help is gone, with another stdout: no failure
+        code = error.code if sys.stdout is stdout else 0
+    except (click.exceptions.Abort, KeyboardInterrupt) as error:
+        bought = str(error.__cause__ or "")  # click's Abort hides what it was
+        _fail(join_clauses(gettext("interrupted; nothing was published"), bought), INTERRUPTED)
+    except click.ClickException as error:
+        with suppress(OSError):
+            error.show()
+        code = 2
+    except BansongError as error:
+        _fail(str(error), error.exit_code)
+    sys.exit(code)
+
+
+def _fail(message: str, code: int) -> None:
+    say(f"bansong: {message}")
+    sys.exit(code)

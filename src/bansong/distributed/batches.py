@@ -1,0 +1,375 @@
+"""A picklable verifier of Arrow tables, for any engine that sends Python objects to workers."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import threading
+import warnings as python_warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, fields, replace
+from datetime import date
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+import pyarrow as pa
+
+from bansong.base.errors import BansongError, GazetteerError, InputError, Problem, RegistryError, UsageError
+from bansong.base.forking import refuse_after_fork
+from bansong.base.messages import Lang, Option, Phrase, gettext, parameter
+from bansong.base.options import EngineKind
+from bansong.base.schema import ADDED_COLUMNS, seoul_day
+from bansong.distributed.worker_process import build_with_threads, describe_process
+from bansong.engine.address.gazetteer import Gazetteer
+from bansong.engine.local import LocalEngine
+from bansong.engine.overlays import StatusOverlay
+from bansong.engine.records import CROWDED, KEYS, SEVERAL, row_keys, with_given_features
+from bansong.engine.registry import ATTACHED, Registry
+from bansong.engine.risk.scorecard import Scorecard
+from bansong.history.labels import Labels, read_history
+from bansong.run import accounting
+from bansong.run.enrich import AnyEngine, EngineRequest
+from bansong.run.options import LocalOptions
+from bansong.run.survey import RowReader, prepare_table
+from bansong.tables import frames
+from bansong.tables.table import Table, contract_name, unique_names, written_column
+
+FindFile = Callable[[str], Path]
+"""Returns where a worker has a file that is known by its path where the program runs; picklable."""
+
+_KEPT: Final = 2
+_lock: Final = threading.Lock()
+_opened: Final[dict[str, LocalEngine]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class FileVersion:
+    """A registry or gazetteer: its path where the program runs, and the version that it has there."""
+
+    path: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerEngine:
+    """What a worker needs to have the same engine: reference files by name and version, all else pickled.
+
+    ``find_file``: where a worker has the files, by default at the same path.
+    """
+
+    registry: FileVersion | None
+    gazetteer: FileVersion | None
+    rest: bytes
+    find_file: FindFile = Path
+
+    @classmethod
+    def of(cls, engine: LocalEngine) -> WorkerEngine:
+        """Take an engine apart; a day is chosen for all workers where it has none."""
+        other = copy(engine)
+        other.today = engine.today or seoul_day()
+        other.registry = other.gazetteer = None
+        if engine.status is not None and engine.status.path is not None:  # of a file; statuses are few, and travel
+            other.status = StatusOverlay(
+                pl.read_parquet(engine.status.path, glob=False), aged_before=engine.status.aged_before
+            )
+        registry, gazetteer = engine.registry, engine.gazetteer
+        return cls(
+            FileVersion(str(registry.path.absolute()), registry.version) if registry else None,
+            FileVersion(str(gazetteer.path.absolute()), gazetteer.version) if gazetteer else None,
+            pickle.dumps(other),
+        )
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The paths of its reference files, where the program runs."""
+        return tuple(file.path for file in (self.registry, self.gazetteer) if file is not None)
+
+    def open(self) -> LocalEngine:
+        """Return the engine, opened and read once a process; those of the last two runs are kept.
+
+        Raises :class:`RegistryError`, :class:`GazetteerError` where a worker has no such file, or another version.
+        """
+        key = hashlib.sha256(repr((self.registry, self.gazetteer)).encode() + self.rest).hexdigest()
+        with _lock:  # the engine of a cluster may call from several threads; none of them is one of polars' own
+            if key not in _opened:
+                while len(_opened) >= _KEPT:
+                    _opened.pop(next(iter(_opened)))
+                _opened[key] = self._open()
+            return _opened[key]
+
+    def _open(self) -> LocalEngine:
+        engine: LocalEngine = pickle.loads(self.rest)  # noqa: S301 - our own, see WorkerEngine.of
+        if self.registry is not None:
+            engine.registry = Registry.open(self.find_file(self.registry.path))
+            if engine.registry.version != self.registry.version:
+                raise RegistryError(_other_version("registry", engine.registry, self.registry))
+            engine.registry.find(ATTACHED, pl.Series(dtype=pl.UInt64))  # read now, by one thread
+        if self.gazetteer is not None:
+            engine.gazetteer = Gazetteer.open(self.find_file(self.gazetteer.path))
+            if engine.gazetteer.version != self.gazetteer.version:
+                raise GazetteerError(_other_version("gazetteer", engine.gazetteer, self.gazetteer))
+            _ = engine.gazetteer.tables
+        return engine
+
+
+def _other_version(kind: str, here: Registry | Gazetteer, wanted: FileVersion) -> str:
+    return gettext(
+        "{path}: the {kind} of this worker is version {version}, and version {wanted_version} "
+        "where the program runs: rows would be answered by two of them; put the same file on "
+        "every machine, and start the session again where the engine keeps what it has copied",
+        path=here.path,
+        kind=kind,
+        version=here.version,
+        wanted_version=wanted.version,
+    )
+
+
+THREADS_INVALID: Final = Problem("distributed.threads_invalid", "{parameter}: must be a number of threads, 1 or more")
+ENGINE_BUYS_LOOKUPS: Final = Problem(
+    "distributed.engine_buys_lookups",
+    "{parameter} buys lookups, and a cluster runs a task again when a machine fails or is "
+    "slow: each run of it would buy; verify the file with bansong.enrich on one machine, "
+    "where the ledger knows what was paid, or use the local engine here",
+)
+COLUMNS_UNEXPECTED: Final = Problem(
+    "distributed.columns_unexpected",
+    "the columns are {headers}, and not {expected}; give verify_batches a sample of the very data",
+)
+BATCH_FAILED: Final = Problem(
+    "distributed.batch_failed",
+    "{where}: could not be verified ({name}: {reason}); verify these rows alone with "
+    "bansong.verify_frame to see which row it is, or give the worker more memory where "
+    "that ran out",
+)
+
+FOUND: Final[Mapping[str, str]] = {"bv_crowded": CROWDED, "bv_several_addresses": SEVERAL}
+"""Columns in which the engine of the cluster hands in what only the whole file tells (Boolean), and what each is."""
+
+_OTHERS: Final = {"bounce_prob": pa.float64(), "reasons": pa.list_(pa.string())}
+ADDED_SCHEMA: Final = pa.schema([(name, _OTHERS.get(name, pa.string())) for name in ADDED_COLUMNS])
+"""The nine columns as Arrow types that every engine knows."""
+
+_TEXTS: Final = ("place", "key")
+KEYS_SCHEMA: Final = pa.schema([(name, pa.string() if name in _TEXTS else pa.int64()) for name in KEYS])
+
+ROWS_AT_ONCE: Final = 100_000
+"""Rows that are gathered of an iterator's small batches: with a gazetteer a batch has a price whatever its rows."""
+
+BYTES_AT_ONCE: Final = 64 << 20
+
+_LARGEST_BATCH: Final = 10_000
+"""Rows of a batch that is given back: Spark's own default."""
+
+
+def verify_batches(
+    sample: Any,
+    *,
+    columns: Mapping[str, str | Sequence[str]] | None = None,
+    registry: str | Path | Registry | None = None,
+    gazetteer: str | Path | Gazetteer | None = None,
+    model: str | Path | Scorecard | None = None,
+    lang: Lang | None = None,
+    today: date | str | None = None,
+    prefix: str = "",
+    labels: Labels = None,
+    engine: AnyEngine = "local",
+    threads: int = 1,
+) -> BatchVerifier:
+    """Return a picklable callable that adds the nine columns to Arrow tables, for the workers of a cluster.
+
+    ``sample``: the first rows of the data (polars, pandas or pyarrow; a thousand will do, none at least the headers):
+    the columns are chosen by it once, so that all workers choose alike. A day is fixed, too. Where it has the
+    columns ``bv_crowded`` and ``bv_several_addresses`` (Boolean), they are taken for what only the whole file tells,
+    and left out of the output; without them nobody knows of crowded addresses and of numbers with several addresses.
+    ``registry`` and ``gazetteer`` travel by their paths; each worker must have the same files, and opens them once.
+    ``threads``: how many polars has in a worker, as many as the cluster allots to a task. Other arguments as for
+    :func:`bansong.verify_frame`. The tax authority is not asked; an ``engine`` may bring its statuses with it.
+
+    Raises :class:`bansong.errors.BansongError`; :class:`bansong.errors.UsageError` for engines that buy.
+    """
+    local = LocalOptions(registry=registry, gazetteer=gazetteer, model=model, lang=lang, today=today)
+    request = EngineRequest(engine, {}, local)
+    _refuse_paid(request.kind)
+    if threads < 1:
+        raise UsageError(THREADS_INVALID, parameter=Option("threads", threads))
+    known = read_history(labels)
+    adapter = request.open(known.history if known else None)
+    table = frames.read(sample)
+    found = tuple(name for name in FOUND if name in table.headers)
+    prepared = prepare_table(_set_apart(table, found), columns, prefix, engine=request.kind)
+    unchecked = () if adapter.local.registry or adapter.local.status else (_no_statuses_checked(),)
+    of_statuses = () if prepared.is_address_list else unchecked or adapter.hints(planned=True)
+    for warning in (*prepared.warnings, *of_statuses):
+        python_warnings.warn(warning, stacklevel=2)
+    return BatchVerifier(WorkerEngine.of(adapter.local), prepared.reader, prepared.layout, found, threads)
+
+
+def _no_statuses_checked() -> str:
+    return gettext(
+        "no statuses checked: no registry was given, so no row will say `send`; build one with "
+        "`bansong data build-registry LISTS… -o registry.parquet` and give it as {parameter}",
+        parameter=parameter("registry", "registry.parquet"),
+    )
+
+
+def _refuse_paid(kind: EngineKind) -> None:
+    if kind.buys:
+        raise UsageError(ENGINE_BUYS_LOOKUPS, parameter=Option("engine", kind.name))
+
+
+def _set_apart(table: Table, found: Sequence[str]) -> Table:
+    """Return a table without the columns that the cluster handed in; its frame has them as what they are."""
+    kept = [(id_, header) for id_, header in zip(table.ids, table.headers, strict=True) if header not in found]
+    users = [pl.col(id_).alias(f"c{place}") for place, (id_, _) in enumerate(kept)]
+    given = [pl.col(table.ids[table.headers.index(name)]).cast(pl.Boolean).alias(FOUND[name]) for name in found]
+    return replace(table, frame=table.frame.select(*users, *given), headers=tuple(header for _, header in kept))
+
+
+def gather_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Yield the rows of batches in tables of about :data:`ROWS_AT_ONCE` rows or :data:`BYTES_AT_ONCE` bytes."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        held.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= ROWS_AT_ONCE or size >= BYTES_AT_ONCE:
+            yield pa.Table.from_batches(held)
+            held, rows, size = [], 0, 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+@dataclass(frozen=True)
+class BatchVerifier:
+    """Adds the nine columns to Arrow tables with the columns of its sample; made by :func:`verify_batches`.
+
+    Rows, their order and the user's columns stay as they are. ``engine``: the local engine as it travels; ``reader``:
+    which column is what; ``layout``: the output's columns as (column, header); ``found``: columns of :data:`FOUND` that
+    the tables bring; ``threads``: those of polars in a worker; ``place``: says where a call runs, for messages.
+
+    What is raised names that place and the rows.
+    """
+
+    engine: WorkerEngine
+    reader: RowReader
+    layout: tuple[tuple[str, str], ...]
+    found: tuple[str, ...]
+    threads: int = 1
+    place: Callable[[], str] = describe_process
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        build = partial(BatchVerifier, *(getattr(self, field.name) for field in fields(self)))
+        # as bytes, so that nothing of it is unpickled, and polars loaded, before the threads are set
+        return build_with_threads, (self.threads, pickle.dumps(build))
+
+    def for_keys(self) -> BatchVerifier | None:
+        """Return a verifier for :meth:`map_keys` that reads the columns of number and address alone.
+
+        ``None`` where one of the two was not chosen, so that there is nothing to find in the whole file.
+        """
+        chosen = {role: self.reader.chosen[role] for role in ("b_no", "address") if role in self.reader.chosen}
+        if len(chosen) < 2:
+            return None
+        places = sorted({part.column for choice in chosen.values() for part in choice.parts})
+        if places[-1] >= len(self.reader.headers):  # within objects, which are read whole
+            return replace(self, reader=replace(self.reader, chosen=chosen), found=())
+        moved = {role: choice.move(lambda part: places.index(part.column)) for role, choice in chosen.items()}
+        headers = tuple(self.reader.headers[place] for place in places)
+        return replace(self, reader=RowReader(headers, moved, frozenset()), found=())
+
+    def at(self, *, find_file: FindFile, place: Callable[[], str]) -> BatchVerifier:
+        """Return this verifier for a cluster that has its own places: for the reference files, and for messages."""
+        return replace(self, engine=replace(self.engine, find_file=find_file), place=place)
+
+    @property
+    def headers(self) -> tuple[str, ...]:
+        """The headers of the output."""
+        return tuple(unique_names([header for _, header in self.layout]))
+
+    def __call__(self, table: pa.Table | pa.RecordBatch) -> pa.Table:
+        """Return the table with the nine columns; ``reasons`` a list of strings."""
+        return self._at_place(self._verify, table, 0)
+
+    def map_batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Verify the batches of a partition, as Spark's ``mapInArrow`` gives and takes them.
+
+        It is sent to workers by :func:`bansong.distributed.worker_process.map_partition`.
+        """
+        first = 0
+        for table in gather_batches(batches):
+            yield from self._at_place(self._verify, table, first).to_batches(max_chunksize=_LARGEST_BATCH)
+            first += table.num_rows
+
+    def read_keys(self, table: pa.Table, first: int = 0) -> pa.Table:
+        """Return :data:`KEYS_SCHEMA` of each row, by which the cluster finds what only the whole file tells.
+
+        For the verifier that :meth:`for_keys` returns. ``first``: the number of the first row, for messages.
+        """
+        return self._at_place(self._read_keys, table, first)
+
+    def map_keys(self, batches: Iterable[pa.RecordBatch], beside: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
+        """Yield what :meth:`read_keys` returns of a partition, with the columns ``beside`` behind it."""
+        first = 0
+        for table in gather_batches(batches):
+            keys = self.read_keys(table.drop_columns(list(beside)), first)
+            both = [keys.column(name) for name in KEYS] + [table.column(name) for name in beside]
+            yield from pa.table(both, names=[*KEYS, *beside]).to_batches(max_chunksize=_LARGEST_BATCH)
+            first += table.num_rows
+
+    def _at_place(self, act: Callable[[pa.Table], pa.Table], table: pa.Table | pa.RecordBatch, first: int) -> pa.Table:
+        """Do something with a table; what is raised says where, and of which rows from ``first`` on."""
+        if isinstance(table, pa.RecordBatch):
+            table = pa.Table.from_batches([table])
+        where = Phrase(
+            "{place}, rows {first:,} to {last:,} of it",
+            place=self.place(),
+            first=first,
+            last=first + table.num_rows - 1,
+        )
+        try:
+            refuse_after_fork()
+            return act(table)
+        except BansongError as error:
+            raise type(error)(f"{where}: {error}") from error
+        except Exception as error:
+            reason = (str(error) or repr(error)).splitlines()[0]
+            raise InputError(BATCH_FAILED, where=where, name=type(error).__name__, reason=reason) from error
+
+    def _read(self, table: pa.Table) -> tuple[Table, pl.LazyFrame]:
+        """Return the user's columns as a table, and its rows with what the cluster found."""
+        read = frames.read(table)
+        users = _set_apart(read, [name for name in self.found if name in read.headers])
+        if users.headers != self.reader.headers or len(users.headers) + len(self.found) != len(read.headers):
+            raise InputError(
+                COLUMNS_UNEXPECTED,
+                headers=", ".join(read.headers),
+                expected=", ".join((*self.reader.headers, *self.found)),
+            )
+        rows = self.reader.read(users)
+        return users, with_given_features(rows, [FOUND[name] for name in self.found]) if self.found else rows
+
+    def _verify(self, table: pa.Table) -> pa.Table:
+        users, rows = self._read(table)
+        answers = _answer(self.engine.open(), rows, table.num_rows)
+        theirs = [place for place, name in enumerate(table.column_names) if name not in self.found]
+        columns = {id_: table.column(place) for id_, place in zip(users.ids, theirs, strict=True)}
+        columns |= dict(zip(ADDED_COLUMNS, answers.columns, strict=True))
+        cells = [columns[contract_name(column)] for column, _ in self.layout]
+        return pa.table(cells, names=list(self.headers))
+
+    def _read_keys(self, table: pa.Table) -> pa.Table:
+        _, rows = self._read(table)
+        return row_keys(rows).collect(engine="streaming").to_arrow().cast(KEYS_SCHEMA)
+
+
+def _answer(engine: LocalEngine, rows: pl.LazyFrame, rows_in: int) -> pa.Table:
+    """Return the nine columns of each row; raise :class:`AccountingError` unless there is one of each, in order."""
+    with engine.running():
+        answered = accounting.number_rows(engine.answer(rows))
+        nine = answered.select(written_column(name, lists=True) for name in ADDED_COLUMNS)
+        found, tallied = pl.collect_all([nine, accounting.tally(answered)], engine="streaming")
+    accounting.check_balance(rows_in, accounting.row_counts_of(tallied.row(0, named=True)), found.height)
+    return found.to_arrow().cast(ADDED_SCHEMA)

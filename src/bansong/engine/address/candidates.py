@@ -1,0 +1,406 @@
+"""Buildings that an address may mean, by its road or by its lot: each function reads it in one way.
+
+All take rows with the columns of :data:`bansong.engine.address.parse.PARSED`, ``row``, ``region`` (UInt32, null if
+open) and ``scope``, and return candidates: a line of ``row`` and ``place`` (of a building) each.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Final
+
+import polars as pl
+
+from bansong.engine.address.batches import ROW, Index, lacks_any, remember_last, slips, text_key
+from bansong.engine.address.gazetteer import NUMBER_LIMIT, building_key, lot_key
+from bansong.engine.address.lookups import Lookups, compact_building, number_range, without_digits, without_number
+
+NO_CANDIDATES: Final = pl.DataFrame(schema={ROW: pl.UInt32, "place": pl.UInt32})
+_ROAD_NUMBER: Final = ("under", "main", "sub")
+_ROAD_KEPT: Final = (*_ROAD_NUMBER, "region", "scope")
+_BUILDING_KEY: Final = building_key(pl.col("road_id"), *(pl.col(part) for part in _ROAD_NUMBER))
+_MAX_PREFIX_CHARS: Final = 10
+_CUTS: Final = pl.DataFrame({"_cut": range(2, _MAX_PREFIX_CHARS)}, schema={"_cut": pl.UInt32})
+_SECOND_NUMBER: Final = (
+    r"^((?:[가-힣]{0,4}(?:길|로)|번?[가-하])?) ?([0-9]{1,5})(?:-([0-9]{1,5}))?"
+    r"((?:[^0-9층호동차번단세개F-].*)?)$"
+)
+_ENDS: Final = ("길", "번길", "로")
+OLD_ADDRESS: Final = "(?:^|[ ,])(?:구|종전|옛)(?:[ :]|주소|도로명)"
+_FURTHER_ROAD: Final = r"([가-힣0-9·]+(?:로|길|거리)) ?([0-9]{1,5})(?:-([0-9]{1,5}))?(?:[ ,(]|$)"
+
+
+def split_joined_numbers(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
+    """Read ``부강1 13`` as 13 on a road 부강1…, and ``만남로6석길 5`` as 5 on 만남로6석길: not as number 1, or 6.
+
+    Of a number stuck to a road's name and a second number, the second is the building's, unless there is no such road.
+    Words stuck to it that were taken for the detail then belong to the name (``loose_road``): ``상도로15카 9`` is 9 on
+    상도로15카길.
+    """
+    if lacks_any(rows, "detail"):
+        return rows
+    name, main = pl.coalesce("road", "loose_road"), pl.coalesce("main", "loose_main").cast(pl.String)
+    sub = pl.coalesce("sub", "loose_sub").fill_null(0)
+    stuck = pl.col("text").str.replace_all(" ", "").str.contains(pl.concat_str(name, main), literal=True)
+    suspects = rows.filter((sub == 0) & pl.col("detail").str.contains(_SECOND_NUMBER))
+    if suspects.is_empty():
+        return rows
+    spaced = pl.col("text").str.contains(pl.concat_str(name, pl.lit(" "), main), literal=True)
+    parts = pl.col("detail").str.extract_groups(_SECOND_NUMBER).struct
+    joined = pl.col("text").str.contains(pl.concat_str(main, parts[0]), literal=True)
+    suspects = suspects.filter(stuck & ~spaced & joined).with_columns(
+        loose_road=pl.concat_str(name, main, parts[0]),
+        loose_main=parts[1].cast(pl.UInt32),
+        loose_sub=parts[2].cast(pl.UInt32).fill_null(0),
+        detail=parts[3].str.strip_chars(" ,"),
+        suffixed=parts[0].str.contains("[길로]$"),
+    )
+    longer = pl.concat(suspects.select(ROW, name=pl.col("loose_road") + end) for end in _ENDS)
+    called_so = lookups.roads_anywhere.find(longer, text_key("name"), "_")
+    real = pl.col("suffixed") | pl.col("road").is_null() | pl.col(ROW).is_in(called_so[ROW].implode())
+    suspects = suspects.filter(real).with_columns(
+        road=pl.lit(None, pl.String),
+        main=pl.lit(None, pl.UInt32),
+        sub=pl.lit(None, pl.UInt32),
+        detail=pl.when(pl.col("detail") != "").then("detail"),
+    )
+    return rows.update(suspects.select(rows.columns), on=ROW, how="left", include_nulls=True)
+
+
+def find_road(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
+    """Find road and number as written, in the one given region."""
+    return _find_buildings(lookups, _find_roads(lookups, rows))
+
+
+def find_road_in_scope(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
+    """Find road and number as written, in the given scope: a province, a city, or anywhere."""
+    rows = _with_all(rows, "main")
+    roads = lookups.roads_anywhere.find(rows, text_key("road"), "road_id", _ROAD_KEPT)
+    return _find_buildings(lookups, _keep_in_scope(lookups, roads, lookups.tables.roads, "road_id"))
+
+
+def find_unspaced_road(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
+    """Find a road's name after a dong's without a space (``거창읍하동1길``), or as the whole word."""
+    whole, place = pl.col("road_pre"), pl.col("_cut")
+    differs, is_long = whole != pl.col("road"), whole.str.len_chars() > _CUTS["_cut"][0] + 1
+    rows = _with_all(rows, "region", "main").filter(differs | is_long)
+    if rows.is_empty():
+        return NO_CANDIDATES
+    rows = rows[[ROW, *_ROAD_KEPT, "road", "road_pre", "emd"]]
+    entire = rows.filter(differs).select(ROW, *_ROAD_KEPT, name=whole)
+    cut = rows.join(_CUTS, how="cross").filter(whole.str.len_chars() > place + 1)
+    pieces = cut.with_columns(prefix=whole.str.head(place), name=whole.str.slice(place))
+    known = pieces.select(text_key("region", "prefix").fill_null(0)).to_series()
+    explained = lookups.dongs_here.holds(known) | lookups.aliases_here.holds(known)
+    explained = explained | (pieces["prefix"] == pieces["emd"]).fill_null(False)
+    pieces = pl.concat([pieces[entire.columns].filter(explained), entire])
+    return _find_buildings(lookups, lookups.roads_here.find(pieces, text_key("region", "name"), "road_id", _ROAD_KEPT))
+
+
+def find_on_other_level(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
+    """Find the same number below or above the ground, if neither is written: 지하 is often left out, never added."""
+    roads = _find_roads(lookups, rows)
+    roads = roads.filter(roads["under"] == 0)
+    if roads.is_empty():
+        return NO_CANDIDATES
+    others = pl.concat(roads.with_columns(under=pl.lit(level, pl.UInt8)) for level in (1, 2))
+    return _find_buildings(lookups, others)
+
+
+def find_misspelt_road(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
+    """Find roads of the same region with one syllable different or two swapped, and with that number.
+
+    A road that exists as written is not replaced: the number may be wrong. Nor is one of a family (새내1길, 새내2길 …)
+    whose members differ in a digit.
+    """
+    name = pl.coalesce("road", "loose_road")
+    numbered = pl.when(name.str.contains("[0-9]")).then(text_key("region", without_digits(name)))
+    keys = rows.select(whole=text_key("region", name).fill_null(0), numbered=numbered.fill_null(0))
+    stands = lookups.roads_here.holds(keys["whole"]) | lookups.roads_without_digits.holds(keys["numbered"])
+    return NO_CANDIDATES if stands.all() else find_similar_roads(lookups, rows.filter(~stands))
+
+
+def find_similar_roads(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
+    """Find all roads of the same region with one syllable different or two swapped, and with that number."""
+    rows = rows.filter(_is_road_of_region())
+    if rows.is_empty():
+        return NO_CANDIDATES
+    rows = rows.with_columns(
+        name=pl.coalesce("road", "loose_road"),
+        main=pl.coalesce("main", "loose_main"),
+        sub=pl.coalesce("sub", "loose_sub", pl.lit(0)),
+        under=pl.col("under").fill_null(0),
+    )
+    index = (lookups.roads_here, lookups.roads_with_hole, lookups.roads_with_gap)
+    return _find_buildings(lookups, _find_similar_names(rows, "name", index, "road_id", _ROAD_KEPT))
+
+
+@cache
+def _is_road_of_region() -> pl.Expr:
+    road, main = pl.coalesce("road", "loose_road"), pl.coalesce("main", "loose_main")
+    return pl.all_horizontal(part.is_not_null() for part in (pl.col("region"), road, main))
+
+
+def find_successors(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
+    """Find the successor of an abolished road and number, in the one given region."""
+    found = find_abolished(lookups, rows)
+    return found.drop_nulls("place") if found["place"].null_count() else found
+
+
+@remember_last
+def find_abolished(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
+    """Find abolished roads and numbers: ``row``, ``place`` (of the successor, null if uncertain)."""
+    roads = _find_roads(lookups, rows)
+    return NO_CANDIDATES if roads.is_empty() else lookups.abolished_buildings.find(roads, _BUILDING_KEY, "place")
+
+
+def find_same_main_number(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
+    """Find all buildings with the same road and main number."""
+    roads = _find_roads(lookups, rows)
+    if roads.is_empty():
+        return NO_CANDIDATES
+    first, last = number_range(pl.col("road_id"), pl.col("under"), pl.col("main"))
+    return lookups.buildings.between(roads, first, last, "place")
+
+
+def find_further_roads(lookups: Lookups, rows: pl.DataFrame) -> list[pl.DataFrame]:
+    """Find each further road and number after the first or in brackets: two addresses in one cell."""
+    found = rows.filter(names_further_road()).with_columns(
+        others=pl.concat_list(text.str.extract_all(_FURTHER_ROAD).fill_null([]) for text in _holding_further_road())
+    )
+    most = found["others"].list.len().max() or 0
+    return [find_road(lookups, _nth_further(found, place)) for place in range(int(str(most)))]
+
+
+def _nth_further(rows: pl.DataFrame, place: int) -> pl.DataFrame:
+    other = pl.col("others").list.get(place, null_on_oob=True)
+    parts = other.str.extract_groups(_FURTHER_ROAD).struct
+    return rows.filter(other.is_not_null()).with_columns(
+        road=parts[0].str.replace_all("·", "", literal=True),
+        main=parts[1].cast(pl.UInt32),
+        sub=parts[2].cast(pl.UInt32).fill_null(0),
+        under=pl.lit(0, pl.UInt8),
+    )
+
+
+@cache
+def names_further_road() -> pl.Expr:
+    """Whether detail or brackets hold another road and number; an old one does not count."""
+    return pl.any_horizontal(text.is_not_null() for text in _holding_further_road())
+
+
+def _holding_further_road() -> list[pl.Expr]:
+    beside = pl.when(~pl.col("brackets").str.contains(OLD_ADDRESS)).then("brackets")
+    return [pl.when(text.str.contains(_FURTHER_ROAD)).then(text) for text in (pl.col("detail"), beside)]
+
+
+def find_named_roads(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
+    """Find existing roads of the region, with or without the number: ``row``, ``road_id``."""
+    named = pl.coalesce("road", "loose_road")
+    return lookups.roads_here.find(rows, text_key("region", named), "road_id")
+
+
+def is_road_anywhere(lookups: Lookups, rows: pl.DataFrame) -> pl.Series:
+    """Whether any region has a road of that name."""
+    keys = rows.select(text_key(pl.coalesce("road", "loose_road"))).to_series()
+    return lookups.roads_anywhere.holds(keys.fill_null(0))
+
+
+@remember_last
+def _find_roads(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
+    rows = _with_all(rows, "region", "main")
+    return lookups.roads_here.find(rows, text_key("region", "road"), "road_id", _ROAD_KEPT)
+
+
+def _with_all(rows: pl.DataFrame, *names: str) -> pl.DataFrame:
+    # counts of nulls show whether there is anything to do
+    if lacks_any(rows, *names):
+        return rows.clear()
+    given = [pl.col(name).is_not_null() for name in names if rows[name].null_count()]
+    return rows.filter(*given) if given else rows
+
+
+def _find_buildings(lookups: Lookups, roads: pl.DataFrame) -> pl.DataFrame:
+    return NO_CANDIDATES if roads.is_empty() else _find_buildings_on(lookups, roads)
+
+
+@remember_last
+def _find_buildings_on(lookups: Lookups, roads: pl.DataFrame) -> pl.DataFrame:
+    return lookups.buildings.find(roads, _BUILDING_KEY, "place")
+
+
+_LOT_NUMBER: Final = ("san", "lot_main", "lot_sub", "lot_ho")
+_LOT_KEPT: Final = (*_LOT_NUMBER, "region", "scope")
+_LOT_KEY: Final = lot_key(pl.col("dong_id"), pl.col("san"), pl.col("lot_main"), pl.col("lot_sub"))
+LOWEST_UNIT: Final = 100
+"""``712번지 4호`` is lot 712-4, never a unit: gazetteers are older than the newest lots.
+
+``712번지 301호`` may be unit 301 on lot 712, unless that is known to be divided.
+"""
+_PART_OF_UNIT: Final = 4  # a part with a quarter of the unit's number shows that the lot is divided
+_MAX_SHORT_NAME_CHARS: Final = 2
+_KIND_OF_BUILDING: Final = (
+    "^(?:마을)?(?:마을회관|회관|경로당|노인정|어린이집|유치원|주민센터|행정복지센터|면사무소|읍사무소|사무소|보건진료소|보건지소|우체국|파출소|지구대|"
+    "관리사무소|관리동|상가|창고|공장|교회|사찰|학교)$"
+)
+
+
+def find_lot(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
+    """Find legal dong and lot number as written, in the one given region."""
+    rows = _with_lot(rows, pl.col("region").is_not_null())
+    if rows.is_empty():
+        return NO_CANDIDATES
+    return _find_lots(lookups, lookups.dongs_here.find(rows, text_key("region", _legal_name()), "dong_id", _LOT_KEPT))
+
+
+def find_lot_by_other_name(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
+    """Find the dong by an administrative name that is not legal, by its 리 alone, or without the number in its name."""
+    rows = _with_lot(rows, pl.col("region").is_not_null())
+    if rows.is_empty():
+        return NO_CANDIDATES
+    last, plain = pl.col("lot_dong"), without_number(pl.col("lot_dong"))
+    known_as = [
+        (lookups.aliases_here, rows.filter(~_is_legal_dong(lookups, rows)), last),
+        *((lookups.dongs_here, rows, name) for name in (last, plain, pl.col("emd") + " " + plain)),
+    ]
+    dongs = [index.find(asked, text_key("region", name), "dong_id", _LOT_KEPT) for index, asked, name in known_as]
+    return _find_lots(lookups, pl.concat(dongs))
+
+
+def find_lot_by_administrative_name(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
+    """Find the dong by an administrative name that is also legal, if the legal dong lacks the lot."""
+    rows = _with_lot(rows, pl.col("region").is_not_null() & pl.col("zipcode_given").is_not_null())
+    if rows.is_empty():
+        return NO_CANDIDATES
+    return _find_lots(lookups, lookups.aliases_here.find(rows, text_key("region", "lot_dong"), "dong_id", _LOT_KEPT))
+
+
+def find_lot_in_scope(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
+    """Find legal dong and lot number as written, in the given scope."""
+    rows = _with_lot(rows)
+    if rows.is_empty():
+        return NO_CANDIDATES
+    dongs = lookups.dongs_anywhere.find(rows, text_key(_legal_name()), "dong_id", _LOT_KEPT)
+    return _find_lots(lookups, _keep_in_scope(lookups, dongs, lookups.tables.dongs, "dong_id"))
+
+
+def find_building_on_whole_lot(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
+    """Find ``712번지 4호 한빛빌딩`` on lot 712, if there is no lot 712-4 and the building on lot 712 has the name."""
+    if lacks_any(rows, "lot_ho", "building"):
+        return NO_CANDIDATES
+    rows = rows.filter(pl.col("lot_ho").fill_null(False) & pl.col("building").is_not_null())
+    if rows.is_empty():
+        return NO_CANDIDATES
+    found = find_lot(lookups, rows.with_columns(lot_sub=pl.lit(0, pl.UInt32))).join(
+        rows.select(ROW, "building"), on=ROW
+    )
+    return found.filter(lookups.bears_name(found)).select(ROW, "place")
+
+
+def find_misspelt_lot(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
+    """Find dongs of the same region with one syllable different or two swapped, and with that lot.
+
+    Not for a dong that exists as written, a name of two syllables, or with a second number behind the first.
+    """
+    rows = _with_lot(
+        rows,
+        pl.col("region").is_not_null()
+        & (pl.col("lot_dong").str.len_chars() > _MAX_SHORT_NAME_CHARS)
+        & ~pl.col("detail").str.contains("^[0-9]+(?:-[0-9]+)?(?:[ ,]|$)").fill_null(False),
+    )
+    if rows.is_empty():
+        return NO_CANDIDATES
+    rows = rows.filter(~_is_legal_dong(lookups, rows))
+    index = (lookups.dongs_here, lookups.dongs_with_hole, lookups.dongs_with_gap)
+    return _find_lots(lookups, _find_similar_names(rows, "lot_dong", index, "dong_id", _LOT_KEPT))
+
+
+def find_building_in_dong(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
+    """Find a building of that name in the named dong, if no number is written; not by a kind of building (마을회관)."""
+    if lacks_any(rows, "region", "building"):
+        return NO_CANDIDATES
+    rows = rows.filter(
+        pl.col("region").is_not_null()
+        & pl.col("building").is_not_null()
+        & pl.all_horizontal(pl.col("main", "lot_main", "loose_main").is_null())
+        & ~pl.col("building").str.contains(_KIND_OF_BUILDING)
+    )
+    if rows.is_empty():
+        return NO_CANDIDATES
+    named = rows.with_columns(
+        dong_name=pl.coalesce("lot_dong", "ri", "hint_dong", "emd"), building=compact_building(pl.col("building"))
+    )
+    named = named.filter(~pl.col("dong_name").str.contains("[읍면]$"))
+    dongs = lookups.dongs_here.find(named, text_key("region", "dong_name"), "dong_id", ("building",))
+    return lookups.names_in_dong.find(dongs, text_key("dong_id", "building"), "place")
+
+
+def _find_similar_names(
+    rows: pl.DataFrame, name: str, indexes: tuple[Index, Index, Index], value: str, keep: tuple[str, ...]
+) -> pl.DataFrame:
+    # `indexes`: of whole names, with one hole, with one gap
+    if rows.is_empty():
+        return rows.select(ROW, *keep).with_columns(pl.Series(value, dtype=pl.UInt32))
+    here, with_hole, with_gap = indexes
+    spelled = slips(rows, name, ROW, *keep)
+    found = [
+        with_hole.find(spelled, pl.col("hole"), value, keep),
+        with_gap.find(rows, text_key("region", name), value, keep),
+        *(here.find(spelled, pl.col(slip), value, keep) for slip in ("gap", "swap")),
+    ]
+    return pl.concat(found)
+
+
+def _keep_in_scope(lookups: Lookups, found: pl.DataFrame, table: pl.DataFrame, value: str) -> pl.DataFrame:
+    if found.is_empty():
+        return found
+    found = found.hstack([table["region"][found[value]].alias("home")])
+    return found.filter(lookups.is_in_scope(found))
+
+
+def find_in_scope(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
+    """Find road or lot as written, in the given scope."""
+    return pl.concat([find_road_in_scope(lookups, rows), find_lot_in_scope(lookups, rows)])
+
+
+def _is_legal_dong(lookups: Lookups, rows: pl.DataFrame) -> pl.Series:
+    return lookups.dongs_here.holds(rows.select(text_key("region", "lot_dong").fill_null(0)).to_series())
+
+
+_EVERY_ROW: Final = pl.lit(True)
+
+
+def _with_lot(rows: pl.DataFrame, those: pl.Expr = _EVERY_ROW) -> pl.DataFrame:
+    # not in a whole 읍 or 면: lots count anew in each 리
+    if lacks_any(rows, "lot_main"):
+        return rows.clear()
+    return rows.filter(pl.col("lot_main").is_not_null() & those & ~pl.col("lot_dong").str.contains("[읍면]$"))
+
+
+@cache
+def _legal_name() -> pl.Expr:
+    ri, emd = pl.col("ri"), pl.col("emd")
+    return pl.when(ri.is_not_null() & emd.is_not_null()).then(emd + " " + ri).otherwise("lot_dong")
+
+
+def _find_lots(lookups: Lookups, dongs: pl.DataFrame) -> pl.DataFrame:
+    if dongs.is_empty():
+        return NO_CANDIDATES
+    may_be_unit = pl.col("lot_ho").fill_null(False) & (pl.col("lot_sub") >= LOWEST_UNIT)
+    high = dongs.filter(may_be_unit)
+    if not high.is_empty():
+        whole = high.join(_find_divided(lookups, high), on=ROW, how="anti").with_columns(lot_sub=pl.lit(0, pl.UInt32))
+        dongs = pl.concat([dongs, whole])
+    index: Index = lookups.lots
+    return index.find(dongs, _LOT_KEY, "place").unique()
+
+
+def _find_divided(lookups: Lookups, units: pl.DataFrame) -> pl.DataFrame:
+    # another part of the lot with a quarter of the unit's number or more: the unit may be a part, too
+    dong, san, main, unit = (pl.col(part) for part in ("dong_id", "san", "lot_main", "lot_sub"))
+    spans = ((unit // _PART_OF_UNIT, unit - 1), (unit + 1, pl.lit(NUMBER_LIMIT - 1)))
+    found = [
+        lookups.lots.between(units, lot_key(dong, san, main, low), lot_key(dong, san, main, high), "place")
+        for low, high in spans
+    ]
+    return pl.concat(found).select(ROW).unique()

@@ -1,0 +1,468 @@
+"""Indexes over a gazetteer, whole or for a few addresses."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+from secrets import randbits
+from typing import Final, cast
+
+import polars as pl
+
+from bansong.engine.address.batches import ROW, Index, built_once, gaps, holes, text_key
+from bansong.engine.address.gazetteer import Gazetteer, StoredSection, StoredTables, Tables, building_key
+from bansong.engine.address.regions import members
+from bansong.engine.registry import KEY, Memo
+
+_NUMBERED_DONG: Final = r"^(.*[가-힣])제?[0-9]+(동|리)$"
+_ROAD_BITS: Final = 36
+_ZIP_BITS: Final = 32
+_SCOPE_WORDS: Final = ["sido", "sido_typed", "sigungu", "region_conflict"]
+_MAX_SCOPES_KEPT: Final = 1 << 14
+_SEED: Final = randbits(64)
+
+
+def without_number(dong: pl.Expr) -> pl.Expr:
+    """Return the legal name in a numbered administrative one (상계1동 → 상계동), else null."""
+    return pl.when(dong.str.contains(_NUMBERED_DONG)).then(dong.str.replace(_NUMBERED_DONG, "$1$2"))
+
+
+class Lookups(ABC):
+    """Indexes over the tables of a gazetteer, each built when first needed."""
+
+    def __init__(self, tables: Tables | StoredTables) -> None:
+        self.tables = tables
+        self._scopes = Memo(_MAX_SCOPES_KEPT)
+
+    @abstractmethod
+    def _index(self, names: pl.DataFrame, build: Callable[[pl.DataFrame], Index]) -> Index: ...
+
+    @abstractmethod
+    def _index_postal(self, build: Callable[[pl.DataFrame], Index], zip_at: int) -> Index: ...
+
+    # ── buildings and lots ───────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    @abstractmethod
+    def buildings(self) -> Index:
+        """``building_key`` → place of the building."""
+
+    @property
+    @abstractmethod
+    def abolished_buildings(self) -> Index:
+        """``building_key`` of an abolished address → place of its successor, null where none is certain."""
+
+    @property
+    @abstractmethod
+    def lots(self) -> Index:
+        """``lot_key`` → places of the buildings on the lot."""
+
+    @property
+    @abstractmethod
+    def names_in_dong(self) -> Index:
+        """(dong, compact name of a building) → places."""
+
+    def is_on_twin_road(self, place: pl.Series) -> pl.Series:
+        """Whether each building's district has another road of that name."""
+        several = self.tables.roads["several"][_road_of(self.tables.building_key[place])]
+        return several.fill_null(False) if several.null_count() else several
+
+    def describe(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Add ``zip``, ``dong``, ``road_id`` and ``home`` (its region) of the building at ``place``."""
+        place = frame["place"]
+        road = _road_of(self.tables.building_key[place])
+        known = {
+            "zip": self.tables.building_zip[place],
+            "dong": self.tables.building_dong[place],
+            "road_id": road,
+            "home": self.tables.roads["region"][road],
+        }
+        return frame.hstack([values.alias(name) for name, values in known.items()])
+
+    # ── roads ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @built_once
+    def roads_here(self) -> Index:
+        """(region, compact name) → road."""
+        return self._index(self.tables.roads, lambda roads: Index.of(roads, text_key("region", "key"), "road"))
+
+    @built_once
+    def roads_anywhere(self) -> Index:
+        """Compact name → roads."""
+        return Index.of(self.tables.roads, text_key("key"), "road")
+
+    @built_once
+    def roads_without_digits(self) -> Index:
+        """(region, name with its digits unreadable) → roads that have digits."""
+
+        def build(roads: pl.DataFrame) -> Index:
+            numbered = roads.filter(pl.col("key").str.contains("[0-9]"))
+            return Index.of(numbered, text_key("region", without_digits(pl.col("key"))), "road")
+
+        return self._index(self.tables.roads, build)
+
+    @built_once
+    def roads_with_hole(self) -> Index:
+        """(region, name with one syllable unreadable) → roads."""
+        return self._index(self.tables.roads, partial(_index_slips, holes, "key", "road"))
+
+    @built_once
+    def roads_with_gap(self) -> Index:
+        """(region, name with one syllable left out) → roads."""
+        return self._index(self.tables.roads, partial(_index_slips, gaps, "key", "road"))
+
+    # ── dongs ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @built_once
+    def legal_names(self) -> pl.DataFrame:
+        """The legal names of dongs: ``dong``, ``region``, ``name`` (동·읍·면, 리, both)."""
+        dongs = self.tables.dongs
+        within = dongs.filter(pl.col("ri") != "")
+        return pl.concat(
+            [
+                dongs.select("dong", "region", name="emd"),
+                within.select("dong", "region", name="ri"),
+                within.select("dong", "region", name=pl.col("emd") + " " + pl.col("ri")),
+            ]
+        ).unique()
+
+    @built_once
+    def dongs_here(self) -> Index:
+        """(region, legal name) → dongs."""
+        return Index.of(self.legal_names, text_key("region", "name"), "dong")
+
+    @built_once
+    def dongs_anywhere(self) -> Index:
+        """Legal name → dongs."""
+        return Index.of(self.legal_names, text_key("name"), "dong")
+
+    @built_once
+    def dong_words(self) -> Index:
+        """Legal or administrative name → dongs."""
+        names = pl.concat([self.legal_names.select("name", "dong"), self.tables.admins.select("name", "dong")])
+        return Index.of(names, text_key("name"), "dong")
+
+    @built_once
+    def aliases_here(self) -> Index:
+        """(region, administrative name) → dongs."""
+        return Index.of(self.tables.admins, text_key("region", "name"), "dong")
+
+    @built_once
+    def dongs_with_hole(self) -> Index:
+        """(region, name with one syllable unreadable) → dongs."""
+        return self._index(self.legal_names, partial(_index_slips, holes, "name", "dong"))
+
+    @built_once
+    def dongs_with_gap(self) -> Index:
+        """(region, name with one syllable left out) → dongs."""
+        return self._index(self.legal_names, partial(_index_slips, gaps, "name", "dong"))
+
+    @built_once
+    def _names_of_dong(self) -> Index:
+        names = pl.concat([self.legal_names, self.tables.admins.select("dong", "region", "name")])
+        return Index.of(names, text_key("dong", "name"), "dong")
+
+    def named_so(self, frame: pl.DataFrame, dong: str, name: str) -> pl.Series:
+        """Whether each row's ``dong`` has the name ``name``; null for null."""
+        keys = frame.select(as_written=text_key(dong, name), plain=text_key(dong, without_number(pl.col(name))))
+        known = self._names_of_dong
+        held = known.holds(keys["as_written"].fill_null(0)) | known.holds(keys["plain"].fill_null(0))
+        return frame.select(pl.when(pl.col(name).is_not_null()).then(pl.lit(held))).to_series()
+
+    def is_dong_of(self, frame: pl.DataFrame, region: str, name: str) -> pl.Series:
+        """Whether a dong of each row's ``region`` has the name ``name``, legally or administratively."""
+        keys = frame.select(
+            as_written=text_key(region, name).fill_null(0),
+            plain=text_key(region, without_number(pl.col(name))).fill_null(0),
+        )
+        legal = self.dongs_here.holds(keys["as_written"]) | self.dongs_here.holds(keys["plain"])
+        return legal | self.aliases_here.holds(keys["as_written"])
+
+    def bears_name(self, frame: pl.DataFrame) -> pl.Series:
+        """Whether the building at ``place`` has the name ``building``; null for null."""
+        if frame["building"].null_count() == frame.height:
+            return pl.Series("building_pro", [], pl.Boolean).extend_constant(None, frame.height)
+        official = self.tables.building_name[frame["place"]].alias("official")
+        pair = frame.select(compact_building(pl.col("building")).alias("written")).with_columns(official)
+        same = compact_building(pl.col("official")) == pl.col("written")
+        return pair.select(pl.when(pl.col("written") != "").then(same.fill_null(False))).to_series()
+
+    # ── regions and postal codes ─────────────────────────────────────────────────────────────────────────────────
+
+    @built_once
+    def zip_regions(self) -> Index:
+        """Postal code → regions that have it."""
+        region = self.tables.roads["region"]
+
+        def build(places: pl.DataFrame) -> Index:
+            pairs = places.select(pl.col("zip").cast(pl.UInt64), region=region[places["road"]])
+            return Index.of(pairs, pl.col("zip"), "region")
+
+        return self._index_postal(build, 0)
+
+    @built_once
+    def _zip_dongs(self) -> Index:
+        return self._index_postal(lambda places: Index.of(places, _zip_key("zip", "dong"), "dong"), _ZIP_BITS)
+
+    @built_once
+    def _zip_roads(self) -> Index:
+        return self._index_postal(lambda places: Index.of(places, _zip_key("zip", "road"), "road"), _ZIP_BITS)
+
+    def is_neighbouring(self, frame: pl.DataFrame) -> pl.Series:
+        """Whether ``zip_given`` (UInt32, not null) occurs in the same ``dong`` or on the same ``road_id``."""
+        keys = frame.select(dong=_zip_key("zip_given", "dong"), road=_zip_key("zip_given", "road_id"))
+        return self._zip_dongs.holds(keys["dong"]) | self._zip_roads.holds(keys["road"])
+
+    # ── scopes: the regions that the words of an address allow: one, several, all (no word) or none ───────────────
+
+    @built_once
+    def _scope_words(self) -> pl.DataFrame:
+        words = pl.col("sigungu").str.split(" ")
+        spellings = [pl.col("sigungu"), words.list.first(), words.list.last(), pl.lit("")]
+        provinces = [pl.col("sido"), pl.lit("")]
+        pairs = [
+            self.tables.regions.select("region", province.alias("sido"), spelling.alias("sigungu"))
+            for province in provinces
+            for spelling in spellings
+        ]
+        of_other_times = members().join(
+            self.tables.regions, left_on=["member_sido", "member_sigungu"], right_on=["sido", "sigungu"]
+        )
+        pairs.append(of_other_times.select("region", "sido", "sigungu"))
+        return pl.concat(pairs).filter((pl.col("sido") != "") | (pl.col("sigungu") != "")).unique()
+
+    @built_once
+    def scope_regions(self) -> Index:
+        """(sido, sigungu), "" for a missing word → regions.
+
+        ``수원시 영통구`` is also meant by ``수원시`` (with others) and by ``영통구``, each with and without the
+        province; split districts also by their former names.
+        """
+        return Index.of(self._scope_words, text_key("sido", "sigungu"), "region")
+
+    def settle_scope(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Add ``scope`` (the key of the words, null without any), ``region`` (if it is one), ``covered``.
+
+        Districts change more often than files, so a district that the gazetteer does not have means those of its city,
+        or its parts (see :func:`~bansong.engine.address.regions.members`).
+        """
+        words = rows.select(*_SCOPE_WORDS, pl.struct(_SCOPE_WORDS).hash(_SEED).alias(KEY))
+        found = self._scopes.look_up(words[KEY], lambda new: self._settle_words(words.filter(new).unique()))
+        return rows.hstack(cast("pl.DataFrame", found))  # never None: each combination of words is worth keeping
+
+    def _settle_words(self, distinct: pl.DataFrame) -> pl.DataFrame:
+        # a former province, alone, means its own districts only; a contradicting district takes precedence
+        alone = pl.when(pl.col("sigungu").is_null()).then("sido_typed")
+        conflict = pl.col("region_conflict").fill_null(False)
+        sido = pl.when(~conflict).then(pl.coalesce(alone, "sido")).fill_null("")
+        sigungu = pl.col("sigungu").fill_null("")
+        scope = pl.when((sido != "") | (sigungu != "")).then(text_key(sido, sigungu))
+        words = distinct.with_row_index(ROW).select(ROW, KEY, scope=scope)
+        words = words.with_columns(covered=self.scope_regions.holds(words["scope"].fill_null(0)))
+        found = self.scope_regions.find(words, pl.col("scope"), "region")
+        several = found.group_by(ROW).agg(pl.col("region").first(), n=pl.len())
+        single = several.filter(pl.col("n") == 1).select(ROW, "region")
+        return words.join(single, on=ROW, how="left").select(KEY, "scope", "covered", "region")
+
+    @built_once
+    def _scope_pairs(self) -> Index:
+        return Index.of(self._scope_words, text_key(text_key("sido", "sigungu"), "region"), "region")
+
+    def is_in_scope(self, frame: pl.DataFrame) -> pl.Series:
+        """Whether each row's region ``home`` is within its ``scope`` (always without a scope)."""
+        held = self._scope_pairs.holds(frame.select(text_key("scope", "home").fill_null(0)).to_series())
+        return held | frame["scope"].is_null() if frame["scope"].null_count() else held
+
+
+def without_digits(name: pl.Expr) -> pl.Expr:
+    """Return a road's name with its numbers unreadable (새내6길 → 새내#길)."""
+    return name.str.replace_all("[0-9]+", "#")
+
+
+def compact_building(name: pl.Expr) -> pl.Expr:
+    """Return a building's name for comparison: without spaces and signs, in lower case."""
+    return name.str.replace_all(r"[^가-힣A-Za-z0-9]", "").str.to_lowercase()
+
+
+def _index_slips(spell: Callable[..., pl.DataFrame], name: str, value: str, names: pl.DataFrame) -> Index:
+    return Index.of(spell(names, name, value, "region"), text_key("region", "pattern"), value)
+
+
+def index_building_names(named: pl.DataFrame) -> Index:
+    """Return an index (dong, compact name of a building) → places; ``named``: ``place``, ``dong``, ``name``."""
+    return Index.of(named.drop_nulls("name"), text_key("dong", compact_building(pl.col("name"))), "place")
+
+
+def postal_places(zipcode: pl.Series, dong: pl.Series, building: pl.Series) -> pl.DataFrame:
+    """Return the distinct dongs and roads of postal codes: ``zip``, ``dong``, ``road`` (UInt32)."""
+    return pl.DataFrame({"zip": zipcode, "dong": dong, "road": _road_of(building)}).unique()
+
+
+def _road_of(building: pl.Series) -> pl.Series:
+    if building.null_count() == len(building):
+        return pl.Series([None], dtype=pl.UInt32).new_from_index(0, len(building))
+    return building.to_frame("key").select((pl.col("key") // 2**_ROAD_BITS).cast(pl.UInt32)).to_series()
+
+
+def _zip_key(zipcode: str, other: str) -> pl.Expr:
+    return pl.col(zipcode).cast(pl.UInt64) * pl.lit(2**_ZIP_BITS, pl.UInt64) + pl.col(other)
+
+
+def number_range(road: pl.Expr, under: pl.Expr, main: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
+    """Return the first and the last key of the buildings with this main number."""
+    return (building_key(road, under, main, pl.lit(0)), building_key(road, under, main, pl.lit(2**17 - 1)))
+
+
+FEW: Final = 16
+"""Rows of a process that are looked up in parts of a gazetteer's file, before it is read whole."""
+
+_MAX_OPENED: Final = 2
+_lock: Final = threading.Lock()
+_opened: Final[dict[tuple[str, str], _Opened]] = {}
+
+
+def lookups_of(gazetteer: Gazetteer, rows: int) -> Lookups:
+    """Return lookups for a number of rows, the same for all threads; those of the last two gazetteers are kept."""
+    key = (str(gazetteer.path), gazetteer.version)
+    with _lock:
+        while len(_opened) >= _MAX_OPENED and key not in _opened:
+            _opened.pop(next(iter(_opened)))
+        opened = _opened.setdefault(key, _Opened(gazetteer))
+        opened.rows += rows
+    return opened.few if opened.rows <= FEW else opened.all
+
+
+class _Opened:
+    def __init__(self, gazetteer: Gazetteer) -> None:
+        self._gazetteer = gazetteer
+        self.rows = 0
+
+    @built_once
+    def few(self) -> Lookups:
+        return _FewLookups(StoredTables(self._gazetteer))
+
+    @built_once
+    def all(self) -> Lookups:
+        return _WholeLookups(self._gazetteer.tables)
+
+
+class _WholeLookups(Lookups):
+    def __init__(self, tables: Tables) -> None:
+        super().__init__(tables)
+        self._whole = tables
+
+    @built_once
+    def buildings(self) -> Index:
+        return Index(self._whole.building_key)
+
+    @built_once
+    def abolished_buildings(self) -> Index:
+        return Index(self._whole.gone_key, self._whole.gone_building)
+
+    @built_once
+    def lots(self) -> Index:
+        return Index(self._whole.lot_key, self._whole.lot_building)
+
+    @built_once
+    def names_in_dong(self) -> Index:
+        named = pl.DataFrame({"dong": self._whole.building_dong, "name": self._whole.building_name})
+        return index_building_names(named.with_row_index("place"))
+
+    def _index(self, names: pl.DataFrame, build: Callable[[pl.DataFrame], Index]) -> Index:
+        return build(names)
+
+    def _index_postal(self, build: Callable[[pl.DataFrame], Index], zip_at: int) -> Index:
+        del zip_at
+        return build(self._postal_places)
+
+    @built_once
+    def _postal_places(self) -> pl.DataFrame:
+        return postal_places(self._whole.building_zip, self._whole.building_dong, self._whole.building_key)
+
+
+class _FewLookups(Lookups):
+    def __init__(self, tables: StoredTables) -> None:
+        super().__init__(tables)
+        self._stored = tables
+
+    @built_once
+    def buildings(self) -> Index:
+        return _FewIndex(lambda _, first, last: _of_section(self._stored.buildings, first, last))
+
+    @built_once
+    def abolished_buildings(self) -> Index:
+        return _FewIndex(lambda _, first, last: _of_section(self._stored.gone, first, last, "building"))
+
+    @built_once
+    def lots(self) -> Index:
+        return _FewIndex(lambda _, first, last: _of_section(self._stored.lots, first, last, "building"))
+
+    @built_once
+    def names_in_dong(self) -> Index:
+        def build(rows: pl.DataFrame | None, *_: pl.Series) -> Index:
+            dong = self._stored.buildings.column("dong").to_frame().with_row_index("place")
+            if rows is not None:
+                dong = dong.filter(pl.col("dong").is_in(rows["dong_id"].implode()))
+            return index_building_names(dong.with_columns(name=self.tables.building_name[dong["place"]]))
+
+        return _FewIndex(build)
+
+    def _index(self, names: pl.DataFrame, build: Callable[[pl.DataFrame], Index]) -> Index:
+        whole: list[Index] = []
+
+        def build_part(rows: pl.DataFrame | None, *_: pl.Series) -> Index:
+            if rows is not None:
+                return build(names.filter(pl.col("region").is_in(rows["region"].implode())))
+            if not whole:
+                whole.append(build(names))
+            return whole[0]
+
+        return _FewIndex(build_part)
+
+    def _index_postal(self, build: Callable[[pl.DataFrame], Index], zip_at: int) -> Index:
+        def build_part(_: pl.DataFrame | None, asked: pl.Series, __: pl.Series) -> Index:
+            zips = self._stored.buildings.column("zipcode").alias("zip").to_frame().with_row_index("place")
+            zips = zips.filter(pl.col("zip").is_in((asked // 2**zip_at).unique().implode()))
+            place = zips["place"]
+            dong, key = self._stored.building_dong[place], self._stored.building_key[place]
+            return build(postal_places(zips["zip"], dong, key))
+
+        return _FewIndex(build_part)
+
+
+class _FewIndex(Index):
+    def __init__(self, build: Callable[[pl.DataFrame | None, pl.Series, pl.Series], Index]) -> None:
+        self._build = build
+
+    def find(self, rows: pl.DataFrame, key: pl.Expr, value: str, keep: Sequence[str] = ()) -> pl.DataFrame:
+        asked = _wanted_keys(rows, key)
+        return self._index(rows, asked, asked).find(rows, key, value, keep)
+
+    def between(
+        self, rows: pl.DataFrame, first: pl.Expr, last: pl.Expr, value: str, keep: Sequence[str] = ()
+    ) -> pl.DataFrame:
+        known = rows.filter(first.is_not_null() & last.is_not_null())
+        return self._index(rows, _wanted_keys(known, first), _wanted_keys(known, last)).between(
+            rows, first, last, value, keep
+        )
+
+    def holds(self, keys: pl.Series) -> pl.Series:
+        return self._index(None, keys, keys).holds(keys)
+
+    def _index(self, rows: pl.DataFrame | None, first: pl.Series, last: pl.Series) -> Index:
+        return _NOTHING if first.is_empty() else self._build(rows, first, last)
+
+
+_NOTHING: Final = Index(pl.Series(dtype=pl.UInt64), pl.Series(dtype=pl.UInt32))
+
+
+def _wanted_keys(rows: pl.DataFrame, key: pl.Expr) -> pl.Series:
+    return rows.select(key.cast(pl.UInt64).alias("key")).to_series().drop_nulls()
+
+
+def _of_section(section: StoredSection, first: pl.Series, last: pl.Series, value: str | None = None) -> Index:
+    found = section.between(first, last)
+    place = found["place"]
+    return Index(found["key"].set_sorted(), place if value is None else section.gather(value, place))

@@ -1,0 +1,293 @@
+"""Postal codes held against regions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+import polars as pl
+
+from bansong.engine.address.batches import TextIndex, scatter
+from bansong.engine.address.region_split import ADDED, catalogue, find_usual_heads, split_batch
+from bansong.engine.address.regions import (
+    Region,
+    level_named,
+    level_number,
+    regions,
+)
+from bansong.engine.text import is_blank, is_masked, postal_digits
+
+_BETWEEN: Final = "|"
+
+
+@dataclass(frozen=True)
+class _PrefixTable:
+    # names and prefixes as numbers, and whether each pair fits: no concatenation row by row
+    names: TextIndex
+    prefixes: pl.Series
+    """The number of each prefix, by its digits; null for an unused one."""
+    width: int
+    fits: pl.Series
+    """One of the constants below, null for a name without known prefixes."""
+
+    def find(self, number: pl.Expr, prefix: pl.Expr) -> pl.Expr:
+        return pl.lit(self.fits).gather(number * self.width + pl.lit(self.prefixes).gather(prefix))
+
+
+_OTHER, _FITS, _GIVEN_UP = range(3)  # another's prefix, this one's, a former one of this one (undecidable)
+
+
+def postal_fits(zipcode: pl.Expr, sido: pl.Expr, sigungu: pl.Expr) -> pl.Expr:
+    """Whether a postal code may belong to a region (Boolean); null if undecidable.
+
+    ``zipcode``: five digits (String); ``sido``, ``sigungu``: as of :func:`~.regions.split_region`, both Strings. The
+    first three digits belong to one district: true for this one, false for another. If district or digits are
+    unknown, the first two digits are compared to the province: false for another's, true if no district was named and
+    they are this one's.
+    """
+    code = pl.when(zipcode.str.contains("^[0-9]{5}$")).then(zipcode)
+    return fits_numbers(code.cast(pl.UInt32, strict=False), region_numbers(sido, sigungu))
+
+
+def region_numbers(sido: pl.Expr, sigungu: pl.Expr) -> list[pl.Expr]:
+    """Return the numbers of a region's names in the tables, for :func:`fits_numbers`."""
+    districts, provinces = _prefix_tables()
+    name = pl.concat_str(sido, sigungu.fill_null(""), separator=_BETWEEN)
+    numbers = {
+        "district": districts.names.find(name),
+        "province": provinces.names.find(sido),
+        "whole": sigungu.is_null(),
+    }
+    return [number.alias(key) for key, number in numbers.items()]
+
+
+def fits_numbers(code: pl.Expr, region: list[pl.Expr]) -> pl.Expr:
+    """Like :func:`postal_fits`, for a code as a number and a region of :func:`region_numbers`; null for null."""
+    districts, provinces = _prefix_tables()
+    district, province, whole = region
+    by_three = districts.find(district, code // 100)
+    by_two = provinces.find(province, code // 1000)
+    by_province = pl.when((by_two == _OTHER) | whole).then(by_two)
+    fits = pl.coalesce(by_three, by_province)
+    return pl.when(fits != _GIVEN_UP).then(fits == _FITS)
+
+
+@cache
+def _prefix_tables() -> tuple[_PrefixTable, _PrefixTable]:
+    digits: dict[str, frozenset[str]] = {}
+    gone: dict[str, frozenset[str]] = {}
+    for province in regions().provinces:
+        for name in _list_districts(province.name):
+            places = _list_members(name)
+            digits[_BETWEEN.join(name)] = frozenset().union(*(_prefixes_of(place, left=False) for place in places))
+            gone[_BETWEEN.join(name)] = frozenset().union(*(_prefixes_of(place, left=True) for place in places))
+    return _make_table(digits, gone), _make_table({province.name: province.postal for province in regions().provinces})
+
+
+def _make_table(
+    fitting: Mapping[str, frozenset[str]], gone: Mapping[str, frozenset[str]] | None = None
+) -> _PrefixTable:
+    known = frozenset().union(*fitting.values())
+    every = known.union(*gone.values()) if gone else known
+    prefixes = {prefix: number for number, prefix in enumerate(sorted(every))}
+    others: list[int | None] = [_OTHER if prefix in known else None for prefix in prefixes]
+    fits: list[int | None] = []
+    for name, of_name in fitting.items():
+        line: list[int | None] = others.copy() if of_name else [None] * len(prefixes)
+        for prefix in of_name:
+            line[prefixes[prefix]] = _FITS
+        for prefix in gone[name] if gone else ():
+            line[prefixes[prefix]] = _GIVEN_UP
+        fits += line
+    digits = len(next(iter(prefixes)))
+    numbers = [prefixes.get(str(place).zfill(digits)) for place in range(10**digits)]
+    columns = pl.Series(numbers, dtype=pl.UInt32), len(prefixes), pl.Series(fits, dtype=pl.UInt8)
+    return _PrefixTable(TextIndex(fitting), *columns)
+
+
+def _list_districts(sido: str) -> list[Region]:
+    # wards, their cities, and split districts
+    names = [place for place in regions().today if place.sido == sido]
+    names += [Region(sido, place.sigungu.split(" ")[0]) for place in names if " " in place.sigungu]
+    names += [place for place in regions().parts if place.sido == sido]
+    return list(dict.fromkeys(names))
+
+
+def _list_members(name: Region) -> list[Region]:
+    cities = [Region(place.sido, place.sigungu.split(" ")[0]) for place in regions().members(name)]
+    return list(dict.fromkeys(cities))
+
+
+def _prefixes_of(place: Region, *, left: bool) -> frozenset[str]:
+    for province in regions().provinces:
+        if province.name == place.sido:
+            return (province.left if left else province.prefixes).get(place.sigungu, frozenset())
+    return frozenset()
+
+
+_JUDGED_COLUMNS: Final = {
+    "region": pl.UInt8,
+    "zipcode_given": pl.String,
+    "match_level": pl.String,
+    "postal_match": pl.String,
+}
+_NOTHING: Final = ("form", "unit", "zipcode_right", "changes", "fixed_zipcode", "fixed_address", "district_code")
+_STATE: Final = "r:judged"
+_CODE: Final = "^([0-9]{5})$"
+_CODE_FIRST: Final = (
+    r"^[^0-9가-힣]*(?:우편번호|우)?[^0-9가-힣]*(?:[0-9]{5}|[0-9]{3}-[0-9]{3})(?:[^0-9가-힣-][^0-9가-힣]*|$)"
+)
+_CODE_INSIDE: Final = r"(?:^|[(\[<우]) ?([0-9]{5})(?:$|[)\]> ,])"
+_PERHAPS_CODE: Final = r"[0-9]{5}|[^\x00-\x7F가-힣]"
+_USUAL_BEGINNING: Final = r"^[가-힣]+ [가-힣0-9]+ \S"
+_MAX_CHARS: Final = 300  # what follows says nothing about the region
+
+
+def without_gazetteer(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Add what region and postal code alone say about an address.
+
+    ``frame`` has ``address`` and ``zipcode`` (String). Added are the columns of a match with a gazetteer:
+    ``match_level`` is ``region_only`` or ``none``, null if the address is blank or masked; ``postal_match`` is
+    ``other_district`` for a code of another region, else null; ``zipcode_given`` is the code of the column, or of the
+    address; ``region`` is the province's level; ``covered`` is false; the others are null.
+    """
+    judged = pl.struct("address", "zipcode").map_batches(
+        _judge_batch, return_dtype=pl.Struct(_JUDGED_COLUMNS), is_elementwise=True
+    )
+    work = frame.with_columns(judged.alias(_STATE), pl.lit(False).alias("covered"))
+    work = work.with_columns(pl.col(_STATE).struct.field(*_JUDGED_COLUMNS)).drop(_STATE)
+    work = work.with_columns(region=level_named(pl.col("region")))
+    return work.with_columns(
+        pl.lit(None, pl.Boolean).alias("supported"),
+        pl.lit(None, pl.UInt32).alias("place"),
+        *(pl.lit(None, pl.String).alias(name) for name in _NOTHING),
+    )
+
+
+def region_level(address: pl.Expr) -> pl.Expr:
+    """Return the level (String) of the feature ``region`` for an address (String) as written; else null."""
+    alone = pl.struct(address.alias("address"), pl.lit(None, pl.String).alias("zipcode"))
+    judged = alone.map_batches(_judge_batch, return_dtype=pl.Struct(_JUDGED_COLUMNS), is_elementwise=True)
+    return level_named(judged.struct.field("region"))
+
+
+def _judge_batch(addresses: pl.Series) -> pl.Series:
+    # the usual heads first
+    frame = addresses.struct.unnest()
+    frame = frame.with_columns(find_usual_heads(frame["address"]), zipcode_given=_find_five_digits(frame["zipcode"]))
+    uncoded = frame.select(_perhaps_inside()).to_series()
+    if uncoded.any():
+        inside = frame.filter(uncoded).select(_code_in_address()).to_series()
+        frame = frame.with_columns(zipcode_given=pl.coalesce("zipcode_given", scatter(inside, uncoded)))
+    judged = frame.with_columns(_describe_place()).select(_judge_place())
+    left = frame["place"].is_null() & frame["address"].is_not_null()
+    if left.any():
+        other = _judge_unusual(frame.filter(left).select("address", "zipcode_given"))
+        judged = judged.with_columns(pl.coalesce(column.name, scatter(column, left)) for column in other)
+    return judged.select(pl.struct(*_JUDGED_COLUMNS)).to_series()
+
+
+# expressions of a whole batch are made once: for few rows, making them takes as long as computing them
+
+
+@cache
+def _perhaps_inside() -> pl.Expr:
+    # something in the address that may become a code when normalised
+    uncoded = pl.when(pl.col("zipcode_given").is_null()).then("address")
+    return uncoded.str.contains(_PERHAPS_CODE).fill_null(False)
+
+
+@cache
+def _code_in_address() -> pl.Expr:
+    text = _readable()
+    return pl.when(text.str.contains(_CODE_INSIDE)).then(text).str.extract(_CODE_INSIDE, 1)
+
+
+@cache
+def _describe_place() -> list[pl.Expr]:
+    """What the usual head says, and the code as a number; each a column, as a step within a step is done twice."""
+    place = pl.col("place")
+    return [
+        (place.is_not_null() & ~is_masked(pl.col("address"))).alias("found"),
+        pl.col("zipcode_given").cast(pl.UInt32, strict=False).alias("code"),
+        pl.lit(_province_numbers()).gather(place).alias("region"),
+        *(pl.lit(numbers).gather(place).alias(numbers.name) for numbers in _region_number_columns()),
+    ]
+
+
+@cache
+def _judge_place() -> list[pl.Expr]:
+    fits = fits_numbers(pl.col("code"), [pl.col(numbers.name) for numbers in _region_number_columns()])
+    return [pl.col("region", "zipcode_given"), *_levels_and_fits(pl.col("found"), fits)]
+
+
+def _judge_unusual(frame: pl.DataFrame) -> pl.DataFrame:
+    frame = frame.with_columns(head=_readable())
+    coded = pl.when(pl.col("head").str.contains(_CODE_FIRST)).then("head")
+    frame = frame.with_columns(head=pl.coalesce(coded.str.replace(_CODE_FIRST, ""), "head"))
+    frame = frame.hstack(split_batch(frame["head"]).struct.unnest().select("sido", "sigungu", "region_conflict"))
+    fits = postal_fits(pl.col("zipcode_given"), pl.col("sido"), pl.col("sigungu"))
+    found = pl.col("sido").is_not_null() | pl.col("sigungu").is_not_null()
+    level, postal = _levels_and_fits(found, fits | pl.col("region_conflict"))
+    none = pl.when(pl.col("head").is_not_null()).then(pl.lit("none"))
+    return frame.select(
+        level_number(pl.col("sido")).alias("region"), pl.coalesce(level, none).alias("match_level"), postal
+    )
+
+
+def _levels_and_fits(found: pl.Expr, fits: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
+    level = pl.when(found).then(pl.lit("region_only")).alias("match_level")
+    return level, pl.when(found & ~fits).then(pl.lit("other_district")).alias("postal_match")
+
+
+@cache
+def _province_numbers() -> pl.Series:
+    return pl.select(level_number(pl.lit(catalogue().columns["sido"]))).to_series()
+
+
+@cache
+def _region_number_columns() -> list[pl.Series]:
+    names = pl.DataFrame({name: catalogue().columns[name] for name in ("sido", "sigungu")})
+    return names.select(region_numbers(pl.col("sido"), pl.col("sigungu"))).get_columns()
+
+
+def _readable() -> pl.Expr:
+    # characters and spaces are normalised if it begins oddly
+    address = pl.col("address")
+    readable = pl.when(~is_blank(address) & ~is_masked(address)).then(address)
+    unusual = pl.when(~readable.str.contains(_USUAL_BEGINNING)).then(readable)
+    odd = unusual.str.head(_MAX_CHARS).str.normalize("NFKC").str.replace_all(r"\s+", " ").str.strip_chars()
+    return pl.coalesce(odd, readable)
+
+
+def _find_five_digits(written: pl.Series) -> pl.Series:
+    # four digits are a code of Seoul without its first zero; some write `301-49`
+    odd = (~written.str.contains(_CODE)).fill_null(False)
+    if not odd.any():
+        return written
+    bare = written.filter(odd).str.strip_chars(" '\u00a0").alias("code")
+    other = bare.to_frame().select(postal_digits(pl.col("code"))).to_series()
+    return scatter(other.str.extract(_CODE), odd).zip_with(odd, written)
+
+
+def split_region(frame: pl.LazyFrame, text: str = "text") -> pl.LazyFrame:
+    """Take the region out of each address, usually off its head; rows and order stay, nothing is computed yet.
+
+    ``frame`` has a String column named ``text`` with single spaces. Added:
+
+    - ``sido`` String: the province of today, typed or the only one with the district; else null;
+    - ``sigungu`` String: the district of today (``수원시 영통구``, ``수원시``); "" in a province without districts,
+    null if none is named; as typed, with ``sido`` null, if several provinces have it;
+    - ``sido_given`` Boolean: a province was typed;
+    - ``region_conflict`` Boolean: the typed province does not have the typed district;
+    - ``region_change`` String: ``typo``, ``renamed``, ``abbreviated``, null for the full name of today;
+    - ``region_typed`` String: the words taken off, null if none;
+    - ``sido_typed`` String: the full name of the typed province at its time (``전라남도``), null if none was typed;
+    - ``rest`` String: the text after the region, or the whole text;
+    - ``lead`` String: null for a region at the head, else the words before it that are no part of the address.
+    """
+    region = pl.col(text).map_batches(split_batch, return_dtype=pl.Struct(ADDED), is_elementwise=True)
+    work = frame.with_columns(region.alias("r:region"))
+    return work.with_columns(pl.col("r:region").struct.field(*ADDED)).drop("r:region")

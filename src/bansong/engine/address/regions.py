@@ -1,0 +1,262 @@
+"""The facts of ``regions.toml``: the regions of today, their spellings, former names and parts."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from itertools import product
+from typing import Any, Final, NamedTuple
+
+import polars as pl
+
+from bansong.engine.address.batches import TextIndex, TextTable
+
+SUFFIXES: Final = "시군구"
+_NAME_SEPARATOR: Final = "|"
+
+
+class Region(NamedTuple):
+    """A province and a district of it; without a district the whole province."""
+
+    sido: str
+    sigungu: str
+
+
+@dataclass(frozen=True, slots=True)
+class Province:
+    """A province of today; ``written``: each spelling → (its oddity, the full name meant)."""
+
+    name: str
+    postal: frozenset[str]
+    written: dict[str, tuple[str | None, str]]
+    cities: dict[str, tuple[str, ...]]
+    prefixes: dict[str, frozenset[str]]
+    left: dict[str, frozenset[str]]
+    former: dict[str, tuple[str, ...]]
+    """Provinces that are parts of this one today, with their districts."""
+    level: str
+    """Its name in the scorecard."""
+
+
+@dataclass(frozen=True, slots=True)
+class Regions:
+    """The facts of the file; ``today``: the regions of addresses, a ward with its city in front."""
+
+    provinces: tuple[Province, ...]
+    today: tuple[Region, ...]
+    renamed: dict[Region, Region]
+    parts: dict[Region, dict[str, Region]] = field(default_factory=dict)
+    moved: dict[tuple[Region, str], tuple[Region, str]] = field(default_factory=dict)
+
+    def members(self, region: Region) -> tuple[Region, ...]:
+        """Return the regions of today that a present or former name may mean, including the name itself."""
+        inside = [place for place in self.today if place.sido == region.sido and _is_within(place, region)]
+        inside += self.parts.get(region, {}).values()
+        if " " in region.sigungu:  # before there were wards, a ward is the city
+            inside.append(Region(region.sido, region.sigungu.split(" ")[0]))
+        inside += [old for old, parts in self.parts.items() if region in parts.values()]
+        return tuple(dict.fromkeys([region, *inside]))
+
+
+def _is_within(place: Region, region: Region) -> bool:
+    return region.sigungu in ("", place.sigungu) or place.sigungu.startswith(region.sigungu + " ")
+
+
+@cache
+def regions() -> Regions:
+    """Read ``regions.toml`` (once a process)."""
+    text = files("bansong.engine.address").joinpath("regions.toml").read_text(encoding="utf-8")
+    content = tomllib.loads(text)
+    provinces = tuple(_parse_province(entry) for entry in content["province"])
+    today = tuple(
+        Region(province.name, f"{city} {ward}" if ward else city)
+        for province in provinces
+        for city, wards in province.cities.items()
+        for ward in wards or ("",)
+    )
+    names = {full: province.name for province in provinces for _, full in province.written.values()}
+    renamed = {_parse_region(line["from"], names): _parse_region(line["to"], names) for line in content["renamed"]}
+    renamed |= {
+        _parse_region(line["from"], names): _parse_region(line["to"], names)
+        for line in content["split"]
+        if "to" in line
+    }
+    parts = {
+        _parse_region(line["from"], names): {
+            emd: _parse_region(to, names) for to, emds in line.get("into", {}).items() for emd in emds
+        }
+        for line in content["split"]
+    }
+    moved = {
+        (source, old): (_parse_region(line["to"], names), new)
+        for line in content["moved"]
+        for old, new in line["names"].items()
+        for source in (_parse_region(line["from"], names), _parse_region(line["to"], names))
+    }
+    return Regions(provinces, today, renamed, parts, moved)
+
+
+def _parse_region(text: str, names: dict[str, str]) -> Region:
+    sido, _, sigungu = text.partition(" ")
+    return Region(names[sido], sigungu)
+
+
+def _parse_province(entry: dict[str, Any]) -> Province:
+    written: dict[str, tuple[str | None, str]] = {entry["name"]: (None, entry["name"])}
+    written |= dict.fromkeys(entry["short"], ("abbreviated", entry["name"]))
+    for former in entry.get("former", ()):
+        written[former["name"]] = ("renamed", former["name"])
+        written |= dict.fromkeys(former.get("short", ()), ("abbreviated", former["name"]))
+    districts: dict[str, Any] = {
+        name: given if isinstance(given, dict) else {"postal": given} for name, given in entry["districts"].items()
+    }
+    return Province(
+        entry["name"],
+        _parse_ranges(entry["postal"]),
+        written,
+        {name: tuple(given.get("wards", ())) for name, given in districts.items()},
+        {name: _parse_ranges(given["postal"]) for name, given in districts.items()},
+        {name: _parse_ranges(given.get("left", "")) for name, given in districts.items()},
+        {one["name"]: tuple(one["districts"]) for one in entry.get("former", ()) if "districts" in one},
+        entry["level"],
+    )
+
+
+def _parse_ranges(ranges: str) -> frozenset[str]:
+    # 044-046, 049 → 044, 045, 046, 049
+    found: set[str] = set()
+    for item in filter(None, ranges.split(", ")):
+        first, _, last = item.partition("-")
+        found |= {str(number).zfill(len(first)) for number in range(int(first), int(last or first) + 1)}
+    return frozenset(found)
+
+
+class Spelling(NamedTuple):
+    """A spelling of a district; ``bare``: without the suffix (시, 군, 구) of its last word."""
+
+    text: str
+    bare: bool
+
+
+def stem(name: str) -> str | None:
+    """Return ``수원`` of ``수원시``; ``None`` for ``중구``: a single syllable is too little."""
+    return name[:-1] if name[-1:] in SUFFIXES and len(name) > 2 else None
+
+
+def spellings(sigungu: str) -> Iterator[Spelling]:
+    """Return the spellings of a district, with one space between words."""
+    city, _, ward = sigungu.partition(" ")
+    if not ward:
+        yield Spelling(city, False)
+        if short := stem(city):
+            yield Spelling(short, True)
+        if city == "부산진구":
+            yield Spelling("진구", False)
+        return
+    firsts = [city, *filter(None, [stem(city)])]
+    seconds = [(ward, False), *((short, True) for short in [stem(ward)] if short)]
+    for first, (second, bare) in product(firsts, seconds):
+        yield Spelling(f"{first} {second}", bare)
+        if not bare:
+            yield Spelling(first + second, bare)
+
+
+def level_of(sido: pl.Expr) -> pl.Expr:
+    """Return the level (String) of the feature ``region`` for the full name of a province of today; else null."""
+    return level_named(level_number(sido))
+
+
+def level_number(sido: pl.Expr) -> pl.Expr:
+    """Return a province's number (UInt8), null for none: smaller than its level's name."""
+    return _levels()[0].find(sido).cast(pl.UInt8)
+
+
+def level_named(number: pl.Expr) -> pl.Expr:
+    """Return the level (String) of a province by its :func:`level_number`."""
+    return pl.lit(_levels()[1]).gather(number.cast(pl.UInt32))
+
+
+@cache
+def _levels() -> tuple[TextIndex, pl.Series]:
+    levels = {province.name: province.level for province in regions().provinces}
+    return TextIndex(levels), pl.Series(list(levels.values()), dtype=pl.String)
+
+
+def present_day(sido: pl.Expr, sigungu: pl.Expr, emd: pl.Expr) -> pl.Expr:
+    """Return the names of today for names of an official file of any date: Struct(sido, sigungu, emd), all String.
+
+    A name is changed only if one name of today replaces it: 강원도 → 강원특별자치도, 경상북도 군위군 → 대구광역시
+    군위군. A split district keeps its name unless ``emd`` (읍면동) decides: 인천광역시 중구 운서동 is in 영종구. Nulls
+    and unknown names stay.
+    """
+    provinces, districts, towns = _renames()
+    district = pl.concat_str(sido, sigungu.fill_null(""), separator=_NAME_SEPARATOR)
+    town = pl.concat_str(district, emd, separator=_NAME_SEPARATOR)
+    names = {"sido": sido, "sigungu": sigungu, "emd": emd}
+    found = {"sido": [towns, districts, provinces], "sigungu": [towns, districts], "emd": [towns]}
+    keys = {id(provinces): sido, id(districts): district, id(towns): town}
+    return pl.struct(
+        pl.coalesce(*(table.look_up(keys[id(table)], name) for table in found[name]), given).alias(name)
+        for name, given in names.items()
+    )
+
+
+@cache
+def _renames() -> tuple[TextTable, TextTable, TextTable]:
+    table = regions()
+    names = {full: province.name for province in table.provinces for _, full in province.written.values()}
+    districts: dict[str, tuple[str, ...]] = {}
+    towns: dict[str, tuple[str, ...]] = {}
+    for written, today in names.items():
+        for old, new in table.renamed.items():
+            if old.sido == today:
+                districts[_join_names(written, old.sigungu)] = new
+        for old, parts in table.parts.items():
+            if old.sido == today:
+                towns |= {_join_names(written, old.sigungu, emd): (*new, emd) for emd, new in parts.items()}
+        for (old, emd), (new, renamed) in table.moved.items():
+            if old.sido == today:
+                towns[_join_names(written, old.sigungu, emd)] = (*new, renamed)
+    provinces = {written: (today,) for written, today in names.items()}
+    return (
+        _index_renames(provinces, "sido"),
+        _index_renames(districts, "sido", "sigungu"),
+        _index_renames(towns, "sido", "sigungu", "emd"),
+    )
+
+
+def _join_names(*names: str) -> str:
+    return _NAME_SEPARATOR.join(names)
+
+
+def _index_renames(renames: Mapping[str, tuple[str, ...]], *names: str) -> TextTable:
+    lines = list(renames.values())
+    columns = {name: pl.Series([line[place] for line in lines], dtype=pl.String) for place, name in enumerate(names)}
+    return TextTable(renames, **columns)
+
+
+def districts() -> pl.DataFrame:
+    """Return the regions of today: ``sido``, ``sigungu`` (a ward with its city; "" for none)."""
+    return pl.DataFrame(regions().today, schema=["sido", "sigungu"], orient="row")
+
+
+def members() -> pl.DataFrame:
+    """Return the regions that a typed region may mean: ``sido``, ``sigungu`` → ``member_sido``, ``member_sigungu``.
+
+    Present and former names: 수원시 means its four wards, 인천광역시 중구 today's 제물포구 or 영종구, and a ward may be
+    its city in an older gazetteer. ``sido`` may be a former province, with ``sigungu`` "": 강원도 means the districts
+    of today, 전라남도 its own and not those of 광주광역시. Each name is a member of itself.
+    """
+    table = regions()
+    cities = [Region(place.sido, place.sigungu.split(" ")[0]) for place in table.today]
+    whole = [Region(province.name, "") for province in table.provinces]
+    names = dict.fromkeys([*table.today, *cities, *table.parts, *whole])
+    rows = [(*name, *member) for name in names for member in table.members(name)]
+    for province in table.provinces:
+        today = tuple(place.sigungu for place in table.today if place.sido == province.name)
+        for former in {full for _, full in province.written.values()} - {province.name}:
+            rows += [(former, "", province.name, district) for district in province.former.get(former, today)]
+    return pl.DataFrame(rows, schema=["sido", "sigungu", "member_sido", "member_sigungu"], orient="row")

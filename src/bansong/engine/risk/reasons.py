@@ -1,0 +1,228 @@
+"""Texts of reasons: one template a level, for writing and for reading back."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from datetime import date
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import polars as pl
+
+from bansong.base.messages import Lang
+from bansong.engine.risk.features import AT_BEST, LABELS
+
+if TYPE_CHECKING:
+    from bansong.engine.risk.scorecard import Level, Scorecard
+
+
+BASE: Final = "base"
+"""Label of the reason for every row's starting points."""
+
+PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
+_NO_CODE: Final[dict[Lang, str]] = {"en": "not known", "ko": "미상"}
+
+
+@dataclass(frozen=True)
+class Placeholder:
+    """A name that a text may hold in braces.
+
+    ``column``: its source, rendered by ``text``; ``unknown``: replacement for a null; ``pattern`` of known values, and
+    a ``sample``.
+    """
+
+    column: str
+    text: Callable[[pl.Expr], pl.Expr]
+    unknown: Mapping[Lang, str]
+    pattern: str
+    sample: str
+
+    def fill(self, lang: Lang) -> pl.Expr:
+        """Return its replacement."""
+        return self.text(pl.col(self.column)).fill_null(self.unknown[lang])
+
+    def matching(self) -> str:
+        """Return the pattern of all replacements."""
+        return f"(?:{'|'.join([self.pattern, *map(re.escape, self.unknown.values())])})"
+
+
+def _itself(value: pl.Expr) -> pl.Expr:
+    return value
+
+
+PLACEHOLDERS: Final[dict[str, Placeholder]] = {
+    "since": Placeholder(
+        "since",
+        lambda since: since.dt.to_string("%Y-%m-%d"),
+        {"en": "date not known", "ko": "날짜 미상"},
+        pattern="[-+0-9]+",
+        sample="2026-01-01",
+    ),
+    "zipcode": Placeholder("zipcode_given", _itself, _NO_CODE, pattern="[0-9]+", sample="00000"),
+    "fixed_zipcode": Placeholder("fixed_zipcode", _itself, _NO_CODE, pattern="[0-9]+", sample="00000"),
+    # the day of the status, behind its source
+    "as_of": Placeholder(
+        "as_of",
+        lambda as_of: as_of.dt.to_string(", %Y-%m-%d"),
+        {"en": "", "ko": ""},
+        pattern=", [-+0-9]+(?:, (?:1 day|[0-9]+ days) old|, [0-9]+일 전 확인)?",
+        sample=", 2026-01-01",
+    ),
+    # words of the user's file: what separates reasons must not come in with them
+    "changes": Placeholder(
+        "changes",
+        lambda changes: changes.str.replace_all(r"[|\p{Cc}\x{2028}\x{2029}]+", " "),
+        {"en": "spelling", "ko": "표기"},
+        pattern=".*",
+        sample="a, b",
+    ),
+}
+
+NTS: Final = "nts"
+"""Source of the tax authority's own facts."""
+
+BY_NTS: Final = {"status": "status_by_nts", "taxation": "taxation_by_nts"}
+"""Facts that the tax authority may have told instead of the scorecard's source, and their Boolean columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatusOrigin:
+    """Rendering of statuses if some were told by the tax authority itself.
+
+    Statuses before ``aged_before`` show their age on ``today`` after their own day.
+    """
+
+    today: date
+    aged_before: date | None = None
+
+    def fill_day(self, lang: Lang) -> pl.Expr:
+        """Return the text after the source of a status: its day, and its age if required."""
+        day = placeholder_of("as_of").fill(lang)
+        if self.aged_before is None:
+            return day
+        days = pl.lit((self.today - date(1970, 1, 1)).days) - pl.col("as_of").to_physical()
+        if lang == "ko":
+            age = pl.format(", {}일 전 확인", days)
+        else:
+            age = pl.format(", {} old", pl.when(days == 1).then(pl.lit("1 day")).otherwise(pl.format("{} days", days)))
+        aged = (pl.col("as_of") < self.aged_before) & (days >= 0)
+        return pl.concat_str(day, pl.when(aged).then(age), ignore_nulls=True)
+
+
+@cache
+def placeholder_of(name: str) -> Placeholder:
+    """Return a placeholder of :data:`PLACEHOLDERS`, or the source of a fact, ``<fact>:<source>``.
+
+    The latter is ``nts`` in rows marked by :data:`BY_NTS`, and ``source`` in others.
+    """
+    fact, colon, source = name.partition(":")
+    if not colon:
+        return PLACEHOLDERS[name]
+    unknown: dict[Lang, str] = {"en": source, "ko": source}
+    return Placeholder(BY_NTS[fact], lambda by_nts: pl.when(by_nts).then(pl.lit(NTS)), unknown, pattern=NTS, sample=NTS)
+
+
+@dataclass(frozen=True)
+class Term:
+    """A reason of a row: the level of a feature, or (``feature`` null) the base."""
+
+    feature: str | None
+    name: str
+    level: Level
+
+    @property
+    def table(self) -> str:
+        """Its table in the scorecard's file."""
+        return f"[{BASE}]" if self.feature is None else f"[features.{self.feature}.{self.name}]"
+
+    @property
+    def label(self) -> str:
+        """First word of its reasons."""
+        return BASE if self.feature is None else LABELS.get(self.feature, self.feature)
+
+    def text(self, lang: Lang, *, by_nts: bool = False) -> str:
+        """Return the whole reason, placeholders in braces: ``[<label> <points>] <text> (<source>)``."""
+        return f"[{self.label} {self.level.points:+d}] {self.identifying_text(lang, by_nts=by_nts)}"
+
+    @property
+    def at_best(self) -> str | None:
+        """The mildest action of rows with it, if set."""
+        return None if self.feature is None else AT_BEST.get((self.feature, self.name))
+
+    @property
+    def is_dated(self) -> bool:
+        """Whether the day of the status follows its source."""
+        return self.feature == "status" and self.name not in ("not_found", "not_checked", "without_numbers")
+
+    @property
+    def fact(self) -> str | None:
+        """Its fact of :data:`BY_NTS`, if any."""
+        if self.is_dated:
+            return "status"
+        return "taxation" if (self.feature, self.name) == ("kind", "simplified") else None
+
+    def identifying_text(self, lang: Lang, *, by_nts: bool = False) -> str:
+        """Return the text after the bracket, which identifies the reason among those of its label.
+
+        ``by_nts``: the tax authority may have told the fact; then its source is a placeholder.
+        """
+        source = f"{{{self.fact}:{self.level.source}}}" if by_nts and self.fact else self.level.source
+        return f"{getattr(self.level, lang)} ({source}{'{as_of}' if self.is_dated else ''})"
+
+    def text_with_marks(self, mark: str, lang: Lang, *, by_nts: bool = False) -> str:
+        """Return the whole reason; each placeholder is its name between two marks."""
+        return PLACEHOLDER.sub(lambda found: mark + found[1] + mark, self.text(lang, by_nts=by_nts))
+
+    def placeholders(self, lang: Lang, *, by_nts: bool = False) -> list[str]:
+        """Return the names in braces."""
+        return PLACEHOLDER.findall(self.identifying_text(lang, by_nts=by_nts))
+
+
+def matching(text: str) -> str:
+    """Return the pattern (for Python and polars) of all fillings of a text with placeholders in braces."""
+    parts = PLACEHOLDER.split(text)
+    patterns = (placeholder_of(part).matching() if at % 2 else re.escape(part) for at, part in enumerate(parts))
+    return f"(?s)^{''.join(patterns)}$"
+
+
+def sample(text: str) -> str:
+    """Return a text with sample values for its placeholders."""
+    return PLACEHOLDER.sub(lambda found: placeholder_of(found[1]).sample, text)
+
+
+def terms_of(card: Scorecard) -> list[Term]:
+    """Return the base and all levels of a card in the order of its file, also those without points."""
+    levels = [(feature, name, level) for feature, there in card.features.items() for name, level in there.items()]
+    return [Term(None, BASE, card.base), *(Term(*each) for each in levels)]
+
+
+@cache
+def _earlier_korean() -> dict[str, dict[str, list[str]]]:
+    return tomllib.loads(files(__package__).joinpath("earlier_texts.toml").read_text(encoding="utf-8"))
+
+
+def earlier_wordings(term: Term) -> list[Term]:
+    """Return the reason in the Korean wordings of earlier releases."""
+    texts = _earlier_korean().get(term.feature or BASE, {}).get(term.name, [])
+    return [Term(term.feature, term.name, msgspec.structs.replace(term.level, ko=text)) for text in texts]
+
+
+def list_reasons(card: Scorecard, possible: Mapping[str, Collection[str]]) -> list[Term]:
+    """Return the possible reasons of a card without the base, the largest effect first.
+
+    ``possible``: levels of each feature that can hold at all. A level without points is stated if it is ``always``, or
+    decides on the action.
+    """
+    terms = [
+        term
+        for term in terms_of(card)
+        if term.feature is not None
+        and (term.level.points or term.level.always or term.at_best)
+        and term.name in possible.get(term.feature, ())
+    ]
+    return sorted(terms, key=lambda term: -abs(term.level.points))

@@ -1,0 +1,1 @@
+"""The label store and the learned scorecards."""

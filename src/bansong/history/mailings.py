@@ -1,0 +1,517 @@
+"""Mailings of the label store: their file, terms, and labels merged into them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import polars as pl
+
+from bansong.base.errors import LabelError, Problem
+from bansong.base.messages import Option, Phrase, current_language, gettext, gettext_noop
+from bansong.base.schema import KOREAN_WORDS
+from bansong.engine.overlays import address_key
+from bansong.engine.risk.reason_parser import EVIDENCE_DTYPES, KNOWN_DTYPES
+from bansong.history.outcomes import SAYS_NOTHING
+
+DATE_IN_FUTURE: Final = Problem(
+    "mailings.date_in_future", "{parameter}: is in the future, so nothing of it can have come back yet"
+)
+DATE_TOO_EARLY: Final = Problem(
+    "mailings.date_too_early", "{parameter}: is before {first_year}; give the day as 2026-10-05"
+)
+RETURNS_NOT_DECLARED: Final = Problem(
+    "mailings.returns_not_declared",
+    "say whether undeliverable letters were to come back: `returns_requested=True` (marked 반환, or "
+    "registered mail) or `returns_requested=False`; it decides whether silence means delivered",
+)
+ACTIONS_MISSING: Final = Problem(
+    "mailings.actions_missing", "{parameter}: names no action; give all, or actions as in send,confirm"
+)
+ACTIONS_CONTRADICTORY: Final = Problem(
+    "mailings.actions_contradictory", "{parameter}: is either all, or a list of actions"
+)
+MAILING_DECLARED_OTHERWISE: Final = Problem(
+    "mailings.mailing_declared_otherwise",
+    "the mailing of {mailed} was declared before with {name} {before}, now with "
+    "{now}; say the same, or give `replace=True` if the earlier was wrong",
+)
+
+ALL: Final = "all"
+_KOREAN_ACTIONS: Final = {"전체": ALL} | {word: action for action, word in KOREAN_WORDS["action"].items()}
+_FIRST_YEAR: Final = 2000
+
+
+class MailingTerms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The terms of one mailing, as the user declares them.
+
+    ``returns_requested``: undeliverable letters were to come back (bulk letters in Korea only if marked so).
+    ``complete``: all returns are recorded. ``mail_class``: a word of the user's (``ordinary``, ``registered``,
+    ``bulk``). ``sent``: the actions whose rows were mailed, or ``("all",)``; ``None`` if not said.
+    """
+
+    mailed: date
+    returns_requested: bool
+    complete: bool = False
+    mail_class: str | None = None
+    sent: tuple[str, ...] | None = None
+
+    @property
+    def silence_is_delivery(self) -> bool:
+        """Whether a letter without an outcome has arrived."""
+        return self.returns_requested and self.complete
+
+    @property
+    def tells_who_was_sent(self) -> bool:
+        """Whether each row is known to be mailed or not, so that an outcome may contradict that."""
+        return self.silence_is_delivery and self.sent is not None and ALL not in self.sent
+
+    def certain_outcome(self) -> pl.Expr:
+        """Return the certain outcome (Boolean, else null), from ``said`` and ``reason_code``.
+
+        True: the letter came back, and the addressee did not refuse it. False: it did not, by an outcome or by silence,
+        and it would have.
+        """
+        came = pl.col("said").fill_null(False)
+        silent = pl.col("reason_code").is_in(SAYS_NOTHING).fill_null(False)
+        return pl.when(came & ~silent).then(True).when(~came & pl.lit(self.silence_is_delivery)).then(False)
+
+    def was_sent(self) -> pl.Expr:
+        """Whether a row was mailed, by its ``action`` (Boolean)."""
+        if self.sent is None:
+            return pl.lit(False)
+        return pl.lit(True) if ALL in self.sent else pl.col("action").is_in(self.sent).fill_null(False)
+
+    def merge(self, later: MailingTerms, *, replace: bool) -> MailingTerms:
+        """Merge with later terms of the same mailing: gaps are filled, complete stays complete.
+
+        Raises :class:`LabelError` for a contradiction; with ``replace`` the later terms win.
+        """
+        if replace:
+            return msgspec.structs.replace(
+                later, mail_class=later.mail_class or self.mail_class, sent=later.sent or self.sent
+            )
+        for name, before, now in (
+            (Phrase("returns requested"), self.returns_requested, later.returns_requested),
+            (Phrase("mail class"), self.mail_class, later.mail_class),
+            (Phrase("sent"), self.sent, later.sent),
+        ):
+            if before is not None and now is not None and before != now:
+                raise LabelError(
+                    MAILING_DECLARED_OTHERWISE,
+                    mailed=self.mailed,
+                    name=name,
+                    before=_format_value(before),
+                    now=_format_value(now),
+                )
+        return msgspec.structs.replace(
+            self,
+            complete=self.complete or later.complete,
+            mail_class=self.mail_class or later.mail_class,
+            sent=self.sent or later.sent,
+        )
+
+
+def parse_terms(
+    mailed: date,
+    returns_requested: bool | None,
+    complete: bool,
+    mail_class: str | None,
+    sent: str | Sequence[str] | None,
+    today: date,
+) -> MailingTerms:
+    """Return the checked terms of a mailing; raise :class:`LabelError`."""
+    if mailed > today:
+        raise LabelError(DATE_IN_FUTURE, parameter=Option("mailed", str(mailed)))
+    if mailed.year < _FIRST_YEAR:
+        raise LabelError(DATE_TOO_EARLY, parameter=Option("mailed", str(mailed)), first_year=_FIRST_YEAR)
+    if returns_requested is None:
+        raise LabelError(RETURNS_NOT_DECLARED)
+    words = (mail_class or "").strip() or None
+    return MailingTerms(mailed, returns_requested, complete, words, _parse_actions(sent))
+
+
+def _parse_actions(sent: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    if sent is None:
+        return None
+    items = sent.split(",") if isinstance(sent, str) else list(sent)
+    actions = tuple(sorted({_KOREAN_ACTIONS.get(item.strip(), item.strip()) for item in items} - {""}))
+    if not actions:
+        raise LabelError(ACTIONS_MISSING, parameter=Option("sent", sent))
+    if ALL in actions and len(actions) > 1:
+        raise LabelError(ACTIONS_CONTRADICTORY, parameter=Option("sent", ",".join(actions)))
+    return actions
+
+
+def name_actions(actions: Sequence[str]) -> str:
+    """Return actions, or :data:`ALL`, in the words of the current language."""
+    korean = current_language() == "ko"
+    words = {action: word for word, action in _KOREAN_ACTIONS.items()} if korean else {}
+    return ", ".join(words.get(action, action) for action in actions)
+
+
+def _format_value(value: object) -> object:
+    if isinstance(value, tuple):
+        return name_actions(value)
+    if isinstance(value, bool):
+        return Phrase("yes") if value else Phrase("no")
+    return repr(value)
+
+
+MAILING_FILE_DAMAGED: Final = Problem(
+    "labels.mailing_file_damaged",
+    "{path}: is damaged, or no file of the label store ({value}); move it away and record that "
+    "mailing's outcomes again with `bansong label`",
+)
+MAILING_FILE_RENAMED: Final = Problem(
+    "labels.mailing_file_renamed",
+    "{path}: is a copy of {name} or was renamed; move it away, or, if {name} is gone, name it so",
+)
+
+METADATA_KEY: Final = "bizverify.labels"
+STORE_SCHEMA: Final[dict[str, Any]] = {
+    **EVIDENCE_DTYPES,
+    "unread": pl.Boolean,
+    "said": pl.Boolean,
+    "doubt": pl.Boolean,
+    "letter": pl.UInt32,
+    "b_no": pl.String,
+    "address_key": pl.String,
+    "fixed_key": pl.String,
+    "reason": pl.String,
+    "returned": pl.Date,
+    "recorded": pl.Datetime("us", "UTC"),
+}
+"""A row of a mailing's file: the evidence, the outcome (``said``, null for silence), and the letter.
+
+``address_key``, ``fixed_key``: its address as written and as corrected. ``doubt``: outcomes could not be used, so
+silence is no delivery.
+"""
+KNOWN: Final = (*KNOWN_DTYPES, "unread", "b_no", "address_key", "fixed_key")
+"""Columns of a row that come from the enriched file."""
+
+
+class OutcomeSource(msgspec.Struct, frozen=True):
+    """A table of outcomes that was recorded."""
+
+    sha256: str
+    name: str
+    recorded_at: datetime
+
+
+class MailingMetadata(msgspec.Struct, frozen=True):
+    """The metadata of a mailing's file; ``paid``: of a job of the server whose lookups were charged."""
+
+    id: str
+    file: str
+    run_id: str | None
+    engine: str | None
+    model: str | None
+    declaration: MailingTerms
+    sources: tuple[OutcomeSource, ...]
+    recorded_at: datetime
+    paid: bool = False
+
+
+def read_metadata(path: Path) -> MailingMetadata:
+    """Return the metadata of a mailing's file; raise :class:`LabelError`."""
+    try:
+        with path.open("rb") as file:  # a name would be taken for a glob where it has brackets
+            text = pl.read_parquet_metadata(file)[METADATA_KEY]
+        return msgspec.json.decode(text, type=MailingMetadata)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, KeyError, msgspec.MsgspecError, OSError) as error:
+        raise _damaged_file(path, error) from error
+
+
+def refuse_other_name(path: Path) -> None:
+    """Raise :class:`LabelError` for a file not named after its mailing, since its rows may be there twice."""
+    if (name := f"{read_metadata(path).id}.parquet") != path.name:
+        raise LabelError(MAILING_FILE_RENAMED, path=path, name=name)
+
+
+def scan_rows(path: Path) -> pl.LazyFrame:
+    """Return the rows of a mailing's file; raise :class:`LabelError` if it lacks columns."""
+    try:
+        frame = pl.scan_parquet(path, glob=False)
+        schema = frame.collect_schema()
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        raise _damaged_file(path, error) from error
+    for name, dtype in STORE_SCHEMA.items():
+        if name not in schema:
+            raise _damaged_file(path, KeyError(gettext("it has no column {name!r}", name=name)))
+        frame = frame.with_columns(pl.col(name).cast(dtype)) if schema[name] != dtype else frame
+    return frame.select(list(STORE_SCHEMA))
+
+
+def collect_rows(frame: pl.LazyFrame, path: Path) -> pl.DataFrame:
+    """Collect a query over :func:`scan_rows`; raise :class:`LabelError`."""
+    try:
+        return frame.collect(engine="streaming")
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        raise _damaged_file(path, error) from error
+
+
+def _damaged_file(path: Path, error: BaseException) -> LabelError:
+    lines = str(error).strip("'\"").splitlines()
+    return LabelError(MAILING_FILE_DAMAGED, path=path, value=lines[0] if lines else type(error).__name__)
+
+
+WAYS: Final = ("row_id", gettext_noop("number and address"), gettext_noop("number"))
+
+PROBLEMS: Final[dict[str, str]] = {
+    "not_understood": gettext_noop("what it says of the letter is not understood"),
+    "no_row_id": gettext_noop("the row_id is not a row's number from 0"),
+    "contradicts_itself": gettext_noop("says that the letter did not come back, and why or when it did"),
+    "date_not_read": gettext_noop("the return date cannot be read; the outcome is used without it"),
+    "no_number": gettext_noop("has no business number"),
+    "unknown_number": gettext_noop("its number is not in the mailed file"),
+    "row_absent": gettext_noop("the mailed file has no row of this row_id"),
+    "number_differs": gettext_noop("the mailed file's row of this row_id has another business number"),
+    "ambiguous": gettext_noop("its number stands in the mailed file with several addresses, none of them this one"),
+    "other_mailing": gettext_noop("was mailed on another day"),
+    "returned_before_mailing": gettext_noop("came back before it was mailed"),
+    "contradictory": gettext_noop("another outcome says something else of the same row"),
+    "known_otherwise": gettext_noop("contradicts what was recorded before, which was kept unless it is to be replaced"),
+}
+"""Words for problem codes. An outcome with ``date_not_read`` is used all the same."""
+
+_KINDS = (
+    gettext_noop("not understood"),
+    gettext_noop("unmatched"),
+    gettext_noop("ambiguous"),
+    gettext_noop("contradictory"),
+)
+KINDS: Final[dict[str, tuple[str, ...]]] = {
+    "not_understood": ("not_understood", "no_row_id", "date_not_read"),
+    "unmatched": ("no_number", "unknown_number", "row_absent", "number_differs", "other_mailing"),
+    "ambiguous": ("ambiguous",),
+    "contradictory": ("contradicts_itself", "returned_before_mailing", "contradictory", "known_otherwise"),
+}
+"""Groups in which a report counts problems."""
+
+LABEL_SCHEMA: Final = {
+    "row_id": pl.UInt32,
+    "letter": pl.UInt32,
+    "said": pl.Boolean,
+    "reason_code": pl.String,
+    "reason": pl.String,
+    "returned": pl.Date,
+}
+"""One labelled row; ``letter`` is the first row of the file with the same number and address."""
+
+
+@dataclass(frozen=True, slots=True)
+class MatchResult:
+    """Labels (:data:`LABEL_SCHEMA`, one a mailed row) and the outcomes behind them.
+
+    ``matches``: used outcomes with their row as ``target``. ``listed``: outcomes with a problem, in file order.
+    ``doubtful``: rows (``row_id``, ``letter``) that unusable outcomes may mean, so that their silence is no delivery.
+    ``ways``: outcomes by how they found their row; ``repeated``: outcomes that repeat another one.
+    """
+
+    labels: pl.DataFrame
+    matches: pl.DataFrame
+    listed: pl.DataFrame
+    doubtful: pl.DataFrame
+    ways: dict[str, int]
+    repeated: int
+
+
+def find_candidates(letters: pl.LazyFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
+    """Return the mailed rows that outcomes may mean, by ``row_id`` or number.
+
+    Columns: ``row_id``, ``b_no``, ``address_key``, ``fixed_key``, ``letter``; all rows of a number are there.
+    """
+    keys = letters.select("row_id", "b_no", "address", "fixed_address")
+    rows = outcomes.lazy().select(pl.col("row_id").drop_nulls().unique())
+    by_row = keys.join(rows, on="row_id", how="semi").collect(engine="streaming")
+    numbers = pl.concat([by_row["b_no"], outcomes["digits"].alias("b_no")]).drop_nulls().unique()
+    by_number = keys.join(numbers.to_frame().lazy(), on="b_no", how="semi").collect(engine="streaming")
+    found = pl.concat([by_row, by_number]).unique("row_id").sort("row_id")
+    return found.select("row_id", "b_no", *address_keys()).with_columns(letter_expr())
+
+
+def address_keys() -> tuple[pl.Expr, pl.Expr]:
+    """Return comparable forms of a letter's address, as written and as corrected."""
+    return address_key(pl.col("address")).alias("address_key"), address_key(pl.col("fixed_address")).alias("fixed_key")
+
+
+def letter_expr() -> pl.Expr:
+    """Return the first row with the same number and address (UInt32): several rows may be one letter.
+
+    A row without number or readable address is its own letter. The frame must hold all rows of a number.
+    """
+    same = pl.col("row_id").min().over("b_no", "address_key")
+    return (
+        pl.when(pl.all_horizontal(pl.col("b_no", "address_key").is_not_null()))
+        .then(same)
+        .otherwise(pl.col("row_id"))
+        .alias("letter")
+    )
+
+
+def match(outcomes: pl.DataFrame, rows: pl.DataFrame, mailed: pl.Expr) -> MatchResult:
+    """Match outcomes (:data:`bansong.history.outcomes.OUTCOME_SCHEMA`) to mailed rows of :func:`find_candidates`.
+
+    By ``row_id`` if given; else by number and address (written or corrected); else by a number whose rows are one
+    letter. An outcome of several rows labels the first; contradicting outcomes label none. ``mailed``: the day of
+    mailing.
+    """
+    numbers = (
+        rows.filter(pl.col("b_no").is_not_null())
+        .group_by("b_no")
+        .agg(pl.col("letter").n_unique().alias("letters"), pl.col("letter").min().alias("by_number"))
+    )
+    found = (
+        outcomes.join(rows.select("row_id", by_row="row_id", row_b_no="b_no"), on="row_id", how="left")
+        .join(_index_by_address(rows), left_on=["digits", "key"], right_on=["b_no", "text_key"], how="left")
+        .join(numbers, left_on="digits", right_on="b_no", how="left", maintain_order="left")
+        .sort("place")
+    )
+    targeted = pl.col("row_id").is_not_null()
+    found = found.with_columns(
+        pl.when(targeted)
+        .then("by_row")
+        .otherwise(pl.coalesce("by_address", pl.when(pl.col("letters") == 1).then("by_number")))
+        .alias("target"),
+        pl.when(targeted)
+        .then(pl.lit(WAYS[0]))
+        .when(pl.col("by_address").is_not_null())
+        .then(pl.lit(WAYS[1]))
+        .otherwise(pl.lit(WAYS[2]))
+        .alias("way"),
+    )
+    own = pl.when(pl.col("problem") != "date_not_read").then("problem")  # any other problem is worse
+    found = found.with_columns(pl.coalesce(own, _match_problem(mailed), "problem").alias("problem"))
+    clash = found.filter(_is_usable()).group_by("target").agg(_differs().alias("clash"))
+    found = found.join(clash, on="target", how="left", maintain_order="left").with_columns(
+        pl.when(_is_usable() & pl.col("clash")).then(pl.lit("contradictory")).otherwise("problem").alias("problem")
+    )
+    matches = found.filter(_is_usable())
+    labels = merge_labels(
+        matches.join(rows.select("row_id", "letter"), left_on="target", right_on="row_id").select(
+            pl.col("target").alias("row_id"), *(name for name in LABEL_SCHEMA if name != "row_id")
+        )
+    )
+    counted = dict(matches.group_by("way").len().iter_rows())
+    return MatchResult(
+        labels=labels,
+        matches=matches,
+        listed=found.filter(pl.col("problem").is_not_null()),
+        doubtful=_doubtful_rows(found, rows),
+        ways={way: counted[way] for way in WAYS if way in counted},
+        repeated=matches.height - labels.height,
+    )
+
+
+def merge_labels(labels: pl.DataFrame) -> pl.DataFrame:
+    """Merge agreeing labels of a row: gaps are filled, the earliest day wins."""
+    parts = [pl.col(name).min() for name in LABEL_SCHEMA if name != "row_id"]
+    return labels.group_by("row_id").agg(parts).sort("row_id").select(list(LABEL_SCHEMA)).cast(LABEL_SCHEMA)  # type: ignore[arg-type]
+
+
+def _doubtful_rows(found: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
+    unused = found.filter(~_is_usable() & (pl.col("problem") != "other_mailing"))
+    meant = rows.join(unused, left_on="row_id", right_on="target", how="semi")
+    perhaps = rows.join(unused.filter(pl.col("target").is_null()), left_on="b_no", right_on="digits", how="semi")
+    return pl.concat([meant, perhaps]).select("row_id", "letter").unique("row_id").sort("row_id")
+
+
+def _index_by_address(rows: pl.DataFrame) -> pl.DataFrame:
+    written, fixed = (
+        rows.select("b_no", pl.col(key).alias("text_key"), by_address="letter", second=pl.lit(second))
+        for second, key in enumerate(("address_key", "fixed_key"))
+    )
+    both = pl.concat([written, fixed]).drop_nulls(["b_no", "text_key"]).sort("second", "by_address")
+    return both.unique(["b_no", "text_key"], keep="first", maintain_order=True).drop("second")
+
+
+def _match_problem(mailed: pl.Expr) -> pl.Expr:
+    other_number = pl.col("row_id").is_not_null() & (pl.col("digits") != pl.col("row_b_no"))
+    conditions = {
+        "other_mailing": pl.col("mailed_on") != mailed,
+        "row_absent": pl.col("row_id").is_not_null() & pl.col("by_row").is_null(),
+        "number_differs": other_number,
+        "no_number": pl.col("row_id").is_null() & pl.col("digits").is_null(),
+        "ambiguous": pl.col("target").is_null() & (pl.col("letters") > 1),
+        "unknown_number": pl.col("target").is_null(),
+        "returned_before_mailing": pl.col("returned") < mailed,
+    }
+    return pl.coalesce(pl.when(holds).then(pl.lit(name)) for name, holds in conditions.items())
+
+
+def _is_usable() -> pl.Expr:
+    return pl.col("problem").is_null() | (pl.col("problem") == "date_not_read")
+
+
+def _differs() -> pl.Expr:
+    return (pl.col("said").n_unique() > 1) | (pl.col("reason_code").drop_nulls().n_unique() > 1)
+
+
+_LABEL: Final[dict[str, Any]] = LABEL_SCHEMA | {"doubt": pl.Boolean}
+
+
+@dataclass(frozen=True, slots=True)
+class LabelBatch:
+    """Labels of one mailing (``LABEL_SCHEMA``), to be recorded.
+
+    ``known`` returns for row numbers (UInt32) ``row_id`` and :data:`KNOWN`; ``sent`` returns for terms ``row_id`` and
+    ``letter`` of all mailed letters. ``doubtful``: ``row_id`` and ``letter`` whose outcomes could not be used, so that
+    their silence is no delivery. ``unplaced``: some outcomes may concern any letter, so that no silence is delivery.
+    """
+
+    about: MailingMetadata
+    labels: pl.DataFrame
+    doubtful: pl.DataFrame
+    known: Callable[[pl.Series], pl.DataFrame]
+    sent: Callable[[MailingTerms], pl.DataFrame]
+    now: datetime
+    unplaced: bool = False
+
+
+def merge_recorded(known: pl.DataFrame, new: pl.DataFrame, replace: bool) -> tuple[pl.DataFrame, pl.Series, int]:
+    """Merge labels; return them, the row numbers where a recorded label was kept, and how many were replaced."""
+    known, new = (frame.select(list(_LABEL)) for frame in (known, new.with_columns(doubt=pl.lit(False))))
+    both = known.select("row_id", was="said", was_code="reason_code").join(new, on="row_id")
+    differs = (pl.col("was") != pl.col("said")) | (pl.col("was_code") != pl.col("reason_code"))
+    clashing = both.filter(differs.fill_null(False))["row_id"]
+    agreeing = ~pl.col("row_id").is_in(clashing.implode())
+    parts = [known.filter(agreeing), new] if replace else [known, new.filter(agreeing)]
+    labels = merge_labels(pl.concat(parts)).with_columns(doubt=pl.lit(False)).select(list(_LABEL))
+    return (labels, clashing.clear(), clashing.len()) if replace else (labels, clashing, 0)
+
+
+def silent_letters(letters: pl.DataFrame, labels: pl.DataFrame, *, doubt: bool) -> pl.DataFrame:
+    """Return rows without an outcome for the letters that no label concerns."""
+    quiet = letters.unique("row_id").join(labels, on="letter", how="anti").join(labels, on="row_id", how="anti")
+    nothing = [pl.lit(None, dtype).alias(name) for name, dtype in _LABEL.items() if name not in ("row_id", "letter")]
+    return quiet.with_columns(nothing).with_columns(doubt=pl.lit(doubt)).select(list(_LABEL))
+
+
+def add_known(rows: pl.DataFrame, before: pl.DataFrame, batch: LabelBatch, terms: MailingTerms) -> pl.DataFrame:
+    """Add to labels what is known of their rows: as recorded before, else from the enriched file."""
+    fresh = rows.join(before, on="row_id", how="anti")["row_id"]
+    known = pl.concat([before.select("row_id", *KNOWN), batch.known(fresh).select("row_id", *KNOWN)])
+    when = before.select("row_id", was_said="said", was_bounced="bounced", was_recorded="recorded")
+    frame = rows.join(known, on="row_id", how="left").join(when, on="row_id", how="left")
+    frame = frame.with_columns(
+        pl.lit(terms.mailed).alias("mailed"), pl.when(~pl.col("doubt")).then(terms.certain_outcome()).alias("bounced")
+    )
+    # a declaration can make an old word certain: learning takes it as news of today, so that its past never changes
+    same = pl.all_horizontal(pl.col(name).eq_missing(pl.col(f"was_{name}")) for name in ("said", "bounced"))
+    frame = frame.with_columns(pl.when(same).then("was_recorded").fill_null(batch.now).alias("recorded"))
+    return frame.select(pl.col(name).cast(dtype) for name, dtype in STORE_SCHEMA.items()).sort("row_id")
+
+
+def merge_metadata(before: MailingMetadata, now: MailingMetadata, replace: bool) -> MailingMetadata:
+    """Merge the metadata of a mailing with that of another source of outcomes."""
+    known = {source.sha256 for source in before.sources}
+    return msgspec.structs.replace(
+        before,
+        declaration=before.declaration.merge(now.declaration, replace=replace),
+        sources=(*before.sources, *(source for source in now.sources if source.sha256 not in known)),
+    )

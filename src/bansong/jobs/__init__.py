@@ -1,0 +1,1 @@
+"""Scheduled jobs: one file says what is enriched, and every run says what changed."""

@@ -1,0 +1,492 @@
+"""One run of a scheduled job: verify inputs, find changes, write them, notify."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import date, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+from msgspec import structs
+
+from bansong.base.cancel import CancelToken, StopRequest
+from bansong.base.display import Progress
+from bansong.base.errors import BansongError, StoppedError
+from bansong.base.files import as_path, is_remote
+from bansong.base.forking import refuse_after_fork
+from bansong.base.messages import current_audience, current_language, gettext, join_clauses, use_audience, use_language
+from bansong.base.options import engine_kind
+from bansong.base.publish import make_folder, sweep_unfinished
+from bansong.base.schema import SEOUL, Alert
+from bansong.jobs.inputs import (
+    JobInput,
+    about_file,
+    content_of,
+    copy_file,
+    find_inputs,
+    find_predecessors,
+    fingerprint,
+    is_asking,
+    remove_old_outputs,
+    set_mode,
+)
+from bansong.jobs.job_file import Deadline, JobFile, JobFileAudience, OutputNames, load_job_file, parse_duration
+from bansong.jobs.report import (
+    PAUSED,
+    InputOutcome,
+    JobReport,
+    channels_of,
+    compose_message,
+    deliver_message,
+    write_metrics,
+)
+from bansong.jobs.state import AnswerRecorder, JobRun, KnownInput, RunStore, job_place, locate, refuse_shared_name
+from bansong.run.changes import CHANGE_SCHEMA, GONE, SNAPSHOT, advance, numbers_by_input, of_kinds, write_changes
+from bansong.run.files_report import FilesReport
+from bansong.run.report import Report
+from bansong.run.table import RunStart
+
+if TYPE_CHECKING:
+    from bansong.jobs.inputs import InputEnrichment
+    from bansong.jobs.state import EarlierRows
+
+
+_log = logging.getLogger(__name__)
+_DAY: Final = 86_400.0
+
+
+def run_job(
+    path: str | Path,
+    *,
+    now: Callable[[], float] = time.time,
+    deadline: float | None = None,
+    progress: Progress | None = None,
+    cancel: CancelToken | None = None,
+    stop: StopRequest | None = None,
+) -> JobReport:
+    """Run the job of a job file once; return what it did and what changed since the run before.
+
+    Each input is verified by itself; failures do not stop the others. An input with the same content, options and
+    reference files is reused for ``skip_unchanged_days``. ``now``: the time in seconds since 1970. ``deadline``:
+    seconds after which nothing new begins and open purchases are settled; by default the job file's. ``stop``: the
+    command line's request to stop by signals: it also interrupts an engine that buys nothing at the deadline, and is
+    held back while the run is recorded. ``progress``, ``cancel``: as for :func:`bansong.enrich`.
+
+    Raises :class:`JobRunningError` if the job is running; :class:`UsageError` for an invalid job file;
+    :class:`StoreError` for an unusable state: nothing was done. ``KeyboardInterrupt`` names the outputs written before
+    it; the next run takes over.
+    """
+    refuse_after_fork()
+    path = Path(path).resolve()
+    job = load_job_file(path)
+    name, state = job_place(path, job)
+    seconds = parse_duration(job.run.deadline) if deadline is None else deadline
+    stop = stop or StopRequest()
+    with ExitStack() as stack:
+        store = stack.enter_context(RunStore.alone(state))
+        refuse_shared_name(path, name, store.job_file())
+        store.note_job_file(path)
+        limit = stack.enter_context(Deadline(seconds, cancel or CancelToken(), stop))
+        return _Run(job, name, path.parent, store, now, limit, progress, stop).carry_out()
+
+
+class _Run:
+    def __init__(
+        self,
+        job: JobFile,
+        name: str,
+        folder: Path,
+        store: RunStore,
+        now: Callable[[], float],
+        deadline: Deadline,
+        progress: Progress | None,
+        stop: StopRequest,
+    ) -> None:
+        self._job = job = structs.replace(job, lang=job.lang or current_language())
+        self._name = name
+        self._folder = folder
+        self._store = store
+        self._now = now
+        self._deadline = deadline
+        self._stop = stop
+        self._audience = JobFileAudience(current_audience())
+        self._start = replace(RunStart.now(now), at=datetime.fromtimestamp(now(), SEOUL))
+        self._names = OutputNames(folder, name, self._start.at.date())
+        self._budget = job.engine.budget
+        self._progress = progress
+        self._verified: dict[str, pl.DataFrame] = {}
+        self._other_columns: set[str] = set()
+        self._known: dict[str, KnownInput] = {}
+        self._predecessors: dict[str, str] = {}
+        self._unlisted: set[str] = set()
+        self._earlier_numbers: dict[str, pl.Series] | None = None
+        self._changes: Path | None = None
+        self._written: set[Path] = set()
+        self._about_new: dict[Path, str] = {}
+        self._all_are_there = True
+        self._problems: list[str] = []
+        self._mode = int(job.output.mode, 8)
+
+    def carry_out(self) -> JobReport:
+        """Verify what must be, compare, write, remember, tell."""
+        try:
+            with use_language(self._job.lang), use_audience(self._audience):  # as its message is remembered
+                report, after, changed = self._verify_inputs()
+            self._stop.check()
+        except (StoppedError, KeyboardInterrupt) as error:
+            safe = gettext(
+                "{job}: stopped before the run was written down: each output is whole, the new one or the one before, "
+                "and nothing was told; the next run verifies again, pays for nothing twice, and tells what changed",
+                job=self._name,
+            )
+            raise KeyboardInterrupt(join_clauses(safe, str(error))) from None
+        try:
+            with self._stop.hold_back():  # what is sent and not noted would be told twice
+                return self._conclude(report, after, changed)
+        except KeyboardInterrupt:
+            reason = gettext(
+                "{job}: interrupted when the outputs were written; `bansong runs list` says whether the run is"
+                " remembered, and the next run does and tells what is not",
+                job=self._name,
+            )
+            raise KeyboardInterrupt(reason) from None
+
+    def _conclude(self, report: JobReport, after: pl.DataFrame | None, changed: pl.DataFrame) -> JobReport:
+        self._remember(report, after, changed)
+        first_code = report.exit_code
+        with use_language(self._job.lang):
+            report = replace(report, changes_file=self._write_changes())
+        self._remove_old_outputs()
+        self._problems += self._tell()
+        report = replace(report, problems=tuple(self._problems))
+        if report.exit_code != first_code:
+            self._store.note_exit_code(report.run_id, report.exit_code)
+        if (metrics := locate(self._folder, self._job.run.metrics)) is not None:
+            try:
+                write_metrics(report, metrics)
+            except BansongError as error:
+                self._problems.append(str(error))
+        return replace(report, problems=tuple(self._problems))
+
+    def _verify_inputs(self) -> tuple[JobReport, pl.DataFrame | None, pl.DataFrame]:
+        self._write_changes()  # first: it may have the name that tonight's would take
+        pattern = self._job.output.changes
+        self._changes = self._names.changes(pattern) if pattern is not None else None
+        inputs, missing = find_inputs(self._job, self._folder, self._names, self._store.outputs(), self._changes)
+        self._all_are_there = not missing
+        self._note_outputs(inputs)
+        runs, earlier = self._store.runs(), self._store.known_inputs()
+        paths = {str(one.path) for one in inputs}
+        self._predecessors, self._unlisted = find_predecessors(paths, earlier), earlier.keys() - paths
+        outcomes = _settle_strays(inputs, [self._take(one, earlier) for one in inputs])
+        outcomes += [InputOutcome(path, "failed", exit_code=2, error=error) for path, error in missing.items()]
+        unknown = [one for one in outcomes if one.what in ("failed", "left") and one.path not in earlier]
+        after, changed = self._advance([one.path for one in outcomes], earlier, complete=not (missing or unknown))
+        shown = of_kinds(changed, self._job.changes.kinds)
+        report = JobReport(
+            job=self._name,
+            run_id=self._start.run_id,
+            started=self._start.at,
+            seconds=time.monotonic() - self._start.clock,
+            inputs=tuple(outcomes),
+            changes=shown,
+            since=datetime.fromtimestamp(runs[-1].started, SEOUL) if runs else None,
+        )
+        return replace(report, message=self._compose(report)), after, changed
+
+    def _advance(
+        self, paths: Sequence[str], earlier: Collection[str], *, complete: bool
+    ) -> tuple[pl.DataFrame | None, pl.DataFrame]:
+        """Return the new snapshot, ``None`` if it stays, and the changes.
+
+        Inputs that were not verified keep their rows. Those of ``earlier`` that are gone lose them if the list is
+        ``complete``; otherwise a missing input may be theirs.
+        """
+        nothing = pl.DataFrame(schema=CHANGE_SCHEMA)
+        removed = set(earlier) - set(paths) if complete else set()
+        if not self._verified and not removed:
+            return None, nothing
+        before = self._store.snapshot()
+        if before is None:
+            return pl.concat(self._verified.values()), nothing
+        rest = before.filter(pl.col(GONE).is_null(), ~pl.col("input").is_in([*self._verified, *removed]))
+        kept = rest.partition_by("input", as_dict=True)
+        parts = [self._verified[path] if path in self._verified else kept.pop((path,), None) for path in paths]
+        after = [part for part in parts if part is not None]
+        rows = pl.concat([pl.DataFrame(schema=SNAPSHOT), *after, *kept.values()])
+        return advance(self._rename_earlier_rows(before, removed), rows, self._start.at.date(), self._other_columns)
+
+    def _rename_earlier_rows(self, before: pl.DataFrame, removed: Collection[str]) -> pl.DataFrame:
+        for path in self._other_columns.intersection(self._predecessors):
+            is_earlier = (pl.col("input") == self._predecessors[path]) & pl.col(GONE).is_null()
+            others = before.filter(~is_earlier) if self._predecessors[path] in removed else before
+            before = pl.concat([others, before.filter(is_earlier).with_columns(pl.lit(path).alias("input"))])
+        return before
+
+    def _take(self, one: JobInput, earlier: Mapping[str, KnownInput]) -> InputOutcome:
+        path, begun = str(one.path), self._now()
+        known = earlier.get(path)
+        try:
+            self._stop.check()
+            if self._deadline.is_over:
+                return InputOutcome(path, "left", exit_code=PAUSED, error=gettext("the deadline came first"))
+            content = content_of(one.path)
+            now = fingerprint(self._job, one, self._folder, content)
+            if known is not None and self._is_fresh(known, now):
+                return self._reuse(one, known)
+            return self._verify(one, now, content, earlier.get(self._name_before(one)))
+        except (StoppedError, KeyboardInterrupt):
+            if self._stop.is_made or not self._deadline.is_over:
+                raise
+            reason = gettext("the deadline came while it was verified; the next run goes on")
+            return InputOutcome(path, "left", paid=self._paid_since(begun), exit_code=PAUSED, error=reason)
+        except BansongError as error:
+            if self._stop.is_made:  # polars has made an error of the interruption
+                raise KeyboardInterrupt from error
+            _log.info("%s: %s", path, error)  # the report says it
+            if self._name_before(one) not in earlier and self._enrichment().is_stray(one, error):
+                return InputOutcome(path, "passed_over", error=str(error))
+            paid = self._paid_since(begun)
+            self._spend(paid)
+            return InputOutcome(path, "failed", paid=paid, exit_code=error.exit_code, error=str(error))
+
+    def _is_fresh(self, known: KnownInput, fingerprint: str) -> bool:
+        max_age, today = self._job.status.max_age, self._start.at.date()
+        age, ages = self._now() - known.verified, (self._job.engine.max_age, max_age)
+        days = min(self._job.run.skip_unchanged_days, *(days for days in ages if days is not None))
+        status_day = date.fromisoformat(known.status_day) if known.status_day else today
+        return (
+            known.fingerprint == fingerprint
+            and 0 <= age < days * _DAY
+            and (today - status_day).days <= max_age
+            and about_file(as_path(known.output)) == known.written
+        )
+
+    def _reuse(self, one: JobInput, known: KnownInput) -> InputOutcome:
+        kept: tuple[Alert, ...] = ()
+        if as_path(known.output) != one.output:
+            kept += copy_file(as_path(known.output), one.output, self._mode)
+        if one.latest is not None and (not known.latest or about_file(one.latest) != known.latest):
+            kept += copy_file(one.output, one.latest, self._mode)
+        self._know(one, known)
+        return InputOutcome(str(one.path), "unchanged", str(one.output), rows=known.rows, kept=kept)
+
+    def _verify(self, one: JobInput, fingerprint: str, content: str, known: KnownInput | None) -> InputOutcome:
+        recorder = AnswerRecorder(str(one.path), self._job.changes.key)
+        earlier = self._earlier_rows(one, known)
+        make_folder(one.output.parent)
+        with self._deadline.ending(buys=engine_kind(self._job.engine.name).buys):
+            report = self._enrichment().carry_out(one, recorder, earlier, self._budget)
+        set_mode(one.output, self._mode)
+        kept = copy_file(one.output, one.latest, self._mode) if one.latest is not None else ()
+        self._verified[str(one.path)] = recorder.snapshot()
+        parts = report.parts if isinstance(report, FilesReport) else [report]
+        was_read = all(content in (part.input_version, part.input_sha256) for part in parts)
+        roles = set.intersection(*(set(part.columns) for part in parts)) if parts else set()
+        roles_before = set(known.roles.split(",")) if known is not None and known.roles else roles
+        if roles != roles_before:
+            self._other_columns.add(str(one.path))
+        status_day, unasked = self._status_day(report), report.asked.fetch.unasked if report.asked else 0
+        is_keyless = self._job.status.source == "auto" and not is_asking(self._job, self._folder)
+        if known is not None and known.status_day and is_keyless:
+            status_day, unasked = known.status_day, self._verified[str(one.path)]["b_no"].n_unique()
+        outcome = InputOutcome(
+            str(one.path),
+            "verified",
+            str(one.output),
+            report.rows,
+            report.purchase.paid if report.purchase else 0,
+            lost=tuple(sorted(roles_before - roles)),
+            unasked=unasked,
+            report=report,
+            kept=kept,
+        )
+        outcome = replace(outcome, exit_code=outcome.code_of_report)
+        # what is not finished, or was changed since its fingerprint was taken, is not as before tomorrow
+        finished = fingerprint if not outcome.exit_code and was_read else ""
+        verified = KnownInput(finished, self._now(), str(one.output), "", report.rows, roles=",".join(sorted(roles)))
+        self._know(one, replace(verified, status_day=status_day))
+        self._spend(outcome.paid)
+        return outcome
+
+    def _status_day(self, report: Report | FilesReport) -> str:
+        if report.asked is None or not report.asked.fetch.numbers:
+            return ""
+        fetch = report.asked.fetch
+        return str(date.min if fetch.unanswered or fetch.oldest is None else fetch.oldest)
+
+    def _earlier_rows(self, one: JobInput, known: KnownInput | None) -> EarlierRows:
+        from bansong.jobs.state import EarlierRows
+
+        if self._earlier_numbers is None:
+            before = self._store.snapshot()
+            self._earlier_numbers = {} if before is None else numbers_by_input(before)
+        if known is None:  # one of the lists that are not there any more may have this name now
+            missed = [numbers for path, numbers in self._earlier_numbers.items() if path in self._unlisted]
+            return EarlierRows(numbers=pl.concat([pl.Series(dtype=pl.UInt64), *missed]), may_lose=True)
+        name = self._name_before(one)
+        numbers = self._earlier_numbers.get(name, pl.Series(dtype=pl.UInt64))
+        where = as_path(name).name if name != str(one.path) else gettext("the run before")
+        return EarlierRows(known.rows, numbers, may_lose=one.part.force, where=where)
+
+    def _name_before(self, one: JobInput) -> str:
+        return self._predecessors.get(str(one.path), str(one.path))
+
+    def _enrichment(self) -> InputEnrichment:
+        from bansong.jobs.inputs import InputEnrichment  # half a second, for nothing on quiet nights
+
+        day = self._start.at.date()
+        return InputEnrichment(self._job, self._folder, day, self._now, self._progress, self._deadline.cancel)
+
+    def _know(self, one: JobInput, known: KnownInput) -> None:
+        latest = "" if one.latest is None else about_file(one.latest)
+        written = about_file(one.output)
+        self._known[str(one.path)] = replace(known, output=str(one.output), written=written, latest=latest)
+
+    def _spend(self, paid: int) -> None:
+        if self._budget is not None:
+            self._budget = max(0, self._budget - paid)
+
+    def _paid_since(self, begun: float) -> int:
+        """Return how many lookups a failed run paid since a time, by the ledger."""
+        if not engine_kind(self._job.engine.name).buys:
+            return 0
+        from bansong.purchase.ledger import Ledger
+        from bansong.purchase.ledger_file import ledger_path
+
+        try:
+            with Ledger.open(ledger_path(locate(self._folder, self._job.engine.ledger))) as ledger:
+                return sum(run.paid for run in ledger.runs() if run.started >= begun)
+        except BansongError as error:  # it may be what failed
+            _log.warning("what was paid before the failure is not known: %s", error)
+            return 0
+
+    def _write_changes(self) -> str | None:
+        """Write due files of changes, of killed runs as well; return the last one written.
+
+        The run is recorded first, so that no file tells what the next run would tell again. A failed file does not end
+        the run.
+        """
+        written = None
+        for run_id, due, changed in self._store.changes_due():
+            try:
+                make_folder(due.parent)
+                write_changes(of_kinds(changed, self._job.changes.kinds), due)
+                set_mode(due, self._mode)
+                written = str(due)
+            except BansongError as error:
+                self._problems.append(
+                    gettext("{error} (write it again: `bansong runs diff JOB last-1 last -o FILE`)", error=error)
+                )
+            self._store.mark_changes_written(run_id)
+        return written
+
+    def _note_outputs(self, inputs: Sequence[JobInput]) -> None:
+        paths = [path for one in inputs for path in (one.output, one.latest) if path is not None]
+        self._written = {path.resolve() for path in paths}
+        changes = {self._changes.resolve()} if self._changes is not None else set()
+        known = self._store.outputs()
+        new = [path for path in self._written | changes if str(path) not in known and not is_remote(path)]
+        self._about_new = {path: about_file(path) for path in new}
+        self._store.note_outputs(self._written | changes)
+        for folder in {path.parent for path in map(as_path, known) if not is_remote(path)}:  # a day's own, maybe
+            sweep_unfinished(folder)
+
+    def _remove_old_outputs(self) -> None:
+        """Remove old outputs of this job, never one that an input has or may have again.
+
+        A name that was noted and not written is forgotten first: a later file of that name is somebody else's.
+        """
+        unwritten = [path for path, about in self._about_new.items() if about_file(path) == about]
+        self._store.forget_outputs(unwritten)
+        days = self._job.run.keep_outputs_days
+        if days is None or not self._all_are_there:
+            return
+        known = (as_path(one.output).resolve() for one in self._store.known_inputs().values())
+        used = self._written.union(known)
+        outputs = [path for path in map(as_path, self._store.outputs()) if path not in used]
+        try:
+            gone = remove_old_outputs(outputs, self._start.at.date() - timedelta(days=days))
+        except BansongError as error:
+            self._problems.append(str(error))
+        else:
+            self._store.forget_outputs(gone)
+
+    def _compose(self, report: JobReport) -> str | None:
+        part = self._job.notify
+        if not (part.webhook_env or part.command or part.file):
+            return None
+        failed = [f"{one.path}: {one.problem}" for one in report.inputs if one.exit_code not in (0, PAUSED)]
+        paused = [f"{one.path}: {one.problem}" for one in report.inputs if one.exit_code == PAUSED]
+        counts: dict[str, int] = {kind: report.counts[kind] for kind in part.kinds}
+        nights = self._unasked_nights(report)
+        is_failure = bool(failed) or nights > 1
+        wanted = {"always": True, "failure": is_failure, "changes": is_failure or any(counts.values())}
+        if not wanted[part.when]:
+            return None
+        since = None if report.since is None else report.since.timestamp()
+        return compose_message(self._name, report.rows, since, counts, failed, paused, nights)
+
+    def _unasked_nights(self, report: JobReport) -> int:
+        if not any(one.unasked for one in report.inputs):
+            return 0
+        days = {self._start.at.date()}
+        for run in reversed(self._store.runs()):
+            if any(one.get("unasked") for one in run.inputs):
+                days.add(datetime.fromtimestamp(run.started, SEOUL).date())
+            elif any(one["what"] in ("verified", "unchanged") for one in run.inputs):
+                break
+        return len(days)
+
+    def _remember(self, report: JobReport, snapshot: pl.DataFrame | None, changed: pl.DataFrame) -> None:
+        run = JobRun(
+            report.run_id,
+            self._start.at.timestamp(),
+            self._now(),
+            report.exit_code,
+            report.rows,
+            report.counts,
+            [one.as_dict() for one in report.inputs],
+            report.message,
+        )
+        due = None if report.changes.is_empty() else self._changes
+        self._store.commit_run(run, snapshot, changed, self._known, self._job.run.keep_runs, due)
+
+    def _tell(self) -> list[str]:
+        """Deliver messages of this and earlier runs to channels that lack them.
+
+        A failing channel is skipped until the next run, so that its messages stay in order.
+        """
+        part, problems = self._job.notify, list[str]()
+        working = set(channels_of(part))
+        for run in self._store.runs():
+            if run.waits:
+                if self._stop.is_made:
+                    return [*problems, gettext("stopped before a message was delivered; the next run delivers it")]
+                outcome = deliver_message(part, self._folder, run.message or "", working.difference(run.taken))
+                working -= {channel for channel, error in outcome.items() if error is not None}
+                problems += filter(None, outcome.values())
+                taken = {*run.taken, *(channel for channel, error in outcome.items() if error is None)}
+                delivered = self._now() if taken.issuperset(channels_of(part)) else None
+                self._store.mark_taken(run.id, taken, delivered)
+        return problems
+
+
+def _settle_strays(inputs: Sequence[JobInput], outcomes: Sequence[InputOutcome]) -> list[InputOutcome]:
+    """Fail files without a table if their folder or pattern has no other file."""
+    pairs = list(zip(inputs, outcomes, strict=True))
+    read = {one.part.path for one, outcome in pairs if outcome.what != "passed_over"}
+    settled = []
+    for one, outcome in pairs:
+        if outcome.what != "passed_over":
+            settled.append(outcome)
+        elif one.part.path in read:
+            settled.append(replace(outcome, error=gettext("holds no table")))
+        else:
+            settled.append(replace(outcome, what="failed", exit_code=2))
+    return settled

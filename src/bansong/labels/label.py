@@ -1,0 +1,425 @@
+"""Record what came back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from dataclasses import replace as replaced
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Final, Unpack
+
+import polars as pl
+
+from bansong.base import business_number
+from bansong.base.errors import BansongError, LabelError, ModelError, Problem, UsageError
+from bansong.base.files import as_path, is_remote, variable
+from bansong.base.forking import refuse_after_fork
+from bansong.base.messages import Listed, Option, Phrase, gettext, gettext_of
+from bansong.base.options import ServiceKeywords, ServiceOptions, check_keywords, service_options
+from bansong.base.schema import CodeWord, seoul_day
+from bansong.engine.risk.reason_parser import KNOWN_DTYPES
+from bansong.engine.risk.reason_parser import parse_reasons as known_from
+from bansong.engine.risk.scorecard import Scorecard
+from bansong.engine.text import day_given
+from bansong.history.labels import LabelStore, RecordResult
+from bansong.history.mailings import (
+    LabelBatch,
+    MailingMetadata,
+    MailingTerms,
+    MatchResult,
+    OutcomeSource,
+    address_keys,
+    find_candidates,
+    letter_expr,
+    match,
+    parse_terms,
+)
+from bansong.history.outcomes import Outcomes, mailing_date, read_outcomes, refuse_future
+from bansong.history.scorecards import ModelStore
+from bansong.labels.report import LabelReport, unused_outcomes, write_unused
+from bansong.run.columns import keep_apart, label_target, write_labels
+from bansong.run.manifest import LETTER_SCHEMA, OpenMailing, open_mailing
+
+OUTCOMES_NOT_MATCHED: Final = Problem(
+    "labels.outcomes_not_matched",
+    "{name}: of {outcomes} none is of {mailing}; read were the columns {used}; its numbers are "
+    "{numbers}, those of the mailed file {mailed_numbers}; {remedy}",
+)
+ACTION_NOT_FOUND: Final = Problem(
+    "mailings.action_not_found", "{parameter}: {name} has no row with the action {strange!r}; it has {names}"
+)
+MAILING_DATE_NOT_FOUND: Final = Problem(
+    "mailings.mailing_date_not_found", "{name}: none of its outcomes is of that day; its mailing dates are {days}"
+)
+OPTION_WITHOUT_SENDING: Final = Problem(
+    "labels.option_without_sending", "{parameter} is for outcomes that are sent: give `send=True`"
+)
+OUTPUT_IN_STORE: Final = Problem(
+    "labels.output_in_store", "{path}: is of the label store itself, which only `label` writes; give another file"
+)
+OUTPUT_IS_ENRICHED: Final = Problem(
+    "labels.output_is_enriched", "{path}: is the enriched file itself; give another output"
+)
+
+_LABELLED: Final = (
+    pl.col("row_id"),
+    pl.coalesce("said", "bounced").alias("bounced"),
+    pl.coalesce("reason", "reason_code").alias("bounce_reason"),
+    pl.col("returned").alias("bounced_at"),
+)
+"""Columns of a mailing's file as those of a labelled file."""
+
+
+def label(
+    outcomes: str | Path,
+    *,
+    run: str | Path | None = None,
+    file: str | Path | None = None,
+    mailed: date | str | None = None,
+    returns_requested: bool | None = None,
+    complete: bool = False,
+    mail_class: str | None = None,
+    sent: str | Sequence[str] | None = None,
+    columns: Mapping[str, str] | None = None,
+    sheet: str | None = None,
+    encoding: str | None = None,
+    json_path: str | None = None,
+    delimiter: str | None = None,
+    file_sheet: str | None = None,
+    file_encoding: str | None = None,
+    file_json_path: str | None = None,
+    file_delimiter: str | None = None,
+    output: str | Path | None = None,
+    output_encoding: str | None = None,
+    unmatched: str | Path | None = None,
+    replace: bool = False,
+    book: str | Path | LabelStore | None = None,
+    dry_run: bool = False,
+    today: date | str | None = None,
+    send: bool | None = None,
+    resend: bool = False,
+    first_row: int | None = None,
+    **service: Unpack[ServiceKeywords],
+) -> LabelReport:
+    """Record the outcomes of one mailing: which letters came back, why and when.
+
+    ``outcomes``: any table that :func:`bansong.enrich` reads. Its columns are found from the headers (roles ``b_no``,
+    ``address``, ``bounced``, ``reason``, ``returned``, ``mailed``, ``row_id``; ``columns`` overrides). Without a column
+    that says whether a letter came back, each row is one that did.
+
+    ``run`` (its id, or its manifest) or ``file`` (the enriched file) say which mailing; ``file_sheet``,
+    ``file_encoding``, ``file_json_path`` and ``file_delimiter`` are that file's, as ``sheet``, ``encoding``,
+    ``json_path`` and ``delimiter`` are those of ``outcomes``. ``mailed``: the day of mailing (a date, or text as
+    2026-10-05), if ``outcomes`` have none. ``returns_requested``: whether undeliverable letters were to come back; must
+    be said. ``complete``: all returns are in. ``sent``: the actions whose rows were mailed, or ``all``; with
+    ``complete`` and ``returns_requested`` rows of these without an outcome count as delivered.
+
+    Outcomes are matched by ``row_id`` (from 0), by number and address, or by a number of one letter; nothing is
+    guessed. They are merged with the ``book`` (a folder, by default in the state directory); contradictions are listed
+    and left out, unless ``replace``. ``output``: where the enriched file is written with the columns ``bounced``,
+    ``bounce_reason``, ``bounced_at`` (CSV in ``output_encoding``, by default the file's own). ``unmatched``: a CSV of
+    unusable outcomes.
+
+    ``send``: also send the outcomes to the hosted service, each once, to the job in which its row was bought; by
+    default for engines ``batch`` and ``hybrid`` if the service's address is known. ``resend``: send refused and
+    doubtful ones again; ``first_row``: number of a job's first row, if the service does not say. ``service``: as for
+    :func:`bansong.enrich`.
+
+    Raises :class:`bansong.errors.LabelError`, :class:`bansong.errors.InputError`, :class:`bansong.errors.UsageError`:
+    nothing was recorded. Raises :class:`bansong.errors.OutputError` for an output that cannot be written, possibly
+    after recording; the same call again goes on.
+    """
+    check_keywords(label, service)
+    refuse_after_fork()
+    now, path = datetime.now(UTC), as_path(outcomes)
+    today, mailed = day_given("today", today) or seoul_day(), day_given("mailed", mailed)
+    store = book if isinstance(book, LabelStore) else LabelStore(Path(book) if book is not None else None)
+    labelled, unused = (None if given is None else as_path(given) for given in (output, unmatched))
+    outputs = _Outputs(labelled, output_encoding, unused)
+    with open_mailing(
+        run, file, sheet=file_sheet, encoding=file_encoding, json_path=file_json_path, delimiter=file_delimiter
+    ) as mailing:
+        service_terms, notes = _service_terms(send, mailing, service)
+        outputs.check(path, mailing, store)
+        read = read_outcomes(
+            path, columns, sheet=sheet, encoding=encoding, json_path=json_path, delimiter=delimiter, mailed=mailed
+        )
+        terms = parse_terms(mailing_date(read, mailed), returns_requested, complete, mail_class, sent, today)
+        refuse_future(read, today)
+        _check_actions(terms, mailing)
+        matched = match(read.frame, find_candidates(mailing.letters, read.frame), pl.lit(terms.mailed))
+        if matched.labels.is_empty():
+            raise _no_match_error(read, mailing, matched)
+        recorded = store.record(_label_batch(read, mailing, matched, terms, now), replace=replace, dry_run=dry_run)
+        matched = _add_clashes(matched, recorded)
+        report = _report(read, mailing, matched, recorded, notes, dry_run)
+        if dry_run:
+            return report
+        if service_terms is None:
+            return outputs.write(report, mailing, matched, recorded)
+        from bansong.labels.sender import labels_with_lookups, send_labels
+
+        try:  # before the output is written, which may replace the file
+            certain = pl.col("said") | ~pl.col("bounced")  # silence is never sent, whatever it means
+            labels = recorded.frame.filter(certain, pl.col("said").is_not_null()).select(_LABELLED)
+            lookups = labels_with_lookups(labels, mailing.table, mailing.columns, mailing.prefix)
+        except BansongError:  # nothing can be sent; what was recorded is written all the same
+            outputs.write(report, mailing, matched, recorded)
+            raise
+        report = outputs.write(report, mailing, matched, recorded)
+    day = recorded.declaration.mailed
+    posted = send_labels(lookups, mailing.path, terms=service_terms, mailed=day, resend=resend, first_row=first_row)
+    return replaced(report, sent=posted)
+
+
+@dataclass(frozen=True, slots=True)
+class _Outputs:
+    labelled: Path | None
+    encoding: str | None
+    unmatched: Path | None
+
+    def check(self, outcomes: Path, mailing: OpenMailing, store: LabelStore) -> None:
+        """Refuse outputs that would replace what is read; only the enriched file may be replaced."""
+        for path in (outcomes, mailing.path, self.labelled, self.unmatched):
+            if path is not None and store.is_own(path):
+                raise UsageError(OUTPUT_IN_STORE, path=path)
+        keep_apart({"outcomes": outcomes}, {"output": self.labelled}, False)
+        read = {"outcomes": outcomes, gettext("enriched file"): mailing.path, gettext("labelled file"): self.labelled}
+        keep_apart(read, {"output": None, gettext("list (`unmatched=`)"): self.unmatched}, False)
+        if self.labelled is not None:
+            if is_remote(self.labelled) and self.labelled == mailing.path:  # what it was before would be lost
+                raise UsageError(OUTPUT_IS_ENRICHED, path=self.labelled)
+            label_target(mailing.table, self.labelled, self.encoding)
+
+    def write(
+        self, report: LabelReport, mailing: OpenMailing, matched: MatchResult, recorded: RecordResult
+    ) -> LabelReport:
+        if self.unmatched is not None:
+            write_unused(matched.listed, self.unmatched)
+            report = replaced(report, unmatched=str(self.unmatched))
+        if self.labelled is None:
+            return report
+        warnings = list(report.warnings)
+        write_labels(
+            mailing.table,
+            self.labelled,
+            recorded.frame.select(_LABELLED).filter(pl.col("bounced").is_not_null()),
+            output_encoding=self.encoding,
+            prefix=mailing.prefix,
+            warned=warnings.append,
+        )
+        return replaced(report, output=str(self.labelled), warnings=tuple(warnings))
+
+
+def _service_terms(
+    send: bool | None, mailing: OpenMailing, service: ServiceKeywords
+) -> tuple[ServiceOptions | None, tuple[str, ...]]:
+    if send is False or (send is None and not mailing.has_jobs):
+        if service:
+            raise UsageError(OPTION_WITHOUT_SENDING, parameter=Option(next(iter(service))))
+        return None, ()
+    from bansong.client.address import ENV_BASE_URL, BaseUrl
+
+    terms = service_options("batch", service)
+    if send is None and not (terms.base_url or variable(ENV_BASE_URL)):
+        return None, (
+            Phrase(
+                "the outcomes are not sent to the service: give `base_url=`, or set {env_base_url}",
+                env_base_url=ENV_BASE_URL,
+            ),
+        )
+    # to say it before anything is recorded
+    BaseUrl.parse(terms.base_url, allow_http=terms.allow_http, known_as=terms.known_as)
+    return terms, ()
+
+
+def _check_actions(terms: MailingTerms, mailing: OpenMailing) -> None:
+    if terms.sent is None or terms.sent == ("all",):
+        return
+    actions = (
+        mailing.letters.select(pl.col("action").unique()).collect(engine="streaming")["action"].drop_nulls().sort()
+    )
+    if strange := [action for action in terms.sent if action not in actions]:
+        raise LabelError(
+            ACTION_NOT_FOUND,
+            parameter=Option("sent", ",".join(terms.sent)),
+            name=mailing.name,
+            strange=CodeWord(strange[0]),
+            names=Listed(map(CodeWord, actions), ", "),
+        )
+
+
+def _no_match_error(read: Outcomes, mailing: OpenMailing, matched: MatchResult) -> LabelError:
+    others = matched.listed.filter(pl.col("problem") == "other_mailing").height
+    if others == matched.listed.height:
+        days = ", ".join(map(str, read.frame["mailed_on"].drop_nulls().unique().sort().head(3)))
+        return LabelError(MAILING_DATE_NOT_FOUND, name=read.name, days=days)
+    used = ", ".join(f"{choice.header!r} ({role})" for role, choice in read.columns.items())
+    theirs = mailing.letters.select(pl.col("b_no").drop_nulls().head(3)).collect(engine="streaming")["b_no"]
+    remedy = (
+        Phrase("is it the right file (`file=`, `run=`), are these the right columns (`columns={'b_no': 'HEADER'}`)?")
+        if "b_no" in mailing.columns
+        else Phrase("the mailed file has no column of business numbers: name its rows, from 0, in a column row_id")
+    )
+    return LabelError(
+        OUTCOMES_NOT_MATCHED,
+        name=read.name,
+        outcomes=Phrase("{count:,} outcome", "{count:,} outcomes", count=read.frame.height),
+        mailing=mailing.name,
+        used=used,
+        numbers=_first_numbers(read.frame["digits"]),
+        mailed_numbers=_first_numbers(theirs),
+        remedy=remedy,
+    )
+
+
+def _first_numbers(numbers: pl.Series) -> str:
+    few = numbers.drop_nulls().unique(maintain_order=True).head(3)
+    shown = few.to_frame("digits").select(business_number.format_expr(pl.col("digits")).alias("shown"))["shown"]
+    return " ".join(shown) if few.len() else "none"
+
+
+def _label_batch(
+    read: Outcomes, mailing: OpenMailing, matched: MatchResult, terms: MailingTerms, now: datetime
+) -> LabelBatch:
+    source = OutcomeSource(read.sha256, read.path.name, now)
+    metadata = MailingMetadata(
+        id=f"{mailing.id}-{terms.mailed:%Y%m%d}",
+        file=str(mailing.path),
+        run_id=mailing.run_id,
+        engine=mailing.engine,
+        model=mailing.model,
+        declaration=terms,
+        sources=(source,),
+        recorded_at=now,
+    )
+    cards = _candidate_scorecards(mailing.model)
+
+    def read_known(rows: pl.Series) -> pl.DataFrame:
+        wanted = mailing.letters.join(rows.alias("row_id").to_frame().lazy(), on="row_id", how="semi")
+        return _evidence_of(wanted, mailing, cards).collect(engine="streaming").with_columns(address_keys())
+
+    def list_sent(terms: MailingTerms) -> pl.DataFrame:
+        if not (terms.silence_is_delivery and terms.sent):
+            return pl.DataFrame(schema={"row_id": pl.UInt32, "letter": pl.UInt32})
+        rows = mailing.letters.select("row_id", "b_no", address_keys()[0].hash(), terms.was_sent().alias("sent"))
+        # without a number no outcome but one with a row_id could have been of it
+        can_be_named = pl.col("b_no").is_not_null() | pl.lit(mailing.is_address_list)
+        every = rows.filter(can_be_named).collect(engine="streaming").with_columns(letter_expr())
+        return every.filter("sent").group_by("letter").agg(pl.col("row_id").min()).select("row_id", "letter")
+
+    unplaced = _count_unplaced(mailing, matched) > 0
+    return LabelBatch(metadata, matched.labels, matched.doubtful, read_known, list_sent, now, unplaced=unplaced)
+
+
+def _count_unplaced(mailing: OpenMailing, matched: MatchResult) -> int:
+    unplaced = matched.listed.filter(pl.col("target").is_null(), pl.col("problem") != "other_mailing")
+    return unplaced.height if mailing.is_address_list else 0
+
+
+def _evidence_of(letters: pl.LazyFrame, mailing: OpenMailing, cards: Sequence[Scorecard]) -> pl.LazyFrame:
+    if mailing.is_bought:  # its reasons are its own, even where they look like a scorecard's
+        nothing = [pl.lit(None, dtype).alias(name) for name, dtype in KNOWN_DTYPES.items() if name not in LETTER_SCHEMA]
+        return letters.with_columns(*nothing, unread=pl.lit(True))
+    versioned = letters.with_columns(pl.lit(mailing.model, pl.String).alias("model"))
+    return known_from(versioned, "reasons", address="address", cards=cards)
+
+
+def _candidate_scorecards(version: str | None) -> list[Scorecard]:
+    """Return the scorecard that answered, if known and stored, else all."""
+    store = ModelStore()
+    if version is not None:
+        try:
+            return [store.load(version)]
+        except ModelError:  # a file of the user's own, given with `model`
+            pass
+    return [Scorecard.load(), *(store.load(known) for known in store.versions())]
+
+
+def _add_clashes(matched: MatchResult, recorded: RecordResult) -> MatchResult:
+    target = pl.col("target").is_in(recorded.clashing.implode())
+    clashing = matched.matches.filter(target).with_columns(pl.lit("known_otherwise").alias("problem"))
+    if clashing.is_empty():
+        return matched
+    others = matched.listed.join(clashing, on="place", how="anti")
+    matches = matched.matches.filter(~target)
+    labels = matched.labels.filter(~pl.col("row_id").is_in(recorded.clashing.implode()))
+    return replaced(matched, matches=matches, labels=labels, listed=pl.concat([others, clashing]))
+
+
+def _report(
+    read: Outcomes,
+    mailing: OpenMailing,
+    matched: MatchResult,
+    recorded: RecordResult,
+    notes: tuple[str, ...],
+    dry_run: bool,
+) -> LabelReport:
+    came = matched.labels.filter(pl.col("said"))
+    codes = came["reason_code"].fill_null("none").value_counts(sort=True)
+    frame = recorded.frame
+    usable = pl.col("bounced").is_not_null() & pl.col("bounce_prob").is_not_null() & ~pl.col("unread")
+    return LabelReport(
+        outcomes=read.name,
+        rows=read.rows,
+        blank=read.blank,
+        only_returns=read.only_returns,
+        columns=read.columns,
+        mailing=recorded.id,
+        file=str(mailing.path),
+        mailed_rows=mailing.rows,
+        run_id=mailing.run_id,
+        engine=mailing.engine,
+        model=mailing.model,
+        declaration=recorded.declaration,
+        ways=matched.ways,
+        repeated=matched.repeated,
+        bounced=came.height,
+        not_bounced=matched.labels.height - came.height,
+        by_reason=dict(codes.iter_rows()),
+        new=recorded.new,
+        known=recorded.known,
+        replaced=recorded.replaced,
+        silent=recorded.silent,
+        unmailed=recorded.unmailed,
+        unread=frame.filter("unread").height,
+        usable=frame.filter(usable).height,
+        book=str(recorded.path),
+        listed=unused_outcomes(matched.listed),
+        problems=dict(matched.listed.group_by("problem").len().sort("problem").iter_rows()),
+        dry_run=dry_run,
+        warnings=(*read.notes, *mailing.notes, *_warnings(read, mailing, matched, recorded), *notes),
+    )
+
+
+def _warnings(read: Outcomes, mailing: OpenMailing, matched: MatchResult, recorded: RecordResult) -> Iterator[str]:
+    terms = recorded.declaration
+    if read.only_returns:
+        yield gettext_of(
+            read, "{name} has no column that says whether a letter came back: each of its rows is one that did"
+        )
+    enriched = seoul_day(mailing.by.started.timestamp()) if mailing.by is not None else None
+    if enriched is not None and enriched > terms.mailed:
+        yield Phrase(
+            "the file was enriched on {started:%Y-%m-%d}, after the mailing of {mailed}: what it says may "
+            "not be what was known when the letters went out",
+            started=enriched,
+            mailed=terms.mailed,
+        )
+    if not terms.silence_is_delivery:
+        incomplete = Phrase("the outcomes are not complete")
+        yield Phrase(
+            "{why}: that a letter did not come back does not mean that it arrived, so only returns are learned from",
+            why=incomplete if terms.returns_requested else Phrase("returns were not requested"),
+        )
+    elif terms.sent is None:
+        yield Phrase("rows without an outcome are not counted as delivered: say with `sent=` which rows were mailed")
+    elif unplaced := _count_unplaced(mailing, matched):
+        yield Phrase(
+            "{count:,} outcome names no row of the mailed file, which has no business numbers, so no row without "
+            "an outcome counts as delivered: name the rows, from 0, in a column row_id",
+            "{count:,} outcomes name no row of the mailed file, which has no business numbers, so no row without "
+            "an outcome counts as delivered: name the rows, from 0, in a column row_id",
+            count=unplaced,
+        )

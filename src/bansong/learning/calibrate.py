@@ -1,0 +1,455 @@
+"""One calibration: relearn the scorecard, and promote it if it is surely better."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from bansong.base.display import Shown, pad_text
+from bansong.base.errors import LabelError, Problem
+from bansong.base.forking import refuse_after_fork
+from bansong.base.messages import (
+    Listed,
+    Phrase,
+    count_letters,
+    current_language,
+    gettext,
+    gettext_noop,
+    gettext_of,
+    join_clauses,
+    ngettext,
+)
+from bansong.base.schema import seoul_day
+from bansong.engine.risk.scorecard import Scorecard
+from bansong.engine.text import day_given
+from bansong.history.labels import LabelStore
+from bansong.history.scorecards import DECIDING, PROMOTED, ModelStore, levels_of
+from bansong.learning.fit import Saving, count_patterns, held_share, numpy, points_frame, saving
+from bansong.learning.gate import (
+    ENOUGH,
+    RIPE_AT,
+    Decision,
+    JudgedLabels,
+    TrainingData,
+    continue_test,
+    evaluate_challenger,
+    last_test,
+    select_training_rows,
+)
+from bansong.learning.noise import (
+    SIZE,
+    Audit,
+    distrust,
+    draw_sample,
+    evaluate_audit,
+    level_counts,
+    overall_calibration,
+    stability_index,
+)
+
+_SHOWN: Final = 8
+_NO_SAVING: Final = Saving(0, 0, 0.0, 0, 0.0)
+_TO_RELEASE: Final = gettext_noop(
+    "docs/labels.md says what each reason points at; rows to look up, by which they may be released: "
+    "`bansong calibrate --audit-sample PATH`"
+)
+
+
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
+class Calibrated(Shown):
+    """The outcome of one calibration. Displays as a table in a notebook and as text elsewhere.
+
+    ``labels`` letters were used, ``bounced`` came back, ``expected`` by the ``champion``. ``version`` is the
+    challenger's, ``promoted``: whether it answers from now on (in a dry run: would). ``e_value``: the highest so far,
+    ``required``: what is enough, ``needed``: after how many contest labels it was (``None``: not yet). ``frame``: see
+    :func:`bansong.learning.fit.points_frame`. ``left_out``: unused letters by reason; ``set_aside``: quarantined
+    mailings, with letters and reasons. ``unproven``: missing returns are possible, so no risk is lowered.
+    """
+
+    champion: str
+    version: str
+    promoted: bool
+    dry_run: bool
+    mailings: int = 0
+    labels: int = 0
+    bounced: int = 0
+    expected: float = 0.0
+    false_bounces: float = 0.0
+    ceiling: tuple[float, float]
+    e_value: float = 1.0
+    contest: int = 0
+    needed: int | None = None
+    required: float = ENOUGH
+    doubts: tuple[str, ...] = ()
+    unproven: bool = False
+    frame: pl.DataFrame
+    saving: Saving = _NO_SAVING
+    left_out: Mapping[str, int]
+    set_aside: Mapping[str, tuple[int, tuple[str, ...]]]
+    warnings: tuple[str, ...] = ()
+    audit: Audit | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """0, or 3 where labels are quarantined: somebody has to look at them."""
+        return 3 if self.set_aside or self.doubts else 0
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the report as plain values, as ``--json`` prints it."""
+        plain = {name: getattr(self, name) for name in self.__slots__ if name not in ("frame", "saving", "audit")}
+        return plain | {
+            "set_aside": {name: {"letters": n, "why": list(why)} for name, (n, why) in self.set_aside.items()},
+            "ceiling": {"before": self.ceiling[0], "after": self.ceiling[1]},
+            "saving": asdict(self.saving),
+            "audit": self.audit.as_dict() if self.audit else None,
+            "points": self.frame.to_dicts(),
+        }
+
+    def _describe(self) -> Iterator[tuple[str, str]]:
+        if self.audit is not None:
+            yield gettext("audit"), _describe_audit(self.audit)
+        mailings = ngettext("{count:,} mailing", "{count:,} mailings", self.mailings)
+        letters = count_letters(self.labels)
+        yield gettext("labels"), gettext("{letters} of {mailings}", letters=letters, mailings=mailings)
+        for why, count in self.left_out.items():
+            yield gettext("left out"), gettext("{count:,} {why}", count=count, why=gettext(why))
+        for mailing, (size, reasons) in self.set_aside.items():
+            about = {"letters": count_letters(size), "mailing": mailing, "names": join_clauses(*reasons)}
+            yield gettext("quarantined"), gettext("{letters} of mailing {mailing}: {names}", **about)
+        if self.set_aside:
+            yield "", gettext(_TO_RELEASE)
+        if self.labels:
+            yield from self._findings()
+        else:
+            yield gettext("decision"), gettext_of(self, "{champion} stays: there is nothing to learn from")
+
+    def _findings(self) -> Iterator[tuple[str, str]]:
+        ratio = self.bounced / self.expected if self.expected else float("nan")
+        counts = gettext_of(self, "{bounced:,}; {expected:,.1f} were expected ({ratio:.2f} of it)", ratio=ratio)
+        yield gettext("came back"), counts
+        wrong = gettext_of(self, "{false_bounces:.1%} of the letters that arrived, by estimate")
+        yield gettext("false returns"), wrong
+        yield gettext("evidence"), self._evidence()
+        yield gettext("decision"), self._decision()
+        moved = self._moved_levels()
+        if moved.is_empty() and self.ceiling[0] == self.ceiling[1]:
+            yield gettext("points"), gettext("none would move")
+            return
+        if self.promoted and not self.dry_run:
+            count = ngettext("{count:,} level moves; the most:", "{count:,} levels move; the most:", moved.height)
+        else:
+            count = ngettext(
+                "{count:,} level would move; the most:", "{count:,} levels would move; the most:", moved.height
+            )
+        yield gettext("points"), count
+        yield from (("", _format_level(row)) for row in moved.head(_SHOWN).iter_rows(named=True))
+        if self.ceiling[0] != self.ceiling[1]:
+            yield gettext("ceiling"), f"{self.ceiling[0]:.3f} → {self.ceiling[1]:.3f}"
+        yield gettext("effect"), self._effect()
+
+    def _evidence(self) -> str:
+        value = f"{self.e_value:,.1f}" if self.e_value < 1e6 else f"{self.e_value:.0e}"
+        after = gettext(", reached after {letters}", letters=count_letters(self.needed)) if self.needed else ""
+        repeated = gettext(", more than the usual 20 because labels judged before were changed")
+        again = repeated if self.required > ENOUGH else ""
+        needed = gettext_of(self, "{required:,.0f} is needed{again}{after}", again=again, after=after)
+        contest = count_letters(self.contest)
+        return gettext(
+            "e-value {value} over {letters} of the contest; {needed}", value=value, letters=contest, needed=needed
+        )
+
+    def _decision(self) -> str:
+        if self.doubts:
+            return gettext(
+                "{champion} stays, the labels are quarantined: {names}",
+                champion=self.champion,
+                names=join_clauses(*self.doubts),
+            )
+        if self.unproven and not self.promoted:
+            return gettext(
+                "{champion} stays until it is known whether all returns are recorded (see the warning)",
+                champion=self.champion,
+            )
+        if not self.promoted:
+            return gettext("{champion} stays: it is not surely worse yet; more labels decide", champion=self.champion)
+        if self.dry_run:
+            return gettext("would be replaced: {champion} → {version}", champion=self.champion, version=self.version)
+        return gettext("is replaced: {champion} → {version}", champion=self.champion, version=self.version)
+
+    def _moved_levels(self) -> pl.DataFrame:
+        change = pl.col("after") - pl.col("before")
+        return self.frame.filter(change != 0).sort(pl.col("letters") > 0, change.abs(), "letters", descending=True)
+
+    def _effect(self) -> str:
+        letters = count_letters(self.saving.letters)
+        if not self.saving.held and not self.saving.mailed:
+            return gettext("of {letters} like these none would be treated otherwise", letters=letters)
+        return gettext_of(
+            self.saving,
+            "of {letters} like these {held:,} more would be held (about {held_bouncing:,.0f} of them would "
+            "come back), {mailed:,} held ones mailed (about {mailed_bouncing:,.0f} would come back)",
+            letters=letters,
+        )
+
+    def __repr__(self) -> str:
+        letters = count_letters(self.labels)
+        return f"<bansong.Calibrated {self.champion}: {letters}, promoted {self.promoted}>"
+
+
+def _describe_audit(audit: Audit) -> str:
+    return gettext_of(
+        audit,
+        "wrong: {wrong} of {labels}, {share}: {verdict}{remedy}",
+        labels=ngettext("{count:,} label", "{count:,} labels", audit.checked),
+        share=gettext_of(audit, "at most {most:.1%} of all with 95 % confidence"),
+        verdict=gettext("they are released") if audit.releases else gettext("they stay in quarantine"),
+        remedy=gettext("; correct the wrong ones with `bansong label … --replace`") if audit.wrong else "",
+    )
+
+
+_FILLED: Final = re.compile(r"\([^()]*\{[^()]*\)|:.*|\s*\{\w+\}")
+"""What a reason's text says of one row: no part of the name of its level."""
+
+
+def _level_name(feature: str, level: str) -> str:
+    texts = {name: one.ko for name, one in levels_of(Scorecard.load())} if current_language() == "ko" else {}
+    known = texts.get(f"{feature}.{level}")
+    return f"{feature} {level}".replace("_", " ").strip() if known is None else _FILLED.sub("", known)
+
+
+def _format_level(row: Mapping[str, object]) -> str:
+    name = _level_name(str(row["feature"]), str(row["level"]))
+    known = gettext("{bounced:,} of {letters:,} letters came back, {expected:,.1f} expected", **row)
+    return f"{pad_text(name, 34)}{row['before']:+4d} → {row['after']:+4d}   {known}"
+
+
+AUDIT_CANNOT_RELEASE: Final = Problem(
+    "learning.audit_cannot_release", "no quarantined labels can be released by an audit ({why})"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationRun:
+    """The inputs of a calibration; ``since``: when the champion was promoted."""
+
+    labels: LabelStore
+    models: ModelStore
+    champion: Scorecard
+    since: datetime | None
+    promotions: int
+    today: date
+    now: datetime
+
+    @classmethod
+    def of(
+        cls, labels: LabelStore, models: ModelStore | None, today: date | str | None, now: datetime
+    ) -> CalibrationRun:
+        """Look up the champion; raises :class:`bansong.errors.ModelError` where it cannot be read."""
+        models = models or ModelStore()
+        deciding = [event for event in models.history() if event.kind in DECIDING]
+        return cls(
+            labels=labels,
+            models=models,
+            champion=models.champion(),
+            since=deciding[-1].at if deciding else None,
+            promotions=sum(event.kind == PROMOTED for event in deciding),
+            today=day_given("today", today) or seoul_day(now.timestamp()),
+            now=now,
+        )
+
+    def auditable(self) -> Sequence[str]:
+        """Return the quarantined mailings that an audit can release and none has yet."""
+        data = self._training_data(self._released_mailings())
+        if data.set_aside and not data.auditable:
+            why = Listed(Listed([mailing, Listed(why)], ": ") for mailing, (_, why) in data.set_aside.items())
+            raise LabelError(AUDIT_CANNOT_RELEASE, why=why)
+        return data.auditable
+
+    def finish(self, audit: Audit | None, *, dry_run: bool) -> Calibrated:
+        """Decide whether the challenger replaces the champion, record that unless ``dry_run``, and report it."""
+        released = self._released_mailings() | (dict(audit.mailings) if audit is not None and audit.releases else {})
+        data, expert = self._training_data(released), Scorecard.load()
+        if data.rows.is_empty():
+            report = self._report_nothing(data, audit, dry_run=dry_run)
+        else:
+            past = continue_test(data.rows, expert.version, last_test(self.models.history()))
+            decision = evaluate_challenger(
+                data.rows,
+                self.champion,
+                expert,
+                self.since,
+                f"{expert.version}+{self.promotions + 1}",
+                self.now,
+                past.required,
+                distrust(data.suspicious, data.suspicious + data.mailed.height),
+                data.unproven,
+                data.false_bounces,
+            )
+            report = self._report(decision, data, audit, dry_run=dry_run)
+            if not dry_run:
+                self._record_decision(decision, report, past)
+        if not dry_run:
+            for mailing, (letters, why) in data.set_aside.items():
+                self._note_once("quarantined", {"mailing": mailing, "letters": letters, "why": list(why)})
+        return report
+
+    def _released_mailings(self) -> dict[str, tuple[int, int]]:
+        found: dict[str, tuple[int, int]] = {}
+        for event in self.models.history():
+            if event.kind == "released":
+                found |= {mailing: (letters, bounced) for mailing, (letters, bounced) in event.data["mailings"].items()}
+        return found
+
+    def _training_data(self, released: Mapping[str, tuple[int, int]]) -> TrainingData:
+        return select_training_rows(self.labels, self.today, self.champion, Scorecard.load(), released)
+
+    def _record_decision(self, decision: Decision, report: Calibrated, past: JudgedLabels) -> None:
+        learned = {"labels": report.labels, "bounced": report.bounced, "e_value": round(report.e_value, 3)}
+        if decision.promotes:
+            self.models.promote(decision.challenger, learned)
+        else:
+            why = list(decision.doubts) or [
+                decision.unproven or gettext("an e-value of {required:,.0f} is needed", required=past.required)
+            ]
+            kind = "quarantined" if decision.doubts else "refused"
+            self._note_once(kind, learned | {"why": why} | past.as_event())
+
+    def _note_once(self, kind: str, event: Mapping[str, Any]) -> None:
+        if dict(event) not in [dict(earlier.data) for earlier in self.models.history() if earlier.kind == kind]:
+            self.models.note(kind, event)
+
+    def _report(self, decision: Decision, data: TrainingData, audit: Audit | None, *, dry_run: bool) -> Calibrated:
+        patterns = count_patterns(data.rows.lazy())
+        frame = points_frame(patterns, Scorecard.load(), self.champion, decision.challenger)
+        unproven = (decision.unproven,) if decision.unproven else ()
+        drift = (*_drift_warnings(data.mailed, frame), *_exploration_warning(patterns, self.champion))
+        return Calibrated(
+            champion=self.champion.version,
+            version=decision.challenger.version,
+            promoted=decision.promotes,
+            dry_run=dry_run,
+            mailings=data.rows["mailing"].n_unique(),
+            labels=int(frame["letters"][0]),
+            bounced=int(frame["bounced"][0]),
+            expected=float(frame["expected"][0]),
+            false_bounces=decision.gate.fit.false_bounces,
+            ceiling=(self.champion.ceiling, decision.challenger.ceiling),
+            e_value=decision.gate.e_value,
+            contest=decision.gate.steps[-1].labels if decision.gate.steps else 0,
+            needed=decision.labels_needed,
+            required=decision.required,
+            doubts=decision.doubts,
+            frame=frame,
+            saving=saving(patterns, self.champion, decision.challenger),
+            left_out=data.left_out,
+            set_aside=data.set_aside,
+            warnings=(*data.missing, *unproven, *drift),
+            unproven=bool(unproven),
+            audit=audit,
+        )
+
+    def _report_nothing(self, data: TrainingData, audit: Audit | None, *, dry_run: bool) -> Calibrated:
+        patterns = count_patterns(data.rows.lazy())
+        return Calibrated(
+            champion=self.champion.version,
+            version=self.champion.version,
+            promoted=False,
+            dry_run=dry_run,
+            ceiling=(self.champion.ceiling, self.champion.ceiling),
+            frame=points_frame(patterns, Scorecard.load(), self.champion, self.champion),
+            left_out=data.left_out,
+            set_aside=data.set_aside,
+            warnings=data.missing,
+            audit=audit,
+        )
+
+
+def _drift_warnings(rows: pl.DataFrame, frame: pl.DataFrame) -> Iterator[str]:
+    """Warn if the newest mailing is of other letters than those before, and if too much comes back."""
+    newest = rows.filter(pl.col(RIPE_AT) == pl.col(RIPE_AT).max())["mailing"][-1]
+    of_newest = pl.col("mailing") == newest
+    if not (older := rows.filter(~of_newest)).is_empty():
+        shifts = stability_index(level_counts(older.lazy()), level_counts(rows.filter(of_newest).lazy()))
+        for row in shifts.filter("shifted").iter_rows(named=True):
+            yield Phrase(
+                "the letters have changed: {feature} {level} was {before:.0%} of them, in mailing {newest} it is "
+                "{after:.0%} (PSI {psi:.2f})",
+                newest=newest,
+                **row,
+            )
+    overall = overall_calibration(*(frame[name][0] for name in ("letters", "bounced", "expected")))
+    if overall is not None and overall.significant:
+        yield gettext_of(
+            overall,
+            "{letters} came back where {expected:,.1f} were expected ({ratio:.2f} of it, 99 % interval "
+            "{low:.2f} to {high:.2f})",
+            letters=count_letters(overall.bounced),
+        )
+
+
+def _exploration_warning(patterns: pl.DataFrame, champion: Scorecard) -> Iterator[str]:
+    if held_share(patterns, champion) < 0.01:
+        yield Phrase(
+            "less than 1 % of the labelled letters are of rows that the scorecard holds back, so whether it "
+            "holds back too many cannot be learned; mail 2 to 10 % of them all the same now and then"
+        )
+
+
+LABELS_MISSING: Final = Problem(
+    "learning.labels_missing", "{folder}: no labels are recorded there; record outcomes with `bansong label`"
+)
+
+
+def calibrate(
+    *,
+    labels: str | Path | None = None,
+    store: ModelStore | None = None,
+    today: date | str | None = None,
+    dry_run: bool = False,
+    audited: str | Path | None = None,
+    now: datetime | None = None,
+) -> Calibrated:
+    """Relearn the scorecard from the label store, and let it answer if it is surely better.
+
+    ``labels``: the label store's folder, ``store``: where scorecards are kept; both by default the user's. ``audited``:
+    a sample of :func:`audit_sample`, looked up again. ``dry_run`` decides, but neither promotes nor records anything.
+    ``now``: the time that a learned scorecard bears. Raises :class:`bansong.errors.LabelError`,
+    :class:`~bansong.errors.ModelError`, and :class:`~bansong.errors.UsageError` without numpy; the champion stays then.
+    """
+    numpy()  # says at once what is missing
+    run = CalibrationRun.of(_open_store(labels), store, today, now or datetime.now(UTC))
+    audit = None if audited is None else evaluate_audit(run.labels, run.auditable(), Path(audited))
+    if audit is not None and not dry_run:
+        run.models.note("released" if audit.releases else "kept", audit.as_dict())
+    return run.finish(audit, dry_run=dry_run)
+
+
+def audit_sample(
+    path: str | Path,
+    *,
+    labels: str | Path | None = None,
+    store: ModelStore | None = None,
+    today: date | str | None = None,
+    size: int = SIZE,
+) -> int:
+    """Write letters of quarantined mailings to a CSV file, to be looked up again; return how many.
+
+    Somebody fills in the column ``checked``. Raises as :func:`calibrate`.
+    """
+    numpy()
+    run = CalibrationRun.of(_open_store(labels), store, today, datetime.now(UTC))
+    return draw_sample(run.labels, run.auditable(), Path(path), size)
+
+
+def _open_store(folder: str | Path | None) -> LabelStore:
+    refuse_after_fork()
+    store = LabelStore(None if folder is None else Path(folder))
+    if not store.mailings():
+        raise LabelError(LABELS_MISSING, folder=store.folder)
+    return store

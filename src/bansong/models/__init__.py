@@ -1,1 +1,0 @@
-"""The scorecards of a user: those that were learned, and which one answers."""

@@ -1,0 +1,396 @@
+"""Notifications of closures: their queue in a database, and their delivery to a file or a webhook.
+
+A notification is made in the transaction that finds the closure, and delivered at least once, until it is acknowledged.
+Functions with a ``db`` are steps of the caller's transaction.
+"""
+
+# ruff: noqa: S608 - statements are put together from constants of this module; values are always bound
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import secrets
+import sqlite3
+import stat
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import polars as pl
+
+from bansong.base.errors import OutputError, Problem
+from bansong.base.files import last_byte, open_private, sync_folder
+from bansong.base.messages import describe_os_error
+from bansong.base.schema import SEOUL
+from bansong.client.webhook import signature_headers
+
+if TYPE_CHECKING:
+    from bansong.client.webhook import Outcome, WebhookSender, WebhookUrl
+
+
+CLOSURES_UNWRITABLE: Final = Problem(
+    "watch.closures_unwritable", "{path}: closures cannot be appended: {value}; make it writable, or free space"
+)
+
+EVENT: Final = "closure"
+"""Event of a closure."""
+SUMMARY: Final = "closed_already"
+"""Event of one notification of all businesses that were closed at their first check."""
+UNASKED: Final = "statuses_not_asked"
+"""Event from the second day in a row on which statuses could not be asked."""
+
+_DELIVERY: Final = (
+    "n.number, n.id, n.owner, n.biz_no, n.payload, n.created,"
+    " d.channel, coalesce(d.begun, n.created), coalesce(d.attempts, 0), d.due, d.error"
+)
+_MAX_ERROR_CHARACTERS: Final = 300
+_UNDER_WAY_S: Final = 5.0
+"""Seconds before a notification is due in which it is not changed, since it may be on its way."""
+CLOSED: Final = "closed"
+"""The ``biz_status`` that causes a notification."""
+FILE: Final = "file"
+WEBHOOK: Final = "webhook"
+"""Channels, as written in the database."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingDelivery:
+    """A notification to be delivered on one channel.
+
+    ``number``: of the notification in the file; ``id`` lets a receiver recognise repeats; ``payload`` is the JSON
+    object that is sent, the same at each attempt. ``biz_no`` is empty for :data:`SUMMARY` and :data:`UNASKED`. ``due``:
+    next attempt, ``None`` if given up; ``begun``: first attempt. ``channel`` is ``None`` if there was none at the
+    closure.
+    """
+
+    number: int
+    id: str
+    owner: str
+    biz_no: str
+    payload: str
+    created: float
+    channel: str | None
+    begun: float
+    attempts: int
+    due: float | None
+    error: str | None
+
+
+def add_notifications(db: sqlite3.Connection, closures: pl.DataFrame, now: float, channels: Sequence[str]) -> None:
+    """Add a notification of each closure (:attr:`CheckResult.closures`) on all channels."""
+    if closures.is_empty():
+        return
+    first: int = db.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'notices'").fetchone()[0]
+    numbered = closures.select(
+        pl.int_range(first + 1, first + 1 + pl.len(), dtype=pl.Int64).alias("number"),
+        pl.Series("id", [secrets.token_hex(16) for _ in range(closures.height)], pl.String),
+        *("owner", "watch_id", "biz_no", "name", "address", "status_before", "grade_before", "grade"),
+    )
+    payload = pl.struct(
+        pl.lit(EVENT).alias("event"),
+        *("id", "watch_id", "biz_no", "name", "address"),
+        pl.lit(CLOSED).alias("biz_status"),
+        "status_before",
+        "grade_before",
+        pl.col("grade").alias("grade_after"),
+        pl.lit(korean_iso(now)).alias("detected_at"),
+    ).struct.json_encode()
+    db.executemany(
+        "INSERT INTO notices (number, id, owner, watch_id, biz_no, payload, created) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        numbered.select(
+            "number", "id", "owner", "watch_id", "biz_no", payload.alias("payload"), pl.lit(now)
+        ).iter_rows(),
+    )
+    for channel in channels:
+        _begin_deliveries(
+            db, numbered.select("number", pl.lit(channel), "owner", begun=pl.lit(now), due=pl.lit(now)).iter_rows()
+        )
+
+
+class SummaryWindow(NamedTuple):
+    """When to extend a summary (begun since ``since``), and when to send a new one (``until``)."""
+
+    since: float
+    until: float
+
+
+def add_summaries(
+    db: sqlite3.Connection, found: pl.DataFrame, now: float, channels: Sequence[str], window: SummaryWindow
+) -> None:
+    """Add one notification for each owner of watches closed at their first check, or extend an unsent one."""
+    for group in found.partition_by("owner", maintain_order=True):
+        owner, numbers = str(group["owner"][0]), group["biz_no"].to_list()
+        begun = _open_summary(db, owner, now, channels, window.since)
+        if begun is not None:
+            number, payload = begun
+            numbers = [*payload["biz_nos"], *numbers]
+            summary = payload | {"closed": len(numbers), "biz_nos": numbers}
+            db.execute("UPDATE notices SET payload = ? WHERE number = ?", (as_json(summary), number))
+            continue
+        facts = {"closed": len(numbers), "biz_nos": numbers}
+        _add_notification(db, owner, SUMMARY, facts, now, channels, due=window.until)
+
+
+def add_unasked(
+    db: sqlite3.Connection, owner: str, numbers: int, days: int, now: float, channels: Sequence[str]
+) -> None:
+    """Notify that statuses of so many numbers could not be asked, for so many days in a row."""
+    _add_notification(db, owner, UNASKED, {"numbers": numbers, "days": days}, now, channels, due=now)
+
+
+def _add_notification(
+    db: sqlite3.Connection,
+    owner: str,
+    event: str,
+    facts: Mapping[str, object],
+    now: float,
+    channels: Sequence[str],
+    *,
+    due: float,
+) -> None:
+    id_ = secrets.token_hex(16)
+    payload = {"event": event, "id": id_, **facts, "detected_at": korean_iso(now)}
+    made = db.execute(
+        "INSERT INTO notices (id, owner, watch_id, biz_no, payload, created) VALUES (?, ?, '', '', ?, ?)",
+        (id_, owner, as_json(payload), now),
+    )
+    _begin_deliveries(db, [(made.lastrowid, channel, owner, now, due) for channel in channels])
+
+
+def _open_summary(
+    db: sqlite3.Connection, owner: str, now: float, channels: Sequence[str], since: float
+) -> tuple[int, dict[str, Any]] | None:
+    """Return number and payload of an owner's unsent summary for the same channels."""
+    row = db.execute(
+        "SELECT number, payload FROM notices n WHERE owner = :owner AND biz_no = '' AND created >= :since"
+        " AND (SELECT json_group_array(channel) FROM (SELECT channel FROM deliveries d WHERE d.notice = n.number"
+        " AND attempts = 0 AND delivered IS NULL AND due > :soon ORDER BY channel)) = :channels"
+        " AND (SELECT count(*) FROM deliveries d WHERE d.notice = n.number) = json_array_length(:channels)"
+        " ORDER BY number DESC LIMIT 1",
+        {"owner": owner, "since": since, "soon": now + _UNDER_WAY_S, "channels": as_json(sorted(channels))},
+    ).fetchone()
+    return None if row is None else (row[0], json.loads(row[1]))
+
+
+def _begin_deliveries(db: sqlite3.Connection, deliveries: Iterable[tuple[object, ...]]) -> None:
+    db.executemany("INSERT INTO deliveries (notice, channel, owner, begun, due) VALUES (?, ?, ?, ?, ?)", deliveries)
+
+
+def as_json(value: object) -> str:
+    """Encode a payload as it is sent."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def due_channels(db: sqlite3.Connection, now: float) -> list[tuple[str, str]]:
+    """Return owners and channels with due deliveries."""
+    rows = db.execute("SELECT DISTINCT owner, channel FROM deliveries WHERE delivered IS NULL AND due <= ?", (now,))
+    return rows.fetchall()
+
+
+def next_due(db: sqlite3.Connection, after: float) -> float | None:
+    """Return the time of the next delivery after a time, if any."""
+    query = "SELECT min(due) FROM deliveries WHERE delivered IS NULL AND due > ?"
+    return db.execute(query, (after,)).fetchone()[0]  # type: ignore[no-any-return]
+
+
+def bring_forward(db: sqlite3.Connection, until: float) -> None:
+    """Let no delivery wait for longer than ``until``: it was put off while the clock was wrong."""
+    db.execute("UPDATE deliveries SET due = ? WHERE delivered IS NULL AND due > ?", (until, until))
+
+
+def due_deliveries(
+    db: sqlite3.Connection, now: float, limit: int, *, owner: str | None = None, channel: str | None = None
+) -> list[PendingDelivery]:
+    """Return at most ``limit`` due deliveries: the longest due first, then the least often tried."""
+    rows = db.execute(
+        f"SELECT {_DELIVERY} FROM deliveries d JOIN notices n ON n.number = d.notice"
+        f" WHERE d.delivered IS NULL AND d.due <= :now {_filter_sql(owner, channel)}"
+        " ORDER BY d.due, d.attempts, d.notice LIMIT :limit",
+        {"now": now, "limit": limit, "owner": owner, "channel": channel},
+    )
+    return [PendingDelivery(*row) for row in rows]
+
+
+def mark_delivered(db: sqlite3.Connection, deliveries: Iterable[tuple[int, str]], now: float) -> None:
+    """Mark deliveries, each (number, channel), as acknowledged."""
+    db.executemany(
+        "UPDATE deliveries SET delivered = ?, due = NULL, error = NULL, attempts = attempts + 1"
+        " WHERE notice = ? AND channel = ? AND delivered IS NULL",
+        [(now, number, channel) for number, channel in deliveries],
+    )
+
+
+def mark_failed(db: sqlite3.Connection, deliveries: Iterable[tuple[int, str, str, float | None]]) -> None:
+    """Mark deliveries, each (number, channel, error, next attempt), as failed; without a time they are given up."""
+    db.executemany(
+        "UPDATE deliveries SET due = ?, error = ?, attempts = attempts + 1"
+        " WHERE notice = ? AND channel = ? AND delivered IS NULL",
+        [(due, error[:_MAX_ERROR_CHARACTERS], number, channel) for number, channel, error, due in deliveries],
+    )
+
+
+def postpone(db: sqlite3.Connection, owner: str, channel: str, due: float) -> None:
+    """Try nothing on an owner's channel before ``due``."""
+    db.execute(
+        "UPDATE deliveries SET due = ? WHERE delivered IS NULL AND due < ? AND owner = ? AND channel = ?",
+        (due, due, owner, channel),
+    )
+
+
+def list_undelivered(db: sqlite3.Connection, owner: str | None = None) -> list[PendingDelivery]:
+    """Return unacknowledged deliveries, the oldest first: waiting, given up, or without a channel."""
+    rows = db.execute(
+        f"SELECT {_DELIVERY} FROM notices n LEFT JOIN deliveries d ON d.notice = n.number"
+        f" WHERE d.delivered IS NULL {'' if owner is None else 'AND n.owner = :owner'}"
+        " ORDER BY n.number, d.channel",
+        {"owner": owner},
+    )
+    return [PendingDelivery(*row) for row in rows]
+
+
+class Undelivered(NamedTuple):
+    """Count of unacknowledged deliveries, and when the oldest was begun."""
+
+    deliveries: int
+    oldest: float | None
+
+
+def summarize_undelivered(db: sqlite3.Connection) -> tuple[Undelivered, Undelivered]:
+    """Count the deliveries that are still tried, and those that were given up."""
+    rows = db.execute(
+        "SELECT due IS NULL, count(*), min(begun) FROM deliveries WHERE delivered IS NULL GROUP BY due IS NULL"
+    )
+    found = {given_up: Undelivered(*counts) for given_up, *counts in rows}
+    return found.get(0, Undelivered(0, None)), found.get(1, Undelivered(0, None))
+
+
+def retry(
+    db: sqlite3.Connection,
+    now: float,
+    *,
+    owner: str | None = None,
+    notification_id: str | None = None,
+    channels: Sequence[str] = (),
+) -> int:
+    """Deliver unacknowledged notifications again (of one owner, one id, or all); return how many deliveries.
+
+    Attempts are counted anew. Notifications without a channel get ``channels``.
+    """
+    chosen = "SELECT number FROM notices WHERE (:owner IS NULL OR owner = :owner) AND (:notice IS NULL OR id = :notice)"
+    values = {"now": now, "owner": owner, "notice": notification_id, "channels": json.dumps(channels)}
+    tried = db.execute(
+        "UPDATE deliveries SET begun = :now, due = :now, attempts = 0, error = NULL"
+        f" WHERE delivered IS NULL AND notice IN ({chosen})",
+        values,
+    ).rowcount
+    begun = db.execute(
+        "INSERT INTO deliveries (notice, channel, owner, begun, due)"
+        " SELECT n.number, c.value, n.owner, :now, :now FROM notices n, json_each(:channels) c"
+        f" WHERE n.number IN ({chosen}) AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.notice = n.number)",
+        values,
+    ).rowcount
+    return tried + begun
+
+
+def purge(db: sqlite3.Connection, before: float) -> int:
+    """Delete notifications made before a time and acknowledged on all channels; return how many."""
+    return db.execute(
+        "DELETE FROM notices WHERE created < ? AND number IN (SELECT notice FROM deliveries)"
+        " AND number NOT IN (SELECT notice FROM deliveries WHERE delivered IS NULL)",
+        (before,),
+    ).rowcount
+
+
+def _filter_sql(owner: str | None, channel: str | None) -> str:
+    words = "" if owner is None else " AND d.owner = :owner"
+    return words if channel is None else f"{words} AND d.channel = :channel"
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Pauses in seconds before a failed delivery is tried again: doubled up to ``longest``, give or take half.
+
+    Given up after so many ``attempts``, or if the next would be later than ``patience`` after the first was due; by
+    default after three days.
+    """
+
+    first: float = 30.0
+    longest: float = 12 * 3600.0
+    attempts: int = 20
+    patience: float = 3 * 86400.0
+    random: Callable[[], float] = field(default=random.random, repr=False)
+
+    @property
+    def most(self) -> float:
+        """Longest wait of a delivery for its next attempt."""
+        return self.longest * 1.5
+
+    def next_due(self, attempts: int, begun: float, now: float, retry_after: float | None = None) -> float | None:
+        """Return the time of the next attempt after so many failed ones; ``None``: given up.
+
+        A receiver's ``retry_after`` is respected, up to ``longest``.
+        """
+        if attempts >= self.attempts:
+            return None
+        pause = min(self.longest, self.first * 2.0 ** min(attempts - 1, 60)) * (0.5 + self.random())
+        due = now + max(pause, min(retry_after or 0.0, self.longest))
+        return due if due <= begun + self.patience else None
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """The address of an owner's notifications, and the secret that signs them."""
+
+    url: WebhookUrl
+    secret: str = field(repr=False)
+
+
+async def send_notification(sender: WebhookSender, webhook: Webhook, delivery: PendingDelivery, now: float) -> Outcome:
+    """Send one signed notification; raises nothing."""
+    body, event = delivery.payload.encode(), json.loads(delivery.payload)["event"]
+    return await sender.send(webhook.url, signature_headers(webhook.secret, event, delivery.id, body, now), body)
+
+
+def append_lines(path: Path, lines: Sequence[str]) -> None:
+    """Append lines to a file (made with mode 0600) durably, in one write; raise :class:`OutputError`.
+
+    An unfinished last line is ended first, so that it spoils no other.
+    """
+    try:
+        is_new = not path.exists()
+        file = open_private(path, append=True)
+        try:
+            content = "".join(f"{line}\n" for line in lines).encode()
+            _write_all(file, b"\n" + content if content and _is_torn(file) else content)
+        finally:
+            os.close(file)
+        if is_new:
+            sync_folder(path.parent)
+    except OSError as error:
+        raise OutputError(CLOSURES_UNWRITABLE, path=path, value=describe_os_error(error)) from error
+
+
+def _is_torn(file: int) -> bool:
+    return stat.S_ISREG(os.fstat(file).st_mode) and last_byte(file) not in (b"", b"\n")
+
+
+def _write_all(file: int, content: bytes) -> None:
+    """Write everything, or, if the disk is full, nothing."""
+    about, left = os.fstat(file), memoryview(content)
+    try:
+        while left:
+            left = left[os.write(file, left) :]
+        os.fsync(file)
+    except OSError:
+        if stat.S_ISREG(about.st_mode):
+            os.ftruncate(file, about.st_size)
+        raise
+
+
+def korean_iso(seconds: float) -> str:
+    """Format a time as the service does: ISO 8601 in Korea's time, to the second."""
+    return datetime.fromtimestamp(seconds, SEOUL).isoformat(timespec="seconds")

@@ -1,1 +1,0 @@
-"""Progress of a run: a bar on a terminal, one in a notebook, lines of text elsewhere."""

@@ -1,0 +1,494 @@
+"""Each change of a lookup or an upload, and the limits of trials.
+
+::
+
+    lookup   ── LookupAsked ─▶ asking
+                                 ├── LookupAnswered ───▶ done
+                                 ├── LookupUnreadable ─▶ unreadable
+                                 ├── LookupDoubted ────▶ doubt
+                                 ├── LookupRefused ────▶ refused
+                                 └── LookupRetracted ──▶ as it was
+             ── UploadPrepared ─▶ uploaded ── JobFetched ─▶ done, or missing
+                                           ── JobLost ────▶ missing
+
+    upload   ── UploadPrepared ─▶ prepared ── UploadGated ─▶ gated ── UploadSent ─▶ sent
+             prepared, gated       ── UploadDropped ────▶ dropped
+             prepared, gated, sent ── UploadRefused ────▶ refused
+             prepared, gated, sent ── UploadUnreadable ─▶ unreadable
+             prepared, gated, sent ── UploadDoubted ────▶ doubt
+             gated, sent           ── JobKnown ─────────▶ known
+                                 known ├── JobUnfetched ─▶ known
+                                       ├── JobFetched ───▶ done ── JobFetched ─▶ done
+                                       └── JobLost ──────▶ lost
+
+A change that does not fit the records is refused with its whole transaction. A lookup is asked, or prepared, if it is
+new, was refused, or is done (its answer may be too old); never if it may have been paid without an answer.
+"""
+
+# ruff: noqa: S608 - statements are put together from constants of this package; values are always bound
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from bansong.base.messages import gettext, gettext_noop
+from bansong.base.schema import Answer
+from bansong.purchase.ledger_file import (
+    OF_UPLOAD,
+    ONE,
+    RAW_KEPT,
+    UNSETTLED,
+    StoredRequest,
+    Transaction,
+    Value,
+    clean,
+    whole,
+)
+
+_SPENT: Final = """trial AND state NOT IN ('prepared', 'dropped', 'refused')
+    AND number > coalesce((SELECT t.upload FROM trials t WHERE t.origin = uploads.origin), 0)"""
+COUNTED: Final = f"SELECT number FROM uploads WHERE {_SPENT}"
+"""Trial uploads that may have been paid since their service last answered."""
+_UNANSWERED: Final = f"""
+    SELECT count(*) FROM lookups
+    WHERE {UNSETTLED} AND state IN ('doubt', 'unreadable', 'lost') AND upload IS NULL
+        AND run IN (SELECT number FROM runs WHERE origin = :origin AND number > max(
+            coalesce((SELECT run FROM trials WHERE origin = :origin), 0),
+            coalesce((SELECT max(number) FROM runs WHERE origin = :origin AND answered > 0), 0)))
+"""
+
+_MIN_PREVIEW: Final = 10  # answers that may be a preview of the first rows
+_ANSWERED: Final = """
+    SELECT r.place FROM upload_rows r JOIN lookups l ON l.key = r.key
+    JOIN answers a ON a.lookup = l.id AND a.upload = r.upload WHERE r.upload = ?
+"""
+
+
+def spent_trials(connection: sqlite3.Connection, origin: str) -> int:
+    """Count the trial uploads that may have been paid since answers of any upload to ``origin`` were fetched."""
+    return int(
+        connection.execute(f"SELECT count(*) FROM uploads WHERE origin = ? AND {_SPENT}", (origin,)).fetchone()[0]
+    )
+
+
+def unanswered_requests(connection: sqlite3.Connection, origin: str) -> int:
+    """Count the single requests to ``origin`` that may have been paid, in the runs since one that got any answer."""
+    return int(connection.execute(_UNANSWERED, {"origin": origin}).fetchone()[0])
+
+
+def passes(answered: Collection[int], rows: int) -> bool:
+    """Whether the answers at these places of an upload of so many ``rows`` show that the service works.
+
+    Half of the rows must be answered, or half of those up to the last answered one: a service may give a preview only.
+    """
+    return 2 * len(answered) >= rows or (len(answered) >= _MIN_PREVIEW and 2 * len(answered) >= max(answered) + 1)
+
+
+def end_trial(tx: Transaction, upload: int) -> None:
+    """End the count of trials if the fetched answers of an upload show that the service works."""
+    answered = [place for (place,) in tx.connection.execute(_ANSWERED, (upload,))]
+    (rows,) = tx.connection.execute("SELECT rows FROM uploads WHERE number = ?", (upload,)).fetchone()
+    if not passes(answered, rows):
+        return
+    tx.connection.execute(
+        "INSERT INTO trials (origin, upload, run) "
+        "SELECT origin, (SELECT max(number) FROM uploads), 0 FROM uploads WHERE number = ? "
+        "ON CONFLICT (origin) DO UPDATE SET upload = excluded.upload",
+        (upload,),
+    )
+
+
+def allow_trial(tx: Transaction, origin: str) -> None:
+    """Allow one more trial upload to ``origin``, and forget its unanswered single requests."""
+    oldest = f"SELECT min(number) FROM uploads WHERE origin = :origin AND {_SPENT}"
+    tx.connection.execute(
+        f"INSERT INTO trials (origin, upload, run) VALUES (:origin, coalesce(({oldest}), 0), "
+        "coalesce((SELECT max(number) FROM runs), 0)) "
+        "ON CONFLICT (origin) DO UPDATE SET upload = max(upload, excluded.upload), run = excluded.run",
+        {"origin": origin},
+    )
+    tx.connection.execute(
+        "INSERT INTO decisions (at, decision, kind, id, rows) VALUES (?, 'retry trial', 'service', ?, 0)",
+        (tx.now, origin),
+    )
+
+
+def follow_numbers(tx: Transaction) -> None:
+    """Lower the limits after rows were deleted: their numbers are given again, and new ones must count."""
+    tx.connection.execute(
+        "UPDATE trials SET upload = min(upload, coalesce((SELECT max(number) FROM uploads), 0)), "
+        "run = min(run, coalesce((SELECT max(number) FROM runs), 0))"
+    )
+
+
+NO_ANSWER: Final = gettext_noop("the service returned no answer for this row")
+
+_ASK: Final = """
+    INSERT INTO lookups (key, b_no, state, since, run, upload) VALUES (:key, :b_no, :state, :now, :run, :upload)
+    ON CONFLICT (key) DO UPDATE SET
+        state = excluded.state, since = excluded.since, run = excluded.run, upload = excluded.upload, note = NULL
+    WHERE state = 'done' OR state = 'refused'
+"""
+_ROWS: Final = """
+    SELECT r.place, l.id, l.state FROM upload_rows r
+    LEFT JOIN lookups l ON l.key = r.key AND l.upload = r.upload AND l.state IN ('uploaded', 'missing')
+    WHERE r.upload = ? ORDER BY r.place
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class LookupAsked:
+    """A lookup is about to be sent to /verify; with a ``request`` it may be repeated."""
+
+    key: bytes
+    b_no: str
+    run_id: str
+    request: StoredRequest | None = None
+
+    def write(self, tx: Transaction) -> None:
+        """Record the lookup, unless it may have been paid already."""
+        run = tx.run(self.run_id)
+        values: dict[str, Value] = {"key": self.key, "b_no": self.b_no, "state": "asking", "upload": None}
+        tx.one(self, _ASK, values | {"now": tx.now, "run": run})
+        tx.store_request(self.request, key=self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class LookupAnswered:
+    """The service answered: the lookup is paid and done."""
+
+    key: bytes
+    answer: Answer
+
+    def write(self, tx: Transaction) -> None:
+        """Keep the answer and count it as paid."""
+        tx.one(
+            self,
+            "UPDATE lookups SET state = 'done', since = :now WHERE key = :key AND state = 'asking'",
+            {"key": self.key, "now": tx.now},
+        )
+        keep_answer(tx, self.key, self.answer)
+
+
+def keep_answer(tx: Transaction, key: bytes, answer: Answer) -> None:
+    """Keep the answer of a done lookup, count it as paid, and delete its request."""
+    lookup, run = tx.connection.execute("SELECT id, run FROM lookups WHERE key = ?", (key,)).fetchone()
+    tx.answer([(lookup, answer)], run, None)
+    tx.count(run, paid=1, answered=1)
+    tx.delete_request(key=key)
+
+
+@dataclass(frozen=True, slots=True)
+class LookupUnreadable:
+    """The answer is unreadable: probably paid, never asked again by itself."""
+
+    key: bytes
+    raw: bytes
+    note: str
+
+    def write(self, tx: Transaction) -> None:
+        """Keep the first 64 KiB of the answer, and count it as paid."""
+        tx.one(
+            self,
+            "UPDATE lookups SET state = 'unreadable', since = :now, note = :note, raw = :raw "
+            "WHERE key = :key AND state = 'asking'",
+            {"key": self.key, "now": tx.now, "note": clean(self.note), "raw": self.raw[:RAW_KEPT]},
+        )
+        (run,) = tx.connection.execute("SELECT run FROM lookups WHERE key = ?", (self.key,)).fetchone()
+        tx.count(run, paid=1)
+        tx.delete_request(key=self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class LookupRefused:
+    """The service refused the lookup: not paid, may be asked again."""
+
+    key: bytes
+    note: str
+
+    def write(self, tx: Transaction) -> None:
+        """Return to an earlier answer, else mark it refused."""
+        if not tx.refuse(ONE, "asking", {"key": self.key, "note": clean(self.note)}):
+            raise tx.out_of_order(self)
+        tx.delete_request(key=self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class LookupRetracted:
+    """The lookup was certainly not sent."""
+
+    key: bytes
+
+    def write(self, tx: Transaction) -> None:
+        """Return to the state before the request."""
+        if not tx.release(ONE, "'asking'", {"key": self.key}):
+            raise tx.out_of_order(self)
+        tx.delete_request(key=self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class LookupDoubted:
+    """The lookup may have been sent, and its outcome is not known."""
+
+    key: bytes
+    note: str
+
+    def write(self, tx: Transaction) -> None:
+        """Hold it; a held lookup stays held."""
+        if not tx.hold(ONE, "'asking', 'doubt'", "doubt", {"key": self.key, "note": clean(self.note)}):
+            raise tx.out_of_order(self)
+
+
+@dataclass(frozen=True, slots=True)
+class UploadPrepared:
+    """Lookups, in this order, are about to be uploaded together; with a ``request`` that may be repeated.
+
+    ``trial``: the upload is to show whether the service answers at all.
+    """
+
+    upload: str
+    run_id: str
+    rows: Sequence[tuple[bytes, str]]
+    offline: bool | None
+    paid: bool | None
+    origin: str
+    request: StoredRequest | None = None
+    trial: bool = False
+
+    def write(self, tx: Transaction) -> None:
+        """Record the upload and its rows, unless one of them may have been paid already."""
+        run = tx.run(self.run_id)
+        known = tx.connection.execute("SELECT 1 FROM uploads WHERE upload = ?", (self.upload,)).fetchone()
+        if known or not self.rows:
+            raise tx.out_of_order(self)
+        number = tx.connection.execute(
+            "INSERT INTO uploads (upload, run, origin, state, since, created, rows, offline, paid, trial) "
+            "VALUES (?, ?, ?, 'prepared', ?, ?, ?, ?, ?, ?)",
+            (self.upload, run, self.origin, tx.now, tx.now, len(self.rows), self.offline, self.paid, self.trial),
+        ).lastrowid
+        shared = {"state": "uploaded", "now": tx.now, "run": run, "upload": number}
+        asked = tx.connection.executemany(_ASK, ({"key": key, "b_no": b_no} | shared for key, b_no in self.rows))
+        if asked.rowcount != len(self.rows):
+            raise tx.out_of_order(self)
+        tx.connection.executemany(
+            "INSERT INTO upload_rows VALUES (?, ?, ?, ?)",
+            ((number, place, key, b_no) for place, (key, b_no) in enumerate(self.rows)),
+        )
+        tx.store_request(self.request, upload=number)
+
+
+def step_upload(
+    change: object, tx: Transaction, upload: str, state: str, legal: str, **more: Value
+) -> dict[str, Value]:
+    """Move an upload from one of the ``legal`` states to ``state``; return its parameter for :data:`OF_UPLOAD`."""
+    columns = "".join(f", {name} = :{name}" for name in more)
+    tx.one(
+        change,
+        f"UPDATE uploads SET state = :state, since = :now{columns} WHERE upload = :id AND state IN ({legal})",
+        {"id": upload, "state": state, "now": tx.now, **more},
+    )
+    (number,) = tx.connection.execute("SELECT number FROM uploads WHERE upload = ?", (upload,)).fetchone()
+    if state not in ("gated", "sent", "doubt"):
+        tx.delete_request(upload=number)
+    return {"upload": number}
+
+
+@dataclass(frozen=True, slots=True)
+class _UploadStep:
+    LEGAL: ClassVar[str]
+    STATE: ClassVar[str]
+
+    upload: str
+
+    def write(self, tx: Transaction) -> None:
+        step_upload(self, tx, self.upload, self.STATE, self.LEGAL)
+
+
+class UploadGated(_UploadStep):
+    """All but the last bytes of the upload are sent: from now on it may have been taken."""
+
+    LEGAL, STATE = "'prepared'", "gated"
+
+
+class UploadSent(_UploadStep):
+    """The upload's last byte is sent."""
+
+    LEGAL, STATE = "'gated'", "sent"
+
+
+@dataclass(frozen=True, slots=True)
+class JobKnown:
+    """The service took the upload and named its job: its rows are paid."""
+
+    upload: str
+    job_id: str
+    total: int | None
+
+    def write(self, tx: Transaction) -> None:
+        """Record the job; the same job again changes nothing."""
+        job_id = clean(self.job_id)
+        same = "SELECT 1 FROM uploads WHERE upload = ? AND job_id = ? AND state = 'known'"
+        if tx.connection.execute(same, (self.upload, job_id)).fetchone():
+            return
+        job = {"job_id": job_id, "total": whole(self.total), "note": None}
+        step_upload(self, tx, self.upload, "known", "'gated', 'sent'", **job)
+        count_upload(tx, self.upload)
+
+
+def count_upload(tx: Transaction, upload: str) -> None:
+    """Count the rows of an upload as paid, once, however its job became known."""
+    find = "SELECT run, rows, counted FROM uploads WHERE upload = ?"
+    run, rows, counted = tx.connection.execute(find, (upload,)).fetchone()
+    if not counted:
+        tx.connection.execute("UPDATE uploads SET counted = 1 WHERE upload = ?", (upload,))
+        tx.count(run, paid=rows)
+
+
+@dataclass(frozen=True, slots=True)
+class JobFetched:
+    """Answers of a job by place in the upload, and faults of other places; ``note`` is about the whole.
+
+    ``base``: the service's key of the first row, if proven. A done upload may be fetched again, which is free: missing
+    rows may be found, none gets lost.
+    """
+
+    upload: str
+    answers: Mapping[int, Answer]
+    faults: Mapping[int, str]
+    note: str | None
+    base: int | None = None
+
+    def write(self, tx: Transaction) -> None:
+        """Answered rows are done, the others missing."""
+        number = step_upload(self, tx, self.upload, "done", "'known', 'done'", note=clean(self.note))["upload"]
+        (run,) = tx.connection.execute("SELECT run FROM uploads WHERE number = ?", (number,)).fetchone()
+        if self.base is not None:
+            tx.connection.execute("UPDATE uploads SET base = ? WHERE number = ?", (self.base, number))
+        rows = tx.connection.execute(_ROWS, (number,)).fetchall()
+        if not (self.answers.keys() | self.faults.keys()) <= set(range(len(rows))):
+            raise tx.out_of_order(self)
+        # a row that was settled otherwise since (by hand, or in an earlier fetch) has no id here
+        found = [(lookup, self.answers[place]) for place, lookup, _ in rows if lookup and place in self.answers]
+        tx.answer(found, run, number if isinstance(number, int) else None)
+        tx.connection.executemany(
+            "UPDATE lookups SET state = 'done', since = ?, upload = NULL, note = NULL WHERE id = ?",
+            ((tx.now, lookup) for lookup, _ in found),
+        )
+        tx.connection.executemany(
+            "UPDATE lookups SET state = 'missing', since = ?, note = ? WHERE id = ?",
+            (
+                (tx.now, clean(self.faults.get(place, gettext(NO_ANSWER))), lookup)
+                for place, lookup, state in rows
+                if lookup and place not in self.answers and (state == "uploaded" or place in self.faults)
+            ),
+        )
+        tx.count(run, answered=len(found))
+        if found and isinstance(number, int):
+            end_trial(tx, number)
+
+
+@dataclass(frozen=True, slots=True)
+class JobUnfetched:
+    """The results of the upload's job could not be fetched; a later run tries again, which is free."""
+
+    upload: str
+    note: str
+
+    def write(self, tx: Transaction) -> None:
+        """Record the reason, so that the upload is listed for a person to settle."""
+        tx.one(
+            self,
+            "UPDATE uploads SET note = :note WHERE upload = :id AND state = 'known'",
+            {"id": self.upload, "note": clean(self.note)},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class UploadRefused:
+    """The service refused the upload as a whole, perhaps before its end: not paid, and no verdict on any one row."""
+
+    upload: str
+    note: str
+
+    def write(self, tx: Transaction) -> None:
+        """Return its rows to their earlier state."""
+        which = step_upload(self, tx, self.upload, "refused", "'prepared', 'gated', 'sent'", note=clean(self.note))
+        tx.release(OF_UPLOAD, "'uploaded'", which)
+
+
+@dataclass(frozen=True, slots=True)
+class UploadDropped:
+    """The upload's last bytes were certainly not sent."""
+
+    upload: str
+
+    def write(self, tx: Transaction) -> None:
+        """Return its rows to their earlier state."""
+        # gated too: the run may be stopped between the commit and the bytes, and knows it
+        tx.release(OF_UPLOAD, "'uploaded'", step_upload(self, tx, self.upload, "dropped", "'prepared', 'gated'"))
+
+
+@dataclass(frozen=True, slots=True)
+class UploadDoubted:
+    """The upload may have been sent, and its outcome is not known."""
+
+    upload: str
+    note: str
+
+    def write(self, tx: Transaction) -> None:
+        """Hold it with its rows; a held upload stays held."""
+        step_upload(self, tx, self.upload, "doubt", "'prepared', 'gated', 'sent', 'doubt'", note=clean(self.note))
+
+
+@dataclass(frozen=True, slots=True)
+class UploadUnreadable:
+    """The service took the upload, but its answer is unreadable: perhaps paid, and its job is not known."""
+
+    upload: str
+    raw: bytes
+    note: str
+
+    def write(self, tx: Transaction) -> None:
+        """Hold it with its rows, and keep the first 64 KiB of the answer."""
+        more: dict[str, Value] = {"note": clean(self.note), "raw": self.raw[:RAW_KEPT]}
+        step_upload(self, tx, self.upload, "unreadable", "'prepared', 'gated', 'sent'", **more)
+
+
+@dataclass(frozen=True, slots=True)
+class JobLost:
+    """The service does not have the upload's job, or the job failed: no answers will come."""
+
+    upload: str
+    note: str
+
+    def write(self, tx: Transaction) -> None:
+        """Mark undecided rows as missing; a job that was fetched before stays done."""
+        note = clean(self.note)
+        done = "SELECT 1 FROM uploads WHERE upload = ? AND state IN ('done', 'lost')"
+        if not tx.connection.execute(done, (self.upload,)).fetchone():
+            which = step_upload(self, tx, self.upload, "lost", "'known'", note=note)
+            tx.hold(OF_UPLOAD, "'uploaded'", "missing", which | {"note": note})
+
+
+Change = (
+    LookupAsked
+    | LookupAnswered
+    | LookupUnreadable
+    | LookupRefused
+    | LookupRetracted
+    | LookupDoubted
+    | UploadPrepared
+    | UploadGated
+    | UploadSent
+    | JobKnown
+    | JobFetched
+    | JobUnfetched
+    | UploadRefused
+    | UploadDropped
+    | UploadDoubted
+    | UploadUnreadable
+    | JobLost
+)

@@ -1,0 +1,299 @@
+"""The engines that buy: single requests, uploads, or only unsure rows."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import ExitStack
+from copy import copy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, Literal, Self
+
+import polars as pl
+
+from bansong.base.errors import Problem, ServiceError, StoppedError, UsageError
+from bansong.base.files import private_folder
+from bansong.base.messages import Listed, Option, Phrase, gettext_noop
+from bansong.base.option import choose_options
+from bansong.base.options import ENGINE_KINDS, EngineKind, ServiceOptions, engine_kind
+from bansong.client.address import BaseUrl
+from bansong.client.blocking import BlockingClient
+from bansong.engine.local import Known, LocalEngine, registry_alerts
+from bansong.engine.protocol import Agreement, Answers, Purchase, QuotaStatus, Records, RunContext, local_files
+from bansong.engine.records import ROW_ID
+from bansong.purchase import answers as answer_join
+from bansong.purchase import lookups as selection
+from bansong.purchase.ledger import Ledger, LedgerRun
+from bansong.purchase.ledger_file import ledger_path
+from bansong.purchase.lookups import (
+    BOUGHT_COUNTS,
+    KEY,
+    LOOKUP,
+    PRIORITY,
+    continuation_note,
+    lookup_expr,
+    lookups_of,
+    other_address_alert,
+    scope_of,
+    unknown_quota_alert,
+    why_stopped,
+    with_keys,
+)
+from bansong.purchase.run import PaidRun, quota_of
+
+NUMBERS_MISSING: Final = Problem("purchase.numbers_missing", "{option}: the column holds no numbers to go by")
+ENGINE_NOT_PAID: Final = Problem(
+    "purchase.engine_not_paid", "{name!r} does not leave all answers to the service; give 'verify' or 'batch'"
+)
+
+log = logging.getLogger(__name__)
+
+_DAY: Final = 86400.0
+
+
+class PaidEngine(ABC):
+    """Buys what a run's rows ask for, once, and answers the rows from the ledger.
+
+    ``local``: the local engine, by default the built-in one without registry and gazetteer. Raises
+    :class:`bansong.errors.UsageError` for options of another kind and for a base URL that is none.
+    """
+
+    def __init__(self, kind: EngineKind, options: ServiceOptions | None, local: LocalEngine | None) -> None:
+        self.kind, self.local = kind, local or LocalEngine()
+        self.options = choose_options("options", options, ServiceOptions())
+        self.options.check_kind(kind)
+        self.url = BaseUrl.parse(
+            self.options.base_url, allow_http=self.options.allow_http, known_as=self.options.known_as
+        )
+        self.scope = self._scope_at(self.url.name)
+        self.path = ledger_path(Path(self.options.ledger) if self.options.ledger is not None else None)
+
+    def fresh_since(self, context: RunContext) -> float:
+        """Return unix seconds: for a run that begins now, answers from before are too old."""
+        return context.unix_time() - self.options.max_age * _DAY
+
+    @property
+    def priority(self) -> str | None:
+        """The header of the column that orders what is bought."""
+        return self.options.priority
+
+    def with_known(self, known: Known) -> Self:
+        """Return this engine with ``known`` in its local engine."""
+        other = copy(self)
+        other.local = self.local.with_known(known)
+        return other
+
+    def files(self) -> Mapping[str, Path | None]:
+        """The ledger, the file of the API key, and the local engine's files."""
+        key = self.options.key_file
+        return local_files(self.local) | {
+            "ledger": self.path,
+            gettext_noop("key file"): Path(key) if key is not None else None,
+        }
+
+    def prepare(self, records: Records) -> Records:
+        """Add :data:`bansong.purchase.lookups.LOOKUP`, what each row asks for."""
+        lookup = lookup_expr(records.rows, suspect=self.options.buy_suspect)
+        return replace(records, rows=records.rows.with_columns(lookup.alias(LOOKUP)))
+
+    def quote(self, records: Records, context: RunContext) -> Purchase:
+        """Return what a run over prepared records would buy; spends nothing."""
+        lookups, run = self._lookups(records), self._ledger_run(context)
+        with ExitStack() as resources:
+            opened = Ledger.open(self.path, clock=context.unix_time) if self.path.exists() else None
+            ledger = None if opened is None else resources.enter_context(opened)
+            return self._quote(lookups, ledger, run, self.fresh_since(context))
+
+    def answer(self, records: Records, context: RunContext) -> Answers:
+        """Buy what the prepared records of all tables ask for.
+
+        Raises what ends a run: a refusal (401, 403), a ledger that fails, a quota that does not last for the plan; and
+        ``KeyboardInterrupt`` when it was interrupted. All that was bought is in the ledger then.
+        """
+        lookups, run = self._lookups(records), self._ledger_run(context)
+        with Ledger.open(self.path, clock=context.unix_time) as ledger:
+            begun = selection.continued_since(ledger.runs(), run)
+            ledger.begin(run)
+            if self.options.retry_trial:
+                ledger.allow_trial(self.url.name)
+            outcome = "failed"
+            try:
+                paid_run = PaidRun(self, ledger, run, lookups, begun, context)
+                halt = paid_run.carry_out()
+                outcome = halt.why if halt else "done"
+            except (KeyboardInterrupt, StoppedError):
+                outcome = "interrupted"
+                raise
+            finally:
+                ledger.end(run.run_id, outcome)
+            chosen = pl.col(ROW_ID).is_in(paid_run.chosen[ROW_ID].implode())
+            found = answer_join.store_answers(
+                ledger,
+                lookups.select(LOOKUP, KEY, chosen.alias(answer_join.CHOSEN)),
+                context.resources.enter_context(private_folder()),
+                run_id=run.run_id,
+                since=paid_run.since if begun is None else min(paid_run.since, begun),
+                halted=halt.note if halt else "",
+                stopped=halt is not None and halt.why == "stopped",
+                lang=self.local.lang,
+                unchosen=None if self.kind.answers_locally else paid_run.why_unchosen(),
+            )
+        return Answers(lambda rows: self._join_answers(rows, found), paid_run.purchase(halt))
+
+    @abstractmethod
+    def _join_answers(self, rows: pl.LazyFrame, found: answer_join.StoredAnswers) -> pl.LazyFrame:
+        """Add the nine columns to prepared rows."""
+
+    def select_wanted(self, standing: selection.Standing) -> pl.DataFrame:
+        """Return the lookups that are to be bought if nothing limits it."""
+        return standing.wanted
+
+    def counts(self) -> tuple[pl.Expr, ...]:
+        """Aggregations over answered rows: alarming answers of the service."""
+        return BOUGHT_COUNTS
+
+    @abstractmethod
+    def agreement(self, tallied: Mapping[str, Any]) -> Agreement | None:
+        """Return how the local engine and the service agree; ``None`` where only the service answers."""
+
+    def hints(self, *, planned: bool) -> tuple[str, ...]:  # noqa: ARG002 - the protocol's
+        """Name the registry and the gazetteer that answer nothing."""
+        by_worth = self.options.budget is not None and self.options.priority is None
+        given = {"registry": self.local.registry, "gazetteer": self.local.gazetteer}
+        idle = [name for name, index in given.items() if index is not None and not by_worth]
+        return tuple(
+            Phrase(
+                "the {name} answers nothing here: with {option} every answer is the service's",
+                name=name,
+                option=Option("engine", self.kind.name),
+            )
+            for name in idle
+        )
+
+    def why_stopped(self, ledger: Ledger | None) -> str | None:
+        """Return why nothing more may be bought from a service that has answered too little; ``None`` if it may."""
+        if ledger is None or self.options.retry_trial:
+            return None
+        return why_stopped(ledger, self.url.name, uploads=self.kind.uploads)
+
+    def cautions(self, ledger: Ledger | None, wanted: pl.DataFrame, since: float) -> tuple[str, ...]:
+        """Return what is to be said before the wanted lookups are bought: the ledger knows them at other base URLs."""
+        if ledger is None or wanted.is_empty() or self.options.budget == 0:
+            return ()
+        buying = {name for name, kind in ENGINE_KINDS.items() if kind.buys}
+        others = dict.fromkeys(run.origin for run in ledger.runs() if run.engine in buying)
+        others.pop(self.url.name, None)
+        scopes = [(origin, self._scope_at(origin)) for origin in others]
+        known = selection.known_elsewhere(ledger, wanted, scopes, since)
+        alert = other_address_alert(self.url.origin, self.url.name, known, wanted.height)
+        return () if alert is None else (alert,)
+
+    def _scope_at(self, origin: str) -> str:
+        return scope_of(origin, self.options.offline, self.options.paid)
+
+    def _ledger_run(self, context: RunContext) -> LedgerRun:
+        return LedgerRun(context.run_id, self.kind.name, self.url.name, context.file, context.unix_time())
+
+    def _lookups(self, records: Records) -> pl.DataFrame:
+        lookups = with_keys(lookups_of(records.rows, records.priority), self.scope)
+        if records.priority is not None and not lookups.is_empty() and lookups[PRIORITY].null_count() == lookups.height:
+            raise UsageError(NUMBERS_MISSING, option=Option("priority", self.priority))
+        return lookups
+
+    def _quote(self, lookups: pl.DataFrame, ledger: Ledger | None, run: LedgerRun, since: float) -> Purchase:
+        begun = selection.continued_since(ledger.runs() if ledger else (), run)
+        standing = selection.standing(ledger, lookups, since, begun)
+        wanted = self.select_wanted(standing)
+        notes = [*self.cautions(ledger, wanted, since), *continuation_note(standing.continued, begun)]
+        quota, problem = self._ask_quota()
+        unread = problem if isinstance(problem, ServiceError) and selection.hides_quota(problem) else None
+        try:
+            chosen = selection.affordable(
+                wanted.height, self.options.budget, quota.remaining if quota else None, unread
+            )
+        except ServiceError as error:
+            chosen, problem = 0, None
+            notes.append(Listed([error]))
+        if problem is not None:
+            words = Phrase("how much of the quota is left could not be asked: {problem}", problem=problem)
+            notes.append(unknown_quota_alert(unread) if unread else words)
+        if chosen and (why := self.why_stopped(ledger)) is not None:
+            chosen = 0
+            notes.append(why)
+        counts = (standing.cached, standing.running, standing.held, wanted.height, chosen)
+        return Purchase(str(self.path), False, *counts, before=quota, notes=tuple(notes))
+
+    def _ask_quota(self) -> tuple[QuotaStatus | None, UsageError | ServiceError | None]:
+        """Return what is left of the quota, or why that cannot be asked: no key, or no service that answers."""
+        try:
+            key = self.options.load_key()
+            timeout = self.options.timeout
+            with BlockingClient(self.url, key, concurrency=1, timeout=timeout, max_retries=0) as client:
+                return quota_of(client.me()), None
+        except (UsageError, ServiceError) as error:
+            return None, error
+
+
+class ServiceEngine(PaidEngine):
+    """Answers every row by the hosted service: ``verify`` asks a request a lookup, ``batch`` in uploads.
+
+    ``options``: where, as whom and how much is bought. ``local`` says which lookups come first where a budget does not
+    last for all; it answers none. Raises :class:`bansong.errors.UsageError`.
+    """
+
+    def __init__(
+        self,
+        name: Literal["verify", "batch"] = "verify",
+        options: ServiceOptions | None = None,
+        *,
+        local: LocalEngine | None = None,
+    ) -> None:
+        kind = engine_kind(name)
+        if kind.answers_locally:
+            raise UsageError(ENGINE_NOT_PAID, name=name)
+        super().__init__(kind, options, local)
+
+    def _join_answers(self, rows: pl.LazyFrame, found: answer_join.StoredAnswers) -> pl.LazyFrame:
+        return answer_join.attach_answers(rows, found, self.local.lang)
+
+    def agreement(self, tallied: Mapping[str, Any]) -> None:
+        """Return ``None``: only the service answers."""
+
+
+class HybridEngine(PaidEngine):
+    """Answers every row by the local engine, and buys by single requests what that one is not sure of.
+
+    ``options``: where, as whom and how much is bought. Raises :class:`bansong.errors.UsageError`.
+    """
+
+    def __init__(self, options: ServiceOptions | None = None, *, local: LocalEngine | None = None) -> None:
+        super().__init__(ENGINE_KINDS["hybrid"], options, local)
+
+    def _join_answers(self, rows: pl.LazyFrame, found: answer_join.StoredAnswers) -> pl.LazyFrame:
+        return answer_join.overlay_answers(self.local.answer(rows), found)
+
+    def select_wanted(self, standing: selection.Standing) -> pl.DataFrame:
+        """Return the lookups that the local engine is not sure of, with what it says of them."""
+        return selection.uncertain(selection.assess_lookups(standing.wanted, self.local), self.options.band)
+
+    def counts(self) -> tuple[pl.Expr, ...]:
+        """Aggregations over answered rows: of both engines, and how they agree."""
+        return (*super().counts(), *answer_join.agreement_counts(), *self.local.counts())
+
+    def agreement(self, tallied: Mapping[str, Any]) -> Agreement:
+        """Return how the local engine and the service agree on the rows that both answered."""
+        found = {name.removeprefix("agree:"): value for name, value in tallied.items() if name.startswith("agree:")}
+        return Agreement(**found)
+
+    def hints(self, *, planned: bool) -> tuple[str, ...]:
+        """Say that there is no registry, or that a plan has one that is too old."""
+        return registry_alerts(self.local, Phrase("every lookup is uncertain, and bought"), planned=planned)
+
+
+def paid_engine(kind: EngineKind, options: ServiceOptions, local: LocalEngine) -> PaidEngine:
+    """Return the engine of a kind that buys."""
+    if kind.answers_locally:
+        return HybridEngine(options, local=local)
+    return ServiceEngine("batch" if kind.uploads else "verify", options, local=local)

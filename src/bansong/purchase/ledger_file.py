@@ -1,0 +1,355 @@
+"""Tables, migrations and transactions of the ledger."""
+
+# ruff: noqa: S608 - statements are put together from constants of this package; values are always bound
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from bansong.base.errors import LedgerError, Problem
+from bansong.base.messages import Phrase, gettext_noop
+from bansong.base.schema import Answer
+from bansong.base.sqlite import FileKind
+
+APPLICATION_ID: Final = 0x62767266
+"""``bvrf``, in the header of every ledger, so that no other application's database is written to."""
+
+# Each label of a row has its own ``turn`` (from 0): a late return changes the label of its row, and what was sent
+# before stays on record.
+_LABELS: Final = """
+CREATE TABLE labels (
+    upload INTEGER NOT NULL,
+    place INTEGER NOT NULL,
+    turn INTEGER NOT NULL,
+    bounced INTEGER NOT NULL,
+    reason TEXT,
+    state TEXT NOT NULL,
+    since REAL NOT NULL,
+    run INTEGER NOT NULL,
+    note TEXT,
+    PRIMARY KEY (upload, place, turn)
+) WITHOUT ROWID;
+"""
+
+# Requests with a key (Idempotency-Key) whose answer is not known: they may be repeated with it, so they are kept as
+# sent until they are settled. ``account`` identifies the API key without revealing it; ``keep``: seconds for which the
+# service promised to remember, from ``first``; ``repeats``: number of repetitions.
+_REQUESTS: Final = """
+CREATE TABLE requests (
+    token TEXT PRIMARY KEY,
+    key BLOB UNIQUE,
+    upload INTEGER UNIQUE,
+    origin TEXT NOT NULL,
+    account BLOB NOT NULL,
+    first REAL NOT NULL,
+    keep REAL NOT NULL,
+    content BLOB NOT NULL{more}
+);
+"""
+_REPEATS: Final = "repeats INTEGER NOT NULL DEFAULT 0"
+
+# Uploads and runs up to these do not count as paid without an answer.
+_TRIALS: Final = """
+CREATE TABLE trials (
+    origin TEXT PRIMARY KEY,
+    upload INTEGER NOT NULL,
+    run INTEGER NOT NULL
+);
+"""
+
+UNSETTLED: Final = "state <> 'done' AND state <> 'uploaded' AND state <> 'refused'"
+"""Lookups that are neither done nor free. SQLite uses their index only for these very words."""
+
+# An answer is not in the row of its lookup, so that later changes of the lookup cannot lose it. Rows are in the order
+# of asking and only the index is in the order of the (random) keys: an answer then changes pages side by side, and no
+# page of the index. There is no CHECK with IN on columns that change often: SQLite would build its list for every row,
+# which triples the time of a change.
+DDL: Final = f"""
+CREATE TABLE runs (
+    number INTEGER PRIMARY KEY,
+    run_id TEXT NOT NULL UNIQUE,
+    engine TEXT NOT NULL,
+    origin TEXT NOT NULL,
+    file TEXT NOT NULL,
+    started REAL NOT NULL,
+    ended REAL,
+    outcome TEXT,
+    paid INTEGER NOT NULL DEFAULT 0,
+    answered INTEGER NOT NULL DEFAULT 0
+);
+CREATE TABLE lookups (
+    id INTEGER PRIMARY KEY,
+    key BLOB NOT NULL UNIQUE,
+    b_no TEXT NOT NULL,
+    state TEXT NOT NULL,
+    since REAL NOT NULL,
+    run INTEGER NOT NULL,
+    upload INTEGER,
+    note TEXT,
+    raw BLOB
+);
+CREATE INDEX lookups_held ON lookups (state)
+    WHERE {UNSETTLED};
+CREATE TABLE answers (
+    lookup INTEGER PRIMARY KEY,
+    at REAL NOT NULL,
+    run INTEGER NOT NULL,
+    upload INTEGER,
+    biz_status TEXT,
+    bounce_prob REAL,
+    grade TEXT,
+    action TEXT,
+    fixed_zipcode TEXT,
+    fixed_address TEXT,
+    reasons TEXT NOT NULL
+);
+CREATE TABLE uploads (
+    number INTEGER PRIMARY KEY,
+    upload TEXT NOT NULL UNIQUE,
+    run INTEGER NOT NULL,
+    origin TEXT NOT NULL,
+    state TEXT NOT NULL CHECK (state IN
+        ('prepared', 'gated', 'sent', 'known', 'done', 'doubt', 'unreadable', 'lost', 'refused', 'dropped',
+         'accepted', 'resent')),
+    since REAL NOT NULL,
+    created REAL NOT NULL,
+    rows INTEGER NOT NULL,
+    job_id TEXT,
+    total INTEGER,
+    offline INTEGER,
+    paid INTEGER,
+    counted INTEGER NOT NULL DEFAULT 0,
+    note TEXT,
+    raw BLOB,
+    base INTEGER,
+    trial INTEGER NOT NULL DEFAULT 0
+);
+CREATE TABLE upload_rows (
+    upload INTEGER NOT NULL,
+    place INTEGER NOT NULL,
+    key BLOB NOT NULL,
+    b_no TEXT NOT NULL,
+    PRIMARY KEY (upload, place)
+) WITHOUT ROWID;
+CREATE TABLE limits (
+    origin TEXT PRIMARY KEY,
+    rows INTEGER NOT NULL,
+    at REAL NOT NULL
+);
+CREATE TABLE decisions (
+    number INTEGER PRIMARY KEY,
+    at REAL NOT NULL,
+    decision TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    id TEXT NOT NULL,
+    rows INTEGER NOT NULL,
+    job_id TEXT
+);
+{_LABELS}{_REQUESTS.format(more=f", {_REPEATS}")}{_TRIALS}"""
+
+MIGRATIONS: Final = {
+    1: f"ALTER TABLE uploads ADD COLUMN base INTEGER; {_LABELS}",
+    2: _REQUESTS.format(more=""),
+    3: "ALTER TABLE uploads ADD COLUMN trial INTEGER NOT NULL DEFAULT 0; "
+    f"ALTER TABLE requests ADD COLUMN {_REPEATS}; {_TRIALS}",
+}
+"""Migration from each version to the next; a newer ledger is refused.
+
+``base``: the service's key of an upload's first row; ``trial``: the upload tries out the service.
+"""
+
+LEDGER_FILE: Final = FileKind(
+    gettext_noop("a ledger"),
+    "ledger",
+    APPLICATION_ID,
+    DDL,
+    MIGRATIONS,
+    LedgerError,
+    exclusive=True,
+    variable="BANSONG_LEDGER",
+    default="ledger.sqlite",
+    busy=gettext_noop("is in use by another run; wait for it to end, or stop it"),
+    unwritten=gettext_noop("nothing more was bought; free space and give the command again"),
+    minimum=(3, 24, 0),  # ON CONFLICT DO UPDATE; no table is STRICT
+)
+
+
+def ledger_path(given: Path | None) -> Path:
+    """Return the ledger's path: ``given``, ``BANSONG_LEDGER``, or in the user's state directory (made, mode 0700).
+
+    Raises :class:`LedgerError` if the folder of a named ledger does not exist.
+    """
+    path = LEDGER_FILE.find(given)
+    LEDGER_FILE.prepare_folder(path)
+    return path
+
+
+RECORD_INCONSISTENT: Final = Problem(
+    "ledger.record_inconsistent",
+    "{path}: {name}{of} does not follow from what is recorded, so nothing of it was; this is a defect of "
+    "bansong, please report it",
+)
+RUN_NOT_BEGUN: Final = Problem(
+    "ledger.run_not_begun", "{path}: the run {run_id} was not begun; this is a defect of bansong"
+)
+
+Value = str | int | float | bytes | None
+RAW_KEPT: Final = 64 * 1024
+
+ONE: Final = "key = :key"
+
+OF_UPLOAD: Final = """upload = :upload AND id IN
+    (SELECT l.id FROM upload_rows r JOIN lookups l ON l.key = r.key WHERE r.upload = :upload)"""
+"""Lookups of an upload that were not asked otherwise since."""
+
+_ANSWERED: Final = "EXISTS (SELECT 1 FROM answers WHERE lookup = id)"
+_ANSWER: Final = "INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+
+_NEEDLESS: Final = """
+    DELETE FROM requests WHERE first + keep < :now
+        OR key IS NOT NULL AND NOT EXISTS
+            (SELECT 1 FROM lookups l WHERE l.key = requests.key AND l.state IN ('asking', 'doubt'))
+        OR upload IS NOT NULL AND NOT EXISTS
+            (SELECT 1 FROM uploads u
+             WHERE u.number = requests.upload AND u.state IN ('prepared', 'gated', 'sent', 'doubt'))
+"""
+
+_as_json: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRequest:
+    """A request with the key ``token`` and its compressed ``content``.
+
+    ``account`` identifies the API key; ``keep``: seconds for which the service remembers ``token``.
+    """
+
+    token: str
+    origin: str
+    account: bytes
+    keep: float
+    content: bytes
+
+
+@dataclass(slots=True)
+class Transaction:
+    """One transaction under way at the time ``now``; ``path``: the ledger's, for errors."""
+
+    connection: sqlite3.Connection
+    now: float
+    path: Path
+    _paid: Counter[int] = field(default_factory=Counter)
+    _answered: Counter[int] = field(default_factory=Counter)
+
+    def one(self, change: object, sql: str, values: Mapping[str, Value]) -> None:
+        """Run a statement that must change one row; else the change does not fit the records and is refused."""
+        if self.connection.execute(sql, values).rowcount != 1:
+            raise self.out_of_order(change)
+
+    def out_of_order(self, change: object) -> LedgerError:
+        """Return the error for a change that does not fit; it keeps a lookup from being paid twice."""
+        name = type(change).__name__
+        key, upload = getattr(change, "key", None), getattr(change, "upload", None)
+        of = Phrase(" of upload {upload}", upload=upload)
+        if isinstance(key, bytes):
+            of = Phrase(" of lookup {hex}", hex=key.hex())
+        return LedgerError(RECORD_INCONSISTENT, path=self.path, name=name, of=of)
+
+    def run(self, run_id: str) -> int:
+        """Return the number of a run that was begun."""
+        found = self.connection.execute("SELECT number FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+        if found is None:
+            raise LedgerError(RUN_NOT_BEGUN, path=self.path, run_id=run_id)
+        return int(found[0])
+
+    def count(self, run: int, *, paid: int = 0, answered: int = 0) -> None:
+        """Count paid and answered lookups of a run; written once, when the transaction ends."""
+        self._paid[run] += paid
+        self._answered[run] += answered
+
+    def finish(self) -> None:
+        """Write the counts."""
+        self.connection.executemany(
+            "UPDATE runs SET paid = paid + ?, answered = answered + ? WHERE number = ?",
+            [(paid, self._answered[run], run) for run, paid in self._paid.items()],
+        )
+
+    def answer(self, answers: Iterable[tuple[int, Answer]], run: int, upload: int | None) -> None:
+        """Keep the answer of each lookup (by id), replacing an earlier one."""
+        self.connection.executemany(
+            _ANSWER, ((lookup, self.now, run, upload, *_fields(answer)) for lookup, answer in answers)
+        )
+
+    def release(self, which: str, states: str, values: Mapping[str, Value]) -> int:
+        """Allow lookups in ``states`` to be asked again: they return to their answer, or are deleted without one."""
+        where = f"{which} AND state IN ({states})"
+        gone = self.connection.execute(f"DELETE FROM lookups WHERE {where} AND NOT {_ANSWERED}", values).rowcount
+        kept = self.connection.execute(
+            f"UPDATE lookups SET state = 'done', upload = NULL, note = NULL, raw = NULL WHERE {where}", values
+        ).rowcount
+        return gone + kept
+
+    def refuse(self, which: str, state: str, values: Mapping[str, Value]) -> int:
+        """Record that lookups were refused (``:note``), so not paid: they return to their answer if they have one."""
+        return self.connection.execute(
+            f"""UPDATE lookups SET upload = NULL, since = :now,
+                state = CASE WHEN {_ANSWERED} THEN 'done' ELSE 'refused' END,
+                note = CASE WHEN {_ANSWERED} THEN NULL ELSE :note END
+            WHERE {which} AND state = '{state}'""",
+            {**values, "now": self.now},
+        ).rowcount
+
+    def hold(self, which: str, states: str, state: str, values: Mapping[str, Value]) -> int:
+        """Hold lookups in ``states`` in ``state`` (with ``:note``), so that they are not asked again by themselves."""
+        return self.connection.execute(
+            f"UPDATE lookups SET state = '{state}', note = :note, since = :now WHERE {which} AND state IN ({states})",
+            {**values, "now": self.now},
+        ).rowcount
+
+    def store_request(
+        self, request: StoredRequest | None, *, key: bytes | None = None, upload: int | None = None
+    ) -> None:
+        """Store a request, if any, that is about to be sent for the first time."""
+        if request is not None:
+            self.connection.execute(
+                "INSERT INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)",
+                (request.token, key, upload, request.origin, request.account, self.now, request.keep, request.content),
+            )
+
+    def delete_request(self, *, key: bytes | None = None, upload: int | None = None) -> None:
+        """Delete the stored request of a lookup or upload once it is settled."""
+        self.connection.execute("DELETE FROM requests WHERE key = ? OR upload = ?", (key, upload))
+
+    def delete_old_requests(self) -> None:
+        """Delete requests that are too old to be repeated, or settled."""
+        self.connection.execute(_NEEDLESS, {"now": self.now})
+
+
+def clean(text: str | None) -> str | None:
+    """Return the text with everything replaced that UTF-8 cannot hold (half a surrogate pair)."""
+    if text is None or text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def whole(number: int | None) -> int | None:
+    """Return the number, or ``None`` if 64 bits cannot hold it."""
+    return number if number is not None and number.bit_length() < 64 else None
+
+
+def _fields(answer: Answer) -> tuple[Value, ...]:
+    return (
+        clean(answer.biz_status),
+        answer.bounce_prob,
+        clean(answer.grade),
+        clean(answer.action),
+        clean(answer.fixed_zipcode),
+        clean(answer.fixed_address),
+        clean(_as_json(answer.reasons)),
+    )

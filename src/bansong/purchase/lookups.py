@@ -1,0 +1,493 @@
+"""Distinct lookups of a file, their keys in the ledger, which are bought, and the context of a purchase."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from hashlib import blake2b
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+import anyio
+import polars as pl
+
+from bansong.base import business_number
+from bansong.base.business_number import first_code
+from bansong.base.errors import NotFoundError, Notice, Problem, QuotaError, RejectedError, ServiceError, ShapeError
+from bansong.base.messages import Option, Phrase, gettext, ngettext, parameter
+from bansong.base.schema import CONTEXT_COLUMNS, SEOUL
+from bansong.client.dispatcher import DispatchCounts, Dispatcher
+from bansong.engine.local import ROW_PROBLEM
+from bansong.engine.records import CROWDED, DIGITS, RIGHT, ROW_ID, SEVERAL
+from bansong.engine.registry import meaning_expr
+from bansong.engine.text import is_blank
+
+if TYPE_CHECKING:
+    from bansong.base.options import ServiceOptions
+    from bansong.client.client import Client
+    from bansong.client.responses import Idempotency
+    from bansong.engine.local import LocalEngine
+    from bansong.purchase.ledger import Journal, Ledger, LedgerRun
+    from bansong.purchase.queries import RunRecord
+
+
+LOOKUP: Final = "lookup"
+"""A row's canonical record as one text; null where nothing may be asked."""
+
+Record = tuple[str | None, str | None, str | None]
+"""Number, name and address."""
+
+SHORT: Final = "lookup_hash"
+KEY: Final = "key"
+BESIDE: Final = ("zipcode", *CONTEXT_COLUMNS, CROWDED, SEVERAL)
+"""Columns for the local engine alone: no part of a lookup, and never sent."""
+PRIORITY: Final = "priority"
+
+_BETWEEN: Final = "\x1f"
+_SPACES: Final = r"[\s\p{Cc}]+"
+_ZERO_WIDTH: Final = r"\p{Cf}+"  # byte order and direction marks, soft hyphens
+_KEY_BYTES: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """One distinct record to be verified; ``key`` identifies it in the ledger."""
+
+    key: bytes
+    b_no: str
+    name: str | None
+    address: str | None
+
+
+def lookup_expr(rows: pl.LazyFrame, *, suspect: bool) -> pl.Expr:
+    """Return the canonical text of each row of :func:`bansong.engine.records.records` (String).
+
+    Number, name and address in Unicode's composed form, without zero-width characters, each run of white space or
+    control characters as one space, blank names and addresses as "". Null for rows without a business number, and
+    unless ``suspect`` for numbers with a wrong check digit.
+    """
+    names = rows.collect_schema().names()
+    if DIGITS not in names:
+        return pl.lit(None, pl.String)
+    asked = pl.col(DIGITS).is_not_null() & pl.col(ROW_PROBLEM).is_null()
+    if not suspect:
+        asked &= pl.col(RIGHT)
+    texts = [_clean_text(pl.col(name)) if name in names else pl.lit("") for name in ("name", "address")]
+    return pl.when(asked).then(pl.concat_str(DIGITS, *texts, separator=_BETWEEN))
+
+
+def lookups_of(rows: pl.LazyFrame, priority: str | None = None) -> pl.DataFrame:
+    """Return the distinct lookups of rows that have :data:`LOOKUP`, in the order of their first row.
+
+    Columns: :data:`LOOKUP`, ``row_id``, those of :data:`BESIDE` that the rows have (of the first row; ``zipcode`` as
+    text), and :data:`PRIORITY` (Float64, the largest of its rows) where ``priority`` names a column.
+    """
+    names = rows.collect_schema().names()
+    found = [pl.col(ROW_ID).min()]
+    beside = {name: pl.col(name) for name in BESIDE if name in names}
+    found += [(cell.cast(pl.String) if name == "zipcode" else cell).first() for name, cell in beside.items()]
+    if priority is not None:
+        amount = pl.col(priority).cast(pl.String).str.replace_all(r"[,\s]", "").cast(pl.Float64, strict=False)
+        found.append(amount.fill_nan(None).max().alias(PRIORITY))
+    grouped = rows.filter(pl.col(LOOKUP).is_not_null()).group_by(LOOKUP).agg(found)
+    return grouped.sort(ROW_ID).collect(engine="streaming")
+
+
+def telling_seed(lookups: pl.DataFrame) -> int:
+    """Return the first seed under which :func:`short_expr` differs for all these lookups."""
+    return next(seed for seed in count() if lookups.select(short_expr(seed)).to_series().n_unique() == lookups.height)
+
+
+def short_expr(seed: int) -> pl.Expr:
+    """Return a number (UInt64) for each :data:`LOOKUP`, null for null: joins by it need a fraction of the memory."""
+    return pl.when(pl.col(LOOKUP).is_not_null()).then(pl.col(LOOKUP).hash(seed)).alias(SHORT)
+
+
+def with_keys(lookups: pl.DataFrame, scope: str) -> pl.DataFrame:
+    """Add :data:`KEY` (Binary) to lookups."""
+    key = _hasher(scope)
+    return lookups.with_columns(pl.Series(KEY, [key(text) for text in lookups[LOOKUP]], pl.Binary))
+
+
+def keys_of(scope: str, records: Sequence[Record]) -> dict[Record, bytes]:
+    """Return the keys of those records that have a business number."""
+    frame = pl.DataFrame(list(records), schema=dict.fromkeys(("b_no", "name", "address"), pl.String), orient="row")
+    digits = business_number.compact_expr(pl.col("b_no")).alias("b_no")
+    texts = [_clean_text(pl.col(name)) for name in ("name", "address")]
+    found = frame.with_columns(digits, pl.concat_str(digits, *texts, separator=_BETWEEN).alias(LOOKUP))
+    key = _hasher(scope)
+    rows = found.drop_nulls("b_no").iter_rows()
+    return {(b_no, name, address): key(text) for b_no, name, address, text in rows}
+
+
+def scope_of(origin: str, offline: bool | None, paid: bool | None) -> str:
+    """Return what a key holds beside the record: the service, and the flags that may change its answer."""
+    return _BETWEEN.join((origin, f"offline={offline}", f"paid={paid}"))
+
+
+def as_lookups(lookups: pl.DataFrame) -> Iterator[Lookup]:
+    """Yield the lookups of a frame with :data:`LOOKUP` and :data:`KEY` in its order."""
+    for part in lookups.iter_slices(10_000):
+        for key, (b_no, name, address) in zip(part[KEY], split(part).iter_rows(), strict=True):
+            yield Lookup(key, b_no, name, address)
+
+
+def split(lookups: pl.DataFrame) -> pl.DataFrame:
+    """Return the columns ``b_no``, ``name``, ``address`` of lookups, null for blanks."""
+    parts = lookups.select(
+        pl.col(LOOKUP).str.split_exact(_BETWEEN, 2).struct.rename_fields(["b_no", "name", "address"])
+    )
+    return parts.unnest(LOOKUP).with_columns(
+        pl.when(pl.col(name) != "").then(pl.col(name)).alias(name) for name in ("name", "address")
+    )
+
+
+def _clean_text(text: pl.Expr) -> pl.Expr:
+    seen = text.cast(pl.String).str.replace_all(_ZERO_WIDTH, "")
+    plain = seen.str.normalize("NFC").str.replace_all(_SPACES, " ").str.strip_chars()
+    return pl.when(is_blank(plain)).then(pl.lit("")).otherwise(plain)
+
+
+def _hasher(scope: str) -> Callable[[str], bytes]:
+    # not polars' hash, which may change between releases: then all would be paid again
+    begun = blake2b(scope.encode(), digest_size=_KEY_BYTES)
+    begun.update(b"\0")
+
+    def key(text: str) -> bytes:
+        hashed = begun.copy()
+        hashed.update(text.encode())
+        return hashed.digest()
+
+    return key
+
+
+QUOTA_TOO_SMALL: Final = Problem(
+    "purchase.quota_too_small",
+    "{count:,} lookup needed, {remaining:,} left of this month's quota, nothing was bought; {part}wait for next month",
+    "{count:,} lookups needed, {remaining:,} left of this month's quota, nothing was bought; {part}wait for next month",
+)
+
+_BUYABLE: Final = ("done", "refused")  # states of lookups with a too old answer, or without a payment
+
+_DAY_S: Final = 86_400.0
+_MAX_PAUSE_S: Final = 35 * _DAY_S  # between two runs of which the later continues the earlier: a quota lasts a month
+_MAX_CHAIN_S: Final = 100 * _DAY_S  # from the first of such runs: older answers are too old for anybody
+_PROBABILITY: Final = "bounce_prob"
+_SAMPLE_LOOKUPS: Final = 1000  # searched under other addresses; after a hit all are
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """State of a run's lookups before it begins.
+
+    ``cached``: answered in the ledger; ``running``: in an upload under way; ``held``: asked without an answer, so not
+    asked again by itself; ``wanted``: to be bought; ``uploads``: of the running ones; ``incomplete``: fetched ones with
+    unanswered rows; ``continued``: cached ones that are too old but were bought by a run that this one continues.
+    """
+
+    cached: int
+    running: int
+    held: int
+    wanted: pl.DataFrame
+    uploads: frozenset[str]
+    incomplete: frozenset[str]
+    continued: int = 0
+
+
+def standing(
+    ledger: Ledger | None, lookups: pl.DataFrame, since: float, continued_since: float | None = None
+) -> Standing:
+    """Compare lookups with keys to the ledger; answers from before ``since`` (unix seconds) are too old.
+
+    Answers from after ``continued_since`` are not: see :func:`continued_since`. Wanted lookups that were refused before
+    come last, so that they do not keep others from being asked.
+    """
+    places = lookups.select(pl.int_range(pl.len(), dtype=pl.get_index_type()).alias("place"))
+    known = places.join(_known_states(ledger, lookups), on="place", how="left", maintain_order="left")
+    state = pl.col("state")
+    rules = {
+        "cached": (state == "done") & (pl.col("answered_at") >= since),
+        "continued": (state == "done") & (pl.col("answered_at") >= pl.lit(continued_since, pl.Float64)),
+        "wanted": state.is_null() | state.is_in(_BUYABLE),
+        "running": state == "uploaded",
+    }
+    known = known.with_columns(first_code(rules, "held").alias("fate"))
+    counts = dict(known["fate"].value_counts().iter_rows())
+    wanted = known.filter(pl.col("fate") == "wanted").sort(state == "refused", maintain_order=True)
+    cached, continued, running, held = (counts.get(name, 0) for name in ("cached", "continued", "running", "held"))
+    uploads = known.filter(pl.col("fate") == "running")["upload"].unique()
+    incomplete = known.filter((state == "missing") & pl.col("upload").is_not_null())["upload"].unique()
+    bought = (cached + continued, running, held, lookups[wanted["place"]])
+    return Standing(*bought, frozenset(uploads), frozenset(incomplete), continued)
+
+
+def _known_states(ledger: Ledger | None, lookups: pl.DataFrame) -> pl.DataFrame:
+    columns = {"place": pl.get_index_type(), "state": pl.String, "answered_at": pl.Float64, "upload": pl.String}
+    entries = ledger.entries(lookups[KEY], answers=False) if ledger is not None else ()
+    parts = [part.select(pl.col(name).cast(dtype) for name, dtype in columns.items()) for part in entries]
+    return pl.concat([pl.DataFrame(schema=columns), *parts])
+
+
+def continued_since(earlier: Iterable[RunRecord], run: LedgerRun) -> float | None:
+    """Return the start (unix seconds) of the first run that ``run`` continues, if any.
+
+    Those are runs of the same engine for the same file and service that did not end as done (killed, interrupted,
+    paused), at most :data:`_MAX_PAUSE_S` apart and not older than :data:`_MAX_CHAIN_S`. Their answers are new to the
+    file, whatever the maximum age.
+    """
+    begun, next_start = None, run.started
+    for one in reversed([*earlier]):
+        if (one.engine, one.origin, one.file) != (run.engine, run.origin, run.file):
+            continue
+        pause, way = next_start - (one.ended or one.started), run.started - one.started
+        if one.outcome == "done" or pause > _MAX_PAUSE_S or way > _MAX_CHAIN_S:
+            break
+        begun = next_start = one.started
+    return begun
+
+
+def known_elsewhere(
+    ledger: Ledger, lookups: pl.DataFrame, scopes: Sequence[tuple[str, str]], since: float
+) -> list[tuple[str, int]]:
+    """Return the number of lookups that the ledger knows at other services, given as (origin, scope)."""
+    sample = lookups.gather_every(max(1, lookups.height // _SAMPLE_LOOKUPS))
+
+    def count_known(asked: pl.DataFrame, scope: str) -> int:
+        return asked.height - standing(ledger, with_keys(asked, scope), since).wanted.height
+
+    return [(origin, count_known(lookups, scope)) for origin, scope in scopes if count_known(sample, scope)]
+
+
+def assess_lookups(lookups: pl.DataFrame, local: LocalEngine) -> pl.DataFrame:
+    """Add the local engine's ``status_unknown`` (Boolean) and ``bounce_prob`` (Float64) of each lookup."""
+    records = split(lookups).with_columns(lookups[name] for name in BESIDE if name in lookups.columns)
+    answers = local.answer(records.lazy()).select(
+        (pl.col("biz_status") == "unknown").fill_null(True).alias("status_unknown"), _PROBABILITY
+    )
+    return lookups.hstack(answers.collect(engine="streaming"))
+
+
+def uncertain(lookups: pl.DataFrame, band: tuple[float, float]) -> pl.DataFrame:
+    """Return the assessed lookups without a status, or with a probability in the band."""
+    return lookups.filter(pl.col("status_unknown") | pl.col(_PROBABILITY).is_between(*band).fill_null(False))
+
+
+def worthiest_first(lookups: pl.DataFrame) -> pl.DataFrame:
+    """Sort lookups by the user's priority, largest first, or else by the local engine's uncertainty.
+
+    Unknown statuses first, then the probabilities nearest to one half, those without a probability last. Equals stay
+    in the order of the file.
+    """
+    if PRIORITY in lookups.columns:
+        by, descending = [pl.col(PRIORITY).fill_nan(None)], [True]
+    else:
+        by, descending = [pl.col("status_unknown"), (pl.col(_PROBABILITY) - 0.5).abs()], [True, False]
+    return lookups.sort(*by, ROW_ID, descending=[*descending, False], nulls_last=True)
+
+
+def choose_worthiest(wanted: pl.DataFrame, allowed: int, local: LocalEngine) -> pl.DataFrame:
+    """Return as many of the wanted lookups as are allowed, the worthiest first.
+
+    By the user's priority or by the local engine's assessment, which is made if not all are allowed; else in the order
+    of the file.
+    """
+    if not {PRIORITY, _PROBABILITY} & set(wanted.columns):
+        if allowed >= wanted.height:
+            return wanted
+        wanted = assess_lookups(wanted, local)
+    return worthiest_first(wanted).head(allowed)
+
+
+def hides_quota(error: ServiceError) -> bool:
+    """Whether an error of ``GET /me`` shows a service that works but does not reveal the quota."""
+    if error.retry_after is not None:
+        return False
+    if isinstance(error, ShapeError | NotFoundError):
+        return True
+    status = error.status or 0
+    return status >= 500 or (isinstance(error, RejectedError) and status >= 400)
+
+
+def affordable(wanted: int, budget: int | None, remaining: int | None, unread: ServiceError | None = None) -> int:
+    """Return the number of wanted lookups to buy; raise :class:`QuotaError` if the quota does not last for all.
+
+    With a budget a part is enough; without one, all or nothing. ``unread``: error of reading the quota; without a
+    budget it is raised again, with the remedy.
+    """
+    if unread is not None and budget is None and wanted:
+        raise type(unread)(
+            gettext(
+                "{unread}; so how much of the quota is left is not known, and nothing was bought: give {option} to "
+                "buy that many lookups at most",
+                unread=unread,
+                option=parameter("budget"),
+            ),
+            status=unread.status,
+            detail=unread.detail,
+            raw=unread.raw,
+        )
+    if budget is None and remaining is not None and wanted > remaining:
+        part = (
+            Phrase(
+                "give {option} to buy the worthiest (`priority='COLUMN'` says which), or ",
+                option=Option("budget", remaining),
+            )
+            if remaining
+            else ""
+        )
+        raise QuotaError(QUOTA_TOO_SMALL, count=wanted, remaining=remaining, part=part)
+    limits = [limit for limit in (budget, remaining) if limit is not None]
+    return min([wanted, *limits])
+
+
+TRIALS: Final = 3
+"""How many trial uploads may come to nothing; the next waits for an answer to one of them, or for the user."""
+REQUESTS: Final = 300
+"""How many single requests may come to nothing: as many lookups as three trial uploads hold."""
+
+
+@dataclass(slots=True)
+class PurchaseCounts(DispatchCounts):
+    """What a run's buying came to, counted as it happens.
+
+    ``paid``, ``doubts`` (requests in doubt) and ``fetched`` (answers of jobs); ``repeated``: requests sent again with
+    their key.
+    """
+
+    repeated: int = 0
+    paid: int = 0
+    doubts: int = 0
+    fetched: int = 0
+
+
+@dataclass
+class PurchaseContext:
+    """One run's purchases: who is asked, where it is written down, and the dispatcher that sends.
+
+    ``lookups`` are those that the run's file asks for, with their keys: what was sent is not in the ledger.
+    ``idempotency`` is what the service promises of requests that are sent again; ``hopeless`` counts those in a row for
+    which that led to nothing.
+    """
+
+    client: Client
+    ledger: Ledger
+    journal: Journal
+    terms: ServiceOptions
+    run_id: str
+    scope: str
+    progress: Callable[[int], None] = lambda _: None
+    counts: PurchaseCounts = field(default_factory=PurchaseCounts)
+    idempotency: Idempotency | None = None
+    hopeless: int = 0
+    lookups: pl.DataFrame | None = None
+
+    def __post_init__(self) -> None:
+        self.dispatcher = Dispatcher(rate=self.terms.rate, drain=self.terms.drain, counts=self.counts)
+        self.repetition_gate = anyio.Lock()
+        """One request at a time is repeated with its key."""
+        self.upload_gate = anyio.Lock()
+        """One upload at a time is between its first byte and its reply: a run that is killed leaves one in doubt."""
+
+
+def why_stopped(ledger: Ledger, origin: str, *, uploads: bool) -> str | None:
+    """Return why nothing more may be bought from ``origin``, in uploads or by requests; ``None`` if something may."""
+    if uploads:
+        spent, most = ledger.spent_trials(origin), TRIALS
+        what = ngettext("{count:,} trial upload", "{count:,} trial uploads", spent)
+    else:
+        spent, most = ledger.unanswered_requests(origin), REQUESTS
+        what = ngettext("{count:,} request", "{count:,} requests", spent)
+    if spent < most:
+        return None
+    return gettext(
+        "nothing more is bought from {origin}: {what} came to nothing since its last answer; `bansong resolve` lists "
+        "them; when the service works again, {option} tries once more",
+        origin=origin,
+        what=what,
+        option=parameter("retry_trial", True),
+    )
+
+
+KNOWN_ELSEWHERE: Final = Problem(
+    "alert.known_elsewhere",
+    "{known:,} of {count:,} lookup to be bought at {service} are in the ledger under the address {origin}, "
+    "and are bought again, for a ledger tells services apart by their addresses; if both are the same "
+    "service, stop and give {option}",
+    "{known:,} of {count:,} lookups to be bought at {service} are in the ledger under the address {origin}, "
+    "and are bought again, for a ledger tells services apart by their addresses; if both are the same "
+    "service, stop and give {option}",
+)
+
+
+QUOTA_UNKNOWN: Final = Problem(
+    "alert.quota_unknown",
+    "how much of the quota is left is not known, so only the budget limits what is bought: {problem}",
+)
+
+
+UNCHECKED_SENDS: Final = "unchecked_sends"
+
+
+GARBLED: Final = "garbled"
+
+
+GARBLED_FIRST: Final = "garbled_first"
+
+
+_GARBLED: Final = pl.col("row_status").is_in(["verified", "cached"]) & pl.col("row_note").is_not_null()
+"""Answered rows have a note only where bytes of the answer were not UTF-8."""
+
+
+BOUGHT_COUNTS: Final = (
+    (
+        (pl.col("action") == "send")
+        & pl.col("row_status").is_in(["verified", "cached"])
+        & meaning_expr(pl.when(pl.col("action") == "send").then(pl.col("biz_status")))
+        .is_in(["closed", "unknown"])
+        .fill_null(False)
+    )
+    .sum()
+    .alias(UNCHECKED_SENDS),
+    _GARBLED.sum().alias(GARBLED),
+    pl.col(ROW_ID).filter(_GARBLED).min().alias(GARBLED_FIRST),
+)
+"""Rows with `send` that the service calls closed or unknown, and answers that are not all UTF-8 (and the first such
+row), as aggregations over a run's rows."""
+
+
+def other_address_alert(address: str, name: str, known: Sequence[tuple[str, int]], wanted: int) -> Notice | None:
+    """Alert before lookups are bought at ``address`` that the ledger holds under another origin.
+
+    ``name``: the service's name in the ledger; ``known``: (origin, number of the ``wanted`` lookups).
+    """
+    if not known:
+        return None
+    origin, count = max(known, key=lambda one: one[1])
+    service = address if name == address else Phrase("{address} (known as {name})", address=address, name=name)
+    return Notice(
+        KNOWN_ELSEWHERE, count=wanted, known=count, service=service, origin=origin, option=Option("known_as", origin)
+    )
+
+
+def continuation_note(answers: int, begun: float | None) -> tuple[str, ...]:
+    """Note that answers are used though too old: they were bought since ``begun`` (unix time) of the continued run."""
+    if not answers or begun is None:
+        return ()
+    day = datetime.fromtimestamp(begun, SEOUL)
+    return (
+        Phrase(
+            "{count:,} answer older than {option} allows, used all the same: the run of this file that began on "
+            "{day:%Y-%m-%d at %H:%M} did not finish, and this one continues it",
+            "{count:,} answers older than {option} allows, used all the same: the run of this file that began on "
+            "{day:%Y-%m-%d at %H:%M} did not finish, and this one continues it",
+            count=answers,
+            option=Option("max_age"),
+            day=day,
+        ),
+    )
+
+
+def unknown_quota_alert(problem: object) -> Notice:
+    """Alert if ``/me`` cannot be read and a budget limits the run."""
+    return Notice(QUOTA_UNKNOWN, problem=problem)

@@ -1,0 +1,318 @@
+"""Queries of the ledger: a run's lookups (as frames), uploads, doubts, runs, and one business."""
+
+# ruff: noqa: S608 - statements are put together from constants of this package; values are always bound
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import polars as pl
+
+from bansong.base.schema import ANSWER_COLUMNS, REASON_SEPARATOR, Answer
+from bansong.purchase.ledger_file import UNSETTLED
+
+CHUNK: Final = 50_000
+"""Keys looked up at once, which bounds the memory."""
+
+# a row of a held upload is held itself; a done row belongs to the buyer of its answer
+STATE: Final = "CASE WHEN l.state = 'uploaded' AND u.state IN ('doubt', 'unreadable') THEN u.state ELSE l.state END"
+NOTE: Final = "CASE l.state WHEN 'uploaded' THEN u.note ELSE l.note END"
+JOINED: Final = """
+    LEFT JOIN answers a ON a.lookup = l.id
+    LEFT JOIN uploads u ON u.number = CASE l.state WHEN 'done' THEN a.upload ELSE l.upload END
+    LEFT JOIN runs r ON r.number = CASE l.state WHEN 'done' THEN a.run ELSE l.run END
+"""
+
+# the keys come as one BLOB: half the time of filling a table. Rows are found first and read in the order in which they
+# were stored, since those lie together
+_WANTED: Final = """
+    WITH RECURSIVE wanted (nth) AS (SELECT 0 UNION ALL SELECT nth + 1 FROM wanted WHERE nth + 1 < :count),
+    found (nth, id) AS (
+        SELECT w.nth, l.id FROM wanted w CROSS JOIN lookups l ON l.key = substr(:keys, :size * w.nth + 1, :size)
+        ORDER BY l.id LIMIT -1)
+    SELECT w.nth, l.state, l.note,
+        CASE l.state WHEN 'done' THEN a.run ELSE l.run END,
+        CASE l.state WHEN 'done' THEN a.upload ELSE l.upload END,
+        a.at {fields}
+    FROM found w CROSS JOIN lookups l ON l.id = w.id LEFT JOIN answers a ON a.lookup = l.id
+"""
+_FIELDS: Final = "".join(f", a.{name}" for name in ANSWER_COLUMNS)
+_FOUND: Final = {
+    "nth": pl.UInt32,
+    "state": pl.String,
+    "note": pl.String,
+    "run": pl.Int64,
+    "number": pl.Int64,
+    "answered_at": pl.Float64,
+}
+_ANSWER: Final = dict.fromkeys(ANSWER_COLUMNS, pl.String) | {"bounce_prob": pl.Float64}
+_RUNS: Final = {"run": pl.Int64, "run_id": pl.String}
+_UPLOADS: Final = {
+    "number": pl.Int64,
+    **dict.fromkeys(("upload", "job_id", "upload_state", "upload_note"), pl.String),
+}
+_COLUMNS: Final = ("place", "state", "note", "run_id", "upload", "job_id", "answered_at")
+
+_SHOWN_HEX_DIGITS: Final = 16
+_MIN_PROVING_ROWS: Final = 100  # so many row keys do not fit by chance
+_KEYS_PROVEN: Final = """
+    SELECT max(number) FILTER (WHERE base IS NOT NULL AND rows >= :many)
+        > coalesce(max(number) FILTER (WHERE base IS NULL AND rows > 1), 0)
+    FROM uploads WHERE origin = :origin AND state = 'done'
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredUpload:
+    """An upload and its job; ``total``: number of rows that the service took; ``created``: unix seconds."""
+
+    id: str
+    run_id: str
+    state: str
+    job_id: str | None
+    total: int | None
+    rows: int
+    created: float
+    note: str | None
+    offline: bool | None
+    paid: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A lookup, or an upload with ``rows`` undecided ones, to be settled by a person.
+
+    ``id`` is for ``accept``, ``resend`` and ``attach``. Lookups have a ``b_no``, uploads a ``job_id``.
+    """
+
+    id: str
+    kind: Literal["lookup", "upload"]
+    state: str
+    since: float
+    run_id: str
+    file: str
+    b_no: str | None
+    rows: int
+    job_id: str | None
+    note: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """A run with its ``paid`` lookups, of which ``answered`` have an answer so far."""
+
+    run_id: str
+    engine: str
+    origin: str
+    file: str
+    started: float
+    ended: float | None
+    outcome: str | None
+    paid: int
+    answered: int
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """One lookup; run, file, upload and job are of the buyer of the answer, or of the last request."""
+
+    id: str
+    b_no: str
+    state: str
+    since: float
+    run_id: str
+    file: str
+    upload: str | None
+    job_id: str | None
+    note: str | None
+    answered_at: float | None
+    answer: Answer | None
+
+
+def open_uploads(connection: sqlite3.Connection, origin: str) -> list[StoredUpload]:
+    """Return the uploads to ``origin`` with a known job that is not fetched yet, oldest first."""
+    return _uploads(connection, "u.state = 'known' AND u.origin = ?", (origin,))
+
+
+def incomplete_uploads(connection: sqlite3.Connection, origin: str, since: float) -> list[StoredUpload]:
+    """Return the uploads to ``origin`` since then (unix seconds) with a fetched job that left rows unanswered."""
+    missing = f"SELECT upload FROM lookups WHERE {UNSETTLED} AND state = 'missing'"
+    where = f"u.state = 'done' AND u.origin = ? AND u.created >= ? AND u.number IN ({missing})"
+    return _uploads(connection, where, (origin, since))
+
+
+def _uploads(connection: sqlite3.Connection, where: str, values: tuple[str | float, ...]) -> list[StoredUpload]:
+    found = connection.execute(
+        "SELECT u.upload, r.run_id, u.state, u.job_id, u.total, u.rows, u.created, u.note, u.offline, u.paid "
+        f"FROM uploads u JOIN runs r ON r.number = u.run WHERE {where} ORDER BY u.number",
+        values,
+    )
+    return [StoredUpload(*row[:8], *(None if flag is None else bool(flag) for flag in row[8:])) for row in found]
+
+
+def rows_of(connection: sqlite3.Connection, upload_id: str) -> list[tuple[bytes, str]]:
+    """Return (key, number) of an upload's rows in the order in which they were sent."""
+    find = (
+        "SELECT key, b_no FROM upload_rows WHERE upload = (SELECT number FROM uploads WHERE upload = ?) ORDER BY place"
+    )
+    return connection.execute(find, (upload_id,)).fetchall()
+
+
+def shares_job(connection: sqlite3.Connection, upload_id: str) -> bool:
+    """Whether an upload of other rows has the same job: its results belong to one of them at most."""
+    found = connection.execute(
+        "SELECT 1 FROM uploads u JOIN uploads o ON o.job_id = u.job_id AND o.origin = u.origin "
+        "WHERE u.upload = ? AND EXISTS (SELECT place, key FROM upload_rows WHERE upload = u.number "
+        "EXCEPT SELECT place, key FROM upload_rows WHERE upload = o.number)",
+        (upload_id,),
+    )
+    return found.fetchone() is not None
+
+
+def named_by_hand(connection: sqlite3.Connection, upload_id: str) -> bool:
+    """Whether a person named an upload's job with ``attach``: it may be the wrong one."""
+    found = connection.execute("SELECT 1 FROM decisions WHERE decision = 'attach' AND id = ?", (upload_id,))
+    return found.fetchone() is not None
+
+
+def proves_row_keys(connection: sqlite3.Connection, origin: str) -> bool:
+    """Whether results of ``origin`` proved their row keys: those of an upload of 100 rows or more, and all since."""
+    (found,) = connection.execute(_KEYS_PROVEN, {"origin": origin, "many": _MIN_PROVING_ROWS}).fetchone()
+    return bool(found)
+
+
+def unfetched_uploads(connection: sqlite3.Connection) -> list[Doubt]:
+    """Return the uploads with results that could not be fetched, oldest first; later runs try again."""
+    found = connection.execute(
+        "SELECT u.upload, u.since, r.run_id, r.file, u.rows, u.job_id, u.note FROM uploads u "
+        "JOIN runs r ON r.number = u.run WHERE u.state = 'known' AND u.note IS NOT NULL ORDER BY u.since, u.number"
+    )
+    return [
+        Doubt(upload, "upload", "unfetched", since, run_id, file, None, rows, job, note)
+        for upload, since, run_id, file, rows, job, note in found
+    ]
+
+
+def doubts(connection: sqlite3.Connection) -> list[Doubt]:
+    """Return lookups and uploads that may have been sent and have no outcome, oldest first."""
+    return _waiting(connection, ("doubt",))
+
+
+def unusable(connection: sqlite3.Connection) -> list[Doubt]:
+    """Return lookups and uploads without a usable answer: unreadable, or missing from their job."""
+    return _waiting(connection, ("unreadable", "missing"))
+
+
+def _waiting(
+    connection: sqlite3.Connection, states: Sequence[Literal["doubt", "unreadable", "missing"]]
+) -> list[Doubt]:
+    # missing rows are shown as their upload
+    shown = shown_ids(connection)
+    marks = ", ".join("?" for _ in states)
+    lookups = connection.execute(
+        "SELECT l.key, l.state, l.since, r.run_id, r.file, l.b_no, l.note "
+        "FROM lookups l JOIN runs r ON r.number = l.run "
+        f"WHERE {UNSETTLED} AND l.state <> 'missing' AND l.state IN ({marks}) ORDER BY l.since, l.id",
+        states,
+    ).fetchall()
+    missing: dict[int, int] = {}
+    if "missing" in states:
+        count = f"SELECT upload, count(*) FROM lookups WHERE {UNSETTLED} AND state = 'missing' GROUP BY upload"
+        missing = dict(connection.execute(count).fetchall())
+    uploads = connection.execute(
+        "SELECT u.number, u.upload, u.state, u.since, r.run_id, r.file, u.rows, u.job_id, u.note "
+        f"FROM uploads u JOIN runs r ON r.number = u.run WHERE u.state IN ({marks}, 'lost', 'done') "
+        "ORDER BY u.since, u.number",
+        states,
+    ).fetchall()
+    found = [
+        Doubt(shown[key], "lookup", state, since, run_id, file, b_no, 1, None, note)
+        for key, state, since, run_id, file, b_no, note in lookups
+    ]
+    for number, upload, state, since, run_id, file, rows, job, note in uploads:
+        if state in states or number in missing:
+            left, shown_state = missing.get(number, rows), "missing" if state in ("lost", "done") else state
+            found.append(Doubt(upload, "upload", shown_state, since, run_id, file, None, left, job, note))
+    return found
+
+
+def shown_ids(connection: sqlite3.Connection) -> dict[bytes, str]:
+    """Return the name of each held lookup: the beginning of its key, or all of it if two begin alike."""
+    held = f"SELECT key FROM lookups WHERE {UNSETTLED} AND state <> 'asking'"
+    names = {key: key.hex() for (key,) in connection.execute(held)}
+    begins = Counter(name[:_SHOWN_HEX_DIGITS] for name in names.values())
+    return {
+        key: name[:_SHOWN_HEX_DIGITS] if begins[name[:_SHOWN_HEX_DIGITS]] == 1 else name for key, name in names.items()
+    }
+
+
+def runs(connection: sqlite3.Connection) -> list[RunRecord]:
+    """Return all runs, oldest first."""
+    found = connection.execute(
+        "SELECT run_id, engine, origin, file, started, ended, outcome, paid, answered FROM runs ORDER BY number"
+    )
+    return [RunRecord(*values) for values in found]
+
+
+def find(connection: sqlite3.Connection, b_no: str) -> list[LedgerEntry]:
+    """Return the lookups of a business number, as it was given to the ledger, oldest first."""
+    shown = shown_ids(connection)
+    found = connection.execute(
+        f"SELECT l.key, l.b_no, {STATE}, l.since, r.run_id, r.file, u.upload, u.job_id, {NOTE}, a.at, "
+        "a.biz_status, a.bounce_prob, a.grade, a.action, a.fixed_zipcode, a.fixed_address, a.reasons "
+        f"FROM lookups l {JOINED} WHERE l.b_no = ? ORDER BY l.id",
+        (b_no,),
+    )
+    entries = []
+    for key, number, state, since, run_id, file, upload, job_id, note, at, *fields, reasons in found:
+        id = shown.get(key, key.hex()[:_SHOWN_HEX_DIGITS])
+        columns = zip(ANSWER_COLUMNS, (*fields, tuple(json.loads(reasons or "[]"))), strict=True)
+        answer = None if at is None else Answer(**dict(columns))
+        entries.append(LedgerEntry(id, number, state, since, run_id, file, upload, job_id, note, at, answer))
+    return entries
+
+
+def entries_of(connection: sqlite3.Connection, keys: pl.Series, first: int, *, answers: bool) -> pl.DataFrame:
+    """Return what is known of these keys, unordered; their places count from ``first``."""
+    columns = (*_COLUMNS, *ANSWER_COLUMNS) if answers else _COLUMNS
+    places = pl.int_range(first, first + len(keys), dtype=pl.UInt32, eager=True)
+    wanted = pl.DataFrame({"place": places, "key": keys.cast(pl.Binary)}).drop_nulls()
+    parts = wanted.with_columns(size=pl.col("key").bin.size()).partition_by("size")  # nearly always one
+    found = [frame for part in parts if not (frame := _find_keys(connection, part, answers)).is_empty()]
+    return pl.concat(found).select(columns) if found else pl.DataFrame(schema=dict.fromkeys(columns, pl.String))
+
+
+def _find_keys(connection: sqlite3.Connection, wanted: pl.DataFrame, answers: bool) -> pl.DataFrame:
+    keys = wanted["key"].to_list()
+    values = {"keys": b"".join(keys), "size": wanted["size"][0], "count": len(keys)}
+    query, schema = _WANTED.format(fields=_FIELDS if answers else ""), _FOUND | (_ANSWER if answers else {})
+    frame = _frame(connection.execute(query, values), schema)
+    if answers:
+        frame = frame.with_columns(
+            pl.col("reasons").str.json_decode(pl.List(pl.String)).list.join(REASON_SEPARATOR).alias("reasons")
+        )
+    runs = _frame(connection.execute("SELECT number, run_id FROM runs"), _RUNS)
+    uploads = _frame(connection.execute("SELECT number, upload, job_id, state, note FROM uploads"), _UPLOADS)
+    uploaded = pl.col("state") == "uploaded"
+    held = uploaded & pl.col("upload_state").is_in(["doubt", "unreadable"])
+    return (
+        frame.join(runs, on="run", how="left", maintain_order="left")
+        .join(uploads, on="number", how="left", maintain_order="left")
+        .with_columns(
+            wanted["place"].gather(frame["nth"]).alias("place"),
+            pl.when(held).then("upload_state").otherwise("state").alias("state"),
+            pl.when(uploaded).then("upload_note").otherwise("note").alias("note"),
+        )
+    )
+
+
+def _frame(rows: Iterable[tuple[Any, ...]], schema: Mapping[str, type[pl.DataType]]) -> pl.DataFrame:
+    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+    return pl.DataFrame(
+        [pl.Series(name, values, dtype) for (name, dtype), values in zip(schema.items(), columns, strict=True)]
+    )

@@ -1,0 +1,303 @@
+"""Doubts settled outside of their request: by hand, after a kill, or by repeating it."""
+
+# ruff: noqa: S608 - statements are put together from constants of this package; values are always bound
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from bansong.base.errors import Problem, UsageError
+from bansong.base.messages import Phrase, gettext, gettext_noop
+from bansong.base.schema import Answer
+from bansong.purchase.changes import count_upload, keep_answer, step_upload
+from bansong.purchase.ledger_file import OF_UPLOAD, ONE, UNSETTLED, Transaction, clean, whole
+from bansong.purchase.queries import shown_ids
+
+LOOKUP_HAS_NO_JOB: Final = Problem("ledger.lookup_has_no_job", "{id}: is one lookup, which has no job; {list}")
+JOB_ID_EMPTY: Final = Problem("ledger.job_id_empty", "the job has no id; give the one that the service shows")
+JOB_TAKEN: Final = Problem("ledger.job_taken", "{job_id}: is the job of upload {taken} already; look the job up again")
+UPLOAD_NOT_WAITING: Final = Problem("ledger.upload_not_waiting", "{id}: no rows of this upload wait for a job; {list}")
+ID_UNKNOWN: Final = Problem("ledger.id_unknown", "{id}: nothing that waits to be settled has this id; {list}")
+ID_AMBIGUOUS: Final = Problem("ledger.id_ambiguous", "{id}: {matches:,} ids begin like this; give more of it")
+ALREADY_SETTLED: Final = Problem("ledger.already_settled", "{id}: is settled already; {list}")
+
+KILLED: Final = gettext_noop("the process ended while the request was under way")
+_UNDECIDED: Final = "'uploaded', 'missing'"
+_LIST: Final = gettext_noop("see what is in doubt with: bansong resolve")
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryCounts:
+    """Work of an earlier process: in doubt (``asking``, ``uploads``, ``labels``), or not sent (``dropped``)."""
+
+    asking: int
+    uploads: int
+    dropped: int
+    labels: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _HeldLookup:
+    key: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _HeldUpload:
+    id: str
+    number: int
+    state: str
+
+
+def recover(tx: Transaction) -> RecoveryCounts:
+    """Settle what an earlier process left under way; its lock is free, so it has ended."""
+    run = tx.connection.execute
+    asking = tx.hold(UNSETTLED, "'asking'", "doubt", {"note": gettext(KILLED)})
+    prepared = run("SELECT number FROM uploads WHERE state = 'prepared'").fetchall()
+    for (number,) in prepared:
+        tx.release(OF_UPLOAD, "'uploaded'", {"upload": number})
+    run("UPDATE uploads SET state = 'dropped', since = ? WHERE state = 'prepared'", (tx.now,))
+    uploads = run(
+        "UPDATE uploads SET state = 'doubt', since = ?, note = ? WHERE state IN ('gated', 'sent')",
+        (tx.now, gettext(KILLED)),
+    ).rowcount
+    labels = run(
+        "UPDATE labels SET state = 'doubt', since = ?, note = ? WHERE state = 'sent'", (tx.now, gettext(KILLED))
+    ).rowcount
+    run("UPDATE runs SET outcome = 'killed' WHERE ended IS NULL AND outcome IS NULL")
+    tx.delete_old_requests()
+    return RecoveryCounts(asking, uploads, len(prepared), labels)
+
+
+def accept(tx: Transaction, ids: Iterable[str]) -> int:
+    """Give lookups up, so that they are not asked again; return their number."""
+
+    def lookup(key: bytes) -> int:
+        note = gettext("given up by hand")
+        return tx.hold(ONE, "'doubt', 'unreadable', 'missing'", "lost", {"key": key, "note": note})
+
+    def upload(number: int) -> int:
+        lost = tx.hold(OF_UPLOAD, _UNDECIDED, "lost", {"upload": number, "note": gettext("given up by hand")})
+        _close(tx, number, "accepted")
+        return lost
+
+    return _decide(tx, "accept", ids, lookup, upload)
+
+
+def resend(tx: Transaction, ids: Iterable[str]) -> int:
+    """Allow lookups to be asked, and perhaps paid, again; return their number."""
+
+    def lookup(key: bytes) -> int:
+        return tx.release(ONE, "'doubt', 'unreadable', 'missing', 'lost'", {"key": key})
+
+    def upload(number: int) -> int:
+        free = tx.release(OF_UPLOAD, f"{_UNDECIDED}, 'lost'", {"upload": number})
+        _close(tx, number, "resent")
+        return free
+
+    return _decide(tx, "resend", ids, lookup, upload)
+
+
+def attach(tx: Transaction, id: str, job_id: str) -> int:
+    """Set the job of an upload, which the next run fetches; return the number of its open rows."""
+    job_id = job_id.strip()
+    found = _resolve(tx, id)
+    if not isinstance(found, _HeldUpload):
+        raise UsageError(LOOKUP_HAS_NO_JOB, id=id, list=Phrase(_LIST))
+    if not job_id:
+        raise UsageError(JOB_ID_EMPTY)
+    other = "SELECT upload FROM uploads WHERE job_id = ? AND number <> ? AND origin = "
+    taken = tx.connection.execute(
+        f"{other} (SELECT origin FROM uploads WHERE number = ?)", (job_id, found.number, found.number)
+    ).fetchone()
+    if taken:
+        raise UsageError(JOB_TAKEN, job_id=job_id, taken=taken[0])
+    tx.connection.execute(
+        f"UPDATE lookups SET state = 'uploaded', note = NULL WHERE {OF_UPLOAD} AND state = 'missing'",
+        {"upload": found.number},
+    )
+    count = f"SELECT count(*) FROM lookups WHERE {OF_UPLOAD} AND state = 'uploaded'"
+    rows = int(tx.connection.execute(count, {"upload": found.number}).fetchone()[0])
+    if not rows or found.state not in ("doubt", "unreadable", "known", "lost", "done"):
+        raise UsageError(UPLOAD_NOT_WAITING, id=id, list=Phrase(_LIST))
+    tx.connection.execute(
+        "UPDATE uploads SET state = 'known', since = ?, job_id = ?, note = NULL WHERE number = ?",
+        (tx.now, job_id, found.number),
+    )
+    count_upload(tx, found.id)
+    _record(tx, "attach", found, rows, job_id)
+    return rows
+
+
+def _decide(
+    tx: Transaction, decision: str, ids: Iterable[str], lookup: Callable[[bytes], int], upload: Callable[[int], int]
+) -> int:
+    settled = 0
+    for id in ids:
+        found = _resolve(tx, id)
+        rows = lookup(found.key) if isinstance(found, _HeldLookup) else upload(found.number)
+        if not rows:
+            raise UsageError(ALREADY_SETTLED, id=id, list=Phrase(_LIST))
+        _record(tx, decision, found, rows, None)
+        settled += rows
+    return settled
+
+
+def _resolve(tx: Transaction, id: str) -> _HeldLookup | _HeldUpload:
+    # the beginning of an id is enough if it is unique
+    wanted = id.strip().lower()
+    uploads = [
+        _HeldUpload(*values)
+        for values in tx.connection.execute(
+            "SELECT upload, number, state FROM uploads "
+            "WHERE state IN ('doubt', 'unreadable', 'known', 'lost', 'accepted', 'done') "
+            "AND lower(substr(upload, 1, ?)) = ?",
+            (len(wanted), wanted),
+        )
+    ]
+    if exact := [upload for upload in uploads if upload.id.lower() == wanted]:
+        uploads = exact
+    lookups = [] if exact else [_HeldLookup(key) for key in shown_ids(tx.connection) if key.hex().startswith(wanted)]
+    found: list[_HeldLookup | _HeldUpload] = [*uploads, *lookups] if wanted else []
+    if not found:
+        raise UsageError(ID_UNKNOWN, id=id, list=Phrase(_LIST))
+    if len(found) > 1:
+        raise UsageError(ID_AMBIGUOUS, id=id, matches=len(found))
+    return found[0]
+
+
+def _close(tx: Transaction, number: int, state: str) -> None:
+    # an upload that is done stays done
+    tx.connection.execute(
+        "UPDATE uploads SET state = ?, since = ? WHERE number = ? AND state <> 'done'", (state, tx.now, number)
+    )
+
+
+def _record(tx: Transaction, decision: str, what: _HeldLookup | _HeldUpload, rows: int, job_id: str | None) -> None:
+    kind, id = ("lookup", what.key.hex()) if isinstance(what, _HeldLookup) else ("upload", what.id)
+    tx.connection.execute(
+        "INSERT INTO decisions (at, decision, kind, id, rows, job_id) VALUES (?, ?, ?, ?, ?, ?)",
+        (tx.now, decision, kind, id, rows, job_id),
+    )
+    tx.delete_old_requests()
+
+
+REPEATS: Final = 8
+"""Most repetitions of a request over all runs: each may be paid if a promise is not kept."""
+
+_OPEN: Final = """
+    SELECT l.key, NULL, NULL, 1, q.token, q.account, q.first, :now - q.first, q.keep, q.repeats, q.content, NULL, NULL
+    FROM requests q JOIN lookups l ON l.key = q.key AND l.state = 'doubt'
+    WHERE q.origin = :origin AND q.repeats < :most
+    UNION ALL
+    SELECT NULL, u.number, u.upload, u.rows, q.token, q.account, q.first, :now - q.first, q.keep, q.repeats, q.content,
+        u.offline, u.paid
+    FROM requests q JOIN uploads u ON u.number = q.upload AND u.state = 'doubt'
+    WHERE q.origin = :origin AND q.repeats < :most
+"""
+_LATEST: Final = "SELECT max(max(started), max(coalesce(ended, 0))) FROM runs"  # the clock's latest known time
+_YOUNG: Final = """
+    SELECT count(*) FROM requests q WHERE q.first <= :now AND :now < q.first + q.keep AND q.repeats < :most
+        AND (EXISTS (SELECT 1 FROM lookups l WHERE l.key = q.key AND l.state = 'doubt')
+             OR EXISTS (SELECT 1 FROM uploads u WHERE u.number = q.upload AND u.state = 'doubt'))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingRequest:
+    """A doubtful request: of a lookup, by its ``key``, or of an ``upload`` with the ``keys`` of its lookups.
+
+    ``age``: seconds since it was ``first`` sent, negative (unknown) if the clock was set back; ``repeats``: number of
+    repetitions.
+    """
+
+    keys: tuple[bytes, ...]
+    upload: str | None
+    rows: int
+    token: str
+    account: bytes
+    first: float
+    age: float
+    keep: float
+    repeats: int
+    content: bytes
+    offline: bool | None
+    paid: bool | None
+
+
+def pending_requests(connection: sqlite3.Connection, origin: str, now: float) -> list[PendingRequest]:
+    """Return the doubtful requests to ``origin``, the oldest first."""
+    if (connection.execute(_LATEST).fetchone()[0] or now) > now:
+        now = -math.inf
+    found = connection.execute(f"{_OPEN} ORDER BY 7, 5", {"origin": origin, "now": now, "most": REPEATS}).fetchall()
+    return [
+        PendingRequest(
+            _keys(connection, number) if key is None else (key,),
+            *values[:9],
+            *(None if flag is None else bool(flag) for flag in values[9:]),
+        )
+        for key, number, *values in found
+    ]
+
+
+def count_repeatable(connection: sqlite3.Connection, now: float) -> int:
+    """Return the number of doubtful requests that their services still remember, by their promise."""
+    return int(connection.execute(_YOUNG, {"now": now, "most": REPEATS}).fetchone()[0])
+
+
+def _keys(connection: sqlite3.Connection, number: int) -> tuple[bytes, ...]:
+    rows = connection.execute("SELECT key FROM upload_rows WHERE upload = ? ORDER BY place", (number,))
+    return tuple(key for (key,) in rows)
+
+
+@dataclass(frozen=True, slots=True)
+class LookupSettled:
+    """The service answered a doubtful lookup: it is paid and done."""
+
+    key: bytes
+    answer: Answer
+
+    def write(self, tx: Transaction) -> None:
+        """Keep the answer and count it as paid by the run that asked first."""
+        tx.one(
+            self,
+            "UPDATE lookups SET state = 'done', since = :now, note = NULL WHERE key = :key AND state = 'doubt' "
+            "AND EXISTS (SELECT 1 FROM requests WHERE key = :key)",
+            {"key": self.key, "now": tx.now},
+        )
+        keep_answer(tx, self.key, self.answer)
+
+
+@dataclass(frozen=True, slots=True)
+class UploadSettled:
+    """The service named the job of a doubtful upload: its rows are paid."""
+
+    upload: str
+    job_id: str
+    total: int | None
+
+    def write(self, tx: Transaction) -> None:
+        """Record the job; its rows are fetched like any other's."""
+        find = "SELECT 1 FROM requests WHERE upload = (SELECT number FROM uploads WHERE upload = ?)"
+        if tx.connection.execute(find, (self.upload,)).fetchone() is None:
+            raise tx.out_of_order(self)
+        job = {"job_id": clean(self.job_id), "total": whole(self.total), "note": None}
+        step_upload(self, tx, self.upload, "known", "'doubt'", **job)
+        count_upload(tx, self.upload)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRepeated:
+    """A request is about to be sent again with its key."""
+
+    token: str
+
+    def write(self, tx: Transaction) -> None:
+        """Count the repetition, whatever its outcome."""
+        tx.one(self, "UPDATE requests SET repeats = repeats + 1 WHERE token = :token", {"token": self.token})
+
+
+Repetition = LookupSettled | UploadSettled | RequestRepeated

@@ -1,0 +1,304 @@
+"""Purchase of one lookup a request (``POST /verify``), and repetition of requests with a key."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import secrets
+import zlib
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import anyio
+import polars as pl
+
+from bansong.base.errors import DoubtError, Problem, ServiceError, ShapeError
+from bansong.base.messages import gettext
+from bansong.client.dispatcher import OutgoingRequest, Slot, Task
+from bansong.client.errors import Action, is_long_wait, may_pass
+from bansong.purchase.changes import (
+    LookupAnswered,
+    LookupAsked,
+    LookupDoubted,
+    LookupRefused,
+    LookupRetracted,
+    LookupUnreadable,
+)
+from bansong.purchase.ledger_file import StoredRequest
+from bansong.purchase.lookups import Lookup, PurchaseContext, as_lookups
+from bansong.purchase.proof import EMPTY_ANSWER
+from bansong.purchase.recovery import REPEATS, LookupSettled, RequestRepeated, UploadSettled
+
+if TYPE_CHECKING:
+    from bansong.client.client import Client
+    from bansong.client.responses import Verified
+    from bansong.purchase.recovery import PendingRequest
+
+
+REQUEST_IN_DOUBT: Final = Problem(
+    "purchase.request_in_doubt", "{endpoint} was sent by an earlier run, and what became of it is not known"
+)
+
+log = logging.getLogger(__name__)
+
+VERIFY: Final = "POST /verify"
+BATCH: Final = "POST /batch"
+
+_MAX_REPETITIONS: Final = 5  # of one request in a run
+_MAX_HOPELESS: Final = 3  # unsettled requests in a row, before no other is repeated in this run
+_SURE_SHARE: Final = 0.9  # of the promised time, in which a key is believed to be remembered
+
+Reply = TypeVar("Reply")
+Ask = Callable[[bool], Awaitable[Reply]]
+"""Sends a request; its argument says whether that is a repetition."""
+
+
+@dataclass(frozen=True, slots=True)
+class _KeyedRequest:
+    # `begun` by anyio's clock, `dated` by the ledger's (seconds): one stops while a machine sleeps, the other may be
+    # set back; # `keep`: seconds for which the service promised to know the key; `repeats`: repetitions by earlier
+    # runs
+    endpoint: str
+    token: str
+    account: bytes
+    keep: float
+    begun: float
+    dated: float
+    repeats: int = 0
+
+    def is_old(self, now: float, promised: float) -> bool:
+        age = max(anyio.current_time() - self.begun, now - self.dated)
+        return age >= _SURE_SHARE * min(self.keep, promised)
+
+
+def stored_request(context: PurchaseContext, endpoint: str, content: bytes) -> StoredRequest | None:
+    """Return the request as the ledger keeps it; ``None`` if the service promises nothing."""
+    promise = context.idempotency
+    if promise is None or endpoint not in promise.endpoints:
+        return None
+    token = secrets.token_hex(16)
+    mark = context.client.account_mark(token)
+    return StoredRequest(token, context.client.origin, mark, float(promise.keep_seconds), zlib.compress(content, 1))
+
+
+def content_of(lookup: Lookup) -> bytes:
+    """Return a lookup as the ledger keeps it until it is answered."""
+    return json.dumps([lookup.b_no, lookup.name, lookup.address], ensure_ascii=False).encode()
+
+
+async def verify_lookup(client: Client, b_no: str, name: str | None, address: str | None, **key: Any) -> Verified:
+    """Ask about one lookup; raise :class:`ShapeError` also for an empty answer."""
+    verified = await client.verify(b_no, name, address, **key)
+    if verified.answer == EMPTY_ANSWER:
+        words = gettext("the service gave no answer")
+        raise ShapeError(words, status=200, detail=words, raw=client.redact(verified.model_dump_json().encode()))
+    return verified
+
+
+async def send_once(
+    context: PurchaseContext, endpoint: str, request: StoredRequest | None, ask: Ask[Reply], slot: Slot
+) -> Reply:
+    """Send a request; if it has a key, repeat it until its answer comes.
+
+    Raises the error of the first sending; a :class:`DoubtError` if no repetition settled it.
+    """
+    if request is None:
+        return await ask(False)
+    begun, dated = anyio.current_time(), context.ledger.now()
+    try:
+        return await ask(False)
+    except DoubtError as error:
+        doubt = error
+    keyed = _KeyedRequest(endpoint, request.token, request.account, request.keep, begun, dated)
+    return await _repeat(context, keyed, ask, slot, doubt)
+
+
+async def settle_doubts(context: PurchaseContext, wanted: Collection[bytes] | None, most: int | None) -> int:
+    """Repeat the doubtful requests of earlier runs; return the number of settled lookups.
+
+    ``wanted``: only requests with one of these keys; ``most``: most lookups, since the first sending may never have
+    arrived.
+    """
+    requests = [
+        request
+        for request in context.ledger.pending_requests(context.client.origin)
+        if wanted is None or any(key in wanted for key in request.keys)
+    ]
+    if not requests:
+        return 0
+    source, read, settled, tried = iter(requests), anyio.current_time(), 0, 0
+
+    async def repeat(request: PendingRequest, slot: Slot) -> None:
+        nonlocal settled
+        if await _settle_request(context, request, read, slot):
+            settled += request.rows
+
+    def next_task() -> Task | None:
+        nonlocal tried
+        for request in source:
+            if most is None or tried + request.rows <= most:
+                tried += request.rows
+                return partial(repeat, request)
+        return None
+
+    await context.dispatcher.run(next_task, 1)
+    log.info("%d of %d lookups in doubt were settled by asking again with their key", settled, tried)
+    return settled
+
+
+async def _settle_request(context: PurchaseContext, request: PendingRequest, read: float, slot: Slot) -> bool:
+    # an unanswered request stays as it is in the ledger
+    if request.age < 0:  # the clock was set back: the key's age is unknown
+        return False
+    endpoint, token = VERIFY if request.upload is None else BATCH, request.token
+    keyed = _KeyedRequest(
+        endpoint, token, request.account, request.keep, read - request.age, request.first, request.repeats
+    )
+    if (why_not := _why_expired(context, keyed)) is not None:  # this does not concern the others
+        log.info("%s: %s", endpoint, why_not)
+        return False
+    content, client, settle = zlib.decompress(request.content), context.client, context.journal.settle
+    doubt = DoubtError(REQUEST_IN_DOUBT, endpoint=endpoint)
+    try:
+        if request.upload is None:
+            record = json.loads(content)
+            verified = await _repeat(
+                context, keyed, lambda _: verify_lookup(client, *record, idempotency_key=token), slot, doubt
+            )
+            await settle(LookupSettled(request.keys[0], verified.answer))
+        else:
+            upload = partial(client.create_batch, offline=request.offline, paid=request.paid, idempotency_key=token)
+            created = await _repeat(context, keyed, lambda _: upload(content), slot, doubt)
+            await settle(UploadSettled(request.upload, created.job_id, created.total))
+    except ServiceError as error:
+        log.info("%s", error)
+        return False
+    return True
+
+
+async def _repeat(
+    context: PurchaseContext, request: _KeyedRequest, ask: Ask[Reply], slot: Slot, doubt: DoubtError
+) -> Reply:
+    # one at a time in a run: if the service is down for a while, many are in doubt at once, and one is enough to see
+    # that it is back
+    why: str | None = None
+    dispatcher, wait = context.dispatcher, doubt.retry_after
+    dispatcher.record_overload(doubt, slot)
+    async with dispatcher.exclusively(context.repetition_gate) as is_free:
+        for attempt in range(1, min(_MAX_REPETITIONS, REPEATS - request.repeats) + 1):
+            if not is_free or context.hopeless >= _MAX_HOPELESS or dispatcher.is_cancelled:
+                break
+            try:
+                await dispatcher.back_off(attempt, wait)
+                why = await _why_not_repeatable(context, request)
+                if why is not None or not await dispatcher.wait_for_permit(slot):
+                    break
+                await context.journal.settle(RequestRepeated(request.token))
+                context.counts.repeated += 1
+                reply = await ask(True)
+            except ShapeError as error:
+                context.hopeless += 1
+                raise _with_reason(doubt, str(error)) from None
+            except ServiceError as error:
+                why, wait = str(error), error.retry_after
+                dispatcher.record_overload(error, slot)
+                if not may_pass(error) or is_long_wait(wait):
+                    break
+            else:
+                context.hopeless = 0
+                return reply
+        if is_free and not dispatcher.is_cancelled:
+            context.hopeless += 1
+    raise _with_reason(doubt, why)
+
+
+async def _why_not_repeatable(context: PurchaseContext, request: _KeyedRequest) -> str | None:
+    if (why := _why_expired(context, request)) is not None:
+        return why
+    promise = (await context.client.me()).idempotency
+    if promise is None or request.endpoint not in promise.endpoints:
+        return gettext("the service does not promise any more to do it only once")
+    return _why_expired(context, request, promise.keep_seconds)
+
+
+def _why_expired(context: PurchaseContext, request: _KeyedRequest, promised: float = math.inf) -> str | None:
+    # as far as that is known without asking
+    if context.client.account_mark(request.token) != request.account:
+        return gettext("it was sent with another API key, so it is not repeated with this one")
+    if request.is_old(context.ledger.now(), promised):
+        return gettext("it was sent so long ago that the service may have forgotten its key")
+    return None
+
+
+def _with_reason(doubt: DoubtError, why: str | None) -> DoubtError:
+    if why is None:
+        return doubt
+    words = gettext("{doubt}; asked again with the same key: {why}", doubt=doubt, why=why)
+    return DoubtError(words, status=doubt.status, detail=doubt.detail, raw=doubt.raw)
+
+
+async def buy_singly(context: PurchaseContext, wanted: pl.DataFrame) -> None:
+    """Buy each of the wanted lookups once; its outcome is in the ledger before its worker takes the next.
+
+    There are two workers to a place, so that the next request is under way while an answer is recorded. A kill leaves
+    at most twice ``terms.concurrency`` lookups in doubt.
+    """
+    source = as_lookups(wanted)
+
+    def next_task() -> Task | None:
+        lookup = next(source, None)
+        return None if lookup is None else partial(context.dispatcher.deliver, _SingleLookup(context, lookup))
+
+    concurrency = min(context.terms.concurrency, max(wanted.height, 1))
+    await context.dispatcher.run(next_task, concurrency, 2 * concurrency)
+
+
+class _SingleLookup(OutgoingRequest["Verified"]):
+    def __init__(self, context: PurchaseContext, lookup: Lookup) -> None:
+        self._context, self._lookup = context, lookup
+        self._request: StoredRequest | None = None
+
+    async def prepare(self) -> None:
+        lookup = self._lookup
+        self._request = stored_request(self._context, VERIFY, content_of(lookup))
+        await self._context.journal.settle(LookupAsked(lookup.key, lookup.b_no, self._context.run_id, self._request))
+
+    async def send(self, slot: Slot) -> Verified:
+        lookup, request = self._lookup, self._request
+        key: dict[str, Any] = {} if request is None else {"idempotency_key": request.token}
+
+        async def ask(_is_repetition: bool) -> Verified:
+            return await verify_lookup(self._context.client, lookup.b_no, lookup.name, lookup.address, **key)
+
+        return await send_once(self._context, VERIFY, request, ask, slot)
+
+    async def record_reply(self, reply: Verified, slot: Slot) -> None:
+        slot.release()
+        await self._context.journal.settle(LookupAnswered(self._lookup.key, reply.answer))
+        self._context.counts.paid += 1
+        self._context.progress(1)
+
+    async def record_error(self, error: ServiceError, action: Action) -> None:
+        settle, key, counts = self._context.journal.settle, self._lookup.key, self._context.counts
+        if isinstance(error, ShapeError):
+            await settle(LookupUnreadable(key, error.raw, str(error)))
+            counts.paid += 1
+        elif action is Action.HOLD:
+            await settle(LookupDoubted(key, str(error)))
+            counts.doubts += 1
+        elif action is Action.REFUSE:
+            await settle(LookupRefused(key, str(error)))
+        else:  # not sent, or refused whatever is asked: roll back
+            await settle(LookupRetracted(key))
+
+    async def record_interruption(self, note: str) -> None:
+        await self._context.journal.settle(LookupDoubted(self._lookup.key, note))
+        self._context.counts.doubts += 1
+
+    def give_up(self, error: ServiceError, action: Action) -> None:
+        del error, action
+        if not self._context.dispatcher.is_cancelled:
+            self._context.progress(1)

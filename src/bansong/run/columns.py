@@ -1,0 +1,464 @@
+"""The columns of an output: the user's, the nine, and extra ones."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from bansong.base.errors import LabelError, Notice, OutputError, Problem, UsageError
+from bansong.base.files import as_path, is_remote, path_on_disk
+from bansong.base.messages import Lang, Option, Phrase, count_rows, gettext, gettext_noop
+from bansong.base.publish import backed_up, find_foreign, publish_file, same_file
+from bansong.base.schema import ADDED_COLUMNS, EXTRA_COLUMNS, HEADERS, LABEL_COLUMNS, language_of_columns
+from bansong.engine.address.attach import building_code
+from bansong.engine.address.gazetteer import Gazetteer
+from bansong.engine.local import DISTRICT_CODE, MATCH_LEVEL, NUMBER, PLACE
+from bansong.engine.overlays import address_key
+from bansong.engine.records import ROW_ID, find_repeated, gather_values
+from bansong.run import accounting
+from bansong.run.alerts import kept_alert
+from bansong.tables.detect import (
+    INPUT_NAME,
+    STREAM,
+    check_terminal,
+    default_output,
+    output_format,
+    reading,
+    refuse_in_place,
+    write_table,
+)
+from bansong.tables.earlier_columns import find_earlier_columns
+from bansong.tables.format import Format, Planned
+from bansong.tables.streams import url_of
+from bansong.tables.table import Enriched, Table
+
+IN_PLACE_AND_OUTPUT: Final = Problem(
+    "outputs.in_place_and_output", "`in_place=True` replaces the input; do not name an output as well"
+)
+BACKUP_NOT_NEEDED: Final = Problem(
+    "outputs.backup_not_needed", "`backup=False` is for `in_place=True`: nothing else replaces the input"
+)
+URL_NOT_WRITABLE: Final = Problem(
+    "outputs.url_not_writable", "{url}: is a URL, and of those only s3://, gs:// and az:// are written"
+)
+OBJECT_BACKUP_IMPOSSIBLE: Final = Problem(
+    "outputs.object_backup_impossible",
+    "{path}: an object gets no copy beside it when it is replaced; turn on the versions of its bucket, and "
+    "give `backup=False`",
+)
+OPTION_NEEDS_CSV: Final = Problem(
+    "outputs.option_needs_csv", "{path}: {option} is for CSV files, this output is {format}"
+)
+OPTION_NEEDS_WORKBOOK: Final = Problem(
+    "outputs.option_needs_workbook", "{path}: {option} is for workbooks, this output is {format}"
+)
+INPUT_OPEN: Final = Problem(
+    "alert.input_open",
+    "{path} seems to be open ({lock} lies beside it): what is not saved there was not read; save it and run again",
+)
+OUTPUT_OPEN: Final = Problem(
+    "alert.output_open",
+    "{path} seems to be open ({lock} lies beside it): close it without saving, or the old one replaces this run's",
+)
+COLUMN_DOUBLED: Final = Problem(
+    "alert.column_doubled", "the file has a column {theirs!r} of its own; it is kept, ours is {ours!r}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Place and format of an output.
+
+    ``streamed``: goes to standard output once it is finished at ``path``; ``private``: only the run sees the file.
+    """
+
+    path: Path
+    format: Format
+    encoding: str | None
+    backup: bool
+    summary: bool
+    streamed: bool = False
+    private: bool = False
+
+    @property
+    def name(self) -> str:
+        """Name of the output in the report."""
+        return str(STREAM if self.streamed else self.path)
+
+
+def choose_target(path: Path, format: Format, output: str | Path | None, in_place: bool, **options: Any) -> Target:
+    """Return the output's place; raise :class:`UsageError` for options that exclude each other.
+
+    Raises :class:`OutputError` for a URL that cannot be written.
+    """
+    if in_place and output is not None:
+        raise UsageError(IN_PLACE_AND_OUTPUT)
+    if in_place:
+        refuse_in_place(path, format)
+        if options["backup"] and is_remote(path):
+            raise UsageError(OBJECT_BACKUP_IMPOSSIBLE, path=path)
+        return _check_target(Target(path, format, **options))
+    if not options["backup"]:
+        raise UsageError(BACKUP_NOT_NEEDED)
+    target = as_path(output) if output is not None else path_on_disk(default_output(path, format))
+    if not is_remote(target) and (url := url_of(target)) and not target.parent.is_dir():
+        raise OutputError(URL_NOT_WRITABLE, url=url)
+    return _check_target(Target(target, output_format(target), **options | {"backup": False}))
+
+
+def choose_stream(path: Path, format: Format, folder: Path, **options: Any) -> Target:
+    """Return the place in ``folder`` of an output for standard output, in the input's format; raise as above."""
+    target = choose_target(path, format, folder / default_output(INPUT_NAME, format).name, in_place=False, **options)
+    check_terminal(target.format)
+    return replace(target, streamed=True, private=True)
+
+
+def _check_target(target: Target) -> Target:
+    name, format = target.path, target.format
+    if target.encoding is not None and not format.can.encoding:
+        option = Option("output_encoding")
+        raise UsageError(OPTION_NEEDS_CSV, path=name, option=option, format=format.name)
+    if target.summary and not format.can.summary:
+        option = Option("summary")
+        raise UsageError(OPTION_NEEDS_WORKBOOK, path=name, option=option, format=format.name)
+    return target
+
+
+def lay_out_columns(
+    headers: Sequence[str],
+    prefix: str,
+    ours: Mapping[str, int],
+    kept: Collection[int],
+    names: Sequence[str] = ADDED_COLUMNS,
+    lang: Lang = "en",
+) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
+    """Return the output's columns as (column, header), and warnings.
+
+    First the file's columns at the positions ``kept``, then ``names`` under their headers in ``lang``. Columns of an
+    earlier enrichment or labelling (``ours``: contract name → position) are replaced where they stand. If a kept column
+    of the user has our name, in any case, ours is called ``<name>_bv``, then ``<name>_bv2`` and so on.
+    """
+    replaced = {place: name for name, place in ours.items()}
+    columns = [(replaced.get(place, f"c{place}"), header) for place, header in enumerate(headers) if place in kept]
+    taken = {header.casefold() for _, header in columns}  # an Excel table, as SQL, has no `Grade` beside `grade`
+    warnings = []
+    for name in names:
+        if name in ours:
+            continue
+        wanted = f"{prefix}{HEADERS[lang][name]}"
+        header, again = wanted, 1
+        while header.casefold() in taken:
+            header, again = f"{wanted}_bv{again if again > 1 else ''}", again + 1
+        if again > 1:
+            both = {"theirs": wanted, "ours": header}
+            # in an earlier output the user's column may be taken for ours
+            warnings.append(Notice(COLUMN_DOUBLED, **both) if ours else Phrase(COLUMN_DOUBLED.text, **both))
+        columns.append((name, header))
+    return tuple(columns), tuple(warnings)
+
+
+def refuse_wide(table: Table, target: Target, prefix: str) -> None:
+    """Raise :class:`OutputError` if a sheet cannot have all of a table's columns and ours.
+
+    Called first, since choosing among thousands of columns takes seconds.
+    """
+    if target.format.can.max_columns is not None:
+        ours = find_earlier_columns(table, prefix).nine
+        target.format.refuse_wide(len(table.headers) + len(set(ADDED_COLUMNS) - ours.keys()))
+
+
+def find_losses(
+    table: Table,
+    target: Target,
+    in_place: bool,
+    layout: Sequence[tuple[str, str]],
+    *,
+    leaves_out: bool,
+    header_unsure: bool,
+) -> tuple[str, ...]:
+    """Return warnings about what the output cannot have of the file around its table, and about what it changes.
+
+    ``layout``: the output's columns as (column, header). ``leaves_out``: whether it lacks columns of the user's;
+    ``header_unsure``: whether no header says for certain that it is one, so that what stands above may be rows.
+    Columns cannot be cut out of a workbook without changing its formulas, so such an output is a new one. Raises
+    :class:`UsageError` where that is to replace the old one, :class:`OutputError` for what the format cannot hold.
+    """
+    headers = tuple(header for _, header in layout)
+    planned = Planned(target.path, headers, leaves_out=leaves_out, in_place=in_place, summary=target.summary)
+    with reading(table):
+        changes = target.format.verbs.check(table, planned)
+    return (*_losses_above(table, target, leaves_out=leaves_out, header_unsure=header_unsure), *changes)
+
+
+def _losses_above(table: Table, target: Target, *, leaves_out: bool, header_unsure: bool) -> Iterator[str]:
+    """Yield notes on what the output lacks around the table and above its rows."""
+    anew = leaves_out or table.source is None  # of .xls and the like, and of a sheet without a header
+    left_behind = table.format.can.left_behind
+    rebuilt = bool(left_behind) and anew and target.format.can.titles
+    if rebuilt:
+        yield Phrase(left_behind)
+    kept = rebuilt or table.format is target.format
+    if header_unsure and table.above and kept:
+        yield Phrase(
+            "{count:,} line above the header's last: kept as they are, and not verified",
+            "{count:,} lines above the header's last: kept as they are, and not verified",
+            count=table.above,
+        )
+    elif rebuilt or not kept:
+        yield from _note_lost_lines(table, titles=not rebuilt)
+
+
+def _note_lost_lines(table: Table, *, titles: bool) -> Iterator[str]:
+    """Yield notes on the lines above the rows that the output lacks; ``titles``: among these are title lines."""
+    joined = table.above - table.titles + 1
+    if joined > 1:
+        yield Phrase("the {count} lines of the header are one line in the output", count=joined)
+    if table.titles and titles:
+        own = Phrase("a workbook") if table.format.can.left_behind else Phrase("the input's own format")
+        yield Phrase(
+            "{count:,} title line above the header not in the output; in {again} it has all lines",
+            "{count:,} title lines above the header not in the output; in {again} it has all lines",
+            count=table.titles,
+            again=own,
+        )
+
+
+def open_elsewhere(source: Path | None, target: Target) -> Iterator[Notice]:
+    """Yield alerts if input or output is open in Excel or LibreOffice, shown by a lock file beside it."""
+    if source is not None and (lock := _lock_beside(source)):
+        yield Notice(INPUT_OPEN, path=source, lock=lock.name)
+    if not target.private and target.path != source and (lock := _lock_beside(target.path)):
+        yield Notice(OUTPUT_OPEN, path=target.path, lock=lock.name)
+
+
+def _lock_beside(path: Path) -> Path | None:
+    if is_remote(path):
+        return None
+    locks = (path.with_name(f"~${path.name}"), path.with_name(f".~lock.{path.name}#"))
+    return next((lock for lock in locks if os.path.lexists(lock)), None)
+
+
+def keep_apart(read: Mapping[str, Path | None], written: Mapping[str, Path | None], in_place: bool) -> None:
+    """Raise :class:`UsageError` if a written file is also read, or two written files are one.
+
+    Only ``in_place`` writes the output over the input.
+    """
+    others = dict(read)
+    for use, path in written.items():
+        for other, taken in others.items():
+            allowed = in_place and (use, other) == ("output", "input")
+            if path is not None and taken is not None and not allowed and same_file(path, taken):
+                raise UsageError(_same(path, use, other))
+        others[use] = path
+
+
+def _same(path: Path, use: str, other: str) -> str:
+    names = {"path": path, "other": _use(other), "use": _use(use)}
+    if (use, other) == ("output", "input"):
+        return gettext("{path}: is the {other} itself; give another {use}, or `in_place=True` to replace it", **names)
+    return gettext("{path}: is the {other} itself; give another {use}", **names)
+
+
+_USES: Final = (
+    *(gettext_noop("input"), gettext_noop("output"), gettext_noop("manifest"), gettext_noop("registry")),
+    *(gettext_noop("statuses"), gettext_noop("gazetteer"), gettext_noop("model"), gettext_noop("ledger")),
+    *(gettext_noop("letter list"), gettext_noop("report"), gettext_noop("review"), gettext_noop("status store")),
+    gettext_noop("key file"),
+)
+"""Uses of files in messages."""
+
+
+def _use(name: str) -> str:
+    return gettext(name) if name in _USES else name
+
+
+FIRST: Final = "bv:first"
+"""The ``row_id`` of the first row with the same number and corrected address; null in that row and in all others."""
+
+_PLACE: Final = "place"
+_REFERENCE: Final = r"\s*\([^()0-9]*\)$"
+"""Words in brackets behind an official address, without a number: the legal dong and the building's name."""
+
+
+def with_duplicates(answers: pl.LazyFrame) -> pl.LazyFrame:
+    """Add :data:`FIRST` (UInt32) to answered rows, which are read for it, at once.
+
+    Two rows are the same where the number is, and :func:`~bansong.engine.overlays.address_key` of the corrected
+    address, or of the address as it is written where none was. What is in brackets behind a corrected address does not
+    count. Rows without a number or a readable address have no duplicate. 20 bytes a row are held.
+    """
+    names = answers.collect_schema().names()
+    if NUMBER not in names or "address" not in names:
+        return answers.with_columns(pl.lit(None, pl.UInt32).alias(FIRST))
+    corrected = pl.col("fixed_address").str.replace(_REFERENCE, "")
+    key = address_key(pl.coalesce(corrected, pl.col("address").cast(pl.String)))
+    number = pl.when(pl.col("row_status") != "invalid").then(NUMBER).alias(NUMBER)
+    found = answers.select(number, pl.when(key.is_not_null()).then(key.hash()).alias(_PLACE))
+    first = find_first_rows(found.collect(engine="streaming"))
+    return answers.with_columns(look_up(first).alias(FIRST))
+
+
+def look_up(values: pl.Series) -> pl.Expr:
+    """The value of each row from a series that has one for each, in order."""
+    return pl.col(ROW_ID).map_batches(partial(gather_values, values), values.dtype, is_elementwise=True)
+
+
+def find_first_rows(found: pl.DataFrame) -> pl.Series:
+    """Return for each row the place of the first that is alike in both columns; null for the first, or where one is."""
+    often = find_repeated(found[NUMBER], 2)
+    alike = [NUMBER, _PLACE]
+    some = found.with_row_index(ROW_ID).filter(pl.col(NUMBER).is_in(often.implode())).drop_nulls()
+    firsts = some.group_by(alike).agg(pl.col(ROW_ID).min().alias(FIRST), pl.len().alias("rows"))
+    again = some.join(firsts.filter(pl.col("rows") > 1), on=alike).filter(pl.col(ROW_ID) != pl.col(FIRST))
+    nothing = pl.repeat(None, found.height, dtype=pl.UInt32, eager=True)
+    return nothing.scatter(again[ROW_ID], again[FIRST])
+
+
+_SOURCES: Final = {"match_level": MATCH_LEVEL, "district_code": DISTRICT_CODE}
+_BUILDING_CODE: Final = "building_code"
+_NO_CODES: Final = gettext_noop(
+    "building_code: empty, since {path} holds no numbers of buildings; build the gazetteer again from rnaddrkor_*.txt"
+)
+
+
+def checked_extra_columns(asked: Sequence[str]) -> tuple[str, ...]:
+    """Return the names that are asked for in the order of the contract; raise :class:`UsageError` for unknown ones."""
+    given = [part.strip() for one in ([asked] if isinstance(asked, str) else asked) for part in one.split(",")]
+    if unknown := [name for name in given if name not in EXTRA_COLUMNS]:
+        message = gettext(
+            "`extra_columns=`: there is no column {name!r}; there are {known}",
+            name=unknown[0],
+            known=", ".join(EXTRA_COLUMNS),
+        )
+        raise UsageError(message)
+    return tuple(name for name in EXTRA_COLUMNS if name in given)
+
+
+def with_extra_columns(answers: pl.LazyFrame, names: Sequence[str], gazetteer: Gazetteer | None) -> pl.LazyFrame:
+    """Add the columns ``names`` to answered rows; for ``duplicate_of`` they have :data:`FIRST`.
+
+    ``duplicate_of`` counts from 1. What the engine did not find out is null. ``gazetteer``: the one of the answers.
+    """
+    there = answers.collect_schema().names()
+    columns = {
+        name: pl.col(source) if source in there else pl.lit(None, pl.String) for name, source in _SOURCES.items()
+    }
+    columns[_BUILDING_CODE] = (
+        building_code(gazetteer, pl.col(PLACE)) if gazetteer is not None and PLACE in there else pl.lit(None, pl.String)
+    )
+    columns["duplicate_of"] = (pl.col(FIRST) + 1) if FIRST in there else pl.lit(None, pl.UInt32)
+    return answers.with_columns(columns[name].alias(name) for name in names)
+
+
+def unknown_extra_columns(names: Sequence[str], gazetteer: Gazetteer | None) -> tuple[str, ...]:
+    """Return a warning about those of ``names`` that stay empty; ``gazetteer``: the one that is looked up, if any."""
+    empty = [name for name in names if name in (*_SOURCES, _BUILDING_CODE)]
+    if gazetteer is not None:
+        lacks_codes = _BUILDING_CODE in empty and not gazetteer.has_building_codes
+        return (Phrase(_NO_CODES, path=gazetteer.path),) if lacks_codes else ()
+    if not empty:
+        return ()
+    return (Phrase("{names}: empty, since no address is looked up; give `gazetteer=`", names=", ".join(empty)),)
+
+
+COLUMN_MISSING: Final = Problem(
+    "labels.column_missing", "{name}: the labels have no column {missing!r}; they need {names}"
+)
+ROW_LABELLED_TWICE: Final = Problem(
+    "labels.row_labelled_twice", "{name}: row {twice} has several labels; decide which is right"
+)
+ROW_BEYOND_FILE: Final = Problem(
+    "labels.row_beyond_file",
+    "{name}: a label is about row {beyond}, the file has {rows} (from 0); give the file that was mailed",
+)
+
+log = logging.getLogger(__name__)
+
+LABEL_DTYPES: Final[dict[str, pl.DataType]] = {
+    ROW_ID: pl.UInt32(),
+    "bounced": pl.Boolean(),
+    "bounce_reason": pl.String(),
+    "bounced_at": pl.Date(),
+}
+
+
+def write_labels(
+    table: Table,
+    output: Path,
+    labels: pl.DataFrame,
+    *,
+    output_encoding: str | None = None,
+    prefix: str = "",
+    warned: Callable[[str], None],
+) -> None:
+    """Write an enriched file again with ``bounced``, ``bounce_reason`` and ``bounced_at`` behind its columns.
+
+    ``table``: the enriched file, open. ``labels``: :data:`LABEL_DTYPES`, at most one a row; other rows get nulls. CSV
+    holds ``true``, ``false`` and ``2026-11-22``, a workbook TRUE, FALSE and the date as text, JSON and Parquet typed
+    values. Columns of an earlier labelling are replaced in place; a user's own column of such a name stays and ours
+    gets ``_bv``. Everything else stays as it is. ``output`` may be the file itself, replaced in one step.
+    ``output_encoding``: of a CSV, by default the file's own; ``prefix``: as the file was enriched with; ``warned`` gets
+    each warning. Raises :class:`LabelError` for labels that fit no row, :class:`bansong.errors.InputError`,
+    :class:`bansong.errors.OutputError`, :class:`bansong.errors.UsageError`, :class:`AccountingError`; nothing was
+    published then.
+    """
+    with reading(table):
+        labels = check_labels(labels, table)
+        target, over = label_target(table, output, output_encoding)
+        earlier = find_earlier_columns(table, prefix)
+        lang = language_of_columns(table.headers, earlier.nine) or "en"
+        every = range(len(table.headers))
+        layout, notes = lay_out_columns(table.headers, prefix, earlier.labels, every, LABEL_COLUMNS, lang)
+        for note in (*notes, *find_losses(table, target, over, layout, leaves_out=False, header_unsure=False)):
+            warned(note)
+        joined = table.frame.with_row_index(ROW_ID).join(labels.lazy(), on=ROW_ID, how="left", maintain_order="left")
+        rows = accounting.number_rows(joined)
+        with ExitStack() as backups, publish_file(output) as temporary:
+            tally = rows.select(*accounting.order_counts(), pl.col("bounced").count().alias("labelled"))
+            result = Enriched(table, rows, layout, tally, warn=warned)
+            counts, count_written = write_table(result, temporary, target.format, target.encoding)
+            found = counts.row(0, named=True)
+            lost = labels["bounced"].count() - found["labelled"]
+            missing = Phrase("{count:,} label", "{count:,} labels", count=lost)
+            faults = [Phrase("in no row: {labels}", labels=missing)] if lost else []
+            accounting.check_rows(
+                table.count(), found["rows"], count_written(), *faults, in_order=bool(found["in_order"])
+            )
+            foreign = find_foreign({output: temporary}, extends=over)
+            for path in [] if over else foreign:
+                warned(kept_alert(path, backups.enter_context(backed_up(path, path))))
+    log.info("%s: %d of %d rows have a label", output, found["labelled"], found["rows"])
+
+
+def check_labels(labels: pl.DataFrame, table: Table) -> pl.DataFrame:
+    """Return the labels in their dtypes; raise :class:`LabelError` unless each is about one row of the table."""
+    if missing := [name for name in LABEL_DTYPES if name not in labels.columns]:
+        raise LabelError(COLUMN_MISSING, name=table.name, missing=missing[0], names=", ".join(LABEL_DTYPES))
+    labels = labels.select(pl.col(name).cast(dtype) for name, dtype in LABEL_DTYPES.items())
+    twice = labels.filter(pl.col(ROW_ID).is_duplicated())
+    if not twice.is_empty():
+        raise LabelError(ROW_LABELLED_TWICE, name=table.name, twice=twice[ROW_ID][0])
+    rows = table.count()
+    beyond = labels.filter(pl.col(ROW_ID).is_null() | (pl.col(ROW_ID) >= rows))
+    if not beyond.is_empty():
+        raise LabelError(ROW_BEYOND_FILE, name=table.name, beyond=beyond[ROW_ID][0], rows=count_rows(rows))
+    return labels
+
+
+def label_target(table: Table, output: Path, encoding: str | None = None) -> tuple[Target, bool]:
+    """Return the target in the output's format, and whether it replaces the file (then in the file's own format).
+
+    Raises :class:`bansong.errors.UsageError`, :class:`bansong.errors.OutputError` for what cannot be written so.
+    """
+    assert table.path is not None  # noqa: S101 - a mailing is a file
+    over = same_file(table.path, output)
+    other = None if over else output
+    return choose_target(table.path, table.format, other, over, encoding=encoding, backup=True, summary=False), over

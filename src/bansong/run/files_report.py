@@ -1,0 +1,293 @@
+"""The report of several inputs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from bansong.base.display import Shown, grade_bar, listed_counts
+from bansong.base.errors import UsageError
+from bansong.base.messages import current_language, gettext, ngettext
+from bansong.base.schema import Alert, Choice, role_word
+from bansong.run.accounting import LookupPlan
+from bansong.run.alerts import StatusCounts, kept_alert
+from bansong.run.charts import grades
+from bansong.run.charts import regions as charts_regions
+from bansong.run.manifest import record_of
+from bansong.run.report import (
+    DRY_RUN_UNGRADED,
+    OUTPUT_NOT_WRITTEN,
+    Report,
+    Versions,
+    lookups_as_dict,
+    purchase_lines,
+    quote_lines,
+)
+from bansong.run.side_files import WrittenSides
+
+if TYPE_CHECKING:
+    from bansong.engine.protocol import Agreement, Purchase
+    from bansong.reference.statuses import RunStatuses
+    from bansong.run.charts import Chart
+
+
+_SHOWN: Final = 30
+_PASSED_SHOWN: Final = 5
+_FAILED: Final = 3
+_PAUSED: Final = 5
+_OF_ALL: Final = ("manifest", "dry_run", "seconds", "quota", "purchase", "lookups", "asked", "history")
+"""Fields of a table's report that are the same for all tables of a run."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class FilesReport(Shown):
+    """The outcome of one run over several inputs. Displays as a table in a notebook and as text elsewhere.
+
+    ``parts``: the report of each table, a sheet or a file, whose ``account`` balances by itself; none of them has a
+    manifest of its own, and their ``purchase`` is that of the whole run. ``plan``: lookups count once however many
+    tables have them. ``failed``: why an input has no output, by its path. ``passed_over``: sentences on files that were
+    found and are no inputs. ``statuses``, ``asked``, ``purchase``: as of :class:`Report`, over all tables; so are
+    the letters of ``beside``.
+    """
+
+    run_id: str
+    started: datetime
+    seconds: float
+    engine: str
+    parts: tuple[Report, ...]
+    plan: LookupPlan
+    versions: Versions
+    failed: Mapping[str, str] = field(default_factory=dict)
+    passed_over: tuple[str, ...] = ()
+    statuses: StatusCounts | None = None
+    asked: RunStatuses | None = None
+    purchase: Purchase | None = None
+    manifest: str | None = None
+    beside: WrittenSides | None = None
+
+    @property
+    def rows(self) -> int:
+        """Rows of all tables."""
+        return self.plan.rows
+
+    @property
+    def dry_run(self) -> bool:
+        """Whether this is a plan only."""
+        return all(part.account is None for part in self.parts)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Rows by ``row_status``; empty for a dry run."""
+        return _sum(part.counts for part in self.parts)
+
+    @property
+    def columns(self) -> Mapping[str, Choice]:
+        """The columns of the tables where they are the same in all; else each part tells its own."""
+        first = self.parts[0].columns if self.parts else {}
+        return first if all(part.columns == first for part in self.parts) else {}
+
+    @property
+    def exit_code(self) -> int:
+        """5 when rows are pending (the same call goes on), else 3 when rows or inputs failed, else 0."""
+        kept = self.beside is not None and self.beside.lacks_letters
+        codes = {part.exit_code for part in self.parts} | ({_FAILED} if self.failed or kept else set())
+        return next((code for code in (_PAUSED, _FAILED) if code in codes), 0)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the user should know besides, once where it holds for all tables, else with the table's name."""
+        of_parts = [
+            (
+                part,
+                [one for one in dict.fromkeys(part.warnings) if part.statuses is None or one != part.statuses.summary],
+            )
+            for part in self.parts
+        ]
+        counted = Counter(warning for _, warnings in of_parts for warning in warnings)
+        found = dict.fromkeys(warning for warning, times in counted.items() if times == len(self.parts))
+        for part, warnings in of_parts:
+            found |= dict.fromkeys(_of_table(part, one) for one in warnings if counted[one] < len(self.parts))
+        failures = (Alert(error) for error in self.failed.values())
+        status = self.statuses if self.statuses is not None and self.statuses.is_alarming else None
+        kept = (
+            (*self.beside.alerts, *(kept_alert(path, copy) for path, copy in self.beside.kept.items()))
+            if self.beside
+            else ()
+        )
+        return (*failures, *kept, *([Alert(status.summary)] if status else []), *found, *self._first_passed_over())
+
+    def _first_passed_over(self) -> list[str]:
+        more = len(self.passed_over) - _PASSED_SHOWN
+        if more <= 1:
+            return [*self.passed_over]
+        rest = ngettext(
+            "{count:,} more file was passed over; the manifest has all of them",
+            "{count:,} more files were passed over; the manifest has all of them",
+            more,
+        )
+        return [*self.passed_over[:_PASSED_SHOWN], rest]
+
+    def as_dict(self) -> dict[str, object]:
+        """The report as plain values, as ``--json`` prints it."""
+        return {
+            "run_id": self.run_id,
+            "started": self.started.isoformat(),
+            "seconds": round(self.seconds, 3),
+            "engine": self.engine,
+            "manifest": self.manifest,
+            "dry_run": self.dry_run,
+            "rows": self.rows,
+            "statuses": asdict(self.statuses) if self.statuses else None,
+            "asked": self.asked.as_dict() if self.asked else None,
+            "row_status": self.counts,
+            **{name: self._sum_of(f"by_{name}") for name in ("biz_status", "grade", "action")},
+            "match_level": _sum(part.addresses for part in self.parts),
+            **lookups_as_dict(self.plan, self.purchase),
+            "versions": asdict(self.versions),
+            **(self.beside.as_dict() if self.beside else {}),
+            "parts": [_part_as_dict(part, place) for place, part in enumerate(self.parts, 1)],
+            "failed": dict(self.failed),
+            "passed_over": list(self.passed_over),
+            "warnings": list(map(str, self.warnings)),
+        }
+
+    def lines(self) -> list[tuple[str, str]]:
+        """The report as (what, how much) for people."""
+        plan, sure = self.plan, 0
+        found = [] if self.statuses is None else [(gettext("statuses"), self.statuses.summary)]
+        tables = ngettext("{count:,} table", "{count:,} tables", len(self.parts))
+        found += [(gettext("inputs"), tables), (gettext("rows"), f"{self.rows:,}")]
+        if not self.dry_run:
+            found += [
+                (gettext("row status"), listed_counts(self.counts)),
+                (gettext("business"), listed_counts(self._sum_of("by_biz_status"))),
+                (gettext("grade"), listed_counts(self._sum_of("by_grade"))),
+                (gettext("action"), listed_counts(self._sum_of("by_action"))),
+            ]
+        repeats = ngettext("{count:,} row repeats one", "{count:,} rows repeat one", plan.duplicates)
+        found.append(
+            (gettext("lookups"), gettext("{lookups:,} distinct, {repeats}", lookups=plan.lookups, repeats=repeats))
+        )
+        if plan.invalid:
+            found.append((gettext("invalid"), f"{plan.invalid:,}"))
+        found += [] if self.asked is None else self.asked.lines()
+        if self.purchase is not None:
+            sure = plan.lookups - self.purchase.known - self.purchase.wanted
+            found += quote_lines(self.purchase, sure) if self.dry_run else purchase_lines(self.purchase, sure)
+        found.append((gettext("time"), gettext("{seconds:.1f} s, run {run}", seconds=self.seconds, run=self.run_id)))
+        beside = self.beside.lines() if self.beside else []
+        return [*found, *beside, *self._part_lines(), *self._column_lines()]
+
+    def _part_lines(self) -> list[tuple[str, str]]:
+        lines = [(gettext("table"), _describe(part)) for part in self.parts[:_SHOWN]]
+        if (more := len(self.parts) - _SHOWN) > 0:
+            rest = ngettext("and {count:,} more, in the manifest", "and {count:,} more, in the manifest", more)
+            lines.append((gettext("table"), rest))
+        return lines
+
+    def _column_lines(self) -> list[tuple[str, str]]:
+        """Return the columns of each table, unless they are the same in all."""
+        if self.columns:
+            return []
+        alike: dict[str, list[str]] = {}
+        for part in self.parts:
+            chosen = ", ".join(
+                f"{role_word(role, current_language())} {_headers_of(choice)}" for role, choice in part.columns.items()
+            )
+            alike.setdefault(chosen, []).append(_name_table(part))
+        lines = []
+        for chosen, (first, *others) in [*alike.items()][:_SHOWN]:
+            more = len(others)
+            tables = ngettext("{table} and {count:,} more", "{table} and {count:,} more", more, table=first)
+            lines.append((gettext("columns"), f"{tables if others else first}: {chosen}"))
+        return lines
+
+    def _sum_of(self, name: str) -> dict[str, int]:
+        return _sum(getattr(part.account, name) for part in self.parts if part.account is not None)
+
+    def chart_grades(self) -> Chart:
+        """Return rows by grade as bars; raise :class:`UsageError` for a dry run, or without Altair."""
+        if self.dry_run:
+            raise UsageError(DRY_RUN_UNGRADED)
+        return grades(self._sum_of("by_grade"), self.rows)
+
+    def chart_regions(self) -> Chart:
+        """Return the return risk by province as tiles, out of all outputs; raise as :meth:`Report.chart_regions`."""
+        if not (regions := [part.regions() for part in self.parts]):
+            raise UsageError(OUTPUT_NOT_WRITTEN)
+        return charts_regions(pl.concat(regions).group_by("region").agg(pl.col("rows", "expected").sum()))
+
+    def _repr_html_(self) -> str:
+        return ("" if self.dry_run else grade_bar(self._sum_of("by_grade"), self.rows)) + Shown._repr_html_(self)
+
+    def __repr__(self) -> str:
+        done = gettext("planned") if self.dry_run else listed_counts(self.counts)
+        tables = ngettext("{count:,} table", "{count:,} tables", len(self.parts))
+        return f"<bansong.FilesReport {self.run_id}: {tables}, {done}>"
+
+
+def record_of_files(report: FilesReport) -> dict[str, object]:
+    """Return the manifest of a run over a list: its report with the SHA-256 of each input."""
+    hashes = {part.input: part.input_sha256 for part in report.parts}
+    return report.as_dict() | {"inputs": [{"path": path, "sha256": sha256} for path, sha256 in hashes.items()]}
+
+
+def agree_together(purchase: Purchase | None, parts: Sequence[Report]) -> Purchase | None:
+    """Return the purchase of a run with how the engines agree on the rows of all its tables."""
+    agreed = [part.purchase.agreement for part in parts if part.purchase is not None and part.purchase.agreement]
+    if purchase is None or not agreed:
+        return purchase
+    return replace(purchase, agreement=_merge_agreements(agreed))
+
+
+def _merge_agreements(agreed: Sequence[Agreement]) -> Agreement:
+    """Agreements as one; the distance of probabilities weighed by the rows that both answered."""
+    apart = [(one.prob_apart, one.rows) for one in agreed if one.prob_apart is not None and one.rows]
+    weight = sum(rows for _, rows in apart)
+    return replace(
+        agreed[0],
+        rows=sum(one.rows for one in agreed),
+        status_known=sum(one.status_known for one in agreed),
+        status_same=sum(one.status_same for one in agreed),
+        action_same=sum(one.action_same for one in agreed),
+        prob_apart=sum(distance * rows for distance, rows in apart) / weight if weight else None,
+    )
+
+
+def _part_as_dict(part: Report, place: int) -> dict[str, object]:
+    """Return the report of a table as in the manifest of a run over it alone; ``id`` names it among the tables."""
+    own = {name: value for name, value in record_of(part).items() if name not in _OF_ALL}
+    return {"id": f"{part.run_id}-{place}", "table": part.table, "sheet": part.sheet, **own}
+
+
+def _describe(part: Report) -> str:
+    rows = ngettext("{count:,} row", "{count:,} rows", part.rows)
+    if part.account is None:
+        return f"{_name_table(part)}: {rows}"
+    return f"{_name_table(part)}: {rows} ({listed_counts(part.counts)}) → {part.output}"
+
+
+def _name_table(part: Report) -> str:
+    return f"{part.input} [{part.sheet}]" if part.sheet else part.input
+
+
+def _headers_of(choice: Choice) -> str:
+    return choice.spell(lambda part: repr(part.header), " + ", " | ")
+
+
+def _of_table(part: Report, warning: str) -> str:
+    named = f"{_name_table(part)}: {warning}"
+    return Alert(named) if isinstance(warning, Alert) else named
+
+
+def _sum(counted: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for counts in counted:
+        for name, count in counts.items():
+            found[name] = found.get(name, 0) + count
+    return found

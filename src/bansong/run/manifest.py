@@ -1,0 +1,451 @@
+"""Manifests written and found again, and the enriched file that one is about."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from bansong.base import business_number
+from bansong.base.errors import ColumnError, LabelError, OutputError, Problem, UsageError
+from bansong.base.files import as_path, describe_given, is_remote, make_folders, state_directory
+from bansong.base.messages import Option, Phrase, count_rows, describe_os_error, gettext_of
+from bansong.base.options import ENGINE_KINDS
+from bansong.base.publish import same_file
+from bansong.base.remote import fetch_file
+from bansong.base.schema import ADDED_COLUMNS, HEADERS, REASON_SEPARATOR, RECORD_COLUMNS, Choice, code_expr
+from bansong.run.report import Report
+from bansong.tables.detect import FILE_OPTIONS, open_table, reading
+from bansong.tables.earlier_columns import EarlierColumns, find_earlier_columns
+from bansong.tables.nested import choose_nested, unfold
+from bansong.tables.roles import role_cell
+from bansong.tables.table import Table
+
+FOLDER_UNMAKEABLE: Final = Problem(
+    "manifest.folder_unmakeable", "{folder}: cannot be made for the run's manifest: {reason}; give `manifest='PATH'`"
+)
+FILE_UNWRITABLE: Final = Problem("manifest.file_unwritable", "{path}: cannot be written: {reason}")
+
+
+def default_manifest(run_id: str) -> Path:
+    """Return the default path of a run's manifest; the folder is made, mode 0700."""
+    folder = state_directory() / "runs"
+    try:
+        make_folders(folder)
+    except OSError as error:
+        raise OutputError(FOLDER_UNMAKEABLE, folder=folder, reason=describe_os_error(error)) from error
+    return folder / f"{run_id}.json"
+
+
+def record_of(report: Report) -> dict[str, object]:
+    """Return the content of a manifest: the report and the input's SHA-256."""
+    return report.as_dict() | {"inputs": [{"path": report.input, "sha256": report.input_sha256}]}
+
+
+def write_manifest(record: Mapping[str, object], path: Path) -> None:
+    """Write a record to a file that is published as the record's ``manifest``."""
+    try:
+        text = json.dumps(record, ensure_ascii=False, indent=2) + "\n"
+        path.write_text(text, encoding="utf-8", errors="backslashreplace")  # of a file's name that is no text
+    except OSError as error:
+        raise OutputError(FILE_UNWRITABLE, path=record["manifest"], reason=describe_os_error(error)) from error
+
+
+RUN_AMBIGUOUS: Final = Problem(
+    "mailings.run_ambiguous",
+    "run {run} wrote {count:,} tables; give the id of one as `run=`, or its file as `file=`: {parts}",
+)
+MANIFEST_MISSING: Final = Problem(
+    "mailings.manifest_missing",
+    "{parameter}: there is no manifest {manifest}; give `run=` the path of the manifest, or `file=` "
+    "with the enriched file",
+)
+MANIFEST_FOREIGN: Final = Problem(
+    "mailings.manifest_foreign",
+    "{manifest}: is not the manifest of a run of enrich; give `file=` with the enriched file",
+)
+RUN_OUTPUT_GONE: Final = Problem(
+    "mailings.run_output_gone",
+    "run {run_id} wrote {output}, which is not there any more; if it was moved, give it with `file=` "
+    "as well: {parameter} `file='PATH'`",
+)
+RUN_UNKNOWN: Final = Problem(
+    "mailings.run_unknown",
+    "{parameter}: is no run's id, nor the path of a manifest; the report of `enrich` ends with it",
+)
+
+Alternatives = tuple[tuple[str, ...], ...]
+"""Headers of a role: alternatives, each of one or more joined columns."""
+_SHOWN: Final = 5
+_RUN_ID: Final = re.compile(r"[0-9A-Za-z-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Enrichment:
+    """A run of enrichment, read from its manifest; ``id`` distinguishes the tables of a run."""
+
+    id: str
+    run_id: str
+    input: str
+    output: str
+    sheet: str | None
+    engine: str
+    model: str
+    rows: int
+    started: datetime
+    headers: dict[str, Alternatives]
+
+
+def is_manifest(path: Path) -> bool:
+    """Whether a file is the manifest of a run."""
+    return _may_be_manifest(path) and bool(_read_manifest(path))
+
+
+def _may_be_manifest(path: Path) -> bool:
+    return path.suffix == ".json" and (is_remote(path) or path.is_file())
+
+
+def manifest_of(run_id: str) -> Path:
+    """Return the default manifest of a run."""
+    return state_directory() / "runs" / f"{run_id}.json"
+
+
+def find_run(run: str | Path, file: Path | None) -> Enrichment:
+    """Return a run by id or manifest; among several tables the one with the part's id, or written to ``file``."""
+    manifest, part = as_path(run), None
+    if not _may_be_manifest(manifest):
+        if not _RUN_ID.fullmatch(str(run)):
+            raise LabelError(RUN_UNKNOWN, parameter=Option("run", describe_given(run)))
+        manifest = manifest_of(str(run))
+        whole, _, place = str(run).rpartition("-")
+        if not manifest.is_file() and place.isdecimal() and manifest_of(whole).is_file():
+            manifest, part = manifest_of(whole), str(run)
+    if not _may_be_manifest(manifest):
+        raise LabelError(MANIFEST_MISSING, parameter=Option("run", str(run)), manifest=manifest)
+    found = _read_manifest(manifest)
+    if not found:
+        raise LabelError(MANIFEST_FOREIGN, manifest=manifest)
+    meant = [one for one in found if part in (None, one.id)]
+    if file is not None and len(meant) > 1:
+        meant = [one for one in meant if same_file(as_path(one.output), file)]
+    if len(meant) == 1:
+        return meant[0]
+    parts = ", ".join(f"{one.id} ({one.output}{f' [{one.sheet}]' if one.sheet else ''})" for one in found[:_SHOWN])
+    parts = f"{parts}, …" if len(found) > _SHOWN else parts
+    raise LabelError(RUN_AMBIGUOUS, run=found[0].run_id, count=len(found), parts=parts)
+
+
+def _read_manifest(path: Path) -> list[Enrichment]:
+    try:
+        with fetch_file(path) as data:
+            found: dict[str, Any] = json.loads(data.path.read_text(encoding="utf-8"))
+        return [_enrichment_of(one) for one in found.get("parts", [found])]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return []
+
+
+def _enrichment_of(found: Mapping[str, Any]) -> Enrichment:
+    return Enrichment(
+        id=str(found.get("id", found["run_id"])),
+        run_id=str(found["run_id"]),
+        input=str(found["input"]),
+        output=str(found["output"]),
+        sheet=found.get("sheet"),
+        engine=str(found["engine"]),
+        model=str(found["versions"]["model"]),
+        rows=int(found["rows"]),
+        started=datetime.fromisoformat(found["started"]),
+        headers={role: _headers_of(choice) for role, choice in found["columns"].items()},
+    )
+
+
+def last_runs(source: str, *, before: str | None = None) -> Iterator[Enrichment]:
+    """Yield runs over an input whose output is still as they wrote it, the last first.
+
+    ``before``: only runs before this id; ids begin with their time.
+    """
+    replaced = set[str]()
+    for manifest in _manifests():
+        is_earlier = before is None or manifest.stem < before
+        for one in _read_manifest(manifest):
+            if is_earlier and one.input == source and one.output not in replaced and Path(one.output).is_file():
+                yield one
+            replaced.add(one.output)
+
+
+def output_of(by: Enrichment) -> Path:
+    """Return the file that a run wrote; raise :class:`LabelError` if it is gone."""
+    path = as_path(by.output)
+    if not is_remote(path) and not path.is_file():
+        raise LabelError(RUN_OUTPUT_GONE, run_id=by.run_id, output=by.output, parameter=Option("run", by.run_id))
+    return path
+
+
+def find_writer(path: Path, rows: int, name: str) -> tuple[Enrichment | None, tuple[str, ...]]:
+    """Find the last run that wrote a file (table ``name``), by manifests; with a note if it is not known."""
+    for found in (one for manifest in _manifests() for one in _read_manifest(manifest)):
+        if not same_file(Path(found.output), path) or (found.sheet and not name.endswith(f"[{found.sheet}]")):
+            continue
+        if found.rows == rows:
+            return found, ()
+        note = gettext_of(
+            found,
+            "{path} has {rows}, run {run_id} wrote {found_rows:,}: it is taken for a file of its own, and which "
+            "model answered is not known",
+            path=path,
+            rows=count_rows(rows),
+            found_rows=found.rows,
+        )
+        return None, (note,)
+    note = Phrase("no run is known that wrote {path}: which model answered is read from the reasons alone", path=path)
+    return None, (note,)
+
+
+def _manifests() -> list[Path]:
+    """List the manifests in the state directory, the newest first."""
+    folder = state_directory() / "runs"
+    return sorted(folder.glob("*.json"), reverse=True) if folder.is_dir() else []
+
+
+def _headers_of(choice: Mapping[str, Any]) -> Alternatives:
+    own = tuple(str(part["header"]) for part in (choice, *choice.get("joined", ())))
+    return (own, *(one for other in choice.get("otherwise", ()) for one in _headers_of(other)))
+
+
+ADDED_COLUMNS_MISSING: Final = Problem(
+    "mailings.added_columns_missing",
+    "{name}: has not the nine columns ({first_column} … {last_column}) that enrichment adds; "
+    "give the file that `bansong enrich` wrote, with all of them",
+)
+MAILING_NOT_GIVEN: Final = Problem(
+    "mailings.mailing_not_given", "say which mailing the outcomes are of: `run='ID'`, or `file=` with the enriched file"
+)
+ROW_COUNT_DIFFERS: Final = Problem(
+    "mailings.row_count_differs",
+    "{path}: has {rows}, run {run_id} wrote {enriched_rows:,}; give the file as it was written",
+)
+
+LETTER_SCHEMA: Final = {
+    "row_id": pl.UInt32,
+    "b_no": pl.String,
+    "address": pl.String,
+    "fixed_address": pl.String,
+    "bounce_prob": pl.Float64,
+    "grade": pl.String,
+    "action": pl.String,
+    "reasons": pl.String,
+}
+"""Mailed rows of the enriched file; ``b_no`` is ten digits, ``reasons`` one text."""
+_IDENTITY: Final = ("b_no", "address", "bounce_prob", "grade", "action", "reasons")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenMailing:
+    """An enriched file, open, as letters (:data:`LETTER_SCHEMA`, lazy), and the run that wrote it, if known.
+
+    ``id``: the run's id, numbered if it wrote several tables, else a hash of the answers. ``prefix``: of the nine
+    columns. ``columns``: positions of number, name and address, as ``#3``.
+    """
+
+    id: str
+    table: Table
+    prefix: str
+    letters: pl.LazyFrame
+    rows: int
+    columns: Mapping[str, str]
+    by: Enrichment | None
+    notes: tuple[str, ...]
+
+    @property
+    def path(self) -> Path:
+        """The enriched file."""
+        assert self.table.path is not None  # noqa: S101 - it was opened by its path
+        return self.table.path
+
+    @property
+    def name(self) -> str:
+        """The enriched file as messages call it."""
+        return self.table.name
+
+    @property
+    def run_id(self) -> str | None:
+        """The run that wrote the file."""
+        return self.by.run_id if self.by else None
+
+    @property
+    def engine(self) -> str | None:
+        """The engine of that run."""
+        return self.by.engine if self.by else None
+
+    @property
+    def model(self) -> str | None:
+        """Version of the scorecard that answered, if known."""
+        return self.by.model if self.by and not self.is_bought else None
+
+    @property
+    def is_bought(self) -> bool:
+        """Whether all answers are the service's."""
+        kind = ENGINE_KINDS.get(self.engine or "")
+        return kind is not None and not kind.answers_locally
+
+    @property
+    def is_address_list(self) -> bool:
+        """Whether its rows never had business numbers, so that outcomes need a ``row_id``."""
+        headers = {*self.columns, *(self.by.headers if self.by else ())}
+        return "b_no" not in headers and "address" in self.columns
+
+    @property
+    def has_jobs(self) -> bool:
+        """Whether rows may belong to jobs of the service."""
+        kind = ENGINE_KINDS.get(self.engine or "")
+        return kind is not None and kind.has_jobs
+
+
+@contextmanager
+def open_mailing(
+    run: str | Path | None,
+    file: str | Path | None,
+    *,
+    sheet: str | None = None,
+    encoding: str | None = None,
+    json_path: str | None = None,
+    delimiter: str | None = None,
+    besides: Sequence[str] = (),
+) -> Iterator[OpenMailing]:
+    """Open the mailing of ``run`` (an id, or a manifest's path) or ``file`` (the enriched file).
+
+    ``sheet``, ``encoding``, ``json_path``, ``delimiter``: of the enriched file. ``besides``: further columns that the
+    letters have as text. Raises :class:`UsageError` without either, :class:`LabelError` for an unknown run, a lost
+    output, or a file that is not enriched.
+    """
+    given = as_path(file) if file is not None else None
+    by = find_run(run, given) if run is not None else None
+    path = output_of(by) if given is None and by is not None else given
+    if path is None:
+        raise UsageError(MAILING_NOT_GIVEN)
+    if sheet is None and by is not None:
+        sheet = by.sheet
+    with open_table(
+        path, sheet=sheet, encoding=encoding, json_path=json_path, delimiter=delimiter, options=FILE_OPTIONS
+    ) as table:
+        prefix, ours = _find_our_columns(table)
+        notes: tuple[str, ...] = ()
+        with reading(table):
+            table = replace(table, rows=table.count())
+        rows = table.count()
+        if by is not None and rows != by.rows:
+            raise LabelError(
+                ROW_COUNT_DIFFERS, path=path, rows=count_rows(rows), run_id=by.run_id, enriched_rows=by.rows
+            )
+        if by is None:
+            by, notes = find_writer(path, rows, table.name)
+        unfolded, columns = _record_columns(table, ours.places, by)
+        letters = _letters(unfolded, ours.nine, columns, besides)
+        with reading(table):
+            id_ = by.id if by else _content_id(letters)
+        places = {role: choice.spell(lambda part: f"#{part.column + 1}") for role, choice in columns.items()}
+        with _blame_file(table, letters):
+            yield OpenMailing(id_, table, prefix, letters, rows, places, by, notes)
+
+
+@contextmanager
+def _blame_file(table: Table, letters: pl.LazyFrame) -> Iterator[None]:
+    """Blame an error of polars on the file only if the file alone cannot be read."""
+    try:
+        yield
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):  # a panic is no Exception
+        with reading(table):
+            letters.select(pl.all().null_count()).collect(engine="streaming")
+        raise
+
+
+def _find_our_columns(table: Table) -> tuple[str, EarlierColumns]:
+    ends = [re.sub(r"_bv[0-9]*$", "", header) for header in table.headers]
+    firsts = [headers[ADDED_COLUMNS[0]] for headers in HEADERS.values()]
+    prefixes = {end.removesuffix(first) for end in ends for first in firsts if end.endswith(first)}
+    for prefix in sorted(prefixes, key=len):
+        with reading(table):
+            ours = find_earlier_columns(table, prefix)
+        if ours.is_whole:
+            return prefix, ours
+    raise LabelError(
+        ADDED_COLUMNS_MISSING, name=table.name, first_column=ADDED_COLUMNS[0], last_column=ADDED_COLUMNS[-1]
+    )
+
+
+def _letters(
+    table: Table, ours: Mapping[str, int], chosen: Mapping[str, Choice], besides: Sequence[str] = ()
+) -> pl.LazyFrame:
+    ids, schema = table.ids, table.frame.collect_schema()
+    places = {name: ids[place] for name, place in ours.items()}
+    record = {role: role_cell(table, role, choice) for role, choice in chosen.items()}
+    nested = [name for name, dtype in schema.items() if dtype == pl.List(pl.String)]
+
+    def text(role: str) -> pl.Expr:
+        if role in record:
+            return record[role].cast(pl.String)
+        if role not in places:
+            return pl.lit(None, pl.String)
+        column = pl.col(places[role])
+        return column.list.join(REASON_SEPARATOR) if places[role] in nested else code_expr(column.cast(pl.String), role)
+
+    digits = business_number.compact_expr(record["b_no"]) if "b_no" in record else pl.lit(None, pl.String)
+    rows = table.frame.with_row_index("row_id").select(
+        pl.col("row_id").cast(pl.UInt32),
+        digits.alias("b_no"),
+        text("address").alias("address"),
+        text("fixed_address").alias("fixed_address"),
+        text("bounce_prob").cast(pl.Float64, strict=False).alias("bounce_prob"),
+        *(pl.when(text(name) != "").then(text(name)).alias(name) for name in ("grade", "action", "reasons")),
+        *(text(name).alias(name) for name in besides),
+    )
+    return rows.select([*LETTER_SCHEMA, *besides])
+
+
+def _record_columns(table: Table, ours: frozenset[int], by: Enrichment | None) -> tuple[Table, dict[str, Choice]]:
+    """Find the columns of the record by the headers that the run chose, as far as each is there once."""
+    headers = unfold(table).headers
+    users = [header for place, header in enumerate(headers) if place not in ours]
+    known = {role: by.headers[role] for role in RECORD_COLUMNS if by and role in by.headers}
+    given: dict[str, str] = {
+        role: "|".join("+".join(f"#{headers.index(header) + 1}" for header in parts) for parts in alternatives)
+        for role, alternatives in known.items()
+        if all(header and users.count(header) == 1 for parts in alternatives for header in parts)
+    }
+    try:
+        with reading(table):
+            unfolded, chosen = choose_nested(table, RECORD_COLUMNS, given, ours, address_list=True)
+    except ColumnError as error:
+        if error.missing != "b_no":
+            raise
+        return table, {}  # left out by --select: rows can still be named by their row_id
+    return unfolded, dict(chosen.columns)
+
+
+class _HashingFile:
+    """A file that keeps only the hash of what is written to it."""
+
+    def __init__(self) -> None:
+        self.sha256 = hashlib.sha256()
+
+    def write(self, data: bytes) -> int:
+        self.sha256.update(data)
+        return len(data)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+
+def _content_id(letters: pl.LazyFrame) -> str:
+    """Hash number, address and answers, the same in whatever format or encoding."""
+    hashed = _HashingFile()
+    letters.select(_IDENTITY).sink_csv(hashed, maintain_order=True, engine="streaming")  # type: ignore[call-overload]
+    return hashed.sha256.hexdigest()[:16]

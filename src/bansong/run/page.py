@@ -1,0 +1,455 @@
+"""The HTML page of a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from bansong.base.errors import InputError, OutputError, Problem, UsageError
+from bansong.base.files import as_path, is_remote
+from bansong.base.messages import (
+    count_rows,
+    current_language,
+    end_sentence,
+    gettext,
+    gettext_noop,
+    gettext_of,
+    ngettext,
+)
+from bansong.base.publish import publish_file, same_file
+from bansong.base.remote import fetch_file
+from bansong.base.schema import SEOUL, seoul_day, word_of
+from bansong.run.changes import BEFORE, CHANGE, KIND_WORDS
+from bansong.run.charts import TILES
+from bansong.run.manifest import OpenMailing, is_manifest, manifest_of, open_mailing
+from bansong.run.page_figures import (
+    BESIDES,
+    Markup,
+    PageFigures,
+    RunChanges,
+    collect_figures,
+    draw_charts,
+    find_changes,
+    join,
+    tag,
+)
+from bansong.run.side_files import check_letter_cost
+
+NAME_NOT_HTML: Final = Problem("report.name_not_html", "{path}: a report is a web page; call it .html")
+
+_POLICY: Final = "; ".join(("default-src 'none'", "style-src 'unsafe-inline'", "base-uri 'none'", "form-action 'none'"))
+_TITLES: Final = {
+    "row_status": gettext_noop("Rows"),
+    "biz_status": gettext_noop("Businesses"),
+    "grade": gettext_noop("Grades"),
+    "action": gettext_noop("Actions"),
+}
+_WORST: Final = {
+    "row": gettext_noop("row"),
+    "b_no": gettext_noop("number"),
+    "bounce_prob": gettext_noop("return risk"),
+    "name": gettext_noop("name"),
+    "address": gettext_noop("address"),
+    "action": gettext_noop("action"),
+    "reason": gettext_noop("weightiest reason"),
+}
+_CORRECTIONS: Final = {
+    "row": gettext_noop("row"),
+    "b_no": gettext_noop("number"),
+    "name": gettext_noop("name"),
+    "address": gettext_noop("before"),
+    "fixed_address": gettext_noop("after"),
+    "change": gettext_noop("what changed"),
+}
+_CHANGED: Final = {
+    "b_no": gettext_noop("number"),
+    "name": gettext_noop("name"),
+    CHANGE: gettext_noop("changes"),
+    f"biz_status{BEFORE}": gettext_noop("status before"),
+    "biz_status": gettext_noop("status now"),
+    f"action{BEFORE}": gettext_noop("action before"),
+    "action": gettext_noop("action now"),
+}
+_NUMBERS: Final = ("row", "bounce_prob")
+_WIDTHS: Final = {
+    "b_no": "code",
+    "name": "name",
+    "address": "long",
+    "fixed_address": "long",
+    "reason": "long",
+    "change": "long",
+    **dict.fromkeys(("biz_status", "action", f"biz_status{BEFORE}", f"action{BEFORE}"), "word"),
+}
+"""CSS classes of minimal cell widths, by column."""
+_UNKNOWN: Final = "–"
+
+
+def check_page(target: Path) -> Path:
+    """Return the page's path; raise :class:`OutputError` for a name that is no page's."""
+    if target.suffix.lower() not in (".html", ".htm"):
+        raise OutputError(NAME_NOT_HTML, path=target)
+    return target
+
+
+def write_page(
+    target: Path,
+    figures: PageFigures,
+    facts: Mapping[str, Any],
+    letter_cost: float | None,
+    changes: RunChanges | None = None,
+) -> None:
+    """Write a page of figures and of a manifest's facts, mode 0600; raise :class:`OutputError`."""
+    with publish_file(target) as temporary:
+        render_into(temporary, figures, facts, letter_cost, changes)
+
+
+def render_into(
+    file: Path,
+    figures: PageFigures,
+    facts: Mapping[str, Any],
+    letter_cost: float | None,
+    changes: RunChanges | None = None,
+) -> None:
+    """Write the page to a file that is published by others."""
+    text = render(figures, facts, letter_cost, changes)
+    file.write_text(text, encoding="utf-8", errors="xmlcharrefreplace")  # of a file's name that is no text
+
+
+def render(
+    figures: PageFigures, facts: Mapping[str, Any], letter_cost: float | None, changes: RunChanges | None = None
+) -> str:
+    """Return the page as HTML in the current language; ``facts`` are of :func:`bansong.run.manifest.record_of`."""
+    style = Markup(files("bansong.run").joinpath("page.css").read_text(encoding="utf-8"))
+    name = Path(str(facts.get("input") or facts.get("output") or "")).name
+    title = gettext("Verification of {name}", name=name)
+    head = join(
+        Markup('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
+        Markup(f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'),
+        Markup('<meta name="referrer" content="no-referrer"><meta name="robots" content="noindex">'),
+        tag("title", title),
+        Markup(f"<style>{style}</style>"),
+    )
+    corrected = ngettext("{count:,} address corrected", "{count:,} addresses corrected", figures.corrected)
+    sections = (
+        _summary(figures, facts),
+        *([_changes(changes)] if changes is not None else []),
+        _statuses(figures, facts),
+        _money(figures, facts, letter_cost),
+        _counts(figures),
+        _charts(figures),
+        _rows(gettext("Rows with the highest return risk"), figures.worst, _WORST),
+        _rows(corrected, figures.corrections.sort("row"), _CORRECTIONS),
+        _origin(figures, facts),
+    )
+    rows, started = count_rows(figures.rows), _in_korea(facts.get("started"))
+    subtitle = gettext("{rows}, verified {day}", rows=rows, day=started.date()) if started else rows
+    body = join(
+        tag("header", tag("h1", title), tag("p", subtitle, class_="soft")),
+        tag("main", *sections),
+        tag("footer", tag("p", _privacy(figures))),
+    )
+    return f'<!doctype html>\n<html lang="{current_language()}"><head>{head}</head><body>{body}</body></html>\n'
+
+
+def _in_korea(written: object) -> datetime | None:
+    return datetime.fromisoformat(str(written)).astimezone(SEOUL) if written else None
+
+
+def _section(title: str, *children: str) -> Markup:
+    return tag("section", tag("h2", title), *children)
+
+
+def _cards(cards: Iterable[tuple[str, str]]) -> Markup:
+    return tag("ul", *(tag("li", tag("strong", value), what) for what, value in cards), class_="cards")
+
+
+def _summary(figures: PageFigures, facts: Mapping[str, Any]) -> Markup:
+    actions = figures.counts["action"]
+    waiting = sum(actions[name] for name in ("confirm", "fix_address", "hold"))
+    unanswered = figures.rows - sum(actions.values())
+    letters = (facts.get("letters") or {}).get("letters")
+    cards = [
+        (gettext("rows"), f"{figures.rows:,}"),
+        (gettext("send"), f"{actions['send']:,}"),
+        *([(gettext("letters"), f"{letters:,}")] if letters is not None else []),
+        (gettext("confirm, correct or hold"), f"{waiting:,}"),
+        (gettext("do not send"), f"{actions['do_not_send']:,}"),
+        *([(gettext("without an answer"), f"{unanswered:,}")] if unanswered else []),
+        (gettext("addresses corrected"), f"{figures.corrected:,}"),
+    ]
+    alerts = [end_sentence(str(text)) for text in facts.get("warnings") or ()]
+    return _section(gettext("Summary"), _cards(cards), *(tag("p", text, class_="alert") for text in alerts))
+
+
+def _changes(changes: RunChanges) -> Markup:
+    title, file = gettext("Changes since the run before"), changes.file.name
+    since = gettext("Compared with {file}.", file=file)
+    if changes.run is not None:
+        day = changes.run.started.astimezone(SEOUL).date()
+        since = gettext("Compared with the run of {day}, {file}.", day=day, file=file)
+    words = {kind: gettext(word).replace("_", " ") for kind, word in KIND_WORDS.items()}
+    cards = [(words[kind], f"{count:,}") for kind, count in changes.counts.items() if count]
+    said = tag("p", since, class_="soft")
+    if not cards:
+        return _section(title, said, tag("p", gettext("None.")))
+    rows = changes.rows.with_columns(pl.col(CHANGE).list.eval(pl.element().replace(words)).list.join(", "))
+    return join(_section(title, said, _cards(cards)), _rows(gettext("Rows that changed"), rows, _CHANGED))
+
+
+def _statuses(figures: PageFigures, facts: Mapping[str, Any]) -> Markup:
+    found = facts.get("statuses") or {}
+    numbers = sum(figures.counts["biz_status"].values())
+    checked = int(found.get("checked", numbers - figures.counts["biz_status"]["unknown"]))
+    lines = [gettext("{checked:,} of {numbers:,} statuses checked.", checked=checked, numbers=numbers)]
+    if figures.oldest and figures.newest:
+        lines.append(_ages(figures, figures.oldest, figures.newest, _in_korea(facts.get("started"))))
+    if found.get("stale"):
+        lines.append(
+            gettext(
+                "{stale:,} of them were checked more than {days} days ago and are not to be relied on.",
+                stale=int(found["stale"]),
+                days=found.get("stale_after"),
+            )
+        )
+    return _section(gettext("Statuses checked, and how old they are"), *(tag("p", line) for line in lines))
+
+
+def _ages(figures: PageFigures, oldest: str, newest: str, started: datetime | None) -> str:
+    """How old the statuses were when the run began, or are today if that is not known."""
+    day = started.date() if started else seoul_day()
+    most, least = ((day - date.fromisoformat(known)).days for known in (oldest, newest))
+    if oldest == newest:
+        return gettext_of(
+            figures, "{dated:,} rows have a status of {newest}: {age:,} days old on {day}.", age=least, day=day
+        )
+    return gettext_of(
+        figures,
+        "{dated:,} rows have a status of {oldest} to {newest}: {least:,} to {most:,} days old on {day}.",
+        least=least,
+        most=most,
+        day=day,
+    )
+
+
+def _format_won(amount: float) -> str:
+    return gettext("₩{amount:,.0f}", amount=amount)
+
+
+def _money(figures: PageFigures, facts: Mapping[str, Any], cost: float | None) -> Markup:
+    back, sent = figures.expected, figures.expected_sent
+    cards = [
+        (gettext("letters expected back if every row is mailed"), f"{back:,.1f}"),
+        (gettext("letters expected back of those to be sent"), f"{sent:,.1f}"),
+    ]
+    if cost is not None:
+        cards += [
+            (gettext("at stake if every row is mailed"), _format_won(back * cost)),
+            (gettext("at stake in the letters to be sent"), _format_won(sent * cost)),
+        ]
+    letters = facts.get("letters") or {}
+    if letters:
+        cards.append((gettext("letters fewer"), f"{letters['fewer']:,}"))
+        if letters.get("saved") is not None:
+            cards.append((gettext("saved by them"), _format_won(letters["saved"])))
+    how = gettext("Expected returns are the sum of the rows' probabilities.")
+    if cost is not None:
+        how = gettext("Expected returns are the sum of the rows' probabilities, at ₩{cost:,.0f} a letter.", cost=cost)
+    return _section(gettext("Money at stake"), _cards(cards), tag("p", how, class_="soft"))
+
+
+def _counts(figures: PageFigures) -> Markup:
+    tables = []
+    for name, title in _TITLES.items():
+        counts = figures.counts[name]
+        if any(counts.values()):
+            # an answer without a readable address has no grade
+            rest = gettext("without a grade") if name == "grade" else gettext("without an answer")
+            whole = {**counts, rest: figures.rows - sum(counts.values())}
+            tables.append(_count_table(gettext(title), whole, figures.rows))
+    return _section(gettext("Counts"), tag("div", *tables, class_="columns"))
+
+
+def _count_table(title: str, counts: Mapping[str, int], rows: int) -> Markup:
+    head = _head((title, gettext("rows"), gettext("share")), numbers=(1, 2))
+    lines = [
+        _line(_say_word(word), f"{count:,}", f"{count / (rows or 1):.1%}") for word, count in counts.items() if count
+    ]
+    return tag("table", head, tag("tbody", *lines))
+
+
+def _line(what: str, *figures: str) -> Markup:
+    return tag("tr", tag("th", what, scope="row"), *(tag("td", figure, class_="number") for figure in figures))
+
+
+def _head(titles: Sequence[str], numbers: Sequence[int] = ()) -> Markup:
+    cells = (
+        tag("th", title, scope="col", **({"class_": "number"} if place in numbers else {}))
+        for place, title in enumerate(titles)
+    )
+    return tag("thead", tag("tr", *cells))
+
+
+def _charts(figures: PageFigures) -> Markup:
+    drawn = draw_charts(figures)
+    reasons = dict(figures.reasons.select("reason", "rows").iter_rows())
+    weighs = _count_table(gettext("What weighs most in a row"), reasons, figures.rows)
+    tables = tag("div", weighs, _provinces(figures), class_="columns")
+    if not drawn:
+        note = gettext("Charts are drawn where Altair is installed: pip install 'bansong[notebook]'")
+        return _section(gettext("Charts"), tag("p", note, class_="soft"), tables)
+    return _section(gettext("Charts"), tag("div", *(tag("figure", svg) for _, svg in drawn), class_="charts"), tables)
+
+
+def _provinces(figures: PageFigures) -> Markup:
+    head = _head((gettext("province"), gettext("rows"), gettext("return risk")), numbers=(1, 2))
+    rows = figures.regions.sort("rows", "region", descending=[True, False]).select("region", "rows", "expected")
+    lines = [
+        _line(_province(level), f"{count:,}", f"{expected / count:.1%}") for level, count, expected in rows.iter_rows()
+    ]
+    return tag("table", head, tag("tbody", *lines))
+
+
+def _province(level: str | None) -> str:
+    return TILES[level].name(current_language()) if level in TILES else gettext("without a province")
+
+
+def _rows(title: str, rows: pl.DataFrame, columns: Mapping[str, str]) -> Markup:
+    if rows.is_empty():
+        return _section(title, tag("p", gettext("None.")))
+    titles = [gettext(text) for text in columns.values()]
+    places = [place for place, name in enumerate(columns) if name in _NUMBERS]
+    lines = [
+        tag("tr", *(_cell(name, value, label) for (name, value), label in zip(row.items(), titles, strict=True)))
+        for row in rows.select(list(columns)).iter_rows(named=True)
+    ]
+    table = tag("table", _head(titles, places), tag("tbody", *lines), class_="list")
+    return _section(title, tag("div", table, class_="wide", tabindex="0", role="region", aria_label=title))
+
+
+def _cell(name: str, value: object, label: str) -> Markup:
+    text = _UNKNOWN if value in (None, "") else f"{value:.1%}" if isinstance(value, float) else _say_word(str(value))
+    kind = "number" if name in _NUMBERS else _WIDTHS.get(name, "")
+    kinds = [one for one in (kind, "empty" if text == _UNKNOWN else "") if one]
+    return tag("td", text, data_label=label, **({"class_": " ".join(kinds)} if kinds else {}))
+
+
+def _say_word(word: str) -> str:
+    """Translate a word of a column; return other text unchanged."""
+    said = word_of(word, current_language())
+    return word if said == word else f"{said} ({word})"
+
+
+def _origin(figures: PageFigures, facts: Mapping[str, Any]) -> Markup:
+    versions = facts.get("versions") or {}
+    inputs = facts.get("inputs") or [{}]
+    started = _in_korea(facts.get("started"))
+    lines = {
+        gettext("run"): facts.get("run_id"),
+        gettext("started"): f"{started:%Y-%m-%d %H:%M} KST" if started else None,
+        gettext("engine"): facts.get("engine"),
+        "bansong": versions.get("bansong") or versions.get("bizverify"),
+        gettext("scorecard"): versions.get("model"),
+        gettext("registry"): versions.get("registry"),
+        gettext("statuses"): versions.get("statuses"),
+        gettext("gazetteer"): versions.get("gazetteer"),
+        gettext("addresses of"): versions.get("gazetteer_date"),
+        gettext("input"): facts.get("input"),
+        gettext("SHA-256 of the input"): inputs[0].get("sha256"),
+        gettext("output"): facts.get("output"),
+        gettext("accounting"): _accounting(figures),
+    }
+    shown = [tag("tr", tag("th", what, scope="row"), tag("td", str(value))) for what, value in lines.items() if value]
+    table = tag("table", tag("tbody", *shown))
+    return _section(gettext("How this was obtained"), tag("div", table, class_="wide"))
+
+
+def _accounting(figures: PageFigures) -> str:
+    parts = [f"{_say_word(word)} {count:,}" for word, count in figures.counts["row_status"].items() if count]
+    return f"{' + '.join(parts)} = {figures.rows:,}" if parts else f"{figures.rows:,}"
+
+
+def _privacy(figures: PageFigures) -> str:
+    if figures.masked:
+        return gettext("Numbers, names and addresses are masked. This page loads nothing from any network.")
+    return gettext(
+        "This page holds people's data in the clear: keep it as you keep the list. It loads nothing from any network."
+    )
+
+
+FILE_MISSING: Final = Problem(
+    "report.file_missing", "{path}: there is no such file; check its name, or give the id of a run"
+)
+EARLIER_RUN_INCOMPARABLE: Final = Problem(
+    "report.earlier_run_incomparable", "{path}: cannot be compared; give the enriched file of an earlier run"
+)
+OUTPUT_IS_ENRICHED: Final = Problem(
+    "report.output_is_enriched", "{path}: is the enriched file itself; give another output"
+)
+
+
+def report_page(
+    run: str | Path,
+    output: str | Path,
+    *,
+    letter_cost: float | None = None,
+    unmask: bool = False,
+    sheet: str | None = None,
+    encoding: str | None = None,
+    json_path: str | None = None,
+    delimiter: str | None = None,
+    before: str | Path | None = None,
+) -> Path:
+    """Write the page of a run as HTML (mode 0600, in the current language) and return where it is.
+
+    ``run``: its id, its manifest, or the enriched file; the output of a run must still be there. ``before``: the
+    enriched file of an earlier run to compare with; by default the last one over the same input. ``letter_cost``: won a
+    letter, for the money at stake. Names, numbers and addresses are masked unless ``unmask``. ``sheet``, ``encoding``,
+    ``json_path``, ``delimiter``: of the enriched file. Raises :class:`bansong.errors.BansongError`.
+    """
+    check_letter_cost(letter_cost)
+    target = check_page(as_path(output))
+    given = as_path(run)
+    described = is_manifest(given)
+    file = given if (is_remote(given) or given.is_file()) and not described else None
+    if file is None and not described and given.suffix:  # ids have none
+        raise InputError(FILE_MISSING, path=given)
+    where = {"sheet": sheet, "encoding": encoding, "json_path": json_path, "delimiter": delimiter}
+    with open_mailing(None if file else run, file, **where, besides=BESIDES) as mailing:
+        if same_file(mailing.path, target):
+            raise UsageError(OUTPUT_IS_ENRICHED, path=target)
+        figures = collect_figures(mailing.letters, unmask=unmask, first_row=mailing.table.first_row)
+        facts = _facts(given if described else manifest_of(mailing.run_id or ""), mailing.id)
+        changes = _changes_since(mailing, as_path(before) if before is not None else None, unmask)
+        write_page(target, figures, facts or {"output": str(mailing.path)}, letter_cost, changes)
+    return target
+
+
+def read_figures(run: Path | None, file: Path) -> PageFigures:
+    """Return the figures of an enriched file, described by the manifest ``run`` if there is one.
+
+    Raises :class:`bansong.errors.BansongError`.
+    """
+    with open_mailing(run, file, besides=BESIDES) as mailing:
+        return collect_figures(mailing.letters)
+
+
+def _changes_since(mailing: OpenMailing, before: Path | None, unmask: bool) -> RunChanges | None:
+    source = mailing.by.input if mailing.by is not None else str(mailing.path)
+    found = find_changes(mailing.letters, source, mailing.run_id, earlier=before, besides=mailing.path, unmask=unmask)
+    if found is None and before is not None:
+        raise UsageError(EARLIER_RUN_INCOMPARABLE, path=before)
+    return found
+
+
+def _facts(manifest: Path, id: str) -> Mapping[str, Any]:
+    if not is_remote(manifest) and not manifest.is_file():
+        return {}
+    with fetch_file(manifest) as data:
+        found: dict[str, Any] = json.loads(data.path.read_text(encoding="utf-8"))
+    return next((part for part in found.get("parts", ()) if part["id"] == id), found)

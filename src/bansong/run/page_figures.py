@@ -1,0 +1,389 @@
+"""What a page counts and shows, and the run before; masking of people's data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from bansong.base import business_number
+from bansong.base.errors import BansongError, UsageError
+from bansong.base.files import private_folder
+from bansong.base.publish import same_file
+from bansong.base.schema import ACTIONS, BIZ_STATUSES, GRADES, ROW_STATUSES
+from bansong.engine.address.postal import region_level
+from bansong.engine.address.region_split import names_region
+from bansong.engine.address.words import PROVINCES
+from bansong.engine.overlays import address_key
+from bansong.run.changes import (
+    ANSWER,
+    CHANGE,
+    CHANGE_SCHEMA,
+    CHANGES,
+    GONE,
+    KEY,
+    RECORD,
+    SNAPSHOT,
+    compare,
+    count_kinds,
+    key_expr,
+    recognize,
+    settle,
+    status_code_expr,
+)
+from bansong.run.charts import as_svg, grades
+from bansong.run.charts import reasons as charts_reasons
+from bansong.run.charts import regions as charts_regions
+from bansong.run.manifest import Enrichment, last_runs, open_mailing
+
+
+class Markup(str):
+    """HTML that is safe to stand in a page."""
+
+    __slots__ = ()
+
+
+def tag(name: str, /, *children: str, **attributes: str) -> Markup:
+    """Return an element; children other than :class:`Markup`, and attributes, are escaped.
+
+    ``class_`` means ``class``, ``aria_label`` means ``aria-label``.
+    """
+    given = "".join(f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"' for key, value in attributes.items())
+    return Markup(f"<{name}{given}>{join(*children)}</{name}>")
+
+
+def join(*children: str) -> Markup:
+    """Join children, escaped unless they are :class:`Markup`."""
+    return Markup("".join(child if isinstance(child, Markup) else escape(str(child)) for child in children))
+
+
+_HIDDEN = "…"
+_COMPANY = r"^(?:\s*(?:주식회사|유한회사|㈜|\((?:주|유|재|사)\)))*\s*"
+_UNSPACED_REGION = f"^(?:{PROVINCES})[가-힣]*[시군구]"
+_MAX_WORD_CHARACTERS = 7
+"""Shown characters of a word of an address, as many as 전북특별자치도 has: an address may be one word."""
+
+
+def mask_number(number: pl.Expr) -> pl.Expr:
+    """The first three digits of a business number: ``124-**-*****``."""
+    return pl.concat_str(number.str.slice(0, 3), pl.lit("-**-*****"))
+
+
+def mask_name(name: pl.Expr) -> pl.Expr:
+    """The first character of a name, behind words for a company: ``삼○○``."""
+    return pl.concat_str(name.str.replace(_COMPANY, "").str.slice(0, 1), pl.lit("○○"))
+
+
+def mask_digits(text: pl.Expr) -> pl.Expr:
+    """A text with its digits hidden: ``지번 범어동 ***-*``."""
+    return text.str.replace_all(r"\p{N}", "*")
+
+
+def mask_address(address: pl.Expr) -> pl.Expr:
+    """Return three words of an address from its region on, without digits: ``서울특별시 종로구 종로 …``.
+
+    Text before the region may be somebody's name, so it is hidden, as is an address without a region.
+    """
+    words = address.str.strip_chars().str.replace_all(r"\s+", " ").str.split(" ")
+    begins = words.list.eval(names_region(pl.element()) | pl.element().str.contains(_UNSPACED_REGION))
+    short = words.list.slice(begins.list.arg_max(), pl.when(begins.list.any()).then(3).otherwise(0))
+    hidden = short.list.eval(mask_digits(pl.element()).str.slice(0, _MAX_WORD_CHARACTERS))
+    return pl.concat_str(hidden.list.join(" "), pl.lit(f" {_HIDDEN}")).str.strip_chars_start(" ")
+
+
+SHOWN: Final = 20
+"""Rows of a list."""
+
+COLUMNS: Final = (
+    "row_id",
+    "b_no",
+    "name",
+    "address",
+    "biz_status",
+    "bounce_prob",
+    "grade",
+    "action",
+    "fixed_address",
+    "reasons",
+    "row_status",
+)
+"""Columns read; missing ones are null."""
+_COUNTED: Final = {"row_status": ROW_STATUSES, "biz_status": BIZ_STATUSES, "grade": GRADES, "action": ACTIONS}
+_REASON: Final = r"^\[[^\]]+\] ([^(:→|]+)"
+"""First reason, without the row's own parts: a date in brackets, an address behind a colon."""
+_CHANGE: Final = r"\[address [+-][0-9]+\] [^|:]*: ([^|]*?) \(juso\)"
+"""Difference between an address and its correction."""
+_DAY: Final = r"\((?:registry|nts), ([0-9]{4}-[0-9]{2}-[0-9]{2})\)"
+_MAX_REASON_CHARACTERS: Final = 60
+_BATCH: Final = 100_000
+"""Rows that are counted together."""
+_EXPECTED: Final = pl.col("bounce_prob").sum()
+_ROWS_AND_EXPECTED: Final = (pl.len().cast(pl.Int64).alias("rows"), _EXPECTED.alias("expected"))
+_GROUPED: Final = ("reason", "region")
+_TOTALS: Final = {
+    "rows": pl.len().cast(pl.Int64).alias("rows"),
+    "expected": _EXPECTED.alias("expected"),
+    "expected_sent": pl.col("bounce_prob").filter(pl.col("action") == "send").sum().alias("expected_sent"),
+    "dated": pl.col("day").count().cast(pl.Int64).alias("dated"),
+    "oldest": pl.col("day").min().alias("oldest"),
+    "newest": pl.col("day").max().alias("newest"),
+    "corrected": pl.col("corrected").sum().cast(pl.Int64).alias("corrected"),
+}
+"""Counts of all rows; sums add up over batches."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageFigures:
+    """Figures of the rows on a page.
+
+    ``counts``: rows by word, by column. ``expected``: letters expected back if every row were mailed (sum of the
+    probabilities), ``expected_sent`` of those to ``send``. ``oldest`` and ``newest``: days (ISO) of the ``dated``
+    statuses. ``corrected``: rows with a corrected address. ``reasons``: weightiest ones, with rows; ``regions``: as
+    :func:`bansong.run.charts.regions` takes it; ``worst`` and ``corrections``: the lists, masked by default.
+    """
+
+    rows: int
+    counts: Mapping[str, Mapping[str, int]]
+    expected: float
+    expected_sent: float
+    dated: int
+    oldest: str | None
+    newest: str | None
+    corrected: int
+    reasons: pl.DataFrame
+    regions: pl.DataFrame
+    worst: pl.DataFrame
+    corrections: pl.DataFrame
+    masked: bool
+
+
+def collect_figures(answers: pl.LazyFrame, *, unmask: bool = False, first_row: int = 1) -> PageFigures:
+    """Count and list answered rows (:data:`COLUMNS`) in one streaming pass, batch by batch.
+
+    ``reasons`` is one text a row; ``first_row``: number of the first row. A single query of several counts would keep
+    all rows in memory.
+    """
+    found = _tally(_readable(answers.clear()).collect())
+    for batch in _readable(answers).collect_batches(chunk_size=_BATCH, engine="streaming"):
+        found = _merge(found, _tally(batch))
+    by = {name: _in_order(found[name], known) for name, known in _COUNTED.items()}
+    return PageFigures(
+        **found["totals"].row(0, named=True),
+        counts=by,
+        reasons=found["reason"].drop_nulls("reason").sort("rows", "reason", descending=[True, False]).head(10),
+        regions=found["region"],
+        worst=_list_rows(found["worst"], unmask, first_row),
+        corrections=_list_rows(found["corrections"], unmask, first_row),
+        masked=not unmask,
+    )
+
+
+def _readable(answers: pl.LazyFrame) -> pl.LazyFrame:
+    names = answers.collect_schema().names()
+    missing = [pl.lit(None, pl.String).alias(name) for name in COLUMNS if name not in names]
+    rows = answers.with_columns(missing).select(COLUMNS)
+    texts = [name for name in COLUMNS if name not in ("row_id", "bounce_prob")]
+    return rows.with_columns(pl.col("bounce_prob").cast(pl.Float64), pl.col(texts).cast(pl.String))
+
+
+def _tally(batch: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    rows = batch.with_columns(
+        _is_corrected().alias("corrected"),
+        _first_reason().alias("reason"),
+        region_level(pl.col("address")).alias("region"),
+        pl.col("reasons").str.extract(_DAY).alias("day"),
+    )
+    return {
+        "totals": rows.select(_TOTALS.values()),
+        **{name: rows.group_by(name).agg(pl.len().cast(pl.Int64).alias("rows")) for name in _COUNTED},
+        **{name: rows.group_by(name).agg(_ROWS_AND_EXPECTED) for name in _GROUPED},
+        "worst": _pick_worst(rows.drop_nulls("bounce_prob").select(COLUMNS)),
+        "corrections": rows.filter("corrected").select(COLUMNS).bottom_k(SHOWN, by="row_id"),
+    }
+
+
+def _merge(*tallies: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
+    found = {name: pl.concat([tally[name] for tally in tallies]) for name in tallies[0]}
+    ends = {"oldest": pl.col("oldest").min(), "newest": pl.col("newest").max()}
+    return {
+        "totals": found["totals"].select(ends.get(name, pl.col(name).sum()) for name in _TOTALS),
+        **{name: found[name].group_by(name).agg(pl.all().sum()) for name in (*_COUNTED, *_GROUPED)},
+        "worst": _pick_worst(found["worst"]),
+        "corrections": found["corrections"].bottom_k(SHOWN, by="row_id"),
+    }
+
+
+def _pick_worst(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.top_k(SHOWN, by=["bounce_prob", "row_id"], reverse=[False, True])
+
+
+def _is_corrected() -> pl.Expr:
+    fixed = pl.col("fixed_address").str.replace(r"\s*\([^()]*\)$", "")
+    written = pl.col("address").str.replace(r"\s*\([^()]*\)$", "")
+    return (address_key(fixed) != address_key(written)).fill_null(False)
+
+
+def _first_reason() -> pl.Expr:
+    said = pl.col("reasons").str.extract(_REASON).str.replace_all(r"\p{N}{5,}", "…")
+    return said.str.strip_chars().str.slice(0, _MAX_REASON_CHARACTERS)
+
+
+def _in_order(table: pl.DataFrame, known: tuple[str, ...]) -> dict[str, int]:
+    name, count = table.columns
+    found: dict[str, int] = dict(table.drop_nulls(name).sort(name).select(name, count).iter_rows())
+    return {word: found.pop(word, 0) for word in known} | found
+
+
+def _list_rows(rows: pl.DataFrame, unmask: bool, first_row: int) -> pl.DataFrame:
+    number = business_number.compact_expr(pl.col("b_no"))
+    masked: dict[str, Any] = {
+        "b_no": mask_number(number),
+        "name": mask_name(pl.col("name")),
+        "address": mask_address(pl.col("address")),
+        "fixed_address": mask_address(pl.col("fixed_address")),
+    }
+    reason = pl.col("reasons").str.split(" | ").list.first() if unmask else _first_reason()
+    change = pl.col("reasons").str.extract(_CHANGE)
+    rows = rows.sort("bounce_prob", "row_id", descending=[True, False], nulls_last=True)
+    return rows.with_columns(
+        (pl.col("row_id").cast(pl.Int64) + first_row).alias("row"),
+        reason.alias("reason"),
+        (change if unmask else mask_digits(change)).alias("change"),
+        *([] if unmask else [value.alias(name) for name, value in masked.items()]),
+    )
+
+
+def draw_charts(figures: PageFigures) -> list[tuple[str, Markup]]:
+    """Return the charts as (name, SVG): grades, reasons, provinces; none if nothing draws.
+
+    The tables of the page say the same, so the drawings are hidden from screen readers.
+    """
+    try:
+        drawn = {
+            "grades": grades(figures.counts["grade"], figures.rows),
+            "reasons": charts_reasons(figures.reasons.select("reason", "rows")),
+            "regions": charts_regions(figures.regions.select("region", "rows", "expected")),
+        }
+        images = {name: as_svg(chart) for name, chart in drawn.items()}
+    except (UsageError, ImportError, ValueError):  # Altair says ValueError where vl-convert is missing
+        return []
+    return [(name, Markup(svg.replace("<svg ", '<svg aria-hidden="true" ', 1))) for name, svg in images.items()]
+
+
+"""Rows of the list, the worst kinds first."""
+BESIDES: Final = ("name", "biz_status", "row_status", "fixed_zipcode")
+"""Columns that letters lack and a comparison needs."""
+_SEEN, _KEY_HASH, _PART = "seen", "key_hash", "part"
+_TOGETHER: Final = 250_000
+"""Differing rows that are compared at a time."""
+_DIGITS: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class RunChanges:
+    """Changes since an earlier run: ``counts`` of rows by kind, and the first ``rows`` of them.
+
+    ``run``: the earlier run, if known; ``file``: its output. ``rows``: ``b_no``, ``name``, ``changes`` (List of kinds),
+    and status and action before and now, masked by default.
+    """
+
+    file: Path
+    run: Enrichment | None
+    counts: Mapping[str, int]
+    rows: pl.DataFrame
+
+
+def find_changes(
+    after: pl.LazyFrame,
+    source: str,
+    run_id: str | None,
+    *,
+    earlier: Path | None = None,
+    besides: Path | None = None,
+    unmask: bool = False,
+) -> RunChanges | None:
+    """Return the changes of a run's rows since an earlier one, ``None`` without one to compare with.
+
+    ``after``: the columns of record and answers. ``earlier``: an enriched file; by default that of the last run before
+    ``run_id`` over the same ``source`` whose output still exists, other than ``besides``.
+    """
+    run, file = None, earlier
+    if file is None:
+        runs = last_runs(source, before=run_id)
+        run = next((one for one in runs if besides is None or not same_file(Path(one.output), besides)), None)
+        file = Path(run.output) if run is not None else None
+    if file is None:
+        return None
+    try:
+        with open_mailing(run.id if run else None, file, besides=BESIDES) as mailing:
+            counts, worst = _compare(_snapshot(mailing.letters), _snapshot(after))
+            if not unmask:
+                worst = worst.with_columns(b_no=mask_number(pl.col("b_no")), name=mask_name(pl.col("name")))
+            return RunChanges(file, run or mailing.by, counts, worst)
+    except BansongError:  # no enriched file, or one that was edited since
+        return None
+
+
+def _snapshot(rows: pl.LazyFrame) -> pl.LazyFrame:
+    """Return rows as :data:`SNAPSHOT`; ``input`` is the padded place in the file, so that texts sort as rows stand."""
+    there = rows.collect_schema().names()
+    texts = [name for name in (*RECORD, *ANSWER, "row_status") if name != "b_no"]
+    cells = [pl.col(name).cast(pl.String) if name in there else pl.lit(None, pl.String).alias(name) for name in texts]
+    number = business_number.compact_expr(pl.col("b_no").cast(pl.String)).alias("b_no")
+    place = pl.col("row_id").cast(pl.String).str.zfill(_DIGITS).alias("input")
+    record = rows.select(number, *cells, pl.col("bounce_prob").cast(pl.Float64), place)
+    codes = status_code_expr(pl.col("biz_status")).alias("biz_status")
+    gone = pl.lit(None, pl.Date).alias(GONE)
+    return record.with_columns(key_expr(RECORD).alias(KEY), codes, gone).select(SNAPSHOT.names())
+
+
+def _compare(before: pl.LazyFrame, after: pl.LazyFrame) -> tuple[Mapping[str, int], pl.DataFrame]:
+    """Count changes by kind, with the first rows; at most :data:`_TOGETHER` differing rows are in memory."""
+    seen = pl.struct(KEY, *ANSWER, "row_status").hash().alias(_SEEN)
+    hashes = [rows.select(pl.struct(KEY).hash().alias(_KEY_HASH), seen) for rows in (before, after)]
+    old, new = pl.collect_all(hashes, engine="streaming")
+    moved = new.filter(~pl.col(_SEEN).is_in(old[_SEEN].implode()))[_KEY_HASH]
+    gone = old.filter(~pl.col(_KEY_HASH).is_in(new[_KEY_HASH].implode()))[_KEY_HASH]
+    keys = pl.concat([moved, gone]).unique()
+    touched = pl.col(KEY).pipe(lambda key: pl.struct(key).hash()).is_in(keys.implode())
+    del old, new, moved, gone
+    counts: dict[str, int] = dict.fromkeys(CHANGES, 0)
+    worst = pl.DataFrame(schema=CHANGE_SCHEMA)
+    with private_folder() as folder:
+        sides = [rows.filter(touched) for rows in (before, after)]
+        for was, now in _parts(sides, 1 + len(keys) // _TOGETHER, folder):
+            known = recognize(was, now)
+            changed = compare(known, settle(now, known)).filter(pl.col(CHANGE).list.len() > 0)
+            counts = {kind: counts[kind] + count for kind, count in count_kinds(changed).items()}
+            worst = _first(pl.concat([worst, changed]))
+    return counts, worst
+
+
+def _parts(sides: list[pl.LazyFrame], parts: int, folder: Path) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
+    """Yield rows of both sides in parts; those of one business are in one part, since edited rows are matched by it."""
+    if parts == 1:
+        was, now = pl.collect_all(sides, engine="streaming")
+        yield was, now
+        return
+    places = [folder / "before", folder / "after"]
+    for rows, place in zip(sides, places, strict=True):
+        to = pl.PartitionBy(place, key={_PART: pl.col("b_no").hash() % parts}, include_key=False)
+        rows.sink_ipc(to, compression="lz4", mkdir=True, engine="streaming")
+    for part in range(parts):
+        was, now = (_read_part(place / f"{_PART}={part}") for place in places)
+        yield was, now
+
+
+def _read_part(folder: Path) -> pl.DataFrame:
+    files = sorted(folder.glob("*")) if folder.is_dir() else []
+    empty = pl.DataFrame(schema=SNAPSHOT)
+    return pl.concat([empty, *(pl.read_ipc(file) for file in files)]).sort("input")
+
+
+def _first(changed: pl.DataFrame) -> pl.DataFrame:
+    order = pl.col(CHANGE).list.first().replace_strict(CHANGES, range(len(CHANGES)), return_dtype=pl.Int8)
+    return changed.sort(order, "input", maintain_order=True).head(SHOWN)

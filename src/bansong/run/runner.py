@@ -1,0 +1,394 @@
+"""The runner of `enrich`, `plan` and jobs: survey, statuses, features, answers, then output after output.
+
+One input is a list of one: its table is opened once, and no records are kept.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import polars as pl
+
+from bansong.base.display import Progress
+from bansong.base.errors import BansongError, InputError, Problem, StoppedError, UsageError
+from bansong.base.files import as_path, private_folder
+from bansong.base.messages import Option, gettext, ngettext
+from bansong.base.options import ALL_SHEETS, ReadOptions, WriteOptions
+from bansong.base.publish import backed_up, find_foreign, make_folder, publish_file
+from bansong.engine.local import NUMBER
+from bansong.engine.protocol import Engine, Purchase, Records, RunContext
+from bansong.engine.records import ROW_ID
+from bansong.history.labels import LabelHistory
+from bansong.run.alerts import sum_statuses
+from bansong.run.columns import Target, with_duplicates
+from bansong.run.files_report import FilesReport, agree_together, record_of_files
+from bansong.run.manifest import default_manifest, record_of, write_manifest
+from bansong.run.outputs import Outputs
+from bansong.run.report import Report
+from bansong.run.side_files import (
+    UNMASK_WITHOUT_REPORT,
+    WrittenSides,
+    count_letters,
+    letter_list_of,
+    mark_letters,
+    publish_letters,
+)
+from bansong.run.survey import (
+    INPUT_CHANGED,
+    InputSurvey,
+    PreparedTable,
+    SurveyedInput,
+    SurveyedTable,
+    Surveyor,
+    open_input,
+    plan_together,
+    prepare_output,
+)
+from bansong.run.table import AnsweredRecords, EngineStep, Observe, RunStart, TableRun, files_read, versions_of
+from bansong.tables.detect import STREAM, reading, send_output
+from bansong.tables.inputs import InputFile, collect_inputs, label_inputs
+
+if TYPE_CHECKING:
+    from bansong.base.cancel import CancelToken
+    from bansong.base.options import StatusOptions
+
+
+SHEETS_NOT_LISTED: Final = Problem(
+    "report.sheets_not_listed", "several sheets have a report each: give the input in a list"
+)
+INPUT_FORMAT_NEEDLESS: Final = Problem(
+    "inputs.input_format_needless", "`input_format=` is for standard input; of a file, the name and the content tell it"
+)
+ONE_TABLE_ONLY: Final = Problem(
+    "options.one_table_only", "{option} is for one table; enrich the inputs one by one for it"
+)
+
+log = logging.getLogger(__name__)
+
+_KEPT: Final = {
+    **dict.fromkeys(
+        ("name", "address", "zipcode", "action", "fixed_address", "fixed_zipcode", "row_status"), pl.String
+    ),
+    NUMBER: pl.UInt64,
+}
+"""The columns of the answers from which letters are made."""
+_BATCH_ROWS: Final = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class AnswersForLetters:
+    """The answers of all tables, kept in private files of ``folder`` as far as letters need them.
+
+    ``list_path``: where the list goes; ``cost``: won a letter; ``allow_empty``: whether an empty list replaces an
+    earlier one.
+    """
+
+    folder: Path
+    list_path: Path | None
+    cost: float | None
+    allow_empty: bool = False
+    paths: list[Path] = field(default_factory=list)
+
+    def observing(self, observe: Observe | None) -> Observe:
+        """Return :meth:`keep` behind another observer."""
+        return self.keep if observe is None else lambda answers: self.keep(observe(answers))
+
+    def keep(self, answers: pl.LazyFrame) -> pl.LazyFrame:
+        """Answer one table, keep the answers, and return them to be written."""
+        place = len(self.paths)
+        whole, kept = self.folder / f"whole-{place}.arrow", self.folder / f"letters-{place}.arrow"
+        for earlier in self.folder.glob("whole-*.arrow"):  # its table has been written
+            earlier.unlink()
+        answers.sink_ipc(whole, compression="lz4", record_batch_size=_BATCH_ROWS, engine="streaming")
+        answered = pl.scan_ipc(whole)
+        names = answered.collect_schema().names()
+        answered.select(
+            (pl.col(name).cast(dtype) if name in names else pl.lit(None, dtype)).alias(name)
+            for name, dtype in _KEPT.items()
+        ).sink_ipc(kept, compression="lz4", record_batch_size=_BATCH_ROWS, engine="streaming")
+        self.paths.append(kept)
+        return answered
+
+    def publish(self, failed: dict[str, str], *, complete: bool) -> WrittenSides | None:
+        """Count and publish the letters of all tables; unless ``complete``, note in ``failed`` why there is none."""
+        path = self.list_path
+        if not complete:
+            if path is not None:
+                failed[str(path)] = gettext(
+                    "{path}: was not written, since an input failed; run again for the list of letters", path=path
+                )
+            return None
+        answers = mark_letters(with_duplicates(pl.scan_ipc(self.paths).with_row_index(ROW_ID)))
+        counts = count_letters(answers, self.cost, listed=path is not None)
+        kept: dict[Path, Path] = {}
+        if path is not None:
+            with ExitStack() as backups, publish_file(path) as temporary:
+                if not publish_letters(answers, path, temporary, counts.letters, allow_empty=self.allow_empty):
+                    return WrittenSides({}, counts, None, kept_letters=path)
+                foreign = find_foreign({path: temporary})
+                kept = {one: backups.enter_context(backed_up(one, one)) for one in foreign}
+        return WrittenSides({}, counts, path, kept=kept)
+
+
+def letters_of(write: WriteOptions, resources: ExitStack) -> AnswersForLetters | None:
+    """Return the place for answers from which letters are made; ``None`` where none are asked for."""
+    path = letter_list_of(write)
+    if path is None and write.letter_cost is None:
+        return None
+    return AnswersForLetters(resources.enter_context(private_folder()), path, write.letter_cost, write.allow_empty)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A run of one engine over inputs.
+
+    ``label``: the ledger's name of the inputs, by which it continues a run. ``known``: earlier letters of the label
+    store. ``model``: the file of the scorecard, which no output may replace. ``status``: how the tax authority is
+    asked, ``None`` if it is not. ``keep_going``: whether inputs that cannot be enriched are left out. ``observe``
+    stands between the answered rows of each table and its output, and changes neither. ``inspect`` gets the records
+    before anybody is asked, and raises for those that are not to be verified. ``passed_over``: notes on files that
+    are no inputs.
+    """
+
+    files: Sequence[InputFile]
+    label: str
+    engine: Engine
+    read: ReadOptions
+    outputs: Outputs
+    start: RunStart
+    known: LabelHistory | None = None
+    model: Path | None = None
+    status: StatusOptions | None = None
+    keep_going: bool = False
+    progress: Progress | None = None
+    cancel: CancelToken | None = None
+    observe: Observe | None = None
+    inspect: Callable[[pl.LazyFrame], None] | None = None
+    passed_over: tuple[str, ...] = ()
+
+    @classmethod
+    def over(
+        cls,
+        inputs: str | Path | Sequence[str | Path],
+        output: str | Path | None,
+        engine: Engine,
+        read: ReadOptions,
+        write: WriteOptions,
+        **options: Any,
+    ) -> Run:
+        """Return the run over one input, or over the files that a list means; ``options``: the other fields."""
+        if isinstance(inputs, str | Path):
+            path = as_path(inputs)
+            files, label, outputs = [InputFile(path, path.parent)], str(path), Outputs(write, file=output, alone=True)
+        else:
+            outputs = Outputs.of(write, output, inputs)
+            besides = files_read(engine, options["model"], options["status"]).values()
+            files, options["passed_over"] = collect_inputs(inputs, outputs.folder, [*filter(None, besides)])
+            label = label_inputs(inputs)
+        return cls(files=files, label=label, engine=engine, read=read, outputs=outputs, **options)
+
+    def plan(self) -> Report | FilesReport:
+        """Return what would be done; nothing is written or spent."""
+        with self._prepare(planned=True) as (survey, step, resources):
+            purchase = step.quote()
+            if self.outputs.alone:
+                (one,) = survey.inputs
+                return self._table_run(one, one.tables[0], step, resources).plan(purchase)
+            parts = [table.plan for one in survey.inputs for table in one.tables if table.plan is not None]
+            return self._report(parts, survey, step, purchase)
+
+    def carry_out(self) -> Report | FilesReport:
+        """Answer all rows, publish each output when its rows balance, and return what was done.
+
+        Raises :class:`bansong.errors.BansongError`: nothing was published then, unless it is a
+        :class:`bansong.errors.StoppedError`, which names what was.
+        """
+        given = self.outputs.write.manifest
+        with self._prepare(planned=False) as (survey, step, resources):
+            record = as_path(given) if given is not None else default_manifest(self.start.run_id)
+            with publish_file(record) as record_file:
+                if not self.outputs.alone:
+                    report = replace(self._publish_all(survey, step, resources), manifest=str(record))
+                    write_manifest(record_of_files(report), record_file)
+                    return report
+                (one,) = survey.inputs
+                table = self._table_run(one, one.tables[0], step, resources)
+                with table.publish(one.target, record, step.answer) as alone:
+                    write_manifest(record_of(alone), record_file)
+            if one.target.streamed:
+                send_output(one.target.path)
+            log.info("run %s: published %s in %.2f s", self.start.run_id, one.target.name, alone.seconds)
+            return alone
+
+    @contextmanager
+    def _prepare(self, *, planned: bool) -> Iterator[tuple[InputSurvey, EngineStep, ExitStack]]:
+        """Survey the inputs; yield the engine with their records and statuses."""
+        self._refuse_options()
+        with ExitStack() as resources:
+            survey = self._survey(resources, planned=planned)
+            resources.enter_context(self.engine.local.running())
+            context = RunContext(
+                self.label, self.start.run_id, self.progress, self.cancel, resources, self.start.unix_time
+            )
+            step = EngineStep(self.engine, survey.records_for(self.engine), context)
+            if self.inspect is not None:
+                self.inspect(step.records.rows)
+            if self.status is not None and survey.has_numbers:
+                step = step.with_statuses(self.status, planned=planned)
+            yield survey, step, resources
+
+    def _survey(self, resources: ExitStack, *, planned: bool) -> InputSurvey:
+        besides = files_read(self.engine, self.model, self.status)
+        plan_table = self._plan_table if planned and not self.outputs.alone else None
+        surveyor = Surveyor(self.engine, self.read, self.outputs, besides, resources, plan_table)
+        return surveyor.look_at(self.files, keep_going=self.keep_going)
+
+    def _publish_all(self, survey: InputSurvey, step: EngineStep, resources: ExitStack) -> FilesReport:
+        """Publish output after output, then the list of letters of all; an input that fails leaves the others."""
+        letters = letters_of(self.outputs.write, resources)
+        observe = letters.observing(self.observe) if letters else self.observe
+        alone = len(survey.inputs) == 1
+        together = None if survey.is_open else step.answer()
+        parts, failed, first = list[Report](), dict(survey.failed), 0
+        for done, one in enumerate(survey.inputs):
+            try:
+                parts += self._publish_input(one, step, together, first, observe)
+            except BansongError as error:
+                if alone:
+                    raise
+                log.info("%s", error)  # the report has it
+                failed[str(one.file.path)] = str(error)
+            except KeyboardInterrupt:
+                published = done - (len(failed) - len(survey.failed))
+                if not published:
+                    raise
+                raise StoppedError(_explain_stop(published, len(survey.inputs))) from None
+            first += one.rows
+        complete = len(failed) == len(survey.failed)
+        beside = letters.publish(failed, complete=complete) if letters else None
+        purchase = parts[0].purchase if together is None else together.answers.purchase
+        report = self._report(parts, replace(survey, failed=failed), step, agree_together(purchase, parts))
+        return replace(report, beside=beside)
+
+    def _publish_input(
+        self,
+        one: SurveyedInput,
+        step: EngineStep,
+        together: AnsweredRecords | None,
+        first: int,
+        observe: Observe | None,
+    ) -> list[Report]:
+        """Publish the output of one input of a list; each sheet is spliced into what the one before has made.
+
+        ``together``: the answers to the records of several tables, of which those of this input begin at ``first``.
+        """
+        one.refuse_change()
+        make_folder(one.target.path.parent)
+        reports, book = list[Report](), None
+        with private_folder() as folder:
+            for place, table in enumerate(one.tables, 1):
+                made = folder / f"{place}{one.target.path.suffix}"
+                is_last = place == len(one.tables)
+                target = one.target if is_last else replace(one.target, path=made, backup=False, private=True)
+                answer = step.answer if together is None else partial(together.at, first)
+                with ExitStack() as resources:
+                    run = replace(self._table_run(one, table, step, resources, target, book), observe=observe)
+                    with run.publish(target, None, answer) as report:
+                        one.refuse_change()
+                reports.append(replace(report, sheet=table.sheet))
+                first, book = first + table.records.count, made
+        return [replace(report, output=one.target.name, backup=reports[-1].backup) for report in reports]
+
+    def _table_run(
+        self,
+        one: SurveyedInput,
+        table: SurveyedTable,
+        step: EngineStep,
+        resources: ExitStack,
+        target: Target | None = None,
+        book: Path | None = None,
+    ) -> TableRun:
+        """Return the run of a table, which is opened again unless it stayed open.
+
+        ``book``: the workbook with the sheets before it, ``None`` for the input itself.
+        """
+        prepared, rows = table.opened, step.records.rows
+        if prepared is None:
+            path = one.file.path
+            opened = resources.enter_context(open_input(path, one.data.path, self.read, table.sheet))
+            resources.enter_context(reading(opened))
+            resources.enter_context(step.engine.local.running())
+            if opened.count() != table.records.count:
+                raise InputError(INPUT_CHANGED, path=path)
+            if book is not None and opened.file is not None:
+                opened = replace(opened, file=replace(opened.file, data=book))
+            prepared = prepare_output(opened, target or one.target, self.read, self.outputs.write, self.engine.kind)
+            rows = prepared.records_for(step.engine).rows
+        return TableRun(
+            one.file.path,
+            self.start,
+            step.engine,
+            prepared,
+            rows,
+            self.known,
+            one.data,
+            one.sides,
+            resources,
+            self.outputs.write.with_outcomes,
+            step.asked,
+            self.observe,
+        )
+
+    def _plan_table(self, file: InputFile, prepared: PreparedTable, records: Records) -> Report:
+        return TableRun(file.path, self.start, self.engine, prepared, records.rows, self.known).plan()
+
+    def _report(
+        self, parts: Sequence[Report], survey: InputSurvey, step: EngineStep, purchase: Purchase | None
+    ) -> FilesReport:
+        return FilesReport(
+            run_id=self.start.run_id,
+            started=self.start.at,
+            seconds=time.monotonic() - self.start.clock,
+            engine=self.engine.kind.name,
+            parts=tuple(parts),
+            plan=plan_together(step.records.rows, [part.plan for part in parts]),
+            versions=versions_of(step.engine, self.known),
+            failed=survey.failed,
+            passed_over=(*self.passed_over, *survey.strays),
+            statuses=sum_statuses([part.statuses for part in parts if part.statuses is not None]),
+            asked=step.asked,
+            purchase=purchase,
+        )
+
+    def _refuse_options(self) -> None:
+        """Raise :class:`UsageError` for options that one input, or a list of inputs, does not have."""
+        read, write = self.read, self.outputs.write
+        if self.outputs.alone:
+            if not isinstance(read.sheet, str | None) or read.sheet == ALL_SHEETS:
+                raise UsageError(SHEETS_NOT_LISTED)
+            if read.input_format is not None and self.files[0].path != STREAM:
+                raise UsageError(INPUT_FORMAT_NEEDLESS)
+            return
+        for name in ("report", "review"):
+            if getattr(write, name) is not None:
+                raise UsageError(ONE_TABLE_ONLY, option=Option(name))
+        if write.unmask:
+            raise UsageError(UNMASK_WITHOUT_REPORT)
+        if read.input_format is not None:
+            raise UsageError(INPUT_FORMAT_NEEDLESS)
+
+
+def _explain_stop(published: int, count: int) -> str:
+    return ngettext(
+        "interrupted: {count:,} of {all:,} outputs is published, the others are what they were; the same call goes on",
+        "interrupted: {count:,} of {all:,} outputs are published, the others are what they were; the same call goes on",
+        published,
+        all=count,
+    )

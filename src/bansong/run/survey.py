@@ -1,0 +1,551 @@
+"""Open all inputs of a run, choose their columns, keep their records.
+
+A single table stays open, and its records are its query. The records of several tables are kept in Arrow files, so
+that what is the same in all of them is looked up and counted once, and memory does not grow with the tables.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+
+from bansong.base.errors import BansongError, ColumnError, InputError, NoTableError, Problem, UsageError
+from bansong.base.files import as_path, is_remote, private_folder
+from bansong.base.messages import Lang, Option, describe_os_error, gettext, gettext_noop, ngettext, parameter
+from bansong.base.options import ALL_SHEETS, EngineKind, ReadOptions, WriteOptions
+from bansong.base.remote import InputData, fetch_file
+from bansong.base.schema import (
+    ADDED_COLUMNS,
+    CONTEXT_COLUMNS,
+    LABEL_COLUMNS,
+    RECORD_COLUMNS,
+    Alert,
+    Choice,
+    language_of_columns,
+)
+from bansong.engine.local import ADDRESS_LIST, NUMBER, ROW_PROBLEM
+from bansong.engine.protocol import Engine, Records
+from bansong.engine.records import DIGITS, RIGHT, ROW_ID, records
+from bansong.run.accounting import PLAN_COUNTS, LookupPlan, plan_of, with_plan_columns
+from bansong.run.columns import (
+    Target,
+    checked_extra_columns,
+    find_losses,
+    keep_apart,
+    lay_out_columns,
+    open_elsewhere,
+    refuse_wide,
+)
+from bansong.run.outputs import Outputs
+from bansong.run.page import check_page
+from bansong.run.report import Report
+from bansong.run.side_files import SideFiles, letter_list_of
+from bansong.tables.columns import Chosen
+from bansong.tables.detect import EXTENSIONS, STREAM, keep_input, name_input, open_table, reading
+from bansong.tables.earlier_columns import EarlierColumns, added_later, find_earlier_columns
+from bansong.tables.inputs import NO_FILE_USABLE, InputFile
+from bansong.tables.nested import choose_nested, held_choice, unfold
+from bansong.tables.roles import kept_columns, listed_headers, named_column
+from bansong.tables.streams import unpacked_name
+from bansong.tables.table import Table, contract_name
+
+OPTION_NOT_FOR_FORMAT: Final = Problem(
+    "outputs.option_not_for_format", "{path}: {option} is for CSV files and workbooks, this output is {format}"
+)
+
+log = logging.getLogger(__name__)
+
+_OTHER_HEADERS: Final = gettext_noop(
+    "the added columns of an earlier run stay in their language; remove them from the file to have `headers=` obeyed"
+)
+_ADDED_LATER: Final = gettext_noop(
+    "the input is an earlier output; columns that stand between ours stay where they are: {headers}"
+)
+_SHOWN: Final = 5
+NO_ADDRESS: Final = gettext_noop(
+    "no address column was found: no bounce risk is given, only the status where it can be checked"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RowReader:
+    """Which columns are what, as chosen for one table; good for every table with the same headers, and picklable.
+
+    ``chosen``: by positions of the table with the values within its objects behind its columns. ``ours``: positions of
+    columns from an earlier enrichment.
+    """
+
+    headers: tuple[str, ...]
+    chosen: Mapping[str, Choice]
+    ours: frozenset[int]
+
+    def read(self, table: Table) -> pl.LazyFrame:
+        """Return a table's rows as :func:`bansong.engine.records.records`."""
+        return records(unfold(table), self.chosen, self.ours)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedTable:
+    """A table with its columns chosen and its output laid out."""
+
+    table: Table
+    reader: RowReader
+    chosen: Mapping[str, Choice]
+    rows: pl.LazyFrame
+    layout: tuple[tuple[str, str], ...]
+    leaves_out: bool
+    warnings: tuple[str, ...]
+    extras: tuple[str, ...] = ()
+    lang: Lang = "en"
+    """The language of the headers of the added columns, and of the words in them."""
+    earlier: EarlierColumns = field(default_factory=EarlierColumns)
+
+    @property
+    def header_unsure(self) -> bool:
+        """Whether the header row is a guess, so that lines above it may be rows."""
+        return "b_no" in self.chosen and self.chosen["b_no"].why in ("similar", "content")
+
+    @property
+    def is_address_list(self) -> bool:
+        """Whether the table has addresses and no business numbers."""
+        return "address" in self.chosen and "b_no" not in self.chosen
+
+    def records_for(self, engine: Engine) -> Records:
+        """Return the rows as an engine answers them; raise :class:`ColumnError` for a priority without a column."""
+        wanted = engine.priority
+        priority = None if wanted is None else self.table.ids[named_column(self.table, wanted, "priority")]
+        return engine.prepare(Records(self.rows, priority=priority))
+
+
+def prepare_table(
+    table: Table,
+    columns: Mapping[str, str | Sequence[str]] | None,
+    prefix: str,
+    select: Sequence[str] | None = None,
+    with_outcomes: bool = False,
+    extras: Sequence[str] = (),
+    headers: Lang | None = None,
+    engine: EngineKind | None = None,
+) -> PreparedTable:
+    """Choose a table's columns, number its rows, lay its output out; raises :class:`bansong.errors.ColumnError`.
+
+    ``headers``: the language of the added columns; one that they have from an earlier run stays. ``engine``: the one
+    that answers the rows; without one, and for one that buys, a list must have business numbers.
+    """
+    with reading(table):
+        earlier = find_earlier_columns(table, prefix)
+    before = earlier.places
+    if table.headers:
+        with reading(table):
+            unfolded, chosen = choose_nested(
+                table, (*RECORD_COLUMNS, *CONTEXT_COLUMNS), columns, before, address_list=engine is not None
+            )
+            if engine is not None and "b_no" not in chosen.columns:
+                chosen = replace(chosen, notes=(_numberless_alert(table, engine), *chosen.notes))
+    else:  # `[]`: no record, so no key to find
+        unfolded, chosen = table, Chosen({})
+    log.info("%s read as %s, %d columns; roles: %s", table.name, table.format, len(table.headers), chosen)
+    rows = records(unfolded, chosen.columns, before)
+    every = frozenset(range(len(table.headers)))
+    kept = kept_columns(table, [select] if isinstance(select, str) else select) if select else every
+    lang = language_of_columns(table.headers, earlier.nine) or headers or "en"
+    ours = {**earlier.nine, **earlier.extras, **(earlier.labels if with_outcomes else {})}
+    kept |= set(ours.values())
+    # extra columns of an earlier run would be of other answers
+    extras = checked_extra_columns((*extras, *map(contract_name, earlier.extras)))
+    added = (*ADDED_COLUMNS, *(LABEL_COLUMNS if with_outcomes else ()), *extras)
+    layout, warnings = lay_out_columns(table.headers, prefix, ours, kept, added, lang)
+    if headers not in (None, lang):
+        warnings = (*warnings, gettext(_OTHER_HEADERS))
+    if table.headers and "address" not in chosen.columns:
+        warnings = (*warnings, gettext(NO_ADDRESS))
+    if later := added_later(table.headers, earlier):
+        shown_later = ", ".join(map(repr, later[:_SHOWN])) + (" …" if len(later) > _SHOWN else "")
+        warnings = (*warnings, gettext(_ADDED_LATER, headers=shown_later))
+    shown = {role: held_choice(table, choice) for role, choice in chosen.columns.items()}
+    reader = RowReader(table.headers, dict(chosen.columns), before)
+    notes = (*table.notes, *chosen.notes, *warnings)
+    return PreparedTable(table, reader, shown, rows, layout, kept < every, notes, extras, lang, earlier)
+
+
+def _numberless_alert(table: Table, engine: EngineKind) -> Alert:
+    """Explain a list without business numbers; raise :class:`ColumnError` for an engine that buys."""
+    found = {
+        "name": table.name,
+        "headers": listed_headers(table),
+        "columns": parameter("columns", {"b_no": gettext("HEADER")}),
+    }
+    if engine.buys:
+        raise ColumnError(
+            gettext(
+                "{name}: no column holds business numbers, and lookups are bought by number; {headers}; name the "
+                "column with {columns}, or have the addresses alone verified with {engine}",
+                engine=parameter("engine", "local"),
+                **found,
+            ),
+            missing="b_no",
+        )
+    return Alert(
+        gettext(
+            "{name}: no column holds business numbers, so this is a list of addresses: they are read and corrected, no "
+            "status is checked, and no row says `send`; {headers}; if one holds the numbers, name it with {columns}",
+            **found,
+        )
+    )
+
+
+def _other_extension(table: Table, target: Target) -> tuple[str, ...]:
+    plain = unpacked_name(table.path or Path())
+    suffix = plain.suffix
+    if not suffix or suffix.lower() in EXTENSIONS or target.path.stem != f"{plain.stem}.enriched":
+        return ()
+    return (
+        gettext(
+            "{suffix} files are not written, so the output is {name}; {option} names another",
+            suffix=suffix,
+            name=target.path.name,
+            option=parameter("output"),
+        ),
+    )
+
+
+def prepare_output(
+    table: Table, target: Target, read: ReadOptions, write: WriteOptions, engine: EngineKind
+) -> PreparedTable:
+    """Prepare a table for its output, and warn of what that output cannot hold."""
+    if not write.select:
+        refuse_wide(table, target, write.prefix)
+    if write.headers == "ko" and not target.format.can.korean_headers:
+        option = Option("headers", "ko")
+        raise UsageError(OPTION_NOT_FOR_FORMAT, path=target.path, option=option, format=target.format.name)
+    prepared = prepare_table(
+        table, read.columns, write.prefix, write.select, write.with_outcomes, write.extra_columns, write.headers, engine
+    )
+    lost = find_losses(
+        table,
+        target,
+        write.in_place,
+        prepared.layout,
+        leaves_out=prepared.leaves_out,
+        header_unsure=prepared.header_unsure,
+    )
+    if table.headers and "name" not in prepared.chosen:
+        named = parameter("columns", {"name": gettext("HEADER")})
+        lost += (gettext("no name column was found, so letters have no name; {parameter} names it", parameter=named),)
+    lost += tuple(open_elsewhere(table.path, target))
+    lost += _other_extension(table, target)
+    if len(table.sheets) > 1:
+        every = parameter("sheet", ALL_SHEETS)
+        lost += (gettext("{option} takes every sheet that holds business numbers", option=every),)
+    return replace(prepared, warnings=(*prepared.warnings, *lost))
+
+
+INPUT_CHANGED: Final = Problem("inputs.input_changed", "{path}: was changed while it was being verified; run again")
+INPUT_UNREADABLE: Final = Problem(
+    "inputs.input_unreadable", "{path}: cannot be opened: {reason}; check who may read it"
+)
+REVIEW_WITHOUT_NUMBERS: Final = Problem(
+    "options.review_without_numbers",
+    "{table}: holds no business numbers, by which the choices of a review are known again; leave out {review}",
+)
+
+_NAMED: Final = 5
+_PRIORITY: Final = "priority_value"
+_KEPT: Final = {
+    **dict.fromkeys((*RECORD_COLUMNS, *CONTEXT_COLUMNS), pl.String),
+    NUMBER: pl.UInt64,
+    DIGITS: pl.String,
+    RIGHT: pl.Boolean,
+    ROW_PROBLEM: pl.String,
+    ADDRESS_LIST: pl.Boolean,
+    _PRIORITY: pl.String,
+}
+"""The columns of a kept record."""
+
+
+@dataclass(frozen=True, slots=True)
+class SurveyedTable:
+    """A table whose columns were chosen.
+
+    ``sheet``: the name by which it was chosen, ``None`` for the table that the reader finds. ``opened``: the table of
+    a run over one, which stays open; ``None`` for one that is opened again to be written, and whose records are in the
+    file ``kept``. ``plan``: its part of a dry run over a list.
+    """
+
+    sheet: str | None
+    records: Records
+    is_address_list: bool
+    opened: PreparedTable | None = None
+    kept: Path | None = None
+    plan: Report | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SurveyedInput:
+    """An input that can be read, and whose output can be written.
+
+    ``data``: its bytes, all through the run. ``state``: size and time of change of its file, ``None`` where changes
+    are not looked for.
+    """
+
+    file: InputFile
+    target: Target
+    sides: SideFiles
+    tables: tuple[SurveyedTable, ...]
+    data: InputData
+    state: tuple[int, int] | None
+
+    @property
+    def rows(self) -> int:
+        """Rows of all its tables; 0 for a table that is open."""
+        return sum(table.records.count for table in self.tables)
+
+    def refuse_change(self) -> None:
+        """Raise :class:`InputError` if the file was changed since the survey."""
+        if self.state is not None and state_of(self.file.path, self.data) != self.state:
+            raise InputError(INPUT_CHANGED, path=self.file.path)
+
+
+@dataclass(frozen=True, slots=True)
+class InputSurvey:
+    """The inputs that can be enriched; ``failed``: why others cannot, by path; ``strays``: notes on files of a folder.
+
+    Strays are files that hold no table, and that nobody named.
+    """
+
+    inputs: tuple[SurveyedInput, ...]
+    failed: dict[str, str]
+    strays: tuple[str, ...]
+
+    @property
+    def tables(self) -> list[SurveyedTable]:
+        """The tables of all inputs."""
+        return [table for one in self.inputs for table in one.tables]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is one table, which stayed open."""
+        return self.tables[0].opened is not None
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether any table is more than a list of addresses."""
+        return not all(table.is_address_list for table in self.tables)
+
+    def records_for(self, engine: Engine) -> Records:
+        """Return the prepared records of all tables, numbered through."""
+        tables = self.tables
+        if self.is_open:
+            return tables[0].records
+        rows = pl.scan_ipc([table.kept for table in tables if table.kept]).drop(ROW_ID).with_row_index(ROW_ID)
+        count = sum(table.records.count for table in tables)
+        return engine.prepare(Records(rows, count, _PRIORITY if engine.priority is not None else None))
+
+
+@dataclass(frozen=True, slots=True)
+class Surveyor:
+    """Looks at the inputs of a run.
+
+    ``besides``: files that the run reads besides, by their use. ``plan_table`` makes a table's part of a dry run.
+    ``resources``: close copies of remote inputs, kept records and the table that stays open.
+    """
+
+    engine: Engine
+    read: ReadOptions
+    outputs: Outputs
+    besides: dict[str, Path | None]
+    resources: ExitStack
+    plan_table: Callable[[InputFile, PreparedTable, Records], Report] | None = None
+
+    def look_at(self, files: Sequence[InputFile], *, keep_going: bool) -> InputSurvey:
+        """Look at every input.
+
+        Raises :class:`InputError` where some cannot be enriched and the run is not to ``keep_going``, or none can.
+        """
+        folder = None if self.outputs.alone else self.resources.enter_context(private_folder())
+        found, failed, strays = list[SurveyedInput](), dict[str, str](), list[str]()
+        for place, file in enumerate(files):
+            try:
+                found.append(self._look_at_input(file, place, folder, alone=len(files) == 1))
+            except BansongError as error:
+                if len(files) == 1:
+                    raise
+                if file.listed and is_stray(file.path, error, self.read):
+                    strays.append(gettext("{path}: holds no table, and was passed over", path=file.path))
+                else:
+                    failed[str(file.path)] = _name_file(file.path, str(error))
+        self.outputs.refuse_shared(files, ((one.file, one.target, one.sides) for one in found))
+        if not found and not failed:
+            raise InputError(NO_FILE_USABLE, reasons="\n  ".join(strays[:_NAMED]))
+        if failed and not (keep_going and found):
+            raise InputError(_explain_failures(failed, len(files), keep_going=keep_going))
+        return InputSurvey(tuple(found), failed, tuple(strays))
+
+    def _look_at_input(self, file: InputFile, place: int, folder: Path | None, *, alone: bool) -> SurveyedInput:
+        if file.path == STREAM:
+            data = InputData(keep_input(self.resources))
+        else:
+            data = self.resources.enter_context(fetch_file(file.path))
+        state = None if self.outputs.alone else state_of(file.path, data)
+        sheets = self._sheets_of(file, data)
+        if folder is None or (alone and len(sheets) == 1):
+            target, sides, table = self._look_at_table(file, data, sheets[0], self.resources, several=False)
+            return SurveyedInput(file, target, sides, (table,), data, state)
+        tables = list[SurveyedTable]()
+        for number, sheet in enumerate(sheets):
+            with ExitStack() as resources:
+                target, sides, table = self._look_at_table(file, data, sheet, resources, several=len(sheets) > 1)
+                kept = folder / f"{place}-{number}.arrow"
+                tables.append(replace(table, records=_keep(table.records, kept), opened=None, kept=kept))
+        return SurveyedInput(file, target, sides, tuple(tables), data, state)
+
+    def _look_at_table(
+        self, file: InputFile, data: InputData, sheet: str | None, resources: ExitStack, *, several: bool
+    ) -> tuple[Target, SideFiles, SurveyedTable]:
+        """Open a table, choose its columns and its outputs; ``resources`` close it."""
+        table = resources.enter_context(open_input(file.path, data.path, self.read, sheet))
+        resources.enter_context(reading(table))
+        target, sides = self._choose_outputs(file, data, table, several=several)
+        prepared = prepare_output(table, target, self.read, self.outputs.write, self.engine.kind)
+        if sides.review is not None and prepared.is_address_list:
+            raise UsageError(REVIEW_WITHOUT_NUMBERS, table=table.name, review=Option("review"))
+        records = prepared.records_for(self.engine)
+        plan = replace(self.plan_table(file, prepared, records), sheet=sheet) if self.plan_table else None
+        return target, sides, SurveyedTable(sheet, records, prepared.is_address_list, prepared, plan=plan)
+
+    def _choose_outputs(
+        self, file: InputFile, data: InputData, table: Table, *, several: bool
+    ) -> tuple[Target, SideFiles]:
+        """Return where a table's output goes, and the files beside it; raise :class:`UsageError` for one that is read.
+
+        Raises what :meth:`Outputs.target_of` raises, too.
+        """
+        write = self.outputs.write
+        target = self.outputs.target_of(file, table, self.resources, several=several)
+        sides = self.outputs.sides_of(target, self.engine.local.gazetteer if self.engine.kind.answers_locally else None)
+        if sides.page is not None:
+            check_page(sides.page)
+        keep_apart(
+            {"input": file.path if is_remote(file.path) else data.path, **self.besides},
+            {
+                "output": target.path,
+                "manifest": as_path(write.manifest) if write.manifest is not None else None,
+                **sides.paths_by_use(),
+                "letter list": letter_list_of(write),
+            },
+            write.in_place,
+        )
+        return target, sides
+
+    def _sheets_of(self, file: InputFile, data: InputData) -> Sequence[str | None]:
+        """Return the sheets of an input that are enriched; ``None`` for the table that the reader finds."""
+        sheet = self.read.sheet
+        if sheet is None or (isinstance(sheet, str) and sheet != ALL_SHEETS):
+            return (sheet,)
+        if sheet != ALL_SHEETS:
+            return tuple(dict.fromkeys(sheet))
+        with open_input(file.path, data.path, self.read, None) as table:
+            return table.sheets or (None,)
+
+
+def open_input(path: Path, data: Path, read: ReadOptions, sheet: str | None) -> AbstractContextManager[Table]:
+    """Open the table of the input that the user calls ``path``; ``data``: where its bytes are."""
+    return open_table(
+        name_input(read.input_format) if path == STREAM else path,
+        sheet=sheet,
+        encoding=read.encoding,
+        json_path=read.json_path,
+        has_header=read.has_header,
+        delimiter=read.delimiter,
+        data=data,
+    )
+
+
+def is_stray(path: Path, error: BansongError, read: ReadOptions) -> bool:
+    """Whether a file that cannot be enriched is no table at all: of another kind, prose, or one JSON object.
+
+    A list without numbers is a table.
+    """
+    if not isinstance(error, ColumnError):
+        return isinstance(error, NoTableError)
+    with fetch_file(path) as data, open_input(path, data.path, read, None) as table:
+        return error.missing == "b_no" and table.loose
+
+
+def state_of(path: Path, data: InputData) -> tuple[int, int]:
+    """Return size and time of change of a file; raise :class:`InputError` where it cannot be looked at."""
+    try:
+        state = data.path.stat()
+    except OSError as error:
+        raise InputError(INPUT_UNREADABLE, path=path, reason=describe_os_error(error)) from error
+    return state.st_size, state.st_mtime_ns
+
+
+def plan_together(records: pl.LazyFrame, plans: Sequence[LookupPlan]) -> LookupPlan:
+    """Return the plan of several tables: rows are those of each, lookups those that differ in all ``records``."""
+    if len(plans) == 1:
+        return plans[0]
+    of_all = plan_of(with_plan_columns(records).select(*PLAN_COUNTS).collect(engine="streaming").row(0, named=True))
+    asked = sum(plan.lookups + plan.duplicates for plan in plans)
+    problems = {code for plan in plans for code in plan.invalid_by_problem}
+    return replace(
+        of_all,
+        rows=sum(plan.rows for plan in plans),
+        duplicates=asked - of_all.lookups,
+        invalid=sum(plan.invalid for plan in plans),
+        invalid_by_problem={
+            code: sum(plan.invalid_by_problem.get(code, 0) for plan in plans) for code in sorted(problems)
+        },
+        wrong_check_digits=sum(plan.wrong_check_digits for plan in plans),
+        without_address=sum(plan.without_address for plan in plans),
+        suspect=sum(plan.suspect for plan in plans),
+    )
+
+
+def _keep(records: Records, path: Path) -> Records:
+    """Write the records of a table to a file, whatever types its columns have; return them as they are there."""
+    there = set(records.rows.collect_schema().names())
+    sources = {name: name for name in _KEPT if name in there}
+    if records.priority is not None:
+        sources[_PRIORITY] = records.priority
+    records.rows.select(
+        ROW_ID,  # a table without any of the others has rows, or none, too
+        *(
+            (pl.col(sources[name]).cast(dtype, strict=False) if name in sources else pl.lit(None, dtype)).alias(name)
+            for name, dtype in _KEPT.items()
+        ),
+    ).sink_ipc(path, compression="lz4", engine="streaming")
+    rows = pl.scan_ipc(path)
+    return Records(rows, rows.select(pl.len()).collect().item())
+
+
+def _name_file(path: Path, text: str) -> str:
+    """Return an error with the whole path of its file: several may have one name."""
+    if str(path) in text:
+        return text
+    return f"{path}{text.removeprefix(path.name)}" if text.startswith(path.name) else f"{path}: {text}"
+
+
+def _explain_failures(failed: dict[str, str], count: int, *, keep_going: bool) -> str:
+    """Return why a run stops before anything is bought."""
+    shown = "\n  ".join([*failed.values()][:_NAMED])
+    more = len(failed) - _NAMED
+    rest = ngettext("and {count:,} more", "and {count:,} more", more) if more > 0 else ""
+    listed = f"{shown}\n  {rest}" if rest else shown
+    if keep_going:
+        return gettext("none of the inputs can be enriched; nothing was bought or written:\n  {errors}", errors=listed)
+    return ngettext(
+        "{count:,} of {all:,} inputs cannot be enriched; nothing was bought or written. `keep_going=True` "
+        "leaves it out:\n  {errors}",
+        "{count:,} of {all:,} inputs cannot be enriched; nothing was bought or written. `keep_going=True` "
+        "leaves them out:\n  {errors}",
+        len(failed),
+        all=count,
+        errors=listed,
+    )

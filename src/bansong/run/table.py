@@ -1,0 +1,404 @@
+"""One table of a run: its statuses, features and answers, written and reported."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import polars as pl
+
+from bansong._version import __version__
+from bansong.base.files import new_run_id, private_folder
+from bansong.base.messages import Phrase, gettext_noop
+from bansong.base.remote import InputData
+from bansong.base.schema import LABEL_COLUMNS, Alert, seoul_day
+from bansong.engine.local import NUMBER, Known
+from bansong.engine.overlays import with_letters
+from bansong.engine.protocol import Answers, Engine, Purchase, Records, RunContext
+from bansong.engine.records import find_cross_row_features, with_found_features
+from bansong.history.labels import LabelHistory
+from bansong.run import accounting
+from bansong.run.accounting import (
+    PLAN_COUNTS,
+    LookupPlan,
+    RowCounts,
+    plan_of,
+    replaced_alert,
+    replaced_counts,
+    replaced_rows,
+    with_plan_columns,
+)
+from bansong.run.accounting import plan as count_plan
+from bansong.run.alerts import (
+    COMMON_FAILURE,
+    FAILURE_COUNTS,
+    StatusCounts,
+    bought_alert,
+    emptied_alert,
+    failure_alert,
+    garbled_alert,
+    invalid_alert,
+    kept_alert,
+    no_gazetteer,
+    statuses_of,
+    vanished_alert,
+)
+from bansong.run.columns import LABEL_DTYPES, Target, unknown_extra_columns, with_duplicates, with_extra_columns
+from bansong.run.manifest import record_of
+from bansong.run.outputs import Unpublished, publish_output
+from bansong.run.page import read_figures, render_into
+from bansong.run.page_figures import PageFigures, RunChanges, collect_figures, find_changes
+from bansong.run.report import LetterHistory, Report, Versions, match_counts, sections
+from bansong.run.side_files import SideFiles, WrittenSides, mark_letters
+from bansong.run.survey import PreparedTable
+from bansong.tables.detect import write_table
+from bansong.tables.table import Enriched
+
+if TYPE_CHECKING:
+    from bansong.base.options import StatusOptions
+    from bansong.engine.address.gazetteer import Gazetteer
+    from bansong.reference.statuses import RunStatuses
+
+
+@dataclass(frozen=True, slots=True)
+class RunStart:
+    """A run's id, and when it began: as a time, and in seconds of the monotonic clock.
+
+    ``unix_time``: the time in seconds since 1970, by which the age of what is stored is told.
+    """
+
+    run_id: str
+    at: datetime
+    clock: float
+    unix_time: Callable[[], float] = time.time
+
+    @classmethod
+    def now(cls, unix_time: Callable[[], float] = time.time) -> RunStart:
+        """Return the start of a run that begins now, by the given time."""
+        at = datetime.fromtimestamp(unix_time(), UTC)
+        return cls(new_run_id(at), at, time.monotonic(), unix_time)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStep:
+    """An engine with the prepared records that it answers; ``asked``: what the tax authority was asked for them."""
+
+    engine: Engine
+    records: Records
+    context: RunContext
+    asked: RunStatuses | None = None
+
+    def with_statuses(self, options: StatusOptions, *, planned: bool = False) -> EngineStep:
+        """Return this step with the statuses of its numbers: fetched, or only counted where it is ``planned``."""
+        from bansong.reference import statuses as run_statuses  # brings the network with it
+
+        rows, context = self.records.rows, self.context
+        if planned:
+            asked = run_statuses.plan_statuses(rows, options)
+        else:
+            watch = getattr(context.progress, "watch", None)  # the command line's progress shows the fetching, too
+            asked = run_statuses.fetch_for_rows(
+                rows, options, watch=watch, cancel=context.cancel, today=lambda: seoul_day(context.unix_time())
+            )
+        return replace(self, engine=self.engine.with_known(Known(statuses=asked.overlay)), asked=asked)
+
+    def quote(self) -> Purchase | None:
+        """Return what the records would cost; ``None`` for an engine that buys nothing."""
+        if not self.engine.kind.buys:
+            return None
+        features = self._find_features()
+        return self.engine.quote(_with_features(self.records, features), self.context)
+
+    def answer(self, count: int | None = None) -> AnsweredRecords:
+        """Find the features of the records, which reads them, and buy what they ask for.
+
+        ``count``: how many there are, where it was not known before.
+        """
+        features = self._find_features()
+        records = self.records if count is None else replace(self.records, count=count)
+        return AnsweredRecords(self.engine.answer(_with_features(records, features), self.context), features)
+
+    def _find_features(self) -> pl.DataFrame | None:
+        return find_cross_row_features(self.records.rows) if self.engine.kind.answers_locally else None
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredRecords:
+    """The answers to records; ``features``: their cross-row features, where the local engine answers."""
+
+    answers: Answers
+    features: pl.DataFrame | None
+
+    def at(self, first: int, count: int) -> AnsweredRecords:
+        """Return the answers to the records of one table: ``count`` from the place ``first`` on."""
+        return replace(self, features=None if self.features is None else self.features.slice(first, count))
+
+    def of(self, rows: pl.LazyFrame) -> pl.LazyFrame:
+        """Add the features and the nine columns to the rows of a table, lazily."""
+        return self.answers.of(with_found_features(rows, self.features))
+
+
+def _with_features(records: Records, features: pl.DataFrame | None) -> Records:
+    return replace(records, rows=with_found_features(records.rows, features))
+
+
+def files_read(engine: Engine, model: Path | None, status: StatusOptions | None) -> dict[str, Path | None]:
+    """Return the files that a run reads or keeps beside its inputs, by their use."""
+    files = {**engine.files(), "model": model}
+    if status is not None:
+        from bansong.reference.statuses import status_files
+
+        files |= status_files(status)
+    return files
+
+
+def versions_of(engine: Engine, known: LabelHistory | None) -> Versions:
+    """Return the versions of what an engine computes its answers with; ``known``: the letters of the label store."""
+    local, answers_locally = engine.local, engine.kind.answers_locally
+    return Versions(
+        bansong=__version__,
+        model=local.model.version,
+        registry=local.registry.version if local.registry else None,
+        statuses=local.status.version if local.status and answers_locally else None,
+        gazetteer=local.gazetteer.version if local.gazetteer else None,
+        history=known.recorded.isoformat() if known and answers_locally else None,
+        **_gazetteer_facts(local.gazetteer),
+    )
+
+
+def _gazetteer_facts(gazetteer: Gazetteer | None) -> dict[str, Any]:
+    if gazetteer is None:
+        return {}
+    day = gazetteer.source_date
+    return {"gazetteer_date": day.isoformat() if day else None, "gazetteer_addresses": gazetteer.buildings}
+
+
+log = logging.getLogger(__name__)
+
+Observe = Callable[[pl.LazyFrame], pl.LazyFrame]
+
+_NO_OUTCOMES: Final = gettext_noop(
+    "no outcomes are recorded, so bounced, bounce_reason and bounced_at are empty; see `bansong label`"
+)
+_STORED_TOGETHER: Final = 20_000
+"""Rows of stored answers that are read in one piece: a reader holds many, and larger ones take more memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class _WrittenAnswers:
+    """The tally of the very rows that were written; ``count`` reads the finished file back and counts its rows."""
+
+    tallied: Mapping[str, Any]
+    count: Callable[[], int]
+    purchase: Purchase | None
+    beside: WrittenSides | None
+    figures: PageFigures | None = None
+    changes: RunChanges | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableRun:
+    """One table of a run.
+
+    ``rows``: its prepared rows. ``sides``: the files beside its output. ``asked``: what the tax authority was asked.
+    ``observe`` stands between the answered rows and what is written. ``resources`` are closed once it is written.
+    """
+
+    path: Path
+    start: RunStart
+    engine: Engine
+    prepared: PreparedTable
+    rows: pl.LazyFrame
+    known: LabelHistory | None
+    data: InputData | None = None
+    sides: SideFiles = field(default_factory=SideFiles)
+    resources: ExitStack = field(default_factory=ExitStack)
+    with_outcomes: bool = False
+    asked: RunStatuses | None = None
+    observe: Observe | None = None
+
+    def plan(self, purchase: Purchase | None = None) -> Report:
+        """Return what would be done; nothing is written or spent."""
+        return self._report(purchase, plan=count_plan(self.rows))
+
+    @contextmanager
+    def publish(
+        self, target: Target, record: Path | None, answer: Callable[[int], AnsweredRecords]
+    ) -> Iterator[Report]:
+        """Answer the rows, write them and check that they balance; yield what was done.
+
+        The output is published when the block ends without an error. ``record``: where the run's manifest goes, which
+        no backup may replace. ``answer`` is called with the number of rows, once the output can be written.
+        """
+        table, data = self.prepared.table, self.data or InputData(self.path)
+        with publish_output(target, self.sides, data, in_place=target.path == self.path) as files:
+            rows_in = table.count()
+            log.info("run %s: %d rows to verify, output %s", self.start.run_id, rows_in, target.name)
+            warnings: list[str] = []
+            written = self._write_answers(answer(rows_in), files, rows_in, warnings.append)
+            counts, foreign = accounting.row_counts_of(written.tallied), files.find_foreign()
+            accounting.check_balance(rows_in, counts, written.count())
+            emptied = written.beside.emptied if written.beside else None
+            named = dict.fromkeys([*([emptied] if emptied is not None else []), *foreign.result()])
+            kept = files.back_up(named, record)
+            report = self._report(
+                written.purchase,
+                warnings,
+                plan=plan_of(written.tallied),
+                account=counts,
+                statuses=self._statuses(counts, written.tallied),
+                alerts=(
+                    *self._alerts(counts, written),
+                    *((emptied_alert if path == emptied else kept_alert)(path, kept[path]) for path in named),
+                ),
+                replaced=replaced_rows(written.tallied),
+                addresses=match_counts(written.tallied),
+                output=target.name,
+                manifest=str(record) if record is not None else None,
+                read_figures=None if target.streamed else partial(read_figures, record, target.path),
+                input_sha256=files.sha256.result(),
+                input_version=data.version.label if data.version else None,
+                beside=written.beside,
+                backup=str(kept[target.path]) if target.path in kept else None,
+                kept={str(path): str(kept[path]) for path in named},
+            )
+            sides = files.sides
+            if written.figures is not None and sides.page is not None:
+                page = sides.at[sides.page]
+                render_into(page, written.figures, record_of(report), sides.letter_cost, written.changes)
+            yield report
+
+    def _statuses(self, counts: RowCounts, tallied: Mapping[str, Any]) -> StatusCounts | None:
+        if self.prepared.is_address_list:
+            return None
+        return statuses_of(self.engine, counts, tallied, self.asked.fetch.halt if self.asked else None)
+
+    def _alerts(self, counts: RowCounts, written: _WrittenAnswers) -> tuple[Alert | None, ...]:
+        tallied = written.tallied
+        return (
+            failure_alert(counts, tallied[COMMON_FAILURE]),
+            bought_alert(tallied),
+            garbled_alert(tallied, self.prepared.table.first_row),
+            vanished_alert(tallied),
+            *(written.beside.alerts if written.beside else ()),
+            replaced_alert(replaced_rows(tallied), self.prepared.lang),
+        )
+
+    def _write_answers(
+        self, answered: AnsweredRecords, files: Unpublished, rows_in: int, warn: Callable[[str], object]
+    ) -> _WrittenAnswers:
+        """Write the answered rows, and the files beside them; ``warn`` is called with warnings about what was written.
+
+        The tally rides on the pass that writes: one of its own would read the file twice, and could disagree.
+        """
+        target, sides, purchase = files.target, files.sides, answered.answers.purchase
+        answers = answered.of(with_plan_columns(self.rows))
+        if self.with_outcomes:
+            answers = _with_outcomes(answers, self.known.outcomes() if self.known else None)
+        answers = self._with_extras(answers if self.observe is None else self.observe(answers))
+        numbered = accounting.number_rows(answers)
+        more = (*PLAN_COUNTS, *FAILURE_COUNTS, *self.engine.counts(), *replaced_counts(self.prepared.earlier))
+        tally, summary = accounting.tally(numbered, more), sections if target.summary else None
+        record = frozenset(choice.column for choice in self.prepared.chosen.values())
+        table, layout, lang = self.prepared.table, self.prepared.layout, self.prepared.lang
+        result = Enriched(table, numbered, layout, tally, summary, record, warn, lang)
+        counts, count_written = write_table(result, files.temporary, target.format, target.encoding)
+        tallied = counts.row(0, named=True)
+        if purchase is not None:
+            purchase = replace(purchase, agreement=self.engine.agreement(tallied))
+        beside = sides.write(result, target, rows_in) if sides.wanted else None
+        if sides.page is None:
+            return _WrittenAnswers(tallied, count_written, purchase, beside)
+        figures = collect_figures(result.frame, unmask=sides.unmask, first_row=table.first_row)
+        # the output that is replaced is still there
+        changes = find_changes(result.frame, str(self.path), self.start.run_id, unmask=sides.unmask)
+        return _WrittenAnswers(tallied, count_written, purchase, beside, figures, changes)
+
+    def _with_extras(self, answers: pl.LazyFrame) -> pl.LazyFrame:
+        """Add the extra columns, and what the files beside the output need.
+
+        Answers that are read twice are kept in a private file: to answer again costs more than to read again, and an
+        engine that buys answers once.
+        """
+        extras, counts_letters = self.prepared.extras, self.sides.counts_letters
+        if "duplicate_of" in extras or self.sides.wanted:
+            path = self.resources.enter_context(private_folder()) / "answers.arrow"
+            answers.sink_ipc(path, compression="lz4", record_batch_size=_STORED_TOGETHER, engine="streaming")
+            answers = pl.scan_ipc(path)
+        if "duplicate_of" in extras or counts_letters:
+            answers = with_duplicates(answers)
+        gazetteer = self._gazetteer_in_use
+        return with_extra_columns(mark_letters(answers) if counts_letters else answers, extras, gazetteer)
+
+    def _report(
+        self,
+        purchase: Purchase | None,
+        warnings: Sequence[str] = (),
+        *,
+        plan: LookupPlan,
+        statuses: StatusCounts | None = None,
+        alerts: Sequence[Alert | None] = (),
+        **outcome: Any,
+    ) -> Report:
+        chosen = self.prepared.chosen
+        known = self.known if self.engine.kind.answers_locally else None
+        header = chosen["b_no"].header if "b_no" in chosen else None
+        status = statuses.alert if statuses is not None else None
+        return Report(
+            run_id=self.start.run_id,
+            started=self.start.at,
+            seconds=time.monotonic() - self.start.clock,
+            engine=self.engine.kind.name,
+            input=str(self.path),
+            table=self.prepared.table.name,
+            columns=chosen,
+            versions=versions_of(self.engine, self.known),
+            plan=plan,
+            statuses=statuses,
+            asked=self.asked,
+            warnings=(
+                *filter(None, (invalid_alert(plan, header), *alerts, status)),
+                *(loud := [one for one in self.prepared.warnings if isinstance(one, Alert)]),
+                *(() if self.prepared.is_address_list else self.engine.hints(planned="account" not in outcome)),
+                *([no_gazetteer()] if self._looks_up and self._gazetteer_in_use is None else []),
+                *(one for one in self.prepared.warnings if one not in loud),
+                *self._gazetteer_cautions(),
+                *unknown_extra_columns(self.prepared.extras, self._gazetteer_in_use),
+                *([Phrase(_NO_OUTCOMES)] if self.with_outcomes and self.known is None else []),
+                *(purchase.notes if purchase else ()),
+                *(self.asked.notes if self.asked else ()),
+                *warnings,
+            ),
+            purchase=purchase,
+            history=LetterHistory(known.letters, known.mailings, str(known.store.folder)) if known else None,
+            **outcome,
+        )
+
+    def _gazetteer_cautions(self) -> tuple[str, ...]:
+        gazetteer = self._gazetteer_in_use
+        return () if gazetteer is None else gazetteer.cautions(self.engine.local.today or seoul_day())
+
+    @property
+    def _gazetteer_in_use(self) -> Gazetteer | None:
+        return self.engine.local.gazetteer if self._looks_up else None
+
+    @property
+    def _looks_up(self) -> bool:
+        return self.engine.kind.answers_locally and "address" in self.prepared.chosen
+
+
+def _with_outcomes(answers: pl.LazyFrame, outcomes: pl.LazyFrame | None) -> pl.LazyFrame:
+    """Add the outcome of the last letter to each row's business at its address, null where none is recorded."""
+    names = answers.collect_schema().names()
+    if outcomes is None or NUMBER not in names or "address" not in names:
+        return answers.with_columns(
+            pl.lit(None, dtype).alias(name) for name, dtype in LABEL_DTYPES.items() if name in LABEL_COLUMNS
+        )
+    return with_letters(answers, outcomes, NUMBER)

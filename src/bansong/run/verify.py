@@ -1,0 +1,482 @@
+"""Verify one business, or a frame; ask for statuses alone."""
+
+from __future__ import annotations
+
+import re
+import warnings
+import warnings as python_warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, cast
+
+import polars as pl
+
+from bansong.base import business_number
+from bansong.base.cancel import CancelToken, run_async
+from bansong.base.display import (
+    AskedProgress,
+    Progress,
+    facts_table,
+    grade_badge,
+    pad_text,
+    progress_asked,
+    reason_bars,
+)
+from bansong.base.errors import AuthenticationError, ColumnError, InputError, Problem, UsageError
+from bansong.base.files import new_run_id
+from bansong.base.forking import refuse_after_fork
+from bansong.base.messages import Lang, Option, current_language, gettext
+from bansong.base.option import choose_options
+from bansong.base.options import (
+    ReadOptions,
+    ServiceKeywords,
+    StatusOptions,
+    WriteOptions,
+    check_keywords,
+    status_options,
+)
+from bansong.base.publish import same_file
+from bansong.base.schema import (
+    ADDED_COLUMNS,
+    HEADERS,
+    KOREAN_WORDS,
+    REASON_SEPARATOR,
+    RECORD_COLUMNS,
+    seoul_day,
+    with_words,
+    word_of,
+)
+from bansong.engine.address.gazetteer import Gazetteer
+from bansong.engine.local import ROW_PROBLEM
+from bansong.engine.protocol import Records, RunContext
+from bansong.engine.records import ROW_ID, with_digits
+from bansong.engine.registry import Registry
+from bansong.engine.risk.scorecard import Scorecard
+from bansong.history.labels import Labels, history_of, read_history
+from bansong.reference.fetch import StatusFetch, fetch_statuses
+from bansong.reference.registry import FetchedRegistry, check_registry_name, fetch_registry
+from bansong.reference.reviews import Choices
+from bansong.reference.status_store import StatusStore
+from bansong.reference.statuses import numbers_of, status_files
+from bansong.run import accounting
+from bansong.run.alerts import statuses_of
+from bansong.run.charts import waterfall
+from bansong.run.columns import keep_apart, unknown_extra_columns, with_duplicates, with_extra_columns
+from bansong.run.enrich import AnyEngine, EngineRequest, Status, progress_unit
+from bansong.run.options import LocalOptions
+from bansong.run.survey import prepare_table
+from bansong.run.table import EngineStep
+from bansong.tables import frames
+from bansong.tables.detect import open_table, reading
+from bansong.tables.frames import as_known_frame, collect_like
+from bansong.tables.table import Enriched, with_copies
+
+if TYPE_CHECKING:
+    from bansong.run.charts import Chart
+
+
+POINTS_MISSING: Final = Problem(
+    "report.points_missing", "the reasons of this verification carry no points, so there is nothing to draw"
+)
+
+_REASON: Final = re.compile(r"\[(?P<label>\S+) (?P<points>[+-]\d+)\] (?P<text>.*)", re.DOTALL)
+_BASE: Final = "base"
+"""Label of the reason that a score starts from, in any language."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The answer for one business (INTERFACE §2.2). Unknown fields are ``None``.
+
+    ``bounce_prob`` is a fraction between 0 and 1.
+    """
+
+    b_no: str | None
+    biz_status: str | None
+    bounce_prob: float | None
+    grade: str | None
+    action: str | None
+    fixed_zipcode: str | None
+    fixed_address: str | None
+    reasons: tuple[str, ...]
+    row_status: str
+    row_note: str | None
+
+    def waterfall(self) -> Chart:
+        """Return how the score adds up: a bar for each reason's points, from the base to the score.
+
+        Raises :class:`UsageError` if the reasons carry no points (the hosted service's own), or Altair is missing.
+        """
+        frame = self.points_frame
+        if frame.is_empty():
+            raise UsageError(POINTS_MISSING)
+        subtitle = "" if self.bounce_prob is None else gettext("return risk {risk:.1%}", risk=self.bounce_prob)
+        return waterfall(frame, self.b_no or "", subtitle)
+
+    @property
+    def points_frame(self) -> pl.DataFrame:
+        """Reasons that carry points, the base first: ``reason`` (String), ``points`` (Int64)."""
+        found = [match for match in map(_REASON.fullmatch, self.reasons) if match]
+        found.sort(key=lambda match: match["label"] != _BASE)
+        rows = [(match["text"], int(match["points"])) for match in found]
+        return pl.DataFrame(rows, schema={"reason": pl.String, "points": pl.Int64}, orient="row")
+
+    def __str__(self) -> str:
+        facts = [*self._facts(), *((gettext("reason"), reason) for reason in self.reasons)]
+        return "\n".join(f"{pad_text(name, 14)}{value}" for name, value in facts)
+
+    def _repr_html_(self) -> str:
+        points = list(self.points_frame.iter_rows())
+        said = reason_bars(gettext("reasons"), points, signed=True) if points else ""
+        others = [] if points else [(gettext("reasons"), "\n".join(self.reasons))]
+        return grade_badge(self.grade, self.bounce_prob) + facts_table([*self._facts(), *others]) + said
+
+    def _facts(self) -> list[tuple[str, str]]:
+        lang = current_language()
+        headers, facts = {**HEADERS[lang], "b_no": gettext("b_no")}, []
+        for name in _FACTS:
+            value = getattr(self, name)
+            if isinstance(value, float):
+                facts.append((headers[name], f"{value:.1%}"))
+            elif value is not None:
+                facts.append((headers[name], word_of(str(value), lang) if name in KOREAN_WORDS else str(value)))
+        return facts
+
+
+_FACTS: Final = (
+    *("b_no", "biz_status", "bounce_prob", "grade", "action"),
+    *("fixed_zipcode", "fixed_address", "row_status", "row_note"),
+)
+
+
+LOCAL_ENGINE_ONLY: Final = Problem(
+    "options.local_engine_only", "{option} is for the local engine, not for {name}: the service is not told of it"
+)
+
+_PATIENCE_OF_ONE: Final = 10.0
+"""Seconds without a reply of the tax authority after which a single lookup does without: somebody looks on."""
+
+
+def verify(
+    b_no: str | int,
+    name: str | None = None,
+    address: str | None = None,
+    zipcode: str | None = None,
+    *,
+    registry: str | Path | Registry | None = None,
+    gazetteer: str | Path | Gazetteer | None = None,
+    model: str | Path | Scorecard | None = None,
+    status: Status = "auto",
+    max_status_age: float | None = None,
+    lang: Lang | None = None,
+    today: date | str | None = None,
+    labels: Labels = None,
+    choices: Choices = None,
+    engine: AnyEngine = "local",
+    **service: Unpack[ServiceKeywords],
+) -> Verification:
+    """Verify one business; a value that is no business number gives ``row_status`` invalid.
+
+    ``engine`` and ``service`` as for :func:`enrich`: what was bought before comes from the ledger. ``zipcode``,
+    ``registry``, ``gazetteer``, ``model`` and ``labels`` are for the local engine, and refused where it has no say.
+    Where the tax authority does not reply within 10 seconds, a warning says so and what is stored counts.
+    """
+    check_keywords(verify, service)
+    local = LocalOptions(registry=registry, gazetteer=gazetteer, model=model, lang=lang, today=today)
+    request = EngineRequest(engine, service, local)
+    asking = status_options(status, max_status_age, request.kind, given=request.given is not None)
+    for_local = {
+        "zipcode": zipcode,
+        "registry": registry,
+        "gazetteer": gazetteer,
+        "model": model,
+        "labels": labels or None,
+    }
+    for option, value in for_local.items():
+        if not request.kind.answers_locally and value is not None:
+            raise UsageError(LOCAL_ENGINE_ONLY, option=Option(option), name=request.kind.name)
+    record = dict(zip(RECORD_COLUMNS, (str(b_no), name, address, zipcode), strict=True))
+    frame = pl.LazyFrame([record], schema=dict.fromkeys(RECORD_COLUMNS, pl.String))
+    digits = None if business_number.problem(b_no) else business_number.compact(b_no)
+    answering = request.open(history_of(labels, digits) if digits and request.kind.answers_locally else None, choices)
+    with ExitStack() as resources, answering.local.running():
+        rows = with_digits(frame).with_row_index(ROW_ID).with_columns(pl.lit(None, pl.String).alias(ROW_PROBLEM))
+        context = RunContext("one lookup", new_run_id(datetime.now(UTC)), resources=resources)
+        step = EngineStep(answering, answering.prepare(Records(rows, 1)), context)
+        if asking is not None:
+            asking = replace(asking, patience=min(asking.patience, _PATIENCE_OF_ONE), drain=min(asking.drain, 1.0))
+            step = step.with_statuses(asking)
+            if step.asked is not None and step.asked.fetch.halt is not None:
+                python_warnings.warn(
+                    gettext("the tax authority could not be asked: {halt}", halt=step.asked.fetch.halt), stacklevel=2
+                )
+        answers = step.engine.answer(step.records, context)
+        answer = answers.of(step.records.rows).collect().row(0, named=True)
+    fields = {key: answer[key] for key in ADDED_COLUMNS if key != "reasons"}
+    reasons = tuple((answer["reasons"] or "").split(REASON_SEPARATOR)) if answer["reasons"] else ()
+    return Verification(b_no=None if answer["row_status"] == "invalid" else digits, reasons=reasons, **fields)
+
+
+Frame = TypeVar("Frame")
+"""A frame of polars, pandas or pyarrow: what is given is what comes back."""
+
+
+def verify_frame(
+    frame: Frame,
+    *,
+    columns: Mapping[str, str | Sequence[str]] | None = None,
+    registry: str | Path | Registry | None = None,
+    gazetteer: str | Path | Gazetteer | None = None,
+    model: str | Path | Scorecard | None = None,
+    status: Status = "auto",
+    max_status_age: float | None = None,
+    lang: Lang | None = None,
+    today: date | str | None = None,
+    prefix: str = "",
+    extra_columns: Sequence[str] = (),
+    labels: Labels = None,
+    choices: Choices = None,
+    engine: AnyEngine = "local",
+    progress: AskedProgress = True,
+    **service: Unpack[ServiceKeywords],
+) -> Frame:
+    """Return a frame of the same type with the nine columns added, and the same rows in the same order.
+
+    ``frame``: polars (also lazy, which is verified at once), pandas or pyarrow; a pyarrow Table is returned for any
+    other object that gives Arrow data (``__arrow_c_stream__``: a reader of batches, a relation of duckdb). The user's
+    own columns are returned as they were: a pandas index, dtypes, attrs, metadata. Headers of several levels are joined
+    to find the columns, and the nine stand on the first level. ``reasons`` holds lists of strings. Arguments as for
+    :func:`enrich`; warnings are Python warnings.
+    Raises :class:`bansong.errors.BansongError`.
+    """
+    check_keywords(verify_frame, service)
+    local = LocalOptions(registry=registry, gazetteer=gazetteer, model=model, lang=lang, today=today)
+    request = EngineRequest(engine, service, local)
+    asking = status_options(status, max_status_age, request.kind, given=request.given is not None)
+    read, write = ReadOptions(columns), WriteOptions(prefix=prefix, extra_columns=extra_columns)
+    given = as_known_frame(frame)
+    # the rows of a lazy frame are read more than once, and must be the same each time
+    table = frames.read(given.collect(engine="streaming") if isinstance(given, pl.LazyFrame) else given)
+    prepared = prepare_table(table, read.columns, write.prefix, extras=write.extra_columns, engine=request.kind)
+    for warning in prepared.warnings:
+        python_warnings.warn(warning, stacklevel=2)
+    known = read_history(labels) if request.kind.answers_locally else None
+    answering = request.open(known.history if known else None, choices)
+    with (
+        ExitStack() as resources,
+        progress_asked(progress, progress_unit(request.kind)) as shown,
+        answering.local.running(),
+    ):
+        run_id = new_run_id(datetime.now(UTC))
+        context = RunContext("a frame", run_id, progress=shown, resources=resources)
+        step = EngineStep(answering, prepared.records_for(answering), context)
+        if asking is not None and not prepared.is_address_list:
+            step = step.with_statuses(asking)
+        answers = step.answer(table.count())
+        rows = answers.of(step.records.rows)
+        if prepared.extras:
+            kept = with_duplicates(rows.collect(engine="streaming").lazy())
+            rows = with_extra_columns(kept, prepared.extras, answering.local.gazetteer)
+        answered = accounting.number_rows(rows)
+        tally = accounting.tally(answered, step.engine.counts())
+        worded = with_copies(with_words(answered, prepared.lang), prepared.layout)
+        enriched = Enriched(table, worded, prepared.layout, tally)
+        result, rows_out, tallies = collect_like(enriched, given)
+    tallied = tallies.row(0, named=True)
+    counts = accounting.row_counts_of(tallied)
+    statuses = None
+    if not prepared.is_address_list:
+        halt = step.asked.fetch.halt if step.asked is not None else None
+        statuses = statuses_of(step.engine, counts, tallied, halt)
+    notes = [statuses.summary] if statuses is not None and statuses.is_alarming else []
+    notes += unknown_extra_columns(prepared.extras, answering.local.gazetteer)
+    purchase = answers.answers.purchase
+    if purchase is not None:
+        notes += [*purchase.notes, *([gettext("paused: {paused}", paused=purchase.paused)] if purchase.paused else [])]
+    for note in notes:
+        python_warnings.warn(note, stacklevel=2)
+    accounting.check_balance(table.count(), counts, rows_out)
+    return cast(Frame, result)
+
+
+NUMBERS_NOT_FOUND: Final = Problem(
+    "inputs.numbers_not_found",
+    "{path}: holds no business number that could be asked for; name the column with `columns=`",
+)
+NUMBERS_TYPE_WRONG: Final = Problem(
+    "inputs.numbers_type_wrong", "a {name} is no list of business numbers; give a list, a Series or a frame"
+)
+REGISTRY_IS_INPUT: Final = Problem(
+    "outputs.registry_is_input", "{output}: is one of the files; give the registry a name of its own"
+)
+SERIES_TYPE_WRONG: Final = Problem(
+    "inputs.series_type_wrong", "a Series of {dtype} holds no business numbers; give texts or whole numbers"
+)
+NUMBER_COLUMN_MISSING: Final = Problem(
+    "inputs.number_column_missing", "the frame has no column of business numbers; give the column itself"
+)
+
+COLUMNS: Final = ("b_no", "biz_status", "since", "taxation", "merged", "as_of", "note")
+"""Columns of :func:`fetch_status`."""
+
+_IN_VAIN: Final[dict[Lang, str]] = {
+    "en": "the tax authority gave no answer for this number today; ask again tomorrow",
+    "ko": "오늘은 국세청에서 이 번호의 답을 받지 못했습니다. 내일 다시 조회해 주세요",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedStatuses:
+    """Statuses of given numbers, a row each (:data:`COLUMNS`), and the fetch behind them."""
+
+    frame: pl.DataFrame
+    fetch: StatusFetch
+
+
+def fetch_status(
+    numbers: Any,
+    options: StatusOptions | None = None,
+    *,
+    lang: Lang | None = None,
+    progress: AskedProgress = True,
+    cancel: CancelToken | None = None,
+) -> pl.DataFrame:
+    """Return the status of business numbers from the tax authority; only numbers are sent, and it is free.
+
+    ``numbers``: a list, a polars Series, or a frame (polars, pandas, pyarrow) whose column of numbers is found as by
+    :func:`bansong.enrich`. Statuses of the last ``options.max_age`` days (30) come from the status store. The key is
+    ``BANSONG_NTS_KEY``, a file ``BANSONG_NTS_KEY_FILE``, or in the options.
+
+    A row a given number, in order: ``b_no`` (ten digits as text; null if invalid), ``biz_status`` (active, suspended,
+    closed, unregistered; null if unknown), ``since`` (Date), ``taxation`` (general, simplified, exempt), ``merged``
+    (closed by a merger into unit taxation), ``as_of`` (Date in Korea), ``note`` (why there is none, or none of today).
+    An incomplete answer is a warning and a note. Raises :class:`bansong.errors.UsageError` without a key,
+    :class:`~bansong.errors.AuthenticationError` for a refused one.
+    """
+    token = cancel or CancelToken()
+    with progress_asked(progress, "numbers", "asking nts") as shown:
+        return _frame_of(run_async(lambda: _fetch(numbers, options, lang, shown, token), token))
+
+
+async def afetch_status(
+    numbers: Any,
+    options: StatusOptions | None = None,
+    *,
+    lang: Lang | None = None,
+    progress: AskedProgress = True,
+    cancel: CancelToken | None = None,
+) -> pl.DataFrame:
+    """Do what :func:`fetch_status` does within an event loop (asyncio or trio)."""
+    with progress_asked(progress, "numbers", "asking nts") as shown:
+        return _frame_of(await _fetch(numbers, options, lang, shown, cancel or CancelToken()))
+
+
+def look_up_statuses(
+    numbers: Any, options: StatusOptions | None = None, *, lang: Lang | None = None
+) -> FetchedStatuses:
+    """Do what :func:`fetch_status` does; failures, a refused key too, are in the report alone."""
+    token = CancelToken()
+    return run_async(lambda: _fetch(numbers, options, lang, None, token), token)
+
+
+def fetch_files(
+    files: Sequence[Path],
+    output: Path,
+    options: StatusOptions,
+    *,
+    columns: Mapping[str, str] | None = None,
+    encoding: str | None = None,
+    delimiter: str | None = None,
+    watch: Callable[[StatusFetch], None] | None = None,
+) -> FetchedRegistry:
+    """Fetch the statuses of numbers in files, found as by :func:`bansong.enrich`; write a registry.
+
+    Raises :class:`bansong.errors.InputError` for a file without numbers, :class:`~bansong.errors.UsageError`.
+    """
+    check_registry_name(output)
+    for path in files:
+        if same_file(path, output):
+            raise UsageError(REGISTRY_IS_INPUT, output=output)
+    keep_apart(status_files(options), {"output": output}, in_place=False)
+    found = pl.concat([_numbers_in(path, columns, encoding, delimiter) for path in files]).unique()
+    return fetch_registry(found, output, [path.name for path in files], options, watch=watch)
+
+
+def _numbers_in(
+    path: Path, columns: Mapping[str, str] | None, encoding: str | None, delimiter: str | None
+) -> pl.Series:
+    with ExitStack() as resources:
+        table = resources.enter_context(open_table(path, encoding=encoding, delimiter=delimiter))
+        rows = prepare_table(table, columns, "").rows
+        with reading(table):
+            found = numbers_of(rows)
+    if found.is_empty():
+        raise InputError(NUMBERS_NOT_FOUND, path=path)
+    return found
+
+
+def _frame_of(found: FetchedStatuses) -> pl.DataFrame:
+    if found.fetch.halt is not None:
+        if found.fetch.exit_code == AuthenticationError.exit_code:
+            raise AuthenticationError(found.fetch.halt)
+        warnings.warn(f"bansong: {found.fetch.halt}", stacklevel=3)
+    return found.frame
+
+
+async def _fetch(
+    numbers: Any, options: StatusOptions | None, lang: Lang | None, progress: Progress | None, cancel: CancelToken
+) -> FetchedStatuses:
+    refuse_after_fork()
+    options = choose_options("options", options, StatusOptions())
+    given = _texts(numbers)
+    rows = pl.DataFrame([given]).select(
+        business_number.key_expr(pl.col("given")).alias("b_no"),
+        business_number.problem_expr(pl.col("given")).alias("p"),
+    )
+    distinct = rows["b_no"].drop_nulls().unique(maintain_order=True)
+    fetch = StatusFetch(numbers=len(distinct))
+    if options.source != "none":
+        fetch = await fetch_statuses(distinct, options, progress=progress, cancel=cancel, tries_spent=True)
+    with StatusStore(options.store) as store:
+        known = store.read(distinct)
+        in_vain = store.find_unanswered(distinct, seoul_day())
+    return FetchedStatuses(_answer_rows(rows, known, in_vain, fetch, options, lang or current_language()), fetch)
+
+
+def _answer_rows(
+    rows: pl.DataFrame, known: pl.DataFrame, in_vain: pl.Series, fetch: StatusFetch, options: StatusOptions, lang: Lang
+) -> pl.DataFrame:
+    found = rows.join(known, on="b_no", how="left", maintain_order="left")
+    age = (pl.lit(seoul_day()) - pl.col("as_of")).dt.total_days()
+    is_old = pl.col("b_no").is_not_null() & ~(age <= options.max_age).fill_null(value=False)
+    note = (
+        pl.when(pl.col("p").is_not_null())
+        .then(business_number.note_expr(pl.col("p"), lang))
+        .when(is_old & pl.col("b_no").is_in(in_vain.implode()))
+        .then(pl.lit(_IN_VAIN[lang]))
+        .when(is_old)
+        .then(pl.lit(fetch.halt, pl.String))
+    )
+    return found.with_columns(note.alias("note"), business_number.digits_expr(pl.col("b_no")).alias("b_no")).select(
+        *COLUMNS
+    )
+
+
+def _texts(numbers: Any) -> pl.Series:
+    if isinstance(numbers, pl.Series):
+        if numbers.dtype.is_nested() or numbers.dtype == pl.Object:
+            raise UsageError(SERIES_TYPE_WRONG, dtype=numbers.dtype)
+        return numbers.alias("given")
+    if isinstance(numbers, str | int):
+        return pl.Series("given", [str(numbers)], pl.String)
+    if hasattr(numbers, "columns") or hasattr(numbers, "column_names") or isinstance(numbers, pl.LazyFrame):
+        rows = prepare_table(frames.read(numbers), None, "").rows
+        if "b_no" not in rows.collect_schema().names():
+            raise ColumnError(NUMBER_COLUMN_MISSING)
+        return rows.select(pl.col("b_no").alias("given")).collect().to_series()
+    if not isinstance(numbers, Iterable):
+        raise UsageError(NUMBERS_TYPE_WRONG, name=type(numbers).__name__)
+    return pl.Series("given", [None if number is None else str(number) for number in numbers], pl.String)

@@ -1,0 +1,348 @@
+"""What is erased: of a number, of an account, of what is old.
+
+The rows of jobs stay without content, so that row ids and charges remain right; clients see a row without a number.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+import anyio.to_thread
+import polars as pl
+
+from bansong.base import business_number
+from bansong.base.errors import BansongError, Problem, StoreError
+from bansong.base.files import list_folder
+from bansong.base.messages import gettext_noop
+from bansong.base.publish import publish_file
+from bansong.base.sqlite import rewrite_file, transaction
+from bansong.engine.records import ROW_ID
+from bansong.history.labels import LabelStore
+from bansong.reference.status_store import find_status_store
+from bansong.server import job_files as results
+from bansong.server import job_table
+from bansong.server import keys as key_table
+from bansong.server import store as audit_table
+from bansong.server.engines import learning_folder, remove_training_folder
+from bansong.server.learning import FORMER_POOL, OutcomeLearner
+from bansong.server.settings import Clock, Settings
+from bansong.server.store import SERVER_FILE, Store, hold_server_file
+from bansong.watch import store as watch_forget
+
+FILE_DAMAGED: Final = Problem(
+    "forget.file_damaged", "{path}: is damaged, so it cannot be searched: {error}; remove it, and try again"
+)
+
+ERASED: Final = "the business was forgotten"
+"""``error`` of an erased row."""
+_JOB_FILES: Final = ("records.parquet", "results.parquet")
+_ANSWERS: Final = "FROM idempotency WHERE instr(answer, ?)"
+_EMPTY: Final = {"error": pl.lit(ERASED), "row_status": pl.lit("invalid"), "reasons": pl.lit([], pl.List(pl.String))}
+
+
+@contextmanager
+def open_stopped_server(path: Path) -> Iterator[ServerErasure]:
+    """Open a server's file while no server uses it; raise :class:`StoreError` if it is missing or a server runs."""
+    with hold_server_file(path) as db:
+        yield ServerErasure(path, db)
+
+
+class ServerErasure:
+    """A server's file and folder, to erase business numbers; see :func:`open_stopped_server`."""
+
+    def __init__(self, path: Path, db: sqlite3.Connection) -> None:
+        self.path = path
+        self._db = db
+        settings = Settings(db=path)
+        self._files, self._statuses = settings.files, settings.status_store
+
+    def holdings(self, numbers: Collection[str]) -> dict[str, int]:
+        found: Counter[str] = Counter()
+        with SERVER_FILE.errors(self.path):
+            for b_no in numbers:
+                found.update(watch_forget.holdings(self._db, b_no))
+                answers = self._db.execute(f"SELECT count(*) {_ANSWERS}", (b_no.encode(),))
+                found["repeatable answers"] += answers.fetchone()[0]
+        for path in self._job_files():
+            found[f"{path.stem} of jobs"] += _rows_of(path, numbers).len()
+        if (statuses := find_status_store(self._statuses)) is not None:
+            with statuses:
+                found["statuses"] += sum(statuses.holdings(int(b_no)) for b_no in numbers)
+        found["labels"] += sum(sum(store.holdings(numbers).values()) for store in self._label_stores())
+        return dict(found)
+
+    def erase(self, numbers: Collection[str]) -> None:
+        """Erase numbers from the file, the jobs and the label stores. Raises :class:`StoreError`."""
+        active = "SELECT id FROM jobs WHERE state <> 'done'"
+        with SERVER_FILE.errors(self.path):
+            results.remove_leftovers(self._files, job_table.list_job_ids(self._db))
+            for (job,) in self._db.execute(active).fetchall():
+                if results.records_path(self._files, job).exists():
+                    results.remove_unfinished(self._files, job)
+        with SERVER_FILE.errors(self.path), transaction(self._db):
+            for path in self._job_files():
+                rows = _rows_of(path, numbers)
+                self._db.executemany(
+                    "DELETE FROM labels WHERE job = ? AND row_id = ?", ((path.parent.name, row) for row in rows)
+                )
+            for b_no in numbers:
+                watch_forget.erase(self._db, b_no)
+                self._db.execute(f"DELETE {_ANSWERS}", (b_no.encode(),))
+            # how many, not which: the log must not name what is forgotten, and a hash of ten digits is soon guessed
+            audit_table.record_action(self._db, time.time(), "forget", None, {"numbers": len(numbers)})
+        for path in self._job_files():
+            if not _rows_of(path, numbers).is_empty():
+                _erase_rows(path, numbers)
+        for store in self._label_stores():
+            store.erase(numbers)
+        if (statuses := find_status_store(self._statuses)) is not None:
+            with statuses:
+                statuses.forget(*map(int, numbers))
+        with SERVER_FILE.errors(self.path):
+            rewrite_file(self._db)
+
+    def _job_files(self) -> list[Path]:
+        with SERVER_FILE.errors(self._files):
+            folders = list_folder(results.job_folder(self._files, "any").parent)
+            files = [path for folder in folders for path in list_folder(folder)]
+        return [path for path in files if path.name in _JOB_FILES]
+
+    def _label_stores(self) -> list[LabelStore]:
+        with SERVER_FILE.errors(self._files):
+            folders = [path for scope in list_folder(learning_folder(self._files)) for path in list_folder(scope)]
+        return [LabelStore(folder) for folder in folders if folder.name == "labels"]
+
+
+def _is_of(numbers: Collection[str]) -> pl.Expr:
+    return business_number.compact_expr(pl.col("b_no")).is_in(list(numbers)).fill_null(value=False)
+
+
+def _rows_of(path: Path, numbers: Collection[str]) -> pl.Series:
+    try:
+        return pl.scan_parquet(path, glob=False).filter(_is_of(numbers)).select(ROW_ID).collect().to_series()
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        raise StoreError(FILE_DAMAGED, path=path, error=error) from error
+
+
+def _erase_rows(path: Path, numbers: Collection[str]) -> None:
+    frame = pl.scan_parquet(path, glob=False)
+    schema = frame.collect_schema()
+    blank = [
+        pl.when(~_is_of(numbers)).then(name).otherwise(_EMPTY.get(name, pl.lit(None)).cast(dtype)).alias(name)
+        for name, dtype in schema.items()
+        if name != ROW_ID
+    ]
+    rows = frame.with_columns(blank)
+    with publish_file(path) as temporary:
+        if "bounce_prob" in schema:
+            rows = results.sort_by_risk(rows)
+        rows.sink_parquet(temporary, row_group_size=results.ROWS)
+
+
+OWNED: Final = {
+    "watches": "owner",
+    "watch_counts": "owner",
+    "notices": "owner",
+    "deliveries": "owner",
+    "jobs": "key_id",
+    "idempotency": "key_id",
+    "secrets": "key_id",
+}
+"""Tables whose rows are erased with a key, and the column with its id. Rows that refer to these go by cascade."""
+ERASE: Final = "keys erase"
+"""Action in the audit log that begins, and later completes, an erasure."""
+KEPT: Final = {"usage": "key_id", "audit": "key_id"}
+"""Tables whose rows of a key stay."""
+_BLANK: Final = (
+    "UPDATE keys SET note = NULL, customer = NULL, pool = 0, last_used = NULL, webhook_url = NULL,"
+    " webhook_secret = NULL"
+)
+_HELD: Final = {
+    gettext_noop("jobs"): "SELECT count(*) FROM jobs WHERE key_id = ?",
+    gettext_noop("outcomes"): "SELECT count(*) FROM labels JOIN jobs ON jobs.id = labels.job WHERE key_id = ?",
+    gettext_noop("watches"): "SELECT count(*) FROM watches WHERE owner = ?",
+    gettext_noop(
+        "changes of grade"
+    ): "SELECT count(*) FROM watch_history JOIN watches ON watches.number = watch WHERE owner = ?",
+    gettext_noop("notices"): "SELECT count(*) FROM notices WHERE owner = ?",
+    gettext_noop("repeatable answers"): "SELECT count(*) FROM idempotency WHERE key_id = ?",
+}
+
+
+def account_holdings(db: sqlite3.Connection, files: Path, key_id: str) -> dict[str, int]:
+    found = {what: int(db.execute(query, (key_id,)).fetchone()[0]) for what, query in _HELD.items()}
+    return found | {
+        gettext_noop("learned mailings"): len(list_mailings(files, key_id, job_table.list_job_ids(db, key_id)))
+    }
+
+
+def list_mailings(files: Path, key_id: str, job_ids: Iterable[str]) -> list[Path]:
+    """List the label files with outcomes of a key: its own, and those of its jobs in a former pool's store."""
+    own = [path for path in list_folder(learning_folder(files) / key_id / "labels") if path.suffix == ".parquet"]
+    former = {path.stem: path for path in list_folder(learning_folder(files) / FORMER_POOL / "labels")}
+    return [*own, *(former[job_id] for job_id in job_ids if job_id in former)]
+
+
+def erase_rows(db: sqlite3.Connection, key_id: str) -> None:
+    """Delete all rows of a key but :data:`KEPT`, and its personal fields."""
+    for table, column in OWNED.items():
+        db.execute(f"DELETE FROM {table} WHERE {column} = ?", (key_id,))  # noqa: S608 - names of this module
+    db.execute(f"{_BLANK} WHERE id = ?", (key_id,))
+
+
+def ask_for_erasure(db: sqlite3.Connection, key_id: str, now: float) -> None:
+    """Revoke a key and request its erasure in the audit log; the server that runs, or starts next, carries it out."""
+    key_table.revoke_key(db, key_id, now)
+    audit_table.record_action(db, now, ERASE, key_id, {"begun": True})
+
+
+def remove_files(files: Path, key_id: str, job_ids: Iterable[str]) -> None:
+    """Remove the files of a key's jobs, its learned mailings and its scorecards; raise OSError on failure.
+
+    Scorecards of the pool stay: they are sums in which no letter can be told apart.
+    """
+    jobs = list(job_ids)
+    for mailing in list_mailings(files, key_id, jobs):
+        mailing.unlink(missing_ok=True)
+    for folder in (learning_folder(files) / key_id, *(results.job_folder(files, job_id) for job_id in jobs)):
+        if folder.exists():
+            shutil.rmtree(folder)
+
+
+@contextmanager
+def open_account(path: Path, key_id: str) -> Iterator[AccountErasure]:
+    """Open a server's file, which no server may use meanwhile, to erase a key's account.
+
+    Raises :class:`StoreError` if the file is missing or a server runs on it, :class:`UsageError` for an unknown key.
+    """
+    with hold_server_file(path) as db:
+        with SERVER_FILE.errors(path):
+            key_table.require_key(db, key_id, path)
+        yield AccountErasure(path, db, key_id)
+
+
+class AccountErasure:
+    """Erases the account of a key; see :func:`open_account`."""
+
+    def __init__(self, path: Path, db: sqlite3.Connection, key_id: str) -> None:
+        self.path = path
+        self.key_id = key_id
+        self._db = db
+        self._files = Settings(db=path).files
+
+    def holdings(self) -> dict[str, int]:
+        with SERVER_FILE.errors(self.path):
+            return account_holdings(self._db, self._files, self.key_id)
+
+    def erase(self, now: float) -> None:
+        """Revoke the key and erase its account; after a kill, call it again. Raises StoreError."""
+        held = self.holdings()
+        with SERVER_FILE.errors(self.path):
+            with transaction(self._db):
+                ask_for_erasure(self._db, self.key_id, now)
+            jobs = job_table.list_job_ids(self._db, self.key_id)
+            remove_files(self._files, self.key_id, jobs)
+            remove_training_folder(self._files)
+            with transaction(self._db):
+                erase_rows(self._db, self.key_id)
+                key_table.mark_erased(self._db, self.key_id, now)
+                counts = {what: count for what, count in held.items() if count}
+                audit_table.record_action(self._db, now, ERASE, self.key_id, {"erased": counts})
+            results.remove_leftovers(self._files, job_table.list_job_ids(self._db))
+            rewrite_file(self._db)
+
+
+_log = logging.getLogger(__name__)
+
+_PURGE_INTERVAL_S: Final = 3600.0
+_LOOK_INTERVAL_S: Final = 2.0
+"""An operator waits for the erasure."""
+_REVOKED_SETTLED_S: Final = 3.0
+"""After that no new request of a revoked key is accepted."""
+
+
+class Retention:
+    """Erase what is older than ``keep_labels_days`` and ``keep_revoked_days`` of the settings."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        store: Store,
+        learner: OutcomeLearner,
+        is_asking: Callable[[str], bool] = lambda _: False,
+    ) -> None:
+        """``is_asking``: return whether a key has requests under way."""
+        self._is_asking = is_asking
+        self._failed: dict[str, float] = {}
+        self._settings = settings
+        self._clock = clock
+        self._store = store
+        self._learner = learner
+
+    async def run(self) -> None:
+        while True:
+            await self.purge_once()
+            until = self._clock.now() + _PURGE_INTERVAL_S
+            # the clock may have been set back
+            while (now := self._clock.now()) < until <= now + _PURGE_INTERVAL_S:
+                await self._clock.sleep(_LOOK_INTERVAL_S)
+                if await self._erase_accounts():
+                    await self._learner.share()
+
+    async def purge_once(self) -> None:
+        erased = await self._erase_accounts()
+        scopes = [FORMER_POOL, *(key.id for key in await self._store.read(key_table.list_keys))]
+        purged = await anyio.to_thread.run_sync(self._purge_labels, scopes)
+        if erased or purged:
+            await self._learner.share()
+
+    async def _erase_accounts(self) -> int:
+        now, erased = self._clock.now(), 0
+        before = now - self._settings.keep_revoked_days * 86_400
+        for key_id in await self._store.read(
+            lambda db: key_table.keys_to_erase(db, before, now - _REVOKED_SETTLED_S, ERASE)
+        ):
+            if self._is_asking(key_id) or now < self._failed.get(key_id, 0.0):
+                continue
+            try:
+                async with self._learner.writing:  # what is being recorded would come behind the erasure
+                    await self._erase_account(key_id)
+            except OSError as error:
+                _log.error("key %s: its files cannot be removed, tried again in an hour: %s", key_id, error.strerror)
+                self._failed[key_id] = now + _PURGE_INTERVAL_S
+                continue
+            _log.info("key %s: its account is erased", key_id)
+            erased += 1
+        return erased
+
+    async def _erase_account(self, key_id: str) -> None:
+        now, files = self._clock.now(), self._settings.files
+        jobs = await self._store.read(lambda db: job_table.list_job_ids(db, key_id))
+        await anyio.to_thread.run_sync(remove_files, files, key_id, jobs)
+
+        def erase(db: sqlite3.Connection) -> None:
+            erase_rows(db, key_id)
+            key_table.mark_erased(db, key_id, now)
+            audit_table.record_action(db, now, "account erased", key_id, {"jobs": len(jobs)})
+
+        await self._store.write(erase)
+
+    def _purge_labels(self, scopes: list[str]) -> int:
+        before = self._clock.today() - timedelta(days=self._settings.keep_labels_days)
+        purged = 0
+        for scope in scopes:
+            try:
+                purged += LabelStore(learning_folder(self._settings.files) / scope / "labels").purge(before)
+            except (BansongError, OSError) as error:
+                _log.error("learned letters of %s cannot be purged, tried again in an hour: %s", scope, error)
+        return purged

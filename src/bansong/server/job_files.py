@@ -1,0 +1,524 @@
+"""Files of jobs: read in a child process, results in slices, bounds of the disk."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from weakref import WeakValueDictionary
+
+import anyio
+import anyio.from_thread
+import anyio.to_thread
+import polars as pl
+import pyarrow.parquet as pq
+
+from bansong.base import business_number
+from bansong.base.errors import BansongError, ColumnError, OutputError
+from bansong.base.files import list_folder
+from bansong.base.isolation import IsolationError, limits, run_isolated
+from bansong.base.messages import CLIENT, gettext, gettext_noop, join_clauses, use_audience
+from bansong.base.publish import publish_file
+from bansong.base.schema import ANSWER_COLUMNS, CONTEXT_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS
+from bansong.engine.local import ROW_PROBLEM, LocalEngine
+from bansong.engine.records import CROWDED, ROW_ID, SEVERAL, with_cross_row_features
+from bansong.run.survey import prepare_table
+from bansong.server.auth import decrease
+from bansong.server.engines import learning_folder
+from bansong.server.job_table import LARGEST_OUTCOME, JobOnDisk
+from bansong.server.payloads import JobResult, Refusal, invalid, limit_exceeded, too_large
+from bansong.server.references import StatusSource
+from bansong.server.settings import ServicePlan
+from bansong.server.uploads import ReceivedUpload, disk_full, unsupported_file
+from bansong.tables.detect import open_table, reading
+
+
+def uploads_folder(files: Path) -> Path:
+    return files / "uploads"
+
+
+def job_folder(files: Path, job_id: str) -> Path:
+    return files / "jobs" / job_id
+
+
+def records_path(files: Path, job_id: str) -> Path:
+    """The rows of a job: :func:`bansong.server.job_files.write_records`."""
+    return job_folder(files, job_id) / "records.parquet"
+
+
+def results_path(files: Path, job_id: str) -> Path:
+    return job_folder(files, job_id) / "results.parquet"
+
+
+def remove_unfinished(files: Path, job_id: str) -> None:
+    """Remove what an interrupted attempt has left of a job; keep the records."""
+    kept = records_path(files, job_id)
+    for left in [path for path in kept.parent.iterdir() if path != kept]:
+        if left.is_dir():
+            shutil.rmtree(left)
+        else:
+            left.unlink()
+
+
+def remove_job_folders(files: Path, job_ids: Collection[str]) -> None:
+    for job_id in job_ids:
+        shutil.rmtree(job_folder(files, job_id), ignore_errors=True)
+
+
+def remove_leftovers(files: Path, known: Collection[str]) -> None:
+    """Remove what a killed server has left: uploads, and folders of jobs that were never accepted."""
+    shutil.rmtree(uploads_folder(files), ignore_errors=True)
+    for left in [path for path in list_folder(files / "jobs") if path.name not in known]:
+        shutil.rmtree(left, ignore_errors=True)
+
+
+Rows = TypeVar("Rows", pl.DataFrame, pl.LazyFrame)
+
+ROWS: Final = 20_000
+"""Rows of a slice, and of a row group."""
+RENDERED: Final = 500
+"""Results rendered at a time: what a slow reader keeps in memory."""
+NO_GRADE: Final = "none"
+_RISK: Final = ("bounce_prob", "row_id")
+_ITEM: Final = list(JobResult.__struct_fields__)
+
+_TEXTS: Final[dict[str, pl.DataType]] = {name: pl.String() for name in ANSWER_COLUMNS}
+RESULTS: Final[dict[str, pl.DataType]] = (
+    {"row_id": pl.UInt32(), "b_no": pl.String()}
+    | _TEXTS
+    | {
+        "bounce_prob": pl.Float64(),
+        "reasons": pl.List(pl.String()),
+        "error": pl.String(),
+        "row_status": pl.String(),
+    }
+)
+"""Columns of a job's results: the items of ``GET /batch/{job_id}``, and ``row_status``.
+
+``b_no``: ten digits, or the original text if invalid; then ``error`` says why there is no answer.
+"""
+SHOWN_NUMBER: Final = 100
+"""Characters shown of a longer cell that is no business number."""
+_CUT: Final = "… (cut: "
+
+
+class ResultCounts:
+    """Rows of a job by grade (``none`` without one), and rows that could not be looked up."""
+
+    def __init__(self) -> None:
+        self.grades: Counter[str] = Counter()
+        self.without_answer = 0
+
+    def take(self, answers: pl.DataFrame) -> None:
+        for grade, count in answers["grade"].fill_null(NO_GRADE).value_counts().iter_rows():
+            self.grades[grade] += count
+        self.without_answer += int((answers["row_status"] == "invalid").sum())
+
+
+def scan_slice(records: Path, first: int) -> pl.LazyFrame:
+    return pl.scan_parquet(records).slice(first, ROWS)
+
+
+def answer_slice(source: StatusSource, engine: LocalEngine, records: Path, first: int, part: Path) -> pl.DataFrame:
+    """Answer the slice of the records that begins with row ``first``; write it to ``part``, and return it."""
+    rows = scan_slice(records, first)
+    valid = pl.col("row_status") != "invalid"
+    written = shorten_number(pl.col("b_no").cast(pl.String))
+    with engine.running():
+        answers = source.answer(engine, rows).select(
+            pl.col("row_id").cast(pl.UInt32),
+            pl.when(valid).then(business_number.compact_expr(pl.col("b_no"))).otherwise(written).alias("b_no"),
+            *(name for name in ANSWER_COLUMNS if name != "reasons"),
+            pl.col("reasons").str.split(REASON_SEPARATOR).fill_null([]),
+            pl.col("row_note").alias("error"),
+            "row_status",
+        )
+        found = answers.collect(engine="streaming")
+    found = sort_by_risk(found.select(list(RESULTS)))
+    found.write_parquet(part)
+    return found
+
+
+def shorten_number(text: pl.Expr) -> pl.Expr:
+    """Cut a text that is too long for a number and append its length; cut ones stay as they are."""
+    length = text.str.len_chars()
+    cut = pl.format("{}… (cut: {} characters)", text.str.head(SHOWN_NUMBER), length)
+    is_long = (length > SHOWN_NUMBER) & ~text.str.contains(_CUT, literal=True)
+    return pl.when(is_long).then(cut).otherwise(text)
+
+
+def merge_slices(parts: list[Path], target: Path) -> None:
+    """Merge answered slices into ``target``, highest risk first; raise as ``publish_file``.
+
+    Parts are sorted already, so that each slice of the result is one stretch of each part.
+    """
+    with publish_file(target) as temporary:
+        schema = pl.DataFrame(schema=RESULTS).to_arrow().schema
+        with pq.ParquetWriter(temporary, schema) as writer:
+            for slice_ in _iterate_merged(parts):
+                writer.write_table(slice_.to_arrow().cast(schema), row_group_size=ROWS)
+
+
+def _iterate_merged(parts: list[Path]) -> Iterator[pl.DataFrame]:
+    if not parts:
+        return
+    keys = pl.concat(
+        [
+            pl.scan_parquet(part).select(*_RISK, pl.lit(place, pl.UInt32).alias("part"))
+            for place, part in enumerate(parts)
+        ]
+    ).collect(engine="streaming")
+    of_slice = sort_by_risk(keys).select("part", (pl.int_range(pl.len()) // ROWS).alias("slice"))
+    taken = [0] * len(parts)
+    for stretch in of_slice.partition_by("slice", maintain_order=True):
+        counts = dict(stretch["part"].value_counts().iter_rows())
+        yield sort_by_risk(
+            pl.concat(
+                [pl.scan_parquet(parts[place]).slice(taken[place], count).collect() for place, count in counts.items()]
+            )
+        )
+        for place, count in counts.items():
+            taken[place] += count
+
+
+def sort_by_risk(answers: Rows) -> Rows:
+    return answers.sort(_RISK, descending=[True, False], nulls_last=True)
+
+
+async def stream_items(head: bytes, path: Path, rows: int, limiter: anyio.CapacityLimiter) -> AsyncIterator[bytes]:
+    """Stream a JSON answer: ``head``, which ends in an open list, and the first ``rows`` results.
+
+    The first part is rendered before this returns, so that an error can still be answered as one. Raises
+    :class:`FileNotFoundError` if the results are gone.
+    """
+
+    async def render(first: int) -> bytes:
+        return await anyio.to_thread.run_sync(render_items, path, first, min(RENDERED, rows - first), limiter=limiter)
+
+    async def stream(begin: bytes) -> AsyncIterator[bytes]:
+        yield begin
+        for first in range(RENDERED, rows, RENDERED):
+            yield b"," + await render(first)
+        yield b"]}"
+
+    return stream(head + await render(0))
+
+
+def render_items(path: Path, first: int, count: int) -> bytes:
+    frame = pl.scan_parquet(path).select(_ITEM).slice(first, count).collect()
+    return frame.write_json().encode()[1:-1]
+
+
+RESULT_BYTES: Final = 200
+"""Reserved per row until a job ends: twice the size of a result, since parts are merged."""
+_BLOCK_BYTES: Final = 4_096
+_SOON_S: Final = 5
+_LATER_S: Final = 3_600
+"""Expired jobs are purged every hour."""
+
+
+@dataclass(slots=True)
+class _JobBytes:
+    key_id: str
+    files: int = 0
+    outcomes: int = 0
+
+
+class DiskUse:
+    """Bytes on the disk per key; for the event loop alone, so that check and reservation are one step.
+
+    Sizes of jobs and learned data are measured, not summed up over time. ``jobs``: the stored jobs.
+    """
+
+    def __init__(self, files: Path, jobs: Iterable[JobOnDisk] = ()) -> None:
+        self._files = files
+        self._jobs: dict[str, _JobBytes] = {}
+        self._learned = self.measure_learned()
+        self._at_rest: Counter[str] = Counter()
+        self._coming: Counter[str] = Counter()
+        for job in jobs:
+            self._set(job.id, job.key_id, self.measure(job.id, job.total if job.is_active else 0))
+            self.add_outcomes(job.id, job.outcome_bytes)
+
+    def total_bytes(self, key_id: str) -> int:
+        """Return the bytes of jobs, outcomes, learned data and arriving uploads of a key."""
+        return self._bytes_at_rest(key_id) + self._coming[key_id]
+
+    def measure(self, job_id: str, rows: int = 0) -> int:
+        """Measure a job's files on the disk; add room for ``rows`` further results."""
+        return folder_bytes(job_folder(self._files, job_id)) + rows * RESULT_BYTES
+
+    def reserve(self, key_id: str, plan: ServicePlan, size: int) -> None:
+        """Reserve bytes for an upload, to be ended by :meth:`release`; raise as :meth:`put_job`."""
+        self._refuse(key_id, plan, size)
+        self._coming[key_id] += size
+
+    def release(self, key_id: str, size: int) -> None:
+        decrease(self._coming, key_id, size)
+
+    def put_job(self, job_id: str, key_id: str, plan: ServicePlan, size: int) -> None:
+        """Count a new job; raise :class:`Refusal` 429 if it has no room, 413 if it never will."""
+        self._refuse(key_id, plan, size)
+        self._set(job_id, key_id, size)
+
+    def update_job(self, job_id: str, size: int) -> None:
+        """Set the bytes of a counted job; ignore dropped ones."""
+        if job_id in self._jobs:
+            self._set(job_id, self._jobs[job_id].key_id, size)
+
+    @contextmanager
+    def hold_outcome(self, key_id: str, plan: ServicePlan) -> Iterator[None]:
+        """Reserve room for an outcome during the block; raise as :meth:`put_job`."""
+        self.reserve(key_id, plan, LARGEST_OUTCOME)
+        try:
+            yield
+        finally:
+            self.release(key_id, LARGEST_OUTCOME)
+
+    def add_outcomes(self, job_id: str, size: int) -> None:
+        if (job := self._jobs.get(job_id)) is not None:
+            job.outcomes += size
+            self._add(job.key_id, size)
+
+    def measure_learned(self) -> dict[str, int]:
+        """Measure the label stores and scorecards on the disk, by key."""
+        return {folder.name: folder_bytes(folder) for folder in list_folder(learning_folder(self._files))}
+
+    def set_learned(self, sizes: Mapping[str, int]) -> None:
+        self._learned = dict(sizes)
+
+    def drop_jobs(self, job_ids: Collection[str]) -> None:
+        for job_id in job_ids:
+            if (job := self._jobs.pop(job_id, None)) is not None:
+                self._add(job.key_id, -job.files - job.outcomes)
+
+    def missing_jobs(self) -> list[str]:
+        return [job_id for job_id in list(self._jobs) if not job_folder(self._files, job_id).exists()]
+
+    def _set(self, job_id: str, key_id: str, size: int) -> None:
+        job = self._jobs.setdefault(job_id, _JobBytes(key_id))
+        self._add(key_id, size - job.files)
+        job.files = size
+
+    def _bytes_at_rest(self, key_id: str) -> int:
+        return self._at_rest[key_id] + self._learned.get(key_id, 0)
+
+    def _add(self, key_id: str, size: int) -> None:
+        self._at_rest[key_id] += size
+        if not self._at_rest[key_id]:
+            del self._at_rest[key_id]
+
+    def _refuse(self, key_id: str, plan: ServicePlan, size: int) -> None:
+        limit, used = plan.disk_bytes, self.total_bytes(key_id)
+        if used + size <= limit:
+            return
+        if size > limit:
+            message = gettext(
+                "this takes {size:,} bytes on the disk, and the plan allows a key {limit:,}; send it in parts",
+                size=size,
+                limit=limit,
+            )
+            raise Refusal(413, "too_large", message, bound="disk_bytes", limit=limit, used=used, unit="bytes")
+        message = gettext(
+            "jobs and outcomes of this key take {used:,} of the {limit:,} bytes that its plan allows, and this needs "
+            "{size:,}; room comes when jobs are deleted, or expire",
+            used=used,
+            limit=limit,
+            size=size,
+        )
+        passes = self._bytes_at_rest(key_id) + size <= limit
+        raise limit_exceeded("disk_bytes", limit, used, message, _SOON_S if passes else _LATER_S)
+
+
+def folder_bytes(folder: Path) -> int:
+    """Return the bytes of a folder and its files in blocks of 4 KiB; 0 if it does not exist."""
+    try:
+        with os.scandir(folder) as entries:
+            sizes = [folder_bytes(Path(one)) if one.is_dir() else _in_blocks(one.stat().st_size) for one in entries]
+    except FileNotFoundError:  # it is being deleted
+        return 0
+    return _BLOCK_BYTES + sum(sizes)
+
+
+def _in_blocks(size: int) -> int:
+    return -(-size // _BLOCK_BYTES) * _BLOCK_BYTES
+
+
+_FUNCTION: Final = "bansong.server.job_files:write_records"
+_THREADS: Final = 2
+_COMPRESSED: Final = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
+_GROUP: Final = 20_000
+LONGEST_CELL: Final = 2_000
+"""Longer cells are cut: twice the longest address of the interface."""
+_KNOWN_COLUMNS: Final = (ROW_ID, *RECORD_COLUMNS, *CONTEXT_COLUMNS, ROW_PROBLEM, CROWDED, SEVERAL)
+_RENAME: Final = gettext_noop("here there is no such parameter: rename the column's header to b_no")
+_ABANDONED: Final = {
+    "memory": (413, "too_large", gettext_noop("takes too much memory to read; send its table as a CSV file")),
+    "time": (413, "too_large", gettext_noop("takes too long to read; send its table as a CSV file, in parts")),
+    "crash": (
+        400,
+        "unreadable_file",
+        gettext_noop("is damaged, or takes too much memory to read; send its table as a CSV file"),
+    ),
+}
+"""Refusals of files whose process gave no result."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBounds:
+    """Bytes of memory and seconds."""
+
+    memory: int
+    seconds: float
+
+
+async def read_isolated(upload: ReceivedUpload, target: Path, most: int, bounds: ReadBounds) -> int:
+    """Write the records of an upload to ``target`` and return their number.
+
+    Raises :class:`Refusal`: 400 for an unreadable file or one without number column; 413 for more than ``most`` rows;
+    415; 507. Raises :class:`IsolationError` beyond ``bounds`` or if the process crashed (:func:`abandoned_file`).
+    """
+    call = partial(
+        run_isolated,
+        _FUNCTION,
+        {"path": upload.path.name, "target": os.fspath(target.absolute()), "most": most},
+        memory=bounds.memory,
+        seconds=bounds.seconds,
+        threads=_THREADS,
+        folder=upload.folder,
+        checkpoint=anyio.from_thread.check_cancelled,
+    )
+    try:
+        found = await anyio.to_thread.run_sync(call)
+    except BansongError as error:
+        message = str(error).replace(upload.path.name, upload.name)
+        if isinstance(error, ColumnError):
+            raise invalid(join_clauses(message, gettext(_RENAME)), code="no_number_column") from None
+        raise invalid(message, code="unreadable_file") from None
+    if "disk" in found:
+        raise disk_full()
+    if "rows" in found:
+        raise too_large(
+            gettext("{name} has {rows:,} rows, so the file", name=upload.name, rows=found["rows"]), most, "rows"
+        )
+    if "kind" in found:
+        raise unsupported_file(gettext("{kind} are not taken", kind=found["kind"]))
+    return int(found["total"])
+
+
+def abandoned_file(upload: ReceivedUpload, error: IsolationError) -> Refusal:
+    """Return the refusal, 413 or 400, of a file that could not be read within its bounds."""
+    status, code, why = _ABANDONED[error.reason]
+    return Refusal(status, code, f"{upload.name} " + gettext(why))
+
+
+def shorten_cells(rows: pl.LazyFrame) -> pl.LazyFrame:
+    """Cut overlong texts: the engine needs twenty times their size in memory.
+
+    A valid business number stays as it is; an invalid one is shown cut (:func:`results.shorten_number`), with the
+    problem of the whole cell.
+    """
+    texts = [name for name, dtype in rows.collect_schema().items() if dtype == pl.String]
+    cut = {name: _cut_text(pl.col(name)) for name in texts if name not in ("b_no", ROW_PROBLEM)}
+    return rows.with_columns(**cut, **(_cut_numbers(known=ROW_PROBLEM in texts) if "b_no" in texts else {}))
+
+
+def _cut_numbers(*, known: bool) -> dict[str, pl.Expr]:
+    """Return the cut ``b_no`` and its problem; ``known``: rows may have a problem already."""
+    long = pl.when(pl.col("b_no").str.len_chars() > LONGEST_CELL).then("b_no")  # else null, on which nothing costs much
+    inner = long.str.strip_chars()
+    short = pl.when(inner.str.len_chars() > LONGEST_CELL).then(shorten_number(inner)).otherwise(inner)
+    problem = pl.when(long.is_not_null()).then(business_number.problem_expr(long))
+    return {
+        "b_no": pl.coalesce(business_number.compact_expr(long), short, "b_no"),
+        ROW_PROBLEM: pl.coalesce(ROW_PROBLEM, problem) if known else problem,
+    }
+
+
+def _cut_text(text: pl.Expr) -> pl.Expr:
+    long = pl.when(text.str.len_chars() > LONGEST_CELL).then(text)
+    return pl.coalesce(long.str.replace_all(r"\s+", " ").str.strip_chars().str.head(LONGEST_CELL), text)
+
+
+def write_records(path: str, target: str, most: int) -> dict[str, Any]:
+    """Write the records of a table to ``target``; return ``{"total": n}``, or ``{"rows": n}`` if there are too many.
+
+    Returns ``{"kind": …}`` for compressed files and Parquet, ``{"disk": …}`` if the disk fails. Raises other errors of
+    readers.
+    """
+    try:
+        with use_audience(CLIENT):
+            return _write_records(Path(path), Path(target), most)
+    except (OutputError, OSError) as error:
+        return {"disk": type(error).__name__}
+
+
+def _write_records(path: Path, target: Path, most: int) -> dict[str, Any]:
+    with path.open("rb") as file:
+        if file.read(4).startswith(_COMPRESSED):
+            return {"kind": gettext("packed files")}
+    with open_table(path) as table:
+        if not table.format.can.uploads:
+            return {"kind": gettext("Parquet files")}
+        prepared = prepare_table(table, None, "")
+        with reading(table):
+            total = table.count()
+        if total > most:
+            return {"rows": total}
+        with publish_file(target) as temporary, reading(table):
+            rows = with_cross_row_features(prepared.rows)
+            names = rows.collect_schema().names()
+            if "b_no" not in names:  # `[]`: there is nothing of which a number could be missing
+                rows, names = rows.with_columns(pl.lit(None, pl.String).alias("b_no")), [*names, "b_no"]
+            records = shorten_cells(rows.select(name for name in _KNOWN_COLUMNS if name in names))
+            records.sink_parquet(temporary, row_group_size=_GROUP)
+            return {"total": pl.scan_parquet(temporary).select(pl.len()).collect().item()}
+
+
+SMALL_FILE: Final = 2_000_000
+"""Reading such a file of any format takes 180 MB and two seconds."""
+_SMALL_MEMORY: Final = 300_000_000
+_SMALL_SECONDS: Final = 10.0
+_LARGE_SECONDS: Final = 120.0
+
+
+class ReadingSlots:
+    """Reads uploads in isolated processes: ``slots`` large ones at once, and as many small ones beside them.
+
+    Large files may take the memory of :class:`~bansong.base.isolation.SizeLimits` each and two minutes, small ones
+    a quarter of it and ten seconds. A small file that needs more is read again in a slot for large ones.
+    """
+
+    def __init__(self, slots: int) -> None:
+        self._small = anyio.CapacityLimiter(slots)
+        self._large = anyio.CapacityLimiter(slots)
+        self._of_key: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
+
+    @property
+    def total_tokens(self) -> int:
+        return int(self._small.total_tokens + self._large.total_tokens)
+
+    @property
+    def borrowed_tokens(self) -> int:
+        return self._small.borrowed_tokens + self._large.borrowed_tokens
+
+    async def read(self, key_id: str, upload: ReceivedUpload, target: Path, most: int) -> int:
+        """Read a key's file in turn; as :func:`~bansong.server.job_files.read_isolated`."""
+        async with self._of_key.setdefault(key_id, anyio.Lock()):
+            memory, size = limits().memory, await anyio.to_thread.run_sync(lambda: upload.path.stat().st_size)
+            if size <= SMALL_FILE:
+                bounds = ReadBounds(min(_SMALL_MEMORY, memory), _SMALL_SECONDS)
+                async with self._small:
+                    with suppress(IsolationError):
+                        return await read_isolated(upload, target, most, bounds)
+            async with self._large:
+                try:
+                    return await read_isolated(upload, target, most, ReadBounds(memory, _LARGE_SECONDS))
+                except IsolationError as error:
+                    raise abandoned_file(upload, error) from None

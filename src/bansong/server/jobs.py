@@ -1,0 +1,464 @@
+"""Jobs accepted and worked on."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import shutil
+import sqlite3
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import anyio
+import anyio.to_thread
+import polars as pl
+
+from bansong.base.errors import StoreError
+from bansong.base.messages import gettext, gettext_noop
+from bansong.engine.local import LocalEngine
+from bansong.server import job_files as results
+from bansong.server import job_table
+from bansong.server import job_table as idempotency
+from bansong.server import keys as key_table
+from bansong.server.auth import decrease
+from bansong.server.engines import EnginePool
+from bansong.server.job_files import ROWS, DiskUse, ReadingSlots, ResultCounts, answer_slice, merge_slices, scan_slice
+from bansong.server.job_table import StoredJob, mismatch
+from bansong.server.keys import Key
+from bansong.server.metrics import ServerMetrics
+from bansong.server.payloads import (
+    BatchCreatedPayload,
+    InUsePayload,
+    Refusal,
+    busy,
+    encode,
+    invalid_key,
+    limit_exceeded,
+    quota_exceeded,
+)
+from bansong.server.references import StatusSource, StatusSources, count_lookups, fetch_statuses_of
+from bansong.server.settings import Clock, ServicePlan, Settings, WakeUp, loggable_message
+from bansong.server.store import Store, open_server_file
+from bansong.server.uploads import DiskFullRefusal, ReceivedUpload, is_disk_full
+
+_log = logging.getLogger(__name__)
+
+MAX_ATTEMPTS: Final = 3
+MAX_STARTS: Final = 10
+"""Starts of a job during which the server died: the job may be what kills it."""
+PAUSES: Final = (1.0, 5.0)
+_DELETION_RETRY_S: Final = 30
+_NO_ROOM_PAUSE_S: Final = 60.0
+"""A full disk is no failure of the job."""
+_SHOWN_AT_ONCE: Final = 2
+_PURGE_INTERVAL_S: Final = 3600.0
+_FAILED: Final = gettext_noop(
+    "the server failed three times to answer this job and gives it up; its lookups are given back, send it again"
+)
+_ENDED: Final = gettext_noop(
+    "the server ended {times} times while it answered this job and gives it up; its lookups are given back, send it "
+    "again in parts"
+)
+
+
+@dataclass(slots=True)
+class _JobAttempt:
+    job_id: str
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    deleted: bool = False
+    answered: int = 0
+    """Rows answered or being answered, without those that cannot be looked up."""
+
+
+class DeletedJob(NamedTuple):
+    """A deleted job: lookups given back, and whether its files are still being written."""
+
+    given_back: int
+    has_files: bool
+
+
+class JobWorker:
+    """The queue of a server and its worker.
+
+    ``sources``: status sources; ``disk``: disk space of keys; ``showing``: limits how many results are read at once.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        store: Store,
+        engines: EnginePool,
+        sources: StatusSources,
+        metrics: ServerMetrics,
+        disk: DiskUse,
+    ) -> None:
+        self.sources = sources
+        self._metrics = metrics
+        self.disk = disk
+        self.showing = anyio.CapacityLimiter(_SHOWN_AT_ONCE)
+        self._settings = settings
+        self._clock = clock
+        self._store = store
+        self._engines = engines
+        self._processed: dict[str, int] = {}
+        self._attempt: _JobAttempt | None = None
+        self._wake_up = WakeUp(clock)
+        self._begun = False
+
+    def wake(self) -> None:
+        self._wake_up.ring()
+
+    def processed_rows(self, job: StoredJob) -> int:
+        return job.total if job.state == "done" else self._processed.get(job.id, 0)
+
+    async def delete(self, key_id: str, job_id: str) -> DeletedJob | None:
+        """Delete a key's job and its files; cancel it if it is running; ``None`` if there is none.
+
+        The row goes first: files without a job are removed at the next start. Files of a running job go after its
+        current slice. Raises :class:`Refusal` 503 if outcomes of the job are not in a label store yet.
+        """
+
+        def remove_row(db: sqlite3.Connection) -> int | None:
+            if job_table.has_unlearned(db, key_id, job_id):
+                raise busy(gettext("outcomes that were told of this job cannot be recorded now"), _DELETION_RETRY_S)
+            return job_table.delete_job(db, key_id, job_id, self._answered_rows(job_id))
+
+        given_back = await self._store.write(remove_row)
+        if given_back is None:
+            return None
+        attempt = self._attempt
+        if attempt is not None and attempt.job_id == job_id:
+            attempt.deleted = True
+            attempt.scope.cancel()
+            return DeletedJob(given_back, has_files=True)
+        await self._remove_files(job_id)
+        return DeletedJob(given_back, has_files=False)
+
+    async def _remove_files(self, job_id: str) -> None:
+        await anyio.to_thread.run_sync(results.remove_job_folders, self._settings.files, [job_id])
+        if results.job_folder(self._settings.files, job_id).exists():
+            _log.error("the files of the deleted job %s cannot be removed, tried again at the next start", job_id)
+        else:
+            self.disk.drop_jobs([job_id])
+
+    def _answered_rows(self, job_id: str) -> int:
+        """Rows of a job that are not given back; also called in the writer's thread."""
+        attempt = self._attempt
+        return attempt.answered if attempt is not None and attempt.job_id == job_id else 0
+
+    async def run(self) -> None:
+        survived = self._begun
+        await self._store.write(lambda db: job_table.requeue_running(db, survived=survived))
+        self._begun = True
+        while True:
+            now = self._clock.now()
+            job = await self._store.write(lambda db, now=now: job_table.start_next(db, now))  # type: ignore[misc]
+            if job is None:
+                due = await self._store.read(job_table.next_due)
+                await self._wake_up.wait(None if due is None else due - self._clock.now())
+            elif job.starts > MAX_STARTS:
+                await self._give_up(job, gettext(_ENDED, times=MAX_STARTS))
+                await self._update_size(job)
+            else:
+                self._attempt = attempt = _JobAttempt(job.id)
+                try:
+                    with attempt.scope:
+                        await self._work_on(job)
+                finally:
+                    self._attempt = None
+                if attempt.deleted:
+                    await self._remove_files(job.id)
+
+    async def purge(self) -> None:
+        while True:
+            await self.purge_once()
+            await self._clock.sleep(_PURGE_INTERVAL_S)
+
+    async def purge_once(self) -> None:
+        before = self._clock.now() - self._settings.keep_days * 86_400
+        while gone := await self._store.write(lambda db: job_table.purge_jobs(db, before)):
+            await anyio.to_thread.run_sync(results.remove_job_folders, self._settings.files, gone)
+            self.disk.drop_jobs(gone)
+        self.disk.drop_jobs(await anyio.to_thread.run_sync(self.disk.missing_jobs))  # whoever else deleted them
+        self.disk.set_learned(await anyio.to_thread.run_sync(self.disk.measure_learned))
+
+    async def _work_on(self, job: StoredJob) -> None:
+        try:
+            await self._answer_job(job)
+        except anyio.get_cancelled_exc_class():
+            with anyio.CancelScope(shield=True):  # a stop in good order says nothing against the job
+                await self._put_back(job, 0.0, job.attempts)
+            raise
+        except (Exception, pl.exceptions.PanicException) as error:
+            # the text of an error may repeat what stands in a row
+            _log.error("a job failed, attempt %d of %d: %s", job.attempts + 1, MAX_ATTEMPTS, loggable_message(error))
+            await self._retry_or_give_up(job, error)
+        finally:
+            self._processed.pop(job.id, None)
+        await self._update_size(job)
+
+    async def _update_size(self, job: StoredJob) -> None:
+        """Release what was reserved for the results of a job that has ended."""
+        now = await self._store.read(lambda db: job_table.find_job(db, job.key_id, job.id))
+        if now is not None and now.finished is not None:
+            self.disk.update_job(job.id, await anyio.to_thread.run_sync(self.disk.measure, job.id))
+
+    async def _retry_or_give_up(self, job: StoredJob, error: BaseException) -> None:
+        if isinstance(error, StoreError) or is_disk_full(error):
+            await self._put_back(job, _NO_ROOM_PAUSE_S, job.attempts)
+        elif job.attempts + 1 >= MAX_ATTEMPTS:
+            await self._give_up(job, gettext(_FAILED))
+        else:
+            await self._put_back(job, PAUSES[min(job.attempts, len(PAUSES) - 1)], job.attempts + 1)
+
+    async def _put_back(self, job: StoredJob, pause: float, attempts: int) -> None:
+        due = self._clock.now() + pause
+        await self._store.write(lambda db: job_table.put_back(db, job, due=due, attempts=attempts))
+
+    async def _give_up(self, job: StoredJob, message: str) -> None:
+        now = self._clock.now()
+        await self._store.write(lambda db: job_table.fail_job(db, job, now=now, code="internal", message=message))
+        self._metrics.count_job("failed")
+
+    async def _answer_job(self, job: StoredJob) -> None:
+        """Answer a job, publish its results, then mark it done: a kill in between repeats it."""
+        key = await self._store.read(lambda db: key_table.find_key(db, job.key_id))
+        assert key is not None  # noqa: S101 - keys are revoked, not deleted
+        engine = await self._engines.open_engine(key.scope, paid=job.paid)
+        source = self.sources.source(offline=job.offline or not job.paid)
+        tally = await self._answer_slices(job, engine, source)
+        now, model = self._clock.now(), engine.model.version
+        await self._store.write(
+            lambda db: job_table.finish_job(
+                db, job, now=now, grades=tally.grades, model=model, without_answer=tally.without_answer
+            )
+        )
+        self._metrics.count_job("done")
+
+    async def _answer_slices(self, job: StoredJob, engine: LocalEngine, source: StatusSource) -> ResultCounts:
+        home = self._settings.files
+        records, folder = results.records_path(home, job.id), results.job_folder(home, job.id) / "parts"
+        tally, parts = ResultCounts(), []
+        await anyio.to_thread.run_sync(results.remove_unfinished, home, job.id)
+        await anyio.to_thread.run_sync(lambda: folder.mkdir(mode=0o700))
+        try:
+            for first in range(0, job.total, ROWS):
+                part = folder / f"{first}.parquet"
+                if self._attempt is not None:  # before the work: deleting jobs half-way must not be free
+                    rows = scan_slice(records, first)
+                    self._attempt.answered += await anyio.to_thread.run_sync(count_lookups, rows)
+                await fetch_statuses_of(source, scan_slice(records, first))
+                tally.take(await anyio.to_thread.run_sync(answer_slice, source, engine, records, first, part))
+                parts.append(part)
+                self._processed[job.id] = min(first + ROWS, job.total)
+                if self._attempt is not None:
+                    self._attempt.answered = self._processed[job.id] - tally.without_answer
+            if (answers := sum(tally.grades.values())) != job.total:
+                raise RuntimeError(gettext("a job of {total} rows has {rows} answers", total=job.total, rows=answers))
+            await anyio.to_thread.run_sync(merge_slices, parts, results.results_path(home, job.id))
+        finally:
+            await anyio.to_thread.run_sync(shutil.rmtree, folder, True)
+        return tally
+
+
+def clean_up_files(settings: Settings) -> DiskUse:
+    """Remove what a killed server has left in the server's folder; return the disk space of the jobs there.
+
+    Call it before requests are accepted. A file without keys may be the wrong one: then nothing is removed.
+    """
+    with closing(open_server_file(settings.db, create=False, writing=False)) as db:
+        known, has_keys = job_table.list_jobs_on_disk(db), bool(key_table.list_keys(db))
+    if has_keys:
+        results.remove_leftovers(settings.files, {job.id for job in known})
+    for folder in (settings.files / "jobs", results.uploads_folder(settings.files)):
+        folder.mkdir(mode=0o700, exist_ok=True)
+    return DiskUse(settings.files, known)
+
+
+_RETRY_AFTER_S: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class JobRequest:
+    """A requested job. ``token``, ``identity``: of its Idempotency-Key."""
+
+    key: Key
+    plan: ServicePlan
+    offline: bool
+    paid: bool
+    token: bytes | None = None
+    identity: bytes = b""
+
+
+class QueuePlace:
+    """A place in the queue and room on the disk, held during an upload."""
+
+    def __init__(self, coming: Counter[str], key: Key, plan: ServicePlan, disk: DiskUse) -> None:
+        self._coming = coming
+        self._key_id = key.id
+        self._plan = plan
+        self._disk = disk
+        self._held = True
+        self._size = 0
+        coming[key.id] += 1
+
+    def set_aside(self, size: int) -> None:
+        """Reserve bytes on the disk; raise :class:`Refusal` 413 and 429 if there are too few."""
+        self._disk.reserve(self._key_id, self._plan, size)
+        self._size += size
+
+    def release(self) -> None:
+        if self._held:
+            self._held = False
+            decrease(self._coming, self._key_id)
+
+    def close(self) -> None:
+        self.release()
+        self._disk.release(self._key_id, self._size)
+        self._size = 0
+
+
+class JobAcceptance:
+    """Accepts uploads as jobs, within the limits of server and plan. ``reading``: reads their files."""
+
+    def __init__(self, settings: Settings, clock: Clock, store: Store, jobs: JobWorker, disk: DiskUse) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._store = store
+        self._jobs = jobs
+        self._disk = disk
+        self._coming: Counter[str] = Counter()
+        self._uploads: Counter[str] = Counter()
+        self.reading = ReadingSlots(settings.reading_slots)
+
+    @property
+    def uploads(self) -> int:
+        return self._uploads.total()
+
+    @contextmanager
+    def count_upload(self, key: Key, plan: ServicePlan) -> Iterator[None]:
+        """Count an upload during the block; raise :class:`Refusal` 429 above the plan's limit."""
+        under_way = self._uploads[key.id]
+        if under_way >= plan.uploads:
+            message = gettext(
+                "{under_way} uploads of this key are under way, as many as its plan allows", under_way=under_way
+            )
+            raise limit_exceeded("uploads", plan.uploads, under_way, message, _RETRY_AFTER_S)
+        self._uploads[key.id] += 1
+        try:
+            yield
+        finally:
+            decrease(self._uploads, key.id)
+
+    @asynccontextmanager
+    async def hold_place(self, key: Key, plan: ServicePlan) -> AsyncIterator[QueuePlace]:
+        """Count an upload and hold a place in the queue for it; raise :class:`Refusal` 429 and 503."""
+        with self.count_upload(key, plan):
+            place = QueuePlace(self._coming, key, plan, self._disk)
+            try:
+                load = self._load(key, plan)
+                await self._store.read(load.refuse)
+                yield place
+            finally:
+                place.close()
+
+    def in_use(self, key: Key, requests: int) -> InUsePayload:
+        """Return what a key uses of its limits; ``requests``: its requests under way."""
+        return InUsePayload(self._uploads.get(key.id, 0), self._disk.total_bytes(key.id), requests)
+
+    async def find_earlier(self, key: Key, token: bytes | None) -> idempotency.EarlierRequest | None:
+        return None if token is None else await self._store.read(lambda db: idempotency.find_earlier(db, key.id, token))
+
+    async def accept(self, request: JobRequest, upload: ReceivedUpload, place: QueuePlace) -> bytes:
+        """Read an upload, take its lookups from the quota and queue it; return the answer.
+
+        Raises :class:`Refusal` 400, 409, 413, 415, 429, 503, 507 and keeps nothing then.
+        """
+        earlier = await self.find_earlier(request.key, request.token)
+        if earlier is not None:
+            return repeat_answer(earlier, request.identity)
+        job_id, home = f"job_{secrets.token_urlsafe(18)}", self._settings.files
+        try:
+            with DiskFullRefusal():
+                await anyio.to_thread.run_sync(lambda: results.job_folder(home, job_id).mkdir(mode=0o700, parents=True))
+            records = results.records_path(home, job_id)
+            total = await self.reading.read(request.key.id, upload, records, request.plan.rows)
+            size = await anyio.to_thread.run_sync(self._disk.measure, job_id, total)
+            self._disk.put_job(job_id, request.key.id, request.plan, size)
+            place.release()
+            answer = await self._queue_job(request, job_id, total)
+        except Exception:  # cancelled, it may be in the queue: what is not is swept away at the next start
+            await anyio.to_thread.run_sync(results.remove_job_folders, home, [job_id])
+            self._disk.drop_jobs([job_id])
+            raise
+        self._jobs.wake()
+        return answer
+
+    async def _queue_job(self, request: JobRequest, job_id: str, total: int) -> bytes:
+        key, month, now = request.key, self._clock.month(), self._clock.now()
+        resets, charged = self._clock.month_ends(), total if request.paid else 0
+        answer, load = encode(BatchCreatedPayload(job_id, total)), self._load(key, request.plan, more=1)
+
+        def change(db: sqlite3.Connection) -> bytes:
+            current = key_table.find_key(db, key.id)
+            if current is None or current.revoked is not None:  # while the file came in
+                raise invalid_key()
+            load.refuse(db)
+            if request.token is not None:
+                earlier = idempotency.begin_request(db, key.id, request.token, request.identity, now)
+                if earlier is not None:
+                    raise mismatch()
+                idempotency.finish_request(db, key.id, request.token, answer)
+            used = key_table.take_lookups(db, key.id, month, charged, key.quota) if charged else None
+            if used is not None:
+                raise quota_exceeded(charged, key.quota, used, resets, now)
+            job_table.add_job(
+                db, StoredJob(job_id, key.id, "queued", total, request.offline, request.paid, month, charged, now)
+            )
+            return answer
+
+        return await self._store.write(change)
+
+    def _load(self, key: Key, plan: ServicePlan, more: int = 0) -> _QueueLoad:
+        coming = self._coming.copy()
+        coming[key.id] += more
+        return _QueueLoad(key.id, coming, self._settings.queue, plan.jobs)
+
+
+@dataclass(frozen=True, slots=True)
+class _QueueLoad:
+    """The limits of the queue, and the jobs that are arriving by key; ``key_id`` is the key that asks."""
+
+    key_id: str
+    coming: Counter[str]
+    queue: int
+    jobs: int
+
+    def refuse(self, db: sqlite3.Connection) -> None:
+        """Raise :class:`Refusal` if the queue is full: 503 for the server, 429 for the plan.
+
+        Keys with jobs have equal shares of the queue, of one job at least, so that busy keys lock nobody out.
+        """
+        waiting, active = job_table.count_active(db)
+        own = active.get(self.key_id, 0) + self.coming[self.key_id]
+        share = max(1, self.queue // len(active.keys() | self.coming.keys()))
+        if waiting + self.coming.total() > self.queue and own > share:
+            raise busy(gettext("more jobs wait than the server takes on"), _RETRY_AFTER_S)
+        if own > self.jobs:
+            message = gettext("this key has {jobs} jobs that wait or run, as many as its plan allows", jobs=self.jobs)
+            raise limit_exceeded("jobs", self.jobs, own - 1, message, _RETRY_AFTER_S)
+
+
+def repeat_answer(earlier: idempotency.EarlierRequest, identity: bytes) -> bytes:
+    """Return the answer of the earlier request with this ``Idempotency-Key``; raise :class:`Refusal` 409."""
+    if earlier.request != identity:
+        raise mismatch()
+    if earlier.answer is None:
+        raise Refusal(
+            409, "idempotency_mismatch", gettext("the earlier request with this Idempotency-Key has no answer")
+        )
+    return earlier.answer

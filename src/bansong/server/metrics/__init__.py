@@ -1,1 +1,0 @@
-"""Prometheus metrics of a server: counters, gauges read on request, and their own listener."""

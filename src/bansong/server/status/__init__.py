@@ -1,1 +1,0 @@
-"""Statuses from the tax authority: stored, cached, within one daily budget."""

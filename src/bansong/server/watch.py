@@ -1,0 +1,512 @@
+"""Re-checks of watch lists on time, and their notifications."""
+
+from __future__ import annotations
+
+import logging
+import math
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from functools import partial
+from itertools import islice, takewhile
+from pathlib import Path
+from typing import Final
+from zlib import crc32
+
+import anyio
+import anyio.to_thread
+import polars as pl
+from anyio.abc import TaskGroup
+from polars.exceptions import PanicException
+
+from bansong.base.errors import BansongError, OutputError
+from bansong.base.messages import gettext
+from bansong.client.webhook import Outcome, WebhookSender, WebhookUrl
+from bansong.notify import queue as notifications
+from bansong.notify.queue import (
+    FILE,
+    WEBHOOK,
+    Backoff,
+    PendingDelivery,
+    SummaryWindow,
+    Webhook,
+    append_lines,
+    send_notification,
+)
+from bansong.server import keys as key_table
+from bansong.server.engines import EnginePool
+from bansong.server.keys import Key
+from bansong.server.references import StatusSource, StatusSources, fetch_statuses_of
+from bansong.server.settings import Clock, Settings, WakeUp, loggable_message
+from bansong.server.store import Store
+from bansong.watch import store as watch_store
+from bansong.watch.check import LocalJudge, judge_watches
+from bansong.watch.store import Block, CheckResult
+
+_CACHE_BYTES: Final = 64 << 20
+"""Some 200,000 watches."""
+_PARALLEL_READS: Final = 2
+_BLOCKS_PER_READ: Final = 64
+_PIECE_BYTES: Final = 256 << 10
+"""Read, and sent, at a time: what a slow reader holds in memory."""
+
+
+class _CachedList:
+    """The cached part of one owner's list.
+
+    ``numbers``: blocks that may hold watches, ``None`` if unknown. ``readings``: reads under way by block, ``None`` for
+    ``numbers``; a change removes them, so that a stale read is not cached.
+    """
+
+    def __init__(self) -> None:
+        self.numbers: set[int] | None = None
+        self.blocks: dict[int, Block] = {}
+        self.readings: dict[int | None, object] = {}
+
+    def drop(self, number: int) -> int:
+        """Forget a changed block; return its cached bytes."""
+        self.readings.pop(number, None)
+        self.readings.pop(None, None)
+        if self.numbers is not None:
+            self.numbers.add(number)
+        block = self.blocks.pop(number, None)
+        return 0 if block is None else len(block.entries)
+
+
+class WatchListCache:
+    """Cache of rendered watch lists; the least recently used go first beyond ``limit`` bytes.
+
+    Only the server writes watches and reports changes on disk (:meth:`mark_stale`). Lists streamed at that time may
+    show the change or not. Memory does not grow with a list: parts that are not cached are read as fast as they are
+    sent.
+    """
+
+    def __init__(self, store: Store, limit: int = _CACHE_BYTES) -> None:
+        self._store = store
+        self._limit = limit
+        self._size = 0
+        self._kept: dict[str, _CachedList] = {}
+        self._places = anyio.Semaphore(_PARALLEL_READS)
+
+    def mark_stale(self, owner: str, numbers: Iterable[int]) -> None:
+        kept = self._kept.get(owner)
+        if kept is not None:
+            for block in set(map(watch_store.block_of, numbers)):
+                self._size -= kept.drop(block)
+
+    async def stream(self, owner: str) -> AsyncIterator[bytes]:
+        """Stream an owner's whole list as JSON.
+
+        The first piece is read before this returns, so that an error can still be answered as one.
+        """
+        pieces = self._pieces(owner)
+        first = await anext(pieces)
+
+        async def resume() -> AsyncIterator[bytes]:
+            yield first
+            async for piece in pieces:
+                yield piece
+
+        return resume()
+
+    async def _pieces(self, owner: str) -> AsyncIterator[bytes]:
+        total, piece = 0, bytearray(b'{"watches":[')
+        async for block in self._blocks(owner):
+            piece += block.entries if total else block.entries[1:]  # without the comma
+            total += block.total
+            if len(piece) >= _PIECE_BYTES:
+                yield bytes(piece)
+                piece.clear()
+        yield bytes(piece) + b'],"total":%d}' % total
+
+    async def _blocks(self, owner: str) -> AsyncIterator[Block]:
+        kept = self._kept.pop(owner, None) or _CachedList()
+        self._kept[owner] = kept  # the last that goes
+        left = sorted(await self._numbers(owner, kept), reverse=True)
+        while left:
+            block = kept.blocks.get(left[-1])
+            if block is not None:
+                left.pop()
+                yield block
+                continue
+            missing = takewhile(lambda number: number not in kept.blocks, reversed(left))
+            for block in await self._read(owner, kept, list(islice(missing, _BLOCKS_PER_READ))):
+                left.pop()
+                yield block
+
+    async def _numbers(self, owner: str, kept: _CachedList) -> Collection[int]:
+        if kept.numbers is None:
+            reading = kept.readings[None] = object()
+            numbers = await self._store.read(lambda db: watch_store.blocks(db, owner))
+            if kept.readings.get(None) is not reading:
+                return numbers
+            kept.numbers = set(numbers)
+        return tuple(kept.numbers)
+
+    async def _read(self, owner: str, kept: _CachedList, numbers: list[int]) -> list[Block]:
+        reading = object()
+        kept.readings |= dict.fromkeys(numbers, reading)
+        async with self._places:
+            blocks = await self._store.read(lambda db: _read_piece(db, owner, numbers))
+        for number, block in zip(numbers, blocks, strict=False):
+            if kept.readings.get(number) is reading and self._kept.get(owner) is kept:
+                del kept.readings[number]
+                self._keep(owner, kept, number, block)
+        return blocks
+
+    def _keep(self, owner: str, kept: _CachedList, number: int, block: Block) -> None:
+        """Cache a block if there is room, or if older lists make some."""
+        if not block.total:
+            if kept.numbers is not None:
+                kept.numbers.discard(number)
+            return
+        size = len(block.entries)
+        for other in list(self._kept):
+            if self._size + size <= self._limit or other == owner:
+                break
+            self._drop_list(other)
+        if self._size + size <= self._limit:
+            kept.blocks[number] = block
+            self._size += size
+
+    def _drop_list(self, owner: str) -> None:
+        kept = self._kept.pop(owner)
+        self._size -= sum(len(block.entries) for block in kept.blocks.values())
+        kept.blocks.clear()
+
+
+def _read_piece(db: sqlite3.Connection, owner: str, numbers: Iterable[int]) -> list[Block]:
+    """Read blocks up to one piece, one statement each: a commit waits for a block, not for the list."""
+    blocks: list[Block] = []
+    size = 0
+    for number in numbers:
+        blocks.append(watch_store.block(db, owner, number))
+        size += len(blocks[-1].entries)
+        if size >= _PIECE_BYTES:
+            break
+    return blocks
+
+
+_log = logging.getLogger(__name__)
+
+CHUNK: Final = 1_000
+"""Watches checked at a time: a quarter of a second's work between other requests."""
+_MAX_PAUSE_S: Final = 60.0
+"""Keys are looked at again after that time: one may be new, or revoked."""
+_MIN_PAUSE_S: Final = 5.0
+"""Watches due within that time are checked together."""
+_SOONEST: Final = 0.5
+"""Fraction of the plan's interval before the first check of a new watch."""
+_SLOTS: Final = 24
+"""First checks are grouped into this many times per interval, so that a list is asked and reported together."""
+_SUMMARY_S: Final = 60.0
+"""Closures at first checks within that time are reported in one notification."""
+_SPREAD: Final = 0.1
+"""Fraction of the interval by which a watch may be due earlier, to spread watches added together."""
+_MAX_AGE_DAYS: Final = 0.0
+"""Ask for every due status not asked on the same day."""
+_UNANSWERED_PAUSE_S: Final = 300.0
+_OVERDUE_S: Final = 900.0
+"""Delay of a check that monitoring reports."""
+_MAX_INTERVAL_S: Final = 365 * 86400.0
+_BACKOFF_S: Final = (5.0, 30.0, 120.0, 600.0)
+
+
+class WatchScheduler:
+    """Check due watches; call ``on_notification`` when there are notifications to deliver.
+
+    ``sources``: status sources. ``last_check``: time of the last check (seconds since 1970).
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        store: Store,
+        engines: EnginePool,
+        sources: StatusSources,
+        *,
+        on_notification: Callable[[], None],
+    ) -> None:
+        self.lists = WatchListCache(store)
+        self._store = store
+        self._engines = engines
+        self.sources = sources
+        self._plans = settings.plans
+        self._clock = clock
+        self._channels = [FILE] if settings.notices is not None else []
+        self._on_notification = on_notification
+        self._failed: dict[str, tuple[int, float]] = {}
+        self.last_check: float | None = None
+
+    def overdue(self, db: sqlite3.Connection, now: float) -> watch_store.Overdue:
+        """Count the watches of active keys that are a quarter of an hour late."""
+        return watch_store.count_overdue(db, [key.id for key, _ in self._keys_due(db)], now - _OVERDUE_S)
+
+    def first_check(self, key: Key, biz_no: str, now: float) -> float:
+        """Return when a new watch is checked first.
+
+        It lies in the second half of the plan's interval, at a time that depends on the number alone: removing and
+        adding a number again gives no earlier check.
+        """
+        interval = self._interval(key)
+        slot = interval / _SLOTS
+        place = crc32(f"{key.id} {biz_no}".encode()) / 2.0**32
+        after = now + interval * (_SOONEST + (1 - _SOONEST) * place) - slot * place
+        offset = crc32(key.id.encode()) / 2.0**32 * slot  # the lists of different keys are not checked together
+        return math.ceil((after - offset) / slot) * slot + offset
+
+    async def run(self) -> None:
+        while True:
+            await self._bring_forward()
+            await self._clock.sleep(await self._round())
+
+    async def _round(self) -> float:
+        """Check chunks of all due keys until none is due; return the seconds until the next is."""
+        while True:
+            waiting = await self._store.read(self._keys_due)
+            now = self._clock.now()
+            ready = [key for key, due in waiting if due <= now]
+            if not ready:
+                return max(_MIN_PAUSE_S, min([_MAX_PAUSE_S, *(due - now for _, due in waiting)]))
+            for key in ready:
+                await self._check_chunk(key)
+
+    async def _bring_forward(self) -> None:
+        """Reschedule watches that are due later than their plan allows: the plan changed, or the clock was wrong."""
+        late = await self._store.read(lambda db: self._overdue(db, self._clock.now()))
+        for owner, until in late:
+            forward = partial(watch_store.bring_forward, owner=owner, until=until, limit=CHUNK)
+            while numbers := await self._store.write(forward):
+                self.lists.mark_stale(owner, numbers)
+
+    def _overdue(self, db: sqlite3.Connection, now: float) -> list[tuple[str, float]]:
+        latest = [(key.id, now + self._interval(key)) for key in key_table.list_keys(db) if key.revoked is None]
+        return [(owner, until) for owner, until in latest if (watch_store.last_due(db, owner) or 0.0) > until]
+
+    def _interval(self, key: Key | None) -> float:
+        hours = self._plans[key.plan].recheck_hours if key is not None and key.plan in self._plans else math.inf
+        return min(hours * 3600.0, _MAX_INTERVAL_S)
+
+    def _keys_due(self, connection: sqlite3.Connection) -> list[tuple[Key, float]]:
+        found = []
+        for key in key_table.list_keys(connection):
+            plan = self._plans.get(key.plan)
+            if key.revoked is None and plan is not None and plan.api:
+                due = watch_store.next_due(connection, key.id)
+                if due is not None:
+                    again = self._failed.get(key.id, (0, due))[1]
+                    found.append((key, max(due, min(again, self._clock.now() + _BACKOFF_S[-1]))))
+        return found
+
+    async def _check_chunk(self, key: Key) -> None:
+        """Check some due watches of a key. After a failure they stay due, and the key pauses."""
+        now = self._clock.now()
+        watches = await self._store.read(lambda db: watch_store.due(db, now, CHUNK, [key.id]))
+        source = self.sources.source(offline=False)
+        try:
+            await fetch_statuses_of(source, watches.lazy().select(b_no="biz_no"), _MAX_AGE_DAYS)
+            checked = await anyio.to_thread.run_sync(self._check, source, key.scope, watches)
+            recorded = await self._store.write(lambda db: self._record(db, key.id, now, watches, checked))
+        except (Exception, PanicException) as error:  # a damaged registry, say: it is replaced some day
+            failures = self._failed.get(key.id, (0, 0.0))[0]
+            pause = _BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)]
+            self._failed[key.id] = failures + 1, self._clock.now() + pause
+            _log.error("watches of key %s are not checked, again in %g s: %s", key.id, pause, loggable_message(error))
+            return
+        self._failed.pop(key.id, None)
+        self.last_check = self._clock.now()
+        self.lists.mark_stale(key.id, watches["number"])
+        if not (recorded.closures.is_empty() and recorded.closed_already.is_empty()):
+            self._on_notification()
+        _log.info(
+            "key %s: watches checked: %d, grades changed: %d, closed: %d",
+            key.id,
+            recorded.watches.height,
+            recorded.changes.height,
+            recorded.closures.height,
+        )
+
+    def _check(self, source: StatusSource, scope: str, watches: pl.DataFrame) -> pl.DataFrame:
+        engine = self._engines.engine(scope)
+        return judge_watches(watches, LocalJudge(engine, partial(source.answer, engine)))
+
+    def _record(
+        self, db: sqlite3.Connection, owner: str, started: float, watches: pl.DataFrame, checked: pl.DataFrame
+    ) -> CheckResult:
+        """Record a check; read the webhook in the same transaction, since it may be new."""
+        now, key = self._clock.now(), key_table.find_key(db, owner)
+        channels = list(self._channels)
+        if key is not None and key.webhook_url is not None:
+            channels.append(WEBHOOK)
+        early = pl.col("number").hash(int(now)) / 2.0**64 * _SPREAD
+        again = started + self._interval(key) * (1 - early)
+        recorded = watch_store.record(
+            db, checked, now, again, channels, SummaryWindow(now - _SUMMARY_S, now + _SUMMARY_S)
+        )
+        unanswered = watches.join(checked, on="number", how="anti")["number"].to_list()
+        if unanswered:
+            watch_store.postpone(db, unanswered, now + _UNANSWERED_PAUSE_S)
+        return recorded
+
+
+_LINES_PER_APPEND: Final = 1_000
+_SENT_PER_ROUND: Final = 64
+"""Notifications of a key per round. The first is sent alone: a receiver that hangs blocks one slot only."""
+_REQUESTS_PER_RECEIVER: Final = 8
+"""Parallel requests to one receiver."""
+_REQUESTS: Final = 32
+"""Parallel requests to all receivers."""
+_MAX_WAIT_S: Final = 60.0
+"""`bansong notices retry` writes to the file, too, so look again after that time."""
+_KEPT_S: Final = 90 * 86400.0
+_PURGE_INTERVAL_S: Final = 86400.0
+_FILE_QUEUE: Final = ""
+"""Name of the queue for the file; the others are named after keys."""
+
+
+class Notifier:
+    """Deliver pending notifications. Raises :class:`OutputError` if ``file`` cannot be appended to."""
+
+    def __init__(
+        self, store: Store, clock: Clock, sender: WebhookSender, *, file: Path | None, backoff: Backoff | None = None
+    ) -> None:
+        if file is not None:
+            append_lines(file, [])
+        self._store = store
+        self._clock = clock
+        self._file = file
+        self._backoff = backoff or Backoff()
+        self._sender = sender
+        self._wake_up = WakeUp(clock)
+        self._places = anyio.Semaphore(_REQUESTS)
+        self._purged = -_KEPT_S
+        self._busy: set[str] = set()
+
+    def wake(self) -> None:
+        self._wake_up.ring()
+
+    async def run(self) -> None:
+        self._busy.clear()
+        async with anyio.create_task_group() as group:
+            while True:
+                await self._wake_up.wait(await self._round(group))
+
+    async def _round(self, group: TaskGroup) -> float:
+        """Start due deliveries, receivers in parallel; return the seconds until more may be due."""
+        now = self._clock.now()
+        if now - self._purged > _PURGE_INTERVAL_S:
+            self._purged = now
+            await self._store.write(lambda db: notifications.purge(db, now - _KEPT_S))
+        waiting, due = await self._store.read(
+            lambda db: (notifications.due_channels(db, now), notifications.next_due(db, now))
+        )
+        latest = now + self._backoff.most
+        if due is not None and due > latest:
+            await self._store.write(lambda db: notifications.bring_forward(db, latest))
+        for owner, channel in waiting:
+            place = _FILE_QUEUE if channel == FILE else owner
+            if place not in self._busy:
+                self._busy.add(place)
+                group.start_soon(self._deliver, place)
+        return _MAX_WAIT_S if due is None else min(_MAX_WAIT_S, due - now)
+
+    async def _deliver(self, place: str) -> None:
+        if place == _FILE_QUEUE:
+            await self._append()
+        else:
+            await self._send(place)
+        self._busy.discard(place)
+        self.wake()
+
+    async def _append(self) -> None:
+        now = self._clock.now()
+        waiting = await self._store.read(
+            lambda db: notifications.due_deliveries(db, now, _LINES_PER_APPEND, channel=FILE)
+        )
+        if not waiting:
+            return
+        outcome = await anyio.to_thread.run_sync(self._append_lines, waiting)
+        await self._settle([(delivery, outcome) for delivery in waiting])
+
+    def _append_lines(self, waiting: list[PendingDelivery]) -> Outcome:
+        if self._file is None:
+            return Outcome(gettext("the server was started without `notices=`"))
+        try:
+            append_lines(self._file, [delivery.payload for delivery in waiting])
+        except OutputError as error:
+            _log.error("%s", error)
+            return Outcome(str(error))
+        return Outcome(None)
+
+    async def _send(self, owner: str) -> None:
+        """Send some notifications of a key; if one fails, the others are postponed, too."""
+        now = self._clock.now()
+        waiting, key = await self._store.read(
+            lambda db: (
+                notifications.due_deliveries(db, now, _SENT_PER_ROUND, owner=owner, channel=WEBHOOK),
+                key_table.find_key(db, owner),
+            )
+        )
+        if not waiting:
+            return
+        webhook = _webhook_of(key)
+        if isinstance(webhook, str):
+            given_up = [(delivery.number, str(delivery.channel), webhook, None) for delivery in waiting]
+            await self._store.write(lambda db: notifications.mark_failed(db, given_up))
+            return
+        failing = await self._send_one(webhook, waiting[0])
+        room = anyio.CapacityLimiter(_REQUESTS_PER_RECEIVER)
+
+        async def send_delivery(delivery: PendingDelivery) -> None:
+            nonlocal failing
+            async with room:
+                if not failing:
+                    failing = await self._send_one(webhook, delivery) or failing
+
+        async with anyio.create_task_group() as group:
+            for delivery in waiting[1:]:
+                group.start_soon(send_delivery, delivery)
+        if failing:
+            until = self._clock.now() + self._backoff.first
+            await self._store.write(lambda db: notifications.postpone(db, owner, WEBHOOK, until))
+
+    async def _send_one(self, webhook: Webhook, delivery: PendingDelivery) -> bool:
+        """Send one notification and record the outcome; return whether it failed."""
+        async with self._places:
+            outcome = await send_notification(self._sender, webhook, delivery, self._clock.now())
+        if outcome.error is not None:
+            _log.warning("notice %s of key %s: %s %s", delivery.id, delivery.owner, webhook.url, outcome.error)
+        await self._settle([(delivery, outcome)])
+        return outcome.error is not None
+
+    async def _settle(self, made: list[tuple[PendingDelivery, Outcome]]) -> None:
+        now = self._clock.now()
+        done = [(delivery.number, str(delivery.channel)) for delivery, outcome in made if outcome.error is None]
+        failed = [
+            (
+                delivery.number,
+                str(delivery.channel),
+                outcome.error,
+                self._backoff.next_due(delivery.attempts + 1, delivery.begun, now, outcome.retry_after),
+            )
+            for delivery, outcome in made
+            if outcome.error is not None
+        ]
+
+        def settle(db: sqlite3.Connection) -> None:
+            notifications.mark_delivered(db, done, now)
+            notifications.mark_failed(db, failed)
+
+        await self._store.write(settle)
+
+
+def _webhook_of(key: key_table.Key | None) -> Webhook | str:
+    if key is None or key.revoked is not None:
+        return gettext("the key was revoked")
+    if key.webhook_url is None or key.webhook_secret is None:
+        return gettext("the key has no webhook any more")
+    try:
+        url = WebhookUrl.parse(key.webhook_url, allow_http=True)  # whether http may be was decided when it was set
+    except BansongError as error:
+        return str(error)
+    return Webhook(url, key.webhook_secret)

@@ -1,1 +1,0 @@
-"""Watch lists of a server: scheduled checks, delivery of closures, lists served from memory."""

@@ -1,0 +1,271 @@
+"""The verbs of CSV, and its writer."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, BinaryIO, Final, Literal, cast
+
+import polars as pl
+
+from bansong.base.errors import InputError, OutputError, Problem
+from bansong.base.messages import gettext
+from bansong.base.schema import OUR_COLUMNS
+from bansong.tables.csv.encoding import Coding, coding_named
+from bansong.tables.csv.read import Dialect, explain_error, read, unescape, written_rows
+from bansong.tables.format import ReadAs, Verbs, Written
+from bansong.tables.streams import File, open_file, packing_of, sink, unpacked_name
+from bansong.tables.table import Enriched, Table, contract_name, escape_formula, flat, positional, refuse_binary
+
+CHARACTER_NOT_ENCODABLE: Final = Problem(
+    "csv.character_not_encodable",
+    "{where}: {encoding} has no {character!r}; write the output with `output_encoding='utf-8-sig'`",
+)
+
+_CHUNK: Final = 1 << 20
+_UNQUOTED: Final = {"bounce_prob", "bounced", "bounced_at", "duplicate_of"}
+"""Columns of ours that hold no text."""
+
+
+def write(result: Enriched, target: Path, stream: BinaryIO) -> pl.DataFrame:
+    """Write an enriched table as CSV, in the input's dialect if it was CSV; return the tally.
+
+    Reasons are joined by ``" | "``, nested values written as JSON text. A text of *our* columns that a spreadsheet
+    would take for a formula gets a ``'`` in front; the user's own cells stay as they are.
+    Raises :class:`OutputError` naming the cell whose text the encoding lacks.
+    """
+    dialect = dialect_for(result.table, target, result.encoding)
+    titled = replace(result, frame=_escape_formulas(result)).with_titles(lists=False)
+    refuse_binary(titled, "CSV")
+    rows = _format_times(flat(titled))
+    query = _quote_cells(rows, result, dialect)
+    stream.write(dialect.coding.mark)
+    lacking: list[str] = []
+    try:
+        with _sink(stream, dialect, lacking, keep_end=dialect.ended or len(result.layout) == 1) as sink:
+            sink.write(_heading(result, dialect).encode())
+            sink.flush()
+            written = query.sink_csv(
+                sink,
+                include_header=False,
+                separator=dialect.delimiter,
+                line_terminator=_line_end(dialect),
+                quote_style=_quote_style(dialect),
+                lazy=True,
+            )
+            _, tally = pl.collect_all([written, result.tally], engine="streaming")
+    except Exception as error:  # polars does not pass on what it was, only what it said
+        if not lacking:
+            raise
+        raise _unwritable(rows, result, dialect, lacking[0]) from error
+    return tally
+
+
+def dialect_for(table: Table, target: Path, encoding: str | None) -> Dialect:
+    """The dialect that an output gets: the input's own, but for what ``target`` and ``encoding`` ask for.
+
+    Another extension than the input's asks for its usual delimiter.
+    """
+    dialect = table.source if isinstance(table.source, Dialect) else Dialect()
+    delimiter = dialect.delimiter
+    suffix = unpacked_name(target).suffix
+    if table.file is None or table.file.name.suffix != suffix:
+        tabs = suffix.lower() in (".tsv", ".tab")
+        delimiter = "\t" if tabs else "," if delimiter == "\t" else delimiter
+    coding = _change_encoding(dialect.coding, encoding) if encoding else dialect.coding
+    prolog = dialect.prolog if delimiter == dialect.delimiter else _change_delimiter(dialect, delimiter)
+    return replace(dialect, coding=coding, delimiter=delimiter, prolog=prolog, headed=True)
+
+
+def _change_encoding(own: Coding, encoding: str) -> Coding:
+    """Another encoding than the input's own; the same by name keeps its no-break spaces."""
+    coding = coding_named(encoding)
+    return replace(coding, bare_cr=own.bare_cr, raw_spaces=own.raw_spaces and coding.codec == own.codec)
+
+
+def _change_delimiter(dialect: Dialect, delimiter: str) -> str:
+    """The lines above the header with another delimiter; ``sep=`` would name the old one."""
+    out = io.StringIO()
+    lines = csv.reader(io.StringIO(dialect.prolog, newline=""), delimiter=dialect.delimiter)
+    writer = csv.writer(out, delimiter=delimiter, lineterminator=_line_end(dialect))
+    named = ("sep=", f"sep={dialect.delimiter}")
+    writer.writerows(line for line in lines if unescape("".join(line).lower()) not in named)
+    return out.getvalue()
+
+
+def _line_end(dialect: Dialect) -> Literal["\n", "\r\n", "\r"]:
+    """The line end written to the sink, which turns LF into CR for files of bare CR."""
+    return "\n" if dialect.coding.bare_cr else dialect.line_end
+
+
+def _heading(result: Enriched, dialect: Dialect) -> str:
+    """The lines above the rows: the input's own, with our names in the last of them."""
+    own = {f"c{place}": cell for place, cell in enumerate(dialect.header)}
+    out = io.StringIO()
+    writer = csv.writer(
+        out,
+        delimiter=dialect.delimiter,
+        lineterminator=_line_end(dialect),
+        quoting=csv.QUOTE_ALL if dialect.quoted_header else csv.QUOTE_MINIMAL,
+    )
+    writer.writerow([own.get(column, header) for column, header in result.layout])
+    return dialect.prolog + out.getvalue()
+
+
+def _escape_formulas(result: Enriched) -> pl.LazyFrame:
+    schema = result.frame.collect_schema()
+    ours = [name for name, _ in result.layout if contract_name(name) in OUR_COLUMNS and schema[name] == pl.String]
+    return result.frame.with_columns(map(escape_formula, ours))
+
+
+def _format_times(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Times and durations as people write them; a date-time with a zone keeps it."""
+    forms = {pl.Time: "%H:%M:%S%.f", pl.Datetime: "%Y-%m-%d %H:%M:%S%.f", pl.Duration: "iso"}
+    schema = frame.collect_schema()
+    zoned = [name for name, dtype in schema.items() if getattr(dtype, "time_zone", None)]
+    return frame.with_columns(
+        pl.col(name).dt.to_string("iso" if name in zoned else forms[dtype.base_type()])
+        for name, dtype in schema.items()
+        if dtype.base_type() in forms
+    )
+
+
+def _quote_style(dialect: Dialect) -> Literal["necessary", "non_numeric", "never"]:
+    if not dialect.quoted:
+        return "necessary"
+    return "non_numeric" if len(dialect.quoted) == len(dialect.header) else "never"
+
+
+def _quote_cells(rows: pl.LazyFrame, result: Enriched, dialect: Dialect) -> pl.LazyFrame:
+    """Cells ready for the dialect's style of quoting: by column, as the input has them.
+
+    Where every column is quoted, polars quotes whatever is text; where some are, the quotes are put here.
+    """
+    if not dialect.quoted:
+        return rows
+    rows = rows.with_columns(pl.all().cast(pl.String))
+    if len(dialect.quoted) == len(dialect.header):
+        return rows
+    always = {f"c{place}" for place in dialect.quoted} | set(OUR_COLUMNS) - _UNQUOTED
+    names = rows.collect_schema().names()
+    return rows.with_columns(
+        _in_quotes(pl.col(name), dialect.delimiter, always=contract_name(column) in always)
+        for name, (column, _) in zip(names, result.layout, strict=True)
+    )
+
+
+def _in_quotes(cell: pl.Expr, delimiter: str, *, always: bool) -> pl.Expr:
+    quoted = pl.concat_str(pl.lit('"'), cell.str.replace_all('"', '""', literal=True), pl.lit('"'))
+    if not always:
+        needs = pl.any_horizontal(cell.str.contains(mark, literal=True) for mark in ('"', delimiter, "\n", "\r"))
+        quoted = pl.when(needs | (cell == "")).then(quoted).otherwise(cell)
+    return quoted.alias(cell.meta.output_name())
+
+
+def _unwritable(rows: pl.LazyFrame, result: Enriched, dialect: Dialect, character: str) -> OutputError:
+    headers = [header for _, header in result.layout]
+    names = rows.collect_schema().names()
+    cells = positional(rows, names).with_columns(pl.all().cast(pl.String))
+    held = [pl.col(f"c{place}").str.contains(character, literal=True).fill_null(False) for place in range(len(names))]
+    found = cells.select(held).with_row_index("row").filter(pl.any_horizontal(pl.exclude("row"))).head(1)
+    first = found.collect(engine="streaming")
+    if character in _heading(result, dialect) or first.is_empty():
+        where = gettext("the header")
+    else:
+        row, *holds = first.row(0)
+        where = gettext(
+            "row {row:,} below the header, column {header!r}", row=row + 1, header=headers[holds.index(True)]
+        )
+    return OutputError(CHARACTER_NOT_ENCODABLE, where=where, encoding=dialect.encoding, character=character)
+
+
+@contextmanager
+def _sink(file: BinaryIO, dialect: Dialect, lacking: list[str], *, keep_end: bool) -> Iterator[BinaryIO]:
+    """The file itself where it takes UTF-8 as it comes, else sinks in front of it that change what they pass on.
+
+    ``lacking`` gets the first character that the encoding does not have.
+    """
+    with ExitStack() as sinks:
+        if not keep_end:
+            end = dialect.line_end.encode(dialect.coding.codec)
+            file = sinks.enter_context(cast("BinaryIO", _Unended(file, end)))
+        if not dialect.coding.is_plain:
+            file = sinks.enter_context(io.BufferedWriter(_Encoder(file, dialect, lacking), _CHUNK))
+        yield file
+
+
+class _Encoder(io.RawIOBase):
+    """A sink that takes UTF-8 in pieces and writes another encoding, or other line ends."""
+
+    def __init__(self, file: BinaryIO, dialect: Dialect, lacking: list[str]) -> None:
+        self._file = file
+        self._bare_cr = dialect.coding.bare_cr
+        self._lacking = lacking
+        self._decode = codecs.getincrementaldecoder("utf-8")().decode
+        self._encode = dialect.coding.encoder().encode
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any, /) -> int:
+        text = self._decode(bytes(data))
+        try:
+            self._file.write(self._encode(text.replace("\n", "\r") if self._bare_cr else text))
+        except UnicodeEncodeError as error:
+            self._lacking.append(text[error.start])
+            raise
+        return len(data)
+
+
+class _Unended(io.RawIOBase):
+    """A sink that leaves out the very last line end, as the input did."""
+
+    def __init__(self, file: BinaryIO, end: bytes) -> None:
+        self._file = file
+        self._end = end
+        self._held = b""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any, /) -> int:
+        both = self._held + bytes(data)
+        cut = max(0, len(both) - len(self._end))
+        self._file.write(both[:cut])
+        self._held = both[cut:]
+        return len(data)
+
+    def close(self) -> None:
+        if not self.closed and self._held != self._end:
+            self._file.write(self._held)
+        super().close()
+
+
+class CsvVerbs(Verbs):
+    """CSV and TSV, in the dialect of the input."""
+
+    def read(self, file: File, wanted: ReadAs, resources: ExitStack) -> Table:
+        """Open a file; every cell is text."""
+        return read(file, wanted, resources)
+
+    def render(self, result: Enriched, target: Path) -> Written:
+        """Write a file in the input's dialect if it was CSV."""
+        with sink(target, packing_of(target)) as stream:
+            return Written(write(result, target, stream))
+
+    def count(self, result: Enriched, path: Path) -> int:
+        """Count the rows in the dialect that was written, which is not looked for anew."""
+        with ExitStack() as resources:
+            file = open_file(path, resources)
+            return written_rows(file, dialect_for(result.table, path, result.encoding), resources)
+
+    def explain(self, table: Table, error: BaseException) -> InputError:
+        """Name the line, where it can be found."""
+        if table.file is None or not isinstance(table.source, Dialect):
+            return super().explain(table, error)
+        return explain_error(table.file, table.source, error)

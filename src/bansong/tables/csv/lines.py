@@ -1,0 +1,331 @@
+"""Checks the number of fields of each CSV line, and copies files that polars would not read right.
+
+:class:`Survey` finds what polars pads or passes over without a word. Of every line it looks at the *shape*: its
+delimiters, quotes, CR and NUL, nothing else. A file of a million lines has a handful of shapes, so that only the first
+line of each shape, and lines of an unusual one, cost anything.
+
+:func:`repair` copies a file that polars would not read right by the csv module: one with quotes within cells that are
+not quoted (``5" pipe``), delimiters behind the last column, or a last header line narrower than the table. It goes row
+by row in Python, two seconds or so for a million rows, which these files alone pay.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, TextIO
+
+import polars as pl
+
+from bansong.base.errors import InputError, Problem
+from bansong.base.messages import advise, gettext, gettext_noop, ngettext
+from bansong.tables.table import column_ids
+
+NUL_BYTE: Final = Problem(
+    "csv.nul_byte", "{path}: line {line}, character {column}: holds a NUL byte; the file is damaged, or {encoding}"
+)
+STRAY_CARRIAGE_RETURN: Final = Problem(
+    "csv.stray_carriage_return",
+    "{path}: {where}: holds a CR that ends no line; save the file with one kind of line end, or quote the cell",
+)
+QUOTES_NOT_CLOSED: Final = Problem(
+    "csv.quotes_not_closed",
+    "{path}: line {line}: the quotes of a cell do not match{endless}; put the whole cell in "
+    "quotes and write a quote in it twice",
+)
+
+NAMED: Final = 20
+_OPEN: Final = 4 << 20
+_SHAPES: Final = 10_000
+_QUOTED: Final = re.compile(rb'"[^"]*+"')
+
+
+class Irregular(Exception):
+    """A file with a line that polars would not read, or not read right, but may be a table all the same."""
+
+
+_TOO_LONG: Final = {
+    True: gettext_noop(
+        "{path}: line {line} has {fields} fields, the header {width}{more}; quote cells that hold {delimiter!r}"
+    ),
+    False: gettext_noop(
+        "{path}: line {line} has {fields} fields, the first ones {width}{more}; quote cells that hold {delimiter!r}"
+    ),
+}
+"""The messages on a line with too many fields, by whether there is a header."""
+
+
+@dataclass(slots=True)
+class LineNumbers:
+    """Line numbers: the first twenty, and how many there are."""
+
+    first: list[int] = field(default_factory=list)
+    count: int = 0
+
+    def add(self, line: int) -> None:
+        """Note one more."""
+        self.count += 1
+        if len(self.first) < NAMED:
+            self.first.append(line)
+
+    def __str__(self) -> str:
+        numbers = ", ".join(map(str, self.first))
+        if self.count > len(self.first):
+            return gettext("lines {numbers} and {more:,} more", numbers=numbers, more=self.count - len(self.first))
+        return ngettext("line {numbers}", "lines {numbers}", self.count, numbers=numbers)
+
+
+class Survey:
+    """A pass over the blocks of a file, which counts its rows and finds the lines that are too short.
+
+    ``rows``: rows below the header. ``short``: lines with fewer fields than the header; blank lines are not among them.
+    """
+
+    def __init__(self, path: Path, delimiter: str, width: int, skip: int, *, headed: bool) -> None:
+        self.rows = -1 if headed else 0  # the header is no row
+        self.short = LineNumbers()
+        self._path = path
+        self._delimiter = delimiter.encode()
+        self._width = width
+        self._skip = skip
+        self._header = skip + 1 if headed else 0
+        self._line = 1
+        self._open = b""
+        self._kept = bytes(sorted({*b'"\r\n\0', *self._delimiter}))
+        self._rest = bytes(set(range(256)) - set(self._kept))
+        self._regular: set[bytes] = set()
+        self._doubtful: set[bytes] = set()
+        delimiter = re.escape(delimiter)
+        cell = rf'(?:"(?:[^"]|"")*"|[^"{delimiter}]*)'
+        self._record = rf"\A{cell}(?:{delimiter}{cell})*\r?\z"
+
+    def feed(self, block: bytes) -> None:
+        """Look at the next whole lines of the file.
+
+        Raises :class:`InputError` for a NUL byte and for a CR that polars would drop; :class:`Irregular`.
+        """
+        block = self._below_titles(self._open + block)
+        self._open = b""
+        outline = block.translate(None, self._rest)
+        stray = b"\r" in block and block.count(b"\r") > block.count(b"\r\n")
+        lines = 0 if stray else self._uniform(outline)
+        if not lines:
+            shapes = outline.split(b"\n")
+            if not shapes[-1] and (not block or block.endswith(b"\n")):
+                shapes.pop()
+            lines = self._looked_at(block, shapes, stray=stray)
+        self.rows += lines
+        self._line += lines
+
+    def _uniform(self, outline: bytes) -> int:
+        first = outline[: outline.find(b"\n") + 1]
+        lines = outline.count(b"\n")
+        return lines if first[:-1] in self._regular and outline == first * lines else 0
+
+    def _looked_at(self, block: bytes, shapes: list[bytes], *, stray: bool) -> int:
+        strange = {shape for shape in set(shapes) - self._regular if not self._is_regular(shape)}
+        if stray:
+            strange |= self._with_cr(shapes)
+        if strange:
+            self._look(block, [place for place, shape in enumerate(shapes) if shape in strange], shapes)
+        return len(shapes)
+
+    def finish(self) -> None:
+        """End the survey; raise :class:`Irregular` where a quote is still open."""
+        if self._open:
+            raise Irregular
+
+    def _below_titles(self, block: bytes) -> bytes:
+        left = self._skip + 1 - self._line
+        if left <= 0:
+            return block
+        *titles, rest = block.split(b"\n", left)
+        self._line += len(titles)
+        return rest if len(titles) == left else b""
+
+    def _with_cr(self, shapes: list[bytes]) -> set[bytes]:
+        """The shapes with a CR, which may not be the line's last character though it is the shape's."""
+        found = {shape for shape in shapes if b"\r" in shape}
+        self._regular -= found
+        self._doubtful -= found
+        return found
+
+    def _is_regular(self, shape: bytes) -> bool:
+        """Whether all lines of a shape are rows as wide as the header; where escaped quotes may be, not for certain."""
+        cells = _QUOTED.sub(b"Q", shape)
+        plain = cells.removesuffix(b"\r").replace(b"Q", b"")
+        fits = plain == self._delimiter * (self._width - 1) and b"\0" not in shape and not cells.endswith(b"\rQ")
+        regular = fits and b"QQ" not in cells
+        if fits and len(self._regular) + len(self._doubtful) < _SHAPES:
+            (self._regular if regular else self._doubtful).add(shape)
+        return regular
+
+    def _look(self, block: bytes, places: list[int], shapes: list[bytes]) -> None:
+        """Look at the lines of unusual shapes; cells that go on over lines are put together first."""
+        lines = block.split(b"\n")
+        quoted = []
+        upcoming = iter(places)
+        for place in upcoming:
+            end = place
+            if shapes[place].count(b'"') % 2:
+                end = next((other for other in upcoming if shapes[other].count(b'"') % 2), -1)
+                if end < 0:
+                    self._put_off(lines, place, shapes)
+                    break
+                self.rows -= end - place
+            record = b"\n".join(lines[place : end + 1])
+            if b'"' in record:
+                quoted.append(record)
+            if shapes[place] not in self._doubtful:
+                self._check(record, self._line + place)
+        self._refuse_stray_quotes(quoted)
+
+    def _refuse_stray_quotes(self, records: list[bytes]) -> None:
+        """Polars strips and halves the quotes of a cell like ``""a""`` without a word."""
+        if records and not pl.Series(records, dtype=pl.Binary).cast(pl.String).str.contains(self._record).all():
+            raise Irregular
+
+    def _put_off(self, lines: list[bytes], place: int, shapes: list[bytes]) -> None:
+        """The quotes of the last record are open still: it is looked at again with the next block."""
+        self._open = b"\n".join(lines[place:])
+        del shapes[place:]
+        if len(self._open) > _OPEN:
+            raise Irregular
+
+    def _check(self, record: bytes, line: int) -> None:
+        if b"\0" in record:
+            raise nul_byte(self._path, *_place(record, record.index(b"\0"), line))
+        if record in (b"", b"\r"):
+            return
+        outside = _QUOTED.sub(lambda quoted: b"_" * len(quoted[0]), record)
+        if b"\r" in outside.removesuffix(b"\r"):
+            raise bare_cr(self._path, *_place(record, outside.index(b"\r"), line))
+        fields = outside.count(self._delimiter) + 1
+        if fields > self._width or (fields < self._width and line == self._header):
+            raise Irregular
+        if fields < self._width:
+            self.short.add(line)
+
+
+def nul_byte(path: Path, line: int, column: int) -> InputError:
+    """A NUL in a text means that something else went wrong before."""
+    named = gettext("in an encoding that `encoding=` has to name")
+    encoding = advise("encoding", named, gettext("not in UTF-8"))
+    return InputError(NUL_BYTE, path=path, line=line, column=column, encoding=encoding)
+
+
+def bare_cr(path: Path, line: int, column: int | None = None) -> InputError:
+    """A CR in a cell without quotes, which polars drops at the cell's end."""
+    where = (
+        gettext("line {line}", line=line)
+        if column is None
+        else gettext("line {line}, character {column}", line=line, column=column)
+    )
+    return InputError(STRAY_CARRIAGE_RETURN, path=path, where=where)
+
+
+def _place(record: bytes, at: int, line: int) -> tuple[int, int]:
+    before = record[:at]
+    return line + before.count(b"\n"), len(before[before.rfind(b"\n") + 1 :].decode()) + 1
+
+
+@dataclass(slots=True)
+class Repaired:
+    """Rows below the header; lines that are short, whose surplus fields are all blank, and that are too long."""
+
+    rows: int = 0
+    short: LineNumbers = field(default_factory=LineNumbers)
+    surplus: LineNumbers = field(default_factory=LineNumbers)
+    long: LineNumbers = field(default_factory=LineNumbers)
+    fields: int = 0
+
+    def add(self, line: int, fields: list[str], width: int) -> None:
+        """Note a row that begins in a line."""
+        self.rows += 1
+        if len(fields) > width:
+            if width == 1 or any(fields[width:]):  # of one column, nobody knows what its delimiter is
+                self.fields = self.fields or len(fields)
+                self.long.add(line)
+            else:
+                self.surplus.add(line)
+        elif fields and len(fields) < width:
+            self.short.add(line)
+
+
+def repair(
+    path: Path, plain: Path, copy: Path, *, delimiter: str, width: int, skip: int, headed: bool = True
+) -> Repaired:
+    """Write ``copy`` from the UTF-8 file ``plain``: one header line, and every row within ``width`` columns.
+
+    ``path`` is what messages call the file; ``headed``: whether ``plain`` has a header line below ``skip`` others.
+    Raises :class:`InputError` for lines with more fields than the header that are not blank, for quotes that do not
+    match, and for what :class:`~bansong.tables.csv.lines.Survey` refuses.
+    """
+    found = Repaired()
+    with plain.open(encoding="utf-8-sig", newline="\n") as text, copy.open("w", encoding="utf-8", newline="") as out:
+        minimal = csv.writer(out, delimiter=delimiter, lineterminator="\n")
+        quoting = csv.writer(out, delimiter=delimiter, lineterminator="\n", quoting=csv.QUOTE_ALL)
+        minimal.writerow(column_ids(width))
+        records = _records(path, text, delimiter, skip)
+        if headed:
+            next(records)
+        for line, fields in records:
+            found.add(line, fields, width)
+            writer = quoting if any("\r" in cell for cell in fields) else minimal
+            writer.writerow(fields[:width])
+    if found.long.count:
+        raise _too_long(path, found, width, delimiter, headed=headed)
+    return found
+
+
+def _records(path: Path, text: TextIO, delimiter: str, skip: int) -> Iterator[tuple[int, list[str]]]:
+    """Each record and the line it begins in; lines end in LF, so that a CR elsewhere is one too many."""
+    for _ in range(skip):
+        text.readline()
+    reader = csv.reader(_lines(path, text, skip), delimiter=delimiter, strict=True)
+    line = skip + 1
+    try:
+        for fields in reader:
+            yield line, fields
+            line = reader.line_num + skip + 1
+    except csv.Error as error:
+        if "new-line" in str(error):
+            raise bare_cr(path, reader.line_num + skip) from error
+        endless = (
+            gettext(", or it is longer than {most:,} characters", most=csv.field_size_limit())
+            if "limit" in str(error)
+            else ""
+        )
+        raise InputError(QUOTES_NOT_CLOSED, path=path, line=line, endless=endless) from error
+
+
+def _lines(path: Path, text: TextIO, skip: int) -> Iterator[str]:
+    for number, line in enumerate(text, skip + 1):
+        if "\0" in line:
+            raise nul_byte(path, number, line.index("\0") + 1)
+        if line.endswith("\r\r\n"):
+            raise bare_cr(path, number)
+        yield line
+
+
+def _too_long(path: Path, found: Repaired, width: int, delimiter: str, *, headed: bool) -> InputError:
+    line = found.long.first[0]
+    more = (
+        gettext(" ({count:,} such lines: {long})", count=found.long.count, long=found.long)
+        if found.long.count > 1
+        else ""
+    )
+    return InputError(
+        gettext(
+            _TOO_LONG[headed],
+            path=path,
+            line=line,
+            fields=found.fields,
+            width=width,
+            more=more,
+            delimiter=delimiter,
+        )
+    )

@@ -1,0 +1,152 @@
+"""Excel workbooks ⇄ frames: ``read`` any, ``extend`` the user's own, ``create`` a new one.
+
+- ``read`` → ``limits_check`` (before a parser sees it), ``decodable`` (copies for the parser), ``sheets``
+  (choose and load a sheet)
+- ``extend`` → ``sheet_xml`` (rows), ``xml_edit`` (edits by bytes), ``sheet_metadata`` (widths, formats, styles),
+  ``ranges`` (filter, tables, sort), ``table_formulas`` (formulas over a whole table), ``drawings`` (charts over new
+  columns)
+- ``create``: a new workbook and its summary sheet
+- ``proof``: both are parsed and read back before they are published
+- ``package`` (the zip and its parts), ``cells`` (values → XML): used by both
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+from zipfile import ZipFile
+
+import polars as pl
+import polars.selectors as cs
+
+from bansong.base.errors import OutputError, Problem, UsageError
+from bansong.base.messages import parameter
+from bansong.base.schema import OUR_COLUMNS
+from bansong.tables.excel import limits as limits_check
+from bansong.tables.excel.create import count_rows, create_workbook
+from bansong.tables.excel.limits import decodable_xls, decodable_xlsb
+from bansong.tables.excel.package import refuse_other_kind
+from bansong.tables.excel.proof import prove_created
+from bansong.tables.excel.read import Sheet, read_old, read_xlsx, time_notes, with_extension
+from bansong.tables.excel.splice import extend_workbook
+from bansong.tables.format import Planned, ReadAs, Verbs, Written
+from bansong.tables.streams import File
+from bansong.tables.table import Enriched, Table, contract_name, flat, refuse_binary, typed_columns, typed_id
+
+WORKBOOK_NOT_KEPT: Final = Problem(
+    "outputs.workbook_not_kept",
+    "{path}: with {option} the output is a new workbook, without its other sheets, formulas, charts and "
+    "formats; name it with `output=`",
+)
+SUMMARY_SHEET_IMPOSSIBLE: Final = Problem(
+    "excel.summary_sheet_impossible",
+    "a summary sheet cannot be added to a workbook of yours without changing other parts of "
+    "it; leave `summary=True` out, or write a new workbook from a CSV",
+)
+MACROS_NOT_WRITTEN: Final = Problem(
+    "excel.macros_not_written",
+    "a new workbook holds no macros, Excel would not open it as {suffix}; give `output='OUT.xlsx'`",
+)
+
+
+class XlsxVerbs(Verbs):
+    """Workbooks of Excel 2007 and later, with macros or without."""
+
+    def read(self, file: File, wanted: ReadAs, resources: ExitStack) -> Table:
+        """Open a sheet; see :mod:`bansong.tables.excel.read`."""
+        named = with_extension(file, self.format, resources)
+        return read_xlsx(named, file, self.format, wanted, resources)
+
+    def check(self, table: Table, planned: Planned) -> tuple[str, ...]:
+        """Refuse a workbook that cannot be written as is asked."""
+        anew = planned.leaves_out or table.source is None  # a sheet without a header has no source
+        if planned.in_place and anew and table.format is self.format:
+            option = parameter("select") if planned.leaves_out else parameter("has_header", False)
+            raise UsageError(WORKBOOK_NOT_KEPT, path=planned.path, option=option)
+        if isinstance(table.source, Sheet) and table.file is not None and not planned.leaves_out:
+            _refuse_splice(table.file, planned.path, summary=planned.summary)
+        else:
+            _refuse_macros(planned.path)
+        self.format.refuse_wide(len(planned.headers))
+        return ()
+
+    def splice(self, result: Enriched, target: Path) -> Written | None:
+        """Put the added columns into the user's workbook, of which everything else stays as it is."""
+        source, file = result.table.source, result.table.file
+        if not isinstance(source, Sheet) or file is None or not _keeps_all(result):
+            return None
+        _refuse_splice(file, target, summary=result.summary is not None)
+        added = [column for column, _ in result.layout if contract_name(column) in OUR_COLUMNS]
+        # the user's styles, which the new cells get, show no dates
+        cells = result.frame.select(added).with_columns(cs.date().dt.to_string("iso"))
+        frame, tally = pl.collect_all([cells, result.tally], engine="streaming")
+        return Written(tally, extend_workbook(result, frame, file, source, target))
+
+    def render(self, result: Enriched, target: Path) -> Written:
+        """Write a new workbook with a header, a filter, frozen titles, and a summary sheet if it is asked for.
+
+        Each cell keeps its type. Text is never stored as a formula.
+        """
+        _refuse_macros(target)
+        typed = typed_columns(result)
+        cells = result.frame.select(*(column for column, _ in result.layout), *map(typed_id, typed))
+        refuse_binary(result.with_titles(lists=False), "Excel")
+        frame, tally = pl.collect_all([flat(cells), result.tally], engine="streaming")
+        frame = frame.drop(name for name in map(typed_id, typed) if not frame[name].any())
+        create_workbook(result, frame, result.summary(tally) if result.summary else (), target)
+        prove_created(result, frame, target)
+        return Written(tally)
+
+    def count(self, result: Enriched, path: Path) -> int:
+        """Count the rows of a new workbook."""
+        return count_rows(result.table, path)
+
+
+class XlsVerbs(Verbs):
+    """Workbooks of Excel 97 to 2003, only read."""
+
+    def read(self, file: File, wanted: ReadAs, resources: ExitStack) -> Table:
+        """Open a sheet in a child process."""
+        named = with_extension(file, self.format, resources)
+        return read_old(decodable_xls(named, resources), file, self.format, wanted)
+
+
+class XlsbVerbs(Verbs):
+    """Binary workbooks, only read."""
+
+    def read(self, file: File, wanted: ReadAs, resources: ExitStack) -> Table:
+        """Open a sheet in a child process."""
+        named = with_extension(file, self.format, resources)
+        limits_check.check_zip(file.path, named.data, xml=False)
+        return read_old(decodable_xlsb(named, resources), file, self.format, wanted)
+
+
+class OdsVerbs(Verbs):
+    """OpenDocument spreadsheets, only read."""
+
+    def read(self, file: File, wanted: ReadAs, resources: ExitStack) -> Table:
+        """Open a sheet in a child process."""
+        named = with_extension(file, self.format, resources)
+        parts = limits_check.check_zip(file.path, named.data, xml=True)
+        return read_old(named, file, self.format, wanted, time_notes(parts))
+
+
+def _refuse_splice(file: File, target: Path, *, summary: bool) -> None:
+    if summary:
+        raise OutputError(SUMMARY_SHEET_IMPOSSIBLE)
+    with ZipFile(file.data) as archive:
+        refuse_other_kind(archive, target)
+
+
+def _refuse_macros(target: Path) -> None:
+    if target.suffix.lower() != ".xlsx":
+        raise OutputError(MACROS_NOT_WRITTEN, suffix=target.suffix)
+
+
+def _keeps_all(result: Enriched) -> bool:
+    """Whether the output has all of the user's columns where they stood, ours of an earlier run among them."""
+    own = result.layout[: len(result.table.headers)]
+    return [header for _, header in own] == list(result.table.headers) and all(
+        contract_name(column) in (f"c{place}", *OUR_COLUMNS) for place, (column, _) in enumerate(own)
+    )

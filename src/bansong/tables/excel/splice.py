@@ -1,0 +1,394 @@
+"""Extends the user's own workbook by new columns and proves that nothing else changed."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import dataclass
+from functools import partial
+from itertools import zip_longest
+from pathlib import Path
+from typing import Final
+from zipfile import ZipFile
+
+import polars as pl
+
+from bansong.base.errors import AccountingError, OutputError, Problem
+from bansong.base.files import private_folder
+from bansong.base.messages import gettext
+from bansong.base.schema import OUR_COLUMNS, Alert
+from bansong.tables.excel import sheet_metadata
+from bansong.tables.excel.package import (
+    Edit,
+    apply_edits,
+    copy_package,
+    part_pieces,
+    plain_name,
+    prove_same_parts,
+    read_part,
+    sheet_part,
+    styles_part,
+    usual_name,
+)
+from bansong.tables.excel.proof import Added, FinishedSheet
+from bansong.tables.excel.ranges import AddedColumns, RangeEdits, warn_of_drawings, widen
+from bansong.tables.excel.read import Sheet
+from bansong.tables.excel.sheet_metadata import Styles
+from bansong.tables.excel.sheet_xml import (
+    MAX_COLUMNS,
+    WIDTHS,
+    SheetXml,
+    Style,
+    column_letter,
+    encode_rows,
+    render_rows,
+    split_rows,
+    titles,
+    unusual,
+)
+from bansong.tables.streams import File
+from bansong.tables.table import Enriched, contract_name
+
+LAST_ROW_MISMATCHED: Final = Problem(
+    "excel.last_row_mismatched",
+    "nothing was published: the sheet's last row is {last_row}, the table's is {bottom}; "
+    "write another format, `output='OUT.csv'`",
+)
+SHEET_FULL: Final = Problem(
+    "excel.sheet_full", "the sheet has no room for more columns ({max_columns:,} are the limit); write CSV"
+)
+OTHER_CELLS_CHANGED: Final = Problem(
+    "excel.other_cells_changed",
+    "nothing was published: the workbook would not be what it was but for the new cells; "
+    "write another format, `output='OUT.csv'`",
+)
+
+_BLOCK: Final = 20_000
+_FORMULA: Final = r"<(?:\w+:)?f[\s/>]"
+
+
+@dataclass(frozen=True)
+class Splice:
+    """Cells to put into a sheet: ``titles`` and ``frame`` into ``columns`` (name → column), from row ``header`` on.
+
+    ``head`` and ``tail`` are what will stand around the rows. ``crossing``: something stands in the columns already, or
+    behind them; else the cells are put to the end of their rows. ``styles`` may refer to columns of ``frame``.
+    """
+
+    sheet: SheetXml
+    head: bytes
+    tail: bytes
+    titles: pl.DataFrame
+    frame: pl.DataFrame
+    columns: Mapping[str, int]
+    header: int
+    styles: Mapping[str, Style]
+    title_styles: Mapping[str, Style]
+    crossing: bool
+
+    @property
+    def bottom(self) -> int:
+        """The last row that gets cells."""
+        return self.header + self.frame.height
+
+    def pieces(self) -> Iterator[bytes]:
+        """The finished sheet in pieces, made as they are asked for."""
+        rows = self.sheet.rows
+        yield self.head + encode_rows(rows.filter(pl.col("r") < self.header), "xml", "end")
+        yield self._splice_rows(render_rows(self.titles, self.columns, self.title_styles, self.header))
+        for start in range(0, self.frame.height, _BLOCK):
+            block, first = self.frame.slice(start, _BLOCK), self.header + 1 + start
+            yield self._splice_rows(render_rows(block, self.columns, self.styles, first, blanks=True))
+        yield encode_rows(rows.filter(pl.col("r") > self.bottom), "xml", "end") + self.sheet.rest.encode() + self.tail
+
+    def prove(self, pieces: Iterable[bytes]) -> None:
+        """Take the cells out of the finished sheet again and hold what is left against what was there.
+
+        Raises :class:`AccountingError` unless that is the same, byte for byte, and the cells are as many as there were
+        values, each in its row.
+        """
+        new = split_rows(pieces, cells=False)
+        rows, old = new.rows(), self.sheet
+        outside = ~pl.col("r").is_between(self.header, self.bottom)
+        if not (
+            (new.head, new.rest, new.tail) == (self.head, old.rest, self.tail)
+            and rows.filter(outside).equals(old.rows.filter(outside))
+            and self._holds(_open_rows(rows.filter(~outside)))
+        ):
+            raise AccountingError(OTHER_CELLS_CHANGED)
+
+    def _holds(self, found: pl.DataFrame) -> bool:
+        """Whether rows of a finished sheet are the old ones with all the cells in them."""
+        old = self._cut_rows(self.header, self.bottom)
+        if found["r"].equals(old["r"]):
+            both = found.with_columns(old["before"], old["behind"])
+        else:
+            if old.join(found, on="r", how="anti").height:
+                return False
+            both = found.join(old, on="r", how="left", maintain_order="left")
+            both = both.with_columns(pl.col("before").fill_null(self._row_start()), pl.col("behind").fill_null(""))
+        xml, before, behind = pl.col("xml"), pl.col("before"), pl.col("behind")
+        both = both.select("r", "behind", xml.str.strip_prefix(before), same=xml.str.starts_with(before))
+        both = both.select("r", xml.str.strip_suffix(behind), same=pl.col("same") & xml.str.ends_with(behind))
+        within, p = pl.col("xml"), self.sheet.prefix
+        row = within.str.extract(rf'^<{p}c r="[A-Z]+([0-9]+)"')
+        letters = "|".join(map(column_letter, self.columns.values()))
+        placed, cells, ours, blanks = both.select(
+            placed=((row == pl.col("r").cast(pl.String)) | (within == "")).all(),
+            cells=within.str.count_matches(f"<{p}c", literal=True).sum(),
+            ours=within.str.count_matches(rf'<{p}c r="(?:{letters})[0-9]').sum(),
+            blanks=within.str.count_matches('"/>', literal=True).sum(),
+        ).row(0)
+        frames = (self.titles, self.frame)
+        values = sum(frame.height - frame[name].null_count() for frame in frames for name in self.columns)
+        return bool(both["same"].all() and placed and cells == ours == blanks + values)
+
+    def _splice_rows(self, new: pl.DataFrame) -> bytes:
+        """Rows with their new cells; rows that did not exist are made. ``new``: as :func:`rendered` returns it."""
+        first, last = int(new["r"][0]), int(new["r"][-1])
+        p = self.sheet.prefix
+        if p:
+            new = new.with_columns(pl.col("cells").str.replace_all(r"<(/?)(c|is|t|v)\b", f"<${{1}}{p}${{2}}"))
+        rows = self._cut_rows(first, last)
+        if self.crossing:
+            self.sheet.refuse_disorder(self.sheet.between(first, last))
+            if rows["within"].str.contains(_FORMULA).any():
+                raise unusual(gettext("formulas stand in the columns of the earlier enrichment"))
+        end = pl.lit(f"</{p}row>").alias("end")
+        if rows["r"].equals(new["r"]):
+            return encode_rows(rows.with_columns(new["cells"], end), "before", "cells", "behind", "end")
+        rows = new.join(rows, on="r", how="left", maintain_order="left")
+        rows = rows.filter(pl.col("before").is_not_null() | (pl.col("cells") != ""))  # no row is made for nothing
+        rows = rows.with_columns(pl.col("before").fill_null(self._row_start()), pl.col("behind").fill_null(""), end)
+        return encode_rows(rows, "before", "cells", "behind", "end")
+
+    def _row_start(self) -> pl.Expr:
+        return pl.concat_str(pl.lit(f'<{self.sheet.prefix}row r="'), pl.col("r").cast(pl.String), pl.lit('">'))
+
+    def _cut_rows(self, first: int, last: int) -> pl.DataFrame:
+        """Rows ``first`` to ``last``: ``r``, and what stands ``before``, ``within`` and ``behind`` the new columns."""
+        rows = _open_rows(self.sheet.between(first, last))
+        if self.crossing:
+            return self.sheet.cut_rows(rows, min(self.columns.values()), max(self.columns.values()))
+        return rows.select("r", pl.col("xml").alias("before"), within=pl.lit(""), behind=pl.lit(""))
+
+
+def _open_rows(rows: pl.DataFrame) -> pl.DataFrame:
+    if not (rows["end"] == "/>").any():
+        return rows
+    return rows.with_columns(pl.when(pl.col("end") == "/>").then(pl.concat_str("xml", pl.lit(">"))).otherwise("xml"))
+
+
+def extend_workbook(result: Enriched, frame: pl.DataFrame, file: File, source: Sheet, target: Path) -> int:
+    """Splice the added columns into the user's own sheet, beside what is there, styled like the column before them.
+
+    Returns the number of the table's rows that a reader finds in the finished workbook.
+    ``frame``: the added columns, a row for each row of the table. Raises :class:`OutputError` for a workbook that
+    cannot be extended safely, :class:`AccountingError` where the finished one is not the old one with cells added.
+    """
+    data, left, rows = file.data, list(frame.columns), 0
+    added: AddedColumns | None = None
+    with private_folder() as folder:
+        while left:
+            with ZipFile(data) as archive:
+                part, looks = sheet_part(archive, source.name), styles_part(archive)
+                sheet = SheetXml.parse(part_pieces(archive, part))
+                size = archive.getinfo(part).file_size
+                styles = Styles.of(looks, read_part(archive, looks)) if looks else None
+                range_edits = RangeEdits()
+                if added is None:
+                    added = _locate_columns(result, frame, source, sheet)
+                    range_edits = widen(archive, part, source.name, added)
+                    _warn(result, archive, part, added, range_edits)
+            columns = _side_by_side({column: added.places[column] for column in left})
+            left = [column for column in left if column not in columns]
+            splice = _plan_splice(result, frame.select(*columns), columns, source, sheet, styles, range_edits.edits)
+            changed = {part: splice.pieces()} | {name: iter([xml]) for name, xml in range_edits.parts.items()}
+            if styles is not None and styles.changed:
+                changed[styles.part] = iter([styles.text()])
+            made = folder / f"{len(left)}{target.suffix}" if left else target
+            copy_package(data, made, changed, size)
+            prove_same_parts(data, made, changed)
+            finished = _finish(frame, source, part, added)
+            with ThreadPoolExecutor(2 if len(finished.starts) == 1 else 1) as pool:  # a large one takes memory
+                proof = pool.submit(copy_context().run, _prove_bytes, made, splice, finished, changed)
+                if not left:
+                    above, own = _as_read(result, added)
+                    prove = partial(finished.prove_cells, file.data, target, above, own)
+                    rows = pool.submit(copy_context().run, prove).result()
+                proof.result()
+            data = made
+    return rows
+
+
+def _as_read(result: Enriched, added: AddedColumns) -> tuple[pl.DataFrame, Added]:
+    table, left = result.table, added.left
+    texts = enumerate(zip_longest(*table.title_rows), left)
+    above = pl.DataFrame({str(number): pl.Series(cells, dtype=pl.String) for number, cells in texts})
+    columns = table.frame.select(table.ids).collect()
+    return above, dict(enumerate(zip(added.headers, columns, strict=True), left))
+
+
+def _finish(frame: pl.DataFrame, source: Sheet, part: str, added: AddedColumns) -> FinishedSheet:
+    cells = {added.places[column]: (added.titles[column], frame[column]) for column in frame.columns}
+    return FinishedSheet(source.name, part, added.called, added.top - source.header, added.top, cells)
+
+
+def _prove_bytes(made: Path, splice: Splice, finished: FinishedSheet, changed: Iterable[str]) -> None:
+    with ZipFile(made) as archive:
+        for part in changed:
+            with finished.parse(archive, usual_name(part)) as pieces:
+                if part == finished.part:
+                    splice.prove(pieces)
+                else:
+                    deque(pieces, maxlen=0)
+
+
+def _rows_of(frame: pl.DataFrame, source: Sheet, sheet: SheetXml) -> tuple[int, int]:
+    header = sheet.first_row() + source.header
+    bottom = header + frame.height
+    if sheet.last_row() != bottom + source.below:
+        raise AccountingError(LAST_ROW_MISMATCHED, last_row=sheet.last_row(), bottom=bottom + source.below)
+    return header, bottom
+
+
+def _locate_columns(result: Enriched, frame: pl.DataFrame, source: Sheet, sheet: SheetXml) -> AddedColumns:
+    top, bottom = _rows_of(frame, source, sheet)
+    left = sheet.first_column()
+    return AddedColumns(
+        called=result.table.name,
+        sheet=sheet,
+        headers=result.table.headers,
+        left=left,
+        places=_places(result, sheet, left, (top, bottom)),
+        titles=dict(result.layout),
+        frame=frame,
+        top=top,
+        bottom=bottom,
+        record=frozenset(left + place for place in result.record_columns),
+    )
+
+
+def _warn(result: Enriched, archive: ZipFile, part: str, added: AddedColumns, range_edits: RangeEdits) -> None:
+    own = {column for column, _ in result.layout[: len(result.table.headers)]}
+    new = {column: number for column, number in added.places.items() if column not in own}
+    drawn = warn_of_drawings(archive, part, added, new)
+    for warning in (*range_edits.warnings, *drawn, *_signature_alert(archive, added)):
+        result.warn(warning)
+
+
+def _signature_alert(archive: ZipFile, added: AddedColumns) -> Iterator[Alert]:
+    if any(plain_name(name).startswith("_xmlsignatures/") for name in archive.namelist()):
+        yield Alert(
+            gettext(
+                "{called}: the workbook is digitally signed, and the signature does not hold for the output; "
+                "sign the output anew if its reader asks for a signature",
+                called=added.called,
+            )
+        )
+
+
+def _side_by_side(places: Mapping[str, int]) -> dict[str, int]:
+    """The leftmost columns that have none of the user's between them: what goes into a sheet at once."""
+    first = min(places.values())
+    taken = set(places.values())
+    end = next(number for number in range(first, MAX_COLUMNS + 2) if number not in taken)
+    return {column: number for column, number in places.items() if number < end}
+
+
+def _plan_splice(
+    result: Enriched,
+    frame: pl.DataFrame,
+    columns: Mapping[str, int],
+    source: Sheet,
+    sheet: SheetXml,
+    styles: Styles | None,
+    more: Sequence[Edit],
+) -> Splice:
+    """Plan how the cells of ``columns`` (name → column of the sheet, side by side) are placed and styled.
+
+    ``more``: further edits of what stands around the rows.
+    """
+    header, bottom = _rows_of(frame, source, sheet)
+    first, last = min(columns.values()), max(columns.values())
+    beside = sheet.styles(first - 1, header, bottom)
+    title_styles, _ = _styles(columns, beside.head(1), styles, None)
+    body_styles, frame = _styles(columns, beside.slice(1), styles, frame)
+    replaced = any(column in columns for column, _ in result.layout[: len(result.table.headers)])
+    edits = [
+        *sheet_metadata.dimension_edits(sheet.around, sheet.elements, last, bottom),
+        *sheet_metadata.width_edits(
+            sheet.around,
+            sheet.elements,
+            {n: WIDTHS[contract_name(column)] for column, n in columns.items()},
+            replaced=replaced,
+        ),
+        *_colours(sheet, columns.get("grade"), (header + 1, bottom), styles),
+        *more,
+    ]
+    return Splice(
+        sheet=sheet,
+        head=apply_edits(sheet.around[: sheet.cut], [edit for edit in edits if edit[0] < sheet.cut]),
+        tail=apply_edits(sheet.around, [(0, sheet.cut, b""), *(edit for edit in edits if edit[0] >= sheet.cut)]),
+        titles=titles(result, columns),
+        frame=frame,
+        columns=columns,
+        header=header,
+        styles=body_styles,
+        title_styles=title_styles,
+        crossing=max(sheet.columns, default=0) >= first,
+    )
+
+
+def _places(result: Enriched, sheet: SheetXml, left: int, rows: tuple[int, int]) -> dict[str, int]:
+    """The sheet's column (from 1) of each added column: where it stood before, else behind everything."""
+    own = len(result.table.headers)
+    added = [(place, column) for place, (column, _) in enumerate(result.layout) if contract_name(column) in OUR_COLUMNS]
+    places = {column: left + place for place, column in added if place < own}
+    arrays = sheet.array_areas(*rows)
+    if any(area.left <= number <= area.right for area in arrays for number in places.values()):
+        raise unusual(gettext("formulas stand in the columns of the earlier enrichment"))
+    if len(places) < len(added):
+        taken = [*arrays, *sheet_metadata.merged_areas(sheet.elements, *rows)]
+        right = max(sheet.last_column(*rows), 0, *places.values(), *(area.right for area in taken))
+        places |= {column: right + number for number, (_, column) in enumerate(added[len(places) :], 1)}
+    if max(places.values()) > MAX_COLUMNS:
+        raise OutputError(SHEET_FULL, max_columns=MAX_COLUMNS)
+    return places
+
+
+def _styles(
+    columns: Mapping[str, int], beside: pl.Series, styles: Styles | None, frame: pl.DataFrame | None
+) -> tuple[dict[str, Style], pl.DataFrame]:
+    """Each column's style, made of those beside it (one for each row), and the frame with what they refer to.
+
+    Without a ``frame``, they are the titles' styles.
+    """
+    found = beside.unique().to_list()
+    text = {style: style for style in found if style is not None}
+    percent = dict(text)
+    if styles is not None:
+        text = {style: styles.for_text(style) for style in text}
+        if frame is not None and "bounce_prob" in map(contract_name, columns):
+            percent = {style: styles.for_percent(style or "0") for style in found}
+    kinds = {"text": text, "percent": percent if frame is not None else text}
+    frame = pl.DataFrame() if frame is None else frame
+    looks: dict[str, Style] = {}
+    for kind, made in kinds.items():
+        if len(found) == 1:
+            looks[kind] = made.get(found[0]) or ""
+        else:
+            series = beside.replace_strict(made, default=None, return_dtype=pl.String).alias(f"{kind} style")
+            frame, looks[kind] = frame.with_columns(series), pl.col(series.name)
+    return {column: looks["percent" if contract_name(column) == "bounce_prob" else "text"] for column in columns}, frame
+
+
+def _colours(sheet: SheetXml, column: int | None, rows: tuple[int, int], styles: Styles | None) -> list[Edit]:
+    if column is None or styles is None or rows[1] < rows[0]:
+        return []
+    edits = sheet_metadata.grade_edits(sheet.elements, sheet.around, column, rows)
+    if edits is None:
+        edits = sheet_metadata.new_grade_edits(sheet.elements, column, rows, styles.add_grades())
+    return edits

@@ -1,0 +1,511 @@
+"""Header words, whose number a column holds, and the header row."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+import unicodedata
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib.resources import files
+from typing import Final, Literal
+
+import polars as pl
+
+from bansong.base import business_number
+from bansong.base.errors import InputError, Problem
+from bansong.base.messages import Option, gettext
+from bansong.base.schema import ADDED_COLUMNS, HEADERS
+from bansong.tables.table import Table
+
+Side = Literal["supplier", "buyer"]
+Purpose = Literal["mail", "delivery", "business", "billing", "head office", "site", "home", "former"]
+Notation = Literal["road", "any", "lot"]
+
+_LEVELS: Final = ("sure", "likely")
+_CACHED_HEADERS: Final = 1 << 16
+"""Headers: they are asked for often, and a sheet has up to 16,384 of them."""
+_PUNCTUATION: Final = re.compile(r"[\s_\-.·/()\[\]{}*'\"]+")
+_SIDES: Final[dict[Side, re.Pattern[str]]] = {  # the words of tax invoices and of market places
+    "supplier": re.compile("공급하는자|공급자|판매자|supplier|seller"),
+    "buyer": re.compile("공급받는자|구매자|매입자|buyer|purchaser"),
+}
+PURPOSES: Final[dict[Purpose, re.Pattern[str]]] = {  # in the order in which letters are sent there
+    "mail": re.compile("우편물|우편수령|우편주소|우편발송|(?<![a-z])dm(?![a-z])|발송|수령|수취|수신|mailing|recipient"),
+    "delivery": re.compile("배송|배달|납품|택배|delivery|shipping|shipto"),
+    "business": re.compile("사업장|사업자|회사|업체|업소|거래처|점포|매장|company|business"),  # and 주소 without more
+    "billing": re.compile("청구|계산서|billing|invoice"),
+    "head office": re.compile("본사|본점|주된사무소|등기|headoffice|headquarter|(?<![a-z])hq"),
+    "site": re.compile("지점|지사|공장|창고|물류|현장|설치|보관|branch|factory|warehouse|site(?!s)"),
+    "home": re.compile("자택|집주소|대표자|대표이사|거주|주민|개인|home|residence|owner"),
+    "former": re.compile("이전주소|종전|과거|변경전|former|previous|(?<![a-z])old"),
+}
+"""What an address or a postal code is for, by the words of its header."""
+
+_NOTATIONS: Final[dict[Notation, re.Pattern[str]]] = {
+    "road": re.compile("도로명|신주소|새주소|road|rnaddr"),
+    "lot": re.compile("지번|구주소|jibun|lctnaddr"),
+}
+_DETAIL: Final = re.compile(
+    "(?:상세|나머지|세부|하위)(?:주소|소재지)[0-9]?$|(?:주소|소재지)(?:상세|나머지|세부|[23])$|동호수?$"
+    "|addr(?:ess)?(?:line)?[23]$|addr(?:ess)?(?:details?|dtl)[0-9]?$|(?:detail(?:ed)?|dtl)addr(?:ess)?[0-9]?$"
+    "|street(?:address)?(?:line)?[23]$"
+)
+"""``상세주소``, ``주소2``, ``Address Line 2``: the rest of an address that begins in another column."""
+
+_REGIONS: Final = tuple(
+    re.compile(f"(?:사업장|업소|회사|소재지|주소)?(?:{words})(?:명|명칭)?")
+    for words in (
+        "시도|광역시도",
+        "시군구",
+        "읍면동|법정동|행정동|읍면",
+        "리|법정리",
+        "도로명?",
+        "건물번호",
+        "지번|번지",
+    )
+)
+_ROAD: Final = frozenset({4, 5})
+_LOT: Final = frozenset({2, 3, 6})
+_LEAST_PARTS: Final = 3
+ROLES: Final = ("name", "address", "zipcode")
+"""What belongs to a number: a name from one party and an address from another would be of no business."""
+
+
+def address_parts(headers: Sequence[str]) -> list[int]:
+    """The positions of the columns in which an address is split by region, road and number, in its order.
+
+    None where fewer than three are found, or no road or 동 with a number, or where the number is itself in two columns.
+    """
+    plain = [_plain(header) for header in headers]
+    found = {
+        order: place
+        for order, words in enumerate(_REGIONS)
+        if (place := next((at for at, header in enumerate(plain) if words.fullmatch(header)), None)) is not None
+    }
+    if found.keys() >= _ROAD:  # an address by road names no 동 and no lot
+        found = {order: place for order, place in found.items() if order not in _LOT}
+    elif found.keys() >= {min(_LOT), max(_LOT)}:
+        found = {order: place for order, place in found.items() if order not in _ROAD}
+    else:
+        return []
+    split = any(re.search("본번|부번", header) for header in plain)
+    return [] if split or len(found) < _LEAST_PARTS else list(found.values())
+
+
+def has_role(header: str, *roles: str) -> bool:
+    """Whether a header names one of these roles, by default of all there are."""
+    return any(level_of(role, header) for role in roles or _synonyms())
+
+
+def names_column(cell: str) -> bool:
+    """Whether a cell is surely or likely a header, and no value."""
+    return any(level_of(role, cell) in _LEVELS for role in _synonyms()) or is_detail(cell)
+
+
+@lru_cache(_CACHED_HEADERS)
+def level_of(role: str, header: str) -> str | None:
+    """The certainty with which a header names a role: ``sure``, ``likely``, ``contains``, or ``None``.
+
+    Which side of an invoice it speaks of is left aside: ``공급받는자 상호`` is a name as ``상호`` is.
+    """
+    words = _synonyms()[role]
+    forms = {_plain(header), _plain(re.sub(r"[(\[].*?[)\]]", "", header)), without_side(header)}
+    for level in _LEVELS:
+        if not forms.isdisjoint(words[level]):
+            return level
+    if any(word in _plain(header) for word in words["contains"]) and not is_trap(role, header):
+        return "contains"
+    return "contains" if _plain(header).endswith(tuple(words.get("ends", ()))) else None
+
+
+def is_trap(role: str, header: str) -> bool:
+    """Whether a header has a word that a role's headers never have."""
+    plain = _plain(header)
+    return any(word in plain for word in _synonyms()[role]["never"])
+
+
+def side_of(header: str) -> Side | None:
+    """The side of an invoice that a header names; ``None`` for neither and for both."""
+    plain = _plain(header)
+    sides = [side for side, words in _SIDES.items() if words.search(plain)]
+    return sides[0] if len(sides) == 1 else None
+
+
+def without_side(header: str) -> str:
+    """A header in plain letters without the words of :func:`side_of`."""
+    plain = _plain(header)
+    side = side_of(header)
+    return _SIDES[side].sub("", plain) if side else plain
+
+
+def purpose_of(header: str) -> Purpose | None:
+    """The purpose of the address or postal code under a header; ``None`` where the header names none."""
+    plain = _plain(header)
+    return next((purpose for purpose, words in PURPOSES.items() if words.search(plain)), None)
+
+
+def notation_of(header: str) -> Notation:
+    """The notation of the addresses under a header: by road, by lot, or any."""
+    plain = _plain(header)
+    return next((notation for notation, words in _NOTATIONS.items() if words.search(plain)), "any")
+
+
+def is_detail(header: str) -> bool:
+    """Whether a header names the rest of an address and not the whole of one."""
+    plain, words = _plain(header), _synonyms()["address"]
+    return bool(_DETAIL.search(plain)) and not any(plain in words[level] for level in _LEVELS)
+
+
+def split_number(header: str) -> tuple[str, int] | None:
+    """A header's words and the figure behind them: ``사업자번호1``, ``사업자번호(1)``; ``None`` without a figure."""
+    found = re.fullmatch("(.*[^0-9])([1-9])", _plain(header))
+    return (found[1], int(found[2])) if found else None
+
+
+@cache
+def _synonyms() -> dict[str, dict[str, frozenset[str]]]:
+    text = files("bansong.tables").joinpath("headers.toml").read_text(encoding="utf-8")
+    return {
+        role: {level: frozenset(map(_plain, words)) for level, words in levels.items()}
+        for role, levels in tomllib.loads(text).items()
+    }
+
+
+@lru_cache(_CACHED_HEADERS)
+def _plain(header: str) -> str:
+    return _PUNCTUATION.sub("", unicodedata.normalize("NFKC", header)).lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Party:
+    """The columns of one of several businesses: that of its number, and those that belong to it (positions)."""
+
+    number: int
+    side: Side | None
+    columns: frozenset[int]
+
+
+def parties(headers: Sequence[str], numbers: Collection[int]) -> tuple[Party, ...]:
+    """Group columns around those that hold ``numbers``; empty unless there are at least two parties.
+
+    A column belongs to the number whose side (supplier, buyer) its header names, else to the last number before it.
+    Where the same headers stand before each number (name, number, address, name, number, address), they belong to the
+    number behind them. A number column alone, with neither a side nor a name or address, is no party.
+    """
+    places = sorted(numbers)
+    near = _nearby(headers, places)
+    sides = {place: side_of(headers[place]) or _common_side(headers, near[place]) for place in places}
+    owned: dict[int, set[int]] = {place: {place} for place in places}
+    for place, header in enumerate(headers):
+        if place in owned:
+            continue
+        side = side_of(header)
+        named = [owner for owner in places if side and sides[owner] == side]
+        owners = named if len(named) == 1 else [owner for owner in places if place in near[owner]]
+        for owner in owners:  # one, or none before the first number
+            owned[owner].add(place)
+    found = [
+        Party(place, sides[place], frozenset(owned[place]))
+        for place in places
+        if sides[place] or any(has_role(headers[other], *ROLES) for other in owned[place] - {place})
+    ]
+    return tuple(found) if len(found) > 1 else ()
+
+
+def choose_party(table: Table, competing: Sequence[Party]) -> tuple[Party, str] | None:
+    """Return the party that is mailed and why it is; ``None`` where nothing decides.
+
+    Rows are about the one whose number changes from row to row: an export of one's own invoices has one's own number
+    on one side throughout. Where both change (or neither does) it is the buyer. The whole file is looked at.
+    """
+    kinds = _kinds(table, competing)
+    best = [party for party in competing if kinds[party.number] == max(kinds.values())]
+    if len(best) == 1:
+        others = [kinds[party.number] for party in competing if party is not best[0]]
+        return best[0], gettext("the other side has the same number in every row") if max(others) else gettext(
+            "the other side has none"
+        )
+    buyers = [party for party in best if party.side == "buyer"]
+    return (buyers[0], gettext("it is the buyer's side")) if len(buyers) == 1 else None
+
+
+def _kinds(table: Table, competing: Sequence[Party]) -> dict[int, int]:
+    """For each party's number column: 0 where it holds no number, 1 where it holds one, 2 where several."""
+    ids = {party.number: table.ids[party.number] for party in competing}
+    digits = table.frame.select(business_number.compact_expr(pl.col(id_)).alias(id_) for id_ in ids.values())
+    ends = [(pl.col(id_).min().alias(f"{id_}:min"), pl.col(id_).max().alias(f"{id_}:max")) for id_ in ids.values()]
+    found = digits.select(end for pair in ends for end in pair).collect(engine="streaming").row(0, named=True)
+    return {
+        place: 0 if found[f"{id_}:min"] is None else 1 + (found[f"{id_}:min"] != found[f"{id_}:max"])
+        for place, id_ in ids.items()
+    }
+
+
+def _nearby(headers: Sequence[str], places: Sequence[int]) -> dict[int, range]:
+    """Each number's columns by position alone: from it, or from the headers that are before every one, to the next."""
+    before = 0
+    while places and places[0] > before:
+        ahead = [place - before - 1 for place in places]
+        if not set(ahead).isdisjoint(places) or not _same_headers(headers, ahead):
+            break
+        before += 1
+    starts = [place - before for place in places]
+    return dict(zip(places, map(range, starts, [*starts[1:], len(headers)]), strict=True))
+
+
+def _same_headers(headers: Sequence[str], places: Sequence[int]) -> bool:
+    words = {without_side(headers[place]) for place in places}
+    return len(places) > 1 and len(words) == 1 and words != {""} and has_role(headers[places[0]], *ROLES)
+
+
+def _common_side(headers: Sequence[str], places: Collection[int]) -> Side | None:
+    sides = {side_of(headers[place]) for place in places} - {None}
+    return sides.pop() if len(sides) == 1 else None
+
+
+TABLE_EMPTY: Final = Problem("files.table_empty", "{name}: is empty")
+NUMBER_AS_HEADER: Final = Problem(
+    "columns.number_as_header",
+    "{name}: has no header, row {place} holds a number of ten digits already; give {parameter}, "
+    "or put a row of headers above it",
+)
+
+LOOK: Final = 40
+"""How many rows are looked at."""
+
+Row = Sequence[str | None]
+Merge = tuple[int, int, int, int]
+"""First row, first column, last row, last column of merged cells; from 0, inclusive."""
+
+_LINES: Final = 4
+_LONGEST: Final = 100
+_WIDE: Final = 1000
+_NUMBER_HIT: Final = 3
+_OUR_HEADERS: Final = "|".join(header for headers in HEADERS.values() for header in headers.values())
+OURS: Final = re.compile(rf".*({_OUR_HEADERS})(_bv[0-9]*)?", flags=re.S)
+"""A header that enrichment has added, whatever prefix or group label stands before it."""
+_TITLE: Final = re.compile(r"[^:：(（\[]+[:：]\s*\S.*", flags=re.S)
+"""``회사명 : 가나다상사``: a value behind what it is, as title rows have it."""
+_NO_LABEL: Final = re.compile(r"[:：※(（]|^[\W\d_]*$|[0-9]{4}\s*[.\-/년]")
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """The header lines of a table: ``first`` to ``last`` among the given rows, and the header of each column.
+
+    Without a header both are -1. A header of two lines is its group's label and its own: ``공급자 등록번호``. A blank
+    one is an empty text.
+    """
+
+    first: int
+    last: int
+    headers: tuple[str, ...]
+
+
+def headless(rows: Sequence[Row], *, name: str = "") -> Heading | None:
+    """Return the heading of a table without one: no line, and ``#1``, ``#2``, … as its headers.
+
+    ``None`` where the first row has the names of our columns: the output of an earlier run, which has a header.
+    Raises :class:`InputError` where there is no row.
+    """
+    first = next((row for row in rows if any(map(_is_filled, row))), None)
+    if first is None:
+        raise InputError(TABLE_EMPTY, name=name or gettext("the table"))
+    if sum(bool(cell and OURS.fullmatch(cell)) for cell in first) >= len(ADDED_COLUMNS):
+        return None
+    return Heading(-1, -1, tuple(f"#{place + 1}" for place in range(max(map(len, rows)))))
+
+
+def headless_note(headers: Sequence[str]) -> str:
+    """The note on a table that is read without a header."""
+    called = (
+        gettext("its columns are called {first} to {last}", first=headers[0], last=headers[-1])
+        if len(headers) > 1
+        else gettext("its column is called #1")
+    )
+    return gettext("read without a header: {called}, in the output too", called=called)
+
+
+def find_heading(
+    rows: Sequence[Row], merges: Collection[Merge] = (), *, name: str = "", blank_rows: int = 0
+) -> Heading:
+    """Find the header among the first rows of a table.
+
+    It is the row with the most cells that name a role (the number's counts most; of equal rows the fuller one), else
+    the first one that holds at least half as many cells as the fullest. It stands above the first row with a business
+    number; what stands above the header are title rows. ``merges`` are the merged cells of a sheet, ``name`` is what
+    messages call the table. Raises :class:`InputError` when there is no row or the first one that holds anything has a
+    number of ten digits already.
+    """
+    rows = rows[:LOOK]
+    counts = [sum(map(_is_filled, row)) for row in rows]
+    if not any(counts):
+        raise InputError(TABLE_EMPTY, name=name or gettext("the table"))
+    numbered, certain = _rows_with_numbers(rows)
+    data = next((place for place in certain if not _has_label(rows[place])), len(rows))
+    free = [place for place in range(data) if counts[place] and place not in numbered]
+    if not free:
+        place = next(place for place, count in enumerate(counts) if count)
+        raise InputError(
+            NUMBER_AS_HEADER, name=name, place=blank_rows + place + 1, parameter=Option("has_header", False)
+        )
+    main = _main_line(rows, counts, free)
+    first, last = _lines(rows, main, free, merges)
+    return Heading(
+        first,
+        last,
+        _headers(
+            rows[first : last + 1], [(top - first, left, bottom - first, right) for top, left, bottom, right in merges]
+        ),
+    )
+
+
+def _is_filled(cell: str | None) -> bool:
+    return bool(cell) and not cell.isspace()  # type: ignore[union-attr]
+
+
+@lru_cache(maxsize=4096)
+def _score_cell(cell: str) -> int:
+    if len(cell) > _LONGEST or not has_role(cell):
+        return 0
+    return _NUMBER_HIT if has_role(cell, "b_no") else 1
+
+
+def _has_label(row: Row) -> bool:
+    return any(_score_cell(cell) for cell in row[:_WIDE] if cell)
+
+
+def _rows_with_numbers(rows: Sequence[Row]) -> tuple[set[int], list[int]]:
+    """Rows with a cell of ten digits, and those of them (ascending) where such a cell is surely a business number.
+
+    With thousands separators it is an amount: title rows hold some.
+    """
+    cells = [(place, cell) for place, row in enumerate(rows) for cell in row if cell and "," not in cell]
+    frame = pl.DataFrame(cells, schema={"row": pl.Int64, "cell": pl.String}, orient="row")
+    digits = business_number.compact_expr(pl.col("cell"))
+    found = frame.select("row", digits.alias("digits"), business_number.is_valid_expr(pl.col("cell")).alias("valid"))
+    ten = found.filter(pl.col("digits").is_not_null())
+    sure = ten.filter(pl.col("valid") & ~pl.col("digits").str.starts_with("0"))  # 031-123-4567 is a telephone number
+    return set(ten["row"]), sorted(set(sure["row"]))
+
+
+def _main_line(rows: Sequence[Row], counts: Sequence[int], free: Sequence[int]) -> int:
+    cells = {place: [cell for cell in rows[place][:_WIDE] if cell] for place in free}
+    titles = {place: [cell for cell in cells[place] if _TITLE.fullmatch(cell)] for place in free}
+    hits = {
+        place: [hit for cell in cells[place] if cell not in titles[place] and (hit := _score_cell(cell))]
+        for place in free
+    }
+    most = max(counts)
+    labels = {place: counts[place] - len(titles[place]) for place in free}
+    full = next((place for place in free if 2 * labels[place] >= most and (labels[place] > 1 or most == 1)), free[0])
+    named = [place for place in free if hits[place] and (place <= full or len(hits[place]) > 1)]
+    if not named:
+        return full
+    main = max(named, key=lambda place: (sum(hits[place]), counts[place]))
+    if counts[main] == 1:  # "사업자번호 목록" is a title where the header 사업자번호 stands below it
+        title = "".join(filter(None, rows[main]))
+        below = [place for place in free if place > main and counts[place] == 1 and hits[place] == hits[main]]
+        main = next((place for place in below if (text := "".join(filter(None, rows[place]))) in title != text), main)
+    return main
+
+
+def _lines(rows: Sequence[Row], main: int, free: Sequence[int], merges: Collection[Merge]) -> tuple[int, int]:
+    first, last = _tied_lines(main, main, free, merges)
+    above = next((place for place in reversed(free) if place < main), -1)
+    if first == main and _is_group_line(rows, main, above, merges):
+        first, last = _tied_lines(above, last, free, merges)
+    below = next((place for place in free if place > main), -1)
+    if last == main and (_is_sub_line(rows, main, below, merges) or _divides(rows, main, below)):
+        last = below
+    return (first, last) if last - first < _LINES else (main, main)
+
+
+def _tied_lines(first: int, last: int, free: Sequence[int], merges: Collection[Merge]) -> tuple[int, int]:
+    for top, _, bottom, _ in merges:
+        if top < bottom and top <= last and bottom >= first and {top, bottom} <= set(free):
+            first, last = min(first, top), max(last, bottom)
+    return first, last
+
+
+def _is_group_line(rows: Sequence[Row], main: int, above: int, merges: Collection[Merge]) -> bool:
+    """Whether the row ``above`` holds labels for groups of the columns of ``main``, and not a title."""
+    labels = [(place, cell) for place, cell in enumerate(rows[above]) if cell and _is_filled(cell)]
+    if above < 0 or (above < main - 1 and not any(names_column(cell) for _, cell in labels)):
+        return False
+    if any(_NO_LABEL.search(cell) for _, cell in labels):
+        return False
+    begin = next(place for place, cell in enumerate(rows[main]) if _is_filled(cell))
+    if any(top == bottom == above and left < right for top, left, bottom, right in merges):
+        return len(labels) > 1 or labels[0][0] > begin
+    alone, grouped = _headers([rows[main]], ()), _headers(rows[above : main + 1], ())
+    return len(labels) > 1 and _unclear(grouped) < _unclear(alone)
+
+
+def _is_sub_line(rows: Sequence[Row], main: int, below: int, merges: Collection[Merge]) -> bool:
+    """Whether the row ``below`` divides columns that ``main`` merges, and holds nothing else."""
+    if below != main + 1:
+        return False
+    merged = [(left, right) for top, left, bottom, right in merges if top == bottom == main and left < right]
+    cells = [(place, cell) for place, cell in enumerate(rows[below]) if cell and _is_filled(cell)]
+    return len(cells) > 1 and all(
+        any(left <= place <= right for left, right in merged) and not _NO_LABEL.search(cell) for place, cell in cells
+    )
+
+
+def _divides(rows: Sequence[Row], main: int, below: int) -> bool:
+    """Whether the row ``below`` has headers for columns that ``main`` leaves blank: a file without merged cells."""
+    if below < 0:
+        return False
+    cells = [(place, cell) for place, cell in enumerate(rows[below][:_WIDE]) if cell and _is_filled(cell)]
+    blank = [cell for place, cell in cells if place >= len(rows[main]) or not _is_filled(rows[main][place])]
+    named = [cell for _, cell in cells if names_column(cell)]
+    alone, divided = _headers([rows[main]], ()), _headers(rows[main : below + 1], ())
+    return (
+        any(map(names_column, blank))
+        and 2 * len(named) > len(cells) > 1
+        and not any(_NO_LABEL.search(cell) for _, cell in cells)
+        and _unclear(divided) < _unclear(alone)
+    )
+
+
+def _unclear(headers: Sequence[str]) -> int:
+    """The number of headers that are blank or repeated."""
+    return len(headers) - len({header for header in headers if header})
+
+
+def _headers(lines: Sequence[Row], merges: Collection[Merge]) -> tuple[str, ...]:
+    width = max(map(len, lines))
+    padded = [[*line, *[None] * (width - len(line))] for line in lines]
+    own = [cell or "" for cell in padded[-1]]
+    labels = [_spread_labels(line, place, padded[place + 1 :], merges) for place, line in enumerate(padded[:-1])]
+    return tuple(
+        _join_labels([label[column] for label in labels], own[column]) if labels else own[column]
+        for column in range(width)
+    )
+
+
+def _join_labels(labels: Sequence[str], own: str) -> str:
+    if own and OURS.fullmatch(own):
+        return own
+    parts = list(dict.fromkeys(" ".join(part.split()) for part in [*labels, own] if _is_filled(part)))
+    return own if parts == [" ".join(own.split())] else " ".join(parts)
+
+
+def _spread_labels(line: Row, place: int, below: Sequence[Row], merges: Collection[Merge]) -> list[str]:
+    """A line's labels, each also over the columns of its group: its merged cells', or those up to the next label."""
+    labels = [cell or "" if _is_filled(cell) else "" for cell in line]
+    across = [(left, right) for top, left, bottom, right in merges if top <= place <= bottom and left < right]
+    if across:
+        for left, right in across:
+            labels[left : right + 1] = [labels[left]] * len(labels[left : right + 1])
+        return labels
+    down = {left for top, left, bottom, _ in merges if top <= place < bottom}
+    spread, label = list(labels), ""
+    for column, own in enumerate(labels):
+        label = own or ("" if column in down else label)
+        if any(_is_filled(row[column]) for row in below):
+            spread[column] = label
+    return spread

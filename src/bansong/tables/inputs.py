@@ -1,0 +1,302 @@
+"""Names, globs, folders and datasets become input files.
+
+Nothing is opened here. Whoever reads files from elsewhere resolves what is given there to the same list.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Final
+
+from bansong.base.errors import InputError, Problem, UsageError
+from bansong.base.files import STORES, RemotePath, as_path, describe_given, path_on_disk
+from bansong.base.messages import gettext
+from bansong.base.publish import same_file
+from bansong.base.remote import is_there, list_files
+from bansong.tables.detect import EXTENSIONS, STREAM
+from bansong.tables.streams import unpacked_name, url_of
+
+NO_TABLE_FILES: Final = Problem(
+    "files.no_table_files", "{place}: no file with a table is there; check the name of the folder, or the pattern"
+)
+URLS_TOO_ALIKE: Final = Problem(
+    "files.urls_too_alike",
+    "{path}: several URLs differ only behind the `?`, and are not told apart; enrich them one by one",
+)
+
+INPUT_NOT_GIVEN: Final = Problem("inputs.input_not_given", "no input is given; name a file, a folder or a pattern")
+STDIN_NOT_ALONE: Final = Problem(
+    "inputs.stdin_not_alone", "standard input is one table: give `-` by itself, without other inputs and sheets"
+)
+NO_FILE_USABLE: Final = Problem("inputs.no_file_usable", "none of the files that were found is an input:\n  {reasons}")
+
+_LABEL_LENGTH: Final = 200
+_OF_FOLDERS: Final = frozenset(suffix for suffix, format in EXTENSIONS.items() if format.can.in_folders)
+"""Of a folder, the files that are read; what a glob or a name says is read whatever its name is."""
+_NOT_MEANT: Final = (".", "~$")
+_BESIDE_DATA: Final = (*_NOT_MEANT, "_")
+"""How names of files begin that are beside the data: hidden ones, locks of Excel, and in datasets ``_SUCCESS``."""
+_PARTITION: Final = re.compile(r"[^=/\\]+=.*")
+_EARLIER: Final = re.compile(r".+\.enriched(\.[a-z_]+)?(\.[A-Za-z0-9]+){1,2}")
+"""``a.enriched.csv``, ``a.enriched.send.csv``, ``a.enriched.csv.gz``."""
+_BACKUP: Final = re.compile(r".+\.bak[0-9]*")
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """A file that was given, or found in what was given.
+
+    ``base``: the folder below which outputs have the same relative names. ``listed``: a glob or a folder found it,
+    nobody named it.
+    """
+
+    path: Path
+    base: Path
+    listed: bool = False
+
+    @property
+    def relative(self) -> Path:
+        """The path below its base."""
+        return self.path.relative_to(self.base)
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """The columns that the names of its folders give: ``country`` of ``country=KR/part-0.parquet``."""
+        return tuple(part.partition("=")[0] for part in self.relative.parts[:-1] if _PARTITION.fullmatch(part))
+
+    @property
+    def dataset(self) -> Path:
+        """The folder that the folders of its partitions are in; its base where there are none."""
+        parts = self.relative.parts[:-1]
+        above = next((place for place, part in enumerate(parts) if _PARTITION.fullmatch(part)), 0)
+        return self.base.joinpath(*parts[:above])
+
+
+def collect_inputs(
+    given: Sequence[str | Path], output_folder: Path | None, read_besides: Sequence[Path]
+) -> tuple[list[InputFile], tuple[str, ...]]:
+    """Return the files that names, globs and folders mean, each once, and notes on those that are no inputs.
+
+    ``read_besides``: files that the run reads for something else. Raises :class:`InputError` where no file is meant.
+    """
+    if not given:
+        raise UsageError(INPUT_NOT_GIVEN)
+    if any(Path(one) == STREAM for one in given):
+        raise UsageError(STDIN_NOT_ALONE)
+    files, again = each_once(file for one in given for file in find_files(one))
+    notes = [
+        gettext("{path}: is the same file as {other}, and is enriched once", path=path, other=other)
+        for path, other in again.items()
+    ]
+    kept = list[InputFile]()
+    for file in files:
+        why = why_passed_over(file, output_folder, read_besides)
+        if why is None:
+            kept.append(file)
+        else:
+            notes.append(why)
+    if not kept:
+        raise InputError(NO_FILE_USABLE, reasons="\n  ".join(notes[:5]))
+    return kept, tuple(notes)
+
+
+def label_inputs(given: Sequence[str | Path]) -> str:
+    """Return the ledger's name of a list of inputs: the same for the same call, by which a run is continued."""
+    label = " ".join(map(describe_given, given))
+    if len(label) <= _LABEL_LENGTH:
+        return label
+    digest = hashlib.sha256(label.encode(errors="surrogateescape")).hexdigest()[:12]
+    return f"{label[:_LABEL_LENGTH]}… ({len(given):,}, {digest})"
+
+
+def is_one_file(given: str | Path) -> bool:
+    """Whether what was given means one file by its name, there or not, and no folder or glob.
+
+    A folder of a bucket is written with a slash at its end.
+    """
+    path = as_path(given)
+    if isinstance(path, RemotePath):
+        return not path.is_folder and bool(path.key) and (path.scheme not in STORES or not glob.has_magic(str(path)))
+    return not os.path.isdir(path) and (os.path.exists(path) or not glob.has_magic(str(given)))  # noqa: PTH110, PTH112
+
+
+def find_files(given: str | Path, folder: Path = Path()) -> list[InputFile]:
+    """Return the files that a name, glob or folder means, those of a glob or folder by name.
+
+    Of a folder they are the tables in it, and in a dataset that is partitioned (``country=KR/``), all below.
+    ``folder``: from where relative names are taken. Raises :class:`InputError` where no file is meant.
+    """
+    place = path_on_disk(folder / _expand_home(as_path(given)))
+    if isinstance(place, RemotePath):
+        return _remote_files(place)
+    if os.path.isdir(place):  # noqa: PTH112 - Path.is_dir raises where a name is too long
+        found = _files_in(place)
+    elif is_one_file(place) or url_of(Path(given)):  # before a glob: a name may have brackets in it
+        return [_below_partitions(InputFile(place, place.parent))]
+    else:
+        found = _matches(str(given), folder)
+    return _in_order(place, found)
+
+
+def _expand_home(path: Path) -> Path:
+    with suppress(RuntimeError):  # `~$a.xlsx` is nobody's home
+        return path.expanduser()
+    return path
+
+
+def _in_order(place: Path, found: Iterable[InputFile]) -> list[InputFile]:
+    files = sorted(map(_below_partitions, found), key=lambda one: one.path)
+    if not files:
+        raise InputError(NO_TABLE_FILES, place=place)
+    return files
+
+
+def each_once(files: Iterable[InputFile]) -> tuple[list[InputFile], dict[Path, Path]]:
+    """Return each file once, however often and through whatever links it was given; and those left out.
+
+    The latter by their path, with the path under which the file stays. A file that somebody named counts as named.
+    """
+    kept: dict[str, InputFile] = {}
+    again: dict[Path, Path] = {}
+    given = list(files)
+    refuse_alike(one.path for one in given)
+    for one in given:
+        identity = one.path.identity if isinstance(one.path, RemotePath) else os.path.realpath(one.path)
+        first = kept.setdefault(identity, one)
+        if first is one:
+            continue
+        if first.listed and not one.listed:
+            kept[identity] = InputFile(first.path, first.base)
+        if first.path != one.path:
+            again[one.path] = first.path
+    return list(kept.values()), again
+
+
+def refuse_alike(paths: Iterable[Path]) -> None:
+    """Raise :class:`UsageError` for URLs that are shown alike and are not: their outputs would be, too."""
+    shown: dict[str, str] = {}
+    for path in paths:
+        if isinstance(path, RemotePath) and shown.setdefault(str(path), path.identity) != path.identity:
+            raise UsageError(URLS_TOO_ALIKE, path=path)
+
+
+def why_passed_over(one: InputFile, output_folder: Path | None, read_besides: Sequence[Path]) -> str | None:
+    """Return why a file is none of several inputs, ``None`` for one that is.
+
+    What an earlier run wrote is not enriched again: ``NAME.enriched.EXT``, and what lies in ``output_folder``. Nor is,
+    unless somebody named it, a backup, and what the run reads besides (``read_besides``: a registry, a ledger).
+    """
+    if one.path.name.startswith("~$"):  # a shell has expanded `*.xlsx`
+        return gettext("{path}: is what Excel leaves beside an open workbook, and was passed over", path=one.path)
+    if _EARLIER.fullmatch(one.path.name) or _is_in(one, output_folder):
+        return gettext("{path}: is the output of an earlier run, and was passed over", path=one.path)
+    if one.listed and _BACKUP.fullmatch(one.path.name):
+        return gettext("{path}: is a backup of an earlier run, and was passed over", path=one.path)
+    if one.listed and any(same_file(one.path, path) for path in read_besides):
+        return gettext("{path}: is read by the run for something else, and was passed over", path=one.path)
+    return None
+
+
+def _is_in(one: InputFile, folder: Path | None) -> bool:
+    """Whether a file lies in a folder that is itself below the file's base, where a glob may find its outputs."""
+    if folder is None or not one.listed:
+        return False
+    whole, base = folder.resolve(), one.base.resolve()
+    return whole != base and one.path.resolve().is_relative_to(whole) and whole.is_relative_to(base)
+
+
+def _files_in(folder: Path) -> list[InputFile]:
+    """The tables in a folder; where its folders are partitions, the tables below these."""
+    found, below = list[InputFile](), list[Path]()
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            path = folder / entry.name
+            if entry.is_dir():
+                below += [path] if _PARTITION.fullmatch(entry.name) else []
+            elif _is_table(path) and not entry.name.startswith(_NOT_MEANT):
+                found.append(InputFile(path, folder, listed=True))
+    if not below:
+        return found
+    parts = [InputFile(one.path, folder, listed=True) for path in below for one in _files_in(path)]
+    return [one for one in (*found, *parts) if not one.path.name.startswith(_BESIDE_DATA)]
+
+
+def _remote_files(given: RemotePath) -> list[InputFile]:
+    """The files that a URL means: the one of that name, or those that a folder or glob of a bucket means."""
+    if is_one_file(given) or (not given.is_folder and given.key and is_there(given)):
+        return [_below_partitions(InputFile(given, given.parent))]
+    if not glob.has_magic(str(given)):
+        return _in_order(given, _tables_in(given, given, list_files(given)))
+    fixed = next(place for place, part in enumerate(given.parts) if glob.has_magic(part))
+    base, wanted = RemotePath(*given.parts[:fixed]), given.parts[fixed:]
+    found, folders = list[InputFile](), dict[RemotePath, list[RemotePath]]()
+    for path in list_files(base):
+        if _is_meant(path.parts[fixed:], wanted):
+            found += [] if given.is_folder or path.name.startswith(_NOT_MEANT) else [InputFile(path, base, listed=True)]
+        elif "**" not in wanted and _is_meant(path.parts[fixed : len(given.parts)], wanted):
+            folders.setdefault(RemotePath(*path.parts[: len(given.parts)]), []).append(path)
+    inside = [one for folder, paths in folders.items() for one in _tables_in(folder, base, paths)]
+    return _in_order(given, [*found, *inside])
+
+
+def _tables_in(folder: RemotePath, base: Path, below: Iterable[RemotePath]) -> list[InputFile]:
+    """Of the files below a folder of a bucket, the tables in it; where its folders are partitions, those below, too."""
+    depth = len(folder.parts)
+    tables = [(path, path.parts[depth:-1]) for path in below if len(path.parts) > depth and _is_table(path)]
+    partitioned = any(parts and all(map(_PARTITION.fullmatch, parts)) for _, parts in tables)
+    beside = _BESIDE_DATA if partitioned else _NOT_MEANT
+    meant = [path for path, parts in tables if all(map(_PARTITION.fullmatch, parts))]
+    return [InputFile(path, base, listed=True) for path in meant if not path.name.startswith(beside)]
+
+
+def _is_meant(parts: Sequence[str], wanted: Sequence[str]) -> bool:
+    """Whether a glob means a path: ``*`` is within a folder, ``**`` any folders, what is hidden is meant by a dot."""
+    if not wanted or not parts:
+        return not parts and all(part == "**" for part in wanted)
+    hidden = parts[0].startswith(".")
+    if wanted[0] == "**":
+        return _is_meant(parts, wanted[1:]) or (not hidden and _is_meant(parts[1:], wanted))
+    named = fnmatchcase(parts[0], wanted[0]) and (not hidden or wanted[0].startswith("."))
+    return named and _is_meant(parts[1:], wanted[1:])
+
+
+def _is_table(path: Path) -> bool:
+    return unpacked_name(path).suffix.lower() in _OF_FOLDERS
+
+
+def _matches(pattern: str, folder: Path) -> list[InputFile]:
+    named = _expand_home(Path(pattern))
+    fixed = _fixed_part(named)
+    base = path_on_disk(folder / fixed)
+    rest = str(Path(*named.parts[len(fixed.parts) :]))
+    spelled = {unicodedata.normalize(form, rest) for form in ("NFC", "NFD")}  # macOS spells Hangul in letters
+    patterns = [str(Path(glob.escape(str(base))) / one) for one in spelled]
+    found = list[InputFile]()
+    for path in {Path(match) for one in patterns for match in glob.iglob(one, recursive=True)}:  # noqa: PTH207 - `**/*` is files, too
+        if path.is_dir():
+            found += [InputFile(one.path, base, listed=True) for one in _files_in(path)] if "**" not in pattern else []
+        elif not path.name.startswith(_NOT_MEANT):
+            found.append(InputFile(path, base, listed=True))
+    return found
+
+
+def _fixed_part(pattern: Path) -> Path:
+    fixed = next(place for place, part in enumerate(pattern.parts) if glob.has_magic(part))
+    return Path(*pattern.parts[:fixed])
+
+
+def _below_partitions(one: InputFile) -> InputFile:
+    """The file with a base above the folders of its partitions: they are part of what it says."""
+    base = one.base
+    while _PARTITION.fullmatch(base.name):
+        base = base.parent
+    return one if base == one.base else InputFile(one.path, base, one.listed)

@@ -1,0 +1,367 @@
+"""Columns named by the user, and what a column's cells say about its role.
+
+A value is a column's cell, or the cells of several columns joined.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import polars as pl
+
+from bansong.base import business_number
+from bansong.base.errors import ColumnError, Problem, UsageError
+from bansong.base.messages import Option, current_language, gettext, parameter
+from bansong.base.schema import Alert, Choice, JoinedColumn, role_word
+from bansong.tables.table import Table
+
+JOINABLE: Final = ("b_no", "name", "address")
+"""The roles whose value may be in several columns."""
+
+_BEGIN: Final = r"^\W*(?:[0-9]{5,6}\W*)?"
+_PROVINCES: Final = (
+    "서울|부산|대구|인천|광주|대전|울산|세종|경기|강원|충청|충북|충남|전라|전북|전남|경상|경북|경남|제주"
+)
+PROVINCE: Final = rf"{_BEGIN}(?:{_PROVINCES})"
+"""How whole addresses begin."""
+_DISTRICT: Final = rf"{_BEGIN}(?:(?:{_PROVINCES}|[가-힣]{{1,8}}[시도군구])\s*)+$"
+"""The name of a district alone, where nothing can be sent: ``서울 중구``."""
+NUMBERED: Final = (
+    r"[가-힣](?:시|도|군|구|읍|면|동|리|가|로|길)(?:[0-9]+[가-힣]?길)?\s*(?:산\s*)?[0-9]"
+    r"|(?i)-(?:ro|gil|dong|gu|si|do)\b"
+)
+"""A road, a lot or a district with the number behind it."""
+ADDRESS: Final = rf"{PROVINCE}|{NUMBERED}"
+BEGINNING: Final = rf"{PROVINCE}|[가-힣](?:시|군|구|읍|면)\s|[가-힣](?:로|길)\s*[0-9]|(?i)-(?:ro|gil|gu|si|do)\b"
+"""What looks like an address."""
+
+_BLANKS: Final = [
+    *("", "-", "--", ".", ",", "/", "·", "null", "NULL", "none", "None", "nan", "NaN", "N/A", "n/a", "NA", "na"),
+    *("없음", "해당없음", "해당 없음"),
+]
+_FILLER: Final = r"^[\W_0]*$"
+"""A detail that says nothing: ``0``, ``**``, ``--``."""
+_GUARDS: Final = ("=", "＝", "'", "＇")
+_FORMULA_GUARD: Final = r"""(?s)^[=＝]\s*["＂](.*)["＂]\s*$"""
+_APOSTROPHE: Final = r"(?s)^['＇]([^'＇A-Za-z][^'＇]*)$"
+"""One that nothing closes. Before a letter it may be part of a name: 'n Coffee."""
+_SHORTEST: Final = 4
+"""Characters from which a detail without a space before it is known at the end of an address."""
+_WIDTHS: Final = (3, 2, 5)
+_JSON: Final = r"""^\s*(?:\{\s*["}]|\[\s*[\[{"\]])"""
+CONFIDENCE: Final = 0.5
+"""How sure a column is that only its content tells."""
+
+_NAME: Final = (
+    r"주식회사|유한회사|\(주\)|㈜|\(유\)|상사|상회|산업|식당|마트|약국|의원|학원|건설|전자|물산|무역|기업|공업|상점"
+    r"|(?i)\b(?:co|inc|ltd)\b"
+)
+_ZIPCODE: Final = r"^\s*(?:0[1-9]|[1-5][0-9]|6[0-3])[0-9]-?[0-9]{2}\s*$"
+_LEAST: Final = {"address": 0.5, "zipcode": 0.5, "name": 0.2}
+"""The share of rows in which a column must hold what the role is about."""
+
+
+def role_cell(table: Table, role: str, choice: Choice) -> pl.Expr:
+    """Return the cells of a role: those of its column as they are, or as text (String) where several make it up.
+
+    Texts are without the guards that keep Excel from reading them as numbers or formulas: ``="…"``, an apostrophe.
+    A name and an address are joined by spaces; what is blank, or stands at the end of what is joined already, is left
+    out. The rest of an address without its beginning is none. A number is joined by dashes, its parts filled up with
+    zeros where that alone gives the right check digit. Of alternatives the first one that is not blank is taken, of
+    addresses the first that looks like one, if any does.
+    """
+    schema = table.frame.collect_schema()
+    if choice.otherwise:
+        cells = [role_cell(table, role, one) for one in choice.alternatives]
+        kinds = [pl.String() if one.joined else schema[table.ids[one.column]] for one in choice.alternatives]
+        texts = list(map(_filled_text, cells, kinds))
+        held = [pl.when(holds_address(text)).then(text) for text in texts] if role == "address" else []
+        return pl.coalesce(*held, *texts)
+    ids = [table.ids[part.column] for part in choice.parts]
+    cells = [_without_guard(pl.col(id_)) if schema[id_] == pl.String else pl.col(id_) for id_ in ids]
+    if not choice.joined:
+        whole = cells[0]
+        return pl.when(~is_json(whole)).then(whole) if role == "address" and schema[ids[0]] == pl.String else whole
+    parts = [_filled_text(cell, schema[id_]) for cell, id_ in zip(cells, ids, strict=True)]
+    if role == "b_no":
+        return _joined_number(parts)
+    if role == "address":
+        parts[1:] = [pl.when(~part.str.contains(_FILLER)).then(part) for part in parts[1:]]
+    return _joined_text(parts, whole=role == "address")
+
+
+def _without_guard(cell: pl.Expr) -> pl.Expr:
+    bare = cell.str.strip_chars_start()
+    guarded = pl.when(pl.any_horizontal(bare.str.starts_with(guard) for guard in _GUARDS)).then(bare)
+    quoted = guarded.str.extract(_FORMULA_GUARD).str.replace_all('""', '"', literal=True)
+    return pl.coalesce(quoted, guarded.str.extract(_APOSTROPHE), cell)
+
+
+def is_json(cell: pl.Expr) -> pl.Expr:
+    """Whether a text is a JSON object or list (Boolean, null for null)."""
+    return cell.str.contains(_JSON)
+
+
+def is_filled(cell: pl.Expr) -> pl.Expr:
+    """Whether a text says anything (Boolean, never null)."""
+    return ~cell.str.strip_chars().is_in(_BLANKS).fill_null(True)
+
+
+def _filled_text(cell: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+    """A cell as text without outer white space, null where it is blank; a whole number has no decimals."""
+    text = cell.cast(pl.String)
+    text = (text.str.strip_suffix(".0") if dtype.is_float() else text).str.strip_chars()
+    return pl.when(~text.is_in(_BLANKS)).then(text)
+
+
+def _joined_text(parts: Sequence[pl.Expr], *, whole: bool) -> pl.Expr:
+    names = [f"x{place}" for place in range(len(parts))]
+    fields = pl.struct(part.alias(name) for part, name in zip(parts, names, strict=True))  # each is computed once
+    first, *rest = [pl.field(name) for name in names]
+    begun = first.is_not_null()
+    for place, part in enumerate(rest):
+        said = _ends_with(first, part).fill_null(False)
+        if place:  # equal figures may be two things: 101, 101 is a building and a flat
+            said |= (_ends_with(pl.field("y"), part) & ~part.str.contains("^[0-9]+$")).fill_null(False)
+        joined = pl.concat_str(
+            pl.field("y") if place else first, pl.when(~said).then(part), separator=" ", ignore_nulls=True
+        )
+        fields = fields.struct.with_fields(joined.alias("y"))
+        beginning = pl.when(first.is_null()).then(part)
+        begun |= beginning.str.contains(ADDRESS).fill_null(False) if whole else part.is_not_null()
+    return fields.struct.with_fields(pl.when(begun).then(pl.field("y")).alias("y")).struct.field("y")
+
+
+def _ends_with(text: pl.Expr, part: pl.Expr) -> pl.Expr:
+    """Whether a part is the last word or words of a text, however it is spaced."""
+    likely = text.str.ends_with(part.str.slice(-1))
+    text = pl.when(likely).then(text)  # null in most rows, which cost nothing then
+    part = pl.when(likely).then(part)
+    whole = text.str.ends_with(pl.concat_str(pl.lit(" "), part)) | text.str.ends_with(pl.concat_str(pl.lit(","), part))
+    close, closer = (cell.str.replace_all(" ", "", literal=True) for cell in (text, part))
+    return whole | (text == part) | ((closer.str.len_chars() >= _SHORTEST) & close.str.ends_with(closer))
+
+
+def _joined_number(parts: Sequence[pl.Expr]) -> pl.Expr:
+    whole = pl.concat_str(parts, separator="-", ignore_nulls=True)
+    whole = pl.when(whole != "").then(whole)
+    if len(parts) != len(_WIDTHS):
+        return whole
+    digits = pl.all_horizontal(
+        part.str.contains(rf"^[0-9]{{1,{most}}}$") for part, most in zip(parts, _WIDTHS, strict=True)
+    )
+    short = digits & (parts[0].str.len_bytes() == _WIDTHS[0]) & (whole.str.len_bytes() < sum(_WIDTHS) + 2)
+    padded = pl.concat_str([part.str.zfill(most) for part, most in zip(parts, _WIDTHS, strict=True)], separator="-")
+    padded = pl.when(short).then(padded)
+    return pl.when(business_number.is_valid_expr(padded)).then(padded).otherwise(whole)
+
+
+def holds_address(cell: pl.Expr) -> pl.Expr:
+    """Whether a text looks like an address, more than a district's name (Boolean, null for null)."""
+    return is_filled(cell) & cell.str.contains(ADDRESS) & ~cell.str.contains(_DISTRICT) & ~is_json(cell)
+
+
+def is_sure_address(cell: pl.Expr) -> pl.Expr:
+    """Whether a text begins and is numbered as an address is (Boolean, null for null)."""
+    return holds_address(cell) & cell.str.contains(NUMBERED) & cell.str.contains(BEGINNING)
+
+
+def _holds(role: str, cell: pl.Expr) -> pl.Expr:
+    if role == "address":
+        return holds_address(cell)
+    return is_filled(cell) & cell.str.contains({"zipcode": _ZIPCODE, "name": _NAME}[role])
+
+
+def content_role(
+    table: Table, sample: pl.DataFrame, role: str, places: Sequence[int], address: Choice | None
+) -> Choice | None:
+    """Return the column that holds the most of a role's content; a postal code stands beside its address."""
+    if role not in _LEAST:
+        return None
+    if role == "zipcode":
+        places = [place for place in places if address is not None and abs(place - address.column) == 1]
+    names, sampled = table.ids, set(sample.columns)
+    ids = {names[place]: place for place in places if names[place] in sampled}
+    held = sample.select(_holds(role, pl.col(id_)).mean() for id_ in ids)
+    shares = dict(zip(ids.values(), held.row(0), strict=True)) if ids else {}
+    best = max(shares, key=lambda place: shares[place] or 0.0, default=None)
+    if best is None or (shares[best] or 0.0) < _LEAST[role]:
+        return None
+    return Choice(best, table.headers[best], CONFIDENCE, "content")
+
+
+def headless_alert(table: Table, chosen: Mapping[str, Choice], ours: Sequence[int] | frozenset[int]) -> Alert:
+    """The alert that says which column was taken for which role where no column has a header."""
+    used, lang = {part.column for choice in chosen.values() for part in choice.parts}, current_language()
+    taken = ", ".join(
+        gettext("{header} as {role}", header=choice.spell(lambda part: part.header), role=role_word(role, lang))
+        for role, choice in chosen.items()
+    )
+    left = [header for place, header in enumerate(table.headers) if place not in used and place not in ours]
+    rest = gettext("; not used: {left}", left=", ".join(left)) if left else ""
+    return Alert(
+        gettext(
+            "no column has a header, so they were chosen by what they hold: {taken}{rest}; make "
+            "sure, and name others as in `columns={{'name': '#2'}}`",
+            taken=taken,
+            rest=rest,
+        )
+    )
+
+
+COLUMN_NAMED_TWICE: Final = Problem("columns.column_named_twice", "{parameter} names a column twice; name each once")
+NAMES_NO_COLUMN: Final = Problem("columns.names_no_column", "{name}: {parameter} names no column; {headers}")
+NAMED_HEADER_MISSING: Final = Problem(
+    "columns.named_header_missing", "{name}: no column is headed {header!r}; {headers}"
+)
+ROLE_NOT_JOINABLE: Final = Problem(
+    "columns.role_not_joinable", "{parameter} names {count} columns; only {joinable} may be in several"
+)
+ROLE_WITHOUT_HEADERS: Final = Problem(
+    "columns.role_without_headers", "a role in columns has an empty list; name at least one header"
+)
+SELECTED_COLUMN_MISSING: Final = Problem(
+    "columns.selected_column_missing", "{name}: {named} names no column; {headers}"
+)
+
+POSITION: Final = re.compile(r"#[1-9][0-9]*")
+"""A column named by its place: ``#3``."""
+
+
+def given_choice(table: Table, role: str, given: str | Sequence[str]) -> Choice:
+    """Return what the user names for a role: a header, a position, or several of them.
+
+    Columns with ``+`` between, or in a list, are joined; of several with ``|`` between the first that is not blank is
+    taken in each row: ``도로명주소+상세주소|지번주소``. A header that holds such a sign goes before its parts. Raises
+    :class:`ColumnError` for what names no column or two, :class:`UsageError` for several columns where a role has one.
+    """
+    first, *others = [_given_alternative(table, role, given, names) for names in _split(table, given)]
+    if first in others or len(set(others)) < len(others):
+        raise _named_twice(role, given)
+    return replace(first, otherwise=tuple(others))
+
+
+def _given_alternative(table: Table, role: str, given: str | Sequence[str], names: Sequence[str]) -> Choice:
+    places = [_one_place(table, role, name) for name in names]
+    first, *rest = [JoinedColumn(place, table.headers[place]) for place in places]
+    if rest and role not in JOINABLE:
+        raise UsageError(
+            ROLE_NOT_JOINABLE, parameter=_quote_given(role, given), count=len(places), joinable=", ".join(JOINABLE)
+        )
+    if len(set(places)) < len(places):
+        raise _named_twice(role, given)
+    return Choice(first.column, first.header, 1.0, "given", tuple(rest))
+
+
+def _named_twice(role: str, given: str | Sequence[str]) -> UsageError:
+    return UsageError(COLUMN_NAMED_TWICE, parameter=_quote_given(role, given))
+
+
+def kept_columns(table: Table, select: Sequence[str]) -> frozenset[int]:
+    """Return the positions of the columns that ``select`` names: headers, or ``#3`` for the third column.
+
+    A header that repeats stands for all that bear it. An item that is no header is read as several, separated by
+    commas. Raises :class:`UsageError` for what names no column.
+    """
+    kept: set[int] = set()
+    for item in select:
+        if not item.strip(", "):
+            raise UsageError(
+                NAMES_NO_COLUMN,
+                name=table.name,
+                parameter=Option("select", item.strip()),
+                headers=listed_headers(table),
+            )
+        for name in [item] if _places_named(table, item) else _split_at(table, item, ",")[0::2]:
+            found = _places_named(table, name)
+            if not found:
+                named = parameter("select", name.strip())
+                raise UsageError(SELECTED_COLUMN_MISSING, name=table.name, named=named, headers=listed_headers(table))
+            kept |= found
+    return frozenset(kept)
+
+
+def named_column(table: Table, name: str, option: str) -> int:
+    """Return the position of the one column that a header or ``#3`` names; raise :class:`UsageError`."""
+    places = sorted(_places_named(table, name))
+    if len(places) == 1:
+        return places[0]
+    if places:
+        raise UsageError(_name_alike(table, name, [parameter(option, f"#{place + 1}") for place in places]))
+    raise UsageError(NAMES_NO_COLUMN, name=table.name, parameter=Option(option, name), headers=listed_headers(table))
+
+
+def _quote_given(role: str, given: str | Sequence[str]) -> str:
+    return parameter("columns", {role: given if isinstance(given, str) else "+".join(given)})
+
+
+def listed_headers(table: Table) -> str:
+    """The headers of a table for a message."""
+    return gettext("the headers are: ") + ", ".join(header or gettext("(blank)") for header in table.headers)
+
+
+def _split(table: Table, given: str | Sequence[str]) -> list[list[str]]:
+    if not isinstance(given, str):
+        if not given:
+            raise UsageError(ROLE_WITHOUT_HEADERS)
+        return [list(given)]
+    first, *rest = [given] if given in table.headers else _split_at(table, given, "+|")
+    alternatives = [[first]]
+    for sign, name in zip(rest[0::2], rest[1::2], strict=True):
+        if sign == "|":
+            alternatives.append([name])
+        else:
+            alternatives[-1].append(name)
+    return alternatives
+
+
+def _split_at(table: Table, text: str, signs: str) -> list[str]:
+    """Names and the signs between them. Headers may hold signs: the longest header that fits is taken."""
+    items: list[str] = []
+    pieces = re.split(f"([{re.escape(signs)}])", text)
+    while pieces:
+        lengths = range(len(pieces) - 1 + len(pieces) % 2, 0, -2)
+        length = next((length for length in lengths if _places_named(table, "".join(pieces[:length]))), 1)
+        items += ["".join(pieces[:length]), *pieces[length : length + 1]]
+        pieces = pieces[length + 1 :]
+    return items
+
+
+def _one_place(table: Table, role: str, name: str) -> int:
+    exact = {place for place, header in enumerate(table.headers) if header == name}
+    places = sorted(exact or _places_named(table, name))
+    if len(places) == 1:
+        return places[0]
+    if places:
+        raise ColumnError(_name_alike(table, name, [parameter("columns", {role: f"#{place + 1}"}) for place in places]))
+    raise ColumnError(NAMED_HEADER_MISSING, name=table.name, header=name.strip(), headers=listed_headers(table))
+
+
+def _places_named(table: Table, name: str) -> set[int]:
+    """The positions that a header or ``#n`` names, spaces around it left aside.
+
+    Where no header is spelled so: those that end with the name as a word of its own, below the label of a group.
+    """
+    name = name.strip()
+    if POSITION.fullmatch(name) and int(name[1:]) <= len(table.headers):
+        return {int(name[1:]) - 1}
+    whole = {place for place, header in enumerate(table.headers) if header.strip() == name}
+    lines = f" {' '.join(name.split())}"
+    return whole or {
+        place
+        for place, header in enumerate(table.headers)
+        if len(lines) > 1 and f" {' '.join(header.split())}".endswith(lines)
+    }
+
+
+def _name_alike(table: Table, header: str, places: Sequence[str]) -> str:
+    return gettext(
+        "{name}: {count} columns are headed {header!r}; give {these}",
+        name=table.name,
+        count=len(places),
+        header=header,
+        these=gettext(" or ").join(places),
+    )

@@ -1,0 +1,173 @@
+"""Files packed with gzip or zstd: unpacked to a private copy before reading, packed again while writing."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Final, Literal, cast
+from zipfile import BadZipFile
+
+from bansong.base.errors import BansongError, InputError, Problem
+from bansong.base.files import as_path, is_remote, private_folder
+from bansong.base.isolation import limits, or_raise_limit
+from bansong.base.messages import describe_os_error, gettext
+from bansong.base.remote import fetch_file
+
+UNPACKED_TOO_LARGE: Final = Problem(
+    "limits.unpacked_too_large", "{path}: unfolds to more than {cap:,} bytes; unpack it yourself{or_raise}"
+)
+INPUT_IS_FOLDER: Final = Problem("files.input_is_folder", "{path}: is a folder, not a file; give a file in it")
+INPUT_IS_PIPE: Final = Problem(
+    "files.input_is_pipe", "{path}: is a pipe, which can be read only once; save what it gives as a file first"
+)
+INPUT_FILE_MISSING: Final = Problem(
+    "files.input_file_missing", "{path}: there is no such file in {parent}; check its name"
+)
+INPUT_UNREADABLE: Final = Problem("files.input_unreadable", "{path}: cannot be opened: {reason}; check who may read it")
+URL_NOT_READ: Final = Problem(
+    "files.url_not_read", "{url}: is a URL, and of those only s3://, gs://, az:// and https:// are read; {remedy}"
+)
+UNPACKING_FAILED: Final = Problem("files.unpacking_failed", "{path}: cannot be unpacked ({packing}): {reason}")
+
+Packing = Literal["gzip", "zstd"]
+
+SUFFIXES: Final[dict[str, Packing]] = {".gz": "gzip", ".zst": "zstd"}
+_MAGIC: Final[dict[bytes, Packing]] = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+_CHUNK: Final = 1 << 20
+_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):/+(.+)")
+
+BROKEN_ZIP: Final = (BadZipFile, zlib.error, OSError, RuntimeError, EOFError, ValueError)
+"""What zipfile raises over a damaged or unusual zip; encryption is a RuntimeError, and so is an unknown packing."""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file of the user's: ``path`` is what they call it, ``data`` where its plain bytes are read."""
+
+    path: Path
+    data: Path
+    packing: Packing | None = None
+
+    @property
+    def name(self) -> Path:
+        """The path without the suffix of its packing: ``customers.csv`` for ``customers.csv.gz``."""
+        return unpacked_name(self.path)
+
+
+def unpacked_name(path: Path) -> Path:
+    """``customers.csv.gz`` → ``customers.csv``; other paths as they are."""
+    return path.with_suffix("") if path.suffix.lower() in SUFFIXES else path
+
+
+def packing_of(path: Path) -> Packing | None:
+    """The packing that an output's name asks for."""
+    return SUFFIXES.get(path.suffix.lower())
+
+
+def open_file(path: Path, resources: ExitStack, data: Path | None = None) -> File:
+    """Return a file ready to be read; one that is packed is unpacked, in chunks, for as long as ``resources`` live.
+
+    ``data``: where it is, if not at ``path``, which is then only what it is called. A remote file is fetched.
+    Raises :class:`InputError` for what cannot be opened, is damaged, or unfolds beyond the limits.
+    """
+    where = data or resources.enter_context(fetch_file(path)).path
+    if os.path.isdir(where):  # noqa: PTH112 - Path.is_dir raises where a name is too long
+        raise InputError(INPUT_IS_FOLDER, path=path)
+    try:
+        if stat.S_ISFIFO(where.stat().st_mode):
+            raise InputError(INPUT_IS_PIPE, path=path)
+        with where.open("rb") as file:
+            head = file.read(4)
+    except FileNotFoundError:
+        if is_remote(as_path(path)):
+            refuse_url(path, InputError)
+        if url := url_of(path):
+            remedy = (
+                gettext("give the path alone")
+                if url.startswith("file:")
+                else gettext("copy the file here and give the copy's path")
+            )
+            raise InputError(URL_NOT_READ, url=url, remedy=remedy) from None
+        raise InputError(INPUT_FILE_MISSING, path=path, parent=path.absolute().parent) from None
+    except OSError as error:
+        raise InputError(INPUT_UNREADABLE, path=path, reason=describe_os_error(error)) from error
+    for magic, packing in _MAGIC.items():
+        if head.startswith(magic):
+            return File(path, resources.enter_context(_unpack(where, packing)), packing)
+    return File(path, _spell_path(where, resources))
+
+
+def url_of(path: Path) -> str | None:
+    """The URL that was given as a path, which as a path has lost its slashes; ``None`` for other paths."""
+    found = _URL.match(path.as_posix())
+    return found and f"{found[1]}:{'///' if found[1] == 'file' else '//'}{found[2]}"
+
+
+def refuse_url(path: Path, failure: type[BansongError]) -> None:
+    """Raise ``failure`` for a URL, where only files of this machine are read."""
+    if url := url_of(path):
+        raise failure(
+            gettext("{url}: is a URL, which is not read for this; copy the file here and give the copy's path", url=url)
+        )
+
+
+def _spell_path(path: Path, resources: ExitStack) -> Path:
+    """A path that polars takes as it is: absolute, since it reads ``~`` and ``file:`` at the start its own way.
+
+    A name that is no text (Korean names out of an old zip) gets a link whose name is.
+    """
+    whole = path.absolute()
+    try:
+        str(whole).encode()
+        return whole
+    except UnicodeEncodeError:
+        link = resources.enter_context(private_folder()) / "data"
+        link.symlink_to(whole)
+        return link
+
+
+@contextmanager
+def sink(target: Path, packing: Packing | None) -> Iterator[BinaryIO]:
+    """Open ``target`` for writing plain bytes that are packed on their way."""
+    with target.open("wb") as file:
+        if packing is None:
+            yield file
+        else:
+            import pyarrow as pa
+
+            with pa.CompressedOutputStream(file, packing) as stream:
+                yield cast("BinaryIO", stream)
+
+
+@contextmanager
+def _unpack(path: Path, packing: Packing) -> Iterator[Path]:
+    import pyarrow as pa
+
+    cap = limits().unpacked
+    with private_folder() as folder:
+        copy = folder / unpacked_name(path).name
+        size = 0
+        try:
+            with (
+                pa.OSFile(str(path)) as packed,
+                pa.CompressedInputStream(packed, packing) as stream,
+                copy.open("wb") as out,
+            ):
+                while chunk := cast("Any", stream).read(_CHUNK):
+                    size += len(chunk)
+                    if size > cap:
+                        raise _too_large(path, cap)
+                    out.write(chunk)
+        except (OSError, pa.ArrowException) as error:
+            raise InputError(UNPACKING_FAILED, path=path, packing=packing, reason=str(error).splitlines()[0]) from error
+        yield copy
+
+
+def _too_large(path: Path, cap: int) -> InputError:
+    return InputError(UNPACKED_TOO_LARGE, path=path, cap=cap, or_raise=or_raise_limit("unpacked"))

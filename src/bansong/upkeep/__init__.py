@@ -1,0 +1,1 @@
+"""Erasure, and checks of an installation."""

@@ -1,0 +1,492 @@
+"""Verify the businesses that are due, and compare with their last check."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime, timedelta
+from functools import partial
+from math import floor
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import polars as pl
+
+from bansong.base.cancel import CancelToken, run_async, run_until_interrupted
+from bansong.base.errors import OutputError, Problem, StoreError, UsageError
+from bansong.base.files import variable
+from bansong.base.forking import refuse_after_fork
+from bansong.base.messages import Lang, Listed, Option, Phrase, gettext_noop, gettext_of
+from bansong.base.options import StatusOptions, StatusSource
+from bansong.base.schema import SEOUL, seoul_day
+from bansong.base.sqlite import is_in_use
+from bansong.engine.address.gazetteer import Gazetteer
+from bansong.engine.local import Known, LocalEngine, stale_registry_alert
+from bansong.engine.overlays import StatusOverlay
+from bansong.engine.registry import Registry
+from bansong.engine.risk.scorecard import Scorecard
+from bansong.history.labels import Labels, read_history
+from bansong.history.scorecards import resolve_model
+from bansong.notify import queue as notifications
+from bansong.notify.queue import FILE, WEBHOOK, PendingDelivery, SummaryWindow, Webhook, append_lines, send_notification
+from bansong.reference.fetch import StatusFetch, fetch_statuses, load_nts_key
+from bansong.reference.status_store import StatusStore
+from bansong.watch import store
+from bansong.watch.lists import OWNER, Local, LocalFile, alone, watch_path
+from bansong.watch.report import CheckReport
+from bansong.watch.store import STATUS_DAY, VERDICT_COLUMNS, CheckResult
+
+INTERVAL_INVALID: Final = Problem(
+    "watch.interval_invalid", "{parameter}: must be a number of hours, above 0, at most {seldom:,.0f}"
+)
+SECRET_MISSING: Final = Problem(
+    "watch.secret_missing", "`webhook=` needs a secret that signs what is sent; set {secret}"
+)
+SECRET_GUESSABLE: Final = Problem(
+    "watch.secret_guessable",
+    "{secret}: can be guessed; take {secret_length} characters and more, as of `openssl rand -hex 32`",
+)
+
+log = logging.getLogger(__name__)
+SECRET: Final = "BANSONG_WEBHOOK_SECRET"  # noqa: S105 - the name of a variable
+_MIN_SECRET_CHARACTERS: Final = 16
+EVERY: Final = 24.0
+"""Hours after which a watch is due again by default."""
+REPORT: Final = "report"
+"""Channel of the caller, who gets the report."""
+_MAX_INTERVAL_H: Final = 1e6
+_AT_ONCE: Final = 10_000
+"""Watches in one transaction; a killed check repeats at most these."""
+_SHOWN: Final = (
+    *("watch_id", "biz_no", "name", "address", "biz_status", "status_before", "grade_before", "grade", "bounce_prob"),
+)
+_SUMMARY_WINDOW_S: Final = 3600.0
+"""Seconds in which a check is done: its lots share one notification of businesses closed before."""
+_KEEP_DELIVERED_S: Final = 90 * 86400.0
+_PATIENCE: Final = 3
+"""Failed deliveries in a row after which a webhook is left to the next check."""
+
+_NO_REGISTRY: Final = gettext_noop(
+    "no registry was given, so that closures cannot be found; set BANSONG_NTS_KEY, a free key of the tax authority's "
+    "API (docs/data-sources.md), or build a registry with `bansong data build-registry` and give it with `registry=`"
+)
+_EMPTY: Final = {
+    **dict.fromkeys(_SHOWN, pl.String),
+    "bounce_prob": pl.Float64,
+    "changed": pl.Boolean,
+    "closure": pl.Boolean,
+    "closed_already": pl.Boolean,
+}
+_STATUS_DAY: Final = r"\[status [+-][0-9]+\] [^|]*\([a-z]+, ([0-9]{4}-[0-9]{2}-[0-9]{2})"
+"""The reason of a status, with source and day; it holds no user text."""
+_SLACK_SHARE: Final = 0.1
+_MAX_SLACK_S: Final = 2 * 3600.0
+"""Seconds: a nightly run may begin that much earlier than the one before, also at a change to summer time."""
+JUDGED_COLUMNS: Final[dict[str, type[pl.DataType]]] = {
+    "number": pl.Int64,
+    "b_no": pl.String,
+    "name": pl.String,
+    "address": pl.String,
+}
+"""Columns that a :class:`Judge` gets."""
+Tell = Callable[[CheckReport], None]
+Status = StatusSource | StatusOptions
+
+
+class Judge(Protocol):
+    """A source of statuses and grades; implement it for sources other than the registry."""
+
+    def judge(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Add :data:`VERDICT_COLUMNS` to a frame of :data:`JUDGED_COLUMNS`, each row once, in any order.
+
+        Rows left out stay due. Raises what the source raises.
+        """
+        ...
+
+
+class LocalJudge:
+    """Judges by the embedded engine: its registry, gazetteer and model.
+
+    ``answer`` replaces the engine's own, for a source with better statuses than its registry.
+    """
+
+    def __init__(self, engine: LocalEngine, answer: Callable[[pl.LazyFrame], pl.LazyFrame] | None = None) -> None:
+        self._engine = engine
+        self._answer = answer or engine.answer
+
+    def judge(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """See :meth:`Judge.judge`; raises :class:`bansong.errors.RegistryError` and the engine's other errors."""
+        day = pl.col("reasons").str.extract(_STATUS_DAY).alias(STATUS_DAY)
+        answered = self._answer(frame.lazy()).select(*JUDGED_COLUMNS, *VERDICT_COLUMNS, day)
+        with self._engine.running():
+            return answered.collect()
+
+
+def judge_watches(watches: pl.DataFrame, judge: Judge) -> pl.DataFrame:
+    """Ask a judge about the watches of :func:`bansong.watch.store.due`.
+
+    Returns what :func:`bansong.watch.store.record` takes: number (Int64), name, address (String),
+    :data:`VERDICT_COLUMNS` and, if known, :data:`STATUS_DAY`, for each answered row. Raises what the judge raises.
+    """
+    asked = watches.select("number", "name", "address", b_no="biz_no").select(*_cast(JUDGED_COLUMNS))
+    judged = judge.judge(asked)
+    verdict = {name: dtype for name, dtype in (VERDICT_COLUMNS | {STATUS_DAY: pl.String}).items() if name in judged}
+    return judged.select("number", "name", "address", *_cast(verdict))
+
+
+def _cast(columns: dict[str, type[pl.DataType]]) -> list[pl.Expr]:
+    return [pl.col(name).cast(dtype) for name, dtype in columns.items()]
+
+
+def recheck_wait(interval: float) -> float:
+    """Return seconds from the start of a check until its watches are due again: the interval less some slack.
+
+    A scheduled job may begin a little early, and must not find that nothing is due.
+
+    >>> recheck_wait(24 * 3600) / 3600, recheck_wait(3600) / 60
+    (22.0, 54.0)
+    """
+    return interval - min(interval * _SLACK_SHARE, _MAX_SLACK_S)
+
+
+@dataclass(frozen=True, slots=True)
+class _Channels:
+    file: Path | None = None
+    webhook: Webhook | None = None
+
+    @property
+    def names(self) -> list[str]:
+        return [REPORT, *([FILE] if self.file else []), *([WEBHOOK] if self.webhook else [])]
+
+
+def check(
+    *,
+    local: Local = True,
+    registry: str | Path | Registry | None = None,
+    status: Status = "auto",
+    gazetteer: str | Path | Gazetteer | None = None,
+    model: str | Path | Scorecard | None = None,
+    labels: Labels = None,
+    lang: Lang | None = None,
+    today: date | str | None = None,
+    every: float = EVERY,
+    everything: bool = False,
+    notify: str | Path | None = None,
+    webhook: str | None = None,
+    allow_http: bool = False,
+    forget: bool = False,
+    tell: Tell | None = None,
+    now: Callable[[], float] = time.time,
+) -> CheckReport:
+    """Verify what is due on a local list with the embedded engine, and notify of closures.
+
+    ``registry``, ``gazetteer``, ``model``, ``labels``, ``lang``, ``today``, ``status`` as for :func:`bansong.enrich`,
+    but statuses are asked daily unless ``max_age`` allows more. A watch is due ``every`` so many hours after the start
+    of its last check, less a tenth (two hours at most); ``everything``: all are due now.
+
+    Closures are in the report, appended as lines to the file ``notify``, and sent to the URL ``webhook``, signed with
+    the secret in BANSONG_WEBHOOK_SECRET (plain http beyond this machine needs ``allow_http``). Failed deliveries are in
+    the report and repeated by the next check; ``forget`` drops those for a file or webhook no longer given.
+
+    ``tell`` gets the report at the end; the report's closures count as delivered when it returns. A killed check loses
+    nothing: the next one delivers, perhaps twice. Raises :class:`StoreError` (also if another check of the list is
+    running), and what the engine raises.
+    """
+    refuse_after_fork()
+    if not 0 < every <= _MAX_INTERVAL_H:
+        raise UsageError(INTERVAL_INVALID, parameter=Option("every", every), seldom=_MAX_INTERVAL_H)
+    path, clock = watch_path(None if isinstance(local, bool) or local is None else local), time.monotonic()
+    channels = _Channels(None if notify is None else Path(notify), _webhook(webhook, allow_http))
+    known, statuses = read_history(labels), _open_statuses(status, now)
+    engine = LocalEngine(
+        registry,
+        gazetteer=gazetteer,
+        model=resolve_model(model),
+        lang=lang,
+        today=today,
+        history=known.history if known else None,
+    )
+    with ExitStack() as held:
+        file = held.enter_context(LocalFile(path, create=False))
+        held.enter_context(alone(path))
+        run = _CheckRun(file, engine, statuses, every * 3600, channels, now)
+        if forget:
+            run.forget()
+        run.make_due(everything=everything)
+        run.check_due()
+        run.note_unasked()
+        run.deliver()
+        report = run.report(time.monotonic() - clock)
+        if tell is not None:
+            tell(report)
+        run.acknowledge(report)
+    return report
+
+
+@dataclass
+class _CheckRun:
+    file: LocalFile
+    engine: LocalEngine
+    statuses: WatchStatuses | None
+    interval: float
+    channels: _Channels
+    now: Callable[[], float]
+    started: float = field(init=False)
+    _due: int = field(default=0, init=False)
+    _checked: int = field(default=0, init=False)
+    _first: int = field(default=0, init=False)
+    _found: list[pl.DataFrame] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        self.started = self.now()
+
+    def make_due(self, *, everything: bool) -> None:
+        wait = recheck_wait(self.interval)
+        with self.file.writing() as db:
+            store.make_due(db, OWNER, self.started, None if everything else wait)
+
+    def forget(self) -> None:
+        with self.file.writing() as db:
+            db.execute(
+                "DELETE FROM deliveries WHERE delivered IS NULL AND owner = ?"
+                " AND channel NOT IN (SELECT value FROM json_each(?))",
+                (OWNER, json.dumps(self.channels.names)),
+            )
+
+    def check_due(self) -> None:
+        again = self.started + recheck_wait(self.interval)
+        while True:
+            with self.file.reading() as db:
+                due = store.due(db, self.started, _AT_ONCE, [OWNER])
+            if due.is_empty():
+                return
+            engine = self.engine if self.statuses is None else self.statuses.give_to(self.engine, due["biz_no"])
+            checked = judge_watches(due, LocalJudge(engine))
+            at = max(self.now(), self.started)
+            with self.file.writing() as db:
+                window = SummaryWindow(self.started, at + _SUMMARY_WINDOW_S)
+                recorded: CheckResult = store.record(db, checked, at, again, self.channels.names, window)
+                still = store.due(db, self.started, due.height, [OWNER])["number"]  # no answer: not now, not for ever
+                store.postpone(db, still.filter(still.is_in(due["number"].implode())).to_list(), again)
+            self._due += due.height
+            self._checked += recorded.watches.height
+            self._first += int(recorded.watches["first"].sum())
+            self._found.append(recorded.watches.filter(pl.any_horizontal("changed", "closure", "closed_already")))
+
+    def note_unasked(self) -> None:
+        """Notify from the second day in a row on which statuses could not be asked."""
+        if self.statuses is None or not self._due:
+            return
+        numbers, day = self.statuses.unasked, datetime.fromtimestamp(self.started, SEOUL).date().isoformat()
+        with self.file.writing() as db:
+            if not numbers:
+                db.execute("DELETE FROM unasked_days")
+                return
+            again = self.started + recheck_wait(self.interval)
+            db.execute("UPDATE watches SET due = ? WHERE owner = ? AND due = ?", (self.started, OWNER, again))
+            if db.execute("INSERT OR IGNORE INTO unasked_days VALUES (?)", (day,)).rowcount:
+                days = db.execute("SELECT count(*) FROM unasked_days").fetchone()[0]
+                channels = [name for name in self.channels.names if name != REPORT]
+                if days > 1 and channels:
+                    notifications.add_unasked(db, OWNER, numbers, days, self.started, channels)
+
+    def deliver(self) -> None:
+        file, webhook = self.channels.file, self.channels.webhook
+        if file is not None and (waiting := self._waiting(FILE)):
+            self._append(waiting, file)
+        if webhook is not None and (waiting := self._waiting(WEBHOOK)):
+            run_until_interrupted(lambda: self._send(waiting, webhook))
+
+    def report(self, seconds: float) -> CheckReport:
+        with self.file.reading() as db:
+            open_ = notifications.list_undelivered(db, OWNER)
+            watched, next_due = store.count(db, OWNER), store.next_due(db, OWNER)
+        found = pl.concat(self._found) if self._found else pl.DataFrame(schema=_EMPTY)
+        return CheckReport(
+            watches=str(self.file.path),
+            watched=watched,
+            due=self._due,
+            checked=self._checked,
+            first=self._first,
+            changes=found.filter("changed").select(_SHOWN),
+            closures=found.filter("closure").select(_SHOWN),
+            closed_already=found.filter("closed_already").select(_SHOWN),
+            notices=tuple(json.loads(one.payload) for one in open_ if one.channel == REPORT),
+            undelivered=tuple(_undelivered_dict(one) for one in open_ if one.channel not in (REPORT, None)),
+            next_due=next_due,
+            seconds=seconds,
+            warnings=self._warnings(),
+            unasked=self.statuses.unasked if self.statuses else 0,
+            status_exit_code=self.statuses.exit_code if self.statuses else 0,
+        )
+
+    def acknowledge(self, report: CheckReport) -> None:
+        ids = {one["id"] for one in report.notices}
+        waiting = [one for one in self._waiting(REPORT) if one.id in ids]
+        with self.file.writing() as db:
+            notifications.mark_delivered(db, [(one.number, REPORT) for one in waiting], self.now())
+            notifications.purge(db, self.now() - _KEEP_DELIVERED_S)
+
+    def _waiting(self, channel: str) -> list[PendingDelivery]:
+        with self.file.reading() as db:
+            return [one for one in notifications.list_undelivered(db, OWNER) if one.channel == channel]
+
+    def _append(self, waiting: Sequence[PendingDelivery], path: Path) -> None:
+        error = None
+        try:
+            append_lines(path, [one.payload for one in waiting])
+        except OutputError as failure:
+            error = str(failure)
+        self._mark(waiting, FILE, error)
+
+    async def _send(self, waiting: Sequence[PendingDelivery], webhook: Webhook) -> None:
+        from bansong.client.webhook import WebhookSender
+
+        sender, failures = WebhookSender(), 0  # to any address: who gives the URL is whose machine it is
+        for place, one in enumerate(waiting, 1):
+            outcome = await send_notification(sender, webhook, one, self.now())
+            self._mark([one], WEBHOOK, outcome.error)
+            failures = 0 if outcome.error is None else failures + 1
+            if failures >= _PATIENCE:
+                log.info("%d notifications are left to the next check", len(waiting) - place)
+                return
+
+    def _mark(self, deliveries: Sequence[PendingDelivery], channel: str, error: str | None) -> None:
+        now = self.now()
+        with self.file.writing() as db:
+            if error is None:
+                notifications.mark_delivered(db, [(one.number, channel) for one in deliveries], now)
+            else:
+                notifications.mark_failed(db, [(one.number, channel, error, now) for one in deliveries])
+
+    def _warnings(self) -> tuple[str, ...]:
+        registry, today = self.engine.registry, self.engine.today or seoul_day()
+        caution = None if self.statuses is None else self.statuses.caution(registry)
+        notes: list[str] = [] if caution is None else [caution]
+        if self.statuses is None and registry is None:
+            notes.append(Phrase(_NO_REGISTRY))
+        stale = stale_registry_alert(registry, self.engine.model.stale_after, today)
+        if stale and (self.statuses is None or caution):
+            notes.append(stale)
+        if self.channels.file is not None:  # to be heard of now, not when a business closes
+            try:
+                append_lines(self.channels.file, [])
+            except OutputError as error:
+                notes.append(Listed([error]))
+        return tuple(notes)
+
+
+def _undelivered_dict(one: PendingDelivery) -> dict[str, Any]:
+    fields = {name: getattr(one, name) for name in ("id", "biz_no", "channel", "attempts", "error")}
+    return fields | {"notice": json.loads(one.payload)}
+
+
+def _open_statuses(status: Status, now: Callable[[], float]) -> WatchStatuses | None:
+    if isinstance(status, str) and not StatusOptions(source=status).is_asking:
+        return None
+
+    return open_watch_statuses(status, now)
+
+
+def _webhook(url: str | None, allow_http: bool) -> Webhook | None:
+    if url is None:
+        return None
+    from bansong.client.webhook import WebhookUrl
+
+    secret = variable(SECRET) or ""
+    if not secret.strip():
+        raise UsageError(SECRET_MISSING, secret=SECRET)
+    if len(secret.strip()) < _MIN_SECRET_CHARACTERS:
+        raise UsageError(SECRET_GUESSABLE, secret=SECRET, secret_length=_MIN_SECRET_CHARACTERS)
+    return Webhook(WebhookUrl.parse(url, allow_http=allow_http), secret.strip())
+
+
+_PAUSED_EXIT_CODE: Final = 5
+_LONGEST: Final = 100_000.0
+"""Days; a longer age would be before the first date."""
+
+
+def open_watch_statuses(status: StatusSource | StatusOptions, now: Callable[[], float]) -> WatchStatuses | None:
+    """Return the statuses of a check, ``None`` if the tax authority is not asked.
+
+    Raises :class:`bansong.errors.UsageError` without a key.
+    """
+    options = status if isinstance(status, StatusOptions) else StatusOptions(source=status, max_age=0)
+    if not options.is_asking:
+        return None
+    return WatchStatuses(replace(options, key=load_nts_key(options)), now)
+
+
+@dataclass
+class WatchStatuses:
+    """Statuses asked during one check; ``now`` returns seconds since 1970."""
+
+    options: StatusOptions
+    now: Callable[[], float]
+    _halted: list[StatusFetch] = field(default_factory=list, init=False)
+
+    def give_to(self, engine: LocalEngine, numbers: pl.Series) -> LocalEngine:
+        """Ask for numbers (ten digits); return the engine with their statuses.
+
+        If the API fails, stored statuses count; if another process holds the store for long, the engine's registry
+        alone. Raises :class:`bansong.errors.StoreError` for a store that cannot be used otherwise.
+        """
+        keys = numbers.cast(pl.UInt64).unique()
+        try:
+            return engine.with_known(Known(statuses=self._fetch(keys)))
+        except StoreError as error:
+            if not is_in_use(error):
+                raise
+            self._halted.append(
+                StatusFetch(numbers=len(keys), left=len(keys), halt=str(error), exit_code=_PAUSED_EXIT_CODE)
+            )
+            return engine
+
+    def _fetch(self, keys: pl.Series) -> StatusOverlay:
+        token = CancelToken()
+        fetch = run_async(partial(fetch_statuses, keys, self.options, cancel=token, today=self._day), token)
+        log.info("asked the tax authority: %s", fetch)
+        if fetch.halt is not None:
+            self._halted.append(fetch)
+        with StatusStore(self.options.store) as store:
+            aged_before = self._day() - timedelta(days=floor(min(self.options.max_age, _LONGEST)))
+            return StatusOverlay(store.read(keys), aged_before=aged_before)
+
+    @property
+    def unasked(self) -> int:
+        """Due numbers that could not be asked."""
+        return sum(fetch.unasked for fetch in self._halted)
+
+    @property
+    def exit_code(self) -> int:
+        """0, 3 for a refused key, or 5 if the next check asks."""
+        return min((fetch.run_exit_code for fetch in self._halted), default=0)
+
+    def caution(self, registry: Registry | None) -> str | None:
+        """Return a warning if not all due statuses could be asked."""
+        if not self._halted:
+            return None
+        days = [fetch.oldest for fetch in self._halted if fetch.oldest is not None]
+        known = []
+        if days:
+            age = Phrase("{count:,} day", "{count:,} days", count=(self._day() - min(days)).days)
+            about = {"days": min(days), "age": age}
+            known.append(Phrase("the status store, whose oldest status is of {days} ({age} ago)", **about))
+        if registry is not None:
+            known.append(gettext_of(registry, "the registry {version}"))
+        left = Phrase("{count:,} number", "{count:,} numbers", count=self.unasked)
+        names = Listed(known, gettext_noop(" and "))
+        unknown = Phrase("not judged: nothing is known of their status")
+        return Phrase(
+            "{left} could not be asked of the tax authority and {by_what}: {halt}",
+            left=left,
+            by_what=Phrase("judged by {names}", names=names) if known else unknown,
+            halt=self._halted[0].halt,
+        )
+
+    def _day(self) -> date:
+        return datetime.fromtimestamp(self.now(), SEOUL).date()

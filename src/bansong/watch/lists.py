@@ -1,0 +1,315 @@
+"""Watch lists at the service and in a local file."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypedDict, TypeVar
+
+import polars as pl
+
+from bansong.base.cancel import CancelToken, run_async, run_until_interrupted
+from bansong.base.display import Progress
+from bansong.base.errors import Problem, StoreError, UsageError
+from bansong.base.files import variable
+from bansong.base.forking import refuse_after_fork
+from bansong.base.messages import Option, gettext, gettext_noop, gettext_of
+from bansong.base.options import service_options
+from bansong.base.sqlite import FileKind
+from bansong.client.dispatcher import Halt
+from bansong.watch import store
+from bansong.watch.store import DDL, MIGRATIONS, Change
+from bansong.watch.sync import LISTED, WATCH_TIMES, Done, ServiceSync, Steps, parse_time, watch_time
+
+if TYPE_CHECKING:
+    from bansong.base.key import ApiKey
+    from bansong.client.client import Client
+    from bansong.client.responses import WatchChange, WatchEntry
+
+
+WATCH_FILE_MISSING: Final = Problem(
+    "watch.watch_file_missing",
+    "{path}: there is no watch file; begin one with `bansong watch add` or `bansong watch sync`, "
+    "or name another with `local=` or {env}",
+)
+
+ENV: Final = "BANSONG_WATCH"
+OWNER: Final = "local"
+"""Owner of a local list, in tables that a server shares among its keys."""
+_UNASKED: Final = "CREATE TABLE unasked_days (day TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;"
+"""Consecutive days, in Korea, on which statuses were due and could not be asked."""
+APPLICATION_ID: Final = 0x62765763  # "bvWc"
+WATCH_FILE: Final = FileKind(
+    gettext_noop("a watch file"),
+    "local",
+    APPLICATION_ID,
+    DDL + _UNASKED,
+    {**MIGRATIONS, 3: _UNASKED},
+    StoreError,
+    variable=ENV,
+    default="watch.sqlite",
+)
+
+
+def watch_path(given: str | Path | None = None) -> Path:
+    """Return the path of the local list: ``given``, ``BANSONG_WATCH``, or ``watch.sqlite`` in the state directory.
+
+    Links are followed, so that two names of one file are one list.
+    """
+    return WATCH_FILE.find(given)
+
+
+class LocalFile:
+    """A watch file, open: ``with LocalFile(path) as file: file.write(…)``.
+
+    It is made, mode 0600, unless ``create`` is false. Raises :class:`StoreError`.
+    """
+
+    def __init__(self, path: Path, *, create: bool = True) -> None:
+        self.path = path
+        self._create = create
+        self._connection: sqlite3.Connection | None = None
+
+    def __enter__(self) -> Self:
+        with WATCH_FILE.errors(self.path):
+            if not self.path.exists():
+                if not self._create:
+                    raise StoreError(WATCH_FILE_MISSING, path=self.path, env=ENV)
+                WATCH_FILE.prepare_folder(self.path)
+                WATCH_FILE.make(self.path)
+        # a webhook is waited for in another thread, which writes down what came of it
+        self._connection = WATCH_FILE.open(self.path)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.connection.close()
+        self._connection = None
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """The open connection, for reading."""
+        assert self._connection is not None  # noqa: S101 - only this package opens it
+        return self._connection
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """Read one state of the file within the block."""
+        with WATCH_FILE.errors(self.path):
+            self.connection.execute("BEGIN")
+            try:
+                yield self.connection
+            finally:
+                self.connection.execute("ROLLBACK")
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """Run one transaction: durable when the block ends, undone if it raises."""
+        with WATCH_FILE.errors(self.path), self.connection as db:
+            db.execute("BEGIN IMMEDIATE")
+            yield db
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Hold ``PATH.lock``, so that one check at a time works on a list; raise :class:`StoreError` if it is taken."""
+    lock = WATCH_FILE.lock(path, gettext("another check of this list is running; nothing was done"))
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+SERVICE_LIST_ONLY: Final = Problem(
+    "watch.service_list_only", "{parameter} is for the service's list, not for a local one"
+)
+URL_MISSING: Final = Problem(
+    "watch.url_missing",
+    "no base URL: give the service's address, or set {env_base_url}; for a local list: `local=True`",
+)
+
+T = TypeVar("T")
+Local = str | Path | bool | None
+"""Which list: ``None`` or false is the service's; true is the user's own local one; else a local list's file."""
+
+
+class ServiceTerms(TypedDict, total=False):
+    """Which service, with which key, how fast: as in :class:`ServiceOptions` of `enrich`.
+
+    ``base_url`` (or ``BANSONG_BASE_URL``), ``api_key`` or ``key_file`` (or ``BANSONG_API_KEY``,
+    ``BANSONG_API_KEY_FILE``); ``allow_http``; ``rate``: requests per second, 50 by default; ``concurrency``, 16;
+    ``timeout``: seconds to wait for a reply, 30; ``drain``: seconds that an interrupted sync waits for open requests,
+    10.
+    """
+
+    base_url: str | None
+    api_key: ApiKey | str | None
+    key_file: str | Path | None
+    allow_http: bool
+    rate: float
+    concurrency: int
+    timeout: float
+    drain: float
+
+
+class WatchStore(Protocol):
+    """A list of watched businesses; ``name`` is for people."""
+
+    name: str
+
+    def frame(self) -> pl.DataFrame:
+        """Return the whole list: :data:`bansong.watch.sync.LISTED`."""
+        ...
+
+    def history(self, watch_id: str) -> list[Change]:
+        """Return the changes of grade of one watch, the oldest first."""
+        ...
+
+    def carry_out(self, steps: Steps, progress: Progress) -> Done:
+        """Do the steps, additions first."""
+        ...
+
+
+def open_store(local: Local = None, **terms: Any) -> WatchStore:
+    """Return the local list if ``local`` names one, else the service's.
+
+    ``terms`` are of :class:`ServiceTerms`; raises :class:`UsageError` if they contradict ``local``.
+    """
+    refuse_after_fork()
+    if local is None or local is False:
+        from bansong.client.address import ENV_BASE_URL
+
+        if not terms.get("base_url") and not variable(ENV_BASE_URL):
+            raise UsageError(URL_MISSING, env_base_url=ENV_BASE_URL)
+        return ServiceStore(**terms)
+    if terms:
+        raise UsageError(SERVICE_LIST_ONLY, parameter=Option(next(iter(terms))))
+    return LocalStore(None if local is True else local)
+
+
+class ServiceStore:
+    """The watch list at the hosted service (INTERFACE §4.5 to §4.8)."""
+
+    def __init__(self, **terms: Any) -> None:
+        from bansong.client.address import BaseUrl
+
+        self._terms = service_options("verify", terms)  # type: ignore[arg-type]
+        self._url = BaseUrl.parse(self._terms.base_url, allow_http=self._terms.allow_http)
+        self._key = self._terms.load_key()
+        self.name = self._url.origin
+
+    def frame(self) -> pl.DataFrame:
+        """See :class:`WatchStore`; raises the service's errors."""
+        return self._call(_list_frame)
+
+    def history(self, watch_id: str) -> list[Change]:
+        """See :class:`WatchStore`. An unreadable time is ``NaN``."""
+        changes = self._call(lambda client: client.watch_history(watch_id))
+        return [_change(change) for change in changes]
+
+    def carry_out(self, steps: Steps, progress: Progress) -> Done:
+        """See :class:`WatchStore`. A request in doubt is not sent again."""
+        cancel, done = CancelToken(), Done()
+
+        async def main(client: Client) -> None:
+            sync = ServiceSync(client, self._terms, done, len(steps), progress)
+            cancel.set_handler(lambda: sync.dispatcher.cancel(Halt("interrupted", "interrupted")))
+            try:
+                await sync.put(steps.add, steps.change)
+                if not sync.dispatcher.is_cancelled:
+                    await sync.remove(steps.remove)
+            finally:
+                cancel.set_handler(None)
+                done.halt = sync.dispatcher.halt
+
+        try:
+            self._call(main, cancel)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(
+                gettext_of(
+                    done,
+                    "{added:,} added, {changed:,} changed, {removed:,} removed in this run; the same command goes on",
+                )
+            ) from None
+        if done.halt is not None and done.halt.why == "fault" and done.halt.error is not None:
+            raise done.halt.error
+        return done
+
+    def _call(self, ask: Callable[[Client], Awaitable[T]], cancel: CancelToken | None = None) -> T:
+        from bansong.client.client import Client
+
+        terms = self._terms
+        retries = 2 if cancel is None else 0  # the dispatcher tries again by its own rules
+        client = Client(self._url, self._key, concurrency=terms.concurrency, timeout=terms.timeout, max_retries=retries)
+
+        async def main() -> T:
+            async with client:
+                return await ask(client)
+
+        return run_until_interrupted(main) if cancel is None else run_async(main, cancel)
+
+
+class LocalStore:
+    """The watch list in a file (see :mod:`bansong.watch.lists`), made by the first addition."""
+
+    def __init__(self, path: str | Path | None = None, *, now: Callable[[], float] = time.time) -> None:
+        self.path = watch_path(path)
+        self.name = str(self.path)
+        self._now = now
+
+    def frame(self) -> pl.DataFrame:
+        """See :class:`WatchStore`; empty without a file. Raises :class:`StoreError`."""
+        if not self.path.exists():
+            return pl.DataFrame(schema=LISTED)
+        with LocalFile(self.path, create=False) as file, file.reading() as db:
+            return local_frame(db)
+
+    def history(self, watch_id: str) -> list[Change]:
+        """See :class:`WatchStore`."""
+        with LocalFile(self.path, create=False) as file, file.reading() as db:
+            return store.history(db, OWNER, watch_id) or []
+
+    def carry_out(self, steps: Steps, progress: Progress) -> Done:
+        """See :class:`WatchStore`; all steps, or none."""
+        with LocalFile(self.path) as file, file.writing() as db:
+            entries = [*steps.add, *(entry for _, entry in steps.change)]
+            added = store.add_many(db, OWNER, entries, self._now())
+            removed = store.remove_many(db, OWNER, steps.remove)
+        progress(len(steps), len(steps))
+        return Done(added=added.new, changed=added.changed, removed=removed)
+
+
+def local_frame(db: Any) -> pl.DataFrame:
+    """Return a local list as a frame."""
+    schema = {name: dtype for name, dtype in LISTED.items() if not name.startswith("shows_")}
+    watches = [
+        (w.watch_id, w.biz_no, w.name, w.address, w.biz_status, w.grade, w.created, w.checked, w.due, w.closed)
+        for w in store.every(db, OWNER)
+    ]
+    return pl.DataFrame(watches, schema=schema, orient="row").with_columns(
+        shows_name=pl.lit(value=True), shows_address=pl.lit(value=True)
+    )
+
+
+async def _list_frame(client: Client) -> pl.DataFrame:
+    return pl.DataFrame([_row(entry) for entry in await client.watch_list()], schema=LISTED, orient="row")
+
+
+def _row(entry: WatchEntry) -> tuple[object, ...]:
+    given = entry.model_fields_set
+    return (
+        *(entry.watch_id, entry.biz_no, entry.name, entry.address, entry.biz_status, entry.grade),
+        *(watch_time(entry, of) for of in WATCH_TIMES),
+        "name" in given,
+        "address" in given,
+    )
+
+
+def _change(change: WatchChange) -> Change:
+    at = parse_time(change.at)
+    status = getattr(change, "biz_status", None)
+    return Change(
+        float("nan") if at is None else at, change.before, change.after, None if status is None else str(status)
+    )

@@ -1,0 +1,528 @@
+"""Bring a watch list to what a file says."""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+import polars as pl
+
+from bansong.base import business_number
+from bansong.base.display import Progress, Shown
+from bansong.base.errors import LimitError, NotFoundError, RejectedError, ServiceError
+from bansong.base.messages import count_rows, current_language, gettext, gettext_of, ngettext
+from bansong.base.schema import Choice
+from bansong.client.dispatcher import Dispatcher, Halt, HaltReason, OutgoingRequest, Slot, Task
+from bansong.client.errors import Action, error_action
+from bansong.engine.local import ROW_PROBLEM, ROW_PROBLEMS
+from bansong.engine.records import DIGITS, RIGHT, ROW_ID
+from bansong.engine.text import is_blank
+from bansong.watch.report import SHOWN, format_number, name_first, seoul_iso
+from bansong.watch.store import Business
+
+if TYPE_CHECKING:
+    from bansong.base.options import ServiceOptions
+    from bansong.client.client import Client
+    from bansong.client.responses import WatchEntry
+
+
+WATCH_TIMES: Final = {
+    "created": ("created_at", "created", "added_at", "createdAt"),
+    "checked": ("checked_at", "checked", "last_checked_at", "checkedAt"),
+    "due": ("next_check_at", "next_check", "nextCheckAt"),
+    "closed": ("closed_at", "closedAt"),
+}
+"""Names that services give the times of a watch."""
+
+
+def watch_time(entry: WatchEntry, of: str) -> float | None:
+    """Return one of the times of a watch at a service, if given."""
+    more = entry.model_extra or {}
+    return next((parse_time(more[name]) for name in WATCH_TIMES[of] if name in more), None)
+
+
+_MIN_MILLISECONDS: Final = 1e11
+"""Numbers from here on are milliseconds; as seconds they would be in the year 5138."""
+
+
+def parse_time(text: object) -> float | None:
+    """Parse a service's time as seconds since 1970; ``None`` if it is none.
+
+    ISO 8601 (UTC without a zone), or a number of seconds or milliseconds.
+
+    >>> parse_time("2026-11-22T09:00:00+09:00") == parse_time("1795305600") == parse_time(1795305600000)
+    True
+    """
+    if isinstance(text, bool) or not isinstance(text, str | int | float):
+        return None
+    if isinstance(text, str) and re.fullmatch(r"\s*\d{1,4}-\d.*", text, flags=re.A | re.S):
+        try:
+            read = datetime.fromisoformat(text.strip())
+        except ValueError:
+            return None
+        return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
+    try:
+        number = float(text)
+    except (ValueError, OverflowError):
+        return None
+    if not math.isfinite(number) or not 0 <= number < _MIN_MILLISECONDS * 1000:
+        return None
+    return number / 1000 if number >= _MIN_MILLISECONDS else number
+
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Steps on a list: additions, changes (watch_id, new values), removals (watch_id)."""
+
+    add: Sequence[Business] = ()
+    change: Sequence[tuple[str, Business]] = ()
+    remove: Sequence[str] = ()
+
+    def __len__(self) -> int:
+        return len(self.add) + len(self.change) + len(self.remove)
+
+
+@dataclass(slots=True)
+class Done:
+    """Result of :class:`Steps`, counted as it happens.
+
+    ``refused``: numbers and reasons. ``doubts``: numbers (of removals: watch_id) with an unknown result. ``halt``: why
+    the rest was left. ``first_check_by``: when the last added business is first checked (seconds since 1970), if the
+    service says so.
+    """
+
+    added: int = 0
+    changed: int = 0
+    removed: int = 0
+    refused: list[tuple[str, str]] = field(default_factory=list)
+    doubts: list[str] = field(default_factory=list)
+    halt: Halt | None = None
+    first_check_by: float | None = None
+
+    @property
+    def settled(self) -> int:
+        """Number of finished steps."""
+        return self.added + self.changed + self.removed + len(self.refused) + len(self.doubts)
+
+
+class ServiceSync:
+    """Carries out the steps of one sync; ``dispatcher`` sends and cancels them."""
+
+    def __init__(self, client: Client, terms: ServiceOptions, done: Done, total: int, progress: Progress) -> None:
+        self.dispatcher = Dispatcher(rate=terms.rate, drain=terms.drain)
+        self._client = client
+        self._concurrency = terms.concurrency
+        self._done = done
+        self._total = total
+        self._progress = progress
+        self._refusal: ServiceError | None = None
+        self._postponed: list[_StepRequest] = []
+
+    async def put(self, add: Sequence[Business], change: Sequence[tuple[str, Business]]) -> None:
+        """Add and change watches. A change is a second POST; if that made a new watch, the first one is removed."""
+        await self._carry_out(
+            (
+                *(_StepRequest(self, entry.biz_no, partial(self._add, entry), adds=True) for entry in add),
+                *(
+                    _StepRequest(self, entry.biz_no, self._change(watch_id, entry), changes=True)
+                    for watch_id, entry in change
+                ),
+            )
+        )
+
+    async def remove(self, watch_ids: Sequence[str]) -> None:
+        """Remove watches, then add what found the list full before; a missing watch counts as removed.
+
+        Removals make no room for additions refused because the month's changes are used up.
+        """
+        await self._carry_out(
+            [_StepRequest(self, watch_id, partial(self._remove, watch_id), safe=True) for watch_id in watch_ids]
+        )
+        postponed, self._postponed = self._postponed, []
+        is_full = self._refusal is not None and _is_list_full(self._refusal)
+        if watch_ids and is_full and not self.dispatcher.is_cancelled:
+            self._refusal = None
+            await self._carry_out(postponed)
+        if self._refusal is not None:
+            why: HaltReason = "quota" if _is_list_full(self._refusal) else "limit"
+            self.dispatcher.cancel(Halt(why, str(self._refusal), self._refusal))
+
+    async def _carry_out(self, steps: Sequence[_StepRequest]) -> None:
+        source = iter(steps)
+
+        def next_task() -> Task | None:
+            step = next(source, None)
+            return None if step is None else partial(self.dispatcher.deliver, step)
+
+        if steps:
+            await self.dispatcher.run(next_task, self._concurrency, min(self._concurrency, len(steps)))
+
+    async def _add(self, entry: Business) -> None:
+        made = await self._client.watch_add(entry.biz_no, entry.name, entry.address)
+        self._done.added += 1
+        checked, due = (watch_time(made, of) for of in ("checked", "due"))
+        if checked is None and due is not None:
+            self._done.first_check_by = max(due, self._done.first_check_by or due)
+
+    def _change(self, watch_id: str, entry: Business) -> Callable[[], Awaitable[None]]:
+        made: WatchEntry | None = None
+
+        async def change() -> None:
+            nonlocal made  # sent again because the removal was not, it must not be added twice
+            made = made or await self._client.watch_add(entry.biz_no, entry.name, entry.address)
+            if made.watch_id != watch_id:
+                await self._remove_watch(watch_id)
+            self._done.changed += 1
+
+        return change
+
+    async def _remove(self, watch_id: str) -> None:
+        await self._remove_watch(watch_id)
+        self._done.removed += 1
+
+    async def _remove_watch(self, watch_id: str) -> None:
+        try:
+            await self._client.watch_remove(watch_id)
+        except NotFoundError:
+            log.info("a watch that was to be removed is gone already")
+
+
+class _StepRequest(OutgoingRequest[None]):
+    """One step of a sync; ``name`` is listed with its outcome.
+
+    ``safe``: may be repeated. ``adds``: takes a place on the list. ``changes``: counts as a change of the month.
+    """
+
+    def __init__(
+        self,
+        sync: ServiceSync,
+        name: str,
+        go: Callable[[], Awaitable[None]],
+        *,
+        safe: bool = False,
+        adds: bool = False,
+        changes: bool = False,
+    ) -> None:
+        self._sync, self._name, self._go, self._safe = sync, name, go, safe
+        self._adds, self._changes = adds, changes
+
+    async def skip(self) -> bool:
+        is_refused = self._sync._refusal is not None and self._is_held_back(self._sync._refusal)
+        if is_refused:
+            self._sync._postponed.append(self)
+        return is_refused
+
+    async def send(self, slot: Slot) -> None:
+        del slot
+        await self._go()
+
+    def choose_action(self, error: ServiceError, attempt: int) -> Action:
+        del attempt
+        if self._is_held_back(error):
+            return Action.DROP
+        action = error_action(error)
+        return Action.RETRY_OR_HOLD if action is Action.HOLD and self._safe else action
+
+    async def record_reply(self, reply: None, slot: Slot) -> None:
+        del reply, slot
+        self._report_progress()
+
+    def give_up(self, error: ServiceError, action: Action) -> None:
+        if action is Action.DROP:
+            self._sync._refusal = error
+            self._sync._postponed.append(self)
+        elif action is Action.REFUSE:
+            self._sync._done.refused.append((self._name, str(error)))
+        elif action in (Action.HOLD, Action.RETRY_OR_HOLD):
+            self._sync._done.doubts.append(self._name)
+        self._report_progress()
+
+    def _is_held_back(self, error: ServiceError) -> bool:
+        """Whether an error (as `bansong serve` words it) will come to every step of this kind, and to no removal."""
+        changes_are_spent = isinstance(error, LimitError) and "watch_changes" in (error.detail or "")
+        return (self._adds and _is_list_full(error)) or ((self._adds or self._changes) and changes_are_spent)
+
+    def _report_progress(self) -> None:
+        self._sync._progress(self._sync._done.settled, self._sync._total)
+
+
+def _is_list_full(error: ServiceError) -> bool:
+    """Whether the list has no place left, in the words of `bansong serve`."""
+    is_conflict = isinstance(error, RejectedError) and error.status == HTTPStatus.CONFLICT
+    return is_conflict and "watch_limit" in (error.detail or "")
+
+
+LISTED: Final = {
+    "watch_id": pl.String,
+    "biz_no": pl.String,
+    "name": pl.String,
+    "address": pl.String,
+    "biz_status": pl.String,
+    "grade": pl.String,
+    "created": pl.Float64,
+    "checked": pl.Float64,
+    "due": pl.Float64,
+    "closed": pl.Float64,
+    "shows_name": pl.Boolean,
+    "shows_address": pl.Boolean,
+}
+"""A watch list as a frame, in its order; times in seconds since 1970. ``shows_…``: whether the list shows that field,
+so that it can differ."""
+BUSINESS: Final = {"biz_no": pl.String, "name": pl.String, "address": pl.String}
+CHANGE: Final = {"watch_id": pl.String, **BUSINESS, "name_before": pl.String, "address_before": pl.String}
+REMOVAL: Final = {"watch_id": pl.String, **BUSINESS}
+_PLACE: Final = "place"
+
+
+@dataclass(frozen=True, slots=True)
+class Businesses:
+    """The businesses of a table, and its unusable rows.
+
+    ``frame``: :data:`BUSINESS`, one row a number, in file order, with the first name and address given. ``unusable``:
+    ``row_id`` (from 0) and ``problem``, a code. ``repeated``: ``biz_no``, ``rows`` and ``differing`` (several names or
+    addresses). ``suspect``: numbers with a wrong check digit; they are watched all the same.
+    """
+
+    frame: pl.DataFrame
+    rows: int
+    unusable: pl.DataFrame
+    repeated: pl.DataFrame
+    suspect: int
+
+
+@dataclass(frozen=True, slots=True)
+class SyncPlan:
+    """The steps that make the list equal to the file.
+
+    ``add``: :data:`BUSINESS`. ``change``: :data:`CHANGE`, with the file's name and address. ``remove``:
+    :data:`REMOVAL`. ``repeated``: :data:`REMOVAL`, further watches of a business. ``unchanged``: matching watches;
+    ``unnumbered``: watches shown without a number, left alone. ``watched``: businesses on the list.
+    """
+
+    add: pl.DataFrame
+    change: pl.DataFrame
+    remove: pl.DataFrame
+    repeated: pl.DataFrame
+    unchanged: int
+    unnumbered: int
+    watched: int
+
+
+def businesses(rows: pl.LazyFrame) -> Businesses:
+    """Return the businesses of :attr:`bansong.enrichment.PreparedTable.rows`; reads the file."""
+    names = rows.collect_schema().names()
+    if DIGITS not in names:  # `[]`: no record, so no columns
+        nothing = pl.DataFrame(schema={"biz_no": pl.String, "rows": pl.UInt32, "differing": pl.Boolean})
+        return Businesses(pl.DataFrame(schema=BUSINESS), 0, _unusable(pl.DataFrame()), nothing, 0)
+    missing = pl.lit(None, pl.String)
+    cells = {name: pl.col(name).cast(pl.String) if name in names else missing for name in ("name", "address")}
+    texts = [pl.when(~is_blank(cell)).then(cell.str.strip_chars()).alias(name) for name, cell in cells.items()]
+    read = rows.select(
+        ROW_ID,
+        pl.when(pl.col(ROW_PROBLEM).is_null()).then(DIGITS).alias("biz_no"),
+        pl.coalesce(ROW_PROBLEM, business_number.problem_expr(pl.col("b_no"))).alias("problem"),
+        pl.col(RIGHT).alias("right"),
+        *texts,
+    ).collect(engine="streaming")
+    given = read.drop_nulls("biz_no").sort(ROW_ID)
+    texts = [pl.col(name).drop_nulls() for name in cells]
+    grouped = given.group_by("biz_no", maintain_order=True).agg(
+        *(text.first() for text in texts),
+        pl.len().cast(pl.UInt32).alias("rows"),
+        pl.any_horizontal(_normalise(text).n_unique() > 1 for text in texts).alias("differing"),
+        pl.col("right").first(),
+    )
+    return Businesses(
+        frame=grouped.select(*BUSINESS),
+        rows=read.height,
+        unusable=_unusable(read),
+        repeated=grouped.filter(pl.col("rows") > 1).select("biz_no", "rows", "differing"),
+        suspect=grouped.select((~pl.col("right").fill_null(value=True)).sum()).item(),
+    )
+
+
+def reconcile(file: pl.DataFrame, listed: pl.DataFrame) -> SyncPlan:
+    """Compare the businesses of a file (:data:`BUSINESS`) with a list (:data:`LISTED`).
+
+    White space and Unicode forms do not count as differences, nor does what the file or the list lacks. Of several
+    watches of one business the first matching one stays, else the first.
+    """
+    numbered = listed.with_columns(business_number.compact_expr(pl.col("biz_no")).alias("biz_no")).with_row_index(
+        _PLACE
+    )
+    known = numbered.drop_nulls("biz_no")
+    wanted = file.select("biz_no", pl.col("name").alias("name_in"), pl.col("address").alias("address_in"), known=True)
+    joined = known.join(wanted, on="biz_no", how="left", maintain_order="left")
+    judged = joined.with_columns(
+        pl.col("known").fill_null(value=False), (_differs("name") | _differs("address")).alias("differs")
+    )
+    first = pl.col(_PLACE).sort_by("differs", _PLACE).first().over("biz_no")
+    judged = judged.with_columns((pl.col(_PLACE) == first).alias("kept"))
+    changed = judged.filter("known", "kept", "differs").select(
+        "watch_id", "biz_no", name="name_in", address="address_in", name_before="name", address_before="address"
+    )
+    return SyncPlan(
+        add=file.join(known, on="biz_no", how="anti", maintain_order="left").select(*BUSINESS),
+        change=changed,
+        remove=judged.filter(~pl.col("known")).select(*REMOVAL),
+        repeated=judged.filter("known", ~pl.col("kept")).select(*REMOVAL),
+        unchanged=judged.filter("known", "kept", ~pl.col("differs")).height,
+        unnumbered=numbered.height - known.height,
+        watched=known["biz_no"].n_unique(),
+    )
+
+
+def _differs(name: str) -> pl.Expr:
+    given = pl.col(f"{name}_in")
+    return pl.col(f"shows_{name}") & given.is_not_null() & _normalise(pl.col(name)).ne_missing(_normalise(given))
+
+
+def _normalise(text: pl.Expr) -> pl.Expr:
+    return text.str.normalize("NFC").str.replace_all(r"\s+", " ").str.strip_chars()
+
+
+def _unusable(read: pl.DataFrame) -> pl.DataFrame:
+    schema = {ROW_ID: pl.Int64, "problem": pl.String}
+    if read.is_empty():
+        return pl.DataFrame(schema=schema)
+    return read.filter(pl.col("biz_no").is_null()).select(*schema).cast(schema).sort(ROW_ID)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SyncReport(Shown):
+    """A file compared with a watch list, and what was done (see :class:`SyncPlan` and :class:`Businesses`).
+
+    ``kept``: nothing is removed. ``done`` is empty unless ``applied``.
+    """
+
+    watches: str
+    file: str
+    columns: Mapping[str, Choice]
+    found: Businesses
+    plan: SyncPlan
+    kept: bool = False
+    applied: bool = False
+    done: Done = field(default_factory=Done)
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def to_remove(self) -> pl.DataFrame:
+        """Watches to remove: missing in the file, then repeated ones; none if they are kept."""
+        gone = pl.concat([self.plan.remove, self.plan.repeated])
+        return gone.clear() if self.kept else gone
+
+    @property
+    def to_do(self) -> int:
+        """Number of watches that differ."""
+        return self.plan.add.height + self.plan.change.height + self.to_remove.height
+
+    @property
+    def left(self) -> int:
+        """Number of watches that still differ."""
+        return max(0, self.to_do - self.done.added - self.done.changed - self.done.removed)
+
+    @property
+    def exit_code(self) -> int:
+        """0; 3 if some were refused or are in doubt; 4 refused, 5 paused."""
+        if self.done.halt is not None:
+            return 4 if self.done.halt.why == "refused" else 5
+        return 3 if self.done.refused or self.done.doubts else 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report as plain values for JSON."""
+        return {
+            "list": self.watches,
+            "file": self.file,
+            "applied": self.applied,
+            "rows": self.found.rows,
+            "businesses": self.found.frame.height,
+            "watched_before": self.plan.watched,
+            "unchanged": self.plan.unchanged,
+            "add": self.plan.add.to_dicts(),
+            "change": self.plan.change.to_dicts(),
+            "remove": self.to_remove.to_dicts(),
+            "kept": pl.concat([self.plan.remove, self.plan.repeated]).to_dicts() if self.kept else [],
+            "unusable_rows": self.found.unusable.to_dicts(),
+            "repeated": self.found.repeated.to_dicts(),
+            "wrong_check_digits": self.found.suspect,
+            "added": self.done.added,
+            "changed": self.done.changed,
+            "removed": self.done.removed,
+            "first_check_by": seoul_iso(self.done.first_check_by),
+            "left": self.left if self.applied else self.to_do,
+            "refused": [{"watch": name, "note": note} for name, note in self.done.refused],
+            "in_doubt": list(self.done.doubts),
+            "paused": self.done.halt.note if self.done.halt else None,
+            "warnings": list(map(str, self.warnings)),
+        }
+
+    def _describe(self) -> Iterator[tuple[str, str]]:
+        watched = ngettext("{count:,} business", "{count:,} businesses", self.plan.watched)
+        yield gettext("list"), f"{self.watches}: {watched}"
+        numbers, rows = self.found.frame.height, count_rows(self.found.rows)
+        yield gettext("file"), gettext("{height:,} different numbers in {rows}", height=numbers, rows=rows)
+        yield from self._rows_left_out()
+        yield gettext("unchanged"), f"{self.plan.unchanged:,}"
+        yield gettext("to add"), name_first(self.plan.add)
+        yield gettext("to change"), name_first(self.plan.change)
+        gone = name_first(self.plan.remove)
+        if self.kept:
+            yield gettext("kept"), gettext("{name_first}; they are not in the file", name_first=gone)
+        else:
+            yield gettext("to remove"), gone
+        if self.plan.repeated.height:
+            first = name_first(self.plan.repeated)
+            left = gettext("{first}; the second watch is left", first=first)
+            yield (
+                gettext("watched twice"),
+                (left if self.kept else gettext("{first}; the second watch is removed, too", first=first)),
+            )
+        yield from self._outcome()
+
+    def _rows_left_out(self) -> Iterator[tuple[str, str]]:
+        problems = self.found.unusable.group_by("problem", maintain_order=True).agg(ROW_ID).rows()
+        for problem, rows in problems:
+            words = {**business_number.PROBLEMS, **ROW_PROBLEMS}.get(problem, {}).get(current_language(), problem)
+            places = ", ".join(f"{row + 1:,}" for row in rows[:SHOWN])
+            more = " …" if len(rows) > SHOWN else ""
+            yield gettext("no number"), f"{count_rows(len(rows))} ({places}{more}): {words}"
+
+    def _outcome(self) -> Iterator[tuple[str, str]]:
+        done = self.done
+        if not self.applied:
+            yield (
+                "",
+                (
+                    gettext("nothing was changed; `apply=True` does it")
+                    if self.to_do
+                    else gettext("nothing is to be done")
+                ),
+            )
+            return
+        yield gettext("done"), gettext_of(done, "{added:,} added, {changed:,} changed, {removed:,} removed")
+        if done.first_check_by is not None:
+            by = seoul_iso(done.first_check_by)
+            first = gettext("by {by} at the latest; until then what was added has no status", by=by)
+            yield gettext("first check"), first
+        for name, note in done.refused[:SHOWN]:
+            yield gettext("refused"), f"{format_number(name)}: {note}"
+        if len(done.refused) > SHOWN:
+            yield gettext("refused"), gettext("… and {count:,} more", count=len(done.refused) - SHOWN)
+        if done.doubts:
+            about = {"doubts": len(done.doubts), "names": ", ".join(map(format_number, done.doubts[:SHOWN]))}
+            yield (
+                gettext("in doubt"),
+                gettext("{doubts:,} ({names}); the same command looks first, and goes on", **about),
+            )
+        if done.halt is not None:
+            yield gettext("stopped"), gettext("{left:,} left: {note}", left=self.left, note=done.halt.note)
