@@ -192,7 +192,7 @@ class WatchRemoved(Struct):
 
 
 class Closure(Struct):
-    """INTERFACE §6: what a webhook, and the file of ``--notices``, is told (:mod:`bansong.notify.queue`)."""
+    """INTERFACE §6: what a webhook, and the file of ``--notices``, is told."""
 
     event: Literal["closure"]
     id: str
