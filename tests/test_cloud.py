@@ -552,7 +552,7 @@ def test_a_disk_that_is_full_names_the_object_and_tmpdir_not_a_private_copy(
 
     (tmp_path / "in.csv").write_text(CSV, "utf-8")
     with monkeypatch.context() as patch:
-        patch.setattr("bansong.tables.csv.format", fill)
+        patch.setattr("bansong.tables.csv.format.write", fill)
         said = refused(lambda: bs.enrich(tmp_path / "in.csv", f"{ROOT}/out.csv"))
     assert said.startswith(f"{ROOT}/out.csv: cannot be written on this machine before it is sent: No space left")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))

@@ -189,7 +189,7 @@ def test_the_version_needs_no_installation(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setattr(importlib.metadata, "version", missing)
     report = bs.enrich(write(tmp_path / "in.csv", "사업자번호\n124-81-00998\n"))
     assert report.versions.bansong == bs.__version__
-    paths = (path for path in Path(bs.__file__).parent.rglob("*.py") if path.parent.name != "diagnosis")  # of others
+    paths = (path for path in Path(bs.__file__).parent.rglob("*.py") if path.parent.name != "upkeep")  # of others
     source = "".join(path.read_text("utf-8") for path in paths)
     assert "importlib.metadata" not in source
 

@@ -332,7 +332,10 @@ PRELUDE = f"""
 import sys
 from hashlib import blake2b
 from pathlib import Path
-from bansong.purchase import *
+from bansong.purchase.changes import *
+from bansong.purchase.ledger import *
+from bansong.purchase.queries import *
+from bansong.purchase.recovery import *
 from bansong.base.schema import Answer
 
 def key(place):

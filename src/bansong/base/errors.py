@@ -293,3 +293,7 @@ class AccountingError(BansongError):
     def _render_traceback_(self) -> list[str]:
         """All of it: who reports a defect sends this along."""
         return "".join(format_exception(self)).splitlines()
+
+for _kind in list(globals().values()):  # tracebacks and pickles name the public module
+    if isinstance(_kind, type) and issubclass(_kind, BansongError):
+        _kind.__module__ = "bansong.errors"
