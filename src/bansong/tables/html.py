@@ -14,7 +14,7 @@ from lxml import etree
 
 from bansong.base.errors import InputError, Problem, UsageError
 from bansong.base.isolation import beyond_limit, limits
-from bansong.base.messages import gettext
+from bansong.base.messages import gettext, gettext_noop
 from bansong.base.schema import Alert
 from bansong.tables.csv.encoding import Coding, parts
 from bansong.tables.csv.read import decode_file
@@ -42,7 +42,10 @@ TABLES_TOO_NESTED: Final = Problem(
     "html.tables_too_nested", "{path}: its tables are too many or nested too deeply; open it in Excel, save .xlsx"
 )
 
-_BATCH: Final = 10_000
+_OTHERS_HOLD_NUMBERS: Final = gettext_noop(
+    "only {name!r} of the page was taken; {names} hold business numbers too; {advice}"
+)
+_BATCH_ROWS: Final = 10_000
 _PENDING_BYTES: Final = 1 << 20
 _MAX_SPANNED_ROWS: Final = 65_534
 _MAX_TABLES: Final = 10_000
@@ -63,12 +66,10 @@ _LAST_TAG: Final = "bansong-end"
 
 @dataclass(slots=True)
 class PageTable:
-    """A table of a page: ``top`` are its first rows, ``merges`` the merged cells among them, ``batches`` all rows.
-
-    ``outer`` is the table in a cell of which it stands, if there is one.
-    """
+    """A table of a page: ``top`` are its first rows, ``merges`` the merged cells among them, ``batches`` all rows."""
 
     outer: PageTable | None = None
+    """The table in a cell of which it stands."""
     top: list[Row] = field(default_factory=list)
     merges: list[Merge] = field(default_factory=list)
     batches: list[pl.DataFrame] = field(default_factory=list)
@@ -77,17 +78,17 @@ class PageTable:
     rows: list[list[str | None]] = field(default_factory=list)
 
     def add(self, cells: list[str | None]) -> None:
-        """Add a row."""
+
         if len(self.top) < LOOK:
             self.top.append(tuple(cells))
         self.rows.append(cells)
         self.width = max(self.width, len(cells))
         self.height += 1
-        if len(self.rows) >= _BATCH:
+        if len(self.rows) >= _BATCH_ROWS:
             self._flush()
 
     def append(self, other: PageTable) -> None:
-        """Put another table's rows below."""
+
         self._flush()
         other._flush()
         self.merges += [(top + self.height, left, down + self.height, right) for top, left, down, right in other.merges]
@@ -100,7 +101,7 @@ class PageTable:
         self._flush()
         empty = pl.DataFrame(schema=dict.fromkeys(column_ids(self.width), pl.String))
         frame = pl.concat([empty, *self.batches], how="diagonal")
-        filled = frame.select(pl.any_horizontal(pl.all().is_not_null()).alias("filled"))["filled"].arg_true()
+        filled = frame.select(pl.any_horizontal(pl.all().is_not_null())).to_series().arg_true()
         return frame.head(filled[-1] + 1 if len(filled) else 0)
 
     def _flush(self) -> None:
@@ -113,7 +114,7 @@ class PageTable:
 
 @dataclass(slots=True)
 class _Open:
-    """A table that has not ended yet: its row and cell under way, and the cells that reach down into its next rows."""
+    """A table that has not ended yet, its row and cell; ``reaching``: how far cells of columns span down."""
 
     grid: PageTable
     cells: list[str | None] | None = None
@@ -154,7 +155,7 @@ class Page:
         parser.close()
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
-        """Begin a table, a row or a cell; whatever is left open before it ends."""
+
         self._last = tag
         if tag == "table":
             self._begin_table()
@@ -173,7 +174,7 @@ class Page:
             texts.append(_BREAK)
 
     def end(self, tag: str) -> None:
-        """End a table, a row or a cell."""
+
         if tag == self._within:
             self._within = ""
         elif not self._open:
@@ -187,7 +188,7 @@ class Page:
             self._open.pop()
 
     def data(self, text: str) -> None:
-        """Take a text of a cell."""
+
         self._last = self._last or "text"
         if self._within:
             if self._within == "title" and not self.title:
@@ -219,13 +220,10 @@ class Page:
         table = self._open[-1]
         if table.texts is None or table.cells is None:
             return
-        text = _SPACES.sub(" ", "".join(table.texts))
-        text = _AROUND_BREAK.sub("\n", text).strip(_EDGES)
+        text = _AROUND_BREAK.sub("\n", _SPACES.sub(" ", "".join(table.texts))).strip(_EDGES)
         table.texts = None
         if len(text) > self._limits.text:
-            raise beyond_limit(
-                self._path, gettext("has a cell of more than {text:,} characters", text=self._limits.text), "text"
-            )
+            raise self._beyond("text", gettext_noop("has a cell of more than {text:,} characters"))
         while len(table.cells) in table.reaching:
             table.cells.append(None)
         left, (down, across) = len(table.cells), table.span
@@ -235,11 +233,7 @@ class Page:
         if (down > 1 or across > 1) and table.grid.height < LOOK:
             table.grid.merges.append((table.grid.height, left, table.grid.height + down - 1, left + across - 1))
         if len(table.cells) > self._limits.columns:
-            raise beyond_limit(
-                self._path,
-                gettext("has a table of more than {columns:,} columns", columns=self._limits.columns),
-                "columns",
-            )
+            raise self._beyond("columns", gettext_noop("has a table of more than {columns:,} columns"))
 
     def _end_row(self) -> None:
         self._end_cell()
@@ -252,7 +246,10 @@ class Page:
         table.grid.add(cells)
         self._cells += len(cells) + 1
         if max(self._cells, table.grid.height * table.grid.width) > self._limits.cells:
-            raise beyond_limit(self._path, gettext("has more than {cells:,} cells", cells=self._limits.cells), "cells")
+            raise self._beyond("cells", gettext_noop("has more than {cells:,} cells"))
+
+    def _beyond(self, limit: str, message: str) -> InputError:
+        return beyond_limit(self._path, gettext(message, **{limit: getattr(self._limits, limit)}), limit)
 
 
 def _mark_row_ends(parts: Iterable[bytes]) -> Iterator[bytes]:
@@ -269,16 +266,14 @@ class HtmlVerbs(Verbs):
     """Web pages, only read."""
 
     def read(self, file: File, wanted: ReadAs, _resources: ExitStack) -> Table:
-        """Open a table of a page; every cell is text, as the page shows it."""
+
         return read(file, wanted.encoding, wanted.sheet)
 
 
 def read(file: File, encoding: str | None, wanted: str | None) -> Table:
     """Open a table of a web page: the wanted one (``table 2``), else the first one that holds business numbers.
 
-    Every cell is text, as the page shows it. Tables of equal width that follow one another are one, as portals make
-    them of a long list or of a header apart from its rows. Raises :class:`InputError`; :class:`UsageError` for a
-    missing table.
+    Every cell is text, as the page shows it. Raises :class:`InputError`; :class:`UsageError` for a missing table.
     """
     page = decode_file(file, encoding, lambda coding: _parse_page(file, coding))
     grids = _join_tables([grid for grid in page.grids if any(any(row) for row in grid.top)])
@@ -289,26 +284,17 @@ def read(file: File, encoding: str | None, wanted: str | None) -> Table:
     if wanted is not None and wanted not in named:
         raise UsageError(HTML_TABLE_MISSING, path=file.path, wanted=wanted, named=", ".join(map(repr, named)))
     chosen, others = _choose_table(file, {wanted: named[wanted]} if wanted else named)
-    notes = []
+    notes: tuple[str, ...] = ()
     if others:
-        names = ", ".join(map(repr, others))
-        notes.append(
-            Alert(
-                gettext(
-                    "only {name!r} of the page was taken; {names} hold business numbers too; {advice}",
-                    name=chosen.name,
-                    names=names,
-                    advice=advise_sheet(others[0]),
-                )
-            )
-        )
+        said = {"name": chosen.name, "names": ", ".join(map(repr, others)), "advice": advise_sheet(others[0])}
+        notes = (Alert(gettext(_OTHERS_HOLD_NUMBERS, **said)),)
     return Table(
         chosen.frame.lazy(),
         chosen.headers,
         FORMATS["html"],
         file.path.name if len(grids) == 1 else f"{file.path.name} [{chosen.name}]",
         file,
-        notes=tuple(notes),
+        notes=notes,
         above=chosen.header,
         titles=chosen.titles,
         title_rows=chosen.title_rows,
@@ -323,7 +309,7 @@ def _parse_page(file: File, coding: Coding) -> Page:
 
 
 def _join_tables(grids: list[PageTable]) -> list[PageTable]:
-    """The tables, those of equal width that follow one another as one."""
+    """Join tables of equal width that follow one another: portals make them of a long list, or of a header apart."""
     joined: list[PageTable] = []
     for grid in grids:
         if joined and joined[-1].outer is grid.outer and joined[-1].width == grid.width > 1:

@@ -51,9 +51,7 @@ CELL_TOO_LONG: Final = Problem(
 )
 
 _CHARTED: Final = (set(GRADES), set(ACTIONS))
-"""The figures that a chart is made of."""
-_CHART_ROWS: Final = 15
-"""Rows of the sheet that a chart is high."""
+_CHART_HEIGHT_ROWS: Final = 15
 MAX_ROWS: Final = 1_048_575
 """What a sheet holds below its header."""
 _BLOCK: Final = 20_000
@@ -66,7 +64,7 @@ _ROW_PIECES: Final = ("start", "r", "open", "cells", "end")
 
 
 def add_summary(book: Workbook, sections: Sequence[Section]) -> None:
-    """Add the sheet: each section a title and its figures, beside them bar charts of the grades and of the actions."""
+    """Add the sheet: each section a title and its figures, beside them bar charts of grades and actions."""
     from openpyxl.styles import Font, PatternFill
 
     sheet = book.create_sheet(gettext(SUMMARY))
@@ -83,7 +81,7 @@ def add_summary(book: Workbook, sections: Sequence[Section]) -> None:
             sheet.cell(place, 2, count).number_format = "#,##0"
         if {label for label, _ in section.rows} in _CHARTED:
             sheet.add_chart(_chart(sheet, section, row), f"D{chart_row}")
-            chart_row += _CHART_ROWS
+            chart_row += _CHART_HEIGHT_ROWS
         row += len(section.rows) + 2
 
 
@@ -106,9 +104,8 @@ def _chart(sheet: Worksheet, section: Section, row: int) -> BarChart:
 def create_workbook(result: Enriched, frame: pl.DataFrame, sections: Sequence[Section], target: Path) -> None:
     """Make a new workbook: a skeleton with the header and a style for each column, then the rows.
 
-    ``frame``: the output's columns, and those of :func:`~bansong.tables.table.typed_id`; more rows than a sheet holds
-    go on in further sheets. The first one begins with the title rows that stood above the table. ``sections``: what a
-    summary sheet shows; no sheet where there are none. Raises :class:`OutputError` for what a workbook cannot hold.
+    ``frame``: the output's columns, and those of ``typed_id``; more rows than a sheet holds go on in further sheets.
+    ``sections``: what a summary sheet shows. Raises :class:`OutputError` for what a workbook cannot hold.
     """
     _check_limits(result, frame)
     first = MAX_ROWS - len(result.table.title_rows)
@@ -170,11 +167,8 @@ def _typed_style(model: SheetXml, column: str) -> pl.Expr:
 
 
 def _skeleton(result: Enriched, frame: pl.DataFrame, heights: Sequence[int], sections: Sequence[Section]) -> io.BytesIO:
-    """A workbook with widths, a filter, frozen titles, and blank cells that show the styles of header and columns.
-
-    ``heights``: how many rows of the table each of its sheets is for.
-    """
-    import openpyxl
+    """A workbook with a sheet for each of ``heights`` rows, with blank cells that show the styles of the columns."""
+    import openpyxl  # not above: it takes longer to import than the rest of a table, and few runs need it
 
     book = openpyxl.Workbook()
     for number, height in enumerate(heights, 1):
@@ -261,10 +255,9 @@ def count_rows(table: Table, path: Path) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceSheet:
-    """A sheet: its lines, and of which columns, side by side, each line offers the cells for ``choice``.
+    """A sheet of lines, each of which offers its cells of columns ``offered``, side by side, for ``choice``.
 
-    ``headers`` and ``widths`` (characters) are of the columns of ``lines``. ``prompt`` is shown beside a cell of the
-    choice, ``refusal`` where something else is typed.
+    ``widths``: characters. ``prompt`` is shown beside a cell of the choice, ``refusal`` where something else is typed.
     """
 
     title: str
@@ -279,12 +272,12 @@ class ChoiceSheet:
 
 def write_choice_sheet(content: ChoiceSheet, target: Path) -> None:
     """Write a new workbook with the sheet, printed as wide as a page; texts stay texts, whatever they begin with."""
-    import openpyxl  # not above: it takes longer to import than the rest of a table, and few runs need it
+    import openpyxl
     from openpyxl.styles import Alignment, Font
 
     book = openpyxl.Workbook()
-    book.remove(book.worksheets[0])
-    sheet: Worksheet = book.create_sheet(content.title)
+    sheet: Worksheet = book.worksheets[0]
+    sheet.title = content.title
     sheet.append(content.headers)
     for line in content.lines.iter_rows():
         sheet.append(line)
@@ -296,8 +289,7 @@ def write_choice_sheet(content: ChoiceSheet, target: Path) -> None:
         cell.font = Font(bold=True)
         sheet.column_dimensions[cell.column_letter].width = width
     sheet.freeze_panes, sheet.print_title_rows = "C2", "1:1"
-    sheet.page_setup.orientation, sheet.page_setup.fitToHeight = "landscape", 0
-    sheet.sheet_properties.pageSetUpPr.fitToPage = True
+    _fit_to_page(sheet)
     sheet.auto_filter.ref = sheet.dimensions
     if content.lines.height:
         sheet.add_data_validation(_offer(content))

@@ -52,10 +52,9 @@ Added = Mapping[int, tuple[str, pl.Series]]
 
 @dataclass(frozen=True, slots=True)
 class FinishedSheet:
-    """A sheet of a finished workbook, with what was added to it.
+    """A sheet of a finished workbook (``called``: in messages), with what was added to it.
 
-    ``called``: file and sheet, for messages. ``first`` and ``header``: the first row that holds a value, and the row
-    of the header (from 1).
+    ``first`` and ``header``: the first row that holds a value, and the row of the header (from 1).
     """
 
     name: str
@@ -67,7 +66,7 @@ class FinishedSheet:
 
     @property
     def bottom(self) -> int:
-        """The last row that something was added to."""
+
         return self.header + max(len(values) for _, values in self.added.values())
 
     @property
@@ -78,7 +77,7 @@ class FinishedSheet:
         return range(1, self.bottom + 1, step)
 
     def refuse(self, why: object) -> AccountingError:
-        """The error for a workbook that must not be published."""
+
         return AccountingError(WORKBOOK_NOT_PROVEN, called=self.called, why=why)
 
     @contextmanager
@@ -99,11 +98,10 @@ class FinishedSheet:
             raise self.refuse(f"{part}: {error}") from error
 
     def prove_cells(self, before: Path, after: Path, above: pl.DataFrame, own: Added) -> int:
-        """Count the rows of the table that a reader finds in the finished workbook.
+        """Count the rows that a reader finds; :class:`AccountingError` unless it finds all that was there or added.
 
         ``above``, ``own``: the rows above the table and the user's columns, as the same reader found them when the run
         began. Only where cells are not what they say (dates among texts), the workbook ``before`` is read again.
-        Raises :class:`AccountingError` unless every cell that was there is as it was, and what was added is there.
         """
         with self._refusing():
             olds, last = self._read(before), 0
@@ -181,29 +179,20 @@ class FinishedSheet:
 
 
 def _stretches(path: Path, part: str, starts: range) -> Iterator[bytes]:
-    """A workbook whole, or as one for each stretch of its sheet's rows that begins at one of ``starts``.
-
-    A stretch has a cell above its first row: the reader begins at the first row that holds a value.
-    """
+    """A workbook whole, or one for each stretch of its rows, below a cell: the reader begins at the first value."""
     if len(starts) == 1:
         yield path.read_bytes()
         return
     with ZipFile(path) as archive:
-        others = {
-            name: archive.read(name)
-            for name in archive.namelist()
-            if posixpath.dirname(plain_name(name)) in _FOLDERS_READ
-        }
+        read = [name for name in archive.namelist() if posixpath.dirname(plain_name(name)) in _FOLDERS_READ]
+        others = {name: archive.read(name) for name in read}
         pieces, head = _pieces(archive, part_names(archive)[plain_name(part)]), b""
         while (begin := _ROWS_BEGIN.search(head)) is None:
             head += next(pieces)
         head, piece, p = head[: begin.end()], head[begin.end() :], begin[1]
         for start in starts:
-            held = [head]
-            if start > 1:
-                held.append(
-                    b'<%brow r="%d"><%bc r="A%d"><%bv>1</%bv></%bc></%brow>' % (p, start - 1, p, start - 1, p, p, p, p)
-                )
+            above = b'<%brow r="%d"><%bc r="A%d"><%bv>1</%bv></%bc></%brow>' % (p, start - 1, p, start - 1, p, p, p, p)
+            held = [head, above] if start > 1 else [head]
             while (stop := _find_row(piece, start + starts.step)) < 0 and b"</%bsheetData" % p not in piece:
                 held.append(piece)
                 piece = next(pieces)

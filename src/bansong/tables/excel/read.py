@@ -18,7 +18,7 @@ from polars.io.plugins import register_io_source
 from bansong.base.errors import InputError, Problem
 from bansong.base.files import private_folder
 from bansong.base.isolation import IsolationError, limits, or_raise_limit, run_isolated
-from bansong.base.messages import LANGS, gettext, ngettext, use_language
+from bansong.base.messages import LANGS, gettext, gettext_noop, ngettext, use_language
 from bansong.base.schema import Alert
 from bansong.tables.excel import limits as limits_check
 from bansong.tables.excel.limits import decodable_xlsx
@@ -55,11 +55,7 @@ _HERE: Final = 900_000_000
 def load_isolated(
     data: Path, path: Path, wanted: str | None, facts: Mapping[str, Facts] | None, has_header: bool = True
 ) -> Loaded:
-    """Do what :func:`bansong.tables.excel.sheets.load` does, in a child process.
-
-    The child may take as much memory as the limits allow, and fifteen minutes. Where it aborts or runs out of either,
-    an :class:`InputError` says so.
-    """
+    """Do what :func:`load` does in a child process, which may abort or run out of memory or time."""
     memory = limits().memory
     with private_folder() as folder:
         frame = folder / "sheet.arrow"
@@ -85,10 +81,7 @@ def load_isolated(
 def load_to_file(
     data: str, path: str, wanted: str | None, has_header: bool, facts: dict[str, Any] | None, frame: str
 ) -> dict[str, Any]:
-    """Load a sheet, write its frame to the file ``frame`` as Arrow IPC and return its other fields.
-
-    The columns of :func:`~bansong.tables.table.typed_id` are in the frame already.
-    """
+    """Load a sheet, write its frame with ``typed_id`` columns to ``frame`` as Arrow IPC, return its other fields."""
     known = facts and {name: Facts(**fact) for name, fact in facts.items()}
     loaded = load(Path(data), Path(path), wanted, known, has_header)
     loaded.frame.hstack(load_typed(Path(data), loaded)).write_ipc(frame)
@@ -107,11 +100,7 @@ def _explain_failure(error: IsolationError, path: Path, memory: int) -> InputErr
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """The sheet that was read of an .xlsx or .xlsm workbook.
-
-    ``header``: how many rows the last line of the header stands below the first row that holds a value. ``below``: how
-    many rows that hold something stand behind the table's last: white space, empty texts and errors only.
-    """
+    """The sheet that was read of an .xlsx or .xlsm workbook; ``header`` and ``below`` as in :class:`Loaded`."""
 
     name: str
     header: int = 0
@@ -124,9 +113,8 @@ def read_xlsx(file: File, given: File, format: Format, wanted: ReadAs, resources
     The frame has a row for each row of the sheet below the header, up to the last one that holds a value. Text stays
     text, whole numbers are Int64, dates Date, times of day Time; a column of mixed types is text, as Excel shows it.
     What has to be made of the file ``given`` (``file`` is it, or a copy) lives as long as ``resources``.
-    Raises :class:`InputError`, also for whatever would take more memory than the limits allow; :class:`UsageError` for
-    a missing sheet. Without a header every row is one of the table, the columns are called ``#1``, ``#2``, …, and
-    an output is a new workbook: no row can be put above the user's.
+    Without a header every row is one of the table, the columns are called ``#1``, ``#2``, …, and an output is a new
+    workbook: no row can be put above the user's.
     """
     loaded, frame, part = _load_xlsx(file, wanted, resources)
     source = Sheet(loaded.name, loaded.header, loaded.below) if loaded.header >= 0 else None
@@ -134,7 +122,7 @@ def read_xlsx(file: File, given: File, format: Format, wanted: ReadAs, resources
 
 
 def read_old(file: File, given: File, format: Format, wanted: ReadAs, notes: Iterable[str] = ()) -> Table:
-    """Open a sheet of a workbook as :func:`read_xlsx` does, always in a child process; an output is a new workbook."""
+    """Open a sheet as :func:`read_xlsx` does, always in a child process; an output is a new workbook."""
     loaded = load_isolated(file.data, given.path, wanted.sheet, None, wanted.has_header)
     return _table(loaded, loaded.frame.lazy(), given, format, wanted, None, notes, 0)
 
@@ -166,21 +154,17 @@ def _table(
     )
 
 
-def _further_sheets(loaded: Loaded) -> list[str]:
+def _further_sheets(loaded: Loaded) -> Iterator[Alert]:
     """Say which sheet was taken and which were left out; a summary that an earlier run wrote is no such sheet."""
     summaries = set()
     for lang in LANGS if loaded.name in (SHEET, FORMER_SHEET) else ():
         with use_language(lang):
             summaries.add(gettext(SUMMARY))
-    further = loaded.others or [name for name in loaded.further if name not in summaries]
-    if not further:
-        return []
-    said = {"name": loaded.name, "names": ", ".join(map(repr, further)), "advice": advise_sheet(further[0])}
-    if loaded.others:
-        text = gettext("only the sheet {name!r} was taken; {names} hold business numbers too; {advice}", **said)
-    else:
-        text = gettext("only the sheet {name!r} was taken, not {names}; {advice}", **said)
-    return [Alert(text)]
+    hold_numbers = gettext_noop("only the sheet {name!r} was taken; {names} hold business numbers too; {advice}")
+    left_out = gettext_noop("only the sheet {name!r} was taken, not {names}; {advice}")
+    if further := loaded.others or [name for name in loaded.further if name not in summaries]:
+        said = {"name": loaded.name, "names": ", ".join(map(repr, further)), "advice": advise_sheet(further[0])}
+        yield Alert(gettext(hold_numbers if loaded.others else left_out, **said))
 
 
 def with_extension(file: File, format: Format, resources: ExitStack) -> File:
@@ -191,20 +175,16 @@ def with_extension(file: File, format: Format, resources: ExitStack) -> File:
     return replace(file, data=Path(shutil.copyfile(file.data, folder / f"book{format.extensions[0]}")))
 
 
-def time_notes(parts: Mapping[str, limits_check.PartContent]) -> list[str]:
-    """Return a note on times of an .ods: the parser drops some of them without an error."""
-    times = sum(part.times for part in parts.values())
-    if not times:
-        return []
-    return [
-        ngettext(
+def time_notes(parts: Mapping[str, limits_check.PartContent]) -> Iterator[str]:
+    """Note the times of an .ods: the parser drops some of them without an error."""
+    if times := sum(part.times for part in parts.values()):
+        yield ngettext(
             "times in {count:,} cell of the workbook: of an .ods lengths of a day and more, and times in columns with "
             "texts, are read as blank; save it as .xlsx to have them",
             "times in {count:,} cells of the workbook: of an .ods lengths of a day and more, and times in columns with "
             "texts, are read as blank; save it as .xlsx to have them",
             times,
         )
-    ]
 
 
 def _display_notes(part: limits_check.PartContent) -> Iterator[str]:
@@ -255,10 +235,7 @@ def _load_xlsx(
 
 
 def _with_typed(data: Path, loaded: Loaded) -> pl.LazyFrame:
-    """The rows of a sheet with the columns of :func:`typed_id`: the sheet is parsed again only if they are asked for.
-
-    An output that is the user's own workbook does without them.
-    """
+    """The rows of a sheet with ``typed_id`` columns; only if these are asked for, it is parsed again."""
     frame = loaded.frame
     marks = {typed_id(id_): pl.Boolean() for id_, dtype in frame.schema.items() if dtype == pl.String}
     if not marks:

@@ -29,21 +29,10 @@ _PERCENT: Final = "10"
 _REFERENCES: Final = ("numFmtId", "fontId", "fillId", "borderId", "xfId")
 _MOST_FORMATS: Final = 64_000
 _BEFORE_DXFS: Final = ("numFmts", "fonts", "fills", "borders", "cellStyleXfs", "cellXfs", "cellStyles")
-_BEFORE_FORMATS: Final = (
-    "sheetData",
-    "sheetCalcPr",
-    "sheetProtection",
-    "protectedRanges",
-    "scenarios",
-    "autoFilter",
-    "sortState",
-    "dataConsolidate",
-    "customSheetViews",
-    "mergeCells",
-    "phoneticPr",
-    "conditionalFormatting",
+_BEFORE_FORMATS: Final = (  # in the order that the schema of a worksheet prescribes
+    *("sheetData", "sheetCalcPr", "sheetProtection", "protectedRanges", "scenarios", "autoFilter", "sortState"),
+    *("dataConsolidate", "customSheetViews", "mergeCells", "phoneticPr", "conditionalFormatting"),
 )
-"""The elements of a worksheet, in the order that its schema prescribes, up to the conditional formats."""
 
 
 @dataclass
@@ -82,17 +71,13 @@ class Styles:
 
     @property
     def changed(self) -> bool:
-        """Whether anything was added."""
+
         return self.graded or bool(self.added)
 
     def text(self) -> bytes:
         """The part with what was added."""
-        edits = self._append_entries("cellXfs", self.added)
-        if self.graded:
-            edits += self._append_entries(
-                "dxfs", [_grade_format(self._prefix, *pair) for pair in GRADE_COLOURS.values()]
-            )
-        return apply_edits(self.xml, edits)
+        grades = [_grade_format(self._prefix, *pair) for pair in GRADE_COLOURS.values()] if self.graded else []
+        return apply_edits(self.xml, self._append_entries("cellXfs", self.added) + self._append_entries("dxfs", grades))
 
     def _variant(self, style: str, formats: tuple[str, ...]) -> str:
         """The style itself if it has one of these number formats, else one like it that has the first."""
@@ -122,9 +107,7 @@ class Styles:
 
     def _entries(self, name: str) -> list[Element]:
         whole = find_child(self.elements, name)
-        if whole is None:
-            return []
-        return [e for e in self.elements if e.depth == 2 and whole.start < e.start < whole.stop]
+        return [e for e in self.elements if whole and e.depth == 2 and whole.start < e.start < whole.stop]
 
     @property
     def _prefix(self) -> str:
@@ -145,8 +128,7 @@ class Styles:
         return [(place, place, made)]
 
 
-def _grade_format(prefix: str, text: str, background: str) -> bytes:
-    p = prefix
+def _grade_format(p: str, text: str, background: str) -> bytes:
     return (
         f'<{p}dxf><{p}font><{p}color rgb="FF{text}"/></{p}font><{p}fill><{p}patternFill>'
         f'<{p}bgColor rgb="FF{background}"/></{p}patternFill></{p}fill></{p}dxf>'
@@ -156,7 +138,7 @@ def _grade_format(prefix: str, text: str, background: str) -> bytes:
 def merged_areas(elements: Sequence[Element], top: int, bottom: int) -> list[Area]:
     """The merged ranges that reach into rows ``top`` to ``bottom``."""
     areas = [Area.parse(element.attributes.get("ref", "")) for element in elements if element.name == "mergeCell"]
-    return [area for area in areas if area and area.top <= bottom and area.bottom >= top]
+    return [area for area in areas if area and area.meets_rows(top, bottom)]
 
 
 def dimension_edits(xml: bytes, elements: Sequence[Element], right: int, bottom: int) -> list[Edit]:

@@ -17,10 +17,11 @@ import polars as pl
 
 from bansong.base.errors import AccountingError, OutputError, Problem
 from bansong.base.files import private_folder
-from bansong.base.messages import gettext
-from bansong.base.schema import OUR_COLUMNS, Alert
+from bansong.base.messages import gettext, gettext_noop
+from bansong.base.schema import OUR_COLUMNS
 from bansong.tables.excel import sheet_metadata
 from bansong.tables.excel.package import (
+    BOOK,
     Edit,
     apply_edits,
     copy_package,
@@ -28,8 +29,8 @@ from bansong.tables.excel.package import (
     plain_name,
     prove_same_parts,
     read_part,
+    related_parts,
     sheet_part,
-    styles_part,
     usual_name,
 )
 from bansong.tables.excel.proof import Added, FinishedSheet
@@ -65,7 +66,11 @@ OTHER_CELLS_CHANGED: Final = Problem(
     "write another format, `output='OUT.csv'`",
 )
 
-_BLOCK: Final = 20_000
+_SIGNED: Final = gettext_noop(
+    "{called}: the workbook is digitally signed, and the signature does not hold for the output; "
+    "sign the output anew if its reader asks for a signature"
+)
+_BLOCK_ROWS: Final = 20_000
 _FORMULA: Final = r"<(?:\w+:)?f[\s/>]"
 
 
@@ -73,8 +78,8 @@ _FORMULA: Final = r"<(?:\w+:)?f[\s/>]"
 class Splice:
     """Cells to put into a sheet: ``titles`` and ``frame`` into ``columns`` (name → column), from row ``header`` on.
 
-    ``head`` and ``tail`` are what will stand around the rows. ``crossing``: something stands in the columns already, or
-    behind them; else the cells are put to the end of their rows. ``styles`` may refer to columns of ``frame``.
+    ``head`` and ``tail`` will stand around the rows. ``crossing``: something stands in the columns already, or behind
+    them; else the cells are put to the end of their rows. ``styles`` may refer to columns of ``frame``.
     """
 
     sheet: SheetXml
@@ -90,7 +95,7 @@ class Splice:
 
     @property
     def bottom(self) -> int:
-        """The last row that gets cells."""
+
         return self.header + self.frame.height
 
     def pieces(self) -> Iterator[bytes]:
@@ -98,16 +103,15 @@ class Splice:
         rows = self.sheet.rows
         yield self.head + encode_rows(rows.filter(pl.col("r") < self.header), "xml", "end")
         yield self._splice_rows(render_rows(self.titles, self.columns, self.title_styles, self.header))
-        for start in range(0, self.frame.height, _BLOCK):
-            block, first = self.frame.slice(start, _BLOCK), self.header + 1 + start
+        for start in range(0, self.frame.height, _BLOCK_ROWS):
+            block, first = self.frame.slice(start, _BLOCK_ROWS), self.header + 1 + start
             yield self._splice_rows(render_rows(block, self.columns, self.styles, first, blanks=True))
         yield encode_rows(rows.filter(pl.col("r") > self.bottom), "xml", "end") + self.sheet.rest.encode() + self.tail
 
     def prove(self, pieces: Iterable[bytes]) -> None:
-        """Take the cells out of the finished sheet again and hold what is left against what was there.
+        """Raise :class:`AccountingError` unless the finished sheet without the new cells is the old one.
 
-        Raises :class:`AccountingError` unless that is the same, byte for byte, and the cells are as many as there were
-        values, each in its row.
+        It is the same byte for byte, and the cells are as many as there were values, each in its row.
         """
         new = split_rows(pieces, cells=False)
         rows, old = new.rows(), self.sheet
@@ -146,7 +150,7 @@ class Splice:
         return bool(both["same"].all() and placed and cells == ours == blanks + values)
 
     def _splice_rows(self, new: pl.DataFrame) -> bytes:
-        """Rows with their new cells; rows that did not exist are made. ``new``: as :func:`rendered` returns it."""
+        """Rows with their new cells (``new``, of :func:`render_rows`); rows that did not exist are made."""
         first, last = int(new["r"][0]), int(new["r"][-1])
         p = self.sheet.prefix
         if p:
@@ -182,21 +186,20 @@ def _open_rows(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def extend_workbook(result: Enriched, frame: pl.DataFrame, file: File, source: Sheet, target: Path) -> int:
-    """Splice the added columns into the user's own sheet, beside what is there, styled like the column before them.
+    """Splice the added columns (``frame``) into the user's own sheet, styled like the column before them.
 
-    Returns the number of the table's rows that a reader finds in the finished workbook.
-    ``frame``: the added columns, a row for each row of the table. Raises :class:`OutputError` for a workbook that
-    cannot be extended safely, :class:`AccountingError` where the finished one is not the old one with cells added.
+    Returns the number of the table's rows that a reader finds in the finished workbook. Raises :class:`OutputError` for
+    one that cannot be extended safely, :class:`AccountingError` where the finished one is not the old with cells added.
     """
     data, left, rows = file.data, list(frame.columns), 0
     added: AddedColumns | None = None
     with private_folder() as folder:
         while left:
             with ZipFile(data) as archive:
-                part, looks = sheet_part(archive, source.name), styles_part(archive)
+                part, looks = sheet_part(archive, source.name), related_parts(archive, BOOK, "styles")
                 sheet = SheetXml.parse(part_pieces(archive, part))
                 size = archive.getinfo(part).file_size
-                styles = Styles.of(looks, read_part(archive, looks)) if looks else None
+                styles = Styles.of(looks[0], read_part(archive, looks[0])) if looks else None
                 range_edits = RangeEdits()
                 if added is None:
                     added = _locate_columns(result, frame, source, sheet)
@@ -211,7 +214,8 @@ def extend_workbook(result: Enriched, frame: pl.DataFrame, file: File, source: S
             made = folder / f"{len(left)}{target.suffix}" if left else target
             copy_package(data, made, changed, size)
             prove_same_parts(data, made, changed)
-            finished = _finish(frame, source, part, added)
+            cells = {added.places[column]: (added.titles[column], frame[column]) for column in frame.columns}
+            finished = FinishedSheet(source.name, part, added.called, added.top - source.header, added.top, cells)
             with ThreadPoolExecutor(2 if len(finished.starts) == 1 else 1) as pool:  # a large one takes memory
                 proof = pool.submit(copy_context().run, _prove_bytes, made, splice, finished, changed)
                 if not left:
@@ -231,19 +235,13 @@ def _as_read(result: Enriched, added: AddedColumns) -> tuple[pl.DataFrame, Added
     return above, dict(enumerate(zip(added.headers, columns, strict=True), left))
 
 
-def _finish(frame: pl.DataFrame, source: Sheet, part: str, added: AddedColumns) -> FinishedSheet:
-    cells = {added.places[column]: (added.titles[column], frame[column]) for column in frame.columns}
-    return FinishedSheet(source.name, part, added.called, added.top - source.header, added.top, cells)
-
-
 def _prove_bytes(made: Path, splice: Splice, finished: FinishedSheet, changed: Iterable[str]) -> None:
     with ZipFile(made) as archive:
         for part in changed:
             with finished.parse(archive, usual_name(part)) as pieces:
                 if part == finished.part:
                     splice.prove(pieces)
-                else:
-                    deque(pieces, maxlen=0)
+                deque(pieces, maxlen=0)
 
 
 def _rows_of(frame: pl.DataFrame, source: Sheet, sheet: SheetXml) -> tuple[int, int]:
@@ -275,19 +273,9 @@ def _warn(result: Enriched, archive: ZipFile, part: str, added: AddedColumns, ra
     own = {column for column, _ in result.layout[: len(result.table.headers)]}
     new = {column: number for column, number in added.places.items() if column not in own}
     drawn = warn_of_drawings(archive, part, added, new)
-    for warning in (*range_edits.warnings, *drawn, *_signature_alert(archive, added)):
+    signed = any(plain_name(name).startswith("_xmlsignatures/") for name in archive.namelist())
+    for warning in (*range_edits.warnings, *drawn, *([added.alert(_SIGNED)] if signed else [])):
         result.warn(warning)
-
-
-def _signature_alert(archive: ZipFile, added: AddedColumns) -> Iterator[Alert]:
-    if any(plain_name(name).startswith("_xmlsignatures/") for name in archive.namelist()):
-        yield Alert(
-            gettext(
-                "{called}: the workbook is digitally signed, and the signature does not hold for the output; "
-                "sign the output anew if its reader asks for a signature",
-                called=added.called,
-            )
-        )
 
 
 def _side_by_side(places: Mapping[str, int]) -> dict[str, int]:
@@ -307,24 +295,17 @@ def _plan_splice(
     styles: Styles | None,
     more: Sequence[Edit],
 ) -> Splice:
-    """Plan how the cells of ``columns`` (name → column of the sheet, side by side) are placed and styled.
-
-    ``more``: further edits of what stands around the rows.
-    """
+    """Plan how the cells of ``columns`` (side by side) are placed and styled; ``more``: edits around the rows."""
     header, bottom = _rows_of(frame, source, sheet)
     first, last = min(columns.values()), max(columns.values())
     beside = sheet.styles(first - 1, header, bottom)
     title_styles, _ = _styles(columns, beside.head(1), styles, None)
     body_styles, frame = _styles(columns, beside.slice(1), styles, frame)
     replaced = any(column in columns for column, _ in result.layout[: len(result.table.headers)])
+    widths = {number: WIDTHS[contract_name(column)] for column, number in columns.items()}
     edits = [
         *sheet_metadata.dimension_edits(sheet.around, sheet.elements, last, bottom),
-        *sheet_metadata.width_edits(
-            sheet.around,
-            sheet.elements,
-            {n: WIDTHS[contract_name(column)] for column, n in columns.items()},
-            replaced=replaced,
-        ),
+        *sheet_metadata.width_edits(sheet.around, sheet.elements, widths, replaced=replaced),
         *_colours(sheet, columns.get("grade"), (header + 1, bottom), styles),
         *more,
     ]
@@ -362,10 +343,7 @@ def _places(result: Enriched, sheet: SheetXml, left: int, rows: tuple[int, int])
 def _styles(
     columns: Mapping[str, int], beside: pl.Series, styles: Styles | None, frame: pl.DataFrame | None
 ) -> tuple[dict[str, Style], pl.DataFrame]:
-    """Each column's style, made of those beside it (one for each row), and the frame with what they refer to.
-
-    Without a ``frame``, they are the titles' styles.
-    """
+    """Each column's style, made of those beside it, and the frame with what they refer to (none: of the titles)."""
     found = beside.unique().to_list()
     text = {style: style for style in found if style is not None}
     percent = dict(text)
