@@ -51,8 +51,7 @@ _MAX_SPANNED_ROWS: Final = 65_534
 _MAX_TABLES: Final = 10_000
 _UNSHOWN: Final = ("script", "style", "select")
 _BREAKS: Final = ("br", "p", "div", "li")
-_BREAK: Final = "\0"
-"""A line break among the texts of a cell; no text of a page holds one."""
+_BREAK: Final = "\0"  # a line break among the texts of a cell; no text of a page holds one
 _SPACES: Final = re.compile(r"[ \t\r\n\f]+")
 _AROUND_BREAK: Final = re.compile(rf" *{_BREAK}[ {_BREAK}]*")
 _EDGES: Final = " \n\N{NO-BREAK SPACE}"
@@ -60,8 +59,7 @@ _SPAN: Final = re.compile(r"\s*([0-9]{1,9})")
 _ROW_END: Final = re.compile(rb"</tr(?=[\s/>])", re.IGNORECASE)
 _ROW_END_MARK: Final = "bansong-row-end"
 """Attribute of a ``<br>`` put before each ``</tr>``: the parser drops that tag where a row has no ``<tr>``."""
-_LAST_TAG: Final = "bansong-end"
-"""Fed behind the page: a tag or a comment without an end swallows it."""
+_LAST_TAG: Final = "bansong-end"  # fed behind the page: a tag or a comment without an end swallows it
 
 
 @dataclass(slots=True)
@@ -76,9 +74,13 @@ class PageTable:
     width: int = 0
     height: int = 0
     rows: list[list[str | None]] = field(default_factory=list)
+    # while the table is open: its row, cell and span under way, and for how many rows cells of columns reach down
+    cells: list[str | None] | None = None
+    texts: list[str] | None = None
+    span: tuple[int, int] = (1, 1)
+    reaching: dict[int, int] = field(default_factory=dict)
 
     def add(self, cells: list[str | None]) -> None:
-
         if len(self.top) < LOOK:
             self.top.append(tuple(cells))
         self.rows.append(cells)
@@ -88,7 +90,6 @@ class PageTable:
             self._flush()
 
     def append(self, other: PageTable) -> None:
-
         self._flush()
         other._flush()
         self.merges += [(top + self.height, left, down + self.height, right) for top, left, down, right in other.merges]
@@ -112,17 +113,6 @@ class PageTable:
             self.rows = []
 
 
-@dataclass(slots=True)
-class _Open:
-    """A table that has not ended yet, its row and cell; ``reaching``: how far cells of columns span down."""
-
-    grid: PageTable
-    cells: list[str | None] | None = None
-    texts: list[str] | None = None
-    span: tuple[int, int] = (1, 1)
-    reaching: dict[int, int] = field(default_factory=dict)
-
-
 class Page:
     """The tables of a page that the parser of lxml reads; no tree is built of it.
 
@@ -134,7 +124,7 @@ class Page:
         self.title = ""
         self._path = path
         self._limits = limits()
-        self._open: list[_Open] = []
+        self._open: list[PageTable] = []
         self._within = ""
         self._cells = 0
         self._last = ""
@@ -155,7 +145,6 @@ class Page:
         parser.close()
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
-
         self._last = tag
         if tag == "table":
             self._begin_table()
@@ -174,7 +163,6 @@ class Page:
             texts.append(_BREAK)
 
     def end(self, tag: str) -> None:
-
         if tag == self._within:
             self._within = ""
         elif not self._open:
@@ -188,7 +176,6 @@ class Page:
             self._open.pop()
 
     def data(self, text: str) -> None:
-
         self._last = self._last or "text"
         if self._within:
             if self._within == "title" and not self.title:
@@ -202,8 +189,8 @@ class Page:
     def _begin_table(self) -> None:
         if len(self._open) >= self._limits.depth or len(self.grids) >= _MAX_TABLES:
             raise InputError(TABLES_TOO_NESTED, path=self._path)
-        self.grids.append(PageTable(self._open[-1].grid if self._open else None))
-        self._open.append(_Open(self.grids[-1]))
+        self.grids.append(PageTable(self._open[-1] if self._open else None))
+        self._open.append(self.grids[-1])
 
     def _begin_cell(self, attributes: Mapping[str, str]) -> None:
         self._end_cell()
@@ -230,8 +217,8 @@ class Page:
         table.cells += [text or None, *[None] * (across - 1)]
         if down > 1:
             table.reaching |= dict.fromkeys(range(left, left + across), down)
-        if (down > 1 or across > 1) and table.grid.height < LOOK:
-            table.grid.merges.append((table.grid.height, left, table.grid.height + down - 1, left + across - 1))
+        if (down > 1 or across > 1) and table.height < LOOK:
+            table.merges.append((table.height, left, table.height + down - 1, left + across - 1))
         if len(table.cells) > self._limits.columns:
             raise self._beyond("columns", gettext_noop("has a table of more than {columns:,} columns"))
 
@@ -243,9 +230,9 @@ class Page:
         cells, table.cells = table.cells, None
         if table.reaching:
             table.reaching = {column: rows - 1 for column, rows in table.reaching.items() if rows > 1}
-        table.grid.add(cells)
+        table.add(cells)
         self._cells += len(cells) + 1
-        if max(self._cells, table.grid.height * table.grid.width) > self._limits.cells:
+        if max(self._cells, table.height * table.width) > self._limits.cells:
             raise self._beyond("cells", gettext_noop("has more than {cells:,} cells"))
 
     def _beyond(self, limit: str, message: str) -> InputError:
@@ -266,7 +253,6 @@ class HtmlVerbs(Verbs):
     """Web pages, only read."""
 
     def read(self, file: File, wanted: ReadAs, _resources: ExitStack) -> Table:
-
         return read(file, wanted.encoding, wanted.sheet)
 
 

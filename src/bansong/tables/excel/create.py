@@ -16,22 +16,10 @@ import polars as pl
 from bansong.base.errors import OutputError, Problem
 from bansong.base.messages import gettext
 from bansong.base.schema import ACTIONS, GRADES
+from bansong.tables.excel import sheet_xml
 from bansong.tables.excel.package import SHEET, SUMMARY, apply_edits, copy_package, read_part, sheet_parts
 from bansong.tables.excel.sheet_metadata import GRADE_COLOURS, dimension_edits
-from bansong.tables.excel.sheet_xml import (
-    DAY,
-    MAX_CELL,
-    MAX_COLUMNS,
-    MOMENT,
-    TIME,
-    WIDTHS,
-    SheetXml,
-    Style,
-    column_letter,
-    encode_rows,
-    render_rows,
-    titles,
-)
+from bansong.tables.excel.sheet_xml import SheetXml, Style, column_letter, encode_rows, render_rows
 from bansong.tables.table import Enriched, Section, Table, contract_name, typed_id
 
 if TYPE_CHECKING:
@@ -57,7 +45,7 @@ MAX_ROWS: Final = 1_048_575
 _BLOCK: Final = 20_000
 TitleRows = Sequence[Sequence[str | None]]
 _DAY_FORMAT, _MOMENT_FORMAT = "yyyy-mm-dd", "yyyy-mm-dd hh:mm:ss"
-_AMONG_TEXTS: Final = {DAY: _DAY_FORMAT, MOMENT: _MOMENT_FORMAT, TIME: "[h]:mm:ss"}
+_AMONG_TEXTS: Final = {sheet_xml.DAY: _DAY_FORMAT, sheet_xml.MOMENT: _MOMENT_FORMAT, sheet_xml.TIME: "[h]:mm:ss"}
 _HEADER_ROW, _COLUMNS_ROW, _AMONG_TEXTS_ROW = 1, 2, 3
 """The skeleton's rows that show styles: of the header, of each column, and from the third on dates among texts."""
 _ROW_PIECES: Final = ("start", "r", "open", "cells", "end")
@@ -102,11 +90,7 @@ def _chart(sheet: Worksheet, section: Section, row: int) -> BarChart:
 
 
 def create_workbook(result: Enriched, frame: pl.DataFrame, sections: Sequence[Section], target: Path) -> None:
-    """Make a new workbook: a skeleton with the header and a style for each column, then the rows.
-
-    ``frame``: the output's columns, and those of ``typed_id``; more rows than a sheet holds go on in further sheets.
-    ``sections``: what a summary sheet shows. Raises :class:`OutputError` for what a workbook cannot hold.
-    """
+    """Make a new workbook, in several sheets if need be: a skeleton with headers and styles, then the rows."""
     _check_limits(result, frame)
     first = MAX_ROWS - len(result.table.title_rows)
     starts = [0, *range(first, frame.height, MAX_ROWS)]
@@ -131,7 +115,7 @@ def _pieces(result: Enriched, frame: pl.DataFrame, model: SheetXml, above: Title
     yield apply_edits(model.around[: model.cut], edits)
     if above:
         yield _title_rows(above, wide)
-    yield _rows(titles(result, columns), columns, _styles(model, columns, _HEADER_ROW), header)
+    yield _rows(sheet_xml.titles(result, columns), columns, _styles(model, columns, _HEADER_ROW), header)
     styles = _styles(model, columns, _COLUMNS_ROW)
     styles |= {column: _typed_style(model, column) for column in columns if typed_id(column) in frame.columns}
     for start in range(0, frame.height, _BLOCK):
@@ -192,7 +176,7 @@ def _lay_out(sheet: Worksheet, result: Enriched, frame: pl.DataFrame, header: in
         title = sheet.cell(_HEADER_ROW, number)
         title.font, title.fill, title.border = font, fill, border
         sheet.cell(_COLUMNS_ROW, number).number_format = _number_format(column, frame.schema[column])
-        width = WIDTHS.get(contract_name(column)) or _width(name, frame[column])
+        width = sheet_xml.WIDTHS.get(contract_name(column)) or _width(name, frame[column])
         sheet.column_dimensions[title.column_letter].width = width
         if column == "grade":
             _colour_grades(sheet, f"{title.column_letter}{header + 1}:{title.column_letter}{max(bottom, header + 1)}")
@@ -230,13 +214,13 @@ def _number_format(column: str, dtype: pl.DataType) -> str:
 
 
 def _check_limits(result: Enriched, frame: pl.DataFrame) -> None:
-    if len(result.layout) > MAX_COLUMNS:
-        raise OutputError(TOO_MANY_COLUMNS, width=len(result.layout), max_columns=MAX_COLUMNS)
+    if len(result.layout) > sheet_xml.MAX_COLUMNS:
+        raise OutputError(TOO_MANY_COLUMNS, width=len(result.layout), max_columns=sheet_xml.MAX_COLUMNS)
     texts = frame.select(pl.col(pl.String).str.len_chars().max().fill_null(0))
     for column, header in result.layout:
-        if column in texts.columns and texts[column][0] > MAX_CELL:
+        if column in texts.columns and texts[column][0] > sheet_xml.MAX_CELL:
             row = frame[column].str.len_chars().arg_max()
-            raise OutputError(CELL_TOO_LONG, header=header, value=(row or 0) + 1, max_cell=MAX_CELL)
+            raise OutputError(CELL_TOO_LONG, header=header, value=(row or 0) + 1, max_cell=sheet_xml.MAX_CELL)
 
 
 def _width(header: str, values: pl.Series) -> int:
@@ -297,10 +281,10 @@ def write_choice_sheet(content: ChoiceSheet, target: Path) -> None:
 
 
 def _offer(content: ChoiceSheet) -> DataValidation:
-    from openpyxl.utils import get_column_letter
+
     from openpyxl.worksheet.datavalidation import DataValidation
 
-    place = {name: get_column_letter(number) for number, name in enumerate(content.lines.columns, 1)}
+    place = {name: column_letter(number) for number, name in enumerate(content.lines.columns, 1)}
     cells = f"${place[content.offered[0]]}2:${place[content.offered[-1]]}2"  # the row moves with the line
     rule = DataValidation(type="list", formula1=cells, allow_blank=True, showErrorMessage=True, showInputMessage=True)
     rule.error, rule.prompt = content.refusal, content.prompt

@@ -48,12 +48,10 @@ class XlsxVerbs(Verbs):
     """Workbooks of Excel 2007 and later, with macros or without."""
 
     def read(self, file: File, wanted: ReadAs, resources: ExitStack) -> Table:
-
         named = with_extension(file, self.format, resources)
         return read_xlsx(named, file, self.format, wanted, resources)
 
     def check(self, table: Table, planned: Planned) -> tuple[str, ...]:
-
         anew = planned.leaves_out or table.source is None  # a sheet without a header has no source
         if planned.in_place and anew and table.format is self.format:
             option = parameter("select") if planned.leaves_out else parameter("has_header", False)
@@ -90,7 +88,6 @@ class XlsxVerbs(Verbs):
         return Written(tally)
 
     def count(self, result: Enriched, path: Path) -> int:
-
         return count_rows(result.table, path)
 
 

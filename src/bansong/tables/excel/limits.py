@@ -42,20 +42,17 @@ PART_PACKING_UNUSUAL: Final = Problem(
     "excel.part_packing_unusual", "{path}: its part {filename} is packed in an unusual way; save it again in Excel"
 )
 
-_EXACT, _ROUGH = 64, 16
-"""Columns are bounded exactly up to so many; beyond, a sixteenth more are allowed for."""
+_EXACT, _ROUGH = 64, 16  # columns are bounded exactly up to so many; beyond, a sixteenth more are allowed for
 _REFERENCE: Final = re.compile(rb'<c r="([^"<]{0,40})"')
 _REFERENCE_PARTS: Final = re.compile(r"([A-Z]{1,3})([1-9][0-9]{0,6})")
-_PREFIXED: Final = re.compile(rb":c[\s/>]")
-"""A cell in a namespace with a prefix, ``<x:c …>``."""
+_PREFIXED: Final = re.compile(rb":c[\s/>]")  # a cell in a namespace with a prefix, <x:c …>
 _ODD: Final = re.compile(rb"""<(?:\w+:)?c\s[^>]*?\br\s*=\s*["']([A-Za-z]{4}[^"']{0,40}|[A-Za-z]*[0-9]{8}[^"']{0,40})""")
 _CHUNK: Final = 1 << 20
 _LARGE: Final = 64_000_000
 _SHORT: Final = 128
 _ENTRIES: Final = 10_000
 _ENCRYPTED: Final = 0x1
-_LONGEST_CHARACTER: Final = 12
-"""Bytes that a character of a text may take in XML: ``&#x0000AC00;``."""
+_LONGEST_CHARACTER: Final = 12  # bytes that a character of a text may take in XML: &#x0000AC00;
 
 _UNREAD: Final = re.compile("xl/(?:media|embeddings|drawings|charts|pivotcache)/|docprops/|pictures/")
 _BASE, _TEXT, _CELL, _PLACE = 80_000_000, 60, 40, 32
@@ -89,7 +86,6 @@ class Extent:
 
     @property
     def area(self) -> int:
-
         return self.rows * self.columns
 
     def __str__(self) -> str:
@@ -274,7 +270,6 @@ class _Scan:
         self._begun = self._sheet = self._shared = False
 
     def take(self, chunk: bytes) -> None:
-
         buffer = self._rest + chunk
         if not self._begun:
             self._begin(buffer)
@@ -287,7 +282,6 @@ class _Scan:
         self._rest = buffer[until:]
 
     def end(self) -> None:
-
         if self._shared:
             self._part.longest = max(self._part.longest, len(self._rest))
 
@@ -389,8 +383,7 @@ EXCEL_95_WORKBOOK: Final = Problem(
 
 _EAST_ASIAN_DATES: Final = frozenset((*range(27, 37), *range(50, 59)))
 """Built-in number formats that show dates and times in Korea, Japan and China; no file defines them."""
-_DATE: Final = 14
-"""A built-in date format that calamine knows."""
+_DATE: Final = 14  # a built-in date format that calamine knows
 _UTF16: Final = 1200
 _SINGLE_BYTE: Final = frozenset(
     (874, *range(1250, 1259), _UTF16, 10000, 10007, 20127, 20866, 21866, *range(28591, 28606))
@@ -405,8 +398,7 @@ _BIFF_BOF, _BIFF_EOF, _BIFF_PASSWORD = 0x0809, 0x000A, 0x002F
 _BIFF_CODE_PAGE, _BIFF_FORMAT, _BIFF_CELL_FORMAT = 0x0042, 0x041E, 0x00E0
 _BIFF8: Final = 0x0600
 
-_HEADER_ENTRIES: Final = 109
-"""Sectors of the allocation table that the header of an OLE file lists itself."""
+_HEADER_ENTRIES: Final = 109  # sectors of the allocation table that the header of an OLE file lists itself
 _STREAMS: Final = ("Workbook", "Book")
 """The streams that may be the workbook; a file for both Excel 97 and 95 has both, and the first is read."""
 

@@ -52,7 +52,6 @@ class Element:
 
     @property
     def name(self) -> str:
-
         return self.tag.rpartition(":")[2]
 
     @property
@@ -101,7 +100,6 @@ def elements_of(xml: bytes, part: str) -> list[Element]:
 
 
 def find_child(elements: Iterable[Element], name: str) -> Element | None:
-
     return next((element for element in elements if element.depth == 1 and element.name == name), None)
 
 
@@ -135,7 +133,6 @@ def attribute(tag: bytes, name: str, value: object) -> bytes:
 
 
 def without(tag: bytes, *names: str) -> bytes:
-
     for name in names:
         tag = re.sub(rb"""\s%s\s*=\s*(?:"[^"]*"|'[^']*')""" % name.encode(), b"", tag, count=1)
     return tag
@@ -188,8 +185,7 @@ _MACROS: Final = "application/vnd.ms-excel.sheet.macroEnabled.main+xml"
 _PLAIN: Final = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet.main+xml"
 _FAST, _SMALL = 1, 6
 _PIECE: Final = 2_000_000
-_LARGE: Final = 8_000_000
-"""Bytes of a sheet from which on it is packed fast instead of small."""
+_LARGE: Final = 8_000_000  # bytes of a sheet from which on it is packed fast instead of small
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +238,6 @@ def usual_name(part: str) -> str:
 
 
 def part_names(archive: ZipFile) -> dict[str, str]:
-
     return {plain_name(name): name for name in archive.namelist()}
 
 
@@ -347,7 +342,6 @@ def prove_same_parts(source: Path, target: Path, changed: Iterable[str]) -> None
 
 
 def read_part(archive: ZipFile, part: str) -> bytes:
-
     return b"".join(part_pieces(archive, part))
 
 

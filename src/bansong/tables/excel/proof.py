@@ -40,8 +40,7 @@ _AS_NUMBERS: Final = (b' t="s"><', b' t="n"><')
 _ROW: Final = re.compile(rb"""<(?:\w+:)?row\s(?:[^>]*?\s)?r\s*=\s*["']([0-9]+)""")
 _ROWS_BEGIN: Final = re.compile(rb"<((?:\w+:)?)sheetData[^>]*>")
 _SCANNED_BYTES: Final = 1 << 16
-_NINE_DECIMALS: Final = 1e-9
-"""The reader rounds a number that it gives as text."""
+_NINE_DECIMALS: Final = 1e-9  # the reader rounds a number that it gives as text
 _STAY_SPELLED: Final = {"\ufffe": "_xFFFE_", "\uffff": "_xFFFF_"}
 """Characters that the reader leaves as Excel spells them."""
 _READER_ERRORS: Final = ("CalamineError", "CannotRetrieveCellDataError", "PanicException", "SheetNotFoundError")
@@ -66,7 +65,6 @@ class FinishedSheet:
 
     @property
     def bottom(self) -> int:
-
         return self.header + max(len(values) for _, values in self.added.values())
 
     @property
@@ -77,7 +75,6 @@ class FinishedSheet:
         return range(1, self.bottom + 1, step)
 
     def refuse(self, why: object) -> AccountingError:
-
         return AccountingError(WORKBOOK_NOT_PROVEN, called=self.called, why=why)
 
     @contextmanager

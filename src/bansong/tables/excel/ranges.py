@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import accumulate, count
 from typing import Final
 from xml.sax.saxutils import quoteattr
@@ -18,21 +18,8 @@ import polars as pl
 
 from bansong.base.messages import gettext, gettext_noop
 from bansong.base.schema import Alert
-from bansong.tables.excel.package import (
-    BOOK,
-    Edit,
-    Element,
-    apply_edits,
-    attribute,
-    elements_of,
-    find_child,
-    part_names,
-    part_pieces,
-    plain_name,
-    read_part,
-    related_parts,
-    sheet_parts,
-)
+from bansong.tables.excel import package
+from bansong.tables.excel.package import Edit, Element
 from bansong.tables.excel.sheet_xml import MAX_COLUMNS, MAX_ROW, WIDTHS, Area, SheetXml, column_letter
 from bansong.tables.headers import OURS
 
@@ -94,16 +81,15 @@ def _find_formulas(archive: ZipFile, table: str) -> Iterator[str]:
     whole = rf"(?<![\w.\\!]){name}(?:{special}|(?![\w.\\\[(!']))"
     in_cell = rf"""<(?:\w+:)?c\s[^<>]*?\br\s*=\s*["']([A-Z]+[0-9]+)["'][^<>]*>\s*<(?:\w+:)?f\b[^<>]*>[^<]*?{whole}"""
     in_name = rf"""<(?:\w+:)?definedName\s[^<>]*?\bname\s*=\s*["']([^"']+)["'][^<>]*>[^<]*?{whole}"""
-    parts = {part: (f"{sheet}!", re.compile(in_cell, re.IGNORECASE)) for sheet, part in sheet_parts(archive).items()}
-    books = {part: ("", re.compile(in_name, re.IGNORECASE)) for part in archive.namelist() if plain_name(part) == BOOK}
-    for part, (sheet, pattern) in {**parts, **books}.items():
+    searched = [(part, f"{sheet}!", in_cell) for sheet, part in package.sheet_parts(archive).items()]
+    for part, sheet, pattern in [*searched, (package.part_names(archive)[package.BOOK], "", in_name)]:
         places: dict[str, None] = {}
         rest = b""
-        for piece in part_pieces(archive, part):
+        for piece in package.part_pieces(archive, part):
             text = (rest + piece).decode("utf-8", "ignore")
             rest = piece[-_OVERLAP_BYTES:]
             if table.casefold() in text.casefold() and len(places) < _COUNTED:
-                places |= dict.fromkeys(match[1] for match in pattern.finditer(text))
+                places |= dict.fromkeys(match[1] for match in re.finditer(pattern, text, re.IGNORECASE))
         yield from (f"{sheet}{place}" for place in places)
 
 
@@ -177,15 +163,6 @@ class AddedColumns:
 
 
 @dataclass(frozen=True)
-class RangeEdits:
-    """Edits that widen the ranges of a sheet: around its rows, in other parts (as they become), and warnings."""
-
-    edits: Sequence[Edit] = ()
-    parts: Mapping[str, bytes] = field(default_factory=dict)
-    warnings: Sequence[str] = ()
-
-
-@dataclass(frozen=True)
 class _Range:
     """A filter or a table of the sheet, and how far it is widened; ``why`` not as far as the added columns."""
 
@@ -200,34 +177,36 @@ class _Range:
         return self.right > self.area.right
 
 
-def widen(archive: ZipFile, part: str, name: str, added: AddedColumns) -> RangeEdits:
+def widen(
+    archive: ZipFile, part: str, name: str, added: AddedColumns
+) -> tuple[list[Edit], dict[str, bytes], list[str]]:
     """Widen the filter, the tables and the sort state of the sheet ``name`` in ``part`` to the added columns.
 
-    A range that cannot be widened without harm stays as it is, and an :class:`Alert` says so.
+    Returns edits around the rows, other parts as they become, and warnings of ranges that cannot be widened safely.
     """
     sheet = added.sheet
     edits: list[Edit] = []
     parts: dict[str, bytes] = {}
     ranges: list[_Range] = []
     alerts: list[Alert] = []
-    own = find_child(sheet.elements, "autoFilter")
+    own = package.find_child(sheet.elements, "autoFilter")
     if own is not None and (found := _read_filter(own, added)):
-        book = part_names(archive)[BOOK]
-        found, parts = _widen_filter_name(book, read_part(archive, book), name, found)
+        book = package.part_names(archive)[package.BOOK]
+        found, parts = _widen_filter_name(book, package.read_part(archive, book), name, found)
         ranges.append(found)
         if found.changed:
             edits += _widen_references(sheet.around, sheet.elements, own, found)
     edits += _widen_sort_state(added)
-    for table in related_parts(archive, part, "table"):
-        xml = read_part(archive, table)
-        elements = elements_of(xml, table)
+    for table in package.related_parts(archive, part, "table"):
+        xml = package.read_part(archive, table)
+        elements = package.elements_of(xml, table)
         if found := _read_table(elements, added):
             ranges.append(found)
             if found.changed:
                 parts[table] = _widen_table(xml, elements, table, found, added)
                 alerts += _warn_of_formulas(archive, _table_name(elements[0]), added)
     alerts += [*_range_alerts(ranges, added), *_gap_alert(ranges, added)]
-    return RangeEdits(edits, parts, [*alerts, *_protection_notes(ranges, sheet.elements, added)])
+    return edits, parts, [*alerts, *_protection_notes(ranges, sheet.elements, added)]
 
 
 def _holds_records(area: Area, added: AddedColumns) -> bool:
@@ -299,12 +278,12 @@ def _widen_references(xml: bytes, elements: Sequence[Element], whole: Element, f
             across = element.attributes.get("columnSort", "0") not in _NO
             if area and not across and (area.left, area.right) == (found.area.left, found.area.right):
                 tag = xml[element.start : element.inner]
-                yield element.start, element.inner, attribute(tag, "ref", replace(area, right=found.right))
+                yield element.start, element.inner, package.attribute(tag, "ref", replace(area, right=found.right))
 
 
 def _widen_sort_state(added: AddedColumns) -> Iterator[Edit]:
     sheet = added.sheet
-    state = find_child(sheet.elements, "sortState")
+    state = package.find_child(sheet.elements, "sortState")
     area = Area.parse(state.attributes.get("ref", "")) if state else None
     if state is None or area is None or not _holds_records(area, added) or _find_missing(area, added):
         return
@@ -318,7 +297,7 @@ def _widen_filter_name(book: str, xml: bytes, sheet: str, found: _Range) -> tupl
 
     Some programs sort by the name, others by the filter: where the name is about other columns, neither is widened.
     """
-    elements = elements_of(xml, book)
+    elements = package.elements_of(xml, book)
     sheets = [element.attributes.get("name") for element in elements if element.name == "sheet" and element.depth == 2]
     for element in elements:
         attributes = element.attributes
@@ -333,7 +312,7 @@ def _widen_filter_name(book: str, xml: bytes, sheet: str, found: _Range) -> tupl
             break
         if name and area and area.left == found.area.left:
             new = text[: name.start(2)] + column_letter(found.right).encode() + text[name.end(2) :]
-            return found, {book: apply_edits(xml, [(element.inner, element.stop, new)])}
+            return found, {book: package.apply_edits(xml, [(element.inner, element.stop, new)])}
         why = gettext(_FILTER_NAME_DIFFERS, filter_name=_FILTER_NAME, stated=element.text.strip())
         return replace(found, right=found.area.right, why=found.why or why), {}
     return found, {}
@@ -358,15 +337,15 @@ def _widen_table(xml: bytes, elements: Sequence[Element], part: str, found: _Ran
         f"{labels.get(found.area.right + number, '')}/>"
         for number, title in enumerate(_list_new_titles(found.area, found.right, added), 1)
     ]
-    tag = attribute(xml[listed.start : listed.inner], "count", len(columns) + len(new))
+    tag = package.attribute(xml[listed.start : listed.inner], "count", len(columns) + len(new))
     entries = "".join(new).encode()
     edits = [
         *_widen_references(xml, elements, elements[0], found),
         (listed.start, listed.inner, tag),
         (columns[-1].stop, columns[-1].stop, entries),
     ]
-    made = apply_edits(xml, edits)
-    elements_of(made, part)
+    made = package.apply_edits(xml, edits)
+    package.elements_of(made, part)
     return made
 
 
@@ -408,7 +387,7 @@ def _gap_alert(ranges: Sequence[_Range], added: AddedColumns) -> Iterator[Alert]
 
 
 def _protection_notes(ranges: Sequence[_Range], elements: Sequence[Element], added: AddedColumns) -> Iterator[str]:
-    protected = protection.attributes if (protection := find_child(elements, "sheetProtection")) else {}
+    protected = protection.attributes if (protection := package.find_child(elements, "sheetProtection")) else {}
     locked = any(protected.get(name, "1") not in _NO for name in ("autoFilter", "sort"))
     if any(found.changed for found in ranges) and protected.get("sheet", "0") not in _NO and locked:
         kinds = gettext(" and ").join(found.kind for found in ranges if found.changed)
@@ -416,31 +395,19 @@ def _protection_notes(ranges: Sequence[_Range], elements: Sequence[Element], add
 
 
 _ANCHORS: Final = ("twoCellAnchor", "oneCellAnchor", "absoluteAnchor")
-_KINDS: Final = {"graphicFrame": "chart", "pic": "picture"}
-_NAMED: Final = {
-    "chart": gettext_noop("the chart {name!r} ({area})"),
-    "picture": gettext_noop("the picture {name!r} ({area})"),
-    "shape": gettext_noop("the shape {name!r} ({area})"),
-    "sparklines": gettext_noop("the sparklines in {area}"),
+_DRAWN: Final = {
+    "graphicFrame": gettext_noop("the chart {name!r} ({area})"),
+    "pic": gettext_noop("the picture {name!r} ({area})"),
 }
+_SHAPE: Final = gettext_noop("the shape {name!r} ({area})")
 _UNITS_OF_POINT: Final = 12_700
-_UNITS_OF_CHARACTER: Final = 7 * 9_525
-"""English metric units, in Excel's usual font."""
+_UNITS_OF_CHARACTER: Final = 7 * 9_525  # English metric units, in Excel's usual font
 _USUAL_WIDTH_CHARACTERS: Final = 64 / 7
 _USUAL_HEIGHT_POINTS: Final = 15.0
 _MEASURED_ROWS: Final = 1_000
 """Rows behind the header whose heights are looked at; a drawing that reaches so far lies beside records anyway."""
 _MAX_DRAWING_BYTES: Final = 16_000_000
 _NUMBER: Final = re.compile(r"-?[0-9]{1,18}(?:\.[0-9]+)?")
-
-
-@dataclass(frozen=True, slots=True)
-class Drawing:
-    """A chart, a picture, a shape or a group of sparklines, and the cells that it covers."""
-
-    kind: str
-    name: str
-    area: Area
 
 
 def warn_of_drawings(archive: ZipFile, part: str, added: AddedColumns, new: Mapping[str, int]) -> Iterator[Alert]:
@@ -454,69 +421,54 @@ def warn_of_drawings(archive: ZipFile, part: str, added: AddedColumns, new: Mapp
     columns = gettext("{first} to {last}", first=column_letter(first), last=column_letter(last))
     remedy = gettext("move them to the right of column {letter}", letter=column_letter(last))
     over, drawings = Area(first, added.top, last, added.bottom), [*_sparklines(added.sheet.elements)]
-    for drawing_part in related_parts(archive, part, "drawing"):
+    for drawing_part in package.related_parts(archive, part, "drawing"):
         if archive.getinfo(drawing_part).file_size > _MAX_DRAWING_BYTES:
             yield added.alert(_DRAWINGS_UNREAD, columns=columns, remedy=remedy)
             continue
-        drawings += _read_drawings(read_part(archive, drawing_part), drawing_part, _Measures.of(added, new))
-    found = {  # a drawing may be there twice, for old readers and new ones
-        gettext(_NAMED[drawing.kind], name=drawing.name, area=drawing.area): None
-        for drawing in drawings
-        if drawing.area.meets(over)
-    }
-    if found:
-        yield added.alert(_DRAWINGS_OVER, columns=columns, remedy=remedy, **_list_some([*found]))
+        drawings += _read_drawings(package.read_part(archive, drawing_part), drawing_part, *_measure(added, new))
+    # a drawing may be there twice, for old readers and new ones
+    if found := [*dict.fromkeys(drawn for drawn, area in drawings if area.meets(over))]:
+        yield added.alert(_DRAWINGS_OVER, columns=columns, remedy=remedy, **_list_some(found))
 
 
-@dataclass(frozen=True)
-class _Measures:
-    """The widths of a sheet's columns (characters) and the heights of its rows (points), as far as it states them."""
-
-    columns: Mapping[int, float]
-    rows: Mapping[int, float]
-    width: float
-    height: float
-
-    @classmethod
-    def of(cls, added: AddedColumns, new: Mapping[str, int]) -> _Measures:
-        """The measures of a sheet, its new columns as wide as they will be."""
-        elements = added.sheet.elements
-        usual = stated.attributes if (stated := find_child(elements, "sheetFormatPr")) else {}
-        columns: dict[int, float] = {}
-        for column in (element.attributes for element in elements if element.name == "col"):
-            low, high = (int(_parse_number(column.get(name), 1)) for name in ("min", "max"))
-            width = _parse_number(column.get("width"), _USUAL_WIDTH_CHARACTERS)
-            shown = column.get("hidden", "0") in _NO
-            columns |= dict.fromkeys(range(low, min(high, MAX_COLUMNS) + 1), width if shown else 0.0)
-        columns |= {number: float(WIDTHS[name]) for name, number in new.items()}
-        tag = pl.col("xml").str.extract(r"^\s*(<[^>]*>?)")
-        hidden = pl.when(tag.str.contains(r'\shidden="(?:1|true)"')).then(pl.lit(0.0))
-        points = hidden.otherwise(tag.str.extract(r'\sht="([0-9.]+)"').cast(pl.Float64, strict=False))
-        said = added.sheet.between(1, added.top + _MEASURED_ROWS).select("r", points.alias("height")).drop_nulls()
-        width = _parse_number(usual.get("defaultColWidth"), _USUAL_WIDTH_CHARACTERS)
-        height = _parse_number(usual.get("defaultRowHeight"), _USUAL_HEIGHT_POINTS)
-        return cls(columns, dict(said.iter_rows()), width, height)
-
-    def column_at(self, column: int, distance: int) -> int:
-        """The column that lies a distance (in English metric units) to the right of a column's left edge."""
-        sizes = (self.columns.get(number, self.width) * _UNITS_OF_CHARACTER for number in count(column))
-        return _find_end(column, distance, sizes, MAX_COLUMNS)
-
-    def row_at(self, row: int, distance: int) -> int:
-        sizes = (self.rows.get(number, self.height) * _UNITS_OF_POINT for number in count(row))
-        return _find_end(row, distance, sizes, MAX_ROW)
+_Sizes = tuple[Mapping[int, float], float]
+"""The sizes of columns or rows that a sheet states, and that of all others, in English metric units."""
 
 
-def _find_end(start: int, distance: int, sizes: Iterator[float], last: int) -> int:
-    ends = zip(range(start, last), accumulate(sizes), strict=False)
+def _measure(added: AddedColumns, new: Mapping[str, int]) -> tuple[_Sizes, _Sizes]:
+    """Measure the columns of a sheet, the new ones as wide as they will be, and its rows."""
+    elements = added.sheet.elements
+    usual = stated.attributes if (stated := package.find_child(elements, "sheetFormatPr")) else {}
+    columns: dict[int, float] = {}
+    for column in (element.attributes for element in elements if element.name == "col"):
+        low, high = (int(_parse_number(column.get(name), 1)) for name in ("min", "max"))
+        width = _parse_number(column.get("width"), _USUAL_WIDTH_CHARACTERS) * _UNITS_OF_CHARACTER
+        shown = column.get("hidden", "0") in _NO
+        columns |= dict.fromkeys(range(low, min(high, MAX_COLUMNS) + 1), width if shown else 0.0)
+    columns |= {number: float(WIDTHS[name] * _UNITS_OF_CHARACTER) for name, number in new.items()}
+    tag = pl.col("xml").str.extract(r"^\s*(<[^>]*>?)")
+    hidden = pl.when(tag.str.contains(r'\shidden="(?:1|true)"')).then(pl.lit(0.0))
+    points = hidden.otherwise(tag.str.extract(r'\sht="([0-9.]+)"').cast(pl.Float64, strict=False))
+    near = added.sheet.between(1, added.top + _MEASURED_ROWS)
+    rows = dict(near.select("r", points.alias("height") * _UNITS_OF_POINT).drop_nulls().iter_rows())
+    width = _parse_number(usual.get("defaultColWidth"), _USUAL_WIDTH_CHARACTERS)
+    height = _parse_number(usual.get("defaultRowHeight"), _USUAL_HEIGHT_POINTS)
+    return (columns, width * _UNITS_OF_CHARACTER), (rows, height * _UNITS_OF_POINT)
+
+
+def _find_end(sizes: _Sizes, start: int, distance: int, last: int) -> int:
+    """Find the column or row that lies a distance behind the edge of the one at ``start``."""
+    stated, usual = sizes
+    ends = zip(count(start), accumulate(stated.get(number, usual) for number in range(start, last)), strict=False)
     return next((number for number, end in ends if end >= distance), last)
 
 
-def _read_drawings(xml: bytes, part: str, measures: _Measures) -> Iterator[Drawing]:
-    for anchor, inside in _with_contents(elements_of(xml, part), *_ANCHORS):
-        kind = next((_KINDS[element.name] for element in inside if element.name in _KINDS), "shape")
+def _read_drawings(xml: bytes, part: str, columns: _Sizes, rows: _Sizes) -> Iterator[tuple[str, Area]]:
+    for anchor, inside in _with_contents(package.elements_of(xml, part), *_ANCHORS):
+        drawn = next((_DRAWN[element.name] for element in inside if element.name in _DRAWN), _SHAPE)
         name = next((e.attributes.get("name", "") for e in inside if e.name == "cNvPr"), "")
-        yield Drawing(kind, name, _covered_area(anchor, inside, measures))
+        area = _covered_area(anchor, inside, columns, rows)
+        yield gettext(drawn, name=name, area=area), area
 
 
 def _with_contents(elements: Sequence[Element], *names: str) -> Iterator[tuple[Element, Sequence[Element]]]:
@@ -526,16 +478,16 @@ def _with_contents(elements: Sequence[Element], *names: str) -> Iterator[tuple[E
             yield element, elements[place + 1 : bisect_left(starts, element.stop)]
 
 
-def _sparklines(elements: Sequence[Element]) -> Iterator[Drawing]:
+def _sparklines(elements: Sequence[Element]) -> Iterator[tuple[str, Area]]:
     for _, inside in _with_contents(elements, "sparklineGroup"):
         cells = [area for e in inside if e.name == "sqref" if (area := Area.parse(e.text.strip()))]
         if cells:
             left, top = min(area.left for area in cells), min(area.top for area in cells)
-            right, bottom = max(area.right for area in cells), max(area.bottom for area in cells)
-            yield Drawing("sparklines", "", Area(left, top, right, bottom))
+            area = Area(left, top, max(area.right for area in cells), max(area.bottom for area in cells))
+            yield gettext("the sparklines in {area}", area=area), area
 
 
-def _covered_area(anchor: Element, inside: Sequence[Element], measures: _Measures) -> Area:
+def _covered_area(anchor: Element, inside: Sequence[Element], columns: _Sizes, rows: _Sizes) -> Area:
     """The cells that a drawing covers, by its anchor: two cells, a cell and a size, or a place and a size."""
     numbers = [int(_parse_number(e.text)) for e in inside if e.name in ("col", "colOff", "row", "rowOff")]
     if anchor.name == "twoCellAnchor" and len(numbers) >= 8:
@@ -549,10 +501,10 @@ def _covered_area(anchor: Element, inside: Sequence[Element], measures: _Measure
     else:
         (x, y), left, top = _read_pair(inside, "pos", "x", "y"), 1, 1
     return Area(
-        measures.column_at(left, x + 1),
-        measures.row_at(top, y + 1),
-        measures.column_at(left, x + size[0]),
-        measures.row_at(top, y + size[1]),
+        _find_end(columns, left, x + 1, MAX_COLUMNS),
+        _find_end(rows, top, y + 1, MAX_ROW),
+        _find_end(columns, left, x + size[0], MAX_COLUMNS),
+        _find_end(rows, top, y + size[1], MAX_ROW),
     )
 
 

@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -45,11 +45,9 @@ SHEET_WITHOUT_ROWS: Final = Problem(
 )
 
 _SECONDS: Final = 900
-_RESULT: Final = ("name", "headers", "header", "others", "further", "below", "title_rows", "left", "skipped")
-"""The fields of a sheet that go beside its frame."""
+
 _BATCH: Final = 1 << 16
-_HERE: Final = 900_000_000
-"""Bytes of memory up to which a sheet is read in this process."""
+_HERE: Final = 900_000_000  # bytes of memory up to which a sheet is read in this process
 
 
 def load_isolated(
@@ -85,7 +83,7 @@ def load_to_file(
     known = facts and {name: Facts(**fact) for name, fact in facts.items()}
     loaded = load(Path(data), Path(path), wanted, known, has_header)
     loaded.frame.hstack(load_typed(Path(data), loaded)).write_ipc(frame)
-    return {name: getattr(loaded, name) for name in _RESULT}
+    return {field.name: getattr(loaded, field.name) for field in fields(Loaded) if field.name != "frame"}
 
 
 def _explain_failure(error: IsolationError, path: Path, memory: int) -> InputError:
@@ -110,11 +108,8 @@ class Sheet:
 def read_xlsx(file: File, given: File, format: Format, wanted: ReadAs, resources: ExitStack) -> Table:
     """Open a sheet of a workbook: the named one, else the first visible one that holds business numbers.
 
-    The frame has a row for each row of the sheet below the header, up to the last one that holds a value. Text stays
-    text, whole numbers are Int64, dates Date, times of day Time; a column of mixed types is text, as Excel shows it.
-    What has to be made of the file ``given`` (``file`` is it, or a copy) lives as long as ``resources``.
-    Without a header every row is one of the table, the columns are called ``#1``, ``#2``, …, and an output is a new
-    workbook: no row can be put above the user's.
+    The frame ends with the last row that holds a value. ``file`` is ``given``, or a copy of it. Without a header every
+    row is one of the table, the columns are called ``#1``, ``#2``, …, and an output is a new workbook.
     """
     loaded, frame, part = _load_xlsx(file, wanted, resources)
     source = Sheet(loaded.name, loaded.header, loaded.below) if loaded.header >= 0 else None
@@ -215,12 +210,12 @@ def _load_xlsx(
     path, sheet = file.path, wanted.sheet
     limits_check.check_zip(path, file.data, xml=True, only=CORE)
     entries = outline(path, file.data)
-    unread = {entry.part for entry in entries if entry.part and not _is_read(entry, sheet)}
-    unread -= {entry.part for entry in entries if _is_read(entry, sheet)}
-    parts = limits_check.check_zip(path, file.data, xml=True, without={part for part in unread if part})
+    read = {e.name: e.part for e in entries if e.part and (e.visible if sheet is None else e.name == sheet)}
+    unread = {entry.part for entry in entries if entry.part} - {*read.values()}
+    parts = limits_check.check_zip(path, file.data, xml=True, without=unread)
     facts = {entry.name: _facts(entry, parts) for entry in entries}
     longest = max(part.longest for part in parts.values())
-    sheets = {entry.name: parts[entry.part] for entry in entries if entry.part and _is_read(entry, sheet)}
+    sheets = {name: parts[part] for name, part in read.items()}
     for name, part in sheets.items():
         if not part.table:
             raise InputError(SHEET_WITHOUT_ROWS, path=path, name=name)
@@ -257,10 +252,6 @@ def _with_typed(data: Path, loaded: Loaded) -> pl.LazyFrame:
             yield chosen if predicate is None else chosen.filter(predicate)
 
     return register_io_source(rows, schema=pl.Schema({**frame.schema, **marks}), is_pure=True)
-
-
-def _is_read(entry: SheetEntry, wanted: str | None) -> bool:
-    return entry.visible if wanted is None else entry.name == wanted
 
 
 def _facts(entry: SheetEntry, parts: Mapping[str, limits_check.PartContent]) -> Facts:

@@ -22,9 +22,9 @@ GRADE_COLOURS: Final = {
 """Text and background of a grade, as RGB."""
 
 _GENERAL: Final = "0"
-_AS_TEXT: Final = ("0", "49")
-"""Number formats that show any text as it is: ``General`` and ``@``."""
-_PERCENT: Final = "10"
+AS_TEXT: Final = ("0", "49")
+"""Number formats that show any text as it is, ``General`` and ``@``: others can hide it (``;;;``) or add to it."""
+AS_PERCENT: Final = ("10",)
 """The number format ``0.00%``."""
 _REFERENCES: Final = ("numFmtId", "fontId", "fillId", "borderId", "xfId")
 _MOST_FORMATS: Final = 64_000
@@ -56,30 +56,17 @@ class Styles:
         styles = cls(part, xml)
         return styles if styles.formats else None
 
-    def for_text(self, style: str) -> str:
-        """A style like this one that shows text as it is: a number format can hide it (``;;;``) or add to it."""
-        return self._variant(style, _AS_TEXT)
-
-    def for_percent(self, style: str) -> str:
-        """A style like this one that shows a fraction as ``12.34%``."""
-        return self._variant(style, (_PERCENT,))
-
     def add_grades(self) -> int:
         """Add the grades' colours; return the number (``dxfId``) of the first."""
         self.graded = True
         return len(self._entries("dxfs"))
-
-    @property
-    def changed(self) -> bool:
-
-        return self.graded or bool(self.added)
 
     def text(self) -> bytes:
         """The part with what was added."""
         grades = [_grade_format(self._prefix, *pair) for pair in GRADE_COLOURS.values()] if self.graded else []
         return apply_edits(self.xml, self._append_entries("cellXfs", self.added) + self._append_entries("dxfs", grades))
 
-    def _variant(self, style: str, formats: tuple[str, ...]) -> str:
+    def variant(self, style: str, formats: tuple[str, ...]) -> str:
         """The style itself if it has one of these number formats, else one like it that has the first."""
         if int(style) >= len(self.formats):
             return style  # the workbook names a style that it does not have

@@ -24,10 +24,8 @@ MAX_COLUMNS: Final = 16_384
 MAX_ROW: Final = 1_048_576
 _EXACT: Final = 10**15
 _EXACT_DIGITS: Final = 15
-_EPOCH: Final = -25_569
-"""The day of Excel's serial number 0 (1899-12-30), in days of the Unix epoch."""
-_FIRST_SAFE_SERIAL: Final = 61
-"""1900-03-01: before it Excel counts a 29 February 1900 that never was."""
+_EPOCH: Final = -25_569  # the day of Excel's serial number 0 (1899-12-30), in days of the Unix epoch
+_FIRST_SAFE_SERIAL: Final = 61  # 1900-03-01: before it Excel counts a 29 February 1900 that never was
 
 DAY: Final = "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 MOMENT: Final = "^[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9:.]+$"
@@ -47,8 +45,7 @@ _ESCAPES: Final = {
     "\ufffe": "_xFFFE_",
     "\uffff": "_xFFFF_",
 }
-_SPACED: Final = r"^[ \t\r\n]|[ \t\r\n]$|[\t\r\n]|  "
-"""Spaces that are kept only with ``xml:space="preserve"``."""
+_SPACED: Final = r"^[ \t\r\n]|[ \t\r\n]$|[\t\r\n]|  "  # spaces that are kept only with xml:space="preserve"
 _SPECIAL: Final = rf"[&<>\x00-\x1F\x{{FFFE}}\x{{FFFF}}]|_x[0-9A-Fa-f]{{4}}_|{_SPACED}"
 """What cannot stand in XML as it is; most columns hold none of it."""
 
@@ -161,10 +158,8 @@ def _concat_pieces(pieces: list[pl.Expr | str]) -> pl.Expr:
 
 def _numbers(values: pl.Series) -> pl.Series:
     """The content of ``<v>`` (String), null for values that only text can hold, and for none."""
-    number = _number(pl.col(values.name), values.dtype)
-    if number is None:
-        return pl.Series(values.name, [None], dtype=pl.String).new_from_index(0, len(values))
-    return values.to_frame().select(number.cast(pl.String)).to_series()
+    number = _number(pl.col(values.name), values.dtype).cast(pl.String)
+    return values.to_frame().with_columns(number.alias(values.name)).to_series()
 
 
 def _typed_numbers(texts: pl.Series, typed: pl.Series) -> pl.Series:
@@ -190,8 +185,7 @@ def _serial(days_of_unix: pl.Expr) -> pl.Expr:
     return pl.when(serial >= _FIRST_SAFE_SERIAL).then(serial)
 
 
-def _number(value: pl.Expr, dtype: pl.DataType) -> pl.Expr | None:
-    """The number that stands for a value, null for values that only text can hold; ``None`` for types of text."""
+def _number(value: pl.Expr, dtype: pl.DataType) -> pl.Expr:
     if dtype == pl.Boolean:
         return value.cast(pl.UInt8)
     if dtype.is_integer():
@@ -205,7 +199,7 @@ def _number(value: pl.Expr, dtype: pl.DataType) -> pl.Expr | None:
         return _serial(value.dt.epoch("us") / _MICROSECONDS_OF_DAY)
     if dtype == pl.Time:
         return value.to_physical() / (1000 * _MICROSECONDS_OF_DAY)
-    return None
+    return pl.lit(None)
 
 
 def _text(values: pl.Series) -> list[pl.Expr | str]:
@@ -240,16 +234,13 @@ _ATTRIBUTE: Final = r"""\s+[^\s=>"'/]+\s*=\s*(?:"[^"]*"|'[^']*')"""
 """An attribute as XML has it: its value may hold ``>`` and ``/``."""
 _REFERENCE: Final = rf"""(?:{_ATTRIBUTE})*?\s+r\s*=\s*["']"""
 """What stands between the name of a row or a cell and its reference."""
-_REST: Final = rf"""["'](?:{_ATTRIBUTE})*\s*"""
-"""What stands between a cell's reference and the end of its tag."""
+_REST: Final = rf"""["'](?:{_ATTRIBUTE})*\s*"""  # what stands between a cell's reference and the end of its tag
 _FILLED: Final = rf"{_REST}>\s*<[^/]"
 """What stands between a cell's reference and its content; lxml writes an empty cell as ``<c …></c>``."""
-_USUAL: Final = 'c r="'
-"""How cells mostly begin: their reference comes first."""
+_USUAL: Final = 'c r="'  # how cells mostly begin: their reference comes first
 _NO_LETTER: Final = r"[^\s\S]"
 _FEW: Final = 2_000
-_LIKELY: Final = 3
-"""So many columns are asked one by one whether they are the last that holds anything."""
+_LIKELY: Final = 3  # so many columns are asked one by one whether they are the last that holds anything
 
 
 @dataclass(frozen=True)
@@ -342,7 +333,6 @@ def unusual(why: str) -> OutputError:
 
 
 def encode_rows(frame: pl.DataFrame, *columns: str) -> bytes:
-
     whole = frame.select(pl.concat_str(*columns).str.join("").cast(pl.Binary)).item()
     assert isinstance(whole, bytes)  # noqa: S101 - Binary
     return whole
@@ -429,11 +419,9 @@ class SheetXml:
 
     @property
     def prefix(self) -> str:
-
         return self.elements[0].prefix
 
     def between(self, first: int, last: int) -> pl.DataFrame:
-
         start, stop = (int(self.rows["r"].search_sorted(number)) for number in (first, last + 1))
         return self.rows.slice(start, stop - start)
 

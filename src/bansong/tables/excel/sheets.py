@@ -42,8 +42,7 @@ VISIBLE_SHEETS_EMPTY: Final = Problem(
 SHEET_NAMES_AMBIGUOUS: Final = Problem("excel.sheet_names_ambiguous", "{path}: {what}; save it again in Excel")
 
 _EXACT_INTEGERS: Final = 10**15
-_DAY_OF_TIMES: Final = date(1899, 12, 31)
-"""The day that calamine puts before a time of day."""
+_DAY_OF_TIMES: Final = date(1899, 12, 31)  # the day that calamine puts before a time of day
 _FIRST_DATE: Final = pl.duration(days=3660)
 """A text column's dates before 1910 are lengths of time: nobody was a customer then."""
 _DATED: Final = r"^[0-9]{4,}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?$"
@@ -217,7 +216,6 @@ class Loaded:
 
     @property
     def titles(self) -> int:
-
         return len(self.title_rows)
 
 

@@ -19,36 +19,13 @@ from bansong.base.errors import AccountingError, OutputError, Problem
 from bansong.base.files import private_folder
 from bansong.base.messages import gettext, gettext_noop
 from bansong.base.schema import OUR_COLUMNS
-from bansong.tables.excel import sheet_metadata
-from bansong.tables.excel.package import (
-    BOOK,
-    Edit,
-    apply_edits,
-    copy_package,
-    part_pieces,
-    plain_name,
-    prove_same_parts,
-    read_part,
-    related_parts,
-    sheet_part,
-    usual_name,
-)
+from bansong.tables.excel import package, sheet_metadata, sheet_xml
+from bansong.tables.excel.package import Edit
 from bansong.tables.excel.proof import Added, FinishedSheet
-from bansong.tables.excel.ranges import AddedColumns, RangeEdits, warn_of_drawings, widen
+from bansong.tables.excel.ranges import AddedColumns, warn_of_drawings, widen
 from bansong.tables.excel.read import Sheet
-from bansong.tables.excel.sheet_metadata import Styles
-from bansong.tables.excel.sheet_xml import (
-    MAX_COLUMNS,
-    WIDTHS,
-    SheetXml,
-    Style,
-    column_letter,
-    encode_rows,
-    render_rows,
-    split_rows,
-    titles,
-    unusual,
-)
+from bansong.tables.excel.sheet_metadata import AS_PERCENT, AS_TEXT, Styles
+from bansong.tables.excel.sheet_xml import SheetXml, Style, column_letter, encode_rows, render_rows, split_rows, unusual
 from bansong.tables.streams import File
 from bansong.tables.table import Enriched, contract_name
 
@@ -95,7 +72,6 @@ class Splice:
 
     @property
     def bottom(self) -> int:
-
         return self.header + self.frame.height
 
     def pieces(self) -> Iterator[bytes]:
@@ -196,24 +172,26 @@ def extend_workbook(result: Enriched, frame: pl.DataFrame, file: File, source: S
     with private_folder() as folder:
         while left:
             with ZipFile(data) as archive:
-                part, looks = sheet_part(archive, source.name), related_parts(archive, BOOK, "styles")
-                sheet = SheetXml.parse(part_pieces(archive, part))
+                part = package.sheet_part(archive, source.name)
+                looks = package.related_parts(archive, package.BOOK, "styles")
+                sheet = SheetXml.parse(package.part_pieces(archive, part))
                 size = archive.getinfo(part).file_size
-                styles = Styles.of(looks[0], read_part(archive, looks[0])) if looks else None
-                range_edits = RangeEdits()
+                styles = Styles.of(looks[0], package.read_part(archive, looks[0])) if looks else None
+                edits: list[Edit] = []
+                parts: dict[str, bytes] = {}
                 if added is None:
                     added = _locate_columns(result, frame, source, sheet)
-                    range_edits = widen(archive, part, source.name, added)
-                    _warn(result, archive, part, added, range_edits)
+                    edits, parts, warnings = widen(archive, part, source.name, added)
+                    _warn(result, archive, part, added, warnings)
             columns = _side_by_side({column: added.places[column] for column in left})
             left = [column for column in left if column not in columns]
-            splice = _plan_splice(result, frame.select(*columns), columns, source, sheet, styles, range_edits.edits)
-            changed = {part: splice.pieces()} | {name: iter([xml]) for name, xml in range_edits.parts.items()}
-            if styles is not None and styles.changed:
+            splice = _plan_splice(result, added, columns, sheet, styles, edits)
+            changed = {part: splice.pieces()} | {name: iter([xml]) for name, xml in parts.items()}
+            if styles is not None and (styles.added or styles.graded):
                 changed[styles.part] = iter([styles.text()])
             made = folder / f"{len(left)}{target.suffix}" if left else target
-            copy_package(data, made, changed, size)
-            prove_same_parts(data, made, changed)
+            package.copy_package(data, made, changed, size)
+            package.prove_same_parts(data, made, changed)
             cells = {added.places[column]: (added.titles[column], frame[column]) for column in frame.columns}
             finished = FinishedSheet(source.name, part, added.called, added.top - source.header, added.top, cells)
             with ThreadPoolExecutor(2 if len(finished.starts) == 1 else 1) as pool:  # a large one takes memory
@@ -238,23 +216,17 @@ def _as_read(result: Enriched, added: AddedColumns) -> tuple[pl.DataFrame, Added
 def _prove_bytes(made: Path, splice: Splice, finished: FinishedSheet, changed: Iterable[str]) -> None:
     with ZipFile(made) as archive:
         for part in changed:
-            with finished.parse(archive, usual_name(part)) as pieces:
+            with finished.parse(archive, package.usual_name(part)) as pieces:
                 if part == finished.part:
                     splice.prove(pieces)
                 deque(pieces, maxlen=0)
 
 
-def _rows_of(frame: pl.DataFrame, source: Sheet, sheet: SheetXml) -> tuple[int, int]:
-    header = sheet.first_row() + source.header
-    bottom = header + frame.height
+def _locate_columns(result: Enriched, frame: pl.DataFrame, source: Sheet, sheet: SheetXml) -> AddedColumns:
+    top, left = sheet.first_row() + source.header, sheet.first_column()
+    bottom = top + frame.height
     if sheet.last_row() != bottom + source.below:
         raise AccountingError(LAST_ROW_MISMATCHED, last_row=sheet.last_row(), bottom=bottom + source.below)
-    return header, bottom
-
-
-def _locate_columns(result: Enriched, frame: pl.DataFrame, source: Sheet, sheet: SheetXml) -> AddedColumns:
-    top, bottom = _rows_of(frame, source, sheet)
-    left = sheet.first_column()
     return AddedColumns(
         called=result.table.name,
         sheet=sheet,
@@ -269,12 +241,12 @@ def _locate_columns(result: Enriched, frame: pl.DataFrame, source: Sheet, sheet:
     )
 
 
-def _warn(result: Enriched, archive: ZipFile, part: str, added: AddedColumns, range_edits: RangeEdits) -> None:
+def _warn(result: Enriched, archive: ZipFile, part: str, added: AddedColumns, warnings: Sequence[str]) -> None:
     own = {column for column, _ in result.layout[: len(result.table.headers)]}
     new = {column: number for column, number in added.places.items() if column not in own}
     drawn = warn_of_drawings(archive, part, added, new)
-    signed = any(plain_name(name).startswith("_xmlsignatures/") for name in archive.namelist())
-    for warning in (*range_edits.warnings, *drawn, *([added.alert(_SIGNED)] if signed else [])):
+    signed = any(package.plain_name(name).startswith("_xmlsignatures/") for name in archive.namelist())
+    for warning in (*warnings, *drawn, *([added.alert(_SIGNED)] if signed else [])):
         result.warn(warning)
 
 
@@ -282,38 +254,38 @@ def _side_by_side(places: Mapping[str, int]) -> dict[str, int]:
     """The leftmost columns that have none of the user's between them: what goes into a sheet at once."""
     first = min(places.values())
     taken = set(places.values())
-    end = next(number for number in range(first, MAX_COLUMNS + 2) if number not in taken)
+    end = next(number for number in range(first, sheet_xml.MAX_COLUMNS + 2) if number not in taken)
     return {column: number for column, number in places.items() if number < end}
 
 
 def _plan_splice(
     result: Enriched,
-    frame: pl.DataFrame,
+    added: AddedColumns,
     columns: Mapping[str, int],
-    source: Sheet,
     sheet: SheetXml,
     styles: Styles | None,
     more: Sequence[Edit],
 ) -> Splice:
     """Plan how the cells of ``columns`` (side by side) are placed and styled; ``more``: edits around the rows."""
-    header, bottom = _rows_of(frame, source, sheet)
+    header, bottom = added.top, added.bottom
     first, last = min(columns.values()), max(columns.values())
     beside = sheet.styles(first - 1, header, bottom)
     title_styles, _ = _styles(columns, beside.head(1), styles, None)
-    body_styles, frame = _styles(columns, beside.slice(1), styles, frame)
+    body_styles, frame = _styles(columns, beside.slice(1), styles, added.frame.select(*columns))
     replaced = any(column in columns for column, _ in result.layout[: len(result.table.headers)])
-    widths = {number: WIDTHS[contract_name(column)] for column, number in columns.items()}
+    widths = {number: sheet_xml.WIDTHS[contract_name(column)] for column, number in columns.items()}
     edits = [
         *sheet_metadata.dimension_edits(sheet.around, sheet.elements, last, bottom),
         *sheet_metadata.width_edits(sheet.around, sheet.elements, widths, replaced=replaced),
         *_colours(sheet, columns.get("grade"), (header + 1, bottom), styles),
         *more,
     ]
+    before, behind = [edit for edit in edits if edit[0] < sheet.cut], [edit for edit in edits if edit[0] >= sheet.cut]
     return Splice(
         sheet=sheet,
-        head=apply_edits(sheet.around[: sheet.cut], [edit for edit in edits if edit[0] < sheet.cut]),
-        tail=apply_edits(sheet.around, [(0, sheet.cut, b""), *(edit for edit in edits if edit[0] >= sheet.cut)]),
-        titles=titles(result, columns),
+        head=package.apply_edits(sheet.around[: sheet.cut], before),
+        tail=package.apply_edits(sheet.around, [(0, sheet.cut, b""), *behind]),
+        titles=sheet_xml.titles(result, columns),
         frame=frame,
         columns=columns,
         header=header,
@@ -335,8 +307,8 @@ def _places(result: Enriched, sheet: SheetXml, left: int, rows: tuple[int, int])
         taken = [*arrays, *sheet_metadata.merged_areas(sheet.elements, *rows)]
         right = max(sheet.last_column(*rows), 0, *places.values(), *(area.right for area in taken))
         places |= {column: right + number for number, (_, column) in enumerate(added[len(places) :], 1)}
-    if max(places.values()) > MAX_COLUMNS:
-        raise OutputError(SHEET_FULL, max_columns=MAX_COLUMNS)
+    if max(places.values()) > sheet_xml.MAX_COLUMNS:
+        raise OutputError(SHEET_FULL, max_columns=sheet_xml.MAX_COLUMNS)
     return places
 
 
@@ -348,9 +320,9 @@ def _styles(
     text = {style: style for style in found if style is not None}
     percent = dict(text)
     if styles is not None:
-        text = {style: styles.for_text(style) for style in text}
+        text = {style: styles.variant(style, AS_TEXT) for style in text}
         if frame is not None and "bounce_prob" in map(contract_name, columns):
-            percent = {style: styles.for_percent(style or "0") for style in found}
+            percent = {style: styles.variant(style or "0", AS_PERCENT) for style in found}
     kinds = {"text": text, "percent": percent if frame is not None else text}
     frame = pl.DataFrame() if frame is None else frame
     looks: dict[str, Style] = {}
