@@ -18,7 +18,6 @@ from bansong.base.messages import gettext, gettext_noop
 from bansong.base.schema import Alert
 from bansong.tables.csv.encoding import Coding, parts
 from bansong.tables.csv.read import decode_file
-from bansong.tables.detect import FORMATS
 from bansong.tables.excel.sheets import HAS_NUMBERS, Loaded, rank
 from bansong.tables.format import ReadAs, Verbs
 from bansong.tables.headers import LOOK, Merge, Row, find_heading
@@ -27,9 +26,8 @@ from bansong.tables.table import Table, advise_sheet, column_ids
 
 PAGE_WITHOUT_TABLE: Final = Problem(
     "html.page_without_table",
-    "{path}: is a web page without a table{title}, such as a portal's login or error page, "
-    "or the frame of a workbook saved as a web page; open it in Excel or a browser, and save "
-    "its table as .xlsx",
+    "{path}: is a web page without a table{title}, such as a portal's login or error page, or the frame of a workbook "
+    "saved as a web page; open it in Excel or a browser, and save its table as .xlsx",
 )
 HTML_TABLE_MISSING: Final = Problem("html.html_table_missing", "{path}: has no {wanted!r}; it has {named}")
 TAG_NOT_CLOSED: Final = Problem(
@@ -66,8 +64,7 @@ _LAST_TAG: Final = "bansong-end"  # fed behind the page: a tag or a comment with
 class PageTable:
     """A table of a page: ``top`` are its first rows, ``merges`` the merged cells among them, ``batches`` all rows."""
 
-    outer: PageTable | None = None
-    """The table in a cell of which it stands."""
+    outer: PageTable | None = None  # the table in a cell of which it stands
     top: list[Row] = field(default_factory=list)
     merges: list[Merge] = field(default_factory=list)
     batches: list[pl.DataFrame] = field(default_factory=list)
@@ -107,17 +104,14 @@ class PageTable:
 
     def _flush(self) -> None:
         if self.rows:
-            width = max(map(len, self.rows))
-            rows = [[*row, *[None] * (width - len(row))] for row in self.rows]
-            self.batches.append(pl.DataFrame(rows, schema=dict.fromkeys(column_ids(width), pl.String), orient="row"))
+            rows = [[*row, *[None] * (self.width - len(row))] for row in self.rows]
+            schema = dict.fromkeys(column_ids(self.width), pl.String)
+            self.batches.append(pl.DataFrame(rows, schema=schema, orient="row"))
             self.rows = []
 
 
 class Page:
-    """The tables of a page that the parser of lxml reads; no tree is built of it.
-
-    A table within a cell of another is a table of its own. Raises :class:`InputError` beyond the limits.
-    """
+    """The tables of a page that the parser of lxml reads without a tree; one within a cell is a table of its own."""
 
     def __init__(self, path: Path) -> None:
         self.grids: list[PageTable] = []
@@ -184,7 +178,7 @@ class Page:
             texts.append(text)
 
     def close(self) -> None:
-        """End the page; the parser has ended all that was open."""
+        """Do nothing: the parser has ended all that was open."""
 
     def _begin_table(self) -> None:
         if len(self._open) >= self._limits.depth or len(self.grids) >= _MAX_TABLES:
@@ -253,39 +247,35 @@ class HtmlVerbs(Verbs):
     """Web pages, only read."""
 
     def read(self, file: File, wanted: ReadAs, _resources: ExitStack) -> Table:
-        return read(file, wanted.encoding, wanted.sheet)
+        """Open the wanted table (``table 2``), else the first one with business numbers, as texts that the page shows.
 
-
-def read(file: File, encoding: str | None, wanted: str | None) -> Table:
-    """Open a table of a web page: the wanted one (``table 2``), else the first one that holds business numbers.
-
-    Every cell is text, as the page shows it. Raises :class:`InputError`; :class:`UsageError` for a missing table.
-    """
-    page = decode_file(file, encoding, lambda coding: _parse_page(file, coding))
-    grids = _join_tables([grid for grid in page.grids if any(any(row) for row in grid.top)])
-    if not grids:
-        title = gettext(" (its title is {title!r})", title=page.title) if page.title else ""
-        raise InputError(PAGE_WITHOUT_TABLE, path=file.path, title=title)
-    named = {f"table {number}": grid for number, grid in enumerate(grids, 1)}
-    if wanted is not None and wanted not in named:
-        raise UsageError(HTML_TABLE_MISSING, path=file.path, wanted=wanted, named=", ".join(map(repr, named)))
-    chosen, others = _choose_table(file, {wanted: named[wanted]} if wanted else named)
-    notes: tuple[str, ...] = ()
-    if others:
-        said = {"name": chosen.name, "names": ", ".join(map(repr, others)), "advice": advise_sheet(others[0])}
-        notes = (Alert(gettext(_OTHERS_HOLD_NUMBERS, **said)),)
-    return Table(
-        chosen.frame.lazy(),
-        chosen.headers,
-        FORMATS["html"],
-        file.path.name if len(grids) == 1 else f"{file.path.name} [{chosen.name}]",
-        file,
-        notes=notes,
-        above=chosen.header,
-        titles=chosen.titles,
-        title_rows=chosen.title_rows,
-        rows=chosen.frame.height,
-    )
+        Raises :class:`InputError`; :class:`UsageError` for a missing table.
+        """
+        page = decode_file(file, wanted.encoding, lambda coding: _parse_page(file, coding))
+        grids = _join_tables([grid for grid in page.grids if any(any(row) for row in grid.top)])
+        if not grids:
+            title = gettext(" (its title is {title!r})", title=page.title) if page.title else ""
+            raise InputError(PAGE_WITHOUT_TABLE, path=file.path, title=title)
+        named = {f"table {number}": grid for number, grid in enumerate(grids, 1)}
+        if wanted.sheet is not None and wanted.sheet not in named:
+            raise UsageError(HTML_TABLE_MISSING, path=file.path, wanted=wanted.sheet, named=", ".join(map(repr, named)))
+        chosen, others = _choose_table(file, {wanted.sheet: named[wanted.sheet]} if wanted.sheet else named)
+        notes: tuple[str, ...] = ()
+        if others:
+            said = {"name": chosen.name, "names": ", ".join(map(repr, others)), "advice": advise_sheet(others[0])}
+            notes = (Alert(gettext(_OTHERS_HOLD_NUMBERS, **said)),)
+        return Table(
+            chosen.frame.lazy(),
+            chosen.headers,
+            self.format,
+            file.path.name if len(grids) == 1 else f"{file.path.name} [{chosen.name}]",
+            file,
+            notes=notes,
+            above=chosen.header,
+            titles=len(chosen.title_rows),
+            title_rows=chosen.title_rows,
+            rows=chosen.frame.height,
+        )
 
 
 def _parse_page(file: File, coding: Coding) -> Page:

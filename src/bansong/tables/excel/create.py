@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from unicodedata import east_asian_width
@@ -100,10 +100,8 @@ def create_workbook(result: Enriched, frame: pl.DataFrame, sections: Sequence[Se
         parts = list(sheet_parts(archive).values())[: len(starts)]
         models = [SheetXml.parse([archive.read(part)]) for part in parts]
     titles = [result.table.title_rows, *[()] * (len(starts) - 1)]
-    pieces = {
-        part: _pieces(result, slice_, model, above)
-        for part, slice_, model, above in zip(parts, slices, models, titles, strict=True)
-    }
+    sheets = map(_pieces, repeat(result), slices, models, titles)
+    pieces = dict(zip(parts, sheets, strict=True))
     copy_package(skeleton, target, pieces, int(frame.estimated_size()))
 
 
@@ -239,19 +237,16 @@ def count_rows(table: Table, path: Path) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceSheet:
-    """A sheet of lines, each of which offers its cells of columns ``offered``, side by side, for ``choice``.
-
-    ``widths``: characters. ``prompt`` is shown beside a cell of the choice, ``refusal`` where something else is typed.
-    """
+    """A sheet of lines; each offers its cells of some columns, side by side, for another."""
 
     title: str
     headers: tuple[str, ...]
-    widths: tuple[int, ...]
+    widths: tuple[int, ...]  # characters
     lines: pl.DataFrame
-    choice: str
-    offered: tuple[str, ...]
-    prompt: str
-    refusal: str
+    choice: str  # the column that is filled in
+    offered: tuple[str, ...]  # the columns to choose from
+    prompt: str  # shown beside a cell of the choice
+    refusal: str  # shown where something else is typed
 
 
 def write_choice_sheet(content: ChoiceSheet, target: Path) -> None:

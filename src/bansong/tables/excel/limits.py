@@ -73,16 +73,15 @@ _MERGE: Final = re.compile(rb'<mergeCell ref="([A-Z]{1,3})([0-9]{1,7}):([A-Z]{1,
 class Extent:
     """Bounds of a sheet's rows and columns: no cell lies beyond, as long as ``plain``.
 
-    ``plain``: every cell begins with ``<c r="…"``, as common programs write them. ``odd``: a reference that no sheet
-    has. Rows are rounded up, to 9, 99, 999, … or where ``closer`` to two digits, and columns beyond the 64th by a
-    sixteenth (``closer``: by a 64th): each time that a cell raises the bounds, a new pattern is made.
+    Rows are rounded up, to 9, 99, 999, … or where ``closer`` to two digits, and columns beyond the 64th by a sixteenth
+    (``closer``: by a 64th): each time that a cell raises the bounds, a new pattern is made.
     """
 
     closer: bool = False
     rows: int = 0
     columns: int = 0
-    plain: bool = True
-    odd: str = ""
+    plain: bool = True  # every cell begins with <c r="…", as common programs write them
+    odd: str = ""  # a reference that no sheet has
 
     @property
     def area(self) -> int:
@@ -151,25 +150,19 @@ def _at_most(text: str, first: str, lowest: str, highest: str) -> str:
 
 @dataclass(slots=True)
 class PartContent:
-    """The measured content of a part of a workbook.
-
-    ``texts``: how many shared texts, ``longest`` in bytes; ``table``: whether it has a sheet's rows; ``errors``: cells
-    such as ``#N/A``; ``unsolved``: whether formulas have no result; ``times``: those of an .ods; ``hidden``: rows with
-    cells; ``merges``: rows and columns from 0; ``first``: the row (from 0) of the first value; ``cells``: how many
-    there are, if the extent is plain.
-    """
+    """The measured content of a part of a workbook."""
 
     size: int = 0
-    texts: int = 0
-    longest: int = 0
-    table: bool = False
-    errors: int = 0
-    unsolved: bool = False
-    times: int = 0
-    hidden: int = 0
-    merges: list[tuple[int, int, int, int]] = field(default_factory=list)
-    first: int | None = None
-    cells: int = 0
+    texts: int = 0  # shared ones
+    longest: int = 0  # bytes of the longest of them
+    table: bool = False  # it has a sheet's rows
+    errors: int = 0  # cells such as #N/A
+    unsolved: bool = False  # some formulas have no result
+    times: int = 0  # of day, and lengths of time, in an .ods
+    hidden: int = 0  # rows with cells that a filter or a person hid
+    merges: list[tuple[int, int, int, int]] = field(default_factory=list)  # rows and columns from 0
+    first: int | None = None  # row (from 0) of the first value
+    cells: int = 0  # if the extent is plain
     extent: Extent = field(default_factory=Extent)
 
     def memory(self, longest: int = 0) -> float:
@@ -186,8 +179,8 @@ def check_zip(
 ) -> dict[str, PartContent]:
     """Unfold the parts of a workbook that are parsed, in flat memory; return what each holds, by its name.
 
-    ``xml``: its parts are XML, and looked into. ``only`` (in lower case): no other parts. Raises :class:`InputError`
-    for a damaged zip, names that occur twice, sizes that are stated wrongly, and whatever is beyond the limits.
+    ``xml``: its parts are XML, and looked into. ``only``: no others, in lower case. Refuses whatever is damaged or
+    beyond the limits.
     """
     try:
         with ZipFile(data) as archive:
@@ -342,10 +335,7 @@ class _Scan:
             raise self._refusal(gettext("has a cell {odd}, which no sheet has", odd=part.extent.odd))
 
     def _refuse_disorder(self, buffer: bytes, until: int) -> None:
-        """Look at all rows of the first piece and of the last, and at the ends of those between.
-
-        The parser loses rows that stand behind a later one.
-        """
+        """Check rows of the first and the last piece, and the ends of others: the parser loses those out of order."""
         if self._last and len(buffer) >= _CHUNK and self._part.extent.plain:
             ends = [_ROW.search(buffer, 0, until), _ROW.search(buffer, max(buffer.rfind(b"<row", 0, until), 0), until)]
             found = [int(end.group(1)) for end in ends if end]
@@ -407,10 +397,9 @@ Edits = Mapping[int, int]
 
 
 def decodable_xls(file: File, resources: ExitStack) -> File:
-    """Return the workbook, or where calamine would misread its dates or texts, a copy.
+    """Return the workbook, or a copy where calamine would misread dates or texts.
 
-    calamine decodes the texts of Excel 97 files by the code page that the file states, though they are always UTF-16.
-    Raises :class:`InputError` for a workbook of Excel 95 with a code page that calamine misreads.
+    It decodes the texts of Excel 97 files by the code page that they state, though they are always UTF-16.
     """
     data = file.data.read_bytes()
     edited = _edit_xls(data, file.path)

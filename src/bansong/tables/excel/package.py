@@ -61,11 +61,7 @@ class Element:
 
 
 def elements_of(xml: bytes, part: str) -> list[Element]:
-    """Return the elements of a part in document order.
-
-    Raises :class:`OutputError` for XML that is damaged, not UTF-8, or holds a document type: entities could unfold
-    without end.
-    """
+    """Return the elements of a part; :class:`OutputError` where it is damaged, not UTF-8, or has a document type."""
     elements: list[Element] = []
     stack: list[Element] = []
     parser = expat.ParserCreate()
@@ -86,7 +82,7 @@ def elements_of(xml: bytes, part: str) -> list[Element]:
         if stack:
             stack[-1].text += content
 
-    def refuse(*_: object) -> None:
+    def refuse(*_: object) -> None:  # entities could unfold without end
         raise OutputError(DOCUMENT_TYPE_PRESENT, part=part)
 
     parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = start, end, text
@@ -210,10 +206,7 @@ def outline(path: Path, data: Path) -> list[SheetEntry]:
 
 
 def entries_of(archive: ZipFile) -> list[SheetEntry]:
-    """The sheets that an open workbook lists; :class:`ValueError` or :class:`KeyError` for one that is damaged.
-
-    Their names differ: the parser chooses the sheet by its name, and the writer the part.
-    """
+    """The sheets that an open workbook lists; :class:`ValueError` or :class:`KeyError` for one that is damaged."""
     names = part_names(archive)
     book, relations = (_parse_part(archive, names, part) for part in CORE)
     targets = {relation.get("Id"): relation for relation in relations}
@@ -221,7 +214,7 @@ def entries_of(archive: ZipFile) -> list[SheetEntry]:
         raise ValueError(gettext("a relation is there twice"))
     sheets = (element for element in book.iter() if str(element.tag).rpartition("}")[2] == "sheet")
     entries = [_entry(element, targets, names) for element in sheets]
-    if len({entry.name for entry in entries}) < len(entries):
+    if len({entry.name for entry in entries}) < len(entries):  # the parser chooses by the name, the writer by the part
         raise ValueError(gettext("two sheets have one name"))
     return entries
 

@@ -7,7 +7,7 @@ import posixpath
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -51,16 +51,13 @@ Added = Mapping[int, tuple[str, pl.Series]]
 
 @dataclass(frozen=True, slots=True)
 class FinishedSheet:
-    """A sheet of a finished workbook (``called``: in messages), with what was added to it.
-
-    ``first`` and ``header``: the first row that holds a value, and the row of the header (from 1).
-    """
+    """A sheet of a finished workbook, with what was added to it."""
 
     name: str
     part: str
-    called: str
-    first: int
-    header: int
+    called: str  # file and sheet, for messages
+    first: int  # the first row (from 1) that holds a value
+    header: int  # the row of the header
     added: Added
 
     @property
@@ -77,20 +74,14 @@ class FinishedSheet:
     def refuse(self, why: object) -> AccountingError:
         return AccountingError(WORKBOOK_NOT_PROVEN, called=self.called, why=why)
 
-    @contextmanager
-    def parse(self, archive: ZipFile, part: str) -> Iterator[Iterator[bytes]]:
+    def parse(self, archive: ZipFile, part: str) -> Iterator[bytes]:
         """Yield a part in pieces that expat parses on their way; :class:`AccountingError` unless it is well-formed."""
         parser = expat.ParserCreate(namespace_separator=" ")
-
-        def parse_pieces(pieces: Iterator[bytes]) -> Iterator[bytes]:
-            for piece in pieces:
+        try:
+            for piece in part_pieces(archive, part):
                 parser.Parse(piece, False)
                 yield piece
             parser.Parse(b"", True)
-
-        try:
-            with closing(part_pieces(archive, part)) as pieces:
-                yield parse_pieces(pieces)
         except expat.ExpatError as error:
             raise self.refuse(f"{part}: {error}") from error
 
@@ -113,8 +104,8 @@ class FinishedSheet:
 
         ``own``: the values of the user's columns by their numbers. Which type of cell holds one is not asked.
         """
-        with ZipFile(path) as archive, self.parse(archive, self.part) as pieces:
-            deque(pieces, maxlen=0)
+        with ZipFile(path) as archive:
+            deque(self.parse(archive, self.part), maxlen=0)
         with self._refusing():
             for start, new in zip(self.starts, self._read(path), strict=True):
                 self._compare(new, new, start)

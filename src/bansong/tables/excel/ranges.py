@@ -34,19 +34,17 @@ _FORMULAS_WIDENED: Final = gettext_noop(
     "name your columns in them, such as {name}[[first]:[last]]"
 )
 _RANGE_SHORT: Final = gettext_noop(
-    "{called}: {kind} does not reach all of the new columns, up to {letter}: {why}. A sort "
-    "by it moves customers away from their verdicts; before you sort or filter in Excel, "
-    "{remedy}"
+    "{called}: {kind} does not reach all of the new columns, up to {letter}: {why}. A sort by it moves customers away "
+    "from their verdicts; before you sort or filter in Excel, {remedy}"
 )
 _ROWS_BELOW: Final = gettext_noop(
     "{called}: {kind} ends before the last row of data, {bottom}: the rows below it are "
     "verified, but not filtered or sorted with the others; in Excel, {remedy}"
 )
 _GAP: Final = gettext_noop(
-    "{called}: {column} is blank between your list and the new columns, because "
-    "other cells stand beside or below the list. A sort by a click moves customers away from "
-    "their verdicts; before you sort in Excel, mark all columns up to {letter}, or set a "
-    "filter over {whole} (Data > Filter)"
+    "{called}: {column} is blank between your list and the new columns, because other cells stand beside or below the "
+    "list. A sort by a click moves customers away from their verdicts; before you sort in Excel, mark all columns up "
+    "to {letter}, or set a filter over {whole} (Data > Filter)"
 )
 _SHEET_PROTECTED: Final = gettext_noop(
     "{called}: the sheet is protected; {kinds} now holds the new columns too, and sorts and "
@@ -101,24 +99,18 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f]")
 
 @dataclass(frozen=True)
 class AddedColumns:
-    """The added columns and the table that they stand beside, on its sheet.
+    """The added columns and the table that they stand beside, on its sheet."""
 
-    ``called``: file and sheet, for messages. ``headers``: of the user's columns, the first of them at ``left``.
-    ``places``: the sheet's column of each added one, ``titles`` their headers. ``frame``: what they hold. ``top`` and
-    ``bottom``: the rows of the header and of the last record. ``record``: the sheet's columns that the answers are
-    about, where that is known.
-    """
-
-    called: str
+    called: str  # file and sheet, for messages
     sheet: SheetXml
-    headers: Sequence[str]
-    left: int
-    places: Mapping[str, int]
-    titles: Mapping[str, str]
-    frame: pl.DataFrame
-    top: int
-    bottom: int
-    record: frozenset[int]
+    headers: Sequence[str]  # of the user's columns
+    left: int  # the sheet's column of the first of them
+    places: Mapping[str, int]  # the sheet's column of each added one
+    titles: Mapping[str, str]  # the headers of the output
+    frame: pl.DataFrame  # the added columns
+    top: int  # the row of the header
+    bottom: int  # the row of the last record
+    record: frozenset[int]  # the sheet's columns that the answers are about, where that is known
 
     def alert(self, message: str, **fields: object) -> Alert:
         return Alert(gettext(message, called=self.called, **fields))
@@ -139,10 +131,7 @@ class AddedColumns:
         return gettext(message, letter=column_letter(column), header=header)
 
     def reach(self, area: Area, *, gaps: bool) -> int:
-        """The last column that an area can be widened to without taking in cells that are not ours.
-
-        ``gaps``: columns without any cell may lie between.
-        """
+        """The last column that an area can be widened to, at most over blank columns (``gaps``) and ours."""
         right, ours = area.right, self.ours
         for column in range(area.right + 1, max(ours) + 1):
             if column in ours:
@@ -293,7 +282,7 @@ def _widen_sort_state(added: AddedColumns) -> Iterator[Edit]:
 
 
 def _widen_filter_name(book: str, xml: bytes, sheet: str, found: _Range) -> tuple[_Range, dict[str, bytes]]:
-    """The workbook's part with the hidden name of the sheet's filter widened, where it has to be.
+    """Widen the hidden name of the sheet's filter.
 
     Some programs sort by the name, others by the filter: where the name is about other columns, neither is widened.
     """

@@ -45,7 +45,6 @@ SHEET_WITHOUT_ROWS: Final = Problem(
 )
 
 _SECONDS: Final = 900
-
 _BATCH: Final = 1 << 16
 _HERE: Final = 900_000_000  # bytes of memory up to which a sheet is read in this process
 
@@ -142,7 +141,7 @@ def _table(
         source,
         (*notes, *_further_sheets(loaded), *headless),
         above=max(loaded.header, 0),
-        titles=loaded.titles,
+        titles=len(loaded.title_rows),
         title_rows=loaded.title_rows,
         sheets=(loaded.name, *loaded.others) if wanted.sheet is None else (),
         first_row=blank_rows + loaded.header + 2,

@@ -227,9 +227,8 @@ SHEET_NOT_EXTENSIBLE: Final = Problem(
     "the workbook cannot be extended, {why}; write another file, e.g. `output='OUT.csv'`, or a new .xlsx from it",
 )
 
-PART: Final = gettext_noop("the part of its sheet")
-CUT: Final = "\x01"
-"""Put where a row is to be cut; XML cannot hold it."""
+_PART: Final = gettext_noop("the part of its sheet")
+_CUT: Final = "\x01"  # put where a row is to be cut; XML cannot hold it
 _ATTRIBUTE: Final = r"""\s+[^\s=>"'/]+\s*=\s*(?:"[^"]*"|'[^']*')"""
 """An attribute as XML has it: its value may hold ``>`` and ``/``."""
 _REFERENCE: Final = rf"""(?:{_ATTRIBUTE})*?\s+r\s*=\s*["']"""
@@ -245,13 +244,12 @@ _LIKELY: Final = 3  # so many columns are asked one by one whether they are the 
 
 @dataclass(frozen=True)
 class _Block:
-    """Rows (``xml`` and ``end``); ``usual``: whether all cells begin in the usual way (``None``: not looked at)."""
+    """Rows (``xml`` and ``end``), and what stands behind the last."""
 
     rows: pl.DataFrame
     rest: str
-    usual: bool | None
-    references: pl.Series
-    """The first characters behind each beginning of a cell, each once."""
+    usual: bool  # all cells are known to begin in the usual way
+    references: pl.Series  # the first characters behind each beginning of a cell, each once
 
 
 @dataclass(frozen=True)
@@ -284,8 +282,6 @@ class Parted:
         if all(block.usual for block in self.blocks):
             return f"<{self.prefix}{_USUAL}"
         general = f"<{self.prefix}c{_REFERENCE}"
-        if any(block.usual is None for block in self.blocks):
-            return general
         texts = [block.rows["xml"] for block in self.blocks]
         cells = sum(text.str.count_matches(rf"<{self.prefix}c[\s/>]").sum() for text in texts)
         if cells != sum(text.str.count_matches(rf"{general}[A-Z]+[0-9]").sum() for text in texts):
@@ -295,8 +291,8 @@ class Parted:
     def columns(self, cell: str) -> list[int]:
         starts = [block.references for block in self.blocks]
         if not all(block.usual for block in self.blocks):
-            texts = [block.rows["xml"].str.join("").str.replace_all(cell, CUT) for block in self.blocks]
-            starts = [_references(text.str.split(CUT).explode()) for text in texts]
+            texts = [block.rows["xml"].str.join("").str.replace_all(cell, _CUT) for block in self.blocks]
+            starts = [_references(text.str.split(_CUT).explode()) for text in texts]
         letters = pl.concat(starts).unique().str.extract("^([A-Z]+)").unique()
         return sorted(map(column_number, letters.drop_nulls()))
 
@@ -345,9 +341,9 @@ def _head(pieces: Iterator[bytes]) -> tuple[bytes, str, bytes]:
         data += piece
         found = re.search(rb"<((?:\w+:)?)sheetData\s*>", data)
         if found:
-            refuse_encoding(data, PART)
+            refuse_encoding(data, _PART)
             return data[: found.end()], found.group(1).decode(), data[found.end() :]
-    elements_of(data, gettext(PART))
+    elements_of(data, gettext(_PART))
     raise unusual(gettext("it holds no rows, or they are written in an unusual way"))
 
 
@@ -360,7 +356,7 @@ def _cut(data: bytes, p: str, cells: bool) -> _Block:
         raise unusual(gettext("it holds bytes that are not UTF-8"))
     rows, rest = _rows(text, p)
     if not cells:
-        return _Block(rows, rest, None, pl.Series(dtype=pl.String))
+        return _Block(rows, rest, False, pl.Series(dtype=pl.String))
     starts = text.str.split(f"<{p}{_USUAL}").explode()
     usual = not starts.str.contains(f"<{p}c", literal=True).any() or (
         text.str.count_matches(rf"<{p}c[\s/>]")[0] == len(starts) - 1
@@ -392,26 +388,24 @@ def _references(starts: pl.Series) -> pl.Series:
 class SheetXml:
     """A worksheet's XML. Put together again, its pieces are its bytes.
 
-    ``around``: all but the rows, which stand at ``cut``; ``elements`` are its elements. ``rows``: ``r`` (Int64, the
-    row's number), ``xml`` (String, the row without its end, with what stands before it) and ``end`` (String: its end
-    tag, or ``/>``), ascending. ``rest``: what stands behind the last row. ``cell``: a pattern for the beginning of a
-    cell, up to the letters of its column. ``columns``: the numbers of the columns that have cells, blank ones too.
+    ``rows``: ``r`` (Int64, the row's number), ``xml`` (String, the row without its end, with what stands before it) and
+    ``end`` (String: its end tag, or ``/>``), ascending.
     """
 
-    around: bytes
-    cut: int
-    elements: Sequence[Element]
+    around: bytes  # all but the rows
+    cut: int  # where the rows stand in it
+    elements: Sequence[Element]  # of it
     rows: pl.DataFrame
-    rest: str
-    cell: str
-    columns: Sequence[int]
+    rest: str  # what stands behind the last row
+    cell: str  # a pattern for the beginning of a cell, up to the letters of its column
+    columns: Sequence[int]  # that have cells, blank ones too
 
     @classmethod
     def parse(cls, pieces: Iterable[bytes]) -> SheetXml:
         """Take a sheet apart; raise :class:`OutputError` for XML that cannot be spliced safely."""
         parted = split_rows(pieces)
         around, cut = parted.head + parted.tail, len(parted.head)
-        elements = elements_of(around, gettext(PART))
+        elements = elements_of(around, gettext(_PART))
         if not any((e.name, e.depth, e.inner) == ("sheetData", 1, cut) for e in elements):
             raise unusual(gettext("its XML is written in an unusual way"))
         rows, cell = parted.rows(), parted.cell()
@@ -504,9 +498,9 @@ class SheetXml:
 
     def refuse_disorder(self, rows: pl.DataFrame) -> None:
         """Raise :class:`OutputError` where cells do not stand in the order of their columns."""
-        starts = pl.col("xml").str.extract_all(f"{self.cell}[A-Z]+").list.join(CUT)
+        starts = pl.col("xml").str.extract_all(f"{self.cell}[A-Z]+").list.join(_CUT)
         orders = rows.select(starts).unique().with_row_index("order")  # most rows have the same cells
-        cells = orders.with_columns(pl.col("xml").str.split(CUT)).explode("xml")
+        cells = orders.with_columns(pl.col("xml").str.split(_CUT)).explode("xml")
         number = {column_letter(number): number for number in self.columns}
         column = pl.col("xml").str.extract("([A-Z]+)$").replace_strict(number, default=0, return_dtype=pl.Int32)
         if cells.select((column.diff().over("order") <= 0).any()).item():

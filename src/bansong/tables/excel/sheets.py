@@ -64,19 +64,15 @@ HAS_NUMBERS: Final = _NO_HEADER
 
 @dataclass(frozen=True, slots=True)
 class _Grid:
-    """A sheet below its first row: ``names`` are that row's cells, ``left`` its first column in the sheet.
-
-    ``height``: all rows, also those without a value at the end. ``renamed``: some names may not be the cells' texts,
-    because fastexcel makes them unique. ``skipped``: rows above, as the parser counts them.
-    """
+    """A sheet below its first row."""
 
     frame: pl.DataFrame
-    names: tuple[str, ...]
-    height: int
-    left: int
-    renamed: bool
+    names: tuple[str, ...]  # the cells of the first row
+    height: int  # of all rows, also those without a value at the end
+    left: int  # the first column in the sheet
+    renamed: bool  # some names may not be the cells' texts: fastexcel makes them unique
     visible: bool
-    skipped: int
+    skipped: int  # rows above, as the parser counts them
 
     @property
     def below(self) -> int:
@@ -194,29 +190,18 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A sheet as a frame (``c0``, ``c1``, …) under its headers.
-
-    ``header``: rows from the first one that holds a value to the last line of the header, -1 without one. ``others``:
-    names of further sheets that hold business numbers, ``further`` of all that are visible and may be a list.
-    ``below``: rows behind the frame's last that hold white space, empty texts or errors only, as formulas filled down
-    beyond the table do. ``title_rows``: the rows above the header, from the first that holds a value, as texts.
-    ``left``, ``skipped``: as in :class:`_Grid`.
-    """
+    """A sheet as a frame (``c0``, ``c1``, …) under its headers."""
 
     name: str
     frame: pl.DataFrame
     headers: tuple[str, ...]
-    header: int
-    others: tuple[str, ...] = ()
-    further: tuple[str, ...] = ()
-    below: int = 0
-    title_rows: tuple[tuple[str | None, ...], ...] = ()
+    header: int  # rows from the first with a value to the last line of the header, -1 without one
+    others: tuple[str, ...] = ()  # further sheets that hold business numbers
+    further: tuple[str, ...] = ()  # all that are visible and may be a list
+    below: int = 0  # behind the frame's last row: white space, empty texts or errors only
+    title_rows: tuple[tuple[str | None, ...], ...] = ()  # above the header, from the first row with a value
     left: int = 0
     skipped: int = 0
-
-    @property
-    def titles(self) -> int:
-        return len(self.title_rows)
 
 
 def load(
@@ -224,7 +209,7 @@ def load(
 ) -> Loaded:
     """Load a sheet: the wanted one, else the first visible one with business numbers, else with addresses or anything.
 
-    Raises :class:`UsageError`, and :class:`InputError` for whatever happens inside the parser.
+    Whatever happens inside the parser is an :class:`InputError`.
     """
     import fastexcel
 
@@ -238,12 +223,12 @@ def load(
         if wanted is not None:
             return _load_wanted(book, path, wanted, facts or {}, has_header)
         return _choose_sheet(book, path, facts, has_header)
-    except (fastexcel.FastExcelError, OSError) as error:
-        raise _unreadable(path, error) from error
     except BaseException as error:
-        if type(error).__name__ != "PanicException":  # a Rust panic; its class cannot be imported
+        panic = type(error).__name__ == "PanicException"  # of Rust; its class cannot be imported
+        if not panic and not isinstance(error, fastexcel.FastExcelError | OSError):
             raise
-        raise _unreadable(path, error) from None
+        what = (str(error).splitlines() or ["unknown"])[0]
+        raise InputError(WORKBOOK_UNREADABLE, path=path, what=what) from (None if panic else error)
 
 
 def load_typed(data: Path, loaded: Loaded) -> pl.DataFrame:
@@ -264,10 +249,6 @@ def load_typed(data: Path, loaded: Loaded) -> pl.DataFrame:
         for id_, number, time in zip(ids, numbers, times, strict=True)
     ]
     return pl.DataFrame([cells for cells in typed if cells.any()]).head(loaded.frame.height)
-
-
-def _unreadable(path: Path, error: BaseException) -> InputError:
-    return InputError(WORKBOOK_UNREADABLE, path=path, what=(str(error).splitlines() or ["unknown"])[0])
 
 
 def _load_wanted(book: ExcelReader, path: Path, name: str, facts: Mapping[str, Facts], has_header: bool) -> Loaded:

@@ -53,22 +53,18 @@ _FORMULA: Final = r"<(?:\w+:)?f[\s/>]"
 
 @dataclass(frozen=True)
 class Splice:
-    """Cells to put into a sheet: ``titles`` and ``frame`` into ``columns`` (name → column), from row ``header`` on.
-
-    ``head`` and ``tail`` will stand around the rows. ``crossing``: something stands in the columns already, or behind
-    them; else the cells are put to the end of their rows. ``styles`` may refer to columns of ``frame``.
-    """
+    """Cells to put into a sheet, from row ``header`` on."""
 
     sheet: SheetXml
-    head: bytes
-    tail: bytes
+    head: bytes  # what will stand before the rows
+    tail: bytes  # what will stand behind them
     titles: pl.DataFrame
     frame: pl.DataFrame
-    columns: Mapping[str, int]
+    columns: Mapping[str, int]  # name → column of the sheet
     header: int
-    styles: Mapping[str, Style]
+    styles: Mapping[str, Style]  # may refer to columns of the frame
     title_styles: Mapping[str, Style]
-    crossing: bool
+    crossing: bool  # something stands in the columns already, or behind them; else cells end their rows
 
     @property
     def bottom(self) -> int:
@@ -85,10 +81,7 @@ class Splice:
         yield encode_rows(rows.filter(pl.col("r") > self.bottom), "xml", "end") + self.sheet.rest.encode() + self.tail
 
     def prove(self, pieces: Iterable[bytes]) -> None:
-        """Raise :class:`AccountingError` unless the finished sheet without the new cells is the old one.
-
-        It is the same byte for byte, and the cells are as many as there were values, each in its row.
-        """
+        """Refuse a finished sheet that is not byte for byte the old one with a cell for each value, in its row."""
         new = split_rows(pieces, cells=False)
         rows, old = new.rows(), self.sheet
         outside = ~pl.col("r").is_between(self.header, self.bottom)
@@ -162,10 +155,10 @@ def _open_rows(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def extend_workbook(result: Enriched, frame: pl.DataFrame, file: File, source: Sheet, target: Path) -> int:
-    """Splice the added columns (``frame``) into the user's own sheet, styled like the column before them.
+    """Splice ``frame`` into the user's own sheet; return how many rows a reader finds in the finished workbook.
 
-    Returns the number of the table's rows that a reader finds in the finished workbook. Raises :class:`OutputError` for
-    one that cannot be extended safely, :class:`AccountingError` where the finished one is not the old with cells added.
+    Raises :class:`OutputError` for a workbook that cannot be extended safely, :class:`AccountingError` where the
+    finished one is not the old one with cells added.
     """
     data, left, rows = file.data, list(frame.columns), 0
     added: AddedColumns | None = None
@@ -216,10 +209,10 @@ def _as_read(result: Enriched, added: AddedColumns) -> tuple[pl.DataFrame, Added
 def _prove_bytes(made: Path, splice: Splice, finished: FinishedSheet, changed: Iterable[str]) -> None:
     with ZipFile(made) as archive:
         for part in changed:
-            with finished.parse(archive, package.usual_name(part)) as pieces:
-                if part == finished.part:
-                    splice.prove(pieces)
-                deque(pieces, maxlen=0)
+            pieces = finished.parse(archive, package.usual_name(part))
+            if part == finished.part:
+                splice.prove(pieces)
+            deque(pieces, maxlen=0)
 
 
 def _locate_columns(result: Enriched, frame: pl.DataFrame, source: Sheet, sheet: SheetXml) -> AddedColumns:
