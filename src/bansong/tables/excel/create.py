@@ -48,7 +48,6 @@ _DAY_FORMAT, _MOMENT_FORMAT = "yyyy-mm-dd", "yyyy-mm-dd hh:mm:ss"
 _AMONG_TEXTS: Final = {sheet_xml.DAY: _DAY_FORMAT, sheet_xml.MOMENT: _MOMENT_FORMAT, sheet_xml.TIME: "[h]:mm:ss"}
 _HEADER_ROW, _COLUMNS_ROW, _AMONG_TEXTS_ROW = 1, 2, 3
 """The skeleton's rows that show styles: of the header, of each column, and from the third on dates among texts."""
-_ROW_PIECES: Final = ("start", "r", "open", "cells", "end")
 
 
 def add_summary(book: Workbook, sections: Sequence[Section]) -> None:
@@ -129,10 +128,9 @@ def _title_rows(above: TitleRows, wide: int) -> bytes:
 
 
 def _rows(frame: pl.DataFrame, columns: Mapping[str, int], styles: Mapping[str, Style], first: int) -> bytes:
-    cells = render_rows(frame, columns, styles, first)
-    return encode_rows(
-        cells.with_columns(start=pl.lit('<row r="'), open=pl.lit('">'), end=pl.lit("</row>")), *_ROW_PIECES
-    )
+    rows = render_rows(frame, columns, styles, first)
+    rows = rows.with_columns(start=pl.lit('<row r="'), open=pl.lit('">'), end=pl.lit("</row>"))
+    return encode_rows(rows, "start", "r", "open", "cells", "end")
 
 
 def _styles(model: SheetXml, columns: Mapping[str, int], row: int) -> dict[str, Style]:
@@ -276,7 +274,6 @@ def write_choice_sheet(content: ChoiceSheet, target: Path) -> None:
 
 
 def _offer(content: ChoiceSheet) -> DataValidation:
-
     from openpyxl.worksheet.datavalidation import DataValidation
 
     place = {name: column_letter(number) for number, name in enumerate(content.lines.columns, 1)}

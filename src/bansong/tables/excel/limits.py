@@ -389,8 +389,7 @@ _BIFF_CODE_PAGE, _BIFF_FORMAT, _BIFF_CELL_FORMAT = 0x0042, 0x041E, 0x00E0
 _BIFF8: Final = 0x0600
 
 _HEADER_ENTRIES: Final = 109  # sectors of the allocation table that the header of an OLE file lists itself
-_STREAMS: Final = ("Workbook", "Book")
-"""The streams that may be the workbook; a file for both Excel 97 and 95 has both, and the first is read."""
+_STREAMS: Final = ("Workbook", "Book")  # a file for both Excel 97 and 95 has both, and the first is read
 
 Edits = Mapping[int, int]
 """Numbers of two bytes (little-endian) by the offset at which they are to stand."""
@@ -405,9 +404,9 @@ def decodable_xls(file: File, resources: ExitStack) -> File:
     edited = _edit_xls(data, file.path)
     if edited == data:
         return file
-    copy = _place_of_copy(file, resources)
-    copy.write_bytes(edited)
-    return replace(file, data=copy)
+    copied = _named_copy(file, resources)
+    copied.data.write_bytes(edited)
+    return copied
 
 
 def decodable_xlsx(file: File, resources: ExitStack) -> File:
@@ -426,13 +425,13 @@ def _with_styles(file: File, part: str, edit: Callable[[bytes], bytes], resource
     edited = edit(styles)
     if name is None or edited == styles:
         return file
-    copy = _place_of_copy(file, resources)
-    copy_package(file.data, copy, {name: [edited]})
-    return replace(file, data=copy)
+    copied = _named_copy(file, resources)
+    copy_package(file.data, copied.data, {name: [edited]})
+    return copied
 
 
-def _place_of_copy(file: File, resources: ExitStack) -> Path:
-    return resources.enter_context(private_folder()) / f"book{file.data.suffix}"
+def _named_copy(file: File, resources: ExitStack) -> File:
+    return replace(file, data=resources.enter_context(private_folder()) / f"book{file.data.suffix}")
 
 
 def _edit_xml(styles: bytes) -> bytes:

@@ -7,7 +7,7 @@ import posixpath
 import re
 import struct
 from collections.abc import Generator, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
@@ -352,13 +352,11 @@ def _pack(new: ZipFile, name: str, pieces: Iterable[bytes]) -> None:
     """Pack a part by a thread of its own while the next piece is made."""
     try:
         with new.open(name, "w") as stream, ThreadPoolExecutor(1) as packer:
-            pending: Future[int] | None = None
+            pending = packer.submit(stream.write, b"")
             for piece in pieces:
-                if pending is not None:
-                    pending.result()
-                pending = packer.submit(stream.write, piece)
-            if pending is not None:
                 pending.result()
+                pending = packer.submit(stream.write, piece)
+            pending.result()
     except RuntimeError as error:  # zipfile's word for 2 GB and more, which not every Excel reads
         raise OutputError(SHEET_TOO_LARGE, error=error) from error
 

@@ -63,7 +63,9 @@ class Styles:
 
     def text(self) -> bytes:
         """The part with what was added."""
-        grades = [_grade_format(self._prefix, *pair) for pair in GRADE_COLOURS.values()] if self.graded else []
+        grades = (
+            [_grade_format(self.elements[0].prefix, *pair) for pair in GRADE_COLOURS.values()] if self.graded else []
+        )
         return apply_edits(self.xml, self._append_entries("cellXfs", self.added) + self._append_entries("dxfs", grades))
 
     def variant(self, style: str, formats: tuple[str, ...]) -> str:
@@ -96,14 +98,10 @@ class Styles:
         whole = find_child(self.elements, name)
         return [e for e in self.elements if whole and e.depth == 2 and whole.start < e.start < whole.stop]
 
-    @property
-    def _prefix(self) -> str:
-        return self.elements[0].prefix
-
     def _append_entries(self, name: str, new: list[bytes]) -> list[Edit]:
         if not new:
             return []
-        entries, whole, tag = self._entries(name), find_child(self.elements, name), f"{self._prefix}{name}"
+        entries, whole, tag = self._entries(name), find_child(self.elements, name), f"{self.elements[0].prefix}{name}"
         if whole is not None and entries:
             start = self.xml[whole.start : whole.inner]
             opened = attribute(start, "count", len(entries) + len(new))

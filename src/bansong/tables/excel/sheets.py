@@ -53,7 +53,7 @@ _MAY_BE_TYPED: Final = (
 """Texts of numbers, dates, times and truth values, as they are in a column that holds texts too."""
 _UNSURE: Final = re.compile(r"could not determine dtype for column (.*)")
 _RETRIES: Final = 8
-_NO_TEXT: Final = ("boolean", "date")
+
 _SAMPLE_ROWS: Final = 1000
 _RIGHT_SHARE: Final = 0.9
 _ADDRESS_SHARE: Final = 0.5
@@ -243,11 +243,10 @@ def load_typed(data: Path, loaded: Loaded) -> pl.DataFrame:
     options: dict[str, Any] = {"skip_rows": loaded.skipped or None, "header_row": None if loaded.header < 0 else 0}
     options["use_columns"] = [loaded.left + int(id_.removeprefix("c")) for id_ in ids]
     # neither is made of a text: `boolean` is of numbers and truth values, `date` of dates and times
-    numbers, times = (book.load_sheet(loaded.name, dtypes=kind, **options).to_polars() for kind in _NO_TEXT)
-    typed = [
-        (number.is_not_null() | time.is_not_null()).alias(typed_id(id_))
-        for id_, number, time in zip(ids, numbers, times, strict=True)
-    ]
+    numbers = book.load_sheet(loaded.name, dtypes="boolean", **options).to_polars()
+    times = book.load_sheet(loaded.name, dtypes="date", **options).to_polars()
+    columns = zip(ids, numbers, times, strict=True)
+    typed = [(number.is_not_null() | time.is_not_null()).alias(typed_id(id_)) for id_, number, time in columns]
     return pl.DataFrame([cells for cells in typed if cells.any()]).head(loaded.frame.height)
 
 
