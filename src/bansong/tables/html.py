@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, Self, cast
 
 import polars as pl
 from lxml import etree
@@ -16,7 +16,7 @@ from bansong.base.errors import InputError, Problem, UsageError
 from bansong.base.isolation import beyond_limit, limits
 from bansong.base.messages import gettext, gettext_noop
 from bansong.base.schema import Alert
-from bansong.tables.csv.encoding import Coding, parts
+from bansong.tables.csv.encoding import parts
 from bansong.tables.csv.read import decode_file
 from bansong.tables.excel.sheets import HAS_NUMBERS, Loaded, rank
 from bansong.tables.format import ReadAs, Verbs
@@ -123,8 +123,8 @@ class Page:
         self._cells = 0
         self._last = ""
 
-    def read(self, parts: Iterable[bytes]) -> None:
-        """Read a page in UTF-8; raise :class:`InputError` where it ends within a tag or a comment."""
+    def read(self, parts: Iterable[bytes]) -> Self:
+        """Read a page in UTF-8 and return it; raise :class:`InputError` where it ends within a tag or a comment."""
         parser: Any = etree.HTMLParser(target=cast("Any", self), encoding="utf-8")
         pending = 0
         for part in _mark_row_ends(parts):
@@ -137,6 +137,7 @@ class Page:
         if self._last != _LAST_TAG:
             raise InputError(PAGE_CUT_OFF, path=self._path)
         parser.close()
+        return self
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
         self._last = tag
@@ -251,7 +252,9 @@ class HtmlVerbs(Verbs):
 
         Raises :class:`InputError`; :class:`UsageError` for a missing table.
         """
-        page = decode_file(file, wanted.encoding, lambda coding: _parse_page(file, coding))
+        page = decode_file(
+            file, wanted.encoding, lambda coding: Page(file.path).read(parts(file, replace(coding, bare_cr=False)))
+        )
         grids = _join_tables([grid for grid in page.grids if any(any(row) for row in grid.top)])
         if not grids:
             title = gettext(" (its title is {title!r})", title=page.title) if page.title else ""
@@ -276,12 +279,6 @@ class HtmlVerbs(Verbs):
             title_rows=chosen.title_rows,
             rows=chosen.frame.height,
         )
-
-
-def _parse_page(file: File, coding: Coding) -> Page:
-    page = Page(file.path)
-    page.read(parts(file, replace(coding, bare_cr=False)))
-    return page
 
 
 def _join_tables(grids: list[PageTable]) -> list[PageTable]:

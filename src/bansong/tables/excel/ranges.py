@@ -67,13 +67,8 @@ def _list_some(found: Sequence[str]) -> dict[str, str]:
     return {"shown": ", ".join(found[:_SHOWN]), "more": more}
 
 
-def _warn_of_formulas(archive: ZipFile, table: str, added: AddedColumns) -> Iterator[Alert]:
-    """Name the formulas and defined names that are about all columns of a table which gains columns."""
-    if found := [*_find_formulas(archive, table)]:
-        yield added.alert(_FORMULAS_WIDENED, name=table, **_list_some(found))
-
-
 def _find_formulas(archive: ZipFile, table: str) -> Iterator[str]:
+    """Find the formulas and defined names that are about all columns of a table."""
     name = re.escape(table)
     special = r"\[(?:|#[^\[\]]*|\[#[^\[\]]*\](?:,\s*\[#[^\[\]]*\])*)\]"  # [#All], [[#Headers],[#Data]]: no column
     whole = rf"(?<![\w.\\!]){name}(?:{special}|(?![\w.\\\[(!']))"
@@ -193,7 +188,9 @@ def widen(
             ranges.append(found)
             if found.changed:
                 parts[table] = _widen_table(xml, elements, table, found, added)
-                alerts += _warn_of_formulas(archive, _table_name(elements[0]), added)
+                named = _table_name(elements[0])
+                if formulas := [*_find_formulas(archive, named)]:
+                    alerts.append(added.alert(_FORMULAS_WIDENED, name=named, **_list_some(formulas)))
     alerts += [*_range_alerts(ranges, added), *_gap_alert(ranges, added)]
     return edits, parts, [*alerts, *_protection_notes(ranges, sheet.elements, added)]
 
