@@ -7,18 +7,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, Self, cast
 
 import polars as pl
 from lxml import etree
 
 from bansong.base.errors import InputError, Problem, UsageError
 from bansong.base.isolation import beyond_limit, limits
-from bansong.base.messages import gettext
+from bansong.base.messages import gettext, gettext_noop
 from bansong.base.schema import Alert
-from bansong.tables.csv.encoding import Coding, parts
+from bansong.tables.csv.encoding import parts
 from bansong.tables.csv.read import decode_file
-from bansong.tables.detect import FORMATS
 from bansong.tables.excel.sheets import HAS_NUMBERS, Loaded, rank
 from bansong.tables.format import ReadAs, Verbs
 from bansong.tables.headers import LOOK, Merge, Row, find_heading
@@ -27,9 +26,8 @@ from bansong.tables.table import Table, advise_sheet, column_ids
 
 PAGE_WITHOUT_TABLE: Final = Problem(
     "html.page_without_table",
-    "{path}: is a web page without a table{title}, such as a portal's login or error page, "
-    "or the frame of a workbook saved as a web page; open it in Excel or a browser, and save "
-    "its table as .xlsx",
+    "{path}: is a web page without a table{title}, such as a portal's login or error page, or the frame of a workbook "
+    "saved as a web page; open it in Excel or a browser, and save its table as .xlsx",
 )
 HTML_TABLE_MISSING: Final = Problem("html.html_table_missing", "{path}: has no {wanted!r}; it has {named}")
 TAG_NOT_CLOSED: Final = Problem(
@@ -42,14 +40,16 @@ TABLES_TOO_NESTED: Final = Problem(
     "html.tables_too_nested", "{path}: its tables are too many or nested too deeply; open it in Excel, save .xlsx"
 )
 
-_BATCH: Final = 10_000
+_OTHERS_HOLD_NUMBERS: Final = gettext_noop(
+    "only {name!r} of the page was taken; {names} hold business numbers too; {advice}"
+)
+_BATCH_ROWS: Final = 10_000
 _PENDING_BYTES: Final = 1 << 20
 _MAX_SPANNED_ROWS: Final = 65_534
 _MAX_TABLES: Final = 10_000
 _UNSHOWN: Final = ("script", "style", "select")
 _BREAKS: Final = ("br", "p", "div", "li")
-_BREAK: Final = "\0"
-"""A line break among the texts of a cell; no text of a page holds one."""
+_BREAK: Final = "\0"  # a line break among the texts of a cell; no text of a page holds one
 _SPACES: Final = re.compile(r"[ \t\r\n\f]+")
 _AROUND_BREAK: Final = re.compile(rf" *{_BREAK}[ {_BREAK}]*")
 _EDGES: Final = " \n\N{NO-BREAK SPACE}"
@@ -57,37 +57,36 @@ _SPAN: Final = re.compile(r"\s*([0-9]{1,9})")
 _ROW_END: Final = re.compile(rb"</tr(?=[\s/>])", re.IGNORECASE)
 _ROW_END_MARK: Final = "bansong-row-end"
 """Attribute of a ``<br>`` put before each ``</tr>``: the parser drops that tag where a row has no ``<tr>``."""
-_LAST_TAG: Final = "bansong-end"
-"""Fed behind the page: a tag or a comment without an end swallows it."""
+_LAST_TAG: Final = "bansong-end"  # fed behind the page: a tag or a comment without an end swallows it
 
 
 @dataclass(slots=True)
 class PageTable:
-    """A table of a page: ``top`` are its first rows, ``merges`` the merged cells among them, ``batches`` all rows.
+    """A table of a page: ``top`` are its first rows, ``merges`` the merged cells among them, ``batches`` all rows."""
 
-    ``outer`` is the table in a cell of which it stands, if there is one.
-    """
-
-    outer: PageTable | None = None
+    outer: PageTable | None = None  # the table in a cell of which it stands
     top: list[Row] = field(default_factory=list)
     merges: list[Merge] = field(default_factory=list)
     batches: list[pl.DataFrame] = field(default_factory=list)
     width: int = 0
     height: int = 0
     rows: list[list[str | None]] = field(default_factory=list)
+    # while the table is open: its row, cell and span under way, and for how many rows cells of columns reach down
+    cells: list[str | None] | None = None
+    texts: list[str] | None = None
+    span: tuple[int, int] = (1, 1)
+    reaching: dict[int, int] = field(default_factory=dict)
 
     def add(self, cells: list[str | None]) -> None:
-        """Add a row."""
         if len(self.top) < LOOK:
             self.top.append(tuple(cells))
         self.rows.append(cells)
         self.width = max(self.width, len(cells))
         self.height += 1
-        if len(self.rows) >= _BATCH:
+        if len(self.rows) >= _BATCH_ROWS:
             self._flush()
 
     def append(self, other: PageTable) -> None:
-        """Put another table's rows below."""
         self._flush()
         other._flush()
         self.merges += [(top + self.height, left, down + self.height, right) for top, left, down, right in other.merges]
@@ -100,46 +99,32 @@ class PageTable:
         self._flush()
         empty = pl.DataFrame(schema=dict.fromkeys(column_ids(self.width), pl.String))
         frame = pl.concat([empty, *self.batches], how="diagonal")
-        filled = frame.select(pl.any_horizontal(pl.all().is_not_null()).alias("filled"))["filled"].arg_true()
+        filled = frame.select(pl.any_horizontal(pl.all().is_not_null())).to_series().arg_true()
         return frame.head(filled[-1] + 1 if len(filled) else 0)
 
     def _flush(self) -> None:
         if self.rows:
-            width = max(map(len, self.rows))
-            rows = [[*row, *[None] * (width - len(row))] for row in self.rows]
-            self.batches.append(pl.DataFrame(rows, schema=dict.fromkeys(column_ids(width), pl.String), orient="row"))
+            rows = [[*row, *[None] * (self.width - len(row))] for row in self.rows]
+            schema = dict.fromkeys(column_ids(self.width), pl.String)
+            self.batches.append(pl.DataFrame(rows, schema=schema, orient="row"))
             self.rows = []
 
 
-@dataclass(slots=True)
-class _Open:
-    """A table that has not ended yet: its row and cell under way, and the cells that reach down into its next rows."""
-
-    grid: PageTable
-    cells: list[str | None] | None = None
-    texts: list[str] | None = None
-    span: tuple[int, int] = (1, 1)
-    reaching: dict[int, int] = field(default_factory=dict)
-
-
 class Page:
-    """The tables of a page that the parser of lxml reads; no tree is built of it.
-
-    A table within a cell of another is a table of its own. Raises :class:`InputError` beyond the limits.
-    """
+    """The tables of a page that the parser of lxml reads without a tree; one within a cell is a table of its own."""
 
     def __init__(self, path: Path) -> None:
         self.grids: list[PageTable] = []
         self.title = ""
         self._path = path
         self._limits = limits()
-        self._open: list[_Open] = []
+        self._open: list[PageTable] = []
         self._within = ""
         self._cells = 0
         self._last = ""
 
-    def read(self, parts: Iterable[bytes]) -> None:
-        """Read a page in UTF-8; raise :class:`InputError` where it ends within a tag or a comment."""
+    def read(self, parts: Iterable[bytes]) -> Self:
+        """Read a page in UTF-8 and return it; raise :class:`InputError` where it ends within a tag or a comment."""
         parser: Any = etree.HTMLParser(target=cast("Any", self), encoding="utf-8")
         pending = 0
         for part in _mark_row_ends(parts):
@@ -152,9 +137,9 @@ class Page:
         if self._last != _LAST_TAG:
             raise InputError(PAGE_CUT_OFF, path=self._path)
         parser.close()
+        return self
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
-        """Begin a table, a row or a cell; whatever is left open before it ends."""
         self._last = tag
         if tag == "table":
             self._begin_table()
@@ -173,7 +158,6 @@ class Page:
             texts.append(_BREAK)
 
     def end(self, tag: str) -> None:
-        """End a table, a row or a cell."""
         if tag == self._within:
             self._within = ""
         elif not self._open:
@@ -187,7 +171,6 @@ class Page:
             self._open.pop()
 
     def data(self, text: str) -> None:
-        """Take a text of a cell."""
         self._last = self._last or "text"
         if self._within:
             if self._within == "title" and not self.title:
@@ -196,13 +179,13 @@ class Page:
             texts.append(text)
 
     def close(self) -> None:
-        """End the page; the parser has ended all that was open."""
+        """Do nothing: the parser has ended all that was open."""
 
     def _begin_table(self) -> None:
         if len(self._open) >= self._limits.depth or len(self.grids) >= _MAX_TABLES:
             raise InputError(TABLES_TOO_NESTED, path=self._path)
-        self.grids.append(PageTable(self._open[-1].grid if self._open else None))
-        self._open.append(_Open(self.grids[-1]))
+        self.grids.append(PageTable(self._open[-1] if self._open else None))
+        self._open.append(self.grids[-1])
 
     def _begin_cell(self, attributes: Mapping[str, str]) -> None:
         self._end_cell()
@@ -219,27 +202,20 @@ class Page:
         table = self._open[-1]
         if table.texts is None or table.cells is None:
             return
-        text = _SPACES.sub(" ", "".join(table.texts))
-        text = _AROUND_BREAK.sub("\n", text).strip(_EDGES)
+        text = _AROUND_BREAK.sub("\n", _SPACES.sub(" ", "".join(table.texts))).strip(_EDGES)
         table.texts = None
         if len(text) > self._limits.text:
-            raise beyond_limit(
-                self._path, gettext("has a cell of more than {text:,} characters", text=self._limits.text), "text"
-            )
+            raise self._beyond("text", gettext_noop("has a cell of more than {text:,} characters"))
         while len(table.cells) in table.reaching:
             table.cells.append(None)
         left, (down, across) = len(table.cells), table.span
         table.cells += [text or None, *[None] * (across - 1)]
         if down > 1:
             table.reaching |= dict.fromkeys(range(left, left + across), down)
-        if (down > 1 or across > 1) and table.grid.height < LOOK:
-            table.grid.merges.append((table.grid.height, left, table.grid.height + down - 1, left + across - 1))
+        if (down > 1 or across > 1) and table.height < LOOK:
+            table.merges.append((table.height, left, table.height + down - 1, left + across - 1))
         if len(table.cells) > self._limits.columns:
-            raise beyond_limit(
-                self._path,
-                gettext("has a table of more than {columns:,} columns", columns=self._limits.columns),
-                "columns",
-            )
+            raise self._beyond("columns", gettext_noop("has a table of more than {columns:,} columns"))
 
     def _end_row(self) -> None:
         self._end_cell()
@@ -249,10 +225,13 @@ class Page:
         cells, table.cells = table.cells, None
         if table.reaching:
             table.reaching = {column: rows - 1 for column, rows in table.reaching.items() if rows > 1}
-        table.grid.add(cells)
+        table.add(cells)
         self._cells += len(cells) + 1
-        if max(self._cells, table.grid.height * table.grid.width) > self._limits.cells:
-            raise beyond_limit(self._path, gettext("has more than {cells:,} cells", cells=self._limits.cells), "cells")
+        if max(self._cells, table.height * table.width) > self._limits.cells:
+            raise self._beyond("cells", gettext_noop("has more than {cells:,} cells"))
+
+    def _beyond(self, limit: str, message: str) -> InputError:
+        return beyond_limit(self._path, gettext(message, **{limit: getattr(self._limits, limit)}), limit)
 
 
 def _mark_row_ends(parts: Iterable[bytes]) -> Iterator[bytes]:
@@ -269,61 +248,41 @@ class HtmlVerbs(Verbs):
     """Web pages, only read."""
 
     def read(self, file: File, wanted: ReadAs, _resources: ExitStack) -> Table:
-        """Open a table of a page; every cell is text, as the page shows it."""
-        return read(file, wanted.encoding, wanted.sheet)
+        """Open the wanted table (``table 2``), else the first one with business numbers, as texts that the page shows.
 
-
-def read(file: File, encoding: str | None, wanted: str | None) -> Table:
-    """Open a table of a web page: the wanted one (``table 2``), else the first one that holds business numbers.
-
-    Every cell is text, as the page shows it. Tables of equal width that follow one another are one, as portals make
-    them of a long list or of a header apart from its rows. Raises :class:`InputError`; :class:`UsageError` for a
-    missing table.
-    """
-    page = decode_file(file, encoding, lambda coding: _parse_page(file, coding))
-    grids = _join_tables([grid for grid in page.grids if any(any(row) for row in grid.top)])
-    if not grids:
-        title = gettext(" (its title is {title!r})", title=page.title) if page.title else ""
-        raise InputError(PAGE_WITHOUT_TABLE, path=file.path, title=title)
-    named = {f"table {number}": grid for number, grid in enumerate(grids, 1)}
-    if wanted is not None and wanted not in named:
-        raise UsageError(HTML_TABLE_MISSING, path=file.path, wanted=wanted, named=", ".join(map(repr, named)))
-    chosen, others = _choose_table(file, {wanted: named[wanted]} if wanted else named)
-    notes = []
-    if others:
-        names = ", ".join(map(repr, others))
-        notes.append(
-            Alert(
-                gettext(
-                    "only {name!r} of the page was taken; {names} hold business numbers too; {advice}",
-                    name=chosen.name,
-                    names=names,
-                    advice=advise_sheet(others[0]),
-                )
-            )
+        Raises :class:`InputError`; :class:`UsageError` for a missing table.
+        """
+        page = decode_file(
+            file, wanted.encoding, lambda coding: Page(file.path).read(parts(file, replace(coding, bare_cr=False)))
         )
-    return Table(
-        chosen.frame.lazy(),
-        chosen.headers,
-        FORMATS["html"],
-        file.path.name if len(grids) == 1 else f"{file.path.name} [{chosen.name}]",
-        file,
-        notes=tuple(notes),
-        above=chosen.header,
-        titles=chosen.titles,
-        title_rows=chosen.title_rows,
-        rows=chosen.frame.height,
-    )
-
-
-def _parse_page(file: File, coding: Coding) -> Page:
-    page = Page(file.path)
-    page.read(parts(file, replace(coding, bare_cr=False)))
-    return page
+        grids = _join_tables([grid for grid in page.grids if any(any(row) for row in grid.top)])
+        if not grids:
+            title = gettext(" (its title is {title!r})", title=page.title) if page.title else ""
+            raise InputError(PAGE_WITHOUT_TABLE, path=file.path, title=title)
+        named = {f"table {number}": grid for number, grid in enumerate(grids, 1)}
+        if wanted.sheet is not None and wanted.sheet not in named:
+            raise UsageError(HTML_TABLE_MISSING, path=file.path, wanted=wanted.sheet, named=", ".join(map(repr, named)))
+        chosen, others = _choose_table(file, {wanted.sheet: named[wanted.sheet]} if wanted.sheet else named)
+        notes: tuple[str, ...] = ()
+        if others:
+            said = {"name": chosen.name, "names": ", ".join(map(repr, others)), "advice": advise_sheet(others[0])}
+            notes = (Alert(gettext(_OTHERS_HOLD_NUMBERS, **said)),)
+        return Table(
+            chosen.frame.lazy(),
+            chosen.headers,
+            self.format,
+            file.path.name if len(grids) == 1 else f"{file.path.name} [{chosen.name}]",
+            file,
+            notes=notes,
+            above=chosen.header,
+            titles=len(chosen.title_rows),
+            title_rows=chosen.title_rows,
+            rows=chosen.frame.height,
+        )
 
 
 def _join_tables(grids: list[PageTable]) -> list[PageTable]:
-    """The tables, those of equal width that follow one another as one."""
+    """Join tables of equal width that follow one another: portals make them of a long list, or of a header apart."""
     joined: list[PageTable] = []
     for grid in grids:
         if joined and joined[-1].outer is grid.outer and joined[-1].width == grid.width > 1:

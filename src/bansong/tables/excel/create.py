@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from unicodedata import east_asian_width
@@ -16,22 +16,10 @@ import polars as pl
 from bansong.base.errors import OutputError, Problem
 from bansong.base.messages import gettext
 from bansong.base.schema import ACTIONS, GRADES
+from bansong.tables.excel import sheet_xml
 from bansong.tables.excel.package import SHEET, SUMMARY, apply_edits, copy_package, read_part, sheet_parts
 from bansong.tables.excel.sheet_metadata import GRADE_COLOURS, dimension_edits
-from bansong.tables.excel.sheet_xml import (
-    DAY,
-    MAX_CELL,
-    MAX_COLUMNS,
-    MOMENT,
-    TIME,
-    WIDTHS,
-    SheetXml,
-    Style,
-    column_letter,
-    encode_rows,
-    render_rows,
-    titles,
-)
+from bansong.tables.excel.sheet_xml import SheetXml, Style, column_letter, encode_rows, render_rows
 from bansong.tables.table import Enriched, Section, Table, contract_name, typed_id
 
 if TYPE_CHECKING:
@@ -51,22 +39,19 @@ CELL_TOO_LONG: Final = Problem(
 )
 
 _CHARTED: Final = (set(GRADES), set(ACTIONS))
-"""The figures that a chart is made of."""
-_CHART_ROWS: Final = 15
-"""Rows of the sheet that a chart is high."""
+_CHART_HEIGHT_ROWS: Final = 15
 MAX_ROWS: Final = 1_048_575
 """What a sheet holds below its header."""
 _BLOCK: Final = 20_000
 TitleRows = Sequence[Sequence[str | None]]
 _DAY_FORMAT, _MOMENT_FORMAT = "yyyy-mm-dd", "yyyy-mm-dd hh:mm:ss"
-_AMONG_TEXTS: Final = {DAY: _DAY_FORMAT, MOMENT: _MOMENT_FORMAT, TIME: "[h]:mm:ss"}
+_AMONG_TEXTS: Final = {sheet_xml.DAY: _DAY_FORMAT, sheet_xml.MOMENT: _MOMENT_FORMAT, sheet_xml.TIME: "[h]:mm:ss"}
 _HEADER_ROW, _COLUMNS_ROW, _AMONG_TEXTS_ROW = 1, 2, 3
 """The skeleton's rows that show styles: of the header, of each column, and from the third on dates among texts."""
-_ROW_PIECES: Final = ("start", "r", "open", "cells", "end")
 
 
 def add_summary(book: Workbook, sections: Sequence[Section]) -> None:
-    """Add the sheet: each section a title and its figures, beside them bar charts of the grades and of the actions."""
+    """Add the sheet: each section a title and its figures, beside them bar charts of grades and actions."""
     from openpyxl.styles import Font, PatternFill
 
     sheet = book.create_sheet(gettext(SUMMARY))
@@ -83,7 +68,7 @@ def add_summary(book: Workbook, sections: Sequence[Section]) -> None:
             sheet.cell(place, 2, count).number_format = "#,##0"
         if {label for label, _ in section.rows} in _CHARTED:
             sheet.add_chart(_chart(sheet, section, row), f"D{chart_row}")
-            chart_row += _CHART_ROWS
+            chart_row += _CHART_HEIGHT_ROWS
         row += len(section.rows) + 2
 
 
@@ -104,12 +89,7 @@ def _chart(sheet: Worksheet, section: Section, row: int) -> BarChart:
 
 
 def create_workbook(result: Enriched, frame: pl.DataFrame, sections: Sequence[Section], target: Path) -> None:
-    """Make a new workbook: a skeleton with the header and a style for each column, then the rows.
-
-    ``frame``: the output's columns, and those of :func:`~bansong.tables.table.typed_id`; more rows than a sheet holds
-    go on in further sheets. The first one begins with the title rows that stood above the table. ``sections``: what a
-    summary sheet shows; no sheet where there are none. Raises :class:`OutputError` for what a workbook cannot hold.
-    """
+    """Make a new workbook, in several sheets if need be: a skeleton with headers and styles, then the rows."""
     _check_limits(result, frame)
     first = MAX_ROWS - len(result.table.title_rows)
     starts = [0, *range(first, frame.height, MAX_ROWS)]
@@ -119,10 +99,8 @@ def create_workbook(result: Enriched, frame: pl.DataFrame, sections: Sequence[Se
         parts = list(sheet_parts(archive).values())[: len(starts)]
         models = [SheetXml.parse([archive.read(part)]) for part in parts]
     titles = [result.table.title_rows, *[()] * (len(starts) - 1)]
-    pieces = {
-        part: _pieces(result, slice_, model, above)
-        for part, slice_, model, above in zip(parts, slices, models, titles, strict=True)
-    }
+    sheets = map(_pieces, repeat(result), slices, models, titles)
+    pieces = dict(zip(parts, sheets, strict=True))
     copy_package(skeleton, target, pieces, int(frame.estimated_size()))
 
 
@@ -134,7 +112,7 @@ def _pieces(result: Enriched, frame: pl.DataFrame, model: SheetXml, above: Title
     yield apply_edits(model.around[: model.cut], edits)
     if above:
         yield _title_rows(above, wide)
-    yield _rows(titles(result, columns), columns, _styles(model, columns, _HEADER_ROW), header)
+    yield _rows(sheet_xml.titles(result, columns), columns, _styles(model, columns, _HEADER_ROW), header)
     styles = _styles(model, columns, _COLUMNS_ROW)
     styles |= {column: _typed_style(model, column) for column in columns if typed_id(column) in frame.columns}
     for start in range(0, frame.height, _BLOCK):
@@ -150,10 +128,9 @@ def _title_rows(above: TitleRows, wide: int) -> bytes:
 
 
 def _rows(frame: pl.DataFrame, columns: Mapping[str, int], styles: Mapping[str, Style], first: int) -> bytes:
-    cells = render_rows(frame, columns, styles, first)
-    return encode_rows(
-        cells.with_columns(start=pl.lit('<row r="'), open=pl.lit('">'), end=pl.lit("</row>")), *_ROW_PIECES
-    )
+    rows = render_rows(frame, columns, styles, first)
+    rows = rows.with_columns(start=pl.lit('<row r="'), open=pl.lit('">'), end=pl.lit("</row>"))
+    return encode_rows(rows, "start", "r", "open", "cells", "end")
 
 
 def _styles(model: SheetXml, columns: Mapping[str, int], row: int) -> dict[str, Style]:
@@ -170,11 +147,8 @@ def _typed_style(model: SheetXml, column: str) -> pl.Expr:
 
 
 def _skeleton(result: Enriched, frame: pl.DataFrame, heights: Sequence[int], sections: Sequence[Section]) -> io.BytesIO:
-    """A workbook with widths, a filter, frozen titles, and blank cells that show the styles of header and columns.
-
-    ``heights``: how many rows of the table each of its sheets is for.
-    """
-    import openpyxl
+    """A workbook with a sheet for each of ``heights`` rows, with blank cells that show the styles of the columns."""
+    import openpyxl  # not above: it takes longer to import than the rest of a table, and few runs need it
 
     book = openpyxl.Workbook()
     for number, height in enumerate(heights, 1):
@@ -198,7 +172,7 @@ def _lay_out(sheet: Worksheet, result: Enriched, frame: pl.DataFrame, header: in
         title = sheet.cell(_HEADER_ROW, number)
         title.font, title.fill, title.border = font, fill, border
         sheet.cell(_COLUMNS_ROW, number).number_format = _number_format(column, frame.schema[column])
-        width = WIDTHS.get(contract_name(column)) or _width(name, frame[column])
+        width = sheet_xml.WIDTHS.get(contract_name(column)) or _width(name, frame[column])
         sheet.column_dimensions[title.column_letter].width = width
         if column == "grade":
             _colour_grades(sheet, f"{title.column_letter}{header + 1}:{title.column_letter}{max(bottom, header + 1)}")
@@ -236,13 +210,13 @@ def _number_format(column: str, dtype: pl.DataType) -> str:
 
 
 def _check_limits(result: Enriched, frame: pl.DataFrame) -> None:
-    if len(result.layout) > MAX_COLUMNS:
-        raise OutputError(TOO_MANY_COLUMNS, width=len(result.layout), max_columns=MAX_COLUMNS)
+    if len(result.layout) > sheet_xml.MAX_COLUMNS:
+        raise OutputError(TOO_MANY_COLUMNS, width=len(result.layout), max_columns=sheet_xml.MAX_COLUMNS)
     texts = frame.select(pl.col(pl.String).str.len_chars().max().fill_null(0))
     for column, header in result.layout:
-        if column in texts.columns and texts[column][0] > MAX_CELL:
+        if column in texts.columns and texts[column][0] > sheet_xml.MAX_CELL:
             row = frame[column].str.len_chars().arg_max()
-            raise OutputError(CELL_TOO_LONG, header=header, value=(row or 0) + 1, max_cell=MAX_CELL)
+            raise OutputError(CELL_TOO_LONG, header=header, value=(row or 0) + 1, max_cell=sheet_xml.MAX_CELL)
 
 
 def _width(header: str, values: pl.Series) -> int:
@@ -261,30 +235,26 @@ def count_rows(table: Table, path: Path) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceSheet:
-    """A sheet: its lines, and of which columns, side by side, each line offers the cells for ``choice``.
-
-    ``headers`` and ``widths`` (characters) are of the columns of ``lines``. ``prompt`` is shown beside a cell of the
-    choice, ``refusal`` where something else is typed.
-    """
+    """A sheet of lines; each offers its cells of some columns, side by side, for another."""
 
     title: str
     headers: tuple[str, ...]
-    widths: tuple[int, ...]
+    widths: tuple[int, ...]  # characters
     lines: pl.DataFrame
-    choice: str
-    offered: tuple[str, ...]
-    prompt: str
-    refusal: str
+    choice: str  # the column that is filled in
+    offered: tuple[str, ...]  # the columns to choose from
+    prompt: str  # shown beside a cell of the choice
+    refusal: str  # shown where something else is typed
 
 
 def write_choice_sheet(content: ChoiceSheet, target: Path) -> None:
     """Write a new workbook with the sheet, printed as wide as a page; texts stay texts, whatever they begin with."""
-    import openpyxl  # not above: it takes longer to import than the rest of a table, and few runs need it
+    import openpyxl
     from openpyxl.styles import Alignment, Font
 
     book = openpyxl.Workbook()
-    book.remove(book.worksheets[0])
-    sheet: Worksheet = book.create_sheet(content.title)
+    sheet: Worksheet = book.worksheets[0]
+    sheet.title = content.title
     sheet.append(content.headers)
     for line in content.lines.iter_rows():
         sheet.append(line)
@@ -296,8 +266,7 @@ def write_choice_sheet(content: ChoiceSheet, target: Path) -> None:
         cell.font = Font(bold=True)
         sheet.column_dimensions[cell.column_letter].width = width
     sheet.freeze_panes, sheet.print_title_rows = "C2", "1:1"
-    sheet.page_setup.orientation, sheet.page_setup.fitToHeight = "landscape", 0
-    sheet.sheet_properties.pageSetUpPr.fitToPage = True
+    _fit_to_page(sheet)
     sheet.auto_filter.ref = sheet.dimensions
     if content.lines.height:
         sheet.add_data_validation(_offer(content))
@@ -305,10 +274,9 @@ def write_choice_sheet(content: ChoiceSheet, target: Path) -> None:
 
 
 def _offer(content: ChoiceSheet) -> DataValidation:
-    from openpyxl.utils import get_column_letter
     from openpyxl.worksheet.datavalidation import DataValidation
 
-    place = {name: get_column_letter(number) for number, name in enumerate(content.lines.columns, 1)}
+    place = {name: column_letter(number) for number, name in enumerate(content.lines.columns, 1)}
     cells = f"${place[content.offered[0]]}2:${place[content.offered[-1]]}2"  # the row moves with the line
     rule = DataValidation(type="list", formula1=cells, allow_blank=True, showErrorMessage=True, showInputMessage=True)
     rule.error, rule.prompt = content.refusal, content.prompt

@@ -1,13 +1,7 @@
-"""Excel workbooks ⇄ frames: ``read`` any, ``extend`` the user's own, ``create`` a new one.
+"""Excel workbooks ⇄ frames: ``read`` any (``limits``, ``sheets``), ``splice`` the user's own, ``create`` a new one.
 
-- ``read`` → ``limits_check`` (before a parser sees it), ``decodable`` (copies for the parser), ``sheets``
-  (choose and load a sheet)
-- ``extend`` → ``sheet_xml`` (rows), ``xml_edit`` (edits by bytes), ``sheet_metadata`` (widths, formats, styles),
-  ``ranges`` (filter, tables, sort), ``table_formulas`` (formulas over a whole table), ``drawings`` (charts over new
-  columns)
-- ``create``: a new workbook and its summary sheet
-- ``proof``: both are parsed and read back before they are published
-- ``package`` (the zip and its parts), ``cells`` (values → XML): used by both
+A splice edits the sheet's rows (``sheet_xml``), what stands around them (``sheet_metadata``) and ranges over them
+(``ranges``), by bytes (``package``). Both outputs pass the ``proof`` before they are published.
 """
 
 from __future__ import annotations
@@ -54,12 +48,10 @@ class XlsxVerbs(Verbs):
     """Workbooks of Excel 2007 and later, with macros or without."""
 
     def read(self, file: File, wanted: ReadAs, resources: ExitStack) -> Table:
-        """Open a sheet; see :mod:`bansong.tables.excel.read`."""
         named = with_extension(file, self.format, resources)
         return read_xlsx(named, file, self.format, wanted, resources)
 
     def check(self, table: Table, planned: Planned) -> tuple[str, ...]:
-        """Refuse a workbook that cannot be written as is asked."""
         anew = planned.leaves_out or table.source is None  # a sheet without a header has no source
         if planned.in_place and anew and table.format is self.format:
             option = parameter("select") if planned.leaves_out else parameter("has_header", False)
@@ -84,10 +76,7 @@ class XlsxVerbs(Verbs):
         return Written(tally, extend_workbook(result, frame, file, source, target))
 
     def render(self, result: Enriched, target: Path) -> Written:
-        """Write a new workbook with a header, a filter, frozen titles, and a summary sheet if it is asked for.
-
-        Each cell keeps its type. Text is never stored as a formula.
-        """
+        """Write a new workbook; each cell keeps its type, and text is never stored as a formula."""
         _refuse_macros(target)
         typed = typed_columns(result)
         cells = result.frame.select(*(column for column, _ in result.layout), *map(typed_id, typed))
@@ -99,7 +88,6 @@ class XlsxVerbs(Verbs):
         return Written(tally)
 
     def count(self, result: Enriched, path: Path) -> int:
-        """Count the rows of a new workbook."""
         return count_rows(result.table, path)
 
 
@@ -107,7 +95,6 @@ class XlsVerbs(Verbs):
     """Workbooks of Excel 97 to 2003, only read."""
 
     def read(self, file: File, wanted: ReadAs, resources: ExitStack) -> Table:
-        """Open a sheet in a child process."""
         named = with_extension(file, self.format, resources)
         return read_old(decodable_xls(named, resources), file, self.format, wanted)
 
@@ -116,7 +103,6 @@ class XlsbVerbs(Verbs):
     """Binary workbooks, only read."""
 
     def read(self, file: File, wanted: ReadAs, resources: ExitStack) -> Table:
-        """Open a sheet in a child process."""
         named = with_extension(file, self.format, resources)
         limits_check.check_zip(file.path, named.data, xml=False)
         return read_old(decodable_xlsb(named, resources), file, self.format, wanted)
@@ -126,7 +112,6 @@ class OdsVerbs(Verbs):
     """OpenDocument spreadsheets, only read."""
 
     def read(self, file: File, wanted: ReadAs, resources: ExitStack) -> Table:
-        """Open a sheet in a child process."""
         named = with_extension(file, self.format, resources)
         parts = limits_check.check_zip(file.path, named.data, xml=True)
         return read_old(named, file, self.format, wanted, time_notes(parts))

@@ -11,13 +11,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
 
 from bansong.base.errors import InputError, Problem
 from bansong.base.files import private_folder
 from bansong.base.isolation import beyond_limit, limits
-from bansong.base.messages import gettext
+from bansong.base.messages import gettext, gettext_noop
 from bansong.tables.excel.package import copy_package, plain_name, read_part
 from bansong.tables.excel.sheet_xml import MAX_COLUMNS, MAX_ROW, column_letter, column_number
 from bansong.tables.streams import BROKEN_ZIP, File
@@ -42,34 +42,22 @@ PART_PACKING_UNUSUAL: Final = Problem(
     "excel.part_packing_unusual", "{path}: its part {filename} is packed in an unusual way; save it again in Excel"
 )
 
-_EXACT, _ROUGH = 64, 16
-"""Columns are bounded exactly up to so many; beyond, a sixteenth more are allowed for."""
+_EXACT, _ROUGH = 64, 16  # columns are bounded exactly up to so many; beyond, a sixteenth more are allowed for
 _REFERENCE: Final = re.compile(rb'<c r="([^"<]{0,40})"')
 _REFERENCE_PARTS: Final = re.compile(r"([A-Z]{1,3})([1-9][0-9]{0,6})")
-_PREFIXED: Final = re.compile(rb":c[\s/>]")
-"""A cell in a namespace with a prefix, ``<x:c …>``."""
+_PREFIXED: Final = re.compile(rb":c[\s/>]")  # a cell in a namespace with a prefix, <x:c …>
 _ODD: Final = re.compile(rb"""<(?:\w+:)?c\s[^>]*?\br\s*=\s*["']([A-Za-z]{4}[^"']{0,40}|[A-Za-z]*[0-9]{8}[^"']{0,40})""")
 _CHUNK: Final = 1 << 20
 _LARGE: Final = 64_000_000
 _SHORT: Final = 128
 _ENTRIES: Final = 10_000
 _ENCRYPTED: Final = 0x1
-_LONGEST_CHARACTER: Final = 12
-"""Bytes that a character of a text may take in XML: ``&#x0000AC00;``."""
+_LONGEST_CHARACTER: Final = 12  # bytes that a character of a text may take in XML: &#x0000AC00;
 
-_UNREAD: Final = (
-    "xl/media/",
-    "xl/embeddings/",
-    "xl/drawings/",
-    "xl/charts/",
-    "xl/pivotcache/",
-    "docprops/",
-    "pictures/",
-)
+_UNREAD: Final = re.compile("xl/(?:media|embeddings|drawings|charts|pivotcache)/|docprops/|pictures/")
 _BASE, _TEXT, _CELL, _PLACE = 80_000_000, 60, 40, 32
 """Bytes of memory that the parser takes: at all, for a shared text, for a cell, for a place between first and last."""
-_COPIES: Final = 2
-"""So often a shared text is in memory for each cell that holds it: as the parser's and as the frame's."""
+_COPIES: Final = 2  # of a shared text for each cell that holds it: the parser's and the frame's
 
 _ROOT: Final = re.compile(rb"(?s)(?:\s|<\?.*?\?>|<!--.*?-->)*<(?:[\w.-]+:)?([\w.-]+)[\s/>]")
 _ROW: Final = re.compile(
@@ -85,30 +73,25 @@ _MERGE: Final = re.compile(rb'<mergeCell ref="([A-Z]{1,3})([0-9]{1,7}):([A-Z]{1,
 class Extent:
     """Bounds of a sheet's rows and columns: no cell lies beyond, as long as ``plain``.
 
-    ``plain``: every cell begins with ``<c r="…"``, as common programs write them. ``odd``: a reference that no sheet
-    has. Rows are rounded up, to 9, 99, 999, … or where ``closer`` to two digits, and columns beyond the 64th by a
-    sixteenth (``closer``: by a 64th), so that few cells raise the bounds: each time, a new pattern is made.
+    Rows are rounded up, to 9, 99, 999, … or where ``closer`` to two digits, and columns beyond the 64th by a sixteenth
+    (``closer``: by a 64th): each time that a cell raises the bounds, a new pattern is made.
     """
 
     closer: bool = False
     rows: int = 0
     columns: int = 0
-    plain: bool = True
-    odd: str = ""
+    plain: bool = True  # every cell begins with <c r="…", as common programs write them
+    odd: str = ""  # a reference that no sheet has
 
     @property
     def area(self) -> int:
-        """The cells within the bounds."""
         return self.rows * self.columns
 
     def __str__(self) -> str:
         return gettext("{rows:,} rows × {columns:,} columns", rows=self.rows, columns=self.columns)
 
     def take(self, buffer: bytes) -> int:
-        """Widen the bounds by the cells that begin in a piece of the sheet's XML; return where it stopped.
-
-        What lies behind belongs in front of the next piece: an element that is cut off.
-        """
+        """Widen the bounds by the cells in a piece of XML; return where an element begins that is cut off."""
         until = max(buffer.rfind(b"<"), 0)
         self.plain = self.plain and not (b":" in buffer and _PREFIXED.search(buffer))
         place = 0
@@ -167,33 +150,23 @@ def _at_most(text: str, first: str, lowest: str, highest: str) -> str:
 
 @dataclass(slots=True)
 class PartContent:
-    """The measured content of a part of a workbook.
-
-    ``texts``: how many shared texts; ``longest``: bytes of the longest; ``table``: whether it has a sheet's rows;
-    ``errors``: cells such as ``#N/A``; ``unsolved``: whether formulas stand there without a result; ``times``: times of
-    day and lengths of time of an .ods; ``hidden``: rows with cells that a filter or a person hid; ``merges``: ranges of
-    merged cells (rows and columns from 0); ``first``: the row (from 0) of the first value; ``cells``: how many there
-    are, if the extent is plain.
-    """
+    """The measured content of a part of a workbook."""
 
     size: int = 0
-    texts: int = 0
-    longest: int = 0
-    table: bool = False
-    errors: int = 0
-    unsolved: bool = False
-    times: int = 0
-    hidden: int = 0
-    merges: list[tuple[int, int, int, int]] = field(default_factory=list)
-    first: int | None = None
-    cells: int = 0
+    texts: int = 0  # shared ones
+    longest: int = 0  # bytes of the longest of them
+    table: bool = False  # it has a sheet's rows
+    errors: int = 0  # cells such as #N/A
+    unsolved: bool = False  # some formulas have no result
+    times: int = 0  # of day, and lengths of time, in an .ods
+    hidden: int = 0  # rows with cells that a filter or a person hid
+    merges: list[tuple[int, int, int, int]] = field(default_factory=list)  # rows and columns from 0
+    first: int | None = None  # row (from 0) of the first value
+    cells: int = 0  # if the extent is plain
     extent: Extent = field(default_factory=Extent)
 
     def memory(self, longest: int = 0) -> float:
-        """The most bytes that reading it takes, as a sheet whose longest shared text is ``longest``, or as the texts.
-
-        Infinite where that is not known.
-        """
+        """The most bytes that reading takes: of the texts, or of a sheet whose longest shared text is ``longest``."""
         if self.texts:
             return _TEXT * self.texts + self.size
         if not self.extent.plain:
@@ -206,9 +179,8 @@ def check_zip(
 ) -> dict[str, PartContent]:
     """Unfold the parts of a workbook that are parsed, in flat memory; return what each holds, by its name.
 
-    ``path`` is what messages call the file. ``xml``: its parts are XML, and looked into. ``only`` these parts (in lower
-    case) are looked at where any are named, and not those in ``without``. Raises :class:`InputError` for
-    a damaged zip, names that occur twice, sizes that are stated wrongly, and whatever is beyond the limits.
+    ``xml``: its parts are XML, and looked into. ``only``: no others, in lower case. Refuses whatever is damaged or
+    beyond the limits.
     """
     try:
         with ZipFile(data) as archive:
@@ -228,7 +200,7 @@ def _entries(path: Path, archive: ZipFile) -> list[ZipInfo]:
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise InputError(PART_REPEATED, path=path, twice=twice)
-    read = [entry for entry, name in zip(entries, names, strict=True) if not name.startswith(_UNREAD)]
+    read = [entry for entry, name in zip(entries, names, strict=True) if not _UNREAD.match(name)]
     for entry in read:
         if entry.flag_bits & _ENCRYPTED:
             raise InputError(PASSWORD_PROTECTED, path=path)
@@ -238,7 +210,7 @@ def _entries(path: Path, archive: ZipFile) -> list[ZipInfo]:
 
 
 def _refuse_stated_sizes(path: Path, entries: Collection[ZipInfo], size: int) -> None:
-    """Refuse what the directory of a zip of ``size`` bytes says to unfold too far, before anything is unfolded."""
+    """Refuse a zip of ``size`` bytes by what its directory states, before anything is unfolded."""
     cap, unfolded = limits(), sum(entry.file_size for entry in entries)
     packed = min(sum(entry.compress_size for entry in entries), size)  # parts may overlap, or state too much
     if unfolded > cap.inflated:
@@ -256,11 +228,10 @@ def _check_part(path: Path, archive: ZipFile, entry: ZipInfo, *, xml: bool) -> P
     with archive.open(honest) as stream:
         looked_into = xml and entry.filename.lower().endswith((".xml", ".rels"))
         scan = _Scan(path, entry.filename, part) if looked_into else None
-        for chunk in _chunks(stream):
+        # unfolding in a thread beside was measured to take longer
+        while part.size <= entry.file_size and (chunk := stream.read(_CHUNK)):
             part.size += len(chunk)
-            if part.size > entry.file_size:
-                break
-            if scan:
+            if scan and part.size <= entry.file_size:
                 scan.take(chunk)
         if scan:
             scan.end()
@@ -269,34 +240,19 @@ def _check_part(path: Path, archive: ZipFile, entry: ZipInfo, *, xml: bool) -> P
     if part.extent.area > cap.cells:
         part.extent = _closer(archive, entry, cap.cells)
         if part.extent.area > cap.cells:
-            raise beyond_limit(
-                path,
-                gettext(
-                    "{filename} spans {extent}, more than {cells:,} cells",
-                    filename=entry.filename,
-                    extent=part.extent,
-                    cells=cap.cells,
-                ),
-                "cells",
-            )
+            spans = gettext_noop("{filename} spans {extent}, more than {cells:,} cells")
+            what = gettext(spans, filename=entry.filename, extent=part.extent, cells=cap.cells)
+            raise beyond_limit(path, what, "cells")
     return part
 
 
-def _chunks(stream: IO[bytes]) -> Iterator[bytes]:
-    """The chunks of a stream. Unfolding them in a thread beside was measured to take longer."""
-    while chunk := stream.read(_CHUNK):
-        yield chunk
-
-
 def _closer(archive: ZipFile, entry: ZipInfo, cap: int) -> Extent:
-    """A second, closer look at a sheet that may be too large; it ends where the sheet surely is."""
+    """Look again at a sheet that may be too large, until it surely is."""
     extent, rest = Extent(closer=True), b""
     with archive.open(entry) as stream:
-        for chunk in _chunks(stream):
+        while extent.area <= cap and (chunk := stream.read(_CHUNK)):
             buffer = rest + chunk
             rest = buffer[extent.take(buffer) :]
-            if extent.area > cap:
-                break
     return extent
 
 
@@ -307,7 +263,6 @@ class _Scan:
         self._begun = self._sheet = self._shared = False
 
     def take(self, chunk: bytes) -> None:
-        """Look at the next chunk, together with what was left of the one before."""
         buffer = self._rest + chunk
         if not self._begun:
             self._begin(buffer)
@@ -320,7 +275,6 @@ class _Scan:
         self._rest = buffer[until:]
 
     def end(self) -> None:
-        """Look at what is left."""
         if self._shared:
             self._part.longest = max(self._part.longest, len(self._rest))
 
@@ -330,8 +284,7 @@ class _Scan:
         root = _ROOT.match(start)
         if root is None:
             raise self._refusal(gettext("is not XML in UTF-8, or declares a document type or entities"))
-        kind = root.group(1)
-        self._sheet, self._shared = kind not in (b"sst", b"workbook", b"styleSheet"), kind == b"sst"
+        self._sheet, self._shared = root[1] not in (b"sst", b"workbook", b"styleSheet"), root[1] == b"sst"
         self._begun = True
 
     def _refuse_long_text(self, buffer: bytes) -> None:
@@ -344,11 +297,8 @@ class _Scan:
                 text = buffer[begin : end if end >= 0 else len(buffer)].partition(b">")[2]
                 characters = len(html.unescape(text.decode("utf-8", "replace"))) if end >= 0 else 0
                 if characters > most or len(text) > _LONGEST_CHARACTER * (most + 1024):
-                    raise beyond_limit(
-                        self._path,
-                        gettext("{name} has a cell of more than {most:,} characters", name=self._name, most=most),
-                        "text",
-                    )
+                    what = gettext("{name} has a cell of more than {most:,} characters", name=self._name, most=most)
+                    raise beyond_limit(self._path, what, "text")
 
     def _measure_texts(self, buffer: bytes) -> int:
         part, place, end = self._part, 0, buffer.rfind(b"</si>") + 5
@@ -385,10 +335,7 @@ class _Scan:
             raise self._refusal(gettext("has a cell {odd}, which no sheet has", odd=part.extent.odd))
 
     def _refuse_disorder(self, buffer: bytes, until: int) -> None:
-        """The parser loses rows that stand behind a later one.
-
-        Looked at are all rows of the first piece and of the last, and the ends of those between.
-        """
+        """Check rows of the first and the last piece, and the ends of others: the parser loses those out of order."""
         if self._last and len(buffer) >= _CHUNK and self._part.extent.plain:
             ends = [_ROW.search(buffer, 0, until), _ROW.search(buffer, max(buffer.rfind(b"<row", 0, until), 0), until)]
             found = [int(end.group(1)) for end in ends if end]
@@ -426,8 +373,7 @@ EXCEL_95_WORKBOOK: Final = Problem(
 
 _EAST_ASIAN_DATES: Final = frozenset((*range(27, 37), *range(50, 59)))
 """Built-in number formats that show dates and times in Korea, Japan and China; no file defines them."""
-_DATE: Final = 14
-"""A built-in date format that calamine knows."""
+_DATE: Final = 14  # a built-in date format that calamine knows
 _UTF16: Final = 1200
 _SINGLE_BYTE: Final = frozenset(
     (874, *range(1250, 1259), _UTF16, 10000, 10007, 20127, 20866, 21866, *range(28591, 28606))
@@ -442,29 +388,25 @@ _BIFF_BOF, _BIFF_EOF, _BIFF_PASSWORD = 0x0809, 0x000A, 0x002F
 _BIFF_CODE_PAGE, _BIFF_FORMAT, _BIFF_CELL_FORMAT = 0x0042, 0x041E, 0x00E0
 _BIFF8: Final = 0x0600
 
-_HEADER_ENTRIES: Final = 109
-"""Sectors of the allocation table that the header of an OLE file lists itself."""
-_STREAMS: Final = ("Workbook", "Book")
-"""The streams that may be the workbook; a file for both Excel 97 and 95 has both, and the first is read."""
+_HEADER_ENTRIES: Final = 109  # sectors of the allocation table that the header of an OLE file lists itself
+_STREAMS: Final = ("Workbook", "Book")  # a file for both Excel 97 and 95 has both, and the first is read
 
 Edits = Mapping[int, int]
 """Numbers of two bytes (little-endian) by the offset at which they are to stand."""
 
 
 def decodable_xls(file: File, resources: ExitStack) -> File:
-    """Return the workbook, or where calamine would misread it a copy that is there as long as ``resources`` are.
+    """Return the workbook, or a copy where calamine would misread dates or texts.
 
-    calamine decodes the texts of Excel 97 files by the code page that the file states, though they are always UTF-16;
-    in the copy the code page is that. Dates are mended as :func:`decodable_xlsx` does. Raises :class:`InputError` for
-    a workbook of Excel 95 with a code page that calamine misreads.
+    It decodes the texts of Excel 97 files by the code page that they state, though they are always UTF-16.
     """
     data = file.data.read_bytes()
     edited = _edit_xls(data, file.path)
     if edited == data:
         return file
-    copy = _place_of_copy(file, resources)
-    copy.write_bytes(edited)
-    return replace(file, data=copy)
+    copied = _named_copy(file, resources)
+    copied.data.write_bytes(edited)
+    return copied
 
 
 def decodable_xlsx(file: File, resources: ExitStack) -> File:
@@ -473,8 +415,7 @@ def decodable_xlsx(file: File, resources: ExitStack) -> File:
 
 
 def decodable_xlsb(file: File, resources: ExitStack) -> File:
-    """Do as :func:`decodable_xlsx` does."""
-    return _with_styles(file, "xl/styles.bin", lambda styles: _apply(styles, _xlsb_edits(styles)), resources)
+    return _with_styles(file, "xl/styles.bin", _edit_xlsb, resources)
 
 
 def _with_styles(file: File, part: str, edit: Callable[[bytes], bytes], resources: ExitStack) -> File:
@@ -484,13 +425,13 @@ def _with_styles(file: File, part: str, edit: Callable[[bytes], bytes], resource
     edited = edit(styles)
     if name is None or edited == styles:
         return file
-    copy = _place_of_copy(file, resources)
-    copy_package(file.data, copy, {name: [edited]})
-    return replace(file, data=copy)
+    copied = _named_copy(file, resources)
+    copy_package(file.data, copied.data, {name: [edited]})
+    return copied
 
 
-def _place_of_copy(file: File, resources: ExitStack) -> Path:
-    return resources.enter_context(private_folder()) / f"book{file.data.suffix}"
+def _named_copy(file: File, resources: ExitStack) -> File:
+    return replace(file, data=resources.enter_context(private_folder()) / f"book{file.data.suffix}")
 
 
 def _edit_xml(styles: bytes) -> bytes:
@@ -502,18 +443,12 @@ def _edit_xml(styles: bytes) -> bytes:
     return _XML_CELL_FORMAT.sub(replace_format, styles)
 
 
-def _apply(data: bytes, edits: Edits) -> bytes:
-    edited = bytearray(data)
-    for place, number in edits.items():
-        struct.pack_into("<H", edited, place, number)
-    return bytes(edited)
-
-
 def _date_edits(cell_formats: Edits, defined: set[int]) -> dict[int, int]:
     return {place: _DATE for place, format in cell_formats.items() if format in _EAST_ASIAN_DATES - defined}
 
 
-def _xlsb_edits(styles: bytes) -> Edits:
+def _edit_xlsb(styles: bytes) -> bytes:
+    edited = bytearray(styles)
     cell_formats: dict[int, int] = {}
     defined: set[int] = set()
     for kind, start, size in _xlsb_records(styles):
@@ -521,7 +456,9 @@ def _xlsb_edits(styles: bytes) -> Edits:
             defined.add(_number(styles, start))
         elif kind == _XLSB_CELL_FORMAT and size >= 4:
             cell_formats[start + 2] = _number(styles, start + 2)
-    return _date_edits(cell_formats, defined)
+    for place, number in _date_edits(cell_formats, defined).items():
+        struct.pack_into("<H", edited, place, number)
+    return bytes(edited)
 
 
 def _xlsb_records(data: bytes) -> Iterator[tuple[int, int, int]]:

@@ -7,7 +7,7 @@ import posixpath
 import re
 import struct
 from collections.abc import Generator, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
@@ -52,7 +52,6 @@ class Element:
 
     @property
     def name(self) -> str:
-        """The name without the prefix of its namespace."""
         return self.tag.rpartition(":")[2]
 
     @property
@@ -62,11 +61,7 @@ class Element:
 
 
 def elements_of(xml: bytes, part: str) -> list[Element]:
-    """Return the elements of a part in document order.
-
-    Raises :class:`OutputError` for XML that is damaged, holds a document type (no workbook has one; entities could
-    unfold without end), or is not UTF-8.
-    """
+    """Return the elements of a part; :class:`OutputError` where it is damaged, not UTF-8, or has a document type."""
     elements: list[Element] = []
     stack: list[Element] = []
     parser = expat.ParserCreate()
@@ -87,7 +82,7 @@ def elements_of(xml: bytes, part: str) -> list[Element]:
         if stack:
             stack[-1].text += content
 
-    def refuse(*_: object) -> None:
+    def refuse(*_: object) -> None:  # entities could unfold without end
         raise OutputError(DOCUMENT_TYPE_PRESENT, part=part)
 
     parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = start, end, text
@@ -101,7 +96,6 @@ def elements_of(xml: bytes, part: str) -> list[Element]:
 
 
 def find_child(elements: Iterable[Element], name: str) -> Element | None:
-    """The first child of a part's root that has a name."""
     return next((element for element in elements if element.depth == 1 and element.name == name), None)
 
 
@@ -116,10 +110,7 @@ def refuse_encoding(xml: bytes, part: str) -> None:
 
 
 def apply_edits(xml: bytes, edits: Iterable[Edit]) -> bytes:
-    """Return the bytes with edits made; edits are given in the coordinates of ``xml`` and do not overlap.
-
-    Those that insert at one place come out in the order in which they are given.
-    """
+    """Return the bytes with edits made, which do not overlap; insertions at one place keep their order."""
     pieces, done = [], 0
     for start, stop, new in sorted(edits, key=lambda edit: edit[0]):
         pieces += [xml[done:start], new]
@@ -138,7 +129,6 @@ def attribute(tag: bytes, name: str, value: object) -> bytes:
 
 
 def without(tag: bytes, *names: str) -> bytes:
-    """A start tag without some attributes."""
     for name in names:
         tag = re.sub(rb"""\s%s\s*=\s*(?:"[^"]*"|'[^']*')""" % name.encode(), b"", tag, count=1)
     return tag
@@ -181,7 +171,6 @@ CORE: Final = (BOOK, _RELATIONS)
 SHEET: Final = "bansong"
 """The name of a new workbook's sheet; further ones are called ``bansong 2`` and so on."""
 FORMER_SHEET: Final = "bizverify"
-"""What older releases called it."""
 SUMMARY: Final = gettext_noop("summary")
 """The name of the sheet of figures that a run adds to a new workbook."""
 
@@ -192,8 +181,7 @@ _MACROS: Final = "application/vnd.ms-excel.sheet.macroEnabled.main+xml"
 _PLAIN: Final = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet.main+xml"
 _FAST, _SMALL = 1, 6
 _PIECE: Final = 2_000_000
-_LARGE: Final = 8_000_000
-"""Bytes of a sheet from which on it is packed fast instead of small."""
+_LARGE: Final = 8_000_000  # bytes of a sheet from which on it is packed fast instead of small
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,10 +194,7 @@ class SheetEntry:
 
 
 def outline(path: Path, data: Path) -> list[SheetEntry]:
-    """The sheets of an .xlsx workbook whose XML was checked before (no document types, no entities).
-
-    Raises :class:`InputError` for a workbook without sheets, or one whose list of sheets does not hold together.
-    """
+    """The sheets of an .xlsx workbook; :class:`InputError` where the list is empty or does not hold together."""
     try:
         with ZipFile(data) as archive:
             entries = entries_of(archive)
@@ -221,17 +206,15 @@ def outline(path: Path, data: Path) -> list[SheetEntry]:
 
 
 def entries_of(archive: ZipFile) -> list[SheetEntry]:
-    """The sheets that an open workbook lists; raise :class:`ValueError` or :class:`KeyError` for one that is damaged.
-
-    Their names differ: the parser chooses the sheet by its name, and the writer the part.
-    """
+    """The sheets that an open workbook lists; :class:`ValueError` or :class:`KeyError` for one that is damaged."""
     names = part_names(archive)
     book, relations = (_parse_part(archive, names, part) for part in CORE)
     targets = {relation.get("Id"): relation for relation in relations}
     if len(targets) < len(relations):
         raise ValueError(gettext("a relation is there twice"))
-    entries = [_entry(element, targets, names) for element in book.iter() if _local(element) == "sheet"]
-    if len({entry.name for entry in entries}) < len(entries):
+    sheets = (element for element in book.iter() if str(element.tag).rpartition("}")[2] == "sheet")
+    entries = [_entry(element, targets, names) for element in sheets]
+    if len({entry.name for entry in entries}) < len(entries):  # the parser chooses by the name, the writer by the part
         raise ValueError(gettext("two sheets have one name"))
     return entries
 
@@ -248,7 +231,6 @@ def usual_name(part: str) -> str:
 
 
 def part_names(archive: ZipFile) -> dict[str, str]:
-    """The names of a workbook's parts by their plain names."""
     return {plain_name(name): name for name in archive.namelist()}
 
 
@@ -267,27 +249,21 @@ def _parse_part(archive: ZipFile, names: dict[str, str], part: str) -> ElementTr
 def _entry(
     element: ElementTree.Element, targets: dict[str | None, ElementTree.Element], names: dict[str, str]
 ) -> SheetEntry:
+    name, part = element.get("name"), None
     identity = next((value for key, value in element.attrib.items() if _RELATION.search(key)), None)
     relation = targets.get(identity)
     if relation is None:
-        raise KeyError(gettext("sheet {name!r} has no part", name=element.get("name")))
-    part = None
+        raise KeyError(gettext("sheet {name!r} has no part", name=name))
     if relation.get("Type", "").endswith("/worksheet"):
         target = _join("xl", relation.get("Target", ""))
         part = names.get(target)
         if part is None:
-            raise KeyError(
-                gettext("the part {target} of sheet {name!r} is missing", target=target, name=element.get("name"))
-            )
-    return SheetEntry(element.get("name", ""), element.get("state", "visible") == "visible", part)
-
-
-def _local(element: ElementTree.Element) -> str:
-    return str(element.tag).rpartition("}")[2]
+            raise KeyError(gettext("the part {target} of sheet {name!r} is missing", target=target, name=name))
+    return SheetEntry(name or "", element.get("state", "visible") == "visible", part)
 
 
 def sheet_parts(archive: ZipFile) -> dict[str, str]:
-    """Return the part's name of each sheet, by the sheet's name."""
+    """Return the name of each sheet's part, by the sheet's name."""
     return {entry.name: entry.part for entry in entries_of(archive) if entry.part}
 
 
@@ -299,29 +275,16 @@ def sheet_part(archive: ZipFile, sheet: str) -> str:
     return part
 
 
-def styles_part(archive: ZipFile) -> str | None:
-    """Return the name of the part with the styles."""
-    return next(iter(related_parts(archive, BOOK, "styles")), None)
-
-
-def book_part(archive: ZipFile) -> str:
-    """Return the name of the part that lists the sheets and the defined names."""
-    return part_names(archive)[BOOK]
-
-
 def related_parts(archive: ZipFile, part: str, kind: str) -> list[str]:
-    """Return the names of the parts of a kind (``table``, ``drawing``, ``styles``) that a part refers to."""
+    """Return the parts of a kind (``table``, ``drawing``, ``styles``) that a part refers to."""
     names = part_names(archive)
     folder, name = posixpath.split(plain_name(part))
     relations = names.get(f"{folder}/_rels/{name}.rels")
     if relations is None:
         return []
-    found = []
-    for element in elements_of(read_part(archive, relations), relations):
-        path = _join(folder, element.attributes.get("Target", ""))
-        if element.attributes.get("Type", "").endswith(f"/{kind}") and path in names:
-            found.append(names[path])
-    return found
+    relation = [element.attributes for element in elements_of(read_part(archive, relations), relations)]
+    kept = (stated.get("Target", "") for stated in relation if stated.get("Type", "").endswith(f"/{kind}"))
+    return [names[path] for target in kept if (path := _join(folder, target)) in names]
 
 
 def refuse_other_kind(archive: ZipFile, target: Path) -> None:
@@ -329,14 +292,9 @@ def refuse_other_kind(archive: ZipFile, target: Path) -> None:
     names = archive.namelist()
     if len(set(names)) != len(names):
         raise OutputError(PART_NAMES_CLASH)
-    kind = next(
-        (
-            element.attributes.get("ContentType", "")
-            for element in elements_of(read_part(archive, part_names(archive).get(_TYPES.lower(), _TYPES)), _TYPES)
-            if plain_name(element.attributes.get("PartName", "")) == f"/{BOOK}"
-        ),
-        _PLAIN,
-    )
+    types = elements_of(read_part(archive, part_names(archive).get(_TYPES.lower(), _TYPES)), _TYPES)
+    kinds = {plain_name(e.attributes.get("PartName", "")): e.attributes.get("ContentType", "") for e in reversed(types)}
+    kind = kinds.get(f"/{BOOK}", _PLAIN)
     wanted = {_MACROS: ".xlsm", _PLAIN: ".xlsx"}.get(kind)
     if wanted is None:
         raise OutputError(WORKBOOK_NOT_EXTENSIBLE, kind=kind)
@@ -346,16 +304,16 @@ def refuse_other_kind(archive: ZipFile, target: Path) -> None:
 
 
 def copy_package(source: Path | IO[bytes], target: Path, changed: Mapping[str, Iterable[bytes]], size: int = 0) -> None:
-    """Copy a workbook, putting new content in place of the parts in ``changed``.
+    """Copy a workbook, putting new content, in pieces, in place of the parts in ``changed``.
 
     Every other part is carried over as it lies in the zip, packed, byte for byte; all have their :func:`usual_name`.
-    New content comes in pieces and is packed by a thread of its own while the next piece is made. ``size``: about how
-    many bytes it will be.
+    ``size``: about how many bytes the new content will be.
     """
+    level = _FAST if size > _LARGE else _SMALL
     with (
         ZipFile(source) as old,
         target.open("wb") as file,
-        ZipFile(file, "w", ZIP_DEFLATED, compresslevel=_FAST if size > _LARGE else _SMALL) as new,
+        ZipFile(file, "w", ZIP_DEFLATED, compresslevel=level) as new,
     ):
         for part in old.infolist():
             name = usual_name(part.filename)
@@ -371,16 +329,12 @@ def prove_same_parts(source: Path, target: Path, changed: Iterable[str]) -> None
         if [*map(usual_name, old.namelist())] != new.namelist():
             raise AccountingError(PARTS_DIFFER)
         for before, after in zip(old.infolist(), new.infolist(), strict=True):
-            if before.filename in changed:
-                continue
-            if (before.CRC, before.file_size) != (after.CRC, after.file_size) or _raw_part(old, before) != _raw_part(
-                new, after
-            ):
+            same = (before.CRC, before.file_size) == (after.CRC, after.file_size)
+            if before.filename not in changed and not (same and _raw_part(old, before) == _raw_part(new, after)):
                 raise AccountingError(PART_CHANGED, filename=before.filename)
 
 
 def read_part(archive: ZipFile, part: str) -> bytes:
-    """A part whole; see :func:`part_pieces`."""
     return b"".join(part_pieces(archive, part))
 
 
@@ -395,15 +349,14 @@ def part_pieces(archive: ZipFile, part: str) -> Generator[bytes]:
 
 
 def _pack(new: ZipFile, name: str, pieces: Iterable[bytes]) -> None:
+    """Pack a part by a thread of its own while the next piece is made."""
     try:
         with new.open(name, "w") as stream, ThreadPoolExecutor(1) as packer:
-            pending: Future[int] | None = None
+            pending = packer.submit(stream.write, b"")
             for piece in pieces:
-                if pending is not None:
-                    pending.result()
-                pending = packer.submit(stream.write, piece)
-            if pending is not None:
                 pending.result()
+                pending = packer.submit(stream.write, piece)
+            pending.result()
     except RuntimeError as error:  # zipfile's word for 2 GB and more, which not every Excel reads
         raise OutputError(SHEET_TOO_LARGE, error=error) from error
 

@@ -7,7 +7,7 @@ import posixpath
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -40,8 +40,7 @@ _AS_NUMBERS: Final = (b' t="s"><', b' t="n"><')
 _ROW: Final = re.compile(rb"""<(?:\w+:)?row\s(?:[^>]*?\s)?r\s*=\s*["']([0-9]+)""")
 _ROWS_BEGIN: Final = re.compile(rb"<((?:\w+:)?)sheetData[^>]*>")
 _SCANNED_BYTES: Final = 1 << 16
-_NINE_DECIMALS: Final = 1e-9
-"""The reader rounds a number that it gives as text."""
+_NINE_DECIMALS: Final = 1e-9  # the reader rounds a number that it gives as text
 _STAY_SPELLED: Final = {"\ufffe": "_xFFFE_", "\uffff": "_xFFFF_"}
 """Characters that the reader leaves as Excel spells them."""
 _READER_ERRORS: Final = ("CalamineError", "CannotRetrieveCellDataError", "PanicException", "SheetNotFoundError")
@@ -52,22 +51,17 @@ Added = Mapping[int, tuple[str, pl.Series]]
 
 @dataclass(frozen=True, slots=True)
 class FinishedSheet:
-    """A sheet of a finished workbook, with what was added to it.
-
-    ``called``: file and sheet, for messages. ``first`` and ``header``: the first row that holds a value, and the row
-    of the header (from 1).
-    """
+    """A sheet of a finished workbook, with what was added to it."""
 
     name: str
     part: str
-    called: str
-    first: int
-    header: int
+    called: str  # file and sheet, for messages
+    first: int  # the first row (from 1) that holds a value
+    header: int  # the row of the header
     added: Added
 
     @property
     def bottom(self) -> int:
-        """The last row that something was added to."""
         return self.header + max(len(values) for _, values in self.added.values())
 
     @property
@@ -78,32 +72,24 @@ class FinishedSheet:
         return range(1, self.bottom + 1, step)
 
     def refuse(self, why: object) -> AccountingError:
-        """The error for a workbook that must not be published."""
         return AccountingError(WORKBOOK_NOT_PROVEN, called=self.called, why=why)
 
-    @contextmanager
-    def parse(self, archive: ZipFile, part: str) -> Iterator[Iterator[bytes]]:
+    def parse(self, archive: ZipFile, part: str) -> Iterator[bytes]:
         """Yield a part in pieces that expat parses on their way; :class:`AccountingError` unless it is well-formed."""
         parser = expat.ParserCreate(namespace_separator=" ")
-
-        def parse_pieces(pieces: Iterator[bytes]) -> Iterator[bytes]:
-            for piece in pieces:
+        try:
+            for piece in part_pieces(archive, part):
                 parser.Parse(piece, False)
                 yield piece
             parser.Parse(b"", True)
-
-        try:
-            with closing(part_pieces(archive, part)) as pieces:
-                yield parse_pieces(pieces)
         except expat.ExpatError as error:
             raise self.refuse(f"{part}: {error}") from error
 
     def prove_cells(self, before: Path, after: Path, above: pl.DataFrame, own: Added) -> int:
-        """Count the rows of the table that a reader finds in the finished workbook.
+        """Count the rows that a reader finds; :class:`AccountingError` unless it finds all that was there or added.
 
         ``above``, ``own``: the rows above the table and the user's columns, as the same reader found them when the run
         began. Only where cells are not what they say (dates among texts), the workbook ``before`` is read again.
-        Raises :class:`AccountingError` unless every cell that was there is as it was, and what was added is there.
         """
         with self._refusing():
             olds, last = self._read(before), 0
@@ -118,8 +104,8 @@ class FinishedSheet:
 
         ``own``: the values of the user's columns by their numbers. Which type of cell holds one is not asked.
         """
-        with ZipFile(path) as archive, self.parse(archive, self.part) as pieces:
-            deque(pieces, maxlen=0)
+        with ZipFile(path) as archive:
+            deque(self.parse(archive, self.part), maxlen=0)
         with self._refusing():
             for start, new in zip(self.starts, self._read(path), strict=True):
                 self._compare(new, new, start)
@@ -181,29 +167,20 @@ class FinishedSheet:
 
 
 def _stretches(path: Path, part: str, starts: range) -> Iterator[bytes]:
-    """A workbook whole, or as one for each stretch of its sheet's rows that begins at one of ``starts``.
-
-    A stretch has a cell above its first row: the reader begins at the first row that holds a value.
-    """
+    """A workbook whole, or one for each stretch of its rows, below a cell: the reader begins at the first value."""
     if len(starts) == 1:
         yield path.read_bytes()
         return
     with ZipFile(path) as archive:
-        others = {
-            name: archive.read(name)
-            for name in archive.namelist()
-            if posixpath.dirname(plain_name(name)) in _FOLDERS_READ
-        }
+        read = [name for name in archive.namelist() if posixpath.dirname(plain_name(name)) in _FOLDERS_READ]
+        others = {name: archive.read(name) for name in read}
         pieces, head = _pieces(archive, part_names(archive)[plain_name(part)]), b""
         while (begin := _ROWS_BEGIN.search(head)) is None:
             head += next(pieces)
         head, piece, p = head[: begin.end()], head[begin.end() :], begin[1]
         for start in starts:
-            held = [head]
-            if start > 1:
-                held.append(
-                    b'<%brow r="%d"><%bc r="A%d"><%bv>1</%bv></%bc></%brow>' % (p, start - 1, p, start - 1, p, p, p, p)
-                )
+            above = b'<%brow r="%d"><%bc r="A%d"><%bv>1</%bv></%bc></%brow>' % (p, start - 1, p, start - 1, p, p, p, p)
+            held = [head, above] if start > 1 else [head]
             while (stop := _find_row(piece, start + starts.step)) < 0 and b"</%bsheetData" % p not in piece:
                 held.append(piece)
                 piece = next(pieces)

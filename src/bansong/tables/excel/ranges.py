@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import count
+from dataclasses import dataclass, replace
+from itertools import accumulate, count
 from typing import Final
 from xml.sax.saxutils import quoteattr
 from zipfile import ZipFile
@@ -18,21 +18,8 @@ import polars as pl
 
 from bansong.base.messages import gettext, gettext_noop
 from bansong.base.schema import Alert
-from bansong.tables.excel.package import (
-    BOOK,
-    Edit,
-    Element,
-    apply_edits,
-    attribute,
-    book_part,
-    elements_of,
-    find_child,
-    part_pieces,
-    plain_name,
-    read_part,
-    related_parts,
-    sheet_parts,
-)
+from bansong.tables.excel import package
+from bansong.tables.excel.package import Edit, Element
 from bansong.tables.excel.sheet_xml import MAX_COLUMNS, MAX_ROW, WIDTHS, Area, SheetXml, column_letter
 from bansong.tables.headers import OURS
 
@@ -42,43 +29,60 @@ _OVERLAP_BYTES: Final = 20_000
 """More than a cell with a formula takes: one that is cut off is found with the next piece."""
 
 
-def warn_of_whole_table_formulas(archive: ZipFile, table: Mapping[str, str], called: str) -> Iterator[Alert]:
-    """Name the formulas and defined names that are about all columns of a table which gains columns.
+_FORMULAS_WIDENED: Final = gettext_noop(
+    "{called}: formulas over the whole table {name!r} now count the new columns too: {shown}{more}; "
+    "name your columns in them, such as {name}[[first]:[last]]"
+)
+_RANGE_SHORT: Final = gettext_noop(
+    "{called}: {kind} does not reach all of the new columns, up to {letter}: {why}. A sort by it moves customers away "
+    "from their verdicts; before you sort or filter in Excel, {remedy}"
+)
+_ROWS_BELOW: Final = gettext_noop(
+    "{called}: {kind} ends before the last row of data, {bottom}: the rows below it are "
+    "verified, but not filtered or sorted with the others; in Excel, {remedy}"
+)
+_GAP: Final = gettext_noop(
+    "{called}: {column} is blank between your list and the new columns, because other cells stand beside or below the "
+    "list. A sort by a click moves customers away from their verdicts; before you sort in Excel, mark all columns up "
+    "to {letter}, or set a filter over {whole} (Data > Filter)"
+)
+_SHEET_PROTECTED: Final = gettext_noop(
+    "{called}: the sheet is protected; {kinds} now holds the new columns too, and sorts and "
+    "filters by them once the protection is taken off (Review > Unprotect Sheet)"
+)
+_FILTER_NAME_DIFFERS: Final = gettext_noop(
+    "the workbook's hidden name {filter_name} states another range for it, {stated!r}"
+)
+_DRAWINGS_UNREAD: Final = gettext_noop(
+    "{called}: has too many drawings to look at; if some lie over {columns}, {remedy}"
+)
+_DRAWINGS_OVER: Final = gettext_noop(
+    "{called}: the new columns {columns} stand beside your table, under {shown}{more}; "
+    "{remedy}, nothing of them has been changed"
+)
 
-    ``table``: the attributes of its element. ``called``: file and sheet, for messages.
-    """
-    name = table.get("displayName") or table.get("name", "")
-    found = [*_find_formulas(archive, name)]
-    if found:
-        more = gettext(" and {count} more", count=len(found) - _SHOWN) if len(found) > _SHOWN else ""
-        yield Alert(
-            gettext(
-                "{called}: formulas over the whole table {name!r} now count the new columns too: {shown}{more}; "
-                "name your columns in them, such as {name}[[first]:[last]]",
-                called=called,
-                name=name,
-                shown=", ".join(found[:_SHOWN]),
-                more=more,
-            )
-        )
+
+def _list_some(found: Sequence[str]) -> dict[str, str]:
+    more = gettext(" and {count} more", count=len(found) - _SHOWN) if len(found) > _SHOWN else ""
+    return {"shown": ", ".join(found[:_SHOWN]), "more": more}
 
 
 def _find_formulas(archive: ZipFile, table: str) -> Iterator[str]:
+    """Find the formulas and defined names that are about all columns of a table."""
     name = re.escape(table)
     special = r"\[(?:|#[^\[\]]*|\[#[^\[\]]*\](?:,\s*\[#[^\[\]]*\])*)\]"  # [#All], [[#Headers],[#Data]]: no column
     whole = rf"(?<![\w.\\!]){name}(?:{special}|(?![\w.\\\[(!']))"
     in_cell = rf"""<(?:\w+:)?c\s[^<>]*?\br\s*=\s*["']([A-Z]+[0-9]+)["'][^<>]*>\s*<(?:\w+:)?f\b[^<>]*>[^<]*?{whole}"""
     in_name = rf"""<(?:\w+:)?definedName\s[^<>]*?\bname\s*=\s*["']([^"']+)["'][^<>]*>[^<]*?{whole}"""
-    parts = {part: (f"{sheet}!", re.compile(in_cell, re.IGNORECASE)) for sheet, part in sheet_parts(archive).items()}
-    books = {part: ("", re.compile(in_name, re.IGNORECASE)) for part in archive.namelist() if plain_name(part) == BOOK}
-    for part, (sheet, pattern) in {**parts, **books}.items():
+    searched = [(part, f"{sheet}!", in_cell) for sheet, part in package.sheet_parts(archive).items()]
+    for part, sheet, pattern in [*searched, (package.part_names(archive)[package.BOOK], "", in_name)]:
         places: dict[str, None] = {}
         rest = b""
-        for piece in part_pieces(archive, part):
+        for piece in package.part_pieces(archive, part):
             text = (rest + piece).decode("utf-8", "ignore")
             rest = piece[-_OVERLAP_BYTES:]
             if table.casefold() in text.casefold() and len(places) < _COUNTED:
-                places |= dict.fromkeys(match[1] for match in pattern.finditer(text))
+                places |= dict.fromkeys(match[1] for match in re.finditer(pattern, text, re.IGNORECASE))
         yield from (f"{sheet}{place}" for place in places)
 
 
@@ -90,24 +94,21 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f]")
 
 @dataclass(frozen=True)
 class AddedColumns:
-    """The added columns and the table that they stand beside, on its sheet.
+    """The added columns and the table that they stand beside, on its sheet."""
 
-    ``called``: file and sheet, for messages. ``headers``: of the user's columns, the first of them at ``left``.
-    ``places``: the sheet's column of each added one, ``titles`` their headers. ``frame``: what they hold. ``top`` and
-    ``bottom``: the rows of the header and of the last record. ``record``: the sheet's columns that the answers are
-    about, where that is known.
-    """
-
-    called: str
+    called: str  # file and sheet, for messages
     sheet: SheetXml
-    headers: Sequence[str]
-    left: int
-    places: Mapping[str, int]
-    titles: Mapping[str, str]
-    frame: pl.DataFrame
-    top: int
-    bottom: int
-    record: frozenset[int]
+    headers: Sequence[str]  # of the user's columns
+    left: int  # the sheet's column of the first of them
+    places: Mapping[str, int]  # the sheet's column of each added one
+    titles: Mapping[str, str]  # the headers of the output
+    frame: pl.DataFrame  # the added columns
+    top: int  # the row of the header
+    bottom: int  # the row of the last record
+    record: frozenset[int]  # the sheet's columns that the answers are about, where that is known
+
+    def alert(self, message: str, **fields: object) -> Alert:
+        return Alert(gettext(message, called=self.called, **fields))
 
     @property
     def ours(self) -> dict[int, str]:
@@ -117,23 +118,15 @@ class AddedColumns:
 
     @property
     def last(self) -> int:
-        """The last of the added columns."""
         return max(self.places.values())
 
     def describe_column(self, column: int) -> str:
-        """A column of the sheet for people: its letter, and its header where it has one."""
-        place = column - self.left
-        header = self.headers[place] if 0 <= place < len(self.headers) else ""
-        letter = column_letter(column)
-        if header:
-            return gettext("column {letter} ({header!r})", letter=letter, header=header)
-        return gettext("column {letter}", letter=letter)
+        header = dict(enumerate(self.headers, self.left)).get(column)
+        message = gettext_noop("column {letter} ({header!r})") if header else gettext_noop("column {letter}")
+        return gettext(message, letter=column_letter(column), header=header)
 
     def reach(self, area: Area, *, gaps: bool) -> int:
-        """The last column that an area can be widened to without taking in cells that are not ours.
-
-        ``gaps``: columns without any cell may lie between.
-        """
+        """The last column that an area can be widened to, at most over blank columns (``gaps``) and ours."""
         right, ours = area.right, self.ours
         for column in range(area.right + 1, max(ours) + 1):
             if column in ours:
@@ -148,18 +141,9 @@ class AddedColumns:
     def rows_below(self, area: Area) -> bool:
         """Whether records stand below an area; totals rows and the like do not count."""
         below = self.frame.slice(max(area.bottom - self.top, 0))
-        return below.height > 0 and (
-            "row_status" not in below.columns or bool((below["row_status"] != "invalid").any())
-        )
-
-
-@dataclass(frozen=True)
-class RangeEdits:
-    """Edits that widen the ranges of a sheet: around its rows, in other parts (as they become), and warnings."""
-
-    edits: Sequence[Edit] = ()
-    parts: Mapping[str, bytes] = field(default_factory=dict)
-    warnings: Sequence[str] = ()
+        if "row_status" not in below.columns:
+            return below.height > 0
+        return bool((below["row_status"] != "invalid").any())
 
 
 @dataclass(frozen=True)
@@ -176,46 +160,45 @@ class _Range:
     def changed(self) -> bool:
         return self.right > self.area.right
 
-    def widen(self, area: Area | None = None) -> Area:
-        """An area of the same columns, widened."""
-        area = area or self.area
-        return Area(area.left, area.top, self.right, area.bottom)
 
-
-def widen(archive: ZipFile, part: str, name: str, added: AddedColumns) -> RangeEdits:
+def widen(
+    archive: ZipFile, part: str, name: str, added: AddedColumns
+) -> tuple[list[Edit], dict[str, bytes], list[str]]:
     """Widen the filter, the tables and the sort state of the sheet ``name`` in ``part`` to the added columns.
 
-    A range that cannot be widened without harm stays as it is, and an :class:`Alert` says so.
+    Returns edits around the rows, other parts as they become, and warnings of ranges that cannot be widened safely.
     """
     sheet = added.sheet
     edits: list[Edit] = []
     parts: dict[str, bytes] = {}
     ranges: list[_Range] = []
     alerts: list[Alert] = []
-    own = find_child(sheet.elements, "autoFilter")
+    own = package.find_child(sheet.elements, "autoFilter")
     if own is not None and (found := _read_filter(own, added)):
-        book = book_part(archive)
-        found, parts = _widen_filter_name(book, read_part(archive, book), name, found)
+        book = package.part_names(archive)[package.BOOK]
+        found, parts = _widen_filter_name(book, package.read_part(archive, book), name, found)
         ranges.append(found)
         if found.changed:
             edits += _widen_references(sheet.around, sheet.elements, own, found)
     edits += _widen_sort_state(added)
-    for table in related_parts(archive, part, "table"):
-        xml = read_part(archive, table)
-        elements = elements_of(xml, table)
+    for table in package.related_parts(archive, part, "table"):
+        xml = package.read_part(archive, table)
+        elements = package.elements_of(xml, table)
         if found := _read_table(elements, added):
             ranges.append(found)
             if found.changed:
                 parts[table] = _widen_table(xml, elements, table, found, added)
-                alerts += warn_of_whole_table_formulas(archive, elements[0].attributes, added.called)
+                named = _table_name(elements[0])
+                if formulas := [*_find_formulas(archive, named)]:
+                    alerts.append(added.alert(_FORMULAS_WIDENED, name=named, **_list_some(formulas)))
     alerts += [*_range_alerts(ranges, added), *_gap_alert(ranges, added)]
-    return RangeEdits(edits, parts, [*alerts, *_protection_notes(ranges, sheet.elements, added)])
+    return edits, parts, [*alerts, *_protection_notes(ranges, sheet.elements, added)]
 
 
 def _holds_records(area: Area, added: AddedColumns) -> bool:
     """Whether an area has to do with the table: rows of it and, where they are known, columns of its records."""
     inside = not added.record or any(area.left <= column <= area.right for column in added.record)
-    return inside and area.top <= added.bottom and area.bottom >= added.top
+    return inside and area.meets_rows(added.top, added.bottom)
 
 
 def _read_filter(element: Element, added: AddedColumns) -> _Range | None:
@@ -233,8 +216,7 @@ def _read_table(elements: Sequence[Element], added: AddedColumns) -> _Range | No
     area = Area.parse(root.attributes.get("ref", ""))
     if area is None or not _holds_records(area, added):
         return None
-    name = root.attributes.get("displayName") or root.attributes.get("name", "")
-    kind = gettext("the table {name!r} ({area})", name=name, area=area)
+    kind = gettext("the table {name!r} ({area})", name=_table_name(root), area=area)
     why = _find_missing(area, added) or _explain_unfit(elements, area, added)
     right = area.right if why else added.reach(area, gaps=False)
     names = [element.attributes.get("name", "").casefold() for element in elements if element.name == "tableColumn"]
@@ -244,18 +226,22 @@ def _read_table(elements: Sequence[Element], added: AddedColumns) -> _Range | No
     return _Range(kind, area, right, why or _find_obstacle(area, right, added), is_table=True)
 
 
+def _table_name(root: Element) -> str:
+    return root.attributes.get("displayName") or root.attributes.get("name", "")
+
+
 def _find_missing(area: Area, added: AddedColumns) -> str:
     outside = [column for column in sorted(added.record) if not area.left <= column <= area.right]
     return gettext("{column} is not in it", column=added.describe_column(outside[0])) if outside else ""
 
 
 def _explain_unfit(elements: Sequence[Element], area: Area, added: AddedColumns) -> str:
-    root, columns = elements[0].attributes, [element for element in elements if element.name == "tableColumn"]
+    root, columns = elements[0].attributes, sum(element.name == "tableColumn" for element in elements)
     if root.get("headerRowCount") == "0" or area.top != added.top:
         return gettext("its header does not stand in row {top}, where the header of the file was found", top=added.top)
     if root.get("tableType", "worksheet") != "worksheet":
         return gettext("it is filled by a query")
-    return "" if len(columns) == area.right - area.left + 1 else gettext("it does not list as many columns as it has")
+    return "" if columns == area.right - area.left + 1 else gettext("it does not list as many columns as it has")
 
 
 def _find_obstacle(area: Area, right: int, added: AddedColumns) -> str:
@@ -278,12 +264,12 @@ def _widen_references(xml: bytes, elements: Sequence[Element], whole: Element, f
             across = element.attributes.get("columnSort", "0") not in _NO
             if area and not across and (area.left, area.right) == (found.area.left, found.area.right):
                 tag = xml[element.start : element.inner]
-                yield element.start, element.inner, attribute(tag, "ref", found.widen(area))
+                yield element.start, element.inner, package.attribute(tag, "ref", replace(area, right=found.right))
 
 
 def _widen_sort_state(added: AddedColumns) -> Iterator[Edit]:
     sheet = added.sheet
-    state = find_child(sheet.elements, "sortState")
+    state = package.find_child(sheet.elements, "sortState")
     area = Area.parse(state.attributes.get("ref", "")) if state else None
     if state is None or area is None or not _holds_records(area, added) or _find_missing(area, added):
         return
@@ -293,11 +279,11 @@ def _widen_sort_state(added: AddedColumns) -> Iterator[Edit]:
 
 
 def _widen_filter_name(book: str, xml: bytes, sheet: str, found: _Range) -> tuple[_Range, dict[str, bytes]]:
-    """The workbook's part with the hidden name of the sheet's filter widened, where it has to be.
+    """Widen the hidden name of the sheet's filter.
 
     Some programs sort by the name, others by the filter: where the name is about other columns, neither is widened.
     """
-    elements = elements_of(xml, book)
+    elements = package.elements_of(xml, book)
     sheets = [element.attributes.get("name") for element in elements if element.name == "sheet" and element.depth == 2]
     for element in elements:
         attributes = element.attributes
@@ -312,13 +298,8 @@ def _widen_filter_name(book: str, xml: bytes, sheet: str, found: _Range) -> tupl
             break
         if name and area and area.left == found.area.left:
             new = text[: name.start(2)] + column_letter(found.right).encode() + text[name.end(2) :]
-            return found, {book: apply_edits(xml, [(element.inner, element.stop, new)])}
-        stated = element.text.strip()
-        why = gettext(
-            "the workbook's hidden name {filter_name} states another range for it, {stated!r}",
-            filter_name=_FILTER_NAME,
-            stated=stated,
-        )
+            return found, {book: package.apply_edits(xml, [(element.inner, element.stop, new)])}
+        why = gettext(_FILTER_NAME_DIFFERS, filter_name=_FILTER_NAME, stated=element.text.strip())
         return replace(found, right=found.area.right, why=found.why or why), {}
     return found, {}
 
@@ -342,15 +323,15 @@ def _widen_table(xml: bytes, elements: Sequence[Element], part: str, found: _Ran
         f"{labels.get(found.area.right + number, '')}/>"
         for number, title in enumerate(_list_new_titles(found.area, found.right, added), 1)
     ]
-    tag = attribute(xml[listed.start : listed.inner], "count", len(columns) + len(new))
+    tag = package.attribute(xml[listed.start : listed.inner], "count", len(columns) + len(new))
     entries = "".join(new).encode()
     edits = [
         *_widen_references(xml, elements, elements[0], found),
         (listed.start, listed.inner, tag),
         (columns[-1].stop, columns[-1].stop, entries),
     ]
-    made = apply_edits(xml, edits)
-    elements_of(made, part)
+    made = package.apply_edits(xml, edits)
+    package.elements_of(made, part)
     return made
 
 
@@ -368,37 +349,16 @@ def _label_totals(root: Element, area: Area, added: AddedColumns) -> dict[int, s
 
 def _range_alerts(ranges: Sequence[_Range], added: AddedColumns) -> Iterator[Alert]:
     for found in ranges:
-        whole = found.widen()
-        whole = Area(whole.left, whole.top, max(whole.right, added.last), max(whole.bottom, added.bottom))
-        remedy = (
-            gettext("resize the table to {whole} (Table Design)", whole=whole)
-            if found.is_table
-            else gettext("set the filter anew over {whole} (Data > Filter)", whole=whole)
-        )
+        area = found.area
+        whole = Area(area.left, area.top, max(found.right, added.last), max(area.bottom, added.bottom))
+        resize = gettext_noop("resize the table to {whole} (Table Design)")
+        renew = gettext_noop("set the filter anew over {whole} (Data > Filter)")
+        remedy = gettext(resize if found.is_table else renew, whole=whole)
         if found.why:
-            yield Alert(
-                gettext(
-                    "{called}: {kind} does not reach all of the new columns, up to {letter}: {why}. A sort "
-                    "by it moves customers away from their verdicts; before you sort or filter in Excel, "
-                    "{remedy}",
-                    called=added.called,
-                    kind=found.kind,
-                    letter=column_letter(added.last),
-                    why=found.why,
-                    remedy=remedy,
-                )
-            )
-        elif found.area.bottom < added.bottom and added.rows_below(found.area):
-            yield Alert(
-                gettext(
-                    "{called}: {kind} ends before the last row of data, {bottom}: the rows below it are "
-                    "verified, but not filtered or sorted with the others; in Excel, {remedy}",
-                    called=added.called,
-                    kind=found.kind,
-                    bottom=added.bottom,
-                    remedy=remedy,
-                )
-            )
+            letter = column_letter(added.last)
+            yield added.alert(_RANGE_SHORT, kind=found.kind, letter=letter, why=found.why, remedy=remedy)
+        elif area.bottom < added.bottom and added.rows_below(area):
+            yield added.alert(_ROWS_BELOW, kind=found.kind, bottom=added.bottom, remedy=remedy)
 
 
 def _gap_alert(ranges: Sequence[_Range], added: AddedColumns) -> Iterator[Alert]:
@@ -409,63 +369,31 @@ def _gap_alert(ranges: Sequence[_Range], added: AddedColumns) -> Iterator[Alert]
     gap = next((column for column in between if not added.sheet.holds(column, added.top, added.bottom)), None)
     if gap is not None:
         whole = Area(added.left, added.top, added.last, added.bottom)
-        yield Alert(
-            gettext(
-                "{called}: {column} is blank between your list and the new columns, because "
-                "other cells stand beside or below the list. A sort by a click moves customers away from "
-                "their verdicts; before you sort in Excel, mark all columns up to {letter}, or set a "
-                "filter over {whole} (Data > Filter)",
-                called=added.called,
-                column=added.describe_column(gap),
-                letter=column_letter(added.last),
-                whole=whole,
-            )
-        )
+        yield added.alert(_GAP, column=added.describe_column(gap), letter=column_letter(added.last), whole=whole)
 
 
 def _protection_notes(ranges: Sequence[_Range], elements: Sequence[Element], added: AddedColumns) -> Iterator[str]:
-    protected = protection.attributes if (protection := find_child(elements, "sheetProtection")) else {}
+    protected = protection.attributes if (protection := package.find_child(elements, "sheetProtection")) else {}
     locked = any(protected.get(name, "1") not in _NO for name in ("autoFilter", "sort"))
     if any(found.changed for found in ranges) and protected.get("sheet", "0") not in _NO and locked:
         kinds = gettext(" and ").join(found.kind for found in ranges if found.changed)
-        yield (
-            gettext(
-                "{called}: the sheet is protected; {kinds} now holds the new columns too, and sorts and "
-                "filters by them once the protection is taken off (Review > Unprotect Sheet)",
-                called=added.called,
-                kinds=kinds,
-            )
-        )
+        yield gettext(_SHEET_PROTECTED, called=added.called, kinds=kinds)
 
 
 _ANCHORS: Final = ("twoCellAnchor", "oneCellAnchor", "absoluteAnchor")
-_KINDS: Final = {"graphicFrame": "chart", "pic": "picture"}
-_NAMED: Final = {
-    "chart": gettext_noop("the chart {name!r} ({area})"),
-    "picture": gettext_noop("the picture {name!r} ({area})"),
-    "shape": gettext_noop("the shape {name!r} ({area})"),
-    "sparklines": gettext_noop("the sparklines in {area}"),
+_DRAWN: Final = {
+    "graphicFrame": gettext_noop("the chart {name!r} ({area})"),
+    "pic": gettext_noop("the picture {name!r} ({area})"),
 }
-_POINT: Final = 12_700
-_CHARACTER: Final = 7 * 9_525
-"""English metric units of a point, and of a character's width in Excel's usual font."""
-_WIDTH: Final = 64 / 7
-_HEIGHT: Final = 15.0
-"""Of columns (in characters) and rows (in points) that state nothing else."""
-_NEAR: Final = 1_000
+_SHAPE: Final = gettext_noop("the shape {name!r} ({area})")
+_UNITS_OF_POINT: Final = 12_700
+_UNITS_OF_CHARACTER: Final = 7 * 9_525  # English metric units, in Excel's usual font
+_USUAL_WIDTH_CHARACTERS: Final = 64 / 7
+_USUAL_HEIGHT_POINTS: Final = 15.0
+_MEASURED_ROWS: Final = 1_000
 """Rows behind the header whose heights are looked at; a drawing that reaches so far lies beside records anyway."""
-_LARGEST: Final = 16_000_000
-"""Bytes of a part with drawings up to which it is looked into."""
+_MAX_DRAWING_BYTES: Final = 16_000_000
 _NUMBER: Final = re.compile(r"-?[0-9]{1,18}(?:\.[0-9]+)?")
-
-
-@dataclass(frozen=True, slots=True)
-class Drawing:
-    """A chart, a picture, a shape or a group of sparklines, and the cells that it covers."""
-
-    kind: str
-    name: str
-    area: Area
 
 
 def warn_of_drawings(archive: ZipFile, part: str, added: AddedColumns, new: Mapping[str, int]) -> Iterator[Alert]:
@@ -478,120 +406,74 @@ def warn_of_drawings(archive: ZipFile, part: str, added: AddedColumns, new: Mapp
     first, last = min(new.values()), max(new.values())
     columns = gettext("{first} to {last}", first=column_letter(first), last=column_letter(last))
     remedy = gettext("move them to the right of column {letter}", letter=column_letter(last))
-    drawings = [*_sparklines(added.sheet.elements)]
-    for drawing_part in related_parts(archive, part, "drawing"):
-        if archive.getinfo(drawing_part).file_size > _LARGEST:
-            yield Alert(
-                gettext(
-                    "{called}: has too many drawings to look at; if some lie over {columns}, {remedy}",
-                    called=added.called,
-                    columns=columns,
-                    remedy=remedy,
-                )
-            )
+    over, drawings = Area(first, added.top, last, added.bottom), [*_sparklines(added.sheet.elements)]
+    for drawing_part in package.related_parts(archive, part, "drawing"):
+        if archive.getinfo(drawing_part).file_size > _MAX_DRAWING_BYTES:
+            yield added.alert(_DRAWINGS_UNREAD, columns=columns, remedy=remedy)
             continue
-        drawings += _read_drawings(read_part(archive, drawing_part), drawing_part, _Measures.of(added, new))
-    found = {  # a drawing may be there twice, for old readers and new ones
-        gettext(_NAMED[drawing.kind], name=drawing.name, area=drawing.area): None
-        for drawing in drawings
-        if drawing.area.left <= last
-        and drawing.area.right >= first
-        and drawing.area.top <= added.bottom
-        and drawing.area.bottom >= added.top
-    }
-    if found:
-        more = gettext(" and {count} more", count=len(found) - _SHOWN) if len(found) > _SHOWN else ""
-        yield Alert(
-            gettext(
-                "{called}: the new columns {columns} stand beside your table, under {shown}{more}; "
-                "{remedy}, nothing of them has been changed",
-                called=added.called,
-                columns=columns,
-                shown=", ".join([*found][:_SHOWN]),
-                more=more,
-                remedy=remedy,
-            )
-        )
+        drawings += _read_drawings(package.read_part(archive, drawing_part), drawing_part, *_measure(added, new))
+    # a drawing may be there twice, for old readers and new ones
+    if found := [*dict.fromkeys(drawn for drawn, area in drawings if area.meets(over))]:
+        yield added.alert(_DRAWINGS_OVER, columns=columns, remedy=remedy, **_list_some(found))
 
 
-@dataclass(frozen=True)
-class _Measures:
-    """The widths of a sheet's columns (characters) and the heights of its rows (points), as far as it states them."""
-
-    columns: Mapping[int, float]
-    rows: Mapping[int, float]
-    width: float
-    height: float
-
-    @classmethod
-    def of(cls, added: AddedColumns, new: Mapping[str, int]) -> _Measures:
-        """The measures of a sheet up to the last row of its table, its new columns as wide as they will be."""
-        columns: dict[int, float] = {}
-        usual: dict[str, str] = {}
-        for element in added.sheet.elements:
-            if element.name == "col":
-                low, high = (int(_parse_number(element.attributes.get(name), 1)) for name in ("min", "max"))
-                shown = element.attributes.get("hidden", "0") in ("0", "false")
-                width = _parse_number(element.attributes.get("width"), _WIDTH) if shown else 0.0
-                columns |= dict.fromkeys(range(low, min(high, MAX_COLUMNS) + 1), width)
-            elif element.name == "sheetFormatPr":
-                usual = element.attributes
-        columns |= {number: float(WIDTHS[column]) for column, number in new.items()}
-        tag = pl.col("xml").str.extract(r"^\s*(<[^>]*>?)")
-        hidden = pl.when(tag.str.contains(r'\shidden="(?:1|true)"')).then(pl.lit(0.0))
-        height = hidden.otherwise(tag.str.extract(r'\sht="([0-9.]+)"').cast(pl.Float64, strict=False))
-        said = added.sheet.between(1, added.top + _NEAR).select("r", height.alias("height")).drop_nulls()
-        return cls(
-            columns,
-            dict(said.iter_rows()),
-            _parse_number(usual.get("defaultColWidth"), _WIDTH),
-            _parse_number(usual.get("defaultRowHeight"), _HEIGHT),
-        )
-
-    def column_at(self, column: int, distance: int) -> int:
-        """The column that lies a distance (in English metric units) to the right of a column's left edge."""
-        sizes = (self.columns.get(number, self.width) * _CHARACTER for number in count(column))
-        return _find_end(column, distance, sizes, MAX_COLUMNS)
-
-    def row_at(self, row: int, distance: int) -> int:
-        """The row that lies a distance below a row's upper edge."""
-        sizes = (self.rows.get(number, self.height) * _POINT for number in count(row))
-        return _find_end(row, distance, sizes, MAX_ROW)
+_Sizes = tuple[Mapping[int, float], float]
+"""The sizes of columns or rows that a sheet states, and that of all others, in English metric units."""
 
 
-def _find_end(start: int, distance: int, sizes: Iterator[float], last: int) -> int:
-    gone = 0.0
-    for number, size in zip(range(start, last), sizes, strict=False):
-        gone += size
-        if gone >= distance:
-            return number
-    return last
+def _measure(added: AddedColumns, new: Mapping[str, int]) -> tuple[_Sizes, _Sizes]:
+    """Measure the columns of a sheet, the new ones as wide as they will be, and its rows."""
+    elements = added.sheet.elements
+    usual = stated.attributes if (stated := package.find_child(elements, "sheetFormatPr")) else {}
+    columns: dict[int, float] = {}
+    for column in (element.attributes for element in elements if element.name == "col"):
+        low, high = (int(_parse_number(column.get(name), 1)) for name in ("min", "max"))
+        width = _parse_number(column.get("width"), _USUAL_WIDTH_CHARACTERS) * _UNITS_OF_CHARACTER
+        shown = column.get("hidden", "0") in _NO
+        columns |= dict.fromkeys(range(low, min(high, MAX_COLUMNS) + 1), width if shown else 0.0)
+    columns |= {number: float(WIDTHS[name] * _UNITS_OF_CHARACTER) for name, number in new.items()}
+    tag = pl.col("xml").str.extract(r"^\s*(<[^>]*>?)")
+    hidden = pl.when(tag.str.contains(r'\shidden="(?:1|true)"')).then(pl.lit(0.0))
+    points = hidden.otherwise(tag.str.extract(r'\sht="([0-9.]+)"').cast(pl.Float64, strict=False))
+    near = added.sheet.between(1, added.top + _MEASURED_ROWS)
+    rows = dict(near.select("r", points.alias("height") * _UNITS_OF_POINT).drop_nulls().iter_rows())
+    width = _parse_number(usual.get("defaultColWidth"), _USUAL_WIDTH_CHARACTERS)
+    height = _parse_number(usual.get("defaultRowHeight"), _USUAL_HEIGHT_POINTS)
+    return (columns, width * _UNITS_OF_CHARACTER), (rows, height * _UNITS_OF_POINT)
 
 
-def _read_drawings(xml: bytes, part: str, measures: _Measures) -> Iterator[Drawing]:
-    elements = elements_of(xml, part)
+def _find_end(sizes: _Sizes, start: int, distance: int, last: int) -> int:
+    """Find the column or row that lies a distance behind the edge of the one at ``start``."""
+    stated, usual = sizes
+    ends = zip(count(start), accumulate(stated.get(number, usual) for number in range(start, last)), strict=False)
+    return next((number for number, end in ends if end >= distance), last)
+
+
+def _read_drawings(xml: bytes, part: str, columns: _Sizes, rows: _Sizes) -> Iterator[tuple[str, Area]]:
+    for anchor, inside in _with_contents(package.elements_of(xml, part), *_ANCHORS):
+        drawn = next((_DRAWN[element.name] for element in inside if element.name in _DRAWN), _SHAPE)
+        name = next((e.attributes.get("name", "") for e in inside if e.name == "cNvPr"), "")
+        area = _covered_area(anchor, inside, columns, rows)
+        yield gettext(drawn, name=name, area=area), area
+
+
+def _with_contents(elements: Sequence[Element], *names: str) -> Iterator[tuple[Element, Sequence[Element]]]:
     starts = [element.start for element in elements]
-    for place, anchor in enumerate(elements):
-        if anchor.name in _ANCHORS:
-            inside = elements[place + 1 : bisect_left(starts, anchor.stop)]
-            kind = next((_KINDS[element.name] for element in inside if element.name in _KINDS), "shape")
-            name = next((e.attributes.get("name", "") for e in inside if e.name == "cNvPr"), "")
-            yield Drawing(kind, name, _covered_area(anchor, inside, measures))
+    for place, element in enumerate(elements):
+        if element.name in names:
+            yield element, elements[place + 1 : bisect_left(starts, element.stop)]
 
 
-def _sparklines(elements: Sequence[Element]) -> Iterator[Drawing]:
-    starts = [element.start for element in elements]
-    for place, group in enumerate(elements):
-        if group.name == "sparklineGroup":
-            inside = elements[place + 1 : bisect_left(starts, group.stop)]
-            cells = [area for e in inside if e.name == "sqref" if (area := Area.parse(e.text.strip()))]
-            if cells:
-                left, top = min(area.left for area in cells), min(area.top for area in cells)
-                right, bottom = max(area.right for area in cells), max(area.bottom for area in cells)
-                yield Drawing("sparklines", "", Area(left, top, right, bottom))
+def _sparklines(elements: Sequence[Element]) -> Iterator[tuple[str, Area]]:
+    for _, inside in _with_contents(elements, "sparklineGroup"):
+        cells = [area for e in inside if e.name == "sqref" if (area := Area.parse(e.text.strip()))]
+        if cells:
+            left, top = min(area.left for area in cells), min(area.top for area in cells)
+            area = Area(left, top, max(area.right for area in cells), max(area.bottom for area in cells))
+            yield gettext("the sparklines in {area}", area=area), area
 
 
-def _covered_area(anchor: Element, inside: Sequence[Element], measures: _Measures) -> Area:
+def _covered_area(anchor: Element, inside: Sequence[Element], columns: _Sizes, rows: _Sizes) -> Area:
     """The cells that a drawing covers, by its anchor: two cells, a cell and a size, or a place and a size."""
     numbers = [int(_parse_number(e.text)) for e in inside if e.name in ("col", "colOff", "row", "rowOff")]
     if anchor.name == "twoCellAnchor" and len(numbers) >= 8:
@@ -605,10 +487,10 @@ def _covered_area(anchor: Element, inside: Sequence[Element], measures: _Measure
     else:
         (x, y), left, top = _read_pair(inside, "pos", "x", "y"), 1, 1
     return Area(
-        measures.column_at(left, x + 1),
-        measures.row_at(top, y + 1),
-        measures.column_at(left, x + size[0]),
-        measures.row_at(top, y + size[1]),
+        _find_end(columns, left, x + 1, MAX_COLUMNS),
+        _find_end(rows, top, y + 1, MAX_ROW),
+        _find_end(columns, left, x + size[0], MAX_COLUMNS),
+        _find_end(rows, top, y + size[1], MAX_ROW),
     )
 
 

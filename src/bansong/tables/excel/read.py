@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +18,7 @@ from polars.io.plugins import register_io_source
 from bansong.base.errors import InputError, Problem
 from bansong.base.files import private_folder
 from bansong.base.isolation import IsolationError, limits, or_raise_limit, run_isolated
-from bansong.base.messages import LANGS, gettext, ngettext, use_language
+from bansong.base.messages import LANGS, gettext, gettext_noop, ngettext, use_language
 from bansong.base.schema import Alert
 from bansong.tables.excel import limits as limits_check
 from bansong.tables.excel.limits import decodable_xlsx
@@ -45,21 +45,14 @@ SHEET_WITHOUT_ROWS: Final = Problem(
 )
 
 _SECONDS: Final = 900
-_RESULT: Final = ("name", "headers", "header", "others", "further", "below", "title_rows", "left", "skipped")
-"""The fields of a sheet that go beside its frame."""
 _BATCH: Final = 1 << 16
-_HERE: Final = 900_000_000
-"""Bytes of memory up to which a sheet is read in this process."""
+_HERE: Final = 900_000_000  # bytes of memory up to which a sheet is read in this process
 
 
 def load_isolated(
     data: Path, path: Path, wanted: str | None, facts: Mapping[str, Facts] | None, has_header: bool = True
 ) -> Loaded:
-    """Do what :func:`bansong.tables.excel.sheets.load` does, in a child process.
-
-    The child may take as much memory as the limits allow, and fifteen minutes. Where it aborts or runs out of either,
-    an :class:`InputError` says so.
-    """
+    """Do what :func:`load` does in a child process, which may abort or run out of memory or time."""
     memory = limits().memory
     with private_folder() as folder:
         frame = folder / "sheet.arrow"
@@ -85,14 +78,11 @@ def load_isolated(
 def load_to_file(
     data: str, path: str, wanted: str | None, has_header: bool, facts: dict[str, Any] | None, frame: str
 ) -> dict[str, Any]:
-    """Load a sheet, write its frame to the file ``frame`` as Arrow IPC and return its other fields.
-
-    The columns of :func:`~bansong.tables.table.typed_id` are in the frame already.
-    """
+    """Load a sheet, write its frame with ``typed_id`` columns to ``frame`` as Arrow IPC, return its other fields."""
     known = facts and {name: Facts(**fact) for name, fact in facts.items()}
     loaded = load(Path(data), Path(path), wanted, known, has_header)
     loaded.frame.hstack(load_typed(Path(data), loaded)).write_ipc(frame)
-    return {name: getattr(loaded, name) for name in _RESULT}
+    return {field.name: getattr(loaded, field.name) for field in fields(Loaded) if field.name != "frame"}
 
 
 def _explain_failure(error: IsolationError, path: Path, memory: int) -> InputError:
@@ -107,11 +97,7 @@ def _explain_failure(error: IsolationError, path: Path, memory: int) -> InputErr
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """The sheet that was read of an .xlsx or .xlsm workbook.
-
-    ``header``: how many rows the last line of the header stands below the first row that holds a value. ``below``: how
-    many rows that hold something stand behind the table's last: white space, empty texts and errors only.
-    """
+    """The sheet that was read of an .xlsx or .xlsm workbook; ``header`` and ``below`` as in :class:`Loaded`."""
 
     name: str
     header: int = 0
@@ -121,12 +107,8 @@ class Sheet:
 def read_xlsx(file: File, given: File, format: Format, wanted: ReadAs, resources: ExitStack) -> Table:
     """Open a sheet of a workbook: the named one, else the first visible one that holds business numbers.
 
-    The frame has a row for each row of the sheet below the header, up to the last one that holds a value. Text stays
-    text, whole numbers are Int64, dates Date, times of day Time; a column of mixed types is text, as Excel shows it.
-    What has to be made of the file ``given`` (``file`` is it, or a copy) lives as long as ``resources``.
-    Raises :class:`InputError`, also for whatever would take more memory than the limits allow; :class:`UsageError` for
-    a missing sheet. Without a header every row is one of the table, the columns are called ``#1``, ``#2``, …, and
-    an output is a new workbook: no row can be put above the user's.
+    The frame ends with the last row that holds a value. ``file`` is ``given``, or a copy of it. Without a header every
+    row is one of the table, the columns are called ``#1``, ``#2``, …, and an output is a new workbook.
     """
     loaded, frame, part = _load_xlsx(file, wanted, resources)
     source = Sheet(loaded.name, loaded.header, loaded.below) if loaded.header >= 0 else None
@@ -134,7 +116,7 @@ def read_xlsx(file: File, given: File, format: Format, wanted: ReadAs, resources
 
 
 def read_old(file: File, given: File, format: Format, wanted: ReadAs, notes: Iterable[str] = ()) -> Table:
-    """Open a sheet of a workbook as :func:`read_xlsx` does, always in a child process; an output is a new workbook."""
+    """Open a sheet as :func:`read_xlsx` does, always in a child process; an output is a new workbook."""
     loaded = load_isolated(file.data, given.path, wanted.sheet, None, wanted.has_header)
     return _table(loaded, loaded.frame.lazy(), given, format, wanted, None, notes, 0)
 
@@ -159,28 +141,24 @@ def _table(
         source,
         (*notes, *_further_sheets(loaded), *headless),
         above=max(loaded.header, 0),
-        titles=loaded.titles,
+        titles=len(loaded.title_rows),
         title_rows=loaded.title_rows,
         sheets=(loaded.name, *loaded.others) if wanted.sheet is None else (),
         first_row=blank_rows + loaded.header + 2,
     )
 
 
-def _further_sheets(loaded: Loaded) -> list[str]:
+def _further_sheets(loaded: Loaded) -> Iterator[Alert]:
     """Say which sheet was taken and which were left out; a summary that an earlier run wrote is no such sheet."""
     summaries = set()
     for lang in LANGS if loaded.name in (SHEET, FORMER_SHEET) else ():
         with use_language(lang):
             summaries.add(gettext(SUMMARY))
-    further = loaded.others or [name for name in loaded.further if name not in summaries]
-    if not further:
-        return []
-    said = {"name": loaded.name, "names": ", ".join(map(repr, further)), "advice": advise_sheet(further[0])}
-    if loaded.others:
-        text = gettext("only the sheet {name!r} was taken; {names} hold business numbers too; {advice}", **said)
-    else:
-        text = gettext("only the sheet {name!r} was taken, not {names}; {advice}", **said)
-    return [Alert(text)]
+    hold_numbers = gettext_noop("only the sheet {name!r} was taken; {names} hold business numbers too; {advice}")
+    left_out = gettext_noop("only the sheet {name!r} was taken, not {names}; {advice}")
+    if further := loaded.others or [name for name in loaded.further if name not in summaries]:
+        said = {"name": loaded.name, "names": ", ".join(map(repr, further)), "advice": advise_sheet(further[0])}
+        yield Alert(gettext(hold_numbers if loaded.others else left_out, **said))
 
 
 def with_extension(file: File, format: Format, resources: ExitStack) -> File:
@@ -191,20 +169,16 @@ def with_extension(file: File, format: Format, resources: ExitStack) -> File:
     return replace(file, data=Path(shutil.copyfile(file.data, folder / f"book{format.extensions[0]}")))
 
 
-def time_notes(parts: Mapping[str, limits_check.PartContent]) -> list[str]:
-    """Return a note on times of an .ods: the parser drops some of them without an error."""
-    times = sum(part.times for part in parts.values())
-    if not times:
-        return []
-    return [
-        ngettext(
+def time_notes(parts: Mapping[str, limits_check.PartContent]) -> Iterator[str]:
+    """Note the times of an .ods: the parser drops some of them without an error."""
+    if times := sum(part.times for part in parts.values()):
+        yield ngettext(
             "times in {count:,} cell of the workbook: of an .ods lengths of a day and more, and times in columns with "
             "texts, are read as blank; save it as .xlsx to have them",
             "times in {count:,} cells of the workbook: of an .ods lengths of a day and more, and times in columns with "
             "texts, are read as blank; save it as .xlsx to have them",
             times,
         )
-    ]
 
 
 def _display_notes(part: limits_check.PartContent) -> Iterator[str]:
@@ -235,12 +209,12 @@ def _load_xlsx(
     path, sheet = file.path, wanted.sheet
     limits_check.check_zip(path, file.data, xml=True, only=CORE)
     entries = outline(path, file.data)
-    unread = {entry.part for entry in entries if entry.part and not _is_read(entry, sheet)}
-    unread -= {entry.part for entry in entries if _is_read(entry, sheet)}
-    parts = limits_check.check_zip(path, file.data, xml=True, without={part for part in unread if part})
+    read = {e.name: e.part for e in entries if e.part and (e.visible if sheet is None else e.name == sheet)}
+    unread = {entry.part for entry in entries if entry.part} - {*read.values()}
+    parts = limits_check.check_zip(path, file.data, xml=True, without=unread)
     facts = {entry.name: _facts(entry, parts) for entry in entries}
     longest = max(part.longest for part in parts.values())
-    sheets = {entry.name: parts[entry.part] for entry in entries if entry.part and _is_read(entry, sheet)}
+    sheets = {name: parts[part] for name, part in read.items()}
     for name, part in sheets.items():
         if not part.table:
             raise InputError(SHEET_WITHOUT_ROWS, path=path, name=name)
@@ -255,10 +229,7 @@ def _load_xlsx(
 
 
 def _with_typed(data: Path, loaded: Loaded) -> pl.LazyFrame:
-    """The rows of a sheet with the columns of :func:`typed_id`: the sheet is parsed again only if they are asked for.
-
-    An output that is the user's own workbook does without them.
-    """
+    """The rows of a sheet with ``typed_id`` columns; only if these are asked for, it is parsed again."""
     frame = loaded.frame
     marks = {typed_id(id_): pl.Boolean() for id_, dtype in frame.schema.items() if dtype == pl.String}
     if not marks:
@@ -280,10 +251,6 @@ def _with_typed(data: Path, loaded: Loaded) -> pl.LazyFrame:
             yield chosen if predicate is None else chosen.filter(predicate)
 
     return register_io_source(rows, schema=pl.Schema({**frame.schema, **marks}), is_pure=True)
-
-
-def _is_read(entry: SheetEntry, wanted: str | None) -> bool:
-    return entry.visible if wanted is None else entry.name == wanted
 
 
 def _facts(entry: SheetEntry, parts: Mapping[str, limits_check.PartContent]) -> Facts:

@@ -22,28 +22,17 @@ GRADE_COLOURS: Final = {
 """Text and background of a grade, as RGB."""
 
 _GENERAL: Final = "0"
-_AS_TEXT: Final = ("0", "49")
-"""Number formats that show any text as it is: ``General`` and ``@``."""
-_PERCENT: Final = "10"
+AS_TEXT: Final = ("0", "49")
+"""Number formats that show any text as it is, ``General`` and ``@``: others can hide it (``;;;``) or add to it."""
+AS_PERCENT: Final = ("10",)
 """The number format ``0.00%``."""
 _REFERENCES: Final = ("numFmtId", "fontId", "fillId", "borderId", "xfId")
 _MOST_FORMATS: Final = 64_000
 _BEFORE_DXFS: Final = ("numFmts", "fonts", "fills", "borders", "cellStyleXfs", "cellXfs", "cellStyles")
-_BEFORE_FORMATS: Final = (
-    "sheetData",
-    "sheetCalcPr",
-    "sheetProtection",
-    "protectedRanges",
-    "scenarios",
-    "autoFilter",
-    "sortState",
-    "dataConsolidate",
-    "customSheetViews",
-    "mergeCells",
-    "phoneticPr",
-    "conditionalFormatting",
+_BEFORE_FORMATS: Final = (  # in the order that the schema of a worksheet prescribes
+    *("sheetData", "sheetCalcPr", "sheetProtection", "protectedRanges", "scenarios", "autoFilter", "sortState"),
+    *("dataConsolidate", "customSheetViews", "mergeCells", "phoneticPr", "conditionalFormatting"),
 )
-"""The elements of a worksheet, in the order that its schema prescribes, up to the conditional formats."""
 
 
 @dataclass
@@ -67,34 +56,19 @@ class Styles:
         styles = cls(part, xml)
         return styles if styles.formats else None
 
-    def for_text(self, style: str) -> str:
-        """A style like this one that shows text as it is: a number format can hide it (``;;;``) or add to it."""
-        return self._variant(style, _AS_TEXT)
-
-    def for_percent(self, style: str) -> str:
-        """A style like this one that shows a fraction as ``12.34%``."""
-        return self._variant(style, (_PERCENT,))
-
     def add_grades(self) -> int:
         """Add the grades' colours; return the number (``dxfId``) of the first."""
         self.graded = True
         return len(self._entries("dxfs"))
 
-    @property
-    def changed(self) -> bool:
-        """Whether anything was added."""
-        return self.graded or bool(self.added)
-
     def text(self) -> bytes:
         """The part with what was added."""
-        edits = self._append_entries("cellXfs", self.added)
-        if self.graded:
-            edits += self._append_entries(
-                "dxfs", [_grade_format(self._prefix, *pair) for pair in GRADE_COLOURS.values()]
-            )
-        return apply_edits(self.xml, edits)
+        grades = (
+            [_grade_format(self.elements[0].prefix, *pair) for pair in GRADE_COLOURS.values()] if self.graded else []
+        )
+        return apply_edits(self.xml, self._append_entries("cellXfs", self.added) + self._append_entries("dxfs", grades))
 
-    def _variant(self, style: str, formats: tuple[str, ...]) -> str:
+    def variant(self, style: str, formats: tuple[str, ...]) -> str:
         """The style itself if it has one of these number formats, else one like it that has the first."""
         if int(style) >= len(self.formats):
             return style  # the workbook names a style that it does not have
@@ -122,18 +96,12 @@ class Styles:
 
     def _entries(self, name: str) -> list[Element]:
         whole = find_child(self.elements, name)
-        if whole is None:
-            return []
-        return [e for e in self.elements if e.depth == 2 and whole.start < e.start < whole.stop]
-
-    @property
-    def _prefix(self) -> str:
-        return self.elements[0].prefix
+        return [e for e in self.elements if whole and e.depth == 2 and whole.start < e.start < whole.stop]
 
     def _append_entries(self, name: str, new: list[bytes]) -> list[Edit]:
         if not new:
             return []
-        entries, whole, tag = self._entries(name), find_child(self.elements, name), f"{self._prefix}{name}"
+        entries, whole, tag = self._entries(name), find_child(self.elements, name), f"{self.elements[0].prefix}{name}"
         if whole is not None and entries:
             start = self.xml[whole.start : whole.inner]
             opened = attribute(start, "count", len(entries) + len(new))
@@ -145,8 +113,7 @@ class Styles:
         return [(place, place, made)]
 
 
-def _grade_format(prefix: str, text: str, background: str) -> bytes:
-    p = prefix
+def _grade_format(p: str, text: str, background: str) -> bytes:
     return (
         f'<{p}dxf><{p}font><{p}color rgb="FF{text}"/></{p}font><{p}fill><{p}patternFill>'
         f'<{p}bgColor rgb="FF{background}"/></{p}patternFill></{p}fill></{p}dxf>'
@@ -156,7 +123,7 @@ def _grade_format(prefix: str, text: str, background: str) -> bytes:
 def merged_areas(elements: Sequence[Element], top: int, bottom: int) -> list[Area]:
     """The merged ranges that reach into rows ``top`` to ``bottom``."""
     areas = [Area.parse(element.attributes.get("ref", "")) for element in elements if element.name == "mergeCell"]
-    return [area for area in areas if area and area.top <= bottom and area.bottom >= top]
+    return [area for area in areas if area and area.meets_rows(top, bottom)]
 
 
 def dimension_edits(xml: bytes, elements: Sequence[Element], right: int, bottom: int) -> list[Edit]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
+from functools import reduce
 from itertools import chain
 from typing import Final, Self
 
@@ -23,15 +24,13 @@ MAX_COLUMNS: Final = 16_384
 MAX_ROW: Final = 1_048_576
 _EXACT: Final = 10**15
 _EXACT_DIGITS: Final = 15
-_EPOCH: Final = -25_569
-"""The day of Excel's serial number 0 (1899-12-30), in days of the Unix epoch."""
-_FIRST_SAFE_SERIAL: Final = 61
-"""1900-03-01: before it Excel counts a 29 February 1900 that never was."""
+_EPOCH: Final = -25_569  # the day of Excel's serial number 0 (1899-12-30), in days of the Unix epoch
+_FIRST_SAFE_SERIAL: Final = 61  # 1900-03-01: before it Excel counts a 29 February 1900 that never was
 
 DAY: Final = "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 MOMENT: Final = "^[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9:.]+$"
 TIME: Final = r"^([0-9]+):([0-9]{2}):([0-9]{2}(?:\.[0-9]+)?)$"
-_NANOSECONDS_OF_DAY: Final = 86_400_000_000_000
+_MICROSECONDS_OF_DAY: Final = 86_400_000_000
 _TRUTH: Final = ("true", "false")
 
 _AREA: Final = re.compile(r"\$?([A-Z]{1,3})\$?([0-9]{1,7})(?::\$?([A-Z]{1,3})\$?([0-9]{1,7}))?")
@@ -46,14 +45,12 @@ _ESCAPES: Final = {
     "\ufffe": "_xFFFE_",
     "\uffff": "_xFFFF_",
 }
-_SPACED: Final = r"^[ \t\r\n]|[ \t\r\n]$|[\t\r\n]|  "
-"""Spaces that are kept only with ``xml:space="preserve"``."""
+_SPACED: Final = r"^[ \t\r\n]|[ \t\r\n]$|[\t\r\n]|  "  # spaces that are kept only with xml:space="preserve"
 _SPECIAL: Final = rf"[&<>\x00-\x1F\x{{FFFE}}\x{{FFFF}}]|_x[0-9A-Fa-f]{{4}}_|{_SPACED}"
 """What cannot stand in XML as it is; most columns hold none of it."""
 
 
 def column_letter(number: int) -> str:
-    """``1`` → ``A``, ``28`` → ``AB``."""
     letters = ""
     while number:
         number, rest = divmod(number - 1, 26)
@@ -62,11 +59,7 @@ def column_letter(number: int) -> str:
 
 
 def column_number(letters: str) -> int:
-    """``A`` → ``1``, ``AB`` → ``28``."""
-    number = 0
-    for letter in letters:
-        number = number * 26 + ord(letter) - 64
-    return number
+    return reduce(lambda number, letter: number * 26 + ord(letter) - 64, letters, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +78,16 @@ class Area:
             return cls(column_number(found[1]), 1, column_number(found[2]), MAX_ROW)
         if found := _ROWS.fullmatch(reference):
             return cls(1, int(found[1]), MAX_COLUMNS, int(found[2]))
-        found = _AREA.fullmatch(reference)
-        if found is None:
-            return None
-        left, top, right, bottom = found.groups()
-        return cls(column_number(left), int(top), column_number(right or left), int(bottom or top))
+        if found := _AREA.fullmatch(reference):
+            left, top, right, bottom = found.groups()
+            return cls(column_number(left), int(top), column_number(right or left), int(bottom or top))
+        return None
+
+    def meets_rows(self, first: int, last: int) -> bool:
+        return self.top <= last and self.bottom >= first
+
+    def meets(self, other: Area) -> bool:
+        return self.meets_rows(other.top, other.bottom) and self.left <= other.right and self.right >= other.left
 
     def __str__(self) -> str:
         return f"{column_letter(self.left)}{self.top}:{column_letter(self.right)}{self.bottom}"
@@ -102,13 +100,12 @@ Style = str | pl.Expr
 def render_rows(
     frame: pl.DataFrame, columns: Mapping[str, int], styles: Mapping[str, Style], first: int, *, blanks: bool = False
 ) -> pl.DataFrame:
-    """Render rows of cells: ``r`` (Int64, the sheet's row, from ``first`` on) and ``cells`` (String).
+    """Render rows: ``r`` (Int64, the sheet's row, from ``first`` on) and ``cells`` (String, the ``<c>`` elements).
 
-    ``cells`` are the ``<c>`` elements of ``columns`` (name → column of the sheet, from 1), in that order. Text is an
-    inline string, so never a formula; what Excel cannot hold as a number (more than 15 digits, infinities, days before
-    March 1900, time zones) is written as text. A text of which the frame's column of
-    :func:`~bansong.tables.table.typed_id` is true becomes the number, date or truth value that it was. A null is no
-    cell or, with ``blanks``, an empty one that has a style.
+    ``columns``: name → column of the sheet, from 1. Text is an inline string, so never a formula; what Excel cannot
+    hold as a number (more than 15 digits, infinities, days before March 1900, time zones) is text. A text whose
+    ``typed_id`` is true becomes the number, date or truth value that it was. A null is no cell or, with ``blanks``, an
+    empty one that has a style.
     """
     numbers = pl.int_range(first, first + frame.height, dtype=pl.Int64, eager=True).alias("r")
     work = frame.with_columns(numbers, numbers.cast(pl.String).alias("row"))
@@ -122,21 +119,19 @@ def render_rows(
 def _cell(values: pl.Series, typed: pl.Series | None, letter: str, style: Style, blanks: bool) -> list[pl.Expr | str]:
     """The pieces of a column's cells; numbers, texts and nulls are distinguished only where a column has several."""
     start: list[pl.Expr | str] = [f'<c r="{letter}', pl.col("row"), '"', _attribute(style)]
-    blank: list[pl.Expr | str] = [_blank(start, style)] if blanks else [""]
+    blank = _blank(start, style) if blanks else pl.lit("")
     number, nulls = _numbers(values) if typed is None else _typed_numbers(values, typed), values.null_count()
     truth = pl.lit(values.dtype == pl.Boolean) if typed is None else pl.col(values.name).is_in(_TRUTH)
     kind = pl.when(truth).then(pl.lit(' t="b"><v>')).otherwise(pl.lit("><v>"))
     as_number = [*start, kind, pl.lit(number), "</v></c>"]
     if nulls == len(values):
-        return blank
+        return [blank]
     if number.null_count() == 0:
         return as_number
     as_text = [*start, ' t="inlineStr"><is><t', *_text(values), "</t></is></c>"]
     if number.null_count() == len(values):
-        if not nulls:
-            return as_text
-        return [pl.when(values.is_null()).then(_concat_pieces(blank)).otherwise(_concat_pieces(as_text))]
-    return [pl.coalesce(_concat_pieces(as_number), _concat_pieces(as_text), _concat_pieces(blank))]
+        return [pl.coalesce(_concat_pieces(as_text), blank)] if nulls else as_text
+    return [pl.coalesce(_concat_pieces(as_number), _concat_pieces(as_text), blank)]
 
 
 def _attribute(style: Style) -> pl.Expr | str:
@@ -163,10 +158,8 @@ def _concat_pieces(pieces: list[pl.Expr | str]) -> pl.Expr:
 
 def _numbers(values: pl.Series) -> pl.Series:
     """The content of ``<v>`` (String), null for values that only text can hold, and for none."""
-    number = _number(pl.col(values.name), values.dtype)
-    if number is None:
-        return pl.Series(values.name, [None], dtype=pl.String).new_from_index(0, len(values))
-    return values.to_frame().select(number.cast(pl.String)).to_series()
+    number = _number(pl.col(values.name), values.dtype).cast(pl.String)
+    return values.to_frame().with_columns(number.alias(values.name)).to_series()
 
 
 def _typed_numbers(texts: pl.Series, typed: pl.Series) -> pl.Series:
@@ -177,33 +170,22 @@ def _typed_numbers(texts: pl.Series, typed: pl.Series) -> pl.Series:
     day = text.str.to_date("%Y-%m-%d", strict=False)
     moment = text.str.replace("T", " ", literal=True).str.to_datetime("%Y-%m-%d %H:%M:%S%.f", strict=False)
     hours, minutes, seconds = (text.str.extract(TIME, place).cast(pl.Float64) for place in (1, 2, 3))
-    return (
-        texts.to_frame()
-        .select(
-            pl.coalesce(
-                pl.when(exact).then(text),
-                pl.when(text.is_in(_TRUTH)).then((text == _TRUTH[0]).cast(pl.UInt8).cast(pl.String)),
-                _serial_of_day(day).cast(pl.String),
-                _serial_of_moment(moment).cast(pl.String),
-                ((hours * 3600 + minutes * 60 + seconds) / 86_400).cast(pl.String),
-            )
-        )
-        .to_series()
+    numbers = pl.coalesce(
+        pl.when(exact).then(text),
+        pl.when(text.is_in(_TRUTH)).then((text == _TRUTH[0]).cast(pl.UInt8).cast(pl.String)),
+        _serial(day.to_physical()).cast(pl.String),
+        _serial(moment.dt.epoch("us") / _MICROSECONDS_OF_DAY).cast(pl.String),
+        ((hours * 3600 + minutes * 60 + seconds) / 86_400).cast(pl.String),
     )
+    return texts.to_frame().select(numbers).to_series()
 
 
-def _serial_of_day(day: pl.Expr) -> pl.Expr:
-    serial = day.to_physical() - _EPOCH
+def _serial(days_of_unix: pl.Expr) -> pl.Expr:
+    serial = days_of_unix - _EPOCH
     return pl.when(serial >= _FIRST_SAFE_SERIAL).then(serial)
 
 
-def _serial_of_moment(moment: pl.Expr) -> pl.Expr:
-    serial = moment.dt.epoch("us") / 86_400_000_000 - _EPOCH
-    return pl.when(serial >= _FIRST_SAFE_SERIAL).then(serial)
-
-
-def _number(value: pl.Expr, dtype: pl.DataType) -> pl.Expr | None:
-    """The number that stands for a value, null for values that only text can hold; ``None`` for types of text."""
+def _number(value: pl.Expr, dtype: pl.DataType) -> pl.Expr:
     if dtype == pl.Boolean:
         return value.cast(pl.UInt8)
     if dtype.is_integer():
@@ -212,20 +194,16 @@ def _number(value: pl.Expr, dtype: pl.DataType) -> pl.Expr | None:
     if dtype.is_float():
         return pl.when(value.is_finite()).then(value)
     if dtype == pl.Date:
-        return _serial_of_day(value)
+        return _serial(value.to_physical())
     if isinstance(dtype, pl.Datetime) and dtype.time_zone is None:
-        return _serial_of_moment(value)
+        return _serial(value.dt.epoch("us") / _MICROSECONDS_OF_DAY)
     if dtype == pl.Time:
-        return value.to_physical() / _NANOSECONDS_OF_DAY
-    return None
+        return value.to_physical() / (1000 * _MICROSECONDS_OF_DAY)
+    return pl.lit(None)
 
 
 def _text(values: pl.Series) -> list[pl.Expr | str]:
-    """The rest of the tag ``<t`` and XML text in it.
-
-    Control characters are spelled as Excel does, ``_x000D_``, and text that looks like that is guarded; spaces at the
-    ends are marked to be kept.
-    """
+    """The rest of the tag ``<t``, and its text: control characters and what looks like one as Excel spells them."""
     value = pl.col(values.name)
     text = value.dt.to_string("iso") if values.dtype.is_temporal() else value.cast(pl.String)
     if values.dtype != pl.String or not values.str.contains(_SPECIAL).any():
@@ -240,7 +218,7 @@ WIDTHS: Final = dict(zip(OUR_COLUMNS, (13, 12, 8, 13, 13, 24, 70, 11, 30, 9, 24,
 
 
 def titles(result: Enriched, columns: Mapping[str, int]) -> pl.DataFrame:
-    """Return the output's headers as one row, under the columns' names; blank ones null."""
+    """Return the output's headers as one row; blank ones null."""
     return pl.DataFrame({column: [header or None] for column, header in result.layout if column in columns})
 
 
@@ -249,37 +227,29 @@ SHEET_NOT_EXTENSIBLE: Final = Problem(
     "the workbook cannot be extended, {why}; write another file, e.g. `output='OUT.csv'`, or a new .xlsx from it",
 )
 
-PART: Final = gettext_noop("the part of its sheet")
-CUT: Final = "\x01"
-"""Put where a row is to be cut; XML cannot hold it."""
+_PART: Final = gettext_noop("the part of its sheet")
+_CUT: Final = "\x01"  # put where a row is to be cut; XML cannot hold it
 _ATTRIBUTE: Final = r"""\s+[^\s=>"'/]+\s*=\s*(?:"[^"]*"|'[^']*')"""
 """An attribute as XML has it: its value may hold ``>`` and ``/``."""
 _REFERENCE: Final = rf"""(?:{_ATTRIBUTE})*?\s+r\s*=\s*["']"""
 """What stands between the name of a row or a cell and its reference."""
-_REST: Final = rf"""["'](?:{_ATTRIBUTE})*\s*"""
-"""What stands between a cell's reference and the end of its tag."""
+_REST: Final = rf"""["'](?:{_ATTRIBUTE})*\s*"""  # what stands between a cell's reference and the end of its tag
 _FILLED: Final = rf"{_REST}>\s*<[^/]"
 """What stands between a cell's reference and its content; lxml writes an empty cell as ``<c …></c>``."""
-_USUAL: Final = 'c r="'
-"""How cells mostly begin: their reference comes first."""
+_USUAL: Final = 'c r="'  # how cells mostly begin: their reference comes first
 _NO_LETTER: Final = r"[^\s\S]"
 _FEW: Final = 2_000
-_LIKELY: Final = 3
-"""So many columns are asked one by one whether they are the last that holds anything."""
+_LIKELY: Final = 3  # so many columns are asked one by one whether they are the last that holds anything
 
 
 @dataclass(frozen=True)
 class _Block:
-    """Rows (``xml`` and ``end``), and what stands behind the last.
-
-    ``usual``: whether all its cells begin in the usual way (``None``: not looked at). ``references``: the first
-    characters behind each beginning, each once.
-    """
+    """Rows (``xml`` and ``end``), and what stands behind the last."""
 
     rows: pl.DataFrame
     rest: str
-    usual: bool | None
-    references: pl.Series
+    usual: bool  # all cells are known to begin in the usual way
+    references: pl.Series  # the first characters behind each beginning of a cell, each once
 
 
 @dataclass(frozen=True)
@@ -293,10 +263,7 @@ class Parted:
     tail: bytes
 
     def rows(self) -> pl.DataFrame:
-        """All rows with their numbers (see :class:`SheetXml`).
-
-        Raises :class:`OutputError` where rows carry no numbers or do not stand in order.
-        """
+        """All rows with their numbers; :class:`OutputError` where they carry none or do not stand in order."""
         if not self.blocks:
             raise unusual(gettext("it holds no rows"))
         p, rows = self.prefix, pl.concat(block.rows for block in self.blocks)
@@ -311,12 +278,10 @@ class Parted:
         return rows.insert_column(0, number)
 
     def cell(self) -> str:
-        """A pattern for the beginnings of all cells; raise :class:`OutputError` where some carry no reference."""
+        """A pattern for the beginnings of all cells; :class:`OutputError` where some carry no reference."""
         if all(block.usual for block in self.blocks):
             return f"<{self.prefix}{_USUAL}"
         general = f"<{self.prefix}c{_REFERENCE}"
-        if any(block.usual is None for block in self.blocks):
-            return general
         texts = [block.rows["xml"] for block in self.blocks]
         cells = sum(text.str.count_matches(rf"<{self.prefix}c[\s/>]").sum() for text in texts)
         if cells != sum(text.str.count_matches(rf"{general}[A-Z]+[0-9]").sum() for text in texts):
@@ -324,20 +289,18 @@ class Parted:
         return general
 
     def columns(self, cell: str) -> list[int]:
-        """The numbers of the columns that have cells."""
         starts = [block.references for block in self.blocks]
         if not all(block.usual for block in self.blocks):
-            texts = [block.rows["xml"].str.join("").str.replace_all(cell, CUT) for block in self.blocks]
-            starts = [_references(text.str.split(CUT).explode()) for text in texts]
+            texts = [block.rows["xml"].str.join("").str.replace_all(cell, _CUT) for block in self.blocks]
+            starts = [_references(text.str.split(_CUT).explode()) for text in texts]
         letters = pl.concat(starts).unique().str.extract("^([A-Z]+)").unique()
         return sorted(map(column_number, letters.drop_nulls()))
 
 
 def split_rows(pieces: Iterable[bytes], *, cells: bool = True) -> Parted:
-    """Cut a sheet's XML, given in pieces of any size, at its rows; nothing of it is lost.
+    """Cut a sheet's XML, given in pieces of any size, at its rows; :class:`OutputError` where that is not safe.
 
     ``cells``: whether :meth:`Parted.cell` and :meth:`Parted.columns` will be asked.
-    Raises :class:`OutputError` for XML that cannot be cut safely.
     """
     pieces = iter(pieces)
     head, p, data = _head(pieces)
@@ -362,12 +325,10 @@ def split_rows(pieces: Iterable[bytes], *, cells: bool = True) -> Parted:
 
 
 def unusual(why: str) -> OutputError:
-    """The error for a sheet that cannot be spliced."""
     return OutputError(SHEET_NOT_EXTENSIBLE, why=why)
 
 
 def encode_rows(frame: pl.DataFrame, *columns: str) -> bytes:
-    """The columns of a frame's rows, one behind the other, as UTF-8."""
     whole = frame.select(pl.concat_str(*columns).str.join("").cast(pl.Binary)).item()
     assert isinstance(whole, bytes)  # noqa: S101 - Binary
     return whole
@@ -380,9 +341,9 @@ def _head(pieces: Iterator[bytes]) -> tuple[bytes, str, bytes]:
         data += piece
         found = re.search(rb"<((?:\w+:)?)sheetData\s*>", data)
         if found:
-            refuse_encoding(data, PART)
+            refuse_encoding(data, _PART)
             return data[: found.end()], found.group(1).decode(), data[found.end() :]
-    elements_of(data, gettext(PART))
+    elements_of(data, gettext(_PART))
     raise unusual(gettext("it holds no rows, or they are written in an unusual way"))
 
 
@@ -395,7 +356,7 @@ def _cut(data: bytes, p: str, cells: bool) -> _Block:
         raise unusual(gettext("it holds bytes that are not UTF-8"))
     rows, rest = _rows(text, p)
     if not cells:
-        return _Block(rows, rest, None, pl.Series(dtype=pl.String))
+        return _Block(rows, rest, False, pl.Series(dtype=pl.String))
     starts = text.str.split(f"<{p}{_USUAL}").explode()
     usual = not starts.str.contains(f"<{p}c", literal=True).any() or (
         text.str.count_matches(rf"<{p}c[\s/>]")[0] == len(starts) - 1
@@ -427,26 +388,24 @@ def _references(starts: pl.Series) -> pl.Series:
 class SheetXml:
     """A worksheet's XML. Put together again, its pieces are its bytes.
 
-    ``around``: all but the rows, which stand at ``cut``; ``elements`` are its elements. ``rows``: ``r`` (Int64, the
-    row's number), ``xml`` (String, the row without its end, with what stands before it) and ``end`` (String: its end
-    tag, or ``/>``), ascending. ``rest``: what stands behind the last row. ``cell``: a pattern for the beginning of a
-    cell, up to the letters of its column. ``columns``: the numbers of the columns that have cells, blank ones too.
+    ``rows``: ``r`` (Int64, the row's number), ``xml`` (String, the row without its end, with what stands before it) and
+    ``end`` (String: its end tag, or ``/>``), ascending.
     """
 
-    around: bytes
-    cut: int
-    elements: Sequence[Element]
+    around: bytes  # all but the rows
+    cut: int  # where the rows stand in it
+    elements: Sequence[Element]  # of it
     rows: pl.DataFrame
-    rest: str
-    cell: str
-    columns: Sequence[int]
+    rest: str  # what stands behind the last row
+    cell: str  # a pattern for the beginning of a cell, up to the letters of its column
+    columns: Sequence[int]  # that have cells, blank ones too
 
     @classmethod
     def parse(cls, pieces: Iterable[bytes]) -> SheetXml:
         """Take a sheet apart; raise :class:`OutputError` for XML that cannot be spliced safely."""
         parted = split_rows(pieces)
         around, cut = parted.head + parted.tail, len(parted.head)
-        elements = elements_of(around, gettext(PART))
+        elements = elements_of(around, gettext(_PART))
         if not any((e.name, e.depth, e.inner) == ("sheetData", 1, cut) for e in elements):
             raise unusual(gettext("its XML is written in an unusual way"))
         rows, cell = parted.rows(), parted.cell()
@@ -454,35 +413,32 @@ class SheetXml:
 
     @property
     def prefix(self) -> str:
-        """The prefix of the sheet's elements with its colon, mostly none."""
         return self.elements[0].prefix
 
     def between(self, first: int, last: int) -> pl.DataFrame:
-        """The rows with the numbers ``first`` to ``last``."""
         start, stop = (int(self.rows["r"].search_sorted(number)) for number in (first, last + 1))
         return self.rows.slice(start, stop - start)
 
     def first_row(self) -> int:
         """The first row that holds a value: where reading begins."""
-        for start in range(0, self.rows.height, _FEW):
-            found = self._rows_with_values(self.rows.slice(start, _FEW))
-            if found.height:
-                return int(found["r"][0])
-        raise unusual(gettext("it holds no values"))
+        return self._outermost_row(self.rows.iter_slices(_FEW), 0)
 
     def last_row(self) -> int:
         """The last row that holds a value: where reading ends."""
-        for stop in range(self.rows.height, 0, -_FEW):
-            found = self._rows_with_values(self.rows.slice(max(0, stop - _FEW), min(stop, _FEW)))
+        stops = range(self.rows.height, 0, -_FEW)
+        return self._outermost_row((self.rows[max(0, stop - _FEW) : stop] for stop in stops), -1)
+
+    def _outermost_row(self, slices: Iterable[pl.DataFrame], place: int) -> int:
+        for found in map(self._rows_with_values, slices):
             if found.height:
-                return int(found["r"][-1])
+                return int(found["r"][place])
         raise unusual(gettext("it holds no values"))
 
     def first_column(self) -> int:
         """The first column (from 1) that holds a value: where reading begins."""
         least, leftmost = MAX_COLUMNS + 1, min(self.columns, default=0)  # no row has a cell before the leftmost
-        for start in range(0, self.rows.height, _FEW):
-            found = self._rows_with_values(self.rows.slice(start, _FEW))["letters"].unique()
+        for rows in self.rows.iter_slices(_FEW):
+            found = self._rows_with_values(rows)["letters"].unique()
             least = min(least, *map(column_number, found))
             if least == leftmost:
                 break
@@ -490,16 +446,20 @@ class SheetXml:
 
     def last_column(self, first: int, last: int) -> int:
         """The last column (from 1) that holds anything, a value or a formula, in rows ``first`` to ``last``."""
-        rows = self.between(first, last)
         for number in sorted(self.columns, reverse=True)[:_LIKELY]:
             if self.holds(number, first, last):
                 return number
-        filled = rows["xml"].str.extract_all(rf"{self.cell}[A-Z]+[0-9]+{_FILLED}").explode().drop_nulls()
+        filled = (
+            self.between(first, last)["xml"]
+            .str.extract_all(rf"{self.cell}[A-Z]+[0-9]+{_FILLED}")
+            .explode()
+            .drop_nulls()
+        )
         letters = filled.str.extract(rf"{self.cell}([A-Z]+)").unique()
         return max(map(column_number, letters), default=0)
 
     def holds(self, column: int, first: int, last: int) -> bool:
-        """Whether a column holds anything, a value or a formula, in rows ``first`` to ``last``."""
+        """Whether a column holds a value or a formula in rows ``first`` to ``last``."""
         if column not in self.columns or last < first:
             return False
         filled = rf"{self.cell}{column_letter(column)}[0-9]+{_FILLED}"
@@ -519,33 +479,28 @@ class SheetXml:
         style = tag.str.extract(rf"""^<[^\s]+(?:{_ATTRIBUTE})*?\s+s\s*=\s*["']([0-9]+)""").alias("style")
         found = rows.select("r", style)
         if rows.height < last + 1 - first:
-            numbers = pl.DataFrame({"r": pl.int_range(first, last + 1, eager=True)})
+            numbers = pl.int_range(first, last + 1, eager=True).to_frame("r")
             found = numbers.join(found, on="r", how="left", maintain_order="left")
         return found["style"]
 
     def cut_rows(self, rows: pl.DataFrame, first: int, last: int) -> pl.DataFrame:
-        """Cut rows before the first cell of columns ``first`` to ``last`` and behind their last.
+        """``before``, ``within`` and ``behind`` the cells of columns ``first`` to ``last``, for each row ``r``.
 
-        Returns ``r`` and the pieces ``before`` (with all that stands before the row), ``within`` and ``behind``.
         The cells stand in order (see :meth:`refuse_disorder`).
         """
         xml = pl.col("xml")
-        start, stop = (xml.str.find(self._cells(number)) for number in (first, last + 1))
-        size, data = xml.str.len_bytes(), xml.cast(pl.Binary)
-        at = rows.select("r", data, start=start.fill_null(size), stop=stop.fill_null(size))
+        ends = [xml.str.find(self._cells(number)).fill_null(xml.str.len_bytes()) for number in (first, last + 1)]
+        at = rows.select("r", xml.cast(pl.Binary), start=ends[0], stop=ends[1])
         start, stop = pl.col("start"), pl.col("stop")
-        return at.select(
-            "r",
-            before=xml.bin.slice(0, start).cast(pl.String),
-            within=xml.bin.slice(start, stop - start).cast(pl.String),
-            behind=xml.bin.slice(stop).cast(pl.String),
-        )
+        pieces = {"before": xml.bin.slice(0, start), "within": xml.bin.slice(start, stop - start)}
+        pieces["behind"] = xml.bin.slice(stop)
+        return at.select("r", *(piece.cast(pl.String).alias(name) for name, piece in pieces.items()))
 
     def refuse_disorder(self, rows: pl.DataFrame) -> None:
         """Raise :class:`OutputError` where cells do not stand in the order of their columns."""
-        starts = pl.col("xml").str.extract_all(f"{self.cell}[A-Z]+").list.join(CUT)
+        starts = pl.col("xml").str.extract_all(f"{self.cell}[A-Z]+").list.join(_CUT)
         orders = rows.select(starts).unique().with_row_index("order")  # most rows have the same cells
-        cells = orders.with_columns(pl.col("xml").str.split(CUT)).explode("xml")
+        cells = orders.with_columns(pl.col("xml").str.split(_CUT)).explode("xml")
         number = {column_letter(number): number for number in self.columns}
         column = pl.col("xml").str.extract("([A-Z]+)$").replace_strict(number, default=0, return_dtype=pl.Int32)
         if cells.select((column.diff().over("order") <= 0).any()).item():
@@ -558,8 +513,7 @@ class SheetXml:
     def _rows_with_values(self, rows: pl.DataFrame) -> pl.DataFrame:
         """``r`` and ``letters``: the rows that hold a value, and the column of the first.
 
-        A formula without a stored result is no value: the reader does not see it either; an empty text as its result
-        is one.
+        A formula without a stored result is no value, as for the reader; an empty text as its result is one.
         """
         p, xml, rest = self.prefix, pl.col("xml"), rf"(?:{_ATTRIBUTE})*\s*"
         formula = rf"(?:<{p}f{rest}(?:/>|>[^<]*</{p}f\s*>))?"

@@ -42,8 +42,7 @@ VISIBLE_SHEETS_EMPTY: Final = Problem(
 SHEET_NAMES_AMBIGUOUS: Final = Problem("excel.sheet_names_ambiguous", "{path}: {what}; save it again in Excel")
 
 _EXACT_INTEGERS: Final = 10**15
-_DAY_OF_TIMES: Final = date(1899, 12, 31)
-"""The day that calamine puts before a time of day."""
+_DAY_OF_TIMES: Final = date(1899, 12, 31)  # the day that calamine puts before a time of day
 _FIRST_DATE: Final = pl.duration(days=3660)
 """A text column's dates before 1910 are lengths of time: nobody was a customer then."""
 _DATED: Final = r"^[0-9]{4,}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?$"
@@ -54,7 +53,7 @@ _MAY_BE_TYPED: Final = (
 """Texts of numbers, dates, times and truth values, as they are in a column that holds texts too."""
 _UNSURE: Final = re.compile(r"could not determine dtype for column (.*)")
 _RETRIES: Final = 8
-_NO_TEXT: Final = ("boolean", "date")
+
 _SAMPLE_ROWS: Final = 1000
 _RIGHT_SHARE: Final = 0.9
 _ADDRESS_SHARE: Final = 0.5
@@ -64,116 +63,82 @@ HAS_NUMBERS: Final = _NO_HEADER
 
 
 @dataclass(frozen=True, slots=True)
-class SheetGrid:
-    """A sheet below its first row: ``names`` are that row's cells, ``left`` its first column in the sheet.
-
-    ``height``: all rows, also those without a value at the end. ``renamed``: some names may not be the cells' texts,
-    because fastexcel makes them unique. ``skipped``: rows above, as the parser counts them.
-    """
+class _Grid:
+    """A sheet below its first row."""
 
     frame: pl.DataFrame
-    names: tuple[str, ...]
-    height: int
-    left: int
-    renamed: bool
+    names: tuple[str, ...]  # the cells of the first row
+    height: int  # of all rows, also those without a value at the end
+    left: int  # the first column in the sheet
+    renamed: bool  # some names may not be the cells' texts: fastexcel makes them unique
     visible: bool
-    skipped: int
+    skipped: int  # rows above, as the parser counts them
+
+    @property
+    def below(self) -> int:
+        return self.height - self.frame.height
 
 
-def top_rows(book: ExcelReader, sheet: str, count: int) -> list[tuple[str | None, ...]]:
-    """The first rows of a sheet as text, from the first one that holds a value."""
-    return book.load_sheet(sheet, header_row=None, n_rows=count, dtypes="string").to_polars().rows()
-
-
-def load_below(book: ExcelReader, sheet: str, whole: SheetGrid, skipped: int, start: int, *, name: str) -> SheetGrid:
+def _load_below(book: ExcelReader, sheet: str, whole: _Grid, skipped: int, start: int, *, name: str) -> _Grid:
     """Load the rows of a sheet once more, without the first ``skipped`` of ``whole``.
 
-    The parser counts the rows to skip from the top of the sheet if it skips any, and does not tell where its first
-    value is: ``start`` is a guess, and the number of rows that come back tells whether it was right. Raises
-    :class:`InputError`, which calls the sheet ``name``, rather than return other rows.
+    The parser counts the rows to skip from the top of the sheet if it skips any, and hides where its first value is:
+    ``start`` is a guess, checked by the number of rows. Raises :class:`InputError` rather than return other rows.
     """
     due = whole.height - skipped
-    grid = load_grid(book, sheet, skipped + start)
+    grid = _load_grid(book, sheet, skipped + start)
     if grid.height != due:
-        grid = load_grid(book, sheet, max(skipped + start + grid.height - due, 0))
+        grid = _load_grid(book, sheet, max(skipped + start + grid.height - due, 0))
     if grid.height != due or grid.left != whole.left or grid.frame.width != whole.frame.width:
         raise InputError(TITLE_ROWS_UNCLEAR, name=name)
     return grid
 
 
-def load_grid(book: ExcelReader, sheet: str, skipped: int = 0, *, headed: bool = True) -> SheetGrid:
-    """Load the rows of a sheet below its first one that holds a value, or where ``skipped``, below that many rows.
+def _load_grid(book: ExcelReader, sheet: str, skipped: int = 0, *, headed: bool = True) -> _Grid:
+    """Load the rows of a sheet below its first one that holds a value, or below ``skipped`` rows.
 
-    Where it is not ``headed`` the first one is among them.
-
-    The frame's columns are ``c0``, ``c1``, …: text stays text, whole numbers are Int64, dates Date, times of day Time;
-    a column of mixed types is text, with dates as ISO dates in it. Rows below the last value are left out.
+    Unless ``headed``, the first one is among them. The frame's columns are ``c0``, ``c1``, …: text stays text, whole
+    numbers are Int64, dates Date, times of day Time; a column of mixed types is text, with dates as ISO dates in it.
     """
-    loaded, forced = _load_untyped(book, sheet, skipped, headed)
-    columns = loaded.selected_columns
-    frame = loaded.to_polars()
-    ids = [f"c{place}" for place in range(frame.width)]
-    frame.columns = ids
-    places = {id_: column.absolute_index for id_, column in zip(ids, columns, strict=True)}
-    dated = _columns_with_dates(frame)
-    if dated:
-        wanted = {id_: places[id_] for id_ in dated}
-        frame = frame.with_columns(_as_shown(book, sheet, skipped, frame, wanted, headed))
+    options: dict[str, Any] = {"skip_rows": skipped or None, "header_row": 0 if headed else None}
+    loaded, forced = _load_untyped(book, sheet, options)
+    columns, frame = loaded.selected_columns, loaded.to_polars()
+    frame.columns = [f"c{place}" for place in range(frame.width)]
+    dated = frame.select(pl.col(pl.String).str.contains(_DATED).any())
+    places = {id_: column.absolute_index for id_, column in zip(frame.columns, columns, strict=True)}
+    places = {id_: place for id_, place in places.items() if id_ in dated.columns and dated[id_][0]}
+    if places:
+        serials = book.load_sheet(sheet, use_columns=[*places.values()], dtypes="duration", **options).to_polars()
+        shown = [_shown_text(pl.col(id_), days).alias(id_) for id_, days in zip(places, serials, strict=True)]
+        frame = frame.with_columns(shown)
     names = tuple("" if column.column_name_from == "generated" else column.name for column in columns)
     found = set(names)
     again = any(name.rpartition("_")[0] in found and name.rpartition("_")[2].isdecimal() for name in names)
     left = columns[0].absolute_index if columns else 0
     visible = loaded.visible == "visible"
-    return SheetGrid(_natural_types(_without_tail(frame)), names, frame.height, left, again or forced, visible, skipped)
+    return _Grid(_natural_types(_without_tail(frame)), names, frame.height, left, again or forced, visible, skipped)
 
 
-def _load_untyped(book: ExcelReader, sheet: str, skipped: int, headed: bool) -> tuple[ExcelSheet, bool]:
+def _load_untyped(book: ExcelReader, sheet: str, options: dict[str, Any]) -> tuple[ExcelSheet, bool]:
     """The sheet, and whether it took more than one attempt: columns of texts and lengths of time are no type."""
     import fastexcel
 
     texts: dict[str | int, Any] = {}
-    for attempt in range(_RETRIES + 1):
-        dtypes: Any = "string" if attempt == _RETRIES else texts or None
+    for _ in range(_RETRIES):
         try:
-            options: dict[str, Any] = {"skip_rows": skipped or None, "schema_sample_rows": None}
-            return book.load_sheet(sheet, header_row=0 if headed else None, dtypes=dtypes, **options), bool(texts)
+            return book.load_sheet(sheet, dtypes=texts or None, schema_sample_rows=None, **options), bool(texts)
         except fastexcel.UnsupportedColumnTypeCombinationError as error:
-            found = _UNSURE.search(str(error))
-            if attempt == _RETRIES:
-                raise
-            if found:
-                texts[found.group(1)] = "string"
-    raise AssertionError("unreachable")
+            if found := _UNSURE.search(str(error)):
+                texts[found[1]] = "string"
+    return book.load_sheet(sheet, dtypes="string", schema_sample_rows=None, **options), bool(texts)
 
 
-def _columns_with_dates(frame: pl.DataFrame) -> list[str]:
-    texts = frame.select(pl.col(pl.String).str.contains(_DATED).any())
-    return [name for name in texts.columns if texts[name][0]]
-
-
-def _as_shown(
-    book: ExcelReader, sheet: str, skipped: int, frame: pl.DataFrame, places: dict[str, int], headed: bool
-) -> list[pl.Series]:
-    options: dict[str, Any] = {"skip_rows": skipped or None, "header_row": 0 if headed else None}
-    loaded = book.load_sheet(sheet, use_columns=list(places.values()), dtypes="duration", **options)
-    serials = loaded.to_polars()
-    serials.columns = [f"serial_{id_}" for id_ in places]
-    both = pl.concat([frame.select(list(places)), serials], how="horizontal")
-    shown = both.select(_shown_text(pl.col(id_), pl.col(f"serial_{id_}")).alias(id_) for id_ in places)
-    return [shown[id_] for id_ in places]
-
-
-def _shown_text(text: pl.Expr, serial: pl.Expr) -> pl.Expr:
-    """``serial``: the days that Excel stores, as a duration; null for what is neither date nor time."""
-    return (
-        pl.when(serial.is_null() | ~text.str.contains(_DATED))
-        .then(text)
-        .when(serial < pl.duration(days=1))
-        .then(text.str.slice(11))
-        .when(serial < _FIRST_DATE)
-        .then(_hours(serial))
-        .otherwise(text.str.strip_suffix(" 00:00:00"))
-    )
+def _shown_text(text: pl.Expr, days: pl.Series) -> pl.Expr:
+    """``days``: what Excel stores, as a duration; null for what is neither date nor time."""
+    serial = pl.lit(days)
+    date_or_length = pl.when(serial < _FIRST_DATE).then(_hours(serial)).otherwise(text.str.strip_suffix(" 00:00:00"))
+    shown = pl.when(serial < pl.duration(days=1)).then(text.str.slice(11)).otherwise(date_or_length)
+    return pl.when(serial.is_null() | ~text.str.contains(_DATED)).then(text).otherwise(shown)
 
 
 def _hours(length: pl.Expr) -> pl.Expr:
@@ -225,30 +190,18 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A sheet as a frame (``c0``, ``c1``, …) under its headers.
-
-    ``header``: rows from the first one that holds a value to the last line of the header, -1 without one. ``others``:
-    names of further sheets that hold business numbers, ``further`` of all that are visible and may be a list.
-    ``below``: rows of the sheet behind the frame's last that hold
-    white space, empty texts or errors only, as formulas filled down beyond the table do. ``title_rows``: the rows above
-    the header, from the first that holds a value, as texts. ``left``, ``skipped``: as in :class:`SheetGrid`.
-    """
+    """A sheet as a frame (``c0``, ``c1``, …) under its headers."""
 
     name: str
     frame: pl.DataFrame
     headers: tuple[str, ...]
-    header: int
-    others: tuple[str, ...] = ()
-    further: tuple[str, ...] = ()
-    below: int = 0
-    title_rows: tuple[tuple[str | None, ...], ...] = ()
+    header: int  # rows from the first with a value to the last line of the header, -1 without one
+    others: tuple[str, ...] = ()  # further sheets that hold business numbers
+    further: tuple[str, ...] = ()  # all that are visible and may be a list
+    below: int = 0  # behind the frame's last row: white space, empty texts or errors only
+    title_rows: tuple[tuple[str | None, ...], ...] = ()  # above the header, from the first row with a value
     left: int = 0
     skipped: int = 0
-
-    @property
-    def titles(self) -> int:
-        """The number of rows above the header."""
-        return len(self.title_rows)
 
 
 def load(
@@ -256,8 +209,7 @@ def load(
 ) -> Loaded:
     """Load a sheet: the wanted one, else the first visible one with business numbers, else with addresses or anything.
 
-    ``path`` is what messages call the file, ``facts`` what is known of its sheets (``None``: nothing). Raises
-    :class:`InputError` and :class:`UsageError`; whatever happens inside the parser is an :class:`InputError`.
+    Whatever happens inside the parser is an :class:`InputError`.
     """
     import fastexcel
 
@@ -271,19 +223,16 @@ def load(
         if wanted is not None:
             return _load_wanted(book, path, wanted, facts or {}, has_header)
         return _choose_sheet(book, path, facts, has_header)
-    except (fastexcel.FastExcelError, OSError) as error:
-        raise _unreadable(path, error) from error
     except BaseException as error:
-        if type(error).__name__ != "PanicException":  # a Rust panic; its class cannot be imported
+        panic = type(error).__name__ == "PanicException"  # of Rust; its class cannot be imported
+        if not panic and not isinstance(error, fastexcel.FastExcelError | OSError):
             raise
-        raise _unreadable(path, error) from None
+        what = (str(error).splitlines() or ["unknown"])[0]
+        raise InputError(WORKBOOK_UNREADABLE, path=path, what=what) from (None if panic else error)
 
 
 def load_typed(data: Path, loaded: Loaded) -> pl.DataFrame:
-    """Load which cells of a sheet's columns of text are numbers, dates, times or truth values in the file.
-
-    The columns are those of :func:`~bansong.tables.table.typed_id`; there is none beside a column of texts only.
-    """
+    """Load which cells of columns of text are numbers, dates, times or truth values in the file (``typed_id``)."""
     import fastexcel
 
     texts = loaded.frame.select(pl.col(pl.String).str.contains(_MAY_BE_TYPED).any())
@@ -291,23 +240,14 @@ def load_typed(data: Path, loaded: Loaded) -> pl.DataFrame:
     if not ids:
         return pl.DataFrame()
     book = fastexcel.read_excel(data)
-    options: dict[str, Any] = {
-        "skip_rows": loaded.skipped or None,
-        "header_row": None if loaded.header < 0 else 0,
-        "use_columns": [loaded.left + int(id_.removeprefix("c")) for id_ in ids],
-    }
+    options: dict[str, Any] = {"skip_rows": loaded.skipped or None, "header_row": None if loaded.header < 0 else 0}
+    options["use_columns"] = [loaded.left + int(id_.removeprefix("c")) for id_ in ids]
     # neither is made of a text: `boolean` is of numbers and truth values, `date` of dates and times
-    numbers, times = (book.load_sheet(loaded.name, dtypes=kind, **options).to_polars() for kind in _NO_TEXT)
-    typed = [
-        (number.is_not_null() | time.is_not_null()).alias(typed_id(id_))
-        for id_, number, time in zip(ids, numbers, times, strict=True)
-    ]
+    numbers = book.load_sheet(loaded.name, dtypes="boolean", **options).to_polars()
+    times = book.load_sheet(loaded.name, dtypes="date", **options).to_polars()
+    columns = zip(ids, numbers, times, strict=True)
+    typed = [(number.is_not_null() | time.is_not_null()).alias(typed_id(id_)) for id_, number, time in columns]
     return pl.DataFrame([cells for cells in typed if cells.any()]).head(loaded.frame.height)
-
-
-def _unreadable(path: Path, error: BaseException) -> InputError:
-    what = (str(error).splitlines() or ["unknown"])[0]
-    return InputError(WORKBOOK_UNREADABLE, path=path, what=what)
 
 
 def _load_wanted(book: ExcelReader, path: Path, name: str, facts: Mapping[str, Facts], has_header: bool) -> Loaded:
@@ -387,10 +327,12 @@ def _load_with_header(
     book: ExcelReader, path: Path, name: str, facts: Facts, has_header: bool, *, hidden: bool = False
 ) -> Loaded | None:
     """A sheet with its header found: one parse where the header is its first row, another where it is not."""
-    grid = load_grid(book, name)
+    grid = _load_grid(book, name)
     if not grid.names or not (grid.visible or hidden):
         return None
-    top = list(top_rows(book, name, LOOK)) if grid.renamed else [grid.names, *_texts(grid.frame.head(LOOK - 1))]
+    top: list[tuple[str | None, ...]] = [grid.names, *_texts(grid.frame.head(LOOK - 1))]
+    if grid.renamed:
+        top = book.load_sheet(name, header_row=None, n_rows=LOOK, dtypes="string").to_polars().rows()
     merges = [
         (up - facts.first, left - grid.left, down - facts.first, right - grid.left)
         for up, left, down, right in facts.merges
@@ -398,24 +340,13 @@ def _load_with_header(
     ]
     called = f"{path} [{name}]"
     if not has_header and (found := headless(top, name=called)):
-        grid = load_grid(book, name, headed=False)
-        below = grid.height - grid.frame.height
-        return Loaded(name, grid.frame, found.headers, -1, below=below, left=grid.left)
+        grid = _load_grid(book, name, headed=False)
+        return Loaded(name, grid.frame, found.headers, -1, below=grid.below, left=grid.left)
     heading = find_heading(top, merges, name=called, blank_rows=facts.first)
     if heading.last:
-        grid = load_below(book, name, grid, heading.last, facts.first, name=called)
-    titles = tuple(top[: heading.first])
-    below = grid.height - grid.frame.height
-    return Loaded(
-        name,
-        grid.frame,
-        heading.headers,
-        heading.last,
-        below=below,
-        title_rows=titles,
-        left=grid.left,
-        skipped=grid.skipped,
-    )
+        grid = _load_below(book, name, grid, heading.last, facts.first, name=called)
+    loaded = Loaded(name, grid.frame, heading.headers, heading.last, title_rows=tuple(top[: heading.first]))
+    return replace(loaded, below=grid.below, left=grid.left, skipped=grid.skipped)
 
 
 def _texts(frame: pl.DataFrame) -> list[tuple[str | None, ...]]:

@@ -17,37 +17,15 @@ import polars as pl
 
 from bansong.base.errors import AccountingError, OutputError, Problem
 from bansong.base.files import private_folder
-from bansong.base.messages import gettext
-from bansong.base.schema import OUR_COLUMNS, Alert
-from bansong.tables.excel import sheet_metadata
-from bansong.tables.excel.package import (
-    Edit,
-    apply_edits,
-    copy_package,
-    part_pieces,
-    plain_name,
-    prove_same_parts,
-    read_part,
-    sheet_part,
-    styles_part,
-    usual_name,
-)
+from bansong.base.messages import gettext, gettext_noop
+from bansong.base.schema import OUR_COLUMNS
+from bansong.tables.excel import package, sheet_metadata, sheet_xml
+from bansong.tables.excel.package import Edit
 from bansong.tables.excel.proof import Added, FinishedSheet
-from bansong.tables.excel.ranges import AddedColumns, RangeEdits, warn_of_drawings, widen
+from bansong.tables.excel.ranges import AddedColumns, warn_of_drawings, widen
 from bansong.tables.excel.read import Sheet
-from bansong.tables.excel.sheet_metadata import Styles
-from bansong.tables.excel.sheet_xml import (
-    MAX_COLUMNS,
-    WIDTHS,
-    SheetXml,
-    Style,
-    column_letter,
-    encode_rows,
-    render_rows,
-    split_rows,
-    titles,
-    unusual,
-)
+from bansong.tables.excel.sheet_metadata import AS_PERCENT, AS_TEXT, Styles
+from bansong.tables.excel.sheet_xml import SheetXml, Style, column_letter, encode_rows, render_rows, split_rows, unusual
 from bansong.tables.streams import File
 from bansong.tables.table import Enriched, contract_name
 
@@ -65,32 +43,31 @@ OTHER_CELLS_CHANGED: Final = Problem(
     "write another format, `output='OUT.csv'`",
 )
 
-_BLOCK: Final = 20_000
+_SIGNED: Final = gettext_noop(
+    "{called}: the workbook is digitally signed, and the signature does not hold for the output; "
+    "sign the output anew if its reader asks for a signature"
+)
+_BLOCK_ROWS: Final = 20_000
 _FORMULA: Final = r"<(?:\w+:)?f[\s/>]"
 
 
 @dataclass(frozen=True)
 class Splice:
-    """Cells to put into a sheet: ``titles`` and ``frame`` into ``columns`` (name → column), from row ``header`` on.
-
-    ``head`` and ``tail`` are what will stand around the rows. ``crossing``: something stands in the columns already, or
-    behind them; else the cells are put to the end of their rows. ``styles`` may refer to columns of ``frame``.
-    """
+    """Cells to put into a sheet, from row ``header`` on."""
 
     sheet: SheetXml
-    head: bytes
-    tail: bytes
+    head: bytes  # what will stand before the rows
+    tail: bytes  # what will stand behind them
     titles: pl.DataFrame
     frame: pl.DataFrame
-    columns: Mapping[str, int]
+    columns: Mapping[str, int]  # name → column of the sheet
     header: int
-    styles: Mapping[str, Style]
+    styles: Mapping[str, Style]  # may refer to columns of the frame
     title_styles: Mapping[str, Style]
-    crossing: bool
+    crossing: bool  # something stands in the columns already, or behind them; else cells end their rows
 
     @property
     def bottom(self) -> int:
-        """The last row that gets cells."""
         return self.header + self.frame.height
 
     def pieces(self) -> Iterator[bytes]:
@@ -98,17 +75,13 @@ class Splice:
         rows = self.sheet.rows
         yield self.head + encode_rows(rows.filter(pl.col("r") < self.header), "xml", "end")
         yield self._splice_rows(render_rows(self.titles, self.columns, self.title_styles, self.header))
-        for start in range(0, self.frame.height, _BLOCK):
-            block, first = self.frame.slice(start, _BLOCK), self.header + 1 + start
+        for start in range(0, self.frame.height, _BLOCK_ROWS):
+            block, first = self.frame.slice(start, _BLOCK_ROWS), self.header + 1 + start
             yield self._splice_rows(render_rows(block, self.columns, self.styles, first, blanks=True))
         yield encode_rows(rows.filter(pl.col("r") > self.bottom), "xml", "end") + self.sheet.rest.encode() + self.tail
 
     def prove(self, pieces: Iterable[bytes]) -> None:
-        """Take the cells out of the finished sheet again and hold what is left against what was there.
-
-        Raises :class:`AccountingError` unless that is the same, byte for byte, and the cells are as many as there were
-        values, each in its row.
-        """
+        """Refuse a finished sheet that is not byte for byte the old one with a cell for each value, in its row."""
         new = split_rows(pieces, cells=False)
         rows, old = new.rows(), self.sheet
         outside = ~pl.col("r").is_between(self.header, self.bottom)
@@ -146,7 +119,7 @@ class Splice:
         return bool(both["same"].all() and placed and cells == ours == blanks + values)
 
     def _splice_rows(self, new: pl.DataFrame) -> bytes:
-        """Rows with their new cells; rows that did not exist are made. ``new``: as :func:`rendered` returns it."""
+        """Rows with their new cells (``new``, of :func:`render_rows`); rows that did not exist are made."""
         first, last = int(new["r"][0]), int(new["r"][-1])
         p = self.sheet.prefix
         if p:
@@ -182,36 +155,38 @@ def _open_rows(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def extend_workbook(result: Enriched, frame: pl.DataFrame, file: File, source: Sheet, target: Path) -> int:
-    """Splice the added columns into the user's own sheet, beside what is there, styled like the column before them.
+    """Splice ``frame`` into the user's own sheet; return how many rows a reader finds in the finished workbook.
 
-    Returns the number of the table's rows that a reader finds in the finished workbook.
-    ``frame``: the added columns, a row for each row of the table. Raises :class:`OutputError` for a workbook that
-    cannot be extended safely, :class:`AccountingError` where the finished one is not the old one with cells added.
+    Raises :class:`OutputError` for a workbook that cannot be extended safely, :class:`AccountingError` where the
+    finished one is not the old one with cells added.
     """
     data, left, rows = file.data, list(frame.columns), 0
     added: AddedColumns | None = None
     with private_folder() as folder:
         while left:
             with ZipFile(data) as archive:
-                part, looks = sheet_part(archive, source.name), styles_part(archive)
-                sheet = SheetXml.parse(part_pieces(archive, part))
+                part = package.sheet_part(archive, source.name)
+                looks = package.related_parts(archive, package.BOOK, "styles")
+                sheet = SheetXml.parse(package.part_pieces(archive, part))
                 size = archive.getinfo(part).file_size
-                styles = Styles.of(looks, read_part(archive, looks)) if looks else None
-                range_edits = RangeEdits()
+                styles = Styles.of(looks[0], package.read_part(archive, looks[0])) if looks else None
+                edits: list[Edit] = []
+                parts: dict[str, bytes] = {}
                 if added is None:
                     added = _locate_columns(result, frame, source, sheet)
-                    range_edits = widen(archive, part, source.name, added)
-                    _warn(result, archive, part, added, range_edits)
+                    edits, parts, warnings = widen(archive, part, source.name, added)
+                    _warn(result, archive, part, added, warnings)
             columns = _side_by_side({column: added.places[column] for column in left})
             left = [column for column in left if column not in columns]
-            splice = _plan_splice(result, frame.select(*columns), columns, source, sheet, styles, range_edits.edits)
-            changed = {part: splice.pieces()} | {name: iter([xml]) for name, xml in range_edits.parts.items()}
-            if styles is not None and styles.changed:
+            splice = _plan_splice(result, added, columns, sheet, styles, edits)
+            changed = {part: splice.pieces()} | {name: iter([xml]) for name, xml in parts.items()}
+            if styles is not None and (styles.added or styles.graded):
                 changed[styles.part] = iter([styles.text()])
             made = folder / f"{len(left)}{target.suffix}" if left else target
-            copy_package(data, made, changed, size)
-            prove_same_parts(data, made, changed)
-            finished = _finish(frame, source, part, added)
+            package.copy_package(data, made, changed, size)
+            package.prove_same_parts(data, made, changed)
+            cells = {added.places[column]: (added.titles[column], frame[column]) for column in frame.columns}
+            finished = FinishedSheet(source.name, part, added.called, added.top - source.header, added.top, cells)
             with ThreadPoolExecutor(2 if len(finished.starts) == 1 else 1) as pool:  # a large one takes memory
                 proof = pool.submit(copy_context().run, _prove_bytes, made, splice, finished, changed)
                 if not left:
@@ -231,32 +206,20 @@ def _as_read(result: Enriched, added: AddedColumns) -> tuple[pl.DataFrame, Added
     return above, dict(enumerate(zip(added.headers, columns, strict=True), left))
 
 
-def _finish(frame: pl.DataFrame, source: Sheet, part: str, added: AddedColumns) -> FinishedSheet:
-    cells = {added.places[column]: (added.titles[column], frame[column]) for column in frame.columns}
-    return FinishedSheet(source.name, part, added.called, added.top - source.header, added.top, cells)
-
-
 def _prove_bytes(made: Path, splice: Splice, finished: FinishedSheet, changed: Iterable[str]) -> None:
     with ZipFile(made) as archive:
         for part in changed:
-            with finished.parse(archive, usual_name(part)) as pieces:
-                if part == finished.part:
-                    splice.prove(pieces)
-                else:
-                    deque(pieces, maxlen=0)
-
-
-def _rows_of(frame: pl.DataFrame, source: Sheet, sheet: SheetXml) -> tuple[int, int]:
-    header = sheet.first_row() + source.header
-    bottom = header + frame.height
-    if sheet.last_row() != bottom + source.below:
-        raise AccountingError(LAST_ROW_MISMATCHED, last_row=sheet.last_row(), bottom=bottom + source.below)
-    return header, bottom
+            pieces = finished.parse(archive, package.usual_name(part))
+            if part == finished.part:
+                splice.prove(pieces)
+            deque(pieces, maxlen=0)
 
 
 def _locate_columns(result: Enriched, frame: pl.DataFrame, source: Sheet, sheet: SheetXml) -> AddedColumns:
-    top, bottom = _rows_of(frame, source, sheet)
-    left = sheet.first_column()
+    top, left = sheet.first_row() + source.header, sheet.first_column()
+    bottom = top + frame.height
+    if sheet.last_row() != bottom + source.below:
+        raise AccountingError(LAST_ROW_MISMATCHED, last_row=sheet.last_row(), bottom=bottom + source.below)
     return AddedColumns(
         called=result.table.name,
         sheet=sheet,
@@ -271,68 +234,51 @@ def _locate_columns(result: Enriched, frame: pl.DataFrame, source: Sheet, sheet:
     )
 
 
-def _warn(result: Enriched, archive: ZipFile, part: str, added: AddedColumns, range_edits: RangeEdits) -> None:
+def _warn(result: Enriched, archive: ZipFile, part: str, added: AddedColumns, warnings: Sequence[str]) -> None:
     own = {column for column, _ in result.layout[: len(result.table.headers)]}
     new = {column: number for column, number in added.places.items() if column not in own}
     drawn = warn_of_drawings(archive, part, added, new)
-    for warning in (*range_edits.warnings, *drawn, *_signature_alert(archive, added)):
+    signed = any(package.plain_name(name).startswith("_xmlsignatures/") for name in archive.namelist())
+    for warning in (*warnings, *drawn, *([added.alert(_SIGNED)] if signed else [])):
         result.warn(warning)
-
-
-def _signature_alert(archive: ZipFile, added: AddedColumns) -> Iterator[Alert]:
-    if any(plain_name(name).startswith("_xmlsignatures/") for name in archive.namelist()):
-        yield Alert(
-            gettext(
-                "{called}: the workbook is digitally signed, and the signature does not hold for the output; "
-                "sign the output anew if its reader asks for a signature",
-                called=added.called,
-            )
-        )
 
 
 def _side_by_side(places: Mapping[str, int]) -> dict[str, int]:
     """The leftmost columns that have none of the user's between them: what goes into a sheet at once."""
     first = min(places.values())
     taken = set(places.values())
-    end = next(number for number in range(first, MAX_COLUMNS + 2) if number not in taken)
+    end = next(number for number in range(first, sheet_xml.MAX_COLUMNS + 2) if number not in taken)
     return {column: number for column, number in places.items() if number < end}
 
 
 def _plan_splice(
     result: Enriched,
-    frame: pl.DataFrame,
+    added: AddedColumns,
     columns: Mapping[str, int],
-    source: Sheet,
     sheet: SheetXml,
     styles: Styles | None,
     more: Sequence[Edit],
 ) -> Splice:
-    """Plan how the cells of ``columns`` (name → column of the sheet, side by side) are placed and styled.
-
-    ``more``: further edits of what stands around the rows.
-    """
-    header, bottom = _rows_of(frame, source, sheet)
+    """Plan how the cells of ``columns`` (side by side) are placed and styled; ``more``: edits around the rows."""
+    header, bottom = added.top, added.bottom
     first, last = min(columns.values()), max(columns.values())
     beside = sheet.styles(first - 1, header, bottom)
     title_styles, _ = _styles(columns, beside.head(1), styles, None)
-    body_styles, frame = _styles(columns, beside.slice(1), styles, frame)
+    body_styles, frame = _styles(columns, beside.slice(1), styles, added.frame.select(*columns))
     replaced = any(column in columns for column, _ in result.layout[: len(result.table.headers)])
+    widths = {number: sheet_xml.WIDTHS[contract_name(column)] for column, number in columns.items()}
     edits = [
         *sheet_metadata.dimension_edits(sheet.around, sheet.elements, last, bottom),
-        *sheet_metadata.width_edits(
-            sheet.around,
-            sheet.elements,
-            {n: WIDTHS[contract_name(column)] for column, n in columns.items()},
-            replaced=replaced,
-        ),
+        *sheet_metadata.width_edits(sheet.around, sheet.elements, widths, replaced=replaced),
         *_colours(sheet, columns.get("grade"), (header + 1, bottom), styles),
         *more,
     ]
+    before, behind = [edit for edit in edits if edit[0] < sheet.cut], [edit for edit in edits if edit[0] >= sheet.cut]
     return Splice(
         sheet=sheet,
-        head=apply_edits(sheet.around[: sheet.cut], [edit for edit in edits if edit[0] < sheet.cut]),
-        tail=apply_edits(sheet.around, [(0, sheet.cut, b""), *(edit for edit in edits if edit[0] >= sheet.cut)]),
-        titles=titles(result, columns),
+        head=package.apply_edits(sheet.around[: sheet.cut], before),
+        tail=package.apply_edits(sheet.around, [(0, sheet.cut, b""), *behind]),
+        titles=sheet_xml.titles(result, columns),
         frame=frame,
         columns=columns,
         header=header,
@@ -354,25 +300,22 @@ def _places(result: Enriched, sheet: SheetXml, left: int, rows: tuple[int, int])
         taken = [*arrays, *sheet_metadata.merged_areas(sheet.elements, *rows)]
         right = max(sheet.last_column(*rows), 0, *places.values(), *(area.right for area in taken))
         places |= {column: right + number for number, (_, column) in enumerate(added[len(places) :], 1)}
-    if max(places.values()) > MAX_COLUMNS:
-        raise OutputError(SHEET_FULL, max_columns=MAX_COLUMNS)
+    if max(places.values()) > sheet_xml.MAX_COLUMNS:
+        raise OutputError(SHEET_FULL, max_columns=sheet_xml.MAX_COLUMNS)
     return places
 
 
 def _styles(
     columns: Mapping[str, int], beside: pl.Series, styles: Styles | None, frame: pl.DataFrame | None
 ) -> tuple[dict[str, Style], pl.DataFrame]:
-    """Each column's style, made of those beside it (one for each row), and the frame with what they refer to.
-
-    Without a ``frame``, they are the titles' styles.
-    """
+    """Each column's style, made of those beside it, and the frame with what they refer to (none: of the titles)."""
     found = beside.unique().to_list()
     text = {style: style for style in found if style is not None}
     percent = dict(text)
     if styles is not None:
-        text = {style: styles.for_text(style) for style in text}
+        text = {style: styles.variant(style, AS_TEXT) for style in text}
         if frame is not None and "bounce_prob" in map(contract_name, columns):
-            percent = {style: styles.for_percent(style or "0") for style in found}
+            percent = {style: styles.variant(style or "0", AS_PERCENT) for style in found}
     kinds = {"text": text, "percent": percent if frame is not None else text}
     frame = pl.DataFrame() if frame is None else frame
     looks: dict[str, Style] = {}
