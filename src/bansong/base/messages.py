@@ -418,10 +418,7 @@ _PATTERNS: Final = (
     (r"Unescaped '\\' in a string \((?P<place>.+)\)", gettext_noop("Unescaped '\\' in a string ({place})")),
     (r"Invalid hex value \((?P<place>.+)\)", gettext_noop("Invalid hex value ({place})")),
     (r"Expected (?P<quote>[\"']+) \((?P<place>.+)\)", gettext_noop("Expected {quote} ({place})")),
-    (
-        r"Illegal character (?P<character>.+) \((?P<place>.+)\)",
-        gettext_noop("Illegal character {character} ({place})"),
-    ),
+    (r"Illegal character (?P<character>.+) \((?P<place>.+)\)", gettext_noop("Illegal character {character} ({place})")),
 )
 _LINE: Final = re.compile(r"at line (?P<line>\d+), column (?P<column>\d+)")
 _KINDS: Final = (

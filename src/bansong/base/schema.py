@@ -31,15 +31,7 @@ def seoul_day(unix_time: float | None = None) -> date:
     return (datetime.now(SEOUL) if unix_time is None else datetime.fromtimestamp(unix_time, SEOUL)).date()
 
 
-ANSWER_COLUMNS: Final = (
-    "biz_status",
-    "bounce_prob",
-    "grade",
-    "action",
-    "fixed_zipcode",
-    "fixed_address",
-    "reasons",
-)
+ANSWER_COLUMNS: Final = ("biz_status", "bounce_prob", "grade", "action", "fixed_zipcode", "fixed_address", "reasons")
 """The seven fields of a verification, in the order in which they are added to the user's file."""
 
 ROW_COLUMNS: Final = ("row_status", "row_note")

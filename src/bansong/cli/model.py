@@ -202,11 +202,7 @@ def _grade_facts(card: Scorecard) -> list[tuple[str, str]]:
         repair_from=actions.repair_from,
         listed=", ".join(actions.repair_features),
     )
-    return [
-        (gettext("grades"), gettext("{cuts} · E above", cuts=cuts)),
-        (gettext("actions"), acts),
-        ("", repaired),
-    ]
+    return [(gettext("grades"), gettext("{cuts} · E above", cuts=cuts)), (gettext("actions"), acts), ("", repaired)]
 
 
 def _points(card: Scorecard, builtin: Scorecard) -> list[str]:

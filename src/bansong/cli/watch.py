@@ -202,9 +202,7 @@ def history(which: str, as_json: bool, local: str | None, **options: Any) -> Non
     "--notify", type=PATH, metavar="FILE.jsonl", help="Append each closure to this file, a JSON object a line."
 )
 @click.option(
-    "--webhook",
-    metavar="URL",
-    help="POST each closure to this URL, signed with the secret in BANSONG_WEBHOOK_SECRET.",
+    "--webhook", metavar="URL", help="POST each closure to this URL, signed with the secret in BANSONG_WEBHOOK_SECRET."
 )
 @click.option("--allow-http", is_flag=True, help="Allow a webhook with plain http on another machine.")
 @click.option("--forget", is_flag=True, help="Drop what waits for a file or webhook that is not given any more.")

@@ -81,11 +81,7 @@ def findings_of(what: str, check: Callable[[], Iterable[Finding]]) -> Iterator[F
     except OSError as error:
         place = f"{os.fsdecode(error.filename)}: " if error.filename is not None else ""
         remedy = gettext("let it be read by the user who runs bansong, or name another place")
-        said = gettext(
-            "{place}cannot be looked at: {value}",
-            place=place,
-            value=describe_os_error(error),
-        )
+        said = gettext("{place}cannot be looked at: {value}", place=place, value=describe_os_error(error))
         yield Finding(what, "error", said, remedy)
     except (Exception, PanicException) as error:  # a text of others might hold anything, a key too
         said = gettext("cannot be looked at: {name}, which is a defect of bansong", name=type(error).__name__)
