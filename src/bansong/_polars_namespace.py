@@ -41,7 +41,6 @@ class _AfterPolars:
 
 
 def register() -> None:
-    """Make ``pl.col(…).brn`` available."""
     importlib.import_module("bansong.base.business_number")
 
 

@@ -83,11 +83,9 @@ class StopRequest:
         self.is_held = False
 
     def note(self) -> None:
-        """Note that the process is to stop."""
         self.is_made = True
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt if the process is to stop."""
         if self.is_made:
             raise KeyboardInterrupt
 
@@ -151,7 +149,6 @@ class PortalTask(Generic[R]):
         return self._future.result()
 
     def cancel(self) -> None:
-        """Cancel the task; it may still end in good order."""
         self._future.cancel()
 
 
@@ -161,10 +158,7 @@ def loop_options() -> dict[str, Any]:
 
 
 def run_until_interrupted(main: Callable[[], Awaitable[R]]) -> R:
-    """Run async code in a thread and an event loop of its own; ``KeyboardInterrupt`` cancels it, and is raised.
-
-    Without a portal, whose start and end wait for locks that an interrupt may leave taken for ever.
-    """
+    """Run async code in a thread of its own; Ctrl-C cancels it. A portal's locks might stay taken after that."""
     running: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[Any]]] = []
     ended: list[Callable[[], R]] = []
     pulse: SimpleQueue[None] = SimpleQueue()

@@ -25,7 +25,6 @@ _MIN_LABELLED_SHARE: Final = 0.05
 
 
 def facts_table(lines: Iterable[tuple[str, str]]) -> str:
-    """Return (what, how much) as a table."""
     rows = "".join(
         f"<tr><th style='text-align:left;white-space:nowrap'>{escape(what)}</th>"
         f"<td style='text-align:left;white-space:pre-wrap'>{escape(value)}</td></tr>"
@@ -35,7 +34,6 @@ def facts_table(lines: Iterable[tuple[str, str]]) -> str:
 
 
 def warning_list(warnings: Iterable[str]) -> str:
-    """Return warnings as paragraphs."""
     return "".join(f"<p>⚠ {escape(end_sentence(str(warning)))}</p>" for warning in warnings)
 
 
@@ -60,7 +58,6 @@ def _segment(name: str, count: int, rows: int) -> str:
 
 
 def grade_badge(grade: str | None, probability: float | None) -> str:
-    """Return a grade in its colour, with the return risk; empty without a grade."""
     if grade is None:
         return ""
     colour, ink = GRADE_COLOURS.get(grade, NEUTRAL), "#202124" if grade in _DARK_INK else "#fff"
@@ -232,13 +229,11 @@ class ProgressLines:
         self._lock = threading.Lock()
 
     def __call__(self, done: int, total: int, /) -> None:
-        """Show how many are done."""
         now = time.monotonic()
         if self._is_due(now):
             self._say(describe_progress(done, total, self._unit, now - self._started))
 
     def watch(self, fetch: FetchReport) -> None:
-        """Show how far the fetching of statuses is."""
         self._started = time.monotonic()
         if self._is_due(self._started):
             self._say(gettext("statuses: {progress}", progress=describe_fetch(fetch)))
@@ -275,18 +270,15 @@ class NotebookBar:
         self._lock = threading.Lock()
 
     def __call__(self, done: int, total: int, /) -> None:
-        """Show how many are done."""
         figures = describe_progress(done, total, self._unit, time.monotonic() - self._started)
         self._update(self._doing, done / max(total, 1), figures)
 
     def watch(self, fetch: FetchReport) -> None:
-        """Show how far the fetching of statuses is."""
         self._started = time.monotonic()
         done = fetch.answered / max(fetch.answered + fetch.left, 1)
         self._update(gettext("asking nts"), done, describe_fetch(fetch))
 
     def close(self) -> None:
-        """Leave nothing where the bar was."""
         with self._lock:
             self._due = float("inf")
             if self._handle is not None:
@@ -351,7 +343,6 @@ class TerminalBar:
         self._is_fetching = False
 
     def __call__(self, done: int, total: int, /) -> None:
-        """Show how many are done."""
         if self._is_fetching:
             self._is_fetching = False
             self._progress.reset(self._task)
@@ -359,7 +350,6 @@ class TerminalBar:
         self._progress.update(self._task, completed=done, total=total, doing=self._doing, figures=figures)
 
     def watch(self, fetch: FetchReport) -> None:
-        """Show how far the fetching of statuses is."""
         self._is_fetching = True
         done, total = fetch.answered, fetch.answered + fetch.left
         count = {"done": _align(done, total), "total": total, "rate": fetch.rate}

@@ -50,11 +50,7 @@ from bansong.base.schema import Alert
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What can be wrong: a stable ``code`` for programs, and a sentence for people, in English, with named fields.
-
-    The sentence is translated and filled in where it is read: by ``str`` of an error. ``plural`` is the sentence for
-    another ``count`` than one.
-    """
+    """What can be wrong: a stable ``code``, an English sentence with named fields, its ``plural`` for a ``count``."""
 
     code: str
     text: str
@@ -67,7 +63,6 @@ class Notice(Phrase, Alert):
     code: str
 
     def __new__(cls, problem: Problem, /, **fields: object) -> Self:
-        """See :class:`~bansong.base.messages.Phrase`."""
         made = super().__new__(cls, problem.text, problem.plural, **fields)
         made.code = problem.code
         return made

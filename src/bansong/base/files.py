@@ -43,10 +43,7 @@ def variable(name: str) -> str | None:
 
 
 def state_directory() -> Path:
-    """Return the folder of ledger, manifests and other stores: ``BANSONG_STATE_DIR``, or the user's state folder.
-
-    The folder ``bizverify`` is used if ``bansong`` does not exist, or if only ``bizverify`` holds a ledger.
-    """
+    """Return the folder of all stores; that of the former name if only it exists, or only it holds a ledger."""
     if given := variable(STATE_DIR):
         return Path(given)
     from platformdirs import user_state_path
@@ -60,7 +57,6 @@ def state_directory() -> Path:
 
 @functools.cache
 def _notice(text: str) -> None:
-    """Log a notice once per process."""
     _log.warning(text)
 
 
@@ -84,10 +80,7 @@ def mount_table() -> str:
 
 
 def network_file_system(folder: Path, table: str) -> str | None:
-    """Return the network file system that ``folder`` (absolute, resolved) is on, or ``None``.
-
-    The mount with the longest matching path counts; of two at one path the later, which hides the earlier.
-    """
+    """Return the network file system of a resolved folder, if any; the longest matching mount, the later of two."""
     above = {str(folder), *map(str, folder.parents)}
     longest, kind = "", ""
     for line in table.splitlines():
@@ -153,10 +146,7 @@ def last_byte(descriptor: int) -> bytes:
 
 
 def list_folder(folder: Path) -> list[Path]:
-    """Return the entries of a folder by name; nothing if it is missing or a file.
-
-    Raises OSError for an unreadable folder, which ``Path.glob`` reports as empty.
-    """
+    """Return the entries of a folder by name, none if it is missing; ``Path.glob`` would hide an unreadable one."""
     try:
         return sorted(folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):
@@ -164,10 +154,7 @@ def list_folder(folder: Path) -> list[Path]:
 
 
 def sync_file(path: Path) -> None:
-    """Flush a file to the disk.
-
-    Windows needs write access for that; elsewhere a read-only file can be synced, too.
-    """
+    """Flush a file to the disk: Windows needs write access for that; elsewhere reading is enough."""
     try:
         descriptor = os.open(path, os.O_RDWR)
     except PermissionError:
@@ -194,10 +181,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def lock_file(descriptor: int) -> bool:
-    """Lock a file until its descriptor is closed or the process dies; return whether that worked.
-
-    On Windows it always does: the system protects open files from being moved or removed.
-    """
+    """Lock a file until its descriptor is closed; return whether that worked. Windows protects open files itself."""
     try:
         import fcntl
     except ImportError:
@@ -221,11 +205,7 @@ def remove_unless_locked(path: Path) -> None:
 
 @contextmanager
 def private_folder() -> Iterator[Path]:
-    """Yield a folder for its owner alone, removed with its content after the block.
-
-    It is locked while this process lives. Folders left by processes killed a day ago or more are removed: they hold
-    addresses.
-    """
+    """Yield a locked folder for its owner alone, removed with its content; remove those of runs killed a day ago."""
     _sweep_private(tempfile.gettempdir())
     folder = tempfile.TemporaryDirectory(prefix=_PRIVATE_FOLDER, ignore_cleanup_errors=True)
     lock = _lock_folder(folder.name)
@@ -413,13 +393,11 @@ def _same_names(folder: Path, name: str) -> Iterator[Path]:
 
 
 def describe_given(given: str | Path) -> str:
-    """Return a given path for messages, without secrets."""
     path = as_path(given)
     return str(path if is_remote(path) else given)
 
 
 def _refuse_secrets(scheme: str, rest: str, mark: str) -> None:
-    """Raise :class:`UsageError` for a URL with a password, or a query where none is used."""
     host, slash, name = rest.partition("/")
     if "@" in host:
         raise UsageError(URL_HOLDS_PASSWORD, url=f"{scheme}://***@{host.rpartition('@')[2]}{slash}{name}")

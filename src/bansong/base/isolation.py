@@ -105,10 +105,7 @@ _isolated = False
 
 
 class IsolationError(Exception):
-    """A child process gave no result: it took too much ``memory`` or ``time``, or ended by a ``crash``.
-
-    ``detail`` is the first line that a crashed child wrote to stderr, or empty.
-    """
+    """A child gave no result: too much ``memory`` or ``time``, or a ``crash``; ``detail``: its first line on stderr."""
 
     def __init__(self, reason: Literal["memory", "time", "crash"], detail: str = "") -> None:
         super().__init__(f"{reason} {detail}".strip())

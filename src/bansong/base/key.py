@@ -64,10 +64,7 @@ class SecretKey:
 
     @classmethod
     def load(cls, file: str | Path | None = None) -> Self:
-        """Read the key from ``file``, from the environment, or from the file that the environment names.
-
-        White space around it is dropped. Raises :class:`UsageError`.
-        """
+        """Read the key from ``file``, from the environment, or from the file that the environment names."""
         found = cls.find(file)
         if found is None:
             remedy = Phrase(

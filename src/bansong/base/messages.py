@@ -59,7 +59,6 @@ class PythonAudience:
     sets_limits = True
 
     def option(self, name: str, value: object = NO_VALUE) -> str:
-        """See :meth:`Audience.option`."""
         return f"`{name}={'' if value is NO_VALUE else repr(value)}`"
 
 
@@ -73,11 +72,9 @@ class OptionNames:
 
     @property
     def sets_limits(self) -> bool:
-        """See :class:`Audience`."""
         return self.base.sets_limits
 
     def option(self, name: str, value: object = NO_VALUE) -> str | None:
-        """See :meth:`Audience.option`."""
         name = self.names.get(name, "") if name in self.of else name
         return self.base.option(name, value) if name else None
 
@@ -88,7 +85,6 @@ class ClientAudience:
     sets_limits = False
 
     def option(self, name: str, value: object = NO_VALUE) -> str | None:  # noqa: ARG002
-        """See :meth:`Audience.option`."""
         return None
 
 
@@ -100,7 +96,6 @@ _reader: ContextVar[Audience | None] = ContextVar("bansong_audience", default=No
 
 
 def current_audience() -> Audience:
-    """Return the audience chosen here, else that of the process."""
     return _reader.get() or _of_process
 
 
@@ -191,7 +186,6 @@ class Phrase(str):
     fields: Mapping[str, Any]
 
     def __new__(cls, text: str, plural: str = "", /, **fields: Any) -> Self:
-        """Put the message into the words of whoever makes it."""
         made = super().__new__(cls, ngettext(text, plural, **fields) if plural else gettext(text, **fields))
         made.text, made.plural, made.fields = text, plural, fields
         return made
@@ -210,7 +204,6 @@ class Listed(Phrase):
     """Items that are joined when they are read: with a message between them, such as ``" or "``, else as clauses."""
 
     def __new__(cls, items: Iterable[object], between: str | None = None) -> Self:
-        """Join the items in the words of whoever makes them."""
         made = str.__new__(cls, cls._join(items := tuple(items), between))
         made.fields = {"items": items, "between": between}
         return made
@@ -231,12 +224,10 @@ def gettext_of(owner: object, message: str, /, **fields: object) -> Phrase:
 
 
 def count_rows(count: int) -> Phrase:
-    """Return a number of rows in words."""
     return Phrase("{count:,} row", "{count:,} rows", count=count)
 
 
 def count_letters(count: int) -> Phrase:
-    """Return a number of letters in words."""
     return Phrase("{count:,} letter", "{count:,} letters", count=count)
 
 

@@ -154,10 +154,7 @@ _NOT_NEEDED: Final = (
 
 
 def read_profile() -> dict[str, str]:
-    """Return the settings of the AWS profile that the environment does not set, by obstore's names.
-
-    Raises :class:`UsageError` for a named profile that is missing or has no keys.
-    """
+    """Return the settings of the AWS profile that the environment does not set, by obstore's names."""
     named = os.environ.get("AWS_PROFILE")
     name = named or "default"
     found = _read_section("AWS_CONFIG_FILE", "config", name if name == "default" else f"profile {name}")
@@ -237,10 +234,7 @@ class RemoteVersion:
 
 
 def look_at_object(url: RemotePath, failure: type[BansongError] = InputError) -> RemoteVersion | None:
-    """Return the version of an object, ``None`` if it does not exist; raise ``failure`` if that is unknown.
-
-    It sends a GET and ignores the content: refusals of a HEAD carry no reason.
-    """
+    """Return an object's version, ``None`` for none. A GET, since refusals of a HEAD carry no reason."""
     found = _look(url, failure)
     return None if found is None else found[0]
 
@@ -265,10 +259,7 @@ def download_object(url: RemotePath, version: RemoteVersion, copy: int) -> None:
 
 
 def upload_object(path: Path, url: RemotePath, seen: RemoteVersion | None) -> None:
-    """Replace an object by a local file if it still is the version ``seen`` (``None``: no object).
-
-    The replacement is atomic. Raises :class:`OutputError`.
-    """
+    """Replace an object atomically if it still is the version ``seen`` (``None``: no object)."""
     size = path.stat().st_size
     if size > LARGEST:
         raise OutputError(OBJECT_TOO_LARGE, url=url, size=size, largest=LARGEST)
@@ -295,10 +286,7 @@ def upload_object(path: Path, url: RemotePath, seen: RemoteVersion | None) -> No
 
 
 def list_objects(folder: RemotePath) -> list[RemotePath]:
-    """Return all objects below a folder, by name; raise :class:`InputError`.
-
-    Empty objects that stand for folders are left out.
-    """
+    """Return all objects below a folder, by name, without empty ones that stand for folders."""
     store = _open_store(folder, 0)
     import obstore
 
@@ -376,10 +364,7 @@ def _wait_for_threads_at_exit() -> None:
 
 
 def _open_store(url: RemotePath, size: int, *, reads: bool = False) -> ObjectStore:
-    """Return the store of a URL with the environment's credentials and a timeout for ``size`` bytes.
-
-    Raises :class:`UsageError` without the extra, so import obstore only afterwards.
-    """
+    """Return the store of a URL, with a timeout for ``size`` bytes. Import obstore only afterwards."""
     try:
         from obstore.store import AzureStore, GCSStore, S3Store
     except ImportError:
@@ -408,10 +393,7 @@ def _open_store(url: RemotePath, size: int, *, reads: bool = False) -> ObjectSto
 
 
 def _allows_plain(url: RemotePath, endpoint: str | None) -> bool:
-    """Whether TLS may be left out: for loopback, or if a variable allows it.
-
-    Raises :class:`UsageError` for other endpoints without TLS.
-    """
+    """Whether TLS may be left out: for loopback, or if a variable allows it; refuse other endpoints without."""
     variable = _PLAIN[url.scheme]
     parts = urlsplit(endpoint or "")
     if os.environ.get(variable, "").lower() == "true" or _LOOPBACK.fullmatch(parts.hostname or ""):

@@ -86,11 +86,7 @@ def _is_band(value: Any) -> bool:
 
 
 def hide_key(options: Any) -> None:
-    """Put an ``ApiKey`` in the place of an ``api_key`` that is a text, in the options themselves.
-
-    Each public function does it first (:func:`check_keywords`): a later error may be shown with its frames' variables.
-    Raises :class:`UsageError` for what cannot be a key.
-    """
+    """Put an ``ApiKey`` in the place of an ``api_key`` that is a text: a later error may show its frames' variables."""
     if options.get("api_key") is None:
         return
     from bansong.base.key import ApiKey
@@ -288,7 +284,6 @@ ENGINE_KINDS: Final[Mapping[str, EngineKind]] = {
 
 
 def engine_kind(name: str) -> EngineKind:
-    """Return the kind of engine of that name; raise :class:`UsageError` where there is none."""
     if name not in ENGINE_KINDS:
         raise UsageError(ENGINE_UNKNOWN, name=name, listed=" or ".join(ENGINE_KINDS))
     return ENGINE_KINDS[name]

@@ -179,7 +179,6 @@ def same_file(one: Path, other: Path) -> bool:
 
 
 def is_unfinished(path: Path) -> bool:
-    """Return whether a path's name is that of a temporary file of :func:`publish_file`."""
     return _UNFINISHED.match(path.name) is not None
 
 
@@ -226,11 +225,7 @@ def _kept_name(target: Path) -> str:
 
 
 def sweep_unfinished(folder: Path) -> None:
-    """Remove the temporary files, of whatever output, that killed runs have left: they may hold people's addresses.
-
-    A run holds the lock of each of its own. The hour is for a run that has made its file and not locked it yet, and for
-    clocks that differ.
-    """
+    """Remove old temporary files that no run has locked. The hour is for files not locked yet, and odd clocks."""
     with suppress(OSError):
         for left in [path for path in folder.iterdir() if is_unfinished(path)]:
             with suppress(OSError):  # Windows does not remove what another run has open
@@ -265,10 +260,7 @@ def _copy(target: Path, backup: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder, and those above it, for the owner alone, where there is none; raise :class:`OutputError`.
-
-    A bucket has no folders that have to be made.
-    """
+    """Make a local folder, and those above it, for the owner alone, where there is none."""
     if is_remote(folder):
         return
     try:

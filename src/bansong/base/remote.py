@@ -57,10 +57,7 @@ _CHUNK_BYTES: Final = 1 << 20
 
 
 def download_page(url: RemotePath, copy: int, check_room: Callable[[int], None]) -> RemoteVersion:
-    """Write the content of a URL to the descriptor ``copy``; return its version; raise :class:`InputError`.
-
-    ``check_room`` is called with the declared bytes, then with those so far; it raises for too many.
-    """
+    """Write the content of a URL to ``copy``; ``check_room`` gets the declared bytes, then those so far."""
     import httpx
 
     try:
@@ -151,10 +148,7 @@ class InputData:
 
 @contextmanager
 def fetch_file(path: Path) -> Iterator[InputData]:
-    """Yield where the bytes of a file are: of a remote one, a private copy (0600) removed after the block.
-
-    The copy is of one version. Raises :class:`InputError`, :class:`UsageError`.
-    """
+    """Yield where the bytes of a file are: of a remote one, a private copy (0600) removed after the block."""
     if not isinstance(path, RemotePath):
         yield InputData(path)
         return
@@ -169,11 +163,7 @@ def fetch_file(path: Path) -> Iterator[InputData]:
 
 @contextmanager
 def publish_remote(url: RemotePath, seen: RemoteVersion | None = None) -> Iterator[Path]:
-    """Yield a private path; its file replaces the object if the block ends without error.
-
-    ``seen``: the version to replace, by default the present one or none. Changes by others are not overwritten. Raises
-    :class:`OutputError`, :class:`UsageError`.
-    """
+    """Yield a private path; its file replaces the object if that is still the version ``seen`` (default: present)."""
     _refuse_output(url)
     before = seen or look_at_object(url, OutputError)
     with ExitStack() as resources:
@@ -187,15 +177,11 @@ def publish_remote(url: RemotePath, seen: RemoteVersion | None = None) -> Iterat
 
 
 def unfinished_error(url: RemotePath, error: OSError) -> OutputError:
-    """Return the error of a local disk that is full or fails."""
     return OutputError(OUTPUT_COPY_UNWRITABLE, url=url, reason=describe_os_error(error))
 
 
 def look_at_output(url: RemotePath) -> RemoteVersion | None:
-    """Return the version that an output would replace, ``None`` for none.
-
-    Raises :class:`OutputError` if nothing can be written, as far as known before.
-    """
+    """Return the version that an output would replace, ``None`` for none; refuse where nothing can be written."""
     _refuse_output(url)
     return look_at_object(url, OutputError)
 

@@ -128,10 +128,7 @@ class Answer:
 
 
 class Alert(str):
-    """A warning that changes what the reader should do with the output.
-
-    It stands among the warnings of a table or a report, and is shown before all other lines.
-    """
+    """A warning that changes what the reader should do with the output; it is shown before all other lines."""
 
     __slots__ = ()
 
@@ -210,7 +207,6 @@ def language_of_columns(headers: Sequence[str], ours: Mapping[str, int]) -> Lang
 
 
 def with_words(frame: pl.LazyFrame, lang: Lang | None) -> pl.LazyFrame:
-    """Return a frame with words in the place of codes, where the language is Korean."""
     if lang != "ko":
         return frame
     import polars as pl  # help is shown without it
@@ -228,10 +224,7 @@ def code_expr(value: pl.Expr, column: str) -> pl.Expr:
 
 
 def _replace(value: pl.Expr, words: Mapping[str, str]) -> pl.Expr:
-    """Return a text with some words replaced, all others as they are.
-
-    ``Expr.replace`` does the same, but polars does not stream it: all columns of the query would be kept in memory.
-    """
+    """Return a text with some words replaced; polars does not stream ``Expr.replace``."""
     import polars as pl
 
     found = value
@@ -279,7 +272,6 @@ KOREAN_ROLES: Final = {
 
 
 def role_word(role: str, lang: Lang) -> str:
-    """Return what a role is called in a language."""
     return KOREAN_ROLES.get(role, role) if lang == "ko" else role
 
 

@@ -68,10 +68,7 @@ def is_open_here(path: Path) -> bool:
 
 
 def connect(path: Path, *, writing: bool, timeout: float) -> Connection:
-    """Connect to an existing file, for any thread, in autocommit mode; hold :data:`OPENING`.
-
-    ``timeout``: seconds to wait for another process's lock.
-    """
+    """Connect to an existing file, for any thread, in autocommit mode; hold :data:`OPENING`."""
     connection = sqlite3.connect(
         f"{path.as_uri()}?mode={'rw' if writing else 'ro'}",
         uri=True,
@@ -192,10 +189,7 @@ class FileKind:
         return Phrase("restore it from a backup, or {choose}", choose=self._choose)
 
     def find(self, given: str | Path | None) -> Path:
-        """Return the path: ``given``, from the environment, or the default in the state directory.
-
-        Links are resolved, so that two names of one file are one file.
-        """
+        """Return the path that is given, in the environment, or the default; links are resolved, so one file is one."""
         named = given or variable(self.variable)
         return Path(os.path.realpath(Path(named).expanduser() if named else state_directory() / self.default))
 
@@ -208,10 +202,7 @@ class FileKind:
                 raise self.error(FOLDER_MISSING, path=path, parent=path.parent, choose=self._choose)
 
     def lock(self, path: Path, taken: str, wait: float | None = None) -> FileLock:
-        """Take ``PATH.lock`` for this process; raise ``error`` with the text ``taken`` if another has it.
-
-        ``wait``: seconds; by default some for an outdated file, which another process may be migrating, else none.
-        """
+        """Take ``PATH.lock``, or raise ``error`` with the text ``taken``; wait for a migration by default."""
         is_outdated = 0 < self.stored_version(path) < self.version
         seconds = wait if wait is not None else _WAIT if is_outdated else 0
         # a file may be opened in one thread and closed in another
@@ -227,10 +218,7 @@ class FileKind:
         return lock
 
     def make(self, path: Path) -> None:
-        """Make an empty file (0600) under another name and rename it once complete; raise ``error``.
-
-        A shared file may exist by then: another process was faster.
-        """
+        """Make an empty file (0600) under another name, then rename it; another process may make a shared one first."""
         unfinished = path.with_name(f"{path.name}.new" if self.exclusive else f"{path.name}.{os.getpid()}.new")
         with self.errors(path):
             self._refuse_old_sqlite(path)
@@ -257,10 +245,7 @@ class FileKind:
                 unfinished.unlink(missing_ok=True)
 
     def open(self, path: Path, *, writing: bool = True) -> sqlite3.Connection:
-        """Open an existing file, for any thread, in autocommit mode; migrate an older version.
-
-        Raises ``error`` for a file of another kind, a newer version, a damaged one, or one on a network file system.
-        """
+        """Open an existing file, for any thread, in autocommit mode; migrate an older version, refuse all others."""
         with self.errors(path):
             self._refuse_old_sqlite(path)
             self._refuse_network_file_system(path)
@@ -324,7 +309,6 @@ class FileKind:
             raise self.error(NETWORK_FILE_SYSTEM, path=path, kind=kind, parameter=Option(self.parameter))
 
     def _inspect_header(self, path: Path, *, killed: bool) -> None:
-        """Check the header before SQLite opens the file."""
         if not path.is_file():
             raise self.error(NOT_A_FILE, path=path, noun=Phrase(self.noun), parameter=Option(self.parameter))
         with path.open("r+b" if self.exclusive else "rb") as file:
@@ -450,10 +434,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def rewrite_file(connection: sqlite3.Connection) -> None:
-    """Rewrite the file, so that nothing of deleted rows remains in it or its log.
-
-    Needs free space of once or twice the file's size, else raises :class:`sqlite3.OperationalError`.
-    """
+    """Rewrite the file, so that nothing of deleted rows remains; needs once or twice its size on the disk."""
     connection.execute("VACUUM")
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # means nothing to a file with a rollback journal
 

@@ -143,7 +143,6 @@ def show_report(report: RunReport, as_json: bool) -> None:
 
 
 def show_summary(report: Summary, as_json: bool) -> None:
-    """Print a report as a table to stderr, or as one JSON object to stdout."""
     if as_json:
         print_json(report.as_dict())
     else:
@@ -151,7 +150,6 @@ def show_summary(report: Summary, as_json: bool) -> None:
 
 
 def print_result(as_json: bool, value: Mapping[str, object], lines: Iterable[str]) -> None:
-    """Print a result to stdout as one JSON object or as lines."""
     if as_json:
         print_json(value)
         return

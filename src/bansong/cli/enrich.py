@@ -101,7 +101,6 @@ def _chosen_options(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _goes_to_stdout(given: Mapping[str, Any]) -> bool:
-    """Whether the enriched file goes to standard output."""
     if given["dry_run"] or given.get("in_place"):
         return False
     return given["output"] == "-" or (given["output"] is None and given["input"] == Path("-"))

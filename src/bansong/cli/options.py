@@ -34,7 +34,6 @@ class PathType(_PathBase):
     """The type of files: a path, or the URL of a remote file, which a path alone would misspell."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path."""
         return as_path(os.fsdecode(super().convert(value, param, ctx)))
 
 
@@ -50,7 +49,6 @@ class ColumnsType(_ColumnsBase):
         self._roles = tuple(roles)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, str]:
-        """Read the roles; fail with the usage message for anything else."""
         if isinstance(value, dict):
             return value
         found: dict[str, str] = {}
@@ -83,7 +81,6 @@ class ParsedType(_ParsedBase):
         self._parse = parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Parse the text; fail with the message of the parser."""
         try:
             return self._parse(str(value))
         except ValueError as error:
@@ -98,7 +95,6 @@ class DurationType(_DurationBase):
     _MOST: Final = 366 * 86_400
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return seconds; fail with the usage message for anything else."""
         found = re.fullmatch(r"0+|([0-9]{1,9})([dhms])", str(value), re.ASCII)
         if found is None:
             self.fail(gettext("{value!r} is no length of time; write 7d, 12h, 30m, 45s, or 0", value=value), param, ctx)
@@ -112,10 +108,7 @@ _ROLES: Final = (*RECORD_COLUMNS, *CONTEXT_COLUMNS)
 
 
 def options_of(kind: type, *parameters: str, roles: Iterable[str] = _ROLES) -> Decorator:
-    """Return a decorator that adds the options which a dataclass declares.
-
-    ``parameters``: only these; ``roles``: of columns that may be named.
-    """
+    """Return a decorator that adds the options of a dataclass; ``parameters``: only these; ``roles``: of columns."""
     declared = [pair for spec in specs_of(kind) for pair in _options_of(spec, roles)]
     return add_all([option for name, option in declared if not parameters or name in parameters])
 
@@ -134,7 +127,6 @@ def _options_of(spec: OptionSpec, roles: Iterable[str]) -> Iterator[tuple[str, D
 
 
 def _type_of(spec: OptionSpec, roles: Iterable[str]) -> dict[str, Any]:
-    """Return what click calls the type of an option."""
     if spec.type == "bool":
         return {"default": None} if spec.default is None else {"is_flag": True}
     if spec.type.startswith("Mapping"):
@@ -150,8 +142,6 @@ def _type_of(spec: OptionSpec, roles: Iterable[str]) -> dict[str, Any]:
 
 
 def add_all(options: Iterable[Decorator]) -> Decorator:
-    """Return a decorator that adds options in their order."""
-
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
         for option in reversed(tuple(options)):
             command = option(command)
@@ -161,10 +151,7 @@ def add_all(options: Iterable[Decorator]) -> Decorator:
 
 
 def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that were given, with ``False`` for what was turned off: the library has the defaults.
-
-    Raises :class:`click.UsageError` where a value and the flag against it were both given.
-    """
+    """Return the given options, ``False`` for what was turned off; refuse a value with the flag against it."""
     given = {name: value for name, value in options.items() if _is_given(name, value)}
     for name in [name for name, spec in _SPECS.items() if spec.flag and spec.off and given.pop(f"no_{name}", False)]:
         if name in given:
@@ -185,17 +172,13 @@ _SPECS: Final = {spec.parameter: spec for kind in OPTION_KINDS for spec in specs
 
 
 def chosen_status(options: dict[str, Any]) -> StatusOptions:
-    """Take the options about statuses out of a command's; return what they say.
-
-    A command without ``--status`` asks the tax authority, whatever else is said.
-    """
+    """Take the options about statuses out of a command's; without ``--status`` it asks the tax authority."""
     given = {spec.name: options.pop(spec.parameter, None) for spec in specs_of(StatusOptions) if spec.flag}
     said = {name: value for name, value in given.items() if value is not None}
     return StatusOptions(**{"source": "nts"} | said)
 
 
 def engine_option(*engines: str) -> Decorator:
-    """The option ``--engine``."""
     return click.option(
         "--engine",
         type=click.Choice(engines),
@@ -242,7 +225,6 @@ class CommandLineAudience:
     sets_limits = True
 
     def option(self, name: str, value: object = NO_VALUE) -> str | None:
-        """See :meth:`bansong.base.messages.Audience.option`."""
         options = _options()
         if value is False and f"no_{name}" in options:
             return options[f"no_{name}"].opts[0]
@@ -259,7 +241,6 @@ COMMAND_LINE: Final = CommandLineAudience()
 
 
 def _spell_value(value: object) -> str:
-    """Return a value as it is written behind its option."""
     if isinstance(value, dict):
         lang = current_language()
         return ",".join(f"{role_word(key, lang)}={_spell_value(one)}" for key, one in value.items())

@@ -154,7 +154,6 @@ class ConcurrencyLimiter:
 
     @property
     def is_backing_off(self) -> bool:
-        """Whether the service asked to wait, and the time is not over."""
         return self.backoff_until is not None and anyio.current_time() < self.backoff_until
 
     def _is_open(self) -> bool:
@@ -193,17 +192,14 @@ class Slot:
     _is_held: bool = True
 
     def release(self) -> None:
-        """Free the place; releasing twice is allowed."""
         if self._is_held:
             self._is_held = False
             self.limiter._release()
 
     def record_success(self) -> None:
-        """Report that the service answered."""
         self.limiter._record_success(self._generation)
 
     def record_overload(self, retry_after: float | None = None) -> None:
-        """Report an overload: a timeout, or a 503, perhaps with a ``retry_after`` (s)."""
         self.limiter._record_overload(self._generation, retry_after)
 
 
@@ -228,21 +224,16 @@ class RetryBudget:
         self._random = Random() if random is None else random  # noqa: S311 - it spreads waits, it keeps no secret
 
     def record_request(self) -> None:
-        """Add the share of one request."""
         self._left = min(self._left + self._share, Fraction(self._most))
 
     def try_spend(self) -> bool:
-        """Spend one retry; return whether one was left."""
         if self._left < 1:
             return False
         self._left -= 1
         return True
 
     def backoff(self, attempt: int, retry_after: float | None = None) -> float:
-        """Return the seconds before retry number ``attempt`` (from 1), at least ``retry_after``.
-
-        A random time up to 1, 2, 4, 8, 16, 30, so that failed requests do not return together.
-        """
+        """Return the seconds before retry ``attempt`` (from 1): random, so that retries do not come together."""
         longest = min(_MAX_BACKOFF_S, _FIRST_BACKOFF_S * 2.0 ** (min(attempt, 64) - 1))
         return max(self._random.uniform(0, longest), retry_after or 0.0)
 
@@ -303,11 +294,9 @@ class OutgoingRequest(ABC, Generic[Reply]):
 
     @property
     def failure_weight(self) -> int:
-        """Weight of a request that may have been done in vain: see :data:`MAX_FAILURES`."""
         return FAILURE_WEIGHT
 
     def choose_action(self, error: ServiceError, attempt: int) -> Action:
-        """Return the action after an error of attempt number ``attempt`` (from 0)."""
         del attempt
         return error_action(error)
 
@@ -340,10 +329,7 @@ class OutgoingRequest(ABC, Generic[Reply]):
 
 
 class Dispatcher:
-    """Sends the requests of one run, ``rate`` a second, until :meth:`cancel`.
-
-    ``halt``: the first reason of a cancellation; requests under way then have ``drain`` seconds to settle.
-    """
+    """Sends the requests of one run until :meth:`cancel`; those under way then have ``drain`` seconds to settle."""
 
     def __init__(self, *, rate: float, drain: float, counts: DispatchCounts | None = None) -> None:
         self.rate = RateLimiter(rate)
@@ -357,7 +343,6 @@ class Dispatcher:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether nothing new may start."""
         return self.halt is not None
 
     def cancel(self, halt: Halt) -> None:
@@ -386,10 +371,7 @@ class Dispatcher:
                 self._waits.discard(scope)
 
     async def run(self, next_task: Callable[[], Task | None], concurrency: int, workers: int | None = None) -> None:
-        """Carry out tasks until there is none, with requests of ``concurrency`` of them under way.
-
-        ``workers``: most tasks, by default ``concurrency``. An error of a task cancels the run; others still settle.
-        """
+        """Carry out tasks until there is none. An error of a task cancels the run; others still settle."""
         limiter = ConcurrencyLimiter(concurrency)
 
         async def work() -> None:
@@ -430,10 +412,7 @@ class Dispatcher:
                 return
 
     async def fetch(self, ask: Callable[[], Awaitable[Reply]]) -> Reply | None:
-        """Ask what costs nothing, with retries; return ``None`` if the run was cancelled meanwhile.
-
-        Raises the service's last error.
-        """
+        """Ask what costs nothing, with retries; return ``None`` if the run was cancelled, or raise the last error."""
         for attempt in count():
             if not await self.wait_for_permit():
                 return None
@@ -447,10 +426,7 @@ class Dispatcher:
         raise AssertionError("retry_later ends the attempts")
 
     async def wait_for_permit(self, slot: Slot | None = None) -> bool:
-        """Wait until a request may be sent; return ``False`` after a cancellation.
-
-        With a ``slot`` the back-off of its limiter counts; free requests have none.
-        """
+        """Wait until a request (a paid one has a ``slot``) may be sent; return ``False`` after a cancellation."""
         limiter = None if slot is None else slot.limiter
         granted = (limiter is None or not limiter.is_backing_off) and self.rate.try_acquire()
         if not granted:
@@ -487,16 +463,13 @@ class Dispatcher:
         return not self.is_cancelled
 
     async def back_off(self, attempt: int, retry_after: float | None = None) -> None:
-        """Wait before retry number ``attempt`` (from 1), or until the run is cancelled."""
         await self.sleep(self.retries.backoff(attempt, retry_after))
 
     async def sleep(self, seconds: float) -> None:
-        """Sleep, or until the run is cancelled."""
         with self.cancellable_wait():
             await anyio.sleep(seconds)
 
     def record_success(self) -> None:
-        """Note that a request was answered: the service works."""
         self._failures = 0
 
     def record_failure(self, note: str, weight: int = FAILURE_WEIGHT) -> None:

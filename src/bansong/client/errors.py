@@ -157,7 +157,6 @@ def _names_limit(body: bytes) -> bool:
 
 
 def value_message(value: object) -> str | None:
-    """Return the message of a JSON value as one short line, if any."""
     text = _message(value)
     return one_line(text) if text else None
 
@@ -252,10 +251,7 @@ def may_go_again(error: ServiceError, *, is_free: bool, was_sent: bool) -> bool:
 
 
 def seconds_before(attempt: int, retry_after: float | None) -> float:
-    """Return the seconds before retry number ``attempt`` (from 1), at least ``retry_after``.
-
-    0.5, 1, 2, 4, 8, less a random quarter, so that failed requests do not return together.
-    """
+    """Return the seconds before retry ``attempt`` (from 1): 0.5, 1, 2, 4, 8, less a random quarter to spread them."""
     longest = min(_MAX_WAIT_S, _FIRST_WAIT_S * 2.0 ** (min(attempt, 16) - 1))
     chance = longest * _random.uniform(0, 0.25)
     return longest - chance if retry_after is None else retry_after + chance
@@ -316,7 +312,6 @@ def is_overload(error: ServiceError) -> bool:
 
 
 def is_long_wait(retry_after: float | None) -> bool:
-    """Whether the service asks for a longer wait than :data:`MAX_RETRY_AFTER`."""
     return retry_after is not None and retry_after > MAX_RETRY_AFTER
 
 

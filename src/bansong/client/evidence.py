@@ -126,10 +126,7 @@ class UnreadableError(Exception):
 
 
 def parse_json(body: bytes, *, replacing: bool = False) -> object:
-    """Return the value of a JSON body; ``NaN``, which some services write for a missing number, is null (G24).
-
-    ``replacing``: bytes that are not UTF-8 become U+FFFD, instead of an error (G33).
-    """
+    """Return a JSON body's value, ``NaN`` as null (G24); ``replacing``: bytes other than UTF-8 become U+FFFD (G33)."""
     if not body.strip():
         raise UnreadableError(gettext("is empty"))
     if is_page(body):
@@ -157,14 +154,12 @@ def _parse_leniently(body: bytes, errors: str) -> object:
 
 
 def require_object(value: object) -> Object:
-    """Return a JSON object; raise :class:`UnreadableError` for anything else."""
     if isinstance(value, dict):
         return value
     raise UnreadableError(gettext("is {kind}, not an object", kind=_kind(value)))
 
 
 def has_any(value: object, names: Collection[str]) -> bool:
-    """Whether a value is an object with one of the names."""
     return isinstance(value, dict) and any(name in value for name in names)
 
 
@@ -206,7 +201,6 @@ def identifier(value: object) -> str | None:
 
 
 def first_identifier(value: Object, names: Iterable[str]) -> str | None:
-    """Return the first named identifier as text."""
     return next((text for text in (identifier(value.get(name)) for name in names) if text), None)
 
 

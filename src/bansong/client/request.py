@@ -134,7 +134,6 @@ class RequestBody:
 
 
 def json_body(content: bytes) -> RequestBody:
-    """Return the body of a JSON document, in one piece."""
     return RequestBody(iter(()), content, length=len(content), content_type="application/json")
 
 
@@ -178,10 +177,7 @@ def _quote_filename(filename: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ServiceRequest(Generic[T]):
-    """A request with checked arguments; ``read`` reads its response, ``body`` makes a new body for each attempt.
-
-    ``replacing``: the response is paid for, so bytes that are not UTF-8 are replaced (G33).
-    """
+    """A request; ``body`` makes one for each attempt; ``replacing``: it is paid for, so odd bytes are replaced."""
 
     method: str
     path: tuple[str, ...]
@@ -194,10 +190,7 @@ class ServiceRequest(Generic[T]):
     replacing: bool = False
 
     def parse(self, body: bytes) -> T:
-        """Return the value of a response's body; raise :class:`UnreadableError`.
-
-        An acknowledgement may be empty or no JSON (G21).
-        """
+        """Return the value of a response's body; an acknowledgement may be empty or no JSON (G21)."""
         try:
             content = parse_json(body, replacing=self.replacing)
         except UnreadableError:
@@ -215,7 +208,6 @@ def post_request(
     *,
     replacing: bool = False,
 ) -> ServiceRequest[T]:
-    """Return a ``POST`` of a JSON object."""
     encoded = json.dumps(content, separators=(",", ":")).encode()
     return ServiceRequest("POST", path, read, lambda: json_body(encoded), headers=headers, replacing=replacing)
 
@@ -282,10 +274,7 @@ class Timeouts:
 
 
 def tls_context(verify: Verify, base: BaseUrl) -> ssl.SSLContext | None:
-    """Return the TLS context for ``verify``; ``None`` for the default. Raises :class:`UsageError`.
-
-    Certificates are checked unless the service is on this machine: another service could read the API key.
-    """
+    """Return the TLS context for ``verify``, ``None`` for the default; unchecked certificates only on this machine."""
     if verify is True:
         return None
     if verify is False:

@@ -57,10 +57,7 @@ _split_url = lru_cache(maxsize=256)(urlsplit)
 
 @dataclass(frozen=True, slots=True)
 class ServiceResponse:
-    """A complete response with a 2xx status (G25); the names of its ``headers`` are in lower case.
-
-    ``asked``: method and URL of its request, for messages.
-    """
+    """A complete response with a 2xx status (G25); ``headers`` in lower case; ``asked``: method and URL."""
 
     asked: str
     status: int
@@ -82,10 +79,7 @@ class _Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """Texts for requests without an answer: consequence and remedy.
-
-    ``subject``: name of the receiver, in place of method and URL.
-    """
+    """Texts for requests without an answer; ``subject``: the receiver, in place of method and URL."""
 
     subject: str | None = None
     unreachable: str = gettext_noop("nothing was paid: check the base URL and the network, and try again")
@@ -138,7 +132,6 @@ class Transport:
             self._headers += proxy.headers
 
     async def aclose(self) -> None:
-        """Close all connections."""
         self._pool.close()
 
     async def ask(
@@ -153,12 +146,7 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         timeouts: Timeouts | None = None,
     ) -> ServiceResponse:
-        """Send one request with additional ``headers``, and read at most ``limit`` bytes of its response.
-
-        The service is asked for messages in the current language. The request waits while ``concurrency`` others are
-        under way; an ``upload`` has its own connection. ``timeouts`` are those of this request. Raises the error for
-        the response or its absence; an error of one of the body's steps comes through.
-        """
+        """Send one request; read at most ``limit`` bytes of the response. Errors of the body's steps come through."""
         parts = _split_url(url)
         if (parts.scheme, parts.netloc) != self._origin:
             raise UsageError(HOST_NOT_CONFIGURED, hostname=parts.hostname)

@@ -65,10 +65,7 @@ class WebhookUrl:
 
     @classmethod
     def parse(cls, text: str, *, allow_http: bool = False) -> WebhookUrl:
-        """Check a URL: https, or http to this machine, or to any with ``allow_http``; raise :class:`UsageError`.
-
-        A user name or password is refused: notifications are signed.
-        """
+        """Check a URL: https, or http to this machine or with ``allow_http``, without a password."""
         text = text.strip()
         try:
             parts = urlsplit(text)
@@ -95,7 +92,6 @@ class WebhookUrl:
 
     @property
     def is_secure(self) -> bool:
-        """Whether it is https."""
         return self._url.scheme == "https"
 
     @property
@@ -105,12 +101,10 @@ class WebhookUrl:
 
     @property
     def port(self) -> int:
-        """The port of the receiver."""
         return self._url.port or _PORTS[self._url.scheme]
 
     @property
     def target(self) -> str:
-        """Path and query, as they stand in a request."""
         return self._url.raw_path.decode("ascii")
 
     def __str__(self) -> str:
@@ -288,7 +282,6 @@ def _matches(wanted: str, given: Iterable[str]) -> bool:
 
 
 def _key(secret: str) -> bytes:
-    """The bytes of the key that a secret stands for."""
     if secret.startswith(_PREFIX):
         try:
             text = secret.removeprefix(_PREFIX)

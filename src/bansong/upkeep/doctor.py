@@ -221,10 +221,7 @@ def look_at_gazetteer(path: Path | None, today: date) -> Iterator[Finding]:
 
 
 def look_at_folder(what: str, folder: Path, remedy: str) -> Iterator[Finding]:
-    """Check that a folder, or the one it will be made in, is writable and has room.
-
-    ``remedy``: if it is not writable.
-    """
+    """Check that a folder, or the one it will be made in, is writable (else ``remedy``) and has room."""
     there = next((one for one in (folder, *folder.absolute().parents) if one.exists()), Path("/"))
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         yield Finding(what, "error", gettext("{there}: is no folder that can be written to", there=there), remedy)
