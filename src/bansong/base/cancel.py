@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
-
 R = TypeVar("R")
 _SIGNAL_POLL_S: Final = 0.1
 """Seconds between looks for signals: some systems do not wake a thread that waits without end."""

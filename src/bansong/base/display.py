@@ -17,7 +17,6 @@ from bansong.base.schema import BETTER, GRADE_COLOURS, GRADES, NEUTRAL, WORSE, w
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
 
-
 _DARK_INK: Final = ("C", "D")
 """Grades whose colour is too light for white letters."""
 _MIN_LABELLED_SHARE: Final = 0.05
@@ -144,10 +143,7 @@ def listed_counts(counts: Mapping[str, int]) -> str:
 
 
 UNITS: Final = (
-    gettext_noop("rows"),
-    gettext_noop("lookups"),
-    gettext_noop("numbers"),
-    gettext_noop("verifying"),
+    *(gettext_noop("rows"), gettext_noop("lookups"), gettext_noop("numbers"), gettext_noop("verifying")),
     gettext_noop("reading"),
 )
 

@@ -251,7 +251,6 @@ def _is_left(found: os.stat_result) -> bool:
 
 FILE_UNREADABLE: Final = Problem("manifest.file_unreadable", "{path}: cannot be read: {reason}")
 
-
 _CHUNK: Final = 1 << 20
 
 

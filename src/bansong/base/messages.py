@@ -46,11 +46,9 @@ class Audience(Protocol):
     @property
     def sets_limits(self) -> bool:
         """Whether they can raise limits by the environment."""
-        ...
 
     def option(self, name: str, value: object = NO_VALUE) -> str | None:
         """Return the name of a parameter, alone or with a value; ``None`` if the reader has no such option."""
-        ...
 
 
 class PythonAudience:
@@ -315,55 +313,31 @@ def _catalogue(lang: Lang) -> catalogues.NullTranslations:
 
 Lang = Literal["en", "ko"]
 
-
 LANGS: Final[tuple[Lang, ...]] = ("en", "ko")
 
-
 SYSTEM: Final = (
-    gettext_noop("Address already in use"),
-    gettext_noop("All connection attempts failed"),
-    gettext_noop("Bad file descriptor"),
-    gettext_noop("Broken pipe"),
-    gettext_noop("Cannot assign requested address"),
-    gettext_noop("Connection refused"),
-    gettext_noop("Connection reset by peer"),
-    gettext_noop("Device or resource busy"),
-    gettext_noop("Directory not empty"),
-    gettext_noop("Disk quota exceeded"),
-    gettext_noop("File exists"),
-    gettext_noop("File name too long"),
-    gettext_noop("File too large"),
-    gettext_noop("Input/output error"),
-    gettext_noop("Invalid argument"),
-    gettext_noop("Invalid cross-device link"),
-    gettext_noop("Is a directory"),
-    gettext_noop("Name or service not known"),
-    gettext_noop("Network is unreachable"),
-    gettext_noop("No route to host"),
-    gettext_noop("No space left on device"),
-    gettext_noop("No such file or directory"),
-    gettext_noop("Not a directory"),
-    gettext_noop("Operation not permitted"),
-    gettext_noop("Operation not supported"),
-    gettext_noop("Permission denied"),
-    gettext_noop("Read-only file system"),
-    gettext_noop("Stale file handle"),
-    gettext_noop("Text file busy"),
-    gettext_noop("Too many levels of symbolic links"),
+    *(gettext_noop("Address already in use"), gettext_noop("All connection attempts failed")),
+    *(gettext_noop("Bad file descriptor"), gettext_noop("Broken pipe")),
+    *(gettext_noop("Cannot assign requested address"), gettext_noop("Connection refused")),
+    *(gettext_noop("Connection reset by peer"), gettext_noop("Device or resource busy")),
+    *(gettext_noop("Directory not empty"), gettext_noop("Disk quota exceeded"), gettext_noop("File exists")),
+    *(gettext_noop("File name too long"), gettext_noop("File too large"), gettext_noop("Input/output error")),
+    *(gettext_noop("Invalid argument"), gettext_noop("Invalid cross-device link"), gettext_noop("Is a directory")),
+    *(gettext_noop("Name or service not known"), gettext_noop("Network is unreachable")),
+    *(gettext_noop("No route to host"), gettext_noop("No space left on device")),
+    *(gettext_noop("No such file or directory"), gettext_noop("Not a directory")),
+    *(gettext_noop("Operation not permitted"), gettext_noop("Operation not supported")),
+    *(gettext_noop("Permission denied"), gettext_noop("Read-only file system"), gettext_noop("Stale file handle")),
+    *(gettext_noop("Text file busy"), gettext_noop("Too many levels of symbolic links")),
     gettext_noop("Too many open files"),
 )
 """Reasons of the operating system for which files and addresses cannot be used."""
 
 SQLITE_AND_PARSERS: Final = (
-    gettext_noop("attempt to write a readonly database"),
-    gettext_noop("database disk image is malformed"),
-    gettext_noop("database is locked"),
-    gettext_noop("database or disk is full"),
-    gettext_noop("disk I/O error"),
-    gettext_noop("file is not a database"),
-    gettext_noop("unable to open database file"),
-    gettext_noop("Input data was truncated"),
-    gettext_noop("at end of document"),
+    *(gettext_noop("attempt to write a readonly database"), gettext_noop("database disk image is malformed")),
+    *(gettext_noop("database is locked"), gettext_noop("database or disk is full"), gettext_noop("disk I/O error")),
+    *(gettext_noop("file is not a database"), gettext_noop("unable to open database file")),
+    *(gettext_noop("Input data was truncated"), gettext_noop("at end of document")),
 )
 """Errors of SQLite, and what parsers say of a text that ends too early."""
 

@@ -29,7 +29,6 @@ from bansong.base.messages import gettext, gettext_noop
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-
 _SETTINGS: Final = {
     "s3": "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_PROFILE, AWS_REGION",
     "gs": "GOOGLE_APPLICATION_CREDENTIALS, GOOGLE_SERVICE_ACCOUNT",
@@ -406,9 +405,6 @@ def _allows_plain(url: RemotePath, endpoint: str | None) -> bool:
 def _error_types() -> tuple[type[BaseException], ...]:
     from obstore.exceptions import BaseError
 
-    return BaseError, FileNotFoundError, ValueError, *_panics()
-
-
-def _panics() -> tuple[type[BaseException], ...]:
-    """RustPanic, which obstore does not export; an endpoint that is no URL raises it."""
-    return tuple(kind for kind in Exception.__subclasses__() if kind.__name__ == "RustPanic")
+    # obstore does not export RustPanic, which an endpoint that is no URL raises
+    panics = [kind for kind in Exception.__subclasses__() if kind.__name__ == "RustPanic"]
+    return BaseError, FileNotFoundError, ValueError, *panics

@@ -19,7 +19,6 @@ from bansong.base.schema import INPUT_FORMATS
 if TYPE_CHECKING:
     from bansong.base.key import ApiKey, SecretKey
 
-
 PARAMETER_UNKNOWN: Final = Problem(
     "options.parameter_unknown", "{function}() has no parameter {name!r}{meant}; it takes {listed}"
 )

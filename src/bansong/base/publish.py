@@ -203,7 +203,8 @@ def _reserve(target: Path) -> tuple[Path, int]:
     if not target.parent.is_dir():
         raise OutputError(OUTPUT_FOLDER_MISSING, target=target, parent=target.parent)
     sweep_unfinished(target.parent)
-    temporary = target.with_name(f"{_OURS}{secrets.token_hex(4)}-{_kept_name(target)}")
+    kept = target.name.encode("utf-8", "ignore")[-_NAME_KEPT:].decode("utf-8", "ignore")  # file systems allow no more
+    temporary = target.with_name(f"{_OURS}{secrets.token_hex(4)}-{kept}")
     descriptor = None
     try:
         mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else PRIVATE
@@ -217,11 +218,6 @@ def _reserve(target: Path) -> tuple[Path, int]:
             temporary.unlink(missing_ok=True)
         raise OutputError(OUTPUT_UNWRITABLE, target=target, reason=describe_os_error(error)) from error
     return temporary, descriptor
-
-
-def _kept_name(target: Path) -> str:
-    """The end of the target's name for the temporary file's: valid text, as long as file systems allow."""
-    return target.name.encode("utf-8", "ignore")[-_NAME_KEPT:].decode("utf-8", "ignore")
 
 
 def sweep_unfinished(folder: Path) -> None:

@@ -26,7 +26,6 @@ from bansong.base.object_store import (
 if TYPE_CHECKING:
     import httpx
 
-
 WEB_SERVER_FAILED: Final = Problem(
     "cloud.web_server_failed", "{url}: the server answered {status}; try again later, or copy the file here"
 )

@@ -16,7 +16,6 @@ from bansong.base.messages import Lang, current_language
 if TYPE_CHECKING:
     import polars as pl
 
-
 InputFormat = Literal["csv", "xlsx", "xls", "xlsb", "ods", "html", "json", "ndjson", "parquet"]
 INPUT_FORMATS: Final[tuple[InputFormat, ...]] = get_args(InputFormat)
 """What standard input may be said to be."""
@@ -194,7 +193,6 @@ KOREAN_WORDS: Final[Mapping[str, Mapping[str, str]]] = {
 }
 """The word of each code, by column; other values, as the hosted service may give them, stay as they are."""
 
-
 EARLIER_WORDS: Final = {"row_status": {"확인": "verified"}}
 """Words of earlier releases, which files of that time hold."""
 
@@ -250,7 +248,6 @@ _KOREAN_PROBLEMS: Final = {
     "other": "기타",
 }
 """Words for why a row is invalid, as reports count them."""
-
 
 KOREAN_ROLES: Final = {
     "b_no": "사업자번호",

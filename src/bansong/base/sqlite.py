@@ -405,19 +405,9 @@ class FileKind:
     def _check_pages(self, connection: sqlite3.Connection, path: Path) -> None:
         found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if found != "ok":
-            raise self.error(
-                Listed(
-                    [
-                        path,
-                        Phrase(
-                            "is damaged ({error}); {restore}",
-                            error=describe_library_error(" ".join(found.split())),
-                            restore=self._restore,
-                        ),
-                    ],
-                    ": ",
-                )
-            )
+            fault = describe_library_error(" ".join(found.split()))
+            damaged = Phrase("is damaged ({error}); {restore}", error=fault, restore=self._restore)
+            raise self.error(Listed([path, damaged], ": "))
 
 
 @contextmanager

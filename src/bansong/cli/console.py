@@ -24,7 +24,6 @@ from bansong.base.schema import SEOUL, Alert, role_word
 if TYPE_CHECKING:
     from bansong.base.schema import Choice
 
-
 STDOUT_UNWRITABLE: Final = Problem("cli.stdout_unwritable", "stdout: cannot be written: {reason}")
 STDOUT_CLOSED: Final = Problem(
     "cli.stdout_closed", "stdout: was closed before all was printed; leave it open, and try again"

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from bansong.learning.report import Calibration
 
-
 _ROLES: Final = ("b_no", "address", "bounced", "reason", "returned", "mailed", "row_id")
 
 

@@ -18,19 +18,13 @@ if TYPE_CHECKING:
     from bansong.engine.risk.scorecard import Learned, Scorecard
     from bansong.history.scorecards import Event, ModelStore, ScorecardDifference, StoredScorecard
 
-
 FORMATS_EXCLUSIVE: Final = Problem("cli.formats_exclusive", "give one of --toml and --json")
 
 _TEXT: Final = 60
 _LARGE: Final = 1e6
 _EVENT_COLUMNS: Final = (
-    gettext_noop("when"),
-    gettext_noop("what"),
-    gettext_noop("version"),
-    gettext_noop("labels"),
-    gettext_noop("bounced"),
-    gettext_noop("e-value"),
-    gettext_noop("why"),
+    *(gettext_noop("when"), gettext_noop("what"), gettext_noop("version"), gettext_noop("labels")),
+    *(gettext_noop("bounced"), gettext_noop("e-value"), gettext_noop("why")),
 )
 _EVENT_WORDS: Final = {
     "promoted": gettext_noop("promoted"),

@@ -19,12 +19,10 @@ from bansong.base.schema import CONTEXT_COLUMNS, RECORD_COLUMNS, role_code, role
 from bansong.run.options import OPTION_KINDS
 
 if TYPE_CHECKING:
-    _ColumnsBase = click.ParamType[dict[str, str], str]
-    _ParsedBase = click.ParamType[Any, str]
-    _DurationBase = click.ParamType[float, str]
+    _TypeBase = click.ParamType[Any, str]
     _PathBase = click.Path[Path]
 else:  # only newer versions of click can be subscripted
-    _ColumnsBase = _ParsedBase = _DurationBase = click.ParamType
+    _TypeBase = click.ParamType
     _PathBase = click.Path
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -40,7 +38,7 @@ class PathType(_PathBase):
 PATH: Final = PathType()
 
 
-class ColumnsType(_ColumnsBase):
+class ColumnsType(_TypeBase):
     """The type of ``--columns``: ``role=HEADER,role=HEADER``; a header with a comma goes into an option of its own."""
 
     name = "role=HEADER,…"
@@ -73,7 +71,7 @@ class ColumnsType(_ColumnsBase):
         return found
 
 
-class ParsedType(_ParsedBase):
+class ParsedType(_TypeBase):
     """The type of an option whose declaration parses its text."""
 
     def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
@@ -87,7 +85,7 @@ class ParsedType(_ParsedBase):
             self.fail(str(error), param, ctx)
 
 
-class DurationType(_DurationBase):
+class DurationType(_TypeBase):
     """The type of ``--overlap``, a length of time: ``7d``, ``12h``, ``30m``, ``45s``, or ``0``; a year at most."""
 
     name = "TIME"
@@ -213,7 +211,6 @@ progress_option: Final[Decorator] = click.option(
 json_option: Final[Decorator] = click.option(
     "--json", "as_json", is_flag=True, help="Print the result as one JSON object on stdout."
 )
-
 
 _PLAIN: Final = re.compile(r"[\w#.,/:%+=@-]*", re.ASCII)
 """A value that a shell takes as it stands."""

@@ -31,19 +31,14 @@ from bansong.cli.options import PATH, json_option
 if TYPE_CHECKING:
     from bansong.jobs.report import JobReport
 
-
 JOB_FILE_EXISTS: Final = Problem(
     "jobs.job_file_exists", "{path}: exists already and is left as it is; give another name"
 )
 FILE_UNWRITABLE: Final = Problem("jobs.job_file_unwritable", "{path}: cannot be written: {reason}")
 
 _RUN_COLUMNS: Final = (
-    gettext_noop("run"),
-    gettext_noop("started"),
-    gettext_noop("exit"),
-    gettext_noop("rows"),
-    gettext_noop("changes"),
-    gettext_noop("delivered"),
+    *(gettext_noop("run"), gettext_noop("started"), gettext_noop("exit"), gettext_noop("rows")),
+    *(gettext_noop("changes"), gettext_noop("delivered")),
 )
 _LOG_FIELDS: Final = ("job", "run_id", "exit_code", "rows", "changes", "seconds", "message", "problems")
 

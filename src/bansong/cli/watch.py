@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from bansong.base.display import pad_text
-from bansong.base.errors import Problem
+from bansong.base.errors import OutputError, Problem
 from bansong.base.messages import describe_os_error, gettext
 from bansong.base.options import STATUS_SOURCES, ReadOptions, ServiceOptions, StatusOptions
 from bansong.cli.console import INTERRUPTED, print_json, print_out, progress_shown, say, show_report, warn
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     from bansong.watch.report import CheckReport
-
 
 STDOUT_UNWRITABLE: Final = Problem("watch.stdout_unwritable", "stdout: cannot be written: {reason}")
 
@@ -250,20 +249,14 @@ def _print_report(report: CheckReport, as_json: bool) -> None:
             print_out(_line(*closed_or_grade), needed=True)
         for undelivered in report.undelivered_lines():
             say(_line(*undelivered))
-    _flush()
-
-
-def _line(what: str, value: str) -> str:
-    return f"{pad_text(what, 13)}{value}"
-
-
-def _flush() -> None:
-    from bansong.base.errors import OutputError
-
     try:
         sys.stdout.flush()
     except OSError as error:
         raise OutputError(STDOUT_UNWRITABLE, reason=describe_os_error(error)) from error
+
+
+def _line(what: str, value: str) -> str:
+    return f"{pad_text(what, 13)}{value}"
 
 
 def _records(frame: pl.DataFrame) -> list[dict[str, Any]]:

@@ -147,7 +147,10 @@ def _parts(text: str) -> SplitResult:
 def _host(parts: SplitResult) -> str:
     host = str(parts.hostname)
     if ":" in host:
-        return f"[{_address(host)}]"
+        try:
+            return f"[{ip_address(host).compressed}]"
+        except ValueError:
+            raise UsageError(URL_ADDRESS_INVALID, host=host) from None
     try:
         host = host if host.isascii() else host.encode("idna").decode("ascii")
     except UnicodeError:
@@ -155,13 +158,6 @@ def _host(parts: SplitResult) -> str:
     if not _HOST.fullmatch(host):
         raise UsageError(URL_HOST_INVALID, netloc=parts.netloc)
     return host
-
-
-def _address(host: str) -> str:
-    try:
-        return ip_address(host).compressed
-    except ValueError:
-        raise UsageError(URL_ADDRESS_INVALID, host=host) from None
 
 
 def _netloc(parts: SplitResult, host: str) -> str:

@@ -24,7 +24,6 @@ from bansong.base.messages import Option, Phrase, describe_os_error
 if TYPE_CHECKING:
     from bansong.client.responses import BatchCreated
 
-
 ARGUMENT_TYPE_WRONG: Final = Problem("options.argument_type_wrong", "{option}: of type {name}; give {remedy}")
 FILE_UNREADABLE: Final = Problem("service.uploaded_file_unreadable", "{path}: cannot be read: {fault}")
 VALUE_INVALID: Final = Problem("service.value_invalid", "{option}: must be {wanted}")

@@ -27,7 +27,6 @@ from bansong.client.responses import BatchCreated, BatchStatus, Result
 if TYPE_CHECKING:
     from bansong.client.transport import ServiceResponse
 
-
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")

@@ -113,20 +113,15 @@ class ConcurrencyLimiter:
         self.overloads = 0
         self._turn = anyio.Lock()  # fair; only the first in the queue looks for a free slot
         self._freed = anyio.Event()
-        self._running = 0
+        self.running = 0
         self._successes = 0
         self._generation = 0
-
-    @property
-    def running(self) -> int:
-        """The number of slots in use."""
-        return self._running
 
     def try_acquire(self) -> Slot | None:
         """Return a free slot, to be released, if nobody waits for it."""
         if self._turn.locked() or not self._is_open():
             return None
-        self._running += 1
+        self.running += 1
         return Slot(self, self._generation)
 
     async def acquire(self) -> Slot:
@@ -134,7 +129,7 @@ class ConcurrencyLimiter:
         async with self._turn:
             while not self._is_open():
                 await self._wait_for_change()
-            self._running += 1
+            self.running += 1
         return Slot(self, self._generation)
 
     async def wait_for_backoff(self) -> bool:
@@ -157,10 +152,10 @@ class ConcurrencyLimiter:
         return self.backoff_until is not None and anyio.current_time() < self.backoff_until
 
     def _is_open(self) -> bool:
-        return self._running < self.capacity and not self.is_backing_off
+        return self.running < self.capacity and not self.is_backing_off
 
     def _release(self) -> None:
-        self._running -= 1
+        self.running -= 1
         self._freed.set()
 
     def _record_success(self, generation: int) -> None:
@@ -423,7 +418,7 @@ class Dispatcher:
                     if self.is_cancelled:
                         return None
                     raise
-        raise AssertionError("retry_later ends the attempts")
+        raise AssertionError("the waits end the attempts")
 
     async def wait_for_permit(self, slot: Slot | None = None) -> bool:
         """Wait until a request (a paid one has a ``slot``) may be sent; return ``False`` after a cancellation."""
@@ -441,25 +436,17 @@ class Dispatcher:
         self.retries.record_request()
         return True
 
-    async def retry_later(self, attempt: int, retry_after: float | None = None) -> bool:
-        """Wait before one more attempt; return ``False`` if there is none."""
-        if self.is_cancelled or attempt >= _MAX_RETRIES or is_long_wait(retry_after) or not self.retries.try_spend():
-            return False
-        self.counts.retries += 1
-        await self.back_off(attempt + 1, retry_after)
-        return not self.is_cancelled
-
     async def _wait_after(self, error: ServiceError, attempt: int) -> bool:
-        if error_action(error) is Action.DELAY:
-            return await self._delay(attempt, error.retry_after)
-        return await self.retry_later(attempt, error.retry_after)
-
-    async def _delay(self, attempt: int, retry_after: float | None) -> bool:
-        # no retry of the budget is spent: the service works, and says itself when it takes the request
-        if self.is_cancelled or attempt >= _MAX_DELAYS or is_long_wait(retry_after):
+        """Wait before one more attempt; return ``False`` if there is none."""
+        retry_after = error.retry_after
+        is_delayed = error_action(error) is Action.DELAY  # the service works: no retry of the budget is spent
+        most = _MAX_DELAYS if is_delayed else _MAX_RETRIES
+        if self.is_cancelled or attempt >= most or is_long_wait(retry_after):
+            return False
+        if not is_delayed and not self.retries.try_spend():
             return False
         self.counts.retries += 1
-        await self.back_off(attempt + 1 if retry_after is None else 1, retry_after)
+        await self.back_off(1 if is_delayed and retry_after is not None else attempt + 1, retry_after)
         return not self.is_cancelled
 
     async def back_off(self, attempt: int, retry_after: float | None = None) -> None:

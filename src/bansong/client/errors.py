@@ -47,7 +47,6 @@ _UNSEEN: Final = re.compile(r"[\x00-\x20\x7f-\xa0\u200b-\u200f\u2028-\u202f\u206
 
 _FIRST_WAIT_S: Final = 0.5
 _MAX_WAIT_S: Final = 8.0
-_MAX_RETRY_AFTER_S: Final = 60.0  # a longer Retry-After is raised at once
 
 _random: Final = Random()  # noqa: S311 - it spreads waits, it keeps no secret
 
@@ -235,8 +234,7 @@ def _phrase(status: int) -> str:
 
 def may_go_again(error: ServiceError, *, is_free: bool, was_sent: bool) -> bool:
     """Whether a request that failed may be repeated; ``was_sent``: all of its body was handed over."""
-    is_long = error.retry_after is not None and error.retry_after > _MAX_RETRY_AFTER_S
-    if is_long or isinstance(error, CertificateError):
+    if is_long_wait(error.retry_after) or isinstance(error, CertificateError):
         return False
     if not is_free:
         return isinstance(error, NotSentError) and not was_sent
@@ -285,7 +283,7 @@ ERROR_ACTIONS: Final[dict[type[Exception], Action]] = {
 """Action for each class of errors; the nearest listed base class counts."""
 
 MAX_RETRY_AFTER: Final = 60.0
-"""Longest Retry-After (seconds) that a run waits for; for a longer one it pauses."""
+"""Seconds: for a longer Retry-After a run pauses, and a client raises the error at once."""
 
 _OVERLOAD: Final = frozenset({502, 503, 504})
 

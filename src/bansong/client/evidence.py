@@ -115,7 +115,6 @@ TIMES: Final = (
 BEFORE: Final = ("before", "from", "from_grade", "old", "old_grade", "previous", "previous_grade", "prev", "prev_grade")
 AFTER: Final = ("after", "to", "to_grade", "new", "new_grade", "current", "current_grade", "grade")
 
-
 Object = dict[str, Any]
 
 _WHOLE: Final = re.compile(r"[+-]?\d{1,18}(\.0*)?", flags=re.A)

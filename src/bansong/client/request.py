@@ -90,7 +90,7 @@ def user_agent() -> str:
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class RequestBody:
+class RequestBody(httpx.AsyncByteStream):
     """A body of known length in pieces: an async iterator, used once.
 
     ``before_last`` is awaited before the last piece, ``after_last`` when the network has taken it. ``complete``: the

@@ -366,7 +366,8 @@ class WatchChange(Shape):
 
 def read_account(value: object) -> Account:
     """Read the answer of ``GET /me`` (G16, G17); numbers that are not found are ``None``."""
-    numbers = list(_numbers(require_object(value)))
+    outer = require_object(value)
+    numbers = list(_numbers(outer))
     limit, used, remaining = (
         _one(numbers, tiers) for tiers in (field_aliases.LIMITS, field_aliases.USED, field_aliases.REMAINING)
     )
@@ -376,7 +377,6 @@ def read_account(value: object) -> Account:
         used = max(0, limit - remaining)
     elif remaining is None and limit is not None and used is not None:
         remaining = max(0, limit - used)
-    outer = require_object(value)
     said = {"plan": _plan(outer), "idempotency": _idempotency(outer)}
     return build_shape(Account, outer, raw=value, limit=limit, used=used, remaining=remaining, **said)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -305,7 +305,7 @@ class _HttpxAdapter:
                 request.method,
                 self._origin + request.target,
                 headers=request.headers,
-                stream=_HttpxBody(request.body),
+                stream=request.body or httpx.ByteStream(b""),
                 extensions={"timeout": waits},
             )
         )
@@ -324,16 +324,3 @@ class _HttpxAdapter:
         finally:
             with anyio.CancelScope(shield=True):
                 await found.aclose()
-
-
-class _HttpxBody(httpx.AsyncByteStream):
-    def __init__(self, body: RequestBody | None) -> None:
-        self._body = body
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self
-
-    async def __anext__(self) -> bytes:
-        if self._body is None:
-            raise StopAsyncIteration
-        return await anext(self._body)

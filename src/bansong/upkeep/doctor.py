@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import Final, Literal, TypeVar
 
@@ -125,11 +126,6 @@ def look_at_versions() -> Iterator[Finding]:
         yield Finding("SQLite", "error", said, remedy)
     else:
         yield Finding("SQLite", "ok", sqlite3.sqlite_version)
-
-
-def look_at_extras() -> Iterator[Finding]:
-    for name in EXTRAS:
-        yield from look_at_extra(name)
 
 
 def look_at_extra(name: str, missing: Level = "note") -> Iterator[Finding]:
@@ -291,7 +287,7 @@ def diagnose(options: DoctorOptions, *, today: date | None = None) -> Diagnosis:
     today = today or seoul_day()
     checks: tuple[tuple[str, Callable[[], Iterable[Finding]]], ...] = (
         (gettext_noop("versions"), look_at_versions),
-        ("extras", look_at_extras),
+        ("extras", lambda: chain.from_iterable(map(look_at_extra, EXTRAS))),
         ("scorecard", lambda: look_at_model(options.model)),
         ("registry", lambda: look_at_registry(options.registry, options.model, today)),
         ("status store", lambda: look_at_statuses(STATUS_FILE.find(options.status_store), today)),
@@ -360,12 +356,8 @@ def _look_at_service(options: DoctorOptions) -> Iterator[Finding]:
     key = ApiKey.load(options.key_file)
     yield Finding("API key", "ok", gettext("is there; it is never shown"))
     if options.base_url is None and not _is_set(ENV_BASE_URL):
-        yield Finding(
-            "service",
-            "warning",
-            gettext("there is a key, and no address of the service"),
-            gettext("set {variable}", variable=ENV_BASE_URL),
-        )
+        remedy = gettext("set {variable}", variable=ENV_BASE_URL)
+        yield Finding("service", "warning", gettext("there is a key, and no address of the service"), remedy)
         return
     url = BaseUrl.parse(options.base_url, allow_http=options.allow_http)
     if options.offline:
@@ -396,12 +388,8 @@ def _look_at_nts(options: DoctorOptions) -> Iterator[Finding]:
             "get one for free, in ten minutes, and set {env_nts_key}: docs/data-sources.md says how",
             env_nts_key=ENV_NTS_KEY,
         )
-        yield Finding(
-            gettext("tax authority's key"),
-            "warning" if options.registry is None else "note",
-            gettext("not set"),
-            remedy,
-        )
+        level: Level = "warning" if options.registry is None else "note"
+        yield Finding(gettext("tax authority's key"), level, gettext("not set"), remedy)
         return
     key = NtsKey.load(options.nts_key_file)
     client = NtsClient(key, timeout=options.timeout)

@@ -269,24 +269,22 @@ def _open_watches(path: Path) -> Iterator[_OpenStore]:
 @contextmanager
 def _open_statuses(path: Path) -> Iterator[_OpenStore]:
     with StatusStore(path) as store:
-
-        def look(numbers: Sequence[str]) -> StoreHoldings:
-            return StoreHoldings("status store", str(path), {"statuses": sum(store.holdings(int(n)) for n in numbers)})
-
-        def erase(numbers: Sequence[str]) -> None:
-            store.forget(*map(int, numbers))
-
-        yield _OpenStore(look, erase)
+        yield _keyed_by_number("status store", path, "statuses", store)
 
 
 @contextmanager
 def _open_choices(path: Path) -> Iterator[_OpenStore]:
-    store = ChoiceStore(path)
+    yield _keyed_by_number("chosen addresses", path, "choices", ChoiceStore(path))
 
+
+def _keyed_by_number(name: str, path: Path, kind: str, store: StatusStore | ChoiceStore) -> _OpenStore:
     def look(numbers: Sequence[str]) -> StoreHoldings:
-        return StoreHoldings("chosen addresses", str(path), {"choices": sum(store.holdings(int(n)) for n in numbers)})
+        return StoreHoldings(name, str(path), {kind: sum(store.holdings(int(b_no)) for b_no in numbers)})
 
-    yield _OpenStore(look, lambda numbers: store.forget(*map(int, numbers)))
+    def erase(numbers: Sequence[str]) -> None:
+        store.forget(*map(int, numbers))
+
+    return _OpenStore(look, erase)
 
 
 @contextmanager
