@@ -183,7 +183,6 @@ class ProgressDisplay(Protocol):
 
 
 def describe_progress(done: int, total: int, unit: str, seconds: float) -> str:
-    """Return how far a run is in words: count, share, rate; ``unit`` is translated."""
     return gettext(
         "{done:,} of {total:,} {unit} ({part:.0%}), {rate:,.0f} {unit}/s",
         done=done,
@@ -195,7 +194,6 @@ def describe_progress(done: int, total: int, unit: str, seconds: float) -> str:
 
 
 def describe_fetch(fetch: FetchReport) -> str:
-    """Return how far a fetch run is in words: numbers, rate, budget, and how long it will take."""
     total = fetch.answered + fetch.left
     parts = [
         gettext(

@@ -292,11 +292,7 @@ _ODD: Final = re.compile(r"[\x00-\x1f\x7f\\]")
 
 
 class RemotePath(_LocalPath):
-    """The path of a remote file, which only ``cloud`` can open.
-
-    ``query``: of an ``https`` URL; it may be a signature, so no text shows it. ``is_folder``: given with a final slash.
-    Derived paths have neither.
-    """
+    """The path of a remote file; no text shows its ``query``, perhaps a signature. ``is_folder``: a slash at the end."""
 
     query: str = ""
     is_folder: bool = False
@@ -351,10 +347,7 @@ def is_remote(path: str | Path) -> bool:
 
 
 def as_path(given: str | Path) -> Path:
-    """Return a :class:`RemotePath` for a URL of a known scheme, else a local path as spelled on the disk.
-
-    Raises :class:`UsageError` for a URL with a password, or one that is ambiguous as a path.
-    """
+    """Return a :class:`RemotePath` for a URL of a known scheme, else a local path as spelled on the disk."""
     if isinstance(given, RemotePath):
         return given
     found = _URL.fullmatch(os.fspath(given))

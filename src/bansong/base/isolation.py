@@ -65,7 +65,6 @@ class SizeLimits:
 
 
 def limits() -> SizeLimits:
-    """The limits in force; raise :class:`UsageError` where the environment spells them wrongly."""
     return _parse_limits(variable(LIMITS_VARIABLE) or "")
 
 
@@ -125,14 +124,10 @@ def run_isolated(
 ) -> Any:
     """Call ``function`` (``"bansong.package.module:name"``) with keyword arguments in a child process.
 
-    Arguments and the result are what JSON can hold; a function that has more to give writes it to a file that an
-    argument names. The child may hold ``memory`` bytes and run for ``seconds``, with ``threads`` threads of polars;
-    ``folder`` becomes its working folder and the place of its temporary files. It speaks the current language.
-    ``checkpoint`` is called every 20 ms and ends the child by raising. The child runs in a session of its own, so that
-    Ctrl-C reaches the parent alone, and ends with the parent. In a process that is isolated already the function is
-    called at once, without a child.
-
-    Raises what the function raises, if it is a :class:`BansongError` or an :class:`OSError`; :class:`IsolationError`.
+    Arguments and the result are what JSON can hold. ``folder``: the child's working folder and place of temporary
+    files. ``checkpoint`` is called every 20 ms and ends the child by raising. The child has a session of its own, so
+    that Ctrl-C reaches the parent alone, and ends with the parent; in an isolated process there is no other child.
+    Raises :class:`IsolationError`, and what the function raises (:class:`BansongError`, :class:`OSError`).
     """
     if _isolated:
         return _find_function(function)(**arguments)

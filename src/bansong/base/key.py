@@ -101,10 +101,7 @@ class SecretKey:
     @overload
     def redact(self, text: bytes) -> bytes: ...
     def redact(self, text: str | bytes) -> str | bytes:
-        """Remove the key from a text, also as URLs, JSON and HTML write it: a service may echo it.
-
-        A key under eight characters is removed only where no letter or digit stands beside it.
-        """
+        """Remove the key, also as URLs, JSON and HTML write it; a short one only where it stands by itself."""
         if isinstance(text, bytes):
             return self._redact(text.decode("latin-1")).encode("latin-1")  # one character a byte, and keys are ASCII
         return self._redact(text)

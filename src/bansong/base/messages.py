@@ -140,10 +140,7 @@ def advise(option: str, advice: str, otherwise: str) -> str:
 
 
 def gettext(message: str, /, **fields: object) -> str:
-    """Return a message in the current language, its fields filled in as :meth:`str.format` does.
-
-    Without fields the message is taken as it stands, braces included.
-    """
+    """Return a message in the current language, with its fields; without fields braces stay as they are."""
     text = _catalogue(current_language()).gettext(message) if message else message
     return _name_parameters(text, escaped=True).format(**fields) if fields else _name_parameters(text)
 
@@ -235,18 +232,12 @@ def gettext_noop(message: str) -> str:
 
 
 def end_sentence(text: str) -> str:
-    """Return a message as it is said by itself: a Korean sentence gets its full stop, which the catalogue leaves out.
-
-    Messages are parts of others, too, where a stop would stand in the middle.
-    """
+    """Return a message as it is said by itself: Korean ones are kept without their full stop, as parts of others."""
     return f"{text}." if _KOREAN_ENDING.search(text) else text
 
 
 def join_clauses(*clauses: str) -> str:
-    """Join what is said one after the other, without those that are blank: by semicolons, as English has them.
-
-    In Korean whole sentences follow one another, and phrases have commas between them.
-    """
+    """Join clauses that are not blank by semicolons; in Korean sentences end with stops, and phrases get commas."""
     said = [clause for clause in clauses if clause]
     if current_language() != "ko":
         return "; ".join(said)

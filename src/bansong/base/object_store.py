@@ -34,7 +34,6 @@ _SETTINGS: Final = {
     "gs": "GOOGLE_APPLICATION_CREDENTIALS, GOOGLE_SERVICE_ACCOUNT",
     "az": "AZURE_STORAGE_ACCOUNT_NAME, AZURE_STORAGE_ACCOUNT_KEY, AZURE_STORAGE_SAS_TOKEN, AZURE_CLIENT_ID",
 }
-"""Variables with credentials."""
 
 _NO_BUCKET: Final = re.compile("NoSuchBucket|ContainerNotFound|InvalidBucketName")
 _NOT_ACCEPTED: Final = gettext_noop("{url}: the store does not accept the credentials; check {settings}")
@@ -116,7 +115,6 @@ def explain_store_error(url: RemotePath, error: BaseException) -> str:
 
 
 def means_no_bucket(url: RemotePath, error: BaseException) -> bool:
-    """Return whether the bucket is missing, not only the object."""
     return _NO_BUCKET.search(_codes_of(url, error)) is not None
 
 
@@ -144,7 +142,6 @@ _KEYS: Final = {
     "region": "region",
     "endpoint_url": "endpoint",
 }
-"""Names in the files, and in obstore."""
 _NOT_NEEDED: Final = (
     *("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"),
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
@@ -205,12 +202,10 @@ _MIN_BYTES_PER_S: Final = 250_000
 """Slower transfers (bytes/s) time out."""
 _READ_TIMEOUT_S: Final = 30
 _EXIT_PAUSE_S: Final = 0.1
-"""Pause before the process ends, for obstore's threads."""
 _MAX_RETRIES: Final = 3
 _MARK: Final = "bizverifyupload"
 """Metadata of an object that names the upload: shows whether an unanswered write was made."""
 _ENDPOINTS: Final = {"s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"), "az": ("AZURE_STORAGE_ENDPOINT",), "gs": ()}
-"""Variables with another endpoint."""
 _PLAIN: Final = {"s3": "AWS_ALLOW_HTTP", "az": "AZURE_ALLOW_HTTP", "gs": "GOOGLE_ALLOW_HTTP"}
 """Variables that allow endpoints without TLS."""
 _LOOPBACK: Final = re.compile(r"localhost|127(\.\d+){3}|::1")
@@ -354,11 +349,7 @@ def _explain_refusal(url: RemotePath, error: BaseException, seen: RemoteVersion 
 
 @cache
 def _wait_for_threads_at_exit() -> None:
-    """Delay the end of the process.
-
-    obstore's threads take the GIL once more after the last result. If the interpreter is ending then, the process
-    aborts with exit code 134 (3 of 80 runs).
-    """
+    # its threads take the GIL once more after the last result; in an interpreter that ends, the process would abort
     atexit.register(time.sleep, _EXIT_PAUSE_S)
 
 

@@ -213,11 +213,7 @@ class ServiceOptions(Options):
 def check_keywords(
     function: Callable[..., object], keywords: Any, kind: type[ServiceKeywords] | Any = ServiceKeywords
 ) -> None:
-    """Hide the key among the ``keywords`` of a public function; refuse a keyword that the function does not take.
-
-    ``kind``: the ``TypedDict`` of the keywords that its ``**`` parameter takes. Raises :class:`UsageError`, which
-    lists the function's own parameters and names the closest one.
-    """
+    """Hide the key among the ``keywords`` of a public function; refuse those that it does not take."""
     hide_key(keywords)
     own = [name for name, one in signature(function).parameters.items() if one.kind is Parameter.KEYWORD_ONLY]
     known = [*own, *kind.__annotations__]
@@ -557,11 +553,7 @@ class StatusOptions(Options):
 def status_options(
     status: StatusSource | StatusOptions, max_age: float | None, kind: EngineKind, *, given: bool
 ) -> StatusOptions | None:
-    """Return how a call that takes ``status`` and ``max_status_age`` asks for statuses, ``None`` if it does not.
-
-    ``kind``: the kind of its engine; ``given``: whether the caller made that. Raises :class:`UsageError` where it is
-    said to ask, and the engine has no use for it.
-    """
+    """Return how a call asks for statuses, ``None`` if not; ``given``: the caller made the engine."""
     if not isinstance(status, StatusOptions):
         status = StatusOptions(source=status, max_age=StatusOptions().max_age if max_age is None else max_age)
     elif max_age is not None:

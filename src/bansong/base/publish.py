@@ -60,13 +60,10 @@ _CONTENTS_KNOWN: Final = 100
 def publish_file(target: Path, seen: RemoteVersion | None = None) -> Iterator[Path]:
     """Yield a temporary file that takes the place of ``target`` when the block ends without an error.
 
-    That of a remote file is private and local; it replaces the object only if that still is the version ``seen``, or
-    where none is given, the one that is there when the block begins. Of a local one:
-
-    The file is created beside it with O_EXCL and mode 0600 (it may hold people's addresses; the mode of a file that is
-    replaced is kept), synced, moved by ``os.replace``, and its folder synced. After an error or a crash ``target``
-    is what it was. A symbolic link is followed, not replaced. What killed runs have left in the folder is removed.
-    Raises :class:`OutputError`; :class:`InputError` where the block failed on another file.
+    That of a remote file replaces the object only if it still is the version ``seen`` (default: as the block begins).
+    A local one is created beside ``target`` with O_EXCL and mode 0600 (it may hold people's addresses; the mode of a
+    replaced file is kept), synced, moved by ``os.replace``, and its folder synced. Symbolic links are followed. What
+    killed runs have left is removed. Raises :class:`OutputError`; :class:`InputError` if the block failed on another.
     """
     if isinstance(target, RemotePath):
         with publish_remote(target, seen) as finished:
@@ -102,9 +99,8 @@ def publish_file(target: Path, seen: RemoteVersion | None = None) -> Iterator[Pa
 def backed_up(target: Path, apart_from: Path) -> Iterator[Path]:
     """Yield ``NAME.bak`` beside ``target``, which is what ``target`` is now; taken away if it has not been replaced.
 
-    An existing backup stays: the next is ``.bak2``, and so on; ``apart_from`` is a name that is about to be used. A
-    hard link where the file system has them, so that mode, owner and times are kept; else a copy, with mode and times,
-    synced before it gets its name. That of an object is a copy, which stays. Raises :class:`OutputError`.
+    The next one is ``.bak2``, and so on; ``apart_from`` is a name that is about to be used. A hard link, which keeps
+    mode, owner and times, else a synced copy; that of an object is a copy, which stays. Raises :class:`OutputError`.
     """
     if isinstance(target, RemotePath):
         names = (target.with_name(f"{target.name}.bak{again if again > 1 else ''}") for again in count(1))
@@ -129,11 +125,7 @@ def backed_up(target: Path, apart_from: Path) -> Iterator[Path]:
 
 
 def find_foreign(files: Mapping[Path, Path], *, extends: bool = False) -> list[Path]:
-    """Return the files that hold what we are not known to have written; record what is about to be published there.
-
-    ``files``: the finished file of each path. ``extends``: it has all that the old one has, so where that is foreign,
-    it is, too. Nobody records what objects in a bucket hold: its versions keep them.
-    """
+    """Return the files that others have written; record what is published. ``extends``: that keeps the old rows."""
     foreign = []
     for path, finished in files.items():
         if is_remote(path):

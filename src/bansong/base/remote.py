@@ -210,7 +210,6 @@ def is_there(path: Path) -> bool:
 
 
 def list_files(folder: RemotePath) -> list[RemotePath]:
-    """Return all files below a folder of an object store, by name; raise :class:`InputError`."""
     if folder.scheme not in STORES:
         raise InputError(WEB_LISTING_IMPOSSIBLE, url=folder)
     return list_objects(folder)

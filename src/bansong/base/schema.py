@@ -291,7 +291,6 @@ class CodeWord:
 
 
 def word_of(code: str, lang: Lang) -> str:
-    """Return what a code is called in a language; any other text as it is."""
     tables = (*KOREAN_WORDS.values(), _KOREAN_PROBLEMS)
     return next((words[code] for words in tables if code in words), code) if lang == "ko" else code
 

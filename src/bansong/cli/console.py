@@ -57,7 +57,6 @@ def freeze_imports() -> Iterator[None]:
 
 
 def set_up_logging() -> None:
-    """Log to stderr at the level of ``BANSONG_LOG``, by default warnings."""
     level = (variable("BANSONG_LOG") or "warning").upper()
     known = level in logging.getLevelNamesMapping()
     handler = logging.StreamHandler(sys.stderr)
@@ -80,7 +79,6 @@ def say_table(lines: Iterable[tuple[str, str]]) -> None:
 
 
 def say_columns(chosen: Mapping[str, Choice]) -> None:
-    """Print the header chosen for each role, and how sure that is."""
     for role, choice in chosen.items():
         headers = choice.spell(lambda part: repr(part.header), " + ", " | ")
         about = {

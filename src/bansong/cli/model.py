@@ -247,7 +247,6 @@ def _event_lines(events: list[Event]) -> list[str]:
 
 
 def _why(event: Event) -> str:
-    """The reason of an event: the mailing and its faults, or the replaced scorecard."""
     data = event.data
     why = data.get("why") or (
         gettext("in place of {replaced}", replaced=data["replaced"]) if "replaced" in data else ""

@@ -118,7 +118,6 @@ def watch_id_text(watch_id: object) -> str:
 
 
 def job_id_of(job: str | BatchCreated) -> str:
-    """Return the identifier of a job, given as such or as the result of :meth:`Client.create_batch`."""
     found = getattr(job, "job_id", job)
     return text("job", found, Phrase("what create_batch returned, or its job_id as a str"))
 

@@ -124,11 +124,7 @@ class JobWatch:
 
 
 async def fetch_results(client: Client, job: str | BatchCreated, total: int | None) -> Iterator[Result]:
-    """Fetch all results of a job at once: the interface has no pages.
-
-    ``total``: the job's number of rows, by default the service's. Raises :class:`UsageError` for an unfinished job, or
-    one of unknown size.
-    """
+    """Fetch all results of a finished job at once: the interface has no pages."""
     job_id = job_id_of(job)
     if total is None and isinstance(job, BatchCreated):
         total = job.total

@@ -41,9 +41,6 @@ class RateLimiter:
     n ≥ max(rate, 1): no window of a second holds more than its allowance, even if requests reach the wire up to S
     (4 ms) after their grants. The price is 1.2 % of the rate. L (8 ms) makes up for late wake-ups. A caller should
     send as soon as :meth:`acquire` returns.
-
-    >>> RateLimiter(50).achieved is None
-    True
     """
 
     def __init__(self, per_second: float) -> None:
@@ -69,7 +66,6 @@ class RateLimiter:
             self._grant(now)
 
     def try_acquire(self) -> bool:
-        """Grant the next start if it may be made at once and nobody waits; return whether it was granted."""
         now = anyio.current_time()
         if self._turn.locked() or now < self._due - _LATE_S:
             return False
@@ -94,15 +90,9 @@ class RateLimiter:
 class ConcurrencyLimiter:
     """Most requests at once: fewer when the service is overloaded, more again when it answers.
 
-    A request takes a :class:`Slot` with :meth:`try_acquire` or :meth:`acquire`, in order of asking, reports success or
-    overload to it, and releases it.
-
     An overload halves ``capacity`` (never below 1), once per generation: reports of requests that started before the
     last cut do not count. As many successes as the capacity raise it by one, up to ``maximum``. The longest
-    Retry-After delays all further starts; a holder of a slot that waited for something else before its start calls
-    :meth:`wait_for_backoff` once more.
-
-    ``overloads``: number of reports; ``backoff_until``: end of the latest back-off on anyio's clock, if any.
+    Retry-After delays all further starts.
     """
 
     def __init__(self, concurrency: int) -> None:
@@ -202,12 +192,6 @@ class RetryBudget:
     """Retries that a run has left, so that a service in trouble is not asked more and more.
 
     A request earns ``share`` of a retry; there are ``least`` at first and never more than ``most``.
-
-    >>> budget = RetryBudget(share=0.5, least=1)
-    >>> budget.try_spend(), budget.try_spend()
-    (True, False)
-    >>> budget.record_request(), budget.record_request(), budget.try_spend()
-    (None, None, True)
     """
 
     def __init__(self, share: float = 0.1, least: int = 10, *, most: int = 100, random: Random | None = None) -> None:
@@ -274,12 +258,7 @@ class DispatchCounts:
 
 
 class OutgoingRequest(ABC, Generic[Reply]):
-    """One request, and how its outcomes are recorded.
-
-    For each attempt :class:`Dispatcher` calls :meth:`skip`, waits for a permit, and calls :meth:`prepare`,
-    :meth:`send`, and :meth:`record_reply`, :meth:`record_error` or :meth:`record_interruption`; at the end
-    :meth:`complete`, or :meth:`give_up` after an error.
-    """
+    """One request, and how its outcomes are recorded; :meth:`Dispatcher.deliver` calls the methods in their order."""
 
     gate: anyio.Lock | None = None
     """Requests with the same gate go one at a time, from permit to recorded outcome."""

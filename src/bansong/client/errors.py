@@ -97,11 +97,7 @@ def status_error(
     is_free: bool = False,
     retry_after: float | None = None,
 ) -> ServiceError:
-    """Return the error for a status other than success; ``body``: without the key.
-
-    ``complete``: the whole request may have reached the service; only then a 5xx may have done something. ``is_free``:
-    the request only reads. Statuses that INTERFACE §7 does not list are G29.
-    """
+    """Return the error for a status; only of a ``complete`` request a 5xx may have done something (others: G29)."""
     detail = body_message(body)
     is_limit = status == HTTPStatus.TOO_MANY_REQUESTS and _names_limit(body)
     if is_limit or status in _STATUSES:
@@ -296,7 +292,6 @@ def error_action(error: ServiceError) -> Action:
 
 
 def is_redirect(error: ServiceError) -> bool:
-    """Whether an error says that the service is elsewhere, which every request would meet."""
     return error.status is not None and 300 <= error.status < 400
 
 

@@ -213,7 +213,6 @@ def post_request(
 
 
 def idempotency_header(idempotency_key: str | None) -> dict[str, str] | None:
-    """Return the header with an idempotency key, ``None`` without one; raise :class:`UsageError`."""
     key = optional_text("idempotency_key", idempotency_key)
     if key is None:
         return None
@@ -292,7 +291,6 @@ def tls_context(verify: Verify, base: BaseUrl) -> ssl.SSLContext | None:
 
 
 def check_http(http: HttpTransport | None, verify: Verify, app: object | None) -> HttpTransport | None:
-    """Return the caller's transport; raise :class:`UsageError` for anything else."""
     if http is None:
         return None
     if not isinstance(http, HttpTransport):

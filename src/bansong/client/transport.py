@@ -91,11 +91,7 @@ class Wording:
 
 
 class Transport:
-    """Sends requests to one service with one key; :meth:`ask` raises only errors of the tree.
-
-    ``app`` (an ASGI app in this process) or ``http`` (a transport of httpx, closed by the caller) replaces the own
-    connections. ``tls``: trusted certificates instead of the system's; ``wording``: texts of messages without answer.
-    """
+    """Sends requests to one service with one key, over own connections, an ASGI ``app``, or ``http`` of the caller."""
 
     def __init__(
         self,

@@ -225,12 +225,10 @@ _MOST_PARTS: Final = 8
 
 
 def new_secret() -> str:
-    """Return a new secret of 256 random bits, in the form that libraries for Standard Webhooks take."""
     return _PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
 
 
 def signature_headers(secret: str, event: str, delivery: str, body: bytes, now: float) -> dict[str, str]:
-    """Return the headers that a notification is sent with: its id, event, and signatures of time and body."""
     at = str(int(now))
     return {
         ID_HEADER: delivery,

@@ -66,7 +66,6 @@ class Diagnosis:
 
     @property
     def exit_code(self) -> int:
-        """0, or 2 if a run would fail."""
         return 2 if any(finding.level == "error" for finding in self.findings) else 0
 
     def as_dict(self) -> dict[str, object]:
@@ -263,10 +262,7 @@ _WHOLE_ANSWER_FACTOR: Final = 1.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorOptions:
-    """Options of a run to check; see :func:`bansong.enrich`.
-
-    ``offline``: use no network. ``timeout``: seconds per answer.
-    """
+    """Options of a run to check; ``offline``: use no network; ``timeout``: seconds per answer."""
 
     registry: Path | None = None
     gazetteer: Path | None = None

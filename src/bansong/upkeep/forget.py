@@ -64,10 +64,7 @@ OUT_OF_REACH: Final = {
 
 @dataclass(frozen=True, slots=True)
 class StoreHoldings:
-    """Rows of the numbers in one store, by kind.
-
-    ``unsettled``: ids of lookups and uploads to settle first. ``files``: names of files known to hold a number.
-    """
+    """Rows of the numbers in one store, by kind; ids of lookups to settle first; names of files with a number."""
 
     store: str
     path: str
@@ -181,7 +178,6 @@ _Opener = Callable[[Path], AbstractContextManager[_OpenStore]]
 def _own_stores(
     ledger: str | Path | None, labels: str | Path | None, local: str | Path | None, status_store: str | Path | None
 ) -> list[tuple[_Opener, Path]]:
-    """Return how each existing store is opened; raise :class:`UsageError` for a named one that is missing."""
     folder = LabelStore(None if labels is None else Path(labels)).folder
     stores: list[tuple[str, object, Path, _Opener]] = [
         ("ledger", ledger, LEDGER_FILE.find(ledger), _open_ledger),
