@@ -125,7 +125,7 @@ def backed_up(target: Path, apart_from: Path) -> Iterator[Path]:
 
 
 def find_foreign(files: Mapping[Path, Path], *, extends: bool = False) -> list[Path]:
-    """Return the files that others have written; record what is published. ``extends``: that keeps the old rows."""
+    """Return the files that others have written; record what is published. ``extends``: old rows are kept."""
     foreign = []
     for path, finished in files.items():
         if is_remote(path):
