@@ -42,7 +42,6 @@ def register() -> None:
 
 
 def register_with_polars() -> None:
-    """Register now if polars is loaded, else as soon as it is."""
     if "polars" in sys.modules:
         register()
     else:

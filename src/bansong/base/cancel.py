@@ -98,7 +98,6 @@ class StopRequest:
             self.is_held = False
 
     def interrupt(self) -> None:
-        """Interrupt the main thread, from any thread, without a request to stop the process."""
         if self._interrupt is not None:
             self._own_interrupts += 1
             self._interrupt()

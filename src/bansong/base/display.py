@@ -17,10 +17,8 @@ from bansong.base.schema import BETTER, GRADE_COLOURS, GRADES, NEUTRAL, WORSE, w
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
 
-_DARK_INK: Final = ("C", "D")
-"""Grades whose colour is too light for white letters."""
-_MIN_LABELLED_SHARE: Final = 0.05
-"""Share of the bar from which a part has room for its letter."""
+_DARK_INK: Final = ("C", "D")  # grades whose colour is too light for white letters
+_MIN_LABELLED_SHARE: Final = 0.05  # share of the bar from which a part has room for its letter
 
 
 def facts_table(lines: Iterable[tuple[str, str]]) -> str:
@@ -240,10 +238,8 @@ class ProgressLines:
             return True
 
 
-_FIRST_AFTER: Final = 0.5
-"""Seconds before a bar appears; shorter runs leave no output at all."""
-_EVERY: Final = 0.2
-"""Seconds between two updates, each of which goes to the browser."""
+_FIRST_UPDATE_S: Final = 0.5  # seconds before a bar appears; shorter runs leave no output at all
+_UPDATE_INTERVAL_S: Final = 0.2  # seconds between two updates, each of which goes to the browser
 _BAR: Final = (
     '<div role="progressbar" aria-valuemin="0" aria-valuemax="100" aria-valuenow="{percent:.0f}" '
     'style="display:flex;gap:.7em;align-items:center"><span>{doing}</span>'
@@ -259,7 +255,7 @@ class NotebookBar:
     def __init__(self, unit: str, doing: str) -> None:
         self._unit, self._doing = unit, gettext(doing)
         self._started = time.monotonic()
-        self._due = self._started + _FIRST_AFTER
+        self._due = self._started + _FIRST_UPDATE_S
         self._handle: Any = None
         self._lock = threading.Lock()
 
@@ -284,7 +280,7 @@ class NotebookBar:
             return
         try:
             if now >= self._due:
-                self._due = now + _EVERY
+                self._due = now + _UPDATE_INTERVAL_S
                 bar = _BAR.format(percent=100 * min(part, 1), doing=escape(doing), figures=escape(figures))
                 self._show(bar, f"{doing} {figures}")
         finally:

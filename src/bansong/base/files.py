@@ -104,8 +104,7 @@ _PRIVATE_FOLDER: Final = "bansong-private-"
 _PRIVATE_FOLDERS: Final = (_PRIVATE_FOLDER, "bizverify-private-")
 """Folders left by releases with the former name hold addresses, too."""
 _STALE_S: Final = 24 * 3600.0
-_BINARY: Final[int] = getattr(os, "O_BINARY", 0)
-"""Without it Windows changes line ends."""
+_BINARY: Final[int] = getattr(os, "O_BINARY", 0)  # without it Windows changes line ends
 
 
 def make_folders(folder: Path) -> None:
@@ -117,7 +116,6 @@ def make_folders(folder: Path) -> None:
 
 
 def create_private(path: Path) -> int:
-    """Create a file (0600) and return a descriptor for writing; raise FileExistsError."""
     return os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | _BINARY, PRIVATE)
 
 
@@ -127,7 +125,6 @@ def open_private(path: Path, *, append: bool = False) -> int:
 
 
 def set_mode(descriptor: int, path: Path, mode: int) -> None:
-    """Set the mode of an open file; by ``path`` where descriptors cannot be used."""
     os.chmod(descriptor if os.chmod in os.supports_fd else path, mode)  # noqa: PTH101 - Path.chmod takes no descriptor
 
 
@@ -138,7 +135,6 @@ def write_all(descriptor: int, content: bytes | memoryview) -> None:
 
 
 def last_byte(descriptor: int) -> bytes:
-    """Return the last byte of an open file, if any; moves the read position."""
     if not os.lseek(descriptor, 0, os.SEEK_END):
         return b""
     os.lseek(descriptor, -1, os.SEEK_END)
@@ -193,7 +189,6 @@ def lock_file(descriptor: int) -> bool:
 
 
 def remove_unless_locked(path: Path) -> None:
-    """Remove a file that no process has locked; raise OSError if the system protects it."""
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
     try:
         is_free = lock_file(descriptor)
@@ -222,7 +217,6 @@ def private_folder() -> Iterator[Path]:
 
 
 def _lock_folder(folder: str) -> int | None:
-    """Open and lock a folder; ``None`` if it is locked or folders cannot be locked (Windows)."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
     except OSError:
@@ -292,7 +286,7 @@ _ODD: Final = re.compile(r"[\x00-\x1f\x7f\\]")
 
 
 class RemotePath(_LocalPath):
-    """The path of a remote file; no text shows its ``query``, perhaps a signature. ``is_folder``: a slash at the end."""
+    """The path of a remote file; no text shows its ``query``, perhaps a signature; ``is_folder``: ends in a slash."""
 
     query: str = ""
     is_folder: bool = False
@@ -328,12 +322,10 @@ class RemotePath(_LocalPath):
 
     @property
     def bucket(self) -> str:
-        """The bucket, container or host."""
         return self.parts[1]
 
     @property
     def key(self) -> str:
-        """The object's name in its bucket."""
         return "/".join(self.parts[2:])
 
     @property

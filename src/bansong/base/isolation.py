@@ -82,7 +82,6 @@ def _parse_limits(text: str) -> SizeLimits:
 
 
 def beyond_limit(path: Path, what: str, limit: str) -> InputError:
-    """The error for a file that asks for more than a limit allows, with the way to raise that limit."""
     return InputError(LIMIT_EXCEEDED, path=path, what=what, or_raise=or_raise_limit(limit))
 
 
@@ -99,8 +98,7 @@ _CODE: Final = "from bansong.base.isolation import serve_call; serve_call()"
 _POLL_SECONDS: Final = 0.02
 _LONGEST_ANSWER: Final = 1 << 24
 _PLAIN: Final = (str, int, float, bool, type(None))
-_isolated = False
-"""Whether this process is such a child: it has its limits already."""
+_isolated = False  # whether this process is such a child: it has its limits already
 
 
 class IsolationError(Exception):
@@ -167,7 +165,6 @@ def run_isolated(
 def _read_answer(
     child: subprocess.Popen[bytes], request: bytes, memory: int, until: float, checkpoint: Callable[[], None]
 ) -> dict[str, Any] | None:
-    """The child's answer, or ``None`` if it ended without one. Its stdin stays open: it ends when that is closed."""
     assert child.stdin is not None  # noqa: S101 - both were asked for
     assert child.stdout is not None  # noqa: S101
     pieces: list[bytes] = []
@@ -279,7 +276,6 @@ def _end_with_parent() -> None:
 
 
 def resident(process: int) -> int:
-    """The memory that a process holds, in bytes; 0 where the system does not tell."""
     try:
         pages = Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1]
     except (OSError, IndexError):

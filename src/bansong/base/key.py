@@ -77,7 +77,6 @@ class SecretKey:
 
     @classmethod
     def find(cls, file: str | Path | None = None) -> Self | None:
-        """Read the key like :meth:`load`; return ``None`` if neither a file nor the environment has one."""
         if file is None and (given := (variable(cls.ENV) or "").strip()):
             return cls(given)
         path = file or variable(cls.ENV_FILE)
@@ -85,7 +84,6 @@ class SecretKey:
 
     @property
     def header(self) -> tuple[bytes, bytes]:
-        """The header with the key; for requests only."""
         return self.HEADER.encode(), (self.SCHEME + self._value).encode()
 
     def fingerprint(self, salt: str) -> bytes:

@@ -99,7 +99,6 @@ def current_audience() -> Audience:
 
 @contextmanager
 def use_audience(audience: Audience) -> Iterator[None]:
-    """Write messages for an audience within the block, in this thread or task."""
     before = _reader.set(audience)
     try:
         yield
@@ -135,7 +134,6 @@ class Option:
 
 
 def advise(option: str, advice: str, otherwise: str) -> str:
-    """Return the advice that names an option, or the other one for an audience that has no such option."""
     return otherwise if current_audience().option(option) is None else advice
 
 
@@ -266,7 +264,6 @@ def use_language(lang: Lang | None) -> Iterator[None]:
 
 
 def speak(lang: Lang) -> None:
-    """Choose the language of this task, thread or context, until it ends."""
     _of_context.set(lang)
 
 
@@ -380,13 +377,11 @@ _LINE: Final = re.compile(r"at line (?P<line>\d+), column (?P<column>\d+)")
 _KINDS: Final = (
     *(gettext_noop("str"), gettext_noop("int"), gettext_noop("float"), gettext_noop("bool")),
     *(gettext_noop("array"), gettext_noop("object"), gettext_noop("null")),
-)
-"""What msgspec calls kinds of values."""
+)  # of values, as msgspec calls them
 _NUMBER_OF_ERROR: Final = re.compile(r"^\[Errno -?\d+\] ")
 
 
 def describe_os_error(error: Exception) -> Phrase:
-    """Return why the operating system refused something, without the path and the error's number."""
     if isinstance(error, FileNotFoundError | PermissionError) and error.errno:  # pyarrow's strerror has the path
         return Phrase(os.strerror(error.errno))
     return Phrase(getattr(error, "strerror", None) or _NUMBER_OF_ERROR.sub("", str(error)) or type(error).__name__)

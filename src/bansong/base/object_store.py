@@ -107,7 +107,6 @@ def missing_object_error(url: RemotePath) -> InputError:
 
 
 def explain_store_error(url: RemotePath, error: BaseException) -> str:
-    """Return a sentence about an error of obstore, without the error's own text."""
     text = _codes_of(url, error)
     sentence = next((sentence for pattern, sentence in _KNOWN if pattern.search(text)), _UNKNOWN)
     fields = {"bucket": url.bucket, "settings": _SETTINGS.get(url.scheme), "kind": type(error).__name__}
@@ -194,12 +193,10 @@ CLOUD_EXTRA_MISSING: Final = Problem(
     "cloud.cloud_extra_missing", 'files of s3://, gs:// and az:// need an extra: pip install "bansong[cloud]"'
 )
 
-LARGEST: Final = 5_000 << 20
-"""Bytes that S3 and Azure take in one piece."""
+LARGEST: Final = 5_000 << 20  # bytes that S3 and Azure take in one piece
 _CHUNK_BYTES: Final = 4 << 20
 _CONNECT_TIMEOUT_S: Final = 10
-_MIN_BYTES_PER_S: Final = 250_000
-"""Slower transfers (bytes/s) time out."""
+_MIN_BYTES_PER_S: Final = 250_000  # slower transfers (bytes/s) time out
 _READ_TIMEOUT_S: Final = 30
 _EXIT_PAUSE_S: Final = 0.1
 _MAX_RETRIES: Final = 3
@@ -234,7 +231,6 @@ def look_at_object(url: RemotePath, failure: type[BansongError] = InputError) ->
 
 
 def download_object(url: RemotePath, version: RemoteVersion, copy: int) -> None:
-    """Write a version of an object to the descriptor ``copy``; raise :class:`InputError`."""
     store = _open_store(url, version.size or 0, reads=True)
     import obstore
     from obstore.exceptions import PreconditionError

@@ -136,7 +136,6 @@ def hides_keys(kind: type[Kind]) -> type[Kind]:
 
 
 def take_options(kind: type[Kind], keywords: dict[str, Any]) -> Kind:
-    """Take the fields of a dataclass of options out of the keywords of a function; return its value."""
     return kind(**{spec.name: keywords.pop(spec.name) for spec in specs_of(kind) if spec.name in keywords})
 
 
@@ -152,5 +151,4 @@ def choose_options(name: str, given: Kind | None, flat: Kind) -> Kind:
 
 
 def differing_fields(options: Any) -> list[str]:
-    """The fields that are not at their defaults."""
     return [spec.name for spec in specs_of(type(options)) if getattr(options, spec.name) != spec.default]

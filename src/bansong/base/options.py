@@ -57,7 +57,6 @@ SHARED_RULES: Final[dict[str, Rule]] = {
     "timeout": above(0, gettext_noop("seconds, above 0")),
     "drain": at_least(0, gettext_noop("seconds, 0 or more")),
 }
-"""Rules of fields that buying and fetching have alike."""
 
 
 def parse_rate(text: str) -> float:
@@ -206,7 +205,6 @@ class ServiceOptions(Options):
         return self.api_key if isinstance(self.api_key, ApiKey) else ApiKey.load(self.key_file)
 
     def check_kind(self, kind: EngineKind) -> None:
-        """Raise :class:`UsageError` for an option that is for another kind of engine."""
         refuse_foreign(kind, differing_fields(self))
 
 
@@ -467,7 +465,6 @@ STATUS_SOURCES: Final[tuple[StatusSource, ...]] = ("auto", "nts", "none")
 
 
 def _refuse_text_as_key(keywords: dict[str, Any]) -> None:
-    """Refuse a ``key`` that is a text, and take it out of the keywords."""
     if keywords.get("key") is None:
         return
     from bansong.base.key import SecretKey

@@ -52,8 +52,7 @@ _UNFINISHED: Final = re.compile(r"\.(bansong|bizverify)-[0-9a-f]{8}-")
 """Under the former name, too: what an older release left holds customers."""
 _NAME_KEPT: Final = 100
 _STALE_S: Final = 3600.0
-_CONTENTS_KNOWN: Final = 100
-"""How many contents are remembered of all files of one name."""
+_CONTENTS_KNOWN: Final = 100  # how many contents are remembered of all files of one name
 
 
 @contextmanager
@@ -248,7 +247,6 @@ def _copy(target: Path, backup: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a local folder, and those above it, for the owner alone, where there is none."""
     if is_remote(folder):
         return
     try:

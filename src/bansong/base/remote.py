@@ -130,8 +130,7 @@ INPUT_COPY_FAILED: Final = Problem(
     "cloud.input_copy_failed", "{url}: cannot be copied here: {reason}; TMPDIR chooses where copies are made"
 )
 
-_LEFT_FREE: Final = 64 << 20
-"""Bytes of a disk that a copy leaves free."""
+_LEFT_FREE_BYTES: Final = 64 << 20  # bytes of a disk that a copy leaves free
 _COPY: Final = "data"
 _MAX_NAME_BYTES: Final = 100
 """Bytes of an object's name kept for the local copy: file systems allow fewer than stores."""
@@ -218,9 +217,9 @@ def list_files(folder: RemotePath) -> list[RemotePath]:
 def _download(url: RemotePath, copy: Path) -> RemoteVersion:
     def check_room(size: int) -> None:
         free = shutil.disk_usage(copy.parent).free + os.fstat(descriptor).st_size
-        if size + _LEFT_FREE > free:
+        if size + _LEFT_FREE_BYTES > free:
             raise InputError(
-                NO_ROOM_FOR_COPY, url=url, size=size, folder=copy.parent.parent, free=max(0, free - _LEFT_FREE)
+                NO_ROOM_FOR_COPY, url=url, size=size, folder=copy.parent.parent, free=max(0, free - _LEFT_FREE_BYTES)
             )
 
     descriptor = create_private(copy)

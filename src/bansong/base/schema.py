@@ -18,11 +18,9 @@ if TYPE_CHECKING:
 
 InputFormat = Literal["csv", "xlsx", "xls", "xlsb", "ods", "html", "json", "ndjson", "parquet"]
 INPUT_FORMATS: Final[tuple[InputFormat, ...]] = get_args(InputFormat)
-"""What standard input may be said to be."""
 
 SEOUL: Final = timezone(timedelta(hours=9), "Asia/Seoul")
-"""The time zone of days and months. Korea has had no summer time since 1988, so that no time zone database is
-needed."""
+"""Korea has had no summer time since 1988, so that no time zone database is needed."""
 
 
 def seoul_day(unix_time: float | None = None) -> date:
@@ -34,7 +32,6 @@ ANSWER_COLUMNS: Final = ("biz_status", "bounce_prob", "grade", "action", "fixed_
 """The seven fields of a verification, in the order in which they are added to the user's file."""
 
 ROW_COLUMNS: Final = ("row_status", "row_note")
-"""What became of the row itself."""
 
 ADDED_COLUMNS: Final = (*ANSWER_COLUMNS, *ROW_COLUMNS)
 """The nine columns that enrichment adds, in this order."""
@@ -47,7 +44,6 @@ EXTRA_COLUMNS: Final = ("duplicate_of", "match_level", "district_code", "buildin
 the address was understood, the code of the building's legal dong, the building's official number."""
 
 OUR_COLUMNS: Final = (*ADDED_COLUMNS, *LABEL_COLUMNS, *EXTRA_COLUMNS)
-"""All that is ever added to a user's file, under the names of the contract."""
 
 RECORD_COLUMNS: Final = ("b_no", "name", "address", "zipcode")
 """What the engine reads of a row; only ``b_no`` is required."""
@@ -152,7 +148,6 @@ _KOREAN_HEADERS: Final = {
 }
 
 HEADERS: Final[Mapping[Lang, Mapping[str, str]]] = {"en": {name: name for name in OUR_COLUMNS}, "ko": _KOREAN_HEADERS}
-"""The header of each of our columns, by language and contract name."""
 
 KOREAN_WORDS: Final[Mapping[str, Mapping[str, str]]] = {
     "biz_status": {

@@ -128,8 +128,7 @@ FOLDER_MISSING: Final = Problem(
 _MAGIC: Final = b"SQLite format 3\0"
 _HEADER_BYTES: Final = 100
 _IN_USE: Final = ("SQLITE_BUSY", "SQLITE_LOCKED")
-_WAIT: Final = 10.0
-"""Wait for commits and migrations of other processes."""
+_LOCK_TIMEOUT_S: Final = 10.0  # wait for commits and migrations of other processes
 _PRAGMAS: Final = (
     "synchronous = FULL",
     "fullfsync = ON",  # elsewhere than on macOS it means nothing
@@ -140,14 +139,12 @@ _EXCLUSIVE: Final = (
     "wal_autocheckpoint = 4000",
     "journal_size_limit = 67108864",
 )
-_LOCKS: Final[WeakValueDictionary[Path, FileLock]] = WeakValueDictionary()
-"""Locks held by this process, by file."""
+_LOCKS: Final[WeakValueDictionary[Path, FileLock]] = WeakValueDictionary()  # locks held by this process, by file
 _MIGRATION: Final = threading.Lock()
 """Prevents two threads from migrating: the second would find the lock held by its own process."""
 
 
 def is_in_use(error: BaseException) -> bool:
-    """Return whether ``error`` of a :class:`FileKind` means that another process uses the file."""
     cause = error.__cause__
     return isinstance(cause, Timeout) or getattr(cause, "sqlite_errorname", "").startswith(_IN_USE)
 
@@ -204,7 +201,7 @@ class FileKind:
     def lock(self, path: Path, taken: str, wait: float | None = None) -> FileLock:
         """Take ``PATH.lock``, or raise ``error`` with the text ``taken``; wait for a migration by default."""
         is_outdated = 0 < self.stored_version(path) < self.version
-        seconds = wait if wait is not None else _WAIT if is_outdated else 0
+        seconds = wait if wait is not None else _LOCK_TIMEOUT_S if is_outdated else 0
         # a file may be opened in one thread and closed in another
         lock = FileLock(f"{path}.lock", timeout=seconds, mode=PRIVATE, thread_local=False)
         with self.errors(path):
@@ -253,7 +250,7 @@ class FileKind:
             with OPENING:
                 if not is_open_here(path):
                     self._inspect_header(path, killed=killed)
-                connection = connect(path, writing=writing, timeout=0 if self.exclusive else _WAIT)
+                connection = connect(path, writing=writing, timeout=0 if self.exclusive else _LOCK_TIMEOUT_S)
             try:
                 self._settle_down(connection, path, writing=writing, killed=killed)
             except BaseException:
@@ -351,7 +348,6 @@ class FileKind:
         return version
 
     def _migrate(self, connection: sqlite3.Connection, path: Path) -> None:
-        """Run the migrations, each in one transaction, while no other process uses the file."""
         with _MIGRATION, ExitStack() as stack:
             ours = _LOCKS.get(path)
             if ours is None or not ours.is_locked:
@@ -375,7 +371,7 @@ class FileKind:
             "process is using it; stop that one, or restart it with this bansong, and try again",
             version=self.version,
         )
-        deadline = time.monotonic() + _WAIT
+        deadline = time.monotonic() + _LOCK_TIMEOUT_S
         lock = None
         while lock is None and self._read_version(connection, path) < self.version:
             try:
@@ -412,7 +408,6 @@ class FileKind:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Run the block in one transaction, which is rolled back if the block raises."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -430,5 +425,4 @@ def rewrite_file(connection: sqlite3.Connection) -> None:
 
 
 def _log_of(path: Path) -> Path:
-    """The write-ahead log, which a killed process leaves beside an exclusive file."""
     return path.with_name(f"{path.name}-wal")

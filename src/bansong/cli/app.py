@@ -47,8 +47,7 @@ from bansong.cli.watch import watch
 catalogues.bindtextdomain("click", str(LOCALE_DIR))
 catalogues.textdomain("click")  # the domain that click's own messages are looked up in
 
-_FILLER: Final = "\ue000"
-"""Padding after a wide letter (private use), since click counts letters, not their width."""
+_FILLER: Final = "\ue000"  # padding after a wide letter (private use), since click counts letters, not their width
 
 
 class WideLetterFormatter(click.HelpFormatter):
@@ -85,7 +84,6 @@ class LocalizedGroup(click.Group):
 
 @contextmanager
 def command_line_reads() -> Iterator[None]:
-    """Let messages name options of the command line during the block, in all threads."""
     before = set_audience(COMMAND_LINE)
     try:
         yield

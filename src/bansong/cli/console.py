@@ -173,7 +173,6 @@ def format_minute(seconds: float) -> str:
 
 
 def print_table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print rows under their translated names to stdout, one line each."""
     cells = [["".join(one if one.isprintable() else " " for one in cell) for cell in row] for row in rows]
     for line in aligned_rows([[gettext(name) if name else "" for name in names], *cells]):
         print_out(line)
@@ -210,7 +209,6 @@ def _echo(text: str, stream: TextIO) -> None:
 
 @contextmanager
 def progress_shown(mode: str, unit: str = "rows", doing: str = "verifying") -> Iterator[ProgressDisplay | None]:
-    """Yield a progress display: a bar on a terminal, lines elsewhere, or none."""
     if mode == "none":
         yield None
     elif mode == "plain" or not sys.stderr.isatty():

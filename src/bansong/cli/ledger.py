@@ -81,10 +81,10 @@ def ledger(ledger: Path | None, b_no: str | None, purge: float | None, as_json: 
         else:
             runs = opened.runs()
             held = [*opened.doubts(), *opened.unusable(), *opened.unfetched()]
-            found = {"ledger": str(opened.path), "runs": [asdict(run) for run in runs], "unsettled": _doubt_rows(held)}
+            rows = {"runs": [asdict(run) for run in runs], "unsettled": [asdict(doubt) for doubt in held]}
             unsettled = _held_lines(held, gettext("see them with `bansong resolve`"))
             lines = [*_run_lines(runs), *unsettled, gettext("ledger: {path}", path=opened.path)]
-            print_result(as_json, found, lines)
+            print_result(as_json, {"ledger": str(opened.path), **rows}, lines)
 
 
 @click.command(short_help="Settle lookups and uploads whose answer is not known.")
@@ -122,18 +122,18 @@ def resolve(
             repeatable = opened.may_be_repeated()
             held += unfetched
             lines = [*_doubt_lines(held), *_held_lines(held, ways), *_repeatable_lines(repeatable)]
-            print_result(
-                as_json, {"ledger": str(opened.path), "unsettled": _doubt_rows(held), "repeatable": repeatable}, lines
-            )
+            unsettled = [asdict(doubt) for doubt in held]
+            value = {"ledger": str(opened.path), "unsettled": unsettled, "repeatable": repeatable}
+            print_result(as_json, value, lines)
             return
-        chosen = _choose(ids, every, held)
+        if bool(ids) == every:
+            raise UsageError(SETTLED_ID_MISSING)
+        chosen = [doubt.id for doubt in held] if every else list(ids)
         if job_id is not None:
             if len(chosen) != 1:
                 raise UsageError(JOB_WITHOUT_UPLOAD)
-            settled, what = (
-                opened.attach(chosen[0], job_id),
-                gettext("the next run fetches job {job_id}", job_id=job_id),
-            )
+            settled = opened.attach(chosen[0], job_id)
+            what = gettext("the next run fetches job {job_id}", job_id=job_id)
         elif lost:
             settled, what = opened.accept(chosen), gettext("taken as lost")
         else:
@@ -173,16 +173,6 @@ def _open_ledger(path: Path | None) -> Iterator[Ledger]:
         raise UsageError(LEDGER_MISSING, found=found)
     with Ledger.open(found) as opened:
         yield opened
-
-
-def _choose(ids: tuple[str, ...], every: bool, held: list[Doubt]) -> list[str]:
-    if bool(ids) == every:
-        raise UsageError(SETTLED_ID_MISSING)
-    return [doubt.id for doubt in held] if every else list(ids)
-
-
-def _doubt_rows(held: list[Doubt]) -> list[dict[str, object]]:
-    return [asdict(doubt) for doubt in held]
 
 
 _NO_FILES: Final = (gettext_noop("a frame"), gettext_noop("one lookup"))

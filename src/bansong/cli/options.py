@@ -112,7 +112,6 @@ def options_of(kind: type, *parameters: str, roles: Iterable[str] = _ROLES) -> D
 
 
 def _options_of(spec: OptionSpec, roles: Iterable[str]) -> Iterator[tuple[str, Decorator]]:
-    """Return the flags of an option, with the names of their parameters."""
     if spec.flag:
         yield spec.parameter, click.option(spec.flag, spec.parameter, help=spec.help, **_type_of(spec, roles))
     if spec.flag and spec.off:
@@ -187,7 +186,6 @@ def engine_option(*engines: str) -> Decorator:
 
 
 account_options: Final = options_of(ServiceOptions, "base_url", "key_file", "allow_http")
-"""Which service, and as whom."""
 fetch_options: Final = add_all(
     [
         click.option(
@@ -200,7 +198,6 @@ fetch_options: Final = add_all(
         options_of(StatusOptions, "max_status_age", "status_store", "nts_key_file"),
     ]
 )
-"""How the tax authority is asked by a command that asks it whatever else is said."""
 progress_option: Final[Decorator] = click.option(
     "--progress",
     type=click.Choice(["auto", "plain", "none"]),
@@ -212,8 +209,7 @@ json_option: Final[Decorator] = click.option(
     "--json", "as_json", is_flag=True, help="Print the result as one JSON object on stdout."
 )
 
-_PLAIN: Final = re.compile(r"[\w#.,/:%+=@-]*", re.ASCII)
-"""A value that a shell takes as it stands."""
+_PLAIN: Final = re.compile(r"[\w#.,/:%+=@-]*", re.ASCII)  # what a shell takes as it stands
 
 
 class CommandLineAudience:

@@ -229,7 +229,6 @@ class AddressPolicy:
         return _is_public(judged)
 
     def check(self, address: str) -> None:
-        """Raise :class:`RefusedAddressError` for an address of the resolver that is not allowed."""
         parsed = ip_address(address)
         if not self.is_allowed(parsed):
             raise RefusedAddressError(
@@ -242,7 +241,6 @@ class AddressPolicy:
             )
 
     def is_allowed_host(self, host: str) -> bool:
-        """Whether a URL's host may be allowed, without asking a resolver."""
         name = host.rstrip(".").lower()
         if name == "localhost" or name.endswith(".localhost"):
             return False

@@ -88,7 +88,6 @@ def flag(name: str, value: object) -> bool:
 
 
 def whole_number(name: str, value: object, least: int | None = None) -> int:
-    """Return an integer, also of numpy, of at least ``least``."""
     try:
         if isinstance(value, bool):
             raise TypeError

@@ -81,7 +81,6 @@ class WireResponse:
     bare_refusal: bool = False
 
     def begin(self, status: int, headers: RawHeaders) -> None:
-        """Keep the head; repeated fields are joined."""
         joined: dict[str, str] = {}
         for raw, value in headers:
             name, text = raw.decode("ascii").lower(), value.decode("latin-1")

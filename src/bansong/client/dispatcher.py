@@ -118,7 +118,9 @@ class ConcurrencyLimiter:
         """Wait for a free slot, to be released; a cancelled wait takes none."""
         async with self._turn:
             while not self._is_open():
-                await self._wait_for_change()
+                if not await self.wait_for_backoff():
+                    self._freed = anyio.Event()
+                    await self._freed.wait()
             self.running += 1
         return Slot(self, self._generation)
 
@@ -130,23 +132,12 @@ class ConcurrencyLimiter:
             await anyio.sleep_until(self.backoff_until)
         return waited
 
-    async def _wait_for_change(self) -> None:
-        if self.backoff_until is not None and self.is_backing_off:
-            await anyio.sleep_until(self.backoff_until)
-        else:
-            self._freed = anyio.Event()
-            await self._freed.wait()
-
     @property
     def is_backing_off(self) -> bool:
         return self.backoff_until is not None and anyio.current_time() < self.backoff_until
 
     def _is_open(self) -> bool:
         return self.running < self.capacity and not self.is_backing_off
-
-    def _release(self) -> None:
-        self.running -= 1
-        self._freed.set()
 
     def _record_success(self, generation: int) -> None:
         if generation != self._generation or self.capacity == self.maximum:
@@ -179,7 +170,8 @@ class Slot:
     def release(self) -> None:
         if self._is_held:
             self._is_held = False
-            self.limiter._release()
+            self.limiter.running -= 1
+            self.limiter._freed.set()
 
     def record_success(self) -> None:
         self.limiter._record_success(self._generation)
@@ -275,7 +267,6 @@ class OutgoingRequest(ABC, Generic[Reply]):
         return error_action(error)
 
     async def skip(self) -> bool:
-        """Whether the request is not to be sent any more."""
         return False
 
     async def prepare(self) -> None:
@@ -320,7 +311,6 @@ class Dispatcher:
         return self.halt is not None
 
     def cancel(self, halt: Halt) -> None:
-        """Stop new work, and wake everything that waits."""
         if self.halt is None:
             log.info("no more requests are sent: %s", halt.note)
             self.halt = halt
@@ -416,7 +406,6 @@ class Dispatcher:
         return True
 
     async def _wait_after(self, error: ServiceError, attempt: int) -> bool:
-        """Wait before one more attempt; return ``False`` if there is none."""
         retry_after = error.retry_after
         is_delayed = error_action(error) is Action.DELAY  # the service works: no retry of the budget is spent
         most = _MAX_DELAYS if is_delayed else _MAX_RETRIES
@@ -454,7 +443,6 @@ class Dispatcher:
 
     @asynccontextmanager
     async def exclusively(self, lock: anyio.Lock | None) -> AsyncIterator[bool]:
-        """Hold a lock through the block; yield ``False`` if the run is cancelled before."""
         async with AsyncExitStack() as held:
             if lock is not None:
                 with self.cancellable_wait():

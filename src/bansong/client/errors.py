@@ -170,7 +170,6 @@ def is_page(body: bytes) -> bool:
 
 
 def one_line(text: str) -> str:
-    """Return a text on one line of at most 300 characters, without control characters."""
     line = _UNSEEN.sub(" ", text[: 8 * _MAX_LINE_CHARS]).strip()
     return line if len(line) <= _MAX_LINE_CHARS else f"{line[:_MAX_LINE_CHARS]}…"
 
@@ -285,7 +284,6 @@ _OVERLOAD: Final = frozenset({502, 503, 504})
 
 
 def error_action(error: ServiceError) -> Action:
-    """Return the action of an error by :data:`ERROR_ACTIONS`; a redirect (3xx) ends the run."""
     if isinstance(error, RejectedError) and is_redirect(error):
         return Action.END_RUN
     return next(ERROR_ACTIONS[kind] for kind in type(error).__mro__ if kind in ERROR_ACTIONS)
@@ -309,7 +307,6 @@ def is_long_wait(retry_after: float | None) -> bool:
 
 
 def may_pass(error: ServiceError) -> bool:
-    """Whether a request that may be repeated can succeed at the next try."""
     action = error_action(error)
     if action is Action.WAIT:
         return error.retry_after is not None

@@ -174,7 +174,6 @@ def unwrap(value: object, names: Collection[str], wrappers: Sequence[str]) -> Ob
 
 
 def first_value(value: Object, names: Iterable[str]) -> Any:
-    """Return the first named value that is not null."""
     return next((value[name] for name in names if value.get(name) is not None), None)
 
 
@@ -191,7 +190,6 @@ def as_whole_number(value: object) -> int | None:
 
 
 def identifier(value: object) -> str | None:
-    """Return an identifier as text: a text or a number; ``None`` for anything else."""
     if isinstance(value, str):
         return value.strip() or None
     if isinstance(value, int) and not isinstance(value, bool):
@@ -332,7 +330,6 @@ def is_other(said: str, sent: str) -> bool:
 
 
 def numbers_in(answer: Object) -> list[str]:
-    """Return the distinct business numbers that an answer repeats, at any place."""
     said = (digits_of(echo.get(name)) for echo in _echoes(answer) for name in NUMBERS)
     return list(dict.fromkeys(b_no for b_no in said if b_no is not None))
 

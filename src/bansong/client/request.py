@@ -36,8 +36,7 @@ IDEMPOTENCY_KEY_INVALID: Final = Problem(
     "service.idempotency_key_invalid", "an idempotency key has 1 to 200 visible ASCII characters"
 )
 
-ORDINARY: Final = 2 << 20
-"""Most bytes of an ordinary response."""
+ORDINARY: Final = 2 << 20  # most bytes of an ordinary response
 _REQUEST_IDS: Final = (
     *("x-request-id", "request-id", "x-requestid", "x-correlation-id", "x-amzn-requestid", "x-amz-cf-id", "cf-ray"),
     "x-trace-id",

@@ -135,7 +135,6 @@ class BatchStatus(Shape):
 
     @property
     def known_word(self) -> bool:
-        """Whether the status is a usual word; the client warns of others."""
         return self.state != "working" or _word(self.status) in field_aliases.WORKING_WORDS
 
 

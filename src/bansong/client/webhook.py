@@ -87,7 +87,6 @@ class WebhookUrl:
         return cls(shown, whole)
 
     def reveal(self) -> str:
-        """Return the whole URL, to be stored or sent to."""
         return str(self._url)
 
     @property
@@ -96,7 +95,6 @@ class WebhookUrl:
 
     @property
     def host(self) -> str:
-        """The name or address of the receiver, in ASCII and without brackets."""
         return self._url.raw_host.decode("ascii")
 
     @property

@@ -105,9 +105,8 @@ _CALLED: Final = (
 )
 """For translation."""
 _PACKAGES: Final = ("polars", "pyarrow", "openpyxl", "fastexcel", "httpx")
-_ROOM: Final = 1 << 30
-"""A run writes little besides its output; a server needs room for uploads."""
-_LEAST: Final = 16 << 20
+_AMPLE_BYTES: Final = 1 << 30  # A run writes little besides its output; a server needs room for uploads
+_MIN_BYTES: Final = 16 << 20
 _DATA: Final = gettext_noop("docs/data-sources.md says where it comes from")
 
 
@@ -128,7 +127,6 @@ def look_at_versions() -> Iterator[Finding]:
 
 
 def look_at_extra(name: str, missing: Level = "note") -> Iterator[Finding]:
-    """Check an extra; ``missing``: the level of the finding if it is not installed."""
     modules, purpose = EXTRAS[name]
     called = next(one for one in _CALLED if one.endswith(name))
     absent = [module for module in modules if find_spec(module) is None]
@@ -224,12 +222,11 @@ def look_at_folder(what: str, folder: Path, remedy: str) -> Iterator[Finding]:
     free = shutil.disk_usage(there).free
     room = gettext("{free:,.1f} GB free", free=free / (1 << 30))
     said = f"{folder}: {room}" if there == folder else gettext("{path}: not made yet, {room}", path=folder, room=room)
-    level: Level = "ok" if free >= _ROOM else "warning" if free >= _LEAST else "error"
+    level: Level = "ok" if free >= _AMPLE_BYTES else "warning" if free >= _MIN_BYTES else "error"
     yield Finding(what, level, said, None if level == "ok" else gettext("free space on that disk"))
 
 
 def look_at_mode(what: str, path: Path, mode: int) -> Iterator[Finding]:
-    """Check that others cannot read a file or folder; ``mode``: the mode that prevents it."""
     found = stat.S_IMODE(path.stat().st_mode) if os.name == "posix" else 0
     if found & 0o077:
         remedy = gettext("chmod {mode:o} {path}: what it holds is about people", mode=mode, path=path)
@@ -254,10 +251,8 @@ CHECK_TIMED_OUT: Final = Problem(
 )
 
 T = TypeVar("T")
-_PROBE: Final = "1248100998"
-"""A listed company's number, printed on its site."""
-_WHOLE_ANSWER_FACTOR: Final = 1.5
-"""Timeout of a whole answer, relative to that of its parts."""
+_PROBE: Final = "1248100998"  # A listed company's number, printed on its site
+_WHOLE_ANSWER_FACTOR: Final = 1.5  # timeout of a whole answer, relative to that of its parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

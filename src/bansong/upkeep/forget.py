@@ -59,7 +59,6 @@ OUT_OF_REACH: Final = {
         "lookups, uploads and labels"
     ),
 }
-"""What forgetting cannot reach, and what to do about it."""
 
 
 @dataclass(frozen=True, slots=True)
