@@ -160,7 +160,23 @@ def run_until_interrupted(main: Callable[[], Awaitable[R]]) -> R:
     running: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[Any]]] = []
     ended: list[Callable[[], R]] = []
     pulse: SimpleQueue[None] = SimpleQueue()
-    _thread.start_new_thread(copy_context().run, (_run_in_thread, main, running, ended, pulse))
+
+    async def run() -> R:
+        task = asyncio.ensure_future(main())
+        running.append((asyncio.get_running_loop(), task))
+        return await task
+
+    def run_in_thread() -> None:
+        try:
+            result = asyncio.run(run())
+        except BaseException as error:
+            ended.append(partial(_raise, error))
+        else:
+            ended.append(lambda: result)
+        finally:
+            pulse.put(None)
+
+    _thread.start_new_thread(copy_context().run, (run_in_thread,))
     try:
         while not ended:
             with suppress(Empty):
@@ -174,27 +190,6 @@ def run_until_interrupted(main: Callable[[], Awaitable[R]]) -> R:
                 pulse.get(timeout=_SIGNAL_POLL_S)
         raise
     return ended[0]()
-
-
-def _run_in_thread(
-    main: Callable[[], Awaitable[R]],
-    running: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[Any]]],
-    ended: list[Callable[[], R]],
-    pulse: SimpleQueue[None],
-) -> None:
-    async def run() -> R:
-        task = asyncio.ensure_future(main())
-        running.append((asyncio.get_running_loop(), task))
-        return await task
-
-    try:
-        result = asyncio.run(run())
-    except BaseException as error:
-        ended.append(partial(_raise, error))
-    else:
-        ended.append(lambda: result)
-    finally:
-        pulse.put(None)
 
 
 def _raise(error: BaseException) -> NoReturn:

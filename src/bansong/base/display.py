@@ -166,8 +166,7 @@ class FetchReport(Protocol):
         """Numbers that the day's budget still allows; ``None``: there is none."""
 
 
-Progress = Callable[[int, int], None]
-"""Called with (done, in all) of what a run counts, from any thread."""
+Progress = Callable[[int, int], None]  # called with (done, in all) of what a run counts, from any thread
 
 
 class ProgressDisplay(Protocol):
@@ -376,8 +375,7 @@ def terminal_bar(unit: str, doing: str) -> Iterator[TerminalBar]:
         yield TerminalBar(progress, doing, unit)
 
 
-AskedProgress = bool | Progress | None
-"""``True``: a bar in a notebook or on a terminal; ``False`` or ``None``: none."""
+AskedProgress = bool | Progress | None  # `True`: a bar in a notebook or on a terminal
 
 
 @contextmanager

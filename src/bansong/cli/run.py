@@ -77,7 +77,8 @@ def run(job: Path | None, init: Path | None, deadline: str | None, quiet: bool, 
     except ValueError as error:
         raise click.UsageError(f"--deadline: {error}.") from None
     if log_json:
-        _log_as_json()
+        for handler in logging.getLogger().handlers:
+            handler.setFormatter(_JsonFormatter())
     context = click.get_current_context()
     stop = context.ensure_object(StopRequest)
     try:
@@ -122,11 +123,6 @@ class _JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         fields = {"at": _now(), "level": record.levelname.lower(), "logger": record.name, "text": record.getMessage()}
         return json.dumps(fields, ensure_ascii=False)
-
-
-def _log_as_json() -> None:
-    for handler in logging.getLogger().handlers:
-        handler.setFormatter(_JsonFormatter())
 
 
 def _write_template(path: Path) -> None:

@@ -213,8 +213,7 @@ log = logging.getLogger(__name__)
 
 Reply = TypeVar("Reply")
 
-Task = Callable[[Slot], Awaitable[None]]
-"""One piece of a run's work, with a slot for its request."""
+Task = Callable[[Slot], Awaitable[None]]  # one piece of a run's work, with a slot for its request
 
 HaltReason = Literal["quota", "limit", "refused", "unreachable", "failing", "stopped", "interrupted", "fault"]
 

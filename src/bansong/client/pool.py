@@ -132,8 +132,7 @@ class TlsStream:
         return data is not None
 
 
-AddressCheck = Callable[[str], None]
-"""Raises for a forbidden address."""
+AddressCheck = Callable[[str], None]  # raises for a forbidden address
 
 
 def allow_any(_address: str) -> None:

@@ -318,8 +318,7 @@ def _word(status: str) -> str:
     return re.sub(r"[\s-]+", "_", status.strip().lower())
 
 
-IDEMPOTENCY_KEY: Final = "Idempotency-Key"
-"""The only header accepted for a request's key (G31)."""
+IDEMPOTENCY_KEY: Final = "Idempotency-Key"  # the only header accepted for a request's key (G31)
 _MAX_KEEP_SECONDS: Final = 366 * 86_400
 
 

@@ -216,8 +216,7 @@ SIGNATURE_HEADER: Final = "webhook-signature"
 EVENT_HEADER: Final = "X-Bizverify-Event"
 FORMER_ID_HEADER: Final = "X-Bizverify-Delivery"
 FORMER_SIGNATURE_HEADER: Final = "X-Bizverify-Signature"
-TOLERANCE: Final = 300.0
-"""Seconds that a signature is good for, unless the receiver chooses otherwise."""
+TOLERANCE: Final = 300.0  # seconds that a signature is good for, unless the receiver chooses otherwise
 _PREFIX: Final = "whsec_"
 _MOST_PARTS: Final = 8
 
