@@ -75,7 +75,12 @@ class BansongError(Exception):
     ``sheet``, ``row``, ``column``, ``value``.
     """
 
+    __module__ = "bansong.errors"  # tracebacks show the public name
     exit_code = 2
+
+    def __init_subclass__(cls) -> None:
+        if cls.__module__ == __name__:
+            cls.__module__ = BansongError.__module__
 
     def __init__(self, problem: Problem | str = "", /, **fields: object) -> None:
         super().__init__(problem)
