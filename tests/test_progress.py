@@ -22,7 +22,7 @@ from bansong.base import display
 frame = pl.concat([pl.read_csv({str(SAMPLE / "customers.csv")!r}, infer_schema=False)] * 200)
 seen, shown = [], display.NotebookBar._show
 display.NotebookBar._show = lambda bar, html, text: (seen.append(text), shown(bar, html, text))
-display._FIRST_AFTER = display._EVERY = 0.0
+display._FIRST_UPDATE_S = display._UPDATE_INTERVAL_S = 0.0
 """
 SHOWN = """
 bs.verify_frame(frame);
@@ -32,7 +32,7 @@ UNSHOWN = """
 del seen[:]
 bs.verify_frame(frame, progress=False);
 bs.verify_frame(frame, progress=lambda done, total: None);
-display._FIRST_AFTER = 600.0
+display._FIRST_UPDATE_S = 600.0
 bs.verify_frame(frame);
 assert not seen
 """

@@ -204,7 +204,7 @@ def test_what_would_end_a_start_ends_the_check(tmp_path: Path, options: tuple[st
 def test_a_folder_without_room_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from bansong.upkeep import doctor as checks
 
-    for name in ("_ROOM", "_LEAST"):
+    for name in ("_AMPLE_BYTES", "_MIN_BYTES"):
         monkeypatch.setattr(checks, name, 1 << 60)
     found = check(tmp_path / "db.sqlite")
     assert found.code == 2

@@ -223,7 +223,7 @@ def test_an_older_file_in_use_is_not_changed_under_whoever_uses_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server of an older release would go on with tables that are gone: `keys` refuses, and says what to do."""
-    monkeypatch.setattr("bansong.base.sqlite._WAIT", 0.2)
+    monkeypatch.setattr("bansong.base.sqlite._LOCK_TIMEOUT_S", 0.2)
     path = unpacked("server", tmp_path)
     with FileLock(f"{path}.lock"):  # not the one of this process that SERVER_FILE knows of
         for writing in (True, False):

@@ -548,7 +548,7 @@ def test_a_store_that_another_process_holds_costs_no_known_status(
     asked: FakeNts, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An output without the stored statuses would be worse than none: nothing is written, and the next run goes."""
-    monkeypatch.setattr("bansong.base.sqlite._WAIT", 0.1)
+    monkeypatch.setattr("bansong.base.sqlite._LOCK_TIMEOUT_S", 0.1)
     out = tmp_path / "out.csv"
     bs.enrich(source, out)
     held, calls = out.read_bytes(), asked.calls

@@ -107,7 +107,7 @@ def test_a_store_that_another_process_holds_is_said_and_changes_nothing(
     asked: AskedTown, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A long `forget` locks the store: the check goes on with the registry, says so, and asks again at the next one."""
-    monkeypatch.setattr("bansong.base.sqlite._WAIT", 0.1)
+    monkeypatch.setattr("bansong.base.sqlite._LOCK_TIMEOUT_S", 0.1)
     closed = asked.numbers[0]
     asked.told(closed, "closed")
     asked.ask()

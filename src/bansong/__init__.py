@@ -65,58 +65,42 @@ if TYPE_CHECKING:
     from bansong.upkeep.forget import ErasureReport as ErasureReport
     from bansong.upkeep.forget import forget as forget
 
-if TYPE_CHECKING:
     number = business_number
 
-_HOMES = {
-    "ApiKey": "base.key",
-    "BansongError": "base.errors",
-    "BlockingClient": "client.blocking",
-    "CancelToken": "base.cancel",
-    "Client": "client.client",
-    "Engine": "engine.protocol",
-    "EngineKind": "base.options",
-    "EnrichKeywords": "run.enrich",
-    "ErasureReport": "upkeep.forget",
-    "FilesReport": "run.files_report",
-    "Gazetteer": "engine.address.gazetteer",
-    "GazetteerError": "base.errors",
-    "HybridEngine": "purchase.engines",
-    "JobReport": "jobs.report",
-    "LabelReport": "labels.report",
-    "LocalEngine": "engine.local",
-    "NtsKey": "reference.nts",
-    "ReadOptions": "base.options",
-    "Registry": "engine.registry",
-    "Report": "run.report",
-    "ReviewReport": "reference.reviews",
-    "Scorecard": "engine.risk.scorecard",
-    "ServiceEngine": "purchase.engines",
-    "ServiceKeywords": "base.options",
-    "ServiceOptions": "base.options",
-    "StatusOptions": "base.options",
-    "StatusOverlay": "engine.overlays",
-    "Verification": "run.verify",
-    "WriteOptions": "base.options",
-    "aenrich": "run.enrich",
-    "afetch_status": "run.verify",
-    "apply_review": "reference.reviews",
-    "build_gazetteer": "reference.gazetteer",
-    "build_registry": "reference.registry",
-    "calibrate": "learning.calibrate",
-    "enrich": "run.enrich",
-    "fetch_status": "run.verify",
-    "forget": "upkeep.forget",
-    "label": "labels.label",
-    "plan": "run.enrich",
-    "run_job": "jobs.run",
-    "set_language": "base.messages",
-    "verify": "run.verify",
-    "verify_frame": "run.verify",
+_NAMES = {
+    "base.cancel": ("CancelToken",),
+    "base.errors": ("BansongError", "GazetteerError"),
+    "base.key": ("ApiKey",),
+    "base.messages": ("set_language",),
+    "base.options": ("EngineKind", "ReadOptions", "ServiceKeywords", "ServiceOptions", "StatusOptions", "WriteOptions"),
+    "client.blocking": ("BlockingClient",),
+    "client.client": ("Client",),
+    "engine.address.gazetteer": ("Gazetteer",),
+    "engine.local": ("LocalEngine",),
+    "engine.overlays": ("StatusOverlay",),
+    "engine.protocol": ("Engine",),
+    "engine.registry": ("Registry",),
+    "engine.risk.scorecard": ("Scorecard",),
+    "jobs.report": ("JobReport",),
+    "jobs.run": ("run_job",),
+    "labels.label": ("label",),
+    "labels.report": ("LabelReport",),
+    "learning.calibrate": ("calibrate",),
+    "purchase.engines": ("HybridEngine", "ServiceEngine"),
+    "reference.gazetteer": ("build_gazetteer",),
+    "reference.nts": ("NtsKey",),
+    "reference.registry": ("build_registry",),
+    "reference.reviews": ("ReviewReport", "apply_review"),
+    "run.enrich": ("EnrichKeywords", "aenrich", "enrich", "plan"),
+    "run.files_report": ("FilesReport",),
+    "run.report": ("Report",),
+    "run.verify": ("Verification", "afetch_status", "fetch_status", "verify", "verify_frame"),
+    "upkeep.forget": ("ErasureReport", "forget"),
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names}
 _MODULES = ("errors", "number", "watch")
 
-__all__ = ["__version__", *_HOMES, *_MODULES]
+__all__ = ["__version__", *sorted(_HOMES), *_MODULES]
 
 
 def __getattr__(name: str) -> object:

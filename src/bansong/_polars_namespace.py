@@ -15,10 +15,7 @@ from types import ModuleType
 
 
 class _AfterPolars:
-    """A meta path finder that lets polars be found as usual and registers the namespace after it has run.
-
-    It stays until then: somebody may only ask whether polars is there (``importlib.util.find_spec``).
-    """
+    """Finds polars as usual and registers the namespace after it ran; it stays until then, as some only ask for it."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -41,12 +38,10 @@ class _AfterPolars:
 
 
 def register() -> None:
-    """Make ``pl.col(…).brn`` available."""
     importlib.import_module("bansong.base.business_number")
 
 
 def register_with_polars() -> None:
-    """Register now if polars is loaded, else as soon as it is."""
     if "polars" in sys.modules:
         register()
     else:

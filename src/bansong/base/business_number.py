@@ -219,7 +219,6 @@ def _key_of_usual(text: pl.Expr, usual: pl.Expr) -> pl.Expr:
 
 
 def digits_expr(key: pl.Expr) -> pl.Expr:
-    """Return a UInt64 number as its ten digits (String)."""
     return key.cast(pl.String).str.zfill(10)
 
 

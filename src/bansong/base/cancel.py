@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
-
 R = TypeVar("R")
 _SIGNAL_POLL_S: Final = 0.1
 """Seconds between looks for signals: some systems do not wake a thread that waits without end."""
@@ -83,11 +82,9 @@ class StopRequest:
         self.is_held = False
 
     def note(self) -> None:
-        """Note that the process is to stop."""
         self.is_made = True
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt if the process is to stop."""
         if self.is_made:
             raise KeyboardInterrupt
 
@@ -101,7 +98,6 @@ class StopRequest:
             self.is_held = False
 
     def interrupt(self) -> None:
-        """Interrupt the main thread, from any thread, without a request to stop the process."""
         if self._interrupt is not None:
             self._own_interrupts += 1
             self._interrupt()
@@ -151,7 +147,6 @@ class PortalTask(Generic[R]):
         return self._future.result()
 
     def cancel(self) -> None:
-        """Cancel the task; it may still end in good order."""
         self._future.cancel()
 
 
@@ -161,14 +156,27 @@ def loop_options() -> dict[str, Any]:
 
 
 def run_until_interrupted(main: Callable[[], Awaitable[R]]) -> R:
-    """Run async code in a thread and an event loop of its own; ``KeyboardInterrupt`` cancels it, and is raised.
-
-    Without a portal, whose start and end wait for locks that an interrupt may leave taken for ever.
-    """
+    """Run async code in a thread of its own; Ctrl-C cancels it. A portal's locks might stay taken after that."""
     running: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[Any]]] = []
     ended: list[Callable[[], R]] = []
     pulse: SimpleQueue[None] = SimpleQueue()
-    _thread.start_new_thread(copy_context().run, (_run_in_thread, main, running, ended, pulse))
+
+    async def run() -> R:
+        task = asyncio.ensure_future(main())
+        running.append((asyncio.get_running_loop(), task))
+        return await task
+
+    def run_in_thread() -> None:
+        try:
+            result = asyncio.run(run())
+        except BaseException as error:
+            ended.append(partial(_raise, error))
+        else:
+            ended.append(lambda: result)
+        finally:
+            pulse.put(None)
+
+    _thread.start_new_thread(copy_context().run, (run_in_thread,))
     try:
         while not ended:
             with suppress(Empty):
@@ -182,27 +190,6 @@ def run_until_interrupted(main: Callable[[], Awaitable[R]]) -> R:
                 pulse.get(timeout=_SIGNAL_POLL_S)
         raise
     return ended[0]()
-
-
-def _run_in_thread(
-    main: Callable[[], Awaitable[R]],
-    running: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[Any]]],
-    ended: list[Callable[[], R]],
-    pulse: SimpleQueue[None],
-) -> None:
-    async def run() -> R:
-        task = asyncio.ensure_future(main())
-        running.append((asyncio.get_running_loop(), task))
-        return await task
-
-    try:
-        result = asyncio.run(run())
-    except BaseException as error:
-        ended.append(partial(_raise, error))
-    else:
-        ended.append(lambda: result)
-    finally:
-        pulse.put(None)
 
 
 def _raise(error: BaseException) -> NoReturn:

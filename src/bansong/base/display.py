@@ -17,15 +17,11 @@ from bansong.base.schema import BETTER, GRADE_COLOURS, GRADES, NEUTRAL, WORSE, w
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
 
-
-_DARK_INK: Final = ("C", "D")
-"""Grades whose colour is too light for white letters."""
-_MIN_LABELLED_SHARE: Final = 0.05
-"""Share of the bar from which a part has room for its letter."""
+_DARK_INK: Final = ("C", "D")  # grades whose colour is too light for white letters
+_MIN_LABELLED_SHARE: Final = 0.05  # share of the bar from which a part has room for its letter
 
 
 def facts_table(lines: Iterable[tuple[str, str]]) -> str:
-    """Return (what, how much) as a table."""
     rows = "".join(
         f"<tr><th style='text-align:left;white-space:nowrap'>{escape(what)}</th>"
         f"<td style='text-align:left;white-space:pre-wrap'>{escape(value)}</td></tr>"
@@ -35,7 +31,6 @@ def facts_table(lines: Iterable[tuple[str, str]]) -> str:
 
 
 def warning_list(warnings: Iterable[str]) -> str:
-    """Return warnings as paragraphs."""
     return "".join(f"<p>⚠ {escape(end_sentence(str(warning)))}</p>" for warning in warnings)
 
 
@@ -60,7 +55,6 @@ def _segment(name: str, count: int, rows: int) -> str:
 
 
 def grade_badge(grade: str | None, probability: float | None) -> str:
-    """Return a grade in its colour, with the return risk; empty without a grade."""
     if grade is None:
         return ""
     colour, ink = GRADE_COLOURS.get(grade, NEUTRAL), "#202124" if grade in _DARK_INK else "#fff"
@@ -147,10 +141,7 @@ def listed_counts(counts: Mapping[str, int]) -> str:
 
 
 UNITS: Final = (
-    gettext_noop("rows"),
-    gettext_noop("lookups"),
-    gettext_noop("numbers"),
-    gettext_noop("verifying"),
+    *(gettext_noop("rows"), gettext_noop("lookups"), gettext_noop("numbers"), gettext_noop("verifying")),
     gettext_noop("reading"),
 )
 
@@ -175,8 +166,7 @@ class FetchReport(Protocol):
         """Numbers that the day's budget still allows; ``None``: there is none."""
 
 
-Progress = Callable[[int, int], None]
-"""Called with (done, in all) of what a run counts, from any thread."""
+Progress = Callable[[int, int], None]  # called with (done, in all) of what a run counts, from any thread
 
 
 class ProgressDisplay(Protocol):
@@ -190,7 +180,6 @@ class ProgressDisplay(Protocol):
 
 
 def describe_progress(done: int, total: int, unit: str, seconds: float) -> str:
-    """Return how far a run is in words: count, share, rate; ``unit`` is translated."""
     return gettext(
         "{done:,} of {total:,} {unit} ({part:.0%}), {rate:,.0f} {unit}/s",
         done=done,
@@ -202,7 +191,6 @@ def describe_progress(done: int, total: int, unit: str, seconds: float) -> str:
 
 
 def describe_fetch(fetch: FetchReport) -> str:
-    """Return how far a fetch run is in words: numbers, rate, budget, and how long it will take."""
     total = fetch.answered + fetch.left
     parts = [
         gettext(
@@ -232,13 +220,11 @@ class ProgressLines:
         self._lock = threading.Lock()
 
     def __call__(self, done: int, total: int, /) -> None:
-        """Show how many are done."""
         now = time.monotonic()
         if self._is_due(now):
             self._say(describe_progress(done, total, self._unit, now - self._started))
 
     def watch(self, fetch: FetchReport) -> None:
-        """Show how far the fetching of statuses is."""
         self._started = time.monotonic()
         if self._is_due(self._started):
             self._say(gettext("statuses: {progress}", progress=describe_fetch(fetch)))
@@ -251,10 +237,8 @@ class ProgressLines:
             return True
 
 
-_FIRST_AFTER: Final = 0.5
-"""Seconds before a bar appears; shorter runs leave no output at all."""
-_EVERY: Final = 0.2
-"""Seconds between two updates, each of which goes to the browser."""
+_FIRST_UPDATE_S: Final = 0.5  # seconds before a bar appears; shorter runs leave no output at all
+_UPDATE_INTERVAL_S: Final = 0.2  # seconds between two updates, each of which goes to the browser
 _BAR: Final = (
     '<div role="progressbar" aria-valuemin="0" aria-valuemax="100" aria-valuenow="{percent:.0f}" '
     'style="display:flex;gap:.7em;align-items:center"><span>{doing}</span>'
@@ -270,23 +254,20 @@ class NotebookBar:
     def __init__(self, unit: str, doing: str) -> None:
         self._unit, self._doing = unit, gettext(doing)
         self._started = time.monotonic()
-        self._due = self._started + _FIRST_AFTER
+        self._due = self._started + _FIRST_UPDATE_S
         self._handle: Any = None
         self._lock = threading.Lock()
 
     def __call__(self, done: int, total: int, /) -> None:
-        """Show how many are done."""
         figures = describe_progress(done, total, self._unit, time.monotonic() - self._started)
         self._update(self._doing, done / max(total, 1), figures)
 
     def watch(self, fetch: FetchReport) -> None:
-        """Show how far the fetching of statuses is."""
         self._started = time.monotonic()
         done = fetch.answered / max(fetch.answered + fetch.left, 1)
         self._update(gettext("asking nts"), done, describe_fetch(fetch))
 
     def close(self) -> None:
-        """Leave nothing where the bar was."""
         with self._lock:
             self._due = float("inf")
             if self._handle is not None:
@@ -298,7 +279,7 @@ class NotebookBar:
             return
         try:
             if now >= self._due:
-                self._due = now + _EVERY
+                self._due = now + _UPDATE_INTERVAL_S
                 bar = _BAR.format(percent=100 * min(part, 1), doing=escape(doing), figures=escape(figures))
                 self._show(bar, f"{doing} {figures}")
         finally:
@@ -351,7 +332,6 @@ class TerminalBar:
         self._is_fetching = False
 
     def __call__(self, done: int, total: int, /) -> None:
-        """Show how many are done."""
         if self._is_fetching:
             self._is_fetching = False
             self._progress.reset(self._task)
@@ -359,7 +339,6 @@ class TerminalBar:
         self._progress.update(self._task, completed=done, total=total, doing=self._doing, figures=figures)
 
     def watch(self, fetch: FetchReport) -> None:
-        """Show how far the fetching of statuses is."""
         self._is_fetching = True
         done, total = fetch.answered, fetch.answered + fetch.left
         count = {"done": _align(done, total), "total": total, "rate": fetch.rate}
@@ -396,8 +375,7 @@ def terminal_bar(unit: str, doing: str) -> Iterator[TerminalBar]:
         yield TerminalBar(progress, doing, unit)
 
 
-AskedProgress = bool | Progress | None
-"""``True``: a bar in a notebook or on a terminal; ``False`` or ``None``: none."""
+AskedProgress = bool | Progress | None  # `True`: a bar in a notebook or on a terminal
 
 
 @contextmanager

@@ -50,11 +50,7 @@ from bansong.base.schema import Alert
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What can be wrong: a stable ``code`` for programs, and a sentence for people, in English, with named fields.
-
-    The sentence is translated and filled in where it is read: by ``str`` of an error. ``plural`` is the sentence for
-    another ``count`` than one.
-    """
+    """What can be wrong: a stable ``code``, an English sentence with named fields, its ``plural`` for a ``count``."""
 
     code: str
     text: str
@@ -67,7 +63,6 @@ class Notice(Phrase, Alert):
     code: str
 
     def __new__(cls, problem: Problem, /, **fields: object) -> Self:
-        """See :class:`~bansong.base.messages.Phrase`."""
         made = super().__new__(cls, problem.text, problem.plural, **fields)
         made.code = problem.code
         return made
@@ -80,7 +75,12 @@ class BansongError(Exception):
     ``sheet``, ``row``, ``column``, ``value``.
     """
 
+    __module__ = "bansong.errors"  # tracebacks show the public name
     exit_code = 2
+
+    def __init_subclass__(cls) -> None:
+        if cls.__module__ == __name__:
+            cls.__module__ = BansongError.__module__
 
     def __init__(self, problem: Problem | str = "", /, **fields: object) -> None:
         super().__init__(problem)
@@ -293,7 +293,3 @@ class AccountingError(BansongError):
     def _render_traceback_(self) -> list[str]:
         """All of it: who reports a defect sends this along."""
         return "".join(format_exception(self)).splitlines()
-
-for _kind in list(globals().values()):  # tracebacks and pickles name the public module
-    if isinstance(_kind, type) and issubclass(_kind, BansongError):
-        _kind.__module__ = "bansong.errors"

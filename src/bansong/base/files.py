@@ -43,10 +43,7 @@ def variable(name: str) -> str | None:
 
 
 def state_directory() -> Path:
-    """Return the folder of ledger, manifests and other stores: ``BANSONG_STATE_DIR``, or the user's state folder.
-
-    The folder ``bizverify`` is used if ``bansong`` does not exist, or if only ``bizverify`` holds a ledger.
-    """
+    """Return the folder of all stores; that of the former name if only it exists, or only it holds a ledger."""
     if given := variable(STATE_DIR):
         return Path(given)
     from platformdirs import user_state_path
@@ -60,7 +57,6 @@ def state_directory() -> Path:
 
 @functools.cache
 def _notice(text: str) -> None:
-    """Log a notice once per process."""
     _log.warning(text)
 
 
@@ -84,10 +80,7 @@ def mount_table() -> str:
 
 
 def network_file_system(folder: Path, table: str) -> str | None:
-    """Return the network file system that ``folder`` (absolute, resolved) is on, or ``None``.
-
-    The mount with the longest matching path counts; of two at one path the later, which hides the earlier.
-    """
+    """Return the network file system of a resolved folder, if any; the longest matching mount, the later of two."""
     above = {str(folder), *map(str, folder.parents)}
     longest, kind = "", ""
     for line in table.splitlines():
@@ -111,8 +104,7 @@ _PRIVATE_FOLDER: Final = "bansong-private-"
 _PRIVATE_FOLDERS: Final = (_PRIVATE_FOLDER, "bizverify-private-")
 """Folders left by releases with the former name hold addresses, too."""
 _STALE_S: Final = 24 * 3600.0
-_BINARY: Final[int] = getattr(os, "O_BINARY", 0)
-"""Without it Windows changes line ends."""
+_BINARY: Final[int] = getattr(os, "O_BINARY", 0)  # without it Windows changes line ends
 
 
 def make_folders(folder: Path) -> None:
@@ -124,7 +116,6 @@ def make_folders(folder: Path) -> None:
 
 
 def create_private(path: Path) -> int:
-    """Create a file (0600) and return a descriptor for writing; raise FileExistsError."""
     return os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | _BINARY, PRIVATE)
 
 
@@ -134,7 +125,6 @@ def open_private(path: Path, *, append: bool = False) -> int:
 
 
 def set_mode(descriptor: int, path: Path, mode: int) -> None:
-    """Set the mode of an open file; by ``path`` where descriptors cannot be used."""
     os.chmod(descriptor if os.chmod in os.supports_fd else path, mode)  # noqa: PTH101 - Path.chmod takes no descriptor
 
 
@@ -145,7 +135,6 @@ def write_all(descriptor: int, content: bytes | memoryview) -> None:
 
 
 def last_byte(descriptor: int) -> bytes:
-    """Return the last byte of an open file, if any; moves the read position."""
     if not os.lseek(descriptor, 0, os.SEEK_END):
         return b""
     os.lseek(descriptor, -1, os.SEEK_END)
@@ -153,10 +142,7 @@ def last_byte(descriptor: int) -> bytes:
 
 
 def list_folder(folder: Path) -> list[Path]:
-    """Return the entries of a folder by name; nothing if it is missing or a file.
-
-    Raises OSError for an unreadable folder, which ``Path.glob`` reports as empty.
-    """
+    """Return the entries of a folder by name, none if it is missing; ``Path.glob`` would hide an unreadable one."""
     try:
         return sorted(folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):
@@ -164,10 +150,7 @@ def list_folder(folder: Path) -> list[Path]:
 
 
 def sync_file(path: Path) -> None:
-    """Flush a file to the disk.
-
-    Windows needs write access for that; elsewhere a read-only file can be synced, too.
-    """
+    """Flush a file to the disk: Windows needs write access for that; elsewhere reading is enough."""
     try:
         descriptor = os.open(path, os.O_RDWR)
     except PermissionError:
@@ -194,10 +177,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def lock_file(descriptor: int) -> bool:
-    """Lock a file until its descriptor is closed or the process dies; return whether that worked.
-
-    On Windows it always does: the system protects open files from being moved or removed.
-    """
+    """Lock a file until its descriptor is closed; return whether that worked. Windows protects open files itself."""
     try:
         import fcntl
     except ImportError:
@@ -209,7 +189,6 @@ def lock_file(descriptor: int) -> bool:
 
 
 def remove_unless_locked(path: Path) -> None:
-    """Remove a file that no process has locked; raise OSError if the system protects it."""
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
     try:
         is_free = lock_file(descriptor)
@@ -221,11 +200,7 @@ def remove_unless_locked(path: Path) -> None:
 
 @contextmanager
 def private_folder() -> Iterator[Path]:
-    """Yield a folder for its owner alone, removed with its content after the block.
-
-    It is locked while this process lives. Folders left by processes killed a day ago or more are removed: they hold
-    addresses.
-    """
+    """Yield a locked folder for its owner alone, removed with its content; remove those of runs killed a day ago."""
     _sweep_private(tempfile.gettempdir())
     folder = tempfile.TemporaryDirectory(prefix=_PRIVATE_FOLDER, ignore_cleanup_errors=True)
     lock = _lock_folder(folder.name)
@@ -242,7 +217,6 @@ def private_folder() -> Iterator[Path]:
 
 
 def _lock_folder(folder: str) -> int | None:
-    """Open and lock a folder; ``None`` if it is locked or folders cannot be locked (Windows)."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
     except OSError:
@@ -270,7 +244,6 @@ def _is_left(found: os.stat_result) -> bool:
 
 
 FILE_UNREADABLE: Final = Problem("manifest.file_unreadable", "{path}: cannot be read: {reason}")
-
 
 _CHUNK: Final = 1 << 20
 
@@ -313,11 +286,7 @@ _ODD: Final = re.compile(r"[\x00-\x1f\x7f\\]")
 
 
 class RemotePath(_LocalPath):
-    """The path of a remote file, which only ``cloud`` can open.
-
-    ``query``: of an ``https`` URL; it may be a signature, so no text shows it. ``is_folder``: given with a final slash.
-    Derived paths have neither.
-    """
+    """The path of a remote file; no text shows its ``query``, perhaps a signature; ``is_folder``: ends in a slash."""
 
     query: str = ""
     is_folder: bool = False
@@ -353,12 +322,10 @@ class RemotePath(_LocalPath):
 
     @property
     def bucket(self) -> str:
-        """The bucket, container or host."""
         return self.parts[1]
 
     @property
     def key(self) -> str:
-        """The object's name in its bucket."""
         return "/".join(self.parts[2:])
 
     @property
@@ -372,10 +339,7 @@ def is_remote(path: str | Path) -> bool:
 
 
 def as_path(given: str | Path) -> Path:
-    """Return a :class:`RemotePath` for a URL of a known scheme, else a local path as spelled on the disk.
-
-    Raises :class:`UsageError` for a URL with a password, or one that is ambiguous as a path.
-    """
+    """Return a :class:`RemotePath` for a URL of a known scheme, else a local path as spelled on the disk."""
     if isinstance(given, RemotePath):
         return given
     found = _URL.fullmatch(os.fspath(given))
@@ -413,13 +377,11 @@ def _same_names(folder: Path, name: str) -> Iterator[Path]:
 
 
 def describe_given(given: str | Path) -> str:
-    """Return a given path for messages, without secrets."""
     path = as_path(given)
     return str(path if is_remote(path) else given)
 
 
 def _refuse_secrets(scheme: str, rest: str, mark: str) -> None:
-    """Raise :class:`UsageError` for a URL with a password, or a query where none is used."""
     host, slash, name = rest.partition("/")
     if "@" in host:
         raise UsageError(URL_HOLDS_PASSWORD, url=f"{scheme}://***@{host.rpartition('@')[2]}{slash}{name}")

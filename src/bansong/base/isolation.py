@@ -65,7 +65,6 @@ class SizeLimits:
 
 
 def limits() -> SizeLimits:
-    """The limits in force; raise :class:`UsageError` where the environment spells them wrongly."""
     return _parse_limits(variable(LIMITS_VARIABLE) or "")
 
 
@@ -83,7 +82,6 @@ def _parse_limits(text: str) -> SizeLimits:
 
 
 def beyond_limit(path: Path, what: str, limit: str) -> InputError:
-    """The error for a file that asks for more than a limit allows, with the way to raise that limit."""
     return InputError(LIMIT_EXCEEDED, path=path, what=what, or_raise=or_raise_limit(limit))
 
 
@@ -100,15 +98,11 @@ _CODE: Final = "from bansong.base.isolation import serve_call; serve_call()"
 _POLL_SECONDS: Final = 0.02
 _LONGEST_ANSWER: Final = 1 << 24
 _PLAIN: Final = (str, int, float, bool, type(None))
-_isolated = False
-"""Whether this process is such a child: it has its limits already."""
+_isolated = False  # whether this process is such a child: it has its limits already
 
 
 class IsolationError(Exception):
-    """A child process gave no result: it took too much ``memory`` or ``time``, or ended by a ``crash``.
-
-    ``detail`` is the first line that a crashed child wrote to stderr, or empty.
-    """
+    """A child gave no result: too much ``memory`` or ``time``, or a ``crash``; ``detail``: its first line on stderr."""
 
     def __init__(self, reason: Literal["memory", "time", "crash"], detail: str = "") -> None:
         super().__init__(f"{reason} {detail}".strip())
@@ -128,14 +122,10 @@ def run_isolated(
 ) -> Any:
     """Call ``function`` (``"bansong.package.module:name"``) with keyword arguments in a child process.
 
-    Arguments and the result are what JSON can hold; a function that has more to give writes it to a file that an
-    argument names. The child may hold ``memory`` bytes and run for ``seconds``, with ``threads`` threads of polars;
-    ``folder`` becomes its working folder and the place of its temporary files. It speaks the current language.
-    ``checkpoint`` is called every 20 ms and ends the child by raising. The child runs in a session of its own, so that
-    Ctrl-C reaches the parent alone, and ends with the parent. In a process that is isolated already the function is
-    called at once, without a child.
-
-    Raises what the function raises, if it is a :class:`BansongError` or an :class:`OSError`; :class:`IsolationError`.
+    Arguments and the result are what JSON can hold. ``folder``: the child's working folder and place of temporary
+    files. ``checkpoint`` is called every 20 ms and ends the child by raising. The child has a session of its own, so
+    that Ctrl-C reaches the parent alone, and ends with the parent; in an isolated process there is no other child.
+    Raises :class:`IsolationError`, and what the function raises (:class:`BansongError`, :class:`OSError`).
     """
     if _isolated:
         return _find_function(function)(**arguments)
@@ -175,7 +165,6 @@ def run_isolated(
 def _read_answer(
     child: subprocess.Popen[bytes], request: bytes, memory: int, until: float, checkpoint: Callable[[], None]
 ) -> dict[str, Any] | None:
-    """The child's answer, or ``None`` if it ended without one. Its stdin stays open: it ends when that is closed."""
     assert child.stdin is not None  # noqa: S101 - both were asked for
     assert child.stdout is not None  # noqa: S101
     pieces: list[bytes] = []
@@ -287,7 +276,6 @@ def _end_with_parent() -> None:
 
 
 def resident(process: int) -> int:
-    """The memory that a process holds, in bytes; 0 where the system does not tell."""
     try:
         pages = Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1]
     except (OSError, IndexError):

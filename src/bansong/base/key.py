@@ -64,10 +64,7 @@ class SecretKey:
 
     @classmethod
     def load(cls, file: str | Path | None = None) -> Self:
-        """Read the key from ``file``, from the environment, or from the file that the environment names.
-
-        White space around it is dropped. Raises :class:`UsageError`.
-        """
+        """Read the key from ``file``, from the environment, or from the file that the environment names."""
         found = cls.find(file)
         if found is None:
             remedy = Phrase(
@@ -80,7 +77,6 @@ class SecretKey:
 
     @classmethod
     def find(cls, file: str | Path | None = None) -> Self | None:
-        """Read the key like :meth:`load`; return ``None`` if neither a file nor the environment has one."""
         if file is None and (given := (variable(cls.ENV) or "").strip()):
             return cls(given)
         path = file or variable(cls.ENV_FILE)
@@ -88,7 +84,6 @@ class SecretKey:
 
     @property
     def header(self) -> tuple[bytes, bytes]:
-        """The header with the key; for requests only."""
         return self.HEADER.encode(), (self.SCHEME + self._value).encode()
 
     def fingerprint(self, salt: str) -> bytes:
@@ -104,10 +99,7 @@ class SecretKey:
     @overload
     def redact(self, text: bytes) -> bytes: ...
     def redact(self, text: str | bytes) -> str | bytes:
-        """Remove the key from a text, also as URLs, JSON and HTML write it: a service may echo it.
-
-        A key under eight characters is removed only where no letter or digit stands beside it.
-        """
+        """Remove the key, also as URLs, JSON and HTML write it; a short one only where it stands by itself."""
         if isinstance(text, bytes):
             return self._redact(text.decode("latin-1")).encode("latin-1")  # one character a byte, and keys are ASCII
         return self._redact(text)

@@ -46,11 +46,9 @@ class Audience(Protocol):
     @property
     def sets_limits(self) -> bool:
         """Whether they can raise limits by the environment."""
-        ...
 
     def option(self, name: str, value: object = NO_VALUE) -> str | None:
         """Return the name of a parameter, alone or with a value; ``None`` if the reader has no such option."""
-        ...
 
 
 class PythonAudience:
@@ -59,7 +57,6 @@ class PythonAudience:
     sets_limits = True
 
     def option(self, name: str, value: object = NO_VALUE) -> str:
-        """See :meth:`Audience.option`."""
         return f"`{name}={'' if value is NO_VALUE else repr(value)}`"
 
 
@@ -73,11 +70,9 @@ class OptionNames:
 
     @property
     def sets_limits(self) -> bool:
-        """See :class:`Audience`."""
         return self.base.sets_limits
 
     def option(self, name: str, value: object = NO_VALUE) -> str | None:
-        """See :meth:`Audience.option`."""
         name = self.names.get(name, "") if name in self.of else name
         return self.base.option(name, value) if name else None
 
@@ -88,7 +83,6 @@ class ClientAudience:
     sets_limits = False
 
     def option(self, name: str, value: object = NO_VALUE) -> str | None:  # noqa: ARG002
-        """See :meth:`Audience.option`."""
         return None
 
 
@@ -100,13 +94,11 @@ _reader: ContextVar[Audience | None] = ContextVar("bansong_audience", default=No
 
 
 def current_audience() -> Audience:
-    """Return the audience chosen here, else that of the process."""
     return _reader.get() or _of_process
 
 
 @contextmanager
 def use_audience(audience: Audience) -> Iterator[None]:
-    """Write messages for an audience within the block, in this thread or task."""
     before = _reader.set(audience)
     try:
         yield
@@ -142,15 +134,11 @@ class Option:
 
 
 def advise(option: str, advice: str, otherwise: str) -> str:
-    """Return the advice that names an option, or the other one for an audience that has no such option."""
     return otherwise if current_audience().option(option) is None else advice
 
 
 def gettext(message: str, /, **fields: object) -> str:
-    """Return a message in the current language, its fields filled in as :meth:`str.format` does.
-
-    Without fields the message is taken as it stands, braces included.
-    """
+    """Return a message in the current language, with its fields; without fields braces stay as they are."""
     text = _catalogue(current_language()).gettext(message) if message else message
     return _name_parameters(text, escaped=True).format(**fields) if fields else _name_parameters(text)
 
@@ -191,7 +179,6 @@ class Phrase(str):
     fields: Mapping[str, Any]
 
     def __new__(cls, text: str, plural: str = "", /, **fields: Any) -> Self:
-        """Put the message into the words of whoever makes it."""
         made = super().__new__(cls, ngettext(text, plural, **fields) if plural else gettext(text, **fields))
         made.text, made.plural, made.fields = text, plural, fields
         return made
@@ -210,7 +197,6 @@ class Listed(Phrase):
     """Items that are joined when they are read: with a message between them, such as ``" or "``, else as clauses."""
 
     def __new__(cls, items: Iterable[object], between: str | None = None) -> Self:
-        """Join the items in the words of whoever makes them."""
         made = str.__new__(cls, cls._join(items := tuple(items), between))
         made.fields = {"items": items, "between": between}
         return made
@@ -231,12 +217,10 @@ def gettext_of(owner: object, message: str, /, **fields: object) -> Phrase:
 
 
 def count_rows(count: int) -> Phrase:
-    """Return a number of rows in words."""
     return Phrase("{count:,} row", "{count:,} rows", count=count)
 
 
 def count_letters(count: int) -> Phrase:
-    """Return a number of letters in words."""
     return Phrase("{count:,} letter", "{count:,} letters", count=count)
 
 
@@ -246,18 +230,12 @@ def gettext_noop(message: str) -> str:
 
 
 def end_sentence(text: str) -> str:
-    """Return a message as it is said by itself: a Korean sentence gets its full stop, which the catalogue leaves out.
-
-    Messages are parts of others, too, where a stop would stand in the middle.
-    """
+    """Return a message as it is said by itself: Korean ones are kept without their full stop, as parts of others."""
     return f"{text}." if _KOREAN_ENDING.search(text) else text
 
 
 def join_clauses(*clauses: str) -> str:
-    """Join what is said one after the other, without those that are blank: by semicolons, as English has them.
-
-    In Korean whole sentences follow one another, and phrases have commas between them.
-    """
+    """Join clauses that are not blank by semicolons; in Korean sentences end with stops, and phrases get commas."""
     said = [clause for clause in clauses if clause]
     if current_language() != "ko":
         return "; ".join(said)
@@ -286,7 +264,6 @@ def use_language(lang: Lang | None) -> Iterator[None]:
 
 
 def speak(lang: Lang) -> None:
-    """Choose the language of this task, thread or context, until it ends."""
     _of_context.set(lang)
 
 
@@ -324,55 +301,31 @@ def _catalogue(lang: Lang) -> catalogues.NullTranslations:
 
 Lang = Literal["en", "ko"]
 
-
 LANGS: Final[tuple[Lang, ...]] = ("en", "ko")
 
-
 SYSTEM: Final = (
-    gettext_noop("Address already in use"),
-    gettext_noop("All connection attempts failed"),
-    gettext_noop("Bad file descriptor"),
-    gettext_noop("Broken pipe"),
-    gettext_noop("Cannot assign requested address"),
-    gettext_noop("Connection refused"),
-    gettext_noop("Connection reset by peer"),
-    gettext_noop("Device or resource busy"),
-    gettext_noop("Directory not empty"),
-    gettext_noop("Disk quota exceeded"),
-    gettext_noop("File exists"),
-    gettext_noop("File name too long"),
-    gettext_noop("File too large"),
-    gettext_noop("Input/output error"),
-    gettext_noop("Invalid argument"),
-    gettext_noop("Invalid cross-device link"),
-    gettext_noop("Is a directory"),
-    gettext_noop("Name or service not known"),
-    gettext_noop("Network is unreachable"),
-    gettext_noop("No route to host"),
-    gettext_noop("No space left on device"),
-    gettext_noop("No such file or directory"),
-    gettext_noop("Not a directory"),
-    gettext_noop("Operation not permitted"),
-    gettext_noop("Operation not supported"),
-    gettext_noop("Permission denied"),
-    gettext_noop("Read-only file system"),
-    gettext_noop("Stale file handle"),
-    gettext_noop("Text file busy"),
-    gettext_noop("Too many levels of symbolic links"),
+    *(gettext_noop("Address already in use"), gettext_noop("All connection attempts failed")),
+    *(gettext_noop("Bad file descriptor"), gettext_noop("Broken pipe")),
+    *(gettext_noop("Cannot assign requested address"), gettext_noop("Connection refused")),
+    *(gettext_noop("Connection reset by peer"), gettext_noop("Device or resource busy")),
+    *(gettext_noop("Directory not empty"), gettext_noop("Disk quota exceeded"), gettext_noop("File exists")),
+    *(gettext_noop("File name too long"), gettext_noop("File too large"), gettext_noop("Input/output error")),
+    *(gettext_noop("Invalid argument"), gettext_noop("Invalid cross-device link"), gettext_noop("Is a directory")),
+    *(gettext_noop("Name or service not known"), gettext_noop("Network is unreachable")),
+    *(gettext_noop("No route to host"), gettext_noop("No space left on device")),
+    *(gettext_noop("No such file or directory"), gettext_noop("Not a directory")),
+    *(gettext_noop("Operation not permitted"), gettext_noop("Operation not supported")),
+    *(gettext_noop("Permission denied"), gettext_noop("Read-only file system"), gettext_noop("Stale file handle")),
+    *(gettext_noop("Text file busy"), gettext_noop("Too many levels of symbolic links")),
     gettext_noop("Too many open files"),
 )
 """Reasons of the operating system for which files and addresses cannot be used."""
 
 SQLITE_AND_PARSERS: Final = (
-    gettext_noop("attempt to write a readonly database"),
-    gettext_noop("database disk image is malformed"),
-    gettext_noop("database is locked"),
-    gettext_noop("database or disk is full"),
-    gettext_noop("disk I/O error"),
-    gettext_noop("file is not a database"),
-    gettext_noop("unable to open database file"),
-    gettext_noop("Input data was truncated"),
-    gettext_noop("at end of document"),
+    *(gettext_noop("attempt to write a readonly database"), gettext_noop("database disk image is malformed")),
+    *(gettext_noop("database is locked"), gettext_noop("database or disk is full"), gettext_noop("disk I/O error")),
+    *(gettext_noop("file is not a database"), gettext_noop("unable to open database file")),
+    *(gettext_noop("Input data was truncated"), gettext_noop("at end of document")),
 )
 """Errors of SQLite, and what parsers say of a text that ends too early."""
 
@@ -418,22 +371,17 @@ _PATTERNS: Final = (
     (r"Unescaped '\\' in a string \((?P<place>.+)\)", gettext_noop("Unescaped '\\' in a string ({place})")),
     (r"Invalid hex value \((?P<place>.+)\)", gettext_noop("Invalid hex value ({place})")),
     (r"Expected (?P<quote>[\"']+) \((?P<place>.+)\)", gettext_noop("Expected {quote} ({place})")),
-    (
-        r"Illegal character (?P<character>.+) \((?P<place>.+)\)",
-        gettext_noop("Illegal character {character} ({place})"),
-    ),
+    (r"Illegal character (?P<character>.+) \((?P<place>.+)\)", gettext_noop("Illegal character {character} ({place})")),
 )
 _LINE: Final = re.compile(r"at line (?P<line>\d+), column (?P<column>\d+)")
 _KINDS: Final = (
     *(gettext_noop("str"), gettext_noop("int"), gettext_noop("float"), gettext_noop("bool")),
     *(gettext_noop("array"), gettext_noop("object"), gettext_noop("null")),
-)
-"""What msgspec calls kinds of values."""
+)  # of values, as msgspec calls them
 _NUMBER_OF_ERROR: Final = re.compile(r"^\[Errno -?\d+\] ")
 
 
 def describe_os_error(error: Exception) -> Phrase:
-    """Return why the operating system refused something, without the path and the error's number."""
     if isinstance(error, FileNotFoundError | PermissionError) and error.errno:  # pyarrow's strerror has the path
         return Phrase(os.strerror(error.errno))
     return Phrase(getattr(error, "strerror", None) or _NUMBER_OF_ERROR.sub("", str(error)) or type(error).__name__)

@@ -29,13 +29,11 @@ from bansong.base.messages import gettext, gettext_noop
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-
 _SETTINGS: Final = {
     "s3": "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_PROFILE, AWS_REGION",
     "gs": "GOOGLE_APPLICATION_CREDENTIALS, GOOGLE_SERVICE_ACCOUNT",
     "az": "AZURE_STORAGE_ACCOUNT_NAME, AZURE_STORAGE_ACCOUNT_KEY, AZURE_STORAGE_SAS_TOKEN, AZURE_CLIENT_ID",
 }
-"""Variables with credentials."""
 
 _NO_BUCKET: Final = re.compile("NoSuchBucket|ContainerNotFound|InvalidBucketName")
 _NOT_ACCEPTED: Final = gettext_noop("{url}: the store does not accept the credentials; check {settings}")
@@ -109,7 +107,6 @@ def missing_object_error(url: RemotePath) -> InputError:
 
 
 def explain_store_error(url: RemotePath, error: BaseException) -> str:
-    """Return a sentence about an error of obstore, without the error's own text."""
     text = _codes_of(url, error)
     sentence = next((sentence for pattern, sentence in _KNOWN if pattern.search(text)), _UNKNOWN)
     fields = {"bucket": url.bucket, "settings": _SETTINGS.get(url.scheme), "kind": type(error).__name__}
@@ -117,7 +114,6 @@ def explain_store_error(url: RemotePath, error: BaseException) -> str:
 
 
 def means_no_bucket(url: RemotePath, error: BaseException) -> bool:
-    """Return whether the bucket is missing, not only the object."""
     return _NO_BUCKET.search(_codes_of(url, error)) is not None
 
 
@@ -145,7 +141,6 @@ _KEYS: Final = {
     "region": "region",
     "endpoint_url": "endpoint",
 }
-"""Names in the files, and in obstore."""
 _NOT_NEEDED: Final = (
     *("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"),
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
@@ -154,10 +149,7 @@ _NOT_NEEDED: Final = (
 
 
 def read_profile() -> dict[str, str]:
-    """Return the settings of the AWS profile that the environment does not set, by obstore's names.
-
-    Raises :class:`UsageError` for a named profile that is missing or has no keys.
-    """
+    """Return the settings of the AWS profile that the environment does not set, by obstore's names."""
     named = os.environ.get("AWS_PROFILE")
     name = named or "default"
     found = _read_section("AWS_CONFIG_FILE", "config", name if name == "default" else f"profile {name}")
@@ -201,20 +193,16 @@ CLOUD_EXTRA_MISSING: Final = Problem(
     "cloud.cloud_extra_missing", 'files of s3://, gs:// and az:// need an extra: pip install "bansong[cloud]"'
 )
 
-LARGEST: Final = 5_000 << 20
-"""Bytes that S3 and Azure take in one piece."""
+LARGEST: Final = 5_000 << 20  # bytes that S3 and Azure take in one piece
 _CHUNK_BYTES: Final = 4 << 20
 _CONNECT_TIMEOUT_S: Final = 10
-_MIN_BYTES_PER_S: Final = 250_000
-"""Slower transfers (bytes/s) time out."""
+_MIN_BYTES_PER_S: Final = 250_000  # slower transfers (bytes/s) time out
 _READ_TIMEOUT_S: Final = 30
 _EXIT_PAUSE_S: Final = 0.1
-"""Pause before the process ends, for obstore's threads."""
 _MAX_RETRIES: Final = 3
 _MARK: Final = "bizverifyupload"
 """Metadata of an object that names the upload: shows whether an unanswered write was made."""
 _ENDPOINTS: Final = {"s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"), "az": ("AZURE_STORAGE_ENDPOINT",), "gs": ()}
-"""Variables with another endpoint."""
 _PLAIN: Final = {"s3": "AWS_ALLOW_HTTP", "az": "AZURE_ALLOW_HTTP", "gs": "GOOGLE_ALLOW_HTTP"}
 """Variables that allow endpoints without TLS."""
 _LOOPBACK: Final = re.compile(r"localhost|127(\.\d+){3}|::1")
@@ -237,16 +225,12 @@ class RemoteVersion:
 
 
 def look_at_object(url: RemotePath, failure: type[BansongError] = InputError) -> RemoteVersion | None:
-    """Return the version of an object, ``None`` if it does not exist; raise ``failure`` if that is unknown.
-
-    It sends a GET and ignores the content: refusals of a HEAD carry no reason.
-    """
+    """Return an object's version, ``None`` for none. A GET, since refusals of a HEAD carry no reason."""
     found = _look(url, failure)
     return None if found is None else found[0]
 
 
 def download_object(url: RemotePath, version: RemoteVersion, copy: int) -> None:
-    """Write a version of an object to the descriptor ``copy``; raise :class:`InputError`."""
     store = _open_store(url, version.size or 0, reads=True)
     import obstore
     from obstore.exceptions import PreconditionError
@@ -265,10 +249,7 @@ def download_object(url: RemotePath, version: RemoteVersion, copy: int) -> None:
 
 
 def upload_object(path: Path, url: RemotePath, seen: RemoteVersion | None) -> None:
-    """Replace an object by a local file if it still is the version ``seen`` (``None``: no object).
-
-    The replacement is atomic. Raises :class:`OutputError`.
-    """
+    """Replace an object atomically if it still is the version ``seen`` (``None``: no object)."""
     size = path.stat().st_size
     if size > LARGEST:
         raise OutputError(OBJECT_TOO_LARGE, url=url, size=size, largest=LARGEST)
@@ -295,10 +276,7 @@ def upload_object(path: Path, url: RemotePath, seen: RemoteVersion | None) -> No
 
 
 def list_objects(folder: RemotePath) -> list[RemotePath]:
-    """Return all objects below a folder, by name; raise :class:`InputError`.
-
-    Empty objects that stand for folders are left out.
-    """
+    """Return all objects below a folder, by name, without empty ones that stand for folders."""
     store = _open_store(folder, 0)
     import obstore
 
@@ -367,19 +345,12 @@ def _explain_refusal(url: RemotePath, error: BaseException, seen: RemoteVersion 
 
 @cache
 def _wait_for_threads_at_exit() -> None:
-    """Delay the end of the process.
-
-    obstore's threads take the GIL once more after the last result. If the interpreter is ending then, the process
-    aborts with exit code 134 (3 of 80 runs).
-    """
+    # its threads take the GIL once more after the last result; in an interpreter that ends, the process would abort
     atexit.register(time.sleep, _EXIT_PAUSE_S)
 
 
 def _open_store(url: RemotePath, size: int, *, reads: bool = False) -> ObjectStore:
-    """Return the store of a URL with the environment's credentials and a timeout for ``size`` bytes.
-
-    Raises :class:`UsageError` without the extra, so import obstore only afterwards.
-    """
+    """Return the store of a URL, with a timeout for ``size`` bytes. Import obstore only afterwards."""
     try:
         from obstore.store import AzureStore, GCSStore, S3Store
     except ImportError:
@@ -408,10 +379,7 @@ def _open_store(url: RemotePath, size: int, *, reads: bool = False) -> ObjectSto
 
 
 def _allows_plain(url: RemotePath, endpoint: str | None) -> bool:
-    """Whether TLS may be left out: for loopback, or if a variable allows it.
-
-    Raises :class:`UsageError` for other endpoints without TLS.
-    """
+    """Whether TLS may be left out: for loopback, or if a variable allows it; refuse other endpoints without."""
     variable = _PLAIN[url.scheme]
     parts = urlsplit(endpoint or "")
     if os.environ.get(variable, "").lower() == "true" or _LOOPBACK.fullmatch(parts.hostname or ""):
@@ -424,9 +392,6 @@ def _allows_plain(url: RemotePath, endpoint: str | None) -> bool:
 def _error_types() -> tuple[type[BaseException], ...]:
     from obstore.exceptions import BaseError
 
-    return BaseError, FileNotFoundError, ValueError, *_panics()
-
-
-def _panics() -> tuple[type[BaseException], ...]:
-    """RustPanic, which obstore does not export; an endpoint that is no URL raises it."""
-    return tuple(kind for kind in Exception.__subclasses__() if kind.__name__ == "RustPanic")
+    # obstore does not export RustPanic, which an endpoint that is no URL raises
+    panics = [kind for kind in Exception.__subclasses__() if kind.__name__ == "RustPanic"]
+    return BaseError, FileNotFoundError, ValueError, *panics

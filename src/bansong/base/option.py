@@ -34,17 +34,14 @@ class Rule:
 
 
 def at_least(least: float, wanted: str) -> Rule:
-    """Allow numbers from ``least``."""
     return Rule(lambda value: value >= least, wanted, {"ge": least})
 
 
 def above(bound: float, wanted: str, *, below: float | None = None) -> Rule:
-    """Allow numbers above ``bound``, and below another one."""
     return Rule(lambda value: value > bound and (below is None or value < below), wanted, {"gt": bound})
 
 
 def whole(least: int, wanted: str, most: float = math.inf) -> Rule:
-    """Allow whole numbers of a range."""
     return Rule(lambda value: isinstance(value, int) and least <= value <= most, wanted, {"ge": least})
 
 
@@ -78,10 +75,7 @@ class OptionSpec:
 
 
 def option(default: Any = None, *, flag: str = "", job: str = "", **declared: Any) -> Any:
-    """Declare a field of a dataclass as an option: ``flag="--budget N"``, ``job="engine.budget"``, and so on.
-
-    The rest is as in :class:`OptionSpec`.
-    """
+    """Declare a field as an option: ``flag="--budget N"``, ``job="engine.budget"``, else as :class:`OptionSpec`."""
     flag, _, metavar = flag.partition(" ")
     table, _, key = job.partition(".")
     spec = OptionSpec(flag=flag, metavar=metavar or None, table=table, key=key, **declared)
@@ -127,11 +121,7 @@ class Options:
 
 
 def hides_keys(kind: type[Kind]) -> type[Kind]:
-    """Wrap the constructor of a dataclass so that no frame of it holds a key that is a text.
-
-    The constructor that ``dataclass`` makes has each argument as a variable, that of an ``InitVar``, too; a traceback
-    of what ``__post_init__`` raises would show it.
-    """
+    """Keep a key that is a text out of the frames of the constructor, which a traceback would show."""
     construct = kind.__init__
     hiding = [spec.hide_key for spec in specs_of(kind) if spec.hide_key is not None]
 
@@ -146,15 +136,11 @@ def hides_keys(kind: type[Kind]) -> type[Kind]:
 
 
 def take_options(kind: type[Kind], keywords: dict[str, Any]) -> Kind:
-    """Take the fields of a dataclass of options out of the keywords of a function; return its value."""
     return kind(**{spec.name: keywords.pop(spec.name) for spec in specs_of(kind) if spec.name in keywords})
 
 
 def choose_options(name: str, given: Kind | None, flat: Kind) -> Kind:
-    """Return ``given``, the options in one value, or else those given as keywords of their own.
-
-    ``name``: the parameter of the former. Raises :class:`UsageError` where both say something.
-    """
+    """Return ``given``, the options in one value (parameter ``name``), or those given as keywords; refuse both."""
     if given is None:
         return flat
     if not isinstance(given, type(flat)):
@@ -165,5 +151,4 @@ def choose_options(name: str, given: Kind | None, flat: Kind) -> Kind:
 
 
 def differing_fields(options: Any) -> list[str]:
-    """The fields that are not at their defaults."""
     return [spec.name for spec in specs_of(type(options)) if getattr(options, spec.name) != spec.default]

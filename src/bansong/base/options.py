@@ -19,7 +19,6 @@ from bansong.base.schema import INPUT_FORMATS
 if TYPE_CHECKING:
     from bansong.base.key import ApiKey, SecretKey
 
-
 PARAMETER_UNKNOWN: Final = Problem(
     "options.parameter_unknown", "{function}() has no parameter {name!r}{meant}; it takes {listed}"
 )
@@ -58,7 +57,6 @@ SHARED_RULES: Final[dict[str, Rule]] = {
     "timeout": above(0, gettext_noop("seconds, above 0")),
     "drain": at_least(0, gettext_noop("seconds, 0 or more")),
 }
-"""Rules of fields that buying and fetching have alike."""
 
 
 def parse_rate(text: str) -> float:
@@ -86,11 +84,7 @@ def _is_band(value: Any) -> bool:
 
 
 def hide_key(options: Any) -> None:
-    """Put an ``ApiKey`` in the place of an ``api_key`` that is a text, in the options themselves.
-
-    Each public function does it first (:func:`check_keywords`): a later error may be shown with its frames' variables.
-    Raises :class:`UsageError` for what cannot be a key.
-    """
+    """Put an ``ApiKey`` in the place of an ``api_key`` that is a text: a later error may show its frames' variables."""
     if options.get("api_key") is None:
         return
     from bansong.base.key import ApiKey
@@ -211,18 +205,13 @@ class ServiceOptions(Options):
         return self.api_key if isinstance(self.api_key, ApiKey) else ApiKey.load(self.key_file)
 
     def check_kind(self, kind: EngineKind) -> None:
-        """Raise :class:`UsageError` for an option that is for another kind of engine."""
         refuse_foreign(kind, differing_fields(self))
 
 
 def check_keywords(
     function: Callable[..., object], keywords: Any, kind: type[ServiceKeywords] | Any = ServiceKeywords
 ) -> None:
-    """Hide the key among the ``keywords`` of a public function; refuse a keyword that the function does not take.
-
-    ``kind``: the ``TypedDict`` of the keywords that its ``**`` parameter takes. Raises :class:`UsageError`, which
-    lists the function's own parameters and names the closest one.
-    """
+    """Hide the key among the ``keywords`` of a public function; refuse those that it does not take."""
     hide_key(keywords)
     own = [name for name, one in signature(function).parameters.items() if one.kind is Parameter.KEYWORD_ONLY]
     known = [*own, *kind.__annotations__]
@@ -288,7 +277,6 @@ ENGINE_KINDS: Final[Mapping[str, EngineKind]] = {
 
 
 def engine_kind(name: str) -> EngineKind:
-    """Return the kind of engine of that name; raise :class:`UsageError` where there is none."""
     if name not in ENGINE_KINDS:
         raise UsageError(ENGINE_UNKNOWN, name=name, listed=" or ".join(ENGINE_KINDS))
     return ENGINE_KINDS[name]
@@ -477,7 +465,6 @@ STATUS_SOURCES: Final[tuple[StatusSource, ...]] = ("auto", "nts", "none")
 
 
 def _refuse_text_as_key(keywords: dict[str, Any]) -> None:
-    """Refuse a ``key`` that is a text, and take it out of the keywords."""
     if keywords.get("key") is None:
         return
     from bansong.base.key import SecretKey
@@ -563,11 +550,7 @@ class StatusOptions(Options):
 def status_options(
     status: StatusSource | StatusOptions, max_age: float | None, kind: EngineKind, *, given: bool
 ) -> StatusOptions | None:
-    """Return how a call that takes ``status`` and ``max_status_age`` asks for statuses, ``None`` if it does not.
-
-    ``kind``: the kind of its engine; ``given``: whether the caller made that. Raises :class:`UsageError` where it is
-    said to ask, and the engine has no use for it.
-    """
+    """Return how a call asks for statuses, ``None`` if not; ``given``: the caller made the engine."""
     if not isinstance(status, StatusOptions):
         status = StatusOptions(source=status, max_age=StatusOptions().max_age if max_age is None else max_age)
     elif max_age is not None:

@@ -52,21 +52,17 @@ _UNFINISHED: Final = re.compile(r"\.(bansong|bizverify)-[0-9a-f]{8}-")
 """Under the former name, too: what an older release left holds customers."""
 _NAME_KEPT: Final = 100
 _STALE_S: Final = 3600.0
-_CONTENTS_KNOWN: Final = 100
-"""How many contents are remembered of all files of one name."""
+_CONTENTS_KNOWN: Final = 100  # how many contents are remembered of all files of one name
 
 
 @contextmanager
 def publish_file(target: Path, seen: RemoteVersion | None = None) -> Iterator[Path]:
     """Yield a temporary file that takes the place of ``target`` when the block ends without an error.
 
-    That of a remote file is private and local; it replaces the object only if that still is the version ``seen``, or
-    where none is given, the one that is there when the block begins. Of a local one:
-
-    The file is created beside it with O_EXCL and mode 0600 (it may hold people's addresses; the mode of a file that is
-    replaced is kept), synced, moved by ``os.replace``, and its folder synced. After an error or a crash ``target``
-    is what it was. A symbolic link is followed, not replaced. What killed runs have left in the folder is removed.
-    Raises :class:`OutputError`; :class:`InputError` where the block failed on another file.
+    That of a remote file replaces the object only if it still is the version ``seen`` (default: as the block begins).
+    A local one is created beside ``target`` with O_EXCL and mode 0600 (it may hold people's addresses; the mode of a
+    replaced file is kept), synced, moved by ``os.replace``, and its folder synced. Symbolic links are followed. What
+    killed runs have left is removed. Raises :class:`OutputError`; :class:`InputError` if the block failed on another.
     """
     if isinstance(target, RemotePath):
         with publish_remote(target, seen) as finished:
@@ -102,9 +98,8 @@ def publish_file(target: Path, seen: RemoteVersion | None = None) -> Iterator[Pa
 def backed_up(target: Path, apart_from: Path) -> Iterator[Path]:
     """Yield ``NAME.bak`` beside ``target``, which is what ``target`` is now; taken away if it has not been replaced.
 
-    An existing backup stays: the next is ``.bak2``, and so on; ``apart_from`` is a name that is about to be used. A
-    hard link where the file system has them, so that mode, owner and times are kept; else a copy, with mode and times,
-    synced before it gets its name. That of an object is a copy, which stays. Raises :class:`OutputError`.
+    The next one is ``.bak2``, and so on; ``apart_from`` is a name that is about to be used. A hard link, which keeps
+    mode, owner and times, else a synced copy; that of an object is a copy, which stays. Raises :class:`OutputError`.
     """
     if isinstance(target, RemotePath):
         names = (target.with_name(f"{target.name}.bak{again if again > 1 else ''}") for again in count(1))
@@ -129,11 +124,7 @@ def backed_up(target: Path, apart_from: Path) -> Iterator[Path]:
 
 
 def find_foreign(files: Mapping[Path, Path], *, extends: bool = False) -> list[Path]:
-    """Return the files that hold what we are not known to have written; record what is about to be published there.
-
-    ``files``: the finished file of each path. ``extends``: it has all that the old one has, so where that is foreign,
-    it is, too. Nobody records what objects in a bucket hold: its versions keep them.
-    """
+    """Return the files that others have written; record what is published. ``extends``: old rows are kept."""
     foreign = []
     for path, finished in files.items():
         if is_remote(path):
@@ -179,7 +170,6 @@ def same_file(one: Path, other: Path) -> bool:
 
 
 def is_unfinished(path: Path) -> bool:
-    """Return whether a path's name is that of a temporary file of :func:`publish_file`."""
     return _UNFINISHED.match(path.name) is not None
 
 
@@ -204,7 +194,8 @@ def _reserve(target: Path) -> tuple[Path, int]:
     if not target.parent.is_dir():
         raise OutputError(OUTPUT_FOLDER_MISSING, target=target, parent=target.parent)
     sweep_unfinished(target.parent)
-    temporary = target.with_name(f"{_OURS}{secrets.token_hex(4)}-{_kept_name(target)}")
+    kept = target.name.encode("utf-8", "ignore")[-_NAME_KEPT:].decode("utf-8", "ignore")  # file systems allow no more
+    temporary = target.with_name(f"{_OURS}{secrets.token_hex(4)}-{kept}")
     descriptor = None
     try:
         mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else PRIVATE
@@ -220,17 +211,8 @@ def _reserve(target: Path) -> tuple[Path, int]:
     return temporary, descriptor
 
 
-def _kept_name(target: Path) -> str:
-    """The end of the target's name for the temporary file's: valid text, as long as file systems allow."""
-    return target.name.encode("utf-8", "ignore")[-_NAME_KEPT:].decode("utf-8", "ignore")
-
-
 def sweep_unfinished(folder: Path) -> None:
-    """Remove the temporary files, of whatever output, that killed runs have left: they may hold people's addresses.
-
-    A run holds the lock of each of its own. The hour is for a run that has made its file and not locked it yet, and for
-    clocks that differ.
-    """
+    """Remove old temporary files that no run has locked. The hour is for files not locked yet, and odd clocks."""
     with suppress(OSError):
         for left in [path for path in folder.iterdir() if is_unfinished(path)]:
             with suppress(OSError):  # Windows does not remove what another run has open
@@ -265,10 +247,6 @@ def _copy(target: Path, backup: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder, and those above it, for the owner alone, where there is none; raise :class:`OutputError`.
-
-    A bucket has no folders that have to be made.
-    """
     if is_remote(folder):
         return
     try:

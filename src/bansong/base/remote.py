@@ -26,7 +26,6 @@ from bansong.base.object_store import (
 if TYPE_CHECKING:
     import httpx
 
-
 WEB_SERVER_FAILED: Final = Problem(
     "cloud.web_server_failed", "{url}: the server answered {status}; try again later, or copy the file here"
 )
@@ -57,10 +56,7 @@ _CHUNK_BYTES: Final = 1 << 20
 
 
 def download_page(url: RemotePath, copy: int, check_room: Callable[[int], None]) -> RemoteVersion:
-    """Write the content of a URL to the descriptor ``copy``; return its version; raise :class:`InputError`.
-
-    ``check_room`` is called with the declared bytes, then with those so far; it raises for too many.
-    """
+    """Write the content of a URL to ``copy``; ``check_room`` gets the declared bytes, then those so far."""
     import httpx
 
     try:
@@ -134,8 +130,7 @@ INPUT_COPY_FAILED: Final = Problem(
     "cloud.input_copy_failed", "{url}: cannot be copied here: {reason}; TMPDIR chooses where copies are made"
 )
 
-_LEFT_FREE: Final = 64 << 20
-"""Bytes of a disk that a copy leaves free."""
+_LEFT_FREE_BYTES: Final = 64 << 20  # bytes of a disk that a copy leaves free
 _COPY: Final = "data"
 _MAX_NAME_BYTES: Final = 100
 """Bytes of an object's name kept for the local copy: file systems allow fewer than stores."""
@@ -151,10 +146,7 @@ class InputData:
 
 @contextmanager
 def fetch_file(path: Path) -> Iterator[InputData]:
-    """Yield where the bytes of a file are: of a remote one, a private copy (0600) removed after the block.
-
-    The copy is of one version. Raises :class:`InputError`, :class:`UsageError`.
-    """
+    """Yield where the bytes of a file are: of a remote one, a private copy (0600) removed after the block."""
     if not isinstance(path, RemotePath):
         yield InputData(path)
         return
@@ -169,11 +161,7 @@ def fetch_file(path: Path) -> Iterator[InputData]:
 
 @contextmanager
 def publish_remote(url: RemotePath, seen: RemoteVersion | None = None) -> Iterator[Path]:
-    """Yield a private path; its file replaces the object if the block ends without error.
-
-    ``seen``: the version to replace, by default the present one or none. Changes by others are not overwritten. Raises
-    :class:`OutputError`, :class:`UsageError`.
-    """
+    """Yield a private path; its file replaces the object if that is still the version ``seen`` (default: present)."""
     _refuse_output(url)
     before = seen or look_at_object(url, OutputError)
     with ExitStack() as resources:
@@ -187,15 +175,11 @@ def publish_remote(url: RemotePath, seen: RemoteVersion | None = None) -> Iterat
 
 
 def unfinished_error(url: RemotePath, error: OSError) -> OutputError:
-    """Return the error of a local disk that is full or fails."""
     return OutputError(OUTPUT_COPY_UNWRITABLE, url=url, reason=describe_os_error(error))
 
 
 def look_at_output(url: RemotePath) -> RemoteVersion | None:
-    """Return the version that an output would replace, ``None`` for none.
-
-    Raises :class:`OutputError` if nothing can be written, as far as known before.
-    """
+    """Return the version that an output would replace, ``None`` for none; refuse where nothing can be written."""
     _refuse_output(url)
     return look_at_object(url, OutputError)
 
@@ -225,7 +209,6 @@ def is_there(path: Path) -> bool:
 
 
 def list_files(folder: RemotePath) -> list[RemotePath]:
-    """Return all files below a folder of an object store, by name; raise :class:`InputError`."""
     if folder.scheme not in STORES:
         raise InputError(WEB_LISTING_IMPOSSIBLE, url=folder)
     return list_objects(folder)
@@ -234,9 +217,9 @@ def list_files(folder: RemotePath) -> list[RemotePath]:
 def _download(url: RemotePath, copy: Path) -> RemoteVersion:
     def check_room(size: int) -> None:
         free = shutil.disk_usage(copy.parent).free + os.fstat(descriptor).st_size
-        if size + _LEFT_FREE > free:
+        if size + _LEFT_FREE_BYTES > free:
             raise InputError(
-                NO_ROOM_FOR_COPY, url=url, size=size, folder=copy.parent.parent, free=max(0, free - _LEFT_FREE)
+                NO_ROOM_FOR_COPY, url=url, size=size, folder=copy.parent.parent, free=max(0, free - _LEFT_FREE_BYTES)
             )
 
     descriptor = create_private(copy)

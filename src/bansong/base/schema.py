@@ -16,14 +16,11 @@ from bansong.base.messages import Lang, current_language
 if TYPE_CHECKING:
     import polars as pl
 
-
 InputFormat = Literal["csv", "xlsx", "xls", "xlsb", "ods", "html", "json", "ndjson", "parquet"]
 INPUT_FORMATS: Final[tuple[InputFormat, ...]] = get_args(InputFormat)
-"""What standard input may be said to be."""
 
 SEOUL: Final = timezone(timedelta(hours=9), "Asia/Seoul")
-"""The time zone of days and months. Korea has had no summer time since 1988, so that no time zone database is
-needed."""
+"""Korea has had no summer time since 1988, so that no time zone database is needed."""
 
 
 def seoul_day(unix_time: float | None = None) -> date:
@@ -31,19 +28,10 @@ def seoul_day(unix_time: float | None = None) -> date:
     return (datetime.now(SEOUL) if unix_time is None else datetime.fromtimestamp(unix_time, SEOUL)).date()
 
 
-ANSWER_COLUMNS: Final = (
-    "biz_status",
-    "bounce_prob",
-    "grade",
-    "action",
-    "fixed_zipcode",
-    "fixed_address",
-    "reasons",
-)
+ANSWER_COLUMNS: Final = ("biz_status", "bounce_prob", "grade", "action", "fixed_zipcode", "fixed_address", "reasons")
 """The seven fields of a verification, in the order in which they are added to the user's file."""
 
 ROW_COLUMNS: Final = ("row_status", "row_note")
-"""What became of the row itself."""
 
 ADDED_COLUMNS: Final = (*ANSWER_COLUMNS, *ROW_COLUMNS)
 """The nine columns that enrichment adds, in this order."""
@@ -56,7 +44,6 @@ EXTRA_COLUMNS: Final = ("duplicate_of", "match_level", "district_code", "buildin
 the address was understood, the code of the building's legal dong, the building's official number."""
 
 OUR_COLUMNS: Final = (*ADDED_COLUMNS, *LABEL_COLUMNS, *EXTRA_COLUMNS)
-"""All that is ever added to a user's file, under the names of the contract."""
 
 RECORD_COLUMNS: Final = ("b_no", "name", "address", "zipcode")
 """What the engine reads of a row; only ``b_no`` is required."""
@@ -136,10 +123,7 @@ class Answer:
 
 
 class Alert(str):
-    """A warning that changes what the reader should do with the output.
-
-    It stands among the warnings of a table or a report, and is shown before all other lines.
-    """
+    """A warning that changes what the reader should do with the output; it is shown before all other lines."""
 
     __slots__ = ()
 
@@ -164,7 +148,6 @@ _KOREAN_HEADERS: Final = {
 }
 
 HEADERS: Final[Mapping[Lang, Mapping[str, str]]] = {"en": {name: name for name in OUR_COLUMNS}, "ko": _KOREAN_HEADERS}
-"""The header of each of our columns, by language and contract name."""
 
 KOREAN_WORDS: Final[Mapping[str, Mapping[str, str]]] = {
     "biz_status": {
@@ -205,7 +188,6 @@ KOREAN_WORDS: Final[Mapping[str, Mapping[str, str]]] = {
 }
 """The word of each code, by column; other values, as the hosted service may give them, stay as they are."""
 
-
 EARLIER_WORDS: Final = {"row_status": {"확인": "verified"}}
 """Words of earlier releases, which files of that time hold."""
 
@@ -218,7 +200,6 @@ def language_of_columns(headers: Sequence[str], ours: Mapping[str, int]) -> Lang
 
 
 def with_words(frame: pl.LazyFrame, lang: Lang | None) -> pl.LazyFrame:
-    """Return a frame with words in the place of codes, where the language is Korean."""
     if lang != "ko":
         return frame
     import polars as pl  # help is shown without it
@@ -236,10 +217,7 @@ def code_expr(value: pl.Expr, column: str) -> pl.Expr:
 
 
 def _replace(value: pl.Expr, words: Mapping[str, str]) -> pl.Expr:
-    """Return a text with some words replaced, all others as they are.
-
-    ``Expr.replace`` does the same, but polars does not stream it: all columns of the query would be kept in memory.
-    """
+    """Return a text with some words replaced; polars does not stream ``Expr.replace``."""
     import polars as pl
 
     found = value
@@ -266,7 +244,6 @@ _KOREAN_PROBLEMS: Final = {
 }
 """Words for why a row is invalid, as reports count them."""
 
-
 KOREAN_ROLES: Final = {
     "b_no": "사업자번호",
     "name": "상호",
@@ -287,7 +264,6 @@ KOREAN_ROLES: Final = {
 
 
 def role_word(role: str, lang: Lang) -> str:
-    """Return what a role is called in a language."""
     return KOREAN_ROLES.get(role, role) if lang == "ko" else role
 
 
@@ -310,7 +286,6 @@ class CodeWord:
 
 
 def word_of(code: str, lang: Lang) -> str:
-    """Return what a code is called in a language; any other text as it is."""
     tables = (*KOREAN_WORDS.values(), _KOREAN_PROBLEMS)
     return next((words[code] for words in tables if code in words), code) if lang == "ko" else code
 

@@ -68,10 +68,7 @@ def is_open_here(path: Path) -> bool:
 
 
 def connect(path: Path, *, writing: bool, timeout: float) -> Connection:
-    """Connect to an existing file, for any thread, in autocommit mode; hold :data:`OPENING`.
-
-    ``timeout``: seconds to wait for another process's lock.
-    """
+    """Connect to an existing file, for any thread, in autocommit mode; hold :data:`OPENING`."""
     connection = sqlite3.connect(
         f"{path.as_uri()}?mode={'rw' if writing else 'ro'}",
         uri=True,
@@ -131,8 +128,7 @@ FOLDER_MISSING: Final = Problem(
 _MAGIC: Final = b"SQLite format 3\0"
 _HEADER_BYTES: Final = 100
 _IN_USE: Final = ("SQLITE_BUSY", "SQLITE_LOCKED")
-_WAIT: Final = 10.0
-"""Wait for commits and migrations of other processes."""
+_LOCK_TIMEOUT_S: Final = 10.0  # wait for commits and migrations of other processes
 _PRAGMAS: Final = (
     "synchronous = FULL",
     "fullfsync = ON",  # elsewhere than on macOS it means nothing
@@ -143,14 +139,12 @@ _EXCLUSIVE: Final = (
     "wal_autocheckpoint = 4000",
     "journal_size_limit = 67108864",
 )
-_LOCKS: Final[WeakValueDictionary[Path, FileLock]] = WeakValueDictionary()
-"""Locks held by this process, by file."""
+_LOCKS: Final[WeakValueDictionary[Path, FileLock]] = WeakValueDictionary()  # locks held by this process, by file
 _MIGRATION: Final = threading.Lock()
 """Prevents two threads from migrating: the second would find the lock held by its own process."""
 
 
 def is_in_use(error: BaseException) -> bool:
-    """Return whether ``error`` of a :class:`FileKind` means that another process uses the file."""
     cause = error.__cause__
     return isinstance(cause, Timeout) or getattr(cause, "sqlite_errorname", "").startswith(_IN_USE)
 
@@ -192,10 +186,7 @@ class FileKind:
         return Phrase("restore it from a backup, or {choose}", choose=self._choose)
 
     def find(self, given: str | Path | None) -> Path:
-        """Return the path: ``given``, from the environment, or the default in the state directory.
-
-        Links are resolved, so that two names of one file are one file.
-        """
+        """Return the path that is given, in the environment, or the default; links are resolved, so one file is one."""
         named = given or variable(self.variable)
         return Path(os.path.realpath(Path(named).expanduser() if named else state_directory() / self.default))
 
@@ -208,12 +199,9 @@ class FileKind:
                 raise self.error(FOLDER_MISSING, path=path, parent=path.parent, choose=self._choose)
 
     def lock(self, path: Path, taken: str, wait: float | None = None) -> FileLock:
-        """Take ``PATH.lock`` for this process; raise ``error`` with the text ``taken`` if another has it.
-
-        ``wait``: seconds; by default some for an outdated file, which another process may be migrating, else none.
-        """
+        """Take ``PATH.lock``, or raise ``error`` with the text ``taken``; wait for a migration by default."""
         is_outdated = 0 < self.stored_version(path) < self.version
-        seconds = wait if wait is not None else _WAIT if is_outdated else 0
+        seconds = wait if wait is not None else _LOCK_TIMEOUT_S if is_outdated else 0
         # a file may be opened in one thread and closed in another
         lock = FileLock(f"{path}.lock", timeout=seconds, mode=PRIVATE, thread_local=False)
         with self.errors(path):
@@ -227,10 +215,7 @@ class FileKind:
         return lock
 
     def make(self, path: Path) -> None:
-        """Make an empty file (0600) under another name and rename it once complete; raise ``error``.
-
-        A shared file may exist by then: another process was faster.
-        """
+        """Make an empty file (0600) under another name, then rename it; another process may make a shared one first."""
         unfinished = path.with_name(f"{path.name}.new" if self.exclusive else f"{path.name}.{os.getpid()}.new")
         with self.errors(path):
             self._refuse_old_sqlite(path)
@@ -257,10 +242,7 @@ class FileKind:
                 unfinished.unlink(missing_ok=True)
 
     def open(self, path: Path, *, writing: bool = True) -> sqlite3.Connection:
-        """Open an existing file, for any thread, in autocommit mode; migrate an older version.
-
-        Raises ``error`` for a file of another kind, a newer version, a damaged one, or one on a network file system.
-        """
+        """Open an existing file, for any thread, in autocommit mode; migrate an older version, refuse all others."""
         with self.errors(path):
             self._refuse_old_sqlite(path)
             self._refuse_network_file_system(path)
@@ -268,7 +250,7 @@ class FileKind:
             with OPENING:
                 if not is_open_here(path):
                     self._inspect_header(path, killed=killed)
-                connection = connect(path, writing=writing, timeout=0 if self.exclusive else _WAIT)
+                connection = connect(path, writing=writing, timeout=0 if self.exclusive else _LOCK_TIMEOUT_S)
             try:
                 self._settle_down(connection, path, writing=writing, killed=killed)
             except BaseException:
@@ -324,7 +306,6 @@ class FileKind:
             raise self.error(NETWORK_FILE_SYSTEM, path=path, kind=kind, parameter=Option(self.parameter))
 
     def _inspect_header(self, path: Path, *, killed: bool) -> None:
-        """Check the header before SQLite opens the file."""
         if not path.is_file():
             raise self.error(NOT_A_FILE, path=path, noun=Phrase(self.noun), parameter=Option(self.parameter))
         with path.open("r+b" if self.exclusive else "rb") as file:
@@ -367,7 +348,6 @@ class FileKind:
         return version
 
     def _migrate(self, connection: sqlite3.Connection, path: Path) -> None:
-        """Run the migrations, each in one transaction, while no other process uses the file."""
         with _MIGRATION, ExitStack() as stack:
             ours = _LOCKS.get(path)
             if ours is None or not ours.is_locked:
@@ -391,7 +371,7 @@ class FileKind:
             "process is using it; stop that one, or restart it with this bansong, and try again",
             version=self.version,
         )
-        deadline = time.monotonic() + _WAIT
+        deadline = time.monotonic() + _LOCK_TIMEOUT_S
         lock = None
         while lock is None and self._read_version(connection, path) < self.version:
             try:
@@ -421,24 +401,13 @@ class FileKind:
     def _check_pages(self, connection: sqlite3.Connection, path: Path) -> None:
         found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if found != "ok":
-            raise self.error(
-                Listed(
-                    [
-                        path,
-                        Phrase(
-                            "is damaged ({error}); {restore}",
-                            error=describe_library_error(" ".join(found.split())),
-                            restore=self._restore,
-                        ),
-                    ],
-                    ": ",
-                )
-            )
+            fault = describe_library_error(" ".join(found.split()))
+            damaged = Phrase("is damaged ({error}); {restore}", error=fault, restore=self._restore)
+            raise self.error(Listed([path, damaged], ": "))
 
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Run the block in one transaction, which is rolled back if the block raises."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -450,14 +419,10 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def rewrite_file(connection: sqlite3.Connection) -> None:
-    """Rewrite the file, so that nothing of deleted rows remains in it or its log.
-
-    Needs free space of once or twice the file's size, else raises :class:`sqlite3.OperationalError`.
-    """
+    """Rewrite the file, so that nothing of deleted rows remains; needs once or twice its size on the disk."""
     connection.execute("VACUUM")
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # means nothing to a file with a rollback journal
 
 
 def _log_of(path: Path) -> Path:
-    """The write-ahead log, which a killed process leaves beside an exclusive file."""
     return path.with_name(f"{path.name}-wal")

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from copy import copy
 from types import FrameType
 from typing import Any, Final
 from unicodedata import east_asian_width
@@ -46,12 +47,7 @@ from bansong.cli.watch import watch
 catalogues.bindtextdomain("click", str(LOCALE_DIR))
 catalogues.textdomain("click")  # the domain that click's own messages are looked up in
 
-_help_in_english: Final[dict[int, tuple[str | None, str | None]]] = {}
-"""Help and short help of commands and options by identity."""
-
-
-_FILLER: Final = "\ue000"
-"""Padding after a wide letter (private use), since click counts letters, not their width."""
+_FILLER: Final = "\ue000"  # padding after a wide letter (private use), since click counts letters, not their width
 
 
 class WideLetterFormatter(click.HelpFormatter):
@@ -82,13 +78,12 @@ class LocalizedGroup(click.Group):
 
     def main(self, args: Sequence[str] | None = None, *names: Any, **extra: Any) -> Any:
         with language_of(sys.argv[1:] if args is None else args), command_line_reads():
-            translate_help(self)
-            return super().main(args, *names, **extra)
+            translated = translate_command(self)
+            return super(LocalizedGroup, translated).main(args, *names, **extra)  # type: ignore[misc]
 
 
 @contextmanager
 def command_line_reads() -> Iterator[None]:
-    """Let messages name options of the command line during the block, in all threads."""
     before = set_audience(COMMAND_LINE)
     try:
         yield
@@ -122,34 +117,32 @@ def add_language_option(command: click.Command) -> None:
     )
     command.params.append(option)
     command.context_class = LocalizedContext
-    for child in _children(command):
+    for child in command.commands.values() if isinstance(command, click.Group) else ():
         add_language_option(child)
 
 
-def translate_help(command: click.Command) -> None:
-    """Translate the help of a command, its options and its subcommands."""
-    _translate_one(command)
-    for parameter in command.params:
-        if isinstance(parameter, click.Option):
-            _translate_one(parameter)
-    for child in _children(command):
-        translate_help(child)
+def translate_command(command: click.Command) -> click.Command:
+    """Return a copy of a command and its subcommands, with all help in the current language."""
+    translated = copy(command)
+    translated.help = _translate(command.help)
+    translated.short_help = _translate(command.short_help)
+    translated.options_metavar = gettext("[OPTIONS]")
+    translated._help_option = None  # click keeps the one that it makes, in the language of that time
+    translated.params = [_translate_option(one) if isinstance(one, click.Option) else one for one in command.params]
+    if isinstance(translated, click.Group):
+        translated.subcommand_metavar = gettext("COMMAND [ARGS]...")
+        translated.commands = {name: translate_command(one) for name, one in translated.commands.items()}
+    return translated
 
 
-def _translate_one(one: click.Command | click.Option) -> None:
-    short = getattr(one, "short_help", None)
-    help, short_help = _help_in_english.setdefault(id(one), (one.help, short))
-    one.help = help and gettext(inspect.cleandoc(help))  # the docstring of a command has its margin still
-    if isinstance(one, click.Command):
-        one._help_option = None  # click's own, in the language of the call that made it
-        one.options_metavar = gettext("[OPTIONS]")
-        if isinstance(one, click.Group):
-            one.subcommand_metavar = gettext("COMMAND [ARGS]...")
-        one.short_help = short_help and gettext(short_help)
+def _translate_option(option: click.Option) -> click.Option:
+    translated = copy(option)
+    translated.help = _translate(option.help)
+    return translated
 
 
-def _children(command: click.Command) -> Iterable[click.Command]:
-    return command.commands.values() if isinstance(command, click.Group) else ()
+def _translate(help: str | None) -> str | None:
+    return help and gettext(inspect.cleandoc(help))  # the docstring of a command has its margin still
 
 
 def _named_language(words: Sequence[str]) -> Lang | None:

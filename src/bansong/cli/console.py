@@ -24,7 +24,6 @@ from bansong.base.schema import SEOUL, Alert, role_word
 if TYPE_CHECKING:
     from bansong.base.schema import Choice
 
-
 STDOUT_UNWRITABLE: Final = Problem("cli.stdout_unwritable", "stdout: cannot be written: {reason}")
 STDOUT_CLOSED: Final = Problem(
     "cli.stdout_closed", "stdout: was closed before all was printed; leave it open, and try again"
@@ -58,7 +57,6 @@ def freeze_imports() -> Iterator[None]:
 
 
 def set_up_logging() -> None:
-    """Log to stderr at the level of ``BANSONG_LOG``, by default warnings."""
     level = (variable("BANSONG_LOG") or "warning").upper()
     known = level in logging.getLevelNamesMapping()
     handler = logging.StreamHandler(sys.stderr)
@@ -81,7 +79,6 @@ def say_table(lines: Iterable[tuple[str, str]]) -> None:
 
 
 def say_columns(chosen: Mapping[str, Choice]) -> None:
-    """Print the header chosen for each role, and how sure that is."""
     for role, choice in chosen.items():
         headers = choice.spell(lambda part: repr(part.header), " + ", " | ")
         about = {
@@ -143,7 +140,6 @@ def show_report(report: RunReport, as_json: bool) -> None:
 
 
 def show_summary(report: Summary, as_json: bool) -> None:
-    """Print a report as a table to stderr, or as one JSON object to stdout."""
     if as_json:
         print_json(report.as_dict())
     else:
@@ -151,7 +147,6 @@ def show_summary(report: Summary, as_json: bool) -> None:
 
 
 def print_result(as_json: bool, value: Mapping[str, object], lines: Iterable[str]) -> None:
-    """Print a result to stdout as one JSON object or as lines."""
     if as_json:
         print_json(value)
         return
@@ -178,7 +173,6 @@ def format_minute(seconds: float) -> str:
 
 
 def print_table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print rows under their translated names to stdout, one line each."""
     cells = [["".join(one if one.isprintable() else " " for one in cell) for cell in row] for row in rows]
     for line in aligned_rows([[gettext(name) if name else "" for name in names], *cells]):
         print_out(line)
@@ -215,7 +209,6 @@ def _echo(text: str, stream: TextIO) -> None:
 
 @contextmanager
 def progress_shown(mode: str, unit: str = "rows", doing: str = "verifying") -> Iterator[ProgressDisplay | None]:
-    """Yield a progress display: a bar on a terminal, lines elsewhere, or none."""
     if mode == "none":
         yield None
     elif mode == "plain" or not sys.stderr.isatty():

@@ -20,14 +20,12 @@ from bansong.run.options import LocalOptions
 if TYPE_CHECKING:
     from bansong.reference.registry import DataUpdate, FetchedRegistry
 
-
 GAZETTEER_OPTION_ALONE: Final = Problem(
     "cli.gazetteer_option_alone", "--gazetteer and --addresses go together: the file, and where the address files are"
 )
 
-
 _REGISTRY_ROLES: Final = ("b_no", "status", "since", "opened", "as_of", "taxation", "merged", "name")
-_STATES: Final = {"refreshed": gettext_noop("refreshed"), "current": gettext_noop("current")}
+_STATES: Final = (gettext_noop("refreshed"), gettext_noop("current"))
 
 
 @click.group()
@@ -46,15 +44,7 @@ def data() -> None:
 )
 @options_of(ReadOptions, "encoding", "delimiter")
 @json_option
-def build_registry(
-    sources: tuple[Path, ...],
-    output: Path,
-    columns: dict[str, str] | None,
-    as_of: datetime | None,
-    encoding: str | None,
-    delimiter: str | None,
-    as_json: bool,
-) -> None:
+def build_registry(as_of: datetime | None, as_json: bool, **options: Any) -> None:
     """Build a registry from files, or folders of files, with a number and a status column.
 
     Any table that `enrich` reads will do: lists of statuses, the mail-order registry's CSVs, files enriched before. The
@@ -63,8 +53,7 @@ def build_registry(
     """
     from bansong.reference.registry import build_registry
 
-    day = as_of.date() if as_of else None
-    report = build_registry(sources, output, columns=columns, as_of=day, encoding=encoding, delimiter=delimiter)
+    report = build_registry(as_of=as_of.date() if as_of else None, **options)
     if not as_json and len(report.sources) <= 10:
         for source, chosen in zip(report.sources, report.columns, strict=True):
             say_table([(gettext("source"), source)])
@@ -102,16 +91,7 @@ def _fetch_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("-o", "--output", type=PATH, required=True, metavar="OUT.parquet", help="The registry file.")
 @options_of(ReadOptions, "columns", "encoding", "delimiter", roles=("b_no",))
 @_fetch_options
-def fetch_status(
-    files: tuple[Path, ...],
-    output: Path,
-    columns: dict[str, str] | None,
-    encoding: str | None,
-    delimiter: str | None,
-    progress: str,
-    as_json: bool,
-    **options: Any,
-) -> None:
+def fetch_status(progress: str, as_json: bool, **options: Any) -> None:
     """Ask the tax authority's free API for the statuses of the numbers in FILE…, and write them as a registry.
 
     The numbers are found as `enrich` finds them, each is asked once, and nothing else is sent. What is answered is
@@ -120,16 +100,9 @@ def fetch_status(
     """
     from bansong.run.verify import fetch_files
 
+    status = chosen_status(options)
     with progress_shown(progress, "numbers", "asking nts") as display:
-        report = fetch_files(
-            files,
-            output,
-            chosen_status(options),
-            columns=columns,
-            encoding=encoding,
-            delimiter=delimiter,
-            watch=None if display is None else display.watch,
-        )
+        report = fetch_files(options=status, watch=None if display is None else display.watch, **options)
     _show_fetched(report, as_json)
 
 
@@ -204,7 +177,7 @@ def update(
 
 def _show_update(update: DataUpdate, as_json: bool) -> None:
     if not as_json:
-        say_table([(gettext(update.what), f"{gettext(_STATES[update.state])}: {update.path}, {update.said}")])
+        say_table([(gettext(update.what), f"{gettext(update.state)}: {update.path}, {update.said}")])
         say_table([("", update.remedy)] if update.remedy else [])
 
 

@@ -101,7 +101,6 @@ def _chosen_options(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _goes_to_stdout(given: Mapping[str, Any]) -> bool:
-    """Whether the enriched file goes to standard output."""
     if given["dry_run"] or given.get("in_place"):
         return False
     return given["output"] == "-" or (given["output"] is None and given["input"] == Path("-"))
@@ -117,18 +116,7 @@ def _goes_to_stdout(given: Mapping[str, Any]) -> bool:
 @options_of(ReadOptions, "encoding", "delimiter")
 @click.option("--json-path", metavar="PATH", help="Where the list is in an enriched JSON document.")
 @json_option
-def report(
-    run: str,
-    output: Path,
-    letter_cost: float | None,
-    before: str | None,
-    unmask: bool,
-    sheet: str | None,
-    encoding: str | None,
-    json_path: str | None,
-    delimiter: str | None,
-    as_json: bool,
-) -> None:
+def report(as_json: bool, **options: Any) -> None:
     """Write a run of `enrich` as one HTML page: figures, charts, the riskiest rows, corrections, and how it came about.
 
     RUN is the id that a report of `enrich` ends with, or the path of a manifest; FILE is an enriched file. The page
@@ -137,15 +125,5 @@ def report(
     with freeze_imports():
         from bansong.run.page import report_page
 
-    written = report_page(
-        run,
-        output,
-        letter_cost=letter_cost,
-        before=before,
-        unmask=unmask,
-        sheet=sheet,
-        encoding=encoding,
-        json_path=json_path,
-        delimiter=delimiter,
-    )
+    written = report_page(**options)
     print_result(as_json, {"page": str(written)}, [gettext("{path} written", path=written)])

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from bansong.learning.report import Calibration
 
-
 _ROLES: Final = ("b_no", "address", "bounced", "reason", "returned", "mailed", "row_id")
 
 
@@ -41,10 +40,7 @@ _ROLES: Final = ("b_no", "address", "bounced", "reason", "returned", "mailed", "
     help="Whether undeliverable letters were to come back (registered, or marked for return). Must be said.",
 )
 @click.option(
-    "--complete/--partial",
-    default=False,
-    show_default=True,
-    help="Whether all that comes back has come back by now.",
+    "--complete/--partial", default=False, show_default=True, help="Whether all that comes back has come back by now."
 )
 @click.option("--mail-class", metavar="WORD", help="How it was mailed, in a word: ordinary, registered, bulk.")
 @click.option(

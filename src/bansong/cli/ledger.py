@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from bansong.purchase.ledger import Ledger
     from bansong.purchase.queries import Doubt, LedgerEntry, RunRecord
 
-
 LOOK_AND_PURGE: Final = Problem("cli.look_and_purge", "--number looks and --purge deletes; give one of them")
 SETTLEMENTS_EXCLUSIVE: Final = Problem("cli.settlements_exclusive", "give one of --job, --lost and --resend")
 LEDGER_MISSING: Final = Problem(
@@ -35,40 +34,17 @@ JOB_WITHOUT_UPLOAD: Final = Problem("cli.job_without_upload", "--job is for one 
 
 _SETTLED: Final = gettext_noop("nothing is unsettled")
 _RUN_COLUMNS: Final = (
-    gettext_noop("started"),
-    gettext_noop("engine"),
-    gettext_noop("paid"),
-    gettext_noop("answered"),
-    gettext_noop("ended"),
-    gettext_noop("file"),
+    *(gettext_noop("started"), gettext_noop("engine"), gettext_noop("paid"), gettext_noop("answered")),
+    *(gettext_noop("ended"), gettext_noop("file")),
 )
-_ACCOUNT_WORDS: Final = {
-    "plan": gettext_noop("plan"),
-    "limit": gettext_noop("limit"),
-    "used": gettext_noop("used"),
-    "remaining": gettext_noop("remaining"),
-}
-# What the ledger calls how a run ended, what a doubt is about and what became of a lookup → what people are told; any
-# other stays as it is.
-_ENDINGS: Final = {
-    "done": gettext_noop("done"),
-    "failed": gettext_noop("failed"),
-    "interrupted": gettext_noop("interrupted"),
-    "killed": gettext_noop("killed"),
-    "quota": gettext_noop("quota"),
-}
-_DOUBT_WORDS: Final = {"lookup": gettext_noop("lookup"), "upload": gettext_noop("upload")}
-_STATES: Final = {
-    "done": gettext_noop("done"),
-    "uploaded": gettext_noop("uploaded"),
-    "asking": gettext_noop("asking"),
-    "refused": gettext_noop("refused"),
-    "doubt": gettext_noop("doubt"),
-    "unreadable": gettext_noop("unreadable"),
-    "missing": gettext_noop("missing"),
-    "lost": gettext_noop("lost"),
-    "unfetched": gettext_noop("unfetched"),
-}
+_KEPT_WORDS: Final = (
+    *(gettext_noop("plan"), gettext_noop("limit"), gettext_noop("used"), gettext_noop("remaining")),
+    *(gettext_noop("done"), gettext_noop("failed"), gettext_noop("interrupted"), gettext_noop("killed")),
+    *(gettext_noop("quota"), gettext_noop("lookup"), gettext_noop("upload"), gettext_noop("uploaded")),
+    *(gettext_noop("asking"), gettext_noop("refused"), gettext_noop("doubt"), gettext_noop("unreadable")),
+    *(gettext_noop("missing"), gettext_noop("lost"), gettext_noop("unfetched")),
+)
+"""For translation: fields of an account; ends of runs, doubts and states of lookups, as the ledger has them."""
 
 
 @click.command(short_help="What was paid, when, for which file.")
@@ -105,10 +81,10 @@ def ledger(ledger: Path | None, b_no: str | None, purge: float | None, as_json: 
         else:
             runs = opened.runs()
             held = [*opened.doubts(), *opened.unusable(), *opened.unfetched()]
-            found = {"ledger": str(opened.path), "runs": [asdict(run) for run in runs], "unsettled": _doubt_rows(held)}
+            rows = {"runs": [asdict(run) for run in runs], "unsettled": [asdict(doubt) for doubt in held]}
             unsettled = _held_lines(held, gettext("see them with `bansong resolve`"))
             lines = [*_run_lines(runs), *unsettled, gettext("ledger: {path}", path=opened.path)]
-            print_result(as_json, found, lines)
+            print_result(as_json, {"ledger": str(opened.path), **rows}, lines)
 
 
 @click.command(short_help="Settle lookups and uploads whose answer is not known.")
@@ -146,18 +122,18 @@ def resolve(
             repeatable = opened.may_be_repeated()
             held += unfetched
             lines = [*_doubt_lines(held), *_held_lines(held, ways), *_repeatable_lines(repeatable)]
-            print_result(
-                as_json, {"ledger": str(opened.path), "unsettled": _doubt_rows(held), "repeatable": repeatable}, lines
-            )
+            unsettled = [asdict(doubt) for doubt in held]
+            value = {"ledger": str(opened.path), "unsettled": unsettled, "repeatable": repeatable}
+            print_result(as_json, value, lines)
             return
-        chosen = _choose(ids, every, held)
+        if bool(ids) == every:
+            raise UsageError(SETTLED_ID_MISSING)
+        chosen = [doubt.id for doubt in held] if every else list(ids)
         if job_id is not None:
             if len(chosen) != 1:
                 raise UsageError(JOB_WITHOUT_UPLOAD)
-            settled, what = (
-                opened.attach(chosen[0], job_id),
-                gettext("the next run fetches job {job_id}", job_id=job_id),
-            )
+            settled = opened.attach(chosen[0], job_id)
+            what = gettext("the next run fetches job {job_id}", job_id=job_id)
         elif lost:
             settled, what = opened.accept(chosen), gettext("taken as lost")
         else:
@@ -183,7 +159,7 @@ def me(base_url: str | None, key_file: Path | None, allow_http: bool, as_json: b
     said = {"plan": account.plan, "limit": account.limit, "used": account.used, "remaining": account.remaining}
     unknown = gettext("not said")
     shown = {name: f"{value:,}" if isinstance(value, int) else value or unknown for name, value in said.items()}
-    lines = [pad_text(gettext(_ACCOUNT_WORDS[name]), 12) + text for name, text in shown.items()]
+    lines = [pad_text(gettext(name), 12) + text for name, text in shown.items()]
     print_result(as_json, said | {"account": account.model_dump(mode="json")}, lines)
 
 
@@ -199,16 +175,6 @@ def _open_ledger(path: Path | None) -> Iterator[Ledger]:
         yield opened
 
 
-def _choose(ids: tuple[str, ...], every: bool, held: list[Doubt]) -> list[str]:
-    if bool(ids) == every:
-        raise UsageError(SETTLED_ID_MISSING)
-    return [doubt.id for doubt in held] if every else list(ids)
-
-
-def _doubt_rows(held: list[Doubt]) -> list[dict[str, object]]:
-    return [asdict(doubt) for doubt in held]
-
-
 _NO_FILES: Final = (gettext_noop("a frame"), gettext_noop("one lookup"))
 """Noted in the ledger instead of a file's name."""
 
@@ -220,7 +186,7 @@ def _file_words(file: str) -> str:
 def _run_lines(runs: list[RunRecord]) -> list[str]:
     rows = [tuple(map(gettext, _RUN_COLUMNS))]
     for run in runs:
-        ended = gettext(_ENDINGS.get(run.outcome or "killed", run.outcome or ""))
+        ended = gettext(run.outcome or "killed")
         rows.append(
             (format_minute(run.started), run.engine, f"{run.paid:,}", f"{run.answered:,}", ended, _file_words(run.file))
         )
@@ -234,7 +200,7 @@ def _doubt_lines(held: list[Doubt]) -> list[str]:
     for doubt in held:
         job = gettext("job {id}", id=doubt.job_id or gettext("not known"))
         what = doubt.b_no or ngettext("{count:,} row", "{count:,} rows", doubt.rows) + f", {job}"
-        kind = pad_text(gettext(_DOUBT_WORDS[doubt.kind]), 8)
+        kind = pad_text(gettext(doubt.kind), 8)
         since = f"{_state(doubt.state)}{format_minute(doubt.since)}"
         lines.append(f"{doubt.id}  {kind}{since}  {what}  {_file_words(doubt.file)}")
         if doubt.note:
@@ -288,4 +254,4 @@ def _entry_lines(entry: LedgerEntry) -> list[str]:
 
 
 def _state(state: str) -> str:
-    return pad_text(gettext(_STATES.get(state, state)), 11)
+    return pad_text(gettext(state), 11)

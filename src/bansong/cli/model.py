@@ -18,19 +18,13 @@ if TYPE_CHECKING:
     from bansong.engine.risk.scorecard import Learned, Scorecard
     from bansong.history.scorecards import Event, ModelStore, ScorecardDifference, StoredScorecard
 
-
 FORMATS_EXCLUSIVE: Final = Problem("cli.formats_exclusive", "give one of --toml and --json")
 
 _TEXT: Final = 60
 _LARGE: Final = 1e6
 _EVENT_COLUMNS: Final = (
-    gettext_noop("when"),
-    gettext_noop("what"),
-    gettext_noop("version"),
-    gettext_noop("labels"),
-    gettext_noop("bounced"),
-    gettext_noop("e-value"),
-    gettext_noop("why"),
+    *(gettext_noop("when"), gettext_noop("what"), gettext_noop("version"), gettext_noop("labels")),
+    *(gettext_noop("bounced"), gettext_noop("e-value"), gettext_noop("why")),
 )
 _EVENT_WORDS: Final = {
     "promoted": gettext_noop("promoted"),
@@ -202,11 +196,7 @@ def _grade_facts(card: Scorecard) -> list[tuple[str, str]]:
         repair_from=actions.repair_from,
         listed=", ".join(actions.repair_features),
     )
-    return [
-        (gettext("grades"), gettext("{cuts} · E above", cuts=cuts)),
-        (gettext("actions"), acts),
-        ("", repaired),
-    ]
+    return [(gettext("grades"), gettext("{cuts} · E above", cuts=cuts)), (gettext("actions"), acts), ("", repaired)]
 
 
 def _points(card: Scorecard, builtin: Scorecard) -> list[str]:
@@ -257,7 +247,6 @@ def _event_lines(events: list[Event]) -> list[str]:
 
 
 def _why(event: Event) -> str:
-    """The reason of an event: the mailing and its faults, or the replaced scorecard."""
     data = event.data
     why = data.get("why") or (
         gettext("in place of {replaced}", replaced=data["replaced"]) if "replaced" in data else ""

@@ -19,12 +19,10 @@ from bansong.base.schema import CONTEXT_COLUMNS, RECORD_COLUMNS, role_code, role
 from bansong.run.options import OPTION_KINDS
 
 if TYPE_CHECKING:
-    _ColumnsBase = click.ParamType[dict[str, str], str]
-    _ParsedBase = click.ParamType[Any, str]
-    _DurationBase = click.ParamType[float, str]
+    _TypeBase = click.ParamType[Any, str]
     _PathBase = click.Path[Path]
 else:  # only newer versions of click can be subscripted
-    _ColumnsBase = _ParsedBase = _DurationBase = click.ParamType
+    _TypeBase = click.ParamType
     _PathBase = click.Path
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -34,14 +32,13 @@ class PathType(_PathBase):
     """The type of files: a path, or the URL of a remote file, which a path alone would misspell."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path."""
         return as_path(os.fsdecode(super().convert(value, param, ctx)))
 
 
 PATH: Final = PathType()
 
 
-class ColumnsType(_ColumnsBase):
+class ColumnsType(_TypeBase):
     """The type of ``--columns``: ``role=HEADER,role=HEADER``; a header with a comma goes into an option of its own."""
 
     name = "role=HEADER,…"
@@ -50,7 +47,6 @@ class ColumnsType(_ColumnsBase):
         self._roles = tuple(roles)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, str]:
-        """Read the roles; fail with the usage message for anything else."""
         if isinstance(value, dict):
             return value
         found: dict[str, str] = {}
@@ -75,7 +71,7 @@ class ColumnsType(_ColumnsBase):
         return found
 
 
-class ParsedType(_ParsedBase):
+class ParsedType(_TypeBase):
     """The type of an option whose declaration parses its text."""
 
     def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
@@ -83,14 +79,13 @@ class ParsedType(_ParsedBase):
         self._parse = parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Parse the text; fail with the message of the parser."""
         try:
             return self._parse(str(value))
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
 
-class DurationType(_DurationBase):
+class DurationType(_TypeBase):
     """The type of ``--overlap``, a length of time: ``7d``, ``12h``, ``30m``, ``45s``, or ``0``; a year at most."""
 
     name = "TIME"
@@ -98,7 +93,6 @@ class DurationType(_DurationBase):
     _MOST: Final = 366 * 86_400
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return seconds; fail with the usage message for anything else."""
         found = re.fullmatch(r"0+|([0-9]{1,9})([dhms])", str(value), re.ASCII)
         if found is None:
             self.fail(gettext("{value!r} is no length of time; write 7d, 12h, 30m, 45s, or 0", value=value), param, ctx)
@@ -112,16 +106,12 @@ _ROLES: Final = (*RECORD_COLUMNS, *CONTEXT_COLUMNS)
 
 
 def options_of(kind: type, *parameters: str, roles: Iterable[str] = _ROLES) -> Decorator:
-    """Return a decorator that adds the options which a dataclass declares.
-
-    ``parameters``: only these; ``roles``: of columns that may be named.
-    """
+    """Return a decorator that adds the options of a dataclass; ``parameters``: only these; ``roles``: of columns."""
     declared = [pair for spec in specs_of(kind) for pair in _options_of(spec, roles)]
     return add_all([option for name, option in declared if not parameters or name in parameters])
 
 
 def _options_of(spec: OptionSpec, roles: Iterable[str]) -> Iterator[tuple[str, Decorator]]:
-    """Return the flags of an option, with the names of their parameters."""
     if spec.flag:
         yield spec.parameter, click.option(spec.flag, spec.parameter, help=spec.help, **_type_of(spec, roles))
     if spec.flag and spec.off:
@@ -134,7 +124,6 @@ def _options_of(spec: OptionSpec, roles: Iterable[str]) -> Iterator[tuple[str, D
 
 
 def _type_of(spec: OptionSpec, roles: Iterable[str]) -> dict[str, Any]:
-    """Return what click calls the type of an option."""
     if spec.type == "bool":
         return {"default": None} if spec.default is None else {"is_flag": True}
     if spec.type.startswith("Mapping"):
@@ -150,8 +139,6 @@ def _type_of(spec: OptionSpec, roles: Iterable[str]) -> dict[str, Any]:
 
 
 def add_all(options: Iterable[Decorator]) -> Decorator:
-    """Return a decorator that adds options in their order."""
-
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
         for option in reversed(tuple(options)):
             command = option(command)
@@ -161,10 +148,7 @@ def add_all(options: Iterable[Decorator]) -> Decorator:
 
 
 def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that were given, with ``False`` for what was turned off: the library has the defaults.
-
-    Raises :class:`click.UsageError` where a value and the flag against it were both given.
-    """
+    """Return the given options, ``False`` for what was turned off; refuse a value with the flag against it."""
     given = {name: value for name, value in options.items() if _is_given(name, value)}
     for name in [name for name, spec in _SPECS.items() if spec.flag and spec.off and given.pop(f"no_{name}", False)]:
         if name in given:
@@ -185,17 +169,13 @@ _SPECS: Final = {spec.parameter: spec for kind in OPTION_KINDS for spec in specs
 
 
 def chosen_status(options: dict[str, Any]) -> StatusOptions:
-    """Take the options about statuses out of a command's; return what they say.
-
-    A command without ``--status`` asks the tax authority, whatever else is said.
-    """
+    """Take the options about statuses out of a command's; without ``--status`` it asks the tax authority."""
     given = {spec.name: options.pop(spec.parameter, None) for spec in specs_of(StatusOptions) if spec.flag}
     said = {name: value for name, value in given.items() if value is not None}
     return StatusOptions(**{"source": "nts"} | said)
 
 
 def engine_option(*engines: str) -> Decorator:
-    """The option ``--engine``."""
     return click.option(
         "--engine",
         type=click.Choice(engines),
@@ -206,7 +186,6 @@ def engine_option(*engines: str) -> Decorator:
 
 
 account_options: Final = options_of(ServiceOptions, "base_url", "key_file", "allow_http")
-"""Which service, and as whom."""
 fetch_options: Final = add_all(
     [
         click.option(
@@ -219,7 +198,6 @@ fetch_options: Final = add_all(
         options_of(StatusOptions, "max_status_age", "status_store", "nts_key_file"),
     ]
 )
-"""How the tax authority is asked by a command that asks it whatever else is said."""
 progress_option: Final[Decorator] = click.option(
     "--progress",
     type=click.Choice(["auto", "plain", "none"]),
@@ -231,9 +209,7 @@ json_option: Final[Decorator] = click.option(
     "--json", "as_json", is_flag=True, help="Print the result as one JSON object on stdout."
 )
 
-
-_PLAIN: Final = re.compile(r"[\w#.,/:%+=@-]*", re.ASCII)
-"""A value that a shell takes as it stands."""
+_PLAIN: Final = re.compile(r"[\w#.,/:%+=@-]*", re.ASCII)  # what a shell takes as it stands
 
 
 class CommandLineAudience:
@@ -242,7 +218,6 @@ class CommandLineAudience:
     sets_limits = True
 
     def option(self, name: str, value: object = NO_VALUE) -> str | None:
-        """See :meth:`bansong.base.messages.Audience.option`."""
         options = _options()
         if value is False and f"no_{name}" in options:
             return options[f"no_{name}"].opts[0]
@@ -259,7 +234,6 @@ COMMAND_LINE: Final = CommandLineAudience()
 
 
 def _spell_value(value: object) -> str:
-    """Return a value as it is written behind its option."""
     if isinstance(value, dict):
         lang = current_language()
         return ",".join(f"{role_word(key, lang)}={_spell_value(one)}" for key, one in value.items())

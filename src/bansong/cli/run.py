@@ -19,7 +19,7 @@ from bansong.cli.console import (
     format_minute,
     freeze_imports,
     print_json,
-    print_out,
+    print_result,
     print_table,
     progress_shown,
     say,
@@ -31,19 +31,14 @@ from bansong.cli.options import PATH, json_option
 if TYPE_CHECKING:
     from bansong.jobs.report import JobReport
 
-
 JOB_FILE_EXISTS: Final = Problem(
     "jobs.job_file_exists", "{path}: exists already and is left as it is; give another name"
 )
 FILE_UNWRITABLE: Final = Problem("jobs.job_file_unwritable", "{path}: cannot be written: {reason}")
 
 _RUN_COLUMNS: Final = (
-    gettext_noop("run"),
-    gettext_noop("started"),
-    gettext_noop("exit"),
-    gettext_noop("rows"),
-    gettext_noop("changes"),
-    gettext_noop("delivered"),
+    *(gettext_noop("run"), gettext_noop("started"), gettext_noop("exit"), gettext_noop("rows")),
+    *(gettext_noop("changes"), gettext_noop("delivered")),
 )
 _LOG_FIELDS: Final = ("job", "run_id", "exit_code", "rows", "changes", "seconds", "message", "problems")
 
@@ -82,7 +77,8 @@ def run(job: Path | None, init: Path | None, deadline: str | None, quiet: bool, 
     except ValueError as error:
         raise click.UsageError(f"--deadline: {error}.") from None
     if log_json:
-        _log_as_json()
+        for handler in logging.getLogger().handlers:
+            handler.setFormatter(_JsonFormatter())
     context = click.get_current_context()
     stop = context.ensure_object(StopRequest)
     try:
@@ -127,11 +123,6 @@ class _JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         fields = {"at": _now(), "level": record.levelname.lower(), "logger": record.name, "text": record.getMessage()}
         return json.dumps(fields, ensure_ascii=False)
-
-
-def _log_as_json() -> None:
-    for handler in logging.getLogger().handlers:
-        handler.setFormatter(_JsonFormatter())
 
 
 def _write_template(path: Path) -> None:
@@ -184,25 +175,17 @@ def show(job: Path, run_id: str, as_json: bool) -> None:
     from bansong.jobs.state import find_run
 
     found = find_run(job, run_id)
-    if as_json:
-        print_json(found.as_dict())
-        return
-    print_out(
-        gettext(
-            "{id}, started {korean}, exit code {exit_code}",
-            id=found.id,
-            korean=format_minute(found.started),
-            exit_code=found.exit_code,
-        )
-    )
+    started, code = format_minute(found.started), found.exit_code
+    lines = [gettext("{id}, started {korean}, exit code {exit_code}", id=found.id, korean=started, exit_code=code)]
     for one in found.inputs:
         rows = ngettext("{count:,} row", "{count:,} rows", one["rows"])
         error = f", {one['error']}" if one["error"] else ""
-        print_out(f"  {gettext(WHATS.get(one['what'], one['what']))}: {one['path']}, {rows}{error}")
-    print_out(gettext("  changes: {summary}", summary=found.summary))
+        lines.append(f"  {gettext(WHATS.get(one['what'], one['what']))}: {one['path']}, {rows}{error}")
+    lines.append(gettext("  changes: {summary}", summary=found.summary))
     if found.message:
         waiting = gettext(" (not delivered yet)") if found.waits else ""
-        print_out(gettext("  message: {message}{waiting}", message=found.message, waiting=waiting))
+        lines.append(gettext("  message: {message}{waiting}", message=found.message, waiting=waiting))
+    print_result(as_json, found.as_dict(), lines)
 
 
 @runs.command()
@@ -223,10 +206,8 @@ def diff(job: Path, before: str, after: str, output: Path | None, as_json: bool)
     counts = {kind: count for kind, count in count_kinds(changed).items() if count}
     if output is not None:
         write_changes(changed, output)
-    if as_json:
-        print_json({"counts": counts, "rows": changed.height, "output": str(output) if output else None})
-        return
-    for kind, count in counts.items():
-        print_out(f"{gettext(KIND_WORDS[kind])} {count:,}")
     changed_rows = ngettext("{count:,} row changed", "{count:,} rows changed", changed.height)
-    print_out(changed_rows + (gettext(", written to {path}", path=output) if output else ""))
+    lines = [f"{gettext(KIND_WORDS[kind])} {count:,}" for kind, count in counts.items()]
+    lines.append(changed_rows + (gettext(", written to {path}", path=output) if output else ""))
+    value = {"counts": counts, "rows": changed.height, "output": str(output) if output else None}
+    print_result(as_json, value, lines)

@@ -30,7 +30,6 @@ from bansong.run.options import LocalOptions, RunOptions
 if TYPE_CHECKING:
     from bansong.upkeep.doctor import Diagnosis
 
-
 _EXIT_CODES: Final = {"invalid": 2, "failed": 3, "in_doubt": 3, "pending": 5}
 
 
@@ -68,12 +67,8 @@ def verify(as_json: bool, **options: Any) -> None:
 
 
 _COLUMNS: Final = (
-    gettext_noop("b_no"),
-    gettext_noop("status"),
-    gettext_noop("since"),
-    gettext_noop("taxation"),
-    gettext_noop("as of"),
-    gettext_noop("note"),
+    *(gettext_noop("b_no"), gettext_noop("status"), gettext_noop("since"), gettext_noop("taxation")),
+    *(gettext_noop("as of"), gettext_noop("note")),
 )
 
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from bansong.base.display import pad_text
-from bansong.base.errors import Problem
+from bansong.base.errors import OutputError, Problem
 from bansong.base.messages import describe_os_error, gettext
 from bansong.base.options import STATUS_SOURCES, ReadOptions, ServiceOptions, StatusOptions
-from bansong.cli.console import INTERRUPTED, print_json, print_out, progress_shown, say, show_report, warn
+from bansong.cli.console import INTERRUPTED, print_json, print_out, print_result, progress_shown, say, show_report, warn
 from bansong.cli.options import PATH, account_options, chosen_status, given_options, json_option, options_of
 from bansong.run.options import LocalOptions, RunOptions
 
@@ -23,11 +23,9 @@ if TYPE_CHECKING:
 
     from bansong.watch.report import CheckReport
 
-
 STDOUT_UNWRITABLE: Final = Problem("watch.stdout_unwritable", "stdout: cannot be written: {reason}")
 
-_OWN: Final = "\0"
-"""``--local`` without a file; no path can be this."""
+_OWN: Final = "\0"  # `--local` without a file; no path can be this
 
 local_option: Final = click.option(
     "--local",
@@ -99,29 +97,22 @@ def add(b_no: str, as_json: bool, local: str | None, **options: Any) -> None:
     from bansong.watch.api import add as put
 
     placed = put(b_no, local=_local(local), **_given_options(options))
-    if as_json:
-        print_json(asdict(placed))
-        return
     words = {
         "added": gettext("is watched now"),
         "changed": gettext("was watched; name or address changed"),
         "unchanged": gettext("was watched"),
     }
-    print_out(
+    number, due = business_number.format(placed.biz_no), placed.first_check_at
+    lines = [
         gettext(
-            "{number} {state} (watch {watch_id})",
-            number=business_number.format(placed.biz_no),
-            state=words[placed.state],
-            watch_id=placed.watch_id,
+            "{number} {state} (watch {watch_id})", number=number, state=words[placed.state], watch_id=placed.watch_id
         )
-    )
-    if placed.first_check_at is not None:
-        print_out(
-            gettext(
-                "its first check is due at {first_check_at}; until then it has no status",
-                first_check_at=placed.first_check_at,
-            )
+    ]
+    if due is not None:
+        lines.append(
+            gettext("its first check is due at {first_check_at}; until then it has no status", first_check_at=due)
         )
+    print_result(as_json, asdict(placed), lines)
 
 
 @watch.command("list", short_help="Show the list.")
@@ -133,10 +124,7 @@ def list_(as_json: bool, local: str | None, **options: Any) -> None:
     from bansong.watch.report import list_lines
 
     frame = entries(local=_local(local), **_given_options(options))
-    if as_json:
-        print_json({"watches": _records(frame), "total": frame.height})
-        return
-    print_out("\n".join(list_lines(frame)))
+    print_result(as_json, {"watches": _records(frame), "total": frame.height}, ["\n".join(list_lines(frame))])
 
 
 @watch.command(short_help="Take a business off the list.")
@@ -149,17 +137,15 @@ def remove(which: str, as_json: bool, local: str | None, **options: Any) -> None
     from bansong.watch.report import format_number
 
     gone = take_off(which, local=_local(local), **_given_options(options))
-    if as_json:
-        print_json({"removed": gone.to_dicts()})
-        return
-    for row in gone.iter_rows(named=True):
-        print_out(
-            gettext(
-                "{format_number} is not watched any more (watch {watch_id})",
-                format_number=format_number(row["biz_no"]),
-                watch_id=row["watch_id"],
-            )
+    lines = [
+        gettext(
+            "{format_number} is not watched any more (watch {watch_id})",
+            format_number=format_number(row["biz_no"]),
+            watch_id=row["watch_id"],
         )
+        for row in gone.iter_rows(named=True)
+    ]
+    print_result(as_json, {"removed": gone.to_dicts()}, lines)
 
 
 @watch.command(short_help="How a business's grade changed.")
@@ -171,10 +157,8 @@ def history(which: str, as_json: bool, local: str | None, **options: Any) -> Non
     from bansong.watch.api import history as changes_of
 
     found = changes_of(which, local=_local(local), **_given_options(options))
-    if as_json:
-        print_json({"watch_id": found.watch_id, "biz_no": found.biz_no, "history": _records(found.frame)})
-        return
-    print_out(repr(found))
+    value = {"watch_id": found.watch_id, "biz_no": found.biz_no, "history": _records(found.frame)}
+    print_result(as_json, value, [repr(found)])
 
 
 @watch.command(short_help="Check a local list: for cron.")
@@ -202,9 +186,7 @@ def history(which: str, as_json: bool, local: str | None, **options: Any) -> Non
     "--notify", type=PATH, metavar="FILE.jsonl", help="Append each closure to this file, a JSON object a line."
 )
 @click.option(
-    "--webhook",
-    metavar="URL",
-    help="POST each closure to this URL, signed with the secret in BANSONG_WEBHOOK_SECRET.",
+    "--webhook", metavar="URL", help="POST each closure to this URL, signed with the secret in BANSONG_WEBHOOK_SECRET."
 )
 @click.option("--allow-http", is_flag=True, help="Allow a webhook with plain http on another machine.")
 @click.option("--forget", is_flag=True, help="Drop what waits for a file or webhook that is not given any more.")
@@ -252,20 +234,14 @@ def _print_report(report: CheckReport, as_json: bool) -> None:
             print_out(_line(*closed_or_grade), needed=True)
         for undelivered in report.undelivered_lines():
             say(_line(*undelivered))
-    _flush()
-
-
-def _line(what: str, value: str) -> str:
-    return f"{pad_text(what, 13)}{value}"
-
-
-def _flush() -> None:
-    from bansong.base.errors import OutputError
-
     try:
         sys.stdout.flush()
     except OSError as error:
         raise OutputError(STDOUT_UNWRITABLE, reason=describe_os_error(error)) from error
+
+
+def _line(what: str, value: str) -> str:
+    return f"{pad_text(what, 13)}{value}"
 
 
 def _records(frame: pl.DataFrame) -> list[dict[str, Any]]:

@@ -147,7 +147,10 @@ def _parts(text: str) -> SplitResult:
 def _host(parts: SplitResult) -> str:
     host = str(parts.hostname)
     if ":" in host:
-        return f"[{_address(host)}]"
+        try:
+            return f"[{ip_address(host).compressed}]"
+        except ValueError:
+            raise UsageError(URL_ADDRESS_INVALID, host=host) from None
     try:
         host = host if host.isascii() else host.encode("idna").decode("ascii")
     except UnicodeError:
@@ -155,13 +158,6 @@ def _host(parts: SplitResult) -> str:
     if not _HOST.fullmatch(host):
         raise UsageError(URL_HOST_INVALID, netloc=parts.netloc)
     return host
-
-
-def _address(host: str) -> str:
-    try:
-        return ip_address(host).compressed
-    except ValueError:
-        raise UsageError(URL_ADDRESS_INVALID, host=host) from None
 
 
 def _netloc(parts: SplitResult, host: str) -> str:
@@ -233,7 +229,6 @@ class AddressPolicy:
         return _is_public(judged)
 
     def check(self, address: str) -> None:
-        """Raise :class:`RefusedAddressError` for an address of the resolver that is not allowed."""
         parsed = ip_address(address)
         if not self.is_allowed(parsed):
             raise RefusedAddressError(
@@ -246,7 +241,6 @@ class AddressPolicy:
             )
 
     def is_allowed_host(self, host: str) -> bool:
-        """Whether a URL's host may be allowed, without asking a resolver."""
         name = host.rstrip(".").lower()
         if name == "localhost" or name.endswith(".localhost"):
             return False

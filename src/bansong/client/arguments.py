@@ -24,7 +24,6 @@ from bansong.base.messages import Option, Phrase, describe_os_error
 if TYPE_CHECKING:
     from bansong.client.responses import BatchCreated
 
-
 ARGUMENT_TYPE_WRONG: Final = Problem("options.argument_type_wrong", "{option}: of type {name}; give {remedy}")
 FILE_UNREADABLE: Final = Problem("service.uploaded_file_unreadable", "{path}: cannot be read: {fault}")
 VALUE_INVALID: Final = Problem("service.value_invalid", "{option}: must be {wanted}")
@@ -58,7 +57,6 @@ _BOM: Final = b"\xef\xbb\xbf"
 
 
 def wrong_type(name: str, value: object, remedy: Phrase) -> NoReturn:
-    """Raise the :class:`UsageError` for an argument of a wrong type."""
     raise UsageError(ARGUMENT_TYPE_WRONG, option=Option(name), name=type(value).__name__, remedy=remedy)
 
 
@@ -70,7 +68,6 @@ def text(name: str, value: object, remedy: Phrase | None = None) -> str:
 
 
 def optional_text(name: str, value: object) -> str | None:
-    """Return a text or ``None``."""
     return None if value is None else text(name, value, Phrase("a str, or leave it out"))
 
 
@@ -85,14 +82,12 @@ def ten_digits(name: str, value: object) -> str:
 
 
 def flag(name: str, value: object) -> bool:
-    """Return a truth value."""
     if not isinstance(value, bool):
         wrong_type(name, value, Phrase("True or False"))
     return value
 
 
 def whole_number(name: str, value: object, least: int | None = None) -> int:
-    """Return an integer, also of numpy, of at least ``least``."""
     try:
         if isinstance(value, bool):
             raise TypeError
@@ -106,7 +101,6 @@ def whole_number(name: str, value: object, least: int | None = None) -> int:
 
 
 def seconds(name: str, value: object) -> float:
-    """Return a positive number of seconds."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         wrong_type(name, value, Phrase("seconds, as an int or float"))
     if not 0 < value < math.inf:
@@ -115,17 +109,14 @@ def seconds(name: str, value: object) -> float:
 
 
 def job_id_text(job_id: object) -> str:
-    """Return the identifier of a job."""
     return text("job_id", job_id, Phrase("the job's identifier as a str, the job_id that create_batch returned"))
 
 
 def watch_id_text(watch_id: object) -> str:
-    """Return the identifier of a watched business."""
     return text("watch_id", watch_id, Phrase("the watch_id of an entry as a str"))
 
 
 def job_id_of(job: str | BatchCreated) -> str:
-    """Return the identifier of a job, given as such or as the result of :meth:`Client.create_batch`."""
     found = getattr(job, "job_id", job)
     return text("job", found, Phrase("what create_batch returned, or its job_id as a str"))
 
@@ -150,11 +141,7 @@ class UploadFile:
 
 
 async def upload_file(content: FileContent, filename: str | None) -> UploadFile:
-    """Read a file whole, a path in a thread.
-
-    The kind of file follows the name's extension, else its first bytes. Raises :class:`UsageError` for anything but a
-    file of a known kind, :class:`InputError` for an unreadable one.
-    """
+    """Read a file whole, a path in a thread; its kind follows the name's extension, else its first bytes."""
     if filename is not None:
         text("filename", filename, Phrase("the file's name as a str"))
     if isinstance(content, str):

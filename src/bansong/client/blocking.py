@@ -27,7 +27,6 @@ from bansong.client.responses import BatchCreated, BatchStatus, Result
 if TYPE_CHECKING:
     from bansong.client.transport import ServiceResponse
 
-
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
@@ -70,10 +69,7 @@ class UnparsedClient(Client):
 
 
 def copy_signature(method: Callable[..., Any], call: Callable[..., Any], owner: str, returns: str = "{}") -> None:
-    """Give ``call`` the name, parameters and docstring of ``method``, for ``help()`` and completion.
-
-    ``owner``: the class with the method ``call``; ``returns``: its return type, with that of ``method`` for the braces.
-    """
+    """Give ``call``, a method of ``owner``, the name, parameters and docstring of ``method``, for ``help()``."""
     signature = inspect.signature(method)
     call.__name__, call.__doc__ = method.__name__, method.__doc__
     call.__qualname__ = f"{owner}.{method.__name__}"

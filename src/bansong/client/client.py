@@ -10,7 +10,6 @@ import logging
 import math
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Final, Self, TypeVar
@@ -72,7 +71,6 @@ from bansong.client.transport import ServiceResponse, Transport
 if TYPE_CHECKING:
     from bansong.client.blocking import RawClient
 
-
 JOB_TIMED_OUT: Final = Problem(
     "service.job_timed_out",
     "job {job_id} is not done after {timeout:g} s (its status: {said}); it goes on at the service: wait "
@@ -125,25 +123,8 @@ class JobWatch:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class JobResults:
-    """All results that the service shows of a job, and the error about missing ones, if any."""
-
-    results: list[Result]
-    shortage: ShapeError | None
-
-    def __iter__(self) -> Iterator[Result]:
-        yield from self.results
-        if self.shortage is not None:
-            raise self.shortage
-
-
-async def fetch_results(client: Client, job: str | BatchCreated, total: int | None) -> JobResults:
-    """Fetch all results of a job at once: the interface has no pages.
-
-    ``total``: the job's number of rows, by default the service's. Raises :class:`UsageError` for an unfinished job, or
-    one of unknown size.
-    """
+async def fetch_results(client: Client, job: str | BatchCreated, total: int | None) -> Iterator[Result]:
+    """Fetch all results of a finished job at once: the interface has no pages."""
     job_id = job_id_of(job)
     if total is None and isinstance(job, BatchCreated):
         total = job.total
@@ -156,20 +137,22 @@ async def fetch_results(client: Client, job: str | BatchCreated, total: int | No
         raise UsageError(JOB_SIZE_UNKNOWN, job_id=job_id, option=Option("total"))
     if total > preview:
         status = await client.batch(job_id, preview=total)
-    given = len(status.results)
-    shortage = None
-    if given < total:
-        shortage = ShapeError(
+    return _iterate_results(job_id, status, total)
+
+
+def _iterate_results(job_id: str, status: BatchStatus, total: int) -> Iterator[Result]:
+    yield from status.results
+    if len(status.results) < total:
+        raise ShapeError(
             gettext(
                 "job {job_id} ({status}): {given:,} of {total:,} results came; ask again later, and upload fewer rows "
                 "at a time if the service shows no more than that",
                 job_id=job_id,
                 status=status.status,
-                given=given,
+                given=len(status.results),
                 total=total,
             )
         )
-    return JobResults(status.results, shortage)
 
 
 class ResultIterator(AsyncIterator[Result]):
@@ -184,7 +167,7 @@ class ResultIterator(AsyncIterator[Result]):
 
     async def __anext__(self) -> Result:
         if self._results is None:
-            self._results = iter(await fetch_results(self._client, self._job, self._total))
+            self._results = await fetch_results(self._client, self._job, self._total)
         for result in self._results:
             return result
         raise StopAsyncIteration

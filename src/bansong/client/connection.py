@@ -57,11 +57,7 @@ class MuddledError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class WireRequest:
-    """A request on the wire, with the key in its ``headers``.
-
-    ``watch``: look for a response while sending (uploads). ``patience``: seconds for the whole exchange; with ``watch``
-    from the last byte sent.
-    """
+    """A request on the wire; ``watch``: look for a response while sending; then ``patience`` counts from its end."""
 
     method: str
     target: str
@@ -74,10 +70,7 @@ class WireRequest:
 
 @dataclass(slots=True)
 class WireResponse:
-    """The part of a response received so far, at most ``limit`` bytes.
-
-    ``over``: there is more; ``complete``: its end has come; ``bare_refusal``: skip the body of a refusal.
-    """
+    """The response so far; ``over``: there is more than ``limit``; ``bare_refusal``: skip the body of a refusal."""
 
     limit: int
     status: int | None = None
@@ -88,7 +81,6 @@ class WireResponse:
     bare_refusal: bool = False
 
     def begin(self, status: int, headers: RawHeaders) -> None:
-        """Keep the head; repeated fields are joined."""
         joined: dict[str, str] = {}
         for raw, value in headers:
             name, text = raw.decode("ascii").lower(), value.decode("latin-1")
@@ -97,16 +89,12 @@ class WireResponse:
         self.over = self.bare_refusal and not 200 <= status < 300
 
     def add(self, data: bytes | bytearray) -> None:
-        """Keep a piece of the body."""
         self.content += data
         self.over = len(self.content) > self.limit
 
 
 class HttpConnection:
-    """An open connection for one request at a time.
-
-    ``seconds``: duration of its last exchange; ``is_muddled``: bytes came over it that belong to no request.
-    """
+    """A connection for one request at a time; ``is_muddled``: bytes came over it that belong to no request."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
@@ -117,7 +105,6 @@ class HttpConnection:
         self.seconds = 0.0
 
     def close(self) -> None:
-        """Close the connection."""
         self.is_reusable = False
         self._stream.close()
 
@@ -131,11 +118,7 @@ class HttpConnection:
         return data is None
 
     async def exchange(self, request: WireRequest, response: WireResponse) -> None:
-        """Send the request and read its response, or the start of it, into ``response``.
-
-        Raises :class:`TimeoutError`, :class:`MuddledError`, :class:`OSError` and h11's errors. After an error or a
-        cancellation the connection is useless.
-        """
+        """Send the request and read into ``response``. After an error or a cancellation the connection is useless."""
         self.is_reusable, self._interim = False, 0
         began = anyio.current_time()
         end = math.inf if request.watch else began + request.patience
@@ -257,10 +240,7 @@ class HttpConnection:
 
 
 def decompress_body(response: WireResponse) -> tuple[bytes, bool, bool]:
-    """Return a response's body up to its limit (G27), whether there is more, and whether it is damaged.
-
-    A damaged body, and an uncompressed one despite its head, are returned as they came.
-    """
+    """Return a body up to its limit (as it came if damaged; G27), whether there is more, whether it is damaged."""
     packed = bytes(response.content)
     coding = response.headers.get("content-encoding", "").strip().lower()
     if coding not in _CODINGS or not packed.startswith(_MAGIC_BYTES):

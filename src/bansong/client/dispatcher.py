@@ -41,9 +41,6 @@ class RateLimiter:
     n ≥ max(rate, 1): no window of a second holds more than its allowance, even if requests reach the wire up to S
     (4 ms) after their grants. The price is 1.2 % of the rate. L (8 ms) makes up for late wake-ups. A caller should
     send as soon as :meth:`acquire` returns.
-
-    >>> RateLimiter(50).achieved is None
-    True
     """
 
     def __init__(self, per_second: float) -> None:
@@ -69,7 +66,6 @@ class RateLimiter:
             self._grant(now)
 
     def try_acquire(self) -> bool:
-        """Grant the next start if it may be made at once and nobody waits; return whether it was granted."""
         now = anyio.current_time()
         if self._turn.locked() or now < self._due - _LATE_S:
             return False
@@ -94,15 +90,9 @@ class RateLimiter:
 class ConcurrencyLimiter:
     """Most requests at once: fewer when the service is overloaded, more again when it answers.
 
-    A request takes a :class:`Slot` with :meth:`try_acquire` or :meth:`acquire`, in order of asking, reports success or
-    overload to it, and releases it.
-
     An overload halves ``capacity`` (never below 1), once per generation: reports of requests that started before the
     last cut do not count. As many successes as the capacity raise it by one, up to ``maximum``. The longest
-    Retry-After delays all further starts; a holder of a slot that waited for something else before its start calls
-    :meth:`wait_for_backoff` once more.
-
-    ``overloads``: number of reports; ``backoff_until``: end of the latest back-off on anyio's clock, if any.
+    Retry-After delays all further starts.
     """
 
     def __init__(self, concurrency: int) -> None:
@@ -113,28 +103,25 @@ class ConcurrencyLimiter:
         self.overloads = 0
         self._turn = anyio.Lock()  # fair; only the first in the queue looks for a free slot
         self._freed = anyio.Event()
-        self._running = 0
+        self.running = 0
         self._successes = 0
         self._generation = 0
-
-    @property
-    def running(self) -> int:
-        """The number of slots in use."""
-        return self._running
 
     def try_acquire(self) -> Slot | None:
         """Return a free slot, to be released, if nobody waits for it."""
         if self._turn.locked() or not self._is_open():
             return None
-        self._running += 1
+        self.running += 1
         return Slot(self, self._generation)
 
     async def acquire(self) -> Slot:
         """Wait for a free slot, to be released; a cancelled wait takes none."""
         async with self._turn:
             while not self._is_open():
-                await self._wait_for_change()
-            self._running += 1
+                if not await self.wait_for_backoff():
+                    self._freed = anyio.Event()
+                    await self._freed.wait()
+            self.running += 1
         return Slot(self, self._generation)
 
     async def wait_for_backoff(self) -> bool:
@@ -145,24 +132,12 @@ class ConcurrencyLimiter:
             await anyio.sleep_until(self.backoff_until)
         return waited
 
-    async def _wait_for_change(self) -> None:
-        if self.backoff_until is not None and self.is_backing_off:
-            await anyio.sleep_until(self.backoff_until)
-        else:
-            self._freed = anyio.Event()
-            await self._freed.wait()
-
     @property
     def is_backing_off(self) -> bool:
-        """Whether the service asked to wait, and the time is not over."""
         return self.backoff_until is not None and anyio.current_time() < self.backoff_until
 
     def _is_open(self) -> bool:
-        return self._running < self.capacity and not self.is_backing_off
-
-    def _release(self) -> None:
-        self._running -= 1
-        self._freed.set()
+        return self.running < self.capacity and not self.is_backing_off
 
     def _record_success(self, generation: int) -> None:
         if generation != self._generation or self.capacity == self.maximum:
@@ -193,17 +168,15 @@ class Slot:
     _is_held: bool = True
 
     def release(self) -> None:
-        """Free the place; releasing twice is allowed."""
         if self._is_held:
             self._is_held = False
-            self.limiter._release()
+            self.limiter.running -= 1
+            self.limiter._freed.set()
 
     def record_success(self) -> None:
-        """Report that the service answered."""
         self.limiter._record_success(self._generation)
 
     def record_overload(self, retry_after: float | None = None) -> None:
-        """Report an overload: a timeout, or a 503, perhaps with a ``retry_after`` (s)."""
         self.limiter._record_overload(self._generation, retry_after)
 
 
@@ -211,12 +184,6 @@ class RetryBudget:
     """Retries that a run has left, so that a service in trouble is not asked more and more.
 
     A request earns ``share`` of a retry; there are ``least`` at first and never more than ``most``.
-
-    >>> budget = RetryBudget(share=0.5, least=1)
-    >>> budget.try_spend(), budget.try_spend()
-    (True, False)
-    >>> budget.record_request(), budget.record_request(), budget.try_spend()
-    (None, None, True)
     """
 
     def __init__(self, share: float = 0.1, least: int = 10, *, most: int = 100, random: Random | None = None) -> None:
@@ -228,21 +195,16 @@ class RetryBudget:
         self._random = Random() if random is None else random  # noqa: S311 - it spreads waits, it keeps no secret
 
     def record_request(self) -> None:
-        """Add the share of one request."""
         self._left = min(self._left + self._share, Fraction(self._most))
 
     def try_spend(self) -> bool:
-        """Spend one retry; return whether one was left."""
         if self._left < 1:
             return False
         self._left -= 1
         return True
 
     def backoff(self, attempt: int, retry_after: float | None = None) -> float:
-        """Return the seconds before retry number ``attempt`` (from 1), at least ``retry_after``.
-
-        A random time up to 1, 2, 4, 8, 16, 30, so that failed requests do not return together.
-        """
+        """Return the seconds before retry ``attempt`` (from 1): random, so that retries do not come together."""
         longest = min(_MAX_BACKOFF_S, _FIRST_BACKOFF_S * 2.0 ** (min(attempt, 64) - 1))
         return max(self._random.uniform(0, longest), retry_after or 0.0)
 
@@ -251,8 +213,7 @@ log = logging.getLogger(__name__)
 
 Reply = TypeVar("Reply")
 
-Task = Callable[[Slot], Awaitable[None]]
-"""One piece of a run's work, with a slot for its request."""
+Task = Callable[[Slot], Awaitable[None]]  # one piece of a run's work, with a slot for its request
 
 HaltReason = Literal["quota", "limit", "refused", "unreachable", "failing", "stopped", "interrupted", "fault"]
 
@@ -288,12 +249,7 @@ class DispatchCounts:
 
 
 class OutgoingRequest(ABC, Generic[Reply]):
-    """One request, and how its outcomes are recorded.
-
-    For each attempt :class:`Dispatcher` calls :meth:`skip`, waits for a permit, and calls :meth:`prepare`,
-    :meth:`send`, and :meth:`record_reply`, :meth:`record_error` or :meth:`record_interruption`; at the end
-    :meth:`complete`, or :meth:`give_up` after an error.
-    """
+    """One request, and how its outcomes are recorded; :meth:`Dispatcher.deliver` calls the methods in their order."""
 
     gate: anyio.Lock | None = None
     """Requests with the same gate go one at a time, from permit to recorded outcome."""
@@ -303,16 +259,13 @@ class OutgoingRequest(ABC, Generic[Reply]):
 
     @property
     def failure_weight(self) -> int:
-        """Weight of a request that may have been done in vain: see :data:`MAX_FAILURES`."""
         return FAILURE_WEIGHT
 
     def choose_action(self, error: ServiceError, attempt: int) -> Action:
-        """Return the action after an error of attempt number ``attempt`` (from 0)."""
         del attempt
         return error_action(error)
 
     async def skip(self) -> bool:
-        """Whether the request is not to be sent any more."""
         return False
 
     async def prepare(self) -> None:
@@ -340,10 +293,7 @@ class OutgoingRequest(ABC, Generic[Reply]):
 
 
 class Dispatcher:
-    """Sends the requests of one run, ``rate`` a second, until :meth:`cancel`.
-
-    ``halt``: the first reason of a cancellation; requests under way then have ``drain`` seconds to settle.
-    """
+    """Sends the requests of one run until :meth:`cancel`; those under way then have ``drain`` seconds to settle."""
 
     def __init__(self, *, rate: float, drain: float, counts: DispatchCounts | None = None) -> None:
         self.rate = RateLimiter(rate)
@@ -357,11 +307,9 @@ class Dispatcher:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether nothing new may start."""
         return self.halt is not None
 
     def cancel(self, halt: Halt) -> None:
-        """Stop new work, and wake everything that waits."""
         if self.halt is None:
             log.info("no more requests are sent: %s", halt.note)
             self.halt = halt
@@ -386,10 +334,7 @@ class Dispatcher:
                 self._waits.discard(scope)
 
     async def run(self, next_task: Callable[[], Task | None], concurrency: int, workers: int | None = None) -> None:
-        """Carry out tasks until there is none, with requests of ``concurrency`` of them under way.
-
-        ``workers``: most tasks, by default ``concurrency``. An error of a task cancels the run; others still settle.
-        """
+        """Carry out tasks until there is none. An error of a task cancels the run; others still settle."""
         limiter = ConcurrencyLimiter(concurrency)
 
         async def work() -> None:
@@ -430,10 +375,7 @@ class Dispatcher:
                 return
 
     async def fetch(self, ask: Callable[[], Awaitable[Reply]]) -> Reply | None:
-        """Ask what costs nothing, with retries; return ``None`` if the run was cancelled meanwhile.
-
-        Raises the service's last error.
-        """
+        """Ask what costs nothing, with retries; return ``None`` if the run was cancelled, or raise the last error."""
         for attempt in count():
             if not await self.wait_for_permit():
                 return None
@@ -444,13 +386,10 @@ class Dispatcher:
                     if self.is_cancelled:
                         return None
                     raise
-        raise AssertionError("retry_later ends the attempts")
+        raise AssertionError("the waits end the attempts")
 
     async def wait_for_permit(self, slot: Slot | None = None) -> bool:
-        """Wait until a request may be sent; return ``False`` after a cancellation.
-
-        With a ``slot`` the back-off of its limiter counts; free requests have none.
-        """
+        """Wait until a request (a paid one has a ``slot``) may be sent; return ``False`` after a cancellation."""
         limiter = None if slot is None else slot.limiter
         granted = (limiter is None or not limiter.is_backing_off) and self.rate.try_acquire()
         if not granted:
@@ -465,38 +404,26 @@ class Dispatcher:
         self.retries.record_request()
         return True
 
-    async def retry_later(self, attempt: int, retry_after: float | None = None) -> bool:
-        """Wait before one more attempt; return ``False`` if there is none."""
-        if self.is_cancelled or attempt >= _MAX_RETRIES or is_long_wait(retry_after) or not self.retries.try_spend():
-            return False
-        self.counts.retries += 1
-        await self.back_off(attempt + 1, retry_after)
-        return not self.is_cancelled
-
     async def _wait_after(self, error: ServiceError, attempt: int) -> bool:
-        if error_action(error) is Action.DELAY:
-            return await self._delay(attempt, error.retry_after)
-        return await self.retry_later(attempt, error.retry_after)
-
-    async def _delay(self, attempt: int, retry_after: float | None) -> bool:
-        # no retry of the budget is spent: the service works, and says itself when it takes the request
-        if self.is_cancelled or attempt >= _MAX_DELAYS or is_long_wait(retry_after):
+        retry_after = error.retry_after
+        is_delayed = error_action(error) is Action.DELAY  # the service works: no retry of the budget is spent
+        most = _MAX_DELAYS if is_delayed else _MAX_RETRIES
+        if self.is_cancelled or attempt >= most or is_long_wait(retry_after):
+            return False
+        if not is_delayed and not self.retries.try_spend():
             return False
         self.counts.retries += 1
-        await self.back_off(attempt + 1 if retry_after is None else 1, retry_after)
+        await self.back_off(1 if is_delayed and retry_after is not None else attempt + 1, retry_after)
         return not self.is_cancelled
 
     async def back_off(self, attempt: int, retry_after: float | None = None) -> None:
-        """Wait before retry number ``attempt`` (from 1), or until the run is cancelled."""
         await self.sleep(self.retries.backoff(attempt, retry_after))
 
     async def sleep(self, seconds: float) -> None:
-        """Sleep, or until the run is cancelled."""
         with self.cancellable_wait():
             await anyio.sleep(seconds)
 
     def record_success(self) -> None:
-        """Note that a request was answered: the service works."""
         self._failures = 0
 
     def record_failure(self, note: str, weight: int = FAILURE_WEIGHT) -> None:
@@ -515,7 +442,6 @@ class Dispatcher:
 
     @asynccontextmanager
     async def exclusively(self, lock: anyio.Lock | None) -> AsyncIterator[bool]:
-        """Hold a lock through the block; yield ``False`` if the run is cancelled before."""
         async with AsyncExitStack() as held:
             if lock is not None:
                 with self.cancellable_wait():

@@ -47,7 +47,6 @@ _UNSEEN: Final = re.compile(r"[\x00-\x20\x7f-\xa0\u200b-\u200f\u2028-\u202f\u206
 
 _FIRST_WAIT_S: Final = 0.5
 _MAX_WAIT_S: Final = 8.0
-_MAX_RETRY_AFTER_S: Final = 60.0  # a longer Retry-After is raised at once
 
 _random: Final = Random()  # noqa: S311 - it spreads waits, it keeps no secret
 
@@ -98,11 +97,7 @@ def status_error(
     is_free: bool = False,
     retry_after: float | None = None,
 ) -> ServiceError:
-    """Return the error for a status other than success; ``body``: without the key.
-
-    ``complete``: the whole request may have reached the service; only then a 5xx may have done something. ``is_free``:
-    the request only reads. Statuses that INTERFACE §7 does not list are G29.
-    """
+    """Return the error for a status; only of a ``complete`` request a 5xx may have done something (others: G29)."""
     detail = body_message(body)
     is_limit = status == HTTPStatus.TOO_MANY_REQUESTS and _names_limit(body)
     if is_limit or status in _STATUSES:
@@ -157,7 +152,6 @@ def _names_limit(body: bytes) -> bool:
 
 
 def value_message(value: object) -> str | None:
-    """Return the message of a JSON value as one short line, if any."""
     text = _message(value)
     return one_line(text) if text else None
 
@@ -176,7 +170,6 @@ def is_page(body: bytes) -> bool:
 
 
 def one_line(text: str) -> str:
-    """Return a text on one line of at most 300 characters, without control characters."""
     line = _UNSEEN.sub(" ", text[: 8 * _MAX_LINE_CHARS]).strip()
     return line if len(line) <= _MAX_LINE_CHARS else f"{line[:_MAX_LINE_CHARS]}…"
 
@@ -236,8 +229,7 @@ def _phrase(status: int) -> str:
 
 def may_go_again(error: ServiceError, *, is_free: bool, was_sent: bool) -> bool:
     """Whether a request that failed may be repeated; ``was_sent``: all of its body was handed over."""
-    is_long = error.retry_after is not None and error.retry_after > _MAX_RETRY_AFTER_S
-    if is_long or isinstance(error, CertificateError):
+    if is_long_wait(error.retry_after) or isinstance(error, CertificateError):
         return False
     if not is_free:
         return isinstance(error, NotSentError) and not was_sent
@@ -252,10 +244,7 @@ def may_go_again(error: ServiceError, *, is_free: bool, was_sent: bool) -> bool:
 
 
 def seconds_before(attempt: int, retry_after: float | None) -> float:
-    """Return the seconds before retry number ``attempt`` (from 1), at least ``retry_after``.
-
-    0.5, 1, 2, 4, 8, less a random quarter, so that failed requests do not return together.
-    """
+    """Return the seconds before retry ``attempt`` (from 1): 0.5, 1, 2, 4, 8, less a random quarter to spread them."""
     longest = min(_MAX_WAIT_S, _FIRST_WAIT_S * 2.0 ** (min(attempt, 16) - 1))
     chance = longest * _random.uniform(0, 0.25)
     return longest - chance if retry_after is None else retry_after + chance
@@ -289,20 +278,18 @@ ERROR_ACTIONS: Final[dict[type[Exception], Action]] = {
 """Action for each class of errors; the nearest listed base class counts."""
 
 MAX_RETRY_AFTER: Final = 60.0
-"""Longest Retry-After (seconds) that a run waits for; for a longer one it pauses."""
+"""Seconds: for a longer Retry-After a run pauses, and a client raises the error at once."""
 
 _OVERLOAD: Final = frozenset({502, 503, 504})
 
 
 def error_action(error: ServiceError) -> Action:
-    """Return the action of an error by :data:`ERROR_ACTIONS`; a redirect (3xx) ends the run."""
     if isinstance(error, RejectedError) and is_redirect(error):
         return Action.END_RUN
     return next(ERROR_ACTIONS[kind] for kind in type(error).__mro__ if kind in ERROR_ACTIONS)
 
 
 def is_redirect(error: ServiceError) -> bool:
-    """Whether an error says that the service is elsewhere, which every request would meet."""
     return error.status is not None and 300 <= error.status < 400
 
 
@@ -316,12 +303,10 @@ def is_overload(error: ServiceError) -> bool:
 
 
 def is_long_wait(retry_after: float | None) -> bool:
-    """Whether the service asks for a longer wait than :data:`MAX_RETRY_AFTER`."""
     return retry_after is not None and retry_after > MAX_RETRY_AFTER
 
 
 def may_pass(error: ServiceError) -> bool:
-    """Whether a request that may be repeated can succeed at the next try."""
     action = error_action(error)
     if action is Action.WAIT:
         return error.retry_after is not None

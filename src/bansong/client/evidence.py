@@ -115,7 +115,6 @@ TIMES: Final = (
 BEFORE: Final = ("before", "from", "from_grade", "old", "old_grade", "previous", "previous_grade", "prev", "prev_grade")
 AFTER: Final = ("after", "to", "to_grade", "new", "new_grade", "current", "current_grade", "grade")
 
-
 Object = dict[str, Any]
 
 _WHOLE: Final = re.compile(r"[+-]?\d{1,18}(\.0*)?", flags=re.A)
@@ -126,10 +125,7 @@ class UnreadableError(Exception):
 
 
 def parse_json(body: bytes, *, replacing: bool = False) -> object:
-    """Return the value of a JSON body; ``NaN``, which some services write for a missing number, is null (G24).
-
-    ``replacing``: bytes that are not UTF-8 become U+FFFD, instead of an error (G33).
-    """
+    """Return a JSON body's value, ``NaN`` as null (G24); ``replacing``: bytes other than UTF-8 become U+FFFD (G33)."""
     if not body.strip():
         raise UnreadableError(gettext("is empty"))
     if is_page(body):
@@ -157,14 +153,12 @@ def _parse_leniently(body: bytes, errors: str) -> object:
 
 
 def require_object(value: object) -> Object:
-    """Return a JSON object; raise :class:`UnreadableError` for anything else."""
     if isinstance(value, dict):
         return value
     raise UnreadableError(gettext("is {kind}, not an object", kind=_kind(value)))
 
 
 def has_any(value: object, names: Collection[str]) -> bool:
-    """Whether a value is an object with one of the names."""
     return isinstance(value, dict) and any(name in value for name in names)
 
 
@@ -180,7 +174,6 @@ def unwrap(value: object, names: Collection[str], wrappers: Sequence[str]) -> Ob
 
 
 def first_value(value: Object, names: Iterable[str]) -> Any:
-    """Return the first named value that is not null."""
     return next((value[name] for name in names if value.get(name) is not None), None)
 
 
@@ -197,7 +190,6 @@ def as_whole_number(value: object) -> int | None:
 
 
 def identifier(value: object) -> str | None:
-    """Return an identifier as text: a text or a number; ``None`` for anything else."""
     if isinstance(value, str):
         return value.strip() or None
     if isinstance(value, int) and not isinstance(value, bool):
@@ -206,7 +198,6 @@ def identifier(value: object) -> str | None:
 
 
 def first_identifier(value: Object, names: Iterable[str]) -> str | None:
-    """Return the first named identifier as text."""
     return next((text for text in (identifier(value.get(name)) for name in names) if text), None)
 
 
@@ -339,7 +330,6 @@ def is_other(said: str, sent: str) -> bool:
 
 
 def numbers_in(answer: Object) -> list[str]:
-    """Return the distinct business numbers that an answer repeats, at any place."""
     said = (digits_of(echo.get(name)) for echo in _echoes(answer) for name in NUMBERS)
     return list(dict.fromkeys(b_no for b_no in said if b_no is not None))
 

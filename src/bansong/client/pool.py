@@ -48,7 +48,6 @@ class PlainStream:
         self._socket = connected
 
     async def send(self, data: bytes) -> None:
-        """Send all of it to the network."""
         view = memoryview(data)
         while view:
             try:
@@ -57,18 +56,15 @@ class PlainStream:
                 await anyio.wait_writable(self._socket)
 
     def receive_now(self) -> bytes | None:
-        """Return what has arrived, ``None`` if nothing has, ``b""`` at the end."""
         try:
             return self._socket.recv(_CHUNK_BYTES)
         except (BlockingIOError, InterruptedError):
             return None
 
     async def readable(self) -> None:
-        """Wait until there is something to receive."""
         await anyio.wait_readable(self._socket)
 
     def close(self) -> None:
-        """Close the socket."""
         self._socket.close()
 
 
@@ -101,16 +97,12 @@ class TlsStream:
                 return stream
 
     async def send(self, data: bytes) -> None:
-        """Send all of it to the network."""
         if data:
             self._tls.write(data)
             await self._inner.send(self._outgoing.read())
 
     def receive_now(self) -> bytes | None:
-        """Return what has arrived, ``None`` for nothing (or tickets), ``b""`` at the end.
-
-        An end without TLS's own is an :class:`OSError`: anyone on the way may have cut the connection.
-        """
+        """As :meth:`PlainStream.receive_now`; an end without that of TLS is an OSError: anyone may have cut it."""
         while True:
             try:
                 data = self._tls.read(_CHUNK_BYTES)
@@ -125,11 +117,9 @@ class TlsStream:
             return data
 
     async def readable(self) -> None:
-        """Wait until there is something to decrypt."""
         await self._inner.readable()
 
     def close(self) -> None:
-        """Close the stream underneath."""
         self._inner.close()
 
     def _take_in(self) -> bool:
@@ -142,20 +132,15 @@ class TlsStream:
         return data is not None
 
 
-AddressCheck = Callable[[str], None]
-"""Raises for a forbidden address."""
+AddressCheck = Callable[[str], None]  # raises for a forbidden address
 
 
-def allow_any(address: str) -> None:
+def allow_any(_address: str) -> None:
     """Allow every address."""
-    del address
 
 
 async def connect_tcp(host: str, port: int, check: AddressCheck = allow_any) -> PlainStream:
-    """Connect to the first address of the host that answers, IPv6 and IPv4 by turns; raise :class:`OSError`.
-
-    The host is resolved once, and ``check`` called with each address before any is connected to.
-    """
+    """Resolve once, ``check`` each address, connect to the first that answers (IPv6 and IPv4 by turns)."""
     found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     for *_, to in found:
         check(str(to[0]))
@@ -262,7 +247,6 @@ class Pool:
         raise UnreachableError(gettext("the other side spoke, or hung up, before it was asked"))
 
     def give(self, connection: HttpConnection) -> None:
-        """Take a connection back; a useless one is closed."""
         if connection.is_reusable and self._may_keep:
             self._idle.append((anyio.current_time() + _rest_after(connection.seconds), connection))
         else:

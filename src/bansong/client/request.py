@@ -36,8 +36,7 @@ IDEMPOTENCY_KEY_INVALID: Final = Problem(
     "service.idempotency_key_invalid", "an idempotency key has 1 to 200 visible ASCII characters"
 )
 
-ORDINARY: Final = 2 << 20
-"""Most bytes of an ordinary response."""
+ORDINARY: Final = 2 << 20  # most bytes of an ordinary response
 _REQUEST_IDS: Final = (
     *("x-request-id", "request-id", "x-requestid", "x-correlation-id", "x-amzn-requestid", "x-amz-cf-id", "cf-ray"),
     "x-trace-id",
@@ -90,7 +89,7 @@ def user_agent() -> str:
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class RequestBody:
+class RequestBody(httpx.AsyncByteStream):
     """A body of known length in pieces: an async iterator, used once.
 
     ``before_last`` is awaited before the last piece, ``after_last`` when the network has taken it. ``complete``: the
@@ -134,7 +133,6 @@ class RequestBody:
 
 
 def json_body(content: bytes) -> RequestBody:
-    """Return the body of a JSON document, in one piece."""
     return RequestBody(iter(()), content, length=len(content), content_type="application/json")
 
 
@@ -178,10 +176,7 @@ def _quote_filename(filename: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ServiceRequest(Generic[T]):
-    """A request with checked arguments; ``read`` reads its response, ``body`` makes a new body for each attempt.
-
-    ``replacing``: the response is paid for, so bytes that are not UTF-8 are replaced (G33).
-    """
+    """A request; ``body`` makes one for each attempt; ``replacing``: it is paid for, so odd bytes are replaced."""
 
     method: str
     path: tuple[str, ...]
@@ -194,10 +189,7 @@ class ServiceRequest(Generic[T]):
     replacing: bool = False
 
     def parse(self, body: bytes) -> T:
-        """Return the value of a response's body; raise :class:`UnreadableError`.
-
-        An acknowledgement may be empty or no JSON (G21).
-        """
+        """Return the value of a response's body; an acknowledgement may be empty or no JSON (G21)."""
         try:
             content = parse_json(body, replacing=self.replacing)
         except UnreadableError:
@@ -215,13 +207,11 @@ def post_request(
     *,
     replacing: bool = False,
 ) -> ServiceRequest[T]:
-    """Return a ``POST`` of a JSON object."""
     encoded = json.dumps(content, separators=(",", ":")).encode()
     return ServiceRequest("POST", path, read, lambda: json_body(encoded), headers=headers, replacing=replacing)
 
 
 def idempotency_header(idempotency_key: str | None) -> dict[str, str] | None:
-    """Return the header with an idempotency key, ``None`` without one; raise :class:`UsageError`."""
     key = optional_text("idempotency_key", idempotency_key)
     if key is None:
         return None
@@ -282,10 +272,7 @@ class Timeouts:
 
 
 def tls_context(verify: Verify, base: BaseUrl) -> ssl.SSLContext | None:
-    """Return the TLS context for ``verify``; ``None`` for the default. Raises :class:`UsageError`.
-
-    Certificates are checked unless the service is on this machine: another service could read the API key.
-    """
+    """Return the TLS context for ``verify``, ``None`` for the default; unchecked certificates only on this machine."""
     if verify is True:
         return None
     if verify is False:
@@ -303,7 +290,6 @@ def tls_context(verify: Verify, base: BaseUrl) -> ssl.SSLContext | None:
 
 
 def check_http(http: HttpTransport | None, verify: Verify, app: object | None) -> HttpTransport | None:
-    """Return the caller's transport; raise :class:`UsageError` for anything else."""
     if http is None:
         return None
     if not isinstance(http, HttpTransport):

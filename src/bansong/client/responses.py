@@ -96,7 +96,6 @@ class Verified(Shape):
 
     @property
     def answer(self) -> Answer:
-        """The seven fields alone."""
         return Answer(*(getattr(self, name) for name in ANSWER_COLUMNS))
 
 
@@ -108,10 +107,7 @@ class BatchCreated(Shape):
 
 
 class Result(Shape):
-    """One row of a batch job: ``key`` is the service's name for the row; ``b_no``, ``name``, ``address`` its echo.
-
-    It has either ``answer`` or ``error``.
-    """
+    """One row of a batch job, with an ``answer`` or an ``error``; ``key`` is the service's name for the row."""
 
     key: int | str | None = None
     b_no: str | None = None
@@ -139,7 +135,6 @@ class BatchStatus(Shape):
 
     @property
     def known_word(self) -> bool:
-        """Whether the status is a usual word; the client warns of others."""
         return self.state != "working" or _word(self.status) in field_aliases.WORKING_WORDS
 
 
@@ -150,10 +145,7 @@ class Acknowledged(Shape):
 def read_verified(
     value: object, b_no: str | None = None, name: str | None = None, address: str | None = None
 ) -> Verified:
-    """Read the answer of ``POST /verify``, with at least one of the seven fields (G2).
-
-    ``b_no``, ``name``, ``address``: the record that was sent; an answer that repeats another is refused (G32).
-    """
+    """Read the answer of ``POST /verify`` (G2); one that repeats another record than the sent one is refused (G32)."""
     only = value[0] if isinstance(value, list) and len(value) == 1 else value
     found = unwrap(only, ANSWER_COLUMNS, field_aliases.VERIFY_WRAPPERS)
     fault = _own_fault(found)
@@ -198,10 +190,7 @@ def read_status(value: object) -> BatchStatus:
 
 
 def read_result(item: object) -> Result:
-    """Read one row of a job; a fault becomes its ``error``, and the other rows are still read.
-
-    An item that repeats two numbers has no answer (G32).
-    """
+    """Read one row of a job; a fault becomes its ``error``. An item with two numbers has no answer (G32)."""
     if not isinstance(item, dict):
         return Result(raw=item, error=gettext("the item is not an object"))
     nested = next(
@@ -329,17 +318,13 @@ def _word(status: str) -> str:
     return re.sub(r"[\s-]+", "_", status.strip().lower())
 
 
-IDEMPOTENCY_KEY: Final = "Idempotency-Key"
-"""The only header accepted for a request's key (G31)."""
+IDEMPOTENCY_KEY: Final = "Idempotency-Key"  # the only header accepted for a request's key (G31)
 _MAX_KEEP_SECONDS: Final = 366 * 86_400
 
 
 @dataclass(frozen=True, slots=True)
 class Idempotency:
-    """The service's promise to do a request to ``endpoints`` once for each key.
-
-    The key is the value of the header :data:`IDEMPOTENCY_KEY`; the service keeps it for ``keep_seconds``.
-    """
+    """The service's promise to do a request to ``endpoints`` once for each key, which it keeps ``keep_seconds``."""
 
     endpoints: frozenset[str]
     keep_seconds: int
@@ -379,7 +364,8 @@ class WatchChange(Shape):
 
 def read_account(value: object) -> Account:
     """Read the answer of ``GET /me`` (G16, G17); numbers that are not found are ``None``."""
-    numbers = list(_numbers(require_object(value)))
+    outer = require_object(value)
+    numbers = list(_numbers(outer))
     limit, used, remaining = (
         _one(numbers, tiers) for tiers in (field_aliases.LIMITS, field_aliases.USED, field_aliases.REMAINING)
     )
@@ -389,7 +375,6 @@ def read_account(value: object) -> Account:
         used = max(0, limit - remaining)
     elif remaining is None and limit is not None and used is not None:
         remaining = max(0, limit - used)
-    outer = require_object(value)
     said = {"plan": _plan(outer), "idempotency": _idempotency(outer)}
     return build_shape(Account, outer, raw=value, limit=limit, used=used, remaining=remaining, **said)
 

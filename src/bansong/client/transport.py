@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -57,10 +57,7 @@ _split_url = lru_cache(maxsize=256)(urlsplit)
 
 @dataclass(frozen=True, slots=True)
 class ServiceResponse:
-    """A complete response with a 2xx status (G25); the names of its ``headers`` are in lower case.
-
-    ``asked``: method and URL of its request, for messages.
-    """
+    """A complete response with a 2xx status (G25); ``headers`` in lower case; ``asked``: method and URL."""
 
     asked: str
     status: int
@@ -82,10 +79,7 @@ class _Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """Texts for requests without an answer: consequence and remedy.
-
-    ``subject``: name of the receiver, in place of method and URL.
-    """
+    """Texts for requests without an answer; ``subject``: the receiver, in place of method and URL."""
 
     subject: str | None = None
     unreachable: str = gettext_noop("nothing was paid: check the base URL and the network, and try again")
@@ -97,11 +91,7 @@ class Wording:
 
 
 class Transport:
-    """Sends requests to one service with one key; :meth:`ask` raises only errors of the tree.
-
-    ``app`` (an ASGI app in this process) or ``http`` (a transport of httpx, closed by the caller) replaces the own
-    connections. ``tls``: trusted certificates instead of the system's; ``wording``: texts of messages without answer.
-    """
+    """Sends requests to one service with one key, over own connections, an ASGI ``app``, or ``http`` of the caller."""
 
     def __init__(
         self,
@@ -138,7 +128,6 @@ class Transport:
             self._headers += proxy.headers
 
     async def aclose(self) -> None:
-        """Close all connections."""
         self._pool.close()
 
     async def ask(
@@ -153,12 +142,7 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         timeouts: Timeouts | None = None,
     ) -> ServiceResponse:
-        """Send one request with additional ``headers``, and read at most ``limit`` bytes of its response.
-
-        The service is asked for messages in the current language. The request waits while ``concurrency`` others are
-        under way; an ``upload`` has its own connection. ``timeouts`` are those of this request. Raises the error for
-        the response or its absence; an error of one of the body's steps comes through.
-        """
+        """Send one request; read at most ``limit`` bytes of the response. Errors of the body's steps come through."""
         parts = _split_url(url)
         if (parts.scheme, parts.netloc) != self._origin:
             raise UsageError(HOST_NOT_CONFIGURED, hostname=parts.hostname)
@@ -317,7 +301,7 @@ class _HttpxAdapter:
                 request.method,
                 self._origin + request.target,
                 headers=request.headers,
-                stream=_HttpxBody(request.body),
+                stream=request.body or httpx.ByteStream(b""),
                 extensions={"timeout": waits},
             )
         )
@@ -336,16 +320,3 @@ class _HttpxAdapter:
         finally:
             with anyio.CancelScope(shield=True):
                 await found.aclose()
-
-
-class _HttpxBody(httpx.AsyncByteStream):
-    def __init__(self, body: RequestBody | None) -> None:
-        self._body = body
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self
-
-    async def __anext__(self) -> bytes:
-        if self._body is None:
-            raise StopAsyncIteration
-        return await anext(self._body)

@@ -65,10 +65,7 @@ class WebhookUrl:
 
     @classmethod
     def parse(cls, text: str, *, allow_http: bool = False) -> WebhookUrl:
-        """Check a URL: https, or http to this machine, or to any with ``allow_http``; raise :class:`UsageError`.
-
-        A user name or password is refused: notifications are signed.
-        """
+        """Check a URL: https, or http to this machine or with ``allow_http``, without a password."""
         text = text.strip()
         try:
             parts = urlsplit(text)
@@ -90,27 +87,22 @@ class WebhookUrl:
         return cls(shown, whole)
 
     def reveal(self) -> str:
-        """Return the whole URL, to be stored or sent to."""
         return str(self._url)
 
     @property
     def is_secure(self) -> bool:
-        """Whether it is https."""
         return self._url.scheme == "https"
 
     @property
     def host(self) -> str:
-        """The name or address of the receiver, in ASCII and without brackets."""
         return self._url.raw_host.decode("ascii")
 
     @property
     def port(self) -> int:
-        """The port of the receiver."""
         return self._url.port or _PORTS[self._url.scheme]
 
     @property
     def target(self) -> str:
-        """Path and query, as they stand in a request."""
         return self._url.raw_path.decode("ascii")
 
     def __str__(self) -> str:
@@ -224,19 +216,16 @@ SIGNATURE_HEADER: Final = "webhook-signature"
 EVENT_HEADER: Final = "X-Bizverify-Event"
 FORMER_ID_HEADER: Final = "X-Bizverify-Delivery"
 FORMER_SIGNATURE_HEADER: Final = "X-Bizverify-Signature"
-TOLERANCE: Final = 300.0
-"""Seconds that a signature is good for, unless the receiver chooses otherwise."""
+TOLERANCE: Final = 300.0  # seconds that a signature is good for, unless the receiver chooses otherwise
 _PREFIX: Final = "whsec_"
 _MOST_PARTS: Final = 8
 
 
 def new_secret() -> str:
-    """Return a new secret of 256 random bits, in the form that libraries for Standard Webhooks take."""
     return _PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
 
 
 def signature_headers(secret: str, event: str, delivery: str, body: bytes, now: float) -> dict[str, str]:
-    """Return the headers that a notification is sent with: its id, event, and signatures of time and body."""
     at = str(int(now))
     return {
         ID_HEADER: delivery,
@@ -288,7 +277,6 @@ def _matches(wanted: str, given: Iterable[str]) -> bool:
 
 
 def _key(secret: str) -> bytes:
-    """The bytes of the key that a secret stands for."""
     if secret.startswith(_PREFIX):
         try:
             text = secret.removeprefix(_PREFIX)

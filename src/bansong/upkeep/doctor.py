@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import Final, Literal, TypeVar
 
@@ -65,7 +66,6 @@ class Diagnosis:
 
     @property
     def exit_code(self) -> int:
-        """0, or 2 if a run would fail."""
         return 2 if any(finding.level == "error" for finding in self.findings) else 0
 
     def as_dict(self) -> dict[str, object]:
@@ -81,11 +81,7 @@ def findings_of(what: str, check: Callable[[], Iterable[Finding]]) -> Iterator[F
     except OSError as error:
         place = f"{os.fsdecode(error.filename)}: " if error.filename is not None else ""
         remedy = gettext("let it be read by the user who runs bansong, or name another place")
-        said = gettext(
-            "{place}cannot be looked at: {value}",
-            place=place,
-            value=describe_os_error(error),
-        )
+        said = gettext("{place}cannot be looked at: {value}", place=place, value=describe_os_error(error))
         yield Finding(what, "error", said, remedy)
     except (Exception, PanicException) as error:  # a text of others might hold anything, a key too
         said = gettext("cannot be looked at: {name}, which is a defect of bansong", name=type(error).__name__)
@@ -109,9 +105,8 @@ _CALLED: Final = (
 )
 """For translation."""
 _PACKAGES: Final = ("polars", "pyarrow", "openpyxl", "fastexcel", "httpx")
-_ROOM: Final = 1 << 30
-"""A run writes little besides its output; a server needs room for uploads."""
-_LEAST: Final = 16 << 20
+_AMPLE_BYTES: Final = 1 << 30  # A run writes little besides its output; a server needs room for uploads
+_MIN_BYTES: Final = 16 << 20
 _DATA: Final = gettext_noop("docs/data-sources.md says where it comes from")
 
 
@@ -131,13 +126,7 @@ def look_at_versions() -> Iterator[Finding]:
         yield Finding("SQLite", "ok", sqlite3.sqlite_version)
 
 
-def look_at_extras() -> Iterator[Finding]:
-    for name in EXTRAS:
-        yield from look_at_extra(name)
-
-
 def look_at_extra(name: str, missing: Level = "note") -> Iterator[Finding]:
-    """Check an extra; ``missing``: the level of the finding if it is not installed."""
     modules, purpose = EXTRAS[name]
     called = next(one for one in _CALLED if one.endswith(name))
     absent = [module for module in modules if find_spec(module) is None]
@@ -225,10 +214,7 @@ def look_at_gazetteer(path: Path | None, today: date) -> Iterator[Finding]:
 
 
 def look_at_folder(what: str, folder: Path, remedy: str) -> Iterator[Finding]:
-    """Check that a folder, or the one it will be made in, is writable and has room.
-
-    ``remedy``: if it is not writable.
-    """
+    """Check that a folder, or the one it will be made in, is writable (else ``remedy``) and has room."""
     there = next((one for one in (folder, *folder.absolute().parents) if one.exists()), Path("/"))
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         yield Finding(what, "error", gettext("{there}: is no folder that can be written to", there=there), remedy)
@@ -236,12 +222,11 @@ def look_at_folder(what: str, folder: Path, remedy: str) -> Iterator[Finding]:
     free = shutil.disk_usage(there).free
     room = gettext("{free:,.1f} GB free", free=free / (1 << 30))
     said = f"{folder}: {room}" if there == folder else gettext("{path}: not made yet, {room}", path=folder, room=room)
-    level: Level = "ok" if free >= _ROOM else "warning" if free >= _LEAST else "error"
+    level: Level = "ok" if free >= _AMPLE_BYTES else "warning" if free >= _MIN_BYTES else "error"
     yield Finding(what, level, said, None if level == "ok" else gettext("free space on that disk"))
 
 
 def look_at_mode(what: str, path: Path, mode: int) -> Iterator[Finding]:
-    """Check that others cannot read a file or folder; ``mode``: the mode that prevents it."""
     found = stat.S_IMODE(path.stat().st_mode) if os.name == "posix" else 0
     if found & 0o077:
         remedy = gettext("chmod {mode:o} {path}: what it holds is about people", mode=mode, path=path)
@@ -266,18 +251,13 @@ CHECK_TIMED_OUT: Final = Problem(
 )
 
 T = TypeVar("T")
-_PROBE: Final = "1248100998"
-"""A listed company's number, printed on its site."""
-_WHOLE_ANSWER_FACTOR: Final = 1.5
-"""Timeout of a whole answer, relative to that of its parts."""
+_PROBE: Final = "1248100998"  # A listed company's number, printed on its site
+_WHOLE_ANSWER_FACTOR: Final = 1.5  # timeout of a whole answer, relative to that of its parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorOptions:
-    """Options of a run to check; see :func:`bansong.enrich`.
-
-    ``offline``: use no network. ``timeout``: seconds per answer.
-    """
+    """Options of a run to check; ``offline``: use no network; ``timeout``: seconds per answer."""
 
     registry: Path | None = None
     gazetteer: Path | None = None
@@ -298,7 +278,7 @@ def diagnose(options: DoctorOptions, *, today: date | None = None) -> Diagnosis:
     today = today or seoul_day()
     checks: tuple[tuple[str, Callable[[], Iterable[Finding]]], ...] = (
         (gettext_noop("versions"), look_at_versions),
-        ("extras", look_at_extras),
+        ("extras", lambda: chain.from_iterable(map(look_at_extra, EXTRAS))),
         ("scorecard", lambda: look_at_model(options.model)),
         ("registry", lambda: look_at_registry(options.registry, options.model, today)),
         ("status store", lambda: look_at_statuses(STATUS_FILE.find(options.status_store), today)),
@@ -367,12 +347,8 @@ def _look_at_service(options: DoctorOptions) -> Iterator[Finding]:
     key = ApiKey.load(options.key_file)
     yield Finding("API key", "ok", gettext("is there; it is never shown"))
     if options.base_url is None and not _is_set(ENV_BASE_URL):
-        yield Finding(
-            "service",
-            "warning",
-            gettext("there is a key, and no address of the service"),
-            gettext("set {variable}", variable=ENV_BASE_URL),
-        )
+        remedy = gettext("set {variable}", variable=ENV_BASE_URL)
+        yield Finding("service", "warning", gettext("there is a key, and no address of the service"), remedy)
         return
     url = BaseUrl.parse(options.base_url, allow_http=options.allow_http)
     if options.offline:
@@ -403,12 +379,8 @@ def _look_at_nts(options: DoctorOptions) -> Iterator[Finding]:
             "get one for free, in ten minutes, and set {env_nts_key}: docs/data-sources.md says how",
             env_nts_key=ENV_NTS_KEY,
         )
-        yield Finding(
-            gettext("tax authority's key"),
-            "warning" if options.registry is None else "note",
-            gettext("not set"),
-            remedy,
-        )
+        level: Level = "warning" if options.registry is None else "note"
+        yield Finding(gettext("tax authority's key"), level, gettext("not set"), remedy)
         return
     key = NtsKey.load(options.nts_key_file)
     client = NtsClient(key, timeout=options.timeout)

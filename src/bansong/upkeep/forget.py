@@ -59,15 +59,11 @@ OUT_OF_REACH: Final = {
         "lookups, uploads and labels"
     ),
 }
-"""What forgetting cannot reach, and what to do about it."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreHoldings:
-    """Rows of the numbers in one store, by kind.
-
-    ``unsettled``: ids of lookups and uploads to settle first. ``files``: names of files known to hold a number.
-    """
+    """Rows of the numbers in one store, by kind; ids of lookups to settle first; names of files with a number."""
 
     store: str
     path: str
@@ -181,7 +177,6 @@ _Opener = Callable[[Path], AbstractContextManager[_OpenStore]]
 def _own_stores(
     ledger: str | Path | None, labels: str | Path | None, local: str | Path | None, status_store: str | Path | None
 ) -> list[tuple[_Opener, Path]]:
-    """Return how each existing store is opened; raise :class:`UsageError` for a named one that is missing."""
     folder = LabelStore(None if labels is None else Path(labels)).folder
     stores: list[tuple[str, object, Path, _Opener]] = [
         ("ledger", ledger, LEDGER_FILE.find(ledger), _open_ledger),
@@ -269,24 +264,22 @@ def _open_watches(path: Path) -> Iterator[_OpenStore]:
 @contextmanager
 def _open_statuses(path: Path) -> Iterator[_OpenStore]:
     with StatusStore(path) as store:
-
-        def look(numbers: Sequence[str]) -> StoreHoldings:
-            return StoreHoldings("status store", str(path), {"statuses": sum(store.holdings(int(n)) for n in numbers)})
-
-        def erase(numbers: Sequence[str]) -> None:
-            store.forget(*map(int, numbers))
-
-        yield _OpenStore(look, erase)
+        yield _keyed_by_number("status store", path, "statuses", store)
 
 
 @contextmanager
 def _open_choices(path: Path) -> Iterator[_OpenStore]:
-    store = ChoiceStore(path)
+    yield _keyed_by_number("chosen addresses", path, "choices", ChoiceStore(path))
 
+
+def _keyed_by_number(name: str, path: Path, kind: str, store: StatusStore | ChoiceStore) -> _OpenStore:
     def look(numbers: Sequence[str]) -> StoreHoldings:
-        return StoreHoldings("chosen addresses", str(path), {"choices": sum(store.holdings(int(n)) for n in numbers)})
+        return StoreHoldings(name, str(path), {kind: sum(store.holdings(int(b_no)) for b_no in numbers)})
 
-    yield _OpenStore(look, lambda numbers: store.forget(*map(int, numbers)))
+    def erase(numbers: Sequence[str]) -> None:
+        store.forget(*map(int, numbers))
+
+    return _OpenStore(look, erase)
 
 
 @contextmanager
