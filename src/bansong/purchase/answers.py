@@ -19,7 +19,6 @@ from bansong.purchase.lookups import KEY, LOOKUP, SHORT, short_expr, telling_see
 if TYPE_CHECKING:
     from bansong.purchase.ledger import Ledger
 
-
 CHOSEN: Final = "chosen"
 """Whether this run set out to buy the lookup (Boolean)."""
 

@@ -226,7 +226,6 @@ class PaidEngine(ABC):
         return Purchase(str(self.path), False, *counts, before=quota, notes=tuple(notes))
 
     def _ask_quota(self) -> tuple[QuotaStatus | None, UsageError | ServiceError | None]:
-        """Return what is left of the quota, or why that cannot be asked: no key, or no service that answers."""
         try:
             key = self.options.load_key()
             timeout = self.options.timeout
@@ -293,7 +292,6 @@ class HybridEngine(PaidEngine):
 
 
 def paid_engine(kind: EngineKind, options: ServiceOptions, local: LocalEngine) -> PaidEngine:
-    """Return the engine of a kind that buys."""
     if kind.answers_locally:
         return HybridEngine(options, local=local)
     return ServiceEngine("batch" if kind.uploads else "verify", options, local=local)

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from bansong.client.responses import BatchStatus
     from bansong.purchase.queries import StoredUpload
 
-
 log = logging.getLogger(__name__)
 
 _HALTS: Final[dict[type[ServiceError], HaltReason]] = {QuotaError: "quota", LimitError: "limit"}
@@ -60,7 +59,6 @@ class UploadedJob:
 
     @classmethod
     def of(cls, upload: StoredUpload, origin: str) -> Self:
-        """Return the job of a known upload to ``origin``."""
         scope = scope_of(origin, upload.offline, upload.paid)
         return cls(upload.id, str(upload.job_id), upload.total, scope)
 
@@ -84,10 +82,7 @@ class _JobResults:
 
 
 async def collect_job(context: PurchaseContext, job: UploadedJob) -> JobOutcome | None:
-    """Wait for a job, fetch its results, record them, and return the outcome.
-
-    ``None`` if nothing follows for the upload: the run was stopped or refused, or the service is unreachable.
-    """
+    """Wait for a job, fetch and record its results; ``None`` if nothing follows (stopped, refused, unreachable)."""
     sent = context.ledger.rows_of(job.upload)
     try:
         found = await _fetch_job(context, job, sent)
@@ -144,20 +139,14 @@ async def _pause_without_results(
 
 
 async def find_base(context: PurchaseContext, job: UploadedJob) -> int | None:
-    """Return the row key of the first row of a fetched job, if its results prove it; fetching is free.
-
-    Raises the service's error.
-    """
+    """Return the row key of the first row of a fetched job, if its results prove it; fetching is free."""
     sent = context.ledger.rows_of(job.upload)
     status = await _fetch_results(context, job, max(job.total or 0, len(sent)))
     return None if status is None else _match_status(context, job, status, sent).base
 
 
 async def fetch_late_answers(context: PurchaseContext, uploads: Iterable[StoredUpload]) -> int:
-    """Fetch jobs with unanswered rows once more, without waiting; return the number of new answers.
-
-    Recorded answers stay. If the service cannot be asked, the rest is left to the next run.
-    """
+    """Fetch jobs with unanswered rows once more, without waiting; return the number of new answers."""
     found = 0
     for upload in uploads:
         job = UploadedJob.of(upload, context.client.origin)

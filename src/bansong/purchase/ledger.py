@@ -72,7 +72,6 @@ class PurgeCounts:
 
 
 def remember_limit(tx: Transaction, origin: str, rows: int) -> None:
-    """Store the most rows of an upload to ``origin``, replacing an earlier limit."""
     tx.connection.execute("INSERT OR REPLACE INTO limits VALUES (?, ?, ?)", (origin, rows, tx.now))
 
 
@@ -155,7 +154,6 @@ class LedgerHoldings:
 
 
 def holdings(connection: sqlite3.Connection, b_no: str) -> LedgerHoldings:
-    """Return the records of a number (ten digits)."""
     number, run = {"b_no": b_no}, connection.execute
     shown = shown_ids(connection)
     lookups = [shown.get(key, key.hex()) for (key,) in run(_OPEN_LOOKUPS, number)]
@@ -165,7 +163,6 @@ def holdings(connection: sqlite3.Connection, b_no: str) -> LedgerHoldings:
 
 
 def explain_unsettled(ids: Sequence[str]) -> str:
-    """Return why a number with unsettled lookups cannot be erased, and the remedy."""
     return gettext(
         "not settled yet, and perhaps paid: {listed}; erased, it might be paid twice. Give the command that left it "
         "once more, which fetches what is there, or settle it with `bansong resolve`; then try again",
@@ -174,10 +171,7 @@ def explain_unsettled(ids: Sequence[str]) -> str:
 
 
 def erase(tx: Transaction, b_no: str) -> None:
-    """Erase a settled number (ten digits), also from notes, replies and names of files; the caller rewrites the file.
-
-    Paid lookups stay counted, by run and upload.
-    """
+    """Erase a settled number, also from notes, replies and file names; paid lookups stay counted."""
     tx.delete_old_requests()
     for statement in _ERASE:
         tx.connection.execute(statement, {"b_no": b_no})
@@ -318,12 +312,10 @@ class Ledger:
         self.close()
 
     def begin(self, run: LedgerRun) -> None:
-        """Record a run, before it asks anything."""
         with self._transaction() as tx:
             _begin(tx, run)
 
     def end(self, run_id: str, outcome: str) -> None:
-        """Record the outcome of a run."""
         with self._transaction() as tx:
             ending = (tx.now, outcome, tx.run(run_id))
             tx.connection.execute("UPDATE runs SET ended = ?, outcome = ? WHERE number = ?", ending)
@@ -365,7 +357,6 @@ class Ledger:
             return label_outbox.prepare(tx, run.run_id, wanted, resend=resend)
 
     def job_rows(self, keys: pl.Series, origin: str) -> pl.DataFrame:
-        """Return the rows of jobs that hold these keys: ``nth`` (of the key), ``upload``, ``place``, ``created``."""
         parts = []
         for first in range(0, max(len(keys), 1), queries.CHUNK):
             with self._connect() as connection:
@@ -374,11 +365,9 @@ class Ledger:
         return pl.concat(parts)
 
     def now(self) -> float:
-        """Return the time of the ledger's clock, in unix seconds."""
         return self._clock()
 
     def pending_requests(self, origin: str) -> list[recovery.PendingRequest]:
-        """Return the doubtful requests to ``origin`` that may be repeated with their key, oldest first."""
         with self._connect() as connection:
             return recovery.pending_requests(connection, origin, self._clock())
 
@@ -388,7 +377,6 @@ class Ledger:
             return recovery.count_repeatable(connection, self._clock())
 
     def purge(self, older_than_days: float) -> PurgeCounts:
-        """Delete older answers and their records; never a doubt or an open upload."""
         if not older_than_days >= 0:  # also refuses NaN
             raise UsageError(AGE_INVALID, older_than_days=older_than_days)
         with self._transaction() as tx:

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from bansong.purchase.ledger import Journal, Ledger, LedgerRun
     from bansong.purchase.queries import RunRecord
 
-
 LOOKUP: Final = "lookup"
 """A row's canonical record as one text; null where nothing may be asked."""
 
@@ -105,7 +104,6 @@ def short_expr(seed: int) -> pl.Expr:
 
 
 def with_keys(lookups: pl.DataFrame, scope: str) -> pl.DataFrame:
-    """Add :data:`KEY` (Binary) to lookups."""
     key = _hasher(scope)
     return lookups.with_columns(pl.Series(KEY, [key(text) for text in lookups[LOOKUP]], pl.Binary))
 
@@ -127,14 +125,12 @@ def scope_of(origin: str, offline: bool | None, paid: bool | None) -> str:
 
 
 def as_lookups(lookups: pl.DataFrame) -> Iterator[Lookup]:
-    """Yield the lookups of a frame with :data:`LOOKUP` and :data:`KEY` in its order."""
     for part in lookups.iter_slices(10_000):
         for key, (b_no, name, address) in zip(part[KEY], split(part).iter_rows(), strict=True):
             yield Lookup(key, b_no, name, address)
 
 
 def split(lookups: pl.DataFrame) -> pl.DataFrame:
-    """Return the columns ``b_no``, ``name``, ``address`` of lookups, null for blanks."""
     parts = lookups.select(
         pl.col(LOOKUP).str.split_exact(_BETWEEN, 2).struct.rename_fields(["b_no", "name", "address"])
     )
@@ -198,11 +194,7 @@ class Standing:
 def standing(
     ledger: Ledger | None, lookups: pl.DataFrame, since: float, continued_since: float | None = None
 ) -> Standing:
-    """Compare lookups with keys to the ledger; answers from before ``since`` (unix seconds) are too old.
-
-    Answers from after ``continued_since`` are not: see :func:`continued_since`. Wanted lookups that were refused before
-    come last, so that they do not keep others from being asked.
-    """
+    """Compare lookups to the ledger; answers from before ``since`` (unix seconds) are too old."""
     places = lookups.select(pl.int_range(pl.len(), dtype=pl.get_index_type()).alias("place"))
     known = places.join(_known_states(ledger, lookups), on="place", how="left", maintain_order="left")
     state = pl.col("state")
@@ -269,16 +261,11 @@ def assess_lookups(lookups: pl.DataFrame, local: LocalEngine) -> pl.DataFrame:
 
 
 def uncertain(lookups: pl.DataFrame, band: tuple[float, float]) -> pl.DataFrame:
-    """Return the assessed lookups without a status, or with a probability in the band."""
     return lookups.filter(pl.col("status_unknown") | pl.col(_PROBABILITY).is_between(*band).fill_null(False))
 
 
 def worthiest_first(lookups: pl.DataFrame) -> pl.DataFrame:
-    """Sort lookups by the user's priority, largest first, or else by the local engine's uncertainty.
-
-    Unknown statuses first, then the probabilities nearest to one half, those without a probability last. Equals stay
-    in the order of the file.
-    """
+    """Sort lookups by the user's priority, else by uncertainty: unknown statuses, then probabilities near one half."""
     if PRIORITY in lookups.columns:
         by, descending = [pl.col(PRIORITY).fill_nan(None)], [True]
     else:
@@ -287,11 +274,7 @@ def worthiest_first(lookups: pl.DataFrame) -> pl.DataFrame:
 
 
 def choose_worthiest(wanted: pl.DataFrame, allowed: int, local: LocalEngine) -> pl.DataFrame:
-    """Return as many of the wanted lookups as are allowed, the worthiest first.
-
-    By the user's priority or by the local engine's assessment, which is made if not all are allowed; else in the order
-    of the file.
-    """
+    """Return the ``allowed`` worthiest of the wanted lookups; assessed locally only if not all are allowed."""
     if not {PRIORITY, _PROBABILITY} & set(wanted.columns):
         if allowed >= wanted.height:
             return wanted
@@ -310,11 +293,7 @@ def hides_quota(error: ServiceError) -> bool:
 
 
 def affordable(wanted: int, budget: int | None, remaining: int | None, unread: ServiceError | None = None) -> int:
-    """Return the number of wanted lookups to buy; raise :class:`QuotaError` if the quota does not last for all.
-
-    With a budget a part is enough; without one, all or nothing. ``unread``: error of reading the quota; without a
-    budget it is raised again, with the remedy.
-    """
+    """Return how many to buy; without a budget all or nothing. ``unread``: why the quota is not known."""
     if unread is not None and budget is None and wanted:
         raise type(unread)(
             gettext(
@@ -419,25 +398,19 @@ KNOWN_ELSEWHERE: Final = Problem(
     "service, stop and give {option}",
 )
 
-
 QUOTA_UNKNOWN: Final = Problem(
     "alert.quota_unknown",
     "how much of the quota is left is not known, so only the budget limits what is bought: {problem}",
 )
 
-
 UNCHECKED_SENDS: Final = "unchecked_sends"
-
 
 GARBLED: Final = "garbled"
 
-
 GARBLED_FIRST: Final = "garbled_first"
-
 
 _GARBLED: Final = pl.col("row_status").is_in(["verified", "cached"]) & pl.col("row_note").is_not_null()
 """Answered rows have a note only where bytes of the answer were not UTF-8."""
-
 
 BOUGHT_COUNTS: Final = (
     (
@@ -457,10 +430,7 @@ row), as aggregations over a run's rows."""
 
 
 def other_address_alert(address: str, name: str, known: Sequence[tuple[str, int]], wanted: int) -> Notice | None:
-    """Alert before lookups are bought at ``address`` that the ledger holds under another origin.
-
-    ``name``: the service's name in the ledger; ``known``: (origin, number of the ``wanted`` lookups).
-    """
+    """Alert before lookups are bought that the ledger holds under other origins: ``known``, with their numbers."""
     if not known:
         return None
     origin, count = max(known, key=lambda one: one[1])
@@ -471,7 +441,6 @@ def other_address_alert(address: str, name: str, known: Sequence[tuple[str, int]
 
 
 def continuation_note(answers: int, begun: float | None) -> tuple[str, ...]:
-    """Note that answers are used though too old: they were bought since ``begun`` (unix time) of the continued run."""
     if not answers or begun is None:
         return ()
     day = datetime.fromtimestamp(begun, SEOUL)
@@ -489,5 +458,4 @@ def continuation_note(answers: int, begun: float | None) -> tuple[str, ...]:
 
 
 def unknown_quota_alert(problem: object) -> Notice:
-    """Alert if ``/me`` cannot be read and a budget limits the run."""
     return Notice(QUOTA_UNKNOWN, problem=problem)

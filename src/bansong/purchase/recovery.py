@@ -261,7 +261,6 @@ class LookupSettled:
     answer: Answer
 
     def write(self, tx: Transaction) -> None:
-        """Keep the answer and count it as paid by the run that asked first."""
         tx.one(
             self,
             "UPDATE lookups SET state = 'done', since = :now, note = NULL WHERE key = :key AND state = 'doubt' "
@@ -280,7 +279,6 @@ class UploadSettled:
     total: int | None
 
     def write(self, tx: Transaction) -> None:
-        """Record the job; its rows are fetched like any other's."""
         find = "SELECT 1 FROM requests WHERE upload = (SELECT number FROM uploads WHERE upload = ?)"
         if tx.connection.execute(find, (self.upload,)).fetchone() is None:
             raise tx.out_of_order(self)
@@ -296,7 +294,6 @@ class RequestRepeated:
     token: str
 
     def write(self, tx: Transaction) -> None:
-        """Count the repetition, whatever its outcome."""
         tx.one(self, "UPDATE requests SET repeats = repeats + 1 WHERE token = :token", {"token": self.token})
 
 

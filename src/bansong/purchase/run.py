@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from bansong.engine.protocol import RunContext
     from bansong.purchase.engines import PaidEngine
 
-
 log = logging.getLogger(__name__)
 
 _DAY: Final = 86400.0
@@ -114,7 +113,6 @@ class PaidRun:
         return "unaffordable" if left is not None and (budget is None or left < budget) else "unchosen"
 
     def _so_far(self) -> str:
-        """What an interrupted run has bought."""
         doubts = (
             ngettext(", in doubt: {count:,} request", ", in doubt: {count:,} requests", self._figures.doubts)
             if self._figures.doubts
@@ -178,7 +176,6 @@ class PaidRun:
         return quota_of(account) if account is not None else None
 
     def _may_settle(self) -> bool:
-        """Whether earlier runs have left lookups of this one in doubt that may be settled by asking again."""
         if not self._standing.held or self._engine.options.budget == 0:
             return False
         if self._engine.why_stopped(self._ledger) is not None:  # where a promise is not kept, repeating pays again
@@ -238,10 +235,7 @@ class PaidRun:
             await buy_singly(context, self.chosen)
 
     def _running(self) -> list[StoredUpload]:
-        """Uploads of earlier runs that hold lookups of this one; those of other files are left to their own runs.
-
-        Where nothing may be bought before one of them is answered, all are looked at.
-        """
+        """Uploads of earlier runs with lookups of this one; all where nothing may be bought before one is answered."""
         uploads = self._ledger.open_uploads(self._engine.url.name)
         stopped = self._engine.kind.uploads and self._engine.why_stopped(self._ledger) is not None
         return [upload for upload in uploads if stopped or upload.id in self._standing.uploads]
@@ -259,7 +253,6 @@ class PaidRun:
         return count
 
     def purchase(self, halt: Halt | None) -> Purchase:
-        """What it came to."""
         notes = (
             *self._cautions,
             *continuation_note(self._standing.continued, self._begun),
@@ -275,7 +268,6 @@ class PaidRun:
 
 
 def quota_of(account: Account) -> QuotaStatus:
-    """Return what the account says of its quota."""
     return QuotaStatus(account.limit, account.used, account.remaining)
 
 

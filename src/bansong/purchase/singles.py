@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from bansong.client.responses import Verified
     from bansong.purchase.recovery import PendingRequest
 
-
 REQUEST_IN_DOUBT: Final = Problem(
     "purchase.request_in_doubt", "{endpoint} was sent by an earlier run, and what became of it is not known"
 )
@@ -85,7 +84,6 @@ def stored_request(context: PurchaseContext, endpoint: str, content: bytes) -> S
 
 
 def content_of(lookup: Lookup) -> bytes:
-    """Return a lookup as the ledger keeps it until it is answered."""
     return json.dumps([lookup.b_no, lookup.name, lookup.address], ensure_ascii=False).encode()
 
 
@@ -101,10 +99,7 @@ async def verify_lookup(client: Client, b_no: str, name: str | None, address: st
 async def send_once(
     context: PurchaseContext, endpoint: str, request: StoredRequest | None, ask: Ask[Reply], slot: Slot
 ) -> Reply:
-    """Send a request; if it has a key, repeat it until its answer comes.
-
-    Raises the error of the first sending; a :class:`DoubtError` if no repetition settled it.
-    """
+    """Send a request; if it has a key, repeat it until its answer comes, else raise the first :class:`DoubtError`."""
     if request is None:
         return await ask(False)
     begun, dated = anyio.current_time(), context.ledger.now()
@@ -241,11 +236,7 @@ def _with_reason(doubt: DoubtError, why: str | None) -> DoubtError:
 
 
 async def buy_singly(context: PurchaseContext, wanted: pl.DataFrame) -> None:
-    """Buy each of the wanted lookups once; its outcome is in the ledger before its worker takes the next.
-
-    There are two workers to a place, so that the next request is under way while an answer is recorded. A kill leaves
-    at most twice ``terms.concurrency`` lookups in doubt.
-    """
+    """Buy each wanted lookup once; a kill leaves at most twice ``terms.concurrency`` lookups in doubt."""
     source = as_lookups(wanted)
 
     def next_task() -> Task | None:

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from bansong.purchase.ledger_file import StoredRequest
     from bansong.purchase.queries import StoredUpload
 
-
 log = logging.getLogger(__name__)
 
 _TRIAL_ROWS: Final = 100  # of a run's first upload: few are lost if the service does not answer usably
@@ -119,7 +118,6 @@ class Chunks:
         self._distinct = False
 
     def __bool__(self) -> bool:
-        """Whether there is anything left."""
         return bool(self._left)
 
     def start(self, size: int, *, trial: bool, pieces: float) -> None:
@@ -175,10 +173,7 @@ class Chunks:
         self.back(chunk)
 
     def came_to_nothing(self, rows: int, least: int) -> None:
-        """Stop after a failed piece of so many ``rows`` until :meth:`start`, then hand out pieces a tenth as large.
-
-        They may have ``least`` rows; the failure of a smaller piece says nothing about sizes.
-        """
+        """Stop after a failed piece until :meth:`start`, then hand out pieces a tenth as large (``least`` rows)."""
         self.failed += 1
         if rows > least:
             self.not_more_than(max(least, rows // _SHRINKAGE))

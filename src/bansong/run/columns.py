@@ -90,15 +90,11 @@ class Target:
 
     @property
     def name(self) -> str:
-        """Name of the output in the report."""
         return str(STREAM if self.streamed else self.path)
 
 
 def choose_target(path: Path, format: Format, output: str | Path | None, in_place: bool, **options: Any) -> Target:
-    """Return the output's place; raise :class:`UsageError` for options that exclude each other.
-
-    Raises :class:`OutputError` for a URL that cannot be written.
-    """
+    """Return the output's place; raise :class:`UsageError`, :class:`OutputError` for what cannot be."""
     if in_place and output is not None:
         raise UsageError(IN_PLACE_AND_OUTPUT)
     if in_place:
@@ -166,10 +162,7 @@ def lay_out_columns(
 
 
 def refuse_wide(table: Table, target: Target, prefix: str) -> None:
-    """Raise :class:`OutputError` if a sheet cannot have all of a table's columns and ours.
-
-    Called first, since choosing among thousands of columns takes seconds.
-    """
+    """Refuse a sheet without room for our columns, first: choosing among thousands of columns takes seconds."""
     if target.format.can.max_columns is not None:
         ours = find_earlier_columns(table, prefix).nine
         target.format.refuse_wide(len(table.headers) + len(set(ADDED_COLUMNS) - ours.keys()))
@@ -184,13 +177,7 @@ def find_losses(
     leaves_out: bool,
     header_unsure: bool,
 ) -> tuple[str, ...]:
-    """Return warnings about what the output cannot have of the file around its table, and about what it changes.
-
-    ``layout``: the output's columns as (column, header). ``leaves_out``: whether it lacks columns of the user's;
-    ``header_unsure``: whether no header says for certain that it is one, so that what stands above may be rows.
-    Columns cannot be cut out of a workbook without changing its formulas, so such an output is a new one. Raises
-    :class:`UsageError` where that is to replace the old one, :class:`OutputError` for what the format cannot hold.
-    """
+    """Return warnings about what the output lacks or changes; ``header_unsure``: lines above it may be rows."""
     headers = tuple(header for _, header in layout)
     planned = Planned(target.path, headers, leaves_out=leaves_out, in_place=in_place, summary=target.summary)
     with reading(table):
@@ -199,7 +186,6 @@ def find_losses(
 
 
 def _losses_above(table: Table, target: Target, *, leaves_out: bool, header_unsure: bool) -> Iterator[str]:
-    """Yield notes on what the output lacks around the table and above its rows."""
     anew = leaves_out or table.source is None  # of .xls and the like, and of a sheet without a header
     left_behind = table.format.can.left_behind
     rebuilt = bool(left_behind) and anew and target.format.can.titles
@@ -217,7 +203,6 @@ def _losses_above(table: Table, target: Target, *, leaves_out: bool, header_unsu
 
 
 def _note_lost_lines(table: Table, *, titles: bool) -> Iterator[str]:
-    """Yield notes on the lines above the rows that the output lacks; ``titles``: among these are title lines."""
     joined = table.above - table.titles + 1
     if joined > 1:
         yield Phrase("the {count} lines of the header are one line in the output", count=joined)
@@ -247,10 +232,7 @@ def _lock_beside(path: Path) -> Path | None:
 
 
 def keep_apart(read: Mapping[str, Path | None], written: Mapping[str, Path | None], in_place: bool) -> None:
-    """Raise :class:`UsageError` if a written file is also read, or two written files are one.
-
-    Only ``in_place`` writes the output over the input.
-    """
+    """Refuse a written file that is also read, or written twice; only ``in_place`` writes the output over the input."""
     others = dict(read)
     for use, path in written.items():
         for other, taken in others.items():
@@ -343,10 +325,7 @@ def checked_extra_columns(asked: Sequence[str]) -> tuple[str, ...]:
 
 
 def with_extra_columns(answers: pl.LazyFrame, names: Sequence[str], gazetteer: Gazetteer | None) -> pl.LazyFrame:
-    """Add the columns ``names`` to answered rows; for ``duplicate_of`` they have :data:`FIRST`.
-
-    ``duplicate_of`` counts from 1. What the engine did not find out is null. ``gazetteer``: the one of the answers.
-    """
+    """Add the columns ``names`` to answered rows, null where the engine found nothing out."""
     there = answers.collect_schema().names()
     columns = {
         name: pl.col(source) if source in there else pl.lit(None, pl.String) for name, source in _SOURCES.items()
@@ -454,10 +433,7 @@ def check_labels(labels: pl.DataFrame, table: Table) -> pl.DataFrame:
 
 
 def label_target(table: Table, output: Path, encoding: str | None = None) -> tuple[Target, bool]:
-    """Return the target in the output's format, and whether it replaces the file (then in the file's own format).
-
-    Raises :class:`bansong.errors.UsageError`, :class:`bansong.errors.OutputError` for what cannot be written so.
-    """
+    """Return the target in the output's format, and whether it replaces the file (then in the file's own format)."""
     assert table.path is not None  # noqa: S101 - a mailing is a file
     over = same_file(table.path, output)
     other = None if over else output

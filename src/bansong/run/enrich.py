@@ -84,10 +84,7 @@ class EngineRequest:
         self.given, self.kind = given, kind
 
     def open(self, history: pl.LazyFrame | None, choices: Choices = None) -> Engine:
-        """Return the engine, with its indexes opened and what is known of earlier letters and of chosen addresses.
-
-        Those that buy are imported only then, since they bring the network with them.
-        """
+        """Return the engine, its indexes opened; one that buys is imported only now, since it brings the network."""
         if self.given is not None:
             return self.given.with_known(Known(history))
         of_local = self._of_local | {"model": resolve_model(self._of_local["model"]), "history": history}
@@ -100,7 +97,6 @@ class EngineRequest:
 
 
 def progress_unit(kind: EngineKind) -> str:
-    """What progress counts."""
     return "lookups" if kind.buys else "rows"
 
 

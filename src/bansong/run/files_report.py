@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from bansong.reference.statuses import RunStatuses
     from bansong.run.charts import Chart
 
-
 _SHOWN: Final = 30
 _PASSED_SHOWN: Final = 5
 _FAILED: Final = 3
@@ -191,7 +190,6 @@ class FilesReport(Shown):
         return lines
 
     def _column_lines(self) -> list[tuple[str, str]]:
-        """Return the columns of each table, unless they are the same in all."""
         if self.columns:
             return []
         alike: dict[str, list[str]] = {}
@@ -232,13 +230,11 @@ class FilesReport(Shown):
 
 
 def record_of_files(report: FilesReport) -> dict[str, object]:
-    """Return the manifest of a run over a list: its report with the SHA-256 of each input."""
     hashes = {part.input: part.input_sha256 for part in report.parts}
     return report.as_dict() | {"inputs": [{"path": path, "sha256": sha256} for path, sha256 in hashes.items()]}
 
 
 def agree_together(purchase: Purchase | None, parts: Sequence[Report]) -> Purchase | None:
-    """Return the purchase of a run with how the engines agree on the rows of all its tables."""
     agreed = [part.purchase.agreement for part in parts if part.purchase is not None and part.purchase.agreement]
     if purchase is None or not agreed:
         return purchase
@@ -260,7 +256,6 @@ def _merge_agreements(agreed: Sequence[Agreement]) -> Agreement:
 
 
 def _part_as_dict(part: Report, place: int) -> dict[str, object]:
-    """Return the report of a table as in the manifest of a run over it alone; ``id`` names it among the tables."""
     own = {name: value for name, value in record_of(part).items() if name not in _OF_ALL}
     return {"id": f"{part.run_id}-{place}", "table": part.table, "sheet": part.sheet, **own}
 

@@ -91,7 +91,6 @@ _UNKNOWN: Final = "–"
 
 
 def check_page(target: Path) -> Path:
-    """Return the page's path; raise :class:`OutputError` for a name that is no page's."""
     if target.suffix.lower() not in (".html", ".htm"):
         raise OutputError(NAME_NOT_HTML, path=target)
     return target
@@ -104,7 +103,6 @@ def write_page(
     letter_cost: float | None,
     changes: RunChanges | None = None,
 ) -> None:
-    """Write a page of figures and of a manifest's facts, mode 0600; raise :class:`OutputError`."""
     with publish_file(target) as temporary:
         render_into(temporary, figures, facts, letter_cost, changes)
 
@@ -116,7 +114,6 @@ def render_into(
     letter_cost: float | None,
     changes: RunChanges | None = None,
 ) -> None:
-    """Write the page to a file that is published by others."""
     text = render(figures, facts, letter_cost, changes)
     file.write_text(text, encoding="utf-8", errors="xmlcharrefreplace")  # of a file's name that is no text
 
@@ -124,7 +121,6 @@ def render_into(
 def render(
     figures: PageFigures, facts: Mapping[str, Any], letter_cost: float | None, changes: RunChanges | None = None
 ) -> str:
-    """Return the page as HTML in the current language; ``facts`` are of :func:`bansong.run.manifest.record_of`."""
     style = Markup(files("bansong.run").joinpath("page.css").read_text(encoding="utf-8"))
     name = Path(str(facts.get("input") or facts.get("output") or "")).name
     title = gettext("Verification of {name}", name=name)
@@ -221,7 +217,6 @@ def _statuses(figures: PageFigures, facts: Mapping[str, Any]) -> Markup:
 
 
 def _ages(figures: PageFigures, oldest: str, newest: str, started: datetime | None) -> str:
-    """How old the statuses were when the run began, or are today if that is not known."""
     day = started.date() if started else seoul_day()
     most, least = ((day - date.fromisoformat(known)).days for known in (oldest, newest))
     if oldest == newest:
@@ -340,7 +335,6 @@ def _cell(name: str, value: object, label: str) -> Markup:
 
 
 def _say_word(word: str) -> str:
-    """Translate a word of a column; return other text unchanged."""
     said = word_of(word, current_language())
     return word if said == word else f"{said} ({word})"
 
@@ -431,10 +425,7 @@ def report_page(
 
 
 def read_figures(run: Path | None, file: Path) -> PageFigures:
-    """Return the figures of an enriched file, described by the manifest ``run`` if there is one.
-
-    Raises :class:`bansong.errors.BansongError`.
-    """
+    """Return the figures of an enriched file, described by the manifest ``run`` if there is one."""
     with open_mailing(run, file, besides=BESIDES) as mailing:
         return collect_figures(mailing.letters)
 

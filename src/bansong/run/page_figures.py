@@ -84,10 +84,7 @@ def mask_digits(text: pl.Expr) -> pl.Expr:
 
 
 def mask_address(address: pl.Expr) -> pl.Expr:
-    """Return three words of an address from its region on, without digits: ``서울특별시 종로구 종로 …``.
-
-    Text before the region may be somebody's name, so it is hidden, as is an address without a region.
-    """
+    """Return three words from the region on, without digits: before it may stand a name."""
     words = address.str.strip_chars().str.replace_all(r"\s+", " ").str.split(" ")
     begins = words.list.eval(names_region(pl.element()) | pl.element().str.contains(_UNSPACED_REGION))
     short = words.list.slice(begins.list.arg_max(), pl.when(begins.list.any()).then(3).otherwise(0))
@@ -258,10 +255,7 @@ def _list_rows(rows: pl.DataFrame, unmask: bool, first_row: int) -> pl.DataFrame
 
 
 def draw_charts(figures: PageFigures) -> list[tuple[str, Markup]]:
-    """Return the charts as (name, SVG): grades, reasons, provinces; none if nothing draws.
-
-    The tables of the page say the same, so the drawings are hidden from screen readers.
-    """
+    """Return the charts as (name, SVG), hidden from screen readers (tables say the same); none if nothing draws."""
     try:
         drawn = {
             "grades": grades(figures.counts["grade"], figures.rows),

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 
 def lookups_as_dict(plan: LookupPlan, purchase: Purchase | None) -> dict[str, object]:
-    """The lookups of a run as plain values for JSON: planned and bought, with what was left of the quota."""
     stood = {"before": purchase.before, "after": purchase.after} if purchase else dict.fromkeys(("before", "after"))
     return {
         "lookups": {
@@ -66,9 +65,7 @@ def purchase_lines(purchase: Purchase, sure: int) -> list[tuple[str, str]]:
     found = [(gettext("paid"), _render_lookups(chosen, purchase, sure, purchase.wanted - purchase.chosen))]
     if purchase.before is not None:
         left = gettext(
-            "{before} before, {after} after",
-            before=_render_quota(purchase.before),
-            after=_render_quota(purchase.after),
+            "{before} before, {after} after", before=_render_quota(purchase.before), after=_render_quota(purchase.after)
         )
         found.append((gettext("quota left"), left))
     if doubts := _render_doubts(purchase):
@@ -103,7 +100,6 @@ def _render_requests(purchase: Purchase) -> str:
 
 
 def _render_lookups(bought: str, purchase: Purchase, sure: int, left_out: int = 0) -> str:
-    """What is bought, and what becomes of the other lookups: all in all they are the distinct ones."""
     parts = {
         gettext_noop("{count:,} beyond budget or quota"): left_out,
         gettext_noop("{count:,} in the ledger"): purchase.cached,
@@ -146,7 +142,6 @@ DRY_RUN_UNGRADED: Final = Problem("report.dry_run_ungraded", "a dry run has no g
 OUTPUT_NOT_WRITTEN: Final = Problem(
     "report.output_not_written", "there is no output to draw from; give `output=` a file, and run it"
 )
-
 
 _MAX_ROWS_READ_FOR_DISPLAY: Final = 200_000
 _REASONS_SHOWN: Final = 5
@@ -415,12 +410,10 @@ class Report(Shown):
 
 
 def match_counts(tallied: Mapping[str, int]) -> dict[str, int]:
-    """Return rows by match level, from a tally with :meth:`bansong.engine.local.LocalEngine.counts`."""
     return {name.partition(":")[2]: int(count) for name, count in tallied.items() if name.startswith("match:")}
 
 
 def sections(tallied: pl.DataFrame) -> tuple[Section, ...]:
-    """Return the figures of a summary sheet, from the one-row tally of a run."""
     counts = tallied.row(0, named=True)
     account, plan = row_counts_of(counts), plan_of(counts)
     lang = current_language()

@@ -59,7 +59,6 @@ if TYPE_CHECKING:
     from bansong.base.cancel import CancelToken
     from bansong.base.options import StatusOptions
 
-
 SHEETS_NOT_LISTED: Final = Problem(
     "report.sheets_not_listed", "several sheets have a report each: give the input in a list"
 )
@@ -97,7 +96,6 @@ class AnswersForLetters:
     paths: list[Path] = field(default_factory=list)
 
     def observing(self, observe: Observe | None) -> Observe:
-        """Return :meth:`keep` behind another observer."""
         return self.keep if observe is None else lambda answers: self.keep(observe(answers))
 
     def keep(self, answers: pl.LazyFrame) -> pl.LazyFrame:
@@ -138,7 +136,6 @@ class AnswersForLetters:
 
 
 def letters_of(write: WriteOptions, resources: ExitStack) -> AnswersForLetters | None:
-    """Return the place for answers from which letters are made; ``None`` where none are asked for."""
     path = letter_list_of(write)
     if path is None and write.letter_cost is None:
         return None
@@ -195,7 +192,6 @@ class Run:
         return cls(files=files, label=label, engine=engine, read=read, outputs=outputs, **options)
 
     def plan(self) -> Report | FilesReport:
-        """Return what would be done; nothing is written or spent."""
         with self._prepare(planned=True) as (survey, step, resources):
             purchase = step.quote()
             if self.outputs.alone:
@@ -205,11 +201,7 @@ class Run:
             return self._report(parts, survey, step, purchase)
 
     def carry_out(self) -> Report | FilesReport:
-        """Answer all rows, publish each output when its rows balance, and return what was done.
-
-        Raises :class:`bansong.errors.BansongError`: nothing was published then, unless it is a
-        :class:`bansong.errors.StoppedError`, which names what was.
-        """
+        """Answer all rows, publish each output when its rows balance; a ``StoppedError`` names what was published."""
         given = self.outputs.write.manifest
         with self._prepare(planned=False) as (survey, step, resources):
             record = as_path(given) if given is not None else default_manifest(self.start.run_id)
@@ -229,7 +221,6 @@ class Run:
 
     @contextmanager
     def _prepare(self, *, planned: bool) -> Iterator[tuple[InputSurvey, EngineStep, ExitStack]]:
-        """Survey the inputs; yield the engine with their records and statuses."""
         self._refuse_options()
         with ExitStack() as resources:
             survey = self._survey(resources, planned=planned)
@@ -285,10 +276,7 @@ class Run:
         first: int,
         observe: Observe | None,
     ) -> list[Report]:
-        """Publish the output of one input of a list; each sheet is spliced into what the one before has made.
-
-        ``together``: the answers to the records of several tables, of which those of this input begin at ``first``.
-        """
+        """Publish the output of one input of a list; each sheet is spliced into what the one before has made."""
         one.refuse_change()
         make_folder(one.target.path.parent)
         reports, book = list[Report](), None
@@ -315,10 +303,7 @@ class Run:
         target: Target | None = None,
         book: Path | None = None,
     ) -> TableRun:
-        """Return the run of a table, which is opened again unless it stayed open.
-
-        ``book``: the workbook with the sheets before it, ``None`` for the input itself.
-        """
+        """Return the run of a table, opened again unless it stayed open; ``book``: with the sheets before it."""
         prepared, rows = table.opened, step.records.rows
         if prepared is None:
             path = one.file.path
@@ -368,7 +353,6 @@ class Run:
         )
 
     def _refuse_options(self) -> None:
-        """Raise :class:`UsageError` for options that one input, or a list of inputs, does not have."""
         read, write = self.read, self.outputs.write
         if self.outputs.alone:
             if not isinstance(read.sheet, str | None) or read.sheet == ALL_SHEETS:

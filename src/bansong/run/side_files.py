@@ -69,26 +69,21 @@ class LetterCounts:
 
     @property
     def unanswered(self) -> int:
-        """Rows without a usable action."""
         return self.rows - self.letters - self.repeated - self.stopped - self.waiting
 
     @property
     def fewer(self) -> int:
-        """Letters saved against mailing each row."""
         return self.repeated + self.stopped
 
     @property
     def saved(self) -> float | None:
-        """Cost of the saved letters, in won."""
         return None if self.cost is None else self.fewer * self.cost
 
     def as_dict(self) -> dict[str, object]:
-        """Return the counts as plain values for JSON."""
         names = ("letters", "fewer", "repeated", "stopped", "waiting", "unanswered", "cost", "saved", *_GAPS.values())
         return {name: getattr(self, name) for name in names}
 
     def lines(self) -> list[tuple[str, str]]:
-        """Return the counts as (label, text) for people."""
         fewer = ngettext("{count:,} letter fewer", "{count:,} letters fewer", self.fewer)
         if self.saved is not None:
             fewer = gettext("{fewer}, ₩{saved:,.0f} saved", fewer=fewer, saved=self.saved)
@@ -111,16 +106,12 @@ class LetterCounts:
 
 
 def check_letter_cost(cost: float | None) -> None:
-    """Raise :class:`UsageError` for an impossible cost."""
     if cost is not None and not 0 <= cost < 1e9:
         raise UsageError(LETTER_COST_IMPOSSIBLE, cost=cost)
 
 
 def mark_letters(answers: pl.LazyFrame) -> pl.LazyFrame:
-    """Add :data:`LETTER` to rows with :data:`bansong.run.columns.FIRST`, which are read at once.
-
-    Of equal rows with ``send``, the first with a name gets the letter, or the first if all lack one.
-    """
+    """Add :data:`LETTER` to rows with ``FIRST``: of equal rows to send, the first with a name, else the first."""
     same = pl.coalesce(FIRST, pl.col(ROW_ID).cast(pl.UInt32)).alias("same")
     sent = (pl.col("action") == "send").fill_null(False)
     nameless = _recipient(answers.collect_schema().names()).is_null().alias("nameless")
@@ -157,10 +148,7 @@ def count_letters(answers: pl.LazyFrame, cost: float | None, *, listed: bool) ->
 
 
 def letters_of(answers: pl.LazyFrame) -> pl.LazyFrame:
-    """Return a row for each letter of rows of :func:`mark_letters`: name, two lines of address, postal code (texts).
-
-    Sorted by postal code, those without one last; within a code in the order of the rows.
-    """
+    """Return a row for each letter: name, two lines of address, postal code (texts), sorted by postal code."""
     headers = dict(zip(("name", "line1", "line2", "code"), _headers(), strict=True))
     return _letter_rows(answers).sort("code", ROW_ID, nulls_last=True).drop(ROW_ID).rename(headers)
 
@@ -183,20 +171,13 @@ def _letter_rows(answers: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _write_letters(answers: pl.LazyFrame, target: Path, letters: int) -> None:
-    """Write the letters of rows of :func:`mark_letters` to a file of the format that its name asks for.
-
-    No cell begins a formula in a spreadsheet, and postal codes are texts. Raises :class:`AccountingError` unless just
-    so many ``letters`` are in the file.
-    """
+    """Write the letters in the format of the file's name; no cell begins a formula in a spreadsheet."""
     tallied, count_written = frames.write_frame(letters_of(answers), target, output_format(target), _headers())
     accounting.check_rows(letters, int(tallied["rows"].item()), count_written(), in_order=True)
 
 
 def publish_letters(answers: pl.LazyFrame, path: Path, temporary: Path, letters: int, *, allow_empty: bool) -> bool:
-    """Write the letters to the temporary file that replaces ``path``; return whether they are in it.
-
-    An earlier list that would become empty is kept instead, unless ``allow_empty``.
-    """
+    """Write the letters to the file that replaces ``path``, or keep a list that would become empty (false)."""
     _write_letters(answers, temporary, letters)
     if letters or allow_empty or not replaces_other(path, temporary):
         return True
@@ -269,10 +250,7 @@ def _split_paths(output: Path, lang: Lang) -> dict[str, Path]:
 
 
 def _write_parts(result: Enriched, paths: Mapping[str, Path], target: Target, rows: int) -> dict[str, int]:
-    """Write the rows of an enriched table to the file of their action; return the number of rows of each.
-
-    Raises :class:`AccountingError` unless each row is in one file, in order.
-    """
+    """Write each row to the file of its action, in order; return the number of rows of each."""
     action = pl.col("action")
     part_of = pl.when(action.is_in(ACTIONS)).then(action).otherwise(pl.lit(OTHER))
     counts = {part: _write_part(result, part_of == part, path, target) for part, path in paths.items()}
@@ -325,18 +303,15 @@ class WrittenSides:
 
     @property
     def lacks_letters(self) -> bool:
-        """Whether no row gets a letter now, though earlier ones did."""
         return self.kept_letters is not None or self.emptied is not None
 
     @property
     def alerts(self) -> tuple[Notice, ...]:
-        """Alerts about the files."""
         if self.kept_letters is None:
             return ()
         return (Notice(LETTERS_KEPT, path=self.kept_letters, option=Option("allow_empty", True)),)
 
     def as_dict(self) -> dict[str, object]:
-        """Return the files and counts as plain values for JSON, without those that were not asked for."""
         found: dict[str, Any] = {}
         if self.parts:
             found["split"] = {part: {"path": str(path), "rows": rows} for part, (path, rows) in self.parts.items()}
@@ -351,7 +326,6 @@ class WrittenSides:
         return found
 
     def lines(self) -> list[tuple[str, str]]:
-        """Return the files and counts as (label, text) for people."""
         files = " · ".join(f"{path.name} {rows:,}" for path, rows in self.parts.values())
         return [
             *(self.letters.lines() if self.letters else []),
@@ -388,10 +362,7 @@ class SideFiles:
 
     @classmethod
     def of(cls, write: WriteOptions, target: Target, gazetteer: Gazetteer | None) -> SideFiles:
-        """Return the files that the options ask for; raise :class:`UsageError` or :class:`OutputError`.
-
-        ``gazetteer``: the one by which addresses are corrected, if any.
-        """
+        """Return the files that the options ask for; ``gazetteer``: the one by which addresses are corrected."""
         _check_split(write.split)
         letters = letter_list_of(write)
         page = as_path(write.report) if write.report is not None else None
@@ -406,16 +377,13 @@ class SideFiles:
 
     @property
     def counts_letters(self) -> bool:
-        """Whether rows with letters must be found."""
         return self.letters is not None or self.letter_cost is not None
 
     @property
     def wanted(self) -> bool:
-        """Whether any file is asked for."""
         return bool(self.parts) or self.counts_letters or self.page is not None or self.review is not None
 
     def paths_by_use(self) -> dict[str, Path | None]:
-        """Return the files by their use."""
         words = {word_of(part, current_language()): path for part, path in self.parts.items()}
         return {gettext("output of {part}", part=part): path for part, path in words.items()} | {
             "letter list": self.letters,
@@ -430,7 +398,6 @@ class SideFiles:
         return replace(self, at={path: files.enter_context(publish_file(path)) for path in paths})
 
     def write(self, result: Enriched, target: Target, rows: int) -> WrittenSides:
-        """Write the files of an enriched table; raise :class:`AccountingError` if they do not balance."""
         at = {part: self.at[path] for part, path in self.parts.items()}
         counts = _write_parts(result, at, target, rows) if at else {}
         letters = None
@@ -452,7 +419,6 @@ class SideFiles:
 
 
 def letter_list_of(write: WriteOptions) -> Path | None:
-    """Return the path of the list for the mail house, if any; raise :class:`UsageError`, :class:`OutputError`."""
     check_letter_cost(write.letter_cost)
     letters = as_path(write.letters) if write.letters is not None else None
     if letters is not None and letters.suffix.lower() in output_format(letters).can.spliced_only:

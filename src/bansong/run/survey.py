@@ -86,7 +86,6 @@ class RowReader:
     ours: frozenset[int]
 
     def read(self, table: Table) -> pl.LazyFrame:
-        """Return a table's rows as :func:`bansong.engine.records.records`."""
         return records(unfold(table), self.chosen, self.ours)
 
 
@@ -113,7 +112,6 @@ class PreparedTable:
 
     @property
     def is_address_list(self) -> bool:
-        """Whether the table has addresses and no business numbers."""
         return "address" in self.chosen and "b_no" not in self.chosen
 
     def records_for(self, engine: Engine) -> Records:
@@ -175,7 +173,6 @@ def prepare_table(
 
 
 def _numberless_alert(table: Table, engine: EngineKind) -> Alert:
-    """Explain a list without business numbers; raise :class:`ColumnError` for an engine that buys."""
     found = {
         "name": table.name,
         "headers": listed_headers(table),
@@ -218,7 +215,6 @@ def _other_extension(table: Table, target: Target) -> tuple[str, ...]:
 def prepare_output(
     table: Table, target: Target, read: ReadOptions, write: WriteOptions, engine: EngineKind
 ) -> PreparedTable:
-    """Prepare a table for its output, and warn of what that output cannot hold."""
     if not write.select:
         refuse_wide(table, target, write.prefix)
     if write.headers == "ko" and not target.format.can.korean_headers:
@@ -307,7 +303,6 @@ class SurveyedInput:
         return sum(table.records.count for table in self.tables)
 
     def refuse_change(self) -> None:
-        """Raise :class:`InputError` if the file was changed since the survey."""
         if self.state is not None and state_of(self.file.path, self.data) != self.state:
             raise InputError(INPUT_CHANGED, path=self.file.path)
 
@@ -325,21 +320,17 @@ class InputSurvey:
 
     @property
     def tables(self) -> list[SurveyedTable]:
-        """The tables of all inputs."""
         return [table for one in self.inputs for table in one.tables]
 
     @property
     def is_open(self) -> bool:
-        """Whether there is one table, which stayed open."""
         return self.tables[0].opened is not None
 
     @property
     def has_numbers(self) -> bool:
-        """Whether any table is more than a list of addresses."""
         return not all(table.is_address_list for table in self.tables)
 
     def records_for(self, engine: Engine) -> Records:
-        """Return the prepared records of all tables, numbered through."""
         tables = self.tables
         if self.is_open:
             return tables[0].records
@@ -364,10 +355,7 @@ class Surveyor:
     plan_table: Callable[[InputFile, PreparedTable, Records], Report] | None = None
 
     def look_at(self, files: Sequence[InputFile], *, keep_going: bool) -> InputSurvey:
-        """Look at every input.
-
-        Raises :class:`InputError` where some cannot be enriched and the run is not to ``keep_going``, or none can.
-        """
+        """Look at every input; raise :class:`InputError` where one fails, or with ``keep_going`` all do."""
         folder = None if self.outputs.alone else self.resources.enter_context(private_folder())
         found, failed, strays = list[SurveyedInput](), dict[str, str](), list[str]()
         for place, file in enumerate(files):
@@ -408,7 +396,6 @@ class Surveyor:
     def _look_at_table(
         self, file: InputFile, data: InputData, sheet: str | None, resources: ExitStack, *, several: bool
     ) -> tuple[Target, SideFiles, SurveyedTable]:
-        """Open a table, choose its columns and its outputs; ``resources`` close it."""
         table = resources.enter_context(open_input(file.path, data.path, self.read, sheet))
         resources.enter_context(reading(table))
         target, sides = self._choose_outputs(file, data, table, several=several)
@@ -422,10 +409,7 @@ class Surveyor:
     def _choose_outputs(
         self, file: InputFile, data: InputData, table: Table, *, several: bool
     ) -> tuple[Target, SideFiles]:
-        """Return where a table's output goes, and the files beside it; raise :class:`UsageError` for one that is read.
-
-        Raises what :meth:`Outputs.target_of` raises, too.
-        """
+        """Return where a table's output and the files beside it go; refuse one that is read."""
         write = self.outputs.write
         target = self.outputs.target_of(file, table, self.resources, several=several)
         sides = self.outputs.sides_of(target, self.engine.local.gazetteer if self.engine.kind.answers_locally else None)
@@ -455,7 +439,6 @@ class Surveyor:
 
 
 def open_input(path: Path, data: Path, read: ReadOptions, sheet: str | None) -> AbstractContextManager[Table]:
-    """Open the table of the input that the user calls ``path``; ``data``: where its bytes are."""
     return open_table(
         name_input(read.input_format) if path == STREAM else path,
         sheet=sheet,
@@ -468,10 +451,7 @@ def open_input(path: Path, data: Path, read: ReadOptions, sheet: str | None) -> 
 
 
 def is_stray(path: Path, error: BansongError, read: ReadOptions) -> bool:
-    """Whether a file that cannot be enriched is no table at all: of another kind, prose, or one JSON object.
-
-    A list without numbers is a table.
-    """
+    """Whether a file that fails is no table at all: another kind, prose, one JSON object; not one without numbers."""
     if not isinstance(error, ColumnError):
         return isinstance(error, NoTableError)
     with fetch_file(path) as data, open_input(path, data.path, read, None) as table:
@@ -479,7 +459,6 @@ def is_stray(path: Path, error: BansongError, read: ReadOptions) -> bool:
 
 
 def state_of(path: Path, data: InputData) -> tuple[int, int]:
-    """Return size and time of change of a file; raise :class:`InputError` where it cannot be looked at."""
     try:
         state = data.path.stat()
     except OSError as error:
@@ -533,7 +512,6 @@ def _name_file(path: Path, text: str) -> str:
 
 
 def _explain_failures(failed: dict[str, str], count: int, *, keep_going: bool) -> str:
-    """Return why a run stops before anything is bought."""
     shown = "\n  ".join([*failed.values()][:_NAMED])
     more = len(failed) - _NAMED
     rest = ngettext("and {count:,} more", "and {count:,} more", more) if more > 0 else ""

@@ -81,7 +81,6 @@ class RunStart:
 
     @classmethod
     def now(cls, unix_time: Callable[[], float] = time.time) -> RunStart:
-        """Return the start of a run that begins now, by the given time."""
         at = datetime.fromtimestamp(unix_time(), UTC)
         return cls(new_run_id(at), at, time.monotonic(), unix_time)
 
@@ -117,10 +116,7 @@ class EngineStep:
         return self.engine.quote(_with_features(self.records, features), self.context)
 
     def answer(self, count: int | None = None) -> AnsweredRecords:
-        """Find the features of the records, which reads them, and buy what they ask for.
-
-        ``count``: how many there are, where it was not known before.
-        """
+        """Find the features of the records, which reads them, and buy what they ask for; ``count``: of the records."""
         features = self._find_features()
         records = self.records if count is None else replace(self.records, count=count)
         return AnsweredRecords(self.engine.answer(_with_features(records, features), self.context), features)
@@ -137,11 +133,9 @@ class AnsweredRecords:
     features: pl.DataFrame | None
 
     def at(self, first: int, count: int) -> AnsweredRecords:
-        """Return the answers to the records of one table: ``count`` from the place ``first`` on."""
         return replace(self, features=None if self.features is None else self.features.slice(first, count))
 
     def of(self, rows: pl.LazyFrame) -> pl.LazyFrame:
-        """Add the features and the nine columns to the rows of a table, lazily."""
         return self.answers.of(with_found_features(rows, self.features))
 
 
@@ -150,7 +144,6 @@ def _with_features(records: Records, features: pl.DataFrame | None) -> Records:
 
 
 def files_read(engine: Engine, model: Path | None, status: StatusOptions | None) -> dict[str, Path | None]:
-    """Return the files that a run reads or keeps beside its inputs, by their use."""
     files = {**engine.files(), "model": model}
     if status is not None:
         from bansong.reference.statuses import status_files
@@ -160,7 +153,6 @@ def files_read(engine: Engine, model: Path | None, status: StatusOptions | None)
 
 
 def versions_of(engine: Engine, known: LabelHistory | None) -> Versions:
-    """Return the versions of what an engine computes its answers with; ``known``: the letters of the label store."""
     local, answers_locally = engine.local, engine.kind.answers_locally
     return Versions(
         bansong=__version__,
@@ -225,7 +217,6 @@ class TableRun:
     observe: Observe | None = None
 
     def plan(self, purchase: Purchase | None = None) -> Report:
-        """Return what would be done; nothing is written or spent."""
         return self._report(purchase, plan=count_plan(self.rows))
 
     @contextmanager
@@ -294,10 +285,7 @@ class TableRun:
     def _write_answers(
         self, answered: AnsweredRecords, files: Unpublished, rows_in: int, warn: Callable[[str], object]
     ) -> _WrittenAnswers:
-        """Write the answered rows, and the files beside them; ``warn`` is called with warnings about what was written.
-
-        The tally rides on the pass that writes: one of its own would read the file twice, and could disagree.
-        """
+        """Write the rows and files beside them; the tally rides on that pass: one of its own could disagree."""
         target, sides, purchase = files.target, files.sides, answered.answers.purchase
         answers = answered.of(with_plan_columns(self.rows))
         if self.with_outcomes:
@@ -322,11 +310,7 @@ class TableRun:
         return _WrittenAnswers(tallied, count_written, purchase, beside, figures, changes)
 
     def _with_extras(self, answers: pl.LazyFrame) -> pl.LazyFrame:
-        """Add the extra columns, and what the files beside the output need.
-
-        Answers that are read twice are kept in a private file: to answer again costs more than to read again, and an
-        engine that buys answers once.
-        """
+        """Add the extra columns; answers read twice are kept in a file: answering again costs more, or buys."""
         extras, counts_letters = self.prepared.extras, self.sides.counts_letters
         if "duplicate_of" in extras or self.sides.wanted:
             path = self.resources.enter_context(private_folder()) / "answers.arrow"

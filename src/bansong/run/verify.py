@@ -77,7 +77,6 @@ from bansong.tables.table import Enriched, with_copies
 if TYPE_CHECKING:
     from bansong.run.charts import Chart
 
-
 POINTS_MISSING: Final = Problem(
     "report.points_missing", "the reasons of this verification carry no points, so there is nothing to draw"
 )
@@ -150,7 +149,6 @@ _FACTS: Final = (
     *("b_no", "biz_status", "bounce_prob", "grade", "action"),
     *("fixed_zipcode", "fixed_address", "row_status", "row_note"),
 )
-
 
 LOCAL_ENGINE_ONLY: Final = Problem(
     "options.local_engine_only", "{option} is for the local engine, not for {name}: the service is not told of it"
