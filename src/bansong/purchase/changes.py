@@ -69,9 +69,8 @@ _ANSWERED: Final = """
 
 def spent_trials(connection: sqlite3.Connection, origin: str) -> int:
     """Count the trial uploads that may have been paid since answers of any upload to ``origin`` were fetched."""
-    return int(
-        connection.execute(f"SELECT count(*) FROM uploads WHERE origin = ? AND {_SPENT}", (origin,)).fetchone()[0]
-    )
+    count = f"SELECT count(*) FROM uploads WHERE origin = ? AND {_SPENT}"
+    return int(connection.execute(count, (origin,)).fetchone()[0])
 
 
 def unanswered_requests(connection: sqlite3.Connection, origin: str) -> int:
@@ -146,9 +145,8 @@ class LookupAsked:
     request: StoredRequest | None = None
 
     def write(self, tx: Transaction) -> None:
-        run = tx.run(self.run_id)
         values: dict[str, Value] = {"key": self.key, "b_no": self.b_no, "state": "asking", "upload": None}
-        tx.one(self, _ASK, values | {"now": tx.now, "run": run})
+        tx.one(self, _ASK, values | {"now": tx.now, "run": tx.run(self.run_id)})
         tx.store_request(self.request, key=self.key)
 
 
@@ -160,11 +158,8 @@ class LookupAnswered:
     answer: Answer
 
     def write(self, tx: Transaction) -> None:
-        tx.one(
-            self,
-            "UPDATE lookups SET state = 'done', since = :now WHERE key = :key AND state = 'asking'",
-            {"key": self.key, "now": tx.now},
-        )
+        done = "UPDATE lookups SET state = 'done', since = :now WHERE key = :key AND state = 'asking'"
+        tx.one(self, done, {"key": self.key, "now": tx.now})
         keep_answer(tx, self.key, self.answer)
 
 
@@ -386,11 +381,8 @@ class JobUnfetched:
     note: str
 
     def write(self, tx: Transaction) -> None:
-        tx.one(
-            self,
-            "UPDATE uploads SET note = :note WHERE upload = :id AND state = 'known'",
-            {"id": self.upload, "note": clean(self.note)},
-        )
+        noted = "UPDATE uploads SET note = :note WHERE upload = :id AND state = 'known'"
+        tx.one(self, noted, {"id": self.upload, "note": clean(self.note)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -453,24 +445,3 @@ class JobLost:
         if not tx.connection.execute(done, (self.upload,)).fetchone():
             which = step_upload(self, tx, self.upload, "lost", "'known'", note=note)
             tx.hold(OF_UPLOAD, "'uploaded'", "missing", which | {"note": note})
-
-
-Change = (
-    LookupAsked
-    | LookupAnswered
-    | LookupUnreadable
-    | LookupRefused
-    | LookupRetracted
-    | LookupDoubted
-    | UploadPrepared
-    | UploadGated
-    | UploadSent
-    | JobKnown
-    | JobFetched
-    | JobUnfetched
-    | UploadRefused
-    | UploadDropped
-    | UploadDoubted
-    | UploadUnreadable
-    | JobLost
-)

@@ -23,7 +23,7 @@ from typing import ClassVar, Final, Literal, NamedTuple
 import polars as pl
 
 from bansong.base.messages import gettext
-from bansong.purchase.ledger_file import Transaction, clean
+from bansong.purchase.ledger_file import Transaction, Value, clean
 
 _LAST: Final = (
     "SELECT turn, bounced, reason, state FROM labels WHERE upload = ? AND place = ? ORDER BY turn DESC LIMIT 1"
@@ -117,18 +117,12 @@ class _LabelStep:
 
     def write(self, tx: Transaction) -> None:
         upload, place, turn, *_ = self.label
+        row: dict[str, Value] = {"upload": upload, "place": place, "turn": turn}
         tx.one(
             self,
             f"UPDATE labels SET state = :state, since = :now, note = :note "  # noqa: S608 - the states are this module's
             f"WHERE upload = :upload AND place = :place AND turn = :turn AND state IN ({self.LEGAL})",
-            {
-                "state": self.STATE,
-                "now": tx.now,
-                "note": clean(self.note),
-                "upload": upload,
-                "place": place,
-                "turn": turn,
-            },
+            row | {"state": self.STATE, "now": tx.now, "note": clean(self.note)},
         )
 
     @property

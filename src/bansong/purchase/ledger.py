@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
 from threading import RLock
-from types import TracebackType
 from typing import Concatenate, Final, ParamSpec, Self, TypeVar
 
 import anyio
@@ -27,11 +26,9 @@ from bansong.base.sqlite import rewrite_file
 from bansong.purchase import changes as trial_limits
 from bansong.purchase import label_queue as label_outbox
 from bansong.purchase import queries, recovery
-from bansong.purchase.changes import COUNTED, Change, follow_numbers
-from bansong.purchase.label_queue import LabelChange
-from bansong.purchase.ledger_file import LEDGER_FILE, Transaction, ledger_path
+from bansong.purchase.changes import COUNTED, follow_numbers
+from bansong.purchase.ledger_file import LEDGER_FILE, Change, Transaction, ledger_path
 from bansong.purchase.queries import shown_ids
-from bansong.purchase.recovery import Repetition
 
 DAY_S: Final = 86_400.0
 LIMIT_KEPT_S: Final = 30 * DAY_S
@@ -306,9 +303,7 @@ class Ledger:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def begin(self, run: LedgerRun) -> None:
@@ -320,7 +315,7 @@ class Ledger:
             ending = (tx.now, outcome, tx.run(run_id))
             tx.connection.execute("UPDATE runs SET ended = ?, outcome = ? WHERE number = ?", ending)
 
-    def settle(self, changes: Sequence[Change | Repetition | label_outbox.LabelChange]) -> None:
+    def settle(self, changes: Sequence[Change]) -> None:
         """Make the changes, all or none; durable on return."""
         with self._transaction() as tx:
             for change in changes:
@@ -430,7 +425,7 @@ def _begin(tx: Transaction, run: LedgerRun) -> None:
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    changes: tuple[Change | Repetition | LabelChange, ...]
+    changes: tuple[Change, ...]
     settled: anyio.Event = field(default_factory=anyio.Event)
     error: Exception | None = None
 
@@ -455,9 +450,7 @@ class Journal:
         tasks.start_soon(self._flush)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._tasks is None:
             return
         self._ending = True
@@ -466,7 +459,7 @@ class Journal:
         self._tasks.cancel_scope.shield = True
         await self._tasks.__aexit__(None, None, None)
 
-    async def settle(self, *changes: Change | Repetition | LabelChange) -> None:
+    async def settle(self, *changes: Change) -> None:
         """Make the changes, all or none; durable on return. Raises :class:`~bansong.errors.LedgerError`.
 
         It cannot be cancelled: a caller unsure of what is recorded could pay twice.

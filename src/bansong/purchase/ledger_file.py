@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from bansong.base.errors import LedgerError, Problem
 from bansong.base.messages import Phrase, gettext_noop
@@ -323,6 +323,13 @@ class Transaction:
     def delete_old_requests(self) -> None:
         """Delete requests that are too old to be repeated, or settled."""
         self.connection.execute(_NEEDLESS, {"now": self.now})
+
+
+class Change(Protocol):
+    """What a lookup, an upload or a label goes through."""
+
+    def write(self, tx: Transaction) -> None:
+        """Record it; raise :class:`LedgerError` if it does not fit the records."""
 
 
 def clean(text: str | None) -> str | None:

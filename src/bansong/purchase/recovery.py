@@ -295,6 +295,3 @@ class RequestRepeated:
 
     def write(self, tx: Transaction) -> None:
         tx.one(self, "UPDATE requests SET repeats = repeats + 1 WHERE token = :token", {"token": self.token})
-
-
-Repetition = LookupSettled | UploadSettled | RequestRepeated

@@ -19,14 +19,7 @@ from bansong.base.errors import DoubtError, Problem, ServiceError, ShapeError
 from bansong.base.messages import gettext
 from bansong.client.dispatcher import OutgoingRequest, Slot, Task
 from bansong.client.errors import Action, is_long_wait, may_pass
-from bansong.purchase.changes import (
-    LookupAnswered,
-    LookupAsked,
-    LookupDoubted,
-    LookupRefused,
-    LookupRetracted,
-    LookupUnreadable,
-)
+from bansong.purchase import changes
 from bansong.purchase.ledger_file import StoredRequest
 from bansong.purchase.lookups import Lookup, PurchaseContext, as_lookups
 from bansong.purchase.proof import EMPTY_ANSWER
@@ -255,7 +248,9 @@ class _SingleLookup(OutgoingRequest["Verified"]):
     async def prepare(self) -> None:
         lookup = self._lookup
         self._request = stored_request(self._context, VERIFY, content_of(lookup))
-        await self._context.journal.settle(LookupAsked(lookup.key, lookup.b_no, self._context.run_id, self._request))
+        await self._context.journal.settle(
+            changes.LookupAsked(lookup.key, lookup.b_no, self._context.run_id, self._request)
+        )
 
     async def send(self, slot: Slot) -> Verified:
         lookup, request = self._lookup, self._request
@@ -268,25 +263,25 @@ class _SingleLookup(OutgoingRequest["Verified"]):
 
     async def record_reply(self, reply: Verified, slot: Slot) -> None:
         slot.release()
-        await self._context.journal.settle(LookupAnswered(self._lookup.key, reply.answer))
+        await self._context.journal.settle(changes.LookupAnswered(self._lookup.key, reply.answer))
         self._context.counts.paid += 1
         self._context.progress(1)
 
     async def record_error(self, error: ServiceError, action: Action) -> None:
         settle, key, counts = self._context.journal.settle, self._lookup.key, self._context.counts
         if isinstance(error, ShapeError):
-            await settle(LookupUnreadable(key, error.raw, str(error)))
+            await settle(changes.LookupUnreadable(key, error.raw, str(error)))
             counts.paid += 1
         elif action is Action.HOLD:
-            await settle(LookupDoubted(key, str(error)))
+            await settle(changes.LookupDoubted(key, str(error)))
             counts.doubts += 1
         elif action is Action.REFUSE:
-            await settle(LookupRefused(key, str(error)))
+            await settle(changes.LookupRefused(key, str(error)))
         else:  # not sent, or refused whatever is asked: roll back
-            await settle(LookupRetracted(key))
+            await settle(changes.LookupRetracted(key))
 
     async def record_interruption(self, note: str) -> None:
-        await self._context.journal.settle(LookupDoubted(self._lookup.key, note))
+        await self._context.journal.settle(changes.LookupDoubted(self._lookup.key, note))
         self._context.counts.doubts += 1
 
     def give_up(self, error: ServiceError, action: Action) -> None:

@@ -25,16 +25,7 @@ from bansong.engine.overlays import address_key
 from bansong.engine.records import ROW_ID, find_repeated, gather_values
 from bansong.run import accounting
 from bansong.run.alerts import kept_alert
-from bansong.tables.detect import (
-    INPUT_NAME,
-    STREAM,
-    check_terminal,
-    default_output,
-    output_format,
-    reading,
-    refuse_in_place,
-    write_table,
-)
+from bansong.tables import detect
 from bansong.tables.earlier_columns import find_earlier_columns
 from bansong.tables.format import Format, Planned
 from bansong.tables.streams import url_of
@@ -90,7 +81,7 @@ class Target:
 
     @property
     def name(self) -> str:
-        return str(STREAM if self.streamed else self.path)
+        return str(detect.STREAM if self.streamed else self.path)
 
 
 def choose_target(path: Path, format: Format, output: str | Path | None, in_place: bool, **options: Any) -> Target:
@@ -98,22 +89,24 @@ def choose_target(path: Path, format: Format, output: str | Path | None, in_plac
     if in_place and output is not None:
         raise UsageError(IN_PLACE_AND_OUTPUT)
     if in_place:
-        refuse_in_place(path, format)
+        detect.refuse_in_place(path, format)
         if options["backup"] and is_remote(path):
             raise UsageError(OBJECT_BACKUP_IMPOSSIBLE, path=path)
         return _check_target(Target(path, format, **options))
     if not options["backup"]:
         raise UsageError(BACKUP_NOT_NEEDED)
-    target = as_path(output) if output is not None else path_on_disk(default_output(path, format))
+    target = as_path(output) if output is not None else path_on_disk(detect.default_output(path, format))
     if not is_remote(target) and (url := url_of(target)) and not target.parent.is_dir():
         raise OutputError(URL_NOT_WRITABLE, url=url)
-    return _check_target(Target(target, output_format(target), **options | {"backup": False}))
+    return _check_target(Target(target, detect.output_format(target), **options | {"backup": False}))
 
 
 def choose_stream(path: Path, format: Format, folder: Path, **options: Any) -> Target:
     """Return the place in ``folder`` of an output for standard output, in the input's format; raise as above."""
-    target = choose_target(path, format, folder / default_output(INPUT_NAME, format).name, in_place=False, **options)
-    check_terminal(target.format)
+    target = choose_target(
+        path, format, folder / detect.default_output(detect.INPUT_NAME, format).name, in_place=False, **options
+    )
+    detect.check_terminal(target.format)
     return replace(target, streamed=True, private=True)
 
 
@@ -180,7 +173,7 @@ def find_losses(
     """Return warnings about what the output lacks or changes; ``header_unsure``: lines above it may be rows."""
     headers = tuple(header for _, header in layout)
     planned = Planned(target.path, headers, leaves_out=leaves_out, in_place=in_place, summary=target.summary)
-    with reading(table):
+    with detect.reading(table):
         changes = target.format.verbs.check(table, planned)
     return (*_losses_above(table, target, leaves_out=leaves_out, header_unsure=header_unsure), *changes)
 
@@ -389,7 +382,7 @@ def write_labels(
     :class:`bansong.errors.OutputError`, :class:`bansong.errors.UsageError`, :class:`AccountingError`; nothing was
     published then.
     """
-    with reading(table):
+    with detect.reading(table):
         labels = check_labels(labels, table)
         target, over = label_target(table, output, output_encoding)
         earlier = find_earlier_columns(table, prefix)
@@ -403,7 +396,7 @@ def write_labels(
         with ExitStack() as backups, publish_file(output) as temporary:
             tally = rows.select(*accounting.order_counts(), pl.col("bounced").count().alias("labelled"))
             result = Enriched(table, rows, layout, tally, warn=warned)
-            counts, count_written = write_table(result, temporary, target.format, target.encoding)
+            counts, count_written = detect.write_table(result, temporary, target.format, target.encoding)
             found = counts.row(0, named=True)
             lost = labels["bounced"].count() - found["labelled"]
             missing = Phrase("{count:,} label", "{count:,} labels", count=lost)

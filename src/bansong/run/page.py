@@ -96,23 +96,8 @@ def check_page(target: Path) -> Path:
     return target
 
 
-def write_page(
-    target: Path,
-    figures: PageFigures,
-    facts: Mapping[str, Any],
-    letter_cost: float | None,
-    changes: RunChanges | None = None,
-) -> None:
-    with publish_file(target) as temporary:
-        render_into(temporary, figures, facts, letter_cost, changes)
-
-
 def render_into(
-    file: Path,
-    figures: PageFigures,
-    facts: Mapping[str, Any],
-    letter_cost: float | None,
-    changes: RunChanges | None = None,
+    file: Path, figures: PageFigures, facts: Mapping[str, Any], letter_cost: float | None, changes: RunChanges | None
 ) -> None:
     text = render(figures, facts, letter_cost, changes)
     file.write_text(text, encoding="utf-8", errors="xmlcharrefreplace")  # of a file's name that is no text
@@ -232,26 +217,26 @@ def _ages(figures: PageFigures, oldest: str, newest: str, started: datetime | No
     )
 
 
-def _format_won(amount: float) -> str:
-    return gettext("₩{amount:,.0f}", amount=amount)
-
-
 def _money(figures: PageFigures, facts: Mapping[str, Any], cost: float | None) -> Markup:
     back, sent = figures.expected, figures.expected_sent
+
+    def won(amount: float) -> str:
+        return gettext("₩{amount:,.0f}", amount=amount)
+
     cards = [
         (gettext("letters expected back if every row is mailed"), f"{back:,.1f}"),
         (gettext("letters expected back of those to be sent"), f"{sent:,.1f}"),
     ]
     if cost is not None:
         cards += [
-            (gettext("at stake if every row is mailed"), _format_won(back * cost)),
-            (gettext("at stake in the letters to be sent"), _format_won(sent * cost)),
+            (gettext("at stake if every row is mailed"), won(back * cost)),
+            (gettext("at stake in the letters to be sent"), won(sent * cost)),
         ]
     letters = facts.get("letters") or {}
     if letters:
         cards.append((gettext("letters fewer"), f"{letters['fewer']:,}"))
         if letters.get("saved") is not None:
-            cards.append((gettext("saved by them"), _format_won(letters["saved"])))
+            cards.append((gettext("saved by them"), won(letters["saved"])))
     how = gettext("Expected returns are the sum of the rows' probabilities.")
     if cost is not None:
         how = gettext("Expected returns are the sum of the rows' probabilities, at ₩{cost:,.0f} a letter.", cost=cost)
@@ -420,7 +405,8 @@ def report_page(
         figures = collect_figures(mailing.letters, unmask=unmask, first_row=mailing.table.first_row)
         facts = _facts(given if described else manifest_of(mailing.run_id or ""), mailing.id)
         changes = _changes_since(mailing, as_path(before) if before is not None else None, unmask)
-        write_page(target, figures, facts or {"output": str(mailing.path)}, letter_cost, changes)
+        with publish_file(target) as temporary:
+            render_into(temporary, figures, facts or {"output": str(mailing.path)}, letter_cost, changes)
     return target
 
 

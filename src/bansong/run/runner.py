@@ -26,20 +26,13 @@ from bansong.engine.local import NUMBER
 from bansong.engine.protocol import Engine, Purchase, Records, RunContext
 from bansong.engine.records import ROW_ID
 from bansong.history.labels import LabelHistory
+from bansong.run import side_files
 from bansong.run.alerts import sum_statuses
 from bansong.run.columns import Target, with_duplicates
 from bansong.run.files_report import FilesReport, agree_together, record_of_files
 from bansong.run.manifest import default_manifest, record_of, write_manifest
 from bansong.run.outputs import Outputs
 from bansong.run.report import Report
-from bansong.run.side_files import (
-    UNMASK_WITHOUT_REPORT,
-    WrittenSides,
-    count_letters,
-    letter_list_of,
-    mark_letters,
-    publish_letters,
-)
 from bansong.run.survey import (
     INPUT_CHANGED,
     InputSurvey,
@@ -114,7 +107,7 @@ class AnswersForLetters:
         self.paths.append(kept)
         return answered
 
-    def publish(self, failed: dict[str, str], *, complete: bool) -> WrittenSides | None:
+    def publish(self, failed: dict[str, str], *, complete: bool) -> side_files.WrittenSides | None:
         """Count and publish the letters of all tables; unless ``complete``, note in ``failed`` why there is none."""
         path = self.list_path
         if not complete:
@@ -123,20 +116,22 @@ class AnswersForLetters:
                     "{path}: was not written, since an input failed; run again for the list of letters", path=path
                 )
             return None
-        answers = mark_letters(with_duplicates(pl.scan_ipc(self.paths).with_row_index(ROW_ID)))
-        counts = count_letters(answers, self.cost, listed=path is not None)
+        answers = side_files.mark_letters(with_duplicates(pl.scan_ipc(self.paths).with_row_index(ROW_ID)))
+        counts = side_files.count_letters(answers, self.cost, listed=path is not None)
         kept: dict[Path, Path] = {}
         if path is not None:
             with ExitStack() as backups, publish_file(path) as temporary:
-                if not publish_letters(answers, path, temporary, counts.letters, allow_empty=self.allow_empty):
-                    return WrittenSides({}, counts, None, kept_letters=path)
+                if not side_files.publish_letters(
+                    answers, path, temporary, counts.letters, allow_empty=self.allow_empty
+                ):
+                    return side_files.WrittenSides({}, counts, None, kept_letters=path)
                 foreign = find_foreign({path: temporary})
                 kept = {one: backups.enter_context(backed_up(one, one)) for one in foreign}
-        return WrittenSides({}, counts, path, kept=kept)
+        return side_files.WrittenSides({}, counts, path, kept=kept)
 
 
 def letters_of(write: WriteOptions, resources: ExitStack) -> AnswersForLetters | None:
-    path = letter_list_of(write)
+    path = side_files.letter_list_of(write)
     if path is None and write.letter_cost is None:
         return None
     return AnswersForLetters(resources.enter_context(private_folder()), path, write.letter_cost, write.allow_empty)
@@ -364,7 +359,7 @@ class Run:
             if getattr(write, name) is not None:
                 raise UsageError(ONE_TABLE_ONLY, option=Option(name))
         if write.unmask:
-            raise UsageError(UNMASK_WITHOUT_REPORT)
+            raise UsageError(side_files.UNMASK_WITHOUT_REPORT)
         if read.input_format is not None:
             raise UsageError(INPUT_FORMAT_NEEDLESS)
 

@@ -25,6 +25,7 @@ from bansong.engine.protocol import Answers, Engine, Purchase, Records, RunConte
 from bansong.engine.records import find_cross_row_features, with_found_features
 from bansong.history.labels import LabelHistory
 from bansong.run import accounting
+from bansong.run import alerts as run_alerts
 from bansong.run.accounting import (
     PLAN_COUNTS,
     LookupPlan,
@@ -36,20 +37,6 @@ from bansong.run.accounting import (
     with_plan_columns,
 )
 from bansong.run.accounting import plan as count_plan
-from bansong.run.alerts import (
-    COMMON_FAILURE,
-    FAILURE_COUNTS,
-    StatusCounts,
-    bought_alert,
-    emptied_alert,
-    failure_alert,
-    garbled_alert,
-    invalid_alert,
-    kept_alert,
-    no_gazetteer,
-    statuses_of,
-    vanished_alert,
-)
 from bansong.run.columns import LABEL_DTYPES, Target, unknown_extra_columns, with_duplicates, with_extra_columns
 from bansong.run.manifest import record_of
 from bansong.run.outputs import Unpublished, publish_output
@@ -247,7 +234,10 @@ class TableRun:
                 statuses=self._statuses(counts, written.tallied),
                 alerts=(
                     *self._alerts(counts, written),
-                    *((emptied_alert if path == emptied else kept_alert)(path, kept[path]) for path in named),
+                    *(
+                        (run_alerts.emptied_alert if path == emptied else run_alerts.kept_alert)(path, kept[path])
+                        for path in named
+                    ),
                 ),
                 replaced=replaced_rows(written.tallied),
                 addresses=match_counts(written.tallied),
@@ -266,18 +256,18 @@ class TableRun:
                 render_into(page, written.figures, record_of(report), sides.letter_cost, written.changes)
             yield report
 
-    def _statuses(self, counts: RowCounts, tallied: Mapping[str, Any]) -> StatusCounts | None:
+    def _statuses(self, counts: RowCounts, tallied: Mapping[str, Any]) -> run_alerts.StatusCounts | None:
         if self.prepared.is_address_list:
             return None
-        return statuses_of(self.engine, counts, tallied, self.asked.fetch.halt if self.asked else None)
+        return run_alerts.statuses_of(self.engine, counts, tallied, self.asked.fetch.halt if self.asked else None)
 
     def _alerts(self, counts: RowCounts, written: _WrittenAnswers) -> tuple[Alert | None, ...]:
         tallied = written.tallied
         return (
-            failure_alert(counts, tallied[COMMON_FAILURE]),
-            bought_alert(tallied),
-            garbled_alert(tallied, self.prepared.table.first_row),
-            vanished_alert(tallied),
+            run_alerts.failure_alert(counts, tallied[run_alerts.COMMON_FAILURE]),
+            run_alerts.bought_alert(tallied),
+            run_alerts.garbled_alert(tallied, self.prepared.table.first_row),
+            run_alerts.vanished_alert(tallied),
             *(written.beside.alerts if written.beside else ()),
             replaced_alert(replaced_rows(tallied), self.prepared.lang),
         )
@@ -292,7 +282,12 @@ class TableRun:
             answers = _with_outcomes(answers, self.known.outcomes() if self.known else None)
         answers = self._with_extras(answers if self.observe is None else self.observe(answers))
         numbered = accounting.number_rows(answers)
-        more = (*PLAN_COUNTS, *FAILURE_COUNTS, *self.engine.counts(), *replaced_counts(self.prepared.earlier))
+        more = (
+            *PLAN_COUNTS,
+            *run_alerts.FAILURE_COUNTS,
+            *self.engine.counts(),
+            *replaced_counts(self.prepared.earlier),
+        )
         tally, summary = accounting.tally(numbered, more), sections if target.summary else None
         record = frozenset(choice.column for choice in self.prepared.chosen.values())
         table, layout, lang = self.prepared.table, self.prepared.layout, self.prepared.lang
@@ -327,7 +322,7 @@ class TableRun:
         warnings: Sequence[str] = (),
         *,
         plan: LookupPlan,
-        statuses: StatusCounts | None = None,
+        statuses: run_alerts.StatusCounts | None = None,
         alerts: Sequence[Alert | None] = (),
         **outcome: Any,
     ) -> Report:
@@ -348,10 +343,10 @@ class TableRun:
             statuses=statuses,
             asked=self.asked,
             warnings=(
-                *filter(None, (invalid_alert(plan, header), *alerts, status)),
+                *filter(None, (run_alerts.invalid_alert(plan, header), *alerts, status)),
                 *(loud := [one for one in self.prepared.warnings if isinstance(one, Alert)]),
                 *(() if self.prepared.is_address_list else self.engine.hints(planned="account" not in outcome)),
-                *([no_gazetteer()] if self._looks_up and self._gazetteer_in_use is None else []),
+                *([run_alerts.no_gazetteer()] if self._looks_up and self._gazetteer_in_use is None else []),
                 *(one for one in self.prepared.warnings if one not in loud),
                 *self._gazetteer_cautions(),
                 *unknown_extra_columns(self.prepared.extras, self._gazetteer_in_use),
