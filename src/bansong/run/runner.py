@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -76,20 +76,13 @@ _BATCH_ROWS: Final = 20_000
 
 @dataclass(frozen=True, slots=True)
 class AnswersForLetters:
-    """The answers of all tables, kept in private files of ``folder`` as far as letters need them.
-
-    ``list_path``: where the list goes; ``cost``: won a letter; ``allow_empty``: whether an empty list replaces an
-    earlier one.
-    """
+    """The answers of all tables, kept in private files of ``folder`` as far as letters need them."""
 
     folder: Path
     list_path: Path | None
     cost: float | None
     allow_empty: bool = False
     paths: list[Path] = field(default_factory=list)
-
-    def observing(self, observe: Observe | None) -> Observe:
-        return self.keep if observe is None else lambda answers: self.keep(observe(answers))
 
     def keep(self, answers: pl.LazyFrame) -> pl.LazyFrame:
         """Answer one table, keep the answers, and return them to be written."""
@@ -216,9 +209,15 @@ class Run:
 
     @contextmanager
     def _prepare(self, *, planned: bool) -> Iterator[tuple[InputSurvey, EngineStep, ExitStack]]:
+        def plan(file: InputFile, prepared: PreparedTable, records: Records) -> Report:
+            return TableRun(file.path, self.start, self.engine, prepared, records.rows, self.known).plan()
+
         self._refuse_options()
         with ExitStack() as resources:
-            survey = self._survey(resources, planned=planned)
+            besides = files_read(self.engine, self.model, self.status)
+            plan_table = plan if planned and not self.outputs.alone else None
+            surveyor = Surveyor(self.engine, self.read, self.outputs, besides, resources, plan_table)
+            survey = surveyor.look_at(self.files, keep_going=self.keep_going)
             resources.enter_context(self.engine.local.running())
             context = RunContext(
                 self.label, self.start.run_id, self.progress, self.cancel, resources, self.start.unix_time
@@ -230,16 +229,14 @@ class Run:
                 step = step.with_statuses(self.status, planned=planned)
             yield survey, step, resources
 
-    def _survey(self, resources: ExitStack, *, planned: bool) -> InputSurvey:
-        besides = files_read(self.engine, self.model, self.status)
-        plan_table = self._plan_table if planned and not self.outputs.alone else None
-        surveyor = Surveyor(self.engine, self.read, self.outputs, besides, resources, plan_table)
-        return surveyor.look_at(self.files, keep_going=self.keep_going)
-
     def _publish_all(self, survey: InputSurvey, step: EngineStep, resources: ExitStack) -> FilesReport:
         """Publish output after output, then the list of letters of all; an input that fails leaves the others."""
         letters = letters_of(self.outputs.write, resources)
-        observe = letters.observing(self.observe) if letters else self.observe
+        observers = [one for one in (self.observe, letters.keep if letters else None) if one is not None]
+
+        def observe(answers: pl.LazyFrame) -> pl.LazyFrame:
+            return reduce(lambda rows, observer: observer(rows), observers, answers)
+
         alone = len(survey.inputs) == 1
         together = None if survey.is_open else step.answer()
         parts, failed, first = list[Report](), dict(survey.failed), 0
@@ -269,7 +266,7 @@ class Run:
         step: EngineStep,
         together: AnsweredRecords | None,
         first: int,
-        observe: Observe | None,
+        observe: Observe,
     ) -> list[Report]:
         """Publish the output of one input of a list; each sheet is spliced into what the one before has made."""
         one.refuse_change()
@@ -311,23 +308,9 @@ class Run:
                 opened = replace(opened, file=replace(opened.file, data=book))
             prepared = prepare_output(opened, target or one.target, self.read, self.outputs.write, self.engine.kind)
             rows = prepared.records_for(step.engine).rows
-        return TableRun(
-            one.file.path,
-            self.start,
-            step.engine,
-            prepared,
-            rows,
-            self.known,
-            one.data,
-            one.sides,
-            resources,
-            self.outputs.write.with_outcomes,
-            step.asked,
-            self.observe,
-        )
-
-    def _plan_table(self, file: InputFile, prepared: PreparedTable, records: Records) -> Report:
-        return TableRun(file.path, self.start, self.engine, prepared, records.rows, self.known).plan()
+        with_outcomes, own = self.outputs.write.with_outcomes, (one.data, one.sides, resources)
+        table_run = TableRun(one.file.path, self.start, step.engine, prepared, rows, self.known, *own)
+        return replace(table_run, with_outcomes=with_outcomes, asked=step.asked, observe=self.observe)
 
     def _report(
         self, parts: Sequence[Report], survey: InputSurvey, step: EngineStep, purchase: Purchase | None

@@ -91,18 +91,15 @@ class LetterCounts:
         why = gettext("repeat another {repeated:,} · not to be sent {stopped:,}", **counts)
         rest = gettext("to be sent {letters:,} · waiting {waiting:,} · without an answer {unanswered:,}", **counts)
         lines = [(gettext("letters"), rest), (gettext("saved"), f"{fewer} ({why})")]
-        if any(getattr(self, gap) for gap in _GAPS.values()):
-            lines.append((gettext("incomplete"), self._gaps_line()))
+        gaps = dict(zip(("names", "addresses", "codes"), (getattr(self, gap) for gap in _GAPS.values()), strict=True))
+        if any(gaps.values()):
+            missing = gettext(
+                "letters without a name {names:,} · without an address {addresses:,} · without a postal code "
+                "{codes:,}; their cells are empty in the list: fill them in the input, and run again",
+                **gaps,
+            )
+            lines.append((gettext("incomplete"), missing))
         return lines
-
-    def _gaps_line(self) -> str:
-        return gettext(
-            "letters without a name {names:,} · without an address {addresses:,} · without a postal code {codes:,}; "
-            "their cells are empty in the list: fill them in the input, and run again",
-            names=self.without_name,
-            addresses=self.without_address,
-            codes=self.without_postal_code,
-        )
 
 
 def check_letter_cost(cost: float | None) -> None:
@@ -127,21 +124,17 @@ def _recipient(names: Collection[str]) -> pl.Expr:
     return _one_line(pl.when(~is_blank(name) & ~is_masked(name)).then(name))
 
 
-def _letter_counts() -> tuple[pl.Expr, ...]:
-    action = pl.col("action")
-    waits = action.is_in(["confirm", "fix_address", "hold"])
-    return (
-        pl.len().alias("rows"),
-        pl.col(LETTER).sum().alias("letters"),
-        ((action == "send") & ~pl.col(LETTER)).sum().alias("repeated"),
-        (action == "do_not_send").sum().alias("stopped"),
-        waits.sum().alias("waiting"),
-    )
-
-
 def count_letters(answers: pl.LazyFrame, cost: float | None, *, listed: bool) -> LetterCounts:
     """Count the letters of rows of :func:`mark_letters`; if they are ``listed``, also the empty cells of the list."""
-    found = answers.select(*_letter_counts()).collect(engine="streaming").row(0, named=True)
+    action = pl.col("action")
+    counts = {
+        "rows": pl.len(),
+        "letters": pl.col(LETTER).sum(),
+        "repeated": ((action == "send") & ~pl.col(LETTER)).sum(),
+        "stopped": (action == "do_not_send").sum(),
+        "waiting": action.is_in(["confirm", "fix_address", "hold"]).sum(),
+    }
+    found = answers.select(**counts).collect(engine="streaming").row(0, named=True)
     lacking = [pl.col(name).null_count().alias(gap) for name, gap in _GAPS.items()]
     gaps = _letter_rows(answers).select(lacking).collect(engine="streaming").row(0, named=True) if listed else {}
     return LetterCounts(**found, **gaps, cost=cost)
@@ -170,15 +163,10 @@ def _letter_rows(answers: pl.LazyFrame) -> pl.LazyFrame:
     )
 
 
-def _write_letters(answers: pl.LazyFrame, target: Path, letters: int) -> None:
-    """Write the letters in the format of the file's name; no cell begins a formula in a spreadsheet."""
-    tallied, count_written = frames.write_frame(letters_of(answers), target, output_format(target), _headers())
-    accounting.check_rows(letters, int(tallied["rows"].item()), count_written(), in_order=True)
-
-
 def publish_letters(answers: pl.LazyFrame, path: Path, temporary: Path, letters: int, *, allow_empty: bool) -> bool:
     """Write the letters to the file that replaces ``path``, or keep a list that would become empty (false)."""
-    _write_letters(answers, temporary, letters)
+    tallied, count_written = frames.write_frame(letters_of(answers), temporary, output_format(temporary), _headers())
+    accounting.check_rows(letters, int(tallied["rows"].item()), count_written(), in_order=True)
     if letters or allow_empty or not replaces_other(path, temporary):
         return True
     with fetch_file(path) as earlier:
@@ -230,11 +218,6 @@ PARTS: Final = (*ACTIONS, OTHER)
 """Names of the files: the actions, and ``other`` for rows with none of them."""
 
 KOREAN_SPLIT: Final = HEADERS["ko"]["action"]
-
-
-def _check_split(by: str | None) -> None:
-    if by not in (None, "action", KOREAN_SPLIT):
-        raise UsageError(SPLIT_COLUMN_INVALID, by=by)
 
 
 def _split_paths(output: Path, lang: Lang) -> dict[str, Path]:
@@ -363,7 +346,8 @@ class SideFiles:
     @classmethod
     def of(cls, write: WriteOptions, target: Target, gazetteer: Gazetteer | None) -> SideFiles:
         """Return the files that the options ask for; ``gazetteer``: the one by which addresses are corrected."""
-        _check_split(write.split)
+        if write.split not in (None, "action", KOREAN_SPLIT):
+            raise UsageError(SPLIT_COLUMN_INVALID, by=write.split)
         letters = letter_list_of(write)
         page = as_path(write.report) if write.report is not None else None
         if write.unmask and page is None:
@@ -400,15 +384,13 @@ class SideFiles:
     def write(self, result: Enriched, target: Target, rows: int) -> WrittenSides:
         at = {part: self.at[path] for part, path in self.parts.items()}
         counts = _write_parts(result, at, target, rows) if at else {}
-        letters = None
+        letters, listed, kept, unsure = None, self.letters, None, 0
         if self.counts_letters:
-            letters = count_letters(result.frame, self.letter_cost, listed=self.letters is not None)
-        listed, kept = self.letters, None
-        if letters is not None and listed is not None:
-            rows_of, count = result.frame, letters.letters
-            if not publish_letters(rows_of, listed, self.at[listed], count, allow_empty=self.allow_empty):
+            letters = count_letters(result.frame, self.letter_cost, listed=listed is not None)
+            if listed is not None and not publish_letters(
+                result.frame, listed, self.at[listed], letters.letters, allow_empty=self.allow_empty
+            ):
                 listed, kept = None, listed
-        unsure = 0
         if self.review is not None and self.gazetteer is not None:
             unsure = write_review(result.frame, self.at[self.review], self.gazetteer)
         parts = {part: (self.parts[part], count) for part, count in counts.items()}

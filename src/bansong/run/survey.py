@@ -7,6 +7,7 @@ that what is the same in all of them is looked up and counted once, and memory d
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
@@ -32,7 +33,8 @@ from bansong.base.schema import (
 from bansong.engine.local import ADDRESS_LIST, NUMBER, ROW_PROBLEM
 from bansong.engine.protocol import Engine, Records
 from bansong.engine.records import DIGITS, RIGHT, ROW_ID, records
-from bansong.run.accounting import PLAN_COUNTS, LookupPlan, plan_of, with_plan_columns
+from bansong.run import accounting
+from bansong.run.accounting import LookupPlan
 from bansong.run.columns import (
     Target,
     checked_extra_columns,
@@ -199,17 +201,10 @@ def _numberless_alert(table: Table, engine: EngineKind) -> Alert:
 
 def _other_extension(table: Table, target: Target) -> tuple[str, ...]:
     plain = unpacked_name(table.path or Path())
-    suffix = plain.suffix
-    if not suffix or suffix.lower() in EXTENSIONS or target.path.stem != f"{plain.stem}.enriched":
+    names = {"suffix": plain.suffix, "name": target.path.name, "option": parameter("output")}
+    if not plain.suffix or plain.suffix.lower() in EXTENSIONS or target.path.stem != f"{plain.stem}.enriched":
         return ()
-    return (
-        gettext(
-            "{suffix} files are not written, so the output is {name}; {option} names another",
-            suffix=suffix,
-            name=target.path.name,
-            option=parameter("output"),
-        ),
-    )
+    return (gettext("{suffix} files are not written, so the output is {name}; {option} names another", **names),)
 
 
 def prepare_output(
@@ -223,14 +218,8 @@ def prepare_output(
     prepared = prepare_table(
         table, read.columns, write.prefix, write.select, write.with_outcomes, write.extra_columns, write.headers, engine
     )
-    lost = find_losses(
-        table,
-        target,
-        write.in_place,
-        prepared.layout,
-        leaves_out=prepared.leaves_out,
-        header_unsure=prepared.header_unsure,
-    )
+    kinds = {"leaves_out": prepared.leaves_out, "header_unsure": prepared.header_unsure}
+    lost = find_losses(table, target, write.in_place, prepared.layout, **kinds)
     if table.headers and "name" not in prepared.chosen:
         named = parameter("columns", {"name": gettext("HEADER")})
         lost += (gettext("no name column was found, so letters have no name; {parameter} names it", parameter=named),)
@@ -470,27 +459,18 @@ def plan_together(records: pl.LazyFrame, plans: Sequence[LookupPlan]) -> LookupP
     """Return the plan of several tables: rows are those of each, lookups those that differ in all ``records``."""
     if len(plans) == 1:
         return plans[0]
-    of_all = plan_of(with_plan_columns(records).select(*PLAN_COUNTS).collect(engine="streaming").row(0, named=True))
-    asked = sum(plan.lookups + plan.duplicates for plan in plans)
-    problems = {code for plan in plans for code in plan.invalid_by_problem}
-    return replace(
-        of_all,
-        rows=sum(plan.rows for plan in plans),
-        duplicates=asked - of_all.lookups,
-        invalid=sum(plan.invalid for plan in plans),
-        invalid_by_problem={
-            code: sum(plan.invalid_by_problem.get(code, 0) for plan in plans) for code in sorted(problems)
-        },
-        wrong_check_digits=sum(plan.wrong_check_digits for plan in plans),
-        without_address=sum(plan.without_address for plan in plans),
-        suspect=sum(plan.suspect for plan in plans),
-    )
+    lookups, problems = accounting.plan(records).lookups, Counter[str]()
+    for plan in plans:
+        problems.update(plan.invalid_by_problem)
+    names = ("rows", "duplicates", "invalid", "wrong_check_digits", "without_address", "suspect")
+    sums = {name: sum(getattr(plan, name) for plan in plans) for name in names}
+    sums["duplicates"] += sum(plan.lookups for plan in plans) - lookups
+    return LookupPlan(lookups=lookups, invalid_by_problem=dict(sorted(problems.items())), **sums)
 
 
 def _keep(records: Records, path: Path) -> Records:
     """Write the records of a table to a file, whatever types its columns have; return them as they are there."""
-    there = set(records.rows.collect_schema().names())
-    sources = {name: name for name in _KEPT if name in there}
+    sources = {name: name for name in records.rows.collect_schema().names() if name in _KEPT}
     if records.priority is not None:
         sources[_PRIORITY] = records.priority
     records.rows.select(
