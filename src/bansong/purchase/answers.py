@@ -111,20 +111,12 @@ def find_outcomes(
     found = asked.join(known, on="place", how="left", maintain_order="left")
     rest = pl.when(CHOSEN).then(pl.lit("stopped" if stopped else "halted")).otherwise(pl.lit(unchosen, pl.String))
     found = found.with_columns(pl.coalesce("stands", rest).alias("stands")).drop_nulls("stands")
-    detail = (
-        pl.when(pl.col("stands").is_in(["halted", "stopped"]))
-        .then(pl.lit(halted))
-        .otherwise(pl.col("row_note").fill_null(""))
-    )
-    detail = pl.when(pl.col("stands") == "running").then(pl.lit("")).otherwise(detail)
-    return found.select(
-        LOOKUP,
-        *ANSWER_COLUMNS,
-        pl.col("stands").replace_strict(_STATUS, return_dtype=pl.String).alias("row_status"),
-        pl.coalesce(business_number.note_expr(pl.col("stands"), lang, _NOTES) + detail, _garbled_expr(lang)).alias(
-            "row_note"
-        ),
-    )
+    stands = pl.col("stands")
+    detail = pl.when(stands.is_in(["halted", "stopped"])).then(pl.lit(halted)).otherwise(pl.col("row_note"))
+    detail = pl.when(stands != "running").then(detail).fill_null("")
+    note = pl.coalesce(business_number.note_expr(stands, lang, _NOTES) + detail, _garbled_expr(lang))
+    status = stands.replace_strict(_STATUS, return_dtype=pl.String)
+    return found.select(LOOKUP, *ANSWER_COLUMNS, status.alias("row_status"), note.alias("row_note"))
 
 
 def _garbled_expr(lang: Lang) -> pl.Expr:

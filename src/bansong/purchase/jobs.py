@@ -97,37 +97,27 @@ async def collect_job(context: PurchaseContext, job: UploadedJob) -> JobOutcome 
         return None
     except ServiceError as error:
         why: HaltReason = _HALTS.get(type(error), "unreachable")
-        note = gettext(
-            "the results of job {id} (upload {upload}) cannot be had now: {error}",
-            id=job.id,
-            upload=job.upload,
-            error=error,
-        )
+        named = {"id": job.id, "upload": job.upload, "error": error}
+        note = gettext("the results of job {id} (upload {upload}) cannot be had now: {error}", **named)
         remedy = gettext("; if they never can, `bansong resolve` settles the upload")
         collected = await _pause_without_results(context, job, why, note, remedy)
         return None if isinstance(error, NotSentError) and error.status is None else collected
     if found is None:
         return None
-    await context.journal.settle(
-        JobFetched(job.upload, found.matched.answers, found.matched.faults, found.note, found.matched.base)
-    )
-    context.counts.fetched += len(found.matched.answers)
-    if not found.matched.answers:
-        why_not = found.note or next(iter(found.matched.faults.values()), gettext("there were none"))
-        context.dispatcher.cancel(
-            Halt("failing", gettext("no result of job {id} could be used: {why_not}", id=job.id, why_not=why_not))
-        )
+    matched = found.matched
+    await context.journal.settle(JobFetched(job.upload, matched.answers, matched.faults, found.note, matched.base))
+    context.counts.fetched += len(matched.answers)
+    if not matched.answers:
+        why_not = found.note or next(iter(matched.faults.values()), gettext("there were none"))
+        said = gettext("no result of job {id} could be used: {why_not}", id=job.id, why_not=why_not)
+        context.dispatcher.cancel(Halt("failing", said))
     context.progress(len(sent))
-    answered = found.matched.answers.keys()
+    answered = matched.answers.keys()
     if not passes(answered, len(sent)):
-        return JobOutcome(
-            passes=False,
-            note=gettext(
-                "{answered} of {sent} rows of job {id} were answered", answered=len(answered), sent=len(sent), id=job.id
-            ),
-        )
+        counts = {"answered": len(answered), "sent": len(sent), "id": job.id}
+        return JobOutcome(passes=False, note=gettext("{answered} of {sent} rows of job {id} were answered", **counts))
     few = 2 * len(answered) < len(sent)  # then only a preview of the first rows
-    return JobOutcome(passes=True, cut_at=max(answered) + 1 if few else _cut_at(found.matched, len(sent)))
+    return JobOutcome(passes=True, cut_at=max(answered) + 1 if few else _cut_at(matched, len(sent)))
 
 
 async def _pause_without_results(
@@ -268,14 +258,9 @@ async def _wait_for_end(context: PurchaseContext, job: UploadedJob) -> BatchStat
         if status is None or status.state != "working":
             return status
         if age > _DEADLINE_S:
+            named = {"id": job.id, "upload": job.upload, "status": status.status, "value": age / 3600}
             raise TimeoutError(
-                gettext(
-                    "job {id} (upload {upload}) is still {status!r} after {value:.0f} hours",
-                    id=job.id,
-                    upload=job.upload,
-                    status=status.status,
-                    value=age / 3600,
-                )
+                gettext("job {id} (upload {upload}) is still {status!r} after {value:.0f} hours", **named)
             )
     return None
 

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 LOOKUP: Final = "lookup"
 """A row's canonical record as one text; null where nothing may be asked."""
-
 Record = tuple[str | None, str | None, str | None]
 """Number, name and address."""
 
@@ -177,9 +176,8 @@ _SAMPLE_LOOKUPS: Final = 1000  # searched under other addresses; after a hit all
 class Standing:
     """State of a run's lookups before it begins.
 
-    ``cached``: answered in the ledger; ``running``: in an upload under way; ``held``: asked without an answer, so not
-    asked again by itself; ``wanted``: to be bought; ``uploads``: of the running ones; ``incomplete``: fetched ones with
-    unanswered rows; ``continued``: cached ones that are too old but were bought by a run that this one continues.
+    ``held``: asked without an answer, so not asked again by itself; ``incomplete``: fetched uploads with unanswered
+    rows; ``continued``: cached ones that are too old but were bought by a run that this one continues.
     """
 
     cached: int
@@ -195,8 +193,12 @@ def standing(
     ledger: Ledger | None, lookups: pl.DataFrame, since: float, continued_since: float | None = None
 ) -> Standing:
     """Compare lookups to the ledger; answers from before ``since`` (unix seconds) are too old."""
+    columns = {"place": pl.get_index_type(), "state": pl.String, "answered_at": pl.Float64, "upload": pl.String}
+    entries = ledger.entries(lookups[KEY], answers=False) if ledger is not None else ()
+    parts = [part.select(pl.col(name).cast(dtype) for name, dtype in columns.items()) for part in entries]
     places = lookups.select(pl.int_range(pl.len(), dtype=pl.get_index_type()).alias("place"))
-    known = places.join(_known_states(ledger, lookups), on="place", how="left", maintain_order="left")
+    states = pl.concat([pl.DataFrame(schema=columns), *parts])
+    known = places.join(states, on="place", how="left", maintain_order="left")
     state = pl.col("state")
     rules = {
         "cached": (state == "done") & (pl.col("answered_at") >= since),
@@ -212,13 +214,6 @@ def standing(
     incomplete = known.filter((state == "missing") & pl.col("upload").is_not_null())["upload"].unique()
     bought = (cached + continued, running, held, lookups[wanted["place"]])
     return Standing(*bought, frozenset(uploads), frozenset(incomplete), continued)
-
-
-def _known_states(ledger: Ledger | None, lookups: pl.DataFrame) -> pl.DataFrame:
-    columns = {"place": pl.get_index_type(), "state": pl.String, "answered_at": pl.Float64, "upload": pl.String}
-    entries = ledger.entries(lookups[KEY], answers=False) if ledger is not None else ()
-    parts = [part.select(pl.col(name).cast(dtype) for name, dtype in columns.items()) for part in entries]
-    return pl.concat([pl.DataFrame(schema=columns), *parts])
 
 
 def continued_since(earlier: Iterable[RunRecord], run: LedgerRun) -> float | None:
@@ -295,27 +290,17 @@ def hides_quota(error: ServiceError) -> bool:
 def affordable(wanted: int, budget: int | None, remaining: int | None, unread: ServiceError | None = None) -> int:
     """Return how many to buy; without a budget all or nothing. ``unread``: why the quota is not known."""
     if unread is not None and budget is None and wanted:
-        raise type(unread)(
-            gettext(
-                "{unread}; so how much of the quota is left is not known, and nothing was bought: give {option} to "
-                "buy that many lookups at most",
-                unread=unread,
-                option=parameter("budget"),
-            ),
-            status=unread.status,
-            detail=unread.detail,
-            raw=unread.raw,
+        words = gettext(
+            "{unread}; so how much of the quota is left is not known, and nothing was bought: give {option} to "
+            "buy that many lookups at most",
+            unread=unread,
+            option=parameter("budget"),
         )
+        raise type(unread)(words, status=unread.status, detail=unread.detail, raw=unread.raw)
     if budget is None and remaining is not None and wanted > remaining:
-        part = (
-            Phrase(
-                "give {option} to buy the worthiest (`priority='COLUMN'` says which), or ",
-                option=Option("budget", remaining),
-            )
-            if remaining
-            else ""
-        )
-        raise QuotaError(QUOTA_TOO_SMALL, count=wanted, remaining=remaining, part=part)
+        option = Option("budget", remaining)
+        part = Phrase("give {option} to buy the worthiest (`priority='COLUMN'` says which), or ", option=option)
+        raise QuotaError(QUOTA_TOO_SMALL, count=wanted, remaining=remaining, part=part if remaining else "")
     limits = [limit for limit in (budget, remaining) if limit is not None]
     return min([wanted, *limits])
 
@@ -328,11 +313,7 @@ REQUESTS: Final = 300
 
 @dataclass(slots=True)
 class PurchaseCounts(DispatchCounts):
-    """What a run's buying came to, counted as it happens.
-
-    ``paid``, ``doubts`` (requests in doubt) and ``fetched`` (answers of jobs); ``repeated``: requests sent again with
-    their key.
-    """
+    """What a run's buying came to, counted as it happens; ``repeated``: requests sent again with their key."""
 
     repeated: int = 0
     paid: int = 0
@@ -344,9 +325,8 @@ class PurchaseCounts(DispatchCounts):
 class PurchaseContext:
     """One run's purchases: who is asked, where it is written down, and the dispatcher that sends.
 
-    ``lookups`` are those that the run's file asks for, with their keys: what was sent is not in the ledger.
-    ``idempotency`` is what the service promises of requests that are sent again; ``hopeless`` counts those in a row for
-    which that led to nothing.
+    ``lookups``: those of the run's file, with keys: what was sent is not in the ledger. ``idempotency``: the service's
+    promise for requests that are sent again; ``hopeless``: such requests in a row that led to nothing.
     """
 
     client: Client
@@ -404,24 +384,15 @@ QUOTA_UNKNOWN: Final = Problem(
 )
 
 UNCHECKED_SENDS: Final = "unchecked_sends"
-
 GARBLED: Final = "garbled"
-
 GARBLED_FIRST: Final = "garbled_first"
-
 _GARBLED: Final = pl.col("row_status").is_in(["verified", "cached"]) & pl.col("row_note").is_not_null()
 """Answered rows have a note only where bytes of the answer were not UTF-8."""
 
+_BOUGHT_SEND: Final = (pl.col("action") == "send") & pl.col("row_status").is_in(["verified", "cached"])
+_MEANING: Final = meaning_expr(pl.when(pl.col("action") == "send").then(pl.col("biz_status")))
 BOUGHT_COUNTS: Final = (
-    (
-        (pl.col("action") == "send")
-        & pl.col("row_status").is_in(["verified", "cached"])
-        & meaning_expr(pl.when(pl.col("action") == "send").then(pl.col("biz_status")))
-        .is_in(["closed", "unknown"])
-        .fill_null(False)
-    )
-    .sum()
-    .alias(UNCHECKED_SENDS),
+    (_BOUGHT_SEND & _MEANING.is_in(["closed", "unknown"]).fill_null(False)).sum().alias(UNCHECKED_SENDS),
     _GARBLED.sum().alias(GARBLED),
     pl.col(ROW_ID).filter(_GARBLED).min().alias(GARBLED_FIRST),
 )

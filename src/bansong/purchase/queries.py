@@ -154,9 +154,8 @@ def _uploads(connection: sqlite3.Connection, where: str, values: tuple[str | flo
 
 def rows_of(connection: sqlite3.Connection, upload_id: str) -> list[tuple[bytes, str]]:
     """Return (key, number) of an upload's rows in the order in which they were sent."""
-    find = (
-        "SELECT key, b_no FROM upload_rows WHERE upload = (SELECT number FROM uploads WHERE upload = ?) ORDER BY place"
-    )
+    number = "(SELECT number FROM uploads WHERE upload = ?)"
+    find = f"SELECT key, b_no FROM upload_rows WHERE upload = {number} ORDER BY place"
     return connection.execute(find, (upload_id,)).fetchall()
 
 

@@ -76,10 +76,6 @@ def stored_request(context: PurchaseContext, endpoint: str, content: bytes) -> S
     return StoredRequest(token, context.client.origin, mark, float(promise.keep_seconds), zlib.compress(content, 1))
 
 
-def content_of(lookup: Lookup) -> bytes:
-    return json.dumps([lookup.b_no, lookup.name, lookup.address], ensure_ascii=False).encode()
-
-
 async def verify_lookup(client: Client, b_no: str, name: str | None, address: str | None, **key: Any) -> Verified:
     """Ask about one lookup; raise :class:`ShapeError` also for an empty answer."""
     verified = await client.verify(b_no, name, address, **key)
@@ -247,7 +243,8 @@ class _SingleLookup(OutgoingRequest["Verified"]):
 
     async def prepare(self) -> None:
         lookup = self._lookup
-        self._request = stored_request(self._context, VERIFY, content_of(lookup))
+        content = json.dumps([lookup.b_no, lookup.name, lookup.address], ensure_ascii=False).encode()
+        self._request = stored_request(self._context, VERIFY, content)
         await self._context.journal.settle(
             changes.LookupAsked(lookup.key, lookup.b_no, self._context.run_id, self._request)
         )

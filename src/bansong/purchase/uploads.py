@@ -191,10 +191,8 @@ class _ChunkUpload(OutgoingRequest["BatchCreated"]):
         return 0 if self._chunks.trial else _UPLOAD_WEIGHT  # trials have a count of their own
 
     def choose_action(self, error: ServiceError, attempt: int) -> Action:
-        is_large = isinstance(error, TooLargeError) or (
-            isinstance(error, NotSentError) and attempt >= _SAME_SIZE_ATTEMPTS
-        )
-        if is_large and len(self._rows) > 1:
+        is_stuck = isinstance(error, NotSentError) and attempt >= _SAME_SIZE_ATTEMPTS
+        if (is_stuck or isinstance(error, TooLargeError)) and len(self._rows) > 1:
             return Action.DROP
         action = error_action(error)
         if action is Action.REFUSE and not isinstance(error, TooLargeError):
@@ -205,18 +203,8 @@ class _ChunkUpload(OutgoingRequest["BatchCreated"]):
         context, terms = self._context, self._context.terms
         self._upload, self._is_gated = secrets.token_hex(6), False
         self._request = stored_request(context, BATCH, self._content)
-        await context.journal.settle(
-            changes.UploadPrepared(
-                self._upload,
-                context.run_id,
-                self._rows,
-                terms.offline,
-                terms.paid,
-                context.client.origin,
-                self._request,
-                self._chunks.trial,
-            )
-        )
+        how = (terms.offline, terms.paid, context.client.origin, self._request, self._chunks.trial)
+        await context.journal.settle(changes.UploadPrepared(self._upload, context.run_id, self._rows, *how))
 
     async def send(self, slot: Slot) -> BatchCreated:
         terms = self._context.terms
@@ -243,13 +231,10 @@ class _ChunkUpload(OutgoingRequest["BatchCreated"]):
         try:
             await self._context.journal.settle(*before, changes.JobKnown(self._upload, reply.job_id, reply.total))
         except LedgerError:
-            log.error(
-                gettext(
-                    "upload %s became job %s, which could not be written down: tell `bansong resolve` when it can be"
-                ),
-                self._upload,
-                reply.job_id,
+            said = gettext(
+                "upload %s became job %s, which could not be written down: tell `bansong resolve` when it can be"
             )
+            log.error(said, self._upload, reply.job_id)
             raise
         self._context.counts.paid += len(self._rows)
         self._job = UploadedJob(self._upload, reply.job_id, reply.total, self._context.scope)

@@ -15,10 +15,9 @@ from bansong.base.display import Shown, grade_bar, listed_counts
 from bansong.base.errors import UsageError
 from bansong.base.messages import current_language, gettext, ngettext
 from bansong.base.schema import Alert, Choice, role_word
+from bansong.run import charts
 from bansong.run.accounting import LookupPlan
 from bansong.run.alerts import StatusCounts, kept_alert
-from bansong.run.charts import grades
-from bansong.run.charts import regions as charts_regions
 from bansong.run.manifest import record_of
 from bansong.run.report import (
     DRY_RUN_UNGRADED,
@@ -204,13 +203,13 @@ class FilesReport(Shown):
         """Return rows by grade as bars; raise :class:`UsageError` for a dry run, or without Altair."""
         if self.dry_run:
             raise UsageError(DRY_RUN_UNGRADED)
-        return grades(self._sum_of("by_grade"), self.rows)
+        return charts.grades(self._sum_of("by_grade"), self.rows)
 
     def chart_regions(self) -> Chart:
         """Return the return risk by province as tiles, out of all outputs; raise as :meth:`Report.chart_regions`."""
         if not (regions := [part.regions() for part in self.parts]):
             raise UsageError(OUTPUT_NOT_WRITTEN)
-        return charts_regions(pl.concat(regions).group_by("region").agg(pl.col("rows", "expected").sum()))
+        return charts.regions(pl.concat(regions).group_by("region").agg(pl.col("rows", "expected").sum()))
 
     def _repr_html_(self) -> str:
         return ("" if self.dry_run else grade_bar(self._sum_of("by_grade"), self.rows)) + Shown._repr_html_(self)

@@ -242,8 +242,7 @@ _IDENTITY: Final = ("b_no", "address", "bounce_prob", "grade", "action", "reason
 class OpenMailing:
     """An enriched file, open, as letters (:data:`LETTER_SCHEMA`, lazy), and the run that wrote it, if known.
 
-    ``id``: the run's id, numbered if it wrote several tables, else a hash of the answers. ``prefix``: of the nine
-    columns. ``columns``: positions of number, name and address, as ``#3``.
+    ``id``: the run's id, numbered if it wrote several tables, else a hash of the answers.
     """
 
     id: str
@@ -304,31 +303,23 @@ def open_mailing(
     delimiter: str | None = None,
     besides: Sequence[str] = (),
 ) -> Iterator[OpenMailing]:
-    """Open the mailing of ``run`` (an id, or a manifest's path) or ``file`` (the enriched file).
-
-    ``sheet``, ``encoding``, ``json_path``, ``delimiter``: of the enriched file. ``besides``: further columns that the
-    letters have as text. Raises :class:`UsageError` without either, :class:`LabelError` for an unknown run, a lost
-    output, or a file that is not enriched.
-    """
+    """Open the mailing of ``run`` (an id, or a manifest's path) or ``file``, enriched; its letters have ``besides``."""
     given = as_path(file) if file is not None else None
     by = find_run(run, given) if run is not None else None
     path = output_of(by) if given is None and by is not None else given
     if path is None:
         raise UsageError(MAILING_NOT_GIVEN)
-    if sheet is None and by is not None:
-        sheet = by.sheet
-    with open_table(
-        path, sheet=sheet, encoding=encoding, json_path=json_path, delimiter=delimiter, options=FILE_OPTIONS
-    ) as table:
+    how: dict[str, Any] = {"encoding": encoding, "json_path": json_path, "delimiter": delimiter}
+    sheet = by.sheet if sheet is None and by is not None else sheet
+    with open_table(path, sheet=sheet, options=FILE_OPTIONS, **how) as table:
         prefix, ours = _find_our_columns(table)
         notes: tuple[str, ...] = ()
         with reading(table):
-            table = replace(table, rows=table.count())
-        rows = table.count()
+            rows = table.count()
+        table = replace(table, rows=rows)
         if by is not None and rows != by.rows:
-            raise LabelError(
-                ROW_COUNT_DIFFERS, path=path, rows=count_rows(rows), run_id=by.run_id, enriched_rows=by.rows
-            )
+            found = {"rows": count_rows(rows), "run_id": by.run_id, "enriched_rows": by.rows}
+            raise LabelError(ROW_COUNT_DIFFERS, path=path, **found)
         if by is None:
             by, notes = find_writer(path, rows, table.name)
         unfolded, columns = _record_columns(table, ours.places, by)
@@ -360,9 +351,8 @@ def _find_our_columns(table: Table) -> tuple[str, EarlierColumns]:
             ours = find_earlier_columns(table, prefix)
         if ours.is_whole:
             return prefix, ours
-    raise LabelError(
-        ADDED_COLUMNS_MISSING, name=table.name, first_column=ADDED_COLUMNS[0], last_column=ADDED_COLUMNS[-1]
-    )
+    first, *_, last = ADDED_COLUMNS
+    raise LabelError(ADDED_COLUMNS_MISSING, name=table.name, first_column=first, last_column=last)
 
 
 def _letters(

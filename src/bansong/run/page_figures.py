@@ -19,6 +19,7 @@ from bansong.engine.address.postal import region_level
 from bansong.engine.address.region_split import names_region
 from bansong.engine.address.words import PROVINCES
 from bansong.engine.overlays import address_key
+from bansong.run import charts
 from bansong.run.changes import (
     ANSWER,
     CHANGE,
@@ -35,9 +36,6 @@ from bansong.run.changes import (
     settle,
     status_code_expr,
 )
-from bansong.run.charts import as_svg, grades
-from bansong.run.charts import reasons as charts_reasons
-from bansong.run.charts import regions as charts_regions
 from bansong.run.manifest import Enrichment, last_runs, open_mailing
 
 
@@ -61,7 +59,6 @@ def join(*children: str) -> Markup:
     return Markup("".join(child if isinstance(child, Markup) else escape(str(child)) for child in children))
 
 
-_HIDDEN = "…"
 _COMPANY = r"^(?:\s*(?:주식회사|유한회사|㈜|\((?:주|유|재|사)\)))*\s*"
 _UNSPACED_REGION = f"^(?:{PROVINCES})[가-힣]*[시군구]"
 _MAX_WORD_CHARACTERS = 7
@@ -89,24 +86,15 @@ def mask_address(address: pl.Expr) -> pl.Expr:
     begins = words.list.eval(names_region(pl.element()) | pl.element().str.contains(_UNSPACED_REGION))
     short = words.list.slice(begins.list.arg_max(), pl.when(begins.list.any()).then(3).otherwise(0))
     hidden = short.list.eval(mask_digits(pl.element()).str.slice(0, _MAX_WORD_CHARACTERS))
-    return pl.concat_str(hidden.list.join(" "), pl.lit(f" {_HIDDEN}")).str.strip_chars_start(" ")
+    return pl.concat_str(hidden.list.join(" "), pl.lit(" …")).str.strip_chars_start(" ")
 
 
 SHOWN: Final = 20
 """Rows of a list."""
 
 COLUMNS: Final = (
-    "row_id",
-    "b_no",
-    "name",
-    "address",
-    "biz_status",
-    "bounce_prob",
-    "grade",
-    "action",
-    "fixed_address",
-    "reasons",
-    "row_status",
+    *("row_id", "b_no", "name", "address", "biz_status", "bounce_prob", "grade", "action"),
+    *("fixed_address", "reasons", "row_status"),
 )
 """Columns read; missing ones are null."""
 _COUNTED: Final = {"row_status": ROW_STATUSES, "biz_status": BIZ_STATUSES, "grade": GRADES, "action": ACTIONS}
@@ -122,13 +110,13 @@ _EXPECTED: Final = pl.col("bounce_prob").sum()
 _ROWS_AND_EXPECTED: Final = (pl.len().cast(pl.Int64).alias("rows"), _EXPECTED.alias("expected"))
 _GROUPED: Final = ("reason", "region")
 _TOTALS: Final = {
-    "rows": pl.len().cast(pl.Int64).alias("rows"),
-    "expected": _EXPECTED.alias("expected"),
-    "expected_sent": pl.col("bounce_prob").filter(pl.col("action") == "send").sum().alias("expected_sent"),
-    "dated": pl.col("day").count().cast(pl.Int64).alias("dated"),
-    "oldest": pl.col("day").min().alias("oldest"),
-    "newest": pl.col("day").max().alias("newest"),
-    "corrected": pl.col("corrected").sum().cast(pl.Int64).alias("corrected"),
+    "rows": pl.len().cast(pl.Int64),
+    "expected": _EXPECTED,
+    "expected_sent": pl.col("bounce_prob").filter(pl.col("action") == "send").sum(),
+    "dated": pl.col("day").count().cast(pl.Int64),
+    "oldest": pl.col("day").min(),
+    "newest": pl.col("day").max(),
+    "corrected": pl.col("corrected").sum().cast(pl.Int64),
 }
 """Counts of all rows; sums add up over batches."""
 
@@ -195,7 +183,7 @@ def _tally(batch: pl.DataFrame) -> dict[str, pl.DataFrame]:
         pl.col("reasons").str.extract(_DAY).alias("day"),
     )
     return {
-        "totals": rows.select(_TOTALS.values()),
+        "totals": rows.select(**_TOTALS),
         **{name: rows.group_by(name).agg(pl.len().cast(pl.Int64).alias("rows")) for name in _COUNTED},
         **{name: rows.group_by(name).agg(_ROWS_AND_EXPECTED) for name in _GROUPED},
         "worst": _pick_worst(rows.drop_nulls("bounce_prob").select(COLUMNS)),
@@ -258,17 +246,16 @@ def draw_charts(figures: PageFigures) -> list[tuple[str, Markup]]:
     """Return the charts as (name, SVG), hidden from screen readers (tables say the same); none if nothing draws."""
     try:
         drawn = {
-            "grades": grades(figures.counts["grade"], figures.rows),
-            "reasons": charts_reasons(figures.reasons.select("reason", "rows")),
-            "regions": charts_regions(figures.regions.select("region", "rows", "expected")),
+            "grades": charts.grades(figures.counts["grade"], figures.rows),
+            "reasons": charts.reasons(figures.reasons.select("reason", "rows")),
+            "regions": charts.regions(figures.regions.select("region", "rows", "expected")),
         }
-        images = {name: as_svg(chart) for name, chart in drawn.items()}
+        images = {name: charts.as_svg(chart) for name, chart in drawn.items()}
     except (UsageError, ImportError, ValueError):  # Altair says ValueError where vl-convert is missing
         return []
     return [(name, Markup(svg.replace("<svg ", '<svg aria-hidden="true" ', 1))) for name, svg in images.items()]
 
 
-"""Rows of the list, the worst kinds first."""
 BESIDES: Final = ("name", "biz_status", "row_status", "fixed_zipcode")
 """Columns that letters lack and a comparison needs."""
 _SEEN, _KEY_HASH, _PART = "seen", "key_hash", "part"

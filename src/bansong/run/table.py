@@ -36,7 +36,6 @@ from bansong.run.accounting import (
     replaced_rows,
     with_plan_columns,
 )
-from bansong.run.accounting import plan as count_plan
 from bansong.run.columns import LABEL_DTYPES, Target, unknown_extra_columns, with_duplicates, with_extra_columns
 from bansong.run.manifest import record_of
 from bansong.run.outputs import Unpublished, publish_output
@@ -99,17 +98,17 @@ class EngineStep:
         """Return what the records would cost; ``None`` for an engine that buys nothing."""
         if not self.engine.kind.buys:
             return None
-        features = self._find_features()
-        return self.engine.quote(_with_features(self.records, features), self.context)
+        return self.engine.quote(self._find_features()[0], self.context)
 
     def answer(self, count: int | None = None) -> AnsweredRecords:
         """Find the features of the records, which reads them, and buy what they ask for; ``count``: of the records."""
-        features = self._find_features()
-        records = self.records if count is None else replace(self.records, count=count)
-        return AnsweredRecords(self.engine.answer(_with_features(records, features), self.context), features)
+        records, features = self._find_features()
+        records = records if count is None else replace(records, count=count)
+        return AnsweredRecords(self.engine.answer(records, self.context), features)
 
-    def _find_features(self) -> pl.DataFrame | None:
-        return find_cross_row_features(self.records.rows) if self.engine.kind.answers_locally else None
+    def _find_features(self) -> tuple[Records, pl.DataFrame | None]:
+        features = find_cross_row_features(self.records.rows) if self.engine.kind.answers_locally else None
+        return replace(self.records, rows=with_found_features(self.records.rows, features)), features
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +125,6 @@ class AnsweredRecords:
         return self.answers.of(with_found_features(rows, self.features))
 
 
-def _with_features(records: Records, features: pl.DataFrame | None) -> Records:
-    return replace(records, rows=with_found_features(records.rows, features))
-
-
 def files_read(engine: Engine, model: Path | None, status: StatusOptions | None) -> dict[str, Path | None]:
     files = {**engine.files(), "model": model}
     if status is not None:
@@ -141,22 +136,18 @@ def files_read(engine: Engine, model: Path | None, status: StatusOptions | None)
 
 def versions_of(engine: Engine, known: LabelHistory | None) -> Versions:
     local, answers_locally = engine.local, engine.kind.answers_locally
+    gazetteer = local.gazetteer
+    day = gazetteer.source_date if gazetteer else None
     return Versions(
         bansong=__version__,
         model=local.model.version,
         registry=local.registry.version if local.registry else None,
         statuses=local.status.version if local.status and answers_locally else None,
-        gazetteer=local.gazetteer.version if local.gazetteer else None,
+        gazetteer=gazetteer.version if gazetteer else None,
         history=known.recorded.isoformat() if known and answers_locally else None,
-        **_gazetteer_facts(local.gazetteer),
+        gazetteer_date=day.isoformat() if day else None,
+        gazetteer_addresses=gazetteer.buildings if gazetteer else None,
     )
-
-
-def _gazetteer_facts(gazetteer: Gazetteer | None) -> dict[str, Any]:
-    if gazetteer is None:
-        return {}
-    day = gazetteer.source_date
-    return {"gazetteer_date": day.isoformat() if day else None, "gazetteer_addresses": gazetteer.buildings}
 
 
 log = logging.getLogger(__name__)
@@ -204,7 +195,7 @@ class TableRun:
     observe: Observe | None = None
 
     def plan(self, purchase: Purchase | None = None) -> Report:
-        return self._report(purchase, plan=count_plan(self.rows))
+        return self._report(purchase, plan=accounting.plan(self.rows))
 
     @contextmanager
     def publish(
@@ -327,7 +318,7 @@ class TableRun:
         **outcome: Any,
     ) -> Report:
         chosen = self.prepared.chosen
-        known = self.known if self.engine.kind.answers_locally else None
+        known, gazetteer = self.known if self.engine.kind.answers_locally else None, self._gazetteer_in_use
         header = chosen["b_no"].header if "b_no" in chosen else None
         status = statuses.alert if statuses is not None else None
         return Report(
@@ -346,10 +337,10 @@ class TableRun:
                 *filter(None, (run_alerts.invalid_alert(plan, header), *alerts, status)),
                 *(loud := [one for one in self.prepared.warnings if isinstance(one, Alert)]),
                 *(() if self.prepared.is_address_list else self.engine.hints(planned="account" not in outcome)),
-                *([run_alerts.no_gazetteer()] if self._looks_up and self._gazetteer_in_use is None else []),
+                *([run_alerts.no_gazetteer()] if self._looks_up and gazetteer is None else []),
                 *(one for one in self.prepared.warnings if one not in loud),
-                *self._gazetteer_cautions(),
-                *unknown_extra_columns(self.prepared.extras, self._gazetteer_in_use),
+                *(gazetteer.cautions(self.engine.local.today or seoul_day()) if gazetteer else ()),
+                *unknown_extra_columns(self.prepared.extras, gazetteer),
                 *([Phrase(_NO_OUTCOMES)] if self.with_outcomes and self.known is None else []),
                 *(purchase.notes if purchase else ()),
                 *(self.asked.notes if self.asked else ()),
@@ -359,10 +350,6 @@ class TableRun:
             history=LetterHistory(known.letters, known.mailings, str(known.store.folder)) if known else None,
             **outcome,
         )
-
-    def _gazetteer_cautions(self) -> tuple[str, ...]:
-        gazetteer = self._gazetteer_in_use
-        return () if gazetteer is None else gazetteer.cautions(self.engine.local.today or seoul_day())
 
     @property
     def _gazetteer_in_use(self) -> Gazetteer | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import warnings
-import warnings as python_warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -186,16 +185,10 @@ def verify(
     local = LocalOptions(registry=registry, gazetteer=gazetteer, model=model, lang=lang, today=today)
     request = EngineRequest(engine, service, local)
     asking = status_options(status, max_status_age, request.kind, given=request.given is not None)
-    for_local = {
-        "zipcode": zipcode,
-        "registry": registry,
-        "gazetteer": gazetteer,
-        "model": model,
-        "labels": labels or None,
-    }
-    for option, value in for_local.items():
-        if not request.kind.answers_locally and value is not None:
-            raise UsageError(LOCAL_ENGINE_ONLY, option=Option(option), name=request.kind.name)
+    for_local = {"zipcode": zipcode, "registry": registry, "gazetteer": gazetteer, "model": model}
+    given = [option for option, value in (for_local | {"labels": labels or None}).items() if value is not None]
+    if given and not request.kind.answers_locally:
+        raise UsageError(LOCAL_ENGINE_ONLY, option=Option(given[0]), name=request.kind.name)
     record = dict(zip(RECORD_COLUMNS, (str(b_no), name, address, zipcode), strict=True))
     frame = pl.LazyFrame([record], schema=dict.fromkeys(RECORD_COLUMNS, pl.String))
     digits = None if business_number.problem(b_no) else business_number.compact(b_no)
@@ -207,14 +200,12 @@ def verify(
         if asking is not None:
             asking = replace(asking, patience=min(asking.patience, _PATIENCE_OF_ONE), drain=min(asking.drain, 1.0))
             step = step.with_statuses(asking)
-            if step.asked is not None and step.asked.fetch.halt is not None:
-                python_warnings.warn(
-                    gettext("the tax authority could not be asked: {halt}", halt=step.asked.fetch.halt), stacklevel=2
-                )
+            if step.asked is not None and (halt := step.asked.fetch.halt) is not None:
+                warnings.warn(gettext("the tax authority could not be asked: {halt}", halt=halt), stacklevel=2)
         answers = step.engine.answer(step.records, context)
         answer = answers.of(step.records.rows).collect().row(0, named=True)
     fields = {key: answer[key] for key in ADDED_COLUMNS if key != "reasons"}
-    reasons = tuple((answer["reasons"] or "").split(REASON_SEPARATOR)) if answer["reasons"] else ()
+    reasons = tuple(answer["reasons"].split(REASON_SEPARATOR)) if answer["reasons"] else ()
     return Verification(b_no=None if answer["row_status"] == "invalid" else digits, reasons=reasons, **fields)
 
 
@@ -260,14 +251,11 @@ def verify_frame(
     table = frames.read(given.collect(engine="streaming") if isinstance(given, pl.LazyFrame) else given)
     prepared = prepare_table(table, read.columns, write.prefix, extras=write.extra_columns, engine=request.kind)
     for warning in prepared.warnings:
-        python_warnings.warn(warning, stacklevel=2)
+        warnings.warn(warning, stacklevel=2)
     known = read_history(labels) if request.kind.answers_locally else None
     answering = request.open(known.history if known else None, choices)
-    with (
-        ExitStack() as resources,
-        progress_asked(progress, progress_unit(request.kind)) as shown,
-        answering.local.running(),
-    ):
+    shows = progress_asked(progress, progress_unit(request.kind))
+    with ExitStack() as resources, shows as shown, answering.local.running():
         run_id = new_run_id(datetime.now(UTC))
         context = RunContext("a frame", run_id, progress=shown, resources=resources)
         step = EngineStep(answering, prepared.records_for(answering), context)
@@ -295,7 +283,7 @@ def verify_frame(
     if purchase is not None:
         notes += [*purchase.notes, *([gettext("paused: {paused}", paused=purchase.paused)] if purchase.paused else [])]
     for note in notes:
-        python_warnings.warn(note, stacklevel=2)
+        warnings.warn(note, stacklevel=2)
     accounting.check_balance(table.count(), counts, rows_out)
     return cast(Frame, result)
 
@@ -458,9 +446,8 @@ def _answer_rows(
         .when(is_old)
         .then(pl.lit(fetch.halt, pl.String))
     )
-    return found.with_columns(note.alias("note"), business_number.digits_expr(pl.col("b_no")).alias("b_no")).select(
-        *COLUMNS
-    )
+    digits = business_number.digits_expr(pl.col("b_no")).alias("b_no")
+    return found.with_columns(note.alias("note"), digits).select(*COLUMNS)
 
 
 def _texts(numbers: Any) -> pl.Series:
