@@ -332,7 +332,8 @@ PRELUDE = f"""
 import sys
 from hashlib import blake2b
 from pathlib import Path
-from bansong.purchase import *
+from bansong.purchase.changes import *
+from bansong.purchase.ledger import Ledger, LedgerRun
 from bansong.base.schema import Answer
 
 def key(place):

@@ -128,10 +128,7 @@ def _garbled_expr(lang: Lang) -> pl.Expr:
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswers:
-    """Outcomes in memory-mapped files: ``answers``, and the ``places`` of each lookup among them.
-
-    A join to rows then holds a few bytes of each lookup in memory, instead of three times the size of the answers.
-    """
+    """Outcomes in memory-mapped files, and the ``places`` of lookups among them: a join holds a few bytes of each."""
 
     places: pl.LazyFrame
     answers: pl.DataFrame

@@ -228,10 +228,7 @@ def upload_flags(connection: sqlite3.Connection, origin: str) -> list[tuple[bool
 def labelled_jobs(connection: sqlite3.Connection, uploads: Iterable[int]) -> dict[int, LabelledJob]:
     find = "SELECT number, upload, job_id, total, base, offline, paid FROM uploads WHERE number = ?"
     rows = (connection.execute(find, (upload,)).fetchone() for upload in uploads)
-    return {
-        number: LabelledJob(number, id, job_id, total, base, _flag(offline), _flag(paid))
-        for number, id, job_id, total, base, offline, paid in rows
-    }
+    return {row[0]: LabelledJob(*row[:5], *map(_flag, row[5:])) for row in rows}
 
 
 def held_labels(connection: sqlite3.Connection, origin: str) -> list[HeldLabel]:

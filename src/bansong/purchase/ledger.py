@@ -256,13 +256,9 @@ class Ledger:
     def __init__(
         self, path: Path, connection: sqlite3.Connection, lock: FileLock, *, created: bool, clock: Clock
     ) -> None:
-        self.path = path
-        self.created = created
-        self._connection = connection
-        self._lock = lock
-        self._clock = clock
-        self._turn = RLock()
-        self._closed = False
+        self.path, self.created = path, created
+        self._connection, self._lock, self._clock = connection, lock, clock
+        self._turn, self._closed = RLock(), False
         with self._transaction() as tx:
             self.recovered = recovery.recover(tx)
 
@@ -322,12 +318,10 @@ class Ledger:
                 change.write(tx)
 
     def entries(self, keys: pl.Series, *, answers: bool = True) -> Iterator[pl.DataFrame]:
-        """Yield what is known of ``keys`` (Binary), at most 50,000 rows a frame; nulls and unknown keys are left out.
+        """Yield what is known of ``keys`` (Binary), at most 50,000 rows a frame, without nulls and unknown keys.
 
-        ``place``: position in ``keys``. A row of a doubtful or unreadable upload has that state itself. ``run_id``,
-        ``upload``, ``job_id``: of the buyer of the answer (``done``), or of the last request. The answer is the last
-        one bought, also if ``state`` is not ``done``; ``reasons`` are joined. Without ``answers`` the seven columns are
-        left out, which is several times as fast.
+        ``place``: position in ``keys``. ``run_id``, ``upload``, ``job_id``: of the buyer of the answer, or of the last
+        request. The answer is the last one bought, whatever the ``state``; to leave it out is several times as fast.
         """
         for first in range(0, len(keys), queries.CHUNK):
             with self._connect() as connection:

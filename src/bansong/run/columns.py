@@ -66,10 +66,7 @@ COLUMN_DOUBLED: Final = Problem(
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Place and format of an output.
-
-    ``streamed``: goes to standard output once it is finished at ``path``; ``private``: only the run sees the file.
-    """
+    """Place and format of an output; ``streamed``: goes to standard output; ``private``: only the run sees the file."""
 
     path: Path
     format: Format
@@ -264,11 +261,10 @@ _REFERENCE: Final = r"\s*\([^()0-9]*\)$"
 
 
 def with_duplicates(answers: pl.LazyFrame) -> pl.LazyFrame:
-    """Add :data:`FIRST` (UInt32) to answered rows, which are read for it, at once.
+    """Add :data:`FIRST` (UInt32) to answered rows, which are read for it, at once; 20 bytes a row are held.
 
-    Two rows are the same where the number is, and :func:`~bansong.engine.overlays.address_key` of the corrected
-    address, or of the address as it is written where none was. What is in brackets behind a corrected address does not
-    count. Rows without a number or a readable address have no duplicate. 20 bytes a row are held.
+    Rows with a number and a readable address are the same where the number and the key of the corrected (else the
+    written) address are; brackets behind a corrected one do not count.
     """
     names = answers.collect_schema().names()
     if NUMBER not in names or "address" not in names:
@@ -371,16 +367,11 @@ def write_labels(
     prefix: str = "",
     warned: Callable[[str], None],
 ) -> None:
-    """Write an enriched file again with ``bounced``, ``bounce_reason`` and ``bounced_at`` behind its columns.
+    """Write an enriched file again with the outcomes of its letters behind its columns; errors publish nothing.
 
-    ``table``: the enriched file, open. ``labels``: :data:`LABEL_DTYPES`, at most one a row; other rows get nulls. CSV
-    holds ``true``, ``false`` and ``2026-11-22``, a workbook TRUE, FALSE and the date as text, JSON and Parquet typed
-    values. Columns of an earlier labelling are replaced in place; a user's own column of such a name stays and ours
-    gets ``_bv``. Everything else stays as it is. ``output`` may be the file itself, replaced in one step.
-    ``output_encoding``: of a CSV, by default the file's own; ``prefix``: as the file was enriched with; ``warned`` gets
-    each warning. Raises :class:`LabelError` for labels that fit no row, :class:`bansong.errors.InputError`,
-    :class:`bansong.errors.OutputError`, :class:`bansong.errors.UsageError`, :class:`AccountingError`; nothing was
-    published then.
+    ``labels``: :data:`LABEL_DTYPES`, at most one a row; other rows get nulls. Columns of an earlier labelling are
+    replaced in place; a user's own column of such a name stays and ours gets ``_bv``. ``output`` may be the file
+    itself. ``prefix``: as the file was enriched with; ``warned`` gets each warning.
     """
     with detect.reading(table):
         labels = check_labels(labels, table)

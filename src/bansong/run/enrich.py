@@ -275,13 +275,8 @@ def enrich(
     if writes.with_outcomes and own.labels is False:
         raise UsageError(LABELS_TURNED_OFF)
     known = read_history(own.labels)
-    of_run: dict[str, Any] = {
-        "start": start,
-        "known": known,
-        "model": Path(local.model) if isinstance(local.model, str | Path) else None,
-        "cancel": cancel,
-        "status": asking,
-    }
+    of_run: dict[str, Any] = {"start": start, "known": known, "cancel": cancel, "status": asking}
+    of_run["model"] = Path(local.model) if isinstance(local.model, str | Path) else None
     answering = request.open(known.history if known else None, own.choices)
     if isinstance(input, str | Path) and (own.keep_going or not is_one_file(input)):
         raise UsageError(INPUTS_NOT_LISTED, path=str(input))

@@ -19,23 +19,7 @@ from bansong.engine.address.postal import region_level
 from bansong.engine.address.region_split import names_region
 from bansong.engine.address.words import PROVINCES
 from bansong.engine.overlays import address_key
-from bansong.run import charts
-from bansong.run.changes import (
-    ANSWER,
-    CHANGE,
-    CHANGE_SCHEMA,
-    CHANGES,
-    GONE,
-    KEY,
-    RECORD,
-    SNAPSHOT,
-    compare,
-    count_kinds,
-    key_expr,
-    recognize,
-    settle,
-    status_code_expr,
-)
+from bansong.run import changes, charts
 from bansong.run.manifest import Enrichment, last_runs, open_mailing
 
 
@@ -125,10 +109,8 @@ _TOTALS: Final = {
 class PageFigures:
     """Figures of the rows on a page.
 
-    ``counts``: rows by word, by column. ``expected``: letters expected back if every row were mailed (sum of the
-    probabilities), ``expected_sent`` of those to ``send``. ``oldest`` and ``newest``: days (ISO) of the ``dated``
-    statuses. ``corrected``: rows with a corrected address. ``reasons``: weightiest ones, with rows; ``regions``: as
-    :func:`bansong.run.charts.regions` takes it; ``worst`` and ``corrections``: the lists, masked by default.
+    ``expected``: letters expected back if every row were mailed, ``expected_sent`` of those to ``send``. ``oldest`` and
+    ``newest``: days (ISO) of the ``dated`` statuses. ``worst`` and ``corrections``: lists, masked by default.
     """
 
     rows: int
@@ -312,34 +294,35 @@ def find_changes(
 def _snapshot(rows: pl.LazyFrame) -> pl.LazyFrame:
     """Return rows as :data:`SNAPSHOT`; ``input`` is the padded place in the file, so that texts sort as rows stand."""
     there = rows.collect_schema().names()
-    texts = [name for name in (*RECORD, *ANSWER, "row_status") if name != "b_no"]
+    texts = [name for name in (*changes.RECORD, *changes.ANSWER, "row_status") if name != "b_no"]
     cells = [pl.col(name).cast(pl.String) if name in there else pl.lit(None, pl.String).alias(name) for name in texts]
     number = business_number.compact_expr(pl.col("b_no").cast(pl.String)).alias("b_no")
     place = pl.col("row_id").cast(pl.String).str.zfill(_DIGITS).alias("input")
     record = rows.select(number, *cells, pl.col("bounce_prob").cast(pl.Float64), place)
-    codes = status_code_expr(pl.col("biz_status")).alias("biz_status")
-    gone = pl.lit(None, pl.Date).alias(GONE)
-    return record.with_columns(key_expr(RECORD).alias(KEY), codes, gone).select(SNAPSHOT.names())
+    codes = changes.status_code_expr(pl.col("biz_status")).alias("biz_status")
+    gone = pl.lit(None, pl.Date).alias(changes.GONE)
+    key = changes.key_expr(changes.RECORD).alias(changes.KEY)
+    return record.with_columns(key, codes, gone).select(changes.SNAPSHOT.names())
 
 
 def _compare(before: pl.LazyFrame, after: pl.LazyFrame) -> tuple[Mapping[str, int], pl.DataFrame]:
     """Count changes by kind, with the first rows; at most :data:`_TOGETHER` differing rows are in memory."""
-    seen = pl.struct(KEY, *ANSWER, "row_status").hash().alias(_SEEN)
-    hashes = [rows.select(pl.struct(KEY).hash().alias(_KEY_HASH), seen) for rows in (before, after)]
+    seen = pl.struct(changes.KEY, *changes.ANSWER, "row_status").hash().alias(_SEEN)
+    hashes = [rows.select(pl.struct(changes.KEY).hash().alias(_KEY_HASH), seen) for rows in (before, after)]
     old, new = pl.collect_all(hashes, engine="streaming")
     moved = new.filter(~pl.col(_SEEN).is_in(old[_SEEN].implode()))[_KEY_HASH]
     gone = old.filter(~pl.col(_KEY_HASH).is_in(new[_KEY_HASH].implode()))[_KEY_HASH]
     keys = pl.concat([moved, gone]).unique()
-    touched = pl.col(KEY).pipe(lambda key: pl.struct(key).hash()).is_in(keys.implode())
+    touched = pl.col(changes.KEY).pipe(lambda key: pl.struct(key).hash()).is_in(keys.implode())
     del old, new, moved, gone
-    counts: dict[str, int] = dict.fromkeys(CHANGES, 0)
-    worst = pl.DataFrame(schema=CHANGE_SCHEMA)
+    counts: dict[str, int] = dict.fromkeys(changes.CHANGES, 0)
+    worst = pl.DataFrame(schema=changes.CHANGE_SCHEMA)
     with private_folder() as folder:
         sides = [rows.filter(touched) for rows in (before, after)]
         for was, now in _parts(sides, 1 + len(keys) // _TOGETHER, folder):
-            known = recognize(was, now)
-            changed = compare(known, settle(now, known)).filter(pl.col(CHANGE).list.len() > 0)
-            counts = {kind: counts[kind] + count for kind, count in count_kinds(changed).items()}
+            known = changes.recognize(was, now)
+            changed = changes.compare(known, changes.settle(now, known)).filter(pl.col(changes.CHANGE).list.len() > 0)
+            counts = {kind: counts[kind] + count for kind, count in changes.count_kinds(changed).items()}
             worst = _first(pl.concat([worst, changed]))
     return counts, worst
 
@@ -361,10 +344,11 @@ def _parts(sides: list[pl.LazyFrame], parts: int, folder: Path) -> Iterator[tupl
 
 def _read_part(folder: Path) -> pl.DataFrame:
     files = sorted(folder.glob("*")) if folder.is_dir() else []
-    empty = pl.DataFrame(schema=SNAPSHOT)
+    empty = pl.DataFrame(schema=changes.SNAPSHOT)
     return pl.concat([empty, *(pl.read_ipc(file) for file in files)]).sort("input")
 
 
 def _first(changed: pl.DataFrame) -> pl.DataFrame:
-    order = pl.col(CHANGE).list.first().replace_strict(CHANGES, range(len(CHANGES)), return_dtype=pl.Int8)
+    kinds, first = changes.CHANGES, pl.col(changes.CHANGE).list.first()
+    order = first.replace_strict(kinds, range(len(kinds)), return_dtype=pl.Int8)
     return changed.sort(order, "input", maintain_order=True).head(SHOWN)

@@ -134,12 +134,10 @@ def letters_of(write: WriteOptions, resources: ExitStack) -> AnswersForLetters |
 class Run:
     """A run of one engine over inputs.
 
-    ``label``: the ledger's name of the inputs, by which it continues a run. ``known``: earlier letters of the label
-    store. ``model``: the file of the scorecard, which no output may replace. ``status``: how the tax authority is
-    asked, ``None`` if it is not. ``keep_going``: whether inputs that cannot be enriched are left out. ``observe``
-    stands between the answered rows of each table and its output, and changes neither. ``inspect`` gets the records
-    before anybody is asked, and raises for those that are not to be verified. ``passed_over``: notes on files that
-    are no inputs.
+    ``label``: the ledger's name of the inputs, by which it continues a run. ``model``: the file of the scorecard, which
+    no output may replace. ``keep_going``: leave out inputs that cannot be enriched. ``observe`` stands between the
+    answered rows of each table and its output, and changes neither. ``inspect`` raises for records that are not to be
+    verified, before anybody is asked. ``passed_over``: notes on files that are no inputs.
     """
 
     files: Sequence[InputFile]

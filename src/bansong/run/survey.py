@@ -77,11 +77,7 @@ NO_ADDRESS: Final = gettext_noop(
 
 @dataclass(frozen=True, slots=True)
 class RowReader:
-    """Which columns are what, as chosen for one table; good for every table with the same headers, and picklable.
-
-    ``chosen``: by positions of the table with the values within its objects behind its columns. ``ours``: positions of
-    columns from an earlier enrichment.
-    """
+    """Which columns are what, for every table with the same headers, picklable; ``ours``: of an earlier enrichment."""
 
     headers: tuple[str, ...]
     chosen: Mapping[str, Choice]
@@ -135,8 +131,7 @@ def prepare_table(
 ) -> PreparedTable:
     """Choose a table's columns, number its rows, lay its output out; raises :class:`bansong.errors.ColumnError`.
 
-    ``headers``: the language of the added columns; one that they have from an earlier run stays. ``engine``: the one
-    that answers the rows; without one, and for one that buys, a list must have business numbers.
+    ``engine``: the one that answers the rows; without one, and for one that buys, a list must have business numbers.
     """
     with reading(table):
         earlier = find_earlier_columns(table, prefix)
@@ -256,11 +251,10 @@ _KEPT: Final = {
 
 @dataclass(frozen=True, slots=True)
 class SurveyedTable:
-    """A table whose columns were chosen.
+    """A table whose columns were chosen; ``sheet``: ``None`` for the table that the reader finds.
 
-    ``sheet``: the name by which it was chosen, ``None`` for the table that the reader finds. ``opened``: the table of
-    a run over one, which stays open; ``None`` for one that is opened again to be written, and whose records are in the
-    file ``kept``. ``plan``: its part of a dry run over a list.
+    ``opened``: the only table of a run, which stays open; others are opened again, and their records are in the file
+    ``kept``. ``plan``: its part of a dry run over a list.
     """
 
     sheet: str | None
@@ -273,11 +267,7 @@ class SurveyedTable:
 
 @dataclass(frozen=True, slots=True)
 class SurveyedInput:
-    """An input that can be read, and whose output can be written.
-
-    ``data``: its bytes, all through the run. ``state``: size and time of change of its file, ``None`` where changes
-    are not looked for.
-    """
+    """An input that can be read, and whose output can be written; ``state``: size and time of change, if looked for."""
 
     file: InputFile
     target: Target
@@ -298,10 +288,7 @@ class SurveyedInput:
 
 @dataclass(frozen=True, slots=True)
 class InputSurvey:
-    """The inputs that can be enriched; ``failed``: why others cannot, by path; ``strays``: notes on files of a folder.
-
-    Strays are files that hold no table, and that nobody named.
-    """
+    """The inputs that can be enriched; ``failed``: why others cannot, by path; ``strays``: notes on others."""
 
     inputs: tuple[SurveyedInput, ...]
     failed: dict[str, str]
@@ -330,10 +317,9 @@ class InputSurvey:
 
 @dataclass(frozen=True, slots=True)
 class Surveyor:
-    """Looks at the inputs of a run.
+    """Looks at the inputs of a run; ``besides``: further files that it reads, by their use.
 
-    ``besides``: files that the run reads besides, by their use. ``plan_table`` makes a table's part of a dry run.
-    ``resources``: close copies of remote inputs, kept records and the table that stays open.
+    ``resources`` close copies of remote inputs, kept records and the table that stays open.
     """
 
     engine: Engine

@@ -55,10 +55,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunStart:
-    """A run's id, and when it began: as a time, and in seconds of the monotonic clock.
-
-    ``unix_time``: the time in seconds since 1970, by which the age of what is stored is told.
-    """
+    """A run's id, and when it began: as a time, and in seconds of the monotonic clock."""
 
     run_id: str
     at: datetime
@@ -201,10 +198,9 @@ class TableRun:
     def publish(
         self, target: Target, record: Path | None, answer: Callable[[int], AnsweredRecords]
     ) -> Iterator[Report]:
-        """Answer the rows, write them and check that they balance; yield what was done.
+        """Answer the rows, write them, check that they balance; published when the block ends without an error.
 
-        The output is published when the block ends without an error. ``record``: where the run's manifest goes, which
-        no backup may replace. ``answer`` is called with the number of rows, once the output can be written.
+        ``record``: the manifest, which no backup may replace. ``answer`` is called once the output can be written.
         """
         table, data = self.prepared.table, self.data or InputData(self.path)
         with publish_output(target, self.sides, data, in_place=target.path == self.path) as files:

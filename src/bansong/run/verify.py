@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, cast
 
 import polars as pl
 
-from bansong.base import business_number
+from bansong.base import business_number, schema
 from bansong.base.cancel import CancelToken, run_async
 from bansong.base.display import (
     AskedProgress,
@@ -38,16 +38,6 @@ from bansong.base.options import (
     status_options,
 )
 from bansong.base.publish import same_file
-from bansong.base.schema import (
-    ADDED_COLUMNS,
-    HEADERS,
-    KOREAN_WORDS,
-    REASON_SEPARATOR,
-    RECORD_COLUMNS,
-    seoul_day,
-    with_words,
-    word_of,
-)
 from bansong.engine.address.gazetteer import Gazetteer
 from bansong.engine.local import ROW_PROBLEM
 from bansong.engine.protocol import Records, RunContext
@@ -134,13 +124,14 @@ class Verification:
 
     def _facts(self) -> list[tuple[str, str]]:
         lang = current_language()
-        headers, facts = {**HEADERS[lang], "b_no": gettext("b_no")}, []
+        headers, facts = {**schema.HEADERS[lang], "b_no": gettext("b_no")}, []
         for name in _FACTS:
             value = getattr(self, name)
             if isinstance(value, float):
                 facts.append((headers[name], f"{value:.1%}"))
             elif value is not None:
-                facts.append((headers[name], word_of(str(value), lang) if name in KOREAN_WORDS else str(value)))
+                word = schema.word_of(str(value), lang) if name in schema.KOREAN_WORDS else str(value)
+                facts.append((headers[name], word))
         return facts
 
 
@@ -189,8 +180,8 @@ def verify(
     given = [option for option, value in (for_local | {"labels": labels or None}).items() if value is not None]
     if given and not request.kind.answers_locally:
         raise UsageError(LOCAL_ENGINE_ONLY, option=Option(given[0]), name=request.kind.name)
-    record = dict(zip(RECORD_COLUMNS, (str(b_no), name, address, zipcode), strict=True))
-    frame = pl.LazyFrame([record], schema=dict.fromkeys(RECORD_COLUMNS, pl.String))
+    record = dict(zip(schema.RECORD_COLUMNS, (str(b_no), name, address, zipcode), strict=True))
+    frame = pl.LazyFrame([record], schema=dict.fromkeys(schema.RECORD_COLUMNS, pl.String))
     digits = None if business_number.problem(b_no) else business_number.compact(b_no)
     answering = request.open(history_of(labels, digits) if digits and request.kind.answers_locally else None, choices)
     with ExitStack() as resources, answering.local.running():
@@ -204,8 +195,8 @@ def verify(
                 warnings.warn(gettext("the tax authority could not be asked: {halt}", halt=halt), stacklevel=2)
         answers = step.engine.answer(step.records, context)
         answer = answers.of(step.records.rows).collect().row(0, named=True)
-    fields = {key: answer[key] for key in ADDED_COLUMNS if key != "reasons"}
-    reasons = tuple(answer["reasons"].split(REASON_SEPARATOR)) if answer["reasons"] else ()
+    fields = {key: answer[key] for key in schema.ADDED_COLUMNS if key != "reasons"}
+    reasons = tuple(answer["reasons"].split(schema.REASON_SEPARATOR)) if answer["reasons"] else ()
     return Verification(b_no=None if answer["row_status"] == "invalid" else digits, reasons=reasons, **fields)
 
 
@@ -268,7 +259,7 @@ def verify_frame(
             rows = with_extra_columns(kept, prepared.extras, answering.local.gazetteer)
         answered = accounting.number_rows(rows)
         tally = accounting.tally(answered, step.engine.counts())
-        worded = with_copies(with_words(answered, prepared.lang), prepared.layout)
+        worded = with_copies(schema.with_words(answered, prepared.lang), prepared.layout)
         enriched = Enriched(table, worded, prepared.layout, tally)
         result, rows_out, tallies = collect_like(enriched, given)
     tallied = tallies.row(0, named=True)
@@ -428,7 +419,7 @@ async def _fetch(
         fetch = await fetch_statuses(distinct, options, progress=progress, cancel=cancel, tries_spent=True)
     with StatusStore(options.store) as store:
         known = store.read(distinct)
-        in_vain = store.find_unanswered(distinct, seoul_day())
+        in_vain = store.find_unanswered(distinct, schema.seoul_day())
     return FetchedStatuses(_answer_rows(rows, known, in_vain, fetch, options, lang or current_language()), fetch)
 
 
@@ -436,7 +427,7 @@ def _answer_rows(
     rows: pl.DataFrame, known: pl.DataFrame, in_vain: pl.Series, fetch: StatusFetch, options: StatusOptions, lang: Lang
 ) -> pl.DataFrame:
     found = rows.join(known, on="b_no", how="left", maintain_order="left")
-    age = (pl.lit(seoul_day()) - pl.col("as_of")).dt.total_days()
+    age = (pl.lit(schema.seoul_day()) - pl.col("as_of")).dt.total_days()
     is_old = pl.col("b_no").is_not_null() & ~(age <= options.max_age).fill_null(value=False)
     note = (
         pl.when(pl.col("p").is_not_null())
