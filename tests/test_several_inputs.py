@@ -137,7 +137,7 @@ def test_a_budget_is_that_of_all_files(service: FakeService, url: str, tmp_path:
 
 DYING = """
 import os, signal, sys
-from bansong.cli import main
+from bansong.cli.app import main
 from bansong.run.runner import Run as OneRun
 from bansong.run.manifest import open_mailing
 publish, count = OneRun._publish_input, [0]
@@ -184,7 +184,7 @@ def dying(self, target):
         os.kill(os.getpid(), signal.SIGKILL)
 Path.replace = dying
 sys.argv[:3] = ["bansong"]
-from bansong.cli import main
+from bansong.cli.app import main
 main()
 """
 PUBLISHED = ("out/a.csv", "out/b.csv", "out/c.csv", "letters.csv", "manifest.json")

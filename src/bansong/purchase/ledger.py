@@ -219,6 +219,18 @@ class LedgerRun:
     started: float
 
 
+def _begin(tx: Transaction, run: LedgerRun) -> None:
+    tx.connection.execute(
+        "INSERT INTO runs (run_id, engine, origin, file, started) VALUES (?, ?, ?, ?, ?)",
+        (run.run_id, run.engine, run.origin, run.file, run.started),
+    )
+
+
+def _end(tx: Transaction, run_id: str, outcome: str) -> None:
+    ending = (tx.now, outcome, tx.run(run_id))
+    tx.connection.execute("UPDATE runs SET ended = ?, outcome = ? WHERE number = ?", ending)
+
+
 class Ledger:
     """Lookups asked, paid and answered. Open it with :meth:`open`; use it from any thread, close it when done.
 
@@ -252,6 +264,8 @@ class Ledger:
     allow_trial = _change(trial_limits.allow_trial)
     remember_limit = _change(remember_limit)
     holdings = _query(holdings)
+    begin = _change(_begin)
+    end = _change(_end)
 
     def __init__(
         self, path: Path, connection: sqlite3.Connection, lock: FileLock, *, created: bool, clock: Clock
@@ -301,15 +315,6 @@ class Ledger:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def begin(self, run: LedgerRun) -> None:
-        with self._transaction() as tx:
-            _begin(tx, run)
-
-    def end(self, run_id: str, outcome: str) -> None:
-        with self._transaction() as tx:
-            ending = (tx.now, outcome, tx.run(run_id))
-            tx.connection.execute("UPDATE runs SET ended = ?, outcome = ? WHERE number = ?", ending)
 
     def settle(self, changes: Sequence[Change]) -> None:
         """Make the changes, all or none; durable on return."""
@@ -408,13 +413,6 @@ class Ledger:
                 if connection.in_transaction:  # SQLite has ended it by itself where the disk is full
                     connection.execute("ROLLBACK")
                 raise
-
-
-def _begin(tx: Transaction, run: LedgerRun) -> None:
-    tx.connection.execute(
-        "INSERT INTO runs (run_id, engine, origin, file, started) VALUES (?, ?, ?, ?, ?)",
-        (run.run_id, run.engine, run.origin, run.file, run.started),
-    )
 
 
 @dataclass(slots=True, eq=False)

@@ -103,24 +103,18 @@ def is_majority(part: int, rows: int) -> bool:
 
 def bought_alert(tallied: Mapping[str, int]) -> Notice | None:
     found = int(tallied.get(UNCHECKED_SENDS) or 0)
-    if not found:
-        return None
-    return Notice(STATUS_UNCHECKED, count=found)
+    return Notice(STATUS_UNCHECKED, count=found) if found else None
 
 
 def garbled_alert(tallied: Mapping[str, int], first_row: int) -> Notice | None:
     """Alert if answers of the service are not all UTF-8; ``first_row``: number of the first row."""
     found = int(tallied.get(GARBLED) or 0)
-    if not found:
-        return None
-    return Notice(ANSWERS_GARBLED, count=found, first=tallied[GARBLED_FIRST] + first_row)
+    return Notice(ANSWERS_GARBLED, count=found, first=tallied[GARBLED_FIRST] + first_row) if found else None
 
 
 def vanished_alert(tallied: Mapping[str, int]) -> Notice | None:
     found = int(tallied.get("choice:vanished") or 0)
-    if not found:
-        return None
-    return Notice(CHOICES_VANISHED, count=found, option=Option("review", "review.xlsx"))
+    return Notice(CHOICES_VANISHED, count=found, option=Option("review", "review.xlsx")) if found else None
 
 
 def invalid_alert(plan: LookupPlan, header: str | None) -> Notice | None:
@@ -202,12 +196,8 @@ class StatusCounts:
 
     @property
     def summary(self) -> str:
-        checked = Phrase(
-            "{checked:,} of {rows:,} statuses checked{sources}",
-            checked=self.checked,
-            rows=self.rows,
-            sources=self._sources(),
-        )
+        counts = {"checked": self.checked, "rows": self.rows, "sources": self._sources()}
+        checked = Phrase("{checked:,} of {rows:,} statuses checked{sources}", **counts)
         caution = self.nts.caution if self.nts is not None else ""
         if why := self._why_unchecked(caution):
             said = Phrase("{checked}, so no row says `send`", checked=checked)

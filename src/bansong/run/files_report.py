@@ -160,9 +160,8 @@ class FilesReport(Shown):
         if not self.dry_run:
             found += count_lines(self.counts, *(self._sum_of(f"by_{name}") for name in _COUNTED))
         repeats = ngettext("{count:,} row repeats one", "{count:,} rows repeat one", plan.duplicates)
-        found.append(
-            (gettext("lookups"), gettext("{lookups:,} distinct, {repeats}", lookups=plan.lookups, repeats=repeats))
-        )
+        lookups = gettext("{lookups:,} distinct, {repeats}", lookups=plan.lookups, repeats=repeats)
+        found.append((gettext("lookups"), lookups))
         if plan.invalid:
             found.append((gettext("invalid"), f"{plan.invalid:,}"))
         found += [] if self.asked is None else self.asked.lines()

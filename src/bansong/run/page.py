@@ -80,10 +80,7 @@ _NUMBERS: Final = ("row", "bounce_prob")
 _WIDTHS: Final = {
     "b_no": "code",
     "name": "name",
-    "address": "long",
-    "fixed_address": "long",
-    "reason": "long",
-    "change": "long",
+    **dict.fromkeys(("address", "fixed_address", "reason", "change"), "long"),
     **dict.fromkeys(("biz_status", "action", f"biz_status{BEFORE}", f"action{BEFORE}"), "word"),
 }
 """CSS classes of minimal cell widths, by column."""
@@ -191,12 +188,9 @@ def _statuses(figures: PageFigures, facts: Mapping[str, Any]) -> Markup:
     if figures.oldest and figures.newest:
         lines.append(_ages(figures, figures.oldest, figures.newest, _in_korea(facts.get("started"))))
     if found.get("stale"):
+        stale = {"stale": int(found["stale"]), "days": found.get("stale_after")}
         lines.append(
-            gettext(
-                "{stale:,} of them were checked more than {days} days ago and are not to be relied on.",
-                stale=int(found["stale"]),
-                days=found.get("stale_after"),
-            )
+            gettext("{stale:,} of them were checked more than {days} days ago and are not to be relied on.", **stale)
         )
     return _section(gettext("Statuses checked, and how old they are"), *(tag("p", line) for line in lines))
 
@@ -328,6 +322,7 @@ def _origin(figures: PageFigures, facts: Mapping[str, Any]) -> Markup:
     versions = facts.get("versions") or {}
     inputs = facts.get("inputs") or [{}]
     started = _in_korea(facts.get("started"))
+    rows = [f"{_say_word(word)} {count:,}" for word, count in figures.counts["row_status"].items() if count]
     lines = {
         gettext("run"): facts.get("run_id"),
         gettext("started"): f"{started:%Y-%m-%d %H:%M} KST" if started else None,
@@ -341,16 +336,11 @@ def _origin(figures: PageFigures, facts: Mapping[str, Any]) -> Markup:
         gettext("input"): facts.get("input"),
         gettext("SHA-256 of the input"): inputs[0].get("sha256"),
         gettext("output"): facts.get("output"),
-        gettext("accounting"): _accounting(figures),
+        gettext("accounting"): " = ".join(filter(None, (" + ".join(rows), f"{figures.rows:,}"))),
     }
     shown = [tag("tr", tag("th", what, scope="row"), tag("td", str(value))) for what, value in lines.items() if value]
     table = tag("table", tag("tbody", *shown))
     return _section(gettext("How this was obtained"), tag("div", table, class_="wide"))
-
-
-def _accounting(figures: PageFigures) -> str:
-    parts = [f"{_say_word(word)} {count:,}" for word, count in figures.counts["row_status"].items() if count]
-    return f"{' + '.join(parts)} = {figures.rows:,}" if parts else f"{figures.rows:,}"
 
 
 def _privacy(figures: PageFigures) -> str:

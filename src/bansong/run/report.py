@@ -93,13 +93,15 @@ def purchase_lines(purchase: Purchase, sure: int) -> list[tuple[str, str]]:
 
 def _render_doubts(purchase: Purchase) -> str:
     own, found = purchase.doubts, purchase.doubts_found
-    parts = [
-        ngettext("{count:,} request of this run", "{count:,} requests of this run", own) if own else "",
-        ngettext("{count:,} request of one that was killed", "{count:,} requests of one that was killed", found)
-        if found
-        else "",
-    ]
-    return ", ".join(filter(None, parts))
+    parts = []
+    if own:
+        parts.append(ngettext("{count:,} request of this run", "{count:,} requests of this run", own))
+    if found:
+        killed = ngettext(
+            "{count:,} request of one that was killed", "{count:,} requests of one that was killed", found
+        )
+        parts.append(killed)
+    return ", ".join(parts)
 
 
 def _render_lookups(bought: str, purchase: Purchase, sure: int, left_out: int = 0) -> str:
