@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
@@ -75,12 +75,6 @@ class JobOutcome:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _JobResults:
-    matched: MatchedResults
-    note: str | None
-
-
 async def collect_job(context: PurchaseContext, job: UploadedJob) -> JobOutcome | None:
     """Wait for a job, fetch and record its results; ``None`` if nothing follows (stopped, refused, unreachable)."""
     sent = context.ledger.rows_of(job.upload)
@@ -104,20 +98,19 @@ async def collect_job(context: PurchaseContext, job: UploadedJob) -> JobOutcome 
         return None if isinstance(error, NotSentError) and error.status is None else collected
     if found is None:
         return None
-    matched = found.matched
-    await context.journal.settle(JobFetched(job.upload, matched.answers, matched.faults, found.note, matched.base))
-    context.counts.fetched += len(matched.answers)
-    if not matched.answers:
-        why_not = found.note or next(iter(matched.faults.values()), gettext("there were none"))
+    await context.journal.settle(JobFetched(job.upload, found.answers, found.faults, found.note, found.base))
+    context.counts.fetched += len(found.answers)
+    if not found.answers:
+        why_not = found.note or next(iter(found.faults.values()), gettext("there were none"))
         said = gettext("no result of job {id} could be used: {why_not}", id=job.id, why_not=why_not)
         context.dispatcher.cancel(Halt("failing", said))
     context.progress(len(sent))
-    answered = matched.answers.keys()
+    answered = found.answers.keys()
     if not passes(answered, len(sent)):
         counts = {"answered": len(answered), "sent": len(sent), "id": job.id}
         return JobOutcome(passes=False, note=gettext("{answered} of {sent} rows of job {id} were answered", **counts))
     few = 2 * len(answered) < len(sent)  # then only a preview of the first rows
-    return JobOutcome(passes=True, cut_at=max(answered) + 1 if few else _cut_at(matched, len(sent)))
+    return JobOutcome(passes=True, cut_at=max(answered) + 1 if few else _cut_at(found, len(sent)))
 
 
 async def _pause_without_results(
@@ -180,7 +173,9 @@ def _find_missing(context: PurchaseContext, job: UploadedJob, sent: list[tuple[b
     return {place for part in known for place in part["place"]}
 
 
-async def _fetch_job(context: PurchaseContext, job: UploadedJob, sent: list[tuple[bytes, str]]) -> _JobResults | None:
+async def _fetch_job(
+    context: PurchaseContext, job: UploadedJob, sent: list[tuple[bytes, str]]
+) -> MatchedResults | None:
     # again while rows are missing; an earlier fetch is not lost by the next one
     ended = await _wait_for_end(context, job)
     found, preview = None, max(job.total or 0, len(sent))
@@ -190,15 +185,15 @@ async def _fetch_job(context: PurchaseContext, job: UploadedJob, sent: list[tupl
         try:
             status = ended and await _fetch_results(context, job, preview)
         except (NotFoundError, ShapeError, RejectedError):  # after passing errors all of the job is fetched again
-            if found is None or not found.matched.answers:
+            if found is None or not found.answers:
                 raise
             break
         if ended is None or status is None:
             return None
         matched = _match_status(context, job, status, sent)
         if found is not None:
-            matched = _merge_looks(found.matched, matched)
-        found = _JobResults(matched, _note_job(job.id, ended, matched))
+            matched = _merge_looks(found, matched)
+        found = replace(matched, note=_note_job(job.id, ended, matched))
         if len(matched.answers) + len(matched.faults) >= len(sent):
             break
         if len(status.results) >= preview:

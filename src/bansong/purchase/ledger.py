@@ -27,7 +27,7 @@ from bansong.purchase import changes as trial_limits
 from bansong.purchase import label_queue as label_outbox
 from bansong.purchase import queries, recovery
 from bansong.purchase.changes import COUNTED, follow_numbers
-from bansong.purchase.ledger_file import LEDGER_FILE, Change, Transaction, ledger_path
+from bansong.purchase.ledger_file import LEDGER_FILE, LedgerChange, Transaction, ledger_path
 from bansong.purchase.queries import shown_ids
 
 DAY_S: Final = 86_400.0
@@ -316,7 +316,7 @@ class Ledger:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def settle(self, changes: Sequence[Change]) -> None:
+    def settle(self, changes: Sequence[LedgerChange]) -> None:
         """Make the changes, all or none; durable on return."""
         with self._transaction() as tx:
             for change in changes:
@@ -417,7 +417,7 @@ class Ledger:
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    changes: tuple[Change, ...]
+    changes: tuple[LedgerChange, ...]
     settled: anyio.Event = field(default_factory=anyio.Event)
     error: Exception | None = None
 
@@ -451,7 +451,7 @@ class Journal:
         self._tasks.cancel_scope.shield = True
         await self._tasks.__aexit__(None, None, None)
 
-    async def settle(self, *changes: Change) -> None:
+    async def settle(self, *changes: LedgerChange) -> None:
         """Make the changes, all or none; durable on return. Raises :class:`~bansong.errors.LedgerError`.
 
         It cannot be cancelled: a caller unsure of what is recorded could pay twice.

@@ -325,7 +325,7 @@ class Transaction:
         self.connection.execute(_NEEDLESS, {"now": self.now})
 
 
-class Change(Protocol):
+class LedgerChange(Protocol):
     """What a lookup, an upload or a label goes through."""
 
     def write(self, tx: Transaction) -> None:

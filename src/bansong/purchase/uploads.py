@@ -24,7 +24,7 @@ from bansong.purchase.singles import BATCH, send_once, stored_request
 
 if TYPE_CHECKING:
     from bansong.client.responses import BatchCreated
-    from bansong.purchase.ledger_file import Change, StoredRequest
+    from bansong.purchase.ledger_file import LedgerChange, StoredRequest
     from bansong.purchase.queries import StoredUpload
 
 log = logging.getLogger(__name__)
@@ -240,7 +240,7 @@ class _ChunkUpload(OutgoingRequest["BatchCreated"]):
         self._job = UploadedJob(self._upload, reply.job_id, reply.total, self._context.scope)
 
     async def record_error(self, error: ServiceError, action: Action) -> None:
-        refused: list[Change] = []
+        refused: list[LedgerChange] = []
         if isinstance(error, TooLargeError) and len(self._rows) == 1:  # as if its row was asked alone
             ((key, b_no),) = self._rows
             refused = [changes.LookupAsked(key, b_no, self._context.run_id), changes.LookupRefused(key, str(error))]
@@ -287,7 +287,7 @@ class _ChunkUpload(OutgoingRequest["BatchCreated"]):
             await self._context.journal.settle(changes.UploadSent(self._upload))
 
 
-def _upload_outcome(upload: str, error: ServiceError) -> Change:
+def _upload_outcome(upload: str, error: ServiceError) -> LedgerChange:
     match error:
         case DoubtError():
             return changes.UploadDoubted(upload, str(error))

@@ -214,7 +214,7 @@ def _ages(figures: PageFigures, oldest: str, newest: str, started: datetime | No
 def _money(figures: PageFigures, facts: Mapping[str, Any], cost: float | None) -> Markup:
     back, sent = figures.expected, figures.expected_sent
 
-    def won(amount: float) -> str:
+    def price(amount: float) -> str:
         return gettext("₩{amount:,.0f}", amount=amount)
 
     cards = [
@@ -223,14 +223,14 @@ def _money(figures: PageFigures, facts: Mapping[str, Any], cost: float | None) -
     ]
     if cost is not None:
         cards += [
-            (gettext("at stake if every row is mailed"), won(back * cost)),
-            (gettext("at stake in the letters to be sent"), won(sent * cost)),
+            (gettext("at stake if every row is mailed"), price(back * cost)),
+            (gettext("at stake in the letters to be sent"), price(sent * cost)),
         ]
     letters = facts.get("letters") or {}
     if letters:
         cards.append((gettext("letters fewer"), f"{letters['fewer']:,}"))
         if letters.get("saved") is not None:
-            cards.append((gettext("saved by them"), won(letters["saved"])))
+            cards.append((gettext("saved by them"), price(letters["saved"])))
     how = gettext("Expected returns are the sum of the rows' probabilities.")
     if cost is not None:
         how = gettext("Expected returns are the sum of the rows' probabilities, at ₩{cost:,.0f} a letter.", cost=cost)
