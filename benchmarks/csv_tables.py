@@ -27,7 +27,8 @@ import json, resource, sys, time
 from contextlib import ExitStack
 from pathlib import Path
 import polars as pl
-from bansong.tables import Enriched, csv
+from bansong.tables.csv import format as csv_format, read as csv_read
+from bansong.tables.table import Enriched
 from bansong.tables.streams import File
 from bansong.tables.format import ReadAs
 
@@ -38,12 +39,12 @@ tally = pl.col("c0").null_count()  # every write collects a tally; pl.len() woul
 bare = pl.scan_csv(source, infer_schema=False)
 
 def opened():
-    return csv.read(File(source, source), ReadAs(), resources)
+    return csv_read.read(File(source, source), ReadAs(), resources)
 
 def written(table):
     layout = tuple(zip(table.ids, table.headers))
     with target.open("wb") as stream:
-        csv.write(Enriched(table, table.frame, layout, table.frame.select(tally)), target, stream)
+        csv_format.write(Enriched(table, table.frame, layout, table.frame.select(tally)), target, stream)
 """
 TASKS = {
     "bare read": ("", "bare.select(every).collect(engine='streaming')"),

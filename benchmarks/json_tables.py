@@ -31,7 +31,7 @@ with open(path, "w", encoding="utf-8") as out:
 OURS = """
 import sys
 from pathlib import Path
-from bansong.tables import open_table
+from bansong.tables.detect import open_table
 with open_table(Path(sys.argv[1])) as table:
     table.frame.select(table.ids).collect(engine="streaming")
 """
@@ -39,7 +39,7 @@ STREAMED = """
 import sys
 from pathlib import Path
 import polars as pl
-from bansong.tables import open_table
+from bansong.tables.detect import open_table
 with open_table(Path(sys.argv[1])) as table:
     table.frame.select(pl.col(table.ids).count()).collect(engine="streaming")
 """

@@ -32,7 +32,7 @@ fastexcel.read_excel(sys.argv[1]).load_sheet(0, header_row=0, schema_sample_rows
 """
 OURS = """
 import sys, pathlib
-from bansong.tables import open_table
+from bansong.tables.detect import open_table
 with open_table(pathlib.Path(sys.argv[1])) as table:
     table.frame.collect()
 """

@@ -369,7 +369,7 @@ def test_an_erasure_that_was_killed_is_completed_by_the_next(
 ERASE = """
 import os, signal, sys
 from pathlib import Path
-from bansong.server import account_erasure
+from bansong.server import erasure as account_erasure
 step = sys.argv[3]
 def kill(*given):
     os.kill(os.getpid(), signal.SIGKILL)

@@ -24,7 +24,7 @@ OLD = b"the old object"
 ROWS = 3_000
 KILLED_AT = """
 import os, signal, sys
-from bansong.base import remote_files
+from bansong.base import remote as remote_files
 import bansong.base.publish
 
 def kill_at(owner, name, before, nth):
@@ -47,7 +47,7 @@ steps = {
     "object written": (remote_files, "upload_object", False),
 }
 kill_at(*steps[step], nth)
-from bansong.cli import main
+from bansong.cli.app import main
 main()
 """
 MEMORY = """

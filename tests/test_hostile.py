@@ -49,7 +49,7 @@ import json, os, pathlib, resource, sys
 from contextlib import ExitStack
 from memory import peak
 from bansong.errors import BansongError
-from bansong.tables import FORMATS
+from bansong.tables.detect import FORMATS
 from bansong.tables.streams import File
 from bansong.tables.format import ReadAs
 answers = {}

@@ -562,7 +562,8 @@ import sys
 from pathlib import Path
 from memory import peak
 from bansong.errors import InputError
-from bansong.tables import open_table, reading
+from bansong.tables.detect import open_table
+from bansong.tables.detect import reading
 try:
     with open_table(Path(sys.argv[1])) as table, reading(table):
         table.frame.select(table.ids).head(5).collect(engine="streaming")

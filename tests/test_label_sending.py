@@ -344,7 +344,7 @@ from pathlib import Path
 import polars as pl
 from bansong.base.options import service_options
 from bansong.labels.sender import labels_with_lookups, send_labels
-from bansong.tables import open_table
+from bansong.tables.detect import open_table
 
 labels, file, url = sys.argv[1:]
 terms = service_options("batch", {"base_url": url, "rate": 1e5, "concurrency": 4, "timeout": 3})

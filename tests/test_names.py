@@ -21,18 +21,6 @@ CLASSES_TWICE: dict[str, str] = {
 }
 """Class names that may stand more than once, with the reason."""
 
-MODULES_TWICE: dict[str, str] = {
-    "errors": "every error of the package; the refusals of the server",
-    "forget": "a command, and what it erases in the tables of watch lists and in a server's files",
-    "format": "what a file format is, and the official form of an address",
-    "ledger": "a command, and the file it looks into",
-    "read": "a module for each format",
-    "report": "a module for each thing that is reported",
-    "schema": "the columns of files, and the tables of each SQLite file",
-    "write": "a module for each format",
-}
-"""Module names that may stand more than once, with the reason."""
-
 IRREGULAR = frozenset(
     """
     asked begun bound bought broken brought caught chosen come done drawn fed felt forgotten found given gone got grown
@@ -97,16 +85,6 @@ def test_no_class_name_stands_twice() -> None:
                 found[node.name].append(path)
     assert twice(found, CLASSES_TWICE) == {}
     assert [name for name in CLASSES_TWICE if len(found[name]) < 2] == []  # the list holds no more than it must
-
-
-def test_no_module_name_stands_twice_outside_parallel_packages() -> None:
-    """A file is found by its name alone; parallel packages are listed with the reason."""
-    found = defaultdict(list)
-    for path in map(Path, modules()):
-        if path.stem not in ("__init__", "__main__"):
-            found[path.stem].append(str(path))
-    assert twice(found, MODULES_TWICE) == {}
-    assert [name for name in MODULES_TWICE if len(found[name]) < 2] == []
 
 
 def test_no_function_is_named_by_a_participle_alone() -> None:

@@ -164,7 +164,7 @@ def test_help_loads_nothing_heavy(command: str) -> None:
     heavy = ["polars", "openpyxl", "httpx", "pyarrow", "pydantic", "rich", "xlsxwriter", "fastexcel", "msgspec"]
     code = (
         f"import sys; sys.argv = ['bansong', *{command.split()!r}]\n"
-        "from bansong.cli import main\n"
+        "from bansong.cli.app import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
         f"print('loaded:', [name for name in {heavy!r} if name in sys.modules])"

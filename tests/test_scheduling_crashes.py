@@ -23,7 +23,8 @@ from bansong import cli
 request = cli.let_stop_signals_interrupt()  # as main does, before polars is imported
 cli.let_stop_signals_interrupt = lambda: request
 from bansong.engine.risk import assess
-from bansong.jobs import input_enrichment, job, run_message, run_store
+from bansong.jobs import report as run_message, run as job, state as run_store
+from bansong.run.runner import Run
 
 def stop_behind(owner, name):
     act = getattr(owner, name)
@@ -40,7 +41,7 @@ def stop_behind(owner, name):
 store = run_store.RunStore
 steps = {"found": (job, "find_inputs"), "noted": (store, "note_outputs"),
          "answered in a query": (assess._Assessor, "_answer"),
-         "published": (input_enrichment, "enrich_file"), "copied": (job, "copy_file"),
+         "published": (Run, "carry_out"), "copied": (job, "copy_file"),
          "verified": (job, "about_file"), "compared": (job, "advance"),
          "changes written": (job, "write_changes"), "snapshot put": (store, "_put_snapshot"),
          "committed": (store, "commit_run"), "sent": (run_message, "append_lines"),
@@ -49,7 +50,7 @@ steps = {"found": (job, "find_inputs"), "noted": (store, "note_outputs"),
 stop, step = getattr(signal, sys.argv[1]), sys.argv[2]
 stop_behind(*steps[step])
 sys.argv = ["bansong", "run", "job.toml"]
-from bansong.cli import main
+from bansong.cli.app import main
 main()
 """
 JOB = """

@@ -307,7 +307,7 @@ def test_old_files_that_another_job_wrote_stay(nights: Nights) -> None:
 KILLED: Final = """
 import os, signal
 from bansong.jobs.run import run_job
-from bansong.tables import publish
+from bansong.base import publish
 publish.sync_file = lambda path: os.kill(os.getpid(), signal.SIGKILL)  # an output is whole and not yet in its place
 run_job("job.toml", now=lambda: NOW)
 """

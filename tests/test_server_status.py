@@ -274,7 +274,7 @@ def test_after_failures_nobody_waits(tmp_path: Path, caplog: pytest.LogCaptureFi
     """After three failures nobody is asked for a pause; then one call tries, and the log has a line of each change."""
     fake = known(n1248100998="closed")
     fake.faults.add(Fault("status", NTS_FAULTS["page_503"]))
-    with caplog.at_level(logging.INFO, "bansong.server.status"), asking(tmp_path, fake) as it:
+    with caplog.at_level(logging.INFO, "bansong.server.statuses"), asking(tmp_path, fake) as it:
         assert [it.verify(fresh(number))["biz_status"] for number in range(10)] == ["unknown"] * 10
         assert fake.calls == FAILURES
         it.hand.forward(seconds=PAUSES_S[0] + 1)
@@ -324,7 +324,7 @@ def test_the_day_limit_is_heeded_until_midnight_in_seoul(tmp_path: Path, caplog:
             "unknown",
         ]
         assert fake.calls == 2
-    with caplog.at_level(logging.WARNING, "bansong.server.status"), asking(tmp_path, fake) as it:
+    with caplog.at_level(logging.WARNING, "bansong.server.statuses"), asking(tmp_path, fake) as it:
         it.hand.forward(hours=11)
         assert it.verify(OTHER)["biz_status"] == "unknown"
         assert fake.calls == 2
@@ -587,7 +587,7 @@ def test_the_log_counts_and_names_nobody(tmp_path: Path, caplog: pytest.LogCaptu
         fake.faults.add(Fault("status", NTS_FAULTS["unregistered_key"]))
         it.verify(fresh(1))
         it.hand.until(lambda: any("calls: 3" in record.getMessage() for record in caplog.records), seconds=61)
-    said = [record.getMessage() for record in caplog.records if record.name.startswith("bansong.server.status")]
+    said = [record.getMessage() for record in caplog.records if record.name.startswith("bansong.server.statuses")]
     assert any("numbers asked: 4, answered: 3, left of the day's budget: 96" in line for line in said)
     text = "\n".join(record.getMessage() for record in caplog.records)
     for secret in (NUMBER, OTHER, THIRD, fresh(1), KEY, NtsKey(KEY).reveal()):

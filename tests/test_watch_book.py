@@ -17,7 +17,7 @@ from bansong.engine.local import LocalEngine
 from bansong.notify import queue as notifications
 from bansong.server.payloads import WatchEntryPayload
 from bansong.watch import store
-from bansong.watch.check import LocalJudge, judge_watches
+from bansong.watch.checking import LocalJudge, judge_watches
 from bansong.watch.store import DDL, VERDICT_COLUMNS, Business, CheckResult
 from examples import examples
 

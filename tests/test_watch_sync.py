@@ -16,7 +16,7 @@ from bansong.base import business_number
 from bansong.client import ApiKey
 from bansong.server.settings import load_plans
 from bansong.testing import DIALECTS, Dialect, FakeService, Fault, Faults, Partial, Reset, Status, serve
-from bansong.watch.sync import LISTED, parse_time, reconcile
+from bansong.watch.syncing import LISTED, parse_time, reconcile
 from conftest import SAMPLE, write
 from serving import Served, served
 

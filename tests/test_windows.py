@@ -103,7 +103,7 @@ def test_a_file_that_is_open_stays_as_it_is(poor: Run, tmp_path: Path) -> None:
     """Who has it open in Excel is told which file cannot be written; nothing is left beside it."""
     shutil.copy(SAMPLE / "customers.csv", tmp_path)
     old = write(tmp_path / "out.csv", "old")
-    holding = "import sys; held = open('out.csv', 'rb'); from bansong.cli import main; main()"
+    holding = "import sys; held = open('out.csv', 'rb'); from bansong.cli.app import main; main()"
     command = [sys.executable, "-c", holding, "enrich", "customers.csv", "-o", "out.csv"]
     done = subprocess.run(command, cwd=tmp_path, env=os.environ | POOR, capture_output=True, check=False, timeout=200)
     assert done.returncode == 2, done.stderr

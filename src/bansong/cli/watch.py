@@ -219,7 +219,7 @@ def check(as_json: bool, local: str | None, **options: Any) -> None:
     Exit codes: 3 a notice could not be delivered (it is kept, and the next check tries again), or the tax authority
     refused the key; 5 not all statuses that were due could be asked, the next check asks again.
     """
-    from bansong.watch.check import check as check_list
+    from bansong.watch.checking import check as check_list
 
     options["max_status_age"] = 0.0  # what is due is asked, if it was not on the same day
     status = chosen_status(options)

@@ -39,7 +39,7 @@ from bansong.server.references import StatusSource, StatusSources, fetch_statuse
 from bansong.server.settings import Clock, Settings, WakeUp, loggable_message
 from bansong.server.store import Store
 from bansong.watch import store as watch_store
-from bansong.watch.check import LocalJudge, judge_watches
+from bansong.watch.checking import LocalJudge, judge_watches
 from bansong.watch.store import Block, CheckResult
 
 _CACHE_BYTES: Final = 64 << 20

@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from bansong.watch.api import history_frame as history_frame
     from bansong.watch.api import remove as remove
     from bansong.watch.api import sync as sync
-    from bansong.watch.check import check as check
+    from bansong.watch.checking import check as check
     from bansong.watch.report import CheckReport as CheckReport
     from bansong.watch.report import History as History
-    from bansong.watch.sync import SyncReport as SyncReport
+    from bansong.watch.syncing import SyncReport as SyncReport
 
 _HOMES = {
     "CheckReport": "watch.report",
     "History": "watch.report",
     "Placed": "watch.api",
-    "SyncReport": "watch.sync",
+    "SyncReport": "watch.syncing",
     "add": "watch.api",
-    "check": "watch.check",
+    "check": "watch.checking",
     "entries": "watch.api",
     "history": "watch.api",
     "history_frame": "watch.api",

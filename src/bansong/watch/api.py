@@ -20,7 +20,7 @@ from bansong.tables.detect import open_table, reading
 from bansong.watch.lists import Local, ServiceTerms, WatchStore, open_store
 from bansong.watch.report import History, seoul_iso, utc_expr
 from bansong.watch.store import Business
-from bansong.watch.sync import BUSINESS, Businesses, Done, Steps, SyncPlan, SyncReport, businesses, reconcile
+from bansong.watch.syncing import BUSINESS, Businesses, Done, Steps, SyncPlan, SyncReport, businesses, reconcile
 
 CHANGE_TOO_LARGE: Final = Problem("watch.change_too_large", "{name}: {mistake}; nothing was done. {force}")
 WATCH_AMBIGUOUS: Final = Problem(

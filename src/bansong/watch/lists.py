@@ -22,7 +22,7 @@ from bansong.base.sqlite import FileKind
 from bansong.client.dispatcher import Halt
 from bansong.watch import store
 from bansong.watch.store import DDL, MIGRATIONS, Change
-from bansong.watch.sync import LISTED, WATCH_TIMES, Done, ServiceSync, Steps, parse_time, watch_time
+from bansong.watch.syncing import LISTED, WATCH_TIMES, Done, ServiceSync, Steps, parse_time, watch_time
 
 if TYPE_CHECKING:
     from bansong.base.key import ApiKey
