@@ -278,8 +278,8 @@ def test_a_run_that_fails_does_not_wait_for_the_hash_of_its_input(
     def fail(*_: object) -> None:
         raise OutputError("the disk is full")
 
-    monkeypatch.setattr("bansong.base.files.sha256_of", hash_slowly)
-    monkeypatch.setattr("bansong.tables.detect.write_table", fail)
+    monkeypatch.setattr("bansong.run.outputs.sha256_of", hash_slowly)
+    monkeypatch.setattr("bansong.run.table.write_table", fail)
     with pytest.raises(OutputError, match="the disk is full"):
         bs.enrich(write(tmp_path / "a.csv", "b_no\n1248100998\n"))
     assert stopped == [True]
