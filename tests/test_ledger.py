@@ -336,6 +336,7 @@ from bansong.purchase.changes import *
 from bansong.purchase.ledger import *
 from bansong.purchase.queries import *
 from bansong.purchase.recovery import *
+from bansong.purchase.ledger import Ledger, LedgerRun
 from bansong.base.schema import Answer
 
 def key(place):

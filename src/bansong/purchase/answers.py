@@ -19,7 +19,6 @@ from bansong.purchase.lookups import KEY, LOOKUP, SHORT, short_expr, telling_see
 if TYPE_CHECKING:
     from bansong.purchase.ledger import Ledger
 
-
 CHOSEN: Final = "chosen"
 """Whether this run set out to buy the lookup (Boolean)."""
 
@@ -112,20 +111,12 @@ def find_outcomes(
     found = asked.join(known, on="place", how="left", maintain_order="left")
     rest = pl.when(CHOSEN).then(pl.lit("stopped" if stopped else "halted")).otherwise(pl.lit(unchosen, pl.String))
     found = found.with_columns(pl.coalesce("stands", rest).alias("stands")).drop_nulls("stands")
-    detail = (
-        pl.when(pl.col("stands").is_in(["halted", "stopped"]))
-        .then(pl.lit(halted))
-        .otherwise(pl.col("row_note").fill_null(""))
-    )
-    detail = pl.when(pl.col("stands") == "running").then(pl.lit("")).otherwise(detail)
-    return found.select(
-        LOOKUP,
-        *ANSWER_COLUMNS,
-        pl.col("stands").replace_strict(_STATUS, return_dtype=pl.String).alias("row_status"),
-        pl.coalesce(business_number.note_expr(pl.col("stands"), lang, _NOTES) + detail, _garbled_expr(lang)).alias(
-            "row_note"
-        ),
-    )
+    stands = pl.col("stands")
+    detail = pl.when(stands.is_in(["halted", "stopped"])).then(pl.lit(halted)).otherwise(pl.col("row_note"))
+    detail = pl.when(stands != "running").then(detail).fill_null("")
+    note = pl.coalesce(business_number.note_expr(stands, lang, _NOTES) + detail, _garbled_expr(lang))
+    status = stands.replace_strict(_STATUS, return_dtype=pl.String)
+    return found.select(LOOKUP, *ANSWER_COLUMNS, status.alias("row_status"), note.alias("row_note"))
 
 
 def _garbled_expr(lang: Lang) -> pl.Expr:
@@ -137,10 +128,7 @@ def _garbled_expr(lang: Lang) -> pl.Expr:
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswers:
-    """Outcomes in memory-mapped files: ``answers``, and the ``places`` of each lookup among them.
-
-    A join to rows then holds a few bytes of each lookup in memory, instead of three times the size of the answers.
-    """
+    """Outcomes in memory-mapped files, and the ``places`` of lookups among them: a join holds a few bytes of each."""
 
     places: pl.LazyFrame
     answers: pl.DataFrame

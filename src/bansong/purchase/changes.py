@@ -69,9 +69,8 @@ _ANSWERED: Final = """
 
 def spent_trials(connection: sqlite3.Connection, origin: str) -> int:
     """Count the trial uploads that may have been paid since answers of any upload to ``origin`` were fetched."""
-    return int(
-        connection.execute(f"SELECT count(*) FROM uploads WHERE origin = ? AND {_SPENT}", (origin,)).fetchone()[0]
-    )
+    count = f"SELECT count(*) FROM uploads WHERE origin = ? AND {_SPENT}"
+    return int(connection.execute(count, (origin,)).fetchone()[0])
 
 
 def unanswered_requests(connection: sqlite3.Connection, origin: str) -> int:
@@ -80,10 +79,7 @@ def unanswered_requests(connection: sqlite3.Connection, origin: str) -> int:
 
 
 def passes(answered: Collection[int], rows: int) -> bool:
-    """Whether the answers at these places of an upload of so many ``rows`` show that the service works.
-
-    Half of the rows must be answered, or half of those up to the last answered one: a service may give a preview only.
-    """
+    """Whether half of the rows are answered, or half up to the last answered one: a service may give a preview."""
     return 2 * len(answered) >= rows or (len(answered) >= _MIN_PREVIEW and 2 * len(answered) >= max(answered) + 1)
 
 
@@ -149,10 +145,8 @@ class LookupAsked:
     request: StoredRequest | None = None
 
     def write(self, tx: Transaction) -> None:
-        """Record the lookup, unless it may have been paid already."""
-        run = tx.run(self.run_id)
         values: dict[str, Value] = {"key": self.key, "b_no": self.b_no, "state": "asking", "upload": None}
-        tx.one(self, _ASK, values | {"now": tx.now, "run": run})
+        tx.one(self, _ASK, values | {"now": tx.now, "run": tx.run(self.run_id)})
         tx.store_request(self.request, key=self.key)
 
 
@@ -164,12 +158,8 @@ class LookupAnswered:
     answer: Answer
 
     def write(self, tx: Transaction) -> None:
-        """Keep the answer and count it as paid."""
-        tx.one(
-            self,
-            "UPDATE lookups SET state = 'done', since = :now WHERE key = :key AND state = 'asking'",
-            {"key": self.key, "now": tx.now},
-        )
+        done = "UPDATE lookups SET state = 'done', since = :now WHERE key = :key AND state = 'asking'"
+        tx.one(self, done, {"key": self.key, "now": tx.now})
         keep_answer(tx, self.key, self.answer)
 
 
@@ -190,7 +180,6 @@ class LookupUnreadable:
     note: str
 
     def write(self, tx: Transaction) -> None:
-        """Keep the first 64 KiB of the answer, and count it as paid."""
         tx.one(
             self,
             "UPDATE lookups SET state = 'unreadable', since = :now, note = :note, raw = :raw "
@@ -210,7 +199,6 @@ class LookupRefused:
     note: str
 
     def write(self, tx: Transaction) -> None:
-        """Return to an earlier answer, else mark it refused."""
         if not tx.refuse(ONE, "asking", {"key": self.key, "note": clean(self.note)}):
             raise tx.out_of_order(self)
         tx.delete_request(key=self.key)
@@ -223,7 +211,6 @@ class LookupRetracted:
     key: bytes
 
     def write(self, tx: Transaction) -> None:
-        """Return to the state before the request."""
         if not tx.release(ONE, "'asking'", {"key": self.key}):
             raise tx.out_of_order(self)
         tx.delete_request(key=self.key)
@@ -237,7 +224,6 @@ class LookupDoubted:
     note: str
 
     def write(self, tx: Transaction) -> None:
-        """Hold it; a held lookup stays held."""
         if not tx.hold(ONE, "'asking', 'doubt'", "doubt", {"key": self.key, "note": clean(self.note)}):
             raise tx.out_of_order(self)
 
@@ -259,7 +245,6 @@ class UploadPrepared:
     trial: bool = False
 
     def write(self, tx: Transaction) -> None:
-        """Record the upload and its rows, unless one of them may have been paid already."""
         run = tx.run(self.run_id)
         known = tx.connection.execute("SELECT 1 FROM uploads WHERE upload = ?", (self.upload,)).fetchone()
         if known or not self.rows:
@@ -328,7 +313,6 @@ class JobKnown:
     total: int | None
 
     def write(self, tx: Transaction) -> None:
-        """Record the job; the same job again changes nothing."""
         job_id = clean(self.job_id)
         same = "SELECT 1 FROM uploads WHERE upload = ? AND job_id = ? AND state = 'known'"
         if tx.connection.execute(same, (self.upload, job_id)).fetchone():
@@ -362,7 +346,6 @@ class JobFetched:
     base: int | None = None
 
     def write(self, tx: Transaction) -> None:
-        """Answered rows are done, the others missing."""
         number = step_upload(self, tx, self.upload, "done", "'known', 'done'", note=clean(self.note))["upload"]
         (run,) = tx.connection.execute("SELECT run FROM uploads WHERE number = ?", (number,)).fetchone()
         if self.base is not None:
@@ -398,12 +381,8 @@ class JobUnfetched:
     note: str
 
     def write(self, tx: Transaction) -> None:
-        """Record the reason, so that the upload is listed for a person to settle."""
-        tx.one(
-            self,
-            "UPDATE uploads SET note = :note WHERE upload = :id AND state = 'known'",
-            {"id": self.upload, "note": clean(self.note)},
-        )
+        noted = "UPDATE uploads SET note = :note WHERE upload = :id AND state = 'known'"
+        tx.one(self, noted, {"id": self.upload, "note": clean(self.note)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,7 +393,6 @@ class UploadRefused:
     note: str
 
     def write(self, tx: Transaction) -> None:
-        """Return its rows to their earlier state."""
         which = step_upload(self, tx, self.upload, "refused", "'prepared', 'gated', 'sent'", note=clean(self.note))
         tx.release(OF_UPLOAD, "'uploaded'", which)
 
@@ -426,7 +404,6 @@ class UploadDropped:
     upload: str
 
     def write(self, tx: Transaction) -> None:
-        """Return its rows to their earlier state."""
         # gated too: the run may be stopped between the commit and the bytes, and knows it
         tx.release(OF_UPLOAD, "'uploaded'", step_upload(self, tx, self.upload, "dropped", "'prepared', 'gated'"))
 
@@ -439,7 +416,6 @@ class UploadDoubted:
     note: str
 
     def write(self, tx: Transaction) -> None:
-        """Hold it with its rows; a held upload stays held."""
         step_upload(self, tx, self.upload, "doubt", "'prepared', 'gated', 'sent', 'doubt'", note=clean(self.note))
 
 
@@ -452,7 +428,6 @@ class UploadUnreadable:
     note: str
 
     def write(self, tx: Transaction) -> None:
-        """Hold it with its rows, and keep the first 64 KiB of the answer."""
         more: dict[str, Value] = {"note": clean(self.note), "raw": self.raw[:RAW_KEPT]}
         step_upload(self, tx, self.upload, "unreadable", "'prepared', 'gated', 'sent'", **more)
 
@@ -465,30 +440,8 @@ class JobLost:
     note: str
 
     def write(self, tx: Transaction) -> None:
-        """Mark undecided rows as missing; a job that was fetched before stays done."""
         note = clean(self.note)
         done = "SELECT 1 FROM uploads WHERE upload = ? AND state IN ('done', 'lost')"
         if not tx.connection.execute(done, (self.upload,)).fetchone():
             which = step_upload(self, tx, self.upload, "lost", "'known'", note=note)
             tx.hold(OF_UPLOAD, "'uploaded'", "missing", which | {"note": note})
-
-
-Change = (
-    LookupAsked
-    | LookupAnswered
-    | LookupUnreadable
-    | LookupRefused
-    | LookupRetracted
-    | LookupDoubted
-    | UploadPrepared
-    | UploadGated
-    | UploadSent
-    | JobKnown
-    | JobFetched
-    | JobUnfetched
-    | UploadRefused
-    | UploadDropped
-    | UploadDoubted
-    | UploadUnreadable
-    | JobLost
-)

@@ -27,20 +27,6 @@ from bansong.purchase import answers as answer_join
 from bansong.purchase import lookups as selection
 from bansong.purchase.ledger import Ledger, LedgerRun
 from bansong.purchase.ledger_file import ledger_path
-from bansong.purchase.lookups import (
-    BOUGHT_COUNTS,
-    KEY,
-    LOOKUP,
-    PRIORITY,
-    continuation_note,
-    lookup_expr,
-    lookups_of,
-    other_address_alert,
-    scope_of,
-    unknown_quota_alert,
-    why_stopped,
-    with_keys,
-)
 from bansong.purchase.run import PaidRun, quota_of
 
 NUMBERS_MISSING: Final = Problem("purchase.numbers_missing", "{option}: the column holds no numbers to go by")
@@ -67,7 +53,7 @@ class PaidEngine(ABC):
         self.url = BaseUrl.parse(
             self.options.base_url, allow_http=self.options.allow_http, known_as=self.options.known_as
         )
-        self.scope = self._scope_at(self.url.name)
+        self.scope = selection.scope_of(self.url.name, self.options.offline, self.options.paid)
         self.path = ledger_path(Path(self.options.ledger) if self.options.ledger is not None else None)
 
     def fresh_since(self, context: RunContext) -> float:
@@ -95,8 +81,8 @@ class PaidEngine(ABC):
 
     def prepare(self, records: Records) -> Records:
         """Add :data:`bansong.purchase.lookups.LOOKUP`, what each row asks for."""
-        lookup = lookup_expr(records.rows, suspect=self.options.buy_suspect)
-        return replace(records, rows=records.rows.with_columns(lookup.alias(LOOKUP)))
+        lookup = selection.lookup_expr(records.rows, suspect=self.options.buy_suspect)
+        return replace(records, rows=records.rows.with_columns(lookup.alias(selection.LOOKUP)))
 
     def quote(self, records: Records, context: RunContext) -> Purchase:
         """Return what a run over prepared records would buy; spends nothing."""
@@ -131,7 +117,7 @@ class PaidEngine(ABC):
             chosen = pl.col(ROW_ID).is_in(paid_run.chosen[ROW_ID].implode())
             found = answer_join.store_answers(
                 ledger,
-                lookups.select(LOOKUP, KEY, chosen.alias(answer_join.CHOSEN)),
+                lookups.select(selection.LOOKUP, selection.KEY, chosen.alias(answer_join.CHOSEN)),
                 context.resources.enter_context(private_folder()),
                 run_id=run.run_id,
                 since=paid_run.since if begun is None else min(paid_run.since, begun),
@@ -152,7 +138,7 @@ class PaidEngine(ABC):
 
     def counts(self) -> tuple[pl.Expr, ...]:
         """Aggregations over answered rows: alarming answers of the service."""
-        return BOUGHT_COUNTS
+        return selection.BOUGHT_COUNTS
 
     @abstractmethod
     def agreement(self, tallied: Mapping[str, Any]) -> Agreement | None:
@@ -176,7 +162,7 @@ class PaidEngine(ABC):
         """Return why nothing more may be bought from a service that has answered too little; ``None`` if it may."""
         if ledger is None or self.options.retry_trial:
             return None
-        return why_stopped(ledger, self.url.name, uploads=self.kind.uploads)
+        return selection.why_stopped(ledger, self.url.name, uploads=self.kind.uploads)
 
     def cautions(self, ledger: Ledger | None, wanted: pl.DataFrame, since: float) -> tuple[str, ...]:
         """Return what is to be said before the wanted lookups are bought: the ledger knows them at other base URLs."""
@@ -185,20 +171,17 @@ class PaidEngine(ABC):
         buying = {name for name, kind in ENGINE_KINDS.items() if kind.buys}
         others = dict.fromkeys(run.origin for run in ledger.runs() if run.engine in buying)
         others.pop(self.url.name, None)
-        scopes = [(origin, self._scope_at(origin)) for origin in others]
+        scopes = [(origin, selection.scope_of(origin, self.options.offline, self.options.paid)) for origin in others]
         known = selection.known_elsewhere(ledger, wanted, scopes, since)
-        alert = other_address_alert(self.url.origin, self.url.name, known, wanted.height)
+        alert = selection.other_address_alert(self.url.origin, self.url.name, known, wanted.height)
         return () if alert is None else (alert,)
-
-    def _scope_at(self, origin: str) -> str:
-        return scope_of(origin, self.options.offline, self.options.paid)
 
     def _ledger_run(self, context: RunContext) -> LedgerRun:
         return LedgerRun(context.run_id, self.kind.name, self.url.name, context.file, context.unix_time())
 
     def _lookups(self, records: Records) -> pl.DataFrame:
-        lookups = with_keys(lookups_of(records.rows, records.priority), self.scope)
-        if records.priority is not None and not lookups.is_empty() and lookups[PRIORITY].null_count() == lookups.height:
+        lookups = selection.with_keys(selection.lookups_of(records.rows, records.priority), self.scope)
+        if records.priority is not None and lookups.height and lookups[selection.PRIORITY].is_null().all():
             raise UsageError(NUMBERS_MISSING, option=Option("priority", self.priority))
         return lookups
 
@@ -206,7 +189,7 @@ class PaidEngine(ABC):
         begun = selection.continued_since(ledger.runs() if ledger else (), run)
         standing = selection.standing(ledger, lookups, since, begun)
         wanted = self.select_wanted(standing)
-        notes = [*self.cautions(ledger, wanted, since), *continuation_note(standing.continued, begun)]
+        notes = [*self.cautions(ledger, wanted, since), *selection.continuation_note(standing.continued, begun)]
         quota, problem = self._ask_quota()
         unread = problem if isinstance(problem, ServiceError) and selection.hides_quota(problem) else None
         try:
@@ -218,7 +201,7 @@ class PaidEngine(ABC):
             notes.append(Listed([error]))
         if problem is not None:
             words = Phrase("how much of the quota is left could not be asked: {problem}", problem=problem)
-            notes.append(unknown_quota_alert(unread) if unread else words)
+            notes.append(selection.unknown_quota_alert(unread) if unread else words)
         if chosen and (why := self.why_stopped(ledger)) is not None:
             chosen = 0
             notes.append(why)
@@ -226,7 +209,6 @@ class PaidEngine(ABC):
         return Purchase(str(self.path), False, *counts, before=quota, notes=tuple(notes))
 
     def _ask_quota(self) -> tuple[QuotaStatus | None, UsageError | ServiceError | None]:
-        """Return what is left of the quota, or why that cannot be asked: no key, or no service that answers."""
         try:
             key = self.options.load_key()
             timeout = self.options.timeout
@@ -293,7 +275,6 @@ class HybridEngine(PaidEngine):
 
 
 def paid_engine(kind: EngineKind, options: ServiceOptions, local: LocalEngine) -> PaidEngine:
-    """Return the engine of a kind that buys."""
     if kind.answers_locally:
         return HybridEngine(options, local=local)
     return ServiceEngine("batch" if kind.uploads else "verify", options, local=local)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from bansong.client.responses import BatchStatus
     from bansong.purchase.queries import StoredUpload
 
-
 log = logging.getLogger(__name__)
 
 _HALTS: Final[dict[type[ServiceError], HaltReason]] = {QuotaError: "quota", LimitError: "limit"}
@@ -60,7 +59,6 @@ class UploadedJob:
 
     @classmethod
     def of(cls, upload: StoredUpload, origin: str) -> Self:
-        """Return the job of a known upload to ``origin``."""
         scope = scope_of(origin, upload.offline, upload.paid)
         return cls(upload.id, str(upload.job_id), upload.total, scope)
 
@@ -77,17 +75,8 @@ class JobOutcome:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _JobResults:
-    matched: MatchedResults
-    note: str | None
-
-
 async def collect_job(context: PurchaseContext, job: UploadedJob) -> JobOutcome | None:
-    """Wait for a job, fetch its results, record them, and return the outcome.
-
-    ``None`` if nothing follows for the upload: the run was stopped or refused, or the service is unreachable.
-    """
+    """Wait for a job, fetch and record its results; ``None`` if nothing follows (stopped, refused, unreachable)."""
     sent = context.ledger.rows_of(job.upload)
     try:
         found = await _fetch_job(context, job, sent)
@@ -102,37 +91,26 @@ async def collect_job(context: PurchaseContext, job: UploadedJob) -> JobOutcome 
         return None
     except ServiceError as error:
         why: HaltReason = _HALTS.get(type(error), "unreachable")
-        note = gettext(
-            "the results of job {id} (upload {upload}) cannot be had now: {error}",
-            id=job.id,
-            upload=job.upload,
-            error=error,
-        )
+        named = {"id": job.id, "upload": job.upload, "error": error}
+        note = gettext("the results of job {id} (upload {upload}) cannot be had now: {error}", **named)
         remedy = gettext("; if they never can, `bansong resolve` settles the upload")
         collected = await _pause_without_results(context, job, why, note, remedy)
         return None if isinstance(error, NotSentError) and error.status is None else collected
     if found is None:
         return None
-    await context.journal.settle(
-        JobFetched(job.upload, found.matched.answers, found.matched.faults, found.note, found.matched.base)
-    )
-    context.counts.fetched += len(found.matched.answers)
-    if not found.matched.answers:
-        why_not = found.note or next(iter(found.matched.faults.values()), gettext("there were none"))
-        context.dispatcher.cancel(
-            Halt("failing", gettext("no result of job {id} could be used: {why_not}", id=job.id, why_not=why_not))
-        )
+    await context.journal.settle(JobFetched(job.upload, found.answers, found.faults, found.note, found.base))
+    context.counts.fetched += len(found.answers)
+    if not found.answers:
+        why_not = found.note or next(iter(found.faults.values()), gettext("there were none"))
+        said = gettext("no result of job {id} could be used: {why_not}", id=job.id, why_not=why_not)
+        context.dispatcher.cancel(Halt("failing", said))
     context.progress(len(sent))
-    answered = found.matched.answers.keys()
+    answered = found.answers.keys()
     if not passes(answered, len(sent)):
-        return JobOutcome(
-            passes=False,
-            note=gettext(
-                "{answered} of {sent} rows of job {id} were answered", answered=len(answered), sent=len(sent), id=job.id
-            ),
-        )
+        counts = {"answered": len(answered), "sent": len(sent), "id": job.id}
+        return JobOutcome(passes=False, note=gettext("{answered} of {sent} rows of job {id} were answered", **counts))
     few = 2 * len(answered) < len(sent)  # then only a preview of the first rows
-    return JobOutcome(passes=True, cut_at=max(answered) + 1 if few else _cut_at(found.matched, len(sent)))
+    return JobOutcome(passes=True, cut_at=max(answered) + 1 if few else _cut_at(found, len(sent)))
 
 
 async def _pause_without_results(
@@ -144,20 +122,14 @@ async def _pause_without_results(
 
 
 async def find_base(context: PurchaseContext, job: UploadedJob) -> int | None:
-    """Return the row key of the first row of a fetched job, if its results prove it; fetching is free.
-
-    Raises the service's error.
-    """
+    """Return the row key of the first row of a fetched job, if its results prove it; fetching is free."""
     sent = context.ledger.rows_of(job.upload)
     status = await _fetch_results(context, job, max(job.total or 0, len(sent)))
     return None if status is None else _match_status(context, job, status, sent).base
 
 
 async def fetch_late_answers(context: PurchaseContext, uploads: Iterable[StoredUpload]) -> int:
-    """Fetch jobs with unanswered rows once more, without waiting; return the number of new answers.
-
-    Recorded answers stay. If the service cannot be asked, the rest is left to the next run.
-    """
+    """Fetch jobs with unanswered rows once more, without waiting; return the number of new answers."""
     found = 0
     for upload in uploads:
         job = UploadedJob.of(upload, context.client.origin)
@@ -201,7 +173,9 @@ def _find_missing(context: PurchaseContext, job: UploadedJob, sent: list[tuple[b
     return {place for part in known for place in part["place"]}
 
 
-async def _fetch_job(context: PurchaseContext, job: UploadedJob, sent: list[tuple[bytes, str]]) -> _JobResults | None:
+async def _fetch_job(
+    context: PurchaseContext, job: UploadedJob, sent: list[tuple[bytes, str]]
+) -> MatchedResults | None:
     # again while rows are missing; an earlier fetch is not lost by the next one
     ended = await _wait_for_end(context, job)
     found, preview = None, max(job.total or 0, len(sent))
@@ -211,15 +185,15 @@ async def _fetch_job(context: PurchaseContext, job: UploadedJob, sent: list[tupl
         try:
             status = ended and await _fetch_results(context, job, preview)
         except (NotFoundError, ShapeError, RejectedError):  # after passing errors all of the job is fetched again
-            if found is None or not found.matched.answers:
+            if found is None or not found.answers:
                 raise
             break
         if ended is None or status is None:
             return None
         matched = _match_status(context, job, status, sent)
         if found is not None:
-            matched = _merge_looks(found.matched, matched)
-        found = _JobResults(matched, _note_job(job.id, ended, matched))
+            matched = _merge_looks(found, matched)
+        found = replace(matched, note=_note_job(job.id, ended, matched))
         if len(matched.answers) + len(matched.faults) >= len(sent):
             break
         if len(status.results) >= preview:
@@ -279,14 +253,9 @@ async def _wait_for_end(context: PurchaseContext, job: UploadedJob) -> BatchStat
         if status is None or status.state != "working":
             return status
         if age > _DEADLINE_S:
+            named = {"id": job.id, "upload": job.upload, "status": status.status, "value": age / 3600}
             raise TimeoutError(
-                gettext(
-                    "job {id} (upload {upload}) is still {status!r} after {value:.0f} hours",
-                    id=job.id,
-                    upload=job.upload,
-                    status=status.status,
-                    value=age / 3600,
-                )
+                gettext("job {id} (upload {upload}) is still {status!r} after {value:.0f} hours", **named)
             )
     return None
 

@@ -23,7 +23,7 @@ from typing import ClassVar, Final, Literal, NamedTuple
 import polars as pl
 
 from bansong.base.messages import gettext
-from bansong.purchase.ledger_file import Transaction, clean
+from bansong.purchase.ledger_file import Transaction, Value, clean
 
 _LAST: Final = (
     "SELECT turn, bounced, reason, state FROM labels WHERE upload = ? AND place = ? ORDER BY turn DESC LIMIT 1"
@@ -117,18 +117,12 @@ class _LabelStep:
 
     def write(self, tx: Transaction) -> None:
         upload, place, turn, *_ = self.label
+        row: dict[str, Value] = {"upload": upload, "place": place, "turn": turn}
         tx.one(
             self,
             f"UPDATE labels SET state = :state, since = :now, note = :note "  # noqa: S608 - the states are this module's
             f"WHERE upload = :upload AND place = :place AND turn = :turn AND state IN ({self.LEGAL})",
-            {
-                "state": self.STATE,
-                "now": tx.now,
-                "note": clean(self.note),
-                "upload": upload,
-                "place": place,
-                "turn": turn,
-            },
+            row | {"state": self.STATE, "now": tx.now, "note": clean(self.note)},
         )
 
     @property
@@ -174,7 +168,6 @@ class JobNumbered:
     base: int
 
     def write(self, tx: Transaction) -> None:
-        """Keep the key with the upload."""
         tx.one(self, "UPDATE uploads SET base = :base WHERE upload = :id", {"base": self.base, "id": self.upload})
 
 
@@ -182,10 +175,7 @@ LabelChange = LabelSent | LabelDone | LabelRefused | LabelDoubted | LabelRetract
 
 
 def prepare(tx: Transaction, run_id: str, wanted: Iterable[WantedLabel], *, resend: bool) -> LabelQueue:
-    """Record the labels to be sent, unless they were sent before; at most one label for a row of an upload.
-
-    ``resend``: send refused and doubtful ones again, which is recorded as a decision.
-    """
+    """Record labels not sent before, at most one a row; ``resend``: also refused and doubtful ones, as a decision."""
     run, states, again = tx.run(run_id), Counter[str](), Counter[int]()
     queue = []
     for label in wanted:
@@ -223,10 +213,7 @@ def _standing(tx: Transaction, run: int, label: WantedLabel) -> tuple[str, int]:
 
 
 def job_rows(connection: sqlite3.Connection, keys: pl.Series, origin: str) -> pl.DataFrame:
-    """Return the rows of jobs at ``origin`` that hold ``keys`` (Binary, of one size, not null): :data:`JOB_ROWS`.
-
-    ``nth``: position in ``keys``; ``created``: unix seconds; a key may be in several jobs.
-    """
+    """Return the rows of jobs at ``origin`` that hold ``keys``: :data:`JOB_ROWS`; ``nth``: position in ``keys``."""
     if keys.is_empty():
         return pl.DataFrame(schema=JOB_ROWS)
     values = {"keys": b"".join(keys), "size": len(keys[0]), "count": len(keys), "origin": origin}
@@ -234,19 +221,14 @@ def job_rows(connection: sqlite3.Connection, keys: pl.Series, origin: str) -> pl
 
 
 def upload_flags(connection: sqlite3.Connection, origin: str) -> list[tuple[bool | None, bool | None]]:
-    """Return the flags (``offline``, ``paid``) of all uploads to ``origin``."""
     found = connection.execute("SELECT DISTINCT offline, paid FROM uploads WHERE origin = ?", (origin,))
     return [(_flag(offline), _flag(paid)) for offline, paid in found]
 
 
 def labelled_jobs(connection: sqlite3.Connection, uploads: Iterable[int]) -> dict[int, LabelledJob]:
-    """Return the jobs of uploads, by the uploads' numbers."""
     find = "SELECT number, upload, job_id, total, base, offline, paid FROM uploads WHERE number = ?"
     rows = (connection.execute(find, (upload,)).fetchone() for upload in uploads)
-    return {
-        number: LabelledJob(number, id, job_id, total, base, _flag(offline), _flag(paid))
-        for number, id, job_id, total, base, offline, paid in rows
-    }
+    return {row[0]: LabelledJob(*row[:5], *map(_flag, row[5:])) for row in rows}
 
 
 def held_labels(connection: sqlite3.Connection, origin: str) -> list[HeldLabel]:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
 from threading import RLock
-from types import TracebackType
 from typing import Concatenate, Final, ParamSpec, Self, TypeVar
 
 import anyio
@@ -27,11 +26,9 @@ from bansong.base.sqlite import rewrite_file
 from bansong.purchase import changes as trial_limits
 from bansong.purchase import label_queue as label_outbox
 from bansong.purchase import queries, recovery
-from bansong.purchase.changes import COUNTED, Change, follow_numbers
-from bansong.purchase.label_queue import LabelChange
-from bansong.purchase.ledger_file import LEDGER_FILE, Transaction, ledger_path
+from bansong.purchase.changes import COUNTED, follow_numbers
+from bansong.purchase.ledger_file import LEDGER_FILE, LedgerChange, Transaction, ledger_path
 from bansong.purchase.queries import shown_ids
-from bansong.purchase.recovery import Repetition
 
 DAY_S: Final = 86_400.0
 LIMIT_KEPT_S: Final = 30 * DAY_S
@@ -72,7 +69,6 @@ class PurgeCounts:
 
 
 def remember_limit(tx: Transaction, origin: str, rows: int) -> None:
-    """Store the most rows of an upload to ``origin``, replacing an earlier limit."""
     tx.connection.execute("INSERT OR REPLACE INTO limits VALUES (?, ?, ?)", (origin, rows, tx.now))
 
 
@@ -155,7 +151,6 @@ class LedgerHoldings:
 
 
 def holdings(connection: sqlite3.Connection, b_no: str) -> LedgerHoldings:
-    """Return the records of a number (ten digits)."""
     number, run = {"b_no": b_no}, connection.execute
     shown = shown_ids(connection)
     lookups = [shown.get(key, key.hex()) for (key,) in run(_OPEN_LOOKUPS, number)]
@@ -165,7 +160,6 @@ def holdings(connection: sqlite3.Connection, b_no: str) -> LedgerHoldings:
 
 
 def explain_unsettled(ids: Sequence[str]) -> str:
-    """Return why a number with unsettled lookups cannot be erased, and the remedy."""
     return gettext(
         "not settled yet, and perhaps paid: {listed}; erased, it might be paid twice. Give the command that left it "
         "once more, which fetches what is there, or settle it with `bansong resolve`; then try again",
@@ -174,10 +168,7 @@ def explain_unsettled(ids: Sequence[str]) -> str:
 
 
 def erase(tx: Transaction, b_no: str) -> None:
-    """Erase a settled number (ten digits), also from notes, replies and names of files; the caller rewrites the file.
-
-    Paid lookups stay counted, by run and upload.
-    """
+    """Erase a settled number, also from notes, replies and file names; paid lookups stay counted."""
     tx.delete_old_requests()
     for statement in _ERASE:
         tx.connection.execute(statement, {"b_no": b_no})
@@ -228,6 +219,18 @@ class LedgerRun:
     started: float
 
 
+def _begin(tx: Transaction, run: LedgerRun) -> None:
+    tx.connection.execute(
+        "INSERT INTO runs (run_id, engine, origin, file, started) VALUES (?, ?, ?, ?, ?)",
+        (run.run_id, run.engine, run.origin, run.file, run.started),
+    )
+
+
+def _end(tx: Transaction, run_id: str, outcome: str) -> None:
+    ending = (tx.now, outcome, tx.run(run_id))
+    tx.connection.execute("UPDATE runs SET ended = ?, outcome = ? WHERE number = ?", ending)
+
+
 class Ledger:
     """Lookups asked, paid and answered. Open it with :meth:`open`; use it from any thread, close it when done.
 
@@ -261,17 +264,15 @@ class Ledger:
     allow_trial = _change(trial_limits.allow_trial)
     remember_limit = _change(remember_limit)
     holdings = _query(holdings)
+    begin = _change(_begin)
+    end = _change(_end)
 
     def __init__(
         self, path: Path, connection: sqlite3.Connection, lock: FileLock, *, created: bool, clock: Clock
     ) -> None:
-        self.path = path
-        self.created = created
-        self._connection = connection
-        self._lock = lock
-        self._clock = clock
-        self._turn = RLock()
-        self._closed = False
+        self.path, self.created = path, created
+        self._connection, self._lock, self._clock = connection, lock, clock
+        self._turn, self._closed = RLock(), False
         with self._transaction() as tx:
             self.recovered = recovery.recover(tx)
 
@@ -312,35 +313,20 @@ class Ledger:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
-    def begin(self, run: LedgerRun) -> None:
-        """Record a run, before it asks anything."""
-        with self._transaction() as tx:
-            _begin(tx, run)
-
-    def end(self, run_id: str, outcome: str) -> None:
-        """Record the outcome of a run."""
-        with self._transaction() as tx:
-            ending = (tx.now, outcome, tx.run(run_id))
-            tx.connection.execute("UPDATE runs SET ended = ?, outcome = ? WHERE number = ?", ending)
-
-    def settle(self, changes: Sequence[Change | Repetition | label_outbox.LabelChange]) -> None:
+    def settle(self, changes: Sequence[LedgerChange]) -> None:
         """Make the changes, all or none; durable on return."""
         with self._transaction() as tx:
             for change in changes:
                 change.write(tx)
 
     def entries(self, keys: pl.Series, *, answers: bool = True) -> Iterator[pl.DataFrame]:
-        """Yield what is known of ``keys`` (Binary), at most 50,000 rows a frame; nulls and unknown keys are left out.
+        """Yield what is known of ``keys`` (Binary), at most 50,000 rows a frame, without nulls and unknown keys.
 
-        ``place``: position in ``keys``. A row of a doubtful or unreadable upload has that state itself. ``run_id``,
-        ``upload``, ``job_id``: of the buyer of the answer (``done``), or of the last request. The answer is the last
-        one bought, also if ``state`` is not ``done``; ``reasons`` are joined. Without ``answers`` the seven columns are
-        left out, which is several times as fast.
+        ``place``: position in ``keys``. ``run_id``, ``upload``, ``job_id``: of the buyer of the answer, or of the last
+        request. The answer is the last one bought, whatever the ``state``; to leave it out is several times as fast.
         """
         for first in range(0, len(keys), queries.CHUNK):
             with self._connect() as connection:
@@ -365,7 +351,6 @@ class Ledger:
             return label_outbox.prepare(tx, run.run_id, wanted, resend=resend)
 
     def job_rows(self, keys: pl.Series, origin: str) -> pl.DataFrame:
-        """Return the rows of jobs that hold these keys: ``nth`` (of the key), ``upload``, ``place``, ``created``."""
         parts = []
         for first in range(0, max(len(keys), 1), queries.CHUNK):
             with self._connect() as connection:
@@ -374,11 +359,9 @@ class Ledger:
         return pl.concat(parts)
 
     def now(self) -> float:
-        """Return the time of the ledger's clock, in unix seconds."""
         return self._clock()
 
     def pending_requests(self, origin: str) -> list[recovery.PendingRequest]:
-        """Return the doubtful requests to ``origin`` that may be repeated with their key, oldest first."""
         with self._connect() as connection:
             return recovery.pending_requests(connection, origin, self._clock())
 
@@ -388,7 +371,6 @@ class Ledger:
             return recovery.count_repeatable(connection, self._clock())
 
     def purge(self, older_than_days: float) -> PurgeCounts:
-        """Delete older answers and their records; never a doubt or an open upload."""
         if not older_than_days >= 0:  # also refuses NaN
             raise UsageError(AGE_INVALID, older_than_days=older_than_days)
         with self._transaction() as tx:
@@ -433,16 +415,9 @@ class Ledger:
                 raise
 
 
-def _begin(tx: Transaction, run: LedgerRun) -> None:
-    tx.connection.execute(
-        "INSERT INTO runs (run_id, engine, origin, file, started) VALUES (?, ?, ?, ?, ?)",
-        (run.run_id, run.engine, run.origin, run.file, run.started),
-    )
-
-
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    changes: tuple[Change | Repetition | LabelChange, ...]
+    changes: tuple[LedgerChange, ...]
     settled: anyio.Event = field(default_factory=anyio.Event)
     error: Exception | None = None
 
@@ -467,9 +442,7 @@ class Journal:
         tasks.start_soon(self._flush)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._tasks is None:
             return
         self._ending = True
@@ -478,7 +451,7 @@ class Journal:
         self._tasks.cancel_scope.shield = True
         await self._tasks.__aexit__(None, None, None)
 
-    async def settle(self, *changes: Change | Repetition | LabelChange) -> None:
+    async def settle(self, *changes: LedgerChange) -> None:
         """Make the changes, all or none; durable on return. Raises :class:`~bansong.errors.LedgerError`.
 
         It cannot be cancelled: a caller unsure of what is recorded could pay twice.

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from bansong.base.errors import LedgerError, Problem
 from bansong.base.messages import Phrase, gettext_noop
@@ -181,10 +181,7 @@ LEDGER_FILE: Final = FileKind(
 
 
 def ledger_path(given: Path | None) -> Path:
-    """Return the ledger's path: ``given``, ``BANSONG_LEDGER``, or in the user's state directory (made, mode 0700).
-
-    Raises :class:`LedgerError` if the folder of a named ledger does not exist.
-    """
+    """Return the ledger's path: ``given``, ``BANSONG_LEDGER``, or in the state directory (made, mode 0700)."""
     path = LEDGER_FILE.find(given)
     LEDGER_FILE.prepare_folder(path)
     return path
@@ -262,7 +259,6 @@ class Transaction:
         return LedgerError(RECORD_INCONSISTENT, path=self.path, name=name, of=of)
 
     def run(self, run_id: str) -> int:
-        """Return the number of a run that was begun."""
         found = self.connection.execute("SELECT number FROM runs WHERE run_id = ?", (run_id,)).fetchone()
         if found is None:
             raise LedgerError(RUN_NOT_BEGUN, path=self.path, run_id=run_id)
@@ -274,7 +270,6 @@ class Transaction:
         self._answered[run] += answered
 
     def finish(self) -> None:
-        """Write the counts."""
         self.connection.executemany(
             "UPDATE runs SET paid = paid + ?, answered = answered + ? WHERE number = ?",
             [(paid, self._answered[run], run) for run, paid in self._paid.items()],
@@ -323,12 +318,18 @@ class Transaction:
             )
 
     def delete_request(self, *, key: bytes | None = None, upload: int | None = None) -> None:
-        """Delete the stored request of a lookup or upload once it is settled."""
         self.connection.execute("DELETE FROM requests WHERE key = ? OR upload = ?", (key, upload))
 
     def delete_old_requests(self) -> None:
         """Delete requests that are too old to be repeated, or settled."""
         self.connection.execute(_NEEDLESS, {"now": self.now})
+
+
+class LedgerChange(Protocol):
+    """What a lookup, an upload or a label goes through."""
+
+    def write(self, tx: Transaction) -> None:
+        """Record it; raise :class:`LedgerError` if it does not fit the records."""
 
 
 def clean(text: str | None) -> str | None:

@@ -31,10 +31,8 @@ if TYPE_CHECKING:
     from bansong.purchase.ledger import Journal, Ledger, LedgerRun
     from bansong.purchase.queries import RunRecord
 
-
 LOOKUP: Final = "lookup"
 """A row's canonical record as one text; null where nothing may be asked."""
-
 Record = tuple[str | None, str | None, str | None]
 """Number, name and address."""
 
@@ -105,7 +103,6 @@ def short_expr(seed: int) -> pl.Expr:
 
 
 def with_keys(lookups: pl.DataFrame, scope: str) -> pl.DataFrame:
-    """Add :data:`KEY` (Binary) to lookups."""
     key = _hasher(scope)
     return lookups.with_columns(pl.Series(KEY, [key(text) for text in lookups[LOOKUP]], pl.Binary))
 
@@ -127,14 +124,12 @@ def scope_of(origin: str, offline: bool | None, paid: bool | None) -> str:
 
 
 def as_lookups(lookups: pl.DataFrame) -> Iterator[Lookup]:
-    """Yield the lookups of a frame with :data:`LOOKUP` and :data:`KEY` in its order."""
     for part in lookups.iter_slices(10_000):
         for key, (b_no, name, address) in zip(part[KEY], split(part).iter_rows(), strict=True):
             yield Lookup(key, b_no, name, address)
 
 
 def split(lookups: pl.DataFrame) -> pl.DataFrame:
-    """Return the columns ``b_no``, ``name``, ``address`` of lookups, null for blanks."""
     parts = lookups.select(
         pl.col(LOOKUP).str.split_exact(_BETWEEN, 2).struct.rename_fields(["b_no", "name", "address"])
     )
@@ -181,9 +176,8 @@ _SAMPLE_LOOKUPS: Final = 1000  # searched under other addresses; after a hit all
 class Standing:
     """State of a run's lookups before it begins.
 
-    ``cached``: answered in the ledger; ``running``: in an upload under way; ``held``: asked without an answer, so not
-    asked again by itself; ``wanted``: to be bought; ``uploads``: of the running ones; ``incomplete``: fetched ones with
-    unanswered rows; ``continued``: cached ones that are too old but were bought by a run that this one continues.
+    ``held``: asked without an answer, so not asked again by itself; ``incomplete``: fetched uploads with unanswered
+    rows; ``continued``: cached ones that are too old but were bought by a run that this one continues.
     """
 
     cached: int
@@ -198,13 +192,13 @@ class Standing:
 def standing(
     ledger: Ledger | None, lookups: pl.DataFrame, since: float, continued_since: float | None = None
 ) -> Standing:
-    """Compare lookups with keys to the ledger; answers from before ``since`` (unix seconds) are too old.
-
-    Answers from after ``continued_since`` are not: see :func:`continued_since`. Wanted lookups that were refused before
-    come last, so that they do not keep others from being asked.
-    """
+    """Compare lookups to the ledger; answers from before ``since`` (unix seconds) are too old."""
+    columns = {"place": pl.get_index_type(), "state": pl.String, "answered_at": pl.Float64, "upload": pl.String}
+    entries = ledger.entries(lookups[KEY], answers=False) if ledger is not None else ()
+    parts = [part.select(pl.col(name).cast(dtype) for name, dtype in columns.items()) for part in entries]
     places = lookups.select(pl.int_range(pl.len(), dtype=pl.get_index_type()).alias("place"))
-    known = places.join(_known_states(ledger, lookups), on="place", how="left", maintain_order="left")
+    states = pl.concat([pl.DataFrame(schema=columns), *parts])
+    known = places.join(states, on="place", how="left", maintain_order="left")
     state = pl.col("state")
     rules = {
         "cached": (state == "done") & (pl.col("answered_at") >= since),
@@ -220,13 +214,6 @@ def standing(
     incomplete = known.filter((state == "missing") & pl.col("upload").is_not_null())["upload"].unique()
     bought = (cached + continued, running, held, lookups[wanted["place"]])
     return Standing(*bought, frozenset(uploads), frozenset(incomplete), continued)
-
-
-def _known_states(ledger: Ledger | None, lookups: pl.DataFrame) -> pl.DataFrame:
-    columns = {"place": pl.get_index_type(), "state": pl.String, "answered_at": pl.Float64, "upload": pl.String}
-    entries = ledger.entries(lookups[KEY], answers=False) if ledger is not None else ()
-    parts = [part.select(pl.col(name).cast(dtype) for name, dtype in columns.items()) for part in entries]
-    return pl.concat([pl.DataFrame(schema=columns), *parts])
 
 
 def continued_since(earlier: Iterable[RunRecord], run: LedgerRun) -> float | None:
@@ -269,16 +256,11 @@ def assess_lookups(lookups: pl.DataFrame, local: LocalEngine) -> pl.DataFrame:
 
 
 def uncertain(lookups: pl.DataFrame, band: tuple[float, float]) -> pl.DataFrame:
-    """Return the assessed lookups without a status, or with a probability in the band."""
     return lookups.filter(pl.col("status_unknown") | pl.col(_PROBABILITY).is_between(*band).fill_null(False))
 
 
 def worthiest_first(lookups: pl.DataFrame) -> pl.DataFrame:
-    """Sort lookups by the user's priority, largest first, or else by the local engine's uncertainty.
-
-    Unknown statuses first, then the probabilities nearest to one half, those without a probability last. Equals stay
-    in the order of the file.
-    """
+    """Sort lookups by the user's priority, else by uncertainty: unknown statuses, then probabilities near one half."""
     if PRIORITY in lookups.columns:
         by, descending = [pl.col(PRIORITY).fill_nan(None)], [True]
     else:
@@ -287,11 +269,7 @@ def worthiest_first(lookups: pl.DataFrame) -> pl.DataFrame:
 
 
 def choose_worthiest(wanted: pl.DataFrame, allowed: int, local: LocalEngine) -> pl.DataFrame:
-    """Return as many of the wanted lookups as are allowed, the worthiest first.
-
-    By the user's priority or by the local engine's assessment, which is made if not all are allowed; else in the order
-    of the file.
-    """
+    """Return the ``allowed`` worthiest of the wanted lookups; assessed locally only if not all are allowed."""
     if not {PRIORITY, _PROBABILITY} & set(wanted.columns):
         if allowed >= wanted.height:
             return wanted
@@ -310,33 +288,19 @@ def hides_quota(error: ServiceError) -> bool:
 
 
 def affordable(wanted: int, budget: int | None, remaining: int | None, unread: ServiceError | None = None) -> int:
-    """Return the number of wanted lookups to buy; raise :class:`QuotaError` if the quota does not last for all.
-
-    With a budget a part is enough; without one, all or nothing. ``unread``: error of reading the quota; without a
-    budget it is raised again, with the remedy.
-    """
+    """Return how many to buy; without a budget all or nothing. ``unread``: why the quota is not known."""
     if unread is not None and budget is None and wanted:
-        raise type(unread)(
-            gettext(
-                "{unread}; so how much of the quota is left is not known, and nothing was bought: give {option} to "
-                "buy that many lookups at most",
-                unread=unread,
-                option=parameter("budget"),
-            ),
-            status=unread.status,
-            detail=unread.detail,
-            raw=unread.raw,
+        words = gettext(
+            "{unread}; so how much of the quota is left is not known, and nothing was bought: give {option} to "
+            "buy that many lookups at most",
+            unread=unread,
+            option=parameter("budget"),
         )
+        raise type(unread)(words, status=unread.status, detail=unread.detail, raw=unread.raw)
     if budget is None and remaining is not None and wanted > remaining:
-        part = (
-            Phrase(
-                "give {option} to buy the worthiest (`priority='COLUMN'` says which), or ",
-                option=Option("budget", remaining),
-            )
-            if remaining
-            else ""
-        )
-        raise QuotaError(QUOTA_TOO_SMALL, count=wanted, remaining=remaining, part=part)
+        option = Option("budget", remaining)
+        part = Phrase("give {option} to buy the worthiest (`priority='COLUMN'` says which), or ", option=option)
+        raise QuotaError(QUOTA_TOO_SMALL, count=wanted, remaining=remaining, part=part if remaining else "")
     limits = [limit for limit in (budget, remaining) if limit is not None]
     return min([wanted, *limits])
 
@@ -349,11 +313,7 @@ REQUESTS: Final = 300
 
 @dataclass(slots=True)
 class PurchaseCounts(DispatchCounts):
-    """What a run's buying came to, counted as it happens.
-
-    ``paid``, ``doubts`` (requests in doubt) and ``fetched`` (answers of jobs); ``repeated``: requests sent again with
-    their key.
-    """
+    """What a run's buying came to, counted as it happens; ``repeated``: requests sent again with their key."""
 
     repeated: int = 0
     paid: int = 0
@@ -365,9 +325,8 @@ class PurchaseCounts(DispatchCounts):
 class PurchaseContext:
     """One run's purchases: who is asked, where it is written down, and the dispatcher that sends.
 
-    ``lookups`` are those that the run's file asks for, with their keys: what was sent is not in the ledger.
-    ``idempotency`` is what the service promises of requests that are sent again; ``hopeless`` counts those in a row for
-    which that led to nothing.
+    ``lookups``: those of the run's file, with keys: what was sent is not in the ledger. ``idempotency``: the service's
+    promise for requests that are sent again; ``hopeless``: such requests in a row that led to nothing.
     """
 
     client: Client
@@ -419,36 +378,21 @@ KNOWN_ELSEWHERE: Final = Problem(
     "service, stop and give {option}",
 )
 
-
 QUOTA_UNKNOWN: Final = Problem(
     "alert.quota_unknown",
     "how much of the quota is left is not known, so only the budget limits what is bought: {problem}",
 )
 
-
 UNCHECKED_SENDS: Final = "unchecked_sends"
-
-
 GARBLED: Final = "garbled"
-
-
 GARBLED_FIRST: Final = "garbled_first"
-
-
 _GARBLED: Final = pl.col("row_status").is_in(["verified", "cached"]) & pl.col("row_note").is_not_null()
 """Answered rows have a note only where bytes of the answer were not UTF-8."""
 
-
+_BOUGHT_SEND: Final = (pl.col("action") == "send") & pl.col("row_status").is_in(["verified", "cached"])
+_MEANING: Final = meaning_expr(pl.when(pl.col("action") == "send").then(pl.col("biz_status")))
 BOUGHT_COUNTS: Final = (
-    (
-        (pl.col("action") == "send")
-        & pl.col("row_status").is_in(["verified", "cached"])
-        & meaning_expr(pl.when(pl.col("action") == "send").then(pl.col("biz_status")))
-        .is_in(["closed", "unknown"])
-        .fill_null(False)
-    )
-    .sum()
-    .alias(UNCHECKED_SENDS),
+    (_BOUGHT_SEND & _MEANING.is_in(["closed", "unknown"]).fill_null(False)).sum().alias(UNCHECKED_SENDS),
     _GARBLED.sum().alias(GARBLED),
     pl.col(ROW_ID).filter(_GARBLED).min().alias(GARBLED_FIRST),
 )
@@ -457,10 +401,7 @@ row), as aggregations over a run's rows."""
 
 
 def other_address_alert(address: str, name: str, known: Sequence[tuple[str, int]], wanted: int) -> Notice | None:
-    """Alert before lookups are bought at ``address`` that the ledger holds under another origin.
-
-    ``name``: the service's name in the ledger; ``known``: (origin, number of the ``wanted`` lookups).
-    """
+    """Alert before lookups are bought that the ledger holds under other origins: ``known``, with their numbers."""
     if not known:
         return None
     origin, count = max(known, key=lambda one: one[1])
@@ -471,7 +412,6 @@ def other_address_alert(address: str, name: str, known: Sequence[tuple[str, int]
 
 
 def continuation_note(answers: int, begun: float | None) -> tuple[str, ...]:
-    """Note that answers are used though too old: they were bought since ``begun`` (unix time) of the continued run."""
     if not answers or begun is None:
         return ()
     day = datetime.fromtimestamp(begun, SEOUL)
@@ -489,5 +429,4 @@ def continuation_note(answers: int, begun: float | None) -> tuple[str, ...]:
 
 
 def unknown_quota_alert(problem: object) -> Notice:
-    """Alert if ``/me`` cannot be read and a budget limits the run."""
     return Notice(QUOTA_UNKNOWN, problem=problem)

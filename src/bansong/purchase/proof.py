@@ -17,7 +17,6 @@ from bansong.client.evidence import fold_text, is_other
 if TYPE_CHECKING:
     from bansong.client.responses import Result
 
-
 KeyOf = Callable[[str, str | None, str | None], bytes]
 Texts = tuple[str | None, str | None]
 

@@ -52,10 +52,7 @@ _FOUND: Final = {
 }
 _ANSWER: Final = dict.fromkeys(ANSWER_COLUMNS, pl.String) | {"bounce_prob": pl.Float64}
 _RUNS: Final = {"run": pl.Int64, "run_id": pl.String}
-_UPLOADS: Final = {
-    "number": pl.Int64,
-    **dict.fromkeys(("upload", "job_id", "upload_state", "upload_note"), pl.String),
-}
+_UPLOADS: Final = {"number": pl.Int64, **dict.fromkeys(("upload", "job_id", "upload_state", "upload_note"), pl.String)}
 _COLUMNS: Final = ("place", "state", "note", "run_id", "upload", "job_id", "answered_at")
 
 _SHOWN_HEX_DIGITS: Final = 16
@@ -157,9 +154,8 @@ def _uploads(connection: sqlite3.Connection, where: str, values: tuple[str | flo
 
 def rows_of(connection: sqlite3.Connection, upload_id: str) -> list[tuple[bytes, str]]:
     """Return (key, number) of an upload's rows in the order in which they were sent."""
-    find = (
-        "SELECT key, b_no FROM upload_rows WHERE upload = (SELECT number FROM uploads WHERE upload = ?) ORDER BY place"
-    )
+    number = "(SELECT number FROM uploads WHERE upload = ?)"
+    find = f"SELECT key, b_no FROM upload_rows WHERE upload = {number} ORDER BY place"
     return connection.execute(find, (upload_id,)).fetchall()
 
 
@@ -252,7 +248,6 @@ def shown_ids(connection: sqlite3.Connection) -> dict[bytes, str]:
 
 
 def runs(connection: sqlite3.Connection) -> list[RunRecord]:
-    """Return all runs, oldest first."""
     found = connection.execute(
         "SELECT run_id, engine, origin, file, started, ended, outcome, paid, answered FROM runs ORDER BY number"
     )

@@ -14,7 +14,7 @@ from bansong.base.errors import Problem, UsageError
 from bansong.base.messages import Phrase, gettext, gettext_noop
 from bansong.base.schema import Answer
 from bansong.purchase.changes import count_upload, keep_answer, step_upload
-from bansong.purchase.ledger_file import OF_UPLOAD, ONE, UNSETTLED, Transaction, clean, whole
+from bansong.purchase.ledger_file import OF_UPLOAD, ONE, UNSETTLED, Transaction, Value, clean, whole
 from bansong.purchase.queries import shown_ids
 
 LOOKUP_HAS_NO_JOB: Final = Problem("ledger.lookup_has_no_job", "{id}: is one lookup, which has no job; {list}")
@@ -26,7 +26,6 @@ ID_AMBIGUOUS: Final = Problem("ledger.id_ambiguous", "{id}: {matches:,} ids begi
 ALREADY_SETTLED: Final = Problem("ledger.already_settled", "{id}: is settled already; {list}")
 
 KILLED: Final = gettext_noop("the process ended while the request was under way")
-_UNDECIDED: Final = "'uploaded', 'missing'"
 _LIST: Final = gettext_noop("see what is in doubt with: bansong resolve")
 
 
@@ -75,30 +74,19 @@ def recover(tx: Transaction) -> RecoveryCounts:
 def accept(tx: Transaction, ids: Iterable[str]) -> int:
     """Give lookups up, so that they are not asked again; return their number."""
 
-    def lookup(key: bytes) -> int:
-        note = gettext("given up by hand")
-        return tx.hold(ONE, "'doubt', 'unreadable', 'missing'", "lost", {"key": key, "note": note})
+    def hold(which: str, states: str, values: dict[str, Value]) -> int:
+        return tx.hold(which, states, "lost", values | {"note": gettext("given up by hand")})
 
-    def upload(number: int) -> int:
-        lost = tx.hold(OF_UPLOAD, _UNDECIDED, "lost", {"upload": number, "note": gettext("given up by hand")})
-        _close(tx, number, "accepted")
-        return lost
-
-    return _decide(tx, "accept", ids, lookup, upload)
+    return _decide(tx, "accept", "accepted", ids, hold)
 
 
 def resend(tx: Transaction, ids: Iterable[str]) -> int:
     """Allow lookups to be asked, and perhaps paid, again; return their number."""
 
-    def lookup(key: bytes) -> int:
-        return tx.release(ONE, "'doubt', 'unreadable', 'missing', 'lost'", {"key": key})
+    def release(which: str, states: str, values: dict[str, Value]) -> int:
+        return tx.release(which, f"{states}, 'lost'", values)
 
-    def upload(number: int) -> int:
-        free = tx.release(OF_UPLOAD, f"{_UNDECIDED}, 'lost'", {"upload": number})
-        _close(tx, number, "resent")
-        return free
-
-    return _decide(tx, "resend", ids, lookup, upload)
+    return _decide(tx, "resend", "resent", ids, release)
 
 
 def attach(tx: Transaction, id: str, job_id: str) -> int:
@@ -133,12 +121,21 @@ def attach(tx: Transaction, id: str, job_id: str) -> int:
 
 
 def _decide(
-    tx: Transaction, decision: str, ids: Iterable[str], lookup: Callable[[bytes], int], upload: Callable[[int], int]
+    tx: Transaction,
+    decision: str,
+    closed: str,
+    ids: Iterable[str],
+    settle: Callable[[str, str, dict[str, Value]], int],
 ) -> int:
     settled = 0
     for id in ids:
         found = _resolve(tx, id)
-        rows = lookup(found.key) if isinstance(found, _HeldLookup) else upload(found.number)
+        if isinstance(found, _HeldLookup):
+            rows = settle(ONE, "'doubt', 'unreadable', 'missing'", {"key": found.key})
+        else:
+            rows = settle(OF_UPLOAD, "'uploaded', 'missing'", {"upload": found.number})
+            close = "UPDATE uploads SET state = ?, since = ? WHERE number = ? AND state <> 'done'"
+            tx.connection.execute(close, (closed, tx.now, found.number))
         if not rows:
             raise UsageError(ALREADY_SETTLED, id=id, list=Phrase(_LIST))
         _record(tx, decision, found, rows, None)
@@ -167,13 +164,6 @@ def _resolve(tx: Transaction, id: str) -> _HeldLookup | _HeldUpload:
     if len(found) > 1:
         raise UsageError(ID_AMBIGUOUS, id=id, matches=len(found))
     return found[0]
-
-
-def _close(tx: Transaction, number: int, state: str) -> None:
-    # an upload that is done stays done
-    tx.connection.execute(
-        "UPDATE uploads SET state = ?, since = ? WHERE number = ? AND state <> 'done'", (state, tx.now, number)
-    )
 
 
 def _record(tx: Transaction, decision: str, what: _HeldLookup | _HeldUpload, rows: int, job_id: str | None) -> None:
@@ -261,7 +251,6 @@ class LookupSettled:
     answer: Answer
 
     def write(self, tx: Transaction) -> None:
-        """Keep the answer and count it as paid by the run that asked first."""
         tx.one(
             self,
             "UPDATE lookups SET state = 'done', since = :now, note = NULL WHERE key = :key AND state = 'doubt' "
@@ -280,7 +269,6 @@ class UploadSettled:
     total: int | None
 
     def write(self, tx: Transaction) -> None:
-        """Record the job; its rows are fetched like any other's."""
         find = "SELECT 1 FROM requests WHERE upload = (SELECT number FROM uploads WHERE upload = ?)"
         if tx.connection.execute(find, (self.upload,)).fetchone() is None:
             raise tx.out_of_order(self)
@@ -296,8 +284,4 @@ class RequestRepeated:
     token: str
 
     def write(self, tx: Transaction) -> None:
-        """Count the repetition, whatever its outcome."""
         tx.one(self, "UPDATE requests SET repeats = repeats + 1 WHERE token = :token", {"token": self.token})
-
-
-Repetition = LookupSettled | UploadSettled | RequestRepeated

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from bansong.base.cancel import CancelToken, run_async
@@ -31,53 +31,51 @@ if TYPE_CHECKING:
     from bansong.engine.protocol import RunContext
     from bansong.purchase.engines import PaidEngine
 
-
 log = logging.getLogger(__name__)
 
 _DAY: Final = 86400.0
 
 
+@dataclass
 class PaidRun:
-    """One run of a :class:`~bansong.purchase.engines.PaidEngine`: it settles, chooses and buys."""
+    """One run of an engine that buys: it settles, chooses and buys.
 
-    def __init__(
-        self,
-        engine: PaidEngine,
-        ledger: Ledger,
-        run: LedgerRun,
-        lookups: pl.DataFrame,
-        begun: float | None,
-        context: RunContext,
-    ) -> None:
-        self._engine, self._ledger, self._run, self._begun = engine, ledger, run, begun
-        self._lookups, self._progress, self._cancel = lookups, context.progress, context.cancel or CancelToken()
-        self.since = engine.fresh_since(context)
-        self._figures = PurchaseCounts()
-        self._settled = self._late = 0
+    ``begun``: start (unix seconds) of the first run that this one continues, if any.
+    """
+
+    engine: PaidEngine
+    ledger: Ledger
+    run: LedgerRun
+    lookups: pl.DataFrame
+    begun: float | None
+    context: RunContext
+
+    def __post_init__(self) -> None:
+        self.options, self._cancel = self.engine.options, self.context.cancel or CancelToken()
+        self.since = self.engine.fresh_since(self.context)
+        self._figures, self._settled = PurchaseCounts(), 0
         self._unseen: tuple[str, ...] = ()
         self._unread: ServiceError | None = None
         self._read_standing()
-        self._cautions = engine.cautions(ledger, self.wanted, self.since)
+        self._cautions = self.engine.cautions(self.ledger, self.wanted, self.since)
         for caution in self._cautions:
             log.warning("%s", caution)
 
     def _read_standing(self) -> None:
         """See how the lookups stand in the ledger, and so what is wanted; nothing of it is chosen yet."""
-        ledger = self._ledger
-        self._standing = standing = selection.standing(ledger, self._lookups, self.since, self._begun)
-        self.wanted = self._engine.select_wanted(standing)
+        self._standing = standing = selection.standing(self.ledger, self.lookups, self.since, self.begun)
+        self.wanted = self.engine.select_wanted(standing)
         self.chosen = self.wanted.clear()
         counts = (standing.cached, standing.running, standing.held, self.wanted.height, 0)
-        found = ledger.recovered.asking + ledger.recovered.uploads
-        self._purchase = Purchase(str(ledger.path), ledger.created, *counts, doubts_found=found)
+        found = self.ledger.recovered.asking + self.ledger.recovered.uploads
+        self._purchase = Purchase(str(self.ledger.path), self.ledger.created, *counts, doubts_found=found)
 
     def carry_out(self) -> Halt | None:
         """Go, unless there is nothing to be asked; return why it was stopped, if it was."""
-        options = self._engine.options
-        nothing_wanted = self.wanted.is_empty() or options.budget == 0
+        nothing_wanted = self.wanted.is_empty() or self.options.budget == 0
         if not self._standing.running and nothing_wanted and not self._may_settle():
             return self._only_late() if self._incomplete() else None
-        stopped = self._engine.why_stopped(self._ledger)
+        stopped = self.engine.why_stopped(self.ledger)
         if stopped is not None and not (self._running() or self._incomplete() or self._may_settle()):
             self.chosen = self.wanted
             return Halt("stopped", stopped)
@@ -95,8 +93,7 @@ class PaidRun:
 
     def _ask(self) -> Halt | None:
         """Ask the service; return why that was stopped, if it was, and raise what ends the run."""
-        options = self._engine.options
-        key = options.load_key()
+        key = self.options.load_key()
         try:
             halt = run_async(lambda: self._buy(key), self._cancel)
         except KeyboardInterrupt:
@@ -109,17 +106,14 @@ class PaidRun:
 
     def why_unchosen(self) -> answer_join.Unchosen:
         """What kept the run from choosing all that was wanted: its budget, or the quota, whichever was less."""
-        budget, quota = self._engine.options.budget, self._purchase.before
+        budget, quota = self.options.budget, self._purchase.before
         left = quota.remaining if quota is not None else None
         return "unaffordable" if left is not None and (budget is None or left < budget) else "unchosen"
 
     def _so_far(self) -> str:
-        """What an interrupted run has bought."""
-        doubts = (
-            ngettext(", in doubt: {count:,} request", ", in doubt: {count:,} requests", self._figures.doubts)
-            if self._figures.doubts
-            else ""
-        )
+        doubts = ""
+        if count := self._figures.doubts:
+            doubts = ngettext(", in doubt: {count:,} request", ", in doubt: {count:,} requests", count)
         bought = ngettext(
             "{count:,} lookup bought in this run, known to the ledger",
             "{count:,} lookups bought in this run, known to the ledger",
@@ -128,20 +122,22 @@ class PaidRun:
         return gettext("{bought}{doubts}; the same command goes on", bought=bought, doubts=doubts)
 
     async def _buy(self, key: ApiKey) -> Halt | None:
-        options, began = self._engine.options, time.monotonic()
+        options, began = self.options, time.monotonic()
         at_once = max(options.concurrency, options.jobs)
-        client = Client(self._engine.url, key, concurrency=at_once, timeout=options.timeout, max_retries=0)
-        async with client, Journal(self._ledger) as journal:
+        client = Client(self.engine.url, key, concurrency=at_once, timeout=options.timeout, max_retries=0)
+        async with client, Journal(self.ledger) as journal:
+            whose, counts = (self.run.run_id, self.engine.scope), self._figures
             context = PurchaseContext(
-                client, self._ledger, journal, options, self._run.run_id, self._engine.scope, counts=self._figures
+                client, self.ledger, journal, options, *whose, counts=counts, lookups=self.lookups
             )
-            context.lookups = self._lookups
             self._cancel.set_handler(lambda: context.dispatcher.cancel(Halt("interrupted", "interrupted")))
             try:
                 before = await self._quota(context)
                 if await self._settle(context):
                     before = await self._quota(context)
-                await self._look_again(context)
+                # what uploads of earlier runs left without an answer and may show by now: once a run, and free
+                if late := await fetch_late_answers(context, self._incomplete()):
+                    self._read_standing()
                 try:
                     self._choose(before)
                 except ServiceError:
@@ -160,7 +156,7 @@ class PaidRun:
             seconds=time.monotonic() - began,
             before=before,
             after=after,
-            notes=(*_settled_note(self._settled), *_late_note(self._late), *self._quota_notes(before, after)),
+            notes=tuple(self._notes(late, before, after)),
         )
         return context.dispatcher.halt
 
@@ -178,34 +174,27 @@ class PaidRun:
         return quota_of(account) if account is not None else None
 
     def _may_settle(self) -> bool:
-        """Whether earlier runs have left lookups of this one in doubt that may be settled by asking again."""
-        if not self._standing.held or self._engine.options.budget == 0:
+        if not self._standing.held or self.options.budget == 0:
             return False
-        if self._engine.why_stopped(self._ledger) is not None:  # where a promise is not kept, repeating pays again
+        if self.engine.why_stopped(self.ledger) is not None:  # where a promise is not kept, repeating pays again
             return False
-        return bool(self._ledger.pending_requests(self._engine.url.name))
+        return bool(self.ledger.pending_requests(self.engine.url.name))
 
     async def _settle(self, context: PurchaseContext) -> bool:
         """Settle such lookups; whether there were any. From then on they stand as if they had been bought before."""
         if context.idempotency is None or not self._may_settle():
             return False
-        keys = frozenset(self._lookups[KEY])
-        self._settled = await settle_doubts(context, keys, self._engine.options.budget)
+        keys = frozenset(self.lookups[KEY])
+        self._settled = await settle_doubts(context, keys, self.options.budget)
         if self._settled:
             self._read_standing()
         return bool(self._settled)
 
-    async def _look_again(self, context: PurchaseContext) -> None:
-        """Fetch what uploads of earlier runs left without an answer and may show by now: once a run, and free."""
-        self._late = await fetch_late_answers(context, self._incomplete())
-        if self._late:
-            self._read_standing()
-
     def _incomplete(self) -> list[StoredUpload]:
         """Uploads of this run's lookups that may have more to show, for as long as their answers would be fresh."""
         wanted = self._standing.incomplete
-        since = min(self.since, self._ledger.now() - _DAY)
-        uploads = self._ledger.incomplete_uploads(self._engine.url.name, since) if wanted else []
+        since = min(self.since, self.ledger.now() - _DAY)
+        uploads = self.ledger.incomplete_uploads(self.engine.url.name, since) if wanted else []
         return [upload for upload in uploads if upload.id in wanted]
 
     async def _quota_after(self, context: PurchaseContext) -> QuotaStatus | None:
@@ -219,31 +208,27 @@ class PaidRun:
             return None
 
     def _choose(self, quota: QuotaStatus | None) -> None:
-        options, wanted = self._engine.options, self.wanted
-        budget = None if options.budget is None else options.budget - self._settled
-        allowed = selection.affordable(wanted.height, budget, quota.remaining if quota else None, self._unread)
+        budget = None if self.options.budget is None else self.options.budget - self._settled
+        allowed = selection.affordable(self.wanted.height, budget, quota.remaining if quota else None, self._unread)
         if allowed and self._unread is not None:
             log.warning("%s", unknown_quota_alert(self._unread))
-        self.chosen = selection.choose_worthiest(wanted, allowed, self._engine.local)
+        self.chosen = selection.choose_worthiest(self.wanted, allowed, self.engine.local)
         self._purchase = replace(self._purchase, chosen=allowed)
         log.info("%d of %d wanted lookups are to be bought", allowed, self.wanted.height)
 
     async def _buy_chosen(self, context: PurchaseContext) -> None:
-        singly = not self._engine.kind.uploads
+        singly = not self.engine.kind.uploads
         await buy_in_uploads(context, self.chosen.clear() if singly else self.chosen, self._running())
         if singly and not self.chosen.is_empty() and not context.dispatcher.is_cancelled:
-            if (why := self._engine.why_stopped(self._ledger)) is not None:
+            if (why := self.engine.why_stopped(self.ledger)) is not None:
                 context.dispatcher.cancel(Halt("stopped", why))
                 return
             await buy_singly(context, self.chosen)
 
     def _running(self) -> list[StoredUpload]:
-        """Uploads of earlier runs that hold lookups of this one; those of other files are left to their own runs.
-
-        Where nothing may be bought before one of them is answered, all are looked at.
-        """
-        uploads = self._ledger.open_uploads(self._engine.url.name)
-        stopped = self._engine.kind.uploads and self._engine.why_stopped(self._ledger) is not None
+        """Uploads of earlier runs with lookups of this one; all where nothing may be bought before one is answered."""
+        uploads = self.ledger.open_uploads(self.engine.url.name)
+        stopped = self.engine.kind.uploads and self.engine.why_stopped(self.ledger) is not None
         return [upload for upload in uploads if stopped or upload.id in self._standing.uploads]
 
     def _progress_counter(self) -> Callable[[int], None]:
@@ -253,71 +238,47 @@ class PaidRun:
         def count(more: int) -> None:
             nonlocal done
             done += more
-            if self._progress is not None:
-                self._progress(min(done, total), total)
+            if self.context.progress is not None:
+                self.context.progress(min(done, total), total)
 
         return count
 
     def purchase(self, halt: Halt | None) -> Purchase:
-        """What it came to."""
         notes = (
             *self._cautions,
-            *continuation_note(self._standing.continued, self._begun),
+            *continuation_note(self._standing.continued, self.begun),
             *self._purchase.notes,
             *self._unseen,
         )
         return replace(self._purchase, notes=notes, paused=halt.note if halt else None)
 
-    def _quota_notes(self, before: QuotaStatus | None, after: QuotaStatus | None) -> tuple[str, ...]:
-        if self._unread is not None and not self.chosen.is_empty():
-            return (unknown_quota_alert(self._unread),)
-        return _quota_difference(before, after, self._figures.paid)
-
-
-def quota_of(account: Account) -> QuotaStatus:
-    """Return what the account says of its quota."""
-    return QuotaStatus(account.limit, account.used, account.remaining)
-
-
-def _settled_note(settled: int) -> tuple[str, ...]:
-    if not settled:
-        return ()
-    return (
-        Phrase(
-            "{count:,} lookup in doubt since an earlier run: settled by asking again with the same key",
-            "{count:,} lookups in doubt since an earlier run: settled by asking again with the same key",
-            count=settled,
-        ),
-    )
-
-
-def _late_note(late: int) -> tuple[str, ...]:
-    return (
-        (
-            Phrase(
+    def _notes(self, late: int, before: QuotaStatus | None, after: QuotaStatus | None) -> Iterator[str]:
+        if self._settled:
+            yield Phrase(
+                "{count:,} lookup in doubt since an earlier run: settled by asking again with the same key",
+                "{count:,} lookups in doubt since an earlier run: settled by asking again with the same key",
+                count=self._settled,
+            )
+        if late:
+            yield Phrase(
                 "{count:,} answer that an earlier upload had not shown: fetched now, for free",
                 "{count:,} answers that an earlier upload had not shown: fetched now, for free",
                 count=late,
-            ),
-        )
-        if late
-        else ()
-    )
+            )
+        if self._unread is not None and not self.chosen.is_empty():
+            yield unknown_quota_alert(self._unread)
+        elif before is None or before.remaining is None:
+            yield Phrase("the service did not say how much of the quota is left")
+        elif after is not None and after.remaining is not None:
+            counted, paid = before.remaining - after.remaining, self._figures.paid
+            if counted != paid:
+                yield Phrase(
+                    "the service counted {counted:,} lookups during this run, the ledger {paid:,}: others may use the "
+                    "same account, or see `bansong resolve` for doubts",
+                    counted=counted,
+                    paid=paid,
+                )
 
 
-def _quota_difference(before: QuotaStatus | None, after: QuotaStatus | None, paid: int) -> tuple[str, ...]:
-    if before is None or before.remaining is None:
-        return (Phrase("the service did not say how much of the quota is left"),)
-    if after is None or after.remaining is None:
-        return ()
-    counted = before.remaining - after.remaining
-    if counted == paid:
-        return ()
-    return (
-        Phrase(
-            "the service counted {counted:,} lookups during this run, the ledger {paid:,}: others may use the same "
-            "account, or see `bansong resolve` for doubts",
-            counted=counted,
-            paid=paid,
-        ),
-    )
+def quota_of(account: Account) -> QuotaStatus:
+    return QuotaStatus(account.limit, account.used, account.remaining)

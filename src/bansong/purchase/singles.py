@@ -19,14 +19,7 @@ from bansong.base.errors import DoubtError, Problem, ServiceError, ShapeError
 from bansong.base.messages import gettext
 from bansong.client.dispatcher import OutgoingRequest, Slot, Task
 from bansong.client.errors import Action, is_long_wait, may_pass
-from bansong.purchase.changes import (
-    LookupAnswered,
-    LookupAsked,
-    LookupDoubted,
-    LookupRefused,
-    LookupRetracted,
-    LookupUnreadable,
-)
+from bansong.purchase import changes
 from bansong.purchase.ledger_file import StoredRequest
 from bansong.purchase.lookups import Lookup, PurchaseContext, as_lookups
 from bansong.purchase.proof import EMPTY_ANSWER
@@ -36,7 +29,6 @@ if TYPE_CHECKING:
     from bansong.client.client import Client
     from bansong.client.responses import Verified
     from bansong.purchase.recovery import PendingRequest
-
 
 REQUEST_IN_DOUBT: Final = Problem(
     "purchase.request_in_doubt", "{endpoint} was sent by an earlier run, and what became of it is not known"
@@ -84,11 +76,6 @@ def stored_request(context: PurchaseContext, endpoint: str, content: bytes) -> S
     return StoredRequest(token, context.client.origin, mark, float(promise.keep_seconds), zlib.compress(content, 1))
 
 
-def content_of(lookup: Lookup) -> bytes:
-    """Return a lookup as the ledger keeps it until it is answered."""
-    return json.dumps([lookup.b_no, lookup.name, lookup.address], ensure_ascii=False).encode()
-
-
 async def verify_lookup(client: Client, b_no: str, name: str | None, address: str | None, **key: Any) -> Verified:
     """Ask about one lookup; raise :class:`ShapeError` also for an empty answer."""
     verified = await client.verify(b_no, name, address, **key)
@@ -101,10 +88,7 @@ async def verify_lookup(client: Client, b_no: str, name: str | None, address: st
 async def send_once(
     context: PurchaseContext, endpoint: str, request: StoredRequest | None, ask: Ask[Reply], slot: Slot
 ) -> Reply:
-    """Send a request; if it has a key, repeat it until its answer comes.
-
-    Raises the error of the first sending; a :class:`DoubtError` if no repetition settled it.
-    """
+    """Send a request; if it has a key, repeat it until its answer comes, else raise the first :class:`DoubtError`."""
     if request is None:
         return await ask(False)
     begun, dated = anyio.current_time(), context.ledger.now()
@@ -241,11 +225,7 @@ def _with_reason(doubt: DoubtError, why: str | None) -> DoubtError:
 
 
 async def buy_singly(context: PurchaseContext, wanted: pl.DataFrame) -> None:
-    """Buy each of the wanted lookups once; its outcome is in the ledger before its worker takes the next.
-
-    There are two workers to a place, so that the next request is under way while an answer is recorded. A kill leaves
-    at most twice ``terms.concurrency`` lookups in doubt.
-    """
+    """Buy each wanted lookup once; a kill leaves at most twice ``terms.concurrency`` lookups in doubt."""
     source = as_lookups(wanted)
 
     def next_task() -> Task | None:
@@ -263,8 +243,11 @@ class _SingleLookup(OutgoingRequest["Verified"]):
 
     async def prepare(self) -> None:
         lookup = self._lookup
-        self._request = stored_request(self._context, VERIFY, content_of(lookup))
-        await self._context.journal.settle(LookupAsked(lookup.key, lookup.b_no, self._context.run_id, self._request))
+        content = json.dumps([lookup.b_no, lookup.name, lookup.address], ensure_ascii=False).encode()
+        self._request = stored_request(self._context, VERIFY, content)
+        await self._context.journal.settle(
+            changes.LookupAsked(lookup.key, lookup.b_no, self._context.run_id, self._request)
+        )
 
     async def send(self, slot: Slot) -> Verified:
         lookup, request = self._lookup, self._request
@@ -277,25 +260,25 @@ class _SingleLookup(OutgoingRequest["Verified"]):
 
     async def record_reply(self, reply: Verified, slot: Slot) -> None:
         slot.release()
-        await self._context.journal.settle(LookupAnswered(self._lookup.key, reply.answer))
+        await self._context.journal.settle(changes.LookupAnswered(self._lookup.key, reply.answer))
         self._context.counts.paid += 1
         self._context.progress(1)
 
     async def record_error(self, error: ServiceError, action: Action) -> None:
         settle, key, counts = self._context.journal.settle, self._lookup.key, self._context.counts
         if isinstance(error, ShapeError):
-            await settle(LookupUnreadable(key, error.raw, str(error)))
+            await settle(changes.LookupUnreadable(key, error.raw, str(error)))
             counts.paid += 1
         elif action is Action.HOLD:
-            await settle(LookupDoubted(key, str(error)))
+            await settle(changes.LookupDoubted(key, str(error)))
             counts.doubts += 1
         elif action is Action.REFUSE:
-            await settle(LookupRefused(key, str(error)))
+            await settle(changes.LookupRefused(key, str(error)))
         else:  # not sent, or refused whatever is asked: roll back
-            await settle(LookupRetracted(key))
+            await settle(changes.LookupRetracted(key))
 
     async def record_interruption(self, note: str) -> None:
-        await self._context.journal.settle(LookupDoubted(self._lookup.key, note))
+        await self._context.journal.settle(changes.LookupDoubted(self._lookup.key, note))
         self._context.counts.doubts += 1
 
     def give_up(self, error: ServiceError, action: Action) -> None:

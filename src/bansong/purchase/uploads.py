@@ -17,28 +17,15 @@ from bansong.base.errors import DoubtError, LedgerError, NotSentError, ServiceEr
 from bansong.base.messages import gettext
 from bansong.client.dispatcher import FAILURE_WEIGHT, Halt, OutgoingRequest, Slot, Task
 from bansong.client.errors import Action, error_action
-from bansong.purchase.changes import (
-    JobKnown,
-    LookupAsked,
-    LookupRefused,
-    UploadDoubted,
-    UploadDropped,
-    UploadGated,
-    UploadPrepared,
-    UploadRefused,
-    UploadSent,
-    UploadUnreadable,
-)
+from bansong.purchase import changes
 from bansong.purchase.jobs import UploadedJob, collect_job
 from bansong.purchase.lookups import KEY, PurchaseContext, split, why_stopped
 from bansong.purchase.singles import BATCH, send_once, stored_request
 
 if TYPE_CHECKING:
     from bansong.client.responses import BatchCreated
-    from bansong.purchase.changes import Change
-    from bansong.purchase.ledger_file import StoredRequest
+    from bansong.purchase.ledger_file import LedgerChange, StoredRequest
     from bansong.purchase.queries import StoredUpload
-
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +106,6 @@ class Chunks:
         self._distinct = False
 
     def __bool__(self) -> bool:
-        """Whether there is anything left."""
         return bool(self._left)
 
     def start(self, size: int, *, trial: bool, pieces: float) -> None:
@@ -175,10 +161,7 @@ class Chunks:
         self.back(chunk)
 
     def came_to_nothing(self, rows: int, least: int) -> None:
-        """Stop after a failed piece of so many ``rows`` until :meth:`start`, then hand out pieces a tenth as large.
-
-        They may have ``least`` rows; the failure of a smaller piece says nothing about sizes.
-        """
+        """Stop after a failed piece until :meth:`start`, then hand out pieces a tenth as large (``least`` rows)."""
         self.failed += 1
         if rows > least:
             self.not_more_than(max(least, rows // _SHRINKAGE))
@@ -208,10 +191,8 @@ class _ChunkUpload(OutgoingRequest["BatchCreated"]):
         return 0 if self._chunks.trial else _UPLOAD_WEIGHT  # trials have a count of their own
 
     def choose_action(self, error: ServiceError, attempt: int) -> Action:
-        is_large = isinstance(error, TooLargeError) or (
-            isinstance(error, NotSentError) and attempt >= _SAME_SIZE_ATTEMPTS
-        )
-        if is_large and len(self._rows) > 1:
+        is_stuck = isinstance(error, NotSentError) and attempt >= _SAME_SIZE_ATTEMPTS
+        if (is_stuck or isinstance(error, TooLargeError)) and len(self._rows) > 1:
             return Action.DROP
         action = error_action(error)
         if action is Action.REFUSE and not isinstance(error, TooLargeError):
@@ -222,18 +203,8 @@ class _ChunkUpload(OutgoingRequest["BatchCreated"]):
         context, terms = self._context, self._context.terms
         self._upload, self._is_gated = secrets.token_hex(6), False
         self._request = stored_request(context, BATCH, self._content)
-        await context.journal.settle(
-            UploadPrepared(
-                self._upload,
-                context.run_id,
-                self._rows,
-                terms.offline,
-                terms.paid,
-                context.client.origin,
-                self._request,
-                self._chunks.trial,
-            )
-        )
+        how = (terms.offline, terms.paid, context.client.origin, self._request, self._chunks.trial)
+        await context.journal.settle(changes.UploadPrepared(self._upload, context.run_id, self._rows, *how))
 
     async def send(self, slot: Slot) -> BatchCreated:
         terms = self._context.terms
@@ -256,26 +227,23 @@ class _ChunkUpload(OutgoingRequest["BatchCreated"]):
     async def record_reply(self, reply: BatchCreated, slot: Slot) -> None:
         del slot
         # a service may take an upload before its last bytes have to go
-        before = () if self._is_gated else (UploadGated(self._upload),)
+        before = () if self._is_gated else (changes.UploadGated(self._upload),)
         try:
-            await self._context.journal.settle(*before, JobKnown(self._upload, reply.job_id, reply.total))
+            await self._context.journal.settle(*before, changes.JobKnown(self._upload, reply.job_id, reply.total))
         except LedgerError:
-            log.error(
-                gettext(
-                    "upload %s became job %s, which could not be written down: tell `bansong resolve` when it can be"
-                ),
-                self._upload,
-                reply.job_id,
+            said = gettext(
+                "upload %s became job %s, which could not be written down: tell `bansong resolve` when it can be"
             )
+            log.error(said, self._upload, reply.job_id)
             raise
         self._context.counts.paid += len(self._rows)
         self._job = UploadedJob(self._upload, reply.job_id, reply.total, self._context.scope)
 
     async def record_error(self, error: ServiceError, action: Action) -> None:
-        refused: list[Change] = []
+        refused: list[LedgerChange] = []
         if isinstance(error, TooLargeError) and len(self._rows) == 1:  # as if its row was asked alone
             ((key, b_no),) = self._rows
-            refused = [LookupAsked(key, b_no, self._context.run_id), LookupRefused(key, str(error))]
+            refused = [changes.LookupAsked(key, b_no, self._context.run_id), changes.LookupRefused(key, str(error))]
         await self._context.journal.settle(_upload_outcome(self._upload, error), *refused)
         if action is Action.HOLD:
             self._context.counts.doubts += 1
@@ -283,10 +251,10 @@ class _ChunkUpload(OutgoingRequest["BatchCreated"]):
 
     async def record_interruption(self, note: str) -> None:
         if not self._is_gated:
-            await self._context.journal.settle(UploadDropped(self._upload))
+            await self._context.journal.settle(changes.UploadDropped(self._upload))
             return
         self._context.counts.doubts += 1
-        await self._context.journal.settle(UploadDoubted(self._upload, note))
+        await self._context.journal.settle(changes.UploadDoubted(self._upload, note))
 
     async def complete(self) -> bool:
         outcome = None if self._job is None else await collect_job(self._context, self._job)
@@ -311,21 +279,21 @@ class _ChunkUpload(OutgoingRequest["BatchCreated"]):
             context.progress(len(self._rows))
 
     async def _record_gate(self) -> None:
-        await self._context.journal.settle(UploadGated(self._upload))
+        await self._context.journal.settle(changes.UploadGated(self._upload))
         self._is_gated = True
 
     async def _record_last_byte(self) -> None:
         with suppress(LedgerError):  # `gated` says as much, and the job's name is on its way
-            await self._context.journal.settle(UploadSent(self._upload))
+            await self._context.journal.settle(changes.UploadSent(self._upload))
 
 
-def _upload_outcome(upload: str, error: ServiceError) -> Change:
+def _upload_outcome(upload: str, error: ServiceError) -> LedgerChange:
     match error:
         case DoubtError():
-            return UploadDoubted(upload, str(error))
+            return changes.UploadDoubted(upload, str(error))
         case ShapeError():
-            return UploadUnreadable(upload, error.raw, str(error))
+            return changes.UploadUnreadable(upload, error.raw, str(error))
         case NotSentError():
-            return UploadDropped(upload)
+            return changes.UploadDropped(upload)
         case _:
-            return UploadRefused(upload, str(error))
+            return changes.UploadRefused(upload, str(error))

@@ -53,7 +53,6 @@ class LookupPlan:
     suspect: int = 0
 
     def as_dict(self) -> dict[str, object]:
-        """Return the plan as plain values for JSON."""
         return asdict(self)
 
 
@@ -63,10 +62,7 @@ def plan(rows: pl.LazyFrame) -> LookupPlan:
 
 
 def with_plan_columns(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Add the columns ``plan:…`` that :data:`PLAN_COUNTS` aggregates to rows of :func:`bansong.engine.records.records`.
-
-    Lookups are counted by :data:`bansong.purchase.lookups.LOOKUP` if the rows have it, else by a cheaper hash.
-    """
+    """Add ``plan:…`` for :data:`PLAN_COUNTS`; lookups count by ``LOOKUP`` if rows have it, else by a cheaper hash."""
     names = rows.collect_schema().names()
     if "b_no" not in names:
         nothing = {"b_no": pl.String, NUMBER: pl.UInt64, RIGHT: pl.Boolean, ROW_PROBLEM: pl.String}
@@ -110,7 +106,6 @@ PLAN_COUNTS: Final = (
 
 
 def plan_of(counts: Mapping[str, int]) -> LookupPlan:
-    """Return the plan from the aggregations of :data:`PLAN_COUNTS`."""
     rows, valid, asked, lookups = (counts[f"plan:{name}"] for name in ("rows", "valid", "asked", "lookups"))
     problems = {code: counts[f"plan:problem:{code}"] for code in PROBLEMS}
     return LookupPlan(
@@ -138,7 +133,6 @@ class RowCounts:
 
 
 def number_rows(answered: pl.LazyFrame) -> pl.LazyFrame:
-    """Number the answered rows in the order of the output."""
     return answered.with_row_index(_OUT_ID)
 
 
@@ -148,11 +142,7 @@ def order_counts() -> tuple[pl.Expr, pl.Expr]:
 
 
 def tally(answered: pl.LazyFrame, more: Collection[pl.Expr] = ()) -> pl.LazyFrame:
-    """Return a one-row query that counts rows of :func:`number_rows`, with the aggregations ``more``.
-
-    Columns: ``<column>:<word>`` for each word of the vocabularies, and ``<column>:`` for all rows with a value, so that
-    the words of the service can be counted too.
-    """
+    """Count rows of :func:`number_rows` in one row: ``<column>:<word>`` for our words, ``<column>:`` for all values."""
     counted = {"row_status": ROW_STATUSES, "biz_status": BIZ_STATUSES, "grade": GRADES, "action": ACTIONS}
     return answered.select(
         *order_counts(),
@@ -167,8 +157,6 @@ def tally(answered: pl.LazyFrame, more: Collection[pl.Expr] = ()) -> pl.LazyFram
 
 
 def row_counts_of(tallied: Mapping[str, int | bool]) -> RowCounts:
-    """Return the counts of a row of :func:`tally`."""
-
     def by(name: str) -> dict[str, int]:
         counts = {key.partition(":")[2]: int(count) for key, count in tallied.items() if key.startswith(f"{name}:")}
         in_all = counts.pop("", None)
@@ -235,14 +223,12 @@ def replaced_counts(earlier: EarlierColumns) -> list[pl.Expr]:
 
 
 def replaced_rows(tallied: Mapping[str, Any]) -> dict[str, int]:
-    """Return how many rows have other values now, by column, from the tally of a run."""
     return {
         name.removeprefix(_COUNT): int(count) for name, count in tallied.items() if name.startswith(_COUNT) and count
     }
 
 
 def replaced_alert(rows: Mapping[str, int], lang: Lang) -> Notice | None:
-    """Return what to say of replaced values, ``None`` where there are none; ``lang``: of the headers."""
     if not rows:
         return None
     counts = Listed(

@@ -20,7 +20,6 @@ from bansong.run.accounting import LookupPlan, RowCounts
 if TYPE_CHECKING:
     from bansong.engine.protocol import Engine
 
-
 COMMON_FAILURE: Final = "common_failure"
 
 FAILURE_COUNTS: Final = (
@@ -41,7 +40,6 @@ _LIKELY_CAUSES: Final = {
     ),
     "grouping": gettext_noop("the column seems to hold telephone numbers; name another with `columns=`"),
 }
-
 
 GAZETTEER_MISSING: Final = Problem(
     "alert.gazetteer_missing",
@@ -96,37 +94,27 @@ FILE_KEPT: Final = Problem(
 
 
 def no_gazetteer() -> Notice:
-    """Return the effect of a missing gazetteer, and how to get one."""
     return Notice(GAZETTEER_MISSING, gazetteer=Option("gazetteer", "gazetteer.parquet"))
 
 
 def is_majority(part: int, rows: int) -> bool:
-    """Whether a part of the rows is more than half of them."""
     return 2 * part > rows
 
 
 def bought_alert(tallied: Mapping[str, int]) -> Notice | None:
-    """Alert if the service says `send` for businesses that it calls closed or unknown."""
     found = int(tallied.get(UNCHECKED_SENDS) or 0)
-    if not found:
-        return None
-    return Notice(STATUS_UNCHECKED, count=found)
+    return Notice(STATUS_UNCHECKED, count=found) if found else None
 
 
 def garbled_alert(tallied: Mapping[str, int], first_row: int) -> Notice | None:
     """Alert if answers of the service are not all UTF-8; ``first_row``: number of the first row."""
     found = int(tallied.get(GARBLED) or 0)
-    if not found:
-        return None
-    return Notice(ANSWERS_GARBLED, count=found, first=tallied[GARBLED_FIRST] + first_row)
+    return Notice(ANSWERS_GARBLED, count=found, first=tallied[GARBLED_FIRST] + first_row) if found else None
 
 
 def vanished_alert(tallied: Mapping[str, int]) -> Notice | None:
-    """Alert if addresses chosen in a review have left the gazetteer."""
     found = int(tallied.get("choice:vanished") or 0)
-    if not found:
-        return None
-    return Notice(CHOICES_VANISHED, count=found, option=Option("review", "review.xlsx"))
+    return Notice(CHOICES_VANISHED, count=found, option=Option("review", "review.xlsx")) if found else None
 
 
 def invalid_alert(plan: LookupPlan, header: str | None) -> Notice | None:
@@ -142,7 +130,6 @@ def invalid_alert(plan: LookupPlan, header: str | None) -> Notice | None:
 
 
 def failure_alert(account: RowCounts, note: str | None) -> Notice | None:
-    """Alert if most rows failed; ``note``: :data:`COMMON_FAILURE`."""
     failed = account.by_row_status.get("failed", 0)
     if not is_majority(failed, account.rows):
         return None
@@ -150,12 +137,10 @@ def failure_alert(account: RowCounts, note: str | None) -> Notice | None:
 
 
 def emptied_alert(path: Path, backup: Path) -> Notice:
-    """Alert for a file of letters to be sent that has no row now."""
     return Notice(FILE_EMPTIED, path=path, backup=backup, option=Option("allow_empty", True))
 
 
 def kept_alert(path: Path, backup: Path) -> Notice:
-    """Alert for a replaced file that somebody had edited."""
     return Notice(FILE_KEPT, path=path, backup=backup)
 
 
@@ -211,13 +196,8 @@ class StatusCounts:
 
     @property
     def summary(self) -> str:
-        """The counts in words, with a remedy."""
-        checked = Phrase(
-            "{checked:,} of {rows:,} statuses checked{sources}",
-            checked=self.checked,
-            rows=self.rows,
-            sources=self._sources(),
-        )
+        counts = {"checked": self.checked, "rows": self.rows, "sources": self._sources()}
+        checked = Phrase("{checked:,} of {rows:,} statuses checked{sources}", **counts)
         caution = self.nts.caution if self.nts is not None else ""
         if why := self._why_unchecked(caution):
             said = Phrase("{checked}, so no row says `send`", checked=checked)
@@ -268,7 +248,6 @@ class StatusCounts:
 
     @property
     def alert(self) -> Notice | None:
-        """The counts as an alert, if they are alarming."""
         return Notice(STATUSES_UNCHECKED, summary=self.summary) if self.is_alarming else None
 
     @property
@@ -281,10 +260,7 @@ class StatusCounts:
 def statuses_of(
     engine: Engine, counts: RowCounts, tallied: Mapping[str, Any], halt: str | None = None
 ) -> StatusCounts | None:
-    """Return the status counts of a run; ``None`` if no row has a number.
-
-    ``tallied``: with :meth:`bansong.engine.local.LocalEngine.counts`; ``halt``: see :class:`NtsCounts`.
-    """
+    """Return the status counts of a run, ``None`` if no row has a number; ``tallied``: with ``LocalEngine.counts``."""
     local, rows = engine.local, sum(counts.by_biz_status.values())
     if not rows:
         return None
@@ -301,7 +277,6 @@ def statuses_of(
 
 
 def sum_statuses(counted: Sequence[StatusCounts]) -> StatusCounts | None:
-    """Return the sum of the counts of several tables; ``None`` for none."""
     if not counted:
         return None
     of_nts = [one.nts for one in counted if one.nts is not None]

@@ -78,11 +78,7 @@ def status_code_expr(status: pl.Expr) -> pl.Expr:
 def advance(
     before: pl.DataFrame, after: pl.DataFrame, today: date, other_columns: Collection[str] = ()
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the settled snapshot ``after``, with the rows that left the list, and the changes.
-
-    ``other_columns``: inputs whose columns changed (:func:`rebase`). Most rows are unchanged: they are found by a
-    64-bit hash of the compared columns and not joined.
-    """
+    """Return the settled snapshot ``after`` with gone rows, and the changes; hashes find the few rows that differ."""
     before = recognize(rebase(before, after, other_columns), after)
     compared = (KEY, *ANSWER, "row_status")
     is_other = ~_hash(after, *compared).is_in(_hash(before, *compared).implode())
@@ -124,10 +120,7 @@ def rebase(before: pl.DataFrame, after: pl.DataFrame, inputs: Collection[str]) -
 
 
 def recognize(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
-    """Return ``before`` with the keys of ``after``, where one row of a business number left and one came.
-
-    Without this, a closure in the same night as an edit of the name or address would go unreported.
-    """
+    """Return ``before`` with the keys of ``after``, where one row of a number left and one came: a row was edited."""
     listed = before.filter(pl.col(GONE).is_null())
     gone, came = (
         rows.filter(pl.col("b_no").is_not_null() & ~_hash(rows, KEY).is_in(_hash(others, KEY).implode()))
@@ -273,7 +266,6 @@ def of_kinds(changes: pl.DataFrame, kinds: Sequence[Change]) -> pl.DataFrame:
 
 
 def count_kinds(changes: pl.DataFrame) -> dict[str, int]:
-    """Return the number of rows of each kind."""
     found = dict(changes[CHANGE].explode(empty_as_null=False).value_counts().iter_rows())
     return {kind: int(found.get(kind, 0)) for kind in CHANGES}
 
@@ -300,12 +292,10 @@ _HEADERS: Final = {name: name for name in (CHANGE, *RECORD, "input")} | {
 
 
 def format_counts(counts: Mapping[str, int]) -> str:
-    """Return the number of rows of each kind in words; empty for no change."""
     return ", ".join(f"{gettext(KIND_WORDS[kind])} {counts[kind]:,}" for kind in CHANGES if counts.get(kind))
 
 
 def write_changes(changes: pl.DataFrame, target: Path) -> None:
-    """Write the changes as a workbook or CSV file, mode 0600; raise :class:`OutputError`."""
     format = output_format(target)
     with publish_file(target) as temporary:
         shown = [name for name in CHANGE_SCHEMA if name not in (KEY, "input", CHANGE)]

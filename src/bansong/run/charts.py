@@ -16,7 +16,6 @@ from bansong.base.schema import BETTER, GRADE_COLOURS, GRADES, LINE, NEUTRAL, WO
 if TYPE_CHECKING:
     import altair as alt
 
-
 if TYPE_CHECKING:
     Chart: TypeAlias = alt.LayerChart
     """What the methods that draw return."""
@@ -29,7 +28,6 @@ WIDTH: Final = 460
 
 
 def altair() -> ModuleType:
-    """Return Altair; raise :class:`UsageError` where it is not installed."""
     try:
         import altair
     except ImportError as error:
@@ -38,7 +36,6 @@ def altair() -> ModuleType:
 
 
 def apply_style(chart: Any) -> alt.LayerChart:
-    """Return a chart with fonts that have Hangul, and without a frame around it."""
     axis = {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "labelLimit": 420, "grid": False}
     title = {"anchor": "start", "fontSize": 14, "subtitleFontSize": 12, "subtitleColor": "#5f6368", "offset": 10}
     styled: alt.LayerChart = (
@@ -67,7 +64,6 @@ class Tile(NamedTuple):
     ko: str
 
     def name(self, lang: Lang) -> str:
-        """Return the short name in a language."""
         return self.ko if lang == "ko" else self.en
 
 
@@ -90,7 +86,6 @@ TILES: Final = {
     "jeju": Tile(0, 4, "Jeju", "제주"),
 }
 """Tile of each level of the feature ``region``."""
-
 
 _TILE: Final = 96
 _BAR: Final = 24
@@ -125,11 +120,7 @@ def grades(counts: Mapping[str, int], rows: int | None = None) -> alt.LayerChart
 
 
 def regions(frame: pl.DataFrame) -> alt.LayerChart:
-    """Return the return risk by province as tiles.
-
-    ``frame``: ``region`` (a level of the feature ``region``; null without a province), ``rows``, ``expected`` (sum of
-    the probabilities). A province without rows is grey.
-    """
+    """Return the return risk by province as tiles: ``region`` (null without a province), ``rows``, ``expected``."""
     alt = altair()
     places = pl.DataFrame(
         [(level, tile.column, tile.row, tile.name(current_language())) for level, tile in TILES.items()],
@@ -188,10 +179,7 @@ def reasons(frame: pl.DataFrame, most: int = 10) -> alt.LayerChart:
 
 
 def reliability(frame: pl.DataFrame) -> alt.LayerChart:
-    """Return predicted against actual returns: points with their 95 % intervals, on the diagonal where they agree.
-
-    ``frame``: ``mean_p``, ``rate``, ``low``, ``high``, ``n`` of each bin, as :attr:`Calibration.frame` has them.
-    """
+    """Return predicted against actual returns with 95 % intervals: bins of :attr:`Calibration.frame`."""
     alt = altair()
     ends = frame.select(pl.max_horizontal("mean_p", "high").max()).item() or 1.0
     scale = alt.Scale(domain=[0, min(1.0, ends * 1.08)], nice=False)
@@ -219,10 +207,7 @@ def reliability(frame: pl.DataFrame) -> alt.LayerChart:
 
 
 def waterfall(frame: pl.DataFrame, title: str, subtitle: str = "") -> alt.LayerChart:
-    """Return how a score adds up: a bar for each reason's points, from the base down to the score.
-
-    ``frame``: ``reason`` and ``points`` in order.
-    """
+    """Return how a score adds up: a bar for each reason's points (``reason``, ``points``, in order), then the score."""
     alt = altair()
     steps = waterfall_steps(frame)
     base = alt.Chart(steps).encode(
@@ -246,10 +231,7 @@ def waterfall(frame: pl.DataFrame, title: str, subtitle: str = "") -> alt.LayerC
 
 
 def waterfall_steps(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the bars of a waterfall, each beginning where the one before ended; the last is the score.
-
-    Columns: ``step``, ``reason``, ``points``, ``start``, ``end``, ``kind``, ``right``, ``written``.
-    """
+    """Return the bars of a waterfall, each beginning where the one before ended; the last is the score."""
     end = pl.col("points").cum_sum()
     moves = frame.select("reason", pl.col("points").cast(pl.Int64)).with_columns(start=end - pl.col("points"), end=end)
     kind = pl.when(pl.int_range(pl.len()) == 0).then(pl.lit("total")).when(pl.col("points") > 0).then(pl.lit("worse"))

@@ -25,16 +25,7 @@ from bansong.engine.overlays import address_key
 from bansong.engine.records import ROW_ID, find_repeated, gather_values
 from bansong.run import accounting
 from bansong.run.alerts import kept_alert
-from bansong.tables.detect import (
-    INPUT_NAME,
-    STREAM,
-    check_terminal,
-    default_output,
-    output_format,
-    reading,
-    refuse_in_place,
-    write_table,
-)
+from bansong.tables import detect
 from bansong.tables.earlier_columns import find_earlier_columns
 from bansong.tables.format import Format, Planned
 from bansong.tables.streams import url_of
@@ -75,10 +66,7 @@ COLUMN_DOUBLED: Final = Problem(
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Place and format of an output.
-
-    ``streamed``: goes to standard output once it is finished at ``path``; ``private``: only the run sees the file.
-    """
+    """Place and format of an output; ``streamed``: goes to standard output; ``private``: only the run sees the file."""
 
     path: Path
     format: Format
@@ -90,34 +78,32 @@ class Target:
 
     @property
     def name(self) -> str:
-        """Name of the output in the report."""
-        return str(STREAM if self.streamed else self.path)
+        return str(detect.STREAM if self.streamed else self.path)
 
 
 def choose_target(path: Path, format: Format, output: str | Path | None, in_place: bool, **options: Any) -> Target:
-    """Return the output's place; raise :class:`UsageError` for options that exclude each other.
-
-    Raises :class:`OutputError` for a URL that cannot be written.
-    """
+    """Return the output's place; raise :class:`UsageError`, :class:`OutputError` for what cannot be."""
     if in_place and output is not None:
         raise UsageError(IN_PLACE_AND_OUTPUT)
     if in_place:
-        refuse_in_place(path, format)
+        detect.refuse_in_place(path, format)
         if options["backup"] and is_remote(path):
             raise UsageError(OBJECT_BACKUP_IMPOSSIBLE, path=path)
         return _check_target(Target(path, format, **options))
     if not options["backup"]:
         raise UsageError(BACKUP_NOT_NEEDED)
-    target = as_path(output) if output is not None else path_on_disk(default_output(path, format))
+    target = as_path(output) if output is not None else path_on_disk(detect.default_output(path, format))
     if not is_remote(target) and (url := url_of(target)) and not target.parent.is_dir():
         raise OutputError(URL_NOT_WRITABLE, url=url)
-    return _check_target(Target(target, output_format(target), **options | {"backup": False}))
+    return _check_target(Target(target, detect.output_format(target), **options | {"backup": False}))
 
 
 def choose_stream(path: Path, format: Format, folder: Path, **options: Any) -> Target:
     """Return the place in ``folder`` of an output for standard output, in the input's format; raise as above."""
-    target = choose_target(path, format, folder / default_output(INPUT_NAME, format).name, in_place=False, **options)
-    check_terminal(target.format)
+    target = choose_target(
+        path, format, folder / detect.default_output(detect.INPUT_NAME, format).name, in_place=False, **options
+    )
+    detect.check_terminal(target.format)
     return replace(target, streamed=True, private=True)
 
 
@@ -166,10 +152,7 @@ def lay_out_columns(
 
 
 def refuse_wide(table: Table, target: Target, prefix: str) -> None:
-    """Raise :class:`OutputError` if a sheet cannot have all of a table's columns and ours.
-
-    Called first, since choosing among thousands of columns takes seconds.
-    """
+    """Refuse a sheet without room for our columns, first: choosing among thousands of columns takes seconds."""
     if target.format.can.max_columns is not None:
         ours = find_earlier_columns(table, prefix).nine
         target.format.refuse_wide(len(table.headers) + len(set(ADDED_COLUMNS) - ours.keys()))
@@ -184,22 +167,15 @@ def find_losses(
     leaves_out: bool,
     header_unsure: bool,
 ) -> tuple[str, ...]:
-    """Return warnings about what the output cannot have of the file around its table, and about what it changes.
-
-    ``layout``: the output's columns as (column, header). ``leaves_out``: whether it lacks columns of the user's;
-    ``header_unsure``: whether no header says for certain that it is one, so that what stands above may be rows.
-    Columns cannot be cut out of a workbook without changing its formulas, so such an output is a new one. Raises
-    :class:`UsageError` where that is to replace the old one, :class:`OutputError` for what the format cannot hold.
-    """
+    """Return warnings about what the output lacks or changes; ``header_unsure``: lines above it may be rows."""
     headers = tuple(header for _, header in layout)
     planned = Planned(target.path, headers, leaves_out=leaves_out, in_place=in_place, summary=target.summary)
-    with reading(table):
+    with detect.reading(table):
         changes = target.format.verbs.check(table, planned)
     return (*_losses_above(table, target, leaves_out=leaves_out, header_unsure=header_unsure), *changes)
 
 
 def _losses_above(table: Table, target: Target, *, leaves_out: bool, header_unsure: bool) -> Iterator[str]:
-    """Yield notes on what the output lacks around the table and above its rows."""
     anew = leaves_out or table.source is None  # of .xls and the like, and of a sheet without a header
     left_behind = table.format.can.left_behind
     rebuilt = bool(left_behind) and anew and target.format.can.titles
@@ -217,7 +193,6 @@ def _losses_above(table: Table, target: Target, *, leaves_out: bool, header_unsu
 
 
 def _note_lost_lines(table: Table, *, titles: bool) -> Iterator[str]:
-    """Yield notes on the lines above the rows that the output lacks; ``titles``: among these are title lines."""
     joined = table.above - table.titles + 1
     if joined > 1:
         yield Phrase("the {count} lines of the header are one line in the output", count=joined)
@@ -247,10 +222,7 @@ def _lock_beside(path: Path) -> Path | None:
 
 
 def keep_apart(read: Mapping[str, Path | None], written: Mapping[str, Path | None], in_place: bool) -> None:
-    """Raise :class:`UsageError` if a written file is also read, or two written files are one.
-
-    Only ``in_place`` writes the output over the input.
-    """
+    """Refuse a written file that is also read, or written twice; only ``in_place`` writes the output over the input."""
     others = dict(read)
     for use, path in written.items():
         for other, taken in others.items():
@@ -289,11 +261,10 @@ _REFERENCE: Final = r"\s*\([^()0-9]*\)$"
 
 
 def with_duplicates(answers: pl.LazyFrame) -> pl.LazyFrame:
-    """Add :data:`FIRST` (UInt32) to answered rows, which are read for it, at once.
+    """Add :data:`FIRST` (UInt32) to answered rows, which are read for it, at once; 20 bytes a row are held.
 
-    Two rows are the same where the number is, and :func:`~bansong.engine.overlays.address_key` of the corrected
-    address, or of the address as it is written where none was. What is in brackets behind a corrected address does not
-    count. Rows without a number or a readable address have no duplicate. 20 bytes a row are held.
+    Rows with a number and a readable address are the same where the number and the key of the corrected (else the
+    written) address are; brackets behind a corrected one do not count.
     """
     names = answers.collect_schema().names()
     if NUMBER not in names or "address" not in names:
@@ -343,10 +314,7 @@ def checked_extra_columns(asked: Sequence[str]) -> tuple[str, ...]:
 
 
 def with_extra_columns(answers: pl.LazyFrame, names: Sequence[str], gazetteer: Gazetteer | None) -> pl.LazyFrame:
-    """Add the columns ``names`` to answered rows; for ``duplicate_of`` they have :data:`FIRST`.
-
-    ``duplicate_of`` counts from 1. What the engine did not find out is null. ``gazetteer``: the one of the answers.
-    """
+    """Add the columns ``names`` to answered rows, null where the engine found nothing out."""
     there = answers.collect_schema().names()
     columns = {
         name: pl.col(source) if source in there else pl.lit(None, pl.String) for name, source in _SOURCES.items()
@@ -399,18 +367,13 @@ def write_labels(
     prefix: str = "",
     warned: Callable[[str], None],
 ) -> None:
-    """Write an enriched file again with ``bounced``, ``bounce_reason`` and ``bounced_at`` behind its columns.
+    """Write an enriched file again with the outcomes of its letters behind its columns; errors publish nothing.
 
-    ``table``: the enriched file, open. ``labels``: :data:`LABEL_DTYPES`, at most one a row; other rows get nulls. CSV
-    holds ``true``, ``false`` and ``2026-11-22``, a workbook TRUE, FALSE and the date as text, JSON and Parquet typed
-    values. Columns of an earlier labelling are replaced in place; a user's own column of such a name stays and ours
-    gets ``_bv``. Everything else stays as it is. ``output`` may be the file itself, replaced in one step.
-    ``output_encoding``: of a CSV, by default the file's own; ``prefix``: as the file was enriched with; ``warned`` gets
-    each warning. Raises :class:`LabelError` for labels that fit no row, :class:`bansong.errors.InputError`,
-    :class:`bansong.errors.OutputError`, :class:`bansong.errors.UsageError`, :class:`AccountingError`; nothing was
-    published then.
+    ``labels``: :data:`LABEL_DTYPES`, at most one a row; other rows get nulls. Columns of an earlier labelling are
+    replaced in place; a user's own column of such a name stays and ours gets ``_bv``. ``output`` may be the file
+    itself. ``prefix``: as the file was enriched with; ``warned`` gets each warning.
     """
-    with reading(table):
+    with detect.reading(table):
         labels = check_labels(labels, table)
         target, over = label_target(table, output, output_encoding)
         earlier = find_earlier_columns(table, prefix)
@@ -424,7 +387,7 @@ def write_labels(
         with ExitStack() as backups, publish_file(output) as temporary:
             tally = rows.select(*accounting.order_counts(), pl.col("bounced").count().alias("labelled"))
             result = Enriched(table, rows, layout, tally, warn=warned)
-            counts, count_written = write_table(result, temporary, target.format, target.encoding)
+            counts, count_written = detect.write_table(result, temporary, target.format, target.encoding)
             found = counts.row(0, named=True)
             lost = labels["bounced"].count() - found["labelled"]
             missing = Phrase("{count:,} label", "{count:,} labels", count=lost)
@@ -454,10 +417,7 @@ def check_labels(labels: pl.DataFrame, table: Table) -> pl.DataFrame:
 
 
 def label_target(table: Table, output: Path, encoding: str | None = None) -> tuple[Target, bool]:
-    """Return the target in the output's format, and whether it replaces the file (then in the file's own format).
-
-    Raises :class:`bansong.errors.UsageError`, :class:`bansong.errors.OutputError` for what cannot be written so.
-    """
+    """Return the target in the output's format, and whether it replaces the file (then in the file's own format)."""
     assert table.path is not None  # noqa: S101 - a mailing is a file
     over = same_file(table.path, output)
     other = None if over else output

@@ -84,10 +84,7 @@ class EngineRequest:
         self.given, self.kind = given, kind
 
     def open(self, history: pl.LazyFrame | None, choices: Choices = None) -> Engine:
-        """Return the engine, with its indexes opened and what is known of earlier letters and of chosen addresses.
-
-        Those that buy are imported only then, since they bring the network with them.
-        """
+        """Return the engine, its indexes opened; one that buys is imported only now, since it brings the network."""
         if self.given is not None:
             return self.given.with_known(Known(history))
         of_local = self._of_local | {"model": resolve_model(self._of_local["model"]), "history": history}
@@ -100,7 +97,6 @@ class EngineRequest:
 
 
 def progress_unit(kind: EngineKind) -> str:
-    """What progress counts."""
     return "lookups" if kind.buys else "rows"
 
 
@@ -279,13 +275,8 @@ def enrich(
     if writes.with_outcomes and own.labels is False:
         raise UsageError(LABELS_TURNED_OFF)
     known = read_history(own.labels)
-    of_run: dict[str, Any] = {
-        "start": start,
-        "known": known,
-        "model": Path(local.model) if isinstance(local.model, str | Path) else None,
-        "cancel": cancel,
-        "status": asking,
-    }
+    of_run: dict[str, Any] = {"start": start, "known": known, "cancel": cancel, "status": asking}
+    of_run["model"] = Path(local.model) if isinstance(local.model, str | Path) else None
     answering = request.open(known.history if known else None, own.choices)
     if isinstance(input, str | Path) and (own.keep_going or not is_one_file(input)):
         raise UsageError(INPUTS_NOT_LISTED, path=str(input))

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
+from itertools import starmap
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
@@ -14,16 +15,16 @@ from bansong.base.display import Shown, grade_bar, listed_counts
 from bansong.base.errors import UsageError
 from bansong.base.messages import current_language, gettext, ngettext
 from bansong.base.schema import Alert, Choice, role_word
+from bansong.run import charts
 from bansong.run.accounting import LookupPlan
 from bansong.run.alerts import StatusCounts, kept_alert
-from bansong.run.charts import grades
-from bansong.run.charts import regions as charts_regions
 from bansong.run.manifest import record_of
 from bansong.run.report import (
     DRY_RUN_UNGRADED,
     OUTPUT_NOT_WRITTEN,
     Report,
     Versions,
+    count_lines,
     lookups_as_dict,
     purchase_lines,
     quote_lines,
@@ -31,15 +32,15 @@ from bansong.run.report import (
 from bansong.run.side_files import WrittenSides
 
 if TYPE_CHECKING:
-    from bansong.engine.protocol import Agreement, Purchase
+    from bansong.engine.protocol import Purchase
     from bansong.reference.statuses import RunStatuses
     from bansong.run.charts import Chart
-
 
 _SHOWN: Final = 30
 _PASSED_SHOWN: Final = 5
 _FAILED: Final = 3
 _PAUSED: Final = 5
+_COUNTED: Final = ("biz_status", "grade", "action")
 _OF_ALL: Final = ("manifest", "dry_run", "seconds", "quota", "purchase", "lookups", "asked", "history")
 """Fields of a table's report that are the same for all tables of a run."""
 
@@ -101,25 +102,19 @@ class FilesReport(Shown):
     @property
     def warnings(self) -> tuple[str, ...]:
         """What the user should know besides, once where it holds for all tables, else with the table's name."""
-        of_parts = [
-            (
-                part,
-                [one for one in dict.fromkeys(part.warnings) if part.statuses is None or one != part.statuses.summary],
-            )
-            for part in self.parts
-        ]
+        of_parts = []
+        for part in self.parts:
+            status = part.statuses.summary if part.statuses is not None else None
+            of_parts.append((part, [one for one in dict.fromkeys(part.warnings) if one != status]))
         counted = Counter(warning for _, warnings in of_parts for warning in warnings)
         found = dict.fromkeys(warning for warning, times in counted.items() if times == len(self.parts))
         for part, warnings in of_parts:
             found |= dict.fromkeys(_of_table(part, one) for one in warnings if counted[one] < len(self.parts))
         failures = (Alert(error) for error in self.failed.values())
-        status = self.statuses if self.statuses is not None and self.statuses.is_alarming else None
-        kept = (
-            (*self.beside.alerts, *(kept_alert(path, copy) for path, copy in self.beside.kept.items()))
-            if self.beside
-            else ()
-        )
-        return (*failures, *kept, *([Alert(status.summary)] if status else []), *found, *self._first_passed_over())
+        statuses = [self.statuses] if self.statuses is not None and self.statuses.is_alarming else []
+        kept = self.beside.alerts if self.beside else ()
+        kept += tuple(starmap(kept_alert, self.beside.kept.items())) if self.beside else ()
+        return (*failures, *kept, *(Alert(one.summary) for one in statuses), *found, *self._first_passed_over())
 
     def _first_passed_over(self) -> list[str]:
         more = len(self.passed_over) - _PASSED_SHOWN
@@ -145,7 +140,7 @@ class FilesReport(Shown):
             "statuses": asdict(self.statuses) if self.statuses else None,
             "asked": self.asked.as_dict() if self.asked else None,
             "row_status": self.counts,
-            **{name: self._sum_of(f"by_{name}") for name in ("biz_status", "grade", "action")},
+            **{name: self._sum_of(f"by_{name}") for name in _COUNTED},
             "match_level": _sum(part.addresses for part in self.parts),
             **lookups_as_dict(self.plan, self.purchase),
             "versions": asdict(self.versions),
@@ -163,16 +158,10 @@ class FilesReport(Shown):
         tables = ngettext("{count:,} table", "{count:,} tables", len(self.parts))
         found += [(gettext("inputs"), tables), (gettext("rows"), f"{self.rows:,}")]
         if not self.dry_run:
-            found += [
-                (gettext("row status"), listed_counts(self.counts)),
-                (gettext("business"), listed_counts(self._sum_of("by_biz_status"))),
-                (gettext("grade"), listed_counts(self._sum_of("by_grade"))),
-                (gettext("action"), listed_counts(self._sum_of("by_action"))),
-            ]
+            found += count_lines(self.counts, *(self._sum_of(f"by_{name}") for name in _COUNTED))
         repeats = ngettext("{count:,} row repeats one", "{count:,} rows repeat one", plan.duplicates)
-        found.append(
-            (gettext("lookups"), gettext("{lookups:,} distinct, {repeats}", lookups=plan.lookups, repeats=repeats))
-        )
+        lookups = gettext("{lookups:,} distinct, {repeats}", lookups=plan.lookups, repeats=repeats)
+        found.append((gettext("lookups"), lookups))
         if plan.invalid:
             found.append((gettext("invalid"), f"{plan.invalid:,}"))
         found += [] if self.asked is None else self.asked.lines()
@@ -191,14 +180,13 @@ class FilesReport(Shown):
         return lines
 
     def _column_lines(self) -> list[tuple[str, str]]:
-        """Return the columns of each table, unless they are the same in all."""
         if self.columns:
             return []
         alike: dict[str, list[str]] = {}
         for part in self.parts:
-            chosen = ", ".join(
-                f"{role_word(role, current_language())} {_headers_of(choice)}" for role, choice in part.columns.items()
-            )
+            roles = ((role_word(role, current_language()), choice) for role, choice in part.columns.items())
+            headers = (f"{role} {choice.spell(lambda one: repr(one.header), ' + ', ' | ')}" for role, choice in roles)
+            chosen = ", ".join(headers)
             alike.setdefault(chosen, []).append(_name_table(part))
         lines = []
         for chosen, (first, *others) in [*alike.items()][:_SHOWN]:
@@ -214,13 +202,13 @@ class FilesReport(Shown):
         """Return rows by grade as bars; raise :class:`UsageError` for a dry run, or without Altair."""
         if self.dry_run:
             raise UsageError(DRY_RUN_UNGRADED)
-        return grades(self._sum_of("by_grade"), self.rows)
+        return charts.grades(self._sum_of("by_grade"), self.rows)
 
     def chart_regions(self) -> Chart:
         """Return the return risk by province as tiles, out of all outputs; raise as :meth:`Report.chart_regions`."""
         if not (regions := [part.regions() for part in self.parts]):
             raise UsageError(OUTPUT_NOT_WRITTEN)
-        return charts_regions(pl.concat(regions).group_by("region").agg(pl.col("rows", "expected").sum()))
+        return charts.regions(pl.concat(regions).group_by("region").agg(pl.col("rows", "expected").sum()))
 
     def _repr_html_(self) -> str:
         return ("" if self.dry_run else grade_bar(self._sum_of("by_grade"), self.rows)) + Shown._repr_html_(self)
@@ -232,35 +220,24 @@ class FilesReport(Shown):
 
 
 def record_of_files(report: FilesReport) -> dict[str, object]:
-    """Return the manifest of a run over a list: its report with the SHA-256 of each input."""
     hashes = {part.input: part.input_sha256 for part in report.parts}
     return report.as_dict() | {"inputs": [{"path": path, "sha256": sha256} for path, sha256 in hashes.items()]}
 
 
 def agree_together(purchase: Purchase | None, parts: Sequence[Report]) -> Purchase | None:
-    """Return the purchase of a run with how the engines agree on the rows of all its tables."""
     agreed = [part.purchase.agreement for part in parts if part.purchase is not None and part.purchase.agreement]
     if purchase is None or not agreed:
         return purchase
-    return replace(purchase, agreement=_merge_agreements(agreed))
-
-
-def _merge_agreements(agreed: Sequence[Agreement]) -> Agreement:
-    """Agreements as one; the distance of probabilities weighed by the rows that both answered."""
+    # the distance of probabilities is weighed by the rows that both answered
     apart = [(one.prob_apart, one.rows) for one in agreed if one.prob_apart is not None and one.rows]
     weight = sum(rows for _, rows in apart)
-    return replace(
-        agreed[0],
-        rows=sum(one.rows for one in agreed),
-        status_known=sum(one.status_known for one in agreed),
-        status_same=sum(one.status_same for one in agreed),
-        action_same=sum(one.action_same for one in agreed),
-        prob_apart=sum(distance * rows for distance, rows in apart) / weight if weight else None,
-    )
+    mean = sum(distance * rows for distance, rows in apart) / weight if weight else None
+    counts = ("rows", "status_known", "status_same", "action_same")
+    sums = {name: sum(getattr(one, name) for one in agreed) for name in counts}
+    return replace(purchase, agreement=replace(agreed[0], prob_apart=mean, **sums))
 
 
 def _part_as_dict(part: Report, place: int) -> dict[str, object]:
-    """Return the report of a table as in the manifest of a run over it alone; ``id`` names it among the tables."""
     own = {name: value for name, value in record_of(part).items() if name not in _OF_ALL}
     return {"id": f"{part.run_id}-{place}", "table": part.table, "sheet": part.sheet, **own}
 
@@ -276,18 +253,13 @@ def _name_table(part: Report) -> str:
     return f"{part.input} [{part.sheet}]" if part.sheet else part.input
 
 
-def _headers_of(choice: Choice) -> str:
-    return choice.spell(lambda part: repr(part.header), " + ", " | ")
-
-
 def _of_table(part: Report, warning: str) -> str:
     named = f"{_name_table(part)}: {warning}"
     return Alert(named) if isinstance(warning, Alert) else named
 
 
 def _sum(counted: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    found: dict[str, int] = {}
+    found = Counter[str]()
     for counts in counted:
-        for name, count in counts.items():
-            found[name] = found.get(name, 0) + count
-    return found
+        found.update(counts)  # keeps the words without rows, as `+` does not
+    return dict(found)

@@ -36,7 +36,6 @@ FILE_UNWRITABLE: Final = Problem("manifest.file_unwritable", "{path}: cannot be 
 
 
 def default_manifest(run_id: str) -> Path:
-    """Return the default path of a run's manifest; the folder is made, mode 0700."""
     folder = state_directory() / "runs"
     try:
         make_folders(folder)
@@ -46,12 +45,10 @@ def default_manifest(run_id: str) -> Path:
 
 
 def record_of(report: Report) -> dict[str, object]:
-    """Return the content of a manifest: the report and the input's SHA-256."""
     return report.as_dict() | {"inputs": [{"path": report.input, "sha256": report.input_sha256}]}
 
 
 def write_manifest(record: Mapping[str, object], path: Path) -> None:
-    """Write a record to a file that is published as the record's ``manifest``."""
     try:
         text = json.dumps(record, ensure_ascii=False, indent=2) + "\n"
         path.write_text(text, encoding="utf-8", errors="backslashreplace")  # of a file's name that is no text
@@ -105,7 +102,6 @@ class Enrichment:
 
 
 def is_manifest(path: Path) -> bool:
-    """Whether a file is the manifest of a run."""
     return _may_be_manifest(path) and bool(_read_manifest(path))
 
 
@@ -114,7 +110,6 @@ def _may_be_manifest(path: Path) -> bool:
 
 
 def manifest_of(run_id: str) -> Path:
-    """Return the default manifest of a run."""
     return state_directory() / "runs" / f"{run_id}.json"
 
 
@@ -168,10 +163,7 @@ def _enrichment_of(found: Mapping[str, Any]) -> Enrichment:
 
 
 def last_runs(source: str, *, before: str | None = None) -> Iterator[Enrichment]:
-    """Yield runs over an input whose output is still as they wrote it, the last first.
-
-    ``before``: only runs before this id; ids begin with their time.
-    """
+    """Yield runs over an input whose output is still as they wrote it, the last first; ``before``: a run's id."""
     replaced = set[str]()
     for manifest in _manifests():
         is_earlier = before is None or manifest.stem < before
@@ -210,7 +202,6 @@ def find_writer(path: Path, rows: int, name: str) -> tuple[Enrichment | None, tu
 
 
 def _manifests() -> list[Path]:
-    """List the manifests in the state directory, the newest first."""
     folder = state_directory() / "runs"
     return sorted(folder.glob("*.json"), reverse=True) if folder.is_dir() else []
 
@@ -251,8 +242,7 @@ _IDENTITY: Final = ("b_no", "address", "bounce_prob", "grade", "action", "reason
 class OpenMailing:
     """An enriched file, open, as letters (:data:`LETTER_SCHEMA`, lazy), and the run that wrote it, if known.
 
-    ``id``: the run's id, numbered if it wrote several tables, else a hash of the answers. ``prefix``: of the nine
-    columns. ``columns``: positions of number, name and address, as ``#3``.
+    ``id``: the run's id, numbered if it wrote several tables, else a hash of the answers.
     """
 
     id: str
@@ -266,33 +256,27 @@ class OpenMailing:
 
     @property
     def path(self) -> Path:
-        """The enriched file."""
         assert self.table.path is not None  # noqa: S101 - it was opened by its path
         return self.table.path
 
     @property
     def name(self) -> str:
-        """The enriched file as messages call it."""
         return self.table.name
 
     @property
     def run_id(self) -> str | None:
-        """The run that wrote the file."""
         return self.by.run_id if self.by else None
 
     @property
     def engine(self) -> str | None:
-        """The engine of that run."""
         return self.by.engine if self.by else None
 
     @property
     def model(self) -> str | None:
-        """Version of the scorecard that answered, if known."""
         return self.by.model if self.by and not self.is_bought else None
 
     @property
     def is_bought(self) -> bool:
-        """Whether all answers are the service's."""
         kind = ENGINE_KINDS.get(self.engine or "")
         return kind is not None and not kind.answers_locally
 
@@ -304,7 +288,6 @@ class OpenMailing:
 
     @property
     def has_jobs(self) -> bool:
-        """Whether rows may belong to jobs of the service."""
         kind = ENGINE_KINDS.get(self.engine or "")
         return kind is not None and kind.has_jobs
 
@@ -320,31 +303,23 @@ def open_mailing(
     delimiter: str | None = None,
     besides: Sequence[str] = (),
 ) -> Iterator[OpenMailing]:
-    """Open the mailing of ``run`` (an id, or a manifest's path) or ``file`` (the enriched file).
-
-    ``sheet``, ``encoding``, ``json_path``, ``delimiter``: of the enriched file. ``besides``: further columns that the
-    letters have as text. Raises :class:`UsageError` without either, :class:`LabelError` for an unknown run, a lost
-    output, or a file that is not enriched.
-    """
+    """Open the mailing of ``run`` (an id, or a manifest's path) or ``file``, enriched; its letters have ``besides``."""
     given = as_path(file) if file is not None else None
     by = find_run(run, given) if run is not None else None
     path = output_of(by) if given is None and by is not None else given
     if path is None:
         raise UsageError(MAILING_NOT_GIVEN)
-    if sheet is None and by is not None:
-        sheet = by.sheet
-    with open_table(
-        path, sheet=sheet, encoding=encoding, json_path=json_path, delimiter=delimiter, options=FILE_OPTIONS
-    ) as table:
+    how: dict[str, Any] = {"encoding": encoding, "json_path": json_path, "delimiter": delimiter}
+    sheet = by.sheet if sheet is None and by is not None else sheet
+    with open_table(path, sheet=sheet, options=FILE_OPTIONS, **how) as table:
         prefix, ours = _find_our_columns(table)
         notes: tuple[str, ...] = ()
         with reading(table):
-            table = replace(table, rows=table.count())
-        rows = table.count()
+            rows = table.count()
+        table = replace(table, rows=rows)
         if by is not None and rows != by.rows:
-            raise LabelError(
-                ROW_COUNT_DIFFERS, path=path, rows=count_rows(rows), run_id=by.run_id, enriched_rows=by.rows
-            )
+            found = {"rows": count_rows(rows), "run_id": by.run_id, "enriched_rows": by.rows}
+            raise LabelError(ROW_COUNT_DIFFERS, path=path, **found)
         if by is None:
             by, notes = find_writer(path, rows, table.name)
         unfolded, columns = _record_columns(table, ours.places, by)
@@ -376,9 +351,8 @@ def _find_our_columns(table: Table) -> tuple[str, EarlierColumns]:
             ours = find_earlier_columns(table, prefix)
         if ours.is_whole:
             return prefix, ours
-    raise LabelError(
-        ADDED_COLUMNS_MISSING, name=table.name, first_column=ADDED_COLUMNS[0], last_column=ADDED_COLUMNS[-1]
-    )
+    first, *_, last = ADDED_COLUMNS
+    raise LabelError(ADDED_COLUMNS_MISSING, name=table.name, first_column=first, last_column=last)
 
 
 def _letters(

@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from bansong.base.messages import Lang
 from bansong.base.option import Options, option
-from bansong.base.options import (
-    ReadOptions,
-    ServiceOptions,
-    StatusOptions,
-    StatusSource,
-    WriteOptions,
-)
+from bansong.base.options import ReadOptions, ServiceOptions, StatusOptions, StatusSource, WriteOptions
 
 if TYPE_CHECKING:
     from bansong.base.display import AskedProgress

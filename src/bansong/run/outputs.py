@@ -84,10 +84,7 @@ class Outputs:
 
     @classmethod
     def of(cls, write: WriteOptions, output: str | Path | None, inputs: Sequence[str | Path]) -> Outputs:
-        """Return the outputs of a list of inputs that go to ``output``: a folder; of one file with sheets, a file.
-
-        Raises :class:`UsageError` where several inputs would go to one file, or to standard output.
-        """
+        """Return the outputs of a list of inputs in ``output``: a folder; of one file with sheets, a file."""
         if output is None:
             return cls(write)
         place = as_path(output)
@@ -100,11 +97,7 @@ class Outputs:
         raise UsageError(OUTPUT_NOT_FOLDER, output=place)
 
     def target_of(self, file: InputFile, table: Table, resources: ExitStack, *, several: bool) -> Target:
-        """Return where a table's output goes; ``several``: whether it is one of several sheets of a workbook.
-
-        ``resources`` close the folder in which an output is finished that goes to standard output. Raises
-        :class:`UsageError`, :class:`OutputError` for what cannot be.
-        """
+        """Return where a table's output goes; ``several``: it is one of several sheets of a workbook."""
         write = self.write
         options: dict[str, Any] = {"encoding": write.output_encoding, "backup": write.backup, "summary": write.summary}
         if self.alone and self._is_streamed(file):
@@ -120,7 +113,6 @@ class Outputs:
         return target
 
     def sides_of(self, target: Target, gazetteer: Gazetteer | None) -> SideFiles:
-        """Return the files beside an output; ``gazetteer``: the one by which addresses are corrected."""
         one_list_of_all = self.write if self.alone else replace(self.write, letters=None, letter_cost=None)
         return SideFiles.of(one_list_of_all, target, gazetteer)
 
@@ -137,7 +129,6 @@ class Outputs:
                     raise UsageError(OUTPUT_IS_INPUT, output=output, path=file.path)
 
     def _is_streamed(self, file: InputFile) -> bool:
-        """Whether the output goes to standard output; raise :class:`UsageError` for options that need a file."""
         if self.file is not None and Path(self.file) != STREAM:
             return False
         if self.file is None and file.path != STREAM:
@@ -204,10 +195,7 @@ class Unpublished:
 
 @contextmanager
 def publish_output(target: Target, sides: SideFiles, data: InputData, *, in_place: bool) -> Iterator[Unpublished]:
-    """Yield the files of an output, published when the block ends without an error.
-
-    The order of the contexts is the order of publication, from the last to the first.
-    """
+    """Yield an output's files; the contexts, from the last to the first, are the order of publication."""
     version = data.version if in_place else None  # the very version that was read
     with (
         ExitStack() as backups,  # undone behind the output: only then is it known whether the old file was replaced

@@ -80,10 +80,7 @@ _NUMBERS: Final = ("row", "bounce_prob")
 _WIDTHS: Final = {
     "b_no": "code",
     "name": "name",
-    "address": "long",
-    "fixed_address": "long",
-    "reason": "long",
-    "change": "long",
+    **dict.fromkeys(("address", "fixed_address", "reason", "change"), "long"),
     **dict.fromkeys(("biz_status", "action", f"biz_status{BEFORE}", f"action{BEFORE}"), "word"),
 }
 """CSS classes of minimal cell widths, by column."""
@@ -91,32 +88,14 @@ _UNKNOWN: Final = "–"
 
 
 def check_page(target: Path) -> Path:
-    """Return the page's path; raise :class:`OutputError` for a name that is no page's."""
     if target.suffix.lower() not in (".html", ".htm"):
         raise OutputError(NAME_NOT_HTML, path=target)
     return target
 
 
-def write_page(
-    target: Path,
-    figures: PageFigures,
-    facts: Mapping[str, Any],
-    letter_cost: float | None,
-    changes: RunChanges | None = None,
-) -> None:
-    """Write a page of figures and of a manifest's facts, mode 0600; raise :class:`OutputError`."""
-    with publish_file(target) as temporary:
-        render_into(temporary, figures, facts, letter_cost, changes)
-
-
 def render_into(
-    file: Path,
-    figures: PageFigures,
-    facts: Mapping[str, Any],
-    letter_cost: float | None,
-    changes: RunChanges | None = None,
+    file: Path, figures: PageFigures, facts: Mapping[str, Any], letter_cost: float | None, changes: RunChanges | None
 ) -> None:
-    """Write the page to a file that is published by others."""
     text = render(figures, facts, letter_cost, changes)
     file.write_text(text, encoding="utf-8", errors="xmlcharrefreplace")  # of a file's name that is no text
 
@@ -124,7 +103,6 @@ def render_into(
 def render(
     figures: PageFigures, facts: Mapping[str, Any], letter_cost: float | None, changes: RunChanges | None = None
 ) -> str:
-    """Return the page as HTML in the current language; ``facts`` are of :func:`bansong.run.manifest.record_of`."""
     style = Markup(files("bansong.run").joinpath("page.css").read_text(encoding="utf-8"))
     name = Path(str(facts.get("input") or facts.get("output") or "")).name
     title = gettext("Verification of {name}", name=name)
@@ -210,18 +188,14 @@ def _statuses(figures: PageFigures, facts: Mapping[str, Any]) -> Markup:
     if figures.oldest and figures.newest:
         lines.append(_ages(figures, figures.oldest, figures.newest, _in_korea(facts.get("started"))))
     if found.get("stale"):
+        stale = {"stale": int(found["stale"]), "days": found.get("stale_after")}
         lines.append(
-            gettext(
-                "{stale:,} of them were checked more than {days} days ago and are not to be relied on.",
-                stale=int(found["stale"]),
-                days=found.get("stale_after"),
-            )
+            gettext("{stale:,} of them were checked more than {days} days ago and are not to be relied on.", **stale)
         )
     return _section(gettext("Statuses checked, and how old they are"), *(tag("p", line) for line in lines))
 
 
 def _ages(figures: PageFigures, oldest: str, newest: str, started: datetime | None) -> str:
-    """How old the statuses were when the run began, or are today if that is not known."""
     day = started.date() if started else seoul_day()
     most, least = ((day - date.fromisoformat(known)).days for known in (oldest, newest))
     if oldest == newest:
@@ -237,26 +211,26 @@ def _ages(figures: PageFigures, oldest: str, newest: str, started: datetime | No
     )
 
 
-def _format_won(amount: float) -> str:
-    return gettext("₩{amount:,.0f}", amount=amount)
-
-
 def _money(figures: PageFigures, facts: Mapping[str, Any], cost: float | None) -> Markup:
     back, sent = figures.expected, figures.expected_sent
+
+    def price(amount: float) -> str:
+        return gettext("₩{amount:,.0f}", amount=amount)
+
     cards = [
         (gettext("letters expected back if every row is mailed"), f"{back:,.1f}"),
         (gettext("letters expected back of those to be sent"), f"{sent:,.1f}"),
     ]
     if cost is not None:
         cards += [
-            (gettext("at stake if every row is mailed"), _format_won(back * cost)),
-            (gettext("at stake in the letters to be sent"), _format_won(sent * cost)),
+            (gettext("at stake if every row is mailed"), price(back * cost)),
+            (gettext("at stake in the letters to be sent"), price(sent * cost)),
         ]
     letters = facts.get("letters") or {}
     if letters:
         cards.append((gettext("letters fewer"), f"{letters['fewer']:,}"))
         if letters.get("saved") is not None:
-            cards.append((gettext("saved by them"), _format_won(letters["saved"])))
+            cards.append((gettext("saved by them"), price(letters["saved"])))
     how = gettext("Expected returns are the sum of the rows' probabilities.")
     if cost is not None:
         how = gettext("Expected returns are the sum of the rows' probabilities, at ₩{cost:,.0f} a letter.", cost=cost)
@@ -340,7 +314,6 @@ def _cell(name: str, value: object, label: str) -> Markup:
 
 
 def _say_word(word: str) -> str:
-    """Translate a word of a column; return other text unchanged."""
     said = word_of(word, current_language())
     return word if said == word else f"{said} ({word})"
 
@@ -349,6 +322,7 @@ def _origin(figures: PageFigures, facts: Mapping[str, Any]) -> Markup:
     versions = facts.get("versions") or {}
     inputs = facts.get("inputs") or [{}]
     started = _in_korea(facts.get("started"))
+    rows = [f"{_say_word(word)} {count:,}" for word, count in figures.counts["row_status"].items() if count]
     lines = {
         gettext("run"): facts.get("run_id"),
         gettext("started"): f"{started:%Y-%m-%d %H:%M} KST" if started else None,
@@ -362,16 +336,11 @@ def _origin(figures: PageFigures, facts: Mapping[str, Any]) -> Markup:
         gettext("input"): facts.get("input"),
         gettext("SHA-256 of the input"): inputs[0].get("sha256"),
         gettext("output"): facts.get("output"),
-        gettext("accounting"): _accounting(figures),
+        gettext("accounting"): " = ".join(filter(None, (" + ".join(rows), f"{figures.rows:,}"))),
     }
     shown = [tag("tr", tag("th", what, scope="row"), tag("td", str(value))) for what, value in lines.items() if value]
     table = tag("table", tag("tbody", *shown))
     return _section(gettext("How this was obtained"), tag("div", table, class_="wide"))
-
-
-def _accounting(figures: PageFigures) -> str:
-    parts = [f"{_say_word(word)} {count:,}" for word, count in figures.counts["row_status"].items() if count]
-    return f"{' + '.join(parts)} = {figures.rows:,}" if parts else f"{figures.rows:,}"
 
 
 def _privacy(figures: PageFigures) -> str:
@@ -426,15 +395,13 @@ def report_page(
         figures = collect_figures(mailing.letters, unmask=unmask, first_row=mailing.table.first_row)
         facts = _facts(given if described else manifest_of(mailing.run_id or ""), mailing.id)
         changes = _changes_since(mailing, as_path(before) if before is not None else None, unmask)
-        write_page(target, figures, facts or {"output": str(mailing.path)}, letter_cost, changes)
+        with publish_file(target) as temporary:
+            render_into(temporary, figures, facts or {"output": str(mailing.path)}, letter_cost, changes)
     return target
 
 
 def read_figures(run: Path | None, file: Path) -> PageFigures:
-    """Return the figures of an enriched file, described by the manifest ``run`` if there is one.
-
-    Raises :class:`bansong.errors.BansongError`.
-    """
+    """Return the figures of an enriched file, described by the manifest ``run`` if there is one."""
     with open_mailing(run, file, besides=BESIDES) as mailing:
         return collect_figures(mailing.letters)
 

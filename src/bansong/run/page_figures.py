@@ -19,25 +19,7 @@ from bansong.engine.address.postal import region_level
 from bansong.engine.address.region_split import names_region
 from bansong.engine.address.words import PROVINCES
 from bansong.engine.overlays import address_key
-from bansong.run.changes import (
-    ANSWER,
-    CHANGE,
-    CHANGE_SCHEMA,
-    CHANGES,
-    GONE,
-    KEY,
-    RECORD,
-    SNAPSHOT,
-    compare,
-    count_kinds,
-    key_expr,
-    recognize,
-    settle,
-    status_code_expr,
-)
-from bansong.run.charts import as_svg, grades
-from bansong.run.charts import reasons as charts_reasons
-from bansong.run.charts import regions as charts_regions
+from bansong.run import changes, charts
 from bansong.run.manifest import Enrichment, last_runs, open_mailing
 
 
@@ -61,7 +43,6 @@ def join(*children: str) -> Markup:
     return Markup("".join(child if isinstance(child, Markup) else escape(str(child)) for child in children))
 
 
-_HIDDEN = "…"
 _COMPANY = r"^(?:\s*(?:주식회사|유한회사|㈜|\((?:주|유|재|사)\)))*\s*"
 _UNSPACED_REGION = f"^(?:{PROVINCES})[가-힣]*[시군구]"
 _MAX_WORD_CHARACTERS = 7
@@ -84,32 +65,20 @@ def mask_digits(text: pl.Expr) -> pl.Expr:
 
 
 def mask_address(address: pl.Expr) -> pl.Expr:
-    """Return three words of an address from its region on, without digits: ``서울특별시 종로구 종로 …``.
-
-    Text before the region may be somebody's name, so it is hidden, as is an address without a region.
-    """
+    """Return three words from the region on, without digits: before it may stand a name."""
     words = address.str.strip_chars().str.replace_all(r"\s+", " ").str.split(" ")
     begins = words.list.eval(names_region(pl.element()) | pl.element().str.contains(_UNSPACED_REGION))
     short = words.list.slice(begins.list.arg_max(), pl.when(begins.list.any()).then(3).otherwise(0))
     hidden = short.list.eval(mask_digits(pl.element()).str.slice(0, _MAX_WORD_CHARACTERS))
-    return pl.concat_str(hidden.list.join(" "), pl.lit(f" {_HIDDEN}")).str.strip_chars_start(" ")
+    return pl.concat_str(hidden.list.join(" "), pl.lit(" …")).str.strip_chars_start(" ")
 
 
 SHOWN: Final = 20
 """Rows of a list."""
 
 COLUMNS: Final = (
-    "row_id",
-    "b_no",
-    "name",
-    "address",
-    "biz_status",
-    "bounce_prob",
-    "grade",
-    "action",
-    "fixed_address",
-    "reasons",
-    "row_status",
+    *("row_id", "b_no", "name", "address", "biz_status", "bounce_prob", "grade", "action"),
+    *("fixed_address", "reasons", "row_status"),
 )
 """Columns read; missing ones are null."""
 _COUNTED: Final = {"row_status": ROW_STATUSES, "biz_status": BIZ_STATUSES, "grade": GRADES, "action": ACTIONS}
@@ -125,13 +94,13 @@ _EXPECTED: Final = pl.col("bounce_prob").sum()
 _ROWS_AND_EXPECTED: Final = (pl.len().cast(pl.Int64).alias("rows"), _EXPECTED.alias("expected"))
 _GROUPED: Final = ("reason", "region")
 _TOTALS: Final = {
-    "rows": pl.len().cast(pl.Int64).alias("rows"),
-    "expected": _EXPECTED.alias("expected"),
-    "expected_sent": pl.col("bounce_prob").filter(pl.col("action") == "send").sum().alias("expected_sent"),
-    "dated": pl.col("day").count().cast(pl.Int64).alias("dated"),
-    "oldest": pl.col("day").min().alias("oldest"),
-    "newest": pl.col("day").max().alias("newest"),
-    "corrected": pl.col("corrected").sum().cast(pl.Int64).alias("corrected"),
+    "rows": pl.len().cast(pl.Int64),
+    "expected": _EXPECTED,
+    "expected_sent": pl.col("bounce_prob").filter(pl.col("action") == "send").sum(),
+    "dated": pl.col("day").count().cast(pl.Int64),
+    "oldest": pl.col("day").min(),
+    "newest": pl.col("day").max(),
+    "corrected": pl.col("corrected").sum().cast(pl.Int64),
 }
 """Counts of all rows; sums add up over batches."""
 
@@ -140,10 +109,8 @@ _TOTALS: Final = {
 class PageFigures:
     """Figures of the rows on a page.
 
-    ``counts``: rows by word, by column. ``expected``: letters expected back if every row were mailed (sum of the
-    probabilities), ``expected_sent`` of those to ``send``. ``oldest`` and ``newest``: days (ISO) of the ``dated``
-    statuses. ``corrected``: rows with a corrected address. ``reasons``: weightiest ones, with rows; ``regions``: as
-    :func:`bansong.run.charts.regions` takes it; ``worst`` and ``corrections``: the lists, masked by default.
+    ``expected``: letters expected back if every row were mailed, ``expected_sent`` of those to ``send``. ``oldest`` and
+    ``newest``: days (ISO) of the ``dated`` statuses. ``worst`` and ``corrections``: lists, masked by default.
     """
 
     rows: int
@@ -198,7 +165,7 @@ def _tally(batch: pl.DataFrame) -> dict[str, pl.DataFrame]:
         pl.col("reasons").str.extract(_DAY).alias("day"),
     )
     return {
-        "totals": rows.select(_TOTALS.values()),
+        "totals": rows.select(**_TOTALS),
         **{name: rows.group_by(name).agg(pl.len().cast(pl.Int64).alias("rows")) for name in _COUNTED},
         **{name: rows.group_by(name).agg(_ROWS_AND_EXPECTED) for name in _GROUPED},
         "worst": _pick_worst(rows.drop_nulls("bounce_prob").select(COLUMNS)),
@@ -258,23 +225,19 @@ def _list_rows(rows: pl.DataFrame, unmask: bool, first_row: int) -> pl.DataFrame
 
 
 def draw_charts(figures: PageFigures) -> list[tuple[str, Markup]]:
-    """Return the charts as (name, SVG): grades, reasons, provinces; none if nothing draws.
-
-    The tables of the page say the same, so the drawings are hidden from screen readers.
-    """
+    """Return the charts as (name, SVG), hidden from screen readers (tables say the same); none if nothing draws."""
     try:
         drawn = {
-            "grades": grades(figures.counts["grade"], figures.rows),
-            "reasons": charts_reasons(figures.reasons.select("reason", "rows")),
-            "regions": charts_regions(figures.regions.select("region", "rows", "expected")),
+            "grades": charts.grades(figures.counts["grade"], figures.rows),
+            "reasons": charts.reasons(figures.reasons.select("reason", "rows")),
+            "regions": charts.regions(figures.regions.select("region", "rows", "expected")),
         }
-        images = {name: as_svg(chart) for name, chart in drawn.items()}
+        images = {name: charts.as_svg(chart) for name, chart in drawn.items()}
     except (UsageError, ImportError, ValueError):  # Altair says ValueError where vl-convert is missing
         return []
     return [(name, Markup(svg.replace("<svg ", '<svg aria-hidden="true" ', 1))) for name, svg in images.items()]
 
 
-"""Rows of the list, the worst kinds first."""
 BESIDES: Final = ("name", "biz_status", "row_status", "fixed_zipcode")
 """Columns that letters lack and a comparison needs."""
 _SEEN, _KEY_HASH, _PART = "seen", "key_hash", "part"
@@ -331,34 +294,35 @@ def find_changes(
 def _snapshot(rows: pl.LazyFrame) -> pl.LazyFrame:
     """Return rows as :data:`SNAPSHOT`; ``input`` is the padded place in the file, so that texts sort as rows stand."""
     there = rows.collect_schema().names()
-    texts = [name for name in (*RECORD, *ANSWER, "row_status") if name != "b_no"]
+    texts = [name for name in (*changes.RECORD, *changes.ANSWER, "row_status") if name != "b_no"]
     cells = [pl.col(name).cast(pl.String) if name in there else pl.lit(None, pl.String).alias(name) for name in texts]
     number = business_number.compact_expr(pl.col("b_no").cast(pl.String)).alias("b_no")
     place = pl.col("row_id").cast(pl.String).str.zfill(_DIGITS).alias("input")
     record = rows.select(number, *cells, pl.col("bounce_prob").cast(pl.Float64), place)
-    codes = status_code_expr(pl.col("biz_status")).alias("biz_status")
-    gone = pl.lit(None, pl.Date).alias(GONE)
-    return record.with_columns(key_expr(RECORD).alias(KEY), codes, gone).select(SNAPSHOT.names())
+    codes = changes.status_code_expr(pl.col("biz_status")).alias("biz_status")
+    gone = pl.lit(None, pl.Date).alias(changes.GONE)
+    key = changes.key_expr(changes.RECORD).alias(changes.KEY)
+    return record.with_columns(key, codes, gone).select(changes.SNAPSHOT.names())
 
 
 def _compare(before: pl.LazyFrame, after: pl.LazyFrame) -> tuple[Mapping[str, int], pl.DataFrame]:
     """Count changes by kind, with the first rows; at most :data:`_TOGETHER` differing rows are in memory."""
-    seen = pl.struct(KEY, *ANSWER, "row_status").hash().alias(_SEEN)
-    hashes = [rows.select(pl.struct(KEY).hash().alias(_KEY_HASH), seen) for rows in (before, after)]
+    seen = pl.struct(changes.KEY, *changes.ANSWER, "row_status").hash().alias(_SEEN)
+    hashes = [rows.select(pl.struct(changes.KEY).hash().alias(_KEY_HASH), seen) for rows in (before, after)]
     old, new = pl.collect_all(hashes, engine="streaming")
     moved = new.filter(~pl.col(_SEEN).is_in(old[_SEEN].implode()))[_KEY_HASH]
     gone = old.filter(~pl.col(_KEY_HASH).is_in(new[_KEY_HASH].implode()))[_KEY_HASH]
     keys = pl.concat([moved, gone]).unique()
-    touched = pl.col(KEY).pipe(lambda key: pl.struct(key).hash()).is_in(keys.implode())
+    touched = pl.col(changes.KEY).pipe(lambda key: pl.struct(key).hash()).is_in(keys.implode())
     del old, new, moved, gone
-    counts: dict[str, int] = dict.fromkeys(CHANGES, 0)
-    worst = pl.DataFrame(schema=CHANGE_SCHEMA)
+    counts: dict[str, int] = dict.fromkeys(changes.CHANGES, 0)
+    worst = pl.DataFrame(schema=changes.CHANGE_SCHEMA)
     with private_folder() as folder:
         sides = [rows.filter(touched) for rows in (before, after)]
         for was, now in _parts(sides, 1 + len(keys) // _TOGETHER, folder):
-            known = recognize(was, now)
-            changed = compare(known, settle(now, known)).filter(pl.col(CHANGE).list.len() > 0)
-            counts = {kind: counts[kind] + count for kind, count in count_kinds(changed).items()}
+            known = changes.recognize(was, now)
+            changed = changes.compare(known, changes.settle(now, known)).filter(pl.col(changes.CHANGE).list.len() > 0)
+            counts = {kind: counts[kind] + count for kind, count in changes.count_kinds(changed).items()}
             worst = _first(pl.concat([worst, changed]))
     return counts, worst
 
@@ -380,10 +344,11 @@ def _parts(sides: list[pl.LazyFrame], parts: int, folder: Path) -> Iterator[tupl
 
 def _read_part(folder: Path) -> pl.DataFrame:
     files = sorted(folder.glob("*")) if folder.is_dir() else []
-    empty = pl.DataFrame(schema=SNAPSHOT)
+    empty = pl.DataFrame(schema=changes.SNAPSHOT)
     return pl.concat([empty, *(pl.read_ipc(file) for file in files)]).sort("input")
 
 
 def _first(changed: pl.DataFrame) -> pl.DataFrame:
-    order = pl.col(CHANGE).list.first().replace_strict(CHANGES, range(len(CHANGES)), return_dtype=pl.Int8)
+    kinds, first = changes.CHANGES, pl.col(changes.CHANGE).list.first()
+    order = first.replace_strict(kinds, range(len(kinds)), return_dtype=pl.Int8)
     return changed.sort(order, "input", maintain_order=True).head(SHOWN)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from html import escape
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from bansong.base.display import Shown, grade_bar, listed_counts, reason_bars
 from bansong.base.errors import BansongError, Problem, UsageError
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from bansong.engine.protocol import Agreement, Purchase, QuotaStatus
     from bansong.reference.statuses import RunStatuses
     from bansong.run.charts import Chart
+    from bansong.run.page_figures import PageFigures as RunFigures
     from bansong.run.side_files import WrittenSides
 
 
 def lookups_as_dict(plan: LookupPlan, purchase: Purchase | None) -> dict[str, object]:
-    """The lookups of a run as plain values for JSON: planned and bought, with what was left of the quota."""
     stood = {"before": purchase.before, "after": purchase.after} if purchase else dict.fromkeys(("before", "after"))
     return {
         "lookups": {
@@ -41,6 +41,12 @@ def lookups_as_dict(plan: LookupPlan, purchase: Purchase | None) -> dict[str, ob
         "quota": {when: quota.remaining if quota else None for when, quota in stood.items()},
         "purchase": purchase.as_dict() if purchase else None,
     }
+
+
+def count_lines(*counts: Mapping[str, int]) -> list[tuple[str, str]]:
+    """Rows by row status, business status, grade and action, for people."""
+    labels = (gettext("row status"), gettext("business"), gettext("grade"), gettext("action"))
+    return [*zip(labels, map(listed_counts, counts), strict=True)]
 
 
 def quote_lines(purchase: Purchase, sure: int) -> list[tuple[str, str]]:
@@ -66,15 +72,16 @@ def purchase_lines(purchase: Purchase, sure: int) -> list[tuple[str, str]]:
     found = [(gettext("paid"), _render_lookups(chosen, purchase, sure, purchase.wanted - purchase.chosen))]
     if purchase.before is not None:
         left = gettext(
-            "{before} before, {after} after",
-            before=_render_quota(purchase.before),
-            after=_render_quota(purchase.after),
+            "{before} before, {after} after", before=_render_quota(purchase.before), after=_render_quota(purchase.after)
         )
         found.append((gettext("quota left"), left))
     if doubts := _render_doubts(purchase):
         found.append((gettext("in doubt"), doubts))
     if purchase.requests:
-        found.append((gettext("requests"), _render_requests(purchase)))
+        sent = gettext_of(purchase, "{requests:,}, {retries:,} sent again")
+        if purchase.rate:
+            sent = gettext_of(purchase, "{requests:,}, {rate:,.1f}/s, {retries:,} sent again")
+        found.append((gettext("requests"), sent))
     if purchase.agreement is not None and purchase.agreement.rows:
         found.append((gettext("agreement"), _render_agreement(purchase.agreement)))
     if purchase.paused:
@@ -86,24 +93,18 @@ def purchase_lines(purchase: Purchase, sure: int) -> list[tuple[str, str]]:
 
 def _render_doubts(purchase: Purchase) -> str:
     own, found = purchase.doubts, purchase.doubts_found
-    parts = [
-        ngettext("{count:,} request of this run", "{count:,} requests of this run", own) if own else "",
-        ngettext("{count:,} request of one that was killed", "{count:,} requests of one that was killed", found)
-        if found
-        else "",
-    ]
-    return ", ".join(filter(None, parts))
-
-
-def _render_requests(purchase: Purchase) -> str:
-    counts = {"requests": purchase.requests, "retries": purchase.retries}
-    if purchase.rate:
-        return gettext("{requests:,}, {rate:,.1f}/s, {retries:,} sent again", rate=purchase.rate, **counts)
-    return gettext("{requests:,}, {retries:,} sent again", **counts)
+    parts = []
+    if own:
+        parts.append(ngettext("{count:,} request of this run", "{count:,} requests of this run", own))
+    if found:
+        killed = ngettext(
+            "{count:,} request of one that was killed", "{count:,} requests of one that was killed", found
+        )
+        parts.append(killed)
+    return ", ".join(parts)
 
 
 def _render_lookups(bought: str, purchase: Purchase, sure: int, left_out: int = 0) -> str:
-    """What is bought, and what becomes of the other lookups: all in all they are the distinct ones."""
     parts = {
         gettext_noop("{count:,} beyond budget or quota"): left_out,
         gettext_noop("{count:,} in the ledger"): purchase.cached,
@@ -124,13 +125,9 @@ def _render_quota(quota: QuotaStatus | None) -> str:
 
 def _render_agreement(agreement: Agreement) -> str:
     parts = []
-    if agreement.status_known:
-        same = gettext(
-            "same status in {same:,} of {known:,} known to both",
-            same=agreement.status_same,
-            known=agreement.status_known,
-        )
-        parts.append(same)
+    if known := agreement.status_known:
+        same = agreement.status_same
+        parts.append(gettext("same status in {same:,} of {known:,} known to both", same=same, known=known))
     parts.append(gettext("same action in {count:,}", count=agreement.action_same))
     if agreement.prob_apart is not None:
         parts.append(gettext("probabilities {apart:.2f} apart", apart=agreement.prob_apart))
@@ -147,25 +144,8 @@ OUTPUT_NOT_WRITTEN: Final = Problem(
     "report.output_not_written", "there is no output to draw from; give `output=` a file, and run it"
 )
 
-
 _MAX_ROWS_READ_FOR_DISPLAY: Final = 200_000
 _REASONS_SHOWN: Final = 5
-
-
-class RunFigures(Protocol):
-    """Figures of an output: :class:`bansong.run.page_figures.PageFigures`."""
-
-    @property
-    def expected(self) -> float:
-        """Letters expected back if every row were mailed."""
-
-    @property
-    def reasons(self) -> pl.DataFrame:
-        """Weightiest reasons: ``reason`` with ``rows``."""
-
-    @property
-    def regions(self) -> pl.DataFrame:
-        """A frame for :func:`bansong.run.charts.regions`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,21 +272,17 @@ class Report(Shown):
         plan, account = self.plan, self.account
         if self.statuses is not None:
             yield gettext("statuses"), self.statuses.summary
-        if self._lacks_gazetteer:
+        if self._looked_up and self.versions.gazetteer is None:
             yield gettext("addresses"), no_gazetteer()
         yield gettext("input"), self.table or self.input
         yield gettext("rows"), f"{self.rows:,}"
         yield from self._planned_lines() if account is None else self._answered_lines(account)
         yield from [] if self.asked is None else self.asked.lines()
         if self.history is not None:
-            mailings = ngettext("{count:,} mailing", "{count:,} mailings", self.history.mailings)
+            of = {"mailings": ngettext("{count:,} mailing", "{count:,} mailings", self.history.mailings)}
             letters = self.history.letters
-            yield (
-                gettext("history"),
-                ngettext(
-                    "{count:,} letter of {mailings}", "{count:,} letters of {mailings}", letters, mailings=mailings
-                ),
-            )
+            known = ngettext("{count:,} letter of {mailings}", "{count:,} letters of {mailings}", letters, **of)
+            yield gettext("history"), known
         yield from _doubt_lines(plan, numbered="b_no" in self.columns)
         if self.purchase is not None:
             sure = plan.lookups - self.purchase.known - self.purchase.wanted
@@ -353,9 +329,7 @@ class Report(Shown):
             figures = self.read_figures()
         except BansongError:  # moved or changed since: what is shown needs no error
             return ""
-        most = [
-            (reason, rows) for reason, rows in figures.reasons.select("reason", "rows").head(_REASONS_SHOWN).iter_rows()
-        ]
+        most = [*figures.reasons.select("reason", "rows").head(_REASONS_SHOWN).iter_rows()]
         stake = gettext_of(figures, "{expected:,.0f} letters may come back if every row is mailed")
         if self.beside and self.beside.letters and (cost := self.beside.letters.cost):
             stake = Phrase("{said}: ₩{money:,.0f}", said=stake, money=figures.expected * cost)
@@ -378,10 +352,7 @@ class Report(Shown):
             plan.duplicates,
             lookups=plan.lookups,
         )
-        yield gettext("row status"), listed_counts(account.by_row_status)
-        yield gettext("business"), listed_counts(account.by_biz_status)
-        yield gettext("grade"), listed_counts(account.by_grade)
-        yield gettext("action"), listed_counts(account.by_action)
+        yield from count_lines(account.by_row_status, account.by_biz_status, account.by_grade, account.by_action)
         yield from self._address_lines()
         yield gettext("lookups"), lookups if self.purchase else gettext("{lookups}; paid 0", lookups=lookups)
         if plan.invalid:
@@ -404,10 +375,6 @@ class Report(Shown):
         kind = ENGINE_KINDS.get(self.engine)
         return "address" in self.columns and (kind is None or kind.answers_locally)
 
-    @property
-    def _lacks_gazetteer(self) -> bool:
-        return self._looked_up and self.versions.gazetteer is None
-
     def __repr__(self) -> str:
         done = listed_counts(self.counts) if self.account else gettext("planned")
         rows = count_rows(self.rows)
@@ -415,12 +382,10 @@ class Report(Shown):
 
 
 def match_counts(tallied: Mapping[str, int]) -> dict[str, int]:
-    """Return rows by match level, from a tally with :meth:`bansong.engine.local.LocalEngine.counts`."""
     return {name.partition(":")[2]: int(count) for name, count in tallied.items() if name.startswith("match:")}
 
 
 def sections(tallied: pl.DataFrame) -> tuple[Section, ...]:
-    """Return the figures of a summary sheet, from the one-row tally of a run."""
     counts = tallied.row(0, named=True)
     account, plan = row_counts_of(counts), plan_of(counts)
     lang = current_language()

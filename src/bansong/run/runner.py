@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,20 +26,13 @@ from bansong.engine.local import NUMBER
 from bansong.engine.protocol import Engine, Purchase, Records, RunContext
 from bansong.engine.records import ROW_ID
 from bansong.history.labels import LabelHistory
+from bansong.run import side_files
 from bansong.run.alerts import sum_statuses
 from bansong.run.columns import Target, with_duplicates
 from bansong.run.files_report import FilesReport, agree_together, record_of_files
 from bansong.run.manifest import default_manifest, record_of, write_manifest
 from bansong.run.outputs import Outputs
 from bansong.run.report import Report
-from bansong.run.side_files import (
-    UNMASK_WITHOUT_REPORT,
-    WrittenSides,
-    count_letters,
-    letter_list_of,
-    mark_letters,
-    publish_letters,
-)
 from bansong.run.survey import (
     INPUT_CHANGED,
     InputSurvey,
@@ -58,7 +51,6 @@ from bansong.tables.inputs import InputFile, collect_inputs, label_inputs
 if TYPE_CHECKING:
     from bansong.base.cancel import CancelToken
     from bansong.base.options import StatusOptions
-
 
 SHEETS_NOT_LISTED: Final = Problem(
     "report.sheets_not_listed", "several sheets have a report each: give the input in a list"
@@ -84,21 +76,13 @@ _BATCH_ROWS: Final = 20_000
 
 @dataclass(frozen=True, slots=True)
 class AnswersForLetters:
-    """The answers of all tables, kept in private files of ``folder`` as far as letters need them.
-
-    ``list_path``: where the list goes; ``cost``: won a letter; ``allow_empty``: whether an empty list replaces an
-    earlier one.
-    """
+    """The answers of all tables, kept in private files of ``folder`` as far as letters need them."""
 
     folder: Path
     list_path: Path | None
     cost: float | None
     allow_empty: bool = False
     paths: list[Path] = field(default_factory=list)
-
-    def observing(self, observe: Observe | None) -> Observe:
-        """Return :meth:`keep` behind another observer."""
-        return self.keep if observe is None else lambda answers: self.keep(observe(answers))
 
     def keep(self, answers: pl.LazyFrame) -> pl.LazyFrame:
         """Answer one table, keep the answers, and return them to be written."""
@@ -116,7 +100,7 @@ class AnswersForLetters:
         self.paths.append(kept)
         return answered
 
-    def publish(self, failed: dict[str, str], *, complete: bool) -> WrittenSides | None:
+    def publish(self, failed: dict[str, str], *, complete: bool) -> side_files.WrittenSides | None:
         """Count and publish the letters of all tables; unless ``complete``, note in ``failed`` why there is none."""
         path = self.list_path
         if not complete:
@@ -125,21 +109,22 @@ class AnswersForLetters:
                     "{path}: was not written, since an input failed; run again for the list of letters", path=path
                 )
             return None
-        answers = mark_letters(with_duplicates(pl.scan_ipc(self.paths).with_row_index(ROW_ID)))
-        counts = count_letters(answers, self.cost, listed=path is not None)
+        answers = side_files.mark_letters(with_duplicates(pl.scan_ipc(self.paths).with_row_index(ROW_ID)))
+        counts = side_files.count_letters(answers, self.cost, listed=path is not None)
         kept: dict[Path, Path] = {}
         if path is not None:
             with ExitStack() as backups, publish_file(path) as temporary:
-                if not publish_letters(answers, path, temporary, counts.letters, allow_empty=self.allow_empty):
-                    return WrittenSides({}, counts, None, kept_letters=path)
+                if not side_files.publish_letters(
+                    answers, path, temporary, counts.letters, allow_empty=self.allow_empty
+                ):
+                    return side_files.WrittenSides({}, counts, None, kept_letters=path)
                 foreign = find_foreign({path: temporary})
                 kept = {one: backups.enter_context(backed_up(one, one)) for one in foreign}
-        return WrittenSides({}, counts, path, kept=kept)
+        return side_files.WrittenSides({}, counts, path, kept=kept)
 
 
 def letters_of(write: WriteOptions, resources: ExitStack) -> AnswersForLetters | None:
-    """Return the place for answers from which letters are made; ``None`` where none are asked for."""
-    path = letter_list_of(write)
+    path = side_files.letter_list_of(write)
     if path is None and write.letter_cost is None:
         return None
     return AnswersForLetters(resources.enter_context(private_folder()), path, write.letter_cost, write.allow_empty)
@@ -149,12 +134,10 @@ def letters_of(write: WriteOptions, resources: ExitStack) -> AnswersForLetters |
 class Run:
     """A run of one engine over inputs.
 
-    ``label``: the ledger's name of the inputs, by which it continues a run. ``known``: earlier letters of the label
-    store. ``model``: the file of the scorecard, which no output may replace. ``status``: how the tax authority is
-    asked, ``None`` if it is not. ``keep_going``: whether inputs that cannot be enriched are left out. ``observe``
-    stands between the answered rows of each table and its output, and changes neither. ``inspect`` gets the records
-    before anybody is asked, and raises for those that are not to be verified. ``passed_over``: notes on files that
-    are no inputs.
+    ``label``: the ledger's name of the inputs, by which it continues a run. ``model``: the file of the scorecard, which
+    no output may replace. ``keep_going``: leave out inputs that cannot be enriched. ``observe`` stands between the
+    answered rows of each table and its output, and changes neither. ``inspect`` raises for records that are not to be
+    verified, before anybody is asked. ``passed_over``: notes on files that are no inputs.
     """
 
     files: Sequence[InputFile]
@@ -195,7 +178,6 @@ class Run:
         return cls(files=files, label=label, engine=engine, read=read, outputs=outputs, **options)
 
     def plan(self) -> Report | FilesReport:
-        """Return what would be done; nothing is written or spent."""
         with self._prepare(planned=True) as (survey, step, resources):
             purchase = step.quote()
             if self.outputs.alone:
@@ -205,11 +187,7 @@ class Run:
             return self._report(parts, survey, step, purchase)
 
     def carry_out(self) -> Report | FilesReport:
-        """Answer all rows, publish each output when its rows balance, and return what was done.
-
-        Raises :class:`bansong.errors.BansongError`: nothing was published then, unless it is a
-        :class:`bansong.errors.StoppedError`, which names what was.
-        """
+        """Answer all rows, publish each output when its rows balance; a ``StoppedError`` names what was published."""
         given = self.outputs.write.manifest
         with self._prepare(planned=False) as (survey, step, resources):
             record = as_path(given) if given is not None else default_manifest(self.start.run_id)
@@ -229,10 +207,15 @@ class Run:
 
     @contextmanager
     def _prepare(self, *, planned: bool) -> Iterator[tuple[InputSurvey, EngineStep, ExitStack]]:
-        """Survey the inputs; yield the engine with their records and statuses."""
+        def plan(file: InputFile, prepared: PreparedTable, records: Records) -> Report:
+            return TableRun(file.path, self.start, self.engine, prepared, records.rows, self.known).plan()
+
         self._refuse_options()
         with ExitStack() as resources:
-            survey = self._survey(resources, planned=planned)
+            besides = files_read(self.engine, self.model, self.status)
+            plan_table = plan if planned and not self.outputs.alone else None
+            surveyor = Surveyor(self.engine, self.read, self.outputs, besides, resources, plan_table)
+            survey = surveyor.look_at(self.files, keep_going=self.keep_going)
             resources.enter_context(self.engine.local.running())
             context = RunContext(
                 self.label, self.start.run_id, self.progress, self.cancel, resources, self.start.unix_time
@@ -244,16 +227,14 @@ class Run:
                 step = step.with_statuses(self.status, planned=planned)
             yield survey, step, resources
 
-    def _survey(self, resources: ExitStack, *, planned: bool) -> InputSurvey:
-        besides = files_read(self.engine, self.model, self.status)
-        plan_table = self._plan_table if planned and not self.outputs.alone else None
-        surveyor = Surveyor(self.engine, self.read, self.outputs, besides, resources, plan_table)
-        return surveyor.look_at(self.files, keep_going=self.keep_going)
-
     def _publish_all(self, survey: InputSurvey, step: EngineStep, resources: ExitStack) -> FilesReport:
         """Publish output after output, then the list of letters of all; an input that fails leaves the others."""
         letters = letters_of(self.outputs.write, resources)
-        observe = letters.observing(self.observe) if letters else self.observe
+        observers = [one for one in (self.observe, letters.keep if letters else None) if one is not None]
+
+        def observe(answers: pl.LazyFrame) -> pl.LazyFrame:
+            return reduce(lambda rows, observer: observer(rows), observers, answers)
+
         alone = len(survey.inputs) == 1
         together = None if survey.is_open else step.answer()
         parts, failed, first = list[Report](), dict(survey.failed), 0
@@ -283,12 +264,9 @@ class Run:
         step: EngineStep,
         together: AnsweredRecords | None,
         first: int,
-        observe: Observe | None,
+        observe: Observe,
     ) -> list[Report]:
-        """Publish the output of one input of a list; each sheet is spliced into what the one before has made.
-
-        ``together``: the answers to the records of several tables, of which those of this input begin at ``first``.
-        """
+        """Publish the output of one input of a list; each sheet is spliced into what the one before has made."""
         one.refuse_change()
         make_folder(one.target.path.parent)
         reports, book = list[Report](), None
@@ -315,10 +293,7 @@ class Run:
         target: Target | None = None,
         book: Path | None = None,
     ) -> TableRun:
-        """Return the run of a table, which is opened again unless it stayed open.
-
-        ``book``: the workbook with the sheets before it, ``None`` for the input itself.
-        """
+        """Return the run of a table, opened again unless it stayed open; ``book``: with the sheets before it."""
         prepared, rows = table.opened, step.records.rows
         if prepared is None:
             path = one.file.path
@@ -331,23 +306,9 @@ class Run:
                 opened = replace(opened, file=replace(opened.file, data=book))
             prepared = prepare_output(opened, target or one.target, self.read, self.outputs.write, self.engine.kind)
             rows = prepared.records_for(step.engine).rows
-        return TableRun(
-            one.file.path,
-            self.start,
-            step.engine,
-            prepared,
-            rows,
-            self.known,
-            one.data,
-            one.sides,
-            resources,
-            self.outputs.write.with_outcomes,
-            step.asked,
-            self.observe,
-        )
-
-    def _plan_table(self, file: InputFile, prepared: PreparedTable, records: Records) -> Report:
-        return TableRun(file.path, self.start, self.engine, prepared, records.rows, self.known).plan()
+        with_outcomes, own = self.outputs.write.with_outcomes, (one.data, one.sides, resources)
+        table_run = TableRun(one.file.path, self.start, step.engine, prepared, rows, self.known, *own)
+        return replace(table_run, with_outcomes=with_outcomes, asked=step.asked, observe=self.observe)
 
     def _report(
         self, parts: Sequence[Report], survey: InputSurvey, step: EngineStep, purchase: Purchase | None
@@ -368,7 +329,6 @@ class Run:
         )
 
     def _refuse_options(self) -> None:
-        """Raise :class:`UsageError` for options that one input, or a list of inputs, does not have."""
         read, write = self.read, self.outputs.write
         if self.outputs.alone:
             if not isinstance(read.sheet, str | None) or read.sheet == ALL_SHEETS:
@@ -380,7 +340,7 @@ class Run:
             if getattr(write, name) is not None:
                 raise UsageError(ONE_TABLE_ONLY, option=Option(name))
         if write.unmask:
-            raise UsageError(UNMASK_WITHOUT_REPORT)
+            raise UsageError(side_files.UNMASK_WITHOUT_REPORT)
         if read.input_format is not None:
             raise UsageError(INPUT_FORMAT_NEEDLESS)
 

@@ -69,26 +69,21 @@ class LetterCounts:
 
     @property
     def unanswered(self) -> int:
-        """Rows without a usable action."""
         return self.rows - self.letters - self.repeated - self.stopped - self.waiting
 
     @property
     def fewer(self) -> int:
-        """Letters saved against mailing each row."""
         return self.repeated + self.stopped
 
     @property
     def saved(self) -> float | None:
-        """Cost of the saved letters, in won."""
         return None if self.cost is None else self.fewer * self.cost
 
     def as_dict(self) -> dict[str, object]:
-        """Return the counts as plain values for JSON."""
         names = ("letters", "fewer", "repeated", "stopped", "waiting", "unanswered", "cost", "saved", *_GAPS.values())
         return {name: getattr(self, name) for name in names}
 
     def lines(self) -> list[tuple[str, str]]:
-        """Return the counts as (label, text) for people."""
         fewer = ngettext("{count:,} letter fewer", "{count:,} letters fewer", self.fewer)
         if self.saved is not None:
             fewer = gettext("{fewer}, ₩{saved:,.0f} saved", fewer=fewer, saved=self.saved)
@@ -96,31 +91,24 @@ class LetterCounts:
         why = gettext("repeat another {repeated:,} · not to be sent {stopped:,}", **counts)
         rest = gettext("to be sent {letters:,} · waiting {waiting:,} · without an answer {unanswered:,}", **counts)
         lines = [(gettext("letters"), rest), (gettext("saved"), f"{fewer} ({why})")]
-        if any(getattr(self, gap) for gap in _GAPS.values()):
-            lines.append((gettext("incomplete"), self._gaps_line()))
+        gaps = dict(zip(("names", "addresses", "codes"), (getattr(self, gap) for gap in _GAPS.values()), strict=True))
+        if any(gaps.values()):
+            missing = gettext(
+                "letters without a name {names:,} · without an address {addresses:,} · without a postal code "
+                "{codes:,}; their cells are empty in the list: fill them in the input, and run again",
+                **gaps,
+            )
+            lines.append((gettext("incomplete"), missing))
         return lines
-
-    def _gaps_line(self) -> str:
-        return gettext(
-            "letters without a name {names:,} · without an address {addresses:,} · without a postal code {codes:,}; "
-            "their cells are empty in the list: fill them in the input, and run again",
-            names=self.without_name,
-            addresses=self.without_address,
-            codes=self.without_postal_code,
-        )
 
 
 def check_letter_cost(cost: float | None) -> None:
-    """Raise :class:`UsageError` for an impossible cost."""
     if cost is not None and not 0 <= cost < 1e9:
         raise UsageError(LETTER_COST_IMPOSSIBLE, cost=cost)
 
 
 def mark_letters(answers: pl.LazyFrame) -> pl.LazyFrame:
-    """Add :data:`LETTER` to rows with :data:`bansong.run.columns.FIRST`, which are read at once.
-
-    Of equal rows with ``send``, the first with a name gets the letter, or the first if all lack one.
-    """
+    """Add :data:`LETTER` to rows with ``FIRST``: of equal rows to send, the first with a name, else the first."""
     same = pl.coalesce(FIRST, pl.col(ROW_ID).cast(pl.UInt32)).alias("same")
     sent = (pl.col("action") == "send").fill_null(False)
     nameless = _recipient(answers.collect_schema().names()).is_null().alias("nameless")
@@ -136,31 +124,24 @@ def _recipient(names: Collection[str]) -> pl.Expr:
     return _one_line(pl.when(~is_blank(name) & ~is_masked(name)).then(name))
 
 
-def _letter_counts() -> tuple[pl.Expr, ...]:
-    action = pl.col("action")
-    waits = action.is_in(["confirm", "fix_address", "hold"])
-    return (
-        pl.len().alias("rows"),
-        pl.col(LETTER).sum().alias("letters"),
-        ((action == "send") & ~pl.col(LETTER)).sum().alias("repeated"),
-        (action == "do_not_send").sum().alias("stopped"),
-        waits.sum().alias("waiting"),
-    )
-
-
 def count_letters(answers: pl.LazyFrame, cost: float | None, *, listed: bool) -> LetterCounts:
     """Count the letters of rows of :func:`mark_letters`; if they are ``listed``, also the empty cells of the list."""
-    found = answers.select(*_letter_counts()).collect(engine="streaming").row(0, named=True)
+    action = pl.col("action")
+    counts = {
+        "rows": pl.len(),
+        "letters": pl.col(LETTER).sum(),
+        "repeated": ((action == "send") & ~pl.col(LETTER)).sum(),
+        "stopped": (action == "do_not_send").sum(),
+        "waiting": action.is_in(["confirm", "fix_address", "hold"]).sum(),
+    }
+    found = answers.select(**counts).collect(engine="streaming").row(0, named=True)
     lacking = [pl.col(name).null_count().alias(gap) for name, gap in _GAPS.items()]
     gaps = _letter_rows(answers).select(lacking).collect(engine="streaming").row(0, named=True) if listed else {}
     return LetterCounts(**found, **gaps, cost=cost)
 
 
 def letters_of(answers: pl.LazyFrame) -> pl.LazyFrame:
-    """Return a row for each letter of rows of :func:`mark_letters`: name, two lines of address, postal code (texts).
-
-    Sorted by postal code, those without one last; within a code in the order of the rows.
-    """
+    """Return a row for each letter: name, two lines of address, postal code (texts), sorted by postal code."""
     headers = dict(zip(("name", "line1", "line2", "code"), _headers(), strict=True))
     return _letter_rows(answers).sort("code", ROW_ID, nulls_last=True).drop(ROW_ID).rename(headers)
 
@@ -182,22 +163,10 @@ def _letter_rows(answers: pl.LazyFrame) -> pl.LazyFrame:
     )
 
 
-def _write_letters(answers: pl.LazyFrame, target: Path, letters: int) -> None:
-    """Write the letters of rows of :func:`mark_letters` to a file of the format that its name asks for.
-
-    No cell begins a formula in a spreadsheet, and postal codes are texts. Raises :class:`AccountingError` unless just
-    so many ``letters`` are in the file.
-    """
-    tallied, count_written = frames.write_frame(letters_of(answers), target, output_format(target), _headers())
-    accounting.check_rows(letters, int(tallied["rows"].item()), count_written(), in_order=True)
-
-
 def publish_letters(answers: pl.LazyFrame, path: Path, temporary: Path, letters: int, *, allow_empty: bool) -> bool:
-    """Write the letters to the temporary file that replaces ``path``; return whether they are in it.
-
-    An earlier list that would become empty is kept instead, unless ``allow_empty``.
-    """
-    _write_letters(answers, temporary, letters)
+    """Write the letters to the file that replaces ``path``, or keep a list that would become empty (false)."""
+    tallied, count_written = frames.write_frame(letters_of(answers), temporary, output_format(temporary), _headers())
+    accounting.check_rows(letters, int(tallied["rows"].item()), count_written(), in_order=True)
     if letters or allow_empty or not replaces_other(path, temporary):
         return True
     with fetch_file(path) as earlier:
@@ -251,11 +220,6 @@ PARTS: Final = (*ACTIONS, OTHER)
 KOREAN_SPLIT: Final = HEADERS["ko"]["action"]
 
 
-def _check_split(by: str | None) -> None:
-    if by not in (None, "action", KOREAN_SPLIT):
-        raise UsageError(SPLIT_COLUMN_INVALID, by=by)
-
-
 def _split_paths(output: Path, lang: Lang) -> dict[str, Path]:
     # OUT.csv.gz → OUT.send.csv.gz, OUT.발송.csv.gz; all are written, so that no file of an earlier run stays among them
     plain = unpacked_name(output)
@@ -269,10 +233,7 @@ def _split_paths(output: Path, lang: Lang) -> dict[str, Path]:
 
 
 def _write_parts(result: Enriched, paths: Mapping[str, Path], target: Target, rows: int) -> dict[str, int]:
-    """Write the rows of an enriched table to the file of their action; return the number of rows of each.
-
-    Raises :class:`AccountingError` unless each row is in one file, in order.
-    """
+    """Write each row to the file of its action, in order; return the number of rows of each."""
     action = pl.col("action")
     part_of = pl.when(action.is_in(ACTIONS)).then(action).otherwise(pl.lit(OTHER))
     counts = {part: _write_part(result, part_of == part, path, target) for part, path in paths.items()}
@@ -325,18 +286,15 @@ class WrittenSides:
 
     @property
     def lacks_letters(self) -> bool:
-        """Whether no row gets a letter now, though earlier ones did."""
         return self.kept_letters is not None or self.emptied is not None
 
     @property
     def alerts(self) -> tuple[Notice, ...]:
-        """Alerts about the files."""
         if self.kept_letters is None:
             return ()
         return (Notice(LETTERS_KEPT, path=self.kept_letters, option=Option("allow_empty", True)),)
 
     def as_dict(self) -> dict[str, object]:
-        """Return the files and counts as plain values for JSON, without those that were not asked for."""
         found: dict[str, Any] = {}
         if self.parts:
             found["split"] = {part: {"path": str(path), "rows": rows} for part, (path, rows) in self.parts.items()}
@@ -351,7 +309,6 @@ class WrittenSides:
         return found
 
     def lines(self) -> list[tuple[str, str]]:
-        """Return the files and counts as (label, text) for people."""
         files = " · ".join(f"{path.name} {rows:,}" for path, rows in self.parts.values())
         return [
             *(self.letters.lines() if self.letters else []),
@@ -388,11 +345,9 @@ class SideFiles:
 
     @classmethod
     def of(cls, write: WriteOptions, target: Target, gazetteer: Gazetteer | None) -> SideFiles:
-        """Return the files that the options ask for; raise :class:`UsageError` or :class:`OutputError`.
-
-        ``gazetteer``: the one by which addresses are corrected, if any.
-        """
-        _check_split(write.split)
+        """Return the files that the options ask for; ``gazetteer``: the one by which addresses are corrected."""
+        if write.split not in (None, "action", KOREAN_SPLIT):
+            raise UsageError(SPLIT_COLUMN_INVALID, by=write.split)
         letters = letter_list_of(write)
         page = as_path(write.report) if write.report is not None else None
         if write.unmask and page is None:
@@ -406,16 +361,13 @@ class SideFiles:
 
     @property
     def counts_letters(self) -> bool:
-        """Whether rows with letters must be found."""
         return self.letters is not None or self.letter_cost is not None
 
     @property
     def wanted(self) -> bool:
-        """Whether any file is asked for."""
         return bool(self.parts) or self.counts_letters or self.page is not None or self.review is not None
 
     def paths_by_use(self) -> dict[str, Path | None]:
-        """Return the files by their use."""
         words = {word_of(part, current_language()): path for part, path in self.parts.items()}
         return {gettext("output of {part}", part=part): path for part, path in words.items()} | {
             "letter list": self.letters,
@@ -430,18 +382,15 @@ class SideFiles:
         return replace(self, at={path: files.enter_context(publish_file(path)) for path in paths})
 
     def write(self, result: Enriched, target: Target, rows: int) -> WrittenSides:
-        """Write the files of an enriched table; raise :class:`AccountingError` if they do not balance."""
         at = {part: self.at[path] for part, path in self.parts.items()}
         counts = _write_parts(result, at, target, rows) if at else {}
-        letters = None
+        letters, listed, kept, unsure = None, self.letters, None, 0
         if self.counts_letters:
-            letters = count_letters(result.frame, self.letter_cost, listed=self.letters is not None)
-        listed, kept = self.letters, None
-        if letters is not None and listed is not None:
-            rows_of, count = result.frame, letters.letters
-            if not publish_letters(rows_of, listed, self.at[listed], count, allow_empty=self.allow_empty):
+            letters = count_letters(result.frame, self.letter_cost, listed=listed is not None)
+            if listed is not None and not publish_letters(
+                result.frame, listed, self.at[listed], letters.letters, allow_empty=self.allow_empty
+            ):
                 listed, kept = None, listed
-        unsure = 0
         if self.review is not None and self.gazetteer is not None:
             unsure = write_review(result.frame, self.at[self.review], self.gazetteer)
         parts = {part: (self.parts[part], count) for part, count in counts.items()}
@@ -452,7 +401,6 @@ class SideFiles:
 
 
 def letter_list_of(write: WriteOptions) -> Path | None:
-    """Return the path of the list for the mail house, if any; raise :class:`UsageError`, :class:`OutputError`."""
     check_letter_cost(write.letter_cost)
     letters = as_path(write.letters) if write.letters is not None else None
     if letters is not None and letters.suffix.lower() in output_format(letters).can.spliced_only:

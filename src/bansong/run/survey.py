@@ -7,6 +7,7 @@ that what is the same in all of them is looked up and counted once, and memory d
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
@@ -32,7 +33,8 @@ from bansong.base.schema import (
 from bansong.engine.local import ADDRESS_LIST, NUMBER, ROW_PROBLEM
 from bansong.engine.protocol import Engine, Records
 from bansong.engine.records import DIGITS, RIGHT, ROW_ID, records
-from bansong.run.accounting import PLAN_COUNTS, LookupPlan, plan_of, with_plan_columns
+from bansong.run import accounting
+from bansong.run.accounting import LookupPlan
 from bansong.run.columns import (
     Target,
     checked_extra_columns,
@@ -75,18 +77,13 @@ NO_ADDRESS: Final = gettext_noop(
 
 @dataclass(frozen=True, slots=True)
 class RowReader:
-    """Which columns are what, as chosen for one table; good for every table with the same headers, and picklable.
-
-    ``chosen``: by positions of the table with the values within its objects behind its columns. ``ours``: positions of
-    columns from an earlier enrichment.
-    """
+    """Which columns are what, for every table with the same headers, picklable; ``ours``: of an earlier enrichment."""
 
     headers: tuple[str, ...]
     chosen: Mapping[str, Choice]
     ours: frozenset[int]
 
     def read(self, table: Table) -> pl.LazyFrame:
-        """Return a table's rows as :func:`bansong.engine.records.records`."""
         return records(unfold(table), self.chosen, self.ours)
 
 
@@ -113,7 +110,6 @@ class PreparedTable:
 
     @property
     def is_address_list(self) -> bool:
-        """Whether the table has addresses and no business numbers."""
         return "address" in self.chosen and "b_no" not in self.chosen
 
     def records_for(self, engine: Engine) -> Records:
@@ -135,8 +131,7 @@ def prepare_table(
 ) -> PreparedTable:
     """Choose a table's columns, number its rows, lay its output out; raises :class:`bansong.errors.ColumnError`.
 
-    ``headers``: the language of the added columns; one that they have from an earlier run stays. ``engine``: the one
-    that answers the rows; without one, and for one that buys, a list must have business numbers.
+    ``engine``: the one that answers the rows; without one, and for one that buys, a list must have business numbers.
     """
     with reading(table):
         earlier = find_earlier_columns(table, prefix)
@@ -175,7 +170,6 @@ def prepare_table(
 
 
 def _numberless_alert(table: Table, engine: EngineKind) -> Alert:
-    """Explain a list without business numbers; raise :class:`ColumnError` for an engine that buys."""
     found = {
         "name": table.name,
         "headers": listed_headers(table),
@@ -202,23 +196,15 @@ def _numberless_alert(table: Table, engine: EngineKind) -> Alert:
 
 def _other_extension(table: Table, target: Target) -> tuple[str, ...]:
     plain = unpacked_name(table.path or Path())
-    suffix = plain.suffix
-    if not suffix or suffix.lower() in EXTENSIONS or target.path.stem != f"{plain.stem}.enriched":
+    names = {"suffix": plain.suffix, "name": target.path.name, "option": parameter("output")}
+    if not plain.suffix or plain.suffix.lower() in EXTENSIONS or target.path.stem != f"{plain.stem}.enriched":
         return ()
-    return (
-        gettext(
-            "{suffix} files are not written, so the output is {name}; {option} names another",
-            suffix=suffix,
-            name=target.path.name,
-            option=parameter("output"),
-        ),
-    )
+    return (gettext("{suffix} files are not written, so the output is {name}; {option} names another", **names),)
 
 
 def prepare_output(
     table: Table, target: Target, read: ReadOptions, write: WriteOptions, engine: EngineKind
 ) -> PreparedTable:
-    """Prepare a table for its output, and warn of what that output cannot hold."""
     if not write.select:
         refuse_wide(table, target, write.prefix)
     if write.headers == "ko" and not target.format.can.korean_headers:
@@ -227,14 +213,8 @@ def prepare_output(
     prepared = prepare_table(
         table, read.columns, write.prefix, write.select, write.with_outcomes, write.extra_columns, write.headers, engine
     )
-    lost = find_losses(
-        table,
-        target,
-        write.in_place,
-        prepared.layout,
-        leaves_out=prepared.leaves_out,
-        header_unsure=prepared.header_unsure,
-    )
+    kinds = {"leaves_out": prepared.leaves_out, "header_unsure": prepared.header_unsure}
+    lost = find_losses(table, target, write.in_place, prepared.layout, **kinds)
     if table.headers and "name" not in prepared.chosen:
         named = parameter("columns", {"name": gettext("HEADER")})
         lost += (gettext("no name column was found, so letters have no name; {parameter} names it", parameter=named),)
@@ -271,11 +251,10 @@ _KEPT: Final = {
 
 @dataclass(frozen=True, slots=True)
 class SurveyedTable:
-    """A table whose columns were chosen.
+    """A table whose columns were chosen; ``sheet``: ``None`` for the table that the reader finds.
 
-    ``sheet``: the name by which it was chosen, ``None`` for the table that the reader finds. ``opened``: the table of
-    a run over one, which stays open; ``None`` for one that is opened again to be written, and whose records are in the
-    file ``kept``. ``plan``: its part of a dry run over a list.
+    ``opened``: the only table of a run, which stays open; others are opened again, and their records are in the file
+    ``kept``. ``plan``: its part of a dry run over a list.
     """
 
     sheet: str | None
@@ -288,11 +267,7 @@ class SurveyedTable:
 
 @dataclass(frozen=True, slots=True)
 class SurveyedInput:
-    """An input that can be read, and whose output can be written.
-
-    ``data``: its bytes, all through the run. ``state``: size and time of change of its file, ``None`` where changes
-    are not looked for.
-    """
+    """An input that can be read, and whose output can be written; ``state``: size and time of change, if looked for."""
 
     file: InputFile
     target: Target
@@ -307,17 +282,13 @@ class SurveyedInput:
         return sum(table.records.count for table in self.tables)
 
     def refuse_change(self) -> None:
-        """Raise :class:`InputError` if the file was changed since the survey."""
         if self.state is not None and state_of(self.file.path, self.data) != self.state:
             raise InputError(INPUT_CHANGED, path=self.file.path)
 
 
 @dataclass(frozen=True, slots=True)
 class InputSurvey:
-    """The inputs that can be enriched; ``failed``: why others cannot, by path; ``strays``: notes on files of a folder.
-
-    Strays are files that hold no table, and that nobody named.
-    """
+    """The inputs that can be enriched; ``failed``: why others cannot, by path; ``strays``: notes on others."""
 
     inputs: tuple[SurveyedInput, ...]
     failed: dict[str, str]
@@ -325,21 +296,17 @@ class InputSurvey:
 
     @property
     def tables(self) -> list[SurveyedTable]:
-        """The tables of all inputs."""
         return [table for one in self.inputs for table in one.tables]
 
     @property
     def is_open(self) -> bool:
-        """Whether there is one table, which stayed open."""
         return self.tables[0].opened is not None
 
     @property
     def has_numbers(self) -> bool:
-        """Whether any table is more than a list of addresses."""
         return not all(table.is_address_list for table in self.tables)
 
     def records_for(self, engine: Engine) -> Records:
-        """Return the prepared records of all tables, numbered through."""
         tables = self.tables
         if self.is_open:
             return tables[0].records
@@ -350,10 +317,9 @@ class InputSurvey:
 
 @dataclass(frozen=True, slots=True)
 class Surveyor:
-    """Looks at the inputs of a run.
+    """Looks at the inputs of a run; ``besides``: further files that it reads, by their use.
 
-    ``besides``: files that the run reads besides, by their use. ``plan_table`` makes a table's part of a dry run.
-    ``resources``: close copies of remote inputs, kept records and the table that stays open.
+    ``resources`` close copies of remote inputs, kept records and the table that stays open.
     """
 
     engine: Engine
@@ -364,10 +330,7 @@ class Surveyor:
     plan_table: Callable[[InputFile, PreparedTable, Records], Report] | None = None
 
     def look_at(self, files: Sequence[InputFile], *, keep_going: bool) -> InputSurvey:
-        """Look at every input.
-
-        Raises :class:`InputError` where some cannot be enriched and the run is not to ``keep_going``, or none can.
-        """
+        """Look at every input; raise :class:`InputError` where one fails, or with ``keep_going`` all do."""
         folder = None if self.outputs.alone else self.resources.enter_context(private_folder())
         found, failed, strays = list[SurveyedInput](), dict[str, str](), list[str]()
         for place, file in enumerate(files):
@@ -408,7 +371,6 @@ class Surveyor:
     def _look_at_table(
         self, file: InputFile, data: InputData, sheet: str | None, resources: ExitStack, *, several: bool
     ) -> tuple[Target, SideFiles, SurveyedTable]:
-        """Open a table, choose its columns and its outputs; ``resources`` close it."""
         table = resources.enter_context(open_input(file.path, data.path, self.read, sheet))
         resources.enter_context(reading(table))
         target, sides = self._choose_outputs(file, data, table, several=several)
@@ -422,10 +384,7 @@ class Surveyor:
     def _choose_outputs(
         self, file: InputFile, data: InputData, table: Table, *, several: bool
     ) -> tuple[Target, SideFiles]:
-        """Return where a table's output goes, and the files beside it; raise :class:`UsageError` for one that is read.
-
-        Raises what :meth:`Outputs.target_of` raises, too.
-        """
+        """Return where a table's output and the files beside it go; refuse one that is read."""
         write = self.outputs.write
         target = self.outputs.target_of(file, table, self.resources, several=several)
         sides = self.outputs.sides_of(target, self.engine.local.gazetteer if self.engine.kind.answers_locally else None)
@@ -455,7 +414,6 @@ class Surveyor:
 
 
 def open_input(path: Path, data: Path, read: ReadOptions, sheet: str | None) -> AbstractContextManager[Table]:
-    """Open the table of the input that the user calls ``path``; ``data``: where its bytes are."""
     return open_table(
         name_input(read.input_format) if path == STREAM else path,
         sheet=sheet,
@@ -468,10 +426,7 @@ def open_input(path: Path, data: Path, read: ReadOptions, sheet: str | None) -> 
 
 
 def is_stray(path: Path, error: BansongError, read: ReadOptions) -> bool:
-    """Whether a file that cannot be enriched is no table at all: of another kind, prose, or one JSON object.
-
-    A list without numbers is a table.
-    """
+    """Whether a file that fails is no table at all: another kind, prose, one JSON object; not one without numbers."""
     if not isinstance(error, ColumnError):
         return isinstance(error, NoTableError)
     with fetch_file(path) as data, open_input(path, data.path, read, None) as table:
@@ -479,7 +434,6 @@ def is_stray(path: Path, error: BansongError, read: ReadOptions) -> bool:
 
 
 def state_of(path: Path, data: InputData) -> tuple[int, int]:
-    """Return size and time of change of a file; raise :class:`InputError` where it cannot be looked at."""
     try:
         state = data.path.stat()
     except OSError as error:
@@ -491,27 +445,18 @@ def plan_together(records: pl.LazyFrame, plans: Sequence[LookupPlan]) -> LookupP
     """Return the plan of several tables: rows are those of each, lookups those that differ in all ``records``."""
     if len(plans) == 1:
         return plans[0]
-    of_all = plan_of(with_plan_columns(records).select(*PLAN_COUNTS).collect(engine="streaming").row(0, named=True))
-    asked = sum(plan.lookups + plan.duplicates for plan in plans)
-    problems = {code for plan in plans for code in plan.invalid_by_problem}
-    return replace(
-        of_all,
-        rows=sum(plan.rows for plan in plans),
-        duplicates=asked - of_all.lookups,
-        invalid=sum(plan.invalid for plan in plans),
-        invalid_by_problem={
-            code: sum(plan.invalid_by_problem.get(code, 0) for plan in plans) for code in sorted(problems)
-        },
-        wrong_check_digits=sum(plan.wrong_check_digits for plan in plans),
-        without_address=sum(plan.without_address for plan in plans),
-        suspect=sum(plan.suspect for plan in plans),
-    )
+    lookups, problems = accounting.plan(records).lookups, Counter[str]()
+    for plan in plans:
+        problems.update(plan.invalid_by_problem)
+    names = ("rows", "duplicates", "invalid", "wrong_check_digits", "without_address", "suspect")
+    sums = {name: sum(getattr(plan, name) for plan in plans) for name in names}
+    sums["duplicates"] += sum(plan.lookups for plan in plans) - lookups
+    return LookupPlan(lookups=lookups, invalid_by_problem=dict(sorted(problems.items())), **sums)
 
 
 def _keep(records: Records, path: Path) -> Records:
     """Write the records of a table to a file, whatever types its columns have; return them as they are there."""
-    there = set(records.rows.collect_schema().names())
-    sources = {name: name for name in _KEPT if name in there}
+    sources = {name: name for name in records.rows.collect_schema().names() if name in _KEPT}
     if records.priority is not None:
         sources[_PRIORITY] = records.priority
     records.rows.select(
@@ -533,7 +478,6 @@ def _name_file(path: Path, text: str) -> str:
 
 
 def _explain_failures(failed: dict[str, str], count: int, *, keep_going: bool) -> str:
-    """Return why a run stops before anything is bought."""
     shown = "\n  ".join([*failed.values()][:_NAMED])
     more = len(failed) - _NAMED
     rest = ngettext("and {count:,} more", "and {count:,} more", more) if more > 0 else ""

@@ -25,6 +25,7 @@ from bansong.engine.protocol import Answers, Engine, Purchase, Records, RunConte
 from bansong.engine.records import find_cross_row_features, with_found_features
 from bansong.history.labels import LabelHistory
 from bansong.run import accounting
+from bansong.run import alerts as run_alerts
 from bansong.run.accounting import (
     PLAN_COUNTS,
     LookupPlan,
@@ -34,21 +35,6 @@ from bansong.run.accounting import (
     replaced_counts,
     replaced_rows,
     with_plan_columns,
-)
-from bansong.run.accounting import plan as count_plan
-from bansong.run.alerts import (
-    COMMON_FAILURE,
-    FAILURE_COUNTS,
-    StatusCounts,
-    bought_alert,
-    emptied_alert,
-    failure_alert,
-    garbled_alert,
-    invalid_alert,
-    kept_alert,
-    no_gazetteer,
-    statuses_of,
-    vanished_alert,
 )
 from bansong.run.columns import LABEL_DTYPES, Target, unknown_extra_columns, with_duplicates, with_extra_columns
 from bansong.run.manifest import record_of
@@ -69,10 +55,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunStart:
-    """A run's id, and when it began: as a time, and in seconds of the monotonic clock.
-
-    ``unix_time``: the time in seconds since 1970, by which the age of what is stored is told.
-    """
+    """A run's id, and when it began: as a time, and in seconds of the monotonic clock."""
 
     run_id: str
     at: datetime
@@ -81,7 +64,6 @@ class RunStart:
 
     @classmethod
     def now(cls, unix_time: Callable[[], float] = time.time) -> RunStart:
-        """Return the start of a run that begins now, by the given time."""
         at = datetime.fromtimestamp(unix_time(), UTC)
         return cls(new_run_id(at), at, time.monotonic(), unix_time)
 
@@ -113,20 +95,17 @@ class EngineStep:
         """Return what the records would cost; ``None`` for an engine that buys nothing."""
         if not self.engine.kind.buys:
             return None
-        features = self._find_features()
-        return self.engine.quote(_with_features(self.records, features), self.context)
+        return self.engine.quote(self._find_features()[0], self.context)
 
     def answer(self, count: int | None = None) -> AnsweredRecords:
-        """Find the features of the records, which reads them, and buy what they ask for.
+        """Find the features of the records, which reads them, and buy what they ask for; ``count``: of the records."""
+        records, features = self._find_features()
+        records = records if count is None else replace(records, count=count)
+        return AnsweredRecords(self.engine.answer(records, self.context), features)
 
-        ``count``: how many there are, where it was not known before.
-        """
-        features = self._find_features()
-        records = self.records if count is None else replace(self.records, count=count)
-        return AnsweredRecords(self.engine.answer(_with_features(records, features), self.context), features)
-
-    def _find_features(self) -> pl.DataFrame | None:
-        return find_cross_row_features(self.records.rows) if self.engine.kind.answers_locally else None
+    def _find_features(self) -> tuple[Records, pl.DataFrame | None]:
+        features = find_cross_row_features(self.records.rows) if self.engine.kind.answers_locally else None
+        return replace(self.records, rows=with_found_features(self.records.rows, features)), features
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,20 +116,13 @@ class AnsweredRecords:
     features: pl.DataFrame | None
 
     def at(self, first: int, count: int) -> AnsweredRecords:
-        """Return the answers to the records of one table: ``count`` from the place ``first`` on."""
         return replace(self, features=None if self.features is None else self.features.slice(first, count))
 
     def of(self, rows: pl.LazyFrame) -> pl.LazyFrame:
-        """Add the features and the nine columns to the rows of a table, lazily."""
         return self.answers.of(with_found_features(rows, self.features))
 
 
-def _with_features(records: Records, features: pl.DataFrame | None) -> Records:
-    return replace(records, rows=with_found_features(records.rows, features))
-
-
 def files_read(engine: Engine, model: Path | None, status: StatusOptions | None) -> dict[str, Path | None]:
-    """Return the files that a run reads or keeps beside its inputs, by their use."""
     files = {**engine.files(), "model": model}
     if status is not None:
         from bansong.reference.statuses import status_files
@@ -160,24 +132,19 @@ def files_read(engine: Engine, model: Path | None, status: StatusOptions | None)
 
 
 def versions_of(engine: Engine, known: LabelHistory | None) -> Versions:
-    """Return the versions of what an engine computes its answers with; ``known``: the letters of the label store."""
     local, answers_locally = engine.local, engine.kind.answers_locally
+    gazetteer = local.gazetteer
+    day = gazetteer.source_date if gazetteer else None
     return Versions(
         bansong=__version__,
         model=local.model.version,
         registry=local.registry.version if local.registry else None,
         statuses=local.status.version if local.status and answers_locally else None,
-        gazetteer=local.gazetteer.version if local.gazetteer else None,
+        gazetteer=gazetteer.version if gazetteer else None,
         history=known.recorded.isoformat() if known and answers_locally else None,
-        **_gazetteer_facts(local.gazetteer),
+        gazetteer_date=day.isoformat() if day else None,
+        gazetteer_addresses=gazetteer.buildings if gazetteer else None,
     )
-
-
-def _gazetteer_facts(gazetteer: Gazetteer | None) -> dict[str, Any]:
-    if gazetteer is None:
-        return {}
-    day = gazetteer.source_date
-    return {"gazetteer_date": day.isoformat() if day else None, "gazetteer_addresses": gazetteer.buildings}
 
 
 log = logging.getLogger(__name__)
@@ -225,17 +192,15 @@ class TableRun:
     observe: Observe | None = None
 
     def plan(self, purchase: Purchase | None = None) -> Report:
-        """Return what would be done; nothing is written or spent."""
-        return self._report(purchase, plan=count_plan(self.rows))
+        return self._report(purchase, plan=accounting.plan(self.rows))
 
     @contextmanager
     def publish(
         self, target: Target, record: Path | None, answer: Callable[[int], AnsweredRecords]
     ) -> Iterator[Report]:
-        """Answer the rows, write them and check that they balance; yield what was done.
+        """Answer the rows, write them, check that they balance; published when the block ends without an error.
 
-        The output is published when the block ends without an error. ``record``: where the run's manifest goes, which
-        no backup may replace. ``answer`` is called with the number of rows, once the output can be written.
+        ``record``: the manifest, which no backup may replace. ``answer`` is called once the output can be written.
         """
         table, data = self.prepared.table, self.data or InputData(self.path)
         with publish_output(target, self.sides, data, in_place=target.path == self.path) as files:
@@ -256,7 +221,10 @@ class TableRun:
                 statuses=self._statuses(counts, written.tallied),
                 alerts=(
                     *self._alerts(counts, written),
-                    *((emptied_alert if path == emptied else kept_alert)(path, kept[path]) for path in named),
+                    *(
+                        (run_alerts.emptied_alert if path == emptied else run_alerts.kept_alert)(path, kept[path])
+                        for path in named
+                    ),
                 ),
                 replaced=replaced_rows(written.tallied),
                 addresses=match_counts(written.tallied),
@@ -275,18 +243,18 @@ class TableRun:
                 render_into(page, written.figures, record_of(report), sides.letter_cost, written.changes)
             yield report
 
-    def _statuses(self, counts: RowCounts, tallied: Mapping[str, Any]) -> StatusCounts | None:
+    def _statuses(self, counts: RowCounts, tallied: Mapping[str, Any]) -> run_alerts.StatusCounts | None:
         if self.prepared.is_address_list:
             return None
-        return statuses_of(self.engine, counts, tallied, self.asked.fetch.halt if self.asked else None)
+        return run_alerts.statuses_of(self.engine, counts, tallied, self.asked.fetch.halt if self.asked else None)
 
     def _alerts(self, counts: RowCounts, written: _WrittenAnswers) -> tuple[Alert | None, ...]:
         tallied = written.tallied
         return (
-            failure_alert(counts, tallied[COMMON_FAILURE]),
-            bought_alert(tallied),
-            garbled_alert(tallied, self.prepared.table.first_row),
-            vanished_alert(tallied),
+            run_alerts.failure_alert(counts, tallied[run_alerts.COMMON_FAILURE]),
+            run_alerts.bought_alert(tallied),
+            run_alerts.garbled_alert(tallied, self.prepared.table.first_row),
+            run_alerts.vanished_alert(tallied),
             *(written.beside.alerts if written.beside else ()),
             replaced_alert(replaced_rows(tallied), self.prepared.lang),
         )
@@ -294,17 +262,19 @@ class TableRun:
     def _write_answers(
         self, answered: AnsweredRecords, files: Unpublished, rows_in: int, warn: Callable[[str], object]
     ) -> _WrittenAnswers:
-        """Write the answered rows, and the files beside them; ``warn`` is called with warnings about what was written.
-
-        The tally rides on the pass that writes: one of its own would read the file twice, and could disagree.
-        """
+        """Write the rows and files beside them; the tally rides on that pass: one of its own could disagree."""
         target, sides, purchase = files.target, files.sides, answered.answers.purchase
         answers = answered.of(with_plan_columns(self.rows))
         if self.with_outcomes:
             answers = _with_outcomes(answers, self.known.outcomes() if self.known else None)
         answers = self._with_extras(answers if self.observe is None else self.observe(answers))
         numbered = accounting.number_rows(answers)
-        more = (*PLAN_COUNTS, *FAILURE_COUNTS, *self.engine.counts(), *replaced_counts(self.prepared.earlier))
+        more = (
+            *PLAN_COUNTS,
+            *run_alerts.FAILURE_COUNTS,
+            *self.engine.counts(),
+            *replaced_counts(self.prepared.earlier),
+        )
         tally, summary = accounting.tally(numbered, more), sections if target.summary else None
         record = frozenset(choice.column for choice in self.prepared.chosen.values())
         table, layout, lang = self.prepared.table, self.prepared.layout, self.prepared.lang
@@ -322,11 +292,7 @@ class TableRun:
         return _WrittenAnswers(tallied, count_written, purchase, beside, figures, changes)
 
     def _with_extras(self, answers: pl.LazyFrame) -> pl.LazyFrame:
-        """Add the extra columns, and what the files beside the output need.
-
-        Answers that are read twice are kept in a private file: to answer again costs more than to read again, and an
-        engine that buys answers once.
-        """
+        """Add the extra columns; answers read twice are kept in a file: answering again costs more, or buys."""
         extras, counts_letters = self.prepared.extras, self.sides.counts_letters
         if "duplicate_of" in extras or self.sides.wanted:
             path = self.resources.enter_context(private_folder()) / "answers.arrow"
@@ -343,12 +309,12 @@ class TableRun:
         warnings: Sequence[str] = (),
         *,
         plan: LookupPlan,
-        statuses: StatusCounts | None = None,
+        statuses: run_alerts.StatusCounts | None = None,
         alerts: Sequence[Alert | None] = (),
         **outcome: Any,
     ) -> Report:
         chosen = self.prepared.chosen
-        known = self.known if self.engine.kind.answers_locally else None
+        known, gazetteer = self.known if self.engine.kind.answers_locally else None, self._gazetteer_in_use
         header = chosen["b_no"].header if "b_no" in chosen else None
         status = statuses.alert if statuses is not None else None
         return Report(
@@ -364,13 +330,13 @@ class TableRun:
             statuses=statuses,
             asked=self.asked,
             warnings=(
-                *filter(None, (invalid_alert(plan, header), *alerts, status)),
+                *filter(None, (run_alerts.invalid_alert(plan, header), *alerts, status)),
                 *(loud := [one for one in self.prepared.warnings if isinstance(one, Alert)]),
                 *(() if self.prepared.is_address_list else self.engine.hints(planned="account" not in outcome)),
-                *([no_gazetteer()] if self._looks_up and self._gazetteer_in_use is None else []),
+                *([run_alerts.no_gazetteer()] if self._looks_up and gazetteer is None else []),
                 *(one for one in self.prepared.warnings if one not in loud),
-                *self._gazetteer_cautions(),
-                *unknown_extra_columns(self.prepared.extras, self._gazetteer_in_use),
+                *(gazetteer.cautions(self.engine.local.today or seoul_day()) if gazetteer else ()),
+                *unknown_extra_columns(self.prepared.extras, gazetteer),
                 *([Phrase(_NO_OUTCOMES)] if self.with_outcomes and self.known is None else []),
                 *(purchase.notes if purchase else ()),
                 *(self.asked.notes if self.asked else ()),
@@ -380,10 +346,6 @@ class TableRun:
             history=LetterHistory(known.letters, known.mailings, str(known.store.folder)) if known else None,
             **outcome,
         )
-
-    def _gazetteer_cautions(self) -> tuple[str, ...]:
-        gazetteer = self._gazetteer_in_use
-        return () if gazetteer is None else gazetteer.cautions(self.engine.local.today or seoul_day())
 
     @property
     def _gazetteer_in_use(self) -> Gazetteer | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import warnings
-import warnings as python_warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, cast
 
 import polars as pl
 
-from bansong.base import business_number
+from bansong.base import business_number, schema
 from bansong.base.cancel import CancelToken, run_async
 from bansong.base.display import (
     AskedProgress,
@@ -39,16 +38,6 @@ from bansong.base.options import (
     status_options,
 )
 from bansong.base.publish import same_file
-from bansong.base.schema import (
-    ADDED_COLUMNS,
-    HEADERS,
-    KOREAN_WORDS,
-    REASON_SEPARATOR,
-    RECORD_COLUMNS,
-    seoul_day,
-    with_words,
-    word_of,
-)
 from bansong.engine.address.gazetteer import Gazetteer
 from bansong.engine.local import ROW_PROBLEM
 from bansong.engine.protocol import Records, RunContext
@@ -76,7 +65,6 @@ from bansong.tables.table import Enriched, with_copies
 
 if TYPE_CHECKING:
     from bansong.run.charts import Chart
-
 
 POINTS_MISSING: Final = Problem(
     "report.points_missing", "the reasons of this verification carry no points, so there is nothing to draw"
@@ -136,13 +124,14 @@ class Verification:
 
     def _facts(self) -> list[tuple[str, str]]:
         lang = current_language()
-        headers, facts = {**HEADERS[lang], "b_no": gettext("b_no")}, []
+        headers, facts = {**schema.HEADERS[lang], "b_no": gettext("b_no")}, []
         for name in _FACTS:
             value = getattr(self, name)
             if isinstance(value, float):
                 facts.append((headers[name], f"{value:.1%}"))
             elif value is not None:
-                facts.append((headers[name], word_of(str(value), lang) if name in KOREAN_WORDS else str(value)))
+                word = schema.word_of(str(value), lang) if name in schema.KOREAN_WORDS else str(value)
+                facts.append((headers[name], word))
         return facts
 
 
@@ -150,7 +139,6 @@ _FACTS: Final = (
     *("b_no", "biz_status", "bounce_prob", "grade", "action"),
     *("fixed_zipcode", "fixed_address", "row_status", "row_note"),
 )
-
 
 LOCAL_ENGINE_ONLY: Final = Problem(
     "options.local_engine_only", "{option} is for the local engine, not for {name}: the service is not told of it"
@@ -188,18 +176,12 @@ def verify(
     local = LocalOptions(registry=registry, gazetteer=gazetteer, model=model, lang=lang, today=today)
     request = EngineRequest(engine, service, local)
     asking = status_options(status, max_status_age, request.kind, given=request.given is not None)
-    for_local = {
-        "zipcode": zipcode,
-        "registry": registry,
-        "gazetteer": gazetteer,
-        "model": model,
-        "labels": labels or None,
-    }
-    for option, value in for_local.items():
-        if not request.kind.answers_locally and value is not None:
-            raise UsageError(LOCAL_ENGINE_ONLY, option=Option(option), name=request.kind.name)
-    record = dict(zip(RECORD_COLUMNS, (str(b_no), name, address, zipcode), strict=True))
-    frame = pl.LazyFrame([record], schema=dict.fromkeys(RECORD_COLUMNS, pl.String))
+    for_local = {"zipcode": zipcode, "registry": registry, "gazetteer": gazetteer, "model": model}
+    given = [option for option, value in (for_local | {"labels": labels or None}).items() if value is not None]
+    if given and not request.kind.answers_locally:
+        raise UsageError(LOCAL_ENGINE_ONLY, option=Option(given[0]), name=request.kind.name)
+    record = dict(zip(schema.RECORD_COLUMNS, (str(b_no), name, address, zipcode), strict=True))
+    frame = pl.LazyFrame([record], schema=dict.fromkeys(schema.RECORD_COLUMNS, pl.String))
     digits = None if business_number.problem(b_no) else business_number.compact(b_no)
     answering = request.open(history_of(labels, digits) if digits and request.kind.answers_locally else None, choices)
     with ExitStack() as resources, answering.local.running():
@@ -209,14 +191,12 @@ def verify(
         if asking is not None:
             asking = replace(asking, patience=min(asking.patience, _PATIENCE_OF_ONE), drain=min(asking.drain, 1.0))
             step = step.with_statuses(asking)
-            if step.asked is not None and step.asked.fetch.halt is not None:
-                python_warnings.warn(
-                    gettext("the tax authority could not be asked: {halt}", halt=step.asked.fetch.halt), stacklevel=2
-                )
+            if step.asked is not None and (halt := step.asked.fetch.halt) is not None:
+                warnings.warn(gettext("the tax authority could not be asked: {halt}", halt=halt), stacklevel=2)
         answers = step.engine.answer(step.records, context)
         answer = answers.of(step.records.rows).collect().row(0, named=True)
-    fields = {key: answer[key] for key in ADDED_COLUMNS if key != "reasons"}
-    reasons = tuple((answer["reasons"] or "").split(REASON_SEPARATOR)) if answer["reasons"] else ()
+    fields = {key: answer[key] for key in schema.ADDED_COLUMNS if key != "reasons"}
+    reasons = tuple(answer["reasons"].split(schema.REASON_SEPARATOR)) if answer["reasons"] else ()
     return Verification(b_no=None if answer["row_status"] == "invalid" else digits, reasons=reasons, **fields)
 
 
@@ -262,14 +242,11 @@ def verify_frame(
     table = frames.read(given.collect(engine="streaming") if isinstance(given, pl.LazyFrame) else given)
     prepared = prepare_table(table, read.columns, write.prefix, extras=write.extra_columns, engine=request.kind)
     for warning in prepared.warnings:
-        python_warnings.warn(warning, stacklevel=2)
+        warnings.warn(warning, stacklevel=2)
     known = read_history(labels) if request.kind.answers_locally else None
     answering = request.open(known.history if known else None, choices)
-    with (
-        ExitStack() as resources,
-        progress_asked(progress, progress_unit(request.kind)) as shown,
-        answering.local.running(),
-    ):
+    shows = progress_asked(progress, progress_unit(request.kind))
+    with ExitStack() as resources, shows as shown, answering.local.running():
         run_id = new_run_id(datetime.now(UTC))
         context = RunContext("a frame", run_id, progress=shown, resources=resources)
         step = EngineStep(answering, prepared.records_for(answering), context)
@@ -282,7 +259,7 @@ def verify_frame(
             rows = with_extra_columns(kept, prepared.extras, answering.local.gazetteer)
         answered = accounting.number_rows(rows)
         tally = accounting.tally(answered, step.engine.counts())
-        worded = with_copies(with_words(answered, prepared.lang), prepared.layout)
+        worded = with_copies(schema.with_words(answered, prepared.lang), prepared.layout)
         enriched = Enriched(table, worded, prepared.layout, tally)
         result, rows_out, tallies = collect_like(enriched, given)
     tallied = tallies.row(0, named=True)
@@ -297,7 +274,7 @@ def verify_frame(
     if purchase is not None:
         notes += [*purchase.notes, *([gettext("paused: {paused}", paused=purchase.paused)] if purchase.paused else [])]
     for note in notes:
-        python_warnings.warn(note, stacklevel=2)
+        warnings.warn(note, stacklevel=2)
     accounting.check_balance(table.count(), counts, rows_out)
     return cast(Frame, result)
 
@@ -442,7 +419,7 @@ async def _fetch(
         fetch = await fetch_statuses(distinct, options, progress=progress, cancel=cancel, tries_spent=True)
     with StatusStore(options.store) as store:
         known = store.read(distinct)
-        in_vain = store.find_unanswered(distinct, seoul_day())
+        in_vain = store.find_unanswered(distinct, schema.seoul_day())
     return FetchedStatuses(_answer_rows(rows, known, in_vain, fetch, options, lang or current_language()), fetch)
 
 
@@ -450,7 +427,7 @@ def _answer_rows(
     rows: pl.DataFrame, known: pl.DataFrame, in_vain: pl.Series, fetch: StatusFetch, options: StatusOptions, lang: Lang
 ) -> pl.DataFrame:
     found = rows.join(known, on="b_no", how="left", maintain_order="left")
-    age = (pl.lit(seoul_day()) - pl.col("as_of")).dt.total_days()
+    age = (pl.lit(schema.seoul_day()) - pl.col("as_of")).dt.total_days()
     is_old = pl.col("b_no").is_not_null() & ~(age <= options.max_age).fill_null(value=False)
     note = (
         pl.when(pl.col("p").is_not_null())
@@ -460,9 +437,8 @@ def _answer_rows(
         .when(is_old)
         .then(pl.lit(fetch.halt, pl.String))
     )
-    return found.with_columns(note.alias("note"), business_number.digits_expr(pl.col("b_no")).alias("b_no")).select(
-        *COLUMNS
-    )
+    digits = business_number.digits_expr(pl.col("b_no")).alias("b_no")
+    return found.with_columns(note.alias("note"), digits).select(*COLUMNS)
 
 
 def _texts(numbers: Any) -> pl.Series:
