@@ -67,7 +67,6 @@ class Mailing:
 
     @property
     def declaration(self) -> MailingTerms:
-        """The terms of the mailing."""
         return self.about.declaration
 
 
@@ -114,7 +113,6 @@ class LabelStore:
         return recorded
 
     def mailings(self) -> list[Mailing]:
-        """Return all mailings, the earliest first."""
         found = []
         for path in self._files():
             about = read_metadata(path)
@@ -132,16 +130,13 @@ class LabelStore:
         return [path.stem for path in self._files() if read_metadata(path).paid]
 
     def read(self, path: Path) -> tuple[pl.DataFrame, MailingMetadata]:
-        """Return the rows (:data:`STORE_SCHEMA`) and the metadata of a mailing's file."""
         return collect_rows(scan_rows(path), path), read_metadata(path)
 
     def put(self, rows: pl.DataFrame, about: MailingMetadata) -> None:
-        """Replace the rows (:data:`STORE_SCHEMA`) of a mailing."""
         with self._lock():
             self._publish(self.path(about.id), rows, about)
 
     def path(self, mailing: str) -> Path:
-        """Return the file of a mailing."""
         return self.folder / f"{mailing}.parquet"
 
     def evidence(
@@ -149,9 +144,8 @@ class LabelStore:
     ) -> pl.LazyFrame:
         """Return letters with an assessed risk: EVIDENCE_DTYPES, ``mailing`` (String), ``recorded`` (Datetime, UTC).
 
-        ``mailings``: ids, by default all. ``unread``: with rows whose reasons no scorecard gave, marked in a column
-        ``unread``; their levels are null. ``addressee``: with ``b_no`` and ``address_key``. Raises :class:`LabelError`
-        for a copied file, whose letters would count twice.
+        ``unread``: with rows whose reasons no scorecard gave, marked in a column ``unread``; their levels are null.
+        ``addressee``: with ``b_no`` and ``address_key``. A copied file is refused: its letters would count twice.
         """
         wanted = None if mailings is None else set(mailings)
         paths = [path for path in self._files() if wanted is None or path.stem in wanted]
@@ -166,11 +160,7 @@ class LabelStore:
         return rows.select(*EVIDENCE_DTYPES, "mailing", "recorded", *more)
 
     def outcomes(self) -> pl.LazyFrame:
-        """Return the newest outcome of each addressee, by number and address.
-
-        Columns: ``b_no`` (UInt64), ``address_key``, ``bounced`` (Boolean, as said; silence only where it is delivery),
-        ``bounce_reason``, ``bounced_at``, ``mailed`` (Date).
-        """
+        """Return the newest outcome of each addressee, by number and address."""
         rows = self._outcomes().with_columns(
             pl.coalesce("said", "bounced").alias("bounced"),
             pl.coalesce("reason", "reason_code").alias("bounce_reason"),
@@ -367,10 +357,7 @@ class LabelHistory:
 
 
 def read_history(labels: Labels) -> LabelHistory | None:
-    """Read a label store; ``None`` if it is empty or not wanted.
-
-    Raises :class:`LabelError` if a given folder does not exist, or a file is damaged.
-    """
+    """Read a label store; ``None`` if it is empty or not wanted."""
     store = _open_store(labels)
     history, mailings = (None, []) if store is None else (store.history(), store.mailings())
     if store is None or history is None or not mailings:

@@ -124,7 +124,6 @@ def parse_terms(
     sent: str | Sequence[str] | None,
     today: date,
 ) -> MailingTerms:
-    """Return the checked terms of a mailing; raise :class:`LabelError`."""
     if mailed > today:
         raise LabelError(DATE_IN_FUTURE, parameter=Option("mailed", str(mailed)))
     if mailed.year < _FIRST_YEAR:
@@ -148,7 +147,6 @@ def _parse_actions(sent: str | Sequence[str] | None) -> tuple[str, ...] | None:
 
 
 def name_actions(actions: Sequence[str]) -> str:
-    """Return actions, or :data:`ALL`, in the words of the current language."""
     korean = current_language() == "ko"
     words = {action: word for word, action in _KOREAN_ACTIONS.items()} if korean else {}
     return ", ".join(words.get(action, action) for action in actions)
@@ -218,7 +216,6 @@ class MailingMetadata(msgspec.Struct, frozen=True):
 
 
 def read_metadata(path: Path) -> MailingMetadata:
-    """Return the metadata of a mailing's file; raise :class:`LabelError`."""
     try:
         with path.open("rb") as file:  # a name would be taken for a glob where it has brackets
             text = pl.read_parquet_metadata(file)[METADATA_KEY]
@@ -234,7 +231,6 @@ def refuse_other_name(path: Path) -> None:
 
 
 def scan_rows(path: Path) -> pl.LazyFrame:
-    """Return the rows of a mailing's file; raise :class:`LabelError` if it lacks columns."""
     try:
         frame = pl.scan_parquet(path, glob=False)
         schema = frame.collect_schema()
@@ -248,7 +244,6 @@ def scan_rows(path: Path) -> pl.LazyFrame:
 
 
 def collect_rows(frame: pl.LazyFrame, path: Path) -> pl.DataFrame:
-    """Collect a query over :func:`scan_rows`; raise :class:`LabelError`."""
     try:
         return frame.collect(engine="streaming")
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
@@ -322,10 +317,7 @@ class MatchResult:
 
 
 def find_candidates(letters: pl.LazyFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
-    """Return the mailed rows that outcomes may mean, by ``row_id`` or number.
-
-    Columns: ``row_id``, ``b_no``, ``address_key``, ``fixed_key``, ``letter``; all rows of a number are there.
-    """
+    """Return the mailed rows that outcomes may mean, by ``row_id`` or number."""
     keys = letters.select("row_id", "b_no", "address", "fixed_address")
     rows = outcomes.lazy().select(pl.col("row_id").drop_nulls().unique())
     by_row = keys.join(rows, on="row_id", how="semi").collect(engine="streaming")
@@ -508,7 +500,6 @@ def add_known(rows: pl.DataFrame, before: pl.DataFrame, batch: LabelBatch, terms
 
 
 def merge_metadata(before: MailingMetadata, now: MailingMetadata, replace: bool) -> MailingMetadata:
-    """Merge the metadata of a mailing with that of another source of outcomes."""
     known = {source.sha256 for source in before.sources}
     return msgspec.structs.replace(
         before,

@@ -214,7 +214,6 @@ def read_outcomes(
 
 
 def refuse_future(outcomes: Outcomes, today: date) -> None:
-    """Raise :class:`LabelError` for a return date in the future."""
     late = outcomes.frame.filter(pl.col("returned") > today).head(1)
     if late.height:
         row = late.row(0, named=True)

@@ -97,7 +97,6 @@ class OutputNames:
     day: date
 
     def fill(self, pattern: str, input: InputFile | None = None) -> Path:
-        """Return the path of a pattern that :func:`check_pattern` accepts."""
         stem, ext = ("", "") if input is None else _stem_and_ext(input.path)
         below = "" if input is None else str(input.relative.parent)
         filled = pattern.format(name=stem, ext=ext, folder=below, date=self.day.isoformat(), job=self.job)
@@ -214,7 +213,6 @@ def explain_value(path: Path, text: str, values: Mapping[str, Any], model: type,
 
 
 def explain_field(path: Path, line: int, field: str, reason: str) -> str:
-    """Return what is wrong with a field, with its line."""
     return gettext("{path}, line {line}: {field}: {reason}", path=path, line=line, field=field, reason=reason)
 
 
@@ -272,7 +270,6 @@ def _names_of(type: inspect.Type | None) -> list[str]:
 
 
 def _describe_type(where: _Place) -> str:
-    """Return what a field must be, in words."""
     last = str(where.steps[-1]) if where.steps else ""
     if last in _VARIABLES:
         return gettext("the name of an environment variable (letters, digits, _), never the secret itself")
@@ -334,7 +331,6 @@ def line_of(text: str, steps: Steps, value: str | None = None) -> int:
 
 
 def _find_element(lines: Sequence[str], start: int, head: str, place: int, value: str | None) -> int | None:
-    """The line of a table in an array of tables, or of an element of a list."""
     heads = [i for i, line in enumerate(lines) if line.strip().startswith(head)]
     if heads:
         return heads[place] if place < len(heads) else None
@@ -372,7 +368,6 @@ class ColumnsPart(_Part, frozen=True):
     confirmed: str | tuple[_Text, ...] | None = None
 
     def by_role(self) -> dict[str, str | list[str]]:
-        """Return the roles that have a column."""
         roles = ((name, getattr(self, name)) for name in self.__struct_fields__)
         return {name: list(value) if isinstance(value, tuple) else value for name, value in roles if value is not None}
 
@@ -410,7 +405,6 @@ def _with_options(table: str) -> Callable[[type[Part]], type[Part]]:
 
 
 def _field_of(spec: OptionSpec, kind: type) -> tuple[str, Any, Any]:
-    """Return name, type and default of an option's field."""
     if spec.type.startswith("Mapping"):
         return spec.key, ColumnsPart, ColumnsPart()
     type: Any = Literal[spec.choices] if spec.choices else _TYPES.get(spec.type, str)
@@ -568,7 +562,6 @@ def json_schema() -> dict[str, Any]:
 
 
 def _table_of(field: Mapping[str, Any]) -> str:
-    """Return the name of the table that a field of the schema refers to."""
     reference: str = field.get("items", field)["$ref"]
     return reference.rpartition("/")[2]
 

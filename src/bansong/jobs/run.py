@@ -133,7 +133,6 @@ class _Run:
         self._mode = int(job.output.mode, 8)
 
     def carry_out(self) -> JobReport:
-        """Verify what must be, compare, write, remember, tell."""
         try:
             with use_language(self._job.lang), use_audience(self._audience):  # as its message is remembered
                 report, after, changed = self._verify_inputs()
@@ -367,11 +366,7 @@ class _Run:
             return 0
 
     def _write_changes(self) -> str | None:
-        """Write due files of changes, of killed runs as well; return the last one written.
-
-        The run is recorded first, so that no file tells what the next run would tell again. A failed file does not end
-        the run.
-        """
+        """Write due files of changes, of killed runs as well; return the last one written."""
         written = None
         for run_id, due, changed in self._store.changes_due():
             try:

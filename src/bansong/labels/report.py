@@ -97,7 +97,6 @@ class LabelReport(Shown):
         return sending or (3 if self.listed else 0)
 
     def as_dict(self) -> dict[str, object]:
-        """Return the report as plain values, as ``--json`` prints it."""
         values: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
         return values | {
             "columns": {role: asdict(choice) for role, choice in self.columns.items()},

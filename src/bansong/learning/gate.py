@@ -311,11 +311,9 @@ class JudgedLabels(msgspec.Struct, frozen=True):
 
     @property
     def required(self) -> float:
-        """E-value at which the champion is replaced."""
         return ENOUGH * (1 + self.rewritten) ** 2
 
     def as_event(self) -> dict[str, object]:
-        """Return the entry of the journal."""
         return {_NAME: msgspec.to_builtins(self)}
 
 
@@ -359,7 +357,6 @@ class Decision:
 
     @property
     def promotes(self) -> bool:
-        """Whether the challenger takes the champion's place."""
         return self.gate.e_value >= self.required and not self.doubts
 
     @property

@@ -188,7 +188,6 @@ class RankedLetters:
         return cls(scores, letters["bounced"].cast(pl.Float64).to_numpy())
 
     def take(self, chosen: slice | Flags) -> RankedLetters:
-        """Select letters by places or flags."""
         return RankedLetters(self.score[chosen], self.bounced[chosen])
 
     def false_bounces(self) -> FalseBounces:
@@ -330,11 +329,9 @@ class Audit:
 
     @property
     def releases(self) -> bool:
-        """Whether so few labels are wrong that they may be learned from."""
         return self.most <= FALSE_BOUNCES
 
     def as_dict(self) -> dict[str, object]:
-        """Return the audit as plain values."""
         return asdict(self) | {"releases": self.releases}
 
 

@@ -217,7 +217,6 @@ class Calibration(Shown):
         return tuple(found)
 
     def as_dict(self) -> dict[str, object]:
-        """Return the report as plain values, as ``--json`` prints it."""
         return {name: getattr(self, name) for name in _FIGURES} | {
             "enough": self.n >= FEW,
             "deciles": self.frame.to_dicts(),

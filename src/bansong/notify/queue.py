@@ -181,18 +181,15 @@ def _begin_deliveries(db: sqlite3.Connection, deliveries: Iterable[tuple[object,
 
 
 def as_json(value: object) -> str:
-    """Encode a payload as it is sent."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def due_channels(db: sqlite3.Connection, now: float) -> list[tuple[str, str]]:
-    """Return owners and channels with due deliveries."""
     rows = db.execute("SELECT DISTINCT owner, channel FROM deliveries WHERE delivered IS NULL AND due <= ?", (now,))
     return rows.fetchall()
 
 
 def next_due(db: sqlite3.Connection, after: float) -> float | None:
-    """Return the time of the next delivery after a time, if any."""
     query = "SELECT min(due) FROM deliveries WHERE delivered IS NULL AND due > ?"
     return db.execute(query, (after,)).fetchone()[0]  # type: ignore[no-any-return]
 
@@ -216,7 +213,6 @@ def due_deliveries(
 
 
 def mark_delivered(db: sqlite3.Connection, deliveries: Iterable[tuple[int, str]], now: float) -> None:
-    """Mark deliveries, each (number, channel), as acknowledged."""
     db.executemany(
         "UPDATE deliveries SET delivered = ?, due = NULL, error = NULL, attempts = attempts + 1"
         " WHERE notice = ? AND channel = ? AND delivered IS NULL",
@@ -326,7 +322,6 @@ class Backoff:
 
     @property
     def most(self) -> float:
-        """Longest wait of a delivery for its next attempt."""
         return self.longest * 1.5
 
     def next_due(self, attempts: int, begun: float, now: float, retry_after: float | None = None) -> float | None:

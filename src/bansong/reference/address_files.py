@@ -95,12 +95,10 @@ class SourceFile:
 
     @property
     def name(self) -> str:
-        """Path for people."""
         return str(self.path) if self.member is None else f"{self.path}: {shown_name(self.member)}"
 
     @property
     def short(self) -> str:
-        """File name, for the metadata."""
         return Path(shown_name(self.member)).name if self.member else self.path.name
 
     @property
@@ -110,7 +108,6 @@ class SourceFile:
 
     @property
     def changed(self) -> date:
-        """Day in Korea of the file's last change."""
         return seoul_day(self.path.stat().st_mtime)
 
     @contextmanager
@@ -163,10 +160,7 @@ def find_sources(given: Iterable[str | Path], output: Path) -> tuple[list[Source
 
 
 def lines(source: SourceFile) -> Iterator[tuple[int, bytes]]:
-    """Yield blocks of whole lines in UTF-8, each with the number of its first line.
-
-    Raises :class:`GazetteerError` for another encoding, with the line.
-    """
+    """Yield blocks of whole lines in UTF-8, each with the number of its first line."""
     digest = hashlib.sha256()
     with source.open() as file:
         head = file.read(BLOCK)

@@ -60,7 +60,6 @@ class GazetteerReport(Shown):
     provinces: dict[str, int]
 
     def as_dict(self) -> dict[str, object]:
-        """Return the report as plain values for JSON."""
         return asdict(self)
 
     def _describe(self) -> Iterator[tuple[str, str]]:

@@ -43,9 +43,8 @@ _MAX_FILES_SHOWN: Final = 5
 def changed_rows(rows: pl.DataFrame, events: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, dict[str, int]]:
     """Apply ``events`` in their order; return the buildings, those that left, and counts of the changes.
 
-    ``events`` also have the legal dong's ``dong_code`` and the ``day`` of the change. Buildings that left have
-    ``heir_high``, ``heir_low``: the successor's management number, null if uncertain. An update of an unknown building
-    inserts it, an insert of a known one replaces it: a day may be applied twice.
+    Buildings that left have ``heir_high``, ``heir_low``: the successor's management number, null if uncertain. An
+    update of an unknown building inserts it, an insert of a known one replaces it: a day may be applied twice.
     """
     last = _last(events, ID)
     there = last.join(rows.select(ID), on=list(ID), how="semi")
@@ -107,10 +106,7 @@ class Together:
 
 
 def put_together(content: Content, found: list[SourceFile]) -> Together:
-    """Merge buildings and additional lots of all sources, and apply the daily changes.
-
-    Raises :class:`GazetteerError` for a district in two files, or lots without buildings.
-    """
+    """Merge buildings and additional lots of all sources, and apply the daily changes."""
     streets = present_day(pl.concat(content.streets), "emd")
     _refuse_twice(streets, found, "buildings")
     _refuse_twice(streets, found, "postal")

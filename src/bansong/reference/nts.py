@@ -229,10 +229,7 @@ _SHAPE: Final = _Fault(
 
 
 def reply_error(subject: str, status: int, body: bytes, retry_after: float | None = None) -> ServiceError:
-    """Return the error that a reply stands for; ``subject`` names who replied.
-
-    ``body``: of a reply of success, one without statuses; the key is already removed.
-    """
+    """Return the error that a reply stands for; ``subject`` names who replied."""
     fault, evidence = _find_fault(status, body)
     words = Phrase(
         "{subject}: {what} ({evidence}); {remedy}",
@@ -345,10 +342,7 @@ class _Meaning:
 
 
 def read_reply(body: bytes, status: int, asked: Sequence[str], as_of: date, subject: str) -> StatusReply | ServiceError:
-    """Parse a reply with HTTP ``status`` about the numbers ``asked``; return an error for one without statuses.
-
-    ``as_of``: the day of asking (Asia/Seoul), ``subject``: who replied, for messages.
-    """
+    """Parse a reply with HTTP ``status`` about the numbers ``asked``; return an error for one without statuses."""
     rows = _find_rows(body)
     if rows is None:
         return reply_error(subject, status, body)

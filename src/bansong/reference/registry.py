@@ -95,7 +95,6 @@ class RegistryReport(Shown):
     undated: int
 
     def as_dict(self) -> dict[str, object]:
-        """Return the report as plain values for JSON."""
         return asdict(self) | {"newest": self.newest.isoformat() if self.newest else None}
 
     def _describe(self) -> Iterator[tuple[str, str]]:
@@ -182,11 +181,7 @@ def build_registry(
 
 
 def publish_registry(frame: pl.DataFrame, output: Path, sources: Iterable[str]) -> tuple[str, dict[str, Any]]:
-    """Write a frame (a registry's columns, sorted by number) as a registry, in one step.
-
-    Returns its version, and the report's fields about the businesses. Raises :class:`~bansong.errors.OutputError`, and
-    :class:`UsageError` if ``output`` is not called ``.parquet``.
-    """
+    """Write a frame (a registry's columns, sorted by number) as a registry, in one step."""
     check_registry_name(output)
     newest = frame.select(pl.col("as_of").max()).item()
     version = f"{newest or _UNDATED}-{frame.hash_rows(0).sum() % 2**32:08x}"
@@ -194,7 +189,6 @@ def publish_registry(frame: pl.DataFrame, output: Path, sources: Iterable[str]) 
 
 
 def check_registry_name(output: Path) -> None:
-    """Raise :class:`UsageError` for a registry that is not called ``.parquet``."""
     if output.suffix.lower() not in FORMATS["parquet"].extensions:
         raise UsageError(OUTPUT_NOT_PARQUET, output=output)
 
@@ -362,11 +356,9 @@ class FetchedRegistry:
         return self.fetch.exit_code
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the report as plain values for JSON."""
         return asdict(self)
 
     def lines(self) -> list[tuple[str, str]]:
-        """Return the report as (what, how much) for people."""
         return list(self._describe())
 
     def _describe(self) -> Iterator[tuple[str, str]]:
@@ -489,10 +481,7 @@ class DataUpdate:
 
 
 def update_registry(path: Path, options: StatusOptions, *, watch: Watch | None = None) -> DataUpdate:
-    """Refresh the oldest statuses of a registry from the tax authority; raises its errors.
-
-    ``exit_code`` is 4 for a refused key, 5 if the same call goes on later; ``remedy`` says why.
-    """
+    """Refresh the oldest statuses of a registry from the tax authority; raises its errors."""
     report = refresh_registry(path, options, watch=watch)
     said = ngettext(
         "{count:,} status of a newer day, {fetch}",

@@ -81,7 +81,6 @@ def check_review(path: Path, gazetteer: Gazetteer | None) -> None:
 
 
 def headers() -> dict[str, str]:
-    """Return the headers of a review in the current language."""
     return {
         name: gettext(text, place=name[-1]) if "{place}" in text else gettext(text) for name, text in COLUMNS.items()
     }
@@ -197,10 +196,7 @@ INSERT INTO choices VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (b_no, address_key) DO
 
 
 def read_choices(choices: Choices) -> pl.DataFrame | None:
-    """Read a store as :data:`~bansong.engine.overlays.CHOICE_SCHEMA`; ``None`` without a store.
-
-    Raises :class:`StoreError` if a given file does not exist, or the store cannot be read.
-    """
+    """Read a store as :data:`~bansong.engine.overlays.CHOICE_SCHEMA`; ``None`` without a store."""
     if choices is False:
         return None
     path = CHOICE_FILE.find(choices)
@@ -223,7 +219,6 @@ class ChoiceStore:
         self.path = CHOICE_FILE.find(path)
 
     def read(self) -> pl.DataFrame:
-        """Return all choices: :data:`~bansong.engine.overlays.CHOICE_SCHEMA`."""
         with self._use() as db:
             rows = db.execute("SELECT * FROM choices").fetchall()
         schema = CHOICE_SCHEMA | {"chosen_on": pl.Int32}
@@ -241,7 +236,6 @@ class ChoiceStore:
             db.executemany(_PUT, rows.iter_rows())
 
     def holdings(self, number: int) -> int:
-        """Return how many choices are stored for a number."""
         with self._use() as db:
             return int(db.execute("SELECT count(*) FROM choices WHERE b_no = ?", (number,)).fetchone()[0])
 
@@ -290,11 +284,9 @@ class ReviewReport(Shown):
     open: int
 
     def as_dict(self) -> dict[str, object]:
-        """Return the report as plain values for JSON."""
         return asdict(self)
 
     def lines(self) -> list[tuple[str, str]]:
-        """Return the report as (what, how much) for people."""
         counts = gettext_of(self, "new {new:,} · changed {changed:,} · as before {known:,} · without a choice {open:,}")
         return [(gettext("choices"), counts), (gettext("chosen by"), self.by), (gettext("kept in"), self.store)]
 

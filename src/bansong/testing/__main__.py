@@ -18,7 +18,6 @@ NTS: Final = "nts"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the base URL on stdout and serve until interrupted."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     app: FakeApp
     if words[:1] == [NTS]:

@@ -93,7 +93,6 @@ def serve(service: FakeApp, host: str = "127.0.0.1", port: int = 0) -> Iterator[
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """Return a socket that already listens, so that clients may connect before the server runs."""
     # the protocol is named because asyncio sets TCP_NODELAY only then: without it each reply takes 40 ms
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -462,7 +461,6 @@ class FakeService:
 
     @property
     def quota(self) -> int | None:
-        """Monthly quota of lookups."""
         return self.billing.quota
 
     @quota.setter

@@ -127,11 +127,7 @@ class LocalJudge:
 
 
 def judge_watches(watches: pl.DataFrame, judge: Judge) -> pl.DataFrame:
-    """Ask a judge about the watches of :func:`bansong.watch.store.due`.
-
-    Returns what :func:`bansong.watch.store.record` takes: number (Int64), name, address (String),
-    :data:`VERDICT_COLUMNS` and, if known, :data:`STATUS_DAY`, for each answered row. Raises what the judge raises.
-    """
+    """Ask a judge about the watches of :func:`bansong.watch.store.due`."""
     asked = watches.select("number", "name", "address", b_no="biz_no").select(*_cast(JUDGED_COLUMNS))
     judged = judge.judge(asked)
     verdict = {name: dtype for name, dtype in (VERDICT_COLUMNS | {STATUS_DAY: pl.String}).items() if name in judged}
@@ -411,10 +407,7 @@ _LONGEST: Final = 100_000.0
 
 
 def open_watch_statuses(status: StatusSource | StatusOptions, now: Callable[[], float]) -> WatchStatuses | None:
-    """Return the statuses of a check, ``None`` if the tax authority is not asked.
-
-    Raises :class:`bansong.errors.UsageError` without a key.
-    """
+    """Return the statuses of a check, ``None`` if the tax authority is not asked."""
     options = status if isinstance(status, StatusOptions) else StatusOptions(source=status, max_age=0)
     if not options.is_asking:
         return None
@@ -432,8 +425,7 @@ class WatchStatuses:
     def give_to(self, engine: LocalEngine, numbers: pl.Series) -> LocalEngine:
         """Ask for numbers (ten digits); return the engine with their statuses.
 
-        If the API fails, stored statuses count; if another process holds the store for long, the engine's registry
-        alone. Raises :class:`bansong.errors.StoreError` for a store that cannot be used otherwise.
+        If the API fails, stored statuses count; if another process holds the store, the engine's registry alone.
         """
         keys = numbers.cast(pl.UInt64).unique()
         try:
@@ -458,7 +450,6 @@ class WatchStatuses:
 
     @property
     def unasked(self) -> int:
-        """Due numbers that could not be asked."""
         return sum(fetch.unasked for fetch in self._halted)
 
     @property

@@ -90,7 +90,6 @@ class LocalFile:
 
     @property
     def connection(self) -> sqlite3.Connection:
-        """The open connection, for reading."""
         assert self._connection is not None  # noqa: S101 - only this package opens it
         return self._connection
 
@@ -173,10 +172,7 @@ class WatchStore(Protocol):
 
 
 def open_store(local: Local = None, **terms: Any) -> WatchStore:
-    """Return the local list if ``local`` names one, else the service's.
-
-    ``terms`` are of :class:`ServiceTerms`; raises :class:`UsageError` if they contradict ``local``.
-    """
+    """Return the local list if ``local`` names one, else the service's."""
     refuse_after_fork()
     if local is None or local is False:
         from bansong.client.address import ENV_BASE_URL
@@ -201,7 +197,6 @@ class ServiceStore:
         self.name = self._url.origin
 
     def frame(self) -> pl.DataFrame:
-        """See :class:`WatchStore`; raises the service's errors."""
         return self._call(_list_frame)
 
     def history(self, watch_id: str) -> list[Change]:
@@ -260,14 +255,12 @@ class LocalStore:
         self._now = now
 
     def frame(self) -> pl.DataFrame:
-        """See :class:`WatchStore`; empty without a file. Raises :class:`StoreError`."""
         if not self.path.exists():
             return pl.DataFrame(schema=LISTED)
         with LocalFile(self.path, create=False) as file, file.reading() as db:
             return local_frame(db)
 
     def history(self, watch_id: str) -> list[Change]:
-        """See :class:`WatchStore`."""
         with LocalFile(self.path, create=False) as file, file.reading() as db:
             return store.history(db, OWNER, watch_id) or []
 
@@ -282,7 +275,6 @@ class LocalStore:
 
 
 def local_frame(db: Any) -> pl.DataFrame:
-    """Return a local list as a frame."""
     schema = {name: dtype for name, dtype in LISTED.items() if not name.startswith("shows_")}
     watches = [
         (w.watch_id, w.biz_no, w.name, w.address, w.biz_status, w.grade, w.created, w.checked, w.due, w.closed)

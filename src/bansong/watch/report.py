@@ -73,7 +73,6 @@ class CheckReport(Shown):
         return 3 if self.undelivered else self.status_exit_code
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the report as plain values for JSON."""
         return {
             "list": self.watches,
             "watched": self.watched,
@@ -101,14 +100,12 @@ class CheckReport(Shown):
 
     @property
     def progress_line(self) -> tuple[str, str]:
-        """How many were checked, or when the next is due."""
         if self.due or self.next_due is None:
             return gettext("checked"), gettext_of(self, "{checked:,} of {watched:,}")
         at = str(seoul_iso(self.next_due))[:16].replace("T", " ")
         return gettext("checked"), gettext_of(self, "0 of {watched:,}: nothing was due; the next is due {at}", at=at)
 
     def news(self) -> Iterator[tuple[str, str]]:
-        """Yield the lines of closures and changes of grade."""
         yield from self._closed_lines()
         closed = [one["watch_id"] for one in self.notices if one["event"] == EVENT]
         others = self.changes.filter(~pl.col("watch_id").is_in(closed))
@@ -118,7 +115,6 @@ class CheckReport(Shown):
             yield gettext("grade"), gettext("… and {height:,} more; the report as JSON lists all", height=more)
 
     def undelivered_lines(self) -> Iterator[tuple[str, str]]:
-        """Yield the lines of failed deliveries."""
         for one in self.undelivered[:SHOWN]:
             what = format_number(one["biz_no"]) or _describe_notice(one["notice"])
             about = {"what": what, "channel": one["channel"], "error": one["error"] or gettext("not tried yet")}
@@ -170,7 +166,6 @@ def _describe_notice(notice: Mapping[str, Any]) -> str:
 
 
 def name_first(frame: pl.DataFrame) -> str:
-    """Return the number of businesses, and the first few by number and name."""
     if frame.is_empty():
         return "0"
     first = ", ".join(_business(row) for row in frame.head(SHOWN).iter_rows(named=True))
@@ -300,11 +295,9 @@ class History(Shown):
 
     @property
     def title(self) -> str:
-        """Number and name of the business."""
         return business_label(self.biz_no, self.name)
 
     def lines(self) -> list[tuple[str, str]]:
-        """Return (when, what) of each change, in Korea's time zone."""
         lang = current_language()
         return [
             (
@@ -367,7 +360,6 @@ def _levels(changes: list[Change]) -> list[str]:
 
 
 def utc_expr(seconds: str) -> pl.Expr:
-    """Return a column of seconds since 1970 as Datetime (UTC, microseconds)."""
     micros = (pl.col(seconds) * 1e6).round().cast(pl.Int64)
     return pl.from_epoch(micros, time_unit="us").dt.replace_time_zone("UTC")
 

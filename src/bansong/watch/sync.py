@@ -43,7 +43,6 @@ WATCH_TIMES: Final = {
 
 
 def watch_time(entry: WatchEntry, of: str) -> float | None:
-    """Return one of the times of a watch at a service, if given."""
     more = entry.model_extra or {}
     return next((parse_time(more[name]) for name in WATCH_TIMES[of] if name in more), None)
 
@@ -111,7 +110,6 @@ class Done:
 
     @property
     def settled(self) -> int:
-        """Number of finished steps."""
         return self.added + self.changed + self.removed + len(self.refused) + len(self.doubts)
 
 
@@ -354,8 +352,8 @@ def businesses(rows: pl.LazyFrame) -> Businesses:
 def reconcile(file: pl.DataFrame, listed: pl.DataFrame) -> SyncPlan:
     """Compare the businesses of a file (:data:`BUSINESS`) with a list (:data:`LISTED`).
 
-    White space and Unicode forms do not count as differences, nor does what the file or the list lacks. Of several
-    watches of one business the first matching one stays, else the first.
+    White space, Unicode forms and missing fields are no differences. Of several watches of a business the first
+    matching one stays, else the first.
     """
     numbered = listed.with_columns(business_number.compact_expr(pl.col("biz_no")).alias("biz_no")).with_row_index(
         _PLACE
@@ -423,12 +421,10 @@ class SyncReport(Shown):
 
     @property
     def to_do(self) -> int:
-        """Number of watches that differ."""
         return self.plan.add.height + self.plan.change.height + self.to_remove.height
 
     @property
     def left(self) -> int:
-        """Number of watches that still differ."""
         return max(0, self.to_do - self.done.added - self.done.changed - self.done.removed)
 
     @property
@@ -439,7 +435,6 @@ class SyncReport(Shown):
         return 3 if self.done.refused or self.done.doubts else 0
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the report as plain values for JSON."""
         return {
             "list": self.watches,
             "file": self.file,
