@@ -220,7 +220,7 @@ def test_an_interrupted_sync_says_what_it_did(cli: Run, tmp_path: Path, monkeypa
     def sync(*_: object, **__: object) -> None:
         raise KeyboardInterrupt("3 added, 0 changed, 0 removed in this run; the same command goes on")
 
-    monkeypatch.setattr("bansong.watch.sync", sync)
+    monkeypatch.setattr("bansong.watch.api.sync", sync)
     done = cli("sync", csv_of(tmp_path / "a.csv", rows_for(1)), "--apply")
     assert done.exit_code == 130
     assert "bansong: interrupted; 3 added" in done.stderr

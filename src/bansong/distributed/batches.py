@@ -20,7 +20,6 @@ import pyarrow as pa
 from bansong.base.errors import BansongError, GazetteerError, InputError, Problem, RegistryError, UsageError
 from bansong.base.forking import refuse_after_fork
 from bansong.base.messages import Lang, Option, Phrase, gettext, parameter
-from bansong.base.options import EngineKind
 from bansong.base.schema import ADDED_COLUMNS, seoul_day
 from bansong.distributed.worker_process import build_with_threads, describe_process
 from bansong.engine.address.gazetteer import Gazetteer
@@ -187,7 +186,8 @@ def verify_batches(
     """
     local = LocalOptions(registry=registry, gazetteer=gazetteer, model=model, lang=lang, today=today)
     request = EngineRequest(engine, {}, local)
-    _refuse_paid(request.kind)
+    if request.kind.buys:
+        raise UsageError(ENGINE_BUYS_LOOKUPS, parameter=Option("engine", request.kind.name))
     if threads < 1:
         raise UsageError(THREADS_INVALID, parameter=Option("threads", threads))
     known = read_history(labels)
@@ -208,11 +208,6 @@ def _no_statuses_checked() -> str:
         "`bansong data build-registry LISTS… -o registry.parquet` and give it as {parameter}",
         parameter=parameter("registry", "registry.parquet"),
     )
-
-
-def _refuse_paid(kind: EngineKind) -> None:
-    if kind.buys:
-        raise UsageError(ENGINE_BUYS_LOOKUPS, parameter=Option("engine", kind.name))
 
 
 def _set_apart(table: Table, found: Sequence[str]) -> Table:

@@ -163,7 +163,11 @@ def find_inputs(
 
     ``written``: the job's outputs, which are no inputs; nor are other files named in the job file.
     """
-    used = {str(path) for path in (*_side_files(job, folder), *_read_files(job, folder))}
+    reference, engine, status = job.reference, job.engine, job.status
+    references = (reference.registry, reference.gazetteer, reference.model)
+    side_files = _locate_all(folder, job.notify.file, job.run.metrics)
+    read = _locate_all(folder, *references, engine.ledger, engine.key_file, status.key_file, status.store)
+    used = set(map(str, [*side_files, *read]))
     found: dict[Path, JobInput] = {}
     missing: dict[str, str] = {}
     for part in job.inputs:
@@ -184,7 +188,7 @@ def find_inputs(
                 )
             elif str(path) not in written and path not in found and not (file.listed and str(path) in used):
                 found[path] = _job_input(job, names, file, part)
-    _refuse_one_output(found.values(), [*_side_files(job, folder), *([changes] if changes else [])])
+    _refuse_one_output(found.values(), [*side_files, *([changes] if changes else [])])
     return list(found.values()), missing
 
 
@@ -215,18 +219,8 @@ def _is_text(path: Path) -> bool:
     return True
 
 
-def _side_files(job: JobFile, folder: Path) -> list[Path]:
-    return _locate_all(folder, job.notify.file, job.run.metrics)
-
-
 def _locate_all(folder: Path, *names: str | None) -> list[Path]:
     return [path.resolve() for path in (locate(folder, name) for name in names) if path is not None]
-
-
-def _read_files(job: JobFile, folder: Path) -> list[Path]:
-    reference, engine, status = job.reference, job.engine, job.status
-    references = (reference.registry, reference.gazetteer, reference.model)
-    return _locate_all(folder, *references, engine.ledger, engine.key_file, status.key_file, status.store)
 
 
 def _job_input(job: JobFile, names: OutputNames, file: InputFile, part: InputPart) -> JobInput:

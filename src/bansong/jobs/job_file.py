@@ -247,7 +247,7 @@ def _value_at(values: Any, steps: Steps) -> Any:
 
 
 def _explain(where: _Place, reason: str, found: Any) -> str:
-    names = _names_of(where.type)
+    names = [field.encode_name for field in where.type.fields] if isinstance(where.type, inspect.StructType) else []
     if unknown := _UNKNOWN.search(reason):
         key = unknown["key"]
         close = get_close_matches(key, names, 1, 0.5)
@@ -263,10 +263,6 @@ def _explain(where: _Place, reason: str, found: Any) -> str:
         return gettext("is a table of which there may be several: write [[{name}]]", name=where.steps[-1])
     expected = _describe_type(where)
     return gettext("must be {expected}", expected=expected) if expected else str(describe_library_error(reason))
-
-
-def _names_of(type: inspect.Type | None) -> list[str]:
-    return [field.encode_name for field in type.fields] if isinstance(type, inspect.StructType) else []
 
 
 def _describe_type(where: _Place) -> str:

@@ -290,7 +290,7 @@ class _Run:
         roles_before = set(known.roles.split(",")) if known is not None and known.roles else roles
         if roles != roles_before:
             self._other_columns.add(str(one.path))
-        status_day, unasked = self._status_day(report), report.asked.fetch.unasked if report.asked else 0
+        status_day, unasked = _status_day(report), report.asked.fetch.unasked if report.asked else 0
         is_keyless = self._job.status.source == "auto" and not is_asking(self._job, self._folder)
         if known is not None and known.status_day and is_keyless:
             status_day, unasked = known.status_day, self._verified[str(one.path)]["b_no"].n_unique()
@@ -312,12 +312,6 @@ class _Run:
         self._know(one, replace(verified, status_day=status_day))
         self._spend(outcome.paid)
         return outcome
-
-    def _status_day(self, report: Report | FilesReport) -> str:
-        if report.asked is None or not report.asked.fetch.numbers:
-            return ""
-        fetch = report.asked.fetch
-        return str(date.min if fetch.unanswered or fetch.oldest is None else fetch.oldest)
 
     def _earlier_rows(self, one: JobInput, known: KnownInput | None) -> EarlierRows:
         from bansong.jobs.state import EarlierRows
@@ -470,6 +464,13 @@ class _Run:
                 delivered = self._now() if taken.issuperset(channels_of(part)) else None
                 self._store.mark_taken(run.id, taken, delivered)
         return problems
+
+
+def _status_day(report: Report | FilesReport) -> str:
+    if report.asked is None or not report.asked.fetch.numbers:
+        return ""
+    fetch = report.asked.fetch
+    return str(date.min if fetch.unanswered or fetch.oldest is None else fetch.oldest)
 
 
 def _settle_strays(inputs: Sequence[JobInput], outcomes: Sequence[InputOutcome]) -> list[InputOutcome]:

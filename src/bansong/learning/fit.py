@@ -30,8 +30,6 @@ from bansong.engine.risk.scorecard import Level, Scorecard
 if TYPE_CHECKING:
     import numpy as np
 
-
-if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[np.float64]]
     Codes = np.ndarray[Any, np.dtype[np.intp]]
     Flags = np.ndarray[Any, np.dtype[np.bool_]]

@@ -185,18 +185,14 @@ def _returns_only_doubt(letters: int) -> tuple[str, ...]:
 
 def _declared_doubts(letters: int, declared: MailingTerms) -> tuple[str, ...]:
     """Return why nothing can be learned from a mailing by its terms, with the remedy."""
-    only = one_class(letters)
-    if not declared.returns_requested:
-        text = gettext(
-            "{one_class}, since returns were not requested: nothing can be learned from them", one_class=only
-        )
-        return (text,)
-    if not declared.complete:
-        text = gettext(
-            "{one_class}; once all returns are in, record them again with `complete=True` and `sent=`", one_class=only
-        )
-        return (text,)
-    return ()
+    if declared.silence_is_delivery:
+        return ()
+    text = (
+        gettext_noop("{one_class}; once all returns are in, record them again with `complete=True` and `sent=`")
+        if declared.returns_requested
+        else gettext_noop("{one_class}, since returns were not requested: nothing can be learned from them")
+    )
+    return (gettext(text, one_class=one_class(letters)),)
 
 
 def _first_of_each(rows: pl.DataFrame) -> pl.DataFrame:

@@ -181,7 +181,8 @@ class FetchRun:
         if self._halves:
             return self._call(*self._halves.pop(), is_first=False)
         for tries in range(_MAX_TRIES):
-            numbers = self._take_again(tries) if tries else self._take_new()
+            numbers = self._take_new() if not tries else self._again[tries][:MAX_NUMBERS]
+            del self._again[tries][:MAX_NUMBERS]
             if numbers:
                 return self._call(numbers, tries, is_first=not tries)
         return None if self._elsewhere.is_empty() else self._look_again
@@ -265,11 +266,6 @@ class FetchRun:
         if self._place == len(self._queue):
             self._queue, self._place = self._elsewhere[:_CLAIMED_AT_ONCE], 0
             self._elsewhere = self._elsewhere[_CLAIMED_AT_ONCE:]
-
-    def _take_again(self, tries: int) -> list[int]:
-        waiting = self._again[tries]
-        found, self._again[tries] = waiting[:MAX_NUMBERS], waiting[MAX_NUMBERS:]
-        return found
 
     async def _ask_and_store(self) -> None:
         try:

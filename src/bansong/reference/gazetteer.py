@@ -319,7 +319,7 @@ def build_gazetteer(
 
 
 def _refuse_undated(found: list[SourceFile]) -> None:
-    for kind in (gettext("changes"), "lot changes"):
+    for kind in ("changes", "lot changes"):
         days = [source for source in found if source.kind == kind]
         undated = [source for source in days if source.named is None]
         if undated and len(days) > 1:

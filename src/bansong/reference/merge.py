@@ -108,9 +108,7 @@ class Together:
 def put_together(content: Content, found: list[SourceFile]) -> Together:
     """Merge buildings and additional lots of all sources, and apply the daily changes."""
     streets = present_day(pl.concat(content.streets), "emd")
-    _refuse_twice(streets, found, "buildings")
-    _refuse_twice(streets, found, "postal")
-    _refuse_lots_twice(content, found)
+    _refuse_twice(streets, content, found)
     dongs = present_day(pl.concat(content.dongs), "emd") if content.dongs else streets.head(0)
     lots = pl.DataFrame(schema=_LOTS)
     made = Together(pl.DataFrame(), lots, streets, dongs.select(DONG).unique(maintain_order=True))
@@ -149,19 +147,14 @@ def present_day(frame: pl.DataFrame, town: str) -> pl.DataFrame:
     return found.with_columns(pl.col(f"new {name}").alias(name) for name in names).select(frame.columns)
 
 
-def _refuse_twice(streets: pl.DataFrame, found: list[SourceFile], kind: Kind) -> None:
+def _refuse_twice(streets: pl.DataFrame, content: Content, found: list[SourceFile]) -> None:
     """Refuse a district of two files: two months of a province mixed would be neither."""
     places = streets.select(pl.concat_str(_REGION, separator=" ").str.strip_chars().alias("district"), "source")
-    _refuse_districts_twice(places, found, kind)
-
-
-def _refuse_lots_twice(content: Content, found: list[SourceFile]) -> None:
-    """Check the building's district: an additional lot may lie in the next province."""
-    if content.lot_districts:
-        places = pl.concat(content.lot_districts)
-        _refuse_districts_twice(
-            places.with_columns(("district " + pl.col("district").cast(pl.String)).alias("district")), found, "lots"
-        )
+    _refuse_districts_twice(places, found, "buildings")
+    _refuse_districts_twice(places, found, "postal")
+    if content.lot_districts:  # the building's district: an additional lot may lie in the next province
+        code = "district " + pl.col("district").cast(pl.String)
+        _refuse_districts_twice(pl.concat(content.lot_districts).with_columns(code.alias("district")), found, "lots")
 
 
 def _refuse_districts_twice(places: pl.DataFrame, found: list[SourceFile], kind: Kind) -> None:

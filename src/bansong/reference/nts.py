@@ -362,21 +362,16 @@ def read_reply(body: bytes, status: int, asked: Sequence[str], as_of: date, subj
         del found[number]
         problems[CONFLICTING] += 1
     problems.update(meaning.problem for meaning, _ in found.values() if meaning.problem is not None)
-    known = sorted((number, *about) for number, about in found.items() if about[0].status is not None)
+    known = {number: about for number, about in sorted(found.items()) if about[0].status is not None}
     statuses = pl.DataFrame(
-        {
-            "b_no": [number for number, _, _ in known],
-            "biz_status": [meaning.status for _, meaning, _ in known],
-            "since": [since for _, _, since in known],
-            "opened": [None] * len(known),
-            "as_of": [as_of] * len(known),
-            "taxation": [meaning.taxation for _, meaning, _ in known],
-            "merged": [meaning.merged for _, meaning, _ in known],
-        },
+        [
+            (number, meaning.status, since, None, as_of, meaning.taxation, meaning.merged)
+            for number, (meaning, since) in known.items()
+        ],
         schema=STATUS_SCHEMA,
+        orient="row",
     )
-    answered = {number for number, _, _ in known}
-    return StatusReply(statuses, tuple(text for number, text in wanted.items() if number not in answered), problems)
+    return StatusReply(statuses, tuple(text for number, text in wanted.items() if number not in known), problems)
 
 
 def _find_rows(body: bytes) -> list[Any] | None:

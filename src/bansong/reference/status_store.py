@@ -88,7 +88,6 @@ INSERT INTO statuses VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (b_no) DO UPDATE SET
     taxation = coalesce(excluded.taxation, taxation), merged = excluded.merged
 WHERE excluded.as_of >= as_of OR as_of > ?
 """
-_NEVER: Final = date.max
 _COUNT_USAGE: Final = """
 INSERT INTO usage VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (key, day) DO UPDATE SET
     numbers = numbers + excluded.numbers, calls = calls + excluded.calls,
@@ -263,7 +262,7 @@ class StatusStore:
         The newest ``as_of`` of a number wins, among equals the later write; one after ``today`` always loses.
         ``unanswered``: numbers without an answer today; ``usage``: additions by fingerprint of the key and day.
         """
-        to_come = pl.lit(_days(today or _NEVER)).alias("to_come")
+        to_come = pl.lit(_days(today or date.max)).alias("to_come")
         with self._transaction() as db:
             if statuses is not None:
                 for piece in statuses.iter_slices(_PIECE):

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar
 
 import polars as pl
 
@@ -153,24 +153,6 @@ class ServiceTerms(TypedDict, total=False):
     drain: float
 
 
-class WatchStore(Protocol):
-    """A list of watched businesses; ``name`` is for people."""
-
-    name: str
-
-    def frame(self) -> pl.DataFrame:
-        """Return the whole list: :data:`bansong.watch.sync.LISTED`."""
-        ...
-
-    def history(self, watch_id: str) -> list[Change]:
-        """Return the changes of grade of one watch, the oldest first."""
-        ...
-
-    def carry_out(self, steps: Steps, progress: Progress) -> Done:
-        """Do the steps, additions first."""
-        ...
-
-
 def open_store(local: Local = None, **terms: Any) -> WatchStore:
     """Return the local list if ``local`` names one, else the service's."""
     refuse_after_fork()
@@ -197,15 +179,16 @@ class ServiceStore:
         self.name = self._url.origin
 
     def frame(self) -> pl.DataFrame:
-        return self._call(_list_frame)
+        entries = self._call(lambda client: client.watch_list())
+        return pl.DataFrame([_row(entry) for entry in entries], schema=LISTED, orient="row")
 
     def history(self, watch_id: str) -> list[Change]:
-        """See :class:`WatchStore`. An unreadable time is ``NaN``."""
+        """Return the changes of grade of one watch, the oldest first. An unreadable time is ``NaN``."""
         changes = self._call(lambda client: client.watch_history(watch_id))
         return [_change(change) for change in changes]
 
     def carry_out(self, steps: Steps, progress: Progress) -> Done:
-        """See :class:`WatchStore`. A request in doubt is not sent again."""
+        """Do the steps, additions first. A request in doubt is not sent again."""
         cancel, done = CancelToken(), Done()
 
         async def main(client: Client) -> None:
@@ -265,7 +248,7 @@ class LocalStore:
             return store.history(db, OWNER, watch_id) or []
 
     def carry_out(self, steps: Steps, progress: Progress) -> Done:
-        """See :class:`WatchStore`; all steps, or none."""
+        """Do all steps, or none."""
         with LocalFile(self.path) as file, file.writing() as db:
             entries = [*steps.add, *(entry for _, entry in steps.change)]
             added = store.add_many(db, OWNER, entries, self._now())
@@ -285,8 +268,8 @@ def local_frame(db: Any) -> pl.DataFrame:
     )
 
 
-async def _list_frame(client: Client) -> pl.DataFrame:
-    return pl.DataFrame([_row(entry) for entry in await client.watch_list()], schema=LISTED, orient="row")
+WatchStore = ServiceStore | LocalStore
+"""A list of watched businesses; ``name`` is for people, ``frame`` has the columns of LISTED."""
 
 
 def _row(entry: WatchEntry) -> tuple[object, ...]:

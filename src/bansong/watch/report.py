@@ -234,7 +234,11 @@ def with_local_times(frame: pl.DataFrame) -> pl.DataFrame:
     """Return times as ISO 8601 text in Korea's time zone."""
     # the rules of this machine's zone are known to Python alone
     times = [name for name, dtype in frame.schema.items() if dtype == pl.Datetime]
-    return frame.with_columns(pl.col(times).map_elements(_in_seoul, return_dtype=pl.String)) if times else frame
+
+    def in_seoul(at: datetime) -> str:
+        return at.astimezone(SEOUL).isoformat(timespec="seconds")
+
+    return frame.with_columns(pl.col(times).map_elements(in_seoul, return_dtype=pl.String)) if times else frame
 
 
 def _columns(shown: pl.DataFrame) -> list[str]:
@@ -258,10 +262,6 @@ def _cell(name: str) -> pl.Expr:
 def _pad(name: str) -> pl.Expr:
     width = pl.col(name).str.len_chars() + pl.col(name).str.count_matches(_WIDE)
     return pl.col(name) + pl.lit(" ").repeat_by(width.max() - width).list.join("")
-
-
-def _in_seoul(at: datetime) -> str:
-    return at.astimezone(SEOUL).isoformat(timespec="seconds")
 
 
 _AFTER: Final = 0.06

@@ -230,22 +230,12 @@ def _with_status_day(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 _WATCH: Final = "id, biz_no, name, address, created, checked, due, biz_status, grade, bounce_prob, action, closed"
-_FRAME: Final = {
+_FRAME: Final[dict[str, type[pl.DataType]]] = {
     "number": pl.Int64,
-    "owner": pl.String,
-    "watch_id": pl.String,
-    "biz_no": pl.String,
-    "name": pl.String,
-    "address": pl.String,
-    "created": pl.Float64,
-    "checked": pl.Float64,
-    "due": pl.Float64,
-    "biz_status": pl.String,
-    "grade": pl.String,
-    "bounce_prob": pl.Float64,
-    "action": pl.String,
-    "closed": pl.Float64,
-    "status_day": pl.String,
+    **dict.fromkeys(("owner", "watch_id", "biz_no", "name", "address"), pl.String),
+    **dict.fromkeys(("created", "checked", "due"), pl.Float64),
+    **dict.fromkeys(("biz_status", "grade"), pl.String),
+    **{"bounce_prob": pl.Float64, "action": pl.String, "closed": pl.Float64, "status_day": pl.String},
 }
 _DOCUMENT: Final = "id, biz_no, name, address, biz_status, grade, created, checked, due, closed"
 _ENCODER: Final = msgspec.json.Encoder()

@@ -260,19 +260,10 @@ def _is_list_full(error: ServiceError) -> bool:
     return is_conflict and "watch_limit" in (error.detail or "")
 
 
-LISTED: Final = {
-    "watch_id": pl.String,
-    "biz_no": pl.String,
-    "name": pl.String,
-    "address": pl.String,
-    "biz_status": pl.String,
-    "grade": pl.String,
-    "created": pl.Float64,
-    "checked": pl.Float64,
-    "due": pl.Float64,
-    "closed": pl.Float64,
-    "shows_name": pl.Boolean,
-    "shows_address": pl.Boolean,
+LISTED: Final[dict[str, type[pl.DataType]]] = {
+    **dict.fromkeys(("watch_id", "biz_no", "name", "address", "biz_status", "grade"), pl.String),
+    **dict.fromkeys(("created", "checked", "due", "closed"), pl.Float64),
+    **dict.fromkeys(("shows_name", "shows_address"), pl.Boolean),
 }
 """A watch list as a frame, in its order; times in seconds since 1970. ``shows_…``: whether the list shows that field,
 so that it can differ."""
