@@ -54,10 +54,7 @@ class FileVersion:
 
 @dataclass(frozen=True, slots=True)
 class WorkerEngine:
-    """What a worker needs to have the same engine: reference files by name and version, all else pickled.
-
-    ``find_file``: where a worker has the files, by default at the same path.
-    """
+    """An engine for workers: reference files by name and version (``find_file`` locates them), all else pickled."""
 
     registry: FileVersion | None
     gazetteer: FileVersion | None
@@ -145,7 +142,6 @@ FOUND: Final[Mapping[str, str]] = {"bv_crowded": CROWDED, "bv_several_addresses"
 
 _OTHERS: Final = {"bounce_prob": pa.float64(), "reasons": pa.list_(pa.string())}
 ADDED_SCHEMA: Final = pa.schema([(name, _OTHERS.get(name, pa.string())) for name in ADDED_COLUMNS])
-"""The nine columns as Arrow types that every engine knows."""
 
 _TEXTS: Final = ("place", "key")
 KEYS_SCHEMA: Final = pa.schema([(name, pa.string() if name in _TEXTS else pa.int64()) for name in KEYS])

@@ -33,7 +33,6 @@ except ModuleNotFoundError as error:
 
 
 SAMPLE_ROWS: Final = 1000
-"""Rows by which the columns are chosen."""
 
 _WRITTEN_NUMBER: Final = "bv_written_number"
 _WRITTEN_ADDRESS: Final = "bv_written_address"

@@ -52,10 +52,7 @@ _WAIT: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Mailing:
-    """A recorded mailing: its metadata, and how many rows came back, arrived, or are not known.
-
-    ``letters``: mailed letters with an outcome; two rows may be one letter.
-    """
+    """A recorded mailing: how many rows came back or arrived; several rows may be one of its ``letters``."""
 
     id: str
     path: Path
@@ -338,11 +335,7 @@ Labels = str | Path | Literal[False] | None
 
 @dataclass(frozen=True, slots=True)
 class LabelHistory:
-    """The history that one run takes from a label store; what is recorded meanwhile is for the next run.
-
-    ``letters`` of ``mailings`` have an outcome; ``recorded``: the newest recording; ``history``:
-    :data:`bansong.engine.overlays.HISTORY_SCHEMA`.
-    """
+    """The history that one run takes from a label store; later records are for the next run."""
 
     store: LabelStore
     letters: int

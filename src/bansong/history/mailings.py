@@ -190,7 +190,6 @@ STORE_SCHEMA: Final[dict[str, Any]] = {
 silence is no delivery.
 """
 KNOWN: Final = (*KNOWN_DTYPES, "unread", "b_no", "address_key", "fixed_key")
-"""Columns of a row that come from the enriched file."""
 
 
 class OutcomeSource(msgspec.Struct, frozen=True):
@@ -286,7 +285,6 @@ KINDS: Final[dict[str, tuple[str, ...]]] = {
     "ambiguous": ("ambiguous",),
     "contradictory": ("contradicts_itself", "returned_before_mailing", "contradictory", "known_otherwise"),
 }
-"""Groups in which a report counts problems."""
 
 LABEL_SCHEMA: Final = {
     "row_id": pl.UInt32,

@@ -592,7 +592,6 @@ _OWN_FIELDS: Final = {"engine": ("engine", "name"), "output": ("output", "path")
 _FIELDS: Final[Mapping[str, tuple[str, str]]] = _OWN_FIELDS | {
     spec.parameter: (spec.table, spec.key) for kind in OPTION_KINDS for spec in specs_of(kind) if spec.key
 }
-"""Table and key of parameters of the library."""
 
 
 @dataclass(frozen=True)

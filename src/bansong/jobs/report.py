@@ -192,7 +192,6 @@ WHATS: Final[Mapping[What, str]] = {
     "left": gettext_noop("left"),
     "passed_over": gettext_noop("passed over"),
 }
-"""Words for outcomes of an input."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 REPORT_UNWRITABLE: Final = Problem("labels.report_unwritable", "{path}: cannot be written: {error}")
 
 SHOWN: Final = 20
-"""Unusable outcomes listed in the text of a report."""
 OTHER_MAILING: Final = "other_mailing"
 
 

@@ -70,10 +70,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class LabelSender:
-    """Sends one run's labels to the service; counts ``sent``, ``refused`` and ``doubts``.
-
-    ``first_row``: number of a job's first row, if its results do not prove it.
-    """
+    """Sends one run's labels; ``first_row``: number of a job's first row, if its results do not prove it."""
 
     ledger: Ledger
     terms: ServiceOptions

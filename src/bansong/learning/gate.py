@@ -120,11 +120,7 @@ def select_training_rows(
 
 @dataclass(frozen=True, slots=True)
 class _MailingDoubts:
-    """Labels by mailing in order of use, and why some are doubted.
-
-    ``returns_only``: mailings where only returns were recorded; an audit cannot release them, since arrivals are
-    missing.
-    """
+    """Labels by mailing in order of use, and doubts; an audit cannot release mailings of ``returns_only``."""
 
     parts: Mapping[str, pl.DataFrame]
     doubts: Mapping[str, tuple[str, ...]]

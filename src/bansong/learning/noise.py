@@ -64,7 +64,6 @@ SHIFTED: Final = 0.2
 """Population stability index above which a feature's shares have shifted (the usual rule of credit scoring)."""
 _HALF: Final = 0.5
 NONE: Final = "(none)"
-"""Level of rows without a level of a feature."""
 
 
 @dataclass(frozen=True, slots=True)

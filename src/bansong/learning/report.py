@@ -43,7 +43,6 @@ _READ: Final = (*_NEEDED, "grade", "action", "reasons", "engine", "model")
 _NAMES: Final = {name: name for name in _READ} | {
     header: name for headers in HEADERS.values() for name, header in headers.items() if name in _READ
 }
-"""English and Korean headers of our columns."""
 
 
 @contextmanager
@@ -106,7 +105,6 @@ BINS: Final = 10
 FEW: Final = 50
 """Rows below which the figures are too uncertain to judge by."""
 GROUPS: Final = ("engine", "model", "grade", "action")
-"""Columns by which the report is broken down, as far as the rows have them."""
 
 GROUP_DTYPES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     **dict.fromkeys(("n", "bounced"), pl.Int64),

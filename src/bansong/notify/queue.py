@@ -37,7 +37,6 @@ CLOSURES_UNWRITABLE: Final = Problem(
 )
 
 EVENT: Final = "closure"
-"""Event of a closure."""
 SUMMARY: Final = "closed_already"
 """Event of one notification of all businesses that were closed at their first check."""
 UNASKED: Final = "statuses_not_asked"
@@ -51,7 +50,6 @@ _MAX_ERROR_CHARACTERS: Final = 300
 _UNDER_WAY_S: Final = 5.0
 """Seconds before a notification is due in which it is not changed, since it may be on its way."""
 CLOSED: Final = "closed"
-"""The ``biz_status`` that causes a notification."""
 FILE: Final = "file"
 WEBHOOK: Final = "webhook"
 """Channels, as written in the database."""
@@ -59,12 +57,10 @@ WEBHOOK: Final = "webhook"
 
 @dataclass(frozen=True, slots=True)
 class PendingDelivery:
-    """A notification to be delivered on one channel.
+    """A notification to be delivered on one ``channel`` (``None``: there was none at the closure).
 
-    ``number``: of the notification in the file; ``id`` lets a receiver recognise repeats; ``payload`` is the JSON
-    object that is sent, the same at each attempt. ``biz_no`` is empty for :data:`SUMMARY` and :data:`UNASKED`. ``due``:
-    next attempt, ``None`` if given up; ``begun``: first attempt. ``channel`` is ``None`` if there was none at the
-    closure.
+    ``id`` lets a receiver recognise repeats; ``payload`` is the JSON that is sent, the same at each attempt. ``biz_no``
+    is empty for :data:`SUMMARY` and :data:`UNASKED`. ``due``: next attempt, ``None`` if given up.
     """
 
     number: int

@@ -447,21 +447,8 @@ class Content:
         admins = frame.select(*DONG, "admin").filter(pl.col("admin") != "").unique(maintain_order=True)
         self.admins.append(admins)
         of_change = [pl.col("dong_code"), pl.lit(number, pl.UInt16).alias(DAY)] if source.kind == "changes" else []
-        return frame.select(
-            "street",
-            *ID,
-            "under",
-            "main",
-            "sub",
-            "zipcode",
-            "apartment",
-            "name",
-            "san",
-            "lot_main",
-            "lot_sub",
-            "reason",
-            *of_change,
-        )
+        building = ("street", *ID, "under", "main", "sub", "zipcode", "apartment", "name")
+        return frame.select(*building, *LOT[1:], "reason", *of_change)
 
     def _note(self, source: SourceFile, counts: dict[str, int], first_ones: pl.DataFrame) -> None:
         for problem, count in counts.items():

@@ -125,10 +125,7 @@ _MAP: Final = {"시도명": "sido", "시군구명": "sigungu", "읍면동명": "
 
 
 class PlaceNumbers:
-    """Numbers of regions, dongs and roads, in the order of their names, whatever the order of the files.
-
-    ``streets`` (with present-day names) are used (``in_use``) or were; additional lots lie in ``lot_dongs``.
-    """
+    """Numbers of regions, dongs and roads, in the order of their names, whatever the order of the files."""
 
     def __init__(self, streets: pl.DataFrame, lot_dongs: pl.DataFrame) -> None:
         names = [*_TOWN, "ri"]
@@ -258,9 +255,8 @@ def write_sections(sections: Mapping[str, pl.DataFrame], about: dict[str, Any], 
     ) as writer:
         for name, frame in sections.items():
             for part in frame.select(SECTIONS[name]).iter_slices(_GROUP):
-                columns = part.with_columns(pl.lit(name).alias("section")).to_arrow(
-                    compat_level=pl.CompatLevel.oldest()
-                )
+                named = part.with_columns(pl.lit(name).alias("section"))
+                columns = named.to_arrow(compat_level=pl.CompatLevel.oldest())
                 arrays = [
                     columns[field.name].cast(field.type) if field.name in columns.column_names
                     else pa.nulls(part.height, field.type)

@@ -171,7 +171,6 @@ _PORTAL_CODES: Final = {
     "32": _BLOCKED,
     "99": _BROKEN,
 }
-"""By the portal's ``returnReasonCode``."""
 
 _API_CODES: Final = {
     "-3": _NO_SUCH_API,
@@ -187,7 +186,6 @@ _API_CODES: Final = {
     "INTERNAL_ERROR": _BROKEN,
     "HTTP_ERROR": _BROKEN,
 }
-"""By the API's own ``code`` or ``status_code``."""
 
 _STATUSES: Final = {
     401: _WRONG_KEY,

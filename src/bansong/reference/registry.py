@@ -332,16 +332,12 @@ def _digest(paths: list[Path]) -> str:
 
 
 SOURCE: Final = "nts"
-"""Name of the tax authority's API in a registry's list of sources."""
 Watch = Callable[[StatusFetch], None]
 
 
 @dataclass(frozen=True, slots=True)
 class FetchedRegistry:
-    """A fetch and the registry written from it.
-
-    ``output`` is ``None`` if nothing new could be written; ``updated``: businesses with a status of another day.
-    """
+    """A fetch, and the registry written from it, if any; ``updated``: businesses with a status of another day."""
 
     fetch: StatusFetch
     output: str | None = None
@@ -462,15 +458,11 @@ BY_HAND: Final = {
     ),
     gettext_noop("all of them"): gettext_noop("step by step: docs/data-sources.md"),
 }
-"""Data that must be downloaded by hand, and how."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataUpdate:
-    """The update of one file: ``refreshed``, or ``current``; ``said`` describes it.
-
-    ``remedy``: what else to do; ``exit_code``: of a command.
-    """
+    """The update of one file; ``said`` describes it, ``remedy`` says what else to do."""
 
     what: str
     path: str
@@ -512,14 +504,9 @@ def update_gazetteer(path: Path, addresses: Sequence[Path], *, progress: Progres
     if lost := [name for name in needed if name not in {one.short for one in found}]:
         raise GazetteerError(EARLIER_SOURCES_MISSING, path=path, lost=", ".join(lost))
     report = build_gazetteer(addresses, path, progress=progress)
-    return DataUpdate(
-        "gazetteer",
-        str(path),
-        "refreshed",
-        ngettext(
-            "{count:,} building, {version}", "{count:,} buildings, {version}", report.buildings, version=report.version
-        ),
-    )
+    count, version = report.buildings, report.version
+    said = ngettext("{count:,} building, {version}", "{count:,} buildings, {version}", count, version=version)
+    return DataUpdate("gazetteer", str(path), "refreshed", said)
 
 
 def _is_newer(found: Sequence[SourceFile], before: Gazetteer) -> bool:

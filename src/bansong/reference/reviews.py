@@ -36,7 +36,6 @@ REVIEW_WITHOUT_GAZETTEER: Final = Problem(
 REVIEW_TOO_LONG: Final = Problem("outputs.review_too_long", "{path}: {count:,} addresses are more than a sheet holds")
 
 CANDIDATES: Final = 5
-"""Most candidates of an address."""
 
 COLUMNS: Final = {
     "row": gettext_noop("row"),
@@ -49,8 +48,8 @@ COLUMNS: Final = {
     **{f"candidate{place}": gettext_noop("candidate {place}") for place in range(1, CANDIDATES + 1)},
     "changes": gettext_noop("what differs"),
 }
-"""The columns of a review, with their headers."""
 
+_CANDIDATES: Final = tuple(f"candidate{place}" for place in range(1, CANDIDATES + 1))
 _WHY: Final = {
     "ambiguous": gettext_noop("fits several places"),
     "unsupported": gettext_noop("corrected, and nothing else in the row confirms it"),
@@ -116,11 +115,9 @@ def _unsure_addresses(answers: pl.LazyFrame) -> pl.DataFrame:
 
 
 def _candidates(unsure: pl.DataFrame, gazetteer: Gazetteer) -> pl.DataFrame:
-    found = (
-        suggest(unsure, gazetteer, current_language(), CANDIDATES)
-        if not unsure.is_empty()
-        else pl.DataFrame(schema=SUGGESTED)
-    )
+    found = pl.DataFrame(schema=SUGGESTED)
+    if not unsure.is_empty():
+        found = suggest(unsure, gazetteer, current_language(), CANDIDATES)
     place = pl.int_range(1, pl.len() + 1).over("row")
     text = pl.format("{} [{}]", "address", "zipcode")
     differs = pl.format("{}: {}", place, pl.col("changes").fill_null(gettext("fits what is written")))
@@ -132,10 +129,7 @@ def _candidates(unsure: pl.DataFrame, gazetteer: Gazetteer) -> pl.DataFrame:
     every = pl.DataFrame({"row": pl.int_range(unsure.height, dtype=pl.UInt32, eager=True)})
     joined = every.join(by_row, on="row", how="left", maintain_order="left")
     return joined.select(
-        *(
-            pl.col("text").list.get(place, null_on_oob=True).alias(f"candidate{place + 1}")
-            for place in range(CANDIDATES)
-        ),
+        *(pl.col("text").list.get(place, null_on_oob=True).alias(name) for place, name in enumerate(_CANDIDATES)),
         pl.col("changes"),
         pl.lit(None, pl.String).alias("choice"),
     )
@@ -155,7 +149,7 @@ def _write_sheet(lines: pl.DataFrame, target: Path) -> None:
         widths=tuple(_width(lines[name]) for name in COLUMNS),
         lines=lines,
         choice="choice",
-        offered=tuple(f"candidate{place}" for place in range(1, CANDIDATES + 1)),
+        offered=_CANDIDATES,
         prompt=gettext("Choose the right address; leave the cell empty if none is."),
         refusal=gettext("Choose one of the candidates of this line, or leave the cell empty."),
     )
@@ -261,7 +255,6 @@ REVIEWER_NAME_INVALID: Final = Problem(
     "`by=`: {by!r} cannot stand in a reason; give a name of at most {most} characters without | ( )",
 )
 
-_CANDIDATES: Final = tuple(f"candidate{place}" for place in range(1, CANDIDATES + 1))
 _NEEDED: Final = ("row", "b_no", "address", "choice", *_CANDIDATES)
 _CHOSEN: Final = r"^(.+) \[([0-9]{5})\]$"
 _SHOWN: Final = 5

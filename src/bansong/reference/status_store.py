@@ -102,10 +102,7 @@ WHERE run = excluded.run OR until < ?
 
 @dataclass(frozen=True, slots=True)
 class DayUsage:
-    """Usage of one key on one day in Korea, repetitions included.
-
-    ``exhausted``: the tax authority said that the day's allowance is used up. ``answered``: a call was answered.
-    """
+    """Usage of one key on one day in Korea; ``exhausted``: the API said that the day's allowance is used up."""
 
     numbers: int = 0
     calls: int = 0

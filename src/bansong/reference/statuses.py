@@ -31,10 +31,7 @@ STATUS_KEY_REFUSED: Final = Problem("nts.status_key_refused", "{halt}; nothing w
 
 @dataclass(frozen=True, slots=True)
 class RunStatuses:
-    """The statuses that a run uses, and the fetch behind them.
-
-    ``fetch``: of a ``planned`` run, what would be asked (``left``). ``day``: its day in Korea.
-    """
+    """Statuses of a run on a ``day`` in Korea, and their fetch; of a ``planned`` run, what would be asked."""
 
     overlay: StatusOverlay
     fetch: StatusFetch

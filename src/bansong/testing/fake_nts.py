@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 
 Row = dict[str, Any]
-"""A row of a reply: ``b_no``, ``b_stt``, ``b_stt_cd``, ``tax_type``, …"""
 
 _MAINTENANCE: Final = (
     "<!DOCTYPE html><html><head><title>서비스 점검 안내</title></head><body>점검 중입니다.</body></html>"

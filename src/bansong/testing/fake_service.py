@@ -314,7 +314,6 @@ ENDPOINTS: Final[dict[str, Endpoint]] = {
     "watch_history": watch_history,
     "me": me,
 }
-"""Endpoints by kind of request."""
 
 
 def _reply(service: FakeService, value: object, status: int = 200) -> FakeReply:

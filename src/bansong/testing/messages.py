@@ -42,7 +42,6 @@ STATUSES: Final = (
 """``biz_status`` by the number's last digit, in two languages, with unknown words."""
 
 ACTIONS: Final = ("send", "send", "confirm", "hold", "do_not_send")
-"""``action`` by grade, A to E."""
 
 
 def verdict(b_no: str, name: str = "", address: str = "") -> dict[str, Any]:

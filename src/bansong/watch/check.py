@@ -88,16 +88,12 @@ JUDGED_COLUMNS: Final[dict[str, type[pl.DataType]]] = {
     "number": pl.Int64,
     **dict.fromkeys(("b_no", "name", "address"), pl.String),
 }
-"""Columns that a :class:`LocalJudge` gets."""
 Tell = Callable[[CheckReport], None]
 Status = StatusSource | StatusOptions
 
 
 class LocalJudge:
-    """Judges by the embedded engine: its registry, gazetteer and model.
-
-    ``answer`` replaces the engine's own, for a source with better statuses than its registry.
-    """
+    """Judges by the embedded engine; ``answer`` replaces the engine's own, for statuses better than its registry's."""
 
     def __init__(self, engine: LocalEngine, answer: Callable[[pl.LazyFrame], pl.LazyFrame] | None = None) -> None:
         self._engine = engine

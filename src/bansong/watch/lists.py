@@ -63,10 +63,7 @@ def watch_path(given: str | Path | None = None) -> Path:
 
 
 class LocalFile:
-    """A watch file, open: ``with LocalFile(path) as file: file.write(…)``.
-
-    It is made, mode 0600, unless ``create`` is false. Raises :class:`StoreError`.
-    """
+    """A watch file, open; it is made, mode 0600, unless ``create`` is false. Raises :class:`StoreError`."""
 
     def __init__(self, path: Path, *, create: bool = True) -> None:
         self.path = path

@@ -29,7 +29,6 @@ HISTORY_EMPTY: Final = Problem(
 )
 
 SHOWN: Final = 5
-"""Watches of a kind that the text of a report names."""
 _LONGEST: Final = 60
 """Characters of a business's number and name in a line."""
 

@@ -130,12 +130,9 @@ def _summaries(db: sqlite3.Connection, b_no: str) -> Iterator[tuple[int, dict[st
 
 
 VERDICT_COLUMNS: Final[dict[str, type[pl.DataType]]] = {
-    "biz_status": pl.String,
-    "grade": pl.String,
-    "bounce_prob": pl.Float64,
-    "action": pl.String,
+    **dict.fromkeys(("biz_status", "grade"), pl.String),
+    **{"bounce_prob": pl.Float64, "action": pl.String},
 }
-"""Columns that a judge adds to :data:`bansong.watch.check.JUDGED_COLUMNS`."""
 STATUS_DAY: Final = "status_day"
 """Optional column of a judge: day (String, ISO) of the status, null if unknown."""
 UNKNOWN: Final = "unknown"
@@ -145,12 +142,7 @@ OPEN: Final = ("active", "suspended")
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """The findings of a check: one row of ``watches`` for each checked watch.
-
-    Columns: number (Int64), owner, watch_id, biz_no, name, address, biz_status, grade, action, status_before,
-    grade_before (String), bounce_prob, closed (Float64), changed, first, closure, closed_already (Boolean: see
-    :func:`compare_with_check`).
-    """
+    """The findings of a check: one row of ``watches`` for each checked watch, see :func:`compare_with_check`."""
 
     watches: pl.DataFrame
 
@@ -202,6 +194,7 @@ def compare_with_check(watches: pl.DataFrame, checked: pl.DataFrame, now: float)
     was_known, is_known = before.fill_null(UNKNOWN).ne(UNKNOWN), after.fill_null(UNKNOWN).ne(UNKNOWN)
     in_the_dark = was_known & ~is_known
     closed, open_again = after.eq_missing(pl.lit(CLOSED)), after.is_in(OPEN).fill_null(value=False)
+    since = pl.when(closed).then(pl.lit(now, pl.Float64))
     return (
         work.with_columns(
             pl.when(in_the_dark).then("before").otherwise("after").alias("found"),
@@ -210,12 +203,7 @@ def compare_with_check(watches: pl.DataFrame, checked: pl.DataFrame, now: float)
             (pl.col("checked").is_null() | (is_known & ~was_known)).alias("first"),
             (closed & was_known & pl.col("closed").is_null()).alias("closure"),
             (closed & ~was_known & pl.col("closed").is_null()).alias("closed_already"),
-            pl.when(open_again)
-            .then(None)
-            .when(closed)
-            .then(pl.coalesce("closed", pl.lit(now, pl.Float64)))
-            .otherwise("closed")
-            .alias("closed"),
+            pl.when(~open_again).then(pl.coalesce("closed", since)).alias("closed"),
         )
         .unnest("found")
         .drop("before", "after")
@@ -520,13 +508,7 @@ def record(
         found.select(
             pl.lit(now, pl.Float64).alias("checked"),
             again.cast(pl.Float64).alias("due"),
-            "biz_status",
-            "grade",
-            "bounce_prob",
-            "action",
-            "closed",
-            STATUS_DAY,
-            "number",
+            *(*VERDICT_COLUMNS, "closed", STATUS_DAY, "number"),
         ).iter_rows(),
     )
     db.executemany(

@@ -39,7 +39,6 @@ WATCH_TIMES: Final = {
     "due": ("next_check_at", "next_check", "nextCheckAt"),
     "closed": ("closed_at", "closedAt"),
 }
-"""Names that services give the times of a watch."""
 
 
 def watch_time(entry: WatchEntry, of: str) -> float | None:
