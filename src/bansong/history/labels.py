@@ -176,13 +176,9 @@ class LabelStore:
         """
         if not self._files():
             return None
-        came = pl.col("said").fill_null(False)
-        outcome = (
-            pl.when(came)
-            .then(pl.col("reason_code").replace_strict(_HISTORY, default=None, return_dtype=pl.String))
-            .when(~pl.col("bounced"))
-            .then(pl.lit("delivered"))
-        )
+        why = pl.col("reason_code").replace_strict(_HISTORY, default=None, return_dtype=pl.String)
+        arrived = pl.when(~pl.col("bounced")).then(pl.lit("delivered"))
+        outcome = pl.when(pl.col("said").fill_null(False)).then(why).otherwise(arrived)
         rows = self._outcomes(b_no, mailings, assessed=assessed)
         rows = rows.with_columns(outcome.alias("outcome")).filter(pl.col("outcome").is_not_null())
         return _newest(rows).select(list(HISTORY_SCHEMA))

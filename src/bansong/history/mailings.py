@@ -101,13 +101,8 @@ class MailingTerms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             (Phrase("sent"), self.sent, later.sent),
         ):
             if before is not None and now is not None and before != now:
-                raise LabelError(
-                    MAILING_DECLARED_OTHERWISE,
-                    mailed=self.mailed,
-                    name=name,
-                    before=_format_value(before),
-                    now=_format_value(now),
-                )
+                said = {"before": _format_value(before), "now": _format_value(now)}
+                raise LabelError(MAILING_DECLARED_OTHERWISE, mailed=self.mailed, name=name, **said)
         return msgspec.structs.replace(
             self,
             complete=self.complete or later.complete,
@@ -335,13 +330,8 @@ def letter_expr() -> pl.Expr:
 
     A row without number or readable address is its own letter. The frame must hold all rows of a number.
     """
-    same = pl.col("row_id").min().over("b_no", "address_key")
-    return (
-        pl.when(pl.all_horizontal(pl.col("b_no", "address_key").is_not_null()))
-        .then(same)
-        .otherwise(pl.col("row_id"))
-        .alias("letter")
-    )
+    same, is_known = pl.col("row_id").min().over("b_no", "address_key"), pl.col("b_no", "address_key").is_not_null()
+    return pl.when(pl.all_horizontal(is_known)).then(same).otherwise("row_id").alias("letter")
 
 
 def match(outcomes: pl.DataFrame, rows: pl.DataFrame, mailed: pl.Expr) -> MatchResult:
@@ -363,17 +353,11 @@ def match(outcomes: pl.DataFrame, rows: pl.DataFrame, mailed: pl.Expr) -> MatchR
         .sort("place")
     )
     targeted = pl.col("row_id").is_not_null()
+    by_key = pl.coalesce("by_address", pl.when(pl.col("letters") == 1).then("by_number"))
+    way = pl.when(pl.col("by_address").is_not_null()).then(pl.lit(WAYS[1])).otherwise(pl.lit(WAYS[2]))
     found = found.with_columns(
-        pl.when(targeted)
-        .then("by_row")
-        .otherwise(pl.coalesce("by_address", pl.when(pl.col("letters") == 1).then("by_number")))
-        .alias("target"),
-        pl.when(targeted)
-        .then(pl.lit(WAYS[0]))
-        .when(pl.col("by_address").is_not_null())
-        .then(pl.lit(WAYS[1]))
-        .otherwise(pl.lit(WAYS[2]))
-        .alias("way"),
+        pl.when(targeted).then("by_row").otherwise(by_key).alias("target"),
+        pl.when(targeted).then(pl.lit(WAYS[0])).otherwise(way).alias("way"),
     )
     own = pl.when(pl.col("problem") != "date_not_read").then("problem")  # any other problem is worse
     found = found.with_columns(pl.coalesce(own, _match_problem(mailed), "problem").alias("problem"))

@@ -33,6 +33,7 @@ from bansong.base.messages import (
     describe_library_error,
     describe_os_error,
     gettext,
+    gettext_noop,
 )
 from bansong.base.option import OptionSpec, specs_of
 from bansong.base.options import EngineName, ServiceOptions
@@ -60,32 +61,16 @@ def check_pattern(pattern: str, *, of_input: bool) -> None:
     try:
         fields = {name for _, name, _, _ in Formatter().parse(pattern) if name is not None}
     except ValueError as error:
-        raise ValueError(
-            gettext(
-                "the pattern {pattern!r} cannot be read: {error}; write a brace itself twice",
-                pattern=pattern,
-                error=error,
-            )
-        ) from None
+        text = gettext_noop("the pattern {pattern!r} cannot be read: {error}; write a brace itself twice")
+        raise ValueError(gettext(text, pattern=pattern, error=error)) from None
     if unknown := sorted(fields.difference(known)):
-        raise ValueError(
-            gettext(
-                "the pattern {pattern!r} has a field {{{unknown}}}; known are {names}",
-                pattern=pattern,
-                unknown=unknown[0],
-                names=", ".join(sorted(known)),
-            )
-        )
+        text = gettext_noop("the pattern {pattern!r} has a field {{{unknown}}}; known are {names}")
+        raise ValueError(gettext(text, pattern=pattern, unknown=unknown[0], names=", ".join(sorted(known))))
     try:
         pattern.format_map(dict.fromkeys(known, ""))
     except ValueError as error:
-        raise ValueError(
-            gettext(
-                "the pattern {pattern!r} cannot be filled: {error}; give its fields like {{date}}",
-                pattern=pattern,
-                error=error,
-            )
-        ) from None
+        text = gettext_noop("the pattern {pattern!r} cannot be filled: {error}; give its fields like {{date}}")
+        raise ValueError(gettext(text, pattern=pattern, error=error)) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -529,9 +514,8 @@ def load_job_file(path: str | Path) -> JobFile:
         try:
             check()
         except ValueError as error:
-            raise UsageError(
-                explain_field(path, line_of(text, [table, field]), f"{table}.{field}", str(error))
-            ) from None
+            line = line_of(text, [table, field])
+            raise UsageError(explain_field(path, line, f"{table}.{field}", str(error))) from None
     return job
 
 

@@ -369,9 +369,8 @@ class _Run:
                 set_mode(due, self._mode)
                 written = str(due)
             except BansongError as error:
-                self._problems.append(
-                    gettext("{error} (write it again: `bansong runs diff JOB last-1 last -o FILE`)", error=error)
-                )
+                again = gettext("{error} (write it again: `bansong runs diff JOB last-1 last -o FILE`)", error=error)
+                self._problems.append(again)
             self._store.mark_changes_written(run_id)
         return written
 
@@ -433,16 +432,8 @@ class _Run:
         return len(days)
 
     def _remember(self, report: JobReport, snapshot: pl.DataFrame | None, changed: pl.DataFrame) -> None:
-        run = JobRun(
-            report.run_id,
-            self._start.at.timestamp(),
-            self._now(),
-            report.exit_code,
-            report.rows,
-            report.counts,
-            [one.as_dict() for one in report.inputs],
-            report.message,
-        )
+        times, inputs = (self._start.at.timestamp(), self._now()), [one.as_dict() for one in report.inputs]
+        run = JobRun(report.run_id, *times, report.exit_code, report.rows, report.counts, inputs, report.message)
         due = None if report.changes.is_empty() else self._changes
         self._store.commit_run(run, snapshot, changed, self._known, self._job.run.keep_runs, due)
 

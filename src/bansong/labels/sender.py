@@ -159,12 +159,8 @@ class LabelSender:
             context.dispatcher.end_run(error)
             return None
         except (QuotaError, LimitError, NotSentError, DoubtError) as error:
-            context.dispatcher.cancel(
-                Halt(
-                    "unreachable",
-                    gettext("job {job_id} cannot be looked at now: {error}", job_id=job.job_id, error=error),
-                )
-            )
+            note = gettext("job {job_id} cannot be looked at now: {error}", job_id=job.job_id, error=error)
+            context.dispatcher.cancel(Halt("unreachable", note))
             return None
         except ServiceError as error:
             log.info("job %s does not say how it numbers its rows: %s", job.job_id, error)

@@ -191,28 +191,21 @@ class Calibration(Shown):
     @property
     def warnings(self) -> tuple[str, ...]:
         """The limits of the figures: no rows, few of them, or one outcome only."""
+        return tuple(self._limits())
+
+    def _limits(self) -> Iterator[str]:
         if not self.n:
-            return (gettext("no row has both a probability and a known outcome: there is nothing to compare"),)
-        found = []
+            yield gettext("no row has both a probability and a known outcome: there is nothing to compare")
+            return
         if self.n < FEW:
-            found.append(
-                gettext(
-                    "only {rows} with a known outcome, too few to say how good the probabilities are",
-                    rows=count_rows(self.n),
-                )
-            )
+            few = gettext_noop("only {rows} with a known outcome, too few to say how good the probabilities are")
+            yield gettext(few, rows=count_rows(self.n))
         if self.bounced == self.n:
-            found.append(
-                gettext("every one of the letters came back: whether the probabilities rank rightly cannot be said")
-            )
+            yield gettext("every one of the letters came back: whether the probabilities rank rightly cannot be said")
         elif not self.bounced:
-            found.append(
-                gettext(
-                    "every one of the letters came back in no case: whether the probabilities rank rightly "
-                    "cannot be said"
-                )
+            yield gettext(
+                "every one of the letters came back in no case: whether the probabilities rank rightly cannot be said"
             )
-        return tuple(found)
 
     def as_dict(self) -> dict[str, object]:
         return {name: getattr(self, name) for name in _FIGURES} | {

@@ -409,13 +409,8 @@ class Content:
             raise GazetteerError(SOURCE_FILE_EMPTY, name=source.name)
         bad = sum(sum(counts.values()) for counts, _ in refused)
         if bad > max(_REFUSED_ALWAYS, rows // _REFUSED_SHARE):
-            raise GazetteerError(
-                SOURCE_ROWS_UNUSABLE,
-                name=source.name,
-                bad=bad,
-                rows=rows,
-                example=_example(refused[0][1].row(0, named=True)),
-            )
+            example = _example(refused[0][1].row(0, named=True))
+            raise GazetteerError(SOURCE_ROWS_UNUSABLE, name=source.name, bad=bad, rows=rows, example=example)
         for counts, first_ones in refused:
             self._note(source, counts, first_ones)
         self.read[source.kind] = self.read.get(source.kind, 0) + rows

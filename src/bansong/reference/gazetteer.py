@@ -220,12 +220,9 @@ def admin_section(of_rows: pl.DataFrame, of_map: pl.DataFrame | None, places: Pl
     if of_map is not None:
         whole = named.filter(pl.col("ri") == "")
         village = named.filter(pl.col("ri") != "")
-        found.append(of_map.join(whole, left_on=[*REGION, "legal"], right_on=list(_TOWN)).select(found[0].columns))
-        found.append(
-            of_map.join(village, left_on=[*REGION, "admin", "legal"], right_on=names, coalesce=False).select(
-                found[0].columns
-            )
-        )
+        in_town = of_map.join(whole, left_on=[*REGION, "legal"], right_on=list(_TOWN))
+        in_village = of_map.join(village, left_on=[*REGION, "admin", "legal"], right_on=names, coalesce=False)
+        found += [part.select(found[0].columns) for part in (in_town, in_village)]
     pairs = pl.concat(found).select("region", compact_name(pl.col("admin")).alias("name"), "dong")
     return pairs.unique().sort("region", "name", "dong")
 

@@ -230,11 +230,8 @@ def _add_lots(made: Together, content: Content, found: list[SourceFile]) -> None
         shown = ", ".join(files[:_MAX_FILES_SHOWN]) + (", …" if len(files) > _MAX_FILES_SHOWN else "")
         raise GazetteerError(LOTS_WITHOUT_BUILDINGS, shown=shown, orphans=orphans, height=once.height)
     if orphans:
-        made.notes.append(
-            gettext(
-                "{orphans:,} additional lots belong to buildings that no file has; they are left out", orphans=orphans
-            )
-        )
+        note = gettext_noop("{orphans:,} additional lots belong to buildings that no file has; they are left out")
+        made.notes.append(gettext(note, orphans=orphans))
 
 
 def _apply_changes(made: Together, content: Content) -> None:

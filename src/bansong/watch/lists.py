@@ -202,12 +202,10 @@ class ServiceStore:
         try:
             self._call(main, cancel)
         except KeyboardInterrupt:
-            raise KeyboardInterrupt(
-                gettext_of(
-                    done,
-                    "{added:,} added, {changed:,} changed, {removed:,} removed in this run; the same command goes on",
-                )
-            ) from None
+            note = gettext_noop(
+                "{added:,} added, {changed:,} changed, {removed:,} removed in this run; the same command goes on"
+            )
+            raise KeyboardInterrupt(gettext_of(done, note)) from None
         if done.halt is not None and done.halt.why == "fault" and done.halt.error is not None:
             raise done.halt.error
         return done

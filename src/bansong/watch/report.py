@@ -119,10 +119,8 @@ class CheckReport(Shown):
             about = {"what": what, "channel": one["channel"], "error": one["error"] or gettext("not tried yet")}
             yield gettext("undelivered"), gettext("{what} by {channel}: {error}", **about)
         if (more := len(self.undelivered) - SHOWN) > 0:
-            yield (
-                gettext("undelivered"),
-                gettext("… and {undelivered:,} more; the next check tries again", undelivered=more),
-            )
+            left = gettext("… and {undelivered:,} more; the next check tries again", undelivered=more)
+            yield gettext("undelivered"), left
 
     def _closed_lines(self) -> Iterator[tuple[str, str]]:
         for closure in self.notices:
@@ -251,11 +249,8 @@ def _cell(name: str) -> pl.Expr:
     text = pl.col(name).cast(pl.String).fill_null("").str.replace_all(_UNSEEN, " ")
     if name not in ("name", "address"):
         return text
-    return (
-        pl.when(text.str.len_chars() > _MAX_CELL_CHARACTERS)
-        .then(text.str.head(_MAX_CELL_CHARACTERS - 1) + "…")
-        .otherwise(text)
-    )
+    shortened = text.str.head(_MAX_CELL_CHARACTERS - 1) + "…"
+    return pl.when(text.str.len_chars() > _MAX_CELL_CHARACTERS).then(shortened).otherwise(text)
 
 
 def _pad(name: str) -> pl.Expr:
@@ -286,11 +281,8 @@ class History(Shown):
     def frame(self) -> pl.DataFrame:
         """One row a change: ``at`` (Datetime, UTC; null if unknown), ``before``, ``after``, ``biz_status``."""
         rows = [(None if math.isnan(c.at) else c.at, c.before, c.after, c.biz_status) for c in self.changes]
-        names = ("at", "before", "after", "biz_status")
-        frame = pl.DataFrame(
-            rows, schema={name: pl.Float64 if name == "at" else pl.String for name in names}, orient="row"
-        )
-        return frame.with_columns(utc_expr("at"))
+        schema = {"at": pl.Float64, **dict.fromkeys(("before", "after", "biz_status"), pl.String)}
+        return pl.DataFrame(rows, schema=schema, orient="row").with_columns(utc_expr("at"))
 
     @property
     def title(self) -> str:

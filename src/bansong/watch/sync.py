@@ -127,15 +127,10 @@ class ServiceSync:
 
     async def put(self, add: Sequence[Business], change: Sequence[tuple[str, Business]]) -> None:
         """Add and change watches. A change is a second POST; if that made a new watch, the first one is removed."""
-        await self._carry_out(
-            (
-                *(_StepRequest(self, entry.biz_no, partial(self._add, entry), adds=True) for entry in add),
-                *(
-                    _StepRequest(self, entry.biz_no, self._change(watch_id, entry), changes=True)
-                    for watch_id, entry in change
-                ),
-            )
-        )
+        steps = [_StepRequest(self, entry.biz_no, partial(self._add, entry), adds=True) for entry in add]
+        for watch_id, entry in change:
+            steps.append(_StepRequest(self, entry.biz_no, self._change(watch_id, entry), changes=True))
+        await self._carry_out(steps)
 
     async def remove(self, watch_ids: Sequence[str]) -> None:
         """Remove watches, then add what found the list full before; a missing watch counts as removed.
@@ -468,10 +463,8 @@ class SyncReport(Shown):
         if self.plan.repeated.height:
             first = name_first(self.plan.repeated)
             left = gettext("{first}; the second watch is left", first=first)
-            yield (
-                gettext("watched twice"),
-                (left if self.kept else gettext("{first}; the second watch is removed, too", first=first)),
-            )
+            gone = gettext("{first}; the second watch is removed, too", first=first)
+            yield gettext("watched twice"), left if self.kept else gone
         yield from self._outcome()
 
     def _rows_left_out(self) -> Iterator[tuple[str, str]]:
@@ -485,14 +478,8 @@ class SyncReport(Shown):
     def _outcome(self) -> Iterator[tuple[str, str]]:
         done = self.done
         if not self.applied:
-            yield (
-                "",
-                (
-                    gettext("nothing was changed; `apply=True` does it")
-                    if self.to_do
-                    else gettext("nothing is to be done")
-                ),
-            )
+            undone = gettext("nothing was changed; `apply=True` does it")
+            yield "", undone if self.to_do else gettext("nothing is to be done")
             return
         yield gettext("done"), gettext_of(done, "{added:,} added, {changed:,} changed, {removed:,} removed")
         if done.first_check_by is not None:
@@ -505,9 +492,7 @@ class SyncReport(Shown):
             yield gettext("refused"), gettext("… and {count:,} more", count=len(done.refused) - SHOWN)
         if done.doubts:
             about = {"doubts": len(done.doubts), "names": ", ".join(map(format_number, done.doubts[:SHOWN]))}
-            yield (
-                gettext("in doubt"),
-                gettext("{doubts:,} ({names}); the same command looks first, and goes on", **about),
-            )
+            open_ = gettext("{doubts:,} ({names}); the same command looks first, and goes on", **about)
+            yield gettext("in doubt"), open_
         if done.halt is not None:
             yield gettext("stopped"), gettext("{left:,} left: {note}", left=self.left, note=done.halt.note)
