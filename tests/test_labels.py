@@ -450,8 +450,8 @@ def test_the_mailed_file_is_opened_once(label: Any, tmp_path: Path, monkeypatch:
         opened.append(path.name)
         return tables.open_table(path, **options)
 
-    for module in ("mailing", "outcomes", "output_columns", "label_sender"):
-        monkeypatch.setattr(f"bansong.history.{module}.open_table", open_counted, raising=False)
+    for module in ("history.outcomes", "run.manifest", "run.survey"):
+        monkeypatch.setattr(f"bansong.{module}.open_table", open_counted)
     service = FakeService(KEY)
     with serve(service) as url:
         label("row_id,반송여부\n0,Y\n", output=tmp_path / "mailed.csv", send=True, base_url=url, api_key=KEY)
@@ -464,7 +464,7 @@ def test_a_defect_is_not_laid_to_the_file(label: Any, monkeypatch: pytest.Monkey
     def broken(*_: Any, **__: Any) -> None:
         raise pl.exceptions.ComputeError("a defect")
 
-    monkeypatch.setattr("bansong.history.mailings.match", broken)
+    monkeypatch.setattr("bansong.labels.label.match", broken)
     with pytest.raises(pl.exceptions.ComputeError, match="a defect"):
         label("row_id,반송여부\n0,Y\n")
 
