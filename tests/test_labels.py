@@ -450,8 +450,8 @@ def test_the_mailed_file_is_opened_once(label: Any, tmp_path: Path, monkeypatch:
         opened.append(path.name)
         return tables.open_table(path, **options)
 
-    for module in ("run.manifest", "history.outcomes", "run.columns", "labels.sender"):
-        monkeypatch.setattr(f"bansong.{module}.open_table", open_counted, raising=False)
+    for module in ("history.outcomes", "run.manifest", "run.survey"):
+        monkeypatch.setattr(f"bansong.{module}.open_table", open_counted)
     service = FakeService(KEY)
     with serve(service) as url:
         label("row_id,반송여부\n0,Y\n", output=tmp_path / "mailed.csv", send=True, base_url=url, api_key=KEY)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,11 @@ def fake() -> Iterator[tuple[FakeService, dict[str, Any]]]:
 
 def watched(service: FakeService) -> list[tuple[str, str, str]]:
     return [(entry.biz_no, entry.name, entry.address) for entry in service.watches]
+
+
+def test_a_submodule_hides_no_function_of_its_name() -> None:
+    import_module("bansong.watch.check")
+    assert (watch.check.__name__, watch.sync.__name__) == ("check", "sync")
 
 
 def test_what_differs_is_added_changed_removed_and_the_rest_is_left() -> None:

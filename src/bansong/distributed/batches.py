@@ -20,7 +20,6 @@ import pyarrow as pa
 from bansong.base.errors import BansongError, GazetteerError, InputError, Problem, RegistryError, UsageError
 from bansong.base.forking import refuse_after_fork
 from bansong.base.messages import Lang, Option, Phrase, gettext, parameter
-from bansong.base.options import EngineKind
 from bansong.base.schema import ADDED_COLUMNS, seoul_day
 from bansong.distributed.worker_process import build_with_threads, describe_process
 from bansong.engine.address.gazetteer import Gazetteer
@@ -55,10 +54,7 @@ class FileVersion:
 
 @dataclass(frozen=True, slots=True)
 class WorkerEngine:
-    """What a worker needs to have the same engine: reference files by name and version, all else pickled.
-
-    ``find_file``: where a worker has the files, by default at the same path.
-    """
+    """An engine for workers: reference files by name and version (``find_file`` locates them), all else pickled."""
 
     registry: FileVersion | None
     gazetteer: FileVersion | None
@@ -84,14 +80,10 @@ class WorkerEngine:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The paths of its reference files, where the program runs."""
         return tuple(file.path for file in (self.registry, self.gazetteer) if file is not None)
 
     def open(self) -> LocalEngine:
-        """Return the engine, opened and read once a process; those of the last two runs are kept.
-
-        Raises :class:`RegistryError`, :class:`GazetteerError` where a worker has no such file, or another version.
-        """
+        """Return the engine, opened and read once a process; those of the last two runs are kept."""
         key = hashlib.sha256(repr((self.registry, self.gazetteer)).encode() + self.rest).hexdigest()
         with _lock:  # the engine of a cluster may call from several threads; none of them is one of polars' own
             if key not in _opened:
@@ -150,7 +142,6 @@ FOUND: Final[Mapping[str, str]] = {"bv_crowded": CROWDED, "bv_several_addresses"
 
 _OTHERS: Final = {"bounce_prob": pa.float64(), "reasons": pa.list_(pa.string())}
 ADDED_SCHEMA: Final = pa.schema([(name, _OTHERS.get(name, pa.string())) for name in ADDED_COLUMNS])
-"""The nine columns as Arrow types that every engine knows."""
 
 _TEXTS: Final = ("place", "key")
 KEYS_SCHEMA: Final = pa.schema([(name, pa.string() if name in _TEXTS else pa.int64()) for name in KEYS])
@@ -180,19 +171,19 @@ def verify_batches(
 ) -> BatchVerifier:
     """Return a picklable callable that adds the nine columns to Arrow tables, for the workers of a cluster.
 
-    ``sample``: the first rows of the data (polars, pandas or pyarrow; a thousand will do, none at least the headers):
-    the columns are chosen by it once, so that all workers choose alike. A day is fixed, too. Where it has the
-    columns ``bv_crowded`` and ``bv_several_addresses`` (Boolean), they are taken for what only the whole file tells,
-    and left out of the output; without them nobody knows of crowded addresses and of numbers with several addresses.
-    ``registry`` and ``gazetteer`` travel by their paths; each worker must have the same files, and opens them once.
-    ``threads``: how many polars has in a worker, as many as the cluster allots to a task. Other arguments as for
-    :func:`bansong.verify_frame`. The tax authority is not asked; an ``engine`` may bring its statuses with it.
+    ``sample``: the first rows of the data (polars, pandas or pyarrow; a thousand will do, none at least the headers).
+    The columns are chosen by it once, so that all workers choose alike; the day is fixed, too. If it has the Boolean
+    columns ``bv_crowded`` and ``bv_several_addresses``, they say which rows share an address or a number in the whole
+    data; they are left out of the output. ``registry`` and ``gazetteer`` are passed by path: each worker needs the same
+    files. ``threads``: polars' threads in a worker. Other arguments as for :func:`bansong.verify_frame`. The tax
+    authority is not asked; an ``engine`` may bring its statuses.
 
     Raises :class:`bansong.errors.BansongError`; :class:`bansong.errors.UsageError` for engines that buy.
     """
     local = LocalOptions(registry=registry, gazetteer=gazetteer, model=model, lang=lang, today=today)
     request = EngineRequest(engine, {}, local)
-    _refuse_paid(request.kind)
+    if request.kind.buys:
+        raise UsageError(ENGINE_BUYS_LOOKUPS, parameter=Option("engine", request.kind.name))
     if threads < 1:
         raise UsageError(THREADS_INVALID, parameter=Option("threads", threads))
     known = read_history(labels)
@@ -215,13 +206,8 @@ def _no_statuses_checked() -> str:
     )
 
 
-def _refuse_paid(kind: EngineKind) -> None:
-    if kind.buys:
-        raise UsageError(ENGINE_BUYS_LOOKUPS, parameter=Option("engine", kind.name))
-
-
 def _set_apart(table: Table, found: Sequence[str]) -> Table:
-    """Return a table without the columns that the cluster handed in; its frame has them as what they are."""
+    """Split off the columns that the cluster computed over the whole data."""
     kept = [(id_, header) for id_, header in zip(table.ids, table.headers, strict=True) if header not in found]
     users = [pl.col(id_).alias(f"c{place}") for place, (id_, _) in enumerate(kept)]
     given = [pl.col(table.ids[table.headers.index(name)]).cast(pl.Boolean).alias(FOUND[name]) for name in found]
@@ -266,10 +252,7 @@ class BatchVerifier:
         return build_with_threads, (self.threads, pickle.dumps(build))
 
     def for_keys(self) -> BatchVerifier | None:
-        """Return a verifier for :meth:`map_keys` that reads the columns of number and address alone.
-
-        ``None`` where one of the two was not chosen, so that there is nothing to find in the whole file.
-        """
+        """Return a verifier for :meth:`map_keys` that reads only number and address; ``None`` if one is missing."""
         chosen = {role: self.reader.chosen[role] for role in ("b_no", "address") if role in self.reader.chosen}
         if len(chosen) < 2:
             return None
@@ -286,7 +269,6 @@ class BatchVerifier:
 
     @property
     def headers(self) -> tuple[str, ...]:
-        """The headers of the output."""
         return tuple(unique_names([header for _, header in self.layout]))
 
     def __call__(self, table: pa.Table | pa.RecordBatch) -> pa.Table:
@@ -294,24 +276,18 @@ class BatchVerifier:
         return self._at_place(self._verify, table, 0)
 
     def map_batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Verify the batches of a partition, as Spark's ``mapInArrow`` gives and takes them.
-
-        It is sent to workers by :func:`bansong.distributed.worker_process.map_partition`.
-        """
+        """Verify the batches of a partition, as Spark's ``mapInArrow`` gives and takes them."""
         first = 0
         for table in gather_batches(batches):
             yield from self._at_place(self._verify, table, first).to_batches(max_chunksize=_LARGEST_BATCH)
             first += table.num_rows
 
     def read_keys(self, table: pa.Table, first: int = 0) -> pa.Table:
-        """Return :data:`KEYS_SCHEMA` of each row, by which the cluster finds what only the whole file tells.
-
-        For the verifier that :meth:`for_keys` returns. ``first``: the number of the first row, for messages.
-        """
+        """Return :data:`KEYS_SCHEMA` of each row, for a verifier of :meth:`for_keys`."""
         return self._at_place(self._read_keys, table, first)
 
     def map_keys(self, batches: Iterable[pa.RecordBatch], beside: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
-        """Yield what :meth:`read_keys` returns of a partition, with the columns ``beside`` behind it."""
+        """Yield :meth:`read_keys` of a partition, followed by the columns ``beside``."""
         first = 0
         for table in gather_batches(batches):
             keys = self.read_keys(table.drop_columns(list(beside)), first)
@@ -320,7 +296,7 @@ class BatchVerifier:
             first += table.num_rows
 
     def _at_place(self, act: Callable[[pa.Table], pa.Table], table: pa.Table | pa.RecordBatch, first: int) -> pa.Table:
-        """Do something with a table; what is raised says where, and of which rows from ``first`` on."""
+        """Run a step on a table; errors name the place and the rows from ``first`` on."""
         if isinstance(table, pa.RecordBatch):
             table = pa.Table.from_batches([table])
         where = Phrase(

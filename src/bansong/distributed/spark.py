@@ -33,7 +33,6 @@ except ModuleNotFoundError as error:
 
 
 SAMPLE_ROWS: Final = 1000
-"""Rows by which the columns are chosen."""
 
 _WRITTEN_NUMBER: Final = "bv_written_number"
 _WRITTEN_ADDRESS: Final = "bv_written_address"
@@ -99,12 +98,10 @@ def enrich(
 
 
 def find_shipped_file(path: str) -> Path:
-    """Return where this worker has a file that was shipped to it."""
     return Path(SparkFiles.get(Path(path).name))
 
 
 def describe_partition() -> str:
-    """Return which partition this worker has, and where it runs, for messages."""
     task = TaskContext.get()
     if task is None:
         return describe_process()
@@ -118,7 +115,7 @@ def describe_partition() -> str:
 
 
 def _output_schema(df: DataFrame, verifier: BatchVerifier) -> StructType:
-    """The user's columns with their types, and ours, by the layout of the output."""
+    """Return the schema of the output: the user's columns and ours, in the order of the layout."""
     users = [field for field in df.schema.fields if field.name not in verifier.found]
     of_column = _ADDED | {f"c{place}": field for place, field in enumerate(users)}
     fields = [
@@ -129,10 +126,7 @@ def _output_schema(df: DataFrame, verifier: BatchVerifier) -> StructType:
 
 
 def _with_found(df: DataFrame, keys: BatchVerifier) -> DataFrame:
-    """Add the columns :data:`FOUND` to the rows, null for no; few rows are joined, and no row is moved where they fit.
-
-    The rows are known again by what is written in them: number and address, hashed by Spark on both sides.
-    """
+    """Add the columns :data:`FOUND` by a join on the hashed number and address; null if not found."""
     written = {
         _WRITTEN_NUMBER: _hash_written(holders_of(keys.reader.headers, keys.reader.chosen["b_no"])),
         _WRITTEN_ADDRESS: _hash_written(holders_of(keys.reader.headers, keys.reader.chosen["address"])),
@@ -158,25 +152,24 @@ def _find_marks(keys: DataFrame) -> DataFrame:
 
 
 def _window_of(name: str) -> WindowSpec:
-    """All rows with the same value; those with none are spread, or one task would have them all."""
+    """Return a window of rows with the same value; nulls are spread, or one task would get them all."""
     return Window.partitionBy(F.col(name).isNull(), F.coalesce(F.col(name), F.col(_WRITTEN_NUMBER)))
 
 
 def _differ(name: str) -> Column:
-    """Whether a business has several values of a column."""
     rows = _window_of("business")
     return F.coalesce(F.min(name).over(rows) < F.max(name).over(rows), F.lit(False))
 
 
 def _with_count(keys: DataFrame, name: str, of: str) -> DataFrame:
-    """Add how many different values of a column stand beside the same value of another (:data:`_DIFFERENT`)."""
+    """Count the different values of a column for each value of another (:data:`_DIFFERENT`)."""
     rows, value = _window_of(of), F.col(name)
     ranked = keys.withColumn(_RANK, F.dense_rank().over(rows.orderBy(value.asc_nulls_last())))
     return ranked.withColumn(_DIFFERENT, F.max(F.when(value.isNotNull(), F.col(_RANK))).over(rows))
 
 
 def _hash_written(headers: Sequence[str]) -> Column:
-    """A hash of what is written in columns, several as JSON: Spark's hash skips nulls."""
+    """Hash columns as text, several as JSON: Spark's hash skips nulls."""
     if len(headers) == 1:
         return F.xxhash64(_column(headers[0]))
     return F.xxhash64(F.to_json(F.struct(*map(_column, headers)), {"ignoreNullFields": "false"}))

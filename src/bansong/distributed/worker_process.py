@@ -27,10 +27,7 @@ THREADS: Final = "POLARS_MAX_THREADS"
 
 
 def build_with_threads(threads: int, build: bytes) -> Any:
-    """Return what a pickled callable builds that brings polars with it, where polars may have so many threads.
-
-    A worker that has loaded polars before keeps the threads it has; the log says so.
-    """
+    """Unpickle what imports polars, with so many threads, unless the worker has loaded polars before (logged)."""
     if "polars" not in sys.modules:
         os.environ[THREADS] = str(threads)
     else:
@@ -49,20 +46,16 @@ def build_with_threads(threads: int, build: bytes) -> Any:
 
 
 def map_partition(verifier: BatchVerifier, batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-    """Do what :meth:`BatchVerifier.map_batches` does: a bound method brings its class, and polars, before the threads.
-
-    cloudpickle sends the function of a method first, and then the object that it belongs to.
-    """
+    """Call :meth:`BatchVerifier.map_batches`; pickling the bound method would load polars too early."""
     return verifier.map_batches(batches)
 
 
 def map_partition_keys(
     verifier: BatchVerifier, beside: Sequence[str], batches: Iterable[RecordBatch]
 ) -> Iterator[RecordBatch]:
-    """Do what :meth:`BatchVerifier.map_keys` does, as :func:`map_partition` does the other."""
+    """Call :meth:`BatchVerifier.map_keys`, as :func:`map_partition` does."""
     return verifier.map_keys(batches, beside)
 
 
 def describe_process() -> str:
-    """Return which process of which machine this is, for messages."""
     return gettext("process {process} on {machine}", process=os.getpid(), machine=platform.node())

@@ -52,10 +52,7 @@ _WAIT: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Mailing:
-    """A recorded mailing: its metadata, and how many rows came back, arrived, or are not known.
-
-    ``letters``: mailed letters with an outcome; two rows may be one letter.
-    """
+    """A recorded mailing: how many rows came back or arrived; several rows may be one of its ``letters``."""
 
     id: str
     path: Path
@@ -67,7 +64,6 @@ class Mailing:
 
     @property
     def declaration(self) -> MailingTerms:
-        """The terms of the mailing."""
         return self.about.declaration
 
 
@@ -114,7 +110,6 @@ class LabelStore:
         return recorded
 
     def mailings(self) -> list[Mailing]:
-        """Return all mailings, the earliest first."""
         found = []
         for path in self._files():
             about = read_metadata(path)
@@ -132,16 +127,13 @@ class LabelStore:
         return [path.stem for path in self._files() if read_metadata(path).paid]
 
     def read(self, path: Path) -> tuple[pl.DataFrame, MailingMetadata]:
-        """Return the rows (:data:`STORE_SCHEMA`) and the metadata of a mailing's file."""
         return collect_rows(scan_rows(path), path), read_metadata(path)
 
     def put(self, rows: pl.DataFrame, about: MailingMetadata) -> None:
-        """Replace the rows (:data:`STORE_SCHEMA`) of a mailing."""
         with self._lock():
             self._publish(self.path(about.id), rows, about)
 
     def path(self, mailing: str) -> Path:
-        """Return the file of a mailing."""
         return self.folder / f"{mailing}.parquet"
 
     def evidence(
@@ -149,9 +141,8 @@ class LabelStore:
     ) -> pl.LazyFrame:
         """Return letters with an assessed risk: EVIDENCE_DTYPES, ``mailing`` (String), ``recorded`` (Datetime, UTC).
 
-        ``mailings``: ids, by default all. ``unread``: with rows whose reasons no scorecard gave, marked in a column
-        ``unread``; their levels are null. ``addressee``: with ``b_no`` and ``address_key``. Raises :class:`LabelError`
-        for a copied file, whose letters would count twice.
+        ``unread``: with rows whose reasons no scorecard gave, marked in a column ``unread``; their levels are null.
+        ``addressee``: with ``b_no`` and ``address_key``. A copied file is refused: its letters would count twice.
         """
         wanted = None if mailings is None else set(mailings)
         paths = [path for path in self._files() if wanted is None or path.stem in wanted]
@@ -166,11 +157,7 @@ class LabelStore:
         return rows.select(*EVIDENCE_DTYPES, "mailing", "recorded", *more)
 
     def outcomes(self) -> pl.LazyFrame:
-        """Return the newest outcome of each addressee, by number and address.
-
-        Columns: ``b_no`` (UInt64), ``address_key``, ``bounced`` (Boolean, as said; silence only where it is delivery),
-        ``bounce_reason``, ``bounced_at``, ``mailed`` (Date).
-        """
+        """Return the newest outcome of each addressee, by number and address."""
         rows = self._outcomes().with_columns(
             pl.coalesce("said", "bounced").alias("bounced"),
             pl.coalesce("reason", "reason_code").alias("bounce_reason"),
@@ -189,13 +176,9 @@ class LabelStore:
         """
         if not self._files():
             return None
-        came = pl.col("said").fill_null(False)
-        outcome = (
-            pl.when(came)
-            .then(pl.col("reason_code").replace_strict(_HISTORY, default=None, return_dtype=pl.String))
-            .when(~pl.col("bounced"))
-            .then(pl.lit("delivered"))
-        )
+        why = pl.col("reason_code").replace_strict(_HISTORY, default=None, return_dtype=pl.String)
+        arrived = pl.when(~pl.col("bounced")).then(pl.lit("delivered"))
+        outcome = pl.when(pl.col("said").fill_null(False)).then(why).otherwise(arrived)
         rows = self._outcomes(b_no, mailings, assessed=assessed)
         rows = rows.with_columns(outcome.alias("outcome")).filter(pl.col("outcome").is_not_null())
         return _newest(rows).select(list(HISTORY_SCHEMA))
@@ -348,11 +331,7 @@ Labels = str | Path | Literal[False] | None
 
 @dataclass(frozen=True, slots=True)
 class LabelHistory:
-    """The history that one run takes from a label store; what is recorded meanwhile is for the next run.
-
-    ``letters`` of ``mailings`` have an outcome; ``recorded``: the newest recording; ``history``:
-    :data:`bansong.engine.overlays.HISTORY_SCHEMA`.
-    """
+    """The history that one run takes from a label store; later records are for the next run."""
 
     store: LabelStore
     letters: int
@@ -367,10 +346,7 @@ class LabelHistory:
 
 
 def read_history(labels: Labels) -> LabelHistory | None:
-    """Read a label store; ``None`` if it is empty or not wanted.
-
-    Raises :class:`LabelError` if a given folder does not exist, or a file is damaged.
-    """
+    """Read a label store; ``None`` if it is empty or not wanted."""
     store = _open_store(labels)
     history, mailings = (None, []) if store is None else (store.history(), store.mailings())
     if store is None or history is None or not mailings:

@@ -101,13 +101,8 @@ class MailingTerms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             (Phrase("sent"), self.sent, later.sent),
         ):
             if before is not None and now is not None and before != now:
-                raise LabelError(
-                    MAILING_DECLARED_OTHERWISE,
-                    mailed=self.mailed,
-                    name=name,
-                    before=_format_value(before),
-                    now=_format_value(now),
-                )
+                said = {"before": _format_value(before), "now": _format_value(now)}
+                raise LabelError(MAILING_DECLARED_OTHERWISE, mailed=self.mailed, name=name, **said)
         return msgspec.structs.replace(
             self,
             complete=self.complete or later.complete,
@@ -124,7 +119,6 @@ def parse_terms(
     sent: str | Sequence[str] | None,
     today: date,
 ) -> MailingTerms:
-    """Return the checked terms of a mailing; raise :class:`LabelError`."""
     if mailed > today:
         raise LabelError(DATE_IN_FUTURE, parameter=Option("mailed", str(mailed)))
     if mailed.year < _FIRST_YEAR:
@@ -148,7 +142,6 @@ def _parse_actions(sent: str | Sequence[str] | None) -> tuple[str, ...] | None:
 
 
 def name_actions(actions: Sequence[str]) -> str:
-    """Return actions, or :data:`ALL`, in the words of the current language."""
     korean = current_language() == "ko"
     words = {action: word for word, action in _KOREAN_ACTIONS.items()} if korean else {}
     return ", ".join(words.get(action, action) for action in actions)
@@ -192,7 +185,6 @@ STORE_SCHEMA: Final[dict[str, Any]] = {
 silence is no delivery.
 """
 KNOWN: Final = (*KNOWN_DTYPES, "unread", "b_no", "address_key", "fixed_key")
-"""Columns of a row that come from the enriched file."""
 
 
 class OutcomeSource(msgspec.Struct, frozen=True):
@@ -218,7 +210,6 @@ class MailingMetadata(msgspec.Struct, frozen=True):
 
 
 def read_metadata(path: Path) -> MailingMetadata:
-    """Return the metadata of a mailing's file; raise :class:`LabelError`."""
     try:
         with path.open("rb") as file:  # a name would be taken for a glob where it has brackets
             text = pl.read_parquet_metadata(file)[METADATA_KEY]
@@ -234,7 +225,6 @@ def refuse_other_name(path: Path) -> None:
 
 
 def scan_rows(path: Path) -> pl.LazyFrame:
-    """Return the rows of a mailing's file; raise :class:`LabelError` if it lacks columns."""
     try:
         frame = pl.scan_parquet(path, glob=False)
         schema = frame.collect_schema()
@@ -248,7 +238,6 @@ def scan_rows(path: Path) -> pl.LazyFrame:
 
 
 def collect_rows(frame: pl.LazyFrame, path: Path) -> pl.DataFrame:
-    """Collect a query over :func:`scan_rows`; raise :class:`LabelError`."""
     try:
         return frame.collect(engine="streaming")
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
@@ -291,7 +280,6 @@ KINDS: Final[dict[str, tuple[str, ...]]] = {
     "ambiguous": ("ambiguous",),
     "contradictory": ("contradicts_itself", "returned_before_mailing", "contradictory", "known_otherwise"),
 }
-"""Groups in which a report counts problems."""
 
 LABEL_SCHEMA: Final = {
     "row_id": pl.UInt32,
@@ -322,10 +310,7 @@ class MatchResult:
 
 
 def find_candidates(letters: pl.LazyFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
-    """Return the mailed rows that outcomes may mean, by ``row_id`` or number.
-
-    Columns: ``row_id``, ``b_no``, ``address_key``, ``fixed_key``, ``letter``; all rows of a number are there.
-    """
+    """Return the mailed rows that outcomes may mean, by ``row_id`` or number."""
     keys = letters.select("row_id", "b_no", "address", "fixed_address")
     rows = outcomes.lazy().select(pl.col("row_id").drop_nulls().unique())
     by_row = keys.join(rows, on="row_id", how="semi").collect(engine="streaming")
@@ -345,13 +330,8 @@ def letter_expr() -> pl.Expr:
 
     A row without number or readable address is its own letter. The frame must hold all rows of a number.
     """
-    same = pl.col("row_id").min().over("b_no", "address_key")
-    return (
-        pl.when(pl.all_horizontal(pl.col("b_no", "address_key").is_not_null()))
-        .then(same)
-        .otherwise(pl.col("row_id"))
-        .alias("letter")
-    )
+    same, is_known = pl.col("row_id").min().over("b_no", "address_key"), pl.col("b_no", "address_key").is_not_null()
+    return pl.when(pl.all_horizontal(is_known)).then(same).otherwise("row_id").alias("letter")
 
 
 def match(outcomes: pl.DataFrame, rows: pl.DataFrame, mailed: pl.Expr) -> MatchResult:
@@ -373,17 +353,11 @@ def match(outcomes: pl.DataFrame, rows: pl.DataFrame, mailed: pl.Expr) -> MatchR
         .sort("place")
     )
     targeted = pl.col("row_id").is_not_null()
+    by_key = pl.coalesce("by_address", pl.when(pl.col("letters") == 1).then("by_number"))
+    way = pl.when(pl.col("by_address").is_not_null()).then(pl.lit(WAYS[1])).otherwise(pl.lit(WAYS[2]))
     found = found.with_columns(
-        pl.when(targeted)
-        .then("by_row")
-        .otherwise(pl.coalesce("by_address", pl.when(pl.col("letters") == 1).then("by_number")))
-        .alias("target"),
-        pl.when(targeted)
-        .then(pl.lit(WAYS[0]))
-        .when(pl.col("by_address").is_not_null())
-        .then(pl.lit(WAYS[1]))
-        .otherwise(pl.lit(WAYS[2]))
-        .alias("way"),
+        pl.when(targeted).then("by_row").otherwise(by_key).alias("target"),
+        pl.when(targeted).then(pl.lit(WAYS[0])).otherwise(way).alias("way"),
     )
     own = pl.when(pl.col("problem") != "date_not_read").then("problem")  # any other problem is worse
     found = found.with_columns(pl.coalesce(own, _match_problem(mailed), "problem").alias("problem"))
@@ -508,7 +482,6 @@ def add_known(rows: pl.DataFrame, before: pl.DataFrame, batch: LabelBatch, terms
 
 
 def merge_metadata(before: MailingMetadata, now: MailingMetadata, replace: bool) -> MailingMetadata:
-    """Merge the metadata of a mailing with that of another source of outcomes."""
     known = {source.sha256 for source in before.sources}
     return msgspec.structs.replace(
         before,

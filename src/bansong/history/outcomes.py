@@ -190,11 +190,8 @@ def read_outcomes(
         found = _choose_columns(table, {role_code(role): header for role, header in (columns or {}).items()})
         chosen = found.columns
         if not {"bounced", "reason", "returned"} & set(chosen):
-            raise LabelError(
-                OUTCOME_COLUMN_MISSING,
-                name=table.name,
-                names=", ".join(header or "(blank)" for header in table.headers),
-            )
+            names = ", ".join(header or "(blank)" for header in table.headers)
+            raise LabelError(OUTCOME_COLUMN_MISSING, name=table.name, names=names)
         raw = _raw_cells(table, chosen).collect(engine="streaming")
         sha256 = sha256_of(data.path)
         rows = raw.height
@@ -214,7 +211,6 @@ def read_outcomes(
 
 
 def refuse_future(outcomes: Outcomes, today: date) -> None:
-    """Raise :class:`LabelError` for a return date in the future."""
     late = outcomes.frame.filter(pl.col("returned") > today).head(1)
     if late.height:
         row = late.row(0, named=True)
@@ -249,35 +245,23 @@ def _choose_columns(table: Table, given: dict[str, str]) -> Chosen:
         raise ColumnError(ROW_COLUMN_MISSING, error=error) from error
     for role in _SPOKEN:
         header = chosen.columns[role].header if role in chosen.columns and role not in given else ""
-        same = [
-            Option("columns", {role: f"#{place + 1}"})
-            for place, other in enumerate(table.headers)
-            if other == header != ""
-        ]
+        same = [place for place, other in enumerate(table.headers, 1) if other == header != ""]
         if len(same) > 1:
-            raise ColumnError(
-                HEADER_AMBIGUOUS,
-                name=table.name,
-                same=len(same),
-                header=header,
-                names=Listed(same, gettext_noop(" or ")),
-            )
+            names = Listed([Option("columns", {role: f"#{place}"}) for place in same], gettext_noop(" or "))
+            raise ColumnError(HEADER_AMBIGUOUS, name=table.name, same=len(same), header=header, names=names)
     return chosen
 
 
 def _raw_cells(table: Table, chosen: Mapping[str, Choice]) -> pl.LazyFrame:
     rows = records(table, {role: choice for role, choice in chosen.items() if role == "b_no"})
     names = rows.collect_schema().names()
+    nothing = pl.lit(None, pl.String)
+    cells = {role: role_cell(table, role, chosen[role]) if role in chosen else nothing for role in _TEXTS}
     return rows.select(
         (pl.col("row_id") + table.first_row).alias("place"),
-        (pl.col(DIGITS) if DIGITS in names else pl.lit(None, pl.String)).alias("digits"),
-        (pl.col(ROW_PROBLEM) if ROW_PROBLEM in names else pl.lit(None, pl.String)).alias(ROW_PROBLEM),
-        *(
-            (role_cell(table, role, chosen[role]).cast(pl.String) if role in chosen else pl.lit(None, pl.String)).alias(
-                f"written:{role}"
-            )
-            for role in _TEXTS
-        ),
+        (pl.col(DIGITS) if DIGITS in names else nothing).alias("digits"),
+        (pl.col(ROW_PROBLEM) if ROW_PROBLEM in names else nothing).alias(ROW_PROBLEM),
+        *(cell.cast(pl.String).alias(f"written:{role}") for role, cell in cells.items()),
     )
 
 
@@ -320,20 +304,14 @@ def _parse_words(chosen: Mapping[str, Choice], mailed: date | None) -> list[pl.E
 
 
 def _problem_expr() -> pl.Expr:
-    word, why = (
-        _non_blank(pl.col("written:bounced")),
-        pl.col("reason_code").is_not_null() | pl.col("returned").is_not_null(),
-    )
-    return (
-        pl.when(word.is_not_null() & pl.col("said").is_null())
-        .then(pl.lit("not_understood"))
-        .when(_non_blank(pl.col("written:row_id")).is_not_null() & pl.col("row_id").is_null())
-        .then(pl.lit("no_row_id"))
-        .when(~pl.col("said") & why)
-        .then(pl.lit("contradicts_itself"))
-        .when(_non_blank(pl.col("written:returned")).is_not_null() & pl.col("returned").is_null())
-        .then(pl.lit("date_not_read"))
-    )
+    given = {role: _non_blank(pl.col(f"written:{role}")).is_not_null() for role in ("bounced", "row_id", "returned")}
+    conditions = {
+        "not_understood": given["bounced"] & pl.col("said").is_null(),
+        "no_row_id": given["row_id"] & pl.col("row_id").is_null(),
+        "contradicts_itself": ~pl.col("said") & pl.any_horizontal(pl.col("reason_code", "returned").is_not_null()),
+        "date_not_read": given["returned"] & pl.col("returned").is_null(),
+    }
+    return pl.coalesce(pl.when(holds).then(pl.lit(name)) for name, holds in conditions.items())
 
 
 def _non_blank(text: pl.Expr) -> pl.Expr:

@@ -61,7 +61,6 @@ class Event:
     data: Mapping[str, Any]
 
     def as_dict(self) -> dict[str, object]:
-        """Return the event as plain values, as ``--json`` prints it."""
         return {"at": self.at.isoformat(), "kind": self.kind, "version": self.version, **self.data}
 
 
@@ -132,7 +131,6 @@ class ScorecardDifference:
     b: object
 
     def as_dict(self) -> dict[str, object]:
-        """Return the difference as plain values."""
         return asdict(self)
 
 
@@ -175,11 +173,7 @@ def differences(a: Scorecard, b: Scorecard) -> list[ScorecardDifference]:
 
 
 def points_table(card: Scorecard, beside: Scorecard) -> pl.DataFrame:
-    """Return the points of two scorecards side by side, one row a level, the base first.
-
-    Columns: ``level`` (String, ``feature.level``), ``points``, ``beside`` (Int32, null if missing), ``source``,
-    ``text`` (String, in the current language).
-    """
+    """Return the points of two scorecards side by side, one row a level, the base first."""
     others, lang = dict(levels_of(beside)), current_language()
     rows = [
         (name, level.points, others[name].points if name in others else None, level.source, getattr(level, lang))
@@ -269,7 +263,6 @@ class ModelStore:
 
     @property
     def path(self) -> Path:
-        """The journal's file."""
         return self.folder / _JOURNAL
 
     def champion(self) -> Scorecard:
@@ -277,11 +270,9 @@ class ModelStore:
         return self.load_stored(None).card
 
     def champion_version(self) -> str:
-        """Return the version of the scorecard that answers, ``builtin`` for the one of the release."""
         return _succession(self.history())[-1]
 
     def load(self, version: str) -> Scorecard:
-        """Return the scorecard of a version (``builtin`` and its own version included); raise :class:`ModelError`."""
         return self.load_stored(version).card
 
     def load_stored(self, version: str | None) -> StoredScorecard:
@@ -296,7 +287,6 @@ class ModelStore:
         return self._read(wanted, _promotions(events)[wanted], champion)
 
     def versions(self) -> list[str]:
-        """Return the promoted versions, the oldest first; without the built-in one."""
         return list(_promotions(self.history()))
 
     def history(self) -> list[Event]:
@@ -341,10 +331,7 @@ class ModelStore:
             append_event(self.path, kind, None if version is None else str(version), event)
 
     def rollback(self, to: str | None = None) -> Scorecard:
-        """Let an earlier scorecard (a version or ``builtin``, by default the one before) answer again.
-
-        Nothing is deleted. Raises :class:`ModelError` if there is none, or it cannot be read; the champion stays then.
-        """
+        """Let an earlier scorecard (a version or ``builtin``, by default the one before) answer again."""
         with self._lock():
             lost = to == BUILTIN and not self.path.exists()
             events = [] if lost else self.history()

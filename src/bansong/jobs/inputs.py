@@ -81,8 +81,8 @@ def set_mode(path: Path, mode: int) -> None:
 def remove_old_outputs(outputs: Iterable[Path], before: date) -> list[Path]:
     """Remove outputs with a day before ``before`` in their names; return those that are gone.
 
-    The day in a name may be the list's, so files written on that day or later stay, as do names without a day and
-    objects in a bucket, which has its own rules. Raises :class:`OutputError` for the first that cannot be removed.
+    The day in a name may be the list's, so files written on that day or later stay, as do names without a day. Objects
+    stay: their bucket has rules of its own.
     """
     gone: list[Path] = []
     for path in outputs:
@@ -107,10 +107,7 @@ def _day_of(text: str) -> date | None:
 
 
 def about_file(path: Path) -> str:
-    """Return size and time of change of a file, or the version of an object, as text; empty if missing.
-
-    Raises :class:`InputError` for a store that does not answer.
-    """
+    """Return size and time of change of a file, or the version of an object, as text; empty if missing."""
     if isinstance(path, RemotePath):
         version = look_at_object(path)
         return (version and version.label) or ""
@@ -164,10 +161,13 @@ def find_inputs(
 ) -> tuple[list[JobInput], dict[str, str]]:
     """Return the files of a job in the order of its job file, and a sentence for each missing one.
 
-    ``written``: the job's outputs, which are no inputs; nor are other files named in the job file. Raises
-    :class:`UsageError` if two inputs share an output, or an input would be replaced by an output or ``changes``.
+    ``written``: the job's outputs, which are no inputs; nor are other files named in the job file.
     """
-    used = {str(path) for path in (*_side_files(job, folder), *_read_files(job, folder))}
+    reference, engine, status = job.reference, job.engine, job.status
+    references = (reference.registry, reference.gazetteer, reference.model)
+    side_files = _locate_all(folder, job.notify.file, job.run.metrics)
+    read = _locate_all(folder, *references, engine.ledger, engine.key_file, status.key_file, status.store)
+    used = set(map(str, [*side_files, *read]))
     found: dict[Path, JobInput] = {}
     missing: dict[str, str] = {}
     for part in job.inputs:
@@ -188,16 +188,12 @@ def find_inputs(
                 )
             elif str(path) not in written and path not in found and not (file.listed and str(path) in used):
                 found[path] = _job_input(job, names, file, part)
-    _refuse_one_output(found.values(), [*_side_files(job, folder), *([changes] if changes else [])])
+    _refuse_one_output(found.values(), [*side_files, *([changes] if changes else [])])
     return list(found.values()), missing
 
 
 def find_predecessors(paths: set[str], known: Mapping[str, object]) -> dict[str, str]:
-    """Return for unknown paths the known one that each continues: the newest with other digits in its name.
-
-    That one is no input any more, or both names have a day or month: lists of several branches do not continue each
-    other.
-    """
+    """Return for unknown paths the known one that each continues: the newest with other digits in its name."""
     found: dict[str, str] = {}
     for path in paths - known.keys():
         series = [one for one in known if _DIGITS.sub("0", one) == _DIGITS.sub("0", path)]
@@ -223,20 +219,8 @@ def _is_text(path: Path) -> bool:
     return True
 
 
-def _side_files(job: JobFile, folder: Path) -> list[Path]:
-    """Return the files that a job writes beside its outputs."""
-    return _locate_all(folder, job.notify.file, job.run.metrics)
-
-
 def _locate_all(folder: Path, *names: str | None) -> list[Path]:
     return [path.resolve() for path in (locate(folder, name) for name in names) if path is not None]
-
-
-def _read_files(job: JobFile, folder: Path) -> list[Path]:
-    """Return the files that a job reads beside its inputs."""
-    reference, engine, status = job.reference, job.engine, job.status
-    references = (reference.registry, reference.gazetteer, reference.model)
-    return _locate_all(folder, *references, engine.ledger, engine.key_file, status.key_file, status.store)
 
 
 def _job_input(job: JobFile, names: OutputNames, file: InputFile, part: InputPart) -> JobInput:
@@ -263,10 +247,7 @@ def _refuse_one_output(inputs: Collection[JobInput], others: Collection[Path]) -
 
 
 def content_of(path: Path) -> str:
-    """Return a key of an input's content: its SHA-256, or the version of an object, which is not read.
-
-    Raises :class:`InputError`.
-    """
+    """Return a key of an input's content: its SHA-256, or the version of an object, which is not read."""
     if isinstance(path, RemotePath) and (version := look_at_input(path)) is not None and version.label:
         return version.label
     with fetch_file(path) as data:
@@ -291,7 +272,6 @@ def fingerprint(job: JobFile, one: JobInput, folder: Path, content: str) -> str:
 
 
 def is_asking(job: JobFile, folder: Path) -> bool:
-    """Return whether the job asks the tax authority: ``auto`` does if there is a key."""
     return StatusOptions(**options_in(job.status, StatusOptions, folder)).is_asking
 
 
@@ -314,11 +294,7 @@ class InputEnrichment:
     def carry_out(
         self, one: JobInput, recorder: AnswerRecorder, earlier: EarlierRows, budget: int | None
     ) -> Report | FilesReport:
-        """Verify an input and publish its output.
-
-        ``recorder`` takes its answers down, ``earlier`` are the rows of the run before, ``budget`` bounds what it buys.
-        Raises what :func:`bansong.enrich` raises.
-        """
+        """Verify an input and publish its output."""
         job, reference = self.job, self.job.reference
         local = LocalOptions(**options_in(reference, LocalOptions, self.folder), lang=job.lang, today=self.day)
         engine = EngineRequest(job.engine.name, self._service_keywords(budget), local)
@@ -352,7 +328,6 @@ class InputEnrichment:
         return ReadOptions(**options_in(part, ReadOptions, self.folder))
 
     def _service_keywords(self, budget: int | None) -> ServiceKeywords:
-        """Return what the job file's ``[engine]`` gives, with the key from its variable."""
         part = self.job.engine
         options = options_in(part, ServiceOptions, self.folder)
         given = {name: value for name, value in options.items() if value is not None}

@@ -33,6 +33,7 @@ from bansong.base.messages import (
     describe_library_error,
     describe_os_error,
     gettext,
+    gettext_noop,
 )
 from bansong.base.option import OptionSpec, specs_of
 from bansong.base.options import EngineName, ServiceOptions
@@ -60,32 +61,16 @@ def check_pattern(pattern: str, *, of_input: bool) -> None:
     try:
         fields = {name for _, name, _, _ in Formatter().parse(pattern) if name is not None}
     except ValueError as error:
-        raise ValueError(
-            gettext(
-                "the pattern {pattern!r} cannot be read: {error}; write a brace itself twice",
-                pattern=pattern,
-                error=error,
-            )
-        ) from None
+        text = gettext_noop("the pattern {pattern!r} cannot be read: {error}; write a brace itself twice")
+        raise ValueError(gettext(text, pattern=pattern, error=error)) from None
     if unknown := sorted(fields.difference(known)):
-        raise ValueError(
-            gettext(
-                "the pattern {pattern!r} has a field {{{unknown}}}; known are {names}",
-                pattern=pattern,
-                unknown=unknown[0],
-                names=", ".join(sorted(known)),
-            )
-        )
+        text = gettext_noop("the pattern {pattern!r} has a field {{{unknown}}}; known are {names}")
+        raise ValueError(gettext(text, pattern=pattern, unknown=unknown[0], names=", ".join(sorted(known))))
     try:
         pattern.format_map(dict.fromkeys(known, ""))
     except ValueError as error:
-        raise ValueError(
-            gettext(
-                "the pattern {pattern!r} cannot be filled: {error}; give its fields like {{date}}",
-                pattern=pattern,
-                error=error,
-            )
-        ) from None
+        text = gettext_noop("the pattern {pattern!r} cannot be filled: {error}; give its fields like {{date}}")
+        raise ValueError(gettext(text, pattern=pattern, error=error)) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +82,6 @@ class OutputNames:
     day: date
 
     def fill(self, pattern: str, input: InputFile | None = None) -> Path:
-        """Return the path of a pattern that :func:`check_pattern` accepts."""
         stem, ext = ("", "") if input is None else _stem_and_ext(input.path)
         below = "" if input is None else str(input.relative.parent)
         filled = pattern.format(name=stem, ext=ext, folder=below, date=self.day.isoformat(), job=self.job)
@@ -214,7 +198,6 @@ def explain_value(path: Path, text: str, values: Mapping[str, Any], model: type,
 
 
 def explain_field(path: Path, line: int, field: str, reason: str) -> str:
-    """Return what is wrong with a field, with its line."""
     return gettext("{path}, line {line}: {field}: {reason}", path=path, line=line, field=field, reason=reason)
 
 
@@ -249,7 +232,7 @@ def _value_at(values: Any, steps: Steps) -> Any:
 
 
 def _explain(where: _Place, reason: str, found: Any) -> str:
-    names = _names_of(where.type)
+    names = [field.encode_name for field in where.type.fields] if isinstance(where.type, inspect.StructType) else []
     if unknown := _UNKNOWN.search(reason):
         key = unknown["key"]
         close = get_close_matches(key, names, 1, 0.5)
@@ -267,12 +250,7 @@ def _explain(where: _Place, reason: str, found: Any) -> str:
     return gettext("must be {expected}", expected=expected) if expected else str(describe_library_error(reason))
 
 
-def _names_of(type: inspect.Type | None) -> list[str]:
-    return [field.encode_name for field in type.fields] if isinstance(type, inspect.StructType) else []
-
-
 def _describe_type(where: _Place) -> str:
-    """Return what a field must be, in words."""
     last = str(where.steps[-1]) if where.steps else ""
     if last in _VARIABLES:
         return gettext("the name of an environment variable (letters, digits, _), never the secret itself")
@@ -334,7 +312,6 @@ def line_of(text: str, steps: Steps, value: str | None = None) -> int:
 
 
 def _find_element(lines: Sequence[str], start: int, head: str, place: int, value: str | None) -> int | None:
-    """The line of a table in an array of tables, or of an element of a list."""
     heads = [i for i, line in enumerate(lines) if line.strip().startswith(head)]
     if heads:
         return heads[place] if place < len(heads) else None
@@ -372,7 +349,6 @@ class ColumnsPart(_Part, frozen=True):
     confirmed: str | tuple[_Text, ...] | None = None
 
     def by_role(self) -> dict[str, str | list[str]]:
-        """Return the roles that have a column."""
         roles = ((name, getattr(self, name)) for name in self.__struct_fields__)
         return {name: list(value) if isinstance(value, tuple) else value for name, value in roles if value is not None}
 
@@ -410,7 +386,6 @@ def _with_options(table: str) -> Callable[[type[Part]], type[Part]]:
 
 
 def _field_of(spec: OptionSpec, kind: type) -> tuple[str, Any, Any]:
-    """Return name, type and default of an option's field."""
     if spec.type.startswith("Mapping"):
         return spec.key, ColumnsPart, ColumnsPart()
     type: Any = Literal[spec.choices] if spec.choices else _TYPES.get(spec.type, str)
@@ -539,9 +514,8 @@ def load_job_file(path: str | Path) -> JobFile:
         try:
             check()
         except ValueError as error:
-            raise UsageError(
-                explain_field(path, line_of(text, [table, field]), f"{table}.{field}", str(error))
-            ) from None
+            line = line_of(text, [table, field])
+            raise UsageError(explain_field(path, line, f"{table}.{field}", str(error))) from None
     return job
 
 
@@ -568,7 +542,6 @@ def json_schema() -> dict[str, Any]:
 
 
 def _table_of(field: Mapping[str, Any]) -> str:
-    """Return the name of the table that a field of the schema refers to."""
     reference: str = field.get("items", field)["$ref"]
     return reference.rpartition("/")[2]
 
@@ -603,7 +576,6 @@ _OWN_FIELDS: Final = {"engine": ("engine", "name"), "output": ("output", "path")
 _FIELDS: Final[Mapping[str, tuple[str, str]]] = _OWN_FIELDS | {
     spec.parameter: (spec.table, spec.key) for kind in OPTION_KINDS for spec in specs_of(kind) if spec.key
 }
-"""Table and key of parameters of the library."""
 
 
 @dataclass(frozen=True)

@@ -101,12 +101,10 @@ def _describe_changes(job: str, rows: int, since: float | None, counts: Mapping[
 
 
 def describe_counts(counts: Mapping[str, int]) -> str:
-    """Return how many rows changed in which way, in words."""
     return ", ".join(gettext(_WORDS[kind], count=counts[kind]) for kind in CHANGES if counts.get(kind))
 
 
 def channels_of(part: NotificationPart) -> frozenset[Channel]:
-    """Return the channels of a job's messages."""
     named: dict[Channel, object] = {"file": part.file, "webhook": part.webhook_env, "command": part.command}
     return frozenset(channel for channel, value in named.items() if value)
 
@@ -194,7 +192,6 @@ WHATS: Final[Mapping[What, str]] = {
     "left": gettext_noop("left"),
     "passed_over": gettext_noop("passed over"),
 }
-"""Words for outcomes of an input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +234,6 @@ class InputOutcome:
 
     @property
     def problem(self) -> str | None:
-        """Reason of its exit code, if that is not 0."""
         if not self.exit_code or self.error:
             return self.error
         return join_clauses(*self.problems_of_rows, self._halt) or gettext("most rows hold no usable business number")
@@ -308,16 +304,13 @@ class JobReport(Shown):
 
     @property
     def counts(self) -> dict[str, int]:
-        """Rows by kind of change."""
         return count_kinds(self.changes)
 
     @property
     def rows(self) -> int:
-        """Rows of all inputs."""
         return sum(outcome.rows for outcome in self.inputs)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the report as plain values, as ``--json`` prints it."""
         return {
             "job": self.job,
             "run_id": self.run_id,

@@ -133,7 +133,6 @@ class _Run:
         self._mode = int(job.output.mode, 8)
 
     def carry_out(self) -> JobReport:
-        """Verify what must be, compare, write, remember, tell."""
         try:
             with use_language(self._job.lang), use_audience(self._audience):  # as its message is remembered
                 report, after, changed = self._verify_inputs()
@@ -291,7 +290,7 @@ class _Run:
         roles_before = set(known.roles.split(",")) if known is not None and known.roles else roles
         if roles != roles_before:
             self._other_columns.add(str(one.path))
-        status_day, unasked = self._status_day(report), report.asked.fetch.unasked if report.asked else 0
+        status_day, unasked = _status_day(report), report.asked.fetch.unasked if report.asked else 0
         is_keyless = self._job.status.source == "auto" and not is_asking(self._job, self._folder)
         if known is not None and known.status_day and is_keyless:
             status_day, unasked = known.status_day, self._verified[str(one.path)]["b_no"].n_unique()
@@ -313,12 +312,6 @@ class _Run:
         self._know(one, replace(verified, status_day=status_day))
         self._spend(outcome.paid)
         return outcome
-
-    def _status_day(self, report: Report | FilesReport) -> str:
-        if report.asked is None or not report.asked.fetch.numbers:
-            return ""
-        fetch = report.asked.fetch
-        return str(date.min if fetch.unanswered or fetch.oldest is None else fetch.oldest)
 
     def _earlier_rows(self, one: JobInput, known: KnownInput | None) -> EarlierRows:
         from bansong.jobs.state import EarlierRows
@@ -367,11 +360,7 @@ class _Run:
             return 0
 
     def _write_changes(self) -> str | None:
-        """Write due files of changes, of killed runs as well; return the last one written.
-
-        The run is recorded first, so that no file tells what the next run would tell again. A failed file does not end
-        the run.
-        """
+        """Write due files of changes, of killed runs as well; return the last one written."""
         written = None
         for run_id, due, changed in self._store.changes_due():
             try:
@@ -380,9 +369,8 @@ class _Run:
                 set_mode(due, self._mode)
                 written = str(due)
             except BansongError as error:
-                self._problems.append(
-                    gettext("{error} (write it again: `bansong runs diff JOB last-1 last -o FILE`)", error=error)
-                )
+                again = gettext("{error} (write it again: `bansong runs diff JOB last-1 last -o FILE`)", error=error)
+                self._problems.append(again)
             self._store.mark_changes_written(run_id)
         return written
 
@@ -444,16 +432,8 @@ class _Run:
         return len(days)
 
     def _remember(self, report: JobReport, snapshot: pl.DataFrame | None, changed: pl.DataFrame) -> None:
-        run = JobRun(
-            report.run_id,
-            self._start.at.timestamp(),
-            self._now(),
-            report.exit_code,
-            report.rows,
-            report.counts,
-            [one.as_dict() for one in report.inputs],
-            report.message,
-        )
+        times, inputs = (self._start.at.timestamp(), self._now()), [one.as_dict() for one in report.inputs]
+        run = JobRun(report.run_id, *times, report.exit_code, report.rows, report.counts, inputs, report.message)
         due = None if report.changes.is_empty() else self._changes
         self._store.commit_run(run, snapshot, changed, self._known, self._job.run.keep_runs, due)
 
@@ -475,6 +455,13 @@ class _Run:
                 delivered = self._now() if taken.issuperset(channels_of(part)) else None
                 self._store.mark_taken(run.id, taken, delivered)
         return problems
+
+
+def _status_day(report: Report | FilesReport) -> str:
+    if report.asked is None or not report.asked.fetch.numbers:
+        return ""
+    fetch = report.asked.fetch
+    return str(date.min if fetch.unanswered or fetch.oldest is None else fetch.oldest)
 
 
 def _settle_strays(inputs: Sequence[JobInput], outcomes: Sequence[InputOutcome]) -> list[InputOutcome]:

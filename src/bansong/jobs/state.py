@@ -114,16 +114,13 @@ class JobRun:
 
     @property
     def waits(self) -> bool:
-        """Whether its message is still to be delivered."""
         return self.message is not None and self.delivered is None
 
     @property
     def summary(self) -> str:
-        """Changes by kind."""
         return format_counts(self.counts) or gettext("none")
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the run as plain values for JSON."""
         return asdict(self)
 
 
@@ -147,7 +144,6 @@ class KnownInput:
 
 
 def state_folder() -> Path:
-    """Return the folder of the states of all jobs."""
     return state_directory() / "jobs"
 
 
@@ -192,7 +188,6 @@ class RunStore:
         return pl.concat(parts) if parts else None
 
     def known_inputs(self) -> dict[str, KnownInput]:
-        """Return verified inputs by path."""
         rows = self._select(
             "SELECT path, fingerprint, verified, output, written, rows, latest, roles, status_day FROM inputs"
         )
@@ -203,11 +198,9 @@ class RunStore:
         return {path for (path,) in self._select("SELECT path FROM outputs")}
 
     def job_file(self) -> Path | None:
-        """Return the job file of the newest run, ``None`` before the first."""
         return next((Path(path) for (path,) in self._select("SELECT path FROM job_file")), None)
 
     def note_job_file(self, path: Path) -> None:
-        """Record the running job file."""
         with self._transaction():
             text = str(path).encode(errors="backslashreplace").decode()
             self._db.execute("INSERT OR REPLACE INTO job_file VALUES (1, ?)", (text,))
@@ -218,12 +211,10 @@ class RunStore:
             self._db.executemany("INSERT OR IGNORE INTO outputs VALUES (?)", [(str(path.resolve()),) for path in paths])
 
     def forget_outputs(self, paths: Iterable[Path]) -> None:
-        """Forget outputs that are gone."""
         with self._transaction():
             self._db.executemany("DELETE FROM outputs WHERE path = ?", [(str(path),) for path in paths])
 
     def runs(self) -> list[JobRun]:
-        """Return the runs, the oldest first."""
         return [_run(row) for row in self._select(f"SELECT {_RUN} FROM runs ORDER BY number")]  # noqa: S608 - a constant
 
     def changes_between(self, after: str | None, until: str) -> list[pl.DataFrame]:
@@ -283,12 +274,10 @@ class RunStore:
         return [(id_, as_path(due), _unpack(blob)) for id_, due, blob in rows]
 
     def mark_changes_written(self, run_id: str) -> None:
-        """Note that a run's changes are written."""
         with self._transaction():
             self._db.execute("UPDATE runs SET changes_due = NULL WHERE id = ?", (run_id,))
 
     def note_exit_code(self, run_id: str, exit_code: int) -> None:
-        """Record the final exit code of a run, if notifying changed it."""
         with self._transaction():
             self._db.execute("UPDATE runs SET exit_code = ? WHERE id = ?", (exit_code, run_id))
 
@@ -306,7 +295,6 @@ class RunStore:
             self._db.execute("UPDATE runs SET taken = ?, delivered = ? WHERE id = ?", (taken, delivered, run_id))
 
     def holdings(self, numbers: Sequence[str]) -> dict[str, int]:
-        """Count the rows of business numbers, by kind."""
         held = pl.col("b_no").is_in(list(numbers))
         snapshot = self.snapshot()
         changes = self._changes()
@@ -503,7 +491,6 @@ def refuse_shared_name(path: Path, name: str, other: Path | None) -> None:
 
 
 def locate(folder: Path, name: str | None) -> Path | None:
-    """Return the path of a name in the job file; ``folder``: the job file's."""
     return None if name is None else folder / as_path(name).expanduser()
 
 
@@ -532,7 +519,6 @@ _LAST: Final = re.compile(r"last(?:-(\d+))?")
 
 
 def open_store(job: Path) -> RunStore:
-    """Open the state of a job file; raise :class:`StoreError` where it never ran."""
     path = Path(job).resolve()
     name, state = job_place(path, load_job_file(path))
     if not state.exists():
@@ -541,7 +527,6 @@ def open_store(job: Path) -> RunStore:
 
 
 def list_runs(job: Path) -> list[JobRun]:
-    """Return the runs of a job file, the oldest first."""
     with open_store(job) as store:
         return store.runs()
 
@@ -552,10 +537,7 @@ def find_run(job: Path, named: str) -> JobRun:
 
 
 def compare_runs(job: Path, before: str, after: str) -> pl.DataFrame:
-    """Return the changes from one run to a later one: :data:`bansong.run.changes.CHANGE_SCHEMA`.
-
-    Raises :class:`UsageError` for an unknown run, or if ``after`` is not the later one.
-    """
+    """Return the changes from one run to a later one: :data:`bansong.run.changes.CHANGE_SCHEMA`."""
     with open_store(job) as store:
         runs = store.runs()
         first, last = _find(runs, before), _find(runs, after)

@@ -223,12 +223,11 @@ def _service_terms(
 
     terms = service_options("batch", service)
     if send is None and not (terms.base_url or variable(ENV_BASE_URL)):
-        return None, (
-            Phrase(
-                "the outcomes are not sent to the service: give `base_url=`, or set {env_base_url}",
-                env_base_url=ENV_BASE_URL,
-            ),
+        note = Phrase(
+            "the outcomes are not sent to the service: give `base_url=`, or set {env_base_url}",
+            env_base_url=ENV_BASE_URL,
         )
+        return None, (note,)
     # to say it before anything is recorded
     BaseUrl.parse(terms.base_url, allow_http=terms.allow_http, known_as=terms.known_as)
     return terms, ()
@@ -237,17 +236,12 @@ def _service_terms(
 def _check_actions(terms: MailingTerms, mailing: OpenMailing) -> None:
     if terms.sent is None or terms.sent == ("all",):
         return
-    actions = (
-        mailing.letters.select(pl.col("action").unique()).collect(engine="streaming")["action"].drop_nulls().sort()
-    )
+    found = mailing.letters.select(pl.col("action").unique()).collect(engine="streaming")
+    actions = found["action"].drop_nulls().sort()
     if strange := [action for action in terms.sent if action not in actions]:
-        raise LabelError(
-            ACTION_NOT_FOUND,
-            parameter=Option("sent", ",".join(terms.sent)),
-            name=mailing.name,
-            strange=CodeWord(strange[0]),
-            names=Listed(map(CodeWord, actions), ", "),
-        )
+        given, names = Option("sent", ",".join(terms.sent)), Listed(map(CodeWord, actions), ", ")
+        wrong = CodeWord(strange[0])
+        raise LabelError(ACTION_NOT_FOUND, parameter=given, name=mailing.name, strange=wrong, names=names)
 
 
 def _no_match_error(read: Outcomes, mailing: OpenMailing, matched: MatchResult) -> LabelError:

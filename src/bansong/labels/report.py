@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 REPORT_UNWRITABLE: Final = Problem("labels.report_unwritable", "{path}: cannot be written: {error}")
 
 SHOWN: Final = 20
-"""Unusable outcomes listed in the text of a report."""
 OTHER_MAILING: Final = "other_mailing"
 
 
@@ -97,7 +96,6 @@ class LabelReport(Shown):
         return sending or (3 if self.listed else 0)
 
     def as_dict(self) -> dict[str, object]:
-        """Return the report as plain values, as ``--json`` prints it."""
         values: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
         return values | {
             "columns": {role: asdict(choice) for role, choice in self.columns.items()},
@@ -119,10 +117,8 @@ class LabelReport(Shown):
         blank = gettext_of(self, ", {blank:,} blank") if self.blank else ""
         yield gettext("outcomes"), f"{self.outcomes}: {count_rows(self.rows)}{blank}"
         terms = _describe_terms(self.declaration)
-        yield (
-            gettext("mailing"),
-            gettext_of(self, "{file}: {rows}, {terms}", rows=count_rows(self.mailed_rows), terms=terms),
-        )
+        rows = count_rows(self.mailed_rows)
+        yield gettext("mailing"), gettext_of(self, "{file}: {rows}, {terms}", rows=rows, terms=terms)
         ways = {gettext("by {way}", way=gettext(way)): count for way, count in self.ways.items()}
         yield gettext("matched"), listed_counts(ways)
         reasons = listed_counts({gettext(code): count for code, count in self.by_reason.items()})
@@ -154,11 +150,9 @@ class LabelReport(Shown):
             left_out = gettext("{outcomes} of rows that `sent=` leaves out: not learned from", outcomes=unmailed)
             yield gettext("not mailed"), left_out
         if self.unread:
-            unread = count_rows(self.unread)
-            yield (
-                gettext("unread"),
-                gettext("{rows} of which no scorecard gave the reasons: not learned from", rows=unread),
-            )
+            rows = count_rows(self.unread)
+            unread = gettext("{rows} of which no scorecard gave the reasons: not learned from", rows=rows)
+            yield gettext("unread"), unread
         yield gettext("to learn from"), gettext("{rows} of this mailing", rows=count_rows(self.usable))
         if self.sent is not None:
             yield from ((gettext("service"), line) for line in self.sent.lines())
@@ -171,11 +165,8 @@ class LabelReport(Shown):
 
 def unused_outcomes(frame: pl.DataFrame) -> tuple[UnusedOutcome, ...]:
     """Return the outcomes with a problem (``listed`` of a match), except those of other mailings."""
-    found = (
-        frame.filter(pl.col("problem") != OTHER_MAILING)
-        .sort("place")
-        .select("place", "problem", _shown_cell().alias("value"))
-    )
+    listed = frame.filter(pl.col("problem") != OTHER_MAILING).sort("place")
+    found = listed.select("place", "problem", _shown_cell().alias("value"))
     return tuple(UnusedOutcome(*row) for row in found.iter_rows())
 
 
@@ -184,12 +175,8 @@ def write_unused(frame: pl.DataFrame, path: Path) -> None:
     roles = {name: name.partition(":")[2] for name in frame.columns if name.startswith("written:")}
     words = {code: gettext(text) for code, text in PROBLEMS.items()}
     why = pl.col("problem").replace_strict(words, return_dtype=pl.String)
-    cells = frame.sort("place").select(
-        pl.col("place").alias("row"),
-        "problem",
-        why.alias("why"),
-        *(pl.col(cell).alias(role) for cell, role in roles.items()),
-    )
+    texts = (pl.col(cell).alias(role) for cell, role in roles.items())
+    cells = frame.sort("place").select(pl.col("place").alias("row"), "problem", why.alias("why"), *texts)
     with publish_file(path) as temporary:
         try:
             cells.write_csv(temporary, include_bom=True)

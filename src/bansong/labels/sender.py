@@ -70,10 +70,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class LabelSender:
-    """Sends one run's labels to the service; counts ``sent``, ``refused`` and ``doubts``.
-
-    ``first_row``: number of a job's first row, if its results do not prove it.
-    """
+    """Sends one run's labels; ``first_row``: number of a job's first row, if its results do not prove it."""
 
     ledger: Ledger
     terms: ServiceOptions
@@ -105,7 +102,6 @@ class LabelSender:
         return halt
 
     def count_unnumbered(self, labels: Sequence[QueuedLabel]) -> int:
-        """Count the labels of jobs whose row numbers are unknown."""
         return sum(self._bases.get(label.upload, 0) is None for label in labels)
 
     def _explain_progress(self) -> str:
@@ -163,12 +159,8 @@ class LabelSender:
             context.dispatcher.end_run(error)
             return None
         except (QuotaError, LimitError, NotSentError, DoubtError) as error:
-            context.dispatcher.cancel(
-                Halt(
-                    "unreachable",
-                    gettext("job {job_id} cannot be looked at now: {error}", job_id=job.job_id, error=error),
-                )
-            )
+            note = gettext("job {job_id} cannot be looked at now: {error}", job_id=job.job_id, error=error)
+            context.dispatcher.cancel(Halt("unreachable", note))
             return None
         except ServiceError as error:
             log.info("job %s does not say how it numbers its rows: %s", job.job_id, error)
@@ -274,7 +266,6 @@ class SendReport:
         return asdict(self) | {"held": held}
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines of the report for people."""
         yield gettext_of(self, "labels for the service: {sent:,} sent, {done:,} sent before, {left:,} left")
         if self.without_job:
             labels = ngettext("{count:,} label", "{count:,} labels", self.without_job)
@@ -303,11 +294,7 @@ class SendReport:
 def labels_with_lookups(
     labels: pl.DataFrame, table: Table, columns: Mapping[str, str] | None = None, prefix: str = ""
 ) -> pl.DataFrame:
-    """Return labels with an outcome and their lookup: ``row_id``, ``bounced``, ``reason``, LOOKUP.
-
-    ``labels`` as for :func:`bansong.run.columns.write_labels`; ``table``: the enriched file; ``columns`` and
-    ``prefix`` as it was enriched with.
-    """
+    """Return labels with an outcome and their lookup: ``row_id``, ``bounced``, ``reason``, LOOKUP."""
     with reading(table):
         ours = find_earlier_columns(table, prefix).places
         unfolded, chosen = choose_nested(table, RECORD_COLUMNS, columns, ours)
@@ -330,10 +317,8 @@ def send_labels(
 ) -> SendReport:
     """Send labels of :func:`labels_with_lookups` to the jobs in which their rows were bought, each once.
 
-    ``path``: the enriched file, mailed on ``mailed`` (earlier jobs are preferred). ``resend``: send refused and
-    doubtful labels again. ``first_row``: number of a job's first row, if its results do not prove it. ``cancel`` stops
-    from another thread. Raises what ends a run: a refusal (401, 403), a failing ledger,
-    :class:`bansong.errors.StoppedError`, ``KeyboardInterrupt``; the ledger has what was sent.
+    ``mailed``: the day of mailing; earlier jobs are preferred. ``resend``: send refused and doubtful labels again.
+    ``first_row``: number of a job's first row, if its results do not prove it. The ledger has what was sent.
     """
     if first_row not in (None, 0, 1, 2):
         raise UsageError(FIRST_ROW_INVALID, first_row=first_row)

@@ -101,7 +101,6 @@ class Calibrated(Shown):
         return 3 if self.set_aside or self.doubts else 0
 
     def as_dict(self) -> dict[str, object]:
-        """Return the report as plain values, as ``--json`` prints it."""
         plain = {name: getattr(self, name) for name in self.__slots__ if name not in ("frame", "saving", "audit")}
         return plain | {
             "set_aside": {name: {"letters": n, "why": list(why)} for name, (n, why) in self.set_aside.items()},
@@ -438,10 +437,7 @@ def audit_sample(
     today: date | str | None = None,
     size: int = SIZE,
 ) -> int:
-    """Write letters of quarantined mailings to a CSV file, to be looked up again; return how many.
-
-    Somebody fills in the column ``checked``. Raises as :func:`calibrate`.
-    """
+    """Write letters of quarantined mailings to a CSV file, to be looked up again; return how many."""
     numpy()
     run = CalibrationRun.of(_open_store(labels), store, today, datetime.now(UTC))
     return draw_sample(run.labels, run.auditable(), Path(path), size)

@@ -177,13 +177,8 @@ def label_doubts(counted: pl.DataFrame, champion: Scorecard, *, part: bool = Fal
         return (one_class(letters),)
     expected = float(n @ probabilities)
     if not returned and expected > _NONE_EXPECTED:
-        return (
-            Phrase(
-                "one class only: none of {letters:,} letters came back where {expected:.1f} were expected",
-                letters=letters,
-                expected=expected,
-            ),
-        )
+        text = gettext_noop("one class only: none of {letters:,} letters came back where {expected:.1f} were expected")
+        return (Phrase(text, letters=letters, expected=expected),)
     safe = probabilities < _SAFE_PROBABILITY
     (few, of_few), (many, of_many) = ((int(bounced[chosen].sum()), int(n[chosen].sum())) for chosen in (safe, ~safe))
     if interval(few, of_few, WIDE)[0] <= interval(many, of_many, WIDE)[1]:

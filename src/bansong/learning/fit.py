@@ -30,8 +30,6 @@ from bansong.engine.risk.scorecard import Level, Scorecard
 if TYPE_CHECKING:
     import numpy as np
 
-
-if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[np.float64]]
     Codes = np.ndarray[Any, np.dtype[np.intp]]
     Flags = np.ndarray[Any, np.dtype[np.bool_]]
@@ -67,7 +65,6 @@ def count_patterns(evidence: pl.LazyFrame) -> pl.DataFrame:
 
 
 def merge_patterns(parts: list[pl.DataFrame]) -> pl.DataFrame:
-    """Add up the patterns of several parts."""
     return pl.concat(parts).group_by(LEVELS).agg(pl.col(COUNTS).sum())
 
 
@@ -78,7 +75,6 @@ _SIZES: Final = tuple(map(len, FEATURES.values()))
 
 
 def expert_points(card: Scorecard) -> list[int]:
-    """Return a scorecard's points in the order of :data:`TERMS`."""
     return [card.features[feature][level].points for feature, level in TERMS]
 
 
@@ -129,7 +125,6 @@ class Design:
         return pairs[np.ix_(kept, kept)], sums[kept]
 
     def matrix(self) -> Array:
-        """Return the whole matrix (for benchmarks of other models)."""
         np = numpy()
         whole: Array = self._dense_rows(slice(0, len(self)))[:, _term_columns()].astype(np.float64)
         return whole
@@ -153,7 +148,6 @@ class Design:
 
 
 def design(patterns: pl.DataFrame) -> Design:
-    """Return the design of a frame with ``level:<feature>`` columns."""
     return Design(
         tuple(
             patterns[column].to_physical().cast(pl.Int64).fill_null(size).to_numpy()
@@ -200,7 +194,6 @@ class Priors:
     false_bounces: tuple[float, float] = (1.0, 15.0)
 
     def of(self, feature: str) -> float:
-        """Return the standard deviation of a feature's levels."""
         return self.delta.get(feature, self.others)
 
 
@@ -216,7 +209,6 @@ class Fit:
     false_bounces: float
 
     def points(self) -> dict[tuple[str, str], float]:
-        """Return the fitted points of each level, not rounded."""
         unit = math.log(2) / self.prior.points_to_double
         expert = expert_points(self.prior)
         return {term: self.slope * expert[place] + float(self.deltas[place]) / unit for place, term in enumerate(TERMS)}
@@ -227,7 +219,6 @@ class Fit:
         return self.prior.base.points + self.shift * self.prior.points_to_double / math.log(2)
 
     def theta(self) -> Array:
-        """Return the parameters as one vector, to start another fit from."""
         np = numpy()
         theta: Array = np.concatenate(
             [[self.shift, self.slope], self.deltas, [_logit(self.ceiling), self.false_bounces]]
@@ -426,7 +417,6 @@ def _most_mailed(card: Scorecard) -> float:
 
 
 def predict(card: Scorecard, levels: Design) -> Array:
-    """Return the probabilities that a scorecard gives to the rows of a design."""
     np = numpy()
     score = card.base.points + levels @ np.array(expert_points(card), dtype=float)
     probabilities: Array = card.ceiling / (1 + 2 ** (-score / card.points_to_double))

@@ -120,11 +120,7 @@ def select_training_rows(
 
 @dataclass(frozen=True, slots=True)
 class _MailingDoubts:
-    """Labels by mailing in order of use, and why some are doubted.
-
-    ``returns_only``: mailings where only returns were recorded; an audit cannot release them, since arrivals are
-    missing.
-    """
+    """Labels by mailing in order of use, and doubts; an audit cannot release mailings of ``returns_only``."""
 
     parts: Mapping[str, pl.DataFrame]
     doubts: Mapping[str, tuple[str, ...]]
@@ -185,18 +181,14 @@ def _returns_only_doubt(letters: int) -> tuple[str, ...]:
 
 def _declared_doubts(letters: int, declared: MailingTerms) -> tuple[str, ...]:
     """Return why nothing can be learned from a mailing by its terms, with the remedy."""
-    only = one_class(letters)
-    if not declared.returns_requested:
-        text = gettext(
-            "{one_class}, since returns were not requested: nothing can be learned from them", one_class=only
-        )
-        return (text,)
-    if not declared.complete:
-        text = gettext(
-            "{one_class}; once all returns are in, record them again with `complete=True` and `sent=`", one_class=only
-        )
-        return (text,)
-    return ()
+    if declared.silence_is_delivery:
+        return ()
+    text = (
+        gettext_noop("{one_class}; once all returns are in, record them again with `complete=True` and `sent=`")
+        if declared.returns_requested
+        else gettext_noop("{one_class}, since returns were not requested: nothing can be learned from them")
+    )
+    return (gettext(text, one_class=one_class(letters)),)
 
 
 def _first_of_each(rows: pl.DataFrame) -> pl.DataFrame:
@@ -311,11 +303,9 @@ class JudgedLabels(msgspec.Struct, frozen=True):
 
     @property
     def required(self) -> float:
-        """E-value at which the champion is replaced."""
         return ENOUGH * (1 + self.rewritten) ** 2
 
     def as_event(self) -> dict[str, object]:
-        """Return the entry of the journal."""
         return {_NAME: msgspec.to_builtins(self)}
 
 
@@ -359,7 +349,6 @@ class Decision:
 
     @property
     def promotes(self) -> bool:
-        """Whether the challenger takes the champion's place."""
         return self.gate.e_value >= self.required and not self.doubts
 
     @property

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from bansong.base.errors import LabelError, Problem
-from bansong.base.messages import gettext
+from bansong.base.messages import gettext, gettext_noop
 from bansong.base.publish import publish_file
 from bansong.engine.risk.reason_parser import LEVEL
 from bansong.engine.risk.scorecard import Scorecard
@@ -64,7 +64,6 @@ SHIFTED: Final = 0.2
 """Population stability index above which a feature's shares have shifted (the usual rule of credit scoring)."""
 _HALF: Final = 0.5
 NONE: Final = "(none)"
-"""Level of rows without a level of a feature."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +86,8 @@ def level_counts(evidence: pl.LazyFrame) -> pl.DataFrame:
     levels = patterns.with_columns(pl.col(names).cast(pl.String).fill_null(NONE))
     long = levels.unpivot(names, index="n", variable_name="feature", value_name="level")
     counts = long.group_by("feature", "level").agg(pl.col("n").sum())
-    return (
-        counts.with_columns(pl.col("feature").str.strip_prefix(LEVEL))
-        .select("feature", "level", "n")
-        .sort("feature", "level")
-    )
+    counts = counts.with_columns(pl.col("feature").str.strip_prefix(LEVEL))
+    return counts.select("feature", "level", "n").sort("feature", "level")
 
 
 def stability_index(reference: pl.DataFrame, current: pl.DataFrame) -> pl.DataFrame:
@@ -188,7 +184,6 @@ class RankedLetters:
         return cls(scores, letters["bounced"].cast(pl.Float64).to_numpy())
 
     def take(self, chosen: slice | Flags) -> RankedLetters:
-        """Select letters by places or flags."""
         return RankedLetters(self.score[chosen], self.bounced[chosen])
 
     def false_bounces(self) -> FalseBounces:
@@ -300,13 +295,8 @@ def distrust(set_aside: int, letters: int) -> tuple[str, ...]:
     """Return why the remaining labels are not trusted, if many letters are in quarantine."""
     if set_aside <= MANY_ASIDE * letters:
         return ()
-    return (
-        gettext(
-            "{set_aside:,} of {letters:,} letters are in quarantine, so the others are not trusted either",
-            set_aside=set_aside,
-            letters=letters,
-        ),
-    )
+    why = gettext_noop("{set_aside:,} of {letters:,} letters are in quarantine, so the others are not trusted either")
+    return (gettext(why, set_aside=set_aside, letters=letters),)
 
 
 SIZE: Final = 300
@@ -330,11 +320,9 @@ class Audit:
 
     @property
     def releases(self) -> bool:
-        """Whether so few labels are wrong that they may be learned from."""
         return self.most <= FALSE_BOUNCES
 
     def as_dict(self) -> dict[str, object]:
-        """Return the audit as plain values."""
         return asdict(self) | {"releases": self.releases}
 
 

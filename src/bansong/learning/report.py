@@ -43,7 +43,6 @@ _READ: Final = (*_NEEDED, "grade", "action", "reasons", "engine", "model")
 _NAMES: Final = {name: name for name in _READ} | {
     header: name for headers in HEADERS.values() for name, header in headers.items() if name in _READ
 }
-"""English and Korean headers of our columns."""
 
 
 @contextmanager
@@ -106,7 +105,6 @@ BINS: Final = 10
 FEW: Final = 50
 """Rows below which the figures are too uncertain to judge by."""
 GROUPS: Final = ("engine", "model", "grade", "action")
-"""Columns by which the report is broken down, as far as the rows have them."""
 
 GROUP_DTYPES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     **dict.fromkeys(("n", "bounced"), pl.Int64),
@@ -193,31 +191,23 @@ class Calibration(Shown):
     @property
     def warnings(self) -> tuple[str, ...]:
         """The limits of the figures: no rows, few of them, or one outcome only."""
+        return tuple(self._limits())
+
+    def _limits(self) -> Iterator[str]:
         if not self.n:
-            return (gettext("no row has both a probability and a known outcome: there is nothing to compare"),)
-        found = []
+            yield gettext("no row has both a probability and a known outcome: there is nothing to compare")
+            return
         if self.n < FEW:
-            found.append(
-                gettext(
-                    "only {rows} with a known outcome, too few to say how good the probabilities are",
-                    rows=count_rows(self.n),
-                )
-            )
+            few = gettext_noop("only {rows} with a known outcome, too few to say how good the probabilities are")
+            yield gettext(few, rows=count_rows(self.n))
         if self.bounced == self.n:
-            found.append(
-                gettext("every one of the letters came back: whether the probabilities rank rightly cannot be said")
-            )
+            yield gettext("every one of the letters came back: whether the probabilities rank rightly cannot be said")
         elif not self.bounced:
-            found.append(
-                gettext(
-                    "every one of the letters came back in no case: whether the probabilities rank rightly "
-                    "cannot be said"
-                )
+            yield gettext(
+                "every one of the letters came back in no case: whether the probabilities rank rightly cannot be said"
             )
-        return tuple(found)
 
     def as_dict(self) -> dict[str, object]:
-        """Return the report as plain values, as ``--json`` prints it."""
         return {name: getattr(self, name) for name in _FIGURES} | {
             "enough": self.n >= FEW,
             "deciles": self.frame.to_dicts(),

@@ -37,7 +37,6 @@ CLOSURES_UNWRITABLE: Final = Problem(
 )
 
 EVENT: Final = "closure"
-"""Event of a closure."""
 SUMMARY: Final = "closed_already"
 """Event of one notification of all businesses that were closed at their first check."""
 UNASKED: Final = "statuses_not_asked"
@@ -51,7 +50,6 @@ _MAX_ERROR_CHARACTERS: Final = 300
 _UNDER_WAY_S: Final = 5.0
 """Seconds before a notification is due in which it is not changed, since it may be on its way."""
 CLOSED: Final = "closed"
-"""The ``biz_status`` that causes a notification."""
 FILE: Final = "file"
 WEBHOOK: Final = "webhook"
 """Channels, as written in the database."""
@@ -59,12 +57,10 @@ WEBHOOK: Final = "webhook"
 
 @dataclass(frozen=True, slots=True)
 class PendingDelivery:
-    """A notification to be delivered on one channel.
+    """A notification to be delivered on one ``channel`` (``None``: there was none at the closure).
 
-    ``number``: of the notification in the file; ``id`` lets a receiver recognise repeats; ``payload`` is the JSON
-    object that is sent, the same at each attempt. ``biz_no`` is empty for :data:`SUMMARY` and :data:`UNASKED`. ``due``:
-    next attempt, ``None`` if given up; ``begun``: first attempt. ``channel`` is ``None`` if there was none at the
-    closure.
+    ``id`` lets a receiver recognise repeats; ``payload`` is the JSON that is sent, the same at each attempt. ``biz_no``
+    is empty for :data:`SUMMARY` and :data:`UNASKED`. ``due``: next attempt, ``None`` if given up.
     """
 
     number: int
@@ -181,18 +177,15 @@ def _begin_deliveries(db: sqlite3.Connection, deliveries: Iterable[tuple[object,
 
 
 def as_json(value: object) -> str:
-    """Encode a payload as it is sent."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def due_channels(db: sqlite3.Connection, now: float) -> list[tuple[str, str]]:
-    """Return owners and channels with due deliveries."""
     rows = db.execute("SELECT DISTINCT owner, channel FROM deliveries WHERE delivered IS NULL AND due <= ?", (now,))
     return rows.fetchall()
 
 
 def next_due(db: sqlite3.Connection, after: float) -> float | None:
-    """Return the time of the next delivery after a time, if any."""
     query = "SELECT min(due) FROM deliveries WHERE delivered IS NULL AND due > ?"
     return db.execute(query, (after,)).fetchone()[0]  # type: ignore[no-any-return]
 
@@ -216,7 +209,6 @@ def due_deliveries(
 
 
 def mark_delivered(db: sqlite3.Connection, deliveries: Iterable[tuple[int, str]], now: float) -> None:
-    """Mark deliveries, each (number, channel), as acknowledged."""
     db.executemany(
         "UPDATE deliveries SET delivered = ?, due = NULL, error = NULL, attempts = attempts + 1"
         " WHERE notice = ? AND channel = ? AND delivered IS NULL",
@@ -326,7 +318,6 @@ class Backoff:
 
     @property
     def most(self) -> float:
-        """Longest wait of a delivery for its next attempt."""
         return self.longest * 1.5
 
     def next_due(self, attempts: int, begun: float, now: float, retry_after: float | None = None) -> float | None:

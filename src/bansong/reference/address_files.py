@@ -95,12 +95,10 @@ class SourceFile:
 
     @property
     def name(self) -> str:
-        """Path for people."""
         return str(self.path) if self.member is None else f"{self.path}: {shown_name(self.member)}"
 
     @property
     def short(self) -> str:
-        """File name, for the metadata."""
         return Path(shown_name(self.member)).name if self.member else self.path.name
 
     @property
@@ -110,7 +108,6 @@ class SourceFile:
 
     @property
     def changed(self) -> date:
-        """Day in Korea of the file's last change."""
         return seoul_day(self.path.stat().st_mtime)
 
     @contextmanager
@@ -163,10 +160,7 @@ def find_sources(given: Iterable[str | Path], output: Path) -> tuple[list[Source
 
 
 def lines(source: SourceFile) -> Iterator[tuple[int, bytes]]:
-    """Yield blocks of whole lines in UTF-8, each with the number of its first line.
-
-    Raises :class:`GazetteerError` for another encoding, with the line.
-    """
+    """Yield blocks of whole lines in UTF-8, each with the number of its first line."""
     digest = hashlib.sha256()
     with source.open() as file:
         head = file.read(BLOCK)
@@ -415,13 +409,8 @@ class Content:
             raise GazetteerError(SOURCE_FILE_EMPTY, name=source.name)
         bad = sum(sum(counts.values()) for counts, _ in refused)
         if bad > max(_REFUSED_ALWAYS, rows // _REFUSED_SHARE):
-            raise GazetteerError(
-                SOURCE_ROWS_UNUSABLE,
-                name=source.name,
-                bad=bad,
-                rows=rows,
-                example=_example(refused[0][1].row(0, named=True)),
-            )
+            example = _example(refused[0][1].row(0, named=True))
+            raise GazetteerError(SOURCE_ROWS_UNUSABLE, name=source.name, bad=bad, rows=rows, example=example)
         for counts, first_ones in refused:
             self._note(source, counts, first_ones)
         self.read[source.kind] = self.read.get(source.kind, 0) + rows
@@ -453,21 +442,8 @@ class Content:
         admins = frame.select(*DONG, "admin").filter(pl.col("admin") != "").unique(maintain_order=True)
         self.admins.append(admins)
         of_change = [pl.col("dong_code"), pl.lit(number, pl.UInt16).alias(DAY)] if source.kind == "changes" else []
-        return frame.select(
-            "street",
-            *ID,
-            "under",
-            "main",
-            "sub",
-            "zipcode",
-            "apartment",
-            "name",
-            "san",
-            "lot_main",
-            "lot_sub",
-            "reason",
-            *of_change,
-        )
+        building = ("street", *ID, "under", "main", "sub", "zipcode", "apartment", "name")
+        return frame.select(*building, *LOT[1:], "reason", *of_change)
 
     def _note(self, source: SourceFile, counts: dict[str, int], first_ones: pl.DataFrame) -> None:
         for problem, count in counts.items():

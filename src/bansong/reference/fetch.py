@@ -67,7 +67,6 @@ class StatusFetch:
 
     @property
     def unasked(self) -> int:
-        """Due numbers that could not be asked."""
         return self.left if self.halt is not None else 0
 
     @property
@@ -79,7 +78,6 @@ class StatusFetch:
 
     @property
     def rate(self) -> float:
-        """Numbers answered a second."""
         return self.answered / self.seconds if self.seconds else 0.0
 
     def __str__(self) -> str:
@@ -164,7 +162,6 @@ class FetchRun:
         self._last_error: ServiceError | None = None
 
     async def run(self, stale: pl.DataFrame, cancel: CancelToken) -> None:
-        """Ask until nothing is left or the run ends; the report has the result."""
         self._began, day = anyio.current_time(), self._today()
         self._read_usage()
         allowed = stale if self._report.budget_left is None else stale.head(self._report.budget_left)
@@ -181,11 +178,11 @@ class FetchRun:
             self._conclude()
 
     def next_call(self) -> Task | None:
-        """Return the next call, ``None`` if nothing is left to ask."""
         if self._halves:
             return self._call(*self._halves.pop(), is_first=False)
         for tries in range(_MAX_TRIES):
-            numbers = self._take_again(tries) if tries else self._take_new()
+            numbers = self._take_new() if not tries else self._again[tries][:MAX_NUMBERS]
+            del self._again[tries][:MAX_NUMBERS]
             if numbers:
                 return self._call(numbers, tries, is_first=not tries)
         return None if self._elsewhere.is_empty() else self._look_again
@@ -202,7 +199,6 @@ class FetchRun:
         return taken
 
     def count_call(self, numbers: int, *, is_first: bool) -> None:
-        """Note that a call is sent."""
         day = self._today()
         self._allowance.count_sent(numbers)
         if self._allowance.limit is None:  # else it was counted when it was taken
@@ -270,11 +266,6 @@ class FetchRun:
         if self._place == len(self._queue):
             self._queue, self._place = self._elsewhere[:_CLAIMED_AT_ONCE], 0
             self._elsewhere = self._elsewhere[_CLAIMED_AT_ONCE:]
-
-    def _take_again(self, tries: int) -> list[int]:
-        waiting = self._again[tries]
-        found, self._again[tries] = waiting[:MAX_NUMBERS], waiting[MAX_NUMBERS:]
-        return found
 
     async def _ask_and_store(self) -> None:
         try:
@@ -468,13 +459,12 @@ async def fetch_statuses(
 ) -> StatusFetch:
     """Ask for stale statuses of ``numbers`` (UInt64), and store the answers.
 
-    ``known``: days of statuses known elsewhere (``b_no``, ``as_of``, each number once), which may be fresh as well.
-    Unknown numbers are asked first, then the oldest. ``progress`` and ``watch`` are called after calls, the latter with
-    the report. ``tries_spent``: try a key whose day's requests are used up once more. ``today``: the day in Korea.
+    ``known``: days of statuses known elsewhere (``b_no``, ``as_of``), which may be fresh as well. Unknown numbers are
+    asked first, then the oldest. ``progress`` and ``watch`` are called after calls. ``tries_spent``: try a key whose
+    day's requests are used up once more.
 
     A run that cannot go on (refused key, used budget or allowance, outage, ``cancel``) ends with ``halt`` in its
-    report. Raises :class:`UsageError` without a key if there is something to ask, and
-    :class:`~bansong.errors.StoreError`.
+    report.
     """
     options = options or StatusOptions()
     report = StatusFetch()

@@ -60,7 +60,6 @@ class GazetteerReport(Shown):
     provinces: dict[str, int]
 
     def as_dict(self) -> dict[str, object]:
-        """Return the report as plain values for JSON."""
         return asdict(self)
 
     def _describe(self) -> Iterator[tuple[str, str]]:
@@ -126,10 +125,7 @@ _MAP: Final = {"시도명": "sido", "시군구명": "sigungu", "읍면동명": "
 
 
 class PlaceNumbers:
-    """Numbers of regions, dongs and roads, in the order of their names, whatever the order of the files.
-
-    ``streets`` (with present-day names) are used (``in_use``) or were; additional lots lie in ``lot_dongs``.
-    """
+    """Numbers of regions, dongs and roads, in the order of their names, whatever the order of the files."""
 
     def __init__(self, streets: pl.DataFrame, lot_dongs: pl.DataFrame) -> None:
         names = [*_TOWN, "ri"]
@@ -224,12 +220,9 @@ def admin_section(of_rows: pl.DataFrame, of_map: pl.DataFrame | None, places: Pl
     if of_map is not None:
         whole = named.filter(pl.col("ri") == "")
         village = named.filter(pl.col("ri") != "")
-        found.append(of_map.join(whole, left_on=[*REGION, "legal"], right_on=list(_TOWN)).select(found[0].columns))
-        found.append(
-            of_map.join(village, left_on=[*REGION, "admin", "legal"], right_on=names, coalesce=False).select(
-                found[0].columns
-            )
-        )
+        in_town = of_map.join(whole, left_on=[*REGION, "legal"], right_on=list(_TOWN))
+        in_village = of_map.join(village, left_on=[*REGION, "admin", "legal"], right_on=names, coalesce=False)
+        found += [part.select(found[0].columns) for part in (in_town, in_village)]
     pairs = pl.concat(found).select("region", compact_name(pl.col("admin")).alias("name"), "dong")
     return pairs.unique().sort("region", "name", "dong")
 
@@ -259,9 +252,8 @@ def write_sections(sections: Mapping[str, pl.DataFrame], about: dict[str, Any], 
     ) as writer:
         for name, frame in sections.items():
             for part in frame.select(SECTIONS[name]).iter_slices(_GROUP):
-                columns = part.with_columns(pl.lit(name).alias("section")).to_arrow(
-                    compat_level=pl.CompatLevel.oldest()
-                )
+                named = part.with_columns(pl.lit(name).alias("section"))
+                columns = named.to_arrow(compat_level=pl.CompatLevel.oldest())
                 arrays = [
                     columns[field.name].cast(field.type) if field.name in columns.column_names
                     else pa.nulls(part.height, field.type)
@@ -320,7 +312,7 @@ def build_gazetteer(
 
 
 def _refuse_undated(found: list[SourceFile]) -> None:
-    for kind in (gettext("changes"), "lot changes"):
+    for kind in ("changes", "lot changes"):
         days = [source for source in found if source.kind == kind]
         undated = [source for source in days if source.named is None]
         if undated and len(days) > 1:

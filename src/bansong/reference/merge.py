@@ -43,9 +43,8 @@ _MAX_FILES_SHOWN: Final = 5
 def changed_rows(rows: pl.DataFrame, events: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, dict[str, int]]:
     """Apply ``events`` in their order; return the buildings, those that left, and counts of the changes.
 
-    ``events`` also have the legal dong's ``dong_code`` and the ``day`` of the change. Buildings that left have
-    ``heir_high``, ``heir_low``: the successor's management number, null if uncertain. An update of an unknown building
-    inserts it, an insert of a known one replaces it: a day may be applied twice.
+    Buildings that left have ``heir_high``, ``heir_low``: the successor's management number, null if uncertain. An
+    update of an unknown building inserts it, an insert of a known one replaces it: a day may be applied twice.
     """
     last = _last(events, ID)
     there = last.join(rows.select(ID), on=list(ID), how="semi")
@@ -107,14 +106,9 @@ class Together:
 
 
 def put_together(content: Content, found: list[SourceFile]) -> Together:
-    """Merge buildings and additional lots of all sources, and apply the daily changes.
-
-    Raises :class:`GazetteerError` for a district in two files, or lots without buildings.
-    """
+    """Merge buildings and additional lots of all sources, and apply the daily changes."""
     streets = present_day(pl.concat(content.streets), "emd")
-    _refuse_twice(streets, found, "buildings")
-    _refuse_twice(streets, found, "postal")
-    _refuse_lots_twice(content, found)
+    _refuse_twice(streets, content, found)
     dongs = present_day(pl.concat(content.dongs), "emd") if content.dongs else streets.head(0)
     lots = pl.DataFrame(schema=_LOTS)
     made = Together(pl.DataFrame(), lots, streets, dongs.select(DONG).unique(maintain_order=True))
@@ -153,19 +147,14 @@ def present_day(frame: pl.DataFrame, town: str) -> pl.DataFrame:
     return found.with_columns(pl.col(f"new {name}").alias(name) for name in names).select(frame.columns)
 
 
-def _refuse_twice(streets: pl.DataFrame, found: list[SourceFile], kind: Kind) -> None:
+def _refuse_twice(streets: pl.DataFrame, content: Content, found: list[SourceFile]) -> None:
     """Refuse a district of two files: two months of a province mixed would be neither."""
     places = streets.select(pl.concat_str(_REGION, separator=" ").str.strip_chars().alias("district"), "source")
-    _refuse_districts_twice(places, found, kind)
-
-
-def _refuse_lots_twice(content: Content, found: list[SourceFile]) -> None:
-    """Check the building's district: an additional lot may lie in the next province."""
-    if content.lot_districts:
-        places = pl.concat(content.lot_districts)
-        _refuse_districts_twice(
-            places.with_columns(("district " + pl.col("district").cast(pl.String)).alias("district")), found, "lots"
-        )
+    _refuse_districts_twice(places, found, "buildings")
+    _refuse_districts_twice(places, found, "postal")
+    if content.lot_districts:  # the building's district: an additional lot may lie in the next province
+        code = "district " + pl.col("district").cast(pl.String)
+        _refuse_districts_twice(pl.concat(content.lot_districts).with_columns(code.alias("district")), found, "lots")
 
 
 def _refuse_districts_twice(places: pl.DataFrame, found: list[SourceFile], kind: Kind) -> None:
@@ -241,11 +230,8 @@ def _add_lots(made: Together, content: Content, found: list[SourceFile]) -> None
         shown = ", ".join(files[:_MAX_FILES_SHOWN]) + (", …" if len(files) > _MAX_FILES_SHOWN else "")
         raise GazetteerError(LOTS_WITHOUT_BUILDINGS, shown=shown, orphans=orphans, height=once.height)
     if orphans:
-        made.notes.append(
-            gettext(
-                "{orphans:,} additional lots belong to buildings that no file has; they are left out", orphans=orphans
-            )
-        )
+        note = gettext_noop("{orphans:,} additional lots belong to buildings that no file has; they are left out")
+        made.notes.append(gettext(note, orphans=orphans))
 
 
 def _apply_changes(made: Together, content: Content) -> None:

@@ -171,7 +171,6 @@ _PORTAL_CODES: Final = {
     "32": _BLOCKED,
     "99": _BROKEN,
 }
-"""By the portal's ``returnReasonCode``."""
 
 _API_CODES: Final = {
     "-3": _NO_SUCH_API,
@@ -187,7 +186,6 @@ _API_CODES: Final = {
     "INTERNAL_ERROR": _BROKEN,
     "HTTP_ERROR": _BROKEN,
 }
-"""By the API's own ``code`` or ``status_code``."""
 
 _STATUSES: Final = {
     401: _WRONG_KEY,
@@ -229,10 +227,7 @@ _SHAPE: Final = _Fault(
 
 
 def reply_error(subject: str, status: int, body: bytes, retry_after: float | None = None) -> ServiceError:
-    """Return the error that a reply stands for; ``subject`` names who replied.
-
-    ``body``: of a reply of success, one without statuses; the key is already removed.
-    """
+    """Return the error that a reply stands for; ``subject`` names who replied."""
     fault, evidence = _find_fault(status, body)
     words = Phrase(
         "{subject}: {what} ({evidence}); {remedy}",
@@ -345,10 +340,7 @@ class _Meaning:
 
 
 def read_reply(body: bytes, status: int, asked: Sequence[str], as_of: date, subject: str) -> StatusReply | ServiceError:
-    """Parse a reply with HTTP ``status`` about the numbers ``asked``; return an error for one without statuses.
-
-    ``as_of``: the day of asking (Asia/Seoul), ``subject``: who replied, for messages.
-    """
+    """Parse a reply with HTTP ``status`` about the numbers ``asked``; return an error for one without statuses."""
     rows = _find_rows(body)
     if rows is None:
         return reply_error(subject, status, body)
@@ -368,21 +360,16 @@ def read_reply(body: bytes, status: int, asked: Sequence[str], as_of: date, subj
         del found[number]
         problems[CONFLICTING] += 1
     problems.update(meaning.problem for meaning, _ in found.values() if meaning.problem is not None)
-    known = sorted((number, *about) for number, about in found.items() if about[0].status is not None)
+    known = {number: about for number, about in sorted(found.items()) if about[0].status is not None}
     statuses = pl.DataFrame(
-        {
-            "b_no": [number for number, _, _ in known],
-            "biz_status": [meaning.status for _, meaning, _ in known],
-            "since": [since for _, _, since in known],
-            "opened": [None] * len(known),
-            "as_of": [as_of] * len(known),
-            "taxation": [meaning.taxation for _, meaning, _ in known],
-            "merged": [meaning.merged for _, meaning, _ in known],
-        },
+        [
+            (number, meaning.status, since, None, as_of, meaning.taxation, meaning.merged)
+            for number, (meaning, since) in known.items()
+        ],
         schema=STATUS_SCHEMA,
+        orient="row",
     )
-    answered = {number for number, _, _ in known}
-    return StatusReply(statuses, tuple(text for number, text in wanted.items() if number not in answered), problems)
+    return StatusReply(statuses, tuple(text for number, text in wanted.items() if number not in known), problems)
 
 
 def _find_rows(body: bytes) -> list[Any] | None:

@@ -95,7 +95,6 @@ class RegistryReport(Shown):
     undated: int
 
     def as_dict(self) -> dict[str, object]:
-        """Return the report as plain values for JSON."""
         return asdict(self) | {"newest": self.newest.isoformat() if self.newest else None}
 
     def _describe(self) -> Iterator[tuple[str, str]]:
@@ -182,11 +181,7 @@ def build_registry(
 
 
 def publish_registry(frame: pl.DataFrame, output: Path, sources: Iterable[str]) -> tuple[str, dict[str, Any]]:
-    """Write a frame (a registry's columns, sorted by number) as a registry, in one step.
-
-    Returns its version, and the report's fields about the businesses. Raises :class:`~bansong.errors.OutputError`, and
-    :class:`UsageError` if ``output`` is not called ``.parquet``.
-    """
+    """Write a frame (a registry's columns, sorted by number) as a registry, in one step."""
     check_registry_name(output)
     newest = frame.select(pl.col("as_of").max()).item()
     version = f"{newest or _UNDATED}-{frame.hash_rows(0).sum() % 2**32:08x}"
@@ -194,7 +189,6 @@ def publish_registry(frame: pl.DataFrame, output: Path, sources: Iterable[str]) 
 
 
 def check_registry_name(output: Path) -> None:
-    """Raise :class:`UsageError` for a registry that is not called ``.parquet``."""
     if output.suffix.lower() not in FORMATS["parquet"].extensions:
         raise UsageError(OUTPUT_NOT_PARQUET, output=output)
 
@@ -338,16 +332,12 @@ def _digest(paths: list[Path]) -> str:
 
 
 SOURCE: Final = "nts"
-"""Name of the tax authority's API in a registry's list of sources."""
 Watch = Callable[[StatusFetch], None]
 
 
 @dataclass(frozen=True, slots=True)
 class FetchedRegistry:
-    """A fetch and the registry written from it.
-
-    ``output`` is ``None`` if nothing new could be written; ``updated``: businesses with a status of another day.
-    """
+    """A fetch, and the registry written from it, if any; ``updated``: businesses with a status of another day."""
 
     fetch: StatusFetch
     output: str | None = None
@@ -362,11 +352,9 @@ class FetchedRegistry:
         return self.fetch.exit_code
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the report as plain values for JSON."""
         return asdict(self)
 
     def lines(self) -> list[tuple[str, str]]:
-        """Return the report as (what, how much) for people."""
         return list(self._describe())
 
     def _describe(self) -> Iterator[tuple[str, str]]:
@@ -470,15 +458,11 @@ BY_HAND: Final = {
     ),
     gettext_noop("all of them"): gettext_noop("step by step: docs/data-sources.md"),
 }
-"""Data that must be downloaded by hand, and how."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataUpdate:
-    """The update of one file: ``refreshed``, or ``current``; ``said`` describes it.
-
-    ``remedy``: what else to do; ``exit_code``: of a command.
-    """
+    """The update of one file; ``said`` describes it, ``remedy`` says what else to do."""
 
     what: str
     path: str
@@ -489,10 +473,7 @@ class DataUpdate:
 
 
 def update_registry(path: Path, options: StatusOptions, *, watch: Watch | None = None) -> DataUpdate:
-    """Refresh the oldest statuses of a registry from the tax authority; raises its errors.
-
-    ``exit_code`` is 4 for a refused key, 5 if the same call goes on later; ``remedy`` says why.
-    """
+    """Refresh the oldest statuses of a registry from the tax authority; raises its errors."""
     report = refresh_registry(path, options, watch=watch)
     said = ngettext(
         "{count:,} status of a newer day, {fetch}",
@@ -523,14 +504,9 @@ def update_gazetteer(path: Path, addresses: Sequence[Path], *, progress: Progres
     if lost := [name for name in needed if name not in {one.short for one in found}]:
         raise GazetteerError(EARLIER_SOURCES_MISSING, path=path, lost=", ".join(lost))
     report = build_gazetteer(addresses, path, progress=progress)
-    return DataUpdate(
-        "gazetteer",
-        str(path),
-        "refreshed",
-        ngettext(
-            "{count:,} building, {version}", "{count:,} buildings, {version}", report.buildings, version=report.version
-        ),
-    )
+    count, version = report.buildings, report.version
+    said = ngettext("{count:,} building, {version}", "{count:,} buildings, {version}", count, version=version)
+    return DataUpdate("gazetteer", str(path), "refreshed", said)
 
 
 def _is_newer(found: Sequence[SourceFile], before: Gazetteer) -> bool:

@@ -36,7 +36,6 @@ REVIEW_WITHOUT_GAZETTEER: Final = Problem(
 REVIEW_TOO_LONG: Final = Problem("outputs.review_too_long", "{path}: {count:,} addresses are more than a sheet holds")
 
 CANDIDATES: Final = 5
-"""Most candidates of an address."""
 
 COLUMNS: Final = {
     "row": gettext_noop("row"),
@@ -49,8 +48,8 @@ COLUMNS: Final = {
     **{f"candidate{place}": gettext_noop("candidate {place}") for place in range(1, CANDIDATES + 1)},
     "changes": gettext_noop("what differs"),
 }
-"""The columns of a review, with their headers."""
 
+_CANDIDATES: Final = tuple(f"candidate{place}" for place in range(1, CANDIDATES + 1))
 _WHY: Final = {
     "ambiguous": gettext_noop("fits several places"),
     "unsupported": gettext_noop("corrected, and nothing else in the row confirms it"),
@@ -81,7 +80,6 @@ def check_review(path: Path, gazetteer: Gazetteer | None) -> None:
 
 
 def headers() -> dict[str, str]:
-    """Return the headers of a review in the current language."""
     return {
         name: gettext(text, place=name[-1]) if "{place}" in text else gettext(text) for name, text in COLUMNS.items()
     }
@@ -117,11 +115,9 @@ def _unsure_addresses(answers: pl.LazyFrame) -> pl.DataFrame:
 
 
 def _candidates(unsure: pl.DataFrame, gazetteer: Gazetteer) -> pl.DataFrame:
-    found = (
-        suggest(unsure, gazetteer, current_language(), CANDIDATES)
-        if not unsure.is_empty()
-        else pl.DataFrame(schema=SUGGESTED)
-    )
+    found = pl.DataFrame(schema=SUGGESTED)
+    if not unsure.is_empty():
+        found = suggest(unsure, gazetteer, current_language(), CANDIDATES)
     place = pl.int_range(1, pl.len() + 1).over("row")
     text = pl.format("{} [{}]", "address", "zipcode")
     differs = pl.format("{}: {}", place, pl.col("changes").fill_null(gettext("fits what is written")))
@@ -133,10 +129,7 @@ def _candidates(unsure: pl.DataFrame, gazetteer: Gazetteer) -> pl.DataFrame:
     every = pl.DataFrame({"row": pl.int_range(unsure.height, dtype=pl.UInt32, eager=True)})
     joined = every.join(by_row, on="row", how="left", maintain_order="left")
     return joined.select(
-        *(
-            pl.col("text").list.get(place, null_on_oob=True).alias(f"candidate{place + 1}")
-            for place in range(CANDIDATES)
-        ),
+        *(pl.col("text").list.get(place, null_on_oob=True).alias(name) for place, name in enumerate(_CANDIDATES)),
         pl.col("changes"),
         pl.lit(None, pl.String).alias("choice"),
     )
@@ -156,7 +149,7 @@ def _write_sheet(lines: pl.DataFrame, target: Path) -> None:
         widths=tuple(_width(lines[name]) for name in COLUMNS),
         lines=lines,
         choice="choice",
-        offered=tuple(f"candidate{place}" for place in range(1, CANDIDATES + 1)),
+        offered=_CANDIDATES,
         prompt=gettext("Choose the right address; leave the cell empty if none is."),
         refusal=gettext("Choose one of the candidates of this line, or leave the cell empty."),
     )
@@ -197,10 +190,7 @@ INSERT INTO choices VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (b_no, address_key) DO
 
 
 def read_choices(choices: Choices) -> pl.DataFrame | None:
-    """Read a store as :data:`~bansong.engine.overlays.CHOICE_SCHEMA`; ``None`` without a store.
-
-    Raises :class:`StoreError` if a given file does not exist, or the store cannot be read.
-    """
+    """Read a store as :data:`~bansong.engine.overlays.CHOICE_SCHEMA`; ``None`` without a store."""
     if choices is False:
         return None
     path = CHOICE_FILE.find(choices)
@@ -223,7 +213,6 @@ class ChoiceStore:
         self.path = CHOICE_FILE.find(path)
 
     def read(self) -> pl.DataFrame:
-        """Return all choices: :data:`~bansong.engine.overlays.CHOICE_SCHEMA`."""
         with self._use() as db:
             rows = db.execute("SELECT * FROM choices").fetchall()
         schema = CHOICE_SCHEMA | {"chosen_on": pl.Int32}
@@ -241,7 +230,6 @@ class ChoiceStore:
             db.executemany(_PUT, rows.iter_rows())
 
     def holdings(self, number: int) -> int:
-        """Return how many choices are stored for a number."""
         with self._use() as db:
             return int(db.execute("SELECT count(*) FROM choices WHERE b_no = ?", (number,)).fetchone()[0])
 
@@ -267,7 +255,6 @@ REVIEWER_NAME_INVALID: Final = Problem(
     "`by=`: {by!r} cannot stand in a reason; give a name of at most {most} characters without | ( )",
 )
 
-_CANDIDATES: Final = tuple(f"candidate{place}" for place in range(1, CANDIDATES + 1))
 _NEEDED: Final = ("row", "b_no", "address", "choice", *_CANDIDATES)
 _CHOSEN: Final = r"^(.+) \[([0-9]{5})\]$"
 _SHOWN: Final = 5
@@ -290,11 +277,9 @@ class ReviewReport(Shown):
     open: int
 
     def as_dict(self) -> dict[str, object]:
-        """Return the report as plain values for JSON."""
         return asdict(self)
 
     def lines(self) -> list[tuple[str, str]]:
-        """Return the report as (what, how much) for people."""
         counts = gettext_of(self, "new {new:,} · changed {changed:,} · as before {known:,} · without a choice {open:,}")
         return [(gettext("choices"), counts), (gettext("chosen by"), self.by), (gettext("kept in"), self.store)]
 

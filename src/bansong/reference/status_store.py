@@ -88,7 +88,6 @@ INSERT INTO statuses VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (b_no) DO UPDATE SET
     taxation = coalesce(excluded.taxation, taxation), merged = excluded.merged
 WHERE excluded.as_of >= as_of OR as_of > ?
 """
-_NEVER: Final = date.max
 _COUNT_USAGE: Final = """
 INSERT INTO usage VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (key, day) DO UPDATE SET
     numbers = numbers + excluded.numbers, calls = calls + excluded.calls,
@@ -103,10 +102,7 @@ WHERE run = excluded.run OR until < ?
 
 @dataclass(frozen=True, slots=True)
 class DayUsage:
-    """Usage of one key on one day in Korea, repetitions included.
-
-    ``exhausted``: the tax authority said that the day's allowance is used up. ``answered``: a call was answered.
-    """
+    """Usage of one key on one day in Korea; ``exhausted``: the API said that the day's allowance is used up."""
 
     numbers: int = 0
     calls: int = 0
@@ -124,7 +120,6 @@ class StoreSummary:
 
 
 def find_status_store(path: str | Path | None = None) -> StatusStore | None:
-    """Open the store if it exists; make none."""
     found = STATUS_FILE.find(path)
     with STATUS_FILE.errors(found):
         return StatusStore(found) if found.exists() else None
@@ -174,9 +169,8 @@ class StatusStore:
     def stale(self, numbers: pl.Series, max_age: float, today: date) -> pl.DataFrame:
         """Return which of ``numbers`` (UInt64, each once) to ask: ``b_no``, ``as_of`` (Date, null: unknown).
 
-        Left out: statuses at most ``max_age`` days old on the day ``today`` in Korea, and numbers asked on that day
-        without an answer. Unknown numbers come first, then the oldest. A future status, left by a wrong clock, does not
-        count.
+        Left out: statuses at most ``max_age`` days old, and numbers asked today without an answer. Unknown numbers come
+        first, then the oldest. A future status, left by a wrong clock, does not count.
         """
         known = self._read_of(numbers, "SELECT found.b_no, found.as_of " + _OF_NUMBERS.format(table="statuses"), _DAYS)
         known = known.filter(pl.col("as_of") <= _days(today))
@@ -192,7 +186,6 @@ class StatusStore:
         return rows.filter(pl.col("as_of") == _days(today))["b_no"]
 
     def oldest(self, numbers: pl.Series) -> date | None:
-        """Return the oldest day of a stored status of ``numbers``, if any."""
         query = "SELECT NULL, min(found.as_of) " + _OF_NUMBERS.format(table="statuses")
         day: date | None = self._read_of(numbers, query, _DAYS).select(pl.col("as_of").min().cast(pl.Date)).item()
         return day
@@ -205,7 +198,6 @@ class StatusStore:
         return DayUsage(found[0], found[1], bool(found[2]), bool(found[3])) if found else DayUsage()
 
     def has_answered(self, key: str) -> bool:
-        """Return whether a call with the key of that fingerprint was ever answered."""
         with self._use() as db:
             return bool(db.execute("SELECT max(answered) FROM usage WHERE key = ?", (key,)).fetchone()[0])
 
@@ -225,12 +217,10 @@ class StatusStore:
         return numbers.filter(numbers.is_in(mine.implode()))
 
     def renew_claims(self, run: str, until: float) -> None:
-        """Extend all claims of a run."""
         with self._transaction() as db:
             db.execute("UPDATE claims SET until = ? WHERE run = ?", (until, run))
 
     def release_claims(self, run: str) -> None:
-        """Drop all claims of a run."""
         with self._transaction() as db:
             db.execute("DELETE FROM claims WHERE run = ?", (run,))
 
@@ -245,14 +235,12 @@ class StatusStore:
         return granted
 
     def give_back_numbers(self, key: str, day: date, numbers: int) -> None:
-        """Return reserved numbers that were not asked."""
         if numbers:
             with self._transaction() as db:
                 statement = "UPDATE usage SET numbers = max(0, numbers - ?) WHERE key = ? AND day = ?"
                 db.execute(statement, (numbers, key, _days(day)))
 
     def summary(self) -> StoreSummary:
-        """Return how much is stored, and how old it is."""
         with self._use() as db:
             count, *days = db.execute("SELECT count(*), min(as_of), max(as_of) FROM statuses").fetchone()
         oldest, newest = (None if day is None else _EPOCH + timedelta(days=day) for day in days)
@@ -268,11 +256,10 @@ class StatusStore:
     ) -> None:
         """Write the results of calls in one durable commit.
 
-        ``statuses`` (:data:`STATUS_SCHEMA`): the newest ``as_of`` of a number wins, among equals the later write; one
-        after ``today`` always loses. ``unanswered``: numbers without an answer on ``today``. ``usage``: additions by
-        fingerprint of the key and day in Korea.
+        The newest ``as_of`` of a number wins, among equals the later write; one after ``today`` always loses.
+        ``unanswered``: numbers without an answer today; ``usage``: additions by fingerprint of the key and day.
         """
-        to_come = pl.lit(_days(today or _NEVER)).alias("to_come")
+        to_come = pl.lit(_days(today or date.max)).alias("to_come")
         with self._transaction() as db:
             if statuses is not None:
                 for piece in statuses.iter_slices(_PIECE):
@@ -291,7 +278,6 @@ class StatusStore:
                 db.execute(_COUNT_USAGE, (key, _days(day), *counts))
 
     def holdings(self, number: int) -> int:
-        """Return how many rows are stored for a number."""
         with self._use() as db:
             return sum(
                 db.execute(f"SELECT count(*) FROM {table} WHERE b_no = ?", (number,)).fetchone()[0]  # noqa: S608
@@ -397,7 +383,6 @@ class DayAllowance:
             return taken
 
     def count_sent(self, numbers: int) -> None:
-        """Note that a call with reserved numbers was sent."""
         self._unsent -= numbers if self.limit is not None else 0
 
     def close(self) -> None:

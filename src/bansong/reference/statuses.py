@@ -31,10 +31,7 @@ STATUS_KEY_REFUSED: Final = Problem("nts.status_key_refused", "{halt}; nothing w
 
 @dataclass(frozen=True, slots=True)
 class RunStatuses:
-    """The statuses that a run uses, and the fetch behind them.
-
-    ``fetch``: of a ``planned`` run, what would be asked (``left``). ``day``: its day in Korea.
-    """
+    """Statuses of a run on a ``day`` in Korea, and their fetch; of a ``planned`` run, what would be asked."""
 
     overlay: StatusOverlay
     fetch: StatusFetch
@@ -42,7 +39,6 @@ class RunStatuses:
     planned: bool = False
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the figures of the fetch as plain values for JSON."""
         found = asdict(self.fetch)
         oldest = self.fetch.oldest.isoformat() if self.fetch.oldest else None
         return found | {"oldest": oldest, "day": self.day.isoformat(), "seconds": round(self.fetch.seconds, 3)}
@@ -62,7 +58,6 @@ class RunStatuses:
         )
 
     def lines(self) -> list[tuple[str, str]]:
-        """Return what was or would be asked, as (what, how much) for people."""
         stored = gettext_of(self.fetch, "{from_store:,} from the status store")
         if not self.planned:
             return [(gettext("asked nts"), join_clauses(str(self.fetch), stored))]
@@ -85,10 +80,7 @@ def status_files(options: StatusOptions) -> dict[str, Path | None]:
 
 
 def plan_statuses(rows: pl.LazyFrame, options: StatusOptions) -> RunStatuses:
-    """Return stored statuses of a run's rows, and how many would be asked; nothing is asked.
-
-    Raises :class:`bansong.errors.UsageError` without a key.
-    """
+    """Return stored statuses of a run's rows, and how many would be asked; nothing is asked."""
     load_nts_key(options)
     numbers, day = numbers_of(rows), seoul_day()
     fetch, stored = StatusFetch(numbers=len(numbers), left=len(numbers)), pl.DataFrame(schema=STATUS_SCHEMA)
@@ -113,10 +105,8 @@ def fetch_for_rows(
 ) -> RunStatuses:
     """Ask the tax authority for stale statuses of a run's rows; return all known ones.
 
-    If the API fails, stored statuses are used with their age. ``watch`` gets the report so far; ``today``: the day in
-    Korea. Raises :class:`bansong.errors.UsageError` without a key, :class:`~bansong.errors.AuthenticationError` for a
-    refused one if ``options.source`` is ``nts``, ``KeyboardInterrupt`` or :class:`~bansong.errors.StoppedError` when
-    stopped; answers are stored.
+    If the API fails, stored statuses are used with their age. A refused key is an error only if ``options.source`` is
+    ``nts``. Answers are stored, also when the run is stopped.
     """
     load_nts_key(options)
     numbers, token = numbers_of(rows), cancel or CancelToken()

@@ -18,7 +18,6 @@ NTS: Final = "nts"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the base URL on stdout and serve until interrupted."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     app: FakeApp
     if words[:1] == [NTS]:
@@ -46,7 +45,7 @@ def _service(api_key: str, dialect: str, verify_seconds: float, **options: Any) 
 
 def _nts(api_key: str, statuses: Path | None, fault: list[str], fault_share: float, **options: Any) -> FakeNts:
     faults = Faults(*(Fault("status", NTS_FAULTS[name], share=fault_share) for name in fault))
-    known = None if statuses is None else json.loads(statuses.read_text(encoding="utf-8"))
+    known = {} if statuses is None else json.loads(statuses.read_text(encoding="utf-8"))
     return FakeNts(api_key, known, faults=faults, **options)
 
 

@@ -8,7 +8,7 @@ import json
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from hmac import compare_digest
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 
 Row = dict[str, Any]
-"""A row of a reply: ``b_no``, ``b_stt``, ``b_stt_cd``, ``tax_type``, …"""
 
 _MAINTENANCE: Final = (
     "<!DOCTYPE html><html><head><title>서비스 점검 안내</title></head><body>점검 중입니다.</body></html>"
@@ -49,25 +48,18 @@ def encode(content: object) -> bytes:
     return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def portal_xml(code: int | str, word: str = "SERVICE ERROR") -> bytes:
-    return (
+def portal_code(code: int | str, word: str = "SERVICE ERROR", *, status: int = 200) -> Status:
+    """Return the act of a portal answer with a ``returnReasonCode``, by default in HTTP 200."""
+    body = (
         '<?xml version="1.0" encoding="UTF-8"?><OpenAPI_ServiceResponse><cmmMsgHeader><errMsg>SERVICE ERROR</errMsg>'
         f"<returnAuthMsg>{word}</returnAuthMsg><returnReasonCode>{code}</returnReasonCode>"
         "</cmmMsgHeader></OpenAPI_ServiceResponse>"
-    ).encode()
-
-
-def portal_code(code: int | str, word: str = "SERVICE ERROR", *, status: int = 200) -> Status:
-    """Return the act of a portal answer with a ``returnReasonCode``, by default in HTTP 200."""
-    return Status(status, body=portal_xml(code, word), content_type="text/xml; charset=utf-8")
+    )
+    return Status(status, body=body.encode(), content_type="text/xml; charset=utf-8")
 
 
 def _api_error(status: int, content: Row) -> Status:
     return Status(status, body=encode(content))
-
-
-def _relabel(rows: list[Row], **fields: str) -> list[Row]:
-    return [row | fields if place == 0 else row for place, row in enumerate(rows)]
 
 
 def _other_status(row: Row) -> Row:
@@ -116,7 +108,7 @@ NTS_FAULTS: Final[dict[str, Act]] = {
     "hyphens": EditedRows(
         lambda rows: [row | {"b_no": "{:.3}-{:.2}-{}".format(n := row["b_no"], n[3:], n[5:])} for row in rows]
     ),
-    "new_word": EditedRows(lambda rows: _relabel(rows, b_stt="영업정지자", b_stt_cd="04")),
+    "new_word": EditedRows(lambda rows: [rows[0] | {"b_stt": "영업정지자", "b_stt_cd": "04"}, *rows[1:]]),
 }
 """Known faults by name; those of rows edit the answer, the others replace it."""
 
@@ -146,6 +138,7 @@ def nts_row(
     return row | more
 
 
+@dataclass(eq=False, repr=False)
 class FakeNts:
     """The tax authority's ``/status``, for ``httpx.ASGITransport`` or :func:`bansong.testing.serve`.
 
@@ -156,34 +149,20 @@ class FakeNts:
     it serves. ``GET /counts`` returns the counters as JSON.
     """
 
-    def __init__(
-        self,
-        api_key: str = "test-key",
-        statuses: Mapping[str, str | Row] | None = None,
-        *,
-        default: str = "unregistered",
-        latency: float = 0.0,
-        faults: Faults | None = None,
-        daily_limit: int | None = None,
-        limit_unit: Literal["numbers", "calls"] = "numbers",
-        per_second: int | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.api_key = api_key
-        self.statuses = {} if statuses is None else statuses
-        self.default = default
-        self.latency = latency
-        self.faults = faults or Faults()
-        self.daily_limit = daily_limit
-        self.limit_unit = limit_unit
-        self.per_second = per_second
-        self.calls = 0
-        self.numbers = 0
-        self.in_flight = 0
-        self.most_in_flight = 0
-        self._clock = clock
+    api_key: str = "test-key"
+    statuses: Mapping[str, str | Row] = field(default_factory=dict)
+    _: KW_ONLY
+    default: str = "unregistered"
+    latency: float = 0.0
+    faults: Faults = field(default_factory=Faults)
+    daily_limit: int | None = None
+    limit_unit: Literal["numbers", "calls"] = "numbers"
+    per_second: int | None = None
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self.calls = self.numbers = self.in_flight = self.most_in_flight = self._used = 0
         self._asks: Counter[int] = Counter()
-        self._used = 0
         self._recent: deque[float] = deque()
         self._urls: Counter[str] = Counter()
         self._lock = Lock()
@@ -249,7 +228,8 @@ class FakeNts:
         try:
             reply = self._answer(request.scope, body)
         except RefusedError as refused:
-            return _fault(str(refused))
+            fault = cast("Status", NTS_FAULTS[str(refused)])
+            return FakeReply(fault.code, fault.body, fault.content_type)
         for act in acts:
             reply = await act.after(request, reply)
         return reply
@@ -278,7 +258,7 @@ class FakeNts:
     def _count_second(self) -> None:
         if self.per_second is None:
             return
-        now = self._clock()
+        now = self.clock()
         while self._recent and self._recent[0] <= now - 1:
             self._recent.popleft()
         if len(self._recent) >= self.per_second:
@@ -290,11 +270,6 @@ class FakeNts:
         if self.daily_limit is not None and used > self.daily_limit:
             raise RefusedError(200, "day_limit")
         self._used = used
-
-
-def _fault(name: str) -> FakeReply:
-    found = cast("Status", NTS_FAULTS[name])
-    return FakeReply(found.code, found.body, found.content_type)
 
 
 def _read_numbers(body: bytes) -> list[str]:

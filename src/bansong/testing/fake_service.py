@@ -20,8 +20,7 @@ from urllib.parse import unquote
 
 import anyio
 
-from bansong.testing import messages as dialect_bodies
-from bansong.testing import messages as verdicts
+from bansong.testing import messages
 from bansong.testing.faults import Faults
 from bansong.testing.messages import (
     WRITE,
@@ -93,7 +92,6 @@ def serve(service: FakeApp, host: str = "127.0.0.1", port: int = 0) -> Iterator[
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """Return a socket that already listens, so that clients may connect before the server runs."""
     # the protocol is named because asyncio sets TCP_NODELAY only then: without it each reply takes 40 ms
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -191,8 +189,8 @@ async def verify(service: FakeService, request: FakeRequest) -> FakeReply:
     if not service.billing.take((lookup,)):
         raise _no_quota(service)
     answered = lookup if request.answered_record is None else request.answered_record(lookup)
-    body = dialect_bodies.verification(service.dialect, answered, service.verdict(*answered))
-    return FakeReply(200, dialect_bodies.encode_json(body))
+    body = messages.verification(service.dialect, answered, service.verdict(*answered))
+    return FakeReply(200, messages.encode_json(body))
 
 
 async def batch(service: FakeService, request: FakeRequest) -> FakeReply:
@@ -209,10 +207,10 @@ async def batch(service: FakeService, request: FakeRequest) -> FakeReply:
         raise RefusedError(413, f"more than {service.max_rows} rows")
     job = _create_job(service, upload, lookups)
     shown: str | int = int(job.id) if service.dialect.job_ids == "integer" else job.id
-    created: dialect_bodies.Object = {"job_id": shown, "total": len(lookups)}
+    created: messages.Object = {"job_id": shown, "total": len(lookups)}
     if service.dialect.extras:
         created |= {"status": "accepted", "eta_seconds": 3}
-    return FakeReply(service.dialect.created, dialect_bodies.encode_json(created))
+    return FakeReply(service.dialect.created, messages.encode_json(created))
 
 
 def _create_job(service: FakeService, upload: FakeUpload, lookups: Sequence[Lookup]) -> FakeJob:
@@ -245,12 +243,12 @@ async def job(service: FakeService, request: FakeRequest) -> FakeReply:
     word, done = job.progress(service.dialect, anyio.current_time())
     if request.answered_record is not None:
         job = replace(job, rows=[request.answered_record(row) for row in job.rows])
-    record = dialect_bodies.status_record(
+    record = messages.status_record(
         service.dialect, job, request.word or word, done, preview, service.verdict, request.edits
     )
     if service.forget_fetched and word == service.dialect.done and (preview or 0) >= len(job.rows):
         request.last = job.id
-    return FakeReply(200, dialect_bodies.encode_json(record))
+    return FakeReply(200, messages.encode_json(record))
 
 
 async def label(service: FakeService, request: FakeRequest) -> FakeReply:
@@ -301,7 +299,7 @@ async def watch_history(service: FakeService, request: FakeRequest) -> FakeReply
 
 
 async def me(service: FakeService, request: FakeRequest) -> FakeReply:
-    account = dialect_bodies.account(service.dialect, service.plan, service.quota, service.used)
+    account = messages.account(service.dialect, service.plan, service.quota, service.used)
     return _reply(service, account | (PROMISE if service.idempotency else {}))
 
 
@@ -316,11 +314,10 @@ ENDPOINTS: Final[dict[str, Endpoint]] = {
     "watch_history": watch_history,
     "me": me,
 }
-"""Endpoints by kind of request."""
 
 
 def _reply(service: FakeService, value: object, status: int = 200) -> FakeReply:
-    return FakeReply(status, dialect_bodies.encode_json(dialect_bodies.wrap_reply(service.dialect, value)))
+    return FakeReply(status, messages.encode_json(messages.wrap_reply(service.dialect, value)))
 
 
 def _confirm(service: FakeService, status: int) -> FakeReply:
@@ -419,7 +416,7 @@ class FakeService:
         self.plan = plan
         self.dialect = dialect or Dialect()
         self.faults = faults or Faults()
-        self.verdict = verdict or verdicts.verdict
+        self.verdict = verdict or messages.verdict
         self.max_rows = max_rows
         self.max_bytes = max_bytes
         self.batch_quota = batch_quota
@@ -462,7 +459,6 @@ class FakeService:
 
     @property
     def quota(self) -> int | None:
-        """Monthly quota of lookups."""
         return self.billing.quota
 
     @quota.setter
@@ -536,7 +532,7 @@ class FakeService:
         return await self.memory.reply(request, self.max_bytes, lambda: endpoint(self, request))
 
     def _refusal(self, refused: RefusedError) -> FakeReply:
-        body, content_type = dialect_bodies.error_body(self.dialect, refused.status, str(refused))
+        body, content_type = messages.error_body(self.dialect, refused.status, str(refused))
         wait = refused.retry_after
         headers = [] if wait is None else [(b"retry-after", wait.encode("latin-1"))]
         return FakeReply(refused.status, body, content_type, headers)

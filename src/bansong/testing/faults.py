@@ -104,7 +104,6 @@ class Faults:
             self._rules = [*self._rules, *map(_Rule, faults)]
 
     def clear(self) -> None:
-        """Remove all faults. Hanging requests stay: see :meth:`release`."""
         with self._lock:
             self._rules = []
 

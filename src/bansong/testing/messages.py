@@ -42,7 +42,6 @@ STATUSES: Final = (
 """``biz_status`` by the number's last digit, in two languages, with unknown words."""
 
 ACTIONS: Final = ("send", "send", "confirm", "hold", "do_not_send")
-"""``action`` by grade, A to E."""
 
 
 def verdict(b_no: str, name: str = "", address: str = "") -> dict[str, Any]:
@@ -236,17 +235,13 @@ class FakeRequest:
         return self.service.faults.releases != self.releases
 
     def query(self) -> dict[str, str]:
-        """Return the query parameters; raise :class:`RefusedError` (422) for a repeated one."""
         pairs = parse_qsl(self.scope["query_string"].decode("ascii", "replace"), keep_blank_values=True)
         if len(pairs) != len(dict(pairs)):
             raise RefusedError(422, "a query parameter is given twice")
         return dict(pairs)
 
     async def body(self, most: int | None = None) -> bytes:
-        """Return the whole body.
-
-        Raises :class:`ClientGoneError` if the client leaves, :class:`RefusedError` (413) beyond ``most`` bytes.
-        """
+        """Return the whole body."""
         while not self.whole:
             self.parts.append(await self._part())
             self._limit(most)
@@ -254,7 +249,6 @@ class FakeRequest:
         return b"".join(self.parts)
 
     async def rest(self) -> None:
-        """Read and discard the rest of the body."""
         while not self.whole:
             await self._part()
 

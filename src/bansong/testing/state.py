@@ -207,7 +207,6 @@ def is_number(value: object) -> bool:
 
 
 def is_text(value: object) -> bool:
-    """Return whether a value is encodable text: JSON can spell lone surrogates."""
     if not isinstance(value, str):
         return False
     try:
@@ -250,7 +249,6 @@ class FakeJob:
 
 
 def new_id(dialect: Dialect) -> str:
-    """Return an identifier that is unique in this process."""
     match dialect.job_ids:
         case "number" | "integer":
             return str(next(_NUMBERS))
@@ -341,7 +339,6 @@ class Billing:
         self._marks: set[bytes] = set()
 
     def take(self, lookups: Sequence[Lookup], *, partial: bool = False, job: str | None = None) -> int:
-        """Take all lookups or none (``partial``: the first that fit); return how many were taken, and so paid."""
         with self._lock:
             free = len(lookups) if self.quota is None else max(self.quota - self.used, 0)
             taken = len(lookups) if len(lookups) <= free else free if partial else 0
@@ -365,7 +362,6 @@ class Billing:
             return self._paid.copy()
 
     def again(self) -> int:
-        """Return the number of payments for a lookup that had been paid before."""
         with self._lock:
             return self.total - (len(self._marks) if self.count_only else len(self._paid))
 
@@ -394,10 +390,7 @@ class ReplayMemory:
     async def reply(
         self, request: FakeRequest, max_bytes: int | None, do: Callable[[], Awaitable[FakeReply]]
     ) -> FakeReply:
-        """Return the known reply to a request, else that of ``do``, which is remembered if successful.
-
-        Raises :class:`RefusedError` (409) for another request with a known key.
-        """
+        """Return the known reply to a request, else that of ``do``, which is remembered if successful."""
         key = header(request.scope, b"idempotency-key")
         if key is None or request.kind not in ("verify", "batch"):
             return await do()

@@ -175,7 +175,6 @@ def history_frame(which: str, *, local: Local = None, **terms: Unpack[ServiceTer
 
 
 def entries_frame(listed: pl.DataFrame) -> pl.DataFrame:
-    """Return a list (:data:`bansong.watch.sync.LISTED`) in the public columns."""
     times = {"created_at": "created", "checked_at": "checked", "next_check_at": "due", "closed_at": "closed"}
     texts = ("watch_id", "biz_no", "name", "address", "biz_status", "grade")
     return listed.select(*texts, **{name: utc_expr(column) for name, column in times.items()})

@@ -12,7 +12,7 @@ from datetime import date, datetime, timedelta
 from functools import partial
 from math import floor
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import polars as pl
 
@@ -74,12 +74,10 @@ _NO_REGISTRY: Final = gettext_noop(
     "no registry was given, so that closures cannot be found; set BANSONG_NTS_KEY, a free key of the tax authority's "
     "API (docs/data-sources.md), or build a registry with `bansong data build-registry` and give it with `registry=`"
 )
-_EMPTY: Final = {
+_EMPTY: Final[dict[str, type[pl.DataType]]] = {
     **dict.fromkeys(_SHOWN, pl.String),
     "bounce_prob": pl.Float64,
-    "changed": pl.Boolean,
-    "closure": pl.Boolean,
-    "closed_already": pl.Boolean,
+    **dict.fromkeys(("changed", "closure", "closed_already"), pl.Boolean),
 }
 _STATUS_DAY: Final = r"\[status [+-][0-9]+\] [^|]*\([a-z]+, ([0-9]{4}-[0-9]{2}-[0-9]{2})"
 """The reason of a status, with source and day; it holds no user text."""
@@ -88,50 +86,29 @@ _MAX_SLACK_S: Final = 2 * 3600.0
 """Seconds: a nightly run may begin that much earlier than the one before, also at a change to summer time."""
 JUDGED_COLUMNS: Final[dict[str, type[pl.DataType]]] = {
     "number": pl.Int64,
-    "b_no": pl.String,
-    "name": pl.String,
-    "address": pl.String,
+    **dict.fromkeys(("b_no", "name", "address"), pl.String),
 }
-"""Columns that a :class:`Judge` gets."""
 Tell = Callable[[CheckReport], None]
 Status = StatusSource | StatusOptions
 
 
-class Judge(Protocol):
-    """A source of statuses and grades; implement it for sources other than the registry."""
-
-    def judge(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Add :data:`VERDICT_COLUMNS` to a frame of :data:`JUDGED_COLUMNS`, each row once, in any order.
-
-        Rows left out stay due. Raises what the source raises.
-        """
-        ...
-
-
 class LocalJudge:
-    """Judges by the embedded engine: its registry, gazetteer and model.
-
-    ``answer`` replaces the engine's own, for a source with better statuses than its registry.
-    """
+    """Judges by the embedded engine; ``answer`` replaces the engine's own, for statuses better than its registry's."""
 
     def __init__(self, engine: LocalEngine, answer: Callable[[pl.LazyFrame], pl.LazyFrame] | None = None) -> None:
         self._engine = engine
         self._answer = answer or engine.answer
 
     def judge(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """See :meth:`Judge.judge`; raises :class:`bansong.errors.RegistryError` and the engine's other errors."""
+        """Add :data:`VERDICT_COLUMNS` to a frame of :data:`JUDGED_COLUMNS`; rows left out stay due."""
         day = pl.col("reasons").str.extract(_STATUS_DAY).alias(STATUS_DAY)
         answered = self._answer(frame.lazy()).select(*JUDGED_COLUMNS, *VERDICT_COLUMNS, day)
         with self._engine.running():
             return answered.collect()
 
 
-def judge_watches(watches: pl.DataFrame, judge: Judge) -> pl.DataFrame:
-    """Ask a judge about the watches of :func:`bansong.watch.store.due`.
-
-    Returns what :func:`bansong.watch.store.record` takes: number (Int64), name, address (String),
-    :data:`VERDICT_COLUMNS` and, if known, :data:`STATUS_DAY`, for each answered row. Raises what the judge raises.
-    """
+def judge_watches(watches: pl.DataFrame, judge: LocalJudge) -> pl.DataFrame:
+    """Ask a judge about the watches of :func:`bansong.watch.store.due`."""
     asked = watches.select("number", "name", "address", b_no="biz_no").select(*_cast(JUDGED_COLUMNS))
     judged = judge.judge(asked)
     verdict = {name: dtype for name, dtype in (VERDICT_COLUMNS | {STATUS_DAY: pl.String}).items() if name in judged}
@@ -386,10 +363,8 @@ def _undelivered_dict(one: PendingDelivery) -> dict[str, Any]:
 
 
 def _open_statuses(status: Status, now: Callable[[], float]) -> WatchStatuses | None:
-    if isinstance(status, str) and not StatusOptions(source=status).is_asking:
-        return None
-
-    return open_watch_statuses(status, now)
+    is_off = isinstance(status, str) and not StatusOptions(source=status).is_asking
+    return None if is_off else open_watch_statuses(status, now)
 
 
 def _webhook(url: str | None, allow_http: bool) -> Webhook | None:
@@ -411,10 +386,7 @@ _LONGEST: Final = 100_000.0
 
 
 def open_watch_statuses(status: StatusSource | StatusOptions, now: Callable[[], float]) -> WatchStatuses | None:
-    """Return the statuses of a check, ``None`` if the tax authority is not asked.
-
-    Raises :class:`bansong.errors.UsageError` without a key.
-    """
+    """Return the statuses of a check, ``None`` if the tax authority is not asked."""
     options = status if isinstance(status, StatusOptions) else StatusOptions(source=status, max_age=0)
     if not options.is_asking:
         return None
@@ -432,8 +404,7 @@ class WatchStatuses:
     def give_to(self, engine: LocalEngine, numbers: pl.Series) -> LocalEngine:
         """Ask for numbers (ten digits); return the engine with their statuses.
 
-        If the API fails, stored statuses count; if another process holds the store for long, the engine's registry
-        alone. Raises :class:`bansong.errors.StoreError` for a store that cannot be used otherwise.
+        If the API fails, stored statuses count; if another process holds the store, the engine's registry alone.
         """
         keys = numbers.cast(pl.UInt64).unique()
         try:
@@ -458,7 +429,6 @@ class WatchStatuses:
 
     @property
     def unasked(self) -> int:
-        """Due numbers that could not be asked."""
         return sum(fetch.unasked for fetch in self._halted)
 
     @property

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar
 
 import polars as pl
 
@@ -63,10 +63,7 @@ def watch_path(given: str | Path | None = None) -> Path:
 
 
 class LocalFile:
-    """A watch file, open: ``with LocalFile(path) as file: file.write(…)``.
-
-    It is made, mode 0600, unless ``create`` is false. Raises :class:`StoreError`.
-    """
+    """A watch file, open; it is made, mode 0600, unless ``create`` is false. Raises :class:`StoreError`."""
 
     def __init__(self, path: Path, *, create: bool = True) -> None:
         self.path = path
@@ -90,7 +87,6 @@ class LocalFile:
 
     @property
     def connection(self) -> sqlite3.Connection:
-        """The open connection, for reading."""
         assert self._connection is not None  # noqa: S101 - only this package opens it
         return self._connection
 
@@ -154,29 +150,8 @@ class ServiceTerms(TypedDict, total=False):
     drain: float
 
 
-class WatchStore(Protocol):
-    """A list of watched businesses; ``name`` is for people."""
-
-    name: str
-
-    def frame(self) -> pl.DataFrame:
-        """Return the whole list: :data:`bansong.watch.sync.LISTED`."""
-        ...
-
-    def history(self, watch_id: str) -> list[Change]:
-        """Return the changes of grade of one watch, the oldest first."""
-        ...
-
-    def carry_out(self, steps: Steps, progress: Progress) -> Done:
-        """Do the steps, additions first."""
-        ...
-
-
 def open_store(local: Local = None, **terms: Any) -> WatchStore:
-    """Return the local list if ``local`` names one, else the service's.
-
-    ``terms`` are of :class:`ServiceTerms`; raises :class:`UsageError` if they contradict ``local``.
-    """
+    """Return the local list if ``local`` names one, else the service's."""
     refuse_after_fork()
     if local is None or local is False:
         from bansong.client.address import ENV_BASE_URL
@@ -201,16 +176,16 @@ class ServiceStore:
         self.name = self._url.origin
 
     def frame(self) -> pl.DataFrame:
-        """See :class:`WatchStore`; raises the service's errors."""
-        return self._call(_list_frame)
+        entries = self._call(lambda client: client.watch_list())
+        return pl.DataFrame([_row(entry) for entry in entries], schema=LISTED, orient="row")
 
     def history(self, watch_id: str) -> list[Change]:
-        """See :class:`WatchStore`. An unreadable time is ``NaN``."""
+        """Return the changes of grade of one watch, the oldest first. An unreadable time is ``NaN``."""
         changes = self._call(lambda client: client.watch_history(watch_id))
         return [_change(change) for change in changes]
 
     def carry_out(self, steps: Steps, progress: Progress) -> Done:
-        """See :class:`WatchStore`. A request in doubt is not sent again."""
+        """Do the steps, additions first. A request in doubt is not sent again."""
         cancel, done = CancelToken(), Done()
 
         async def main(client: Client) -> None:
@@ -227,12 +202,10 @@ class ServiceStore:
         try:
             self._call(main, cancel)
         except KeyboardInterrupt:
-            raise KeyboardInterrupt(
-                gettext_of(
-                    done,
-                    "{added:,} added, {changed:,} changed, {removed:,} removed in this run; the same command goes on",
-                )
-            ) from None
+            note = gettext_noop(
+                "{added:,} added, {changed:,} changed, {removed:,} removed in this run; the same command goes on"
+            )
+            raise KeyboardInterrupt(gettext_of(done, note)) from None
         if done.halt is not None and done.halt.why == "fault" and done.halt.error is not None:
             raise done.halt.error
         return done
@@ -260,19 +233,17 @@ class LocalStore:
         self._now = now
 
     def frame(self) -> pl.DataFrame:
-        """See :class:`WatchStore`; empty without a file. Raises :class:`StoreError`."""
         if not self.path.exists():
             return pl.DataFrame(schema=LISTED)
         with LocalFile(self.path, create=False) as file, file.reading() as db:
             return local_frame(db)
 
     def history(self, watch_id: str) -> list[Change]:
-        """See :class:`WatchStore`."""
         with LocalFile(self.path, create=False) as file, file.reading() as db:
             return store.history(db, OWNER, watch_id) or []
 
     def carry_out(self, steps: Steps, progress: Progress) -> Done:
-        """See :class:`WatchStore`; all steps, or none."""
+        """Do all steps, or none."""
         with LocalFile(self.path) as file, file.writing() as db:
             entries = [*steps.add, *(entry for _, entry in steps.change)]
             added = store.add_many(db, OWNER, entries, self._now())
@@ -282,7 +253,6 @@ class LocalStore:
 
 
 def local_frame(db: Any) -> pl.DataFrame:
-    """Return a local list as a frame."""
     schema = {name: dtype for name, dtype in LISTED.items() if not name.startswith("shows_")}
     watches = [
         (w.watch_id, w.biz_no, w.name, w.address, w.biz_status, w.grade, w.created, w.checked, w.due, w.closed)
@@ -293,8 +263,8 @@ def local_frame(db: Any) -> pl.DataFrame:
     )
 
 
-async def _list_frame(client: Client) -> pl.DataFrame:
-    return pl.DataFrame([_row(entry) for entry in await client.watch_list()], schema=LISTED, orient="row")
+WatchStore = ServiceStore | LocalStore
+"""A list of watched businesses; ``name`` is for people, ``frame`` has the columns of LISTED."""
 
 
 def _row(entry: WatchEntry) -> tuple[object, ...]:

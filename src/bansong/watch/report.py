@@ -29,7 +29,6 @@ HISTORY_EMPTY: Final = Problem(
 )
 
 SHOWN: Final = 5
-"""Watches of a kind that the text of a report names."""
 _LONGEST: Final = 60
 """Characters of a business's number and name in a line."""
 
@@ -73,7 +72,6 @@ class CheckReport(Shown):
         return 3 if self.undelivered else self.status_exit_code
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the report as plain values for JSON."""
         return {
             "list": self.watches,
             "watched": self.watched,
@@ -101,14 +99,12 @@ class CheckReport(Shown):
 
     @property
     def progress_line(self) -> tuple[str, str]:
-        """How many were checked, or when the next is due."""
         if self.due or self.next_due is None:
             return gettext("checked"), gettext_of(self, "{checked:,} of {watched:,}")
         at = str(seoul_iso(self.next_due))[:16].replace("T", " ")
         return gettext("checked"), gettext_of(self, "0 of {watched:,}: nothing was due; the next is due {at}", at=at)
 
     def news(self) -> Iterator[tuple[str, str]]:
-        """Yield the lines of closures and changes of grade."""
         yield from self._closed_lines()
         closed = [one["watch_id"] for one in self.notices if one["event"] == EVENT]
         others = self.changes.filter(~pl.col("watch_id").is_in(closed))
@@ -118,16 +114,13 @@ class CheckReport(Shown):
             yield gettext("grade"), gettext("… and {height:,} more; the report as JSON lists all", height=more)
 
     def undelivered_lines(self) -> Iterator[tuple[str, str]]:
-        """Yield the lines of failed deliveries."""
         for one in self.undelivered[:SHOWN]:
             what = format_number(one["biz_no"]) or _describe_notice(one["notice"])
             about = {"what": what, "channel": one["channel"], "error": one["error"] or gettext("not tried yet")}
             yield gettext("undelivered"), gettext("{what} by {channel}: {error}", **about)
         if (more := len(self.undelivered) - SHOWN) > 0:
-            yield (
-                gettext("undelivered"),
-                gettext("… and {undelivered:,} more; the next check tries again", undelivered=more),
-            )
+            left = gettext("… and {undelivered:,} more; the next check tries again", undelivered=more)
+            yield gettext("undelivered"), left
 
     def _closed_lines(self) -> Iterator[tuple[str, str]]:
         for closure in self.notices:
@@ -170,7 +163,6 @@ def _describe_notice(notice: Mapping[str, Any]) -> str:
 
 
 def name_first(frame: pl.DataFrame) -> str:
-    """Return the number of businesses, and the first few by number and name."""
     if frame.is_empty():
         return "0"
     first = ", ".join(_business(row) for row in frame.head(SHOWN).iter_rows(named=True))
@@ -239,7 +231,11 @@ def with_local_times(frame: pl.DataFrame) -> pl.DataFrame:
     """Return times as ISO 8601 text in Korea's time zone."""
     # the rules of this machine's zone are known to Python alone
     times = [name for name, dtype in frame.schema.items() if dtype == pl.Datetime]
-    return frame.with_columns(pl.col(times).map_elements(_in_seoul, return_dtype=pl.String)) if times else frame
+
+    def in_seoul(at: datetime) -> str:
+        return at.astimezone(SEOUL).isoformat(timespec="seconds")
+
+    return frame.with_columns(pl.col(times).map_elements(in_seoul, return_dtype=pl.String)) if times else frame
 
 
 def _columns(shown: pl.DataFrame) -> list[str]:
@@ -253,20 +249,13 @@ def _cell(name: str) -> pl.Expr:
     text = pl.col(name).cast(pl.String).fill_null("").str.replace_all(_UNSEEN, " ")
     if name not in ("name", "address"):
         return text
-    return (
-        pl.when(text.str.len_chars() > _MAX_CELL_CHARACTERS)
-        .then(text.str.head(_MAX_CELL_CHARACTERS - 1) + "…")
-        .otherwise(text)
-    )
+    shortened = text.str.head(_MAX_CELL_CHARACTERS - 1) + "…"
+    return pl.when(text.str.len_chars() > _MAX_CELL_CHARACTERS).then(shortened).otherwise(text)
 
 
 def _pad(name: str) -> pl.Expr:
     width = pl.col(name).str.len_chars() + pl.col(name).str.count_matches(_WIDE)
     return pl.col(name) + pl.lit(" ").repeat_by(width.max() - width).list.join("")
-
-
-def _in_seoul(at: datetime) -> str:
-    return at.astimezone(SEOUL).isoformat(timespec="seconds")
 
 
 _AFTER: Final = 0.06
@@ -292,19 +281,14 @@ class History(Shown):
     def frame(self) -> pl.DataFrame:
         """One row a change: ``at`` (Datetime, UTC; null if unknown), ``before``, ``after``, ``biz_status``."""
         rows = [(None if math.isnan(c.at) else c.at, c.before, c.after, c.biz_status) for c in self.changes]
-        names = ("at", "before", "after", "biz_status")
-        frame = pl.DataFrame(
-            rows, schema={name: pl.Float64 if name == "at" else pl.String for name in names}, orient="row"
-        )
-        return frame.with_columns(utc_expr("at"))
+        schema = {"at": pl.Float64, **dict.fromkeys(("before", "after", "biz_status"), pl.String)}
+        return pl.DataFrame(rows, schema=schema, orient="row").with_columns(utc_expr("at"))
 
     @property
     def title(self) -> str:
-        """Number and name of the business."""
         return business_label(self.biz_no, self.name)
 
     def lines(self) -> list[tuple[str, str]]:
-        """Return (when, what) of each change, in Korea's time zone."""
         lang = current_language()
         return [
             (
@@ -367,7 +351,6 @@ def _levels(changes: list[Change]) -> list[str]:
 
 
 def utc_expr(seconds: str) -> pl.Expr:
-    """Return a column of seconds since 1970 as Datetime (UTC, microseconds)."""
     micros = (pl.col(seconds) * 1e6).round().cast(pl.Int64)
     return pl.from_epoch(micros, time_unit="us").dt.replace_time_zone("UTC")
 

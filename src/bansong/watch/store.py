@@ -130,12 +130,9 @@ def _summaries(db: sqlite3.Connection, b_no: str) -> Iterator[tuple[int, dict[st
 
 
 VERDICT_COLUMNS: Final[dict[str, type[pl.DataType]]] = {
-    "biz_status": pl.String,
-    "grade": pl.String,
-    "bounce_prob": pl.Float64,
-    "action": pl.String,
+    **dict.fromkeys(("biz_status", "grade"), pl.String),
+    **{"bounce_prob": pl.Float64, "action": pl.String},
 }
-"""Columns that a judge adds to :data:`bansong.watch.check.JUDGED_COLUMNS`."""
 STATUS_DAY: Final = "status_day"
 """Optional column of a judge: day (String, ISO) of the status, null if unknown."""
 UNKNOWN: Final = "unknown"
@@ -145,12 +142,7 @@ OPEN: Final = ("active", "suspended")
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """The findings of a check: one row of ``watches`` for each checked watch.
-
-    Columns: number (Int64), owner, watch_id, biz_no, name, address, biz_status, grade, action, status_before,
-    grade_before (String), bounce_prob, closed (Float64), changed, first, closure, closed_already (Boolean: see
-    :func:`compare_with_check`).
-    """
+    """The findings of a check: one row of ``watches`` for each checked watch, see :func:`compare_with_check`."""
 
     watches: pl.DataFrame
 
@@ -173,18 +165,12 @@ class CheckResult:
 def compare_with_check(watches: pl.DataFrame, checked: pl.DataFrame, now: float) -> pl.DataFrame:
     """Compare the result of a check with the watches as they are now; one row for each fitting answer.
 
-    ``watches`` has number, name, address, checked, closed, biz_status, grade, bounce_prob, action (and may have more),
-    ``checked`` is of :func:`bansong.watch.check.judge_watches`. An answer does not fit if the watch is gone, or its
-    name or address has changed. The result has the columns of ``watches``, updated, and
+    An answer does not fit if the watch is gone, or its name or address has changed. New columns: ``status_before``,
+    ``grade_before``; ``changed``: another grade than at the last check; ``first``: the first check, or the first that
+    found a status; ``closure``: found closed, known to be open before; ``closed_already``: closed at the first check.
 
-    - ``status_before``, ``grade_before`` (String),
-    - ``changed`` (Boolean): another grade than at the last check; never at the first,
-    - ``first`` (Boolean): the first check, or the first that found a status,
-    - ``closure`` (Boolean): found closed, and known not to be closed before,
-    - ``closed_already`` (Boolean): found closed by the first check that found a status.
-
-    Status and grade stay if the new status is ``unknown`` or of an earlier day than the known one (:data:`STATUS_DAY`):
-    another source answered, and knows less.
+    Status and grade stay if the new status is ``unknown`` or of an earlier day than the known one: another source
+    answered, and knows less.
     """
     watches, checked = _with_status_day(watches), _with_status_day(checked)
     verdict = (*VERDICT_COLUMNS, STATUS_DAY)
@@ -208,6 +194,7 @@ def compare_with_check(watches: pl.DataFrame, checked: pl.DataFrame, now: float)
     was_known, is_known = before.fill_null(UNKNOWN).ne(UNKNOWN), after.fill_null(UNKNOWN).ne(UNKNOWN)
     in_the_dark = was_known & ~is_known
     closed, open_again = after.eq_missing(pl.lit(CLOSED)), after.is_in(OPEN).fill_null(value=False)
+    since = pl.when(closed).then(pl.lit(now, pl.Float64))
     return (
         work.with_columns(
             pl.when(in_the_dark).then("before").otherwise("after").alias("found"),
@@ -216,12 +203,7 @@ def compare_with_check(watches: pl.DataFrame, checked: pl.DataFrame, now: float)
             (pl.col("checked").is_null() | (is_known & ~was_known)).alias("first"),
             (closed & was_known & pl.col("closed").is_null()).alias("closure"),
             (closed & ~was_known & pl.col("closed").is_null()).alias("closed_already"),
-            pl.when(open_again)
-            .then(None)
-            .when(closed)
-            .then(pl.coalesce("closed", pl.lit(now, pl.Float64)))
-            .otherwise("closed")
-            .alias("closed"),
+            pl.when(~open_again).then(pl.coalesce("closed", since)).alias("closed"),
         )
         .unnest("found")
         .drop("before", "after")
@@ -236,22 +218,12 @@ def _with_status_day(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 _WATCH: Final = "id, biz_no, name, address, created, checked, due, biz_status, grade, bounce_prob, action, closed"
-_FRAME: Final = {
+_FRAME: Final[dict[str, type[pl.DataType]]] = {
     "number": pl.Int64,
-    "owner": pl.String,
-    "watch_id": pl.String,
-    "biz_no": pl.String,
-    "name": pl.String,
-    "address": pl.String,
-    "created": pl.Float64,
-    "checked": pl.Float64,
-    "due": pl.Float64,
-    "biz_status": pl.String,
-    "grade": pl.String,
-    "bounce_prob": pl.Float64,
-    "action": pl.String,
-    "closed": pl.Float64,
-    "status_day": pl.String,
+    **dict.fromkeys(("owner", "watch_id", "biz_no", "name", "address"), pl.String),
+    **dict.fromkeys(("created", "checked", "due"), pl.Float64),
+    **dict.fromkeys(("biz_status", "grade"), pl.String),
+    **{"bounce_prob": pl.Float64, "action": pl.String, "closed": pl.Float64, "status_day": pl.String},
 }
 _DOCUMENT: Final = "id, biz_no, name, address, biz_status, grade, created, checked, due, closed"
 _ENCODER: Final = msgspec.json.Encoder()
@@ -340,7 +312,6 @@ def add(
 
 
 def add_many(db: sqlite3.Connection, owner: str, entries: Iterable[Business], now: float) -> Added:
-    """Put many businesses on an owner's list as :func:`add` does; new and changed ones are due at once."""
     before = count(db, owner)
     done = db.executemany(
         "INSERT INTO watches (id, owner, biz_no, name, address, created, due)"
@@ -355,19 +326,16 @@ def add_many(db: sqlite3.Connection, owner: str, entries: Iterable[Business], no
 
 
 def count(db: sqlite3.Connection, owner: str) -> int:
-    """Count the businesses that an owner watches."""
     row = db.execute("SELECT watches FROM watch_counts WHERE owner = ?", (owner,)).fetchone()
     return 0 if row is None else int(row[0])
 
 
 def get(db: sqlite3.Connection, owner: str, watch_id: str) -> WatchedBusiness | None:
-    """Return one of an owner's watches."""
     row = db.execute(f"SELECT {_WATCH} FROM watches WHERE owner = ? AND id = ?", (owner, watch_id)).fetchone()
     return None if row is None else WatchedBusiness(*row)
 
 
 def every(db: sqlite3.Connection, owner: str) -> list[WatchedBusiness]:
-    """Return all watches of an owner, in the order of addition."""
     rows = db.execute(f"SELECT {_WATCH} FROM watches WHERE owner = ? ORDER BY number", (owner,))
     return [WatchedBusiness(*row) for row in rows]
 
@@ -379,7 +347,6 @@ def remove(db: sqlite3.Connection, owner: str, watch_id: str) -> int | None:
 
 
 def remove_many(db: sqlite3.Connection, owner: str, watch_ids: Iterable[str]) -> int:
-    """Remove watches as :func:`remove` does; return how many there were."""
     done = db.execute(
         "DELETE FROM watches WHERE owner = ? AND id IN (SELECT value FROM json_each(?))",
         (owner, json.dumps(list(watch_ids))),
@@ -397,7 +364,6 @@ def history(db: sqlite3.Connection, owner: str, watch_id: str) -> list[Change] |
 
 
 def ids(db: sqlite3.Connection, owner: str, numbers: Iterable[str]) -> dict[str, str]:
-    """Return ``biz_no`` → ``watch_id`` of watched numbers."""
     return dict(
         db.execute(
             "SELECT biz_no, id FROM watches WHERE owner = ? AND biz_no IN (SELECT value FROM json_each(?))",
@@ -414,18 +380,15 @@ class Block(NamedTuple):
 
 
 def block_of(number: int) -> int:
-    """Return the block of a watch."""
     return number >> _BLOCK
 
 
 def blocks(db: sqlite3.Connection, owner: str) -> list[int]:
-    """Return an owner's blocks, in the order of addition."""
     query = f"SELECT DISTINCT number >> {_BLOCK} FROM watches WHERE owner = ? ORDER BY 1"
     return [number for (number,) in db.execute(query, (owner,))]
 
 
 def block(db: sqlite3.Connection, owner: str, block: int) -> Block:
-    """Render the watches of an owner in one block."""
     rows = db.execute(
         f"SELECT {_DOCUMENT} FROM watches WHERE owner = ? AND number >= ? AND number < ? ORDER BY number",
         (owner, block << _BLOCK, block + 1 << _BLOCK),
@@ -435,7 +398,6 @@ def block(db: sqlite3.Connection, owner: str, block: int) -> Block:
 
 
 def rendered_entry(db: sqlite3.Connection, owner: str, watch_id: str) -> tuple[int, bytes] | None:
-    """Return the number of a watch, and its rendered entry."""
     query = f"SELECT number, {_DOCUMENT} FROM watches WHERE owner = ? AND id = ?"
     row = db.execute(query, (owner, watch_id)).fetchone()
     return None if row is None else (row[0], _ENCODER.encode(_document(row[1:])))
@@ -464,7 +426,6 @@ def _iso_or_none(seconds: float | None) -> str | None:
 
 
 def next_due(db: sqlite3.Connection, owner: str) -> float | None:
-    """Return when the next of an owner's watches is due, if any."""
     found: float | None = db.execute("SELECT min(due) FROM watches WHERE owner = ?", (owner,)).fetchone()[0]
     return found
 
@@ -477,18 +438,15 @@ class Overdue(NamedTuple):
 
 
 def count_overdue(db: sqlite3.Connection, owners: Sequence[str], before: float) -> Overdue:
-    """Count the watches of some owners that were due before a time."""
     query = "SELECT count(*), min(due) FROM watches WHERE due < ? AND owner IN (SELECT value FROM json_each(?))"
     return Overdue(*db.execute(query, (before, json.dumps(owners))).fetchone())
 
 
 def count_all(db: sqlite3.Connection) -> int:
-    """Count the watches of all owners."""
     return int(db.execute("SELECT coalesce(sum(watches), 0) FROM watch_counts").fetchone()[0])
 
 
 def last_due(db: sqlite3.Connection, owner: str) -> float | None:
-    """Return when the last of an owner's watches is due, if any."""
     found: float | None = db.execute("SELECT max(due) FROM watches WHERE owner = ?", (owner,)).fetchone()[0]
     return found
 
@@ -516,11 +474,7 @@ def make_due(db: sqlite3.Connection, owner: str, now: float, wait: float | None 
 
 
 def due(db: sqlite3.Connection, now: float, limit: int, owners: Sequence[str] | None = None) -> pl.DataFrame:
-    """Return at most ``limit`` due watches, the longest waiting first; of some owners, or of all.
-
-    Columns: number (Int64), owner, watch_id, biz_no, name, address, biz_status, grade, action, status_day (String),
-    created, checked, due, bounce_prob, closed (Float64).
-    """
+    """Return at most ``limit`` due watches, the longest waiting first; of some owners, or of all."""
     whose = "" if owners is None else "AND owner IN (SELECT value FROM json_each(:owners))"
     rows = db.execute(
         f"SELECT {_AS_FRAME} FROM watches WHERE due <= :now {whose} ORDER BY due, number LIMIT :limit",
@@ -539,9 +493,8 @@ def record(
 ) -> CheckResult:
     """Record a check: the watches, the changes of grade, and a notification of each closure.
 
-    ``checked`` is of :func:`bansong.watch.check.judge_watches`; answers that do not fit their watch any more are
-    dropped. ``next_due``: time of the next check, or an expression over the columns of :func:`due`. Businesses closed
-    at their first check share one notification within ``window``. Each notification goes to all ``channels``.
+    Answers that do not fit their watch any more are dropped. ``next_due``: a time, or an expression over the columns of
+    :func:`due`. Businesses closed at their first check share one notification within ``window``.
     """
     numbers = json.dumps(checked["number"].to_list())
     rows = db.execute(
@@ -555,13 +508,7 @@ def record(
         found.select(
             pl.lit(now, pl.Float64).alias("checked"),
             again.cast(pl.Float64).alias("due"),
-            "biz_status",
-            "grade",
-            "bounce_prob",
-            "action",
-            "closed",
-            STATUS_DAY,
-            "number",
+            *(*VERDICT_COLUMNS, "closed", STATUS_DAY, "number"),
         ).iter_rows(),
     )
     db.executemany(

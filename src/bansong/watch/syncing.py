@@ -39,11 +39,9 @@ WATCH_TIMES: Final = {
     "due": ("next_check_at", "next_check", "nextCheckAt"),
     "closed": ("closed_at", "closedAt"),
 }
-"""Names that services give the times of a watch."""
 
 
 def watch_time(entry: WatchEntry, of: str) -> float | None:
-    """Return one of the times of a watch at a service, if given."""
     more = entry.model_extra or {}
     return next((parse_time(more[name]) for name in WATCH_TIMES[of] if name in more), None)
 
@@ -111,7 +109,6 @@ class Done:
 
     @property
     def settled(self) -> int:
-        """Number of finished steps."""
         return self.added + self.changed + self.removed + len(self.refused) + len(self.doubts)
 
 
@@ -130,15 +127,10 @@ class ServiceSync:
 
     async def put(self, add: Sequence[Business], change: Sequence[tuple[str, Business]]) -> None:
         """Add and change watches. A change is a second POST; if that made a new watch, the first one is removed."""
-        await self._carry_out(
-            (
-                *(_StepRequest(self, entry.biz_no, partial(self._add, entry), adds=True) for entry in add),
-                *(
-                    _StepRequest(self, entry.biz_no, self._change(watch_id, entry), changes=True)
-                    for watch_id, entry in change
-                ),
-            )
-        )
+        steps = [_StepRequest(self, entry.biz_no, partial(self._add, entry), adds=True) for entry in add]
+        for watch_id, entry in change:
+            steps.append(_StepRequest(self, entry.biz_no, self._change(watch_id, entry), changes=True))
+        await self._carry_out(steps)
 
     async def remove(self, watch_ids: Sequence[str]) -> None:
         """Remove watches, then add what found the list full before; a missing watch counts as removed.
@@ -262,19 +254,10 @@ def _is_list_full(error: ServiceError) -> bool:
     return is_conflict and "watch_limit" in (error.detail or "")
 
 
-LISTED: Final = {
-    "watch_id": pl.String,
-    "biz_no": pl.String,
-    "name": pl.String,
-    "address": pl.String,
-    "biz_status": pl.String,
-    "grade": pl.String,
-    "created": pl.Float64,
-    "checked": pl.Float64,
-    "due": pl.Float64,
-    "closed": pl.Float64,
-    "shows_name": pl.Boolean,
-    "shows_address": pl.Boolean,
+LISTED: Final[dict[str, type[pl.DataType]]] = {
+    **dict.fromkeys(("watch_id", "biz_no", "name", "address", "biz_status", "grade"), pl.String),
+    **dict.fromkeys(("created", "checked", "due", "closed"), pl.Float64),
+    **dict.fromkeys(("shows_name", "shows_address"), pl.Boolean),
 }
 """A watch list as a frame, in its order; times in seconds since 1970. ``shows_…``: whether the list shows that field,
 so that it can differ."""
@@ -354,8 +337,8 @@ def businesses(rows: pl.LazyFrame) -> Businesses:
 def reconcile(file: pl.DataFrame, listed: pl.DataFrame) -> SyncPlan:
     """Compare the businesses of a file (:data:`BUSINESS`) with a list (:data:`LISTED`).
 
-    White space and Unicode forms do not count as differences, nor does what the file or the list lacks. Of several
-    watches of one business the first matching one stays, else the first.
+    White space, Unicode forms and missing fields are no differences. Of several watches of a business the first
+    matching one stays, else the first.
     """
     numbered = listed.with_columns(business_number.compact_expr(pl.col("biz_no")).alias("biz_no")).with_row_index(
         _PLACE
@@ -423,12 +406,10 @@ class SyncReport(Shown):
 
     @property
     def to_do(self) -> int:
-        """Number of watches that differ."""
         return self.plan.add.height + self.plan.change.height + self.to_remove.height
 
     @property
     def left(self) -> int:
-        """Number of watches that still differ."""
         return max(0, self.to_do - self.done.added - self.done.changed - self.done.removed)
 
     @property
@@ -439,7 +420,6 @@ class SyncReport(Shown):
         return 3 if self.done.refused or self.done.doubts else 0
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the report as plain values for JSON."""
         return {
             "list": self.watches,
             "file": self.file,
@@ -483,10 +463,8 @@ class SyncReport(Shown):
         if self.plan.repeated.height:
             first = name_first(self.plan.repeated)
             left = gettext("{first}; the second watch is left", first=first)
-            yield (
-                gettext("watched twice"),
-                (left if self.kept else gettext("{first}; the second watch is removed, too", first=first)),
-            )
+            gone = gettext("{first}; the second watch is removed, too", first=first)
+            yield gettext("watched twice"), left if self.kept else gone
         yield from self._outcome()
 
     def _rows_left_out(self) -> Iterator[tuple[str, str]]:
@@ -500,14 +478,8 @@ class SyncReport(Shown):
     def _outcome(self) -> Iterator[tuple[str, str]]:
         done = self.done
         if not self.applied:
-            yield (
-                "",
-                (
-                    gettext("nothing was changed; `apply=True` does it")
-                    if self.to_do
-                    else gettext("nothing is to be done")
-                ),
-            )
+            undone = gettext("nothing was changed; `apply=True` does it")
+            yield "", undone if self.to_do else gettext("nothing is to be done")
             return
         yield gettext("done"), gettext_of(done, "{added:,} added, {changed:,} changed, {removed:,} removed")
         if done.first_check_by is not None:
@@ -520,9 +492,7 @@ class SyncReport(Shown):
             yield gettext("refused"), gettext("… and {count:,} more", count=len(done.refused) - SHOWN)
         if done.doubts:
             about = {"doubts": len(done.doubts), "names": ", ".join(map(format_number, done.doubts[:SHOWN]))}
-            yield (
-                gettext("in doubt"),
-                gettext("{doubts:,} ({names}); the same command looks first, and goes on", **about),
-            )
+            open_ = gettext("{doubts:,} ({names}); the same command looks first, and goes on", **about)
+            yield gettext("in doubt"), open_
         if done.halt is not None:
             yield gettext("stopped"), gettext("{left:,} left: {note}", left=self.left, note=done.halt.note)
