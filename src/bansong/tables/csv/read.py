@@ -120,9 +120,8 @@ def _split(file: File, lines: list[str], wanted: ReadAs) -> tuple[str, list[list
         narrowest = min(filter(None, map(len, records[:LOOK])), default=0)
         _refuse_wide(path, narrowest)  # before the header is found, which looks at every cell
         rows = records[1:] if _named_delimiter(lines) else records
-        heading = (None if wanted.has_header else headless(rows, name=str(path))) or find_heading(
-            records, name=str(path)
-        )
+        bare = None if wanted.has_header else headless(rows, name=str(path))
+        heading = bare or find_heading(records, name=str(path))
         _refuse_wide(path, len(heading.headers))
         if delimiter == alone and not given and len(heading.headers) == 1:
             _refuse_odd(path, lines)

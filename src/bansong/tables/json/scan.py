@@ -161,12 +161,9 @@ class Scanner:
     def take(self, byte: bytes) -> None:
         """Pass this byte, which must come next."""
         if (found := self.peek()) != byte:
-            what = gettext("{byte!r} is missing", byte=byte.decode())
-            if not found:
-                what = gettext(
-                    "{byte!r} is missing; the file is not whole; copy or export it again", byte=byte.decode()
-                )
-            raise self.fault(what)
+            sign = byte.decode()
+            what = gettext("{byte!r} is missing; the file is not whole; copy or export it again", byte=sign)
+            raise self.fault(gettext("{byte!r} is missing", byte=sign) if found else what)
         self._at += 1
 
     def inside(self) -> bytes:
