@@ -158,7 +158,6 @@ class ColumnCandidates:
         return choice, Alert(text + gettext("; {parameter} takes another", parameter=another))
 
     def _sure_address(self, places: Sequence[int]) -> tuple[int, float]:
-        """The column with most addresses that begin and are numbered as such, and the share of rows with one."""
         names, headers, sampled = self.table.ids, self.table.headers, set(self._sample.columns)
         fit = [at for at in places if names[at] in sampled and not is_trap("address", headers[at])]
         sure = {names[at]: is_sure_address(pl.col(names[at])).mean().fill_null(0.0) for at in fit}
@@ -189,7 +188,6 @@ class ColumnCandidates:
         return float(self._sample.select(said.mean()).item())
 
     def _begins(self, detail: Candidate) -> bool:
-        """Whether most cells of a detail hold more than the rest of an address, as far as they hold anything."""
         cell = pl.col(self.table.ids[detail.place])
         return self._shares(detail.place, cell.str.contains(BEGINNING))[1] >= detail.filled * _MOSTLY
 
@@ -217,7 +215,6 @@ class ColumnCandidates:
         return (Alert(text),)
 
     def details_of(self, given: Choice, places: Sequence[int]) -> tuple[str, ...]:
-        """A hint about columns with the details of an address that was given without them."""
         if len(given.parts) > 1:
             return ()
         own = self._candidate("address", given)
@@ -441,14 +438,12 @@ def _owner_kind(one: Candidate, bases: Sequence[Candidate], *, nearest: bool = F
 
 
 def _chain_of_notations(ranked: Sequence[Candidate], address: Choice) -> list[Candidate]:
-    """The postal codes of an address's alternatives, by the notation in their headers and in the same order."""
     firsts = {one.notation: one for one in reversed(ranked) if one.right}
     notations = dict.fromkeys(notation_of(one.header) for one in address.alternatives)
     return [firsts[notation] for notation in notations if notation in firsts]
 
 
 def _owners(detail: Candidate, bases: Sequence[Candidate], details: Sequence[Candidate]) -> Sequence[Candidate]:
-    """The addresses that a detail may be the rest of: those right before it, with no other detail between them."""
     fitting = _of_same_notation(detail, bases, details)
     kind = _owner_kind(detail, fitting)
     same = [base for base in fitting if base.kind == kind]

@@ -236,7 +236,6 @@ def _may_hold_numbers(table: Table, shares: Mapping[int, _Numbers], *, headless:
 def _by_party(
     table: Table, fitting: Sequence[Choice], groups: Sequence[Party]
 ) -> tuple[Choice, tuple[str, ...]] | None:
-    """The number column of the party whose rows these are, and a note; ``None`` where there are not several."""
     choices = {choice.column: choice for choice in fitting if choice.why == "header"}
     competing = [party for party in groups if party.number in choices]
     if len(groups) == 1 and competing:  # another of its columns was given
@@ -356,7 +355,6 @@ def _best(table: Table, fitting: Sequence[Choice], shares: Mapping[int, _Numbers
 
 
 def _in_parts(table: Table, sample: pl.DataFrame, places: Sequence[int]) -> tuple[Choice, tuple[str, ...]] | None:
-    """Three columns side by side that hold a number in its parts of 3, 2 and 5 digits, and whose headers say so."""
     free = set(places)
     for place in places:
         three = range(place, place + len(_PARTS))
@@ -373,7 +371,6 @@ def _in_parts(table: Table, sample: pl.DataFrame, places: Sequence[int]) -> tupl
 
 
 def _common_stem(headers: Sequence[str]) -> str | None:
-    """The common words of headers numbered from 1, or the first header where the others are blank (merged cells)."""
     if not any(header.strip() for header in headers[1:]):
         return headers[0]
     words = [split_number(header) for header in headers]

@@ -130,7 +130,6 @@ _TEXT_MARKS: Final = (b",", b";", b"\t", b"|")
 
 
 def detect_format(file: File, delimiter: str | None = None) -> Format:
-    """Return the format of a file; raise :class:`InputError` when there is none that is read."""
     with file.data.open("rb") as stream:
         head = stream.read(_HEAD)
     if file.path.name.startswith("~$"):
@@ -215,7 +214,6 @@ def _other_zip(look: Look) -> InputError:
 
 
 def _zip_parts(look: Look) -> tuple[set[str], bytes]:
-    """The names of a zip's parts in lower case, and what an OpenDocument file says to be."""
     try:
         with ZipFile(look.file.data) as archive:
             parts = archive.namelist()
@@ -235,7 +233,6 @@ def _is_spreadsheet(look: Look) -> Evidence | None:
 
 
 def _is_old_workbook(look: Look) -> Evidence | None:
-    """Detect an old .xls; refuse other kinds of the same container."""
     if not look.head.startswith(_OLE):
         return None
     content = look.file.data.read_bytes()
@@ -528,7 +525,6 @@ INPUT_NAME: Final = Path("stdin")
 
 
 def keep_input(resources: ExitStack) -> Path:
-    """Copy standard input to a private file that stays for as long as ``resources`` do."""
     path = resources.enter_context(private_folder()) / INPUT_NAME
     try:
         with os.fdopen(create_private(path), "wb") as file:
@@ -553,7 +549,6 @@ def check_terminal(format: Format) -> None:
 
 
 def send_output(path: Path) -> None:
-    """Copy a finished file to standard output; raise :class:`OutputError` where not all of it arrives."""
     stdout = sys.stdout
     try:
         stdout.flush()

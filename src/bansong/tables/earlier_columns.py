@@ -40,7 +40,6 @@ _PROOFS: Final = 2
 _LABELS: Final = 2
 _COINED: Final = 2
 _USUAL_HEADERS: Final = frozenset({"grade", "action", "reasons", "row_note", "조치", "처리 상태", "처리 메모"})
-"""Headers that users have, too."""
 _CODES: Final = {"biz_status": BIZ_STATUSES, "action": ACTIONS, "grade": GRADES, "row_status": ROW_STATUSES}
 _VALUES: Final = {
     **{
@@ -61,9 +60,7 @@ _PATTERNS: Final = {
     "building_code": r"^[0-9]{25}$",
 }
 _LOCAL_REASON: Final = r"\[base [+-]?[0-9]+\]|\(registry|\(nts, "
-"""What one of the reasons of the local engine has in each row."""
 _SERVICE_WORDS: Final = frozenset({"biz_status", "grade", "action", "fixed_zipcode", "fixed_address"})
-"""What a service may fill with words of its own."""
 _PLAIN: Final = frozenset({"fixed_zipcode", "fixed_address"})  # anybody may have written such cells
 _TYPED: Final = frozenset({"grade", "action", "fixed_zipcode", "fixed_address", "row_note"})
 """Columns that people have for themselves, too. Where another of ours is there twice, all are ours."""
@@ -134,7 +131,6 @@ def find_earlier_columns(table: Table, prefix: str) -> EarlierColumns:
 
 
 def added_later(headers: Sequence[str], earlier: EarlierColumns) -> tuple[str, ...]:
-    """Return the headers of the user's columns between those of an earlier run."""
     places = earlier.places
     between = range(min(places), max(places)) if places else range(0)
     return tuple(headers[place] for place in between if place not in places and headers[place])

@@ -59,7 +59,6 @@ def as_known_frame(frame: Any) -> Any:
 
 
 def collect_like(result: Enriched, given: Any) -> tuple[Any, int, pl.DataFrame]:
-    """Collect an enriched table as a frame of the library that ``given`` is of; return it, its rows and the tally."""
     if isinstance(given, pl.DataFrame | pl.LazyFrame):
         frame, tally = pl.collect_all([result.with_titles(lists=True), result.tally], engine="streaming")
         return (frame.lazy() if isinstance(given, pl.LazyFrame) else frame), frame.height, tally

@@ -91,7 +91,6 @@ def has_role(header: str, *roles: str) -> bool:
 
 
 def names_column(cell: str) -> bool:
-    """Whether a cell is surely or likely a header, and no value."""
     return any(level_of(role, cell) in _LEVELS for role in _synonyms()) or is_detail(cell)
 
 
@@ -140,7 +139,6 @@ def notation_of(header: str) -> Notation:
 
 
 def is_detail(header: str) -> bool:
-    """Whether a header names the rest of an address and not the whole of one."""
     plain, words = _plain(header), _synonyms()["address"]
     return bool(_DETAIL.search(plain)) and not any(plain in words[level] for level in _LEVELS)
 
@@ -389,7 +387,6 @@ def _tied_lines(first: int, last: int, free: Sequence[int], merges: Collection[M
 
 
 def _is_group_line(rows: Sequence[Row], main: int, above: int, merges: Collection[Merge]) -> bool:
-    """Whether the row ``above`` holds labels for groups of the columns of ``main``, and not a title."""
     labels = [(place, cell) for place, cell in enumerate(rows[above]) if cell and _is_filled(cell)]
     if above < 0 or (above < main - 1 and not any(names_column(cell) for _, cell in labels)):
         return False

@@ -38,10 +38,8 @@ NO_FILE_USABLE: Final = Problem("inputs.no_file_usable", "none of the files that
 
 _LABEL_LENGTH: Final = 200
 _OF_FOLDERS: Final = frozenset(suffix for suffix, format in EXTENSIONS.items() if format.can.in_folders)
-"""Of a folder, the files that are read; what a glob or a name says is read whatever its name is."""
-_NOT_MEANT: Final = (".", "~$")
-_BESIDE_DATA: Final = (*_NOT_MEANT, "_")
-"""How names of files begin that are beside the data: hidden ones, locks of Excel, and in datasets ``_SUCCESS``."""
+_NOT_MEANT: Final = (".", "~$")  # hidden files, locks of Excel
+_BESIDE_DATA: Final = (*_NOT_MEANT, "_")  # in datasets ``_SUCCESS``, too
 _PARTITION: Final = re.compile(r"[^=/\\]+=.*")
 _EARLIER: Final = re.compile(r".+\.enriched(\.[a-z_]+)?(\.[A-Za-z0-9]+){1,2}")
 """``a.enriched.csv``, ``a.enriched.send.csv``, ``a.enriched.csv.gz``."""
@@ -67,7 +65,6 @@ class InputFile:
 
     @property
     def dataset(self) -> Path:
-        """The folder that the folders of its partitions are in; its base where there are none."""
         parts = self.relative.parts[:-1]
         above = next((place for place, part in enumerate(parts) if _PARTITION.fullmatch(part)), 0)
         return self.base.joinpath(*parts[:above])
@@ -219,7 +216,6 @@ def _remote_files(given: RemotePath) -> list[InputFile]:
 
 
 def _tables_in(folder: RemotePath, base: Path, below: Iterable[RemotePath]) -> list[InputFile]:
-    """Of the files below a folder of a bucket, the tables in it; where its folders are partitions, those below, too."""
     depth = len(folder.parts)
     tables = [(path, path.parts[depth:-1]) for path in below if len(path.parts) > depth and _is_table(path)]
     partitioned = any(parts and all(map(_PARTITION.fullmatch, parts)) for _, parts in tables)
@@ -229,7 +225,6 @@ def _tables_in(folder: RemotePath, base: Path, below: Iterable[RemotePath]) -> l
 
 
 def _is_meant(parts: Sequence[str], wanted: Sequence[str]) -> bool:
-    """Whether a glob means a path: ``*`` is within a folder, ``**`` any folders, what is hidden is meant by a dot."""
     if not wanted or not parts:
         return not parts and all(part == "**" for part in wanted)
     hidden = parts[0].startswith(".")

@@ -236,7 +236,6 @@ def _notes(
 
 
 def _mixed_notes(table: Table, leaves: Sequence[_Leaf], address: Choice, texts: _Texts) -> Iterator[str]:
-    """Alerts on address columns some of whose cells are JSON, with the option that takes a key for these rows."""
     headers = {part.header for part in address.parts}
     for place in sorted({part.column for part in address.parts} & set(texts)):
         inner = [leaf for leaf in leaves if leaf.column == place]

@@ -75,7 +75,6 @@ class ParquetVerbs(Verbs):
         return () if isinstance(table.source, Schema) else renamed_headers(planned.headers, self.format)
 
     def splice(self, result: Enriched, target: Path) -> Written | None:
-        """Copy the user's columns with their exact types, metadata and codecs, and put ours beside them."""
         if result.table.file is None or not isinstance(result.table.source, Schema):
             return None
         return Written(_extend_file(result, result.table.file, result.table.source, target))
@@ -224,7 +223,6 @@ def _chunks(group: Any) -> Iterator[Any]:
 
 
 def _extend_file(result: Enriched, file: File, schema: Schema, target: Path) -> pl.DataFrame:
-    """Write the user's columns from their file beside ours, which are put into a file of their own on the way."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -268,7 +266,6 @@ class _Rows:
         self._empty = parquet.schema_arrow.empty_table()
 
     def take(self, count: int) -> Any:
-        """Return the next rows as a table; fewer where the file ends."""
         import pyarrow as pa
 
         held = [self._held] if self._held else []

@@ -37,12 +37,10 @@ _BLANKS: Final = [
     *("", "-", "--", ".", ",", "/", "·", "null", "NULL", "none", "None", "nan", "NaN", "N/A", "n/a", "NA", "na"),
     *("없음", "해당없음", "해당 없음"),
 ]
-_FILLER: Final = r"^[\W_0]*$"
-"""A detail that says nothing: ``0``, ``**``, ``--``."""
+_FILLER: Final = r"^[\W_0]*$"  # a detail that says nothing: ``0``, ``**``, ``--``
 _GUARDS: Final = ("=", "＝", "'", "＇")
 _FORMULA_GUARD: Final = r"""(?s)^[=＝]\s*["＂](.*)["＂]\s*$"""
-_APOSTROPHE: Final = r"(?s)^['＇]([^'＇A-Za-z][^'＇]*)$"
-"""One that nothing closes. Before a letter it may be part of a name: 'n Coffee."""
+_APOSTROPHE: Final = r"(?s)^['＇]([^'＇A-Za-z][^'＇]*)$"  # before a letter it may be part of a name: 'n Coffee
 _SHORTEST: Final = 4  # characters of a detail that is known at the end of an address without a space before it
 _WIDTHS: Final = (3, 2, 5)
 _JSON: Final = r"""^\s*(?:\{\s*["}]|\[\s*[\[{"\]])"""
@@ -126,7 +124,6 @@ def _joined_text(parts: Sequence[pl.Expr], *, whole: bool) -> pl.Expr:
 
 
 def _ends_with(text: pl.Expr, part: pl.Expr) -> pl.Expr:
-    """Whether a part is the last word or words of a text, however it is spaced."""
     likely = text.str.ends_with(part.str.slice(-1))
     text = pl.when(likely).then(text)  # null in most rows, which cost nothing then
     part = pl.when(likely).then(part)
@@ -155,7 +152,6 @@ def holds_address(cell: pl.Expr) -> pl.Expr:
 
 
 def is_sure_address(cell: pl.Expr) -> pl.Expr:
-    """Whether a text begins and is numbered as an address is (Boolean, null for null)."""
     return holds_address(cell) & cell.str.contains(NUMBERED) & cell.str.contains(BEGINNING)
 
 

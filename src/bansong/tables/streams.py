@@ -106,7 +106,6 @@ def url_of(path: Path) -> str | None:
 
 
 def refuse_url(path: Path, failure: type[BansongError]) -> None:
-    """Raise ``failure`` for a URL, where only files of this machine are read."""
     if url := url_of(path):
         raise failure(
             gettext("{url}: is a URL, which is not read for this; copy the file here and give the copy's path", url=url)
@@ -126,7 +125,6 @@ def _spell_path(path: Path, resources: ExitStack) -> Path:
 
 @contextmanager
 def sink(target: Path, packing: Packing | None) -> Iterator[BinaryIO]:
-    """Open ``target`` for writing plain bytes that are packed on their way."""
     with target.open("wb") as file:
         if packing is None:
             yield file

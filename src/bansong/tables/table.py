@@ -66,7 +66,6 @@ class Table:
 
     @property
     def path(self) -> Path | None:
-        """The file as the user calls it; ``None`` for a frame in memory."""
         return self.file.path if self.file else None
 
     @property
@@ -153,7 +152,6 @@ def column_ids(count: int) -> list[str]:
 
 
 def positional(frame: pl.LazyFrame, names: list[str]) -> pl.LazyFrame:
-    """Select the columns ``names`` and call them ``c0``, ``c1``, …"""
     ids = column_ids(len(names))
     return frame.select(pl.col(name).alias(id_) for name, id_ in zip(names, ids, strict=True))
 
@@ -198,13 +196,11 @@ def escape_formula(column: str) -> pl.Expr:
 
 
 def flat(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Turn lists and structs into JSON text, for formats whose cells hold one value."""
     nested = [name for name, dtype in frame.collect_schema().items() if dtype.is_nested()]
     return frame.with_columns(json_text(pl.col(name)).alias(name) for name in nested)
 
 
 def json_text(value: pl.Expr) -> pl.Expr:
-    """A column of any type as JSON text (String), null where there is no value."""
     wrapped = pl.struct(value.alias("v")).struct.json_encode()
     return pl.when(value.is_not_null()).then(wrapped.str.slice(5).str.strip_suffix("}"))
 

@@ -84,7 +84,6 @@ class _Decoder(codecs.IncrementalDecoder):
 
 
 def _handle_error(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Write a no-break space as the byte 0xA0, and read the mark as a no-break space."""
     if isinstance(error, UnicodeEncodeError) and error.object[error.start] == SPACE:
         return _BYTE, error.start + 1
     if isinstance(error, UnicodeDecodeError) and error.object[error.start] == _MARK[0]:
@@ -134,7 +133,6 @@ class Undecodable(Exception):
 
 
 def coding_named(name: str) -> Coding:
-    """Return the encoding of a name; raise :class:`UsageError` for one that is not known."""
     try:  # it must turn plain text into bytes and back, which base64, idna or undefined do not
         encoded = codecs.getincrementalencoder(name)().encode(_TRIAL, True)
         if isinstance(encoded, bytes) and codecs.getincrementaldecoder(name)().decode(encoded, True) == _TRIAL:
@@ -312,7 +310,6 @@ def _decode_chunks(stream: BinaryIO, coding: Coding, file: File) -> Iterator[byt
 
 
 def _undecodable_at(coding: Coding, error: UnicodeError, line: int, column: int) -> Undecodable:
-    """The error for bytes after ``column`` characters of a line; not every codec says which byte is wrong."""
     if not isinstance(error, UnicodeDecodeError):
         return Undecodable(coding, line, column + 1, str(error))
     before = bytes(error.object[: error.start]).decode(coding.codec, "replace")

@@ -115,7 +115,6 @@ def _escape_formulas(result: Enriched) -> pl.LazyFrame:
 
 
 def _format_times(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Times and durations as people write them; a date-time with a zone keeps it."""
     forms = {pl.Time: "%H:%M:%S%.f", pl.Datetime: "%Y-%m-%d %H:%M:%S%.f", pl.Duration: "iso"}
     schema = frame.collect_schema()
     zoned = [name for name, dtype in schema.items() if getattr(dtype, "time_zone", None)]

@@ -127,7 +127,6 @@ class Survey:
 
     @property
     def is_open(self) -> bool:
-        """Whether a quote is open at the end."""
         return bool(self._open)
 
     def _below_titles(self, block: bytes) -> bytes:
@@ -181,7 +180,6 @@ class Survey:
             raise Irregular
 
     def _put_off(self, lines: list[bytes], place: int, shapes: list[bytes]) -> None:
-        """The quotes of the last record are open still: it is looked at again with the next block."""
         self._open = b"\n".join(lines[place:])
         del shapes[place:]
         if len(self._open) > _OPEN:

@@ -83,12 +83,10 @@ def _read_delimiter(given: str) -> str:
 
 
 def unescape(text: str) -> str:
-    r"""Return a text with the characters that its escapes (``\t``, ``\x01``) stand for."""
     return _ESCAPE.sub(lambda found: "\t" if found[0] == "\\t" else chr(int(found[0][2:], 16)), text)
 
 
 def _sniff_dialect(file: File, coding: Coding, wanted: ReadAs) -> tuple[Dialect, tuple[str, ...]]:
-    """Return the dialect and the headers of a file from its first part."""
     sample = encodings.sample_of(file, coding)
     lines = re.findall(r"[^\n]*\n|[^\n]+", sample)
     delimiter, records, starts, heading = _split(file, lines, wanted)
@@ -257,7 +255,6 @@ def decode_file(file: File, encoding: str | None, read: Callable[[Coding], T]) -
 
 
 def explain_error(file: File, dialect: Dialect, error: BaseException) -> InputError:
-    """Return the reason why polars gave a file up, with the line where it can be found."""
     with private_folder() as folder:
         plain, copy = folder / "plain.csv", folder / "copy.csv"
         try:
@@ -272,7 +269,6 @@ def explain_error(file: File, dialect: Dialect, error: BaseException) -> InputEr
 
 
 def written_rows(file: File, dialect: Dialect, resources: ExitStack) -> int:
-    """Count the rows of a file that was written in a dialect, without looking for it anew."""
     source = file.data
     if not dialect.coding.is_plain:
         source = _private(resources)
@@ -334,7 +330,6 @@ def _scan(source: Path, dialect: Dialect, skip: int) -> pl.LazyFrame:
 
 
 def _check_file(file: File, dialect: Dialect, resources: ExitStack) -> _CheckedFile:
-    """Verify every byte, find ragged lines, and make the copy that polars reads where it cannot read the file."""
     plain = dialect.coding.is_plain
     source = file.data if plain else _private(resources)
     survey = Survey(file.path, dialect)

@@ -47,7 +47,6 @@ def write_lines(result: Enriched, stream: BinaryIO) -> pl.DataFrame:
 
 
 def write_document(result: Enriched, stream: BinaryIO) -> pl.DataFrame:
-    """Write an enriched table as a JSON document, as :func:`write_lines` writes its objects."""
     source = result.table.source
     if isinstance(source, Document) and source.kind == "object":
         return write_lines(result, stream)

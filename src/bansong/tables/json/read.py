@@ -47,10 +47,7 @@ Path_ = tuple[Step, ...]
 
 _STEP: Final = re.compile(r"""\.?([^.\[\]"']+)|\[(\d+)\]|\["((?:[^"\\]|\\.)*)"\]|\['([^']*)'\]""")
 _SHOWN: Final = 8
-_EMPTY: Final = 0
-_FILLED: Final = 1
-_NUMBERED: Final = 2
-"""An array of objects with the header of a business number."""
+_EMPTY, _FILLED, _NUMBERED = range(3)  # arrays: without objects; of objects; of some with the header of a number
 _WORDS: Final = {
     b"{": gettext_noop("an object"),
     b"[": gettext_noop("an array"),
@@ -105,10 +102,7 @@ def _at_path(path: Path, data: Path, start: int, json_path: str) -> Document:
 
 
 def _find(path: Path, data: Path, start: int) -> Document:
-    """Return the one array of objects of a document in which a business number's header stands, or the only array.
-
-    A document that is an object without such an array is itself the only record.
-    """
+    """Return the one array with the header of a business number, or the only array, or else the whole object."""
     with Scanner(path, data, start) as scanner:
         if scanner.peek() == b"[":
             return Document(data, scanner.position, data.stat().st_size, "", "array")
@@ -272,10 +266,8 @@ ENCODING_MISMATCHED: Final = Problem(
 )
 
 _RECORD: Final = "record"
-_UNQUOTED: Final = "^[-0-9tf]"
-"""How numbers and truth values begin."""
-_FIRST: Final = 1 << 18
-"""Bytes of the first part, from which types are learned the slow way."""
+_UNQUOTED: Final = "^[-0-9tf]"  # how numbers and truth values begin
+_FIRST: Final = 1 << 18  # bytes of the first part, from which types are learned the slow way
 _decode_object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
@@ -306,7 +298,6 @@ def read(file: File, json_path: str | None, resources: ExitStack, *, lines: bool
 
 
 def count(file: File, json_path: str | None, resources: ExitStack, *, lines: bool) -> int:
-    """Count the records of a file, which :func:`read` would give, without looking at their values."""
     document = _document(file.path, _utf8(file, resources), json_path, lines=lines)
     return sum(part.count for part in document.records(file.path))
 
@@ -325,7 +316,6 @@ def _document(path: Path, data: Path, json_path: str | None, *, lines: bool) -> 
 
 
 def _is_lines(data: Path, start: int) -> bool:
-    """Whether the first line is an object of its own and others follow."""
     with data.open("rb") as file:
         file.seek(start)
         head = file.read(CHUNK).lstrip()
@@ -338,7 +328,6 @@ def _is_lines(data: Path, start: int) -> bool:
 
 
 def _utf8(file: File, resources: ExitStack) -> Path:
-    """The file, or a private copy of it in UTF-8 where it is UTF-16 or UTF-32."""
     with file.data.open("rb") as stream:
         encoding = json.detect_encoding(stream.read(4))
     if encoding.startswith("utf-8"):
@@ -433,11 +422,7 @@ def _is_roles(key: str, dtype: DataType | None) -> bool:
 
 
 def _by_token(schema: dict[str, DataType | None], ids: dict[str, str]) -> pl.Expr:
-    """The objects as records of the columns ``ids``, made from the text of each value.
-
-    No parser of columns gives a number as it is spelled; only files with values that typed columns would change take
-    this way.
-    """
+    """The objects as records of the columns ``ids``, made from the text of each value: numbers stay as spelled."""
     texts_of = {key: typed_id(ids[key]) for key, dtype in schema.items() if dtype is None}
     made = pl.Struct(
         {id_: schema[key] or pl.String() for key, id_ in ids.items()} | dict.fromkeys(texts_of.values(), pl.Boolean())

@@ -159,7 +159,6 @@ class Scanner:
                 return b""
 
     def take(self, byte: bytes) -> None:
-        """Pass this byte, which must come next."""
         if (found := self.peek()) != byte:
             sign = byte.decode()
             what = gettext("{byte!r} is missing; the file is not whole; copy or export it again", byte=sign)
@@ -177,7 +176,6 @@ class Scanner:
                 return b""
 
     def value(self) -> bytes:
-        """Pass the next value; return its text as it stands."""
         self.peek()
         while True:
             length, complete = self._length()
@@ -192,7 +190,6 @@ class Scanner:
                 return text
 
     def key(self) -> str:
-        """Pass the next key of an object and its colon."""
         if self.peek() != b'"':
             raise self.fault(gettext_noop("a key in quotes is missing"))
         start, text = self.position, self.value()
@@ -219,7 +216,6 @@ class Scanner:
                 return
 
     def array(self) -> Iterator[RecordChunk]:
-        """Pass an array; give its elements."""
         self.take(b"[")
         yield from self._records(b"]", lambda text: _decode_array(b"[%b]" % text))
         self.take(b"]")
@@ -229,7 +225,6 @@ class Scanner:
         yield from self._records(b"", _decode_sequence)
 
     def fault(self, reason: str, position: int | None = None) -> InputError:
-        """The error for a place (by default that of what comes next), with its line and column."""
         return _malformed_json(self.path, self.data, self.position if position is None else position, reason)
 
     def _records(self, closing: bytes, decode: Callable[[bytes], Raws]) -> Iterator[RecordChunk]:

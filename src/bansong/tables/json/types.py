@@ -57,8 +57,7 @@ _LEAVES: Final[dict[DataType, Any]] = {
     pl.Float64(): _NO_INTEGER | float | None,
 }
 _UNSTRUCTURED: Final = re.compile(r'["\\\x00-\x1f]')
-_SPELLED: Final = (pl.Int64, pl.Float64)
-"""Numbers can be spelled in several ways (``1.10``, ``-0``); columns of these types hold them in one."""
+_SPELLED: Final = (pl.Int64, pl.Float64)  # a number has several spellings (``1.10``, ``-0``), a column of these one
 _KEY: Final = b'":'
 _encode_lines: Final = msgspec.json.Encoder().encode_lines
 _decode_objects: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode_lines
@@ -333,7 +332,6 @@ def _has_floats(dtype: DataType | None) -> bool:
 
 
 def _are_floats_within(nested: pl.Series) -> bool:
-    """Whether the numbers with a fraction or an exponent in nested values are spelled as polars spells them."""
     found = nested.str.replace_all(_STRING, "").str.extract_all(_FLOAT).explode().drop_nulls().unique()
     return _are_spelled(found, pl.Float64)
 
