@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, cast
+from typing import Final
 
 import polars as pl
 
@@ -384,7 +384,8 @@ class ColumnCandidates:
         cell, filled = pl.col(id_), is_filled(pl.col(id_))
         whole = (filled & cell.str.contains(PROVINCE)).sum() / filled.sum()
         shares = self._sample.select(filled.mean().alias("filled"), right.mean().alias("right"), whole.alias("whole"))
-        return cast("tuple[float, float, float]", shares.fill_nan(0.0).fill_null(0.0).row(0))
+        filled_share, right_share, whole_share = shares.fill_nan(0.0).fill_null(0.0).row(0)
+        return filled_share, right_share, whole_share
 
     def _is_missed(self, base: Candidate, best: Candidate, chain: Sequence[Candidate]) -> bool:
         return base not in chain and (base.filled > 0 or self._is_cut) and _header_rank(base) <= _header_rank(best)
