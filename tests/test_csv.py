@@ -150,7 +150,7 @@ def test_packed_files_come_back_packed_in_their_encoding(tmp_path: Path, packing
     table, rows = read(target)
     assert (rows[0][:2], table.headers) == ((N, HANGUL), ("b_no", "이름", *NINE))
     assert isinstance(table.source, Dialect)
-    assert table.source.encoding == {"utf-8-sig": "utf-8", "utf-16": "utf-16-le"}.get(encoding, encoding)
+    assert table.source.coding.codec == {"utf-8-sig": "utf-8", "utf-16": "utf-16-le"}.get(encoding, encoding)
 
 
 def pl_zstd(data: bytes) -> bytes:

@@ -30,8 +30,6 @@ SEVERAL_ADDRESS_COLUMNS: Final = Problem(
 )
 
 SAMPLE_ROWS: Final = 1000
-"""How many of the first rows the content of columns is judged by."""
-
 _NOTATIONS: Final[tuple[Notation, ...]] = ("road", "any", "lot")
 _KINDS: Final[Mapping[Purpose, str]] = {
     "mail": gettext_noop("a mailing address"),
@@ -43,38 +41,31 @@ _KINDS: Final[Mapping[Purpose, str]] = {
     "home": gettext_noop("a home"),
     "former": gettext_noop("a former address"),
 }
-_MARGIN: Final = 0.05
-"""Shares that differ by less are taken for equal."""
+_MARGIN: Final = 0.05  # shares that differ by less are taken for equal
 _MOSTLY: Final = 0.5
 _FEW: Final = 0.1
 _SAME: Final = 0.95
-"""What an address has and its rest has not: 가동 101호 is one in a building."""
 _SAYS: Final = (is_filled, holds_address)
 _ZIPCODE: Final = r"^\W*(?:[0-9]{4,5}|[0-9]{3}-[0-9]{2})(?:\.0)?\W*$"
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A column that fits a role: what it is for, and the shares of rows in which it says something, and the right kind.
-
-    ``whole``: the share of its texts that begin with a province, as whole addresses do.
-    """
+    """A column that fits a role, and the shares of its first rows that are filled, and hold the right kind of text."""
 
     choice: Choice
     purpose: Purpose | None
     notation: Notation
     filled: float
     right: float
-    whole: float
+    whole: float  # the share of its texts that begin with a province, as whole addresses do
 
     @property
     def place(self) -> int:
-        """The column's position."""
         return self.choice.column
 
     @property
     def kind(self) -> Purpose:
-        """Its purpose, by default ``business``."""
         return self.purpose or "business"
 
     @property
@@ -105,13 +96,13 @@ class ColumnCandidates:
     def __init__(self, table: Table, sample: pl.DataFrame, rated: Callable[[str, int], Choice | None]) -> None:
         self.table = table
         self._sample = sample
+        self._is_cut = sample.height == SAMPLE_ROWS  # there may be more rows
         self._rate = rated
 
     def address(self, places: Sequence[int]) -> Preferred:
         """The address: where mail is sent rather than elsewhere, with the columns of its details joined.
 
-        Of columns with the same purpose the one that holds more addresses is taken. Raises :class:`ColumnError` where
-        nothing tells two apart that differ.
+        Of columns with the same purpose the one that holds more addresses is taken.
         """
         bases, details = self._addresses(places)
         rest = details
@@ -144,10 +135,7 @@ class ColumnCandidates:
         return Preferred(replace(choices[0], otherwise=tuple(choices[1:])), tuple(notes))
 
     def address_by_content(self, pools: Sequence[Sequence[int]], headed: Choice | None) -> tuple[Choice, Alert] | None:
-        """The column full of addresses, with an alert, where the one with the right header has hardly any.
-
-        A header with a word that an address's header never has (``호스트서버소재지``) is not taken.
-        """
+        """The column full of addresses, with an alert, where the one with the right header has hardly any."""
         beaten = [self._candidate("address", one) for one in headed.alternatives] if headed else []
         if any(one.right >= _FEW for one in beaten):
             return None
@@ -166,27 +154,18 @@ class ColumnCandidates:
             text += gettext(
                 "; {names} fits by its header, but holds hardly any", names=gettext(" and ").join(map(str, beaten))
             )
-        return choice, Alert(
-            text
-            + gettext("; {parameter} takes another", parameter=parameter("columns", {"address": gettext("HEADER")}))
-        )
+        another = parameter("columns", {"address": gettext("HEADER")})
+        return choice, Alert(text + gettext("; {parameter} takes another", parameter=another))
 
     def _sure_address(self, places: Sequence[int]) -> tuple[int, float]:
-        """The column with most addresses that begin and are numbered as such, and the share of rows with one."""
-        names, sampled = self.table.ids, set(self._sample.columns)
-        ids = {
-            names[at]: at for at in places if names[at] in sampled and not is_trap("address", self.table.headers[at])
-        }
-        cells = {at: pl.col(id_) for id_, at in ids.items()}
-        sure = map(is_sure_address, cells.values())
-        shares = self._sample.select(one.mean().fill_null(0.0).alias(id_) for one, id_ in zip(sure, ids, strict=True))
-        return max(zip(cells, shares.row(0), strict=True), key=lambda one: one[1]) if ids else (-1, 0.0)
+        names, headers, sampled = self.table.ids, self.table.headers, set(self._sample.columns)
+        fit = [at for at in places if names[at] in sampled and not is_trap("address", headers[at])]
+        sure = {names[at]: is_sure_address(pl.col(names[at])).mean().fill_null(0.0) for at in fit}
+        shares = self._sample.select(**sure)
+        return max(zip(fit, shares.row(0), strict=True), key=lambda one: one[1]) if fit else (-1, 0.0)
 
     def _alternatives(self, best: Candidate, bases: Sequence[Candidate]) -> list[Candidate]:
-        """The best address with those of the same place in another notation: by road, where that is blank by lot.
-
-        Those that were not the best for their gaps alone go before it; others fill its own gaps.
-        """
+        """The best address with those of the same purpose in another notation, that fill each other's gaps."""
         ranked = sorted(bases, key=lambda base: (_header_rank(base), -base.right, base.place))
         fitting = [base for base in ranked if base.kind == best.kind and base.filled * _MOSTLY <= base.right > 0]
         order = _NOTATIONS.index(best.notation)
@@ -196,10 +175,8 @@ class ColumnCandidates:
         for base in fitting:
             if base.notation not in chain and (base.choice.why == "header" or base.notation != "any"):
                 held, more = list(chain.values()), [*chain.values(), base]
-                if (
-                    any(self._filled_share(more, says) > self._filled_share(held, says) for says in _SAYS)
-                    or self._sample.height == SAMPLE_ROWS
-                ):
+                fills = any(self._filled_share(more, says) > self._filled_share(held, says) for says in _SAYS)
+                if fills or self._is_cut:
                     chain[base.notation] = base
         return list(chain.values())
 
@@ -207,12 +184,10 @@ class ColumnCandidates:
         ids = [id_ for one in chain if (id_ := self.table.ids[one.place]) in self._sample.columns]
         if not ids or self._sample.is_empty():
             return 0.0
-        return float(
-            self._sample.select(pl.any_horizontal(says(pl.col(id_)).fill_null(False) for id_ in ids).mean()).item()
-        )
+        said = pl.any_horizontal(says(pl.col(id_)).fill_null(False) for id_ in ids)
+        return float(self._sample.select(said.mean()).item())
 
     def _begins(self, detail: Candidate) -> bool:
-        """Whether most cells of a detail hold more than the rest of an address, as far as they hold anything."""
         cell = pl.col(self.table.ids[detail.place])
         return self._shares(detail.place, cell.str.contains(BEGINNING))[1] >= detail.filled * _MOSTLY
 
@@ -228,26 +203,18 @@ class ColumnCandidates:
         parts += rest
         names = ", ".join(f"{one.choice.header!r} (#{one.place + 1})" for one in parts)
         joined = "+".join(_advice(self.table, one) for one in parts) if len(parts) > len(rest) else "#1+#2"
-        which = (
-            gettext("joins them")
-            if len(parts) > len(rest)
-            else gettext("names the columns of the address, in its order")
+        joins, lists = gettext("joins them"), gettext("names the columns of the address, in its order")
+        text = gettext(
+            "{name}: no column holds whole addresses, only parts of them are in {names}, so no "
+            "address is verified and none is there to send to; {parameter} {which}",
+            name=self.table.name,
+            names=names,
+            parameter=parameter("columns", {"address": joined}),
+            which=joins if len(parts) > len(rest) else lists,
         )
-        return (
-            Alert(
-                gettext(
-                    "{name}: no column holds whole addresses, only parts of them are in {names}, so no "
-                    "address is verified and none is there to send to; {parameter} {which}",
-                    name=self.table.name,
-                    names=names,
-                    parameter=parameter("columns", {"address": joined}),
-                    which=which,
-                )
-            ),
-        )
+        return (Alert(text),)
 
     def details_of(self, given: Choice, places: Sequence[int]) -> tuple[str, ...]:
-        """A hint about columns with the details of an address that was given without them."""
         if len(given.parts) > 1:
             return ()
         own = self._candidate("address", given)
@@ -270,30 +237,27 @@ class ColumnCandidates:
         if not fitting:
             return Preferred(None, (self._other_address_note(found, address),))
         most = max(one.right for one in fitting)
-        ranked = sorted(
-            fitting,
-            key=lambda one: (
-                one.purpose is None,
-                one.right < most * _MOSTLY,
-                abs(one.place - own.place),
-                -one.choice.confidence,
-            ),
-        )
-        best, *others = ranked
+
+        def rank(one: Candidate) -> tuple[bool, bool, int, float]:
+            far = abs(one.place - own.place)
+            return one.purpose is None, one.right < most * _MOSTLY, far, -one.choice.confidence
+
+        best, *others = ranked = sorted(fitting, key=rank)
         if len(chain := _chain_of_notations(ranked, address)) > 1:
             choice = replace(chain[0].choice, otherwise=tuple(one.choice for one in chain[1:]))
             return Preferred(choice, (_alternatives_note("zipcode", chain, _advice(self.table, chain[0])),))
 
         def explain(other: Candidate) -> str:
-            if (best.purpose is None) != (other.purpose is None):
+            of_kind, holds, near, _ = (mine != its for mine, its in zip(rank(best), rank(other), strict=True))
+            if of_kind:
                 return gettext("it is of the same kind")
-            if (best.right < most * _MOSTLY) != (other.right < most * _MOSTLY):
+            if holds:
                 return gettext(
                     "it holds a postal code in {share:.0%} of the rows, the other in {other:.0%}",
                     share=best.right,
                     other=other.right,
                 )
-            if abs(best.place - own.place) != abs(other.place - own.place):
+            if near:
                 return gettext("it stands nearest to {header!r}", header=address.header)
             return gettext("its header is the more usual one")
 
@@ -314,44 +278,31 @@ class ColumnCandidates:
         if not found:
             return Preferred(None)
         most = max(one.filled for one in found)
-        ranked = sorted(
-            found,
-            key=lambda one: (
-                one.filled < most * _MOSTLY,
-                -one.choice.confidence,
-                -round(one.filled / _MARGIN),
-                one.place,
-            ),
-        )
+
+        def rank(one: Candidate) -> tuple[bool, float, int, int]:
+            return one.filled < most * _MOSTLY, -one.choice.confidence, -round(one.filled / _MARGIN), one.place
+
+        ranked = sorted(found, key=rank)
         best, *others = [one for one in ranked if one.filled] or ranked[:1]
 
         def explain(other: Candidate) -> str:
-            if (other.filled < most * _MOSTLY) == (best.filled < most * _MOSTLY):
-                if best.choice.confidence > other.choice.confidence:
-                    return gettext("its header is the more usual one")
-                if round(best.filled / _MARGIN) == round(other.filled / _MARGIN):
-                    return gettext("it stands first")
-            return gettext("it is filled in more rows")
+            fuller, usual, more, _ = (mine < its for mine, its in zip(rank(best), rank(other), strict=True))
+            if usual and not fuller:
+                return gettext("its header is the more usual one")
+            return gettext("it is filled in more rows") if fuller or more else gettext("it stands first")
 
         return Preferred(best.choice, self._explain_choice("name", best, others, explain))
 
     def _compare_addresses(
         self, best: Candidate, others: Sequence[Candidate], fullest: float, filled: float
     ) -> list[str]:
-        """What the user should know of the addresses that are not taken; raises for one that nothing tells apart.
-
-        ``filled``: the share of rows in which the one that is taken, or an alternative to it, says something.
-        """
+        """Notes on the addresses that are not taken; ``filled``: the share of rows in which one is that is taken."""
         rank = _address_rank(best, fullest)[:-1]
         same = [one for one in others if _address_rank(one, fullest)[:-1] == rank]
         if other := next((one for one in same if not self._alike(best, one)), None):
             names = gettext(" and ").join(f"{one.choice.header!r} (#{one.place + 1})" for one in (best, other))
-            raise ColumnError(
-                SEVERAL_ADDRESS_COLUMNS,
-                name=self.table.name,
-                names=names,
-                parameter=Option("columns", {"address": _advice(self.table, best)}),
-            )
+            choose = Option("columns", {"address": _advice(self.table, best)})
+            raise ColumnError(SEVERAL_ADDRESS_COLUMNS, name=self.table.name, names=names, parameter=choose)
         less = [one for one in others if best.group == one.group and one.right < fullest - _MARGIN]
         blank = max((one.filled for one in others), default=0.0) - filled
 
@@ -401,14 +352,10 @@ class ColumnCandidates:
         )
         for why, further in rest:
             text += gettext(", nor {names}, because {why}", names=", ".join(further), why=why)
-        text += (
-            gettext(" (as far as the first {sample_rows:,} rows show)", sample_rows=SAMPLE_ROWS)
-            if self._sample.height == SAMPLE_ROWS
-            else ""
-        )
-        text += gettext(
-            "; {parameter} takes another", parameter=parameter("columns", {role: _advice(self.table, others[0])})
-        )
+        if self._is_cut:
+            text += gettext(" (as far as the first {sample_rows:,} rows show)", sample_rows=SAMPLE_ROWS)
+        another = parameter("columns", {role: _advice(self.table, others[0])})
+        text += gettext("; {parameter} takes another", parameter=another)
         return (Alert(text) if loud else text,)
 
     def _addresses(self, places: Sequence[int]) -> tuple[list[Candidate], list[Candidate]]:
@@ -441,8 +388,7 @@ class ColumnCandidates:
         return filled_share, right_share, whole_share
 
     def _is_missed(self, base: Candidate, best: Candidate, chain: Sequence[Candidate]) -> bool:
-        unknown = base.filled or self._sample.height == SAMPLE_ROWS
-        return base not in chain and bool(unknown) and _header_rank(base) <= _header_rank(best)
+        return base not in chain and (base.filled > 0 or self._is_cut) and _header_rank(base) <= _header_rank(best)
 
     def _alike(self, one: Candidate, other: Candidate) -> bool:
         cells = [self._sample[self.table.ids[each.place]].str.replace_all(r"\s", "") for each in (one, other)]
@@ -453,13 +399,7 @@ class ColumnCandidates:
 def _address_rank(base: Candidate, fullest: float) -> tuple[tuple[int, bool], bool, int, float, int]:
     """The order of address columns; ``fullest``: the largest share of addresses in a column of the same group."""
     group, notation, confidence = _header_rank(base)
-    return (
-        group,
-        base.right < fullest - _MARGIN,
-        notation,
-        confidence,
-        base.place,
-    )
+    return group, base.right < fullest - _MARGIN, notation, confidence, base.place
 
 
 def _header_rank(base: Candidate) -> tuple[tuple[int, bool], int, float]:
@@ -499,14 +439,12 @@ def _owner_kind(one: Candidate, bases: Sequence[Candidate], *, nearest: bool = F
 
 
 def _chain_of_notations(ranked: Sequence[Candidate], address: Choice) -> list[Candidate]:
-    """The postal codes of an address's alternatives, by the notation in their headers and in the same order."""
     firsts = {one.notation: one for one in reversed(ranked) if one.right}
     notations = dict.fromkeys(notation_of(one.header) for one in address.alternatives)
     return [firsts[notation] for notation in notations if notation in firsts]
 
 
 def _owners(detail: Candidate, bases: Sequence[Candidate], details: Sequence[Candidate]) -> Sequence[Candidate]:
-    """The addresses that a detail may be the rest of: those right before it, with no other detail between them."""
     fitting = _of_same_notation(detail, bases, details)
     kind = _owner_kind(detail, fitting)
     same = [base for base in fitting if base.kind == kind]
@@ -527,12 +465,8 @@ def _of_same_notation(
         same = [base for base in bases if base.notation == detail.notation]
         return same or [base for base in bases if base.notation == "any"]
     named = [one for one in details if one.notation != "any"]
-    free = [base for base in bases if not any(_names(one, base) for one in named)]
-    return free or bases
-
-
-def _names(detail: Candidate, base: Candidate) -> bool:
-    return detail.notation == base.notation and (detail.purpose is None or detail.kind == base.kind)
+    spoken = {(one.notation, kind) for one in named for kind in ([one.kind] if one.purpose else PURPOSES)}
+    return [base for base in bases if (base.notation, base.kind) not in spoken] or bases
 
 
 def _alternatives_note(role: str, chain: Sequence[Candidate], advice: str) -> str:

@@ -60,8 +60,7 @@ _DONG_CODE: Final = "^(?:11|2[6-9]|3[016]|4[1-8]|5[0-2])[0-9]{6}00$"
 class _Numbers:
     """The share of a column's first non-blank cells that are ten digits, and of these with a right check digit.
 
-    ``None`` where there are no cells, or fewer than three different numbers, unless all are right and none may be the
-    code of a legal dong, in three rows or in two of a list without headers.
+    ``None`` where there are no cells, or too few different numbers to judge by.
     """
 
     ten: float | None = None
@@ -70,14 +69,11 @@ class _Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The column of each role that has one, and what the user should know about the choice.
-
-    ``objects``: the positions of columns that hold JSON objects or lists, and so no name or address.
-    """
+    """The column of each role that has one, and what the user should know about the choice."""
 
     columns: dict[str, Choice]
     notes: tuple[str, ...] = ()
-    objects: frozenset[int] = frozenset()
+    objects: frozenset[int] = frozenset()  # positions of columns that hold JSON, and so no name or address
 
 
 def choose_columns(
@@ -91,15 +87,10 @@ def choose_columns(
     """Choose a column for each role; the first role must get one, or in an ``address_list`` the address.
 
     ``given`` names headers by role, as :func:`given_choice` reads them, and overrides; ``ours`` are the positions of
-    columns from an earlier enrichment, which are never chosen, and neither are lists, structs and bytes. The number
-    column must hold numbers: its first 1,000 rows lower or raise the confidence, one without any number of ten digits
-    is not chosen, and one whose numbers have right check digits is found under any header. Where no column has a header
-    (all are ``#1``, ``#2``, …) the others are found by content, too.
-
-    Where a row holds several businesses (supplier and buyer), number, name and address are taken from one of them,
-    and a note tells which and why. Where several columns fit a role, the others are named in a note
-    (:mod:`bansong.tables.candidates`). Raises :class:`ColumnError` when no number column is found or two fit
-    equally well.
+    columns from an earlier enrichment, which are never chosen. A column without any number of ten digits is not chosen
+    as the number, and one whose numbers have right check digits is found under any header. Where no column has a header
+    (all are ``#1``, ``#2``, …) the others are found by content, too. Where a row holds several businesses (supplier and
+    buyer), number, name and address are taken from one of them. Notes name what was not taken, and why.
     """
     chosen = _given_columns(table, roles, {role_code(role): header for role, header in (given or {}).items()})
     key, *others = roles
@@ -156,13 +147,8 @@ def _given_columns(table: Table, roles: Sequence[str], given: Mapping[str, str |
         for part in choice.parts:
             kind = schema[table.ids[part.column]]
             if not _prints(kind):
-                raise ColumnError(
-                    COLUMN_KIND_UNSUITABLE,
-                    name=table.name,
-                    header=part.header,
-                    kind=kind,
-                    role=role_word(role, current_language()),
-                )
+                word = role_word(role, current_language())
+                raise ColumnError(COLUMN_KIND_UNSUITABLE, name=table.name, header=part.header, kind=kind, role=word)
     return chosen
 
 
@@ -250,7 +236,6 @@ def _may_hold_numbers(table: Table, shares: Mapping[int, _Numbers], *, headless:
 def _by_party(
     table: Table, fitting: Sequence[Choice], groups: Sequence[Party]
 ) -> tuple[Choice, tuple[str, ...]] | None:
-    """The number column of the party whose rows these are, and a note; ``None`` where there are not several."""
     choices = {choice.column: choice for choice in fitting if choice.why == "header"}
     competing = [party for party in groups if party.number in choices]
     if len(groups) == 1 and competing:  # another of its columns was given
@@ -262,23 +247,18 @@ def _by_party(
         return None
     party, reason = decided
     others = [choices[other.number] for other in competing if other is not party]
+    give = {_quote_choice(one): parameter("columns", {"b_no": f"#{one.column + 1}"}) for one in others}
     instead = ", ".join(
-        gettext(
-            "for {choice} give {parameter}",
-            choice=_quote_choice(other),
-            parameter=parameter("columns", {"b_no": f"#{other.column + 1}"}),
-        )
-        for other in others
+        gettext("for {choice} give {parameter}", choice=other, parameter=named) for other, named in give.items()
     )
-    return choices[party.number], (
-        gettext(
-            "each row holds {count} parties; {choice} was chosen, with what belongs to it, because {reason}; {instead}",
-            count=len(competing),
-            choice=_quote_choice(choices[party.number]),
-            reason=reason,
-            instead=instead,
-        ),
+    note = gettext(
+        "each row holds {count} parties; {choice} was chosen, with what belongs to it, because {reason}; {instead}",
+        count=len(competing),
+        choice=_quote_choice(choices[party.number]),
+        reason=reason,
+        instead=instead,
     )
+    return choices[party.number], (note,)
 
 
 def _holds_addresses(sample: pl.DataFrame) -> bool:
@@ -287,7 +267,7 @@ def _holds_addresses(sample: pl.DataFrame) -> bool:
 
 
 def _is_address_list(table: Table, sample: pl.DataFrame, address: Choice, fitting: Sequence[Choice]) -> bool:
-    """Whether a table without numbers has an address column; that of a whole line has the number's header, too."""
+    """Whether a table without numbers has an address column that is not a whole line, under a number's header, too."""
     if any(level_of("b_no", part.header) for part in address.parts):
         return False
     filled = [is_filled(pl.col(table.ids[part.column]).cast(pl.String)) for part in address.parts]
@@ -305,8 +285,8 @@ def _settle_without_number(
 ) -> tuple[Alert, ...]:
     """Alerts about the columns of an address list that fit the number by their header only.
 
-    Where there are no addresses either, a blank column is chosen. Raises :class:`ColumnError` if there is none, and for
-    a first row that is one of the list: it would be lost as the header.
+    Where there are no addresses either, a blank column is chosen. Raises for a first row that is one of the list: it
+    would be lost as the header.
     """
     address = chosen.get("address")
     if address is None or not _is_address_list(table, sample, address, fitting):
@@ -330,10 +310,7 @@ def _settle_without_number(
 def _blank_column(
     table: Table, sample: pl.DataFrame, fitting: Sequence[Choice], shares: Mapping[int, _Numbers]
 ) -> list[Choice]:
-    """The blank column with the header of a number, where no column holds numbers; else this is no list of businesses.
-
-    Nor is it where there are addresses. Raises :class:`ColumnError`; ``fitting``: those that fit by their header.
-    """
+    """The blank column with the header of a number; raise if there is none, or addresses: no list of businesses."""
     blank = [choice for choice in fitting if shares[choice.column].ten is None]
     if blank and not _holds_addresses(sample):
         return blank[:1]
@@ -343,32 +320,20 @@ def _blank_column(
     if len(table.headers) == 1 and fitting:
         about += gettext("; if that is a whole line, name what divides it with {option}", option=parameter("delimiter"))
     named = "#1" if all(map(POSITION.fullmatch, table.headers)) else gettext("HEADER")
-    raise ColumnError(
-        NUMBER_COLUMN_NOT_FOUND,
-        missing="b_no",
-        name=table.name,
-        about=about if fitting else "",
-        headers=listed_headers(table),
-        parameter=Option("columns", {"b_no": named}),
-    )
+    said = {"about": about if fitting else "", "headers": listed_headers(table)}
+    choose = Option("columns", {"b_no": named})
+    raise ColumnError(NUMBER_COLUMN_NOT_FOUND, missing="b_no", name=table.name, parameter=choose, **said)
 
 
 def _best(table: Table, fitting: Sequence[Choice], shares: Mapping[int, _Numbers]) -> tuple[Choice, tuple[str, ...]]:
     best, *rest = fitting
     doubted = _holds_others(shares[best.column])
-    equal = [
-        choice
-        for choice in rest
-        if shares[choice.column].ten
-        and best.confidence - choice.confidence < _TIE
-        and _holds_others(shares[choice.column]) == doubted
-    ]
-    if equal:
+    near = [one for one in rest if shares[one.column].ten and best.confidence - one.confidence < _TIE]
+    if equal := [one for one in near if _holds_others(shares[one.column]) == doubted]:
         names = gettext(" and ").join(map(_quote_choice, [best, *equal]))
         advice = best.header if table.headers.count(best.header) == 1 else f"#{best.column + 1}"
-        raise ColumnError(
-            SEVERAL_NUMBER_COLUMNS, name=table.name, names=names, parameter=Option("columns", {"b_no": advice})
-        )
+        choose = Option("columns", {"b_no": advice})
+        raise ColumnError(SEVERAL_NUMBER_COLUMNS, name=table.name, names=names, parameter=choose)
     others = [choice for choice in rest if (shares[choice.column].ten or 0.0) >= _MOSTLY]
     if not others:
         return best, ()
@@ -390,7 +355,6 @@ def _best(table: Table, fitting: Sequence[Choice], shares: Mapping[int, _Numbers
 
 
 def _in_parts(table: Table, sample: pl.DataFrame, places: Sequence[int]) -> tuple[Choice, tuple[str, ...]] | None:
-    """Three columns side by side that hold a number in its parts of 3, 2 and 5 digits, and whose headers say so."""
     free = set(places)
     for place in places:
         three = range(place, place + len(_PARTS))
@@ -407,7 +371,6 @@ def _in_parts(table: Table, sample: pl.DataFrame, places: Sequence[int]) -> tupl
 
 
 def _common_stem(headers: Sequence[str]) -> str | None:
-    """The common words of headers numbered from 1, or the first header where the others are blank (merged cells)."""
     if not any(header.strip() for header in headers[1:]):
         return headers[0]
     words = [split_number(header) for header in headers]
@@ -416,13 +379,11 @@ def _common_stem(headers: Sequence[str]) -> str | None:
 
 
 def _holds_parts(table: Table, sample: pl.DataFrame, places: Sequence[int]) -> bool:
-    ids = [table.ids[place] for place in places]
-    if not set(ids) <= set(sample.columns):
+    widths = dict(zip((table.ids[place] for place in places), _PARTS, strict=True))
+    if not widths.keys() <= set(sample.columns):
         return False
-    fits = [
-        pl.col(id_).str.contains(rf"^\s*[0-9]{{1,{width}}}(?:\.0)?\s*$").mean()
-        for id_, width in zip(ids, _PARTS, strict=True)
-    ]
+    patterns = {id_: rf"^\s*[0-9]{{1,{width}}}(?:\.0)?\s*$" for id_, width in widths.items()}
+    fits = [pl.col(id_).str.contains(pattern).mean() for id_, pattern in patterns.items()]
     return all((share or 0.0) >= _NEARLY_ALL for share in sample.select(fits).row(0))
 
 
@@ -463,14 +424,12 @@ def _sample(table: Table, places: Sequence[int]) -> pl.DataFrame:
 
 
 def _objects(table: Table, sample: pl.DataFrame) -> frozenset[int]:
-    cells = [pl.col(id_) for id_ in sample.columns]
-    mostly = [2 * is_json(cell).sum() > is_filled(cell).sum() for cell in cells]
-    found = sample.select(each.alias(id_) for each, id_ in zip(mostly, sample.columns, strict=True))
-    return (
-        frozenset(table.ids.index(id_) for id_, held in zip(sample.columns, found.row(0), strict=True) if held)
-        if cells
-        else frozenset()
-    )
+    if not sample.columns:
+        return frozenset()
+    cells = {id_: pl.col(id_) for id_ in sample.columns}
+    found = sample.select(**{id_: 2 * is_json(cell).sum() > is_filled(cell).sum() for id_, cell in cells.items()})
+    places = {id_: place for place, id_ in enumerate(table.ids)}
+    return frozenset(places[id_] for id_, held in zip(sample.columns, found.row(0), strict=True) if held)
 
 
 def _shares(table: Table, sample: pl.DataFrame, places: Sequence[int], *, headless: bool) -> dict[int, _Numbers]:

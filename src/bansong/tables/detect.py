@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 from zipfile import ZipFile
@@ -129,10 +130,6 @@ _TEXT_MARKS: Final = (b",", b";", b"\t", b"|")
 
 
 def detect_format(file: File, delimiter: str | None = None) -> Format:
-    """Return the format of a file; raise :class:`InputError` when there is none that is read.
-
-    ``delimiter``: what the user says to stand between the cells of a text.
-    """
     with file.data.open("rb") as stream:
         head = stream.read(_HEAD)
     if file.path.name.startswith("~$"):
@@ -160,7 +157,6 @@ def detect_format(file: File, delimiter: str | None = None) -> Format:
 
 
 def output_format(path: Path) -> Format:
-    """Return the format that an output's extension asks for; raise :class:`OutputError` when there is none."""
     plain = unpacked_name(path)
     format = EXTENSIONS.get(plain.suffix.lower())
     if format is None or not format.can.written:
@@ -172,7 +168,6 @@ def output_format(path: Path) -> Format:
 
 
 def refuse_in_place(path: Path, format: Format) -> None:
-    """Raise :class:`UsageError` for an input that cannot be written as it is: one only read, a packed workbook."""
     if not format.can.written:
         raise UsageError(FORMAT_ONLY_READ, path=path, format=format.name)
     if unpacked_name(path) != path and not format.can.text:
@@ -180,10 +175,7 @@ def refuse_in_place(path: Path, format: Format) -> None:
 
 
 def default_output(path: Path, format: Format, mark: str = ".enriched") -> Path:
-    """Return ``INPUT.enriched.EXT`` beside the input, with the extension of its real format, packed as it is.
-
-    ``mark``: what stands before the extension.
-    """
+    """Return ``INPUT.enriched.EXT`` beside the input, with the extension of its real format, packed as it is."""
     plain = unpacked_name(path)
     written = format if format.can.written else FORMATS["xlsx"]
     own = written is format and plain.suffix.lower() in format.extensions
@@ -222,7 +214,6 @@ def _other_zip(look: Look) -> InputError:
 
 
 def _zip_parts(look: Look) -> tuple[set[str], bytes]:
-    """The names of a zip's parts in lower case, and what an OpenDocument file says to be."""
     try:
         with ZipFile(look.file.data) as archive:
             parts = archive.namelist()
@@ -232,11 +223,8 @@ def _zip_parts(look: Look) -> tuple[set[str], bytes]:
     return {name.replace("\\", "/").lower() for name in parts}, kind
 
 
-def _zip_with(part: str) -> Callable[[Look], Evidence | None]:
-    def detect(look: Look) -> Evidence | None:
-        return Evidence.CERTAIN if look.head.startswith(_ZIP) and part in _zip_parts(look)[0] else None
-
-    return detect
+def _is_zip_with(part: str, look: Look) -> Evidence | None:
+    return Evidence.CERTAIN if look.head.startswith(_ZIP) and part in _zip_parts(look)[0] else None
 
 
 def _is_spreadsheet(look: Look) -> Evidence | None:
@@ -245,7 +233,6 @@ def _is_spreadsheet(look: Look) -> Evidence | None:
 
 
 def _is_old_workbook(look: Look) -> Evidence | None:
-    """Detect an old .xls; refuse other kinds of the same container, known by the names in its directory."""
     if not look.head.startswith(_OLE):
         return None
     content = look.file.data.read_bytes()
@@ -370,7 +357,7 @@ FORMATS: Final = {
         Format(
             "xlsx",
             (".xlsx", ".xlsm"),
-            _zip_with("xl/workbook.xml"),
+            partial(_is_zip_with, "xl/workbook.xml"),
             "bansong.tables.excel.format:XlsxVerbs",
             replace(
                 _WORKBOOK,
@@ -384,7 +371,13 @@ FORMATS: Final = {
             ),
         ),
         Format("xls", (".xls",), _is_old_workbook, "bansong.tables.excel.format:XlsVerbs", _WORKBOOK),
-        Format("xlsb", (".xlsb",), _zip_with("xl/workbook.bin"), "bansong.tables.excel.format:XlsbVerbs", _WORKBOOK),
+        Format(
+            "xlsb",
+            (".xlsb",),
+            partial(_is_zip_with, "xl/workbook.bin"),
+            "bansong.tables.excel.format:XlsbVerbs",
+            _WORKBOOK,
+        ),
         Format("ods", (".ods",), _is_spreadsheet, "bansong.tables.excel.format:OdsVerbs", _WORKBOOK),
         Format(
             "html",
@@ -424,9 +417,7 @@ FORMATS: Final = {
         ),
     )
 }
-"""Every format of a file, by its name."""
 EXTENSIONS: Final = {extension: format for format in FORMATS.values() for extension in format.extensions}
-
 
 OUTPUT_ENCODING_NEEDLESS: Final = Problem(
     "csv.output_encoding_needless", "{target}: `output_encoding=` is for CSV files"
@@ -440,18 +431,16 @@ TABLE_COPY_FAILED: Final = Problem(
 
 
 OPTIONS: Final = {name: name for name in ("sheet", "encoding", "json_path", "delimiter")}
-"""The options of reading, and what they are called by the caller."""
 FILE_OPTIONS: Final = {option: f"file_{option}" for option in OPTIONS}
-"""Their names where two files are read, and this is the enriched one."""
+"""Names of options where two files are read, and this is the enriched one."""
 ONLY_ENCODING: Final = {name: name for name in ("encoding", "delimiter")}
-_MEANT: Final = {
-    "sheet": gettext_noop("workbooks"),
-    "encoding": gettext_noop("CSV files"),
-    "json_path": gettext_noop("JSON documents"),
-    "delimiter": gettext_noop("CSV files"),
-    "has_header": gettext_noop("CSV files and workbooks"),
+_NEEDED: Final = {  # what a format must be able to do for an option to have a meaning, and which files can
+    "sheet": ("sheets", gettext_noop("workbooks")),
+    "encoding": ("encoding", gettext_noop("CSV files")),
+    "json_path": ("json_path", gettext_noop("JSON documents")),
+    "delimiter": ("delimiter", gettext_noop("CSV files")),
+    "has_header": ("headless", gettext_noop("CSV files and workbooks")),
 }
-"""What each option is for, as messages say it."""
 
 
 @contextmanager
@@ -469,9 +458,7 @@ def open_table(
     """Open a file as a lazy :class:`Table`, its format found by content and extension; packed files are unpacked.
 
     ``data``: where it is, if not at ``path``, which is then only what it is called. ``options``: the options of the
-    caller that messages may name (see :data:`OPTIONS`).
-    Raises :class:`InputError`; :class:`UsageError` where ``sheet``, ``encoding``, ``json_path``, ``delimiter`` or a
-    missing header has no meaning for the format.
+    caller that messages may name.
     """
     wanted = ReadAs(sheet, encoding, json_path, delimiter, has_header)
     with ExitStack() as resources:
@@ -488,19 +475,10 @@ def open_table(
 
 
 def _refuse_needless(path: Path, format: Format, wanted: ReadAs) -> None:
-    can = format.can
-    for option, given, meant in (
-        ("sheet", wanted.sheet is not None, can.sheets),
-        ("encoding", wanted.encoding is not None, can.encoding),
-        ("json_path", wanted.json_path is not None, can.json_path),
-        ("delimiter", wanted.delimiter is not None, can.delimiter),
-        ("has_header", not wanted.has_header, can.headless),
-    ):
-        if given and not meant:
+    for option, (capability, files) in _NEEDED.items():
+        if getattr(wanted, option) not in (None, True) and not getattr(format.can, capability):
             named = parameter(option, False) if option == "has_header" else parameter(option)
-            raise UsageError(
-                OPTION_NOT_FOR_FORMAT, path=path, named=named, meant=gettext(_MEANT[option]), format=format.name
-            )
+            raise UsageError(OPTION_NOT_FOR_FORMAT, path=path, named=named, meant=gettext(files), format=format.name)
 
 
 @contextmanager
@@ -519,11 +497,9 @@ def reading(table: Table) -> Iterator[None]:
 def write_table(
     result: Enriched, target: Path, format: Format, encoding: str | None = None, *, anew: bool = False
 ) -> tuple[pl.DataFrame, Callable[[], int]]:
-    """Write an enriched table to ``target`` in a format, packed as its name says.
+    """Write an enriched table; return the tally of the same pass, and a call that counts the finished file's rows.
 
     ``anew``: never into a copy of the input, which has rows that the table leaves out.
-    Returns the tally of the same pass, and a call that counts the rows of the finished file. Raises
-    :class:`OutputError`; :class:`UsageError` where ``encoding`` has no meaning for the format.
     """
     if encoding is not None and not format.can.encoding:
         raise UsageError(OUTPUT_ENCODING_NEEDLESS, target=target)
@@ -545,13 +521,10 @@ STDOUT_CLOSED: Final = Problem(
 STDOUT_UNWRITABLE: Final = Problem("files.stdout_unwritable", "stdout: cannot be written: {reason}")
 
 STREAM: Final = Path("-")
-"""How standard input and output are given instead of a file."""
 INPUT_NAME: Final = Path("stdin")
-"""What standard input is called in messages."""
 
 
 def keep_input(resources: ExitStack) -> Path:
-    """Copy standard input to a private file that stays for as long as ``resources`` do."""
     path = resources.enter_context(private_folder()) / INPUT_NAME
     try:
         with os.fdopen(create_private(path), "wb") as file:
@@ -562,26 +535,20 @@ def keep_input(resources: ExitStack) -> Path:
 
 
 def name_input(format: str | None) -> Path:
-    """Return what standard input is called: by the extension of a format it is read as one, where its content may be.
-
-    Raises :class:`UsageError` for an unknown format.
-    """
+    """Return the name of standard input, with the extension of the format as which it is read."""
     if format is None:
         return INPUT_NAME
     if format not in FORMATS:
-        option, known = parameter("input_format", format), ", ".join(FORMATS)
-        raise UsageError(INPUT_FORMAT_UNKNOWN, option=option, known=known)
+        raise UsageError(INPUT_FORMAT_UNKNOWN, option=parameter("input_format", format), known=", ".join(FORMATS))
     return INPUT_NAME.with_suffix(f".{format}")
 
 
 def check_terminal(format: Format) -> None:
-    """Raise :class:`OutputError` where bytes that are no text would go to a terminal."""
     if not format.can.text and sys.stdout.isatty():
         raise OutputError(STDOUT_IS_TERMINAL, format=format.name)
 
 
 def send_output(path: Path) -> None:
-    """Copy a finished file to standard output; raise :class:`OutputError` where not all of it arrives."""
     stdout = sys.stdout
     try:
         stdout.flush()
@@ -589,9 +556,8 @@ def send_output(path: Path) -> None:
             shutil.copyfileobj(file, stdout.buffer, 1 << 20)
         stdout.buffer.flush()
     except BrokenPipeError as error:
-        nowhere = os.open(os.devnull, os.O_WRONLY)  # so that no later flush fails
-        os.dup2(nowhere, stdout.fileno())
-        os.close(nowhere)
+        with open(os.devnull, "wb") as nowhere:  # noqa: PTH123 - so that no later flush fails
+            os.dup2(nowhere.fileno(), stdout.fileno())
         raise OutputError(STDOUT_CLOSED) from error
     except OSError as error:
         raise OutputError(STDOUT_UNWRITABLE, reason=describe_os_error(error)) from error

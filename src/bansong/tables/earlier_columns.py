@@ -1,10 +1,8 @@
 """Finds the columns that an earlier run added to a table, wherever they stand now.
 
-People delete, move and insert columns in an output before they enrich it again. Two mistakes are possible: to
-overwrite a column of the user's that has one of our names (``grade``), and to leave an old verdict beside the new one.
-So a header is not enough. A table counts as an earlier output if several of the nine headers are there in one
-language, two of which nobody else has, and the cells of two are what we write. Then a column is ours if its cells are,
-or if it stands beside a neighbour from the contract's order.
+Users have columns with our names (``grade``), so a header is not enough. A table counts as an earlier output if
+several of the nine headers are there in one language, two of which nobody else has, and the cells of two are what we
+write. Then a column is ours if its cells are, or if it stands beside a neighbour from the contract's order.
 """
 
 from __future__ import annotations
@@ -36,14 +34,12 @@ from bansong.tables.candidates import SAMPLE_ROWS
 from bansong.tables.roles import PROVINCE
 from bansong.tables.table import Table, contract_name
 
-_MANY: Final = 6
-"""So many of the nine headers are enough: nobody else has them."""
+_MANY: Final = 6  # of the nine headers: nobody else has so many
 _SOME: Final = 3
 _PROOFS: Final = 2
 _LABELS: Final = 2
 _COINED: Final = 2
 _USUAL_HEADERS: Final = frozenset({"grade", "action", "reasons", "row_note", "조치", "처리 상태", "처리 메모"})
-"""Headers that users have, too."""
 _CODES: Final = {"biz_status": BIZ_STATUSES, "action": ACTIONS, "grade": GRADES, "row_status": ROW_STATUSES}
 _VALUES: Final = {
     **{
@@ -64,18 +60,14 @@ _PATTERNS: Final = {
     "building_code": r"^[0-9]{25}$",
 }
 _LOCAL_REASON: Final = r"\[base [+-]?[0-9]+\]|\(registry|\(nts, "
-"""What one of the reasons of the local engine has in each row."""
 _SERVICE_WORDS: Final = frozenset({"biz_status", "grade", "action", "fixed_zipcode", "fixed_address"})
-"""What a service may fill with words of its own."""
-_PLAIN: Final = frozenset({"fixed_zipcode", "fixed_address"})
-"""Columns whose cells anybody may have written."""
+_PLAIN: Final = frozenset({"fixed_zipcode", "fixed_address"})  # anybody may have written such cells
 _TYPED: Final = frozenset({"grade", "action", "fixed_zipcode", "fixed_address", "row_note"})
 """Columns that people have for themselves, too. Where another of ours is there twice, all are ours."""
 _ANSWERED: Final = [word for code in ("verified", "cached") for word in (code, KOREAN_WORDS["row_status"][code])]
 _MOST: Final = 0.5
 _FEW: Final = 0.25
-_WIDEST: Final = 0.5
-"""How far apart probabilities of one grade may be."""
+_WIDEST: Final = 0.5  # between probabilities of one grade
 _THEIRS, _DOUBTFUL, _OPEN, _PROVED = range(4)
 """What a column's cells say: they are the user's; perhaps; nothing; they are ours."""
 
@@ -93,12 +85,10 @@ class EarlierColumns:
 
     @property
     def places(self) -> frozenset[int]:
-        """The positions of all."""
         return frozenset((*self.nine.values(), *self.labels.values(), *self.extras.values()))
 
     @property
     def is_whole(self) -> bool:
-        """Whether all nine columns are there."""
         return set(ADDED_COLUMNS) <= self.nine.keys()
 
 
@@ -115,11 +105,7 @@ class _Candidate:
 
 
 def find_earlier_columns(table: Table, prefix: str) -> EarlierColumns:
-    """Return where the columns of an earlier run stand; none in a table that never was an output.
-
-    Where the user has a column of the same name, ours has ``_bv`` behind it and is the one that is found. Outcomes and
-    extra columns stand behind the nine.
-    """
+    """Return where the columns of an earlier run stand; outcomes and extra columns stand behind the nine."""
     candidates = _candidates(table.headers, prefix)
     if len({one.name for one in candidates}.intersection(ADDED_COLUMNS)) < _SOME:
         return EarlierColumns()
@@ -145,7 +131,6 @@ def find_earlier_columns(table: Table, prefix: str) -> EarlierColumns:
 
 
 def added_later(headers: Sequence[str], earlier: EarlierColumns) -> tuple[str, ...]:
-    """Return the headers of the user's columns between those of an earlier run."""
     places = earlier.places
     between = range(min(places), max(places)) if places else range(0)
     return tuple(headers[place] for place in between if place not in places and headers[place])
@@ -155,17 +140,12 @@ def _candidates(headers: Sequence[str], prefix: str) -> list[_Candidate]:
     titles = {prefix + of_lang[name]: (name, lang) for lang, of_lang in HEADERS.items() for name in OUR_COLUMNS}
     found = []
     for place, header in enumerate(headers):
-        own, again = (header, None) if header in titles else _split_suffix(header)
+        suffixed = None if header in titles else re.fullmatch(r"(.*)_bv([0-9]*)", header, re.DOTALL)
+        own, rank = (suffixed[1], int(suffixed[2] or 1)) if suffixed else (header, 0)
         if own in titles:
-            rank = 0 if again is None else int(again or 1)
             name, lang = titles[own]
             found.append(_Candidate(place, name, rank, own.removeprefix(prefix), lang))
     return found
-
-
-def _split_suffix(header: str) -> tuple[str, str | None]:
-    found = re.fullmatch(r"(.*)_bv([0-9]*)", header, re.DOTALL)
-    return (found[1], found[2]) if found else (header, None)
 
 
 def _judge(table: Table, candidates: Sequence[_Candidate]) -> list[_Candidate]:

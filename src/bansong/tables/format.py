@@ -20,7 +20,6 @@ from bansong.tables.streams import File
 if TYPE_CHECKING:
     from bansong.tables.table import Enriched, Table
 
-
 FILE_UNREADABLE: Final = Problem("files.file_unreadable", "{path}: cannot be read: {reason}")
 OUTPUT_TOO_WIDE: Final = Problem(
     "excel.output_too_wide",
@@ -39,10 +38,7 @@ class Evidence(IntEnum):
 
 @dataclass(frozen=True)
 class Look:
-    """The name and the first bytes of a file, from which its format is detected.
-
-    ``delimited``: whether the user has named the character between cells.
-    """
+    """The name and the first bytes of a file; ``delimited``: the user has named the character between cells."""
 
     file: File
     head: bytes
@@ -50,7 +46,6 @@ class Look:
 
     @cached_property
     def suffix(self) -> str:
-        """The extension in lower case, without that of a packing."""
         return self.file.name.suffix.lower()
 
 
@@ -66,26 +61,18 @@ class Capabilities:
     headless: bool = False
     # Where such files are taken from
     in_folders: bool = True
-    """Read where a folder is given; others only by their name."""
     uploads: bool = True
     # Writing
-    written: bool = True
-    """An output of a format that is only read is an .xlsx."""
-    text: bool = False
-    """Written as text: may be packed, and shown on a terminal."""
-    splices_sheets: bool = False
-    """Several sheets of one file go back into one output."""
-    spliced_only: tuple[str, ...] = ()
-    """Extensions of files that are extended and never made anew."""
-    titles: bool = False
-    """A new file has the title rows above the header again."""
+    written: bool = True  # an output of a format that is only read is an .xlsx
+    text: bool = False  # may be packed, and shown on a terminal
+    splices_sheets: bool = False  # several sheets of one file go back into one output
+    spliced_only: tuple[str, ...] = ()  # extensions of files that are extended and never made anew
+    titles: bool = False  # a new file has the title rows above the header again
     summary: bool = False
     korean_headers: bool = False
-    formulas: bool = False
-    """A spreadsheet takes some texts of such a file for formulas."""
+    formulas: bool = False  # a spreadsheet takes some texts of such a file for formulas
     max_columns: int | None = None
-    left_behind: str = ""
-    """Message on what a new workbook lacks of a file that holds more than its table."""
+    left_behind: str = ""  # message on what a new workbook lacks of the input
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +88,7 @@ class ReadAs:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """An output that is to be written.
-
-    ``headers``: of all its columns. ``leaves_out``: whether it lacks columns of the user's. ``in_place``: whether it
-    replaces the input. ``summary``: whether a summary sheet is asked for.
-    """
+    """An output to be written; ``leaves_out``: it lacks columns of the user's; ``summary``: with a summary sheet."""
 
     path: Path
     headers: tuple[str, ...]
@@ -141,7 +124,6 @@ class Verbs(ABC):
         return None
 
     def render(self, result: Enriched, target: Path) -> Written:
-        """Write a new file."""
         raise NotImplementedError(self.format.name)
 
     def count(self, result: Enriched, path: Path) -> int:
@@ -155,36 +137,26 @@ class Verbs(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Format:
-    """A file format. Its code (``module:class``) is imported on first use: a run needs one or two of them.
-
-    ``extensions``: the usual one first.
-    """
+    """A file format. Its code (``module:class``) is imported on first use: a run needs one or two of them."""
 
     name: str
-    extensions: tuple[str, ...] = ()
-    find: Callable[[Look], Evidence | None] = lambda _: None
+    extensions: tuple[str, ...] = ()  # the usual one first
+    detect: Callable[[Look], Evidence | None] = lambda _: None
     code: str = ""
     can: Capabilities = Capabilities()
 
     def __str__(self) -> str:
         return self.name
 
-    def detect(self, look: Look) -> Evidence | None:
-        """Return the evidence that a file has this format."""
-        return self.find(look)
-
     @cached_property
     def verbs(self) -> Verbs:
-        """The code of the format."""
         module, _, name = self.code.partition(":")
         return cast(Verbs, getattr(import_module(module), name)(self))
 
     def refuse_wide(self, columns: int) -> None:
-        """Raise :class:`OutputError` for more columns than the format has."""
         most = self.can.max_columns
         if most is not None and columns > most:
             raise OutputError(OUTPUT_TOO_WIDE, width=columns, max_columns=most)
 
 
 FRAME: Final = Format("frame")
-"""The format of frames in memory."""

@@ -26,31 +26,27 @@ NOT_A_TABLE: Final = Problem(
 DASK_NOT_COMPUTED: Final = Problem(
     "files.dask_not_computed", "a frame of dask is not computed yet; give `frame.compute()`, or its partitions"
 )
+FRAME_WITHOUT_COLUMNS: Final = Problem(
+    "files.frame_without_columns", "the frame has only an index; make columns of it with reset_index()"
+)
 
 
 def is_pandas(frame: Any) -> bool:
-    """Whether a frame is one of pandas, or of a subclass."""
-    return hasattr(frame, "columns") and any(
-        one.__module__.partition(".")[0] == "pandas" for one in type(frame).__mro__
-    )
+    kinds = type(frame).__mro__
+    return hasattr(frame, "columns") and any(one.__module__.partition(".")[0] == "pandas" for one in kinds)
 
 
-def is_arrow(frame: Any) -> bool:
-    """Whether a frame is a pyarrow Table or RecordBatch."""
+def _is_arrow(frame: Any) -> bool:
     return type(frame).__module__.partition(".")[0] == "pyarrow" and hasattr(frame, "rename_columns")
 
 
 def is_frame(given: object) -> bool:
-    """Whether an object is a frame: of polars, pandas, pyarrow, or any other that gives Arrow data."""
     return isinstance(given, pl.LazyFrame) or is_pandas(given) or hasattr(given, "__arrow_c_stream__")
 
 
 def as_known_frame(frame: Any) -> Any:
-    """Return a frame of polars, pandas or pyarrow as it is, and any other that gives Arrow data as a pyarrow Table.
-
-    Raises :class:`InputError` for a frame of dask and for anything that is no frame.
-    """
-    if isinstance(frame, pl.DataFrame | pl.LazyFrame) or is_pandas(frame) or is_arrow(frame):
+    """Return a frame of polars, pandas or pyarrow as it is, and any other that gives Arrow data as a pyarrow Table."""
+    if isinstance(frame, pl.DataFrame | pl.LazyFrame) or is_pandas(frame) or _is_arrow(frame):
         return frame
     if type(frame).__module__.startswith("dask"):
         raise InputError(DASK_NOT_COMPUTED)
@@ -63,17 +59,15 @@ def as_known_frame(frame: Any) -> Any:
 
 
 def collect_like(result: Enriched, given: Any) -> tuple[Any, int, pl.DataFrame]:
-    """Collect an enriched table as a frame of the library that ``given`` is of; return it, its rows and the tally."""
     if isinstance(given, pl.DataFrame | pl.LazyFrame):
         frame, tally = pl.collect_all([result.with_titles(lists=True), result.tally], engine="streaming")
         return (frame.lazy() if isinstance(given, pl.LazyFrame) else frame), frame.height, tally
     places = {column: place for place, column in enumerate(result.table.ids)}
     sources = [places.get(column) for column, _ in result.layout]
-    added = [name for (_, name), place in zip(result.layout, sources, strict=True) if place is None]
-    columns = [each for each, place in zip(result.layout, sources, strict=True) if place is None]
-    frame, tally = pl.collect_all([result.with_columns_of(columns, lists=True), result.tally], engine="streaming")
+    added = [each for each, place in zip(result.layout, sources, strict=True) if place is None]
+    frame, tally = pl.collect_all([result.with_titles(added, lists=True), result.tally], engine="streaming")
     attach = _attach_to_pandas if is_pandas(given) else _attach_to_arrow
-    return attach(given, frame, added, sources), frame.height, tally
+    return attach(given, frame, [header for _, header in added], sources), frame.height, tally
 
 
 def _attach_to_pandas(given: Any, added: pl.DataFrame, names: Sequence[str], sources: Sequence[int | None]) -> Any:
@@ -108,15 +102,9 @@ def _to_pandas(series: pl.Series, index: Any) -> Any:
     if series.dtype == pl.List:
         return pd.Series(series.to_list(), index=index, dtype=object)
     if series.dtype == pl.String:
-        return pd.Series(pd.array(series.to_list(), dtype=_text_dtype()), index=index)
+        text = pd.Series(["text"]).dtype  # ``str`` from pandas 3 on, ``object`` before
+        return pd.Series(pd.array(series.to_list(), dtype=text), index=index)
     return pd.Series(series.to_numpy(), index=index)
-
-
-def _text_dtype() -> Any:
-    """The dtype that this pandas gives text: ``str`` from its third release on, ``object`` before."""
-    import pandas as pd
-
-    return pd.Series(["text"]).dtype
 
 
 def _attach_to_arrow(given: Any, added: pl.DataFrame, names: Sequence[str], sources: Sequence[int | None]) -> Any:
@@ -136,44 +124,27 @@ def _attach_to_arrow(given: Any, added: pl.DataFrame, names: Sequence[str], sour
     return type(given).from_arrays(arrays, schema=schema)
 
 
-def header_texts(columns: Any) -> tuple[str, ...]:
-    """The headers of a pandas frame as texts; those of several levels joined, without what pandas calls unnamed."""
+def _header_texts(columns: Any) -> tuple[str, ...]:
+    """The headers of a pandas frame; of several levels joined, without blank cells (``Unnamed: 1_level_0``)."""
     if columns.nlevels == 1:
         return tuple(map(str, columns))
-    return tuple(" ".join(part for part in map(str, header) if _is_label(part)) for header in columns)
+    levels = ([part for part in map(str, header) if part and not part.startswith("Unnamed: ")] for header in columns)
+    return tuple(map(" ".join, levels))
 
-
-def _is_label(part: str) -> bool:
-    """Whether a level of a header says something: a blank cell of a sheet is ``Unnamed: 1_level_0`` in pandas."""
-    return bool(part) and not part.startswith("Unnamed: ")
-
-
-FRAME_WITHOUT_COLUMNS: Final = Problem(
-    "files.frame_without_columns", "the frame has only an index; make columns of it with reset_index()"
-)
 
 _NOT_CONVERTED: Final = (pl.exceptions.PolarsError, TypeError, ValueError, OverflowError, NotImplementedError)
 """What polars raises where it has no such type; pyarrow's errors are among these."""
 
 
 def read(frame: Any) -> Table:
-    """Take a frame as a table: polars, pandas, pyarrow, or any object that gives Arrow data.
-
-    Column names may repeat; those of several levels are joined. A pandas index is not a column and is left out. A
-    column of values for which polars has no type is text.
-    Raises :class:`InputError` for anything else.
-    """
+    """Take a frame as a table; a pandas index is left out, and columns for which polars has no type are text."""
     lazy, headers = _lazy(as_known_frame(frame))
-    return Table(
-        lazy, headers, FRAME, gettext("the frame"), notes=nested_roles(headers, lazy.collect_schema().dtypes())
-    )
+    notes = nested_roles(headers, lazy.collect_schema().dtypes())
+    return Table(lazy, headers, FRAME, gettext("the frame"), notes=notes)
 
 
 def nested_roles(headers: Sequence[str], dtypes: Sequence[pl.DataType]) -> tuple[str, ...]:
-    """Warnings about columns that have the header of a role and hold lists, which no role can.
-
-    Of structs, values can be named (see :mod:`bansong.tables.nested`).
-    """
+    """Warnings about lists under the header of a role; values of structs can be named (see ``tables.nested``)."""
     return tuple(
         gettext(
             "column {header!r} holds {dtype}, so it is not used; give its text in a column of its own",
@@ -196,16 +167,13 @@ def _lazy(frame: Any) -> tuple[pl.LazyFrame, tuple[str, ...]]:
             raise InputError(FRAME_WITHOUT_COLUMNS)
         ids = column_ids(frame.shape[1])
         columns = [_series(pl.from_pandas, frame.iloc[:, place]).alias(id_) for place, id_ in enumerate(ids)]
-        return pl.LazyFrame(columns), header_texts(frame.columns)
-    return _from_arrow(frame).lazy(), tuple(frame.column_names)
-
-
-def _from_arrow(frame: Any) -> pl.DataFrame:
+        return pl.LazyFrame(columns), _header_texts(frame.columns)
     ids = column_ids(frame.num_columns)
     try:
-        return cast(pl.DataFrame, pl.from_arrow(frame.rename_columns(ids)))
+        whole = cast(pl.DataFrame, pl.from_arrow(frame.rename_columns(ids)))
     except _NOT_CONVERTED:
-        return pl.DataFrame([_series(pl.from_arrow, frame.column(place)).alias(id_) for place, id_ in enumerate(ids)])
+        whole = pl.DataFrame([_series(pl.from_arrow, frame.column(place)).alias(id_) for place, id_ in enumerate(ids)])
+    return whole.lazy(), tuple(frame.column_names)
 
 
 def _series(convert: Callable[[Any], Any], column: Any) -> pl.Series:
@@ -229,10 +197,7 @@ def _text(value: Any) -> str | None:
 def write_frame(
     frame: pl.DataFrame | pl.LazyFrame, target: Path, format: Format, theirs: Iterable[str]
 ) -> tuple[pl.DataFrame, Callable[[], int]]:
-    """Write a frame of our own as :func:`bansong.tables.detect.write_table` does; the tally counts its ``rows``.
-
-    ``theirs``: columns with texts of the user's, none of which may begin a formula in a spreadsheet.
-    """
+    """Write a frame of our own; in columns of the user's texts (``theirs``) no cell may begin a formula."""
     if format.can.formulas:
         frame = frame.with_columns(map(escape_formula, theirs))
     table = read(frame)

@@ -24,8 +24,7 @@ Purpose = Literal["mail", "delivery", "business", "billing", "head office", "sit
 Notation = Literal["road", "any", "lot"]
 
 _LEVELS: Final = ("sure", "likely")
-_CACHED_HEADERS: Final = 1 << 16
-"""Headers: they are asked for often, and a sheet has up to 16,384 of them."""
+_CACHED_HEADERS: Final = 1 << 16  # a sheet has up to 16,384
 _PUNCTUATION: Final = re.compile(r"[\s_\-.·/()\[\]{}*'\"]+")
 _SIDES: Final[dict[Side, re.Pattern[str]]] = {  # the words of tax invoices and of market places
     "supplier": re.compile("공급하는자|공급자|판매자|supplier|seller"),
@@ -41,8 +40,6 @@ PURPOSES: Final[dict[Purpose, re.Pattern[str]]] = {  # in the order in which let
     "home": re.compile("자택|집주소|대표자|대표이사|거주|주민|개인|home|residence|owner"),
     "former": re.compile("이전주소|종전|과거|변경전|former|previous|(?<![a-z])old"),
 }
-"""What an address or a postal code is for, by the words of its header."""
-
 _NOTATIONS: Final[dict[Notation, re.Pattern[str]]] = {
     "road": re.compile("도로명|신주소|새주소|road|rnaddr"),
     "lot": re.compile("지번|구주소|jibun|lctnaddr"),
@@ -54,18 +51,16 @@ _DETAIL: Final = re.compile(
 )
 """``상세주소``, ``주소2``, ``Address Line 2``: the rest of an address that begins in another column."""
 
-_REGIONS: Final = tuple(
-    re.compile(f"(?:사업장|업소|회사|소재지|주소)?(?:{words})(?:명|명칭)?")
-    for words in (
-        "시도|광역시도",
-        "시군구",
-        "읍면동|법정동|행정동|읍면",
-        "리|법정리",
-        "도로명?",
-        "건물번호",
-        "지번|번지",
-    )
+_PARTS: Final = (
+    "시도|광역시도",
+    "시군구",
+    "읍면동|법정동|행정동|읍면",
+    "리|법정리",
+    "도로명?",
+    "건물번호",
+    "지번|번지",
 )
+_REGIONS: Final = tuple(re.compile(f"(?:사업장|업소|회사|소재지|주소)?(?:{words})(?:명|명칭)?") for words in _PARTS)
 _ROAD: Final = frozenset({4, 5})
 _LOT: Final = frozenset({2, 3, 6})
 _LEAST_PARTS: Final = 3
@@ -74,10 +69,7 @@ ROLES: Final = ("name", "address", "zipcode")
 
 
 def address_parts(headers: Sequence[str]) -> list[int]:
-    """The positions of the columns in which an address is split by region, road and number, in its order.
-
-    None where fewer than three are found, or no road or 동 with a number, or where the number is itself in two columns.
-    """
+    """The positions of the columns in which an address is split by region, road and number, in its order."""
     plain = [_plain(header) for header in headers]
     found = {
         order: place
@@ -90,17 +82,15 @@ def address_parts(headers: Sequence[str]) -> list[int]:
         found = {order: place for order, place in found.items() if order not in _ROAD}
     else:
         return []
-    split = any(re.search("본번|부번", header) for header in plain)
+    split = any(re.search("본번|부번", header) for header in plain)  # the number is itself in two columns
     return [] if split or len(found) < _LEAST_PARTS else list(found.values())
 
 
 def has_role(header: str, *roles: str) -> bool:
-    """Whether a header names one of these roles, by default of all there are."""
     return any(level_of(role, header) for role in roles or _synonyms())
 
 
 def names_column(cell: str) -> bool:
-    """Whether a cell is surely or likely a header, and no value."""
     return any(level_of(role, cell) in _LEVELS for role in _synonyms()) or is_detail(cell)
 
 
@@ -121,7 +111,6 @@ def level_of(role: str, header: str) -> str | None:
 
 
 def is_trap(role: str, header: str) -> bool:
-    """Whether a header has a word that a role's headers never have."""
     plain = _plain(header)
     return any(word in plain for word in _synonyms()[role]["never"])
 
@@ -134,26 +123,22 @@ def side_of(header: str) -> Side | None:
 
 
 def without_side(header: str) -> str:
-    """A header in plain letters without the words of :func:`side_of`."""
     plain = _plain(header)
     side = side_of(header)
     return _SIDES[side].sub("", plain) if side else plain
 
 
 def purpose_of(header: str) -> Purpose | None:
-    """The purpose of the address or postal code under a header; ``None`` where the header names none."""
     plain = _plain(header)
     return next((purpose for purpose, words in PURPOSES.items() if words.search(plain)), None)
 
 
 def notation_of(header: str) -> Notation:
-    """The notation of the addresses under a header: by road, by lot, or any."""
     plain = _plain(header)
     return next((notation for notation, words in _NOTATIONS.items() if words.search(plain)), "any")
 
 
 def is_detail(header: str) -> bool:
-    """Whether a header names the rest of an address and not the whole of one."""
     plain, words = _plain(header), _synonyms()["address"]
     return bool(_DETAIL.search(plain)) and not any(plain in words[level] for level in _LEVELS)
 
@@ -180,7 +165,7 @@ def _plain(header: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Party:
-    """The columns of one of several businesses: that of its number, and those that belong to it (positions)."""
+    """The columns (positions) of one of several businesses in a row."""
 
     number: int
     side: Side | None
@@ -190,9 +175,8 @@ class Party:
 def parties(headers: Sequence[str], numbers: Collection[int]) -> tuple[Party, ...]:
     """Group columns around those that hold ``numbers``; empty unless there are at least two parties.
 
-    A column belongs to the number whose side (supplier, buyer) its header names, else to the last number before it.
-    Where the same headers stand before each number (name, number, address, name, number, address), they belong to the
-    number behind them. A number column alone, with neither a side nor a name or address, is no party.
+    A column belongs to the number whose side (supplier, buyer) its header names, else to the last number before it, or
+    to the number behind it where the same headers stand before each number.
     """
     places = sorted(numbers)
     near = _nearby(headers, places)
@@ -217,16 +201,14 @@ def parties(headers: Sequence[str], numbers: Collection[int]) -> tuple[Party, ..
 def choose_party(table: Table, competing: Sequence[Party]) -> tuple[Party, str] | None:
     """Return the party that is mailed and why it is; ``None`` where nothing decides.
 
-    Rows are about the one whose number changes from row to row: an export of one's own invoices has one's own number
-    on one side throughout. Where both change (or neither does) it is the buyer. The whole file is looked at.
+    An export of one's own invoices has one's own number on one side throughout: rows are about the one whose number
+    changes. Where both change (or neither does) it is the buyer.
     """
     kinds = _kinds(table, competing)
     best = [party for party in competing if kinds[party.number] == max(kinds.values())]
     if len(best) == 1:
-        others = [kinds[party.number] for party in competing if party is not best[0]]
-        return best[0], gettext("the other side has the same number in every row") if max(others) else gettext(
-            "the other side has none"
-        )
+        same, none = gettext("the other side has the same number in every row"), gettext("the other side has none")
+        return best[0], same if any(kinds[party.number] for party in competing if party is not best[0]) else none
     buyers = [party for party in best if party.side == "buyer"]
     return (buyers[0], gettext("it is the buyer's side")) if len(buyers) == 1 else None
 
@@ -272,12 +254,10 @@ NUMBER_AS_HEADER: Final = Problem(
     "or put a row of headers above it",
 )
 
-LOOK: Final = 40
-"""How many rows are looked at."""
+LOOK: Final = 40  # rows
 
 Row = Sequence[str | None]
-Merge = tuple[int, int, int, int]
-"""First row, first column, last row, last column of merged cells; from 0, inclusive."""
+Merge = tuple[int, int, int, int]  # first row, first column, last row, last column; from 0, inclusive
 
 _LINES: Final = 4
 _LONGEST: Final = 100
@@ -293,10 +273,9 @@ _NO_LABEL: Final = re.compile(r"[:：※(（]|^[\W\d_]*$|[0-9]{4}\s*[.\-/년]")
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """The header lines of a table: ``first`` to ``last`` among the given rows, and the header of each column.
+    """The header lines of a table: ``first`` to ``last`` among the given rows (-1: none), and each column's header.
 
-    Without a header both are -1. A header of two lines is its group's label and its own: ``공급자 등록번호``. A blank
-    one is an empty text.
+    A header of two lines is its group's label and its own: ``공급자 등록번호``.
     """
 
     first: int
@@ -305,11 +284,7 @@ class Heading:
 
 
 def headless(rows: Sequence[Row], *, name: str = "") -> Heading | None:
-    """Return the heading of a table without one: no line, and ``#1``, ``#2``, … as its headers.
-
-    ``None`` where the first row has the names of our columns: the output of an earlier run, which has a header.
-    Raises :class:`InputError` where there is no row.
-    """
+    """Return ``#1``, ``#2``, … as headers; ``None`` for the output of an earlier run, which has a header."""
     first = next((row for row in rows if any(map(_is_filled, row))), None)
     if first is None:
         raise InputError(TABLE_EMPTY, name=name or gettext("the table"))
@@ -319,12 +294,9 @@ def headless(rows: Sequence[Row], *, name: str = "") -> Heading | None:
 
 
 def headless_note(headers: Sequence[str]) -> str:
-    """The note on a table that is read without a header."""
-    called = (
-        gettext("its columns are called {first} to {last}", first=headers[0], last=headers[-1])
-        if len(headers) > 1
-        else gettext("its column is called #1")
-    )
+    called = gettext("its column is called #1")
+    if len(headers) > 1:
+        called = gettext("its columns are called {first} to {last}", first=headers[0], last=headers[-1])
     return gettext("read without a header: {called}, in the output too", called=called)
 
 
@@ -335,31 +307,21 @@ def find_heading(
 
     It is the row with the most cells that name a role (the number's counts most; of equal rows the fuller one), else
     the first one that holds at least half as many cells as the fullest. It stands above the first row with a business
-    number; what stands above the header are title rows. ``merges`` are the merged cells of a sheet, ``name`` is what
-    messages call the table. Raises :class:`InputError` when there is no row or the first one that holds anything has a
-    number of ten digits already.
+    number. ``name`` is what messages call the table, ``blank_rows`` stand above ``rows``.
     """
     rows = rows[:LOOK]
     counts = [sum(map(_is_filled, row)) for row in rows]
     if not any(counts):
         raise InputError(TABLE_EMPTY, name=name or gettext("the table"))
     numbered, certain = _rows_with_numbers(rows)
-    data = next((place for place in certain if not _has_label(rows[place])), len(rows))
+    data = next((at for at in certain if not any(_score_cell(cell) for cell in rows[at][:_WIDE] if cell)), len(rows))
     free = [place for place in range(data) if counts[place] and place not in numbered]
     if not free:
-        place = next(place for place, count in enumerate(counts) if count)
-        raise InputError(
-            NUMBER_AS_HEADER, name=name, place=blank_rows + place + 1, parameter=Option("has_header", False)
-        )
-    main = _main_line(rows, counts, free)
-    first, last = _lines(rows, main, free, merges)
-    return Heading(
-        first,
-        last,
-        _headers(
-            rows[first : last + 1], [(top - first, left, bottom - first, right) for top, left, bottom, right in merges]
-        ),
-    )
+        place = blank_rows + next(place for place, count in enumerate(counts) if count) + 1
+        raise InputError(NUMBER_AS_HEADER, name=name, place=place, parameter=Option("has_header", False))
+    first, last = _lines(rows, _main_line(rows, counts, free), free, merges)
+    moved = [(top - first, left, bottom - first, right) for top, left, bottom, right in merges]
+    return Heading(first, last, _headers(rows[first : last + 1], moved))
 
 
 def _is_filled(cell: str | None) -> bool:
@@ -373,15 +335,9 @@ def _score_cell(cell: str) -> int:
     return _NUMBER_HIT if has_role(cell, "b_no") else 1
 
 
-def _has_label(row: Row) -> bool:
-    return any(_score_cell(cell) for cell in row[:_WIDE] if cell)
-
-
 def _rows_with_numbers(rows: Sequence[Row]) -> tuple[set[int], list[int]]:
-    """Rows with a cell of ten digits, and those of them (ascending) where such a cell is surely a business number.
-
-    With thousands separators it is an amount: title rows hold some.
-    """
+    """Rows with a cell of ten digits, and those of them (ascending) where such a cell is surely a business number."""
+    # with thousands separators it is an amount: title rows hold some
     cells = [(place, cell) for place, row in enumerate(rows) for cell in row if cell and "," not in cell]
     frame = pl.DataFrame(cells, schema={"row": pl.Int64, "cell": pl.String}, orient="row")
     digits = business_number.compact_expr(pl.col("cell"))
@@ -431,7 +387,6 @@ def _tied_lines(first: int, last: int, free: Sequence[int], merges: Collection[M
 
 
 def _is_group_line(rows: Sequence[Row], main: int, above: int, merges: Collection[Merge]) -> bool:
-    """Whether the row ``above`` holds labels for groups of the columns of ``main``, and not a title."""
     labels = [(place, cell) for place, cell in enumerate(rows[above]) if cell and _is_filled(cell)]
     if above < 0 or (above < main - 1 and not any(names_column(cell) for _, cell in labels)):
         return False
@@ -472,7 +427,6 @@ def _divides(rows: Sequence[Row], main: int, below: int) -> bool:
 
 
 def _unclear(headers: Sequence[str]) -> int:
-    """The number of headers that are blank or repeated."""
     return len(headers) - len({header for header in headers if header})
 
 

@@ -1,7 +1,4 @@
-"""Names, globs, folders and datasets become input files.
-
-Nothing is opened here. Whoever reads files from elsewhere resolves what is given there to the same list.
-"""
+"""Names, globs, folders and datasets become input files. Nothing is opened here."""
 
 from __future__ import annotations
 
@@ -41,10 +38,8 @@ NO_FILE_USABLE: Final = Problem("inputs.no_file_usable", "none of the files that
 
 _LABEL_LENGTH: Final = 200
 _OF_FOLDERS: Final = frozenset(suffix for suffix, format in EXTENSIONS.items() if format.can.in_folders)
-"""Of a folder, the files that are read; what a glob or a name says is read whatever its name is."""
-_NOT_MEANT: Final = (".", "~$")
-_BESIDE_DATA: Final = (*_NOT_MEANT, "_")
-"""How names of files begin that are beside the data: hidden ones, locks of Excel, and in datasets ``_SUCCESS``."""
+_NOT_MEANT: Final = (".", "~$")  # hidden files, locks of Excel
+_BESIDE_DATA: Final = (*_NOT_MEANT, "_")  # in datasets ``_SUCCESS``, too
 _PARTITION: Final = re.compile(r"[^=/\\]+=.*")
 _EARLIER: Final = re.compile(r".+\.enriched(\.[a-z_]+)?(\.[A-Za-z0-9]+){1,2}")
 """``a.enriched.csv``, ``a.enriched.send.csv``, ``a.enriched.csv.gz``."""
@@ -53,19 +48,14 @@ _BACKUP: Final = re.compile(r".+\.bak[0-9]*")
 
 @dataclass(frozen=True, slots=True)
 class InputFile:
-    """A file that was given, or found in what was given.
-
-    ``base``: the folder below which outputs have the same relative names. ``listed``: a glob or a folder found it,
-    nobody named it.
-    """
+    """A file that was given, or found in what was given."""
 
     path: Path
-    base: Path
-    listed: bool = False
+    base: Path  # the folder below which outputs have the same relative names
+    listed: bool = False  # a glob or a folder found it, nobody named it
 
     @property
     def relative(self) -> Path:
-        """The path below its base."""
         return self.path.relative_to(self.base)
 
     @property
@@ -75,7 +65,6 @@ class InputFile:
 
     @property
     def dataset(self) -> Path:
-        """The folder that the folders of its partitions are in; its base where there are none."""
         parts = self.relative.parts[:-1]
         above = next((place for place, part in enumerate(parts) if _PARTITION.fullmatch(part)), 0)
         return self.base.joinpath(*parts[:above])
@@ -84,26 +73,19 @@ class InputFile:
 def collect_inputs(
     given: Sequence[str | Path], output_folder: Path | None, read_besides: Sequence[Path]
 ) -> tuple[list[InputFile], tuple[str, ...]]:
-    """Return the files that names, globs and folders mean, each once, and notes on those that are no inputs.
-
-    ``read_besides``: files that the run reads for something else. Raises :class:`InputError` where no file is meant.
-    """
+    """Return the files that names, globs and folders mean, each once, and notes on those that are no inputs."""
     if not given:
         raise UsageError(INPUT_NOT_GIVEN)
     if any(Path(one) == STREAM for one in given):
         raise UsageError(STDIN_NOT_ALONE)
-    files, again = each_once(file for one in given for file in find_files(one))
+    files, again = _each_once(file for one in given for file in find_files(one))
     notes = [
         gettext("{path}: is the same file as {other}, and is enriched once", path=path, other=other)
         for path, other in again.items()
     ]
-    kept = list[InputFile]()
-    for file in files:
-        why = why_passed_over(file, output_folder, read_besides)
-        if why is None:
-            kept.append(file)
-        else:
-            notes.append(why)
+    reasons = [_why_passed_over(file, output_folder, read_besides) for file in files]
+    kept = [file for file, why in zip(files, reasons, strict=True) if why is None]
+    notes += filter(None, reasons)
     if not kept:
         raise InputError(NO_FILE_USABLE, reasons="\n  ".join(notes[:5]))
     return kept, tuple(notes)
@@ -119,10 +101,7 @@ def label_inputs(given: Sequence[str | Path]) -> str:
 
 
 def is_one_file(given: str | Path) -> bool:
-    """Whether what was given means one file by its name, there or not, and no folder or glob.
-
-    A folder of a bucket is written with a slash at its end.
-    """
+    """Whether what was given means one file by its name, there or not, and no folder or glob."""
     path = as_path(given)
     if isinstance(path, RemotePath):
         return not path.is_folder and bool(path.key) and (path.scheme not in STORES or not glob.has_magic(str(path)))
@@ -130,10 +109,9 @@ def is_one_file(given: str | Path) -> bool:
 
 
 def find_files(given: str | Path, folder: Path = Path()) -> list[InputFile]:
-    """Return the files that a name, glob or folder means, those of a glob or folder by name.
+    """Return the files that a name, glob or folder (of a dataset partitioned by folders: all below) means, in order.
 
-    Of a folder they are the tables in it, and in a dataset that is partitioned (``country=KR/``), all below.
-    ``folder``: from where relative names are taken. Raises :class:`InputError` where no file is meant.
+    ``folder``: from where relative names are taken.
     """
     place = path_on_disk(folder / _expand_home(as_path(given)))
     if isinstance(place, RemotePath):
@@ -160,11 +138,8 @@ def _in_order(place: Path, found: Iterable[InputFile]) -> list[InputFile]:
     return files
 
 
-def each_once(files: Iterable[InputFile]) -> tuple[list[InputFile], dict[Path, Path]]:
-    """Return each file once, however often and through whatever links it was given; and those left out.
-
-    The latter by their path, with the path under which the file stays. A file that somebody named counts as named.
-    """
+def _each_once(files: Iterable[InputFile]) -> tuple[list[InputFile], dict[Path, Path]]:
+    """Return each file once, through whatever links it was given; and the paths left out, with those that stay."""
     kept: dict[str, InputFile] = {}
     again: dict[Path, Path] = {}
     given = list(files)
@@ -189,12 +164,7 @@ def refuse_alike(paths: Iterable[Path]) -> None:
             raise UsageError(URLS_TOO_ALIKE, path=path)
 
 
-def why_passed_over(one: InputFile, output_folder: Path | None, read_besides: Sequence[Path]) -> str | None:
-    """Return why a file is none of several inputs, ``None`` for one that is.
-
-    What an earlier run wrote is not enriched again: ``NAME.enriched.EXT``, and what lies in ``output_folder``. Nor is,
-    unless somebody named it, a backup, and what the run reads besides (``read_besides``: a registry, a ledger).
-    """
+def _why_passed_over(one: InputFile, output_folder: Path | None, read_besides: Sequence[Path]) -> str | None:
     if one.path.name.startswith("~$"):  # a shell has expanded `*.xlsx`
         return gettext("{path}: is what Excel leaves beside an open workbook, and was passed over", path=one.path)
     if _EARLIER.fullmatch(one.path.name) or _is_in(one, output_folder):
@@ -207,7 +177,6 @@ def why_passed_over(one: InputFile, output_folder: Path | None, read_besides: Se
 
 
 def _is_in(one: InputFile, folder: Path | None) -> bool:
-    """Whether a file lies in a folder that is itself below the file's base, where a glob may find its outputs."""
     if folder is None or not one.listed:
         return False
     whole, base = folder.resolve(), one.base.resolve()
@@ -215,7 +184,6 @@ def _is_in(one: InputFile, folder: Path | None) -> bool:
 
 
 def _files_in(folder: Path) -> list[InputFile]:
-    """The tables in a folder; where its folders are partitions, the tables below these."""
     found, below = list[InputFile](), list[Path]()
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -231,7 +199,6 @@ def _files_in(folder: Path) -> list[InputFile]:
 
 
 def _remote_files(given: RemotePath) -> list[InputFile]:
-    """The files that a URL means: the one of that name, or those that a folder or glob of a bucket means."""
     if is_one_file(given) or (not given.is_folder and given.key and is_there(given)):
         return [_below_partitions(InputFile(given, given.parent))]
     if not glob.has_magic(str(given)):
@@ -249,7 +216,6 @@ def _remote_files(given: RemotePath) -> list[InputFile]:
 
 
 def _tables_in(folder: RemotePath, base: Path, below: Iterable[RemotePath]) -> list[InputFile]:
-    """Of the files below a folder of a bucket, the tables in it; where its folders are partitions, those below, too."""
     depth = len(folder.parts)
     tables = [(path, path.parts[depth:-1]) for path in below if len(path.parts) > depth and _is_table(path)]
     partitioned = any(parts and all(map(_PARTITION.fullmatch, parts)) for _, parts in tables)
@@ -259,7 +225,6 @@ def _tables_in(folder: RemotePath, base: Path, below: Iterable[RemotePath]) -> l
 
 
 def _is_meant(parts: Sequence[str], wanted: Sequence[str]) -> bool:
-    """Whether a glob means a path: ``*`` is within a folder, ``**`` any folders, what is hidden is meant by a dot."""
     if not wanted or not parts:
         return not parts and all(part == "**" for part in wanted)
     hidden = parts[0].startswith(".")
@@ -274,10 +239,10 @@ def _is_table(path: Path) -> bool:
 
 
 def _matches(pattern: str, folder: Path) -> list[InputFile]:
-    named = _expand_home(Path(pattern))
-    fixed = _fixed_part(named)
-    base = path_on_disk(folder / fixed)
-    rest = str(Path(*named.parts[len(fixed.parts) :]))
+    named = _expand_home(Path(pattern)).parts
+    fixed = next(place for place, part in enumerate(named) if glob.has_magic(part))
+    base = path_on_disk(folder / Path(*named[:fixed]))
+    rest = str(Path(*named[fixed:]))
     spelled = {unicodedata.normalize(form, rest) for form in ("NFC", "NFD")}  # macOS spells Hangul in letters
     patterns = [str(Path(glob.escape(str(base))) / one) for one in spelled]
     found = list[InputFile]()
@@ -287,11 +252,6 @@ def _matches(pattern: str, folder: Path) -> list[InputFile]:
         elif not path.name.startswith(_NOT_MEANT):
             found.append(InputFile(path, base, listed=True))
     return found
-
-
-def _fixed_part(pattern: Path) -> Path:
-    fixed = next(place for place, part in enumerate(pattern.parts) if glob.has_magic(part))
-    return Path(*pattern.parts[:fixed])
 
 
 def _below_partitions(one: InputFile) -> InputFile:

@@ -1,7 +1,7 @@
 """Values within objects and lists as columns of their own: ``biz.number`` of ``{"biz": {"number": …}}``.
 
-The objects are JSON, texts of JSON, or structs; ``addresses.0.road`` is of the first object in a list. They are
-read for a role and never written: the output has the objects as they were.
+The objects are JSON texts or structs; ``addresses.0.road`` is of the first object in a list. The values are read for a
+role and never written: the output has the objects as they were.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ SEVERAL_NUMBER_COLUMNS: Final = Problem(
 _KEY: Final = "b_no"
 _SAMPLE: Final = 200
 _MOST: Final = 1000
-_ITEMS: Final = 5
-"""How many values of a list can be named."""
+_ITEMS: Final = 5  # values of a list that can be named
 _NO_KEY: Final = frozenset("\"'\\")
 
 Path_ = tuple[str | int, ...]
@@ -39,7 +38,7 @@ _Texts = dict[int, tuple[pl.Series, bool]]
 
 @dataclass(frozen=True, slots=True)
 class _Leaf:
-    """A value within the column ``column``, under the keys (of lists: places) of ``path``; the first is the header."""
+    """A value within a column, under the keys (of lists: places) of ``path``; the first is the column's header."""
 
     column: int
     path: Path_
@@ -47,7 +46,6 @@ class _Leaf:
 
     @property
     def header(self) -> str:
-        """Its keys with dots between, as the user names it."""
         return ".".join(map(str, self.path))
 
 
@@ -62,10 +60,9 @@ def choose_nested(
     """Choose a column for each role, as :func:`~bansong.tables.columns.choose_columns` does, also within objects.
 
     Returns the table with the values within its objects behind its columns, and the choice among all of these. A value
-    within an object is taken where the user names it (``biz.number``; a header that is spelled so goes first), or by
-    default for a role that no column has: the number, where one nested key is surely its; what stands in the same
-    object as the number, under keys that are surely those of the role; a key whose path is (``company.address``).
-    Values within lists are taken where the user names them only. Objects as a whole are never chosen.
+    within an object is taken where the user names it (a header that is spelled so goes first), or by default for a role
+    that no column has: the number, where one nested key is surely its; what stands in the same object as the number,
+    or a key whose path is surely the role's. Values within lists are taken where the user names them only.
     """
     texts, given = _json_texts(table), {role_code(role): header for role, header in (given or {}).items()}
     leaves = _leaves(table, texts)
@@ -74,9 +71,8 @@ def choose_nested(
     whole = {place for place, (_, alone) in texts.items() if alone}
     objects = {leaf.column for leaf in leaves if leaf.column in whole or schema[table.ids[leaf.column]].is_nested()}
     free = [header for place, header in enumerate(table.headers) if place not in {*ours, *objects}]
-    found = _find_roles(
-        table, leaves, [role for role in roles if not any(has_role(header, role) for header in free)], given
-    )
+    left = [role for role in roles if not any(has_role(header, role) for header in free)]
+    found = _find_roles(table, leaves, left, given)
     nested = range(len(table.headers), len(unfolded.headers))
     every = {**given, **found}
     try:
@@ -99,7 +95,6 @@ def choose_nested(
 
 
 def unfold(table: Table) -> Table:
-    """Return the table with the values within its objects behind its columns."""
     return _unfold_leaves(table, _leaves(table, _json_texts(table)))
 
 
@@ -201,21 +196,17 @@ def _keys(value: Any, path: Path_) -> Iterator[Path_]:
 
 
 def _find_roles(
-    table: Table, leaves: Sequence[_Leaf], roles: Sequence[str], given: Mapping[str, Any] | None
+    table: Table, leaves: Sequence[_Leaf], roles: Sequence[str], given: Mapping[str, Any]
 ) -> dict[str, str]:
     """The leaf of each role that is not given, where one is the role's for sure; no column has these ``roles``."""
-    given, found = given or {}, dict[str, str]()
+    found = dict[str, str]()
     leaves = [leaf for leaf in leaves if not any(isinstance(key, int) for key in leaf.path)]
     roles = [role for role in roles if role not in given]
     if _KEY in roles:
         fitting = [leaf.header for leaf in leaves if _ends_surely(_KEY, leaf) or _is_sure(_KEY, leaf.header)]
         if len(fitting) > 1:
-            raise ColumnError(
-                SEVERAL_NUMBER_COLUMNS,
-                name=table.name,
-                names=gettext(" and ").join(map(repr, fitting)),
-                parameter=Option("columns", {_KEY: fitting[0]}),
-            )
+            names, choose = gettext(" and ").join(map(repr, fitting)), Option("columns", {_KEY: fitting[0]})
+            raise ColumnError(SEVERAL_NUMBER_COLUMNS, name=table.name, names=names, parameter=choose)
         found |= dict.fromkeys([_KEY], fitting[0]) if fitting else {}
     number = next((leaf for leaf in leaves if leaf.header == found.get(_KEY, given.get(_KEY))), None)
     for role in roles:
@@ -245,22 +236,20 @@ def _notes(
 
 
 def _mixed_notes(table: Table, leaves: Sequence[_Leaf], address: Choice, texts: _Texts) -> Iterator[str]:
-    """Alerts on address columns some of whose cells are JSON, with the option that takes a key for these rows."""
     headers = {part.header for part in address.parts}
     for place in sorted({part.column for part in address.parts} & set(texts)):
         inner = [leaf for leaf in leaves if leaf.column == place]
         if inner and not any(leaf.header in headers for leaf in inner):
-            yield Alert(
-                gettext(
-                    "some cells of column {path!r} hold objects and are not used as the {role}; {parameter} takes a "
-                    "key of theirs",
-                    path=table.headers[place],
-                    role=role_word("address", current_language()),
-                    parameter=parameter(
-                        "columns", {"address": f"{table.headers[place]}|{_best_leaf(table, inner, 'address').header}"}
-                    ),
-                )
+            header = table.headers[place]
+            both = f"{header}|{_best_leaf(table, inner, 'address').header}"
+            text = gettext(
+                "some cells of column {path!r} hold objects and are not used as the {role}; {parameter} takes a "
+                "key of theirs",
+                path=header,
+                role=role_word("address", current_language()),
+                parameter=parameter("columns", {"address": both}),
             )
+            yield Alert(text)
 
 
 def _describe_objects(table: Table, leaves: Sequence[_Leaf], role: str, place: int) -> str:

@@ -30,7 +30,6 @@ from bansong.tables.table import Enriched, Table, renamed_headers, unique_names,
 if TYPE_CHECKING:
     import pyarrow as pa
 
-
 ROW_GROUP_TOO_LARGE: Final = Problem("limits.row_group_too_large", "{path}: row group {place} {what}; {remedy}")
 PARQUET_UNREADABLE: Final = Problem("parquet.parquet_unreadable", "{path}: is not a readable Parquet file: {reason}")
 PARQUET_ENCRYPTED: Final = Problem("parquet.parquet_encrypted", "{path}: is encrypted; write it without encryption")
@@ -58,7 +57,6 @@ class ParquetVerbs(Verbs):
     """Parquet files; reasons are a list of strings."""
 
     def read(self, file: File, _wanted: ReadAs, _resources: ExitStack) -> Table:
-        """Open a file; types stay as they are, but texts without the mark of UTF-8 are String."""
         import pyarrow as pa
 
         schema, notes = _open_schema(file)
@@ -74,23 +72,19 @@ class ParquetVerbs(Verbs):
         return Table(frame, headers, self.format, file.path.name, file, schema, notes)
 
     def check(self, table: Table, planned: Planned) -> tuple[str, ...]:
-        """Return a warning about headers that repeat or are blank."""
         return () if isinstance(table.source, Schema) else renamed_headers(planned.headers, self.format)
 
     def splice(self, result: Enriched, target: Path) -> Written | None:
-        """Copy the user's columns with their exact types, metadata and codecs, and put ours beside them."""
         if result.table.file is None or not isinstance(result.table.source, Schema):
             return None
         return Written(_extend_file(result, result.table.file, result.table.source, target))
 
     def render(self, result: Enriched, target: Path) -> Written:
-        """Write a file in the types of polars."""
         sink = result.with_titles(lists=True).sink_parquet(target, row_group_size=_GROUP, lazy=True)
         _, tally = pl.collect_all([sink, result.tally], engine="streaming")
         return Written(tally)
 
     def count(self, _result: Enriched, path: Path) -> int:
-        """Count the rows of a file by reading all of them."""
         with ExitStack() as resources:
             return self.read(open_file(path, resources), ReadAs(), resources).count()
 
@@ -141,13 +135,11 @@ def _decode_file(
 def _frames(file: File, batches: Iterator[Any], places: Sequence[int], texts: frozenset[int]) -> Iterator[pl.DataFrame]:
     import pyarrow as pa
 
-    while True:
-        try:
-            yield _frame(next(batches), places, texts)
-        except StopIteration:
-            return
-        except (*_UNREADABLE, pa.ArrowException) as error:
-            raise _unreadable(file, error) from error
+    try:
+        for batch in batches:
+            yield _frame(batch, places, texts)
+    except (*_UNREADABLE, pa.ArrowException) as error:
+        raise _unreadable(file, error) from error
 
 
 def _frame(arrow: Any, places: Sequence[int], texts: frozenset[int]) -> pl.DataFrame:
@@ -231,7 +223,6 @@ def _chunks(group: Any) -> Iterator[Any]:
 
 
 def _extend_file(result: Enriched, file: File, schema: Schema, target: Path) -> pl.DataFrame:
-    """Write the user's columns from their file beside ours, which are put into a file of their own on the way."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -243,10 +234,7 @@ def _extend_file(result: Enriched, file: File, schema: Schema, target: Path) -> 
         sink = columns.sink_parquet(added, compression="lz4", row_group_size=_GROUP, lazy=True)
         _, tally = pl.collect_all([sink, result.tally], engine="streaming")
         try:
-            with (
-                _parquet(file) as theirs,
-                pq.ParquetFile(added) as mine,
-            ):
+            with _parquet(file) as theirs, pq.ParquetFile(added) as mine:
                 _side_by_side(result, theirs, mine, schema, target)
         except pa.ArrowException as error:
             raise _unreadable(file, error) from error
@@ -260,9 +248,9 @@ def _side_by_side(result: Enriched, theirs: Any, mine: Any, schema: Schema, targ
     arrow = _output_schema(result, theirs.schema_arrow, mine.schema_arrow)
     places = {id_: place for place, id_ in enumerate(result.table.ids)}
     added = _Rows(mine)
-    codecs = _codecs(schema, [column for column in arrow.names if column not in schema.arrow.names], arrow)
-    with pq.ParquetWriter(target, arrow, compression=codecs, version="2.6") as writer:
-        for batch in _batches(theirs):
+    with pq.ParquetWriter(target, arrow, compression=_codecs(schema, arrow), version="2.6") as writer:
+        batches = _Rows(theirs)
+        while (batch := batches.take(_GROUP)).num_rows:
             own = added.take(batch.num_rows)
             columns = [
                 batch.column(places[column]) if column in places else own.column(column) for column, _ in result.layout
@@ -271,38 +259,24 @@ def _side_by_side(result: Enriched, theirs: Any, mine: Any, schema: Schema, targ
             writer.write_table(table, row_group_size=_GROUP)
 
 
-def _batches(parquet: Any) -> Iterator[Any]:
-    import pyarrow as pa
-
-    held: list[Any] = []
-    count = 0
-    for batch in parquet.iter_batches(batch_size=_BATCH):
-        held.append(batch)
-        count += batch.num_rows
-        if count >= _GROUP:
-            yield pa.Table.from_batches(held)
-            held, count = [], 0
-    if held:
-        yield pa.Table.from_batches(held)
-
-
 class _Rows:
     def __init__(self, parquet: Any) -> None:
         self._batches = parquet.iter_batches(batch_size=_BATCH)
-        self._held: Any = parquet.schema_arrow.empty_table()
+        self._held: Any = None
+        self._empty = parquet.schema_arrow.empty_table()
 
     def take(self, count: int) -> Any:
-        """The next rows as a table; fewer where the file ends."""
         import pyarrow as pa
 
-        while self._held.num_rows < count and (batch := next(self._batches, None)) is not None:
-            self._held = pa.concat_tables([self._held, pa.Table.from_batches([batch])])
+        held = [self._held] if self._held else []
+        while sum(len(table) for table in held) < count and (batch := next(self._batches, None)) is not None:
+            held.append(pa.Table.from_batches([batch]))
+        self._held = pa.concat_tables(held) if held else self._empty
         taken, self._held = self._held.slice(0, count), self._held.slice(count)
         return taken
 
 
 def _output_schema(result: Enriched, theirs: pa.Schema, mine: pa.Schema) -> pa.Schema:
-    """The input's own fields and ours, with the input's metadata."""
     import pyarrow as pa
 
     places = {id_: place for place, id_ in enumerate(result.table.ids)}
@@ -323,10 +297,11 @@ def _usual(type_: Any) -> Any:
     return pa.string() if pa.types.is_large_string(type_) else type_
 
 
-def _codecs(schema: Schema, added: list[str], arrow: pa.Schema) -> dict[str, str] | str:
+def _codecs(schema: Schema, arrow: pa.Schema) -> dict[str, str] | str:
     """The codec of each leaf of the output: for the user's columns their own, for ours the most frequent of those."""
     import pyarrow as pa
 
+    added = [column for column in arrow.names if column not in schema.arrow.names]
     usual = Counter(schema.codecs.values()).most_common(1)[0][0] if schema.codecs else "snappy"
     lists = [name for name in added if pa.types.is_list(arrow.field(name).type)]
     ours = [*(name for name in added if name not in lists), *(f"{name}.list.element" for name in lists)]

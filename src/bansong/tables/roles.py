@@ -18,50 +18,40 @@ from bansong.base.messages import Option, current_language, gettext, parameter
 from bansong.base.schema import Alert, Choice, JoinedColumn, role_word
 from bansong.tables.table import Table
 
-JOINABLE: Final = ("b_no", "name", "address")
-"""The roles whose value may be in several columns."""
-
+_JOINABLE: Final = ("b_no", "name", "address")
 _BEGIN: Final = r"^\W*(?:[0-9]{5,6}\W*)?"
 _PROVINCES: Final = (
     "서울|부산|대구|인천|광주|대전|울산|세종|경기|강원|충청|충북|충남|전라|전북|전남|경상|경북|경남|제주"
 )
 PROVINCE: Final = rf"{_BEGIN}(?:{_PROVINCES})"
-"""How whole addresses begin."""
 _DISTRICT: Final = rf"{_BEGIN}(?:(?:{_PROVINCES}|[가-힣]{{1,8}}[시도군구])\s*)+$"
 """The name of a district alone, where nothing can be sent: ``서울 중구``."""
 NUMBERED: Final = (
     r"[가-힣](?:시|도|군|구|읍|면|동|리|가|로|길)(?:[0-9]+[가-힣]?길)?\s*(?:산\s*)?[0-9]"
     r"|(?i)-(?:ro|gil|dong|gu|si|do)\b"
 )
-"""A road, a lot or a district with the number behind it."""
 ADDRESS: Final = rf"{PROVINCE}|{NUMBERED}"
 BEGINNING: Final = rf"{PROVINCE}|[가-힣](?:시|군|구|읍|면)\s|[가-힣](?:로|길)\s*[0-9]|(?i)-(?:ro|gil|gu|si|do)\b"
-"""What looks like an address."""
 
 _BLANKS: Final = [
     *("", "-", "--", ".", ",", "/", "·", "null", "NULL", "none", "None", "nan", "NaN", "N/A", "n/a", "NA", "na"),
     *("없음", "해당없음", "해당 없음"),
 ]
-_FILLER: Final = r"^[\W_0]*$"
-"""A detail that says nothing: ``0``, ``**``, ``--``."""
+_FILLER: Final = r"^[\W_0]*$"  # a detail that says nothing: ``0``, ``**``, ``--``
 _GUARDS: Final = ("=", "＝", "'", "＇")
 _FORMULA_GUARD: Final = r"""(?s)^[=＝]\s*["＂](.*)["＂]\s*$"""
-_APOSTROPHE: Final = r"(?s)^['＇]([^'＇A-Za-z][^'＇]*)$"
-"""One that nothing closes. Before a letter it may be part of a name: 'n Coffee."""
-_SHORTEST: Final = 4
-"""Characters from which a detail without a space before it is known at the end of an address."""
+_APOSTROPHE: Final = r"(?s)^['＇]([^'＇A-Za-z][^'＇]*)$"  # before a letter it may be part of a name: 'n Coffee
+_SHORTEST: Final = 4  # characters of a detail that is known at the end of an address without a space before it
 _WIDTHS: Final = (3, 2, 5)
 _JSON: Final = r"""^\s*(?:\{\s*["}]|\[\s*[\[{"\]])"""
-CONFIDENCE: Final = 0.5
-"""How sure a column is that only its content tells."""
+CONFIDENCE: Final = 0.5  # in a column that is chosen by its content alone
 
 _NAME: Final = (
     r"주식회사|유한회사|\(주\)|㈜|\(유\)|상사|상회|산업|식당|마트|약국|의원|학원|건설|전자|물산|무역|기업|공업|상점"
     r"|(?i)\b(?:co|inc|ltd)\b"
 )
 _ZIPCODE: Final = r"^\s*(?:0[1-9]|[1-5][0-9]|6[0-3])[0-9]-?[0-9]{2}\s*$"
-_LEAST: Final = {"address": 0.5, "zipcode": 0.5, "name": 0.2}
-"""The share of rows in which a column must hold what the role is about."""
+_LEAST: Final = {"address": 0.5, "zipcode": 0.5, "name": 0.2}  # share of rows
 
 
 def role_cell(table: Table, role: str, choice: Choice) -> pl.Expr:
@@ -101,12 +91,10 @@ def _without_guard(cell: pl.Expr) -> pl.Expr:
 
 
 def is_json(cell: pl.Expr) -> pl.Expr:
-    """Whether a text is a JSON object or list (Boolean, null for null)."""
     return cell.str.contains(_JSON)
 
 
 def is_filled(cell: pl.Expr) -> pl.Expr:
-    """Whether a text says anything (Boolean, never null)."""
     return ~cell.str.strip_chars().is_in(_BLANKS).fill_null(True)
 
 
@@ -136,7 +124,6 @@ def _joined_text(parts: Sequence[pl.Expr], *, whole: bool) -> pl.Expr:
 
 
 def _ends_with(text: pl.Expr, part: pl.Expr) -> pl.Expr:
-    """Whether a part is the last word or words of a text, however it is spaced."""
     likely = text.str.ends_with(part.str.slice(-1))
     text = pl.when(likely).then(text)  # null in most rows, which cost nothing then
     part = pl.when(likely).then(part)
@@ -165,7 +152,6 @@ def holds_address(cell: pl.Expr) -> pl.Expr:
 
 
 def is_sure_address(cell: pl.Expr) -> pl.Expr:
-    """Whether a text begins and is numbered as an address is (Boolean, null for null)."""
     return holds_address(cell) & cell.str.contains(NUMBERED) & cell.str.contains(BEGINNING)
 
 
@@ -194,7 +180,6 @@ def content_role(
 
 
 def headless_alert(table: Table, chosen: Mapping[str, Choice], ours: Sequence[int] | frozenset[int]) -> Alert:
-    """The alert that says which column was taken for which role where no column has a header."""
     used, lang = {part.column for choice in chosen.values() for part in choice.parts}, current_language()
     taken = ", ".join(
         gettext("{header} as {role}", header=choice.spell(lambda part: part.header), role=role_word(role, lang))
@@ -235,51 +220,40 @@ def given_choice(table: Table, role: str, given: str | Sequence[str]) -> Choice:
     """Return what the user names for a role: a header, a position, or several of them.
 
     Columns with ``+`` between, or in a list, are joined; of several with ``|`` between the first that is not blank is
-    taken in each row: ``도로명주소+상세주소|지번주소``. A header that holds such a sign goes before its parts. Raises
-    :class:`ColumnError` for what names no column or two, :class:`UsageError` for several columns where a role has one.
+    taken in each row: ``도로명주소+상세주소|지번주소``. A header that holds such a sign goes before its parts.
     """
-    first, *others = [_given_alternative(table, role, given, names) for names in _split(table, given)]
+    spelled = parameter("columns", {role: given if isinstance(given, str) else "+".join(given)})
+    first, *others = [_given_alternative(table, role, spelled, names) for names in _split(table, given)]
     if first in others or len(set(others)) < len(others):
-        raise _named_twice(role, given)
+        raise UsageError(COLUMN_NAMED_TWICE, parameter=spelled)
     return replace(first, otherwise=tuple(others))
 
 
-def _given_alternative(table: Table, role: str, given: str | Sequence[str], names: Sequence[str]) -> Choice:
+def _given_alternative(table: Table, role: str, spelled: str, names: Sequence[str]) -> Choice:
     places = [_one_place(table, role, name) for name in names]
     first, *rest = [JoinedColumn(place, table.headers[place]) for place in places]
-    if rest and role not in JOINABLE:
-        raise UsageError(
-            ROLE_NOT_JOINABLE, parameter=_quote_given(role, given), count=len(places), joinable=", ".join(JOINABLE)
-        )
+    if rest and role not in _JOINABLE:
+        raise UsageError(ROLE_NOT_JOINABLE, parameter=spelled, count=len(places), joinable=", ".join(_JOINABLE))
     if len(set(places)) < len(places):
-        raise _named_twice(role, given)
+        raise UsageError(COLUMN_NAMED_TWICE, parameter=spelled)
     return Choice(first.column, first.header, 1.0, "given", tuple(rest))
 
 
-def _named_twice(role: str, given: str | Sequence[str]) -> UsageError:
-    return UsageError(COLUMN_NAMED_TWICE, parameter=_quote_given(role, given))
-
-
 def kept_columns(table: Table, select: Sequence[str]) -> frozenset[int]:
-    """Return the positions of the columns that ``select`` names: headers, or ``#3`` for the third column.
+    """Return the positions of the columns that ``select`` names: headers (all that bear it), or ``#3`` for the third.
 
-    A header that repeats stands for all that bear it. An item that is no header is read as several, separated by
-    commas. Raises :class:`UsageError` for what names no column.
+    An item that is no header is read as several, separated by commas.
     """
     kept: set[int] = set()
     for item in select:
         if not item.strip(", "):
-            raise UsageError(
-                NAMES_NO_COLUMN,
-                name=table.name,
-                parameter=Option("select", item.strip()),
-                headers=listed_headers(table),
-            )
+            named = Option("select", item.strip())
+            raise UsageError(NAMES_NO_COLUMN, name=table.name, parameter=named, headers=listed_headers(table))
         for name in [item] if _places_named(table, item) else _split_at(table, item, ",")[0::2]:
             found = _places_named(table, name)
             if not found:
-                named = parameter("select", name.strip())
-                raise UsageError(SELECTED_COLUMN_MISSING, name=table.name, named=named, headers=listed_headers(table))
+                said = {"named": parameter("select", name.strip()), "headers": listed_headers(table)}
+                raise UsageError(SELECTED_COLUMN_MISSING, name=table.name, **said)
             kept |= found
     return frozenset(kept)
 
@@ -294,12 +268,7 @@ def named_column(table: Table, name: str, option: str) -> int:
     raise UsageError(NAMES_NO_COLUMN, name=table.name, parameter=Option(option, name), headers=listed_headers(table))
 
 
-def _quote_given(role: str, given: str | Sequence[str]) -> str:
-    return parameter("columns", {role: given if isinstance(given, str) else "+".join(given)})
-
-
 def listed_headers(table: Table) -> str:
-    """The headers of a table for a message."""
     return gettext("the headers are: ") + ", ".join(header or gettext("(blank)") for header in table.headers)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import stat
@@ -66,15 +67,13 @@ def unpacked_name(path: Path) -> Path:
 
 
 def packing_of(path: Path) -> Packing | None:
-    """The packing that an output's name asks for."""
     return SUFFIXES.get(path.suffix.lower())
 
 
 def open_file(path: Path, resources: ExitStack, data: Path | None = None) -> File:
-    """Return a file ready to be read; one that is packed is unpacked, in chunks, for as long as ``resources`` live.
+    """Return a file ready to be read: remote files are fetched, packed ones unpacked, into ``resources``.
 
-    ``data``: where it is, if not at ``path``, which is then only what it is called. A remote file is fetched.
-    Raises :class:`InputError` for what cannot be opened, is damaged, or unfolds beyond the limits.
+    ``data``: where it is, if not at ``path``, which is then only what it is called.
     """
     where = data or resources.enter_context(fetch_file(path)).path
     if os.path.isdir(where):  # noqa: PTH112 - Path.is_dir raises where a name is too long
@@ -88,11 +87,8 @@ def open_file(path: Path, resources: ExitStack, data: Path | None = None) -> Fil
         if is_remote(as_path(path)):
             refuse_url(path, InputError)
         if url := url_of(path):
-            remedy = (
-                gettext("give the path alone")
-                if url.startswith("file:")
-                else gettext("copy the file here and give the copy's path")
-            )
+            copy = gettext("copy the file here and give the copy's path")
+            remedy = gettext("give the path alone") if url.startswith("file:") else copy
             raise InputError(URL_NOT_READ, url=url, remedy=remedy) from None
         raise InputError(INPUT_FILE_MISSING, path=path, parent=path.absolute().parent) from None
     except OSError as error:
@@ -110,7 +106,6 @@ def url_of(path: Path) -> str | None:
 
 
 def refuse_url(path: Path, failure: type[BansongError]) -> None:
-    """Raise ``failure`` for a URL, where only files of this machine are read."""
     if url := url_of(path):
         raise failure(
             gettext("{url}: is a URL, which is not read for this; copy the file here and give the copy's path", url=url)
@@ -118,15 +113,11 @@ def refuse_url(path: Path, failure: type[BansongError]) -> None:
 
 
 def _spell_path(path: Path, resources: ExitStack) -> Path:
-    """A path that polars takes as it is: absolute, since it reads ``~`` and ``file:`` at the start its own way.
-
-    A name that is no text (Korean names out of an old zip) gets a link whose name is.
-    """
-    whole = path.absolute()
+    whole = path.absolute()  # polars reads ``~`` and ``file:`` at the start its own way
     try:
         str(whole).encode()
         return whole
-    except UnicodeEncodeError:
+    except UnicodeEncodeError:  # Korean names out of an old zip
         link = resources.enter_context(private_folder()) / "data"
         link.symlink_to(whole)
         return link
@@ -134,7 +125,6 @@ def _spell_path(path: Path, resources: ExitStack) -> Path:
 
 @contextmanager
 def sink(target: Path, packing: Packing | None) -> Iterator[BinaryIO]:
-    """Open ``target`` for writing plain bytes that are packed on their way."""
     with target.open("wb") as file:
         if packing is None:
             yield file
@@ -145,29 +135,44 @@ def sink(target: Path, packing: Packing | None) -> Iterator[BinaryIO]:
                 yield cast("BinaryIO", stream)
 
 
+class HoldEnd(io.RawIOBase):
+    """A sink that leaves out the very last bytes if they are ``end``: a line end or a separator."""
+
+    def __init__(self, file: BinaryIO, end: bytes) -> None:
+        self._file = file
+        self._end = end
+        self._held = b""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any, /) -> int:
+        both = self._held + bytes(data)
+        cut = max(0, len(both) - len(self._end))
+        self._file.write(both[:cut])
+        self._held = both[cut:]
+        return len(data)
+
+    def close(self) -> None:
+        if not self.closed and self._held != self._end:
+            self._file.write(self._held)
+        super().close()
+
+
 @contextmanager
 def _unpack(path: Path, packing: Packing) -> Iterator[Path]:
     import pyarrow as pa
 
-    cap = limits().unpacked
+    cap, size = limits().unpacked, 0
     with private_folder() as folder:
         copy = folder / unpacked_name(path).name
-        size = 0
         try:
-            with (
-                pa.OSFile(str(path)) as packed,
-                pa.CompressedInputStream(packed, packing) as stream,
-                copy.open("wb") as out,
-            ):
-                while chunk := cast("Any", stream).read(_CHUNK):
+            with pa.input_stream(str(path), compression=packing) as stream, copy.open("wb") as out:
+                while chunk := stream.read(_CHUNK):
                     size += len(chunk)
                     if size > cap:
-                        raise _too_large(path, cap)
+                        raise InputError(UNPACKED_TOO_LARGE, path=path, cap=cap, or_raise=or_raise_limit("unpacked"))
                     out.write(chunk)
         except (OSError, pa.ArrowException) as error:
             raise InputError(UNPACKING_FAILED, path=path, packing=packing, reason=str(error).splitlines()[0]) from error
         yield copy
-
-
-def _too_large(path: Path, cap: int) -> InputError:
-    return InputError(UNPACKED_TOO_LARGE, path=path, cap=cap, or_raise=or_raise_limit("unpacked"))

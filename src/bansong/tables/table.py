@@ -18,28 +18,20 @@ from bansong.tables.streams import File
 if TYPE_CHECKING:
     from bansong.tables.format import Format
 
-
 BINARY_NOT_WRITABLE: Final = Problem(
     "files.binary_not_writable", "column {name!r} holds binary data, which {format} cannot hold; write Parquet"
 )
 
 TEXTS: Final = (pl.String, pl.Categorical, pl.Enum)
-"""The types of columns that hold text."""
-
 RAW: Final = "raw"
 """A JSON table's extra column: the text of each object as it stands in the file."""
-
-
 _SHOWN_HEADERS: Final = 5
-
-
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 _ABOVE_FORMULA: Final = "A"
 """The first text behind all that begin with one of :data:`_FORMULA`."""
 
 
 def advise_sheet(name: str) -> str:
-    """Return how another sheet of a workbook is read."""
     another = gettext("{sheet} takes another", sheet=parameter("sheet", name))
     return advise("sheet", another, gettext("the one that is meant must be the first"))
 
@@ -48,17 +40,13 @@ def advise_sheet(name: str) -> str:
 class Table:
     """A file (or a frame in memory) with a header, read lazily.
 
-    ``frame`` has the columns ``c0``, ``c1``, … in file order, plus :data:`RAW` for JSON and, beside columns of text in
-    which other cells may stand, those of :func:`typed_id`. Users' headers may repeat,
-    be blank or clash with ours, so they are kept beside the frame, in ``headers``, and put back on writing.
-    ``source`` holds what the format's writer needs to give the same file back (dialect, sheet, wrapper). ``notes`` are
-    for the user. ``above``: lines above the last line of the header, which only an output of the same format has again;
-    ``titles`` of them stand above its first line, the others are part of the headers. ``title_rows``: the rows above
-    the header of a workbook, as texts, which a new workbook has again. ``sheets``: the visible sheets of a workbook
-    that hold business numbers, if the reader has looked for them. ``first_row``: the number that messages give the
-    first row: of a workbook, the one that Excel shows.
-    ``rows``: how many there are, where the reader has counted them. ``loose``: the file may be no table at all, but
-    prose in one column or a single JSON object.
+    ``frame`` has the columns ``c0``, ``c1``, … in file order, plus :data:`RAW` for JSON and the Boolean columns of
+    :func:`typed_id`. Users' headers may repeat, be blank or clash with ours, so they are kept apart, in ``headers``.
+    ``source``: what the format's writer needs to give the same file back (dialect, sheet, wrapper). ``above``: lines
+    above the last line of the header, ``titles`` of them above its first. ``title_rows``: the rows above a workbook's
+    header, as texts. ``sheets``: a workbook's visible sheets with business numbers, if the reader looked for them.
+    ``first_row``: the number of the first row in messages. ``rows``: their count, if the reader has counted.
+    ``loose``: the file may be no table at all, but prose in one column or a single JSON object.
     """
 
     frame: pl.LazyFrame
@@ -78,21 +66,16 @@ class Table:
 
     @property
     def path(self) -> Path | None:
-        """The file as the user calls it; ``None`` for a frame in memory."""
         return self.file.path if self.file else None
 
     @property
     def ids(self) -> list[str]:
-        """The frame's column for each header."""
         return column_ids(len(self.headers))
 
     def count(self) -> int:
-        """The number of rows, counted by a pass of its own where the reader has not.
-
-        Numbering streams; ``pl.len()`` of a CSV file would map the whole of it into memory.
-        """
         if self.rows is not None:
             return self.rows
+        # numbering streams; ``pl.len()`` of a CSV file would map the whole of it into memory
         last = self.frame.with_row_index("row").select(pl.col("row").max())
         return int(last.collect(engine="streaming").fill_null(-1).cast(pl.Int64).item()) + 1
 
@@ -109,13 +92,12 @@ class Section:
 class Enriched:
     """A table with the added columns, and the account taken of its rows in the same pass.
 
-    ``frame`` has the table's columns, the nine added ones under their contract names (``reasons`` as text), and
-    nothing else that is written. ``layout`` lists the output's columns as (column of ``frame``, header). ``tally`` is
-    a one-row query over the same rows; a writer collects it together with what it writes. ``summary`` is given when
-    the user asked for a summary sheet: it makes the sheet's sections of the collected tally. ``record_columns``: the
-    places of the table's columns that the answers are about (number, name, address), where they are known.
-    ``warn`` is called with each warning that is known only once the output is written. ``lang``: the language of the
-    words that are written in the place of codes. ``encoding``: of a CSV output, by default the input's own.
+    ``frame`` has the table's columns and the added ones under their contract names (``reasons`` as text). ``layout``
+    lists the output's columns as (column of ``frame``, header). ``tally``: a one-row query over the same rows, which a
+    writer collects together with what it writes; ``summary`` makes the sections of a summary sheet of it.
+    ``record_columns``: the places of number, name and address, where known. ``warn`` gets warnings that are known only
+    once the output is written. ``lang``: of the words in the place of codes. ``encoding``: of a CSV output, by default
+    the input's own.
     """
 
     table: Table
@@ -128,15 +110,9 @@ class Enriched:
     lang: Lang = "en"
     encoding: str | None = None
 
-    def with_titles(self, *, lists: bool) -> pl.LazyFrame:
-        """The output's columns under their headers, made unique where a header repeats or is blank.
-
-        ``lists``: reasons as a list of strings, for formats that have lists.
-        """
-        return self.with_columns_of(self.layout, lists=lists)
-
-    def with_columns_of(self, layout: Sequence[tuple[str, str]], *, lists: bool) -> pl.LazyFrame:
-        """Some of the output's columns, as :meth:`with_titles` has them all."""
+    def with_titles(self, layout: Sequence[tuple[str, str]] | None = None, *, lists: bool) -> pl.LazyFrame:
+        """The output's columns under unique headers; ``lists``: reasons as lists of strings."""
+        layout = self.layout if layout is None else layout
         names = unique_names([header for _, header in layout])
         return self.frame.select(
             written_column(column, lists=lists).alias(name) for (column, _), name in zip(layout, names, strict=True)
@@ -144,10 +120,8 @@ class Enriched:
 
 
 def written_column(column: str, *, lists: bool) -> pl.Expr:
-    """A column of an enriched frame as it is written: reasons as a list of strings where ``lists``."""
-    if contract_name(column) == "reasons" and lists:
-        return pl.col(column).str.split(REASON_SEPARATOR)
-    return pl.col(column)
+    cell = pl.col(column)
+    return cell.str.split(REASON_SEPARATOR) if contract_name(column) == "reasons" and lists else cell
 
 
 def typed_id(id_: str) -> str:
@@ -159,7 +133,6 @@ def typed_id(id_: str) -> str:
 
 
 def typed_columns(result: Enriched) -> list[str]:
-    """The columns of an output that have a column of :func:`typed_id` beside them."""
     there = set(result.frame.collect_schema().names())
     return [column for column, _ in result.layout if typed_id(column) in there]
 
@@ -170,18 +143,15 @@ def contract_name(column: str) -> str:
 
 
 def with_copies(frame: pl.LazyFrame, layout: Sequence[tuple[str, str]]) -> pl.LazyFrame:
-    """Add the columns of a layout that hold the same as another."""
     copies = [column for column, _ in layout if column != contract_name(column)]
     return frame.with_columns(pl.col(contract_name(column)).alias(column) for column in copies)
 
 
 def column_ids(count: int) -> list[str]:
-    """``["c0", "c1", …]``."""
     return [f"c{position}" for position in range(count)]
 
 
 def positional(frame: pl.LazyFrame, names: list[str]) -> pl.LazyFrame:
-    """Select the columns ``names`` and call them ``c0``, ``c1``, …"""
     ids = column_ids(len(names))
     return frame.select(pl.col(name).alias(id_) for name, id_ in zip(names, ids, strict=True))
 
@@ -202,12 +172,11 @@ def unique_names(headers: list[str]) -> list[str]:
 
 def renamed_headers(headers: Sequence[str], format: Format) -> tuple[str, ...]:
     """Return a warning about headers that get other names, for formats whose names are unique and never blank."""
-    renamed = [pair for pair in zip(headers, unique_names(list(headers)), strict=True) if pair[0] != pair[1]]
+    pairs = zip(headers, unique_names(list(headers)), strict=True)
+    renamed = [gettext("{header!r} is {name!r}", header=own, name=name) for own, name in pairs if own != name]
     if not renamed:
         return ()
-    named = ", ".join(
-        gettext("{header!r} is {name!r}", header=header, name=name) for header, name in renamed[:_SHOWN_HEADERS]
-    )
+    named = ", ".join(renamed[:_SHOWN_HEADERS])
     named = gettext("{named} and so on", named=named) if len(renamed) > _SHOWN_HEADERS else named
     return (
         gettext(
@@ -227,19 +196,16 @@ def escape_formula(column: str) -> pl.Expr:
 
 
 def flat(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Turn lists and structs into JSON text, for formats whose cells hold one value."""
     nested = [name for name, dtype in frame.collect_schema().items() if dtype.is_nested()]
     return frame.with_columns(json_text(pl.col(name)).alias(name) for name in nested)
 
 
 def json_text(value: pl.Expr) -> pl.Expr:
-    """A column of any type as JSON text (String), null where there is no value."""
     wrapped = pl.struct(value.alias("v")).struct.json_encode()
     return pl.when(value.is_not_null()).then(wrapped.str.slice(5).str.strip_suffix("}"))
 
 
 def refuse_binary(frame: pl.LazyFrame, format: str) -> None:
-    """Raise :class:`OutputError` where a column holds bytes, which a format of text cells has no place for."""
     for name, dtype in frame.collect_schema().items():
         if _holds_binary(dtype):
             raise OutputError(BINARY_NOT_WRITABLE, name=name, format=format)

@@ -33,9 +33,7 @@ MIXED_LINE_ENDS: Final = Problem(
 )
 
 SPACE: Final = "\N{NO-BREAK SPACE}"
-CODECS: Final = ("cp949", "euc_kr")
-"""The codecs of Python's in whose files the byte is found."""
-
+_CODECS: Final = ("cp949", "euc_kr")
 _BYTE: Final = b"\xa0"
 _MARK: Final = b"\xff"
 """Stands for a no-break space on its way to the codec, which has no such byte."""
@@ -44,12 +42,10 @@ _RUN: Final = re.compile(rb"(?<![\x81-\xfe])[\x81-\x9f\xa1-\xfe]*+\xa0[\x81-\xfe
 _EVERYDAY: Final = re.compile(rb"(?:\xa0|[\xa1-\xfe]{2})+")
 _ANY: Final = re.compile(rb"(?:\xa0|[\x81-\x9f\xa1-\xfe][\x81-\xfe])+")
 _CHARACTER: Final = re.compile(rb"\xa0|[\x81-\x9f\xa1-\xfe][\x81-\xfe]")
-_BETWEEN: Final = (b"\n", b"\r", b",", b" ", b"\t", b";")
-"""Bytes that are never part of a longer character: what is before them can be decoded."""
+_BETWEEN: Final = (b"\n", b"\r", b",", b" ", b"\t", b";")  # never part of a longer character
 SAMPLE: Final = 1 << 18
 _LONGEST_SAMPLE: Final = 8 << 20
-_CHUNK: Final = 1 << 18
-"""Bytes read at once: as many as the caches of a processor hold."""
+_CHUNK: Final = 1 << 18  # as many bytes as the caches of a processor hold
 _LONGEST: Final = 64 << 20
 _CONTINUING: Final = bytes(range(0x80, 0xC0))
 _TRIAL: Final = 'b_no;"x"..,\r\n1\t2|\n'
@@ -57,8 +53,8 @@ _KOREAN: Final = re.compile("[\t\r\n -~가-힣]")
 _WIDE: Final = re.compile("[\u0800-\ufffc\U00010000-\U0010ffff]")
 
 
-class Decoder(codecs.IncrementalDecoder):
-    """Decodes chunks of such a text, each up to the last place between two characters."""
+class _Decoder(codecs.IncrementalDecoder):
+    """Decodes chunks of a text with bytes 0xA0, each up to the last place between two characters."""
 
     def __init__(self, codec: str) -> None:
         super().__init__()
@@ -66,7 +62,6 @@ class Decoder(codecs.IncrementalDecoder):
         self._rest = b""
 
     def decode(self, input: bytes, final: bool = False) -> str:  # type: ignore[override]
-        """Return the text of the next bytes, of which the last may be held back until more are there."""
         data = self._rest + input
         end = len(data) if final else max(map(data.rfind, _BETWEEN)) + 1
         if not end and len(data) > _LONGEST:
@@ -83,12 +78,12 @@ class Decoder(codecs.IncrementalDecoder):
         try:
             (run + letters[: len(run) % 2]).decode(self._codec)
         except UnicodeDecodeError:
-            return _CHARACTER.sub(_marked_space, run) if _ANY.fullmatch(run) else run
+            if _ANY.fullmatch(run):
+                return _CHARACTER.sub(lambda each: _MARK if each[0] == _BYTE else each[0], run)
         return run
 
 
-def handle_error(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Write a no-break space as the byte 0xA0, and read the mark as a no-break space."""
+def _handle_error(error: UnicodeError) -> tuple[str | bytes, int]:
     if isinstance(error, UnicodeEncodeError) and error.object[error.start] == SPACE:
         return _BYTE, error.start + 1
     if isinstance(error, UnicodeDecodeError) and error.object[error.start] == _MARK[0]:
@@ -96,30 +91,17 @@ def handle_error(error: UnicodeError) -> tuple[str | bytes, int]:
     raise error
 
 
-def encoder(codec: str) -> codecs.IncrementalEncoder:
-    """An encoder that writes a no-break space as the byte 0xA0."""
-    return codecs.getincrementalencoder(codec)(_HANDLER)
-
-
-def _marked_space(character: re.Match[bytes]) -> bytes:
-    return _MARK if character.group() == _BYTE else character.group()
-
-
-codecs.register_error(_HANDLER, handle_error)
+codecs.register_error(_HANDLER, _handle_error)
 
 
 @dataclass(frozen=True, slots=True)
 class Coding:
-    """A codec of Python's that knows nothing of byte order marks, and the mark in front of the file, if any.
-
-    ``bare_cr``: lines end in a CR alone; they are read with LF, and get their CR back on writing. ``raw_spaces``: the
-    byte 0xA0 is a no-break space (see :mod:`bansong.tables.csv.format.raw_space`), as in a file of CP949 that was read.
-    """
+    """A codec of Python's without byte order mark, and the mark in front of the file, if any."""
 
     codec: str
     mark: bytes = b""
-    bare_cr: bool = False
-    raw_spaces: bool = False
+    bare_cr: bool = False  # lines end in a CR alone; they are read with LF, and get their CR back on writing
+    raw_spaces: bool = False  # the byte 0xA0 is a no-break space
 
     @property
     def is_plain(self) -> bool:
@@ -127,23 +109,17 @@ class Coding:
         return self.codec == "utf-8" and not self.bare_cr
 
     def decoder(self) -> codecs.IncrementalDecoder:
-        """A decoder of the bytes behind the mark."""
-        return Decoder(self.codec) if self.raw_spaces else codecs.getincrementaldecoder(self.codec)()
+        return _Decoder(self.codec) if self.raw_spaces else codecs.getincrementaldecoder(self.codec)()
 
     def encoder(self) -> codecs.IncrementalEncoder:
-        """An encoder that puts no mark in front."""
-        return encoder(self.codec) if self.raw_spaces else codecs.getincrementalencoder(self.codec)()
+        return codecs.getincrementalencoder(self.codec)(_HANDLER if self.raw_spaces else "strict")
 
     def __str__(self) -> str:
         return self.codec
 
 
 MARKED_UTF8: Final = Coding("utf-8", codecs.BOM_UTF8)
-_MARKED: Final = (
-    MARKED_UTF8,
-    Coding("utf-16-le", codecs.BOM_UTF16_LE),
-    Coding("utf-16-be", codecs.BOM_UTF16_BE),
-)
+_MARKED: Final = (MARKED_UTF8, Coding("utf-16-le", codecs.BOM_UTF16_LE), Coding("utf-16-be", codecs.BOM_UTF16_BE))
 _WITH_MARK: Final = {"utf-8-sig": _MARKED[0], "utf-16": _MARKED[1]}
 _MEANT: Final = {"utf-8-sig": ("utf-8",), "utf-16": ("utf-16-le", "utf-16-be")}
 
@@ -157,11 +133,7 @@ class Undecodable(Exception):
 
 
 def coding_named(name: str) -> Coding:
-    """The encoding that an output is asked for; raise :class:`UsageError` for one that is not known.
-
-    It must turn plain text into bytes and back, which base64, idna or undefined do not.
-    """
-    try:
+    try:  # it must turn plain text into bytes and back, which base64, idna or undefined do not
         encoded = codecs.getincrementalencoder(name)().encode(_TRIAL, True)
         if isinstance(encoded, bytes) and codecs.getincrementaldecoder(name)().decode(encoded, True) == _TRIAL:
             codec = codecs.lookup(name).name
@@ -172,10 +144,7 @@ def coding_named(name: str) -> Coding:
 
 
 def codings(file: File, encoding: str | None) -> list[Coding]:
-    """The encodings that a file may be in, the likeliest first: one where it is given, marked or clear.
-
-    Else UTF-8, then CP949, which has EUC-KR in it.
-    """
+    """The encodings that a file may be in, the likeliest first: one where it is given, marked or clear."""
     with file.data.open("rb") as stream:
         head = stream.read(SAMPLE)
     marked = next((coding for coding in _MARKED if head.startswith(coding.mark)), None)
@@ -190,15 +159,12 @@ def codings(file: File, encoding: str | None) -> list[Coding]:
             found = [replace(coding, mark=b"")]
     else:
         clear = marked or _unmarked_utf16(head)
-        found = [clear] if clear else [Coding("utf-8"), Coding("cp949")]
-    return [replace(coding, bare_cr=_has_bare_cr(coding, head), raw_spaces=coding.codec in CODECS) for coding in found]
+        found = [clear] if clear else [Coding("utf-8"), Coding("cp949")]  # CP949 has EUC-KR in it
+    return [replace(coding, bare_cr=_has_bare_cr(coding, head), raw_spaces=coding.codec in _CODECS) for coding in found]
 
 
 def sample_of(file: File, coding: Coding) -> str:
-    """Return the first part of a file as text of whole lines.
-
-    Raises :class:`Undecodable`; :class:`InputError` where not even the first line is whole.
-    """
+    """Return the first part of a file as text of whole lines; raise :class:`Undecodable`."""
     with file.data.open("rb") as stream:
         head = stream.read(SAMPLE)
         while len(head) < _LONGEST_SAMPLE and _few_lines(head) and (more := stream.read(SAMPLE)):
@@ -219,16 +185,11 @@ def sample_of(file: File, coding: Coding) -> str:
 
 
 def _few_lines(head: bytes) -> bool:
-    """Whether there may be less than the lines among which the header is looked for; either byte ends a line."""
     return max(head.count(b"\n"), head.count(b"\r")) <= LOOK
 
 
 def blocks(file: File, coding: Coding) -> Iterator[bytes]:
-    """Yield the whole file as UTF-8 without its mark: blocks of whole lines, of about 256 KB.
-
-    Raises :class:`Undecodable`; :class:`InputError` for a line of absurd length, and for line ends of both kinds where
-    the first part of the file has nothing but bare CR.
-    """
+    """Yield the whole file as UTF-8 without its mark, in blocks of whole lines; raise :class:`Undecodable`."""
     rest: list[bytes] = []
     held = 0
     for part in parts(file, coding):
@@ -291,7 +252,9 @@ def _verify_utf8(stream: BinaryIO, coding: Coding) -> Iterator[bytes]:
     done = stream.tell()
     while chunk := stream.read(_CHUNK + 3):  # one whole character at least
         part = chunk[: chunk.rfind(b"\n") + 1 or len(chunk) - _cut_off(chunk) or len(chunk)]
-        if not _is_utf8(part):
+        try:
+            pl.Series([part], dtype=pl.Binary).cast(pl.String)  # three times as fast as bytes.decode
+        except pl.exceptions.PolarsError:
             _refuse_bad(stream, coding, done, part)
         yield part
         done += len(part)
@@ -306,23 +269,11 @@ def _refuse_bad(stream: BinaryIO, coding: Coding, done: int, part: bytes) -> Non
         left -= len(chunk)
         line += chunk.count(b"\n")
         end = chunk.rfind(b"\n")
-        column = _count_characters(chunk[end + 1 :]) + (column if end < 0 else 0)
+        column = len(chunk[end + 1 :].translate(None, _CONTINUING)) + (column if end < 0 else 0)
     try:
         part.decode()
     except UnicodeDecodeError as error:
         raise _undecodable_at(coding, error, line, column) from error
-
-
-def _count_characters(data: bytes) -> int:
-    return len(data.translate(None, _CONTINUING))
-
-
-def _is_utf8(data: bytes) -> bool:
-    try:
-        pl.Series([data], dtype=pl.Binary).cast(pl.String)  # three times as fast as bytes.decode
-    except pl.exceptions.PolarsError:
-        return False
-    return True
 
 
 def _cut_off(data: bytes) -> int:
@@ -359,16 +310,11 @@ def _decode_chunks(stream: BinaryIO, coding: Coding, file: File) -> Iterator[byt
 
 
 def _undecodable_at(coding: Coding, error: UnicodeError, line: int, column: int) -> Undecodable:
-    """The error for bytes after ``column`` characters of a line; not every codec says which byte is wrong."""
     if not isinstance(error, UnicodeDecodeError):
         return Undecodable(coding, line, column + 1, str(error))
     before = bytes(error.object[: error.start]).decode(coding.codec, "replace")
     end = "\r" if coding.bare_cr else "\n"
     line += (ends := before.count(end))
     column = len(before) - before.rfind(end) + (0 if ends else column)
-    return Undecodable(
-        coding,
-        line,
-        column,
-        gettext("byte 0x{byte:02x} is not {coding}", byte=error.object[error.start], coding=coding),
-    )
+    what = gettext("byte 0x{byte:02x} is not {coding}", byte=error.object[error.start], coding=coding)
+    return Undecodable(coding, line, column, what)

@@ -16,10 +16,10 @@ import polars as pl
 from bansong.base.errors import InputError, OutputError, Problem
 from bansong.base.messages import gettext
 from bansong.base.schema import OUR_COLUMNS
-from bansong.tables.csv.encoding import Coding, coding_named
+from bansong.tables.csv.encoding import coding_named
 from bansong.tables.csv.read import Dialect, explain_error, read, unescape, written_rows
 from bansong.tables.format import ReadAs, Verbs, Written
-from bansong.tables.streams import File, open_file, packing_of, sink, unpacked_name
+from bansong.tables.streams import File, HoldEnd, open_file, packing_of, sink, unpacked_name
 from bansong.tables.table import Enriched, Table, contract_name, escape_formula, flat, positional, refuse_binary
 
 CHARACTER_NOT_ENCODABLE: Final = Problem(
@@ -28,16 +28,14 @@ CHARACTER_NOT_ENCODABLE: Final = Problem(
 )
 
 _CHUNK: Final = 1 << 20
-_UNQUOTED: Final = {"bounce_prob", "bounced", "bounced_at", "duplicate_of"}
-"""Columns of ours that hold no text."""
+_TEXTLESS: Final = {"bounce_prob", "bounced", "bounced_at", "duplicate_of"}
 
 
 def write(result: Enriched, target: Path, stream: BinaryIO) -> pl.DataFrame:
     """Write an enriched table as CSV, in the input's dialect if it was CSV; return the tally.
 
-    Reasons are joined by ``" | "``, nested values written as JSON text. A text of *our* columns that a spreadsheet
-    would take for a formula gets a ``'`` in front; the user's own cells stay as they are.
-    Raises :class:`OutputError` naming the cell whose text the encoding lacks.
+    A text of *our* columns that a spreadsheet would take for a formula gets a ``'`` in front; the user's own cells stay
+    as they are.
     """
     dialect = dialect_for(result.table, target, result.encoding)
     titled = replace(result, frame=_escape_formulas(result)).with_titles(lists=False)
@@ -67,25 +65,19 @@ def write(result: Enriched, target: Path, stream: BinaryIO) -> pl.DataFrame:
 
 
 def dialect_for(table: Table, target: Path, encoding: str | None) -> Dialect:
-    """The dialect that an output gets: the input's own, but for what ``target`` and ``encoding`` ask for.
-
-    Another extension than the input's asks for its usual delimiter.
-    """
+    """The dialect of an output: the input's own, but for ``encoding`` and the usual delimiter of another extension."""
     dialect = table.source if isinstance(table.source, Dialect) else Dialect()
     delimiter = dialect.delimiter
     suffix = unpacked_name(target).suffix
     if table.file is None or table.file.name.suffix != suffix:
         tabs = suffix.lower() in (".tsv", ".tab")
         delimiter = "\t" if tabs else "," if delimiter == "\t" else delimiter
-    coding = _change_encoding(dialect.coding, encoding) if encoding else dialect.coding
+    own = coding = dialect.coding
+    if encoding:  # the same by name keeps its no-break spaces
+        coding = coding_named(encoding)
+        coding = replace(coding, bare_cr=own.bare_cr, raw_spaces=own.raw_spaces and coding.codec == own.codec)
     prolog = dialect.prolog if delimiter == dialect.delimiter else _change_delimiter(dialect, delimiter)
     return replace(dialect, coding=coding, delimiter=delimiter, prolog=prolog, headed=True)
-
-
-def _change_encoding(own: Coding, encoding: str) -> Coding:
-    """Another encoding than the input's own; the same by name keeps its no-break spaces."""
-    coding = coding_named(encoding)
-    return replace(coding, bare_cr=own.bare_cr, raw_spaces=own.raw_spaces and coding.codec == own.codec)
 
 
 def _change_delimiter(dialect: Dialect, delimiter: str) -> str:
@@ -104,7 +96,6 @@ def _line_end(dialect: Dialect) -> Literal["\n", "\r\n", "\r"]:
 
 
 def _heading(result: Enriched, dialect: Dialect) -> str:
-    """The lines above the rows: the input's own, with our names in the last of them."""
     own = {f"c{place}": cell for place, cell in enumerate(dialect.header)}
     out = io.StringIO()
     writer = csv.writer(
@@ -124,7 +115,6 @@ def _escape_formulas(result: Enriched) -> pl.LazyFrame:
 
 
 def _format_times(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Times and durations as people write them; a date-time with a zone keeps it."""
     forms = {pl.Time: "%H:%M:%S%.f", pl.Datetime: "%Y-%m-%d %H:%M:%S%.f", pl.Duration: "iso"}
     schema = frame.collect_schema()
     zoned = [name for name, dtype in schema.items() if getattr(dtype, "time_zone", None)]
@@ -142,16 +132,13 @@ def _quote_style(dialect: Dialect) -> Literal["necessary", "non_numeric", "never
 
 
 def _quote_cells(rows: pl.LazyFrame, result: Enriched, dialect: Dialect) -> pl.LazyFrame:
-    """Cells ready for the dialect's style of quoting: by column, as the input has them.
-
-    Where every column is quoted, polars quotes whatever is text; where some are, the quotes are put here.
-    """
+    """Cells with quotes where only some columns have them; where every column has, polars quotes whatever is text."""
     if not dialect.quoted:
         return rows
     rows = rows.with_columns(pl.all().cast(pl.String))
     if len(dialect.quoted) == len(dialect.header):
         return rows
-    always = {f"c{place}" for place in dialect.quoted} | set(OUR_COLUMNS) - _UNQUOTED
+    always = {f"c{place}" for place in dialect.quoted} | set(OUR_COLUMNS) - _TEXTLESS
     names = rows.collect_schema().names()
     return rows.with_columns(
         _in_quotes(pl.col(name), dialect.delimiter, always=contract_name(column) in always)
@@ -181,7 +168,7 @@ def _unwritable(rows: pl.LazyFrame, result: Enriched, dialect: Dialect, characte
         where = gettext(
             "row {row:,} below the header, column {header!r}", row=row + 1, header=headers[holds.index(True)]
         )
-    return OutputError(CHARACTER_NOT_ENCODABLE, where=where, encoding=dialect.encoding, character=character)
+    return OutputError(CHARACTER_NOT_ENCODABLE, where=where, encoding=dialect.coding, character=character)
 
 
 @contextmanager
@@ -193,7 +180,7 @@ def _sink(file: BinaryIO, dialect: Dialect, lacking: list[str], *, keep_end: boo
     with ExitStack() as sinks:
         if not keep_end:
             end = dialect.line_end.encode(dialect.coding.codec)
-            file = sinks.enter_context(cast("BinaryIO", _Unended(file, end)))
+            file = sinks.enter_context(cast("BinaryIO", HoldEnd(file, end)))
         if not dialect.coding.is_plain:
             file = sinks.enter_context(io.BufferedWriter(_Encoder(file, dialect, lacking), _CHUNK))
         yield file
@@ -222,50 +209,22 @@ class _Encoder(io.RawIOBase):
         return len(data)
 
 
-class _Unended(io.RawIOBase):
-    """A sink that leaves out the very last line end, as the input did."""
-
-    def __init__(self, file: BinaryIO, end: bytes) -> None:
-        self._file = file
-        self._end = end
-        self._held = b""
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any, /) -> int:
-        both = self._held + bytes(data)
-        cut = max(0, len(both) - len(self._end))
-        self._file.write(both[:cut])
-        self._held = both[cut:]
-        return len(data)
-
-    def close(self) -> None:
-        if not self.closed and self._held != self._end:
-            self._file.write(self._held)
-        super().close()
-
-
 class CsvVerbs(Verbs):
     """CSV and TSV, in the dialect of the input."""
 
     def read(self, file: File, wanted: ReadAs, resources: ExitStack) -> Table:
-        """Open a file; every cell is text."""
         return read(file, wanted, resources)
 
     def render(self, result: Enriched, target: Path) -> Written:
-        """Write a file in the input's dialect if it was CSV."""
         with sink(target, packing_of(target)) as stream:
             return Written(write(result, target, stream))
 
     def count(self, result: Enriched, path: Path) -> int:
-        """Count the rows in the dialect that was written, which is not looked for anew."""
         with ExitStack() as resources:
             file = open_file(path, resources)
             return written_rows(file, dialect_for(result.table, path, result.encoding), resources)
 
     def explain(self, table: Table, error: BaseException) -> InputError:
-        """Name the line, where it can be found."""
         if table.file is None or not isinstance(table.source, Dialect):
             return super().explain(table, error)
         return explain_error(table.file, table.source, error)

@@ -1,12 +1,11 @@
 """Checks the number of fields of each CSV line, and copies files that polars would not read right.
 
 :class:`Survey` finds what polars pads or passes over without a word. Of every line it looks at the *shape*: its
-delimiters, quotes, CR and NUL, nothing else. A file of a million lines has a handful of shapes, so that only the first
-line of each shape, and lines of an unusual one, cost anything.
+delimiters, quotes, CR and NUL. A file of a million lines has a handful of shapes, so that only the first line of each
+shape, and lines of an unusual one, cost anything.
 
-:func:`repair` copies a file that polars would not read right by the csv module: one with quotes within cells that are
-not quoted (``5" pipe``), delimiters behind the last column, or a last header line narrower than the table. It goes row
-by row in Python, two seconds or so for a million rows, which these files alone pay.
+:func:`repair` copies by the csv module: files with quotes within cells that are not quoted (``5" pipe``), delimiters
+behind the last column, or a last header line narrower than the table. Only these pay for a loop over rows in Python.
 """
 
 from __future__ import annotations
@@ -16,13 +15,16 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 import polars as pl
 
 from bansong.base.errors import InputError, Problem
 from bansong.base.messages import advise, gettext, gettext_noop, ngettext
 from bansong.tables.table import column_ids
+
+if TYPE_CHECKING:
+    from bansong.tables.csv.read import Dialect
 
 NUL_BYTE: Final = Problem(
     "csv.nul_byte", "{path}: line {line}, character {column}: holds a NUL byte; the file is damaged, or {encoding}"
@@ -43,30 +45,26 @@ _SHAPES: Final = 10_000
 _QUOTED: Final = re.compile(rb'"[^"]*+"')
 
 
+_TOO_LONG: Final = gettext_noop(
+    "{path}: line {line} has {fields} fields, the header {width}{more}; quote cells that hold {delimiter!r}"
+)
+_TOO_LONG_HEADLESS: Final = gettext_noop(
+    "{path}: line {line} has {fields} fields, the first ones {width}{more}; quote cells that hold {delimiter!r}"
+)
+
+
 class Irregular(Exception):
     """A file with a line that polars would not read, or not read right, but may be a table all the same."""
 
 
-_TOO_LONG: Final = {
-    True: gettext_noop(
-        "{path}: line {line} has {fields} fields, the header {width}{more}; quote cells that hold {delimiter!r}"
-    ),
-    False: gettext_noop(
-        "{path}: line {line} has {fields} fields, the first ones {width}{more}; quote cells that hold {delimiter!r}"
-    ),
-}
-"""The messages on a line with too many fields, by whether there is a header."""
-
-
 @dataclass(slots=True)
 class LineNumbers:
-    """Line numbers: the first twenty, and how many there are."""
+    """Line numbers: the first ones, and how many there are."""
 
     first: list[int] = field(default_factory=list)
     count: int = 0
 
     def add(self, line: int) -> None:
-        """Note one more."""
         self.count += 1
         if len(self.first) < NAMED:
             self.first.append(line)
@@ -79,34 +77,28 @@ class LineNumbers:
 
 
 class Survey:
-    """A pass over the blocks of a file, which counts its rows and finds the lines that are too short.
+    """A pass over the blocks of a file: counts its rows and finds lines that are too short, but not blank."""
 
-    ``rows``: rows below the header. ``short``: lines with fewer fields than the header; blank lines are not among them.
-    """
-
-    def __init__(self, path: Path, delimiter: str, width: int, skip: int, *, headed: bool) -> None:
-        self.rows = -1 if headed else 0  # the header is no row
+    def __init__(self, path: Path, dialect: Dialect) -> None:
+        self.rows = -1 if dialect.headed else 0  # the header is no row
         self.short = LineNumbers()
         self._path = path
-        self._delimiter = delimiter.encode()
-        self._width = width
-        self._skip = skip
-        self._header = skip + 1 if headed else 0
+        self._delimiter = dialect.delimiter.encode()
+        self._width = len(dialect.header)
+        self._skip = dialect.skip
+        self._header = dialect.skip + 1 if dialect.headed else 0
         self._line = 1
         self._open = b""
         self._kept = bytes(sorted({*b'"\r\n\0', *self._delimiter}))
         self._rest = bytes(set(range(256)) - set(self._kept))
         self._regular: set[bytes] = set()
         self._doubtful: set[bytes] = set()
-        delimiter = re.escape(delimiter)
+        delimiter = re.escape(dialect.delimiter)
         cell = rf'(?:"(?:[^"]|"")*"|[^"{delimiter}]*)'
         self._record = rf"\A{cell}(?:{delimiter}{cell})*\r?\z"
 
     def feed(self, block: bytes) -> None:
-        """Look at the next whole lines of the file.
-
-        Raises :class:`InputError` for a NUL byte and for a CR that polars would drop; :class:`Irregular`.
-        """
+        """Look at the next whole lines; raise for a NUL byte and for a CR that polars would drop, or Irregular."""
         block = self._below_titles(self._open + block)
         self._open = b""
         outline = block.translate(None, self._rest)
@@ -133,10 +125,9 @@ class Survey:
             self._look(block, [place for place, shape in enumerate(shapes) if shape in strange], shapes)
         return len(shapes)
 
-    def finish(self) -> None:
-        """End the survey; raise :class:`Irregular` where a quote is still open."""
-        if self._open:
-            raise Irregular
+    @property
+    def is_open(self) -> bool:
+        return bool(self._open)
 
     def _below_titles(self, block: bytes) -> bytes:
         left = self._skip + 1 - self._line
@@ -189,7 +180,6 @@ class Survey:
             raise Irregular
 
     def _put_off(self, lines: list[bytes], place: int, shapes: list[bytes]) -> None:
-        """The quotes of the last record are open still: it is looked at again with the next block."""
         self._open = b"\n".join(lines[place:])
         del shapes[place:]
         if len(self._open) > _OPEN:
@@ -211,19 +201,15 @@ class Survey:
 
 
 def nul_byte(path: Path, line: int, column: int) -> InputError:
-    """A NUL in a text means that something else went wrong before."""
     named = gettext("in an encoding that `encoding=` has to name")
     encoding = advise("encoding", named, gettext("not in UTF-8"))
     return InputError(NUL_BYTE, path=path, line=line, column=column, encoding=encoding)
 
 
 def bare_cr(path: Path, line: int, column: int | None = None) -> InputError:
-    """A CR in a cell without quotes, which polars drops at the cell's end."""
-    where = (
-        gettext("line {line}", line=line)
-        if column is None
-        else gettext("line {line}, character {column}", line=line, column=column)
-    )
+    where = gettext("line {line}", line=line)
+    if column is not None:
+        where = gettext("line {line}, character {column}", line=line, column=column)
     return InputError(STRAY_CARRIAGE_RETURN, path=path, where=where)
 
 
@@ -243,7 +229,6 @@ class Repaired:
     fields: int = 0
 
     def add(self, line: int, fields: list[str], width: int) -> None:
-        """Note a row that begins in a line."""
         self.rows += 1
         if len(fields) > width:
             if width == 1 or any(fields[width:]):  # of one column, nobody knows what its delimiter is
@@ -255,29 +240,25 @@ class Repaired:
             self.short.add(line)
 
 
-def repair(
-    path: Path, plain: Path, copy: Path, *, delimiter: str, width: int, skip: int, headed: bool = True
-) -> Repaired:
-    """Write ``copy`` from the UTF-8 file ``plain``: one header line, and every row within ``width`` columns.
+def repair(path: Path, plain: Path, copy: Path, dialect: Dialect) -> Repaired:
+    """Write ``copy`` from the UTF-8 file ``plain``: one header line, and every row as wide as the header.
 
-    ``path`` is what messages call the file; ``headed``: whether ``plain`` has a header line below ``skip`` others.
-    Raises :class:`InputError` for lines with more fields than the header that are not blank, for quotes that do not
-    match, and for what :class:`~bansong.tables.csv.lines.Survey` refuses.
+    Raises for surplus fields that are not blank, for quotes that do not match, and for what :class:`Survey` refuses.
     """
-    found = Repaired()
+    found, width, delimiter = Repaired(), len(dialect.header), dialect.delimiter
     with plain.open(encoding="utf-8-sig", newline="\n") as text, copy.open("w", encoding="utf-8", newline="") as out:
         minimal = csv.writer(out, delimiter=delimiter, lineterminator="\n")
         quoting = csv.writer(out, delimiter=delimiter, lineterminator="\n", quoting=csv.QUOTE_ALL)
         minimal.writerow(column_ids(width))
-        records = _records(path, text, delimiter, skip)
-        if headed:
+        records = _records(path, text, delimiter, dialect.skip)
+        if dialect.headed:
             next(records)
         for line, fields in records:
             found.add(line, fields, width)
             writer = quoting if any("\r" in cell for cell in fields) else minimal
             writer.writerow(fields[:width])
     if found.long.count:
-        raise _too_long(path, found, width, delimiter, headed=headed)
+        raise _too_long(path, found, dialect)
     return found
 
 
@@ -294,11 +275,8 @@ def _records(path: Path, text: TextIO, delimiter: str, skip: int) -> Iterator[tu
     except csv.Error as error:
         if "new-line" in str(error):
             raise bare_cr(path, reader.line_num + skip) from error
-        endless = (
-            gettext(", or it is longer than {most:,} characters", most=csv.field_size_limit())
-            if "limit" in str(error)
-            else ""
-        )
+        endless = gettext(", or it is longer than {most:,} characters", most=csv.field_size_limit())
+        endless = endless if "limit" in str(error) else ""
         raise InputError(QUOTES_NOT_CLOSED, path=path, line=line, endless=endless) from error
 
 
@@ -311,21 +289,8 @@ def _lines(path: Path, text: TextIO, skip: int) -> Iterator[str]:
         yield line
 
 
-def _too_long(path: Path, found: Repaired, width: int, delimiter: str, *, headed: bool) -> InputError:
-    line = found.long.first[0]
-    more = (
-        gettext(" ({count:,} such lines: {long})", count=found.long.count, long=found.long)
-        if found.long.count > 1
-        else ""
-    )
-    return InputError(
-        gettext(
-            _TOO_LONG[headed],
-            path=path,
-            line=line,
-            fields=found.fields,
-            width=width,
-            more=more,
-            delimiter=delimiter,
-        )
-    )
+def _too_long(path: Path, found: Repaired, dialect: Dialect) -> InputError:
+    more = gettext(" ({count:,} such lines: {long})", count=found.long.count, long=found.long)
+    said = {"path": path, "line": found.long.first[0], "fields": found.fields, "width": len(dialect.header)}
+    said |= {"more": more if found.long.count > 1 else "", "delimiter": dialect.delimiter}
+    return InputError(gettext(_TOO_LONG if dialect.headed else _TOO_LONG_HEADLESS, **said))

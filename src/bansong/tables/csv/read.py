@@ -18,16 +18,8 @@ from bansong.base.errors import InputError, Problem, UsageError
 from bansong.base.files import private_folder
 from bansong.base.isolation import limits, or_raise_limit
 from bansong.base.messages import advise, gettext, gettext_noop, ngettext, parameter
-from bansong.tables.csv.encoding import (
-    MARKED_UTF8,
-    SPACE,
-    Coding,
-    Undecodable,
-    blocks,
-    codings,
-    is_broken_utf8,
-    sample_of,
-)
+from bansong.tables.csv import encoding as encodings
+from bansong.tables.csv.encoding import MARKED_UTF8, SPACE, Coding, Undecodable, blocks
 from bansong.tables.csv.lines import Irregular, Repaired, Survey, bare_cr, repair
 from bansong.tables.detect import FORMATS
 from bansong.tables.format import ReadAs
@@ -55,8 +47,7 @@ SEPARATOR_UNCLEAR: Final = Problem(
 _DELIMITERS: Final = (",", ";", "\t", "|")
 _NAMED: Final = re.compile(r'"?sep=([!#-/:-@[-`{-~\x01-\t\x1c-\x1f])"?\n?', re.IGNORECASE)
 _ESCAPE: Final = re.compile(r"\\(?:t|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4})")
-_ODD: Final = "^~:#!&\x01\x02\x03\x04\x05\x06\x07\x08\x1c\x1d\x1e\x1f"
-"""Delimiters that are not assumed, since cells hold them, too."""
+_ODD: Final = "^~:#!&\x01\x02\x03\x04\x05\x06\x07\x08\x1c\x1d\x1e\x1f"  # not assumed: cells hold them, too
 _REGULAR: Final = 0.9
 _JUDGED: Final = 200
 
@@ -65,73 +56,40 @@ LineEnd = Literal["\n", "\r\n", "\r"]
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """The encoding, delimiter, line ends, header lines and quoting of a CSV file.
-
-    ``prolog``: the lines above the last line of the header, as they are; the first ``titles`` of them stand above the
-    header's first. ``header``: the cells of that last line.
-    ``quoted``: the positions of the columns whose cells are quoted without need, and whether the header's are.
-    ``line_end`` is what ends most lines, ``ended`` whether the last line has it too. ``headed``: whether the file has a
-    header line at all; an output always has one.
-    """
+    """The encoding, delimiter, line ends, header lines and quoting of a CSV file."""
 
     coding: Coding = MARKED_UTF8
     delimiter: str = ","
-    line_end: LineEnd = "\n"
-    ended: bool = True
-    headed: bool = True
-    prolog: str = ""
-    header: tuple[str, ...] = ()
-    quoted: frozenset[int] = frozenset()
+    line_end: LineEnd = "\n"  # of most lines
+    ended: bool = True  # the last line has a line end, too
+    headed: bool = True  # the file has a header line; an output always has one
+    prolog: str = ""  # the lines above the last line of the header
+    header: tuple[str, ...] = ()  # the cells of that last line
+    quoted: frozenset[int] = frozenset()  # positions of the columns whose cells are quoted without need
     quoted_header: bool = False
-    titles: int = 0
-
-    @property
-    def encoding(self) -> str:
-        """The name of the encoding, as ``--encoding`` takes it."""
-        return self.coding.codec
+    titles: int = 0  # lines of the prolog above the header's first line
 
     @property
     def skip(self) -> int:
-        """The number of lines above the last line of the header."""
         return self.prolog.count("\n")
 
 
-def read_delimiter(given: str) -> str:
-    r"""Return the character that is meant, by itself or as an escape (``\t``, ``\x01``) as a command line has it.
-
-    Raises :class:`UsageError` for what divides no cells.
-    """
+def _read_delimiter(given: str) -> str:
+    r"""Return the character that is meant, by itself or as an escape (``\t``, ``\x01``) as a command line has it."""
     found = unescape(given)
     if len(found) != 1 or not found.isascii() or found.isalnum() or found in '"\r\n\0 ':
-        option = parameter("delimiter", given)
-        raise UsageError(SEPARATOR_INVALID, option=option)
+        raise UsageError(SEPARATOR_INVALID, option=parameter("delimiter", given))
     return found
 
 
 def unescape(text: str) -> str:
-    r"""Return a text with the characters that its escapes (``\t``, ``\x01``) stand for."""
     return _ESCAPE.sub(lambda found: "\t" if found[0] == "\\t" else chr(int(found[0][2:], 16)), text)
 
 
-def sniff_dialect(
-    path: Path,
-    name: Path,
-    coding: Coding,
-    sample: str,
-    *,
-    ended: bool,
-    has_header: bool,
-    delimiter: str | None = None,
-) -> tuple[Dialect, tuple[str, ...]]:
-    """Return the dialect and the headers of the file ``path`` from its first part, ``sample``, of whole lines.
-
-    ``name``: the path without the suffix of its packing. ``delimiter``: the one that the user names.
-    Lines that end in a bare CR end in LF in ``sample`` (see :attr:`Coding.bare_cr`). Raises :class:`InputError` when
-    there is no header.
-    """
+def _sniff_dialect(file: File, coding: Coding, wanted: ReadAs) -> tuple[Dialect, tuple[str, ...]]:
+    sample = encodings.sample_of(file, coding)
     lines = re.findall(r"[^\n]*\n|[^\n]+", sample)
-    given = read_delimiter(delimiter) if delimiter is not None else None
-    delimiter, records, starts, heading = _split(path, name, lines, has_header, given)
+    delimiter, records, starts, heading = _split(file, lines, wanted)
     headed = heading.last >= 0
     above = starts[heading.last] if headed else int(bool(lines and _named_delimiter(lines)))
     line_end: LineEnd = "\r" if coding.bare_cr else "\r\n" if 2 * sample.count("\r\n") > sample.count("\n") else "\n"
@@ -139,29 +97,29 @@ def sniff_dialect(
     head = "" if headed else delimiter.join(own) + "\n"
     quoted, quoted_header = _quoting(head + "".join(lines[above:]), delimiter)
     header = (*own, *[""] * (len(heading.headers) - len(own)))
-    dialect = Dialect(
-        coding, delimiter, line_end, ended, headed, "".join(lines[:above]), header, quoted, quoted_header=quoted_header
-    )
-    return replace(dialect, titles=starts[heading.first] if headed else 0), heading.headers
+    titles = starts[heading.first] if headed else 0
+    ended, prolog = _is_ended(file, coding), "".join(lines[:above])
+    dialect = Dialect(coding, delimiter, line_end, ended, headed, prolog, header, quoted, quoted_header, titles)
+    return dialect, heading.headers
 
 
-def _split(
-    path: Path, name: Path, lines: list[str], has_header: bool, given: str | None
-) -> tuple[str, list[list[str]], list[int], Heading]:
+def _split(file: File, lines: list[str], wanted: ReadAs) -> tuple[str, list[list[str]], list[int], Heading]:
     """The delimiter, the first records, the line (from 0) that each begins in, and the header among them.
 
     A delimiter that does not divide the header is none: the file has one column then.
     """
-    alone = given or ("\t" if name.suffix.lower() in (".tsv", ".tab") else ",")
+    path = file.path
+    given = None if wanted.delimiter is None else _read_delimiter(wanted.delimiter)
+    alone = given or ("\t" if file.name.suffix.lower() in (".tsv", ".tab") else ",")
     for delimiter in (alone,) if given else (*_delimiters(lines), alone):
         records, starts = _records(lines, delimiter)
         if not records:
             break
-        _refuse_wide(
-            path, min(filter(None, map(len, records[:LOOK])), default=0)
-        )  # finding a header looks at every cell
+        narrowest = min(filter(None, map(len, records[:LOOK])), default=0)
+        _refuse_wide(path, narrowest)  # before the header is found, which looks at every cell
         rows = records[1:] if _named_delimiter(lines) else records
-        heading = (None if has_header else headless(rows, name=str(path))) or find_heading(records, name=str(path))
+        bare = None if wanted.has_header else headless(rows, name=str(path))
+        heading = bare or find_heading(records, name=str(path))
         _refuse_wide(path, len(heading.headers))
         if delimiter == alone and not given and len(heading.headers) == 1:
             _refuse_odd(path, lines)
@@ -182,12 +140,9 @@ def _refuse_odd(path: Path, lines: list[str]) -> None:
 
 
 def _refuse_wide(path: Path, columns: int) -> None:
-    """Refuse a table that is too wide: polars takes a minute for a million columns."""
-    most = limits().columns
-    if columns > most:
-        raise InputError(
-            TOO_MANY_COLUMNS, path=path, columns=columns, most=most, or_raise=or_raise_limit("columns", str(columns))
-        )
+    most, or_raise = limits().columns, or_raise_limit("columns", str(columns))
+    if columns > most:  # polars takes a minute for a million columns
+        raise InputError(TOO_MANY_COLUMNS, path=path, columns=columns, most=most, or_raise=or_raise)
 
 
 def _delimiters(lines: list[str]) -> list[str]:
@@ -230,8 +185,7 @@ def _records(lines: list[str], delimiter: str) -> tuple[list[list[str]], list[in
 def _quoting(sample: str, delimiter: str) -> tuple[frozenset[int], bool]:
     """The columns that are quoted without need, by their first cells, and whether the header is.
 
-    A column is where every cell that holds anything is quoted, and one of them at least holds nothing that asks for it;
-    a column without any cell is where all others are.
+    A column without any cell is one of these where all others are.
     """
     d = re.escape(delimiter)
     token = re.compile(rf'("(?:[^"]|"")*"|[^{d}\r\n]*)({d}|\r?\n|\r|\Z)')
@@ -275,69 +229,46 @@ _SPACE: Final = SPACE.encode()
 def read(file: File, wanted: ReadAs, resources: ExitStack) -> Table:
     """Open a CSV file as a table of text columns.
 
-    Blank cells are null, quoted blank ones ``""``; a blank line is a row of nulls. Short lines are kept, their missing
-    cells null, and named in the table's notes, as are lines with nothing but blank fields beyond the header's. The file
-    is looked through once, whole; what polars cannot read as it is (encodings other than UTF-8, lines that end in a
-    bare CR, …) goes in the same pass to a private temporary file that lives as long as ``resources``. Without a header
-    every line is a row, and the columns are called ``#1``, ``#2``, …
-
-    Raises :class:`InputError` for bytes that do not decode, for lines with more fields than the header, for quotes that
-    do not match, for NUL bytes, and for a CR in a cell without quotes.
+    Blank cells are null, quoted blank ones ``""``; a blank line is a row of nulls, and so are missing cells of short
+    lines, which the notes name. The file is looked through once, whole; what polars cannot read as it is (encodings
+    other than UTF-8, bare CR, …) goes in the same pass to a private copy.
     """
     return decode_file(file, wanted.encoding, lambda coding: _read(file, coding, wanted, resources))
 
 
 def decode_file(file: File, encoding: str | None, read: Callable[[Coding], T]) -> T:
-    """Read a file in the encoding that it is in: the first of its ``codings`` in which all of its bytes decode.
-
-    Raises :class:`InputError` where there is none.
-    """
+    """Read a file in the first of its likely encodings in which all of its bytes decode."""
     failures: list[Undecodable] = []
-    for coding in codings(file, encoding):
-        if failures and is_broken_utf8(file):
+    for coding in encodings.codings(file, encoding):
+        if failures and encodings.is_broken_utf8(file):
             break
         try:
             return read(coding)
         except Undecodable as failure:
             failures.append(failure)
     advice = advise("encoding", gettext("name its encoding with `encoding=`"), gettext("save it as UTF-8"))
-    if len(failures) > 1:
-        raise InputError(
-            NEITHER_UTF8_NOR_CP949,
-            path=file.path,
-            first=failures[0],
-            second=failures[1],
-            advice=advice,
-            two=gettext(_TWO),
-        ) from failures[1]
-    raise InputError(
-        ENCODING_MISMATCHED, path=file.path, failure=failures[0], advice=advice, two=gettext(_TWO)
-    ) from failures[0]
+    first, second = failures[0], failures[-1]
+    said = {"path": file.path, "advice": advice, "two": gettext(_TWO)}
+    if first is not second:
+        raise InputError(NEITHER_UTF8_NOR_CP949, first=first, second=second, **said) from second
+    raise InputError(ENCODING_MISMATCHED, failure=first, **said) from first
 
 
 def explain_error(file: File, dialect: Dialect, error: BaseException) -> InputError:
-    """Return the reason why polars gave a file up, with the line where it can be found."""
     with private_folder() as folder:
         plain, copy = folder / "plain.csv", folder / "copy.csv"
         try:
             with plain.open("wb") as out:
                 out.writelines(blocks(file, dialect.coding))
-            repair(
-                file.path,
-                plain,
-                copy,
-                delimiter=dialect.delimiter,
-                width=len(dialect.header),
-                skip=dialect.skip,
-                headed=dialect.headed,
-            )
-        except (InputError, Undecodable) as reason:
-            return reason if isinstance(reason, InputError) else InputError(f"{file.path}: {reason}")
+            repair(file.path, plain, copy, dialect)
+        except InputError as reason:
+            return reason
+        except Undecodable as reason:
+            return InputError(f"{file.path}: {reason}")
     return InputError(CSV_UNREADABLE, path=file.path, reason=str(error).splitlines()[0])
 
 
 def written_rows(file: File, dialect: Dialect, resources: ExitStack) -> int:
-    """Count the rows of a file that was written in a dialect, without looking for it anew."""
     source = file.data
     if not dialect.coding.is_plain:
         source = _private(resources)
@@ -349,29 +280,17 @@ def written_rows(file: File, dialect: Dialect, resources: ExitStack) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _CheckedFile:
-    """A file that was looked through: where polars reads it, how many lines it skips there, and if a header follows.
+    """A file that was looked through."""
 
-    ``raw_spaces``: no-break spaces that its encoding does not have.
-    """
-
-    source: Path
+    source: Path  # where polars reads it
     skip: int
     headed: bool
     found: Survey | Repaired
-    raw_spaces: int
+    raw_spaces: int  # no-break spaces that its encoding does not have
 
 
 def _read(file: File, coding: Coding, wanted: ReadAs, resources: ExitStack) -> Table:
-    sample = sample_of(file, coding)
-    dialect, headers = sniff_dialect(
-        file.path,
-        file.name,
-        coding,
-        sample,
-        ended=_is_ended(file, coding),
-        has_header=wanted.has_header,
-        delimiter=wanted.delimiter,
-    )
+    dialect, headers = _sniff_dialect(file, coding, wanted)
     looked = _check_file(file, dialect, resources)
     frame = _scan(looked.source, replace(dialect, headed=looked.headed), looked.skip)
     try:
@@ -411,28 +330,21 @@ def _scan(source: Path, dialect: Dialect, skip: int) -> pl.LazyFrame:
 
 
 def _check_file(file: File, dialect: Dialect, resources: ExitStack) -> _CheckedFile:
-    """Verify every byte, find ragged lines, and make the copy that polars reads where it cannot read the file."""
     plain = dialect.coding.is_plain
     source = file.data if plain else _private(resources)
-    width = len(dialect.header)
-    survey = Survey(file.path, dialect.delimiter, width, dialect.skip, headed=dialect.headed)
+    survey = Survey(file.path, dialect)
     with nullcontext() if plain else source.open("wb") as out:
         regular, raw_spaces = _survey_blocks(file, dialect.coding, survey, out)
     if regular:
         return _CheckedFile(source, dialect.skip, dialect.headed, survey, raw_spaces)
     copy = _private(resources)
-    skip, headed = dialect.skip, dialect.headed
-    found = repair(file.path, source, copy, delimiter=dialect.delimiter, width=width, skip=skip, headed=headed)
-    return _CheckedFile(copy, 0, True, found, raw_spaces)
+    return _CheckedFile(copy, 0, True, repair(file.path, source, copy, dialect), raw_spaces)
 
 
 def _survey_blocks(file: File, coding: Coding, survey: Survey, out: BinaryIO | None) -> tuple[bool, int]:
-    """Whether all lines are such as polars reads, and how many no-break spaces the encoding does not have.
-
-    The file is verified, and copied, to its end in any case.
-    """
+    """Whether polars reads all lines as they are, and how many no-break spaces the encoding does not have."""
     regular, raw_spaces = True, 0
-    for block in blocks(file, coding):
+    for block in blocks(file, coding):  # verified, and copied, to the end in any case
         if coding.raw_spaces:
             raw_spaces += block.count(_SPACE)
         if out is not None:
@@ -442,11 +354,7 @@ def _survey_blocks(file: File, coding: Coding, survey: Survey, out: BinaryIO | N
                 survey.feed(block)
         except Irregular:
             regular = False
-    try:
-        survey.finish()
-    except Irregular:
-        regular = False
-    return regular, raw_spaces
+    return regular and not survey.is_open, raw_spaces
 
 
 def _private(resources: ExitStack) -> Path:

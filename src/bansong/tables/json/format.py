@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from collections.abc import Collection
 from contextlib import ExitStack
@@ -16,7 +17,7 @@ from bansong.base.schema import OUR_COLUMNS
 from bansong.tables.format import Planned, ReadAs, Verbs, Written
 from bansong.tables.json.read import Document, count, read
 from bansong.tables.json.types import without
-from bansong.tables.streams import File, open_file, packing_of, sink
+from bansong.tables.streams import File, HoldEnd, open_file, packing_of, sink
 from bansong.tables.table import (
     RAW,
     Enriched,
@@ -34,57 +35,31 @@ from bansong.tables.table import (
 _CHUNK: Final = 1 << 20
 _BARE: Final = r"^-?[0-9]+(?:\.[0-9]+)?$|^(?:true|false)$"
 """Numbers and truth values as the tables of workbooks spell them."""
-_BOM: Final = b"\xef\xbb\xbf"
-
-
-class _Held:
-    """Passes bytes on but for the last few, which come to be known as the last only at the end: a separator."""
-
-    def __init__(self, stream: BinaryIO, keep: int) -> None:
-        self._stream = stream
-        self._keep = keep
-        self._held = b""
-
-    def write(self, data: bytes) -> int:
-        if len(data) >= self._keep:
-            self._stream.write(self._held)
-            self._stream.write(memoryview(data)[: -self._keep])
-            self._held = bytes(data[-self._keep :])
-        else:
-            both = self._held + bytes(data)
-            self._stream.write(both[: -self._keep])
-            self._held = both[-self._keep :]
-        return len(data)
-
-    def flush(self) -> None:
-        self._stream.flush()
 
 
 def write_lines(result: Enriched, stream: BinaryIO) -> pl.DataFrame:
     """Write an enriched table as one object a line; return the tally. ``stream`` need not seek.
 
     Objects that came from JSON are kept as they stood, without the keys that the layout leaves out, with our fields
-    behind; ``reasons`` is a list. Raises :class:`OutputError` for binary data.
+    behind.
     """
     return _sink_lines(result, _lines(result), stream, "\n")
 
 
 def write_document(result: Enriched, stream: BinaryIO) -> pl.DataFrame:
-    """Write an enriched table as a JSON document, as :func:`write_lines` writes its objects."""
-    source = result.table.source if isinstance(result.table.source, Document) else None
-    if source is not None and source.kind == "object":
+    source = result.table.source
+    if isinstance(source, Document) and source.kind == "object":
         return write_lines(result, stream)
     lines = _lines(result)
-    around = source if source is not None and source.path else None
-    if around is not None:
-        _copy(around, stream, 0, around.start)
+    around = source if isinstance(source, Document) and source.path else None
+    if around:
+        _copy(around.data, stream, 0, around.start)
     stream.write(b"[\n")
-    tally = _sink_lines(result, lines, _Held(stream, 2), ",\n")
-    stream.write(b"\n]")
-    if around is not None:
-        _copy(around, stream, around.end, None)
-    else:
-        stream.write(b"\n")
+    with HoldEnd(stream, b",\n") as held:
+        tally = _sink_lines(result, lines, cast("BinaryIO", held), ",\n")
+    stream.write(b"\n]" if around else b"\n]\n")
+    if around:
+        _copy(around.data, stream, around.end, around.data.stat().st_size)
     return tally
 
 
@@ -98,8 +73,7 @@ def _lines(result: Enriched) -> pl.LazyFrame:
     return titled.select(pl.struct(pl.all()).struct.json_encode())
 
 
-def not_finite(table: Table) -> tuple[str, ...]:
-    """Warnings about columns of numbers with NaN or infinity, which JSON does not have; a pass over those columns."""
+def _warn_not_finite(table: Table) -> tuple[str, ...]:
     schema = table.frame.collect_schema()
     floats = {id_: header for id_, header in zip(table.ids, table.headers, strict=True) if schema[id_].is_float()}
     if not floats:
@@ -117,25 +91,21 @@ def not_finite(table: Table) -> tuple[str, ...]:
     )
 
 
-def _sink_lines(result: Enriched, lines: pl.LazyFrame, stream: BinaryIO | _Held, separator: str) -> pl.DataFrame:
+def _sink_lines(result: Enriched, lines: pl.LazyFrame, stream: BinaryIO, separator: str) -> pl.DataFrame:
     stream.flush()
-    sink = lines.sink_csv(
-        cast("BinaryIO", stream), include_header=False, quote_style="never", line_terminator=separator, lazy=True
-    )
+    sink = lines.sink_csv(stream, include_header=False, quote_style="never", line_terminator=separator, lazy=True)
     _, tally = pl.collect_all([sink, result.tally], engine="streaming")
     return tally
 
 
-def _copy(source: Document, stream: BinaryIO, start: int, end: int | None) -> None:
-    """Copy a part of the file that was read, as it stands but for a byte order mark, which JSON must not have."""
-    with source.data.open("rb") as file:
+def _copy(data: Path, stream: BinaryIO, start: int, end: int) -> None:
+    """Copy a part of a file without a byte order mark, which JSON must not have."""
+    with data.open("rb") as file:
+        if start == 0 and file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8:
+            start = len(codecs.BOM_UTF8)
         file.seek(start)
-        left = source.data.stat().st_size if end is None else end - start
-        first = start == 0
-        while left > 0 and (chunk := file.read(min(_CHUNK, left))):
-            left -= len(chunk)
-            stream.write(chunk.removeprefix(_BOM) if first else chunk)
-            first = False
+        for place in range(start, end, _CHUNK):
+            stream.write(file.read(min(_CHUNK, end - place)))
 
 
 def _objects(result: Enriched, typed: Collection[str]) -> pl.Expr:
@@ -178,22 +148,18 @@ class JsonVerbs(Verbs):
     """JSON documents; what stands around the records of one stands around them in the output."""
 
     def read(self, file: File, wanted: ReadAs, resources: ExitStack) -> Table:
-        """Open a document, or lines of objects in a file that is called one."""
         return read(file, wanted.json_path, resources, lines=False)
 
     def check(self, table: Table, planned: Planned) -> tuple[str, ...]:
-        """Return warnings about headers that repeat or are blank, and about NaN and infinity."""
         if isinstance(table.source, Document):
             return ()
-        return (*renamed_headers(planned.headers, self.format), *not_finite(table))
+        return (*renamed_headers(planned.headers, self.format), *_warn_not_finite(table))
 
     def render(self, result: Enriched, target: Path) -> Written:
-        """Write an array of objects."""
         with sink(target, packing_of(target)) as stream:
             return Written(write_document(result, stream))
 
     def count(self, result: Enriched, path: Path) -> int:
-        """Count the records of the array that was written."""
         source = result.table.source
         inner = source.path if isinstance(source, Document) else None
         with ExitStack() as resources:
@@ -204,15 +170,12 @@ class NdjsonVerbs(JsonVerbs):
     """One object a line."""
 
     def read(self, file: File, wanted: ReadAs, resources: ExitStack) -> Table:
-        """Open lines of objects, or a document in a file that is called so."""
         return read(file, wanted.json_path, resources, lines=True)
 
     def render(self, result: Enriched, target: Path) -> Written:
-        """Write one object a line."""
         with sink(target, packing_of(target)) as stream:
             return Written(write_lines(result, stream))
 
     def count(self, _result: Enriched, path: Path) -> int:
-        """Count the objects."""
         with ExitStack() as resources:
             return count(open_file(path, resources), None, resources, lines=True)

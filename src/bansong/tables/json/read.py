@@ -6,13 +6,14 @@ import codecs
 import json
 import os
 import re
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from contextvars import copy_context
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 import polars as pl
@@ -46,10 +47,7 @@ Path_ = tuple[Step, ...]
 
 _STEP: Final = re.compile(r"""\.?([^.\[\]"']+)|\[(\d+)\]|\["((?:[^"\\]|\\.)*)"\]|\['([^']*)'\]""")
 _SHOWN: Final = 8
-_EMPTY: Final = 0
-_FILLED: Final = 1
-_NUMBERED: Final = 2
-"""An array of objects with the header of a business number."""
+_EMPTY, _FILLED, _NUMBERED = range(3)  # arrays: without objects; of objects; of some with the header of a number
 _WORDS: Final = {
     b"{": gettext_noop("an object"),
     b"[": gettext_noop("an array"),
@@ -62,20 +60,15 @@ _WORDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The place of a JSON file's records: from byte ``start`` to byte ``end`` of ``data``.
-
-    ``path`` leads to them (``""`` for the document itself). ``kind``: an array of objects, one object that is itself
-    the only record, or objects one after the other.
-    """
+    """The place of a JSON file's records: from byte ``start`` to byte ``end`` of ``data``."""
 
     data: Path
     start: int
     end: int
-    path: str = ""
-    kind: str = "array"
+    path: str = ""  # leads to the records from the document itself
+    kind: Literal["array", "object", "sequence"] = "array"  # an object: it is itself the only record
 
     def records(self, path: Path) -> Iterator[RecordChunk]:
-        """Read the records; ``path`` is what the user calls the file. Raises :class:`InputError`."""
         with Scanner(path, self.data, self.start) as scanner:
             yield from scanner.array() if self.kind == "array" else scanner.sequence()
             if not self.path and scanner.peek():
@@ -92,11 +85,8 @@ class _FoundArray:
     fit: int
 
 
-def at_path(path: Path, data: Path, start: int, json_path: str) -> Document:
-    """Return the array that a path names: ``data.items``, ``$.data[0]["a.b"]``.
-
-    Raises :class:`UsageError` for a path that leads nowhere, saying how far it goes and what stands there.
-    """
+def _at_path(path: Path, data: Path, start: int, json_path: str) -> Document:
+    """Return the array that a path names: ``data.items``, ``$.data[0]["a.b"]``."""
     steps = _steps(json_path)
     with Scanner(path, data, start) as scanner:
         for depth, step in enumerate(steps):
@@ -105,18 +95,14 @@ def at_path(path: Path, data: Path, start: int, json_path: str) -> Document:
             what = gettext("{parameter} leads to {word}", parameter=parameter("json_path", json_path), word=_word(byte))
             raise UsageError(PATH_NOT_ARRAY, path=path, what=what)
         begin = scanner.position
-        _skip_parts(scanner.array())
+        deque(scanner.array(), maxlen=0)
         document = Document(data, begin, scanner.position, spell_path(steps))
     _check_around(path, document)
     return document
 
 
-def find(path: Path, data: Path, start: int) -> Document:
-    """Return the one array of objects of a document in which a business number's header stands, or the only array.
-
-    A document that is an object without such an array is itself the only record.
-    Raises :class:`InputError` naming the arrays where several fit.
-    """
+def _find(path: Path, data: Path, start: int) -> Document:
+    """Return the one array with the header of a business number, or the only array, or else the whole object."""
     with Scanner(path, data, start) as scanner:
         if scanner.peek() == b"[":
             return Document(data, scanner.position, data.stat().st_size, "", "array")
@@ -137,7 +123,6 @@ def find(path: Path, data: Path, start: int) -> Document:
 
 
 def spell_path(steps: Path_) -> str:
-    """A path as ``--json-path`` takes it."""
     return "".join(map(_spell_step, steps)).removeprefix(".")
 
 
@@ -179,9 +164,8 @@ def _unquote(quoted: str | None, json_path: str) -> str:
     try:
         return msgspec.json.decode(f'"{quoted or ""}"', type=str)
     except msgspec.DecodeError as error:
-        raise UsageError(
-            PATH_KEY_UNREADABLE, parameter=Option("json_path", json_path), quoted=quoted, error=error
-        ) from error
+        named = Option("json_path", json_path)
+        raise UsageError(PATH_KEY_UNREADABLE, parameter=named, quoted=quoted, error=error) from error
 
 
 def _enter(scanner: Scanner, step: Step, gone: Path_, json_path: str) -> None:
@@ -194,13 +178,9 @@ def _enter(scanner: Scanner, step: Step, gone: Path_, json_path: str) -> None:
                 return
             seen.append(key)
             scanner.value()
-        more = ", …" if len(seen) > _SHOWN else ""
+        more, keys = ", …" if len(seen) > _SHOWN else "", ", ".join(seen[:_SHOWN])
         there = gettext(
-            "no key {step!r} {place}; the keys are: {seen}{more}",
-            step=step,
-            place=place,
-            seen=", ".join(seen[:_SHOWN]),
-            more=more,
+            "no key {step!r} {place}; the keys are: {seen}{more}", step=step, place=place, seen=keys, more=more
         )
     elif isinstance(step, int) and byte == b"[":
         for place_in, _ in enumerate(scanner.items(b"]")):
@@ -257,17 +237,12 @@ def _skip_array(scanner: Scanner) -> int:
     """Pass an array of objects; how well it fits, by the keys of its first object."""
     parts = scanner.array()
     first = next(parts).lines.partition(b"\n")[0]
-    _skip_parts(parts)
+    deque(parts, maxlen=0)
     try:
         keys = msgspec.json.decode(first, type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, UnicodeDecodeError):  # said with its place when the records are read
         return _FILLED
     return _NUMBERED if any(has_role(key, "b_no") for key in keys) else _FILLED
-
-
-def _skip_parts(parts: Iterator[RecordChunk]) -> None:
-    for _ in parts:
-        pass
 
 
 def _members(scanner: Scanner) -> Iterator[str]:
@@ -291,10 +266,8 @@ ENCODING_MISMATCHED: Final = Problem(
 )
 
 _RECORD: Final = "record"
-_UNQUOTED: Final = "^[-0-9tf]"
-"""How numbers and truth values begin."""
-_FIRST: Final = 1 << 18
-"""Bytes of the first part, from which types are learned the slow way."""
+_UNQUOTED: Final = "^[-0-9tf]"  # how numbers and truth values begin
+_FIRST: Final = 1 << 18  # bytes of the first part, from which types are learned the slow way
 _decode_object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
@@ -305,12 +278,10 @@ class _NotPlainError(Exception):
 def read(file: File, json_path: str | None, resources: ExitStack, *, lines: bool) -> Table:
     """Open a JSON or NDJSON file in flat memory; what has to be made of it lives as long as ``resources``.
 
-    The records are the elements of an array (of the document, of the one array in it that fits, or of the one that
-    ``json_path`` names), objects one after the other, or one object alone. A column is typed where the type gives
-    back every value as it stands in the file: integers, floats, booleans, text, nested values of one shape. Otherwise
-    (``1.10``, ``1`` beside ``0.5``, objects with different keys) it is text: texts as they are, everything else as its
-    JSON. So are nested values under the header of a role. ``lines``: the file says to hold one object a line.
-    Raises :class:`InputError` naming the line or the record; :class:`UsageError` for a path that leads nowhere.
+    A column is typed where the type gives back every value as it stands in the file: integers, floats, booleans, text,
+    nested values of one shape. Otherwise (``1.10``, ``1`` beside ``0.5``, objects with different keys), and under the
+    header of a role, it is text: texts as they are, everything else as its JSON. ``lines``: the file's name says that
+    it holds one object a line.
     """
     try:
         data = _utf8(file, resources)
@@ -327,13 +298,13 @@ def read(file: File, json_path: str | None, resources: ExitStack, *, lines: bool
 
 
 def count(file: File, json_path: str | None, resources: ExitStack, *, lines: bool) -> int:
-    """Count the records of a file, which :func:`read` would give, without looking at their values."""
     document = _document(file.path, _utf8(file, resources), json_path, lines=lines)
     return sum(part.count for part in document.records(file.path))
 
 
 def _document(path: Path, data: Path, json_path: str | None, *, lines: bool) -> Document:
-    start = _start(data)
+    with data.open("rb") as file:
+        start = 3 if file.read(3) == codecs.BOM_UTF8 else 0
     size = data.stat().st_size
     with Scanner(path, data, start) as scanner:
         first = scanner.peek()
@@ -341,16 +312,10 @@ def _document(path: Path, data: Path, json_path: str | None, *, lines: bool) -> 
         if json_path is not None:
             raise UsageError(JSON_PATH_NEEDLESS, path=path)
         return Document(data, start, size, kind="sequence")
-    return find(path, data, start) if json_path is None else at_path(path, data, start, json_path)
-
-
-def _start(data: Path) -> int:
-    with data.open("rb") as file:
-        return 3 if file.read(3) == codecs.BOM_UTF8 else 0
+    return _find(path, data, start) if json_path is None else _at_path(path, data, start, json_path)
 
 
 def _is_lines(data: Path, start: int) -> bool:
-    """Whether the first line is an object of its own and others follow."""
     with data.open("rb") as file:
         file.seek(start)
         head = file.read(CHUNK).lstrip()
@@ -363,7 +328,6 @@ def _is_lines(data: Path, start: int) -> bool:
 
 
 def _utf8(file: File, resources: ExitStack) -> Path:
-    """The file, or a private copy of it in UTF-8 where it is UTF-16 or UTF-32."""
     with file.data.open("rb") as stream:
         encoding = json.detect_encoding(stream.read(4))
     if encoding.startswith("utf-8"):
@@ -385,23 +349,16 @@ def _private(resources: ExitStack, name: str) -> Path:
 
 
 def _is_plain_lines(columns: ColumnTypes, data: Path) -> bool:
-    """Whether a file is one object a line and nothing else, so that it can be read where it is; learns its columns.
-
-    What is wrong with a file is left to the reading record by record, which knows the place.
-    """
+    """Whether a file is one object a line and nothing else, so that it can be read where it is; learns its columns."""
     try:
-        for _ in _learn_beside(columns, _plain_lines(data)):
-            pass
+        deque(_learn_beside(columns, _plain_lines(data)), maxlen=0)
     except (_NotPlainError, InputError):
         return False
     return True
 
 
 def _learn_beside(columns: ColumnTypes, parts: Iterator[RecordChunk]) -> Iterator[RecordChunk]:
-    """Pass parts on while a thread learns their columns: most of that is polars, which works beside the scanner.
-
-    The first fault in the file is the one that is raised.
-    """
+    """Pass parts on while a thread learns their columns: most of that is polars, which works beside the scanner."""
     with ThreadPoolExecutor(1) as beside:
         learned: Future[None] | None = None
         try:
@@ -412,7 +369,7 @@ def _learn_beside(columns: ColumnTypes, parts: Iterator[RecordChunk]) -> Iterato
                 yield part
         finally:
             if learned is not None:
-                learned.result()
+                learned.result()  # the first fault in the file is the one that is raised
 
 
 def _plain_lines(data: Path) -> Iterator[RecordChunk]:
@@ -448,7 +405,8 @@ def _table(file: File, document: Document, columns: ColumnTypes, records: Path) 
     exact = {key: dtype for key, dtype in schema.items() if dtype is not None}
     typed = [pl.col(_RECORD).struct.field(typed_id(ids[key])) for key in schema if key not in exact]
     if len(exact) == len(schema):
-        fields = _typed_fields(exact)
+        field = pl.col(_RECORD).struct.field
+        fields = {key: json_text(field(key)) if _is_roles(key, dtype) else field(key) for key, dtype in exact.items()}
         lines = lines.with_columns(pl.col(RAW).str.json_decode(pl.Struct(exact)).alias(_RECORD))
     else:
         kept = {key: None if _is_roles(key, dtype) else dtype for key, dtype in schema.items()}
@@ -459,21 +417,12 @@ def _table(file: File, document: Document, columns: ColumnTypes, records: Path) 
     return Table(frame, tuple(schema), format, file.path.name, file, document, loose=loose)
 
 
-def _typed_fields(schema: dict[str, DataType]) -> dict[str, pl.Expr]:
-    field = pl.col(_RECORD).struct.field
-    return {key: json_text(field(key)) if _is_roles(key, dtype) else field(key) for key, dtype in schema.items()}
-
-
 def _is_roles(key: str, dtype: DataType | None) -> bool:
     return dtype is not None and dtype.is_nested() and has_role(key)
 
 
 def _by_token(schema: dict[str, DataType | None], ids: dict[str, str]) -> pl.Expr:
-    """The objects as records of the columns ``ids``, made from the text of each value.
-
-    No parser of columns gives a number as it is spelled; only files with values that typed columns would change take
-    this way.
-    """
+    """The objects as records of the columns ``ids``, made from the text of each value: numbers stay as spelled."""
     texts_of = {key: typed_id(ids[key]) for key, dtype in schema.items() if dtype is None}
     made = pl.Struct(
         {id_: schema[key] or pl.String() for key, id_ in ids.items()} | dict.fromkeys(texts_of.values(), pl.Boolean())

@@ -53,7 +53,7 @@ _SAID_BY_MSGSPEC: Final = (
     gettext_noop("trailing comma in array"),
     gettext_noop("trailing comma in object"),
 )
-"""Reasons of the parser, which :func:`malformed_json` translates with its own."""
+"""Reasons of the parser, which :func:`_malformed_json` translates with its own."""
 CHUNK: Final = 1 << 22
 _TRIES: Final = 3
 _BLANK: Final = re.compile(rb"[ \t\r\n]*")
@@ -68,14 +68,12 @@ _decode_array: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 Raws = list[msgspec.Raw]
 
 
-def offset_in(reason: str) -> int:
-    """The byte that a message of msgspec names."""
+def _offset_in(reason: str) -> int:
     found = _AT.search(reason)
     return int(found.group(1)) if found else 0
 
 
-def malformed_json(path: Path, data: Path, position: int, reason: str) -> InputError:
-    """An error for a text that is no JSON from a position on."""
+def _malformed_json(path: Path, data: Path, position: int, reason: str) -> InputError:
     with data.open("rb") as file:
         file.seek(position)
         there = file.read(16)
@@ -87,21 +85,22 @@ def malformed_json(path: Path, data: Path, position: int, reason: str) -> InputE
 
 
 def not_utf8(path: Path, data: Path, start: int, end: int) -> InputError:
-    """An error for bytes between two offsets that are no UTF-8."""
     with data.open("rb") as file:
         file.seek(start)
         text = file.read(end - start)
-    at = _first_bad(text)
+    at = 0
+    try:
+        text.decode()
+    except UnicodeDecodeError as error:
+        at = error.start
     return InputError(NOT_UTF8, path=path, where=_line_and_column(data, start + at), byte=text[at])
 
 
 def too_deep(path: Path, what: str) -> InputError:
-    """An error for nesting beyond the limit."""
     return InputError(NESTED_TOO_DEEPLY, path=path, what=what, depth=limits().depth, or_raise=or_raise_limit("depth"))
 
 
 def long_key(path: Path, key: str) -> InputError:
-    """An error for a key that no header can be."""
     return InputError(KEY_TOO_LONG, path=path, key=key[:20], count=len(key), or_raise=or_raise_limit("text"))
 
 
@@ -115,14 +114,6 @@ def _line_and_column(data: Path, position: int) -> str:
             last = chunk.rpartition(b"\n")[2] if breaks else (last + chunk)[-_READ_SIZE:]
     column = len(last.decode(errors="replace").lstrip(chr(0xFEFF))) + 1
     return gettext("line {line}, column {column}", line=line, column=column)
-
-
-def _first_bad(text: bytes) -> int:
-    try:
-        text.decode()
-    except UnicodeDecodeError as error:
-        return error.start
-    return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +130,6 @@ class Scanner:
     """Reads a file's values one after the other. Use as a context; every method raises :class:`InputError`."""
 
     def __init__(self, path: Path, data: Path, start: int = 0) -> None:
-        """``path`` is what the user calls the file ``data``, which holds UTF-8."""
         self.path = path
         self.data = data
         self._file = data.open("rb")
@@ -153,11 +143,9 @@ class Scanner:
 
     @property
     def position(self) -> int:
-        """The offset in the file of what comes next."""
         return self._base + self._at
 
     def seek(self, position: int) -> None:
-        """Go on from an offset."""
         self._file.seek(position)
         self._window, self._base, self._at = b"", position, 0
 
@@ -171,13 +159,10 @@ class Scanner:
                 return b""
 
     def take(self, byte: bytes) -> None:
-        """Pass this byte, which must come next."""
         if (found := self.peek()) != byte:
-            raise self.fault(
-                gettext("{byte!r} is missing", byte=byte.decode())
-                if found
-                else gettext("{byte!r} is missing; the file is not whole; copy or export it again", byte=byte.decode())
-            )
+            sign = byte.decode()
+            what = gettext("{byte!r} is missing; the file is not whole; copy or export it again", byte=sign)
+            raise self.fault(gettext("{byte!r} is missing", byte=sign) if found else what)
         self._at += 1
 
     def inside(self) -> bytes:
@@ -191,7 +176,6 @@ class Scanner:
                 return b""
 
     def value(self) -> bytes:
-        """Pass the next value; return its text as it stands."""
         self.peek()
         while True:
             length, complete = self._length()
@@ -206,7 +190,6 @@ class Scanner:
                 return text
 
     def key(self) -> str:
-        """Pass the next key of an object and its colon."""
         if self.peek() != b'"':
             raise self.fault(gettext_noop("a key in quotes is missing"))
         start, text = self.position, self.value()
@@ -227,27 +210,22 @@ class Scanner:
             return
         while True:
             yield
-            byte = self.peek()
-            if byte == closing:
+            self._skip_separator(closing)
+            if self.peek() == closing:
                 self._at += 1
                 return
-            self.take(b",")
-            if self.peek() == closing:
-                raise self.fault(gettext_noop("there is a comma too many"))
 
     def array(self) -> Iterator[RecordChunk]:
-        """Pass an array; give its elements."""
         self.take(b"[")
-        yield from self._records(b"]", _in_array)
+        yield from self._records(b"]", lambda text: _decode_array(b"[%b]" % text))
         self.take(b"]")
 
     def sequence(self) -> Iterator[RecordChunk]:
-        """Pass values that stand one after the other, on lines of their own or not, up to the end of the file."""
+        """Pass values that stand one after the other, up to the end of the file."""
         yield from self._records(b"", _decode_sequence)
 
     def fault(self, reason: str, position: int | None = None) -> InputError:
-        """The error for a place (by default that of what comes next), with its line and column."""
-        return malformed_json(self.path, self.data, self.position if position is None else position, reason)
+        return _malformed_json(self.path, self.data, self.position if position is None else position, reason)
 
     def _records(self, closing: bytes, decode: Callable[[bytes], Raws]) -> Iterator[RecordChunk]:
         sign, many = b"", 2
@@ -312,7 +290,7 @@ class Scanner:
                 return int(found.group(1)) - 1, True
             if _TRUNCATED in reason:
                 return None, False
-            raise self.fault(reason, self.position + offset_in(reason)) from error
+            raise self.fault(reason, self.position + _offset_in(reason)) from error
         except RecursionError as error:
             raise too_deep(self.path, gettext("the value at byte {position:,}", position=self.position)) from error
         return len(view), False
@@ -329,10 +307,6 @@ class Scanner:
         self._base += self._at
         self._window, self._at = rest + more, 0
         return bool(more)
-
-
-def _in_array(text: bytes) -> Raws:
-    return _decode_array(b"[%b]" % text)
 
 
 def _lines(raws: Raws) -> bytes:

@@ -41,9 +41,8 @@ KEY_REPEATED: Final = Problem(
 DataType = pl.DataType | DataTypeClass
 Schema = Mapping[str, DataType]
 
-LONE: Final = "v"
-COLUMNS: Final = 4096
-"""How many different keys the objects of a file may have."""
+_LONE: Final = "v"
+COLUMNS: Final = 4096  # how many different keys the objects of a file may have
 _ABSENT: Final = msgspec.Raw(b"")
 _STRING: Final = r'"(?:[^"\\]|\\.)*"'
 _FLOAT: Final = r"-?[0-9]+(?:\.[0-9]+(?:[eE][+-]?[0-9]+)?|[eE][+-]?[0-9]+)"
@@ -58,8 +57,7 @@ _LEAVES: Final[dict[DataType, Any]] = {
     pl.Float64(): _NO_INTEGER | float | None,
 }
 _UNSTRUCTURED: Final = re.compile(r'["\\\x00-\x1f]')
-_SPELLED: Final = (pl.Int64, pl.Float64)
-"""Numbers can be spelled in several ways (``1.10``, ``-0``); columns of these types hold them in one."""
+_SPELLED: Final = (pl.Int64, pl.Float64)  # a number has several spellings (``1.10``, ``-0``), a column of these one
 _KEY: Final = b'":'
 _encode_lines: Final = msgspec.json.Encoder().encode_lines
 _decode_objects: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode_lines
@@ -71,11 +69,16 @@ class _NotExactError(Exception):
     """A column of some type would not give back every value as it stands in the file."""
 
 
+_NOT_NESTED: Final = (
+    *(pl.exceptions.PolarsError, pl.exceptions.PanicException),
+    *(msgspec.MsgspecError, UnicodeDecodeError, RecursionError, _NotExactError),
+)
+
+
 class ColumnTypes:
     """Learns from one part of the records after the other; ``types`` has ``None`` for text, Null for nothing yet."""
 
     def __init__(self, path: Path, data: Path) -> None:
-        """``path`` is what the user calls the file ``data``."""
         self.path = path
         self.data = data
         self.types: dict[str, DataType | None] = {}
@@ -182,12 +185,9 @@ class ColumnTypes:
             brackets = brackets.str.replace_all(r"\[\]|\{\}", "")
             brackets = brackets.filter(brackets != "")
         if not brackets.is_empty():
-            raise scan.too_deep(
-                self.path,
-                gettext(
-                    "a record from {rows:,} to {part_rows:,}", rows=self.rows + 1, part_rows=self.rows + part.count
-                ),
-            )
+            last = self.rows + part.count
+            what = gettext("a record from {rows:,} to {part_rows:,}", rows=self.rows + 1, part_rows=last)
+            raise scan.too_deep(self.path, what)
 
     def _check_texts(self, part: RecordChunk, texts: pl.Series) -> None:
         """Raise where a text cannot be read, naming the record: half a surrogate pair."""
@@ -195,16 +195,13 @@ class ColumnTypes:
             _decode_texts(_join_lines(texts))
         except (msgspec.MsgspecError, UnicodeDecodeError):
             for number, line in self._numbered_lines(part):
-                for key, raw in _decode_object(line).items():
-                    if bytes(raw).startswith(b'"'):
-                        self._check_text(number, key, raw)
+                strings = {key: raw for key, raw in _decode_object(line).items() if bytes(raw).startswith(b'"')}
+                for key, raw in strings.items():
+                    try:
+                        msgspec.json.decode(raw, type=str)
+                    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                        raise InputError(LONE_SURROGATE, path=self.path, number=number, key=key) from error
             raise
-
-    def _check_text(self, number: int, key: str, raw: msgspec.Raw) -> None:
-        try:
-            msgspec.json.decode(raw, type=str)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise InputError(LONE_SURROGATE, path=self.path, number=number, key=key) from error
 
     def _check_keys(self, part: RecordChunk) -> None:
         """Raise where an object has a key twice: readers of JSON differ in which value counts."""
@@ -223,12 +220,10 @@ class _RepeatedError(Exception):
 
 
 def _is_one_a_line(lines: bytes, count: int) -> bool:
-    """Whether each of ``count`` lines begins and ends an object; as many must be read from them."""
     return lines.startswith(b"{") and lines.endswith(b"}") and lines.count(b"}\n{") == count - 1
 
 
 def split(tokens: bytes) -> pl.Series:
-    """Tokens that stand one a line, as a column."""
     return pl.Series([tokens.decode()]).str.split("\n").explode()
 
 
@@ -242,7 +237,6 @@ def tokens_of(texts: pl.Series, keys: Iterable[str]) -> dict[str, pl.Series]:
 
 
 def without(texts: pl.Series, keys: Iterable[str]) -> pl.Series:
-    """The objects without some keys."""
     if texts.is_empty():
         return texts
     objects = _decode_objects(_join_lines(texts))
@@ -289,14 +283,14 @@ def _is_raw(dtype: DataType | None) -> bool:
 
 
 class _Check:
+    """Looks for values of a type, ``None`` for text: numbers spelled as polars does, no nested values."""
+
     def __init__(self, dtype: DataType | None) -> None:
-        """Look for values of this type, ``None`` for text: numbers spelled as polars does, no nested values."""
         self._dtype = dtype
         nested = dtype is not None and dtype.is_nested()
         self._nested = msgspec.json.Decoder(_type(dtype)) if dtype is not None and nested else None
 
     def passes(self, joined: bytes) -> bool:
-        """Look at values that stand one a line."""
         if self._nested is not None:
             again = _encode_lines(self._nested.decode_lines(joined))
             return again.count(_KEY) == joined.count(_KEY) and (
@@ -325,27 +319,19 @@ def _type_of(tokens: pl.Series, *, whole: bool) -> DataType | None:
 def _nested_type(tokens: pl.Series) -> DataType | None:
     """Let polars guess a type; msgspec reads every value with just this one, and refuses a value of another."""
     try:
-        lone = '{"' + LONE + '":' + tokens + "}"
-        dtype = pl.read_ndjson(_join_lines(lone), infer_schema_length=None).schema[LONE]
+        lone = '{"' + _LONE + '":' + tokens + "}"
+        dtype = pl.read_ndjson(_join_lines(lone), infer_schema_length=None).schema[_LONE]
         msgspec.json.Decoder(_type(dtype)).decode_lines(_join_lines(tokens))
-    except (
-        pl.exceptions.PolarsError,
-        pl.exceptions.PanicException,
-        msgspec.MsgspecError,
-        UnicodeDecodeError,
-        RecursionError,
-        _NotExactError,
-    ):
+    except _NOT_NESTED:
         return None
     return None if _has_floats(dtype) and not _are_floats_within(tokens) else dtype
 
 
 def _has_floats(dtype: DataType | None) -> bool:
-    return dtype is not None and pl.Float64 in map(_base, _leaves([dtype]))
+    return dtype is not None and pl.Float64 in _leaves(dtype)
 
 
 def _are_floats_within(nested: pl.Series) -> bool:
-    """Whether the numbers with a fraction or an exponent in nested values are spelled as polars spells them."""
     found = nested.str.replace_all(_STRING, "").str.extract_all(_FLOAT).explode().drop_nulls().unique()
     return _are_spelled(found, pl.Float64)
 
@@ -387,18 +373,10 @@ def _type(dtype: DataType) -> Any:
 
 def _is_whole(dtype: DataType) -> bool:
     """Whether a nested type has no place that only nulls were seen in, so that its type is not known."""
-    return pl.Null not in map(_base, _leaves([dtype]))
+    return pl.Null not in _leaves(dtype)
 
 
-def _base(dtype: DataType) -> DataTypeClass:
-    return dtype.base_type()
-
-
-def _leaves(dtypes: Iterable[DataType]) -> Iterator[DataType]:
-    for dtype in dtypes:
-        if isinstance(dtype, pl.Struct):
-            yield from _leaves(field.dtype for field in dtype.fields)
-        elif isinstance(dtype, pl.List):
-            yield from _leaves([dtype.inner])
-        else:
-            yield dtype
+def _leaves(dtype: DataType) -> set[DataTypeClass]:
+    if isinstance(dtype, pl.Struct):
+        return set().union(*(_leaves(field.dtype) for field in dtype.fields))
+    return _leaves(dtype.inner) if isinstance(dtype, pl.List) else {dtype.base_type()}
