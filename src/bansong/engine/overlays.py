@@ -194,8 +194,7 @@ def _read_frame(frame: pl.DataFrame) -> pl.DataFrame:
     return snapshot(usable.lazy()).collect().rechunk()
 
 
-HISTORY: Final = "history"
-"""Column of :func:`attach_history`: ``moved``, ``absent``, ``delivered`` or null."""
+HISTORY: Final = "history"  # column of `attach_history`: `moved`, `absent`, `delivered` or null
 
 HISTORY_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "b_no": pl.UInt64,
@@ -205,9 +204,7 @@ HISTORY_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
 }
 """A row of a history: one letter with a known outcome (as :data:`HISTORY`)."""
 
-TRUSTED_MONTHS: Final = 12
-"""Age up to which a delivered letter counts: about a fifth of businesses move in a year."""
-
+TRUSTED_MONTHS: Final = 12  # age up to which a delivered letter counts: about a fifth of businesses move in a year
 _OUTCOMES: Final = ("delivered", "absent", "moved")  # of two letters mailed on one day the later of these counts
 
 _GAP: Final = r"[\s\p{P}\p{S}\p{Cc}\p{Cf}]+"
@@ -261,10 +258,9 @@ def attach_history(frame: pl.LazyFrame, history: pl.LazyFrame | None, today: dat
 
 
 def with_letters(frame: pl.LazyFrame, letters: pl.LazyFrame, number: str) -> pl.LazyFrame:
-    """Add the columns of ``letters`` for each row's business and address, null if there is none.
+    """Add the columns of ``letters`` for each row's business (UInt64 ``number``) and address; rows and order stay.
 
-    ``frame`` has ``address`` and the business number as UInt64 in ``number``; ``letters`` has distinct pairs of
-    ``b_no`` (UInt64) and ``address_key`` (String). Rows and their order stay.
+    ``letters`` has distinct pairs of ``b_no`` (UInt64) and ``address_key`` (String).
     """
     # first by the number alone: most rows have no letters, and their address key is not needed
     businesses = letters.select(pl.col("b_no").alias(_NUMBER)).unique().with_columns(pl.lit(True).alias(_WRITTEN))
@@ -296,9 +292,7 @@ CHOICE_SCHEMA: Final = {
 """A choice: the business, its :func:`bansong.engine.overlays.address_key`, the chosen official address and
 postal code, by whom and when."""
 
-CHOICE: Final = "bv:choice"
-"""Fate of the choice for a row's address: ``used``, ``vanished``, null without one."""
-
+CHOICE: Final = "bv:choice"  # fate of the choice for a row's address: `used`, `vanished`, null without one
 CHOICE_COUNTS: Final = tuple((pl.col(CHOICE) == what).sum().alias(f"choice:{what}") for what in ("used", "vanished"))
 """Aggregations over rows of :meth:`bansong.engine.local.LocalEngine.answer` with choices."""
 
@@ -314,7 +308,6 @@ class AddressChoices:
 
     @classmethod
     def look_up(cls, choices: pl.DataFrame, gazetteer: Gazetteer) -> AddressChoices:
-        """Look up the chosen buildings."""
         found = attach(choices.lazy().select("address", "zipcode"), gazetteer, "en").select("match_level").collect()
         return cls(choices.with_columns(there=(found["match_level"] == "exact").fill_null(False)))
 

@@ -23,9 +23,7 @@ from bansong.tables.table import TEXTS, Table
 
 ROW_ID: Final = "row_id"
 DIGITS: Final = "plan:digits"
-RIGHT: Final = "plan:right"
-"""Whether the number's check digit is the right one; null where there is no number."""
-
+RIGHT: Final = "plan:right"  # whether the number's check digit is the right one; null where there is no number
 _AGAIN: Final = "plan:again"
 _GAP: Final = r"[\s\p{P}\p{S}]*"
 _WORDS: Final = ("총합계", "합계", "총계", "소계", "누계", "계", "grandtotal", "subtotal", "total", "sum")
@@ -41,8 +39,8 @@ def records(table: Table, chosen: Mapping[str, Choice], ours: Collection[int] = 
 
     The record: ``b_no``, ``name``, ``address``, ``zipcode``, and context columns, as far as columns were chosen, as
     written; several columns of one role are joined. With a number column come :data:`DIGITS` (String), :data:`RIGHT`
-    (Boolean) and :data:`bansong.engine.local.ROW_PROBLEM` (String); rows with addresses alone are marked by
-    :data:`bansong.engine.local.ADDRESS_LIST`. ``ours``: positions of columns from an earlier enrichment.
+    (Boolean) and ``row_problem`` (String); rows with addresses alone are marked by ``bv:address_list``. ``ours``:
+    positions of columns from an earlier enrichment.
     """
     ids = table.ids
     rows = table.frame.with_row_index(ROW_ID).with_columns(
@@ -124,20 +122,16 @@ _FACTS: Final = pl.Struct({CROWDED: pl.Boolean, SEVERAL: pl.Boolean})
 
 
 def with_cross_row_features(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Add the features of :func:`find_cross_row_features` to the rows themselves."""
     return with_found_features(rows, find_cross_row_features(rows))
 
 
 def find_cross_row_features(rows: pl.LazyFrame) -> pl.DataFrame | None:
-    """Return :data:`CROWDED` and :data:`SEVERAL` (Boolean) of each row of :func:`bansong.engine.records.records`.
+    """Return :data:`CROWDED` and :data:`SEVERAL` (Boolean) of each row of :func:`records`, if it has the columns.
 
-    The rows are read at once. Null for rows without number or address; without one of the columns there are none.
-
-    *Crowded*: :data:`CROWD` businesses (numbers with the right check digit) at one
-    :func:`~bansong.engine.overlays.address_key`, at least :data:`ALIKE` of them in one spelling. *Several
-    addresses*: the number has two building numbers, or two lot numbers, in plain addresses
-    (:func:`bansong.engine.address.words.plain_numbers`); other spellings, a missing province, unit or postal
-    code, and the lot address beside the road address do not count.
+    Null for rows without number or address. *Crowded*: :data:`CROWD` businesses (numbers with the right check digit) at
+    one :func:`~bansong.engine.overlays.address_key`, at least :data:`ALIKE` of them in one spelling. *Several
+    addresses*: the number has two building numbers, or two lot numbers, in plain addresses; other spellings, a missing
+    province, unit or postal code, and the lot address beside the road address do not count.
     """
     if not _has_records(rows):
         return None
@@ -180,7 +174,7 @@ def _has_records(rows: pl.LazyFrame) -> bool:
 def row_keys(rows: pl.LazyFrame) -> pl.LazyFrame:
     """Return the columns :data:`KEYS` of rows with ``b_no`` and ``address``, for features found by another engine.
 
-    Each row is read alone, and nothing is hashed: polars' hashes differ between releases.
+    Nothing is hashed: polars' hashes differ between releases.
     """
     address = pl.col("address").cast(pl.String)
     said = pl.when(~is_masked(address)).then(address)
@@ -264,7 +258,6 @@ def _select_rows(rows: pl.LazyFrame, found: pl.DataFrame, which: pl.Expr) -> pl.
 
 
 def gather_values(values: pl.Series, ids: pl.Series) -> pl.Series:
-    """Return the values at the positions ``ids``."""
     return values.gather(ids)
 
 

@@ -129,9 +129,7 @@ METADATA_KEY: Final = "bizverify.registry"
 FORMAT: Final = 2
 _FORMATS: Final = (1, FORMAT)  # format 1 had none of MORE
 
-ATTACHED: Final = ("biz_status", "since", "opened", "as_of")
-"""Columns that every registry gives to a row."""
-
+ATTACHED: Final = ("biz_status", "since", "opened", "as_of")  # columns that every registry gives to a row
 ATTACHED_MORE: Final = {"taxation": "taxation", "merged": "merged", "name": "registry_name"}
 """Names of the columns of :data:`MORE` beside a row, which has its own name."""
 
@@ -234,7 +232,6 @@ class Registry:
 
 
 def gather(places: pl.Series, columns: Mapping[str, pl.Series]) -> pl.Series:
-    """Return the values of columns at places as a struct, with null fields for null."""
     return pl.DataFrame([column[places].alias(name) for name, column in columns.items()]).to_struct("found")
 
 
@@ -259,8 +256,8 @@ def observations(
 
     ``problem``: why a row is unusable (a code of :data:`bansong.base.business_number.PROBLEMS`, ``unknown_status`` or
     ``no_status``), null for usable rows; ``word``: the source's status; ``strange``: an unknown word for taxation or
-    merging, which is ignored. Dates are read by :func:`~bansong.engine.text.day_expr`. If the tax authority's
-    status is blank, its taxation may say that the number is not registered. Masked names are ignored.
+    merging, which is ignored. If the tax authority's status is blank, its taxation may say that the number is not
+    registered.
     """
     status_word, words = _word_expr(status), {"taxation": _word_expr(taxation), "merged": _word_expr(merged)}
     if taxation is not None:

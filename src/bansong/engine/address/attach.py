@@ -427,47 +427,32 @@ def suggest_places(lookups: Lookups, parsed: pl.DataFrame, most: int, lang: Lang
     )
 
 
-ADDED: Final[dict[str, type[pl.DataType]]] = {
-    "match_level": pl.String,
-    "region": pl.String,
-    "covered": pl.Boolean,
-    "form": pl.String,
-    "unit": pl.String,
-    "region_given": pl.Boolean,
-    "numbered": pl.Boolean,
-    "beside": pl.Boolean,
-    "postal_match": pl.String,
-    "supported": pl.Boolean,
-    "zipcode_given": pl.String,
+ADDED: Final[dict[str, type[pl.DataType]]] = {  # the columns that `attach` adds
+    "match_level": pl.String,  # one of LEVELS, null without a readable address
+    "region": pl.String,  # level of the province of today, the building's if one was found
+    "covered": pl.Boolean,  # the gazetteer holds the named region, so that unfound addresses do not exist
+    "form": pl.String,  # road or lot, english, or neither
+    "unit": pl.String,  # given, or missing in an apartment complex
+    "region_given": pl.Boolean,  # the address names one province, or a district of a single province
+    "numbered": pl.Boolean,  # a road or lot with its number
+    "beside": pl.Boolean,  # a place described by another one (맞은편, 옆 건물, 앞)
+    "postal_match": pl.String,  # right, neighbouring (a code of the same dong or road), other_district
+    "supported": pl.Boolean,  # other words of the row confirm the repair, null without one
+    "zipcode_given": pl.String,  # five digits
     "zipcode_right": pl.String,
-    "changes": pl.String,
-    "fixed_zipcode": pl.String,
+    "changes": pl.String,  # corrections, in words of the language
+    "fixed_zipcode": pl.String,  # as the address, null if uncertain
     "fixed_address": pl.String,
-    "district_code": pl.String,
-    "place": pl.UInt32,
+    "district_code": pl.String,  # ten digits of the building's legal dong (법정동코드)
+    "place": pl.UInt32,  # of the building in the gazetteer
 }
-"""The columns that :func:`attach` adds."""
 
 
 def attach(frame: pl.LazyFrame, gazetteer: Gazetteer | None, lang: Lang) -> pl.LazyFrame:
     """Add the columns of :data:`ADDED`, the meaning of each row's address.
 
     ``frame`` has ``address`` and ``zipcode`` (String); its rows and their order stay. Without a gazetteer only the
-    region is recognised and compared to the postal code. With one, batches are matched: the query streams, also from
-    several threads.
-
-    - ``match_level``: one of :data:`LEVELS`, null without a readable address
-    - ``region``: province of today (level of the feature ``region``), the building's if one was found
-    - ``covered``: the gazetteer holds the named region, so that unfound addresses do not exist
-    - ``form``: road or lot; ``unit``: given, or missing in an apartment complex
-    - ``postal_match``: right, neighbouring (a code of the same dong or road), other_district
-    - ``supported``: other words of the row confirm the repair, null without one
-    - ``region_given``: the address names one province, or a district of a single province; ``numbered``: a road or lot
-      with its number; ``beside``: a place by another one (맞은편, 옆 건물, 앞)
-    - ``zipcode_given``, ``zipcode_right``: five digits; ``changes``: corrections, in words of ``lang``
-    - ``fixed_zipcode``, ``fixed_address``: null if uncertain
-    - ``district_code``: ten digits of the building's legal dong (법정동코드), ``place``: its place in the gazetteer,
-      null without a building
+    region is recognised and compared to the postal code. With one, batches are matched: the query streams.
     """
     if gazetteer is None:
         names = frame.collect_schema().names()

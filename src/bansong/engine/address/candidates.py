@@ -33,9 +33,8 @@ _FURTHER_ROAD: Final = r"([가-힣0-9·]+(?:로|길|거리)) ?([0-9]{1,5})(?:-([
 def split_joined_numbers(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     """Read ``부강1 13`` as 13 on a road 부강1…, and ``만남로6석길 5`` as 5 on 만남로6석길: not as number 1, or 6.
 
-    Of a number stuck to a road's name and a second number, the second is the building's, unless there is no such road.
-    Words stuck to it that were taken for the detail then belong to the name (``loose_road``): ``상도로15카 9`` is 9 on
-    상도로15카길.
+    Not if there is no such road. Words between the numbers belong to the name (``loose_road``): ``상도로15카 9`` is 9
+    on 상도로15카길.
     """
     if lacks_any(rows, "detail"):
         return rows
@@ -110,8 +109,7 @@ def find_on_other_level(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 def find_misspelt_road(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     """Find roads of the same region with one syllable different or two swapped, and with that number.
 
-    A road that exists as written is not replaced: the number may be wrong. Nor is one of a family (새내1길, 새내2길 …)
-    whose members differ in a digit.
+    Not for a road that exists as written: the number may be wrong. Nor for one of a family (새내1길, 새내2길 …).
     """
     name = pl.coalesce("road", "loose_road")
     numbered = pl.when(name.str.contains("[0-9]")).then(text_key("region", without_digits(name)))
@@ -185,7 +183,7 @@ def _nth_further(rows: pl.DataFrame, place: int) -> pl.DataFrame:
 
 @cache
 def names_further_road() -> pl.Expr:
-    """Whether detail or brackets hold another road and number; an old one does not count."""
+    """Whether detail or brackets hold another road and number, not an old one."""
     return pl.any_horizontal(text.is_not_null() for text in _holding_further_road())
 
 
@@ -300,7 +298,7 @@ def find_building_on_whole_lot(lookups: Lookups, rows: pl.DataFrame) -> pl.DataF
 def find_misspelt_lot(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     """Find dongs of the same region with one syllable different or two swapped, and with that lot.
 
-    Not for a dong that exists as written, a name of two syllables, or with a second number behind the first.
+    Not for a dong that exists as written, a name of two syllables, or an address with a second number.
     """
     rows = _with_lot(
         rows,

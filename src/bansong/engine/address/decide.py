@@ -37,7 +37,7 @@ def decide_candidates(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return (``row``, ``place``) of decided rows, and ``row`` of ambiguous ones.
 
-    Rows whose only candidate is refuted are in neither: they may be read in another way.
+    Rows in neither have only a refuted candidate: they may be read in another way.
     """
     candidates = drop_repeated(lookups, candidates)
     if trust is Trust.GIVEN:
@@ -239,9 +239,9 @@ def judge_support(lookups: Lookups, rows: pl.DataFrame) -> pl.Series:
 
     The rows also have their ``level``, ``postal_match`` and the building's ``of_emd``. Null without a repair, or if an
     address was renumbered and all else is right. Witnesses: the postal code or a neighbouring one; the 동 or 리, and
-    unless a road was repaired the 읍 or 면; the building's name, if it is not the only word; the city, if only its
-    district was filled in. No witnesses: the region of a repaired road, or that nothing else is similar. The buildings
-    of a complex share the name that was found on another lot.
+    unless a road was repaired the 읍 or 면; the building's name, if it is not the only word (buildings of a complex
+    share it); the city, if only its district was filled in. No witnesses: the region of a repaired road, or a lack of
+    similar names.
     """
     nothing = _NOT_JUDGED.new_from_index(0, rows.height)
     if lacks_any(rows, "place"):

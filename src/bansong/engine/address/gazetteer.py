@@ -52,8 +52,7 @@ NOT_PARQUET: Final = Problem(
     "gazetteer.not_parquet", "{path}: is not a gazetteer, or is cut off (no Parquet file); {remedy}"
 )
 
-FORMAT: Final = 3
-"""Files of formats 1 and 2 still open, without later sections and columns: see ``_LATER``."""
+FORMAT: Final = 3  # files of formats 1 and 2 still open, without later sections and columns: see `_LATER`
 METADATA_KEY: Final = "bizverify.gazetteer"
 SECTIONS: Final[dict[str, tuple[str, ...]]] = {
     "region": ("region", "sido", "sigungu"),
@@ -86,8 +85,7 @@ SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
 }
 _LATER: Final = {1: {"gone", "several", "street_code"}, 2: {"street_code"}, FORMAT: set[str]()}
 """Sections and columns that files of a format lack."""
-NUMBER_LIMIT: Final = 1 << 17
-"""Main and additional numbers of buildings and lots are below this."""
+NUMBER_LIMIT: Final = 1 << 17  # main and additional numbers of buildings and lots are below this
 _SIGN_WEIGHT: Final = NUMBER_LIMIT << 17
 
 _REMEDY: Final = gettext_noop("build one with: bansong data build-gazetteer SRC… -o OUT.parquet")
@@ -249,10 +247,7 @@ class Tables:
 def read_section(
     gazetteer: Gazetteer, name: str, columns: tuple[str, ...] | None = None, groups: Sequence[int] | None = None
 ) -> pl.DataFrame:
-    """Read ``columns`` of a section (default: all) from its row ``groups`` (default: all), in one piece.
-
-    Raises :class:`GazetteerError` if the file is damaged or has another version.
-    """
+    """Read ``columns`` of a section (default: all) from its row ``groups`` (default: all), in one piece."""
     import pyarrow as pa
 
     path = gazetteer.path
@@ -292,7 +287,6 @@ def read_key_ranges(gazetteer: Gazetteer, name: str) -> pl.DataFrame:
 
 
 def key_range_error(gazetteer: Gazetteer) -> GazetteerError:
-    """Return the error for keys that contradict the footer."""
     return GazetteerError(KEYS_DAMAGED, path=gazetteer.path)
 
 
@@ -384,7 +378,6 @@ class StoredSection:
         self._read: dict[tuple[int, str], pl.Series] = {}
 
     def column(self, name: str) -> pl.Series:
-        """Return the whole column."""
         return self._read_groups(name, range(self._ranges.height))
 
     def gather(self, name: str, places: pl.Series) -> pl.Series:
@@ -429,18 +422,17 @@ class StoredSection:
 
 
 class StoredColumn:
-    """A column of a stored section, read only where it is needed."""
+    """A column of a stored section, read where it is needed: its values at places (UInt32), null for null."""
 
     def __init__(self, section: StoredSection, name: str) -> None:
         self._section, self._name = section, name
 
     def __getitem__(self, places: pl.Series) -> pl.Series:
-        """Return the value at each place (UInt32), null for null."""
         return self._section.gather(self._name, places)
 
 
 class StoredTables:
-    """The tables of :class:`~bansong.engine.address.gazetteer.Tables`; buildings and lots stay in the file."""
+    """The tables of :class:`Tables`; buildings and lots stay in the file."""
 
     def __init__(self, gazetteer: Gazetteer) -> None:
         self.regions = read_section(gazetteer, "region")

@@ -31,11 +31,7 @@ class Head(NamedTuple):
 
 
 class Heads(TextIndex):
-    """Head texts, one space between words, with their meanings; those without a suffix come last.
-
-    ``first_bare``: place of the first head without a suffix; ``first_narrow``: of the first stem of a 구, which also
-    begins names of roads (서초중앙로).
-    """
+    """Head texts, one space between words, with their meanings; those without a suffix come last."""
 
     def __init__(self, meanings: dict[str, Head]) -> None:
         super().__init__(meanings)
@@ -144,7 +140,6 @@ def _resolve_district(text: str, places: set[Region]) -> Head:
 
 @cache
 def districts_alone() -> Heads:
-    """Return the districts without a province, suffix included."""
     return Heads({text: head for text, head in _district_heads().items() if not head.bare})
 
 
@@ -160,7 +155,6 @@ class Following:
     places: pl.Series
 
     def find(self, first: pl.Expr, words: pl.Expr) -> pl.Expr:
-        """Return the place in :func:`heads` for the number of a first part and the words after it, else null."""
         return pl.lit(self.places).gather(first * self.width + self.words.find(words))
 
 
@@ -186,7 +180,6 @@ def following() -> Following:
 
 @cache
 def unspaced_heads() -> Heads:
-    """Return the heads with a suffix at their end, without spaces."""
     found: dict[str, Head] = {}
     for text, head in heads().meanings.items():
         if not head.bare and head.sigungu is not None:
@@ -208,7 +201,6 @@ def district_words() -> tuple[str, ...]:
 
 
 def province_words() -> tuple[str, ...]:
-    """Return the ways to write a province, the longest first."""
     names = {text for province in regions().provinces for text in province.written}
     return tuple(sorted(names, key=len, reverse=True))
 

@@ -237,16 +237,15 @@ class Lookups(ABC):
     def scope_regions(self) -> Index:
         """(sido, sigungu), "" for a missing word → regions.
 
-        ``수원시 영통구`` is also meant by ``수원시`` (with others) and by ``영통구``, each with and without the
-        province; split districts also by their former names.
+        ``수원시 영통구`` is also meant by ``수원시`` and by ``영통구``; split districts also by their former names.
         """
         return Index.of(self._scope_words, text_key("sido", "sigungu"), "region")
 
     def settle_scope(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Add ``scope`` (the key of the words, null without any), ``region`` (if it is one), ``covered``.
 
-        Districts change more often than files, so a district that the gazetteer does not have means those of its city,
-        or its parts (see :func:`~bansong.engine.address.regions.members`).
+        A district that the gazetteer does not have means those of its city, or its parts: districts change more often
+        than files.
         """
         words = rows.select(*_SCOPE_WORDS, pl.struct(_SCOPE_WORDS).hash(_SEED).alias(KEY))
         found = self._scopes.look_up(words[KEY], lambda new: self._settle_words(words.filter(new).unique()))
@@ -315,9 +314,7 @@ def number_range(road: pl.Expr, under: pl.Expr, main: pl.Expr) -> tuple[pl.Expr,
     return (building_key(road, under, main, pl.lit(0)), building_key(road, under, main, pl.lit(2**17 - 1)))
 
 
-FEW: Final = 16
-"""Rows of a process that are looked up in parts of a gazetteer's file, before it is read whole."""
-
+FEW: Final = 16  # rows of a process that are looked up in parts of a gazetteer's file, before it is read whole
 _MAX_OPENED: Final = 2
 _lock: Final = threading.Lock()
 _opened: Final[dict[tuple[str, str], _Opened]] = {}

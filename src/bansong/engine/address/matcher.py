@@ -215,8 +215,7 @@ def match_addresses(lookups: Lookups, parsed: pl.DataFrame) -> pl.DataFrame:
     """Return a line for each row, in order: ``row``, ``match_level``, ``covered``, ``place`` (null if uncertain).
 
     ``parsed``: the columns of :data:`bansong.engine.address.parse.PARSED`. Also added: ``region``, ``narrowed`` (a
-    witness filled in the region), ``postal_only`` (UInt32, the code of all buildings with that main number, if no
-    building is certain).
+    witness filled in the region), ``postal_only`` (UInt32, the code of all buildings with that main number).
     """
     rows = open_rows(lookups, candidates.split_joined_numbers(lookups, parsed.with_row_index(ROW)))
     progress = _Progress(rows)
@@ -442,7 +441,7 @@ _AS_WRITTEN: Final = (
     _Reading(_if_open(candidates.find_road_in_scope), Trust.OPEN, "region_repaired"),
     _Reading(_if_open(candidates.find_lot_in_scope), Trust.OPEN, "region_repaired"),
 )
-_REPAIRS: Final = (
+_REPAIRS: Final = (  # another way to read an address: a function in `candidates`, and a line here
     _Reading(candidates.find_successors, Trust.GIVEN, "renumbered"),
     _Reading(candidates.find_road, Trust.OPEN, "exact"),
     _Reading(candidates.find_unspaced_road, Trust.GIVEN, "exact"),
@@ -457,7 +456,5 @@ _REPAIRS: Final = (
     _Reading(_read_elsewhere, Trust.CROSS, "region_repaired"),
     _Reading(candidates.find_building_in_dong, Trust.OPEN, "building_only"),
 )
-"""Another way to read an address: a function in :mod:`.candidates`, and a line here."""
 
-READINGS: Final = (*_AS_WRITTEN, *_REPAIRS)
-"""All readings, the surest first."""
+READINGS: Final = (*_AS_WRITTEN, *_REPAIRS)  # all readings, the surest first

@@ -37,11 +37,7 @@ _FRONT: Final = f"^((?:{LETTER}|주식회사) ?[^ ]+|[^ 0-9]+(?:{LETTER}| ?주�
 
 
 def read_brackets(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add ``brackets`` (String: the references, joined by ``, ``), ``_body`` and ``_front`` from ``_peeled``.
-
-    ``_body`` is the text without references, with other brackets hidden; ``_front`` a company's name before the
-    address.
-    """
+    """Take ``brackets`` (references) and ``_front`` (a company's name) off ``_peeled``; ``_body`` is the rest."""
     peeled, plain, body = pl.col("_peeled"), pl.col("_plain"), pl.col("_body")
     company = pl.when(body.str.contains(_OPEN, literal=True) | body.str.contains("주식회사", literal=True)).then(body)
     any_bracket = peeled.str.contains("(", literal=True) | peeled.str.contains(")", literal=True)
@@ -74,7 +70,7 @@ def _read_odd(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def show_brackets(text: pl.Expr) -> pl.Expr:
-    """Return a text with its hidden brackets as they were written."""
+    """Return a text with its hidden brackets as written."""
     odd = where(text.str.contains(_OPEN, literal=True) | text.str.contains(_UNIT_OPEN, literal=True), text)
     odd = odd.str.replace(f"^{_UNIT_OPEN}([^{_UNIT_CLOSE}]*){_UNIT_CLOSE} ?", "$1 ").str.strip_chars(" ,")
     back = {_OPEN: "(", _CLOSE: ")", _UNIT_OPEN: "(", _UNIT_CLOSE: ")"}
@@ -204,7 +200,7 @@ def read_detail(frame: pl.LazyFrame) -> pl.LazyFrame:
     """Add ``detail``, ``hint_dong``, ``building`` (String), ``has_unit`` (Boolean) from ``_tail`` and ``brackets``.
 
     Words before the road or dong that name no region come to the end of ``detail``; those that look like places are
-    also in ``ahead`` (String), one blank between them, for the gazetteer to decide.
+    also in ``ahead`` (String), for the gazetteer to decide.
     """
     unexplained = pl.col("_ahead") != pl.col("emd").fill_null("")
     words = pl.col("brackets", "_front", "_before_road").is_not_null()
@@ -298,7 +294,7 @@ def _keep_names(words: pl.Expr) -> pl.Expr:
     return pl.when((words.str.len_chars() > 1) & ~words.str.contains(_NO_NAME)).then(words)
 
 
-PARSED: Final[dict[str, pl.DataType]] = {
+PARSED: Final[dict[str, pl.DataType]] = {  # columns of `parse` and their types
     "text": pl.String(),
     "kind": pl.String(),
     "zipcode_given": pl.String(),
@@ -333,7 +329,6 @@ PARSED: Final[dict[str, pl.DataType]] = {
     "has_unit": pl.Boolean(),
     "moved_from": pl.String(),
 }
-"""Columns of `parse` and their types."""
 
 _OTHER_PLACE: Final = "맞은 ?편|건너 ?편|길 ?건너|옆|앞|뒤|뒷|인근|근처|부근|주변"
 _BESIDE: Final = "|".join(
@@ -366,7 +361,7 @@ def parse(frame: pl.LazyFrame) -> pl.LazyFrame:
     """Read the String columns ``address`` and ``zipcode``; add the columns of `PARSED`, null for what is not found.
 
     ``kind`` is ``korean``, ``english`` (``123, Teheran-ro, Gangnam-gu``), ``po_box`` (사서함) or ``none``; only Korean
-    addresses are read. Other columns, rows and their order stay; every step is an expression of linear time.
+    addresses are read. Other columns, rows and their order stay.
     """
     kept = [name for name in frame.collect_schema().names() if name not in PARSED]
     return (

@@ -26,11 +26,9 @@ _BETWEEN: Final = "|"
 class _PrefixTable:
     # names and prefixes as numbers, and whether each pair fits: no concatenation row by row
     names: TextIndex
-    prefixes: pl.Series
-    """The number of each prefix, by its digits; null for an unused one."""
+    prefixes: pl.Series  # the number of each prefix, by its digits; null for an unused one
     width: int
-    fits: pl.Series
-    """One of the constants below, null for a name without known prefixes."""
+    fits: pl.Series  # one of the constants below, null for a name without known prefixes
 
     def find(self, number: pl.Expr, prefix: pl.Expr) -> pl.Expr:
         return pl.lit(self.fits).gather(number * self.width + pl.lit(self.prefixes).gather(prefix))
@@ -42,17 +40,16 @@ _OTHER, _FITS, _GIVEN_UP = range(3)  # another's prefix, this one's, a former on
 def postal_fits(zipcode: pl.Expr, sido: pl.Expr, sigungu: pl.Expr) -> pl.Expr:
     """Whether a postal code may belong to a region (Boolean); null if undecidable.
 
-    ``zipcode``: five digits (String); ``sido``, ``sigungu``: as of :func:`~.regions.split_region`, both Strings. The
-    first three digits belong to one district: true for this one, false for another. If district or digits are
-    unknown, the first two digits are compared to the province: false for another's, true if no district was named and
-    they are this one's.
+    ``zipcode``: five digits (String); ``sido``, ``sigungu``: as of :func:`split_region`. The first three digits belong
+    to one district: true for this one, false for another. If district or digits are unknown, the first two digits are
+    compared to the province: false for another's, true if no district was named and they are this one's.
     """
     code = pl.when(zipcode.str.contains("^[0-9]{5}$")).then(zipcode)
     return fits_numbers(code.cast(pl.UInt32, strict=False), region_numbers(sido, sigungu))
 
 
 def region_numbers(sido: pl.Expr, sigungu: pl.Expr) -> list[pl.Expr]:
-    """Return the numbers of a region's names in the tables, for :func:`fits_numbers`."""
+    """Return the numbers of a region's names, for :func:`fits_numbers`."""
     districts, provinces = _prefix_tables()
     name = pl.concat_str(sido, sigungu.fill_null(""), separator=_BETWEEN)
     numbers = {
@@ -64,7 +61,7 @@ def region_numbers(sido: pl.Expr, sigungu: pl.Expr) -> list[pl.Expr]:
 
 
 def fits_numbers(code: pl.Expr, region: list[pl.Expr]) -> pl.Expr:
-    """Like :func:`postal_fits`, for a code as a number and a region of :func:`region_numbers`; null for null."""
+    """Do what :func:`postal_fits` does, for a code as a number and a region of :func:`region_numbers`."""
     districts, provinces = _prefix_tables()
     district, province, whole = region
     by_three = districts.find(district, code // 100)
@@ -146,12 +143,10 @@ _MAX_CHARS: Final = 300  # what follows says nothing about the region
 
 
 def without_gazetteer(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add what region and postal code alone say about an address.
+    """Add the columns of a match with a gazetteer, as far as region and postal code alone say something.
 
-    ``frame`` has ``address`` and ``zipcode`` (String). Added are the columns of a match with a gazetteer:
     ``match_level`` is ``region_only`` or ``none``, null if the address is blank or masked; ``postal_match`` is
-    ``other_district`` for a code of another region, else null; ``zipcode_given`` is the code of the column, or of the
-    address; ``region`` is the province's level; ``covered`` is false; the others are null.
+    ``other_district`` for a code of another region.
     """
     judged = pl.struct("address", "zipcode").map_batches(
         _judge_batch, return_dtype=pl.Struct(_JUDGED_COLUMNS), is_elementwise=True
@@ -167,7 +162,7 @@ def without_gazetteer(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def region_level(address: pl.Expr) -> pl.Expr:
-    """Return the level (String) of the feature ``region`` for an address (String) as written; else null."""
+    """Return the level (String) of the feature ``region`` for an address (String) as written."""
     alone = pl.struct(address.alias("address"), pl.lit(None, pl.String).alias("zipcode"))
     judged = alone.map_batches(_judge_batch, return_dtype=pl.Struct(_JUDGED_COLUMNS), is_elementwise=True)
     return level_named(judged.struct.field("region"))
@@ -207,7 +202,7 @@ def _code_in_address() -> pl.Expr:
 
 @cache
 def _describe_place() -> list[pl.Expr]:
-    """What the usual head says, and the code as a number; each a column, as a step within a step is done twice."""
+    """Each a column, as a step within a step is done twice."""
     place = pl.col("place")
     return [
         (place.is_not_null() & ~is_masked(pl.col("address"))).alias("found"),
@@ -275,18 +270,16 @@ def _find_five_digits(written: pl.Series) -> pl.Series:
 def split_region(frame: pl.LazyFrame, text: str = "text") -> pl.LazyFrame:
     """Take the region out of each address, usually off its head; rows and order stay, nothing is computed yet.
 
-    ``frame`` has a String column named ``text`` with single spaces. Added:
+    ``frame`` has a String column ``text`` with single spaces. Added (String but ``sido_given`` and
+    ``region_conflict``):
 
-    - ``sido`` String: the province of today, typed or the only one with the district; else null;
-    - ``sigungu`` String: the district of today (``수원시 영통구``, ``수원시``); "" in a province without districts,
-    null if none is named; as typed, with ``sido`` null, if several provinces have it;
-    - ``sido_given`` Boolean: a province was typed;
-    - ``region_conflict`` Boolean: the typed province does not have the typed district;
-    - ``region_change`` String: ``typo``, ``renamed``, ``abbreviated``, null for the full name of today;
-    - ``region_typed`` String: the words taken off, null if none;
-    - ``sido_typed`` String: the full name of the typed province at its time (``전라남도``), null if none was typed;
-    - ``rest`` String: the text after the region, or the whole text;
-    - ``lead`` String: null for a region at the head, else the words before it that are no part of the address.
+    - ``sido``: the province of today, typed or the only one with the district; else null;
+    - ``sigungu``: the district of today (``수원시 영통구``); "" in a province without districts, null if none is named;
+    as typed, with ``sido`` null, if several provinces have it;
+    - ``sido_given``: a province was typed; ``region_conflict``: it does not have the typed district;
+    - ``region_change``: ``typo``, ``renamed``, ``abbreviated``, null for the full name of today;
+    - ``region_typed``: the words taken off; ``sido_typed``: the full name of the typed province at its time;
+    - ``rest``: the text after the region; ``lead``: words before it that are no part of the address.
     """
     region = pl.col(text).map_batches(split_batch, return_dtype=pl.Struct(ADDED), is_elementwise=True)
     work = frame.with_columns(region.alias("r:region"))

@@ -27,7 +27,7 @@ from bansong.engine.address.heads import (
 from bansong.engine.address.regions import regions
 from bansong.engine.registry import KEY, Memo
 
-ADDED: Final = {
+ADDED: Final = {  # columns of `split_head`
     "sido": pl.String,
     "sigungu": pl.String,
     "sido_given": pl.Boolean,
@@ -38,7 +38,6 @@ ADDED: Final = {
     "rest": pl.String,
     "lead": pl.String,
 }
-"""Columns of :func:`split_head`."""
 
 _NATION: Final = "대한민국"
 NO_DISTRICTS: Final = "세종특별자치시"
@@ -79,15 +78,12 @@ class Catalogue:
     columns: dict[str, pl.Series]
 
     def find(self, table: Heads, name: str, text: pl.Expr) -> pl.Expr:
-        """Return the place of a text of one of the tables, null for another text."""
         return table.find(text) + self.offsets[name]
 
     def value(self, name: str, place: pl.Expr) -> pl.Expr:
-        """Return a column's value at a place."""
         return pl.lit(self.columns[name]).gather(place)
 
     def among(self, name: str, place: pl.Expr) -> pl.Expr:
-        """Whether a place is in a table."""
         names = list(self.offsets)
         after = names[names.index(name) + 1 :]
         below = place < self.offsets[after[0]] if after else pl.lit(True)
@@ -96,7 +92,6 @@ class Catalogue:
 
 @cache
 def catalogue() -> Catalogue:
-    """Return the lookup tables (made once a process)."""
     tables = {
         "heads": heads(),
         "unspaced": unspaced_heads(),
@@ -254,9 +249,9 @@ _DOUBT: Final = "r:found_doubt"
 
 
 def find_unspaced(frame: pl.LazyFrame, text: pl.Expr, nothing_before: pl.Expr) -> pl.LazyFrame:
-    """Add ``r:found`` (String): the words of a region at the head of a text that run into the next word, or null.
+    """Add ``r:found`` (String): words of a region at the head of a text that run into the next word, or null.
 
-    A district or a province by itself is searched for only with ``nothing_before`` (Boolean), when no region was found.
+    A district or a province alone is searched for only with ``nothing_before`` (Boolean), when no region was found.
     """
     both, alone, province = _region_patterns()
     whole, without_districts = _full_provinces()
@@ -289,7 +284,7 @@ def _find_kind(
 
 
 def province_and_district() -> str:
-    """Return the pattern of a province with a district at the head of a text, with or without a space."""
+    """Pattern of a province with a district at the head of a text, with or without a space."""
     return _region_patterns()[0]
 
 
@@ -328,10 +323,8 @@ _NO_DISTRICT: Final = "^[가-힣0-9]*[가-힣0-9--시군구]$"
 class _UsualHeads:
     keys: TextIndex
     places: pl.Series
-    whole: int
-    """Number of whole heads; those after them need a look at the next word."""
-    taken: TextIndex
-    """Words that may belong to a head before them."""
+    whole: int  # number of whole heads; those after them need a look at the next word
+    taken: TextIndex  # words that may belong to a head before them
 
     def find(self, words: list[pl.Expr]) -> pl.Expr:
         known = []
@@ -371,7 +364,7 @@ def _find_usual() -> pl.Expr:
 
 
 def find_usual_heads(texts: pl.Series) -> pl.Series:
-    """Return the place of each text's head in :func:`~.heads.heads` (UInt32), null for an unusual one."""
+    """Return the place of each text's head in :func:`heads` (UInt32), null for an unusual one."""
     short = _SHORT_BEGINNINGS.find(texts)
     if not short.null_count():
         return short
@@ -381,7 +374,7 @@ def find_usual_heads(texts: pl.Series) -> pl.Series:
 
 
 def split_batch(texts: pl.Series) -> pl.Series:
-    """Return the columns of :data:`~.split.ADDED` as a Struct, for a batch of texts with single spaces."""
+    """Return the columns of :data:`ADDED` as a Struct, for a batch of texts with single spaces."""
     place = find_usual_heads(texts)
     frame = pl.DataFrame({"text": texts, "place": place})
     if not place.null_count():
@@ -420,8 +413,8 @@ _SEED: Final = randbits(64)
 class BeginningsRead:
     """Places of the heads of texts by their first characters, each distinct beginning read once a process.
 
-    They are found by their hash, at a fraction of the cost of a batch's distinct values. The hash is seeded anew in
-    each process, so that no crafted address is taken for another's.
+    They are found by their hash: faster than the distinct values of a batch. Its seed is new in each process, so that
+    no crafted address is taken for another's.
     """
 
     def __init__(self, length: int, most: int = 1 << 16) -> None:
@@ -429,7 +422,6 @@ class BeginningsRead:
         self._memo = Memo(most)
 
     def find(self, texts: pl.Series) -> pl.Series:
-        """Return the place of each text's head (UInt32), null for an unusual one."""
         read = texts.to_frame("text").select(self._beginning, self._beginning.hash(_SEED).alias(KEY))
         found = self._memo.look_up(read[KEY], lambda new: _read_beginnings(read["text"].filter(new)))
         return cast("pl.DataFrame", found)["place"]  # never None: all that is read is worth keeping
@@ -455,7 +447,7 @@ _EDGES: Final = " ,/:.()-·"
 
 
 def split_anywhere(texts: pl.Series) -> pl.DataFrame:
-    """Return the columns of :data:`~.split.ADDED` for texts with single spaces, with the region at any place."""
+    """Return the columns of :data:`ADDED` for texts with single spaces, with the region at any place."""
     frame = pl.DataFrame({"text": texts})
     found_at_head = split_head(frame.lazy(), "text").collect().select(*ADDED)
     lines = found_at_head.with_row_index("line")

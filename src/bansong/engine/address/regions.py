@@ -35,10 +35,8 @@ class Province:
     cities: dict[str, tuple[str, ...]]
     prefixes: dict[str, frozenset[str]]
     left: dict[str, frozenset[str]]
-    former: dict[str, tuple[str, ...]]
-    """Provinces that are parts of this one today, with their districts."""
-    level: str
-    """Its name in the scorecard."""
+    former: dict[str, tuple[str, ...]]  # provinces that are parts of this one today, with their districts
+    level: str  # its name in the scorecard
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +65,7 @@ def _is_within(place: Region, region: Region) -> bool:
 
 @cache
 def regions() -> Regions:
-    """Read ``regions.toml`` (once a process)."""
+    """Read ``regions.toml``."""
     text = files("bansong.engine.address").joinpath("regions.toml").read_text(encoding="utf-8")
     content = tomllib.loads(text)
     provinces = tuple(_parse_province(entry) for entry in content["province"])
@@ -165,17 +163,17 @@ def spellings(sigungu: str) -> Iterator[Spelling]:
 
 
 def level_of(sido: pl.Expr) -> pl.Expr:
-    """Return the level (String) of the feature ``region`` for the full name of a province of today; else null."""
+    """Return the level (String) of the feature ``region`` for the full name of a province of today."""
     return level_named(level_number(sido))
 
 
 def level_number(sido: pl.Expr) -> pl.Expr:
-    """Return a province's number (UInt8), null for none: smaller than its level's name."""
+    """Return a province's number (UInt8): smaller than its level's name."""
     return _levels()[0].find(sido).cast(pl.UInt8)
 
 
 def level_named(number: pl.Expr) -> pl.Expr:
-    """Return the level (String) of a province by its :func:`level_number`."""
+    """Return the level (String) of a province by its number."""
     return pl.lit(_levels()[1]).gather(number.cast(pl.UInt32))
 
 
@@ -188,9 +186,8 @@ def _levels() -> tuple[TextIndex, pl.Series]:
 def present_day(sido: pl.Expr, sigungu: pl.Expr, emd: pl.Expr) -> pl.Expr:
     """Return the names of today for names of an official file of any date: Struct(sido, sigungu, emd), all String.
 
-    A name is changed only if one name of today replaces it: 강원도 → 강원특별자치도, 경상북도 군위군 → 대구광역시
-    군위군. A split district keeps its name unless ``emd`` (읍면동) decides: 인천광역시 중구 운서동 is in 영종구. Nulls
-    and unknown names stay.
+    A name is changed only if one name of today replaces it: 강원도 → 강원특별자치도, 인천광역시 중구 운서동 → 영종구. A
+    split district keeps its name unless ``emd`` (읍면동) decides. Nulls and unknown names stay.
     """
     provinces, districts, towns = _renames()
     district = pl.concat_str(sido, sigungu.fill_null(""), separator=_NAME_SEPARATOR)
@@ -246,9 +243,9 @@ def districts() -> pl.DataFrame:
 def members() -> pl.DataFrame:
     """Return the regions that a typed region may mean: ``sido``, ``sigungu`` → ``member_sido``, ``member_sigungu``.
 
-    Present and former names: 수원시 means its four wards, 인천광역시 중구 today's 제물포구 or 영종구, and a ward may be
-    its city in an older gazetteer. ``sido`` may be a former province, with ``sigungu`` "": 강원도 means the districts
-    of today, 전라남도 its own and not those of 광주광역시. Each name is a member of itself.
+    수원시 means its four wards, 인천광역시 중구 today's 제물포구 or 영종구, a ward also its city (in an older
+    gazetteer). ``sido`` may be a former province, with ``sigungu`` "": 전라남도 means its own districts, not those of
+    광주광역시. Each name is a member of itself.
     """
     table = regions()
     cities = [Region(place.sido, place.sigungu.split(" ")[0]) for place in table.today]

@@ -39,10 +39,9 @@ _BARE: Final = (
     rf"(?: ?제?[0-9]{{1,4}}{BRANCHING})?)(?:[ ,.]+(.*))?$"
 )
 _JOINED: Final = rf"(?:대로|로|길|거리|제?[0-9]+{BRANCHING}|[0-9]+로)"
-LAST_WORD: Final = (
+LAST_WORD: Final = (  # the name of the road at the end of the words before a number: 만남 1북로, 정부 2청사로
     rf"(?:^|[ ,/:])((?:[^ ,/:]*[^ ,/:읍면리가시도군구동] [0-9]+[가-힣][^ ,/:]*|[^ ,/:]+)(?: {_JOINED})*{_BRANCH})$"
 )
-"""The name of the road at the end of the words before a number: 만남 1북로, 정부 2청사로."""
 _NUMBERED_NAME: Final = "[읍면] ([0-9]{1,2}번[가-힣]{2,6}길)$"  # 왜관읍 2번도로길: a name of its own, not a branch
 _CORNER: Final = "[읍면] ?[^ ]*거리$"  # villages (삼거리, 문거리); roads named 거리 are in towns
 _TOWN: Final = "^([가-힣]{1,6}[읍면]) "
@@ -52,10 +51,9 @@ _JOINED_TOWNSHIP: Final = f"^([가-힣]{{1,4}}?면){_ROAD}$"
 
 
 def read_road(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add ``road``, ``road_pre``, ``under``, ``main``, ``sub``, ``_town`` and ``_tail`` (the text after the number).
+    """Add the columns of a road, ``_town``, ``_tail`` (the text after the number), from ``rest``, or else ``brackets``.
 
-    Reads ``rest``, the address after its region and without brackets, or else ``brackets``. Columns are null if there
-    is none; a road without a number is left to `read_bare`.
+    Null if there is none; a road without a number is left to `read_bare`.
     """
     maybe = pl.col("rest").str.contains("[로길리]") | pl.col("brackets").is_not_null()
     unread = pl.col("road").is_null() & ~pl.col("_lot") & maybe
@@ -84,10 +82,7 @@ def _read_unusual(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def read_bare(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Fill ``road``, ``road_pre`` and ``_tail`` from a road without a number, if no lot is given.
-
-    ``서초대로50길, 18, 5층`` has its number after a comma.
-    """
+    """Fill in a road without a number, if no lot is given, or with its number after a comma: ``서초대로50길, 18``."""
     left = pl.col("road").is_null() & pl.col("lot_main").is_null()
     rest = pl.when(left & pl.col("rest").str.contains("[로길리]")).then("rest")
     block = pl.col("_rest").str.contains("[가-힣] ?[0-9](?:[.·,]?[0-9])*가(?:동|[^길]|$)")
@@ -228,18 +223,17 @@ _NAMED: Final = (
 )
 _TOWN_ONLY: Final = "^([가-힣]{1,6}[읍면])(?:[ ,]+(.*))?$"
 _LOOSE: Final = r"^(|.*?[^0-9,]),? ?([0-9]{1,5})(?: ?- ?([0-9]{1,5}))?((?:[^0-9가-힣-].*|번지.*)?)$"
-_NO_LOOSE: Final = (
+_NO_LOOSE: Final = (  # words before a unit's or a plot's number: no road has such a name
     "아파트|아파|빌라|맨션|연립|주공|단지|블[록럭]|지구|사서함|@|[0-9]차|통$|반$|빌딩|타워|오피스텔|상가|센[터타]|[프플]라[자쟈]"
     "|하이츠|맨숀|캐슬|스퀘어|회관|[A-Za-z]-?$"
 )
-"""Words before a unit's or a plot's number: no road has such a name."""
 
 
 def read_lot(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add ``emd``, ``ri``, ``lot_dong``, ``san``, ``lot_main``, ``lot_sub``, ``lot_ho``; ``_tail`` where it is a lot.
+    """Add the columns of a lot; ``_tail`` where it is a lot.
 
-    An address without a road is read as a lot from its beginning. Beside a road a lot counts only in the strict form:
-    a word ending in 동, 리 or N가 and a number that cannot be a unit.
+    An address without a road is read as a lot from its beginning. Beside a road only the strict form counts: a word
+    ending in 동, 리 or N가 and a number that cannot be a unit.
     """
     around = (pl.col("_tail") != "").fill_null(False) | pl.col("_before_road", "brackets").is_not_null()
     unread = ~pl.col("_lot") & (_alone() | pl.any_horizontal(around))

@@ -14,9 +14,7 @@ import polars as pl
 from bansong.engine.address.batches import for_few, where, with_groups
 from bansong.engine.text import is_blank, is_masked, postal_digits
 
-MAX_CHARS: Final = 300
-"""Longer addresses are not read."""
-
+MAX_CHARS: Final = 300  # longer addresses are not read
 MOST_BYTES: Final = 4000  # decomposed Hangul takes nine bytes a syllable; longer texts exceed MAX_CHARS
 _ODD: Final = r"[^가-힣0-9A-Za-z ,.()\-]"
 _DASHES: Final = "‐‑‒–—―−﹣－─━ㅡ"
@@ -65,11 +63,9 @@ _POSTAL_BARE_TAIL: Final = rf"^(.*(?:[ 가-힣][0-9][0-9-]*(?:번지|호|층)?|[
 
 
 def normalise(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add the uniform text of ``address`` and what is taken out of it.
+    """Add ``text`` (String: NFKC, single spaces, round brackets, plain dashes, no quotes; null if it cannot be read).
 
-    ``text`` (String: NFKC, single spaces, round brackets, plain dashes, no quotes; null if the address is blank,
-    masked, longer than 300 characters or without Hangul), ``zipcode_inside`` and ``zipcode_given`` (String: five digits
-    or null) and ``_peeled`` (String: the text without postal code).
+    And ``zipcode_inside``, ``zipcode_given`` (String, five digits), ``_peeled`` (String: the text without postal code).
     """
     return frame.pipe(_uniform).pipe(_without_postal_code)
 
@@ -192,10 +188,7 @@ _TWO: Final = rf"{_NUMBERED_PLACE}.*{_ARROW}.*{_NUMBERED_PLACE}"
 
 
 def rewrite_spellings(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Rewrite ``_peeled``; add ``moved_from`` (String), the old address that was left out of it.
-
-    It is "" for an unclear move, and null without one.
-    """
+    """Rewrite ``_peeled``; add ``moved_from`` (String): the old address that was left out, "" for an unclear move."""
     added = {"_respelled": pl.String, "moved_from": pl.String}
     return (
         frame.pipe(for_few, pl.col("_peeled").str.contains(_TO_REWRITE), _rewrite, ("_peeled",), added)
@@ -248,21 +241,16 @@ BRANCHING: Final = rf"(?:번[가-힣0-9]{{0,6}}?|{LETTER}|[동서남북상중옆
 NUMBER: Final = r"([0-9]{1,5})(?: ?[-의] ?([0-9]{1,5}))?"
 COMPLEXES: Final = "단지|아파트|아파아트|빌라|맨션|맨숀|타운|마을|주공|연립|상가|빌딩"
 """Words before a 동 that is a house of a complex, not a legal dong."""
-ANNEXES: Final = "관리|주민|본관|별관|사무|공장|창고|연구|기숙사"
-"""Words before a 동 that is a house by its use."""
+ANNEXES: Final = "관리|주민|본관|별관|사무|공장|창고|연구|기숙사"  # words before a 동 that is a house by its use
 ROAD_LIKE_DONGS: Final = ("세종로", "남성로", "시장북로")
 """Legal dongs of 서울 종로구 and 대구 중구 named like roads: a number after them may be a lot's."""
-NOT_A_NUMBER: Final = (
+NOT_A_NUMBER: Final = (  # words after digits that are no building or lot number: a floor, `N가`, `N번길`, `N동` …
     r"^(?:[0-9]|가(?:동|[ 0-9,]|$)|(?:[.·,][0-9])+가|(?:[.·][0-9])+동|층|번출구|호선|공구|단지|학년"
     rf"|{BRANCHING}|[동차통반로](?:[ 0-9,.]|$))"
 )
-"""Words after digits that are no building or lot number: a floor, ``N가``, ``N번길``, ``N동`` …"""
 DOOR: Final = "^ ?호(?:[ ,0-9]|$)"
-FLOOR_OR_HOUSE: Final = "^(?:층|동(?:[ 0-9,]|$))"
-"""Words after the number of a unit."""
-AFTER_NUMBER: Final = "^ ?(?:번지(?: ?[내호](?:[ ,(]|$))?|번(?:[ ,(]|$))"
-"""Words for "number"."""
-
+FLOOR_OR_HOUSE: Final = "^(?:층|동(?:[ 0-9,]|$))"  # words after the number of a unit
+AFTER_NUMBER: Final = "^ ?(?:번지(?: ?[내호](?:[ ,(]|$))?|번(?:[ ,(]|$))"  # words for "number"
 _SYLLABLE: Final = "[가-힣&&[^읍면]]"
 _WORDS: Final = "|".join(f"{first}[가-힣&&[^읍면{last}]]|{first}{last}{_SYLLABLE}" for first, last in ("거리", "대로"))
 _STEM: Final = f"(?:[가-힣&&[^읍면거대]]{_SYLLABLE}|{_WORDS}){_SYLLABLE}*"
@@ -293,10 +281,7 @@ def take_numbers_back(
 
 
 def read_usual_road(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add ``_pre``, ``_town``, ``road``, ``road_pre``, ``under``, ``main``, ``sub``, ``_tail`` of the usual road form.
-
-    And ``_lot`` (Boolean): it is the usual lot form, in which there is no road.
-    """
+    """Add the columns of a road in its usual form, and ``_lot`` (Boolean): it is the usual form of a lot."""
     words, numbers = pl.col("_words").struct, pl.col("_numbers").struct
     with_town, road = words[2].is_not_null(), pl.col("road")
     return (
@@ -328,10 +313,7 @@ def _is_lot() -> pl.Expr:
 
 
 def read_usual_lot(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add ``emd``, ``ri``, ``lot_dong``, ``san``, ``lot_main``, ``lot_sub``, ``lot_ho``, ``_tail`` of the lot.
-
-    Where ``_lot`` is false, ``emd`` is ``_town``.
-    """
+    """Add the columns of a lot, and its ``_tail``; where ``_lot`` is false, ``emd`` is ``_town``."""
     words, numbers, found = pl.col("_words").struct, pl.col("_numbers").struct, pl.col("_lot")
     with_town, dong = words[0].str.contains("[읍면]$"), pl.col("lot_dong")
     return (
@@ -361,9 +343,7 @@ def read_usual_lot(frame: pl.LazyFrame) -> pl.LazyFrame:
 USUAL_ROAD: Final = r"[시군구읍면] [가-힣]+(?:로|길)(?:[0-9]{1,4}번?길)? [0-9]{1,5}(?:-[0-9]{1,5})?(?:$|, | \()"
 """A region, a road and its number, anywhere in an address: one look at most addresses."""
 
-NO_LEGAL_DONG: Final = f"(?:{COMPLEXES}|{ANNEXES})제?[가나다라마바사]?동"
-"""A house of a complex, or one by its use."""
-
+NO_LEGAL_DONG: Final = f"(?:{COMPLEXES}|{ANNEXES})제?[가나다라마바사]?동"  # a house of a complex, or one by its use
 _ANY_BRACKETS: Final = r"\([^()]*\)"
 _PLAIN_BRANCH: Final = "[0-9]+(?:번[가-힣]?)?[가-하]?안?길"
 """End of a road's name: 12길, 12번길, 69번서길, 12가길. Without it one name and one number are left."""
@@ -377,10 +357,7 @@ _PLAIN_LOT: Final = rf"[시군구읍면] +[가-힣]{{0,5}}[가-힣&&[^가]][0-9]
 
 
 def plain_numbers(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add ``building`` and ``lot`` (UInt32): the main number on the road or of the lot in ``address`` (String).
-
-    Null if the address is not plain or of the other form.
-    """
+    """Add ``building`` and ``lot`` (UInt32): the main number on the road, or of the lot, in a plain ``address``."""
     bare, roads = pl.col("_bare"), pl.col("_roads")
     address = pl.when(pl.col("address").str.len_chars() <= MAX_CHARS).then("address")
     of_road = pl.when((roads == 1) & ~bare.str.contains(_LIKE_ROADS)).then(bare)

@@ -125,14 +125,13 @@ def _text(terms: Sequence[Term], holds: list[pl.Expr], lang: Lang, by_nts: bool)
 
 
 ASSESSABLE: Final = "assessable"
-ADDED: Final[dict[str, type[pl.DataType]]] = {
+ADDED: Final[dict[str, type[pl.DataType]]] = {  # columns that `assess` adds, beside `assessable` and the levels
     "score": pl.Int32,
     "bounce_prob": pl.Float64,
     "grade": pl.String,
     "action": pl.String,
     "reasons": pl.String,
 }
-"""Columns that :func:`assess` adds, beside ``assessable`` and the levels."""
 
 _ACTIONS: Final = {"usual": pl.String, "action": pl.String}
 _GIVEN: Final = "given"

@@ -45,17 +45,14 @@ FEATURES: Final[dict[str, tuple[str, ...]]] = {
 }
 """Features and their levels; a scorecard gives points to exactly these."""
 
-LABELS: Final = {
+LABELS: Final = {  # labels of features in the reasons, if not their own name: one label for one subject
     "status_age": "status",
     **dict.fromkeys(("form", "unit", "change", "completeness"), "address"),
     "postal_filled": "postal",
     "spread": "place",
 }
-"""Labels of features in the reasons, if not their own name: one label for one subject."""
 
-STALE_AFTER: Final = 90
-"""Days for which a status is valid, unless the scorecard says otherwise."""
-
+STALE_AFTER: Final = 90  # days for which a status is valid, unless the scorecard says otherwise
 _CLOSED: Final = ("merged", "closed_under_3_months", "closed_3_to_12_months", "closed_over_12_months", "closed_undated")
 _UNCHECKED: Final = ("active_stale", "not_found", "not_checked", "without_numbers")
 
@@ -76,9 +73,7 @@ AT_BEST: Final[dict[tuple[str, str], str]] = {
 ``confirm`` replaces only `send`; ``hold`` every milder action, including a repair of the address.
 """
 
-WITHOUT_ASSESSMENT: Final = ("status", "number", "address")
-"""Features that are stated even if no risk can be given."""
-
+WITHOUT_ASSESSMENT: Final = ("status", "number", "address")  # features that are stated even if no risk can be given
 _FOUND: Final = ("exact", "lot_to_road")
 _REPAIRED: Final = ("region_repaired", "typo_repaired", "building_only", "renumbered")
 
@@ -135,11 +130,11 @@ def _odd_address() -> pl.Expr:
     return pl.when(pl.col(WRITING) == "odd").then("address")
 
 
+# columns that a frame may have for `levels`: the registry's, and others; the last two hold names of levels
 OPTIONAL: Final = (
     *("taxation", "merged", "registry_name"),
     *("confirmed", "crowded", "several_addresses", "history", "region"),
 )
-"""Columns that a frame may have for :func:`levels`."""
 
 
 def levels(
@@ -154,15 +149,9 @@ def levels(
     """Return the possible levels of each feature as Boolean expressions; of several that hold the first counts.
 
     ``registry``, ``gazetteer``: whether one was given; ``stale_after``: days for which a status is valid; ``numbers``:
-    whether the list has business numbers. The frame must have ``name``, ``address``, ``zipcode`` (String), the columns
-    of :func:`with_looks`, ``kind`` (String), ``check_digit_ok`` (Boolean), the registry's ``biz_status``, ``since``,
-    ``opened``, ``as_of``, and the columns of ``address.attach``. A level with null columns does not
-    hold.
-
-    ``columns``: those of :data:`OPTIONAL` that the frame has; levels that need others are not returned. ``taxation``
-    (Enum), ``merged`` (Boolean) and ``registry_name`` (String) are the registry's, ``confirmed`` (Date) is the day of
-    the address's last confirmation, ``crowded`` and ``several_addresses`` (Boolean) concern the row's address and
-    number, ``history`` and ``region`` (String) hold names of levels.
+    whether the list has business numbers. The frame has ``name``, ``address``, ``zipcode`` (String), ``kind`` (String),
+    ``check_digit_ok`` (Boolean), the columns of :func:`with_looks`, of the registry and of ``address.attach``, and
+    ``columns``: those of :data:`OPTIONAL`. Levels that need others are not returned.
     """
     fresh = (pl.col("as_of") >= today - timedelta(days=stale_after)).fill_null(False)
     unchecked = "without_numbers" if not numbers else "not_found" if registry else "not_checked"

@@ -19,9 +19,7 @@ from bansong.engine.risk.features import FEATURES
 from bansong.engine.risk.reasons import BASE, PLACEHOLDER, Term, earlier_wordings, matching, terms_of
 from bansong.engine.risk.scorecard import Scorecard
 
-LEVEL: Final = "level:"
-"""Prefix of the columns with the levels of features."""
-
+LEVEL: Final = "level:"  # prefix of the columns with the levels of features
 LEVEL_DTYPES: Final[dict[str, pl.Enum]] = {f"{LEVEL}{feature}": pl.Enum(levels) for feature, levels in FEATURES.items()}
 """One column for each feature: the name of its level, null for none."""
 
@@ -42,9 +40,7 @@ OUTCOME_DTYPES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
 }
 """Outcome of a letter: ``bounced`` is null if unknown; ``reason_code`` of ``return_reasons.toml``."""
 
-EVIDENCE_DTYPES: Final = OUTCOME_DTYPES | KNOWN_DTYPES
-"""A row of evidence: one letter."""
-
+EVIDENCE_DTYPES: Final = OUTCOME_DTYPES | KNOWN_DTYPES  # a row of evidence: one letter
 _READ: Final[dict[str, pl.DataType | type[pl.DataType]]] = {"score": pl.Int32, "unread": pl.Boolean, **LEVEL_DTYPES}
 
 _BASE: Final = (None, BASE)
@@ -64,13 +60,13 @@ def parse_reasons(
 
     ``reasons``: their column, one text joined by ``|`` or a list of texts, in English or Korean. ``address``: column of
     the mailed address, for the region if no reason states it. ``cards``: possible scorecards, by default the built-in
-    one. ``bounce_prob`` and ``model`` (String, version of the scorecard) are used if the frame has them: if the version
-    is among ``cards``, points and probability must agree with it, since a text cut off between two reasons looks whole.
+    one. Columns ``bounce_prob`` and ``model`` (version of the scorecard) are used if there: points and probability must
+    agree with a known version, since a text cut off between two reasons looks whole.
 
     ``score`` Int32: sum of the points, null without a probability (no base reason) or with an unreadable reason.
-    ``level:<feature>`` Enum: null if no reason states it; levels without points that are not ``always`` leave no
-    reason. ``unread`` Boolean: a reason is in no card, repeated, or contradicts another or the model, or the base is
-    missing beside a probability; such a row must not be learned from. No content of a column raises an error.
+    ``level:<feature>`` Enum: null if no reason states it. ``unread`` Boolean: a reason is in no card, repeated, or
+    contradicts another or the model, or the base is missing beside a probability; such a row must not be learned from.
+    No content of a column raises an error.
     """
     schema = frame.collect_schema()
     model = pl.col("model").cast(pl.String, strict=False) if "model" in schema else pl.lit(None, pl.String)

@@ -28,9 +28,7 @@ from bansong.engine.risk.reasons import PLACEHOLDER, PLACEHOLDERS, StatusOrigin,
 VERSION: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.+-]{0,62}[A-Za-z0-9+])?")
 """Pattern of a version, which is also a file name."""
 
-RESERVED: Final = ("builtin",)
-"""Words with another meaning where a version can be given."""
-
+RESERVED: Final = ("builtin",)  # words with another meaning where a version can be given
 BASE_PROBABILITY: Final = (0.001, 0.5)
 """Bounds of the base: the probability that an ordinary, unknown letter comes back."""
 
@@ -339,18 +337,14 @@ class Actions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Learned(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Origin of a learned scorecard.
+    """Origin of a learned scorecard."""
 
-    ``parent``: the version that it replaced; ``labels``, ``bounced``: mailed rows of the fit; ``e_value``: evidence at
-    its promotion; ``false_bounces``: estimated share of wrong bounces.
-    """
-
-    parent: str
+    parent: str  # the version that it replaced
     at: datetime
-    labels: Annotated[int, msgspec.Meta(ge=0)]
+    labels: Annotated[int, msgspec.Meta(ge=0)]  # mailed rows of the fit
     bounced: Annotated[int, msgspec.Meta(ge=0)]
-    e_value: Annotated[float, msgspec.Meta(ge=0)]
-    false_bounces: Annotated[float, msgspec.Meta(ge=0, le=1)]
+    e_value: Annotated[float, msgspec.Meta(ge=0)]  # evidence at its promotion
+    false_bounces: Annotated[float, msgspec.Meta(ge=0, le=1)]  # estimated share of wrong bounces
 
 
 class Scorecard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -410,9 +404,8 @@ class Scorecard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
         Without a readable address there are no probability and grade, the action is ``fix_address`` if a name or a
         (masked) address was given, and the reasons state what is known. The frame may be streamed. ``origin``: given if
-        the tax authority may have told statuses; then the frame has the columns of
-        :data:`~bansong.engine.risk.reasons.BY_NTS`. ``every_row``: rows without name and address get
-        ``fix_address``, too.
+        the frame has the columns of :data:`~bansong.engine.risk.reasons.BY_NTS`. ``every_row``: rows without name and
+        address get ``fix_address``, too.
         """
         return assess(self, frame, levels, lang, origin, every_row=every_row)
 
