@@ -18,7 +18,18 @@ from bansong.base.forking import refuse_after_fork
 from bansong.base.messages import Lang, Option
 from bansong.engine.address.attach import attach
 from bansong.engine.address.gazetteer import Gazetteer
-from bansong.engine.registry import ATTACHED, ATTACHED_MORE, MORE, SCHEMA, KeyIndex, Registry, gather, snapshot
+from bansong.engine.registry import (
+    ATTACHED,
+    ATTACHED_MORE,
+    MORE,
+    SCHEMA,
+    STORED_NAMES,
+    KeyIndex,
+    Registry,
+    attached_dtypes,
+    gather,
+    snapshot,
+)
 from bansong.engine.risk.reasons import BY_NTS
 from bansong.engine.text import is_blank, is_masked
 
@@ -99,12 +110,8 @@ class StatusOverlay:
         For a number in both the newer ``as_of`` counts, on a tie the overlay's; missing values (opening, taxation,
         merging, name, and the day of closure if both are closed) are taken from the other.
         """
-        of_registry = registry.more if registry is not None else ()
-        more = [name for name in ATTACHED_MORE.values() if name in {*self.more, *of_registry}]
-        if not names and "registry_name" in more:
-            more.remove("registry_name")
-        theirs = {ours: theirs for theirs, ours in ATTACHED_MORE.items()}
-        dtypes: dict[str, Any] = {name: SCHEMA[name] for name in ATTACHED} | {name: MORE[theirs[name]] for name in more}
+        more = self.more if registry is None else {*self.more, *registry.more}
+        dtypes = attached_dtypes(more, names=names)
         found = pl.col(key).map_batches(
             partial(self._find, registry, dtypes),
             return_dtype=pl.Struct(dtypes | dict.fromkeys(BY_NTS.values(), pl.Boolean)),
@@ -134,16 +141,17 @@ class _StatusFrame:
         return type(self), (self._frame,)
 
     def find(self, columns: Collection[str], numbers: pl.Series) -> pl.Series:
-        theirs = {ours: theirs for theirs, ours in ATTACHED_MORE.items()}
-        return gather(self._index.find(numbers), {name: self._frame[theirs.get(name, name)] for name in columns})
+        columns_of = {name: self._frame[STORED_NAMES.get(name, name)] for name in columns}
+        return gather(self._index.find(numbers), columns_of)
 
 
 def _find_all(source: Registry | _StatusFrame | None, dtypes: Mapping[str, Any], numbers: pl.Series) -> pl.DataFrame:
     # null for columns that the source does not have
-    names = [] if source is None else [name for name in dtypes if name in (*ATTACHED, *source.more)]
-    found = pl.DataFrame() if source is None else source.find(names, numbers).struct.unnest()
     nothing = [pl.Series(name, [None], dtype).new_from_index(0, len(numbers)) for name, dtype in dtypes.items()]
-    return pl.DataFrame([found[one.name] if one.name in names else one for one in nothing])
+    if source is None:
+        return pl.DataFrame(nothing)
+    found = source.find([name for name in dtypes if name in (*ATTACHED, *source.more)], numbers).struct.unnest()
+    return pl.DataFrame([found.get_column(one.name, default=one) for one in nothing])
 
 
 def _merge(frame: pl.DataFrame) -> pl.Series:
@@ -164,30 +172,26 @@ def _merge(frame: pl.DataFrame) -> pl.Series:
     found[BY_NTS["taxation"]] = pl.lit(False)
     if "taxation" in ours:
         found[BY_NTS["taxation"]] = ours["taxation"].is_not_null() & (by_nts | theirs["taxation"].is_null())
-    return frame.select(pl.struct([value.alias(name) for name, value in found.items()])).to_series()
+    return frame.select(pl.struct(value.alias(name) for name, value in found.items())).to_series()
 
 
 def _read_frame(frame: pl.DataFrame) -> pl.DataFrame:
+    parameter = Option("status")
     if missing := [name for name in _NEEDED if name not in frame.columns]:
-        raise UsageError(
-            STATUS_COLUMN_MISSING, parameter=Option("status"), missing=missing[0], names=", ".join(frame.columns)
-        )
-    dtypes = SCHEMA | MORE
+        raise UsageError(STATUS_COLUMN_MISSING, parameter=parameter, missing=missing[0], names=", ".join(frame.columns))
     number = frame["b_no"]
     if not number.dtype.is_integer():
         number = frame.select(business_number.key_expr(pl.col("b_no").cast(pl.String))).to_series()
     try:
         columns = [
             (frame[name].cast(dtype) if name in frame.columns else pl.lit(None, dtype)).alias(name)
-            for name, dtype in dtypes.items()
+            for name, dtype in (SCHEMA | MORE).items()
             if name != "b_no"
         ]
         frame = frame.select(number.cast(pl.UInt64).alias("b_no"), *columns)
     except pl.exceptions.PolarsError as error:
-        raise UsageError(
-            STATUS_FRAME_UNUSABLE, parameter=Option("status"), reason=str(error).splitlines()[0]
-        ) from error
-    usable = frame.filter(pl.col("b_no").is_not_null(), pl.col("biz_status").is_not_null())
+        raise UsageError(STATUS_FRAME_UNUSABLE, parameter=parameter, reason=str(error).splitlines()[0]) from error
+    usable = frame.drop_nulls(["b_no", "biz_status"])
     b_no = pl.col("b_no")
     if usable.select((b_no > b_no.shift(1)).all()).item():  # as from a store: spares the memory of sorting
         return usable.rechunk()
@@ -196,13 +200,13 @@ def _read_frame(frame: pl.DataFrame) -> pl.DataFrame:
 
 HISTORY: Final = "history"  # column of `attach_history`: `moved`, `absent`, `delivered` or null
 
+# a row of a history: one letter with a known outcome (as HISTORY)
 HISTORY_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "b_no": pl.UInt64,
     "address_key": pl.String,
     "outcome": pl.String,
     "mailed": pl.Date,
 }
-"""A row of a history: one letter with a known outcome (as :data:`HISTORY`)."""
 
 TRUSTED_MONTHS: Final = 12  # age up to which a delivered letter counts: about a fifth of businesses move in a year
 _OUTCOMES: Final = ("delivered", "absent", "moved")  # of two letters mailed on one day the later of these counts
@@ -283,18 +287,16 @@ def _newest_outcomes(history: pl.LazyFrame, today: date) -> pl.LazyFrame:
 
 CHOICE_SCHEMA: Final = {
     "b_no": pl.UInt64,
-    "address_key": pl.String,
+    "address_key": pl.String,  # of the address as written; the next two are of the chosen official one
     "address": pl.String,
     "zipcode": pl.String,
     "by": pl.String,
     "chosen_on": pl.Date,
 }
-"""A choice: the business, its :func:`bansong.engine.overlays.address_key`, the chosen official address and
-postal code, by whom and when."""
 
 CHOICE: Final = "bv:choice"  # fate of the choice for a row's address: `used`, `vanished`, null without one
+# aggregations over rows of `LocalEngine.answer` with choices
 CHOICE_COUNTS: Final = tuple((pl.col(CHOICE) == what).sum().alias(f"choice:{what}") for what in ("used", "vanished"))
-"""Aggregations over rows of :meth:`bansong.engine.local.LocalEngine.answer` with choices."""
 
 _CHOSEN: Final = ("address", "zipcode", "by", "chosen_on")
 _REASON: Final[dict[Lang, str]] = {"en": "chosen in a review", "ko": "검토에서 선택한 주소"}

@@ -30,8 +30,8 @@ _WORDS: Final = ("총합계", "합계", "총계", "소계", "누계", "계", "gr
 _UNIT: Final = r"(?:건|개|곳|행|명|업체|rows?|records?|items?)"
 _COUNT: Final = rf"[0-9][0-9,]*\s*{_UNIT}?"
 _LABEL: Final = "|".join(_GAP.join(word) for word in _WORDS)
+# 합계, [ 합 계 ], Sub-total:, 합계 120건, 총 1,200개: a whole cell, never a part of one
 _TOTALS: Final = rf"(?i)^{_GAP}(?:(?:{_LABEL}){_GAP}(?:{_COUNT})?|총{_GAP}[0-9][0-9,]*\s*{_UNIT}){_GAP}$"
-"""``합계``, ``[ 합 계 ]``, ``Sub-total:``, ``합계 120건``, ``총 1,200개``: a whole cell, never a part of one."""
 
 
 def records(table: Table, chosen: Mapping[str, Choice], ours: Collection[int] = ()) -> pl.LazyFrame:
@@ -94,15 +94,10 @@ def _is_header(table: Table, place: int, cell: pl.Expr) -> pl.Expr:
 CROWDED: Final = "crowded"
 SEVERAL: Final = "several_addresses"
 
+# businesses at a crowded address: a family with its firms, or a firm with its branches, has a handful of numbers under
+# one roof; shared offices and addresses for hire have dozens
 CROWD: Final = 10
-"""Businesses at one address from which on it is crowded.
-
-A family with its firms, or a firm with its branches, has a handful of numbers under one roof; shared offices and
-addresses for hire have dozens.
-"""
-
-ALIKE: Final = 3
-"""Businesses with the very same spelling of an address before other spellings of it, which is costly, are compared."""
+ALIKE: Final = 3  # businesses with one spelling of an address, before its other spellings are compared (costly)
 
 _PAIRS_AT_ONCE: Final = 500_000
 _NUMBER: Final = "number"
@@ -113,9 +108,9 @@ _WRITTEN: Final = "number:written"
 _FOUND: Final = "whole_file"
 _BUILDINGS: Final = ("building", "lot")
 
+# columns of `row_keys`, null where unknown: number (Int64), number of a possible business (Int64), address as written
+# and as compared (String), building and lot number (Int64)
 KEYS: Final = (_NUMBER, "business", _PLACE, _KEY, *_BUILDINGS)
-"""Columns of :func:`row_keys`, null where unknown: number (Int64), number of a possible business (Int64), address as
-written and as compared (String), building and lot number (Int64)."""
 
 _NO_ROWS: Final = pl.Series(dtype=pl.get_index_type())
 _FACTS: Final = pl.Struct({CROWDED: pl.Boolean, SEVERAL: pl.Boolean})

@@ -115,23 +115,22 @@ SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "as_of": pl.Date,
 }
 TAXATIONS: Final = ("general", "simplified", "exempt")
-MORE: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+MORE: Final[dict[str, pl.DataType | type[pl.DataType]]] = {  # columns that a registry has only with a value in them
     "taxation": pl.Enum(TAXATIONS),
     "merged": pl.Boolean,
     "name": pl.String,
 }
-"""Columns that a registry has only if one of its rows has a value."""
-
+# columns of a frame of statuses: those of a registry, without names
 STATUS_SCHEMA: Final = SCHEMA | {name: dtype for name, dtype in MORE.items() if name != "name"}
-"""Columns of a frame of statuses: those of a registry, without names."""
 
 METADATA_KEY: Final = "bizverify.registry"
 FORMAT: Final = 2
 _FORMATS: Final = (1, FORMAT)  # format 1 had none of MORE
 
 ATTACHED: Final = ("biz_status", "since", "opened", "as_of")  # columns that every registry gives to a row
+# names of the columns of MORE beside a row, which has its own name, and back
 ATTACHED_MORE: Final = {"taxation": "taxation", "merged": "merged", "name": "registry_name"}
-"""Names of the columns of :data:`MORE` beside a row, which has its own name."""
+STORED_NAMES: Final = {ours: theirs for theirs, ours in ATTACHED_MORE.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,10 +199,7 @@ class Registry:
         ``registry_name`` is added only with ``names``. Order and number of rows and columns stay. Only this and
         :meth:`find` know how numbers are found.
         """
-        dtypes = {name: SCHEMA[name] for name in ATTACHED}
-        dtypes |= {ours: MORE[name] for name, ours in ATTACHED_MORE.items() if ours in self.more}
-        if not names:
-            dtypes.pop("registry_name", None)
+        dtypes = attached_dtypes(self.more, names=names)
         found = pl.col(key).map_batches(partial(self.find, dtypes), return_dtype=pl.Struct(dtypes), is_elementwise=True)
         return frame.with_columns(found.alias("bv:registry")).unnest("bv:registry")
 
@@ -214,12 +210,11 @@ class Registry:
 
     def _column(self, name: str) -> Any:
         if name not in self._held:  # several threads may read it, and the last result is kept
-            theirs = {ours: theirs for theirs, ours in ATTACHED_MORE.items()}.get(name, name)
             try:
                 with self.path.open("rb") as file:  # one file, even if it is replaced meanwhile
                     about = parse_json_object(pl.read_parquet_metadata(file).get(METADATA_KEY, ""))
                     file.seek(0)
-                    column = pl.read_parquet(file, columns=[theirs]).to_series().rechunk()
+                    column = pl.read_parquet(file, columns=[STORED_NAMES.get(name, name)]).to_series().rechunk()
             except (pl.exceptions.PolarsError, OSError, RuntimeError):
                 self.check()
                 raise
@@ -229,6 +224,14 @@ class Registry:
                 raise RegistryError(NUMBERS_NOT_SORTED, path=self.path)
             self._held[name] = KeyIndex(column) if name == "b_no" else column
         return self._held[name]
+
+
+def attached_dtypes(more: Collection[str], *, names: bool) -> dict[str, pl.DataType | type[pl.DataType]]:
+    """Return the types of :data:`ATTACHED` and of ``more``, without ``registry_name`` unless ``names``."""
+    found = {ours: MORE[theirs] for theirs, ours in ATTACHED_MORE.items() if ours in more}
+    if not names:
+        found.pop("registry_name", None)
+    return {name: SCHEMA[name] for name in ATTACHED} | found
 
 
 def gather(places: pl.Series, columns: Mapping[str, pl.Series]) -> pl.Series:
@@ -308,12 +311,9 @@ def meaning_expr(word: pl.Expr) -> pl.Expr:
 
 def _look_up_meaning(word: pl.Expr, meanings: dict[str, str]) -> pl.Expr:
     compact = word.str.to_lowercase().str.replace_all(r"\s", "")
-    look_up = partial(_meanings_of, meanings)  # a batch at a time: polars does not stream `Expr.replace_strict`
+    # a batch at a time: polars does not stream `Expr.replace_strict`
+    look_up = partial(pl.Series.replace_strict, old=meanings, default=None, return_dtype=pl.String)
     return compact.map_batches(look_up, return_dtype=pl.String, is_elementwise=True)
-
-
-def _meanings_of(meanings: dict[str, str], words: pl.Series) -> pl.Series:
-    return words.replace_strict(meanings, default=None, return_dtype=pl.String)
 
 
 @cache

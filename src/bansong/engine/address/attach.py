@@ -24,7 +24,6 @@ from bansong.engine.address.regions import level_of
 from bansong.engine.address.words import NO_LEGAL_DONG, USUAL_ROAD, plain_numbers
 from bansong.engine.text import is_blank, is_masked
 
-_UNDER: Final = ("", "지하 ", "공중 ")
 _NOWHERE: Final = pl.Series([None], dtype=pl.UInt32)
 _TOWN: Final = "[읍면]$"
 # after a dong in brackets: nothing, or words after a comma; in 나성동 1234 and 나성동 홍길동 it is a part
@@ -114,10 +113,13 @@ def _with_building(lookups: Lookups, matched: pl.DataFrame) -> pl.DataFrame:
     apartment = tables.building_apartment[place]
     if apartment.null_count():
         apartment = apartment.fill_null(False)
+    names = pl.Series([None], dtype=pl.String).new_from_index(0, len(place))
+    if apartment.any():  # names are read from the file at their first use
+        names = tables.building_name[place.zip_with(apartment, _NOWHERE)]
     known = {
         "apartment": apartment,
         "of_key": tables.building_key[place],
-        "of_building": _names_of(lookups, place.zip_with(apartment, _NOWHERE)),
+        "of_building": names,
         **{f"of_{name}": tables.dongs[name][dong] for name in ("emd", "ri", "code")},
         "of_road": tables.roads["name"][road],
         "of_road_key": tables.roads["key"][road],
@@ -127,12 +129,6 @@ def _with_building(lookups: Lookups, matched: pl.DataFrame) -> pl.DataFrame:
     return matched.hstack([values.alias(name) for name, values in known.items()]).with_columns(
         of_under=under, of_main=main, of_sub=sub
     )
-
-
-def _names_of(lookups: Lookups, place: pl.Series) -> pl.Series:
-    if place.null_count() == len(place):
-        return pl.Series([None], dtype=pl.String).new_from_index(0, len(place))
-    return lookups.tables.building_name[place]
 
 
 def _with_units_back(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
@@ -198,10 +194,7 @@ def _official() -> pl.Expr:
 
 
 def _under(column: str) -> pl.Expr:
-    words = pl.lit(_UNDER[0])
-    for code, word in enumerate(_UNDER[1:], 1):
-        words = pl.when(pl.col(column) == code).then(pl.lit(word)).otherwise(words)
-    return words
+    return first_code({"지하 ": pl.col(column) == 1, "공중 ": pl.col(column) == 2}, "")
 
 
 def _number(main: str, sub: str) -> pl.Expr:
@@ -239,7 +232,7 @@ def _with_dong_replaced(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(dong_replaced=pl.col(ROW).is_in(replaced.implode()))
 
 
-def _level() -> pl.Expr:
+def _with_level(rows: pl.LazyFrame) -> pl.LazyFrame:
     # worse if the region was filled in or respelled, a town replaced, or a move written
     repaired = (
         pl.col("narrowed")
@@ -249,10 +242,10 @@ def _level() -> pl.Expr:
         | pl.col("moved_from").is_not_null()
     )
     plain = pl.col("match_level").is_in(["exact", "lot_to_road"])
-    return pl.when(plain & repaired).then(pl.lit("region_repaired")).otherwise("match_level")
+    return rows.with_columns(level=pl.when(plain & repaired).then(pl.lit("region_repaired")).otherwise("match_level"))
 
 
-_LEVEL: Final = PreparedStep(lambda rows: rows.with_columns(level=_level()))
+_LEVEL: Final = PreparedStep(_with_level)
 
 
 def _town_replaced() -> pl.Expr:
@@ -382,17 +375,18 @@ def _look_up_codes(gazetteer: Gazetteer, places: pl.Series) -> pl.Series:
 
 
 SUGGESTED: Final = {"row": pl.UInt32, "address": pl.String, "zipcode": pl.String, "changes": pl.String}
-"""Columns of :func:`suggest_places`."""
 
 
-def suggest_places(lookups: Lookups, parsed: pl.DataFrame, most: int, lang: Lang) -> pl.DataFrame:
-    """Return the likeliest places of each address, at most ``most`` a row, the best first: :data:`SUGGESTED`.
+def suggest(addresses: pl.DataFrame, gazetteer: Gazetteer, lang: Lang, most: int = 5) -> pl.DataFrame:
+    """Return the likeliest places of each address for a person to choose from, the best first, at most ``most``.
 
-    ``parsed``: the columns of :data:`bansong.engine.address.parse.PARSED`; ``row`` counts its lines. Any reading may
-    propose a place, for the address as written or with a region from its other words. Places are ordered by the number
-    of witnesses, then by the reading. ``address``: the official one with the row's unit; ``changes``: the differences,
-    in words of ``lang``.
+    ``addresses`` has ``address`` and ``zipcode`` (String). Columns of :data:`SUGGESTED`: ``row``, the address's line;
+    ``address`` and ``zipcode`` of the place, with the written unit; ``changes``, the differences in words of ``lang``.
+    Any reading may propose a place, for the address as written or with a region from its other words. Places are
+    ordered by the number of witnesses, then by the reading.
     """
+    parsed = parse.parse(addresses.lazy().select("address", "zipcode")).collect()
+    lookups = lookups_of(gazetteer, len(parsed))
     rows = open_rows(lookups, split_joined_numbers(lookups, parsed.with_row_index(ROW)))
     narrowed = with_narrowed_regions(lookups, rows)
     proposed = [
@@ -416,15 +410,7 @@ def suggest_places(lookups: Lookups, parsed: pl.DataFrame, most: int, lang: Lang
     named = lines.drop("of_row").with_row_index(ROW)  # steps are prepared for the columns of a match only
     matched = named.with_columns(match_level=pl.lit("exact"), postal_only=pl.lit(None, pl.UInt32))
     found = format_match(lookups, matched, lang)
-    return pl.DataFrame(
-        {
-            "row": lines["of_row"],
-            "address": found["fixed_address"],
-            "zipcode": found["fixed_zipcode"],
-            "changes": found["changes"],
-        },
-        schema=SUGGESTED,
-    )
+    return found.select(row=lines["of_row"], address="fixed_address", zipcode="fixed_zipcode", changes="changes")
 
 
 ADDED: Final[dict[str, type[pl.DataType]]] = {  # the columns that `attach` adds
@@ -456,19 +442,17 @@ def attach(frame: pl.LazyFrame, gazetteer: Gazetteer | None, lang: Lang) -> pl.L
     """
     if gazetteer is None:
         names = frame.collect_schema().names()
-        return _with_number(regions.without_gazetteer(frame)).select(*names, *ADDED)
+        read = pl.struct("address", "zipcode").map_batches(
+            _read_number_batch, return_dtype=pl.Struct(_READ), is_elementwise=True
+        )
+        frame = regions.without_gazetteer(frame).with_columns(
+            read.alias("bv:number"), region_given=pl.col("region").is_not_null()
+        )
+        return frame.unnest("bv:number").select(*names, *ADDED)
     matched = pl.struct("address", "zipcode").map_batches(
         partial(_match_batch, gazetteer, lang), return_dtype=pl.Struct(ADDED), is_elementwise=True
     )
     return frame.with_columns(matched.alias("bv:address")).unnest("bv:address")
-
-
-def _with_number(frame: pl.LazyFrame) -> pl.LazyFrame:
-    read = pl.struct("address", "zipcode").map_batches(
-        _read_number_batch, return_dtype=pl.Struct(_READ), is_elementwise=True
-    )
-    frame = frame.with_columns(read.alias("bv:number"), region_given=pl.col("region").is_not_null())
-    return frame.unnest("bv:number")
 
 
 _READ: Final = {"numbered": pl.Boolean, "beside": pl.Boolean}
@@ -511,17 +495,6 @@ def _match_batch(gazetteer: Gazetteer, lang: Lang, addresses: pl.Series) -> pl.S
         return _with_postal_conflict(answers, parsed)[list(ADDED)].to_struct("address")
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:  # else the user's file is blamed
         raise RuntimeError(gettext("the address engine failed: {error}", error=error)) from error
-
-
-def suggest(addresses: pl.DataFrame, gazetteer: Gazetteer, lang: Lang, most: int = 5) -> pl.DataFrame:
-    """Return the likeliest places of each address for a person to choose from, the best first.
-
-    ``addresses`` has ``address`` and ``zipcode`` (String). Columns of :data:`SUGGESTED`: ``row``, the address's line;
-    ``address`` and ``zipcode`` of the place, with the written unit; ``changes``, the differences in words of ``lang``.
-    At most ``most`` for each address; none for one like no other.
-    """
-    parsed = parse.parse(addresses.lazy().select("address", "zipcode")).collect()
-    return suggest_places(lookups_of(gazetteer, len(parsed)), parsed, most, lang)
 
 
 def _with_postal_conflict(answers: pl.DataFrame, parsed: pl.DataFrame) -> pl.DataFrame:

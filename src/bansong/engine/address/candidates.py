@@ -230,11 +230,9 @@ def _find_buildings_on(lookups: Lookups, roads: pl.DataFrame) -> pl.DataFrame:
 _LOT_NUMBER: Final = ("san", "lot_main", "lot_sub", "lot_ho")
 _LOT_KEPT: Final = (*_LOT_NUMBER, "region", "scope")
 _LOT_KEY: Final = lot_key(pl.col("dong_id"), pl.col("san"), pl.col("lot_main"), pl.col("lot_sub"))
-LOWEST_UNIT: Final = 100
-"""``712번지 4호`` is lot 712-4, never a unit: gazetteers are older than the newest lots.
-
-``712번지 301호`` may be unit 301 on lot 712, unless that is known to be divided.
-"""
+# 712번지 4호 is lot 712-4, never a unit: gazetteers are older than the newest lots; 712번지 301호 may be unit 301 on
+# lot 712, unless that is known to be divided
+_LOWEST_UNIT: Final = 100
 _PART_OF_UNIT: Final = 4  # a part with a quarter of the unit's number shows that the lot is divided
 _MAX_SHORT_NAME_CHARS: Final = 2
 _KIND_OF_BUILDING: Final = (
@@ -384,7 +382,7 @@ def _legal_name() -> pl.Expr:
 def _find_lots(lookups: Lookups, dongs: pl.DataFrame) -> pl.DataFrame:
     if dongs.is_empty():
         return NO_CANDIDATES
-    may_be_unit = pl.col("lot_ho").fill_null(False) & (pl.col("lot_sub") >= LOWEST_UNIT)
+    may_be_unit = pl.col("lot_ho").fill_null(False) & (pl.col("lot_sub") >= _LOWEST_UNIT)
     high = dongs.filter(may_be_unit)
     if not high.is_empty():
         whole = high.join(_find_divided(lookups, high), on=ROW, how="anti").with_columns(lot_sub=pl.lit(0, pl.UInt32))

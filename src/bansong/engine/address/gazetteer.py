@@ -83,14 +83,16 @@ SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "several": pl.Boolean,
     "street_code": pl.UInt64,
 }
+# sections and columns that files of a format lack
 _LATER: Final = {1: {"gone", "several", "street_code"}, 2: {"street_code"}, FORMAT: set[str]()}
-"""Sections and columns that files of a format lack."""
 NUMBER_LIMIT: Final = 1 << 17  # main and additional numbers of buildings and lots are below this
 _SIGN_WEIGHT: Final = NUMBER_LIMIT << 17
 
 _REMEDY: Final = gettext_noop("build one with: bansong data build-gazetteer SRC… -o OUT.parquet")
 _MAX_LOADED: Final = 2
 _FRESH_DAYS: Final = 92
+_lock: Final = threading.Lock()
+_loaded: Final[dict[tuple[str, str], Tables]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,63 +183,54 @@ class Gazetteer:
             return _loaded.setdefault(wanted, found)
 
 
-class Tables:
-    """A gazetteer in memory, immutable, for all threads; names and lots are read at their first use.
-
-    ``regions``
-        region UInt32, sido String, sigungu String ("" where the province has none)
-    ``dongs``
-        dong UInt32, region UInt32, emd String, ri String ("" for none), code UInt64 (법정동코드)
-    ``admins``
-        region UInt32, name String (행정동), dong UInt32: each of its legal dongs
-    ``roads``
-        road UInt32, region UInt32, name String, key String (``compact_name`` of the name), several Boolean (it stands
-        for several roads of that name)
-    ``building_key`` UInt64, sorted, ``building_zip`` UInt32, ``building_dong`` UInt32, ``building_apartment`` Boolean
-        one place a building; keys may repeat (two roads of one name in one district)
-    ``gone_key`` UInt64, sorted, ``gone_building`` UInt32
-        keys of abolished addresses, each with the place of its successor, null if uncertain
-    """
-
+class _Names:
     def __init__(self, gazetteer: Gazetteer) -> None:
         self._gazetteer = gazetteer
-        self.regions = read_section(gazetteer, "region")
-        self.dongs = read_section(gazetteer, "dong")
-        self.admins = read_section(gazetteer, "admin")
+        self.regions = read_section(gazetteer, "region")  # sigungu is "" in a province without districts
+        self.dongs = read_section(gazetteer, "dong")  # ri is "" for none, code the 법정동코드
+        self.admins = read_section(gazetteer, "admin")  # a line for each legal dong of a 행정동
+        # key is the `compact_name` of the name; several: it stands for several roads of that name
         self.roads = read_section(gazetteer, "road").rename({"road_key": "key"})
+
+
+class Tables(_Names):
+    """A gazetteer in memory, immutable, for all threads; names and lots are read at their first use."""
+
+    def __init__(self, gazetteer: Gazetteer) -> None:
+        super().__init__(gazetteer)
+        # one place a building; keys are sorted and may repeat (two roads of one name in one district)
         buildings = read_section(gazetteer, "building", ("key", "zipcode", "dong", "apartment"))
-        self.building_key = buildings["key"].alias("building_key").set_sorted()
-        self.building_zip = buildings["zipcode"].alias("building_zip")
-        self.building_dong = buildings["dong"].alias("building_dong")
-        self.building_apartment = buildings["apartment"].alias("building_apartment")
+        self.building_key = buildings["key"].set_sorted()
+        self.building_zip = buildings["zipcode"]
+        self.building_dong = buildings["dong"]
+        self.building_apartment = buildings["apartment"]
+        # keys of abolished addresses, each with the place of its successor, null if uncertain
         gone = read_section(gazetteer, "gone")
-        self.gone_key = gone["key"].alias("gone_key").set_sorted()
-        self.gone_building = gone["building"].alias("gone_building")
+        self.gone_key = gone["key"].set_sorted()
+        self.gone_building = gone["building"]
 
     @built_once
     def building_name(self) -> pl.Series:
-        """String, null for a building without a name; by place."""
-        return read_section(self._gazetteer, "building", ("name",))["name"].alias("building_name")
+        return read_section(self._gazetteer, "building", ("name",)).to_series()
 
     @built_once
     def building_street(self) -> pl.Series:
-        """UInt64, the first fifteen digits of the building's official number, null if unknown; by place."""
-        return read_section(self._gazetteer, "building", ("street_code",))["street_code"].alias("building_street")
+        """The first fifteen digits of the building's official number (UInt64), null if unknown."""
+        return read_section(self._gazetteer, "building", ("street_code",)).to_series()
 
     @property
     def lot_key(self) -> pl.Series:
-        """UInt64, sorted; a lot with several buildings is there several times."""
-        return self._lots["key"].alias("lot_key")
+        """Sorted; a lot with several buildings is there several times."""
+        return self._lots["key"]
 
     @property
     def lot_building(self) -> pl.Series:
-        """UInt32, the place of the building on the lot."""
-        return self._lots["building"].alias("lot_building")
+        return self._lots["building"]
 
     @property
     def lot_representative(self) -> pl.Series:
-        """Boolean, whether it is the building's representative lot, not an additional one."""
-        return self._lots["representative"].alias("lot_representative")
+        """Whether it is the building's representative lot, not an additional one."""
+        return self._lots["representative"]
 
     @built_once
     def _lots(self) -> pl.DataFrame:
@@ -271,23 +264,16 @@ def read_section(
     return frame.select(pl.col(column).cast(SCHEMA[column]) for column in columns)
 
 
-def read_key_ranges(gazetteer: Gazetteer, name: str) -> pl.DataFrame:
-    """Return ``first``, ``last`` key (UInt64) and ``rows`` (UInt32) of each row group of a section sorted by ``key``.
-
-    They come from the footer; raises :class:`GazetteerError` if it contradicts itself.
-    """
+def _read_key_ranges(gazetteer: Gazetteer, name: str) -> pl.DataFrame:
+    # `first`, `last` key and `rows` of each row group of a section sorted by `key`, from the footer
     with _parquet(gazetteer.path) as file:
         section = _about(gazetteer.path, file)["sections"].get(name, {"groups": (0, 0), "rows": 0})
         key, groups = file.schema_arrow.names.index("key"), map(file.metadata.row_group, range(*section["groups"]))
         ranges = [(stats.min, stats.max, group.num_rows) for group in groups if (stats := group.column(key).statistics)]
     bounds = [bound for first, last, _ in ranges for bound in (first, last)]
     if None in bounds or bounds != sorted(bounds) or sum(rows for *_, rows in ranges) != section["rows"]:
-        raise key_range_error(gazetteer)
+        raise GazetteerError(KEYS_DAMAGED, path=gazetteer.path)
     return pl.DataFrame(ranges, schema={"first": pl.UInt64, "last": pl.UInt64, "rows": pl.UInt32}, orient="row")
-
-
-def key_range_error(gazetteer: Gazetteer) -> GazetteerError:
-    return GazetteerError(KEYS_DAMAGED, path=gazetteer.path)
 
 
 def compact_name(text: pl.Expr) -> pl.Expr:
@@ -360,10 +346,6 @@ def _damage_error(path: Path, error: Exception) -> GazetteerError:
     return GazetteerError(GAZETTEER_DAMAGED, path=path, reason=str(error).splitlines()[0])
 
 
-_lock: Final = threading.Lock()
-_loaded: Final[dict[tuple[str, str], Tables]] = {}
-
-
 class StoredSection:
     """A section of the file, sorted by ``key``; a row's place is its number within the section.
 
@@ -373,7 +355,7 @@ class StoredSection:
 
     def __init__(self, gazetteer: Gazetteer, name: str) -> None:
         self._gazetteer, self._name = gazetteer, name
-        self._ranges = read_key_ranges(gazetteer, name)
+        self._ranges = _read_key_ranges(gazetteer, name)
         self._starts = self._ranges["rows"].cum_sum() - self._ranges["rows"]
         self._read: dict[tuple[int, str], pl.Series] = {}
 
@@ -416,7 +398,7 @@ class StoredSection:
             found = read_section(self._gazetteer, self._name, (name,), [group]).to_series()
             first, last, rows = self._ranges.row(group)
             if len(found) != rows or (name == "key" and (found[0], found[-1]) != (first, last)):
-                raise key_range_error(self._gazetteer)
+                raise GazetteerError(KEYS_DAMAGED, path=self._gazetteer.path)
             self._read[group, name] = found
         return found
 
@@ -431,14 +413,11 @@ class StoredColumn:
         return self._section.gather(self._name, places)
 
 
-class StoredTables:
+class StoredTables(_Names):
     """The tables of :class:`Tables`; buildings and lots stay in the file."""
 
     def __init__(self, gazetteer: Gazetteer) -> None:
-        self.regions = read_section(gazetteer, "region")
-        self.dongs = read_section(gazetteer, "dong")
-        self.admins = read_section(gazetteer, "admin")
-        self.roads = read_section(gazetteer, "road").rename({"road_key": "key"})
+        super().__init__(gazetteer)
         self.buildings = StoredSection(gazetteer, "building")
         self.lots = StoredSection(gazetteer, "lot")
         self.gone = StoredSection(gazetteer, "gone")

@@ -147,8 +147,6 @@ def districts_alone() -> Heads:
 class Following:
     """Heads by a province or a city (of wards) and the words after it, without concatenating texts."""
 
-    """Which head a province or a city (of wards) makes with the words after it, without putting texts together."""
-
     first: dict[str, int]
     words: TextIndex
     width: int

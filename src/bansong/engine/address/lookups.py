@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
+from itertools import product
 from secrets import randbits
 from typing import Final, cast
 
@@ -32,6 +33,11 @@ def without_number(dong: pl.Expr) -> pl.Expr:
 class Lookups(ABC):
     """Indexes over the tables of a gazetteer, each built when first needed."""
 
+    buildings: built_once[Index]  # `building_key` → place of the building
+    abolished_buildings: built_once[Index]  # `building_key` → place of the successor, null where none is certain
+    lots: built_once[Index]  # `lot_key` → places of the buildings on the lot
+    names_in_dong: built_once[Index]  # (dong, compact name of a building) → places
+
     def __init__(self, tables: Tables | StoredTables) -> None:
         self.tables = tables
         self._scopes = Memo(_MAX_SCOPES_KEPT)
@@ -43,26 +49,6 @@ class Lookups(ABC):
     def _index_postal(self, build: Callable[[pl.DataFrame], Index], zip_at: int) -> Index: ...
 
     # ── buildings and lots ───────────────────────────────────────────────────────────────────────────────────────
-
-    @property
-    @abstractmethod
-    def buildings(self) -> Index:
-        """``building_key`` → place of the building."""
-
-    @property
-    @abstractmethod
-    def abolished_buildings(self) -> Index:
-        """``building_key`` of an abolished address → place of its successor, null where none is certain."""
-
-    @property
-    @abstractmethod
-    def lots(self) -> Index:
-        """``lot_key`` → places of the buildings on the lot."""
-
-    @property
-    @abstractmethod
-    def names_in_dong(self) -> Index:
-        """(dong, compact name of a building) → places."""
 
     def is_on_twin_road(self, place: pl.Series) -> pl.Series:
         """Whether each building's district has another road of that name."""
@@ -96,12 +82,9 @@ class Lookups(ABC):
     @built_once
     def roads_without_digits(self) -> Index:
         """(region, name with its digits unreadable) → roads that have digits."""
-
-        def build(roads: pl.DataFrame) -> Index:
-            numbered = roads.filter(pl.col("key").str.contains("[0-9]"))
-            return Index.of(numbered, text_key("region", without_digits(pl.col("key"))), "road")
-
-        return self._index(self.tables.roads, build)
+        key = text_key("region", without_digits(pl.col("key")))
+        numbered = pl.col("key").str.contains("[0-9]")
+        return self._index(self.tables.roads, lambda roads: Index.of(roads.filter(numbered), key, "road"))
 
     @built_once
     def roads_with_hole(self) -> Index:
@@ -166,19 +149,15 @@ class Lookups(ABC):
 
     def named_so(self, frame: pl.DataFrame, dong: str, name: str) -> pl.Series:
         """Whether each row's ``dong`` has the name ``name``; null for null."""
-        keys = frame.select(as_written=text_key(dong, name), plain=text_key(dong, without_number(pl.col(name))))
-        known = self._names_of_dong
-        held = known.holds(keys["as_written"].fill_null(0)) | known.holds(keys["plain"].fill_null(0))
+        as_written, plain = _keys_of_names(frame, dong, name)
+        held = self._names_of_dong.holds(as_written) | self._names_of_dong.holds(plain)
         return frame.select(pl.when(pl.col(name).is_not_null()).then(pl.lit(held))).to_series()
 
     def is_dong_of(self, frame: pl.DataFrame, region: str, name: str) -> pl.Series:
         """Whether a dong of each row's ``region`` has the name ``name``, legally or administratively."""
-        keys = frame.select(
-            as_written=text_key(region, name).fill_null(0),
-            plain=text_key(region, without_number(pl.col(name))).fill_null(0),
-        )
-        legal = self.dongs_here.holds(keys["as_written"]) | self.dongs_here.holds(keys["plain"])
-        return legal | self.aliases_here.holds(keys["as_written"])
+        as_written, plain = _keys_of_names(frame, region, name)
+        here = self.dongs_here
+        return here.holds(as_written) | here.holds(plain) | self.aliases_here.holds(as_written)
 
     def bears_name(self, frame: pl.DataFrame) -> pl.Series:
         """Whether the building at ``place`` has the name ``building``; null for null."""
@@ -224,8 +203,7 @@ class Lookups(ABC):
         provinces = [pl.col("sido"), pl.lit("")]
         pairs = [
             self.tables.regions.select("region", province.alias("sido"), spelling.alias("sigungu"))
-            for province in provinces
-            for spelling in spellings
+            for province, spelling in product(provinces, spellings)
         ]
         of_other_times = members().join(
             self.tables.regions, left_on=["member_sido", "member_sigungu"], right_on=["sido", "sigungu"]
@@ -275,6 +253,12 @@ class Lookups(ABC):
         return held | frame["scope"].is_null() if frame["scope"].null_count() else held
 
 
+def _keys_of_names(frame: pl.DataFrame, within: str, name: str) -> list[pl.Series]:
+    # as written, and without the number of an administrative dong
+    keys = {"as_written": text_key(within, name), "plain": text_key(within, without_number(pl.col(name)))}
+    return frame.select(key.fill_null(0).alias(spelling) for spelling, key in keys.items()).get_columns()
+
+
 def without_digits(name: pl.Expr) -> pl.Expr:
     """Return a road's name with its numbers unreadable (새내6길 → 새내#길)."""
     return name.str.replace_all("[0-9]+", "#")
@@ -311,7 +295,7 @@ def _zip_key(zipcode: str, other: str) -> pl.Expr:
 
 def number_range(road: pl.Expr, under: pl.Expr, main: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
     """Return the first and the last key of the buildings with this main number."""
-    return (building_key(road, under, main, pl.lit(0)), building_key(road, under, main, pl.lit(2**17 - 1)))
+    return building_key(road, under, main, pl.lit(0)), building_key(road, under, main, pl.lit(2**17 - 1))
 
 
 FEW: Final = 16  # rows of a process that are looked up in parts of a gazetteer's file, before it is read whole
@@ -407,14 +391,10 @@ class _FewLookups(Lookups):
         return _FewIndex(build)
 
     def _index(self, names: pl.DataFrame, build: Callable[[pl.DataFrame], Index]) -> Index:
-        whole: list[Index] = []
+        whole = cache(lambda: build(names))
 
         def build_part(rows: pl.DataFrame | None, *_: pl.Series) -> Index:
-            if rows is not None:
-                return build(names.filter(pl.col("region").is_in(rows["region"].implode())))
-            if not whole:
-                whole.append(build(names))
-            return whole[0]
+            return whole() if rows is None else build(names.filter(pl.col("region").is_in(rows["region"].implode())))
 
         return _FewIndex(build_part)
 

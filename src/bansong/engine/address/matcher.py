@@ -201,14 +201,11 @@ def _find_contradicted(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFra
     return pairs.filter(pl.any_horizontal(condition.fill_null(False) for condition in other))[rows.columns]
 
 
+# quality of a match, the best first; `renumbered`: abolished, with its successor; `abolished`: without a certain one
 LEVELS: Final = (
     *("exact", "lot_to_road", "region_repaired", "typo_repaired", "renumbered", "building_only", "abolished"),
     *("road_only", "region_only", "ambiguous", "none"),
 )
-"""Quality of a match, the best first.
-
-``renumbered``: abolished, with its successor; ``abolished``: without a certain successor.
-"""
 
 
 def match_addresses(lookups: Lookups, parsed: pl.DataFrame) -> pl.DataFrame:
@@ -441,7 +438,7 @@ _AS_WRITTEN: Final = (
     _Reading(_if_open(candidates.find_road_in_scope), Trust.OPEN, "region_repaired"),
     _Reading(_if_open(candidates.find_lot_in_scope), Trust.OPEN, "region_repaired"),
 )
-_REPAIRS: Final = (  # another way to read an address: a function in `candidates`, and a line here
+_REPAIRS: Final = (  # for another way to read an address, add a function in `candidates` and a line here
     _Reading(candidates.find_successors, Trust.GIVEN, "renumbered"),
     _Reading(candidates.find_road, Trust.OPEN, "exact"),
     _Reading(candidates.find_unspaced_road, Trust.GIVEN, "exact"),

@@ -41,6 +41,7 @@ def read_brackets(frame: pl.LazyFrame) -> pl.LazyFrame:
     peeled, plain, body = pl.col("_peeled"), pl.col("_plain"), pl.col("_body")
     company = pl.when(body.str.contains(_OPEN, literal=True) | body.str.contains("주식회사", literal=True)).then(body)
     any_bracket = peeled.str.contains("(", literal=True) | peeled.str.contains(")", literal=True)
+    odd = {"brackets": pl.String, "_odd_body": pl.String}
     return (
         frame.with_columns(_parts=peeled.str.splitn("(", 2))
         .with_columns(_before=pl.col("_parts").struct[0], _inner=pl.col("_parts").struct[1])
@@ -51,7 +52,7 @@ def read_brackets(frame: pl.LazyFrame) -> pl.LazyFrame:
             _bracketed=where(any_bracket & ~plain.fill_null(False), peeled),
         )
         .drop("_parts", "_before", "_inner", "_plain")
-        .pipe(for_few, pl.col("_bracketed").is_not_null(), _read_odd, ("_bracketed",), _ODD)
+        .pipe(for_few, pl.col("_bracketed").is_not_null(), _read_odd, ("_bracketed",), odd)
         .with_columns(
             brackets=pl.coalesce("_plain_brackets", "brackets"),
             _body=pl.coalesce("_plain_body", "_odd_body", "_peeled"),
@@ -60,13 +61,6 @@ def read_brackets(frame: pl.LazyFrame) -> pl.LazyFrame:
         .with_columns(_body=pl.coalesce("_behind", "_body"))
         .drop("_behind", "_plain_brackets", "_plain_body", "_bracketed", "_odd_body", "_peeled")
     )
-
-
-_ODD: Final = {"brackets": pl.String, "_odd_body": pl.String}
-
-
-def _read_odd(frame: pl.LazyFrame) -> pl.LazyFrame:
-    return frame.pipe(_hide_brackets).pipe(_without_references)
 
 
 def show_brackets(text: pl.Expr) -> pl.Expr:
@@ -111,14 +105,15 @@ _ONE: Final = r"^([^()]*)\(([^()]*)\)?([^()]*)$"
 _ANY: Final = r"\((?:[^()]|\([^()]*\))*\)?"
 
 
-def _without_references(frame: pl.LazyFrame) -> pl.LazyFrame:
+def _read_odd(frame: pl.LazyFrame) -> pl.LazyFrame:
     # most have one bracket, the others take a slower way
     several, inner = pl.col("_several"), pl.col("_inner")
     one = pl.concat_str(pl.col("_before").str.strip_chars_end(" "), pl.lit(" "), pl.col("_behind").str.strip_chars(" "))
     all_inner = several.str.extract_all(_ANY).list.join(", ").str.replace_all(r"\)?, \(", ", ")
     outer = several.str.replace_all(_ANY, " ").str.replace_all("[()]", " ").str.replace_all(" {2,}", " ")
     return (
-        frame.with_columns(
+        _hide_brackets(frame)
+        .with_columns(
             _bracketed=pl.col("_bracketed").str.replace(_REGION_IN_BRACKETS, "$1 ").str.replace(_REGION_BEHIND, " $1 ")
         )
         .pipe(with_groups, pl.col("_bracketed"), _ONE, "_before", "_inner", "_behind")

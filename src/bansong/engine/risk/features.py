@@ -13,6 +13,7 @@ from bansong.engine.text import is_blank, is_masked, is_plain, names_differ
 
 Levels = dict[str, pl.Expr]
 
+# a scorecard gives points to exactly these
 FEATURES: Final[dict[str, tuple[str, ...]]] = {
     "status": (
         *("merged", "closed_under_3_months", "closed_3_to_12_months", "closed_over_12_months", "closed_undated"),
@@ -43,7 +44,6 @@ FEATURES: Final[dict[str, tuple[str, ...]]] = {
         *("chungnam", "jeonbuk", "jeonnam_gwangju", "gyeongbuk", "gyeongnam", "jeju"),
     ),
 }
-"""Features and their levels; a scorecard gives points to exactly these."""
 
 LABELS: Final = {  # labels of features in the reasons, if not their own name: one label for one subject
     "status_age": "status",
@@ -56,22 +56,17 @@ STALE_AFTER: Final = 90  # days for which a status is valid, unless the scorecar
 _CLOSED: Final = ("merged", "closed_under_3_months", "closed_3_to_12_months", "closed_over_12_months", "closed_undated")
 _UNCHECKED: Final = ("active_stale", "not_found", "not_checked", "without_numbers")
 
-_UNSURE_ADDRESS: Final = (
-    *("not_korean", "ambiguous", "corrected_unsupported"),
-    *("no_road_or_lot", "abolished", "no_number"),
-)
+_UNSURE: Final = ("not_korean", "ambiguous", "corrected_unsupported", "no_road_or_lot", "abolished", "no_number")
 
+# the mildest action of a row with a level, whatever its points and the scorecard: `confirm` replaces only `send`,
+# `hold` every milder action, including a repair of the address
 AT_BEST: Final[dict[tuple[str, str], str]] = {
     **{("status", level): "hold" for level in _CLOSED},
     **{("status", level): "confirm" for level in _UNCHECKED},
     ("status_age", "stale"): "confirm",
-    **{("address", level): "confirm" for level in _UNSURE_ADDRESS},
+    **{("address", level): "confirm" for level in _UNSURE},
     **{("completeness", level): "confirm" for level in FEATURES["completeness"]},
 }
-"""The mildest action of a row with a level, whatever its points and the scorecard.
-
-``confirm`` replaces only `send`; ``hold`` every milder action, including a repair of the address.
-"""
 
 WITHOUT_ASSESSMENT: Final = ("status", "number", "address")  # features that are stated even if no risk can be given
 _FOUND: Final = ("exact", "lot_to_road")

@@ -25,13 +25,9 @@ from bansong.engine.risk.assess import assess
 from bansong.engine.risk.features import FEATURES, STALE_AFTER, Levels
 from bansong.engine.risk.reasons import PLACEHOLDER, PLACEHOLDERS, StatusOrigin, matching, sample, terms_of
 
-VERSION: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.+-]{0,62}[A-Za-z0-9+])?")
-"""Pattern of a version, which is also a file name."""
-
+VERSION: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.+-]{0,62}[A-Za-z0-9+])?")  # which is also a file name
 RESERVED: Final = ("builtin",)  # words with another meaning where a version can be given
-BASE_PROBABILITY: Final = (0.001, 0.5)
-"""Bounds of the base: the probability that an ordinary, unknown letter comes back."""
-
+_BASE_PROBABILITY: Final = (0.001, 0.5)  # bounds of the probability that an ordinary, unknown letter comes back
 _COPY: Final = gettext_noop("from what `bansong model show --toml` prints")
 _MAX_TEXT_CHARS: Final = 300
 _STRANGE: Final = re.compile(r"[|\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -111,9 +107,8 @@ def _describe_kind(kind: Any) -> str:
         case msgspec.inspect.IntType() | msgspec.inspect.FloatType():
             whole = isinstance(info, msgspec.inspect.IntType)
             number = gettext("a whole number") if whole else gettext("a number")
-            low = (
-                gettext(" above {gt:g}", gt=info.gt) if info.gt is not None else gettext(" from {ge:g} on", ge=info.ge)
-            )
+            above = info.gt is not None
+            low = gettext(" above {gt:g}", gt=info.gt) if above else gettext(" from {ge:g} on", ge=info.ge)
             return f"{number}{low}" + (gettext(", at most {le:g}", le=info.le) if info.le is not None else "")
         case msgspec.inspect.BoolType():
             return gettext("true or false, without quotes")
@@ -155,7 +150,7 @@ def find_faults(card: Scorecard, built_in: Scorecard) -> Iterator[str]:
             version=card.version,
             names=gettext(" or ").join(RESERVED),
         )
-    low, high = BASE_PROBABILITY
+    low, high = _BASE_PROBABILITY
     if not low <= (probability := card.probability(card.base.points)) <= high:
         yield gettext(
             "[base] points = {points} let an ordinary letter come back with a probability of "
