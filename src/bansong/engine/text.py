@@ -151,17 +151,14 @@ def _are_clearly_different() -> pl.Expr:
     shortest = pl.when(hangul).then(_MIN_SYLLABLES).otherwise(_MIN_LATIN_LETTERS)
     long_enough = pl.min_horizontal(a.str.len_chars(), b.str.len_chars()) >= shortest
     comparable = same_script & long_enough & ~a.str.contains(_OTHER) & ~b.str.contains(_OTHER)
-    few = pl.when(hangul).then(_few_common(*map(_syllables, (a, b)))).otherwise(_few_common(*map(_letters, (a, b))))
+    by_syllable = [_without_trade(name, _MIN_SYLLABLES).str.extract_all(".") for name in (a, b)]
+    few = pl.when(hangul).then(_few_common(*by_syllable)).otherwise(_few_common(_letters(a), _letters(b)))
     return pl.when(comparable).then(few)
 
 
 def _few_common(a: pl.Expr, b: pl.Expr) -> pl.Expr:
     common = a.list.set_intersection(b).list.len()
     return common * 2 < pl.min_horizontal(a.list.n_unique(), b.list.n_unique())
-
-
-def _syllables(name: pl.Expr) -> pl.Expr:
-    return _without_trade(name, _MIN_SYLLABLES).str.extract_all(".")
 
 
 def _letters(name: pl.Expr) -> pl.Expr:

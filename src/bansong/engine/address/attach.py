@@ -352,11 +352,9 @@ def _postal_match(lookups: Lookups, rows: pl.DataFrame) -> pl.Series:
     if lacks_any(rows, "zipcode_given"):
         return pl.Series([None], dtype=pl.String).new_from_index(0, rows.height)
     pairs = rows.select("zip", "dong", "road_id", zip_given=pl.col("zipcode_given").cast(pl.UInt32, strict=False))
-    differs = pairs.with_row_index("_line").filter(pl.col("zip_given") != pl.col("zip"))
-    near = differs.select("_line", near=lookups.is_neighbouring(differs))
-    pairs = pairs.with_row_index("_line").join(near, on="_line", how="left", maintain_order="left")
-    right = pl.col("zip_given") == pl.col("zip")
-    rules = {"right": right, "neighbouring": pl.col("near"), "other_district": ~pl.col("near")}
+    differs = (pairs["zip_given"] != pairs["zip"]).fill_null(False)
+    near = pl.lit(scatter(lookups.is_neighbouring(pairs.filter(differs)), differs))
+    rules = {"right": pl.col("zip_given") == pl.col("zip"), "neighbouring": near, "other_district": ~near}
     return pairs.select(first_code(rules)).to_series()
 
 
@@ -504,11 +502,6 @@ def _with_postal_conflict(answers: pl.DataFrame, parsed: pl.DataFrame) -> pl.Dat
     unjudged = answers["fixed_zipcode"].is_null() & answers["zipcode_given"].is_not_null()
     if not unjudged.any():
         return answers
-    named = parsed.select("zipcode_given", "sido", "sigungu", "region_conflict", line=pl.int_range(pl.len()))
     fits = postal_fits(pl.col("zipcode_given"), pl.col("sido"), pl.col("sigungu")) | pl.col("region_conflict")
-    elsewhere = named.filter(unjudged).filter(~fits).select("line", elsewhere=True)
-    if elsewhere.is_empty():
-        return answers
-    marks = named.select("line").join(elsewhere, on="line", how="left", maintain_order="left")["elsewhere"]
-    other = pl.when(marks).then(pl.lit("other_district"))
-    return answers.with_columns(pl.coalesce("postal_match", other).alias("postal_match"))
+    elsewhere = parsed.filter(unjudged).select(pl.when(~fits).then(pl.lit("other_district"))).to_series()
+    return answers.with_columns(pl.coalesce("postal_match", scatter(elsewhere, unjudged)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Final, NamedTuple
@@ -215,14 +215,12 @@ def provinces_by_name() -> Heads:
 @cache
 def _province_typos() -> TextTable:
     # one jamo wrong, one syllable missing, twice or (of the first two) unreadable; the first two syllables alone are
-    # # for names with a later syllable unreadable: only those that `_unreadable` passes are looked up by them
-    return _make_typo_table(_keep_unique(_misspell_provinces()) | {text[:2]: text for text in _names_unique_by_two()})
-
-
-def _misspell_provinces() -> Iterator[tuple[str, str]]:
+    # for names with a later syllable unreadable: only those that `_unreadable` passes are looked up by them
+    misspelt = []
     for text in _full_names():
         holes = (_hole(text, 0), _hole(text, 1)) if len(text) > _MIN_TYPO_CHARS else ()
-        yield from ((variant, text) for variant in (*variants(text), *holes))
+        misspelt += [(variant, text) for variant in (*variants(text), *holes)]
+    return _make_typo_table(_keep_unique(misspelt) | {text[:2]: text for text in _names_unique_by_two()})
 
 
 @cache

@@ -330,25 +330,23 @@ class _Opened:
 
 
 class _WholeLookups(Lookups):
-    def __init__(self, tables: Tables) -> None:
-        super().__init__(tables)
-        self._whole = tables
+    tables: Tables
 
     @built_once
     def buildings(self) -> Index:
-        return Index(self._whole.building_key)
+        return Index(self.tables.building_key)
 
     @built_once
     def abolished_buildings(self) -> Index:
-        return Index(self._whole.gone_key, self._whole.gone_building)
+        return Index(self.tables.gone_key, self.tables.gone_building)
 
     @built_once
     def lots(self) -> Index:
-        return Index(self._whole.lot_key, self._whole.lot_building)
+        return Index(self.tables.lot_key, self.tables.lot_building)
 
     @built_once
     def names_in_dong(self) -> Index:
-        named = pl.DataFrame({"dong": self._whole.building_dong, "name": self._whole.building_name})
+        named = pl.DataFrame({"dong": self.tables.building_dong, "name": self.tables.building_name})
         return index_building_names(named.with_row_index("place"))
 
     def _index(self, names: pl.DataFrame, build: Callable[[pl.DataFrame], Index]) -> Index:
@@ -360,30 +358,28 @@ class _WholeLookups(Lookups):
 
     @built_once
     def _postal_places(self) -> pl.DataFrame:
-        return postal_places(self._whole.building_zip, self._whole.building_dong, self._whole.building_key)
+        return postal_places(self.tables.building_zip, self.tables.building_dong, self.tables.building_key)
 
 
 class _FewLookups(Lookups):
-    def __init__(self, tables: StoredTables) -> None:
-        super().__init__(tables)
-        self._stored = tables
+    tables: StoredTables
 
     @built_once
     def buildings(self) -> Index:
-        return _FewIndex(lambda _, first, last: _of_section(self._stored.buildings, first, last))
+        return _FewIndex(lambda _, first, last: _of_section(self.tables.buildings, first, last))
 
     @built_once
     def abolished_buildings(self) -> Index:
-        return _FewIndex(lambda _, first, last: _of_section(self._stored.gone, first, last, "building"))
+        return _FewIndex(lambda _, first, last: _of_section(self.tables.gone, first, last, "building"))
 
     @built_once
     def lots(self) -> Index:
-        return _FewIndex(lambda _, first, last: _of_section(self._stored.lots, first, last, "building"))
+        return _FewIndex(lambda _, first, last: _of_section(self.tables.lots, first, last, "building"))
 
     @built_once
     def names_in_dong(self) -> Index:
         def build(rows: pl.DataFrame | None, *_: pl.Series) -> Index:
-            dong = self._stored.buildings.column("dong").to_frame().with_row_index("place")
+            dong = self.tables.buildings.column("dong").to_frame().with_row_index("place")
             if rows is not None:
                 dong = dong.filter(pl.col("dong").is_in(rows["dong_id"].implode()))
             return index_building_names(dong.with_columns(name=self.tables.building_name[dong["place"]]))
@@ -400,10 +396,10 @@ class _FewLookups(Lookups):
 
     def _index_postal(self, build: Callable[[pl.DataFrame], Index], zip_at: int) -> Index:
         def build_part(_: pl.DataFrame | None, asked: pl.Series, __: pl.Series) -> Index:
-            zips = self._stored.buildings.column("zipcode").alias("zip").to_frame().with_row_index("place")
+            zips = self.tables.buildings.column("zipcode").alias("zip").to_frame().with_row_index("place")
             zips = zips.filter(pl.col("zip").is_in((asked // 2**zip_at).unique().implode()))
             place = zips["place"]
-            dong, key = self._stored.building_dong[place], self._stored.building_key[place]
+            dong, key = self.tables.building_dong[place], self.tables.building_key[place]
             return build(postal_places(zips["zip"], dong, key))
 
         return _FewIndex(build_part)

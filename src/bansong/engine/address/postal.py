@@ -11,12 +11,7 @@ import polars as pl
 
 from bansong.engine.address.batches import TextIndex, scatter
 from bansong.engine.address.region_split import ADDED, catalogue, find_usual_heads, split_batch
-from bansong.engine.address.regions import (
-    Region,
-    level_named,
-    level_number,
-    regions,
-)
+from bansong.engine.address.regions import Region, level_named, level_number, regions
 from bansong.engine.text import is_blank, is_masked, postal_digits
 
 _BETWEEN: Final = "|"
@@ -73,14 +68,17 @@ def fits_numbers(code: pl.Expr, region: list[pl.Expr]) -> pl.Expr:
 
 @cache
 def _prefix_tables() -> tuple[_PrefixTable, _PrefixTable]:
+    provinces = regions().provinces
+    prefixes = {Region(of.name, city): given for of in provinces for city, given in of.prefixes.items()}
+    left = {Region(of.name, city): given for of in provinces for city, given in of.left.items()}
     digits: dict[str, frozenset[str]] = {}
     gone: dict[str, frozenset[str]] = {}
-    for province in regions().provinces:
+    for province in provinces:
         for name in _list_districts(province.name):
-            places = _list_members(name)
-            digits[_BETWEEN.join(name)] = frozenset().union(*(_prefixes_of(place, left=False) for place in places))
-            gone[_BETWEEN.join(name)] = frozenset().union(*(_prefixes_of(place, left=True) for place in places))
-    return _make_table(digits, gone), _make_table({province.name: province.postal for province in regions().provinces})
+            places = [Region(place.sido, place.sigungu.split(" ")[0]) for place in regions().members(name)]
+            digits[_BETWEEN.join(name)] = frozenset().union(*(prefixes.get(place, ()) for place in places))
+            gone[_BETWEEN.join(name)] = frozenset().union(*(left.get(place, ()) for place in places))
+    return _make_table(digits, gone), _make_table({province.name: province.postal for province in provinces})
 
 
 def _make_table(
@@ -112,18 +110,6 @@ def _list_districts(sido: str) -> list[Region]:
     return list(dict.fromkeys(names))
 
 
-def _list_members(name: Region) -> list[Region]:
-    cities = [Region(place.sido, place.sigungu.split(" ")[0]) for place in regions().members(name)]
-    return list(dict.fromkeys(cities))
-
-
-def _prefixes_of(place: Region, *, left: bool) -> frozenset[str]:
-    for province in regions().provinces:
-        if province.name == place.sido:
-            return (province.left if left else province.prefixes).get(place.sigungu, frozenset())
-    return frozenset()
-
-
 _JUDGED_COLUMNS: Final = {
     "region": pl.UInt8,
     "zipcode_given": pl.String,
@@ -148,24 +134,25 @@ def without_gazetteer(frame: pl.LazyFrame) -> pl.LazyFrame:
     ``match_level`` is ``region_only`` or ``none``, null if the address is blank or masked; ``postal_match`` is
     ``other_district`` for a code of another region.
     """
-    judged = pl.struct("address", "zipcode").map_batches(
-        _judge_batch, return_dtype=pl.Struct(_JUDGED_COLUMNS), is_elementwise=True
-    )
+    judged = _judge(pl.col("address"), pl.col("zipcode"))
     work = frame.with_columns(judged.alias(_STATE), pl.lit(False).alias("covered"))
     work = work.with_columns(pl.col(_STATE).struct.field(*_JUDGED_COLUMNS)).drop(_STATE)
     work = work.with_columns(region=level_named(pl.col("region")))
     return work.with_columns(
-        pl.lit(None, pl.Boolean).alias("supported"),
-        pl.lit(None, pl.UInt32).alias("place"),
         *(pl.lit(None, pl.String).alias(name) for name in _NOTHING),
+        supported=pl.lit(None, pl.Boolean),
+        place=pl.lit(None, pl.UInt32),
     )
 
 
 def region_level(address: pl.Expr) -> pl.Expr:
     """Return the level (String) of the feature ``region`` for an address (String) as written."""
-    alone = pl.struct(address.alias("address"), pl.lit(None, pl.String).alias("zipcode"))
-    judged = alone.map_batches(_judge_batch, return_dtype=pl.Struct(_JUDGED_COLUMNS), is_elementwise=True)
-    return level_named(judged.struct.field("region"))
+    return level_named(_judge(address, pl.lit(None, pl.String)).struct.field("region"))
+
+
+def _judge(address: pl.Expr, zipcode: pl.Expr) -> pl.Expr:
+    rows = pl.struct(address.alias("address"), zipcode.alias("zipcode"))
+    return rows.map_batches(_judge_batch, return_dtype=pl.Struct(_JUDGED_COLUMNS), is_elementwise=True)
 
 
 def _judge_batch(addresses: pl.Series) -> pl.Series:
@@ -204,10 +191,11 @@ def _code_in_address() -> pl.Expr:
 def _describe_place() -> list[pl.Expr]:
     """Each a column, as a step within a step is done twice."""
     place = pl.col("place")
+    provinces = pl.select(level_number(pl.lit(catalogue().columns["sido"]))).to_series()
     return [
         (place.is_not_null() & ~is_masked(pl.col("address"))).alias("found"),
         pl.col("zipcode_given").cast(pl.UInt32, strict=False).alias("code"),
-        pl.lit(_province_numbers()).gather(place).alias("region"),
+        pl.lit(provinces).gather(place).alias("region"),
         *(pl.lit(numbers).gather(place).alias(numbers.name) for numbers in _region_number_columns()),
     ]
 
@@ -235,11 +223,6 @@ def _judge_unusual(frame: pl.DataFrame) -> pl.DataFrame:
 def _levels_and_fits(found: pl.Expr, fits: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
     level = pl.when(found).then(pl.lit("region_only")).alias("match_level")
     return level, pl.when(found & ~fits).then(pl.lit("other_district")).alias("postal_match")
-
-
-@cache
-def _province_numbers() -> pl.Series:
-    return pl.select(level_number(pl.lit(catalogue().columns["sido"]))).to_series()
 
 
 @cache

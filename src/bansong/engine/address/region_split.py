@@ -27,16 +27,9 @@ from bansong.engine.address.heads import (
 from bansong.engine.address.regions import regions
 from bansong.engine.registry import KEY, Memo
 
-ADDED: Final = {  # columns of `split_head`
-    "sido": pl.String,
-    "sigungu": pl.String,
-    "sido_given": pl.Boolean,
-    "region_conflict": pl.Boolean,
-    "region_change": pl.String,
-    "region_typed": pl.String,
-    "sido_typed": pl.String,
-    "rest": pl.String,
-    "lead": pl.String,
+ADDED: Final[dict[str, type[pl.DataType]]] = {  # columns of `split_head`
+    **dict.fromkeys(("sido", "sigungu", "sido_typed", "region_change", "region_typed", "rest", "lead"), pl.String),
+    **dict.fromkeys(("sido_given", "region_conflict"), pl.Boolean),
 }
 
 _NATION: Final = "대한민국"
@@ -48,13 +41,13 @@ _STATE: Final = "r:"
 
 def split_head(frame: pl.LazyFrame, text: str) -> pl.LazyFrame:
     """Add the columns of :data:`ADDED`; nothing is computed yet. Slow: for unusual heads."""
-    work = frame.with_columns(_assign(text=_without_nation(pl.col(text))))
-    work = _find_exact(work)
-    work = _find_unspaced(work)
-    work = _find_mistyped_province(work)
-    work = _find_district_after(work)
-    work = _describe_found(work, text)
-    return work.select(pl.exclude(f"^{_STATE}.*$"))
+    whole = pl.col(text)
+    abroad = pl.when(whole.str.starts_with(_NATION)).then(whole)
+    within = pl.coalesce(abroad.str.strip_prefix(_NATION).str.strip_chars_start(" ,"), whole)
+    work = frame.with_columns(_assign(text=within))
+    for find in (_find_exact, _find_unspaced, _find_mistyped_province, _find_district_after):
+        work = find(work)
+    return _describe_found(work, text).select(pl.exclude(f"^{_STATE}.*$"))
 
 
 def _col(name: str) -> pl.Expr:
@@ -63,11 +56,6 @@ def _col(name: str) -> pl.Expr:
 
 def _assign(**columns: pl.Expr) -> list[pl.Expr]:
     return [value.alias(_STATE + name) for name, value in columns.items()]
-
-
-def _without_nation(text: pl.Expr) -> pl.Expr:
-    abroad = pl.when(text.str.starts_with(_NATION)).then(text)
-    return pl.coalesce(abroad.str.strip_prefix(_NATION).str.strip_chars_start(" ,"), text)
 
 
 @dataclass(frozen=True)
@@ -283,13 +271,9 @@ def _find_kind(
     return work.with_columns(pl.coalesce(_FOUND, _WORDS).alias(_FOUND))
 
 
-def province_and_district() -> str:
-    """Pattern of a province with a district at the head of a text, with or without a space."""
-    return _region_patterns()[0]
-
-
 @cache
 def _region_patterns() -> tuple[str, str, str]:
+    # a province with a district, a district alone, a province alone, at the head of a text, with or without a space
     provinces, districts = province_words(), district_words()
     by_itself = [word for word in districts if len(word) > _MAX_SHORT_CHARS]
     full = [word for word in provinces if len(word) > _MAX_SHORT_CHARS and word[-1] in "시도"]
@@ -477,7 +461,7 @@ def _find_region_words(texts: pl.DataFrame) -> pl.DataFrame:
         is_district=_district_index().holds(word),
         follows_province=_province_index().holds(pl.col("following")),
     )
-    unspaced = word.str.contains(province_and_district())
+    unspaced = word.str.contains(_region_patterns()[0])
     words = words.filter((pl.col("place") > 0) & (pl.col("is_province") | pl.col("is_district") | unspaced))
     words = words.filter(pl.int_range(pl.len()).over("line") < _MAX_WORDS)
     return words.with_columns(
@@ -537,7 +521,7 @@ def _as_found(
 
 def _choose_found(found: pl.DataFrame) -> pl.DataFrame:
     # `head`: the text as if it began with its region; the rest of the address is `body`, if given, or the whole text
-    # # (`behind`) if something stands after the region
+    # (`behind`) if something stands after the region
     found = found.with_columns(split_head(found.select("head").lazy(), "head").collect().select(*ADDED).drop("lead"))
     named = pl.col("sido").is_not_null() | pl.col("sigungu").is_not_null()
     # 세종시, which has no districts, is as sure as one in front; at the end, or 세종 alone, it is not
