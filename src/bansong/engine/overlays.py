@@ -18,18 +18,7 @@ from bansong.base.forking import refuse_after_fork
 from bansong.base.messages import Lang, Option
 from bansong.engine.address.attach import attach
 from bansong.engine.address.gazetteer import Gazetteer
-from bansong.engine.registry import (
-    ATTACHED,
-    ATTACHED_MORE,
-    MORE,
-    SCHEMA,
-    STORED_NAMES,
-    KeyIndex,
-    Registry,
-    attached_dtypes,
-    gather,
-    snapshot,
-)
+from bansong.engine.registry import ATTACHED_MORE, MORE, SCHEMA, KeyIndex, Registry, attached_dtypes, gather, snapshot
 from bansong.engine.risk.reasons import BY_NTS
 from bansong.engine.text import is_blank, is_masked
 
@@ -128,21 +117,20 @@ class StatusOverlay:
 class _StatusFrame:
     def __init__(self, frame: pl.DataFrame) -> None:
         # a registry's columns but `name`, sorted by `b_no`, each number once; the frame alone is pickled
-        self._frame = frame
+        self._frame = frame = frame.rename(ATTACHED_MORE, strict=False)
         self._index = KeyIndex(frame["b_no"])
         self.rows = frame.height
         newest = frame["as_of"].max()
         self.version = newest.isoformat() if isinstance(newest, date) else None
         self.more = tuple(
-            ours for theirs, ours in ATTACHED_MORE.items() if theirs in frame and frame[theirs].null_count() < self.rows
+            name for name in ATTACHED_MORE.values() if name in frame and frame[name].null_count() < self.rows
         )
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self._frame,)
 
     def find(self, columns: Collection[str], numbers: pl.Series) -> pl.Series:
-        columns_of = {name: self._frame[STORED_NAMES.get(name, name)] for name in columns}
-        return gather(self._index.find(numbers), columns_of)
+        return gather(self._index.find(numbers), {name: self._frame[name] for name in columns})
 
 
 def _find_all(source: Registry | _StatusFrame | None, dtypes: Mapping[str, Any], numbers: pl.Series) -> pl.DataFrame:
@@ -150,7 +138,7 @@ def _find_all(source: Registry | _StatusFrame | None, dtypes: Mapping[str, Any],
     nothing = [pl.Series(name, [None], dtype).new_from_index(0, len(numbers)) for name, dtype in dtypes.items()]
     if source is None:
         return pl.DataFrame(nothing)
-    found = source.find([name for name in dtypes if name in (*ATTACHED, *source.more)], numbers).struct.unnest()
+    found = source.find([name for name in dtypes if name in SCHEMA or name in source.more], numbers).struct.unnest()
     return pl.DataFrame([found.get_column(one.name, default=one) for one in nothing])
 
 

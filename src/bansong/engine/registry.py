@@ -128,9 +128,8 @@ FORMAT: Final = 2
 _FORMATS: Final = (1, FORMAT)  # format 1 had none of MORE
 
 ATTACHED: Final = ("biz_status", "since", "opened", "as_of")  # columns that every registry gives to a row
-# names of the columns of MORE beside a row, which has its own name, and back
+# names of the columns of MORE beside a row, which has its own name
 ATTACHED_MORE: Final = {"taxation": "taxation", "merged": "merged", "name": "registry_name"}
-STORED_NAMES: Final = {ours: theirs for theirs, ours in ATTACHED_MORE.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +213,7 @@ class Registry:
                 with self.path.open("rb") as file:  # one file, even if it is replaced meanwhile
                     about = parse_json_object(pl.read_parquet_metadata(file).get(METADATA_KEY, ""))
                     file.seek(0)
-                    column = pl.read_parquet(file, columns=[STORED_NAMES.get(name, name)]).to_series().rechunk()
+                    column = pl.read_parquet(file, columns=[name.removeprefix("registry_")]).to_series().rechunk()
             except (pl.exceptions.PolarsError, OSError, RuntimeError):
                 self.check()
                 raise

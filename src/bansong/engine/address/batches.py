@@ -19,7 +19,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from functools import cache, partial, wraps
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 
 import polars as pl
 
@@ -351,14 +351,10 @@ class NameDifference(IntEnum):
     TWO_ROADS = 2  # names of different roads, as with another digit
 
 
-def holes(frame: pl.DataFrame, name: str, *keep: str) -> pl.DataFrame:
-    """Return a line for each Hangul syllable of ``name``, with it unreadable: ``keep`` and ``pattern``."""
-    return _spell_out(frame.lazy(), name).select(*keep, pattern=_hole(name)).collect(engine="in-memory")
-
-
-def gaps(frame: pl.DataFrame, name: str, *keep: str) -> pl.DataFrame:
-    """Return a line for each Hangul syllable of ``name``, without it: ``keep`` and ``pattern``."""
-    return _spell_out(frame.lazy(), name).select(*keep, pattern=_gap(name)).collect(engine="in-memory")
+def patterns(frame: pl.DataFrame, name: str, slip: Literal["hole", "gap"], *keep: str) -> pl.DataFrame:
+    """Return a line for each Hangul syllable of ``name``, with it unreadable or without it: ``keep``, ``pattern``."""
+    pattern = _hole(name) if slip == "hole" else _gap(name)
+    return _spell_out(frame.lazy(), name).select(*keep, pattern=pattern).collect(engine="in-memory")
 
 
 def slips(frame: pl.DataFrame, name: str, *keep: str) -> pl.DataFrame:

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 from itertools import product
 from secrets import randbits
-from typing import Final, cast
+from typing import Final, Literal, cast
 
 import polars as pl
 
-from bansong.engine.address.batches import ROW, Index, built_once, gaps, holes, text_key
+from bansong.engine.address.batches import ROW, Index, built_once, patterns, text_key
 from bansong.engine.address.gazetteer import Gazetteer, StoredSection, StoredTables, Tables, building_key
 from bansong.engine.address.regions import members
 from bansong.engine.registry import KEY, Memo
@@ -89,12 +89,12 @@ class Lookups(ABC):
     @built_once
     def roads_with_hole(self) -> Index:
         """(region, name with one syllable unreadable) → roads."""
-        return self._index(self.tables.roads, partial(_index_slips, holes, "key", "road"))
+        return self._index(self.tables.roads, partial(_index_slips, "hole", "key", "road"))
 
     @built_once
     def roads_with_gap(self) -> Index:
         """(region, name with one syllable left out) → roads."""
-        return self._index(self.tables.roads, partial(_index_slips, gaps, "key", "road"))
+        return self._index(self.tables.roads, partial(_index_slips, "gap", "key", "road"))
 
     # ── dongs ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -135,12 +135,12 @@ class Lookups(ABC):
     @built_once
     def dongs_with_hole(self) -> Index:
         """(region, name with one syllable unreadable) → dongs."""
-        return self._index(self.legal_names, partial(_index_slips, holes, "name", "dong"))
+        return self._index(self.legal_names, partial(_index_slips, "hole", "name", "dong"))
 
     @built_once
     def dongs_with_gap(self) -> Index:
         """(region, name with one syllable left out) → dongs."""
-        return self._index(self.legal_names, partial(_index_slips, gaps, "name", "dong"))
+        return self._index(self.legal_names, partial(_index_slips, "gap", "name", "dong"))
 
     @built_once
     def _names_of_dong(self) -> Index:
@@ -269,8 +269,8 @@ def compact_building(name: pl.Expr) -> pl.Expr:
     return name.str.replace_all(r"[^가-힣A-Za-z0-9]", "").str.to_lowercase()
 
 
-def _index_slips(spell: Callable[..., pl.DataFrame], name: str, value: str, names: pl.DataFrame) -> Index:
-    return Index.of(spell(names, name, value, "region"), text_key("region", "pattern"), value)
+def _index_slips(slip: Literal["hole", "gap"], name: str, value: str, names: pl.DataFrame) -> Index:
+    return Index.of(patterns(names, name, slip, value, "region"), text_key("region", "pattern"), value)
 
 
 def index_building_names(named: pl.DataFrame) -> Index:

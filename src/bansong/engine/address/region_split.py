@@ -303,26 +303,9 @@ _LONG_CHARS: Final = 18  # 경상남도 창원시 마산합포구 완: a ward, o
 _NO_DISTRICT: Final = "^[가-힣0-9]*[가-힣0-9--시군구]$"
 
 
-@dataclass(frozen=True)
-class _UsualHeads:
-    keys: TextIndex
-    places: pl.Series
-    whole: int  # number of whole heads; those after them need a look at the next word
-    taken: TextIndex  # words that may belong to a head before them
-
-    def find(self, words: list[pl.Expr]) -> pl.Expr:
-        known = []
-        for count in (3, 2, 1):
-            text = words[0] if count == 1 else pl.concat_str(words[:count], separator=" ")
-            number = self.keys.find(pl.when(words[count].is_not_null()).then(text))
-            following = pl.when(words[count + 1].is_not_null()).then(words[count])
-            free = ~self.taken.holds(following) & following.str.contains(_NO_DISTRICT)
-            known.append(pl.when((number < self.whole) | free).then(number))
-        return pl.lit(self.places).gather(pl.coalesce(known))
-
-
 @cache
-def _usual_heads() -> _UsualHeads:
+def _find_usual() -> pl.Expr:
+    # made once, for batches of a few rows; whole heads come first, the others need a look at the next word
     texts = heads().meanings
     begun = {" ".join(words[:count]) for words in map(str.split, texts) for count in range(1, len(words))}
     prefix = catalogue().columns["prefix"]
@@ -335,16 +318,18 @@ def _usual_heads() -> _UsualHeads:
             whole[text] = place
         elif (head.sigungu is not None and prefix[place] is not None) or head.sido == NO_DISTRICTS:
             open_ended[text] = place
-    words = {word for text in (*texts, *districts_alone().meanings) for word in text.split(" ")}
-    words |= {text for province in regions().provinces for text in province.written}
+    taken = {word for text in (*texts, *districts_alone().meanings) for word in text.split(" ")}
+    taken |= {text for province in regions().provinces for text in province.written}
     found = whole | open_ended
-    return _UsualHeads(TextIndex(found), pl.Series(list(found.values()), dtype=pl.UInt32), len(whole), TextIndex(words))
-
-
-@cache
-def _find_usual() -> pl.Expr:
-    # made once, for batches of a few rows
-    return _usual_heads().find([pl.col(f"field_{place}") for place in range(6)])
+    keys, of_heads = TextIndex(found), TextIndex(taken)
+    words, known = [pl.col(f"field_{place}") for place in range(6)], []
+    for count in (3, 2, 1):
+        joined = words[0] if count == 1 else pl.concat_str(words[:count], separator=" ")
+        number = keys.find(pl.when(words[count].is_not_null()).then(joined))
+        following = pl.when(words[count + 1].is_not_null()).then(words[count])
+        free = ~of_heads.holds(following) & following.str.contains(_NO_DISTRICT)
+        known.append(pl.when((number < len(whole)) | free).then(number))
+    return pl.lit(pl.Series(list(found.values()), dtype=pl.UInt32)).gather(pl.coalesce(known))
 
 
 def find_usual_heads(texts: pl.Series) -> pl.Series:
