@@ -13,6 +13,7 @@ from typing import Final, Self
 import polars as pl
 
 from bansong.base import business_number
+from bansong.base.business_number import first_code
 from bansong.base.errors import GazetteerError, Notice, Problem, RegistryError, UsageError
 from bansong.base.forking import refuse_after_fork
 from bansong.base.messages import LANGS, Lang, Option, Phrase, current_language
@@ -262,14 +263,12 @@ class LocalEngine:
             "fixed_zipcode": pl.coalesce("fixed_zipcode", restored_zipcode()),
         }
         seven = [pl.when(valid).then(answers.get(name, pl.col(name))).alias(name) for name in ANSWER_COLUMNS]
-        status = pl.when(valid).then(pl.lit("verified")).otherwise(pl.lit("invalid")).alias("row_status")
-        return [*seven, status]
+        return [*seven, first_code({"verified": valid}, "invalid").alias("row_status")]
 
 
 def _unsure() -> pl.Expr:
     unsupported = ~pl.col("supported") & pl.col("fixed_address").is_not_null()
-    ambiguous = pl.when(pl.col("match_level") == "ambiguous").then(pl.lit("ambiguous"))
-    return pl.coalesce(ambiguous, pl.when(unsupported).then(pl.lit("unsupported"))).alias(UNSURE)
+    return first_code({"ambiguous": pl.col("match_level") == "ambiguous", "unsupported": unsupported}).alias(UNSURE)
 
 
 def _nts_counts(status: StatusOverlay) -> list[pl.Expr]:

@@ -28,6 +28,7 @@ _NOWHERE: Final = pl.Series([None], dtype=pl.UInt32)
 _TOWN: Final = "[읍면]$"
 # after a dong in brackets: nothing, or words after a comma; in 나성동 1234 and 나성동 홍길동 it is a part
 _ALONE: Final = "^(?:$| ?[,/] ?(?:[^ 0-9산]|[0-9-]+ ?[층호동]))"
+_SURE: Final = pl.col("place").is_not_null()
 _LIKE_ROAD: Final = "(?:로|길)(?:[0-9]+[가-힣]{0,3})?$"
 
 _TEXTS: Final[dict[str, dict[Lang, str]]] = {
@@ -256,16 +257,12 @@ def _town_replaced() -> pl.Expr:
 def _with_changes(rows: pl.LazyFrame, lang: Lang) -> pl.LazyFrame:
     # composed only where something differs
     without_building = pl.col("match_level").is_in(["building_only", "abolished"])
-    differs = (_sure() | without_building) & ~_as_written()
-    moved = pl.when(_sure()).then(pl.concat_str(_word("moved", lang), "moved_from"))
+    differs = (_SURE | without_building) & ~_as_written()
+    moved = pl.when(_SURE).then(pl.concat_str(_word("moved", lang), "moved_from"))
     pieces = [moved, *_region_changes(lang), *_name_changes(lang)]
     changes = pl.concat_str(pieces, separator="; ", ignore_nulls=True).str.replace_all("|", "/", literal=True)
     needs = tuple(dict.fromkeys(changes.meta.root_names()))
     return for_few(rows, differs, lambda few: few.with_columns(changes=changes), needs, {"changes": pl.String})
-
-
-def _sure() -> pl.Expr:
-    return pl.col("place").is_not_null()
 
 
 def _as_written() -> pl.Expr:
@@ -296,11 +293,11 @@ def _region_changes(lang: Lang) -> list[pl.Expr]:
     no_province = ~pl.col("sido_given").fill_null(False)
     added = _word("added", lang)
     return [
-        pl.when(_sure() & missing).then(pl.concat_str(added, region)),
-        pl.when(_sure() & ~missing & other).then(_arrow("region", lang, pl.col("region_typed"), region)),
-        pl.when(_sure() & ~missing & ~other & no_province).then(pl.concat_str(added, pl.col("of_sido"))),
-        pl.when(_sure() & _town_replaced()).then(_arrow("town", lang, pl.col("emd"), pl.col("of_emd"))),
-        pl.when(_sure() & pl.col("dong_replaced")).then(_arrow("dong", lang, pl.col("hint_dong"), pl.col("of_emd"))),
+        pl.when(_SURE & missing).then(pl.concat_str(added, region)),
+        pl.when(_SURE & ~missing & other).then(_arrow("region", lang, pl.col("region_typed"), region)),
+        pl.when(_SURE & ~missing & ~other & no_province).then(pl.concat_str(added, pl.col("of_sido"))),
+        pl.when(_SURE & _town_replaced()).then(_arrow("town", lang, pl.col("emd"), pl.col("of_emd"))),
+        pl.when(_SURE & pl.col("dong_replaced")).then(_arrow("dong", lang, pl.col("hint_dong"), pl.col("of_emd"))),
     ]
 
 
@@ -313,8 +310,8 @@ def _name_changes(lang: Lang) -> list[pl.Expr]:
     )
     official = pl.concat_str(pl.col("of_road"), pl.lit(" "), _number("of_main", "of_sub"))
     below = pl.concat_str(_under("of_under"), _number("of_main", "of_sub"))
-    by_road = _sure() & ~level.is_in(["lot_to_road", "renumbered"])
-    by_lot = _sure() & (road.is_null() | (level == "lot_to_road")) & pl.col("lot_main").is_not_null()
+    by_road = _SURE & ~level.is_in(["lot_to_road", "renumbered"])
+    by_lot = _SURE & (road.is_null() | (level == "lot_to_road")) & pl.col("lot_main").is_not_null()
     other_name = (road.str.replace_all(r"[ .·]", "") != pl.col("of_road_key")).fill_null(False)
     other_side = (pl.col("under") != pl.col("of_under")).fill_null(False)
     written = pl.concat_str(road, pl.lit(" "), _number("main", "sub"))
@@ -323,10 +320,10 @@ def _name_changes(lang: Lang) -> list[pl.Expr]:
         pl.when(by_road & other_name).then(_arrow("road", lang, road, pl.col("of_road"))),
         pl.when(by_road & other_side).then(_arrow("number", lang, _number("main", "sub"), below)),
         pl.when(by_lot).then(_arrow("lot", lang, lot, official)),
-        pl.when(_sure() & (level == "building_only")).then(_arrow("building", lang, pl.col("building"), official)),
+        pl.when(_SURE & (level == "building_only")).then(_arrow("building", lang, pl.col("building"), official)),
         pl.when(level == "renumbered").then(_arrow("abolished", lang, written, official)),
-        pl.when(~_sure() & gone).then(pl.concat_str(_word("abolished", lang), written)),
-        pl.when(~_sure() & ~gone).then(pl.concat_str(_word("absent", lang), written)),
+        pl.when(~_SURE & gone).then(pl.concat_str(_word("abolished", lang), written)),
+        pl.when(~_SURE & ~gone).then(pl.concat_str(_word("absent", lang), written)),
     ]
 
 

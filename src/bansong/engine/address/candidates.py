@@ -19,13 +19,11 @@ NO_CANDIDATES: Final = pl.DataFrame(schema={ROW: pl.UInt32, "place": pl.UInt32})
 _ROAD_NUMBER: Final = ("under", "main", "sub")
 _ROAD_KEPT: Final = (*_ROAD_NUMBER, "region", "scope")
 _BUILDING_KEY: Final = building_key(pl.col("road_id"), *(pl.col(part) for part in _ROAD_NUMBER))
-_MAX_PREFIX_CHARS: Final = 10
-_CUTS: Final = pl.DataFrame({"_cut": range(2, _MAX_PREFIX_CHARS)}, schema={"_cut": pl.UInt32})
+_CUTS: Final = pl.DataFrame({"_cut": range(2, 10)}, schema={"_cut": pl.UInt32})  # characters of a dong before a road
 _SECOND_NUMBER: Final = (
     r"^((?:[가-힣]{0,4}(?:길|로)|번?[가-하])?) ?([0-9]{1,5})(?:-([0-9]{1,5}))?"
     r"((?:[^0-9층호동차번단세개F-].*)?)$"
 )
-_ENDS: Final = ("길", "번길", "로")
 OLD_ADDRESS: Final = "(?:^|[ ,])(?:구|종전|옛)(?:[ :]|주소|도로명)"
 _FURTHER_ROAD: Final = r"([가-힣0-9·]+(?:로|길|거리)) ?([0-9]{1,5})(?:-([0-9]{1,5}))?(?:[ ,(]|$)"
 
@@ -54,7 +52,7 @@ def split_joined_numbers(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
         detail=parts[3].str.strip_chars(" ,"),
         suffixed=parts[0].str.contains("[길로]$"),
     )
-    longer = pl.concat(suspects.select(ROW, name=pl.col("loose_road") + end) for end in _ENDS)
+    longer = pl.concat(suspects.select(ROW, name=pl.col("loose_road") + end) for end in ("길", "번길", "로"))
     called_so = lookups.roads_anywhere.find(longer, text_key("name"), "_")
     real = pl.col("suffixed") | pl.col("road").is_null() | pl.col(ROW).is_in(called_so[ROW].implode())
     suspects = suspects.filter(real).with_columns(

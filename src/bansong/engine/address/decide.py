@@ -206,9 +206,8 @@ def _is_torn(trust: Trust) -> pl.Expr:
 
 @cache
 def _is_borne_out() -> pl.Expr:
-    # an existing region is overruled only within its province, by two witnesses. Borders of wards move: within a #
-    # city a postal code is enough, or a dong that the written ward lacks. The dong of a found lot is no further
-    # witness
+    # an existing region is overruled only within its province, by two witnesses. Borders of wards move: within a
+    # city a postal code is enough, or a dong that the written ward lacks. The dong of a found lot is no witness.
     dong = pl.col("emd_pro").fill_null(False) | pl.col("dong_pro").fill_null(False)
     postal = pl.col("postal_pro").fill_null(False)
     by_word = (dong & pl.col("main").is_not_null()) | pl.col("building_pro").fill_null(False)

@@ -217,7 +217,8 @@ def match_addresses(lookups: Lookups, parsed: pl.DataFrame) -> pl.DataFrame:
     rows = open_rows(lookups, candidates.split_joined_numbers(lookups, parsed.with_row_index(ROW)))
     progress = _Progress(rows)
     if not lacks_any(rows, "moved_from"):
-        progress.leave_undecided(rows.filter(pl.col("moved_from") == ""))
+        unclear = rows.filter(pl.col("moved_from") == "")
+        progress.add(unclear.clear().with_columns(place=pl.lit(None, pl.UInt32)), unclear, "none")
     _apply_readings(lookups, progress, _AS_WRITTEN)
     if not progress.left.is_empty():
         progress.narrow(_narrow_regions(lookups, progress.left))
@@ -270,10 +271,6 @@ class _Progress:
             self.left = self.left.clear()
         elif not gone.is_empty():
             self.left = self.left.join(gone, on=ROW, how="anti", maintain_order="left")
-
-    def leave_undecided(self, rows: pl.DataFrame) -> None:
-        if not rows.is_empty():
-            self.add(rows.clear().with_columns(place=pl.lit(None, pl.UInt32)), rows, "none")
 
     def narrow(self, regions: pl.DataFrame) -> None:
         if regions.is_empty():

@@ -227,8 +227,7 @@ def _levels_and_fits(found: pl.Expr, fits: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
 
 @cache
 def _region_number_columns() -> list[pl.Series]:
-    names = pl.DataFrame({name: catalogue().columns[name] for name in ("sido", "sigungu")})
-    return names.select(region_numbers(pl.col("sido"), pl.col("sigungu"))).get_columns()
+    return catalogue().columns.select(region_numbers(pl.col("sido"), pl.col("sigungu"))).get_columns()
 
 
 def _readable() -> pl.Expr:

@@ -63,7 +63,7 @@ class Catalogue:
     """The lookup tables side by side: a place in one of them plus its offset is a line of ``columns``."""
 
     offsets: dict[str, int]
-    columns: dict[str, pl.Series]
+    columns: pl.DataFrame
 
     def find(self, table: Heads, name: str, text: pl.Expr) -> pl.Expr:
         return table.find(text) + self.offsets[name]
@@ -87,18 +87,20 @@ def catalogue() -> Catalogue:
         "provinces": provinces_by_name(),
     }
     sizes = [len(table.meanings) for table in tables.values()]
-    rows = [head for table in tables.values() for head in table.meanings.values()]
-    columns = {
-        name: pl.Series([getattr(row, name) for row in rows], dtype=pl.String)
-        for name in ("sido", "change", "sido_typed")
-    }
-    sigungu = ["" if row.sigungu is None and row.sido == NO_DISTRICTS else row.sigungu for row in rows]
-    columns["sigungu"] = pl.Series(sigungu, dtype=pl.String)
-    columns["given"] = pl.Series([row.given for row in rows])
-    columns["prefix"] = pl.Series([_prefix(row) for row in rows], dtype=pl.UInt32)
-    columns["text"] = pl.Series([text for table in tables.values() for text in table.meanings])
-    columns["lonely"] = pl.Series([row.sigungu is None for row in rows])
-    columns["length"] = pl.Series([len(text) for table in tables.values() for text in table.meanings], dtype=pl.UInt32)
+    found = [item for table in tables.values() for item in table.meanings.items()]
+    columns = pl.DataFrame(
+        {
+            **{name: [getattr(head, name) for _, head in found] for name in ("sido", "change", "sido_typed", "given")},
+            "sigungu": [
+                "" if head.sigungu is None and head.sido == NO_DISTRICTS else head.sigungu for _, head in found
+            ],
+            "prefix": [_prefix(head) for _, head in found],
+            "text": [text for text, _ in found],
+            "lonely": [head.sigungu is None for _, head in found],
+            "length": [len(text) for text, _ in found],
+        },
+        schema_overrides=dict.fromkeys(("prefix", "length"), pl.UInt32),
+    )
     return Catalogue(dict(zip(tables, accumulate([0, *sizes]), strict=False)), columns)
 
 

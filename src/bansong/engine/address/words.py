@@ -17,28 +17,17 @@ from bansong.engine.text import is_blank, is_masked, postal_digits
 MAX_CHARS: Final = 300  # longer addresses are not read
 MOST_BYTES: Final = 4000  # decomposed Hangul takes nine bytes a syllable; longer texts exceed MAX_CHARS
 _ODD: Final = r"[^가-힣0-9A-Za-z ,.()\-]"
-_DASHES: Final = "‐‑‒–—―−﹣－─━ㅡ"
-_DOTS: Final = "ㆍ・‧•∙⋅･"
-_OPENING: Final = "[{<〈《「『【〔〖［｛＜（"
-_CLOSING: Final = "]}>〉》」』】〕〗］｝＞）"
-_QUOTES: Final = "\"'`´‘’“”＂＇"
 _UNIFORM: Final[dict[str, str]] = {
-    **dict.fromkeys(_DASHES, "-"),
-    **dict.fromkeys(_DOTS, "·"),
-    **dict.fromkeys(_OPENING, "("),
-    **dict.fromkeys(_CLOSING, ")"),
-    **dict.fromkeys(_QUOTES, ""),
+    **dict.fromkeys("‐‑‒–—―−﹣－─━ㅡ", "-"),
+    **dict.fromkeys("ㆍ・‧•∙⋅･", "·"),
+    **dict.fromkeys("[{<〈《「『【〔〖［｛＜（", "("),
+    **dict.fromkeys("]}>〉》」』】〕〗］｝＞）", ")"),
+    **dict.fromkeys("\"'`´‘’“”＂＇", ""),
 }
 _OF_WEB: Final = r"(?i)<br ?/?>|&nbsp;?|&#(?:160|xa0);"
 _NAMED_OF_WEB: Final = {
-    "&amp;": "&",
-    "&lt;": "<",
-    "&gt;": ">",
-    "&quot;": '"',
-    "&#39;": "'",
-    "&#40;": "(",
-    "&#41;": ")",
-    "&middot;": "·",
+    **{"&amp;": "&", "&lt;": "<", "&gt;": ">", "&quot;": '"'},
+    **{"&#39;": "'", "&#40;": "(", "&#41;": ")", "&middot;": "·"},
 }
 _INVISIBLE: Final = r"[\p{Cf}\p{Co}\x00-\x08\x0e-\x1f\x7f\x{FE00}-\x{FE0F}]"
 HIDDEN: Final = r"\x{E000}-\x{E003}"  # private characters, for brackets that are part of a name or hold a unit

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import Final
 
@@ -96,14 +95,6 @@ def _with_region(frame: pl.LazyFrame, address: str) -> pl.LazyFrame:
     return frame.with_columns(pl.coalesce(f"{LEVEL}region", region).alias(f"{LEVEL}region"))
 
 
-@dataclass(frozen=True)
-class _Template:
-    # `begin`: its first words; `pattern`: of all its fillings
-    begin: str
-    pattern: str
-    term: int
-
-
 def _identifier(term: Term, lang: Lang) -> str:
     return f"[{term.label}] {term.identifying_text(lang, by_nts=True)}"
 
@@ -129,7 +120,7 @@ class _Reader:
         # longer fixed texts are tried first
         open_ = [text for text in sure if PLACEHOLDER.search(text)]
         open_.sort(key=lambda text: len(PLACEHOLDER.sub("", text)), reverse=True)
-        self.templates = [_Template(PLACEHOLDER.split(text)[0], matching(text), sure[text]) for text in open_]
+        self.templates = [(PLACEHOLDER.split(text)[0], matching(text), sure[text]) for text in open_]
         self.cards = {card.version: card for card in cards}
         self.points = {}
         for card in cards:
@@ -164,11 +155,11 @@ class _Reader:
         )
         items = items.join(self.exact, on="text", how="left")
         known, rest = [items.filter(pl.col("term").is_not_null())], items.filter(pl.col("term").is_null())
-        for template in self.templates:
-            fits = pl.col("text").str.starts_with(template.begin)
-            fits = pl.when(fits).then("text").str.contains(template.pattern).fill_null(False)
+        for first_words, pattern, term in self.templates:
+            fits = pl.col("text").str.starts_with(first_words)
+            fits = pl.when(fits).then("text").str.contains(pattern).fill_null(False)
             marked = rest.with_columns(fits.alias("fits"))
-            known.append(marked.filter("fits").drop("fits").with_columns(term=pl.lit(template.term, pl.UInt32)))
+            known.append(marked.filter("fits").drop("fits").with_columns(term=pl.lit(term, pl.UInt32)))
             rest = marked.filter(~pl.col("fits")).drop("fits")
         return pl.concat([*known, rest])
 

@@ -145,10 +145,7 @@ class Term:
         return "taxation" if (self.feature, self.name) == ("kind", "simplified") else None
 
     def identifying_text(self, lang: Lang, *, by_nts: bool = False) -> str:
-        """Return the text after the bracket, which identifies the reason among those of its label.
-
-        ``by_nts``: the tax authority may have told the fact; then its source is a placeholder.
-        """
+        """Return the text after the bracket; ``by_nts``: the source may be the tax authority, and is a placeholder."""
         source = f"{{{self.fact}:{self.level.source}}}" if by_nts and self.fact else self.level.source
         return f"{getattr(self.level, lang)} ({source}{'{as_of}' if self.is_dated else ''})"
 
