@@ -331,10 +331,7 @@ def stale_registry_alert(registry: Registry | None, stale_after: int, today: dat
 
 
 def registry_alerts(local: LocalEngine, missing: str | None, *, planned: bool) -> tuple[Notice, ...]:
-    """Alert if the registry is too old for a plan, or missing; not if the tax authority's statuses lie over it.
-
-    ``missing``: effect of a missing registry, ``None`` for no alert.
-    """
+    """Alert if the registry is too old for a plan, or missing (``missing``: the effect), unless ``status`` is given."""
     if local.status is not None:
         return ()
     today = local.today or seoul_day()

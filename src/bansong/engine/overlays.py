@@ -214,8 +214,7 @@ def address_key(address: pl.Expr) -> pl.Expr:
     """Return the text that spellings of one address share (String): its letters and digits, and gaps between digits.
 
     NFKC in lower case, without white space, punctuation, symbols and zero-width characters; between two digits any of
-    these is one ``-``, for ``12-3`` is not ``123``. ``서울`` and ``서울특별시`` differ, and so do addresses with and
-    without their unit. Null for a blank or masked address.
+    these is one ``-``, for ``12-3`` is not ``123``. Null for a blank or masked address.
     """
     text = address.cast(pl.String)
     said = pl.when(~is_blank(text) & ~is_masked(text)).then(text)
@@ -241,8 +240,8 @@ def _only(needed: pl.Expr, changed: pl.Expr) -> pl.Expr:
 def attach_history(frame: pl.LazyFrame, history: pl.LazyFrame | None, today: date, number: str = "key") -> pl.LazyFrame:
     """Add :data:`HISTORY` (String) to a frame with ``address`` and the business number as UInt64 in ``number``.
 
-    ``history``: as :data:`HISTORY_SCHEMA`. The newest letter to a business at an address counts, up to ``today``: a
-    delivered one for :data:`TRUSTED_MONTHS`, a returned one until there is a newer one. Rows and their order stay.
+    The newest letter to a business at an address counts, up to ``today``: a delivered one for :data:`TRUSTED_MONTHS`, a
+    returned one until there is a newer one. Rows and their order stay.
     """
     if history is None:
         return frame.with_columns(pl.lit(None, pl.String).alias(HISTORY))
@@ -302,10 +301,7 @@ class AddressChoices:
         return cls(choices.with_columns(there=(found["match_level"] == "exact").fill_null(False)))
 
     def replace(self, work: pl.LazyFrame) -> pl.LazyFrame:
-        """Replace address and postal code of rows with a choice, and add :data:`CHOICE`.
-
-        ``work`` has ``address``, ``zipcode`` (String) and the business number as UInt64 in ``key``.
-        """
+        """Replace address and postal code of rows with a choice, and add :data:`CHOICE`."""
         named = self.frame.rename({name: f"choice:{name}" for name in (*_CHOSEN, "there")})
         joined = with_letters(work, named.lazy(), "key")
         used = pl.col("choice:there").fill_null(False)

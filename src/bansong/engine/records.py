@@ -37,10 +37,9 @@ _TOTALS: Final = rf"(?i)^{_GAP}(?:(?:{_LABEL}){_GAP}(?:{_COUNT})?|총{_GAP}[0-9]
 def records(table: Table, chosen: Mapping[str, Choice], ours: Collection[int] = ()) -> pl.LazyFrame:
     """Return the table's rows numbered from 0 (``row_id``) with their record beside the user's columns.
 
-    The record: ``b_no``, ``name``, ``address``, ``zipcode``, and context columns, as far as columns were chosen, as
-    written; several columns of one role are joined. With a number column come :data:`DIGITS` (String), :data:`RIGHT`
-    (Boolean) and ``row_problem`` (String); rows with addresses alone are marked by ``bv:address_list``. ``ours``:
-    positions of columns from an earlier enrichment.
+    The record: ``b_no``, ``name``, ``address``, ``zipcode``, and context columns, as written, as far as columns were
+    chosen; several columns of one role are joined. With a number column come :data:`DIGITS` (String), :data:`RIGHT`
+    (Boolean) and ``row_problem`` (String), else ``bv:address_list``. ``ours``: columns from an earlier enrichment.
     """
     ids = table.ids
     rows = table.frame.with_row_index(ROW_ID).with_columns(
@@ -150,10 +149,7 @@ def with_found_features(rows: pl.LazyFrame, facts: pl.DataFrame | None) -> pl.La
 
 
 def with_given_features(rows: pl.LazyFrame, found: Collection[str]) -> pl.LazyFrame:
-    """Complete features that another engine found: Boolean columns of :data:`CROWDED` and :data:`SEVERAL`.
-
-    ``found``: those that the rows have (null for no). The result is that of :func:`with_cross_row_features`.
-    """
+    """Complete features that another engine found: ``found``, null for no, of :data:`CROWDED` and :data:`SEVERAL`."""
     if not _has_records(rows):
         return rows.drop(found)
     says = pl.col(_NUMBER).is_not_null() & pl.col("address").is_not_null()

@@ -44,9 +44,9 @@ def values_at(column: pl.Series, places: pl.Series) -> pl.Series:
 class KeyIndex:
     """Finds keys in a sorted column; one object for all threads.
 
-    The remainder of a key leads to a slot, and that to the place of the last key with this remainder; keys that are
-    not in their slot are searched for. The slots take 32 bytes a key, and are made once, by one thread, when enough
-    keys were asked for; others search meanwhile, as the maker needs polars' threads.
+    A slot for the remainder of a key has the place of the last key with this remainder; other keys are searched for.
+    The slots take 32 bytes a key, and are made once, by one thread, when enough keys were asked for; others search
+    meanwhile, as the maker needs polars' threads.
     """
 
     def __init__(self, keys: pl.Series) -> None:
@@ -195,8 +195,7 @@ class Registry:
     def attach(self, frame: pl.LazyFrame, key: str, *, names: bool = True) -> pl.LazyFrame:
         """Add :data:`ATTACHED`, and those of :attr:`more`, to each row by its UInt64 number ``key``; null if absent.
 
-        ``registry_name`` is added only with ``names``. Order and number of rows and columns stay. Only this and
-        :meth:`find` know how numbers are found.
+        ``registry_name`` is added only with ``names``. Order and number of rows and columns stay.
         """
         dtypes = attached_dtypes(self.more, names=names)
         found = pl.col(key).map_batches(partial(self.find, dtypes), return_dtype=pl.Struct(dtypes), is_elementwise=True)
@@ -292,8 +291,7 @@ def observations(
 def snapshot(usable: pl.LazyFrame, more: Collection[str] = tuple(MORE)) -> pl.LazyFrame:
     """Return one row a number, sorted: the newest ``as_of`` wins, among equals the later row.
 
-    ``more``: columns of :data:`MORE` to keep. Taxation and name are those of the newest row that has them; ``merged``
-    belongs to the status.
+    Taxation and name are those of the newest row that has them; ``merged`` belongs to the status.
     """
     newest = usable.with_row_index("place").sort("b_no", pl.col("as_of").fill_null(pl.date(1, 1, 1)), "place")
     found = newest.unique("b_no", keep="last", maintain_order=True).drop("taxation", "name")

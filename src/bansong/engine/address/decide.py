@@ -65,7 +65,7 @@ def drop_repeated(lookups: Lookups, candidates: pl.DataFrame) -> pl.DataFrame:
 def find_outvoted(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame, others: pl.DataFrame) -> pl.DataFrame:
     """Return ``row`` where more witnesses speak for another (``row``, ``place``) than for the chosen building.
 
-    If district and province contradict each other, the province speaks for the others that lie in it.
+    A province that contradicts the district speaks for the others that lie in it.
     """
     if others.is_empty():
         return rows.select(ROW).clear()
@@ -224,10 +224,7 @@ _NOT_JUDGED: Final = pl.Series("supported", [None], pl.Boolean)
 
 
 def keep_tenable(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
-    """Return the ``decided`` (``row``, ``place``) with a road that may be meant by the written one.
-
-    The more the names differ, the more other words must agree: see :func:`_is_tenable`.
-    """
+    """Return the ``decided`` (``row``, ``place``) with a road that may be meant by the written one."""
     if decided.is_empty():
         return decided
     return _hear_and_compare(lookups, rows, decided).filter(_is_tenable()).select(decided.columns)

@@ -100,9 +100,8 @@ class Gazetteer:
     """An opened gazetteer: cheap, picklable, read on demand.
 
     ``version``: its name in reports and manifests; ``buildings``: their number; ``about``: its metadata: ``sources``
-    (name, size, date), ``provinces`` (buildings of each), ``lots``, ``sections``, from format 2 on ``source_date``
-    (newest, if known) and ``kinds`` (of the sources), from format 3 on ``building_codes`` (buildings with a known
-    official number).
+    (name, size, date), ``provinces`` (buildings of each), ``lots``, ``sections``, and in later formats ``source_date``
+    (the newest), ``kinds`` (of the sources) and ``building_codes`` (buildings with a known official number).
     """
 
     path: Path
@@ -373,10 +372,7 @@ class StoredSection:
         return self._read_groups(name, groups)[places - shift[groups.search_sorted(group)]]
 
     def between(self, first: pl.Series, last: pl.Series) -> pl.DataFrame:
-        """Return ``place`` (UInt32) and ``key`` of the row groups that may hold a key of the ranges, in order.
-
-        ``first``, ``last`` (UInt64, not null): bounds of each range.
-        """
+        """Return ``place`` and ``key`` of the row groups that may hold a key of the ranges, in order."""
         lows, highs, count = self._ranges["first"], self._ranges["last"], self._ranges.height
         before_first, behind_last = lows.search_sorted(first, side="right"), lows.search_sorted(last, side="right")
         span = pl.select(

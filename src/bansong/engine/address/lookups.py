@@ -213,10 +213,7 @@ class Lookups(ABC):
 
     @built_once
     def scope_regions(self) -> Index:
-        """(sido, sigungu), "" for a missing word → regions.
-
-        ``수원시 영통구`` is also meant by ``수원시`` and by ``영통구``; split districts also by their former names.
-        """
+        """(sido, sigungu), "" for a missing word → regions; ``수원시`` and ``영통구`` mean ``수원시 영통구``, too."""
         return Index.of(self._scope_words, text_key("sido", "sigungu"), "region")
 
     def settle_scope(self, rows: pl.DataFrame) -> pl.DataFrame:

@@ -36,7 +36,7 @@ _REGION_AND_NUMBER: Final = rf"[가-힣][시도군구울산천전종주기원남
 def find_two_addresses(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
     """Return rows that also name another building: two addresses, one letter.
 
-    A lot found only under another name of its dong counts only in another dong and postal district.
+    A lot found only under another name of its dong must lie in another dong and postal district.
     """
     by_lot = pl.concat([_find_part_of_lot(lookups, rows, decided), _find_other_lot(lookups, rows, decided)])
     if lacks_any(rows, "main"):

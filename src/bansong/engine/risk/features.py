@@ -97,10 +97,7 @@ _OTHER: Final = "address:other"
 
 
 def with_looks(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add :data:`WRITING` and :data:`ODD_ZIPCODE`, from one look at ``address`` and ``zipcode`` for all levels.
-
-    ``zipcode_given``: the postal code's five digits, if any.
-    """
+    """Add :data:`WRITING` and :data:`ODD_ZIPCODE`, from one look at ``address`` and ``zipcode`` for all levels."""
     address, other = pl.col("address"), pl.col(_OTHER)  # a column, as a step within a step is done twice
     writings = {"blank": address.is_null(), "plain": other.is_null(), "masked": is_masked(other)}
     writing = pl.when(is_blank(other)).then(pl.lit("blank", _WRITINGS)).otherwise(pl.lit("odd", _WRITINGS))

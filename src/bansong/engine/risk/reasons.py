@@ -186,10 +186,7 @@ def earlier_wordings(term: Term) -> list[Term]:
 
 
 def list_reasons(card: Scorecard, possible: Mapping[str, Collection[str]]) -> list[Term]:
-    """Return the possible reasons of a card without the base, the largest effect first.
-
-    A level without points is stated if it is ``always``, or decides on the action.
-    """
+    """Return the possible reasons of a card without the base, the largest effect first."""
     terms = [
         term
         for term in terms_of(card)
