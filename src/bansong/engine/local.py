@@ -324,7 +324,6 @@ def how_to_check_statuses() -> Phrase:
 
 
 def stale_registry_alert(registry: Registry | None, stale_after: int, today: date) -> Notice | None:
-    """Alert if even the newest status of the registry is too old for sending."""
     if registry is None or registry.newest is None or registry.newest >= today - timedelta(days=stale_after):
         return None
     return Notice(REGISTRY_STALE, path=registry.path, day=registry.newest, days=stale_after)

@@ -312,7 +312,6 @@ class AddressChoices:
         return found.drop("choice:there", "choice:address", "choice:zipcode")
 
     def tell(self, work: pl.LazyFrame, lang: Lang) -> pl.LazyFrame:
-        """Write to ``changes`` who chose the address of a row, and when."""
         day = pl.col("choice:chosen_on").dt.to_string("%Y-%m-%d")
         text = pl.concat_str(pl.lit(_REASON[lang]), pl.lit(" (review, "), day, pl.lit(", "), "choice:by", pl.lit(")"))
         reason = pl.when(pl.col(CHOICE) == "used").then(text).otherwise("changes")

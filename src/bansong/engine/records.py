@@ -69,7 +69,6 @@ def records(table: Table, chosen: Mapping[str, Choice], ours: Collection[int] = 
 
 
 def with_digits(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Add :data:`bansong.engine.local.NUMBER`, :data:`DIGITS` and :data:`RIGHT` to rows with a ``b_no``."""
     key = pl.col(NUMBER)
     rows = rows.with_columns(business_number.key_expr(pl.col("b_no")).alias(NUMBER))
     return rows.with_columns(

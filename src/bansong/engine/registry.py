@@ -225,7 +225,6 @@ class Registry:
 
 
 def attached_dtypes(more: Collection[str], *, names: bool) -> dict[str, pl.DataType | type[pl.DataType]]:
-    """Return the types of :data:`ATTACHED` and of ``more``, without ``registry_name`` unless ``names``."""
     found = {ours: MORE[theirs] for theirs, ours in ATTACHED_MORE.items() if ours in more}
     if not names:
         found.pop("registry_name", None)
@@ -237,7 +236,6 @@ def gather(places: pl.Series, columns: Mapping[str, pl.Series]) -> pl.Series:
 
 
 def without_registry(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add the columns of :meth:`Registry.attach`, all null."""
     return frame.with_columns(pl.lit(None, SCHEMA[name]).alias(name) for name in ATTACHED)
 
 

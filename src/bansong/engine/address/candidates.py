@@ -138,7 +138,6 @@ def _is_road_of_region() -> pl.Expr:
 
 
 def find_successors(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """Find the successor of an abolished road and number, in the one given region."""
     found = find_abolished(lookups, rows)
     return found.drop_nulls("place") if found["place"].null_count() else found
 
@@ -151,7 +150,6 @@ def find_abolished(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def find_same_main_number(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """Find all buildings with the same road and main number."""
     roads = _find_roads(lookups, rows)
     if roads.is_empty():
         return NO_CANDIDATES
@@ -197,7 +195,6 @@ def find_named_roads(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def is_road_anywhere(lookups: Lookups, rows: pl.DataFrame) -> pl.Series:
-    """Whether any region has a road of that name."""
     keys = rows.select(text_key(pl.coalesce("road", "loose_road"))).to_series()
     return lookups.roads_anywhere.holds(keys.fill_null(0))
 
@@ -353,7 +350,6 @@ def _keep_in_scope(lookups: Lookups, found: pl.DataFrame, table: pl.DataFrame, v
 
 
 def find_in_scope(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """Find road or lot as written, in the given scope."""
     return pl.concat([find_road_in_scope(lookups, rows), find_lot_in_scope(lookups, rows)])
 
 

@@ -294,7 +294,6 @@ def lot_key(dong: pl.Expr, san: pl.Expr, main: pl.Expr, sub: pl.Expr) -> pl.Expr
 
 
 def unpack_numbers(key: pl.Expr) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
-    """Return 지하여부, main and additional number of a :func:`building_key` (UInt64)."""
     return (key // _SIGN_WEIGHT) % 4, (key // NUMBER_LIMIT) % NUMBER_LIMIT, key % NUMBER_LIMIT
 
 
@@ -362,7 +361,6 @@ class StoredSection:
         return self._read_groups(name, range(self._ranges.height))
 
     def gather(self, name: str, places: pl.Series) -> pl.Series:
-        """Return a column's value at each place (UInt32), null for null."""
         if places.null_count() == len(places):
             return pl.Series(name, [None], SCHEMA[name]).new_from_index(0, len(places))
         group = self._starts.search_sorted(places.fill_null(strategy="min"), side="right") - 1

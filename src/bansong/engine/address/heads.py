@@ -203,9 +203,6 @@ def province_words() -> tuple[str, ...]:
     return tuple(sorted(names, key=len, reverse=True))
 
 
-# ── misspelt names ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 @cache
 def provinces_by_name() -> Heads:
     """Return the meanings of mistyped provinces, by the full name that was meant."""

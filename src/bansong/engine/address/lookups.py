@@ -48,8 +48,6 @@ class Lookups(ABC):
     @abstractmethod
     def _index_postal(self, build: Callable[[pl.DataFrame], Index], zip_at: int) -> Index: ...
 
-    # ── buildings and lots ───────────────────────────────────────────────────────────────────────────────────────
-
     def is_on_twin_road(self, place: pl.Series) -> pl.Series:
         """Whether each building's district has another road of that name."""
         several = self.tables.roads["several"][_road_of(self.tables.building_key[place])]
@@ -67,8 +65,6 @@ class Lookups(ABC):
         }
         return frame.hstack([values.alias(name) for name, values in known.items()])
 
-    # ── roads ────────────────────────────────────────────────────────────────────────────────────────────────────
-
     @built_once
     def roads_here(self) -> Index:
         """(region, compact name) → road."""
@@ -76,7 +72,6 @@ class Lookups(ABC):
 
     @built_once
     def roads_anywhere(self) -> Index:
-        """Compact name → roads."""
         return Index.of(self.tables.roads, text_key("key"), "road")
 
     @built_once
@@ -88,15 +83,11 @@ class Lookups(ABC):
 
     @built_once
     def roads_with_hole(self) -> Index:
-        """(region, name with one syllable unreadable) → roads."""
         return self._index(self.tables.roads, partial(_index_slips, "hole", "key", "road"))
 
     @built_once
     def roads_with_gap(self) -> Index:
-        """(region, name with one syllable left out) → roads."""
         return self._index(self.tables.roads, partial(_index_slips, "gap", "key", "road"))
-
-    # ── dongs ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @built_once
     def legal_names(self) -> pl.DataFrame:
@@ -118,7 +109,6 @@ class Lookups(ABC):
 
     @built_once
     def dongs_anywhere(self) -> Index:
-        """Legal name → dongs."""
         return Index.of(self.legal_names, text_key("name"), "dong")
 
     @built_once
@@ -134,12 +124,10 @@ class Lookups(ABC):
 
     @built_once
     def dongs_with_hole(self) -> Index:
-        """(region, name with one syllable unreadable) → dongs."""
         return self._index(self.legal_names, partial(_index_slips, "hole", "name", "dong"))
 
     @built_once
     def dongs_with_gap(self) -> Index:
-        """(region, name with one syllable left out) → dongs."""
         return self._index(self.legal_names, partial(_index_slips, "gap", "name", "dong"))
 
     @built_once
@@ -168,11 +156,8 @@ class Lookups(ABC):
         same = compact_building(pl.col("official")) == pl.col("written")
         return pair.select(pl.when(pl.col("written") != "").then(same.fill_null(False))).to_series()
 
-    # ── regions and postal codes ─────────────────────────────────────────────────────────────────────────────────
-
     @built_once
     def zip_regions(self) -> Index:
-        """Postal code → regions that have it."""
         region = self.tables.roads["region"]
 
         def build(places: pl.DataFrame) -> Index:
@@ -271,12 +256,10 @@ def _index_slips(slip: Literal["hole", "gap"], name: str, value: str, names: pl.
 
 
 def index_building_names(named: pl.DataFrame) -> Index:
-    """Return an index (dong, compact name of a building) → places; ``named``: ``place``, ``dong``, ``name``."""
     return Index.of(named.drop_nulls("name"), text_key("dong", compact_building(pl.col("name"))), "place")
 
 
 def postal_places(zipcode: pl.Series, dong: pl.Series, building: pl.Series) -> pl.DataFrame:
-    """Return the distinct dongs and roads of postal codes: ``zip``, ``dong``, ``road`` (UInt32)."""
     return pl.DataFrame({"zip": zipcode, "dong": dong, "road": _road_of(building)}).unique()
 
 
@@ -291,7 +274,6 @@ def _zip_key(zipcode: str, other: str) -> pl.Expr:
 
 
 def number_range(road: pl.Expr, under: pl.Expr, main: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
-    """Return the first and the last key of the buildings with this main number."""
     return building_key(road, under, main, pl.lit(0)), building_key(road, under, main, pl.lit(2**17 - 1))
 
 

@@ -227,7 +227,6 @@ def match_addresses(lookups: Lookups, parsed: pl.DataFrame) -> pl.DataFrame:
 
 
 def open_rows(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """Return parsed rows with their region and scope, ready for readings."""
     rows = lookups.settle_scope(rows)
     return rows.with_columns(needs_witness=pl.lit(False), narrowed=_has_sole_district(lookups, rows))
 
@@ -392,9 +391,6 @@ def _postal_of_same_number(lookups: Lookups, near: pl.DataFrame) -> pl.DataFrame
     zips = near.hstack([lookups.tables.building_zip[near["place"]].alias("zip")])
     near = zips.group_by(ROW).agg(pl.col("zip").first().alias("postal_only"), n=pl.col("zip").n_unique())
     return near.select(ROW, pl.when(pl.col("n") == 1).then("postal_only"))
-
-
-# ── the readings ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _read_lot(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:

@@ -64,7 +64,6 @@ def read_brackets(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def show_brackets(text: pl.Expr) -> pl.Expr:
-    """Return a text with its hidden brackets as written."""
     odd = where(text.str.contains(_OPEN, literal=True) | text.str.contains(_UNIT_OPEN, literal=True), text)
     odd = odd.str.replace(f"^{_UNIT_OPEN}([^{_UNIT_CLOSE}]*){_UNIT_CLOSE} ?", "$1 ").str.strip_chars(" ,")
     back = {_OPEN: "(", _CLOSE: ")", _UNIT_OPEN: "(", _UNIT_CLOSE: ")"}

@@ -44,7 +44,6 @@ def postal_fits(zipcode: pl.Expr, sido: pl.Expr, sigungu: pl.Expr) -> pl.Expr:
 
 
 def region_numbers(sido: pl.Expr, sigungu: pl.Expr) -> list[pl.Expr]:
-    """Return the numbers of a region's names, for :func:`fits_numbers`."""
     districts, provinces = _prefix_tables()
     name = pl.concat_str(sido, sigungu.fill_null(""), separator=_BETWEEN)
     numbers = {
@@ -146,7 +145,6 @@ def without_gazetteer(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def region_level(address: pl.Expr) -> pl.Expr:
-    """Return the level (String) of the feature ``region`` for an address (String) as written."""
     return level_named(_judge(address, pl.lit(None, pl.String)).struct.field("region"))
 
 

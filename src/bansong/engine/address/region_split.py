@@ -361,7 +361,6 @@ def split_batch(texts: pl.Series) -> pl.Series:
 
 @cache
 def _describe_place() -> pl.Expr:
-    """Return what a head in ``place`` says, and what follows it in ``text``."""
     place = pl.col("place")
     value = catalogue().value
     columns = {
@@ -433,7 +432,6 @@ def split_anywhere(texts: pl.Series) -> pl.DataFrame:
 
 
 def names_region(word: pl.Expr) -> pl.Expr:
-    """Whether a word (String) names a present or former province or district."""
     return _province_index().holds(word) | _district_index().holds(word)
 
 

@@ -66,7 +66,6 @@ def _is_within(place: Region, region: Region) -> bool:
 
 @cache
 def regions() -> Regions:
-    """Read ``regions.toml``."""
     text = files("bansong.engine.address").joinpath("regions.toml").read_text(encoding="utf-8")
     content = tomllib.loads(text)
     provinces = tuple(_parse_province(entry) for entry in content["province"])
@@ -141,7 +140,6 @@ def stem(name: str) -> str | None:
 
 
 def spellings(sigungu: str) -> Iterator[Spelling]:
-    """Return the spellings of a district, with one space between words."""
     city, _, ward = sigungu.partition(" ")
     if not ward:
         yield Spelling(city, False)
@@ -169,7 +167,6 @@ def level_number(sido: pl.Expr) -> pl.Expr:
 
 
 def level_named(number: pl.Expr) -> pl.Expr:
-    """Return the level (String) of a province by its number."""
     return pl.lit(_levels()[1]).gather(number.cast(pl.UInt32))
 
 

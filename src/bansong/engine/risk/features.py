@@ -114,7 +114,6 @@ def with_looks(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def is_assessable() -> pl.Expr:
-    """Whether a risk can be given: the address is readable."""
     return ~pl.col(WRITING).is_in(["blank", "masked"])
 
 

@@ -84,7 +84,6 @@ class StatusOrigin:
     aged_before: date | None = None
 
     def fill_day(self, lang: Lang) -> pl.Expr:
-        """Return the text after the source of a status: its day, and its age if required."""
         day = placeholder_of("as_of").fill(lang)
         if self.aged_before is None:
             return day
@@ -129,7 +128,6 @@ class Term:
 
     @property
     def at_best(self) -> str | None:
-        """The mildest action of rows with it, if set."""
         return None if self.feature is None else AT_BEST.get((self.feature, self.name))
 
     @property
@@ -139,7 +137,6 @@ class Term:
 
     @property
     def fact(self) -> str | None:
-        """Its fact of :data:`BY_NTS`, if any."""
         if self.is_dated:
             return "status"
         return "taxation" if (self.feature, self.name) == ("kind", "simplified") else None
@@ -169,7 +166,6 @@ def sample(text: str) -> str:
 
 
 def terms_of(card: Scorecard) -> list[Term]:
-    """Return the base and all levels of a card in the order of its file, also those without points."""
     levels = [(feature, name, level) for feature, there in card.features.items() for name, level in there.items()]
     return [Term(None, BASE, card.base), *(Term(*each) for each in levels)]
 
@@ -186,7 +182,7 @@ def earlier_wordings(term: Term) -> list[Term]:
 
 
 def list_reasons(card: Scorecard, possible: Mapping[str, Collection[str]]) -> list[Term]:
-    """Return the possible reasons of a card without the base, the largest effect first."""
+    # the largest effect first, without the base
     terms = [
         term
         for term in terms_of(card)
