@@ -242,7 +242,8 @@ def test_places_may_be_suggested_before_any_row_is_matched(gazetteer: Gazetteer)
     """A suggestion leaves nothing behind that a match stumbles over, in a process of its own."""
     code = f"""
 import polars as pl
-from bansong.engine.address import Gazetteer, attach, suggest
+from bansong.engine.address.attach import attach, suggest
+from bansong.engine.address.gazetteer import Gazetteer
 gazetteer = Gazetteer.open({str(gazetteer.path)!r})
 asked = pl.DataFrame({{"address": ["서울 강남구 테헤란로 1", "서울 중앙로 10"], "zipcode": [None, None]}},
                      schema=dict.fromkeys(("address", "zipcode"), pl.String))
