@@ -176,7 +176,7 @@ def test_a_few_rows_read_the_row_groups_of_their_roads_and_many_the_whole_file(
         matched(parted, address, "en")
     read.clear()
     matched(parted, address, "en")
-    assert read == []
+    assert not [name for name, groups in read if groups is not None]
 
 
 HALL = "세종특별자치시 한누리대로 2130 (보람동)"

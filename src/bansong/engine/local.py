@@ -13,6 +13,7 @@ from typing import Final, Self
 import polars as pl
 
 from bansong.base import business_number
+from bansong.base.business_number import first_code
 from bansong.base.errors import GazetteerError, Notice, Problem, RegistryError, UsageError
 from bansong.base.forking import refuse_after_fork
 from bansong.base.messages import LANGS, Lang, Option, Phrase, current_language
@@ -39,70 +40,38 @@ COLUMN_TYPE_UNUSABLE: Final = Problem(
     "columns.column_type_unusable", "the column {name!r} holds {schema}; give text or numbers"
 )
 
-_HOME: Final = "row:"
-"""Stands before the names of the caller's columns while the engine works, so that none can be one of its own."""
+_HOME: Final = "row:"  # before the caller's columns while the engine works, so that none can be one of its own
 
+# beside the answer: counted, or shown for review, and not written
 MATCH_LEVEL: Final = "bv:match_level"
-"""The match level of a row's address, beside the answer: counted, and not written."""
+DISTRICT_CODE: Final = "bv:district_code"  # of the legal dong of a row's building (String)
+PLACE: Final = "bv:place"  # which of the gazetteer's buildings a row's is (UInt32)
+UNSURE: Final = "bv:unsure"  # why a person should look at a row's address: `ambiguous`, `unsupported`, else null
+STATUS_STALE: Final = "bv:status_stale"  # whether a row's status was checked too long ago (Boolean)
+STATUS_BY_NTS: Final = "bv:status_by_nts"  # whether a row's status is the one of `status` (Boolean)
+STATUS_DAY: Final = "bv:status_day"  # the day on which a row's status was known (Date)
 
-DISTRICT_CODE: Final = "bv:district_code"
-"""The code of the legal dong of a row's building (String), beside the answer."""
-
-PLACE: Final = "bv:place"
-"""Which of the gazetteer's buildings a row's is (UInt32), beside the answer."""
-
-UNSURE: Final = "bv:unsure"
-"""Why a person should look at a row's address: ``ambiguous``, ``unsupported``, else null; beside the answer."""
-
+# aggregations over rows of `LocalEngine.answer`
 MATCH_COUNTS: Final = tuple((pl.col(MATCH_LEVEL) == level).sum().alias(f"match:{level}") for level in LEVELS)
-"""Aggregations over rows of :meth:`LocalEngine.answer` with a gazetteer: rows by match level."""
-
-STATUS_STALE: Final = "bv:status_stale"
-"""Whether a row's status was checked too long ago (Boolean), beside the answer: counted, and not written."""
-
 STATUS_COUNTS: Final = (pl.col(STATUS_STALE).sum().alias("status:stale"),)
-"""Aggregations over rows of :meth:`LocalEngine.answer`: rows whose status is stale."""
 
-STATUS_BY_NTS: Final = "bv:status_by_nts"
-"""Whether a row's status is the one of ``status`` (Boolean), beside the answer: counted, and not written."""
+# optional columns of a run's rows
+ROW_PROBLEM: Final = "row_problem"  # why a row is no row of the list, found by looking at the whole file
+NUMBER: Final = "bv:number"  # what `business_number.key_expr` reads in `b_no`
+ADDRESS_LIST: Final = "bv:address_list"  # Boolean: the list has no business numbers, its rows are names and addresses
 
-STATUS_DAY: Final = "bv:status_day"
-"""The day on which a row's status was known (Date), beside the answer: counted, and not written."""
-
-ROW_PROBLEM: Final = "row_problem"
-"""An optional column of the engine's input: why a row is no row of the list, found by looking at the whole file."""
-
-NUMBER: Final = "bv:number"
-"""An optional column of a run's rows: what :func:`bansong.base.business_number.key_expr` reads in ``b_no``."""
-
-ADDRESS_LIST: Final = "bv:address_list"
-"""An optional column of a run's rows (Boolean): the list has no business numbers, its rows are names and addresses."""
-
-ROW_PROBLEMS: Final[dict[str, dict[Lang, str]]] = {
-    "totals_row": {
-        "en": "a totals row, not a business",
-        "ko": "합계 행으로, 사업자가 아닙니다",
-    },
-    "header_row": {
-        "en": "the header again, not a business",
-        "ko": "중간에 반복된 제목 행으로, 사업자가 아닙니다",
-    },
+ROW_PROBLEMS: Final[dict[str, dict[Lang, str]]] = {  # codes of `ROW_PROBLEM` → text in each language
+    "totals_row": {"en": "a totals row, not a business", "ko": "합계 행으로, 사업자가 아닙니다"},
+    "header_row": {"en": "the header again, not a business", "ko": "중간에 반복된 제목 행으로, 사업자가 아닙니다"},
 }
-"""Codes of :data:`ROW_PROBLEM` → text in each language."""
 
-_VALID: Final = "valid"
-"""Whether a row gets an answer: it has a number, or the list has none and it is no totals row."""
-
-_PROBLEMS: Final = business_number.PROBLEMS | ROW_PROBLEMS
-"""A problem of the number is one of the row where its cell was cut, and tells it no more."""
+_VALID: Final = "valid"  # whether a row gets an answer: it has a number, or the list has none and it is no totals row
+_PROBLEMS: Final = business_number.PROBLEMS | ROW_PROBLEMS  # a number's, where its cell was cut
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a run lays over an engine's reference data: earlier letters, statuses, addresses that a person chose.
-
-    As ``history``, ``status`` and ``choices`` of :class:`LocalEngine`.
-    """
+    """Data of a run that an engine uses besides its own: see the parameters of :class:`LocalEngine`."""
 
     history: pl.LazyFrame | None = None
     statuses: StatusOverlay | None = None
@@ -113,16 +82,14 @@ class LocalEngine:
     """Verifies frames against a local registry, the official addresses and the scorecard.
 
     ``registry``: a file built by ``bansong data build-registry`` (without one ``biz_status`` is ``unknown``).
-    ``status``: statuses that the tax authority told, laid over the registry: a frame as
-    :func:`bansong.fetch_status` returns it, or a registry made of them. Of each number the newer status counts, and
-    where both are of one day that of the tax authority; the reasons say which it is.
+    ``status``: the tax authority's statuses, as :func:`bansong.fetch_status` returns them or as a registry; beside
+    ``registry`` the newer status of a number counts, on a tie this one.
     ``gazetteer``: one built by ``bansong data build-gazetteer`` (without one no address is corrected, and a postal
-    code is only held against the district that the address names).
-    ``model``: a scorecard file, the built-in one by default. ``lang``: the language of reasons and notes, by
-    default the current one (:func:`bansong.base.messages.current_language`).
-    ``today``: the day on which ages are reckoned, by default Korea's. ``history``: what became of earlier letters,
-    as :data:`bansong.engine.overlays.HISTORY_SCHEMA`. ``choices``: addresses that a person chose in a review,
-    as :data:`bansong.engine.overlays.CHOICE_SCHEMA`; those whose building the gazetteer lacks are not used.
+    code is only compared to the district of the address).
+    ``model``: a scorecard file, by default the built-in one. ``lang``: the language of reasons and notes, by default
+    the current one. ``today``: the day on which ages are reckoned, by default Korea's.
+    ``history``: outcomes of earlier letters (:data:`bansong.engine.overlays.HISTORY_SCHEMA`). ``choices``: addresses
+    that a person chose in a review (:data:`bansong.engine.overlays.CHOICE_SCHEMA`).
 
     Raises :class:`bansong.errors.RegistryError`, :class:`~bansong.errors.GazetteerError`,
     :class:`~bansong.errors.ModelError`, :class:`~bansong.errors.UsageError`.
@@ -169,28 +136,24 @@ class LocalEngine:
         """Add the nine columns of the contract to each row.
 
         ``frame`` has ``b_no`` (any dtype that prints as a number) and, as far as known, ``name``, ``address``,
-        ``zipcode``; other columns pass through. What is known besides counts: ``confirmed`` (when the address was last
-        made sure of: dates, or text that :func:`~bansong.engine.text.day_expr` reads), ``crowded`` and
-        ``several_addresses`` (Boolean: many businesses at the address, several addresses of the number). A row whose
-        ``row_problem`` (optional, String) is a code of :data:`ROW_PROBLEMS`, or of a number's problems, is invalid
-        whatever its number. Order and number of rows stay. Added: ``biz_status``, ``grade``, ``action``,
-        ``fixed_zipcode``, ``fixed_address``, ``row_status``, ``row_note`` (String), ``bounce_prob`` (Float64, a
-        fraction), ``reasons`` (List of String).
-        Nothing is computed before the frame is collected or sunk.
-        Raises :class:`UsageError` when there is no ``b_no``, one of the nine is there already, or a column that is
+        ``zipcode``, ``confirmed`` (day of the address's last confirmation), ``crowded`` (many businesses at the
+        address), ``several_addresses`` (of the number; both Boolean); other columns pass through, rows and order stay.
+        A row whose ``row_problem`` (String) is a code of :data:`ROW_PROBLEMS`, or of a number's problems, is invalid.
+        The new columns are String, but ``bounce_prob`` Float64 (a fraction) and ``reasons`` List of String. Nothing is
+        computed before the frame is collected or sunk.
+
+        Raises :class:`UsageError` without ``b_no``, with one of the nine columns there already, or if a column that is
         read holds lists, structs or bytes.
         """
-        answers = self._add_answers(frame, numbered=False)
-        return answers.with_columns(pl.col("reasons").str.split(REASON_SEPARATOR))
+        return self._add_answers(frame, numbered=False).with_columns(pl.col("reasons").str.split(REASON_SEPARATOR))
 
     def answer(self, frame: pl.LazyFrame) -> pl.LazyFrame:
         """Do what :meth:`verify` does, with the reasons of a row joined to one text (cheaper than a list).
 
-        With a registry or ``status`` :data:`STATUS_STALE` (Boolean) is there, too, and with the latter the columns
-        :data:`STATUS_BY_NTS` (Boolean) and :data:`STATUS_DAY` (Date); with a gazetteer :data:`MATCH_LEVEL` (String),
-        null where there is no address to be read, :data:`DISTRICT_CODE`, :data:`UNSURE` (String) and :data:`PLACE`
-        (UInt32); with choices :data:`bansong.engine.overlays.CHOICE` (String). A column :data:`NUMBER`
-        (UInt64) is taken for the number.
+        More columns are added: with a registry or ``status`` :data:`STATUS_STALE`, with the latter
+        :data:`STATUS_BY_NTS` and :data:`STATUS_DAY`, with a gazetteer :data:`MATCH_LEVEL` (null without a readable
+        address), :data:`DISTRICT_CODE`, :data:`UNSURE`, :data:`PLACE`, with choices
+        :data:`bansong.engine.overlays.CHOICE`. A column :data:`NUMBER` (UInt64) is taken for the number.
         """
         beside = []
         if self.registry or self.status:
@@ -202,12 +165,8 @@ class LocalEngine:
             day = pl.when(pl.col("key").is_not_null()).then("as_of")
             beside += [by_nts.alias(STATUS_BY_NTS), day.alias(STATUS_DAY)]
         if self.gazetteer:
-            beside += [
-                pl.col("match_level").alias(MATCH_LEVEL),
-                pl.col("district_code").alias(DISTRICT_CODE),
-                pl.col("place").alias(PLACE),
-                _unsure(),
-            ]
+            names = {"match_level": MATCH_LEVEL, "district_code": DISTRICT_CODE, "place": PLACE}
+            beside += [*(pl.col(name).alias(ours) for name, ours in names.items()), _unsure()]
         if self.choices:
             beside.append(pl.col(CHOICE))
         return self._add_answers(frame, *beside, numbered=True)
@@ -223,6 +182,7 @@ class LocalEngine:
 
     def _add_answers(self, frame: pl.LazyFrame, *more: pl.Expr, numbered: bool) -> pl.LazyFrame:
         refuse_after_fork()
+        today = self.today or seoul_day()
         schema = frame.collect_schema()
         names = schema.names()
         has_numbers = ADDRESS_LIST not in names
@@ -243,17 +203,19 @@ class LocalEngine:
             business_number.kind_of_key_expr(pl.col("key")).alias("kind"),
         )
         work = self._attach_statuses(work, names="name" in schema)
-        work = attach_history(work.with_columns(_blank_invalid_rows()), self.history, self.today or seoul_day())
+        # no work goes to rows without an answer
+        work = work.with_columns(pl.when(_VALID).then(name).alias(name) for name in ("address", "zipcode"))
+        work = attach_history(work, self.history, today)
         work = self._attach_addresses(work)
         possible = levels(
-            self.today or seoul_day(),
+            today,
             registry=bool(self.registry),
             gazetteer=bool(self.gazetteer),
             stale_after=self.model.stale_after,
             columns=self._known_besides(schema),
             numbers=has_numbers,
         )
-        origin = StatusOrigin(self.today or seoul_day(), self.status.aged_before) if self.status else None
+        origin = StatusOrigin(today, self.status.aged_before) if self.status else None
         work = self.model.assess(work, possible, self.lang, origin, every_row=not has_numbers)
         work = for_few(work, ~pl.col(_VALID), self._note, ("b_no", ROW_PROBLEM), {"row_note": pl.String})
         return work.select(
@@ -261,39 +223,29 @@ class LocalEngine:
         )
 
     def _attach_statuses(self, work: pl.LazyFrame, *, names: bool) -> pl.LazyFrame:
-        """Add what registry and ``status`` say of each row's number."""
         if self.status is not None:
             return self.status.attach(work, "key", self.registry, names=names)
         return self.registry.attach(work, "key", names=names) if self.registry else without_registry(work)
 
     def _attach_addresses(self, work: pl.LazyFrame) -> pl.LazyFrame:
-        """Add what each row's address means, or the one that was chosen for it."""
         if self.choices is None:
             return attach(work, self.gazetteer, self.lang)
         return self.choices.tell(attach(self.choices.replace(work), self.gazetteer, self.lang), self.lang)
 
     def _note(self, rows: pl.LazyFrame) -> pl.LazyFrame:
-        """Add why rows without a number have none, in words."""
         problem = pl.coalesce(ROW_PROBLEM, business_number.problem_expr(pl.col("b_no")))
         return rows.with_columns(business_number.note_expr(problem, self.lang, _PROBLEMS).alias("row_note"))
 
     def _known_besides(self, schema: pl.Schema) -> set[str]:
-        """The optional columns that the features may use: the registry's, the input's, and the region."""
-        known = {"region", *_optional_columns(schema), *(self.registry.more if self.registry else ())}
-        if self.status is not None:
-            known |= set(self.status.more)
+        known = {"region", *_optional_columns(schema)}
+        known.update(*(source.more for source in (self.registry, self.status) if source))
         if self.history is not None:
             known.add("history")
-        return (
-            known if "name" in schema else known - {"registry_name"}
-        )  # without names there is nothing to hold it against
+        return known if "name" in schema else known - {"registry_name"}  # it is compared to the name
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """While a query of :meth:`answer` runs: if it fails for a damaged registry or gazetteer, say that.
-
-        Raises :class:`RegistryError`, :class:`GazetteerError`.
-        """
+        """Raise :class:`RegistryError` or :class:`GazetteerError` if a query fails because such a file is damaged."""
         try:
             yield
         except (GazetteerError, RegistryError) as error:  # polars adds the expression it came from, which says nothing
@@ -305,30 +257,21 @@ class LocalEngine:
             raise
 
     def _select_answers(self) -> list[pl.Expr]:
-        """The answer's seven columns, only where the row is valid, and ``row_status``."""
         valid = pl.col(_VALID)
         answers = {
             "biz_status": pl.col("biz_status").cast(pl.String).fill_null("unknown"),
             "fixed_zipcode": pl.coalesce("fixed_zipcode", restored_zipcode()),
         }
         seven = [pl.when(valid).then(answers.get(name, pl.col(name))).alias(name) for name in ANSWER_COLUMNS]
-        status = pl.when(valid).then(pl.lit("verified")).otherwise(pl.lit("invalid")).alias("row_status")
-        return [*seven, status]
+        return [*seven, first_code({"verified": valid}, "invalid").alias("row_status")]
 
 
 def _unsure() -> pl.Expr:
-    """Why an address is one for a person to decide on."""
     unsupported = ~pl.col("supported") & pl.col("fixed_address").is_not_null()
-    ambiguous = pl.when(pl.col("match_level") == "ambiguous").then(pl.lit("ambiguous"))
-    return pl.coalesce(ambiguous, pl.when(unsupported).then(pl.lit("unsupported"))).alias(UNSURE)
+    return first_code({"ambiguous": pl.col("match_level") == "ambiguous", "unsupported": unsupported}).alias(UNSURE)
 
 
 def _nts_counts(status: StatusOverlay) -> list[pl.Expr]:
-    """Aggregations over rows of :meth:`LocalEngine.answer` with ``status``.
-
-    How many rows have a status of the tax authority's own, and the oldest day of these; how many statuses are of before
-    the day from which on the overlay tells no age, and the oldest day of these.
-    """
     day, by_nts = pl.col(STATUS_DAY), pl.col(STATUS_BY_NTS)
     aged = day < (status.aged_before or date.min)
     return [
@@ -339,20 +282,15 @@ def _nts_counts(status: StatusOverlay) -> list[pl.Expr]:
     ]
 
 
-def _blank_invalid_rows() -> list[pl.Expr]:
-    """The address of rows that get an answer; to the others no work goes."""
-    return [pl.when(_VALID).then(pl.col(name)).alias(name) for name in ("address", "zipcode")]
-
-
 def _row_problem(schema: pl.Schema) -> pl.Expr:
-    """The optional column, null where it says nothing that is known: it may be the caller's own."""
+    # null for unknown codes: the column may be the caller's own
     if schema.get(ROW_PROBLEM) != pl.String:
         return pl.lit(None, pl.String).alias(ROW_PROBLEM)
     return pl.when(pl.col(ROW_PROBLEM).is_in(list(_PROBLEMS))).then(pl.col(ROW_PROBLEM)).alias(ROW_PROBLEM)
 
 
 def _optional_columns(schema: pl.Schema) -> dict[str, pl.Expr]:
-    """The optional columns that say what the record does not; of another dtype one is the caller's own affair."""
+    # a column of another dtype is the caller's own
     found = {name: pl.col(name) for name in ("crowded", "several_addresses") if schema.get(name) == pl.Boolean}
     if "confirmed" in schema and may_be_days(schema["confirmed"]):
         found["confirmed"] = day_expr(pl.col("confirmed"), schema["confirmed"])
@@ -360,14 +298,10 @@ def _optional_columns(schema: pl.Schema) -> dict[str, pl.Expr]:
 
 
 def _record(schema: pl.Schema, numbered: bool) -> list[pl.Expr]:
-    """The record's columns as text; the number as integer, and as it is: its dtype may say that it was rounded."""
-    texts = [
-        (pl.col(name).cast(pl.String) if name in schema else pl.lit(None, pl.String)).alias(name)
-        for name in RECORD_COLUMNS
-        if name != "b_no"
-    ]
+    # texts; the number as an integer, and as it is: its dtype may show that it was rounded
+    b_no, *others = (pl.col(name) if name in schema else pl.lit(None, pl.String).alias(name) for name in RECORD_COLUMNS)
+    texts = [column.cast(pl.String) for column in others]
     read_before = numbered and schema.get(NUMBER) == pl.UInt64
-    b_no = pl.col("b_no") if "b_no" in schema else pl.lit(None, pl.String).alias("b_no")
     key = pl.col(NUMBER) if read_before else business_number.key_expr(b_no)
     return [b_no, *texts, key.alias("key")]
 
@@ -377,13 +311,10 @@ REGISTRY_STALE: Final = Problem(
     "{path}: its newest status is of {day}, more than {days} days ago, so closures since then are not known "
     "and no row says `send`; build the registry again from newer lists",
 )
-
-
 REGISTRY_MISSING: Final = Problem("alert.registry_missing", "no registry was given, so {missing}; {remedy}")
 
 
 def how_to_check_statuses() -> Phrase:
-    """Return how to get checked statuses."""
     return Phrase(
         "ask the tax authority with {status} and a free key of data.go.kr in BANSONG_NTS_KEY, or build a list of "
         "statuses with `bansong data build-registry LISTS… -o registry.parquet` and run this again with {registry}",
@@ -393,17 +324,13 @@ def how_to_check_statuses() -> Phrase:
 
 
 def stale_registry_alert(registry: Registry | None, stale_after: int, today: date) -> Notice | None:
-    """Alert if even the newest status of the registry is too old for sending."""
     if registry is None or registry.newest is None or registry.newest >= today - timedelta(days=stale_after):
         return None
     return Notice(REGISTRY_STALE, path=registry.path, day=registry.newest, days=stale_after)
 
 
 def registry_alerts(local: LocalEngine, missing: str | None, *, planned: bool) -> tuple[Notice, ...]:
-    """Alert if the registry is too old for a plan, or missing; not if the tax authority's statuses lie over it.
-
-    ``missing``: effect of a missing registry, ``None`` for no alert.
-    """
+    """Alert if the registry is too old for a plan, or missing (``missing``: the effect), unless ``status`` is given."""
     if local.status is not None:
         return ()
     today = local.today or seoul_day()

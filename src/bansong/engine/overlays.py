@@ -18,7 +18,7 @@ from bansong.base.forking import refuse_after_fork
 from bansong.base.messages import Lang, Option
 from bansong.engine.address.attach import attach
 from bansong.engine.address.gazetteer import Gazetteer
-from bansong.engine.registry import ATTACHED, ATTACHED_MORE, MORE, SCHEMA, KeyIndex, Registry, gather, snapshot
+from bansong.engine.registry import ATTACHED_MORE, MORE, SCHEMA, KeyIndex, Registry, attached_dtypes, gather, snapshot
 from bansong.engine.risk.reasons import BY_NTS
 from bansong.engine.text import is_blank, is_masked
 
@@ -99,12 +99,8 @@ class StatusOverlay:
         For a number in both the newer ``as_of`` counts, on a tie the overlay's; missing values (opening, taxation,
         merging, name, and the day of closure if both are closed) are taken from the other.
         """
-        of_registry = registry.more if registry is not None else ()
-        more = [name for name in ATTACHED_MORE.values() if name in {*self.more, *of_registry}]
-        if not names and "registry_name" in more:
-            more.remove("registry_name")
-        theirs = {ours: theirs for theirs, ours in ATTACHED_MORE.items()}
-        dtypes: dict[str, Any] = {name: SCHEMA[name] for name in ATTACHED} | {name: MORE[theirs[name]] for name in more}
+        more = self.more if registry is None else {*self.more, *registry.more}
+        dtypes = attached_dtypes(more, names=names)
         found = pl.col(key).map_batches(
             partial(self._find, registry, dtypes),
             return_dtype=pl.Struct(dtypes | dict.fromkeys(BY_NTS.values(), pl.Boolean)),
@@ -121,29 +117,29 @@ class StatusOverlay:
 class _StatusFrame:
     def __init__(self, frame: pl.DataFrame) -> None:
         # a registry's columns but `name`, sorted by `b_no`, each number once; the frame alone is pickled
-        self._frame = frame
+        self._frame = frame = frame.rename(ATTACHED_MORE, strict=False)
         self._index = KeyIndex(frame["b_no"])
         self.rows = frame.height
         newest = frame["as_of"].max()
         self.version = newest.isoformat() if isinstance(newest, date) else None
         self.more = tuple(
-            ours for theirs, ours in ATTACHED_MORE.items() if theirs in frame and frame[theirs].null_count() < self.rows
+            name for name in ATTACHED_MORE.values() if name in frame and frame[name].null_count() < self.rows
         )
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self._frame,)
 
     def find(self, columns: Collection[str], numbers: pl.Series) -> pl.Series:
-        theirs = {ours: theirs for theirs, ours in ATTACHED_MORE.items()}
-        return gather(self._index.find(numbers), {name: self._frame[theirs.get(name, name)] for name in columns})
+        return gather(self._index.find(numbers), {name: self._frame[name] for name in columns})
 
 
 def _find_all(source: Registry | _StatusFrame | None, dtypes: Mapping[str, Any], numbers: pl.Series) -> pl.DataFrame:
     # null for columns that the source does not have
-    names = [] if source is None else [name for name in dtypes if name in (*ATTACHED, *source.more)]
-    found = pl.DataFrame() if source is None else source.find(names, numbers).struct.unnest()
     nothing = [pl.Series(name, [None], dtype).new_from_index(0, len(numbers)) for name, dtype in dtypes.items()]
-    return pl.DataFrame([found[one.name] if one.name in names else one for one in nothing])
+    if source is None:
+        return pl.DataFrame(nothing)
+    found = source.find([name for name in dtypes if name in SCHEMA or name in source.more], numbers).struct.unnest()
+    return pl.DataFrame([found.get_column(one.name, default=one) for one in nothing])
 
 
 def _merge(frame: pl.DataFrame) -> pl.Series:
@@ -164,50 +160,43 @@ def _merge(frame: pl.DataFrame) -> pl.Series:
     found[BY_NTS["taxation"]] = pl.lit(False)
     if "taxation" in ours:
         found[BY_NTS["taxation"]] = ours["taxation"].is_not_null() & (by_nts | theirs["taxation"].is_null())
-    return frame.select(pl.struct([value.alias(name) for name, value in found.items()])).to_series()
+    return frame.select(pl.struct(value.alias(name) for name, value in found.items())).to_series()
 
 
 def _read_frame(frame: pl.DataFrame) -> pl.DataFrame:
+    parameter = Option("status")
     if missing := [name for name in _NEEDED if name not in frame.columns]:
-        raise UsageError(
-            STATUS_COLUMN_MISSING, parameter=Option("status"), missing=missing[0], names=", ".join(frame.columns)
-        )
-    dtypes = SCHEMA | MORE
+        raise UsageError(STATUS_COLUMN_MISSING, parameter=parameter, missing=missing[0], names=", ".join(frame.columns))
     number = frame["b_no"]
     if not number.dtype.is_integer():
         number = frame.select(business_number.key_expr(pl.col("b_no").cast(pl.String))).to_series()
     try:
         columns = [
             (frame[name].cast(dtype) if name in frame.columns else pl.lit(None, dtype)).alias(name)
-            for name, dtype in dtypes.items()
+            for name, dtype in (SCHEMA | MORE).items()
             if name != "b_no"
         ]
         frame = frame.select(number.cast(pl.UInt64).alias("b_no"), *columns)
     except pl.exceptions.PolarsError as error:
-        raise UsageError(
-            STATUS_FRAME_UNUSABLE, parameter=Option("status"), reason=str(error).splitlines()[0]
-        ) from error
-    usable = frame.filter(pl.col("b_no").is_not_null(), pl.col("biz_status").is_not_null())
+        raise UsageError(STATUS_FRAME_UNUSABLE, parameter=parameter, reason=str(error).splitlines()[0]) from error
+    usable = frame.drop_nulls(["b_no", "biz_status"])
     b_no = pl.col("b_no")
     if usable.select((b_no > b_no.shift(1)).all()).item():  # as from a store: spares the memory of sorting
         return usable.rechunk()
     return snapshot(usable.lazy()).collect().rechunk()
 
 
-HISTORY: Final = "history"
-"""Column of :func:`attach_history`: ``moved``, ``absent``, ``delivered`` or null."""
+HISTORY: Final = "history"  # column of `attach_history`: `moved`, `absent`, `delivered` or null
 
+# a row of a history: one letter with a known outcome (as HISTORY)
 HISTORY_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "b_no": pl.UInt64,
     "address_key": pl.String,
     "outcome": pl.String,
     "mailed": pl.Date,
 }
-"""A row of a history: one letter with a known outcome (as :data:`HISTORY`)."""
 
-TRUSTED_MONTHS: Final = 12
-"""Age up to which a delivered letter counts: about a fifth of businesses move in a year."""
-
+TRUSTED_MONTHS: Final = 12  # age up to which a delivered letter counts: about a fifth of businesses move in a year
 _OUTCOMES: Final = ("delivered", "absent", "moved")  # of two letters mailed on one day the later of these counts
 
 _GAP: Final = r"[\s\p{P}\p{S}\p{Cc}\p{Cf}]+"
@@ -225,8 +214,7 @@ def address_key(address: pl.Expr) -> pl.Expr:
     """Return the text that spellings of one address share (String): its letters and digits, and gaps between digits.
 
     NFKC in lower case, without white space, punctuation, symbols and zero-width characters; between two digits any of
-    these is one ``-``, for ``12-3`` is not ``123``. ``서울`` and ``서울특별시`` differ, and so do addresses with and
-    without their unit. Null for a blank or masked address.
+    these is one ``-``, for ``12-3`` is not ``123``. Null for a blank or masked address.
     """
     text = address.cast(pl.String)
     said = pl.when(~is_blank(text) & ~is_masked(text)).then(text)
@@ -252,8 +240,8 @@ def _only(needed: pl.Expr, changed: pl.Expr) -> pl.Expr:
 def attach_history(frame: pl.LazyFrame, history: pl.LazyFrame | None, today: date, number: str = "key") -> pl.LazyFrame:
     """Add :data:`HISTORY` (String) to a frame with ``address`` and the business number as UInt64 in ``number``.
 
-    ``history``: as :data:`HISTORY_SCHEMA`. The newest letter to a business at an address counts, up to ``today``: a
-    delivered one for :data:`TRUSTED_MONTHS`, a returned one until there is a newer one. Rows and their order stay.
+    The newest letter to a business at an address counts, up to ``today``: a delivered one for :data:`TRUSTED_MONTHS`, a
+    returned one until there is a newer one. Rows and their order stay.
     """
     if history is None:
         return frame.with_columns(pl.lit(None, pl.String).alias(HISTORY))
@@ -261,10 +249,9 @@ def attach_history(frame: pl.LazyFrame, history: pl.LazyFrame | None, today: dat
 
 
 def with_letters(frame: pl.LazyFrame, letters: pl.LazyFrame, number: str) -> pl.LazyFrame:
-    """Add the columns of ``letters`` for each row's business and address, null if there is none.
+    """Add the columns of ``letters`` for each row's business (UInt64 ``number``) and address; rows and order stay.
 
-    ``frame`` has ``address`` and the business number as UInt64 in ``number``; ``letters`` has distinct pairs of
-    ``b_no`` (UInt64) and ``address_key`` (String). Rows and their order stay.
+    ``letters`` has distinct pairs of ``b_no`` (UInt64) and ``address_key`` (String).
     """
     # first by the number alone: most rows have no letters, and their address key is not needed
     businesses = letters.select(pl.col("b_no").alias(_NUMBER)).unique().with_columns(pl.lit(True).alias(_WRITTEN))
@@ -287,20 +274,16 @@ def _newest_outcomes(history: pl.LazyFrame, today: date) -> pl.LazyFrame:
 
 CHOICE_SCHEMA: Final = {
     "b_no": pl.UInt64,
-    "address_key": pl.String,
+    "address_key": pl.String,  # of the address as written; the next two are of the chosen official one
     "address": pl.String,
     "zipcode": pl.String,
     "by": pl.String,
     "chosen_on": pl.Date,
 }
-"""A choice: the business, its :func:`bansong.engine.overlays.address_key`, the chosen official address and
-postal code, by whom and when."""
 
-CHOICE: Final = "bv:choice"
-"""Fate of the choice for a row's address: ``used``, ``vanished``, null without one."""
-
+CHOICE: Final = "bv:choice"  # fate of the choice for a row's address: `used`, `vanished`, null without one
+# aggregations over rows of `LocalEngine.answer` with choices
 CHOICE_COUNTS: Final = tuple((pl.col(CHOICE) == what).sum().alias(f"choice:{what}") for what in ("used", "vanished"))
-"""Aggregations over rows of :meth:`bansong.engine.local.LocalEngine.answer` with choices."""
 
 _CHOSEN: Final = ("address", "zipcode", "by", "chosen_on")
 _REASON: Final[dict[Lang, str]] = {"en": "chosen in a review", "ko": "검토에서 선택한 주소"}
@@ -314,15 +297,11 @@ class AddressChoices:
 
     @classmethod
     def look_up(cls, choices: pl.DataFrame, gazetteer: Gazetteer) -> AddressChoices:
-        """Look up the chosen buildings."""
         found = attach(choices.lazy().select("address", "zipcode"), gazetteer, "en").select("match_level").collect()
         return cls(choices.with_columns(there=(found["match_level"] == "exact").fill_null(False)))
 
     def replace(self, work: pl.LazyFrame) -> pl.LazyFrame:
-        """Replace address and postal code of rows with a choice, and add :data:`CHOICE`.
-
-        ``work`` has ``address``, ``zipcode`` (String) and the business number as UInt64 in ``key``.
-        """
+        """Replace address and postal code of rows with a choice, and add :data:`CHOICE`."""
         named = self.frame.rename({name: f"choice:{name}" for name in (*_CHOSEN, "there")})
         joined = with_letters(work, named.lazy(), "key")
         used = pl.col("choice:there").fill_null(False)
@@ -333,7 +312,6 @@ class AddressChoices:
         return found.drop("choice:there", "choice:address", "choice:zipcode")
 
     def tell(self, work: pl.LazyFrame, lang: Lang) -> pl.LazyFrame:
-        """Write to ``changes`` who chose the address of a row, and when."""
         day = pl.col("choice:chosen_on").dt.to_string("%Y-%m-%d")
         text = pl.concat_str(pl.lit(_REASON[lang]), pl.lit(" (review, "), day, pl.lit(", "), "choice:by", pl.lit(")"))
         reason = pl.when(pl.col(CHOICE) == "used").then(text).otherwise("changes")

@@ -23,26 +23,23 @@ from bansong.tables.table import TEXTS, Table
 
 ROW_ID: Final = "row_id"
 DIGITS: Final = "plan:digits"
-RIGHT: Final = "plan:right"
-"""Whether the number's check digit is the right one; null where there is no number."""
-
+RIGHT: Final = "plan:right"  # whether the number's check digit is the right one; null where there is no number
 _AGAIN: Final = "plan:again"
 _GAP: Final = r"[\s\p{P}\p{S}]*"
 _WORDS: Final = ("총합계", "합계", "총계", "소계", "누계", "계", "grandtotal", "subtotal", "total", "sum")
 _UNIT: Final = r"(?:건|개|곳|행|명|업체|rows?|records?|items?)"
 _COUNT: Final = rf"[0-9][0-9,]*\s*{_UNIT}?"
 _LABEL: Final = "|".join(_GAP.join(word) for word in _WORDS)
+# 합계, [ 합 계 ], Sub-total:, 합계 120건, 총 1,200개: a whole cell, never a part of one
 _TOTALS: Final = rf"(?i)^{_GAP}(?:(?:{_LABEL}){_GAP}(?:{_COUNT})?|총{_GAP}[0-9][0-9,]*\s*{_UNIT}){_GAP}$"
-"""``합계``, ``[ 합 계 ]``, ``Sub-total:``, ``합계 120건``, ``총 1,200개``: a whole cell, never a part of one."""
 
 
 def records(table: Table, chosen: Mapping[str, Choice], ours: Collection[int] = ()) -> pl.LazyFrame:
     """Return the table's rows numbered from 0 (``row_id``) with their record beside the user's columns.
 
-    The record: ``b_no``, ``name``, ``address``, ``zipcode``, and context columns, as far as columns were chosen, as
-    written; several columns of one role are joined. With a number column come :data:`DIGITS` (String), :data:`RIGHT`
-    (Boolean) and :data:`bansong.engine.local.ROW_PROBLEM` (String); rows with addresses alone are marked by
-    :data:`bansong.engine.local.ADDRESS_LIST`. ``ours``: positions of columns from an earlier enrichment.
+    The record: ``b_no``, ``name``, ``address``, ``zipcode``, and context columns, as written, as far as columns were
+    chosen; several columns of one role are joined. With a number column come :data:`DIGITS` (String), :data:`RIGHT`
+    (Boolean) and ``row_problem`` (String), else ``bv:address_list``. ``ours``: columns from an earlier enrichment.
     """
     ids = table.ids
     rows = table.frame.with_row_index(ROW_ID).with_columns(
@@ -72,7 +69,6 @@ def records(table: Table, chosen: Mapping[str, Choice], ours: Collection[int] = 
 
 
 def with_digits(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Add :data:`bansong.engine.local.NUMBER`, :data:`DIGITS` and :data:`RIGHT` to rows with a ``b_no``."""
     key = pl.col(NUMBER)
     rows = rows.with_columns(business_number.key_expr(pl.col("b_no")).alias(NUMBER))
     return rows.with_columns(
@@ -96,15 +92,10 @@ def _is_header(table: Table, place: int, cell: pl.Expr) -> pl.Expr:
 CROWDED: Final = "crowded"
 SEVERAL: Final = "several_addresses"
 
+# businesses at a crowded address: a family with its firms, or a firm with its branches, has a handful of numbers under
+# one roof; shared offices and addresses for hire have dozens
 CROWD: Final = 10
-"""Businesses at one address from which on it is crowded.
-
-A family with its firms, or a firm with its branches, has a handful of numbers under one roof; shared offices and
-addresses for hire have dozens.
-"""
-
-ALIKE: Final = 3
-"""Businesses with the very same spelling of an address before other spellings of it, which is costly, are compared."""
+ALIKE: Final = 3  # businesses with one spelling of an address, before its other spellings are compared (costly)
 
 _PAIRS_AT_ONCE: Final = 500_000
 _NUMBER: Final = "number"
@@ -115,29 +106,25 @@ _WRITTEN: Final = "number:written"
 _FOUND: Final = "whole_file"
 _BUILDINGS: Final = ("building", "lot")
 
+# columns of `row_keys`, null where unknown: number (Int64), number of a possible business (Int64), address as written
+# and as compared (String), building and lot number (Int64)
 KEYS: Final = (_NUMBER, "business", _PLACE, _KEY, *_BUILDINGS)
-"""Columns of :func:`row_keys`, null where unknown: number (Int64), number of a possible business (Int64), address as
-written and as compared (String), building and lot number (Int64)."""
 
 _NO_ROWS: Final = pl.Series(dtype=pl.get_index_type())
 _FACTS: Final = pl.Struct({CROWDED: pl.Boolean, SEVERAL: pl.Boolean})
 
 
 def with_cross_row_features(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Add the features of :func:`find_cross_row_features` to the rows themselves."""
     return with_found_features(rows, find_cross_row_features(rows))
 
 
 def find_cross_row_features(rows: pl.LazyFrame) -> pl.DataFrame | None:
-    """Return :data:`CROWDED` and :data:`SEVERAL` (Boolean) of each row of :func:`bansong.engine.records.records`.
+    """Return :data:`CROWDED` and :data:`SEVERAL` (Boolean) of each row of :func:`records`, if it has the columns.
 
-    The rows are read at once. Null for rows without number or address; without one of the columns there are none.
-
-    *Crowded*: :data:`CROWD` businesses (numbers with the right check digit) at one
-    :func:`~bansong.engine.overlays.address_key`, at least :data:`ALIKE` of them in one spelling. *Several
-    addresses*: the number has two building numbers, or two lot numbers, in plain addresses
-    (:func:`bansong.engine.address.words.plain_numbers`); other spellings, a missing province, unit or postal
-    code, and the lot address beside the road address do not count.
+    Null for rows without number or address. *Crowded*: :data:`CROWD` businesses (numbers with the right check digit) at
+    one :func:`~bansong.engine.overlays.address_key`, at least :data:`ALIKE` of them in one spelling. *Several
+    addresses*: the number has two building numbers, or two lot numbers, in plain addresses; other spellings, a missing
+    province, unit or postal code, and the lot address beside the road address do not count.
     """
     if not _has_records(rows):
         return None
@@ -161,10 +148,7 @@ def with_found_features(rows: pl.LazyFrame, facts: pl.DataFrame | None) -> pl.La
 
 
 def with_given_features(rows: pl.LazyFrame, found: Collection[str]) -> pl.LazyFrame:
-    """Complete features that another engine found: Boolean columns of :data:`CROWDED` and :data:`SEVERAL`.
-
-    ``found``: those that the rows have (null for no). The result is that of :func:`with_cross_row_features`.
-    """
+    """Complete features that another engine found: ``found``, null for no, of :data:`CROWDED` and :data:`SEVERAL`."""
     if not _has_records(rows):
         return rows.drop(found)
     says = pl.col(_NUMBER).is_not_null() & pl.col("address").is_not_null()
@@ -180,7 +164,7 @@ def _has_records(rows: pl.LazyFrame) -> bool:
 def row_keys(rows: pl.LazyFrame) -> pl.LazyFrame:
     """Return the columns :data:`KEYS` of rows with ``b_no`` and ``address``, for features found by another engine.
 
-    Each row is read alone, and nothing is hashed: polars' hashes differ between releases.
+    Nothing is hashed: polars' hashes differ between releases.
     """
     address = pl.col("address").cast(pl.String)
     said = pl.when(~is_masked(address)).then(address)
@@ -264,7 +248,6 @@ def _select_rows(rows: pl.LazyFrame, found: pl.DataFrame, which: pl.Expr) -> pl.
 
 
 def gather_values(values: pl.Series, ids: pl.Series) -> pl.Series:
-    """Return the values at the positions ``ids``."""
     return values.gather(ids)
 
 

@@ -44,9 +44,9 @@ def values_at(column: pl.Series, places: pl.Series) -> pl.Series:
 class KeyIndex:
     """Finds keys in a sorted column; one object for all threads.
 
-    The remainder of a key leads to a slot, and that to the place of the last key with this remainder; keys that are
-    not in their slot are searched for. The slots take 32 bytes a key, and are made once, by one thread, when enough
-    keys were asked for; others search meanwhile, as the maker needs polars' threads.
+    A slot for the remainder of a key has the place of the last key with this remainder; other keys are searched for.
+    The slots take 32 bytes a key, and are made once, by one thread, when enough keys were asked for; others search
+    meanwhile, as the maker needs polars' threads.
     """
 
     def __init__(self, keys: pl.Series) -> None:
@@ -115,25 +115,21 @@ SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "as_of": pl.Date,
 }
 TAXATIONS: Final = ("general", "simplified", "exempt")
-MORE: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+MORE: Final[dict[str, pl.DataType | type[pl.DataType]]] = {  # columns that a registry has only with a value in them
     "taxation": pl.Enum(TAXATIONS),
     "merged": pl.Boolean,
     "name": pl.String,
 }
-"""Columns that a registry has only if one of its rows has a value."""
-
+# columns of a frame of statuses: those of a registry, without names
 STATUS_SCHEMA: Final = SCHEMA | {name: dtype for name, dtype in MORE.items() if name != "name"}
-"""Columns of a frame of statuses: those of a registry, without names."""
 
 METADATA_KEY: Final = "bizverify.registry"
 FORMAT: Final = 2
 _FORMATS: Final = (1, FORMAT)  # format 1 had none of MORE
 
-ATTACHED: Final = ("biz_status", "since", "opened", "as_of")
-"""Columns that every registry gives to a row."""
-
+ATTACHED: Final = ("biz_status", "since", "opened", "as_of")  # columns that every registry gives to a row
+# names of the columns of MORE beside a row, which has its own name
 ATTACHED_MORE: Final = {"taxation": "taxation", "merged": "merged", "name": "registry_name"}
-"""Names of the columns of :data:`MORE` beside a row, which has its own name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,13 +195,9 @@ class Registry:
     def attach(self, frame: pl.LazyFrame, key: str, *, names: bool = True) -> pl.LazyFrame:
         """Add :data:`ATTACHED`, and those of :attr:`more`, to each row by its UInt64 number ``key``; null if absent.
 
-        ``registry_name`` is added only with ``names``. Order and number of rows and columns stay. Only this and
-        :meth:`find` know how numbers are found.
+        ``registry_name`` is added only with ``names``. Order and number of rows and columns stay.
         """
-        dtypes = {name: SCHEMA[name] for name in ATTACHED}
-        dtypes |= {ours: MORE[name] for name, ours in ATTACHED_MORE.items() if ours in self.more}
-        if not names:
-            dtypes.pop("registry_name", None)
+        dtypes = attached_dtypes(self.more, names=names)
         found = pl.col(key).map_batches(partial(self.find, dtypes), return_dtype=pl.Struct(dtypes), is_elementwise=True)
         return frame.with_columns(found.alias("bv:registry")).unnest("bv:registry")
 
@@ -216,12 +208,11 @@ class Registry:
 
     def _column(self, name: str) -> Any:
         if name not in self._held:  # several threads may read it, and the last result is kept
-            theirs = {ours: theirs for theirs, ours in ATTACHED_MORE.items()}.get(name, name)
             try:
                 with self.path.open("rb") as file:  # one file, even if it is replaced meanwhile
                     about = parse_json_object(pl.read_parquet_metadata(file).get(METADATA_KEY, ""))
                     file.seek(0)
-                    column = pl.read_parquet(file, columns=[theirs]).to_series().rechunk()
+                    column = pl.read_parquet(file, columns=[name.removeprefix("registry_")]).to_series().rechunk()
             except (pl.exceptions.PolarsError, OSError, RuntimeError):
                 self.check()
                 raise
@@ -233,13 +224,18 @@ class Registry:
         return self._held[name]
 
 
+def attached_dtypes(more: Collection[str], *, names: bool) -> dict[str, pl.DataType | type[pl.DataType]]:
+    found = {ours: MORE[theirs] for theirs, ours in ATTACHED_MORE.items() if ours in more}
+    if not names:
+        found.pop("registry_name", None)
+    return {name: SCHEMA[name] for name in ATTACHED} | found
+
+
 def gather(places: pl.Series, columns: Mapping[str, pl.Series]) -> pl.Series:
-    """Return the values of columns at places as a struct, with null fields for null."""
     return pl.DataFrame([column[places].alias(name) for name, column in columns.items()]).to_struct("found")
 
 
 def without_registry(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add the columns of :meth:`Registry.attach`, all null."""
     return frame.with_columns(pl.lit(None, SCHEMA[name]).alias(name) for name in ATTACHED)
 
 
@@ -259,8 +255,8 @@ def observations(
 
     ``problem``: why a row is unusable (a code of :data:`bansong.base.business_number.PROBLEMS`, ``unknown_status`` or
     ``no_status``), null for usable rows; ``word``: the source's status; ``strange``: an unknown word for taxation or
-    merging, which is ignored. Dates are read by :func:`~bansong.engine.text.day_expr`. If the tax authority's
-    status is blank, its taxation may say that the number is not registered. Masked names are ignored.
+    merging, which is ignored. If the tax authority's status is blank, its taxation may say that the number is not
+    registered.
     """
     status_word, words = _word_expr(status), {"taxation": _word_expr(taxation), "merged": _word_expr(merged)}
     if taxation is not None:
@@ -293,8 +289,7 @@ def observations(
 def snapshot(usable: pl.LazyFrame, more: Collection[str] = tuple(MORE)) -> pl.LazyFrame:
     """Return one row a number, sorted: the newest ``as_of`` wins, among equals the later row.
 
-    ``more``: columns of :data:`MORE` to keep. Taxation and name are those of the newest row that has them; ``merged``
-    belongs to the status.
+    Taxation and name are those of the newest row that has them; ``merged`` belongs to the status.
     """
     newest = usable.with_row_index("place").sort("b_no", pl.col("as_of").fill_null(pl.date(1, 1, 1)), "place")
     found = newest.unique("b_no", keep="last", maintain_order=True).drop("taxation", "name")
@@ -311,12 +306,9 @@ def meaning_expr(word: pl.Expr) -> pl.Expr:
 
 def _look_up_meaning(word: pl.Expr, meanings: dict[str, str]) -> pl.Expr:
     compact = word.str.to_lowercase().str.replace_all(r"\s", "")
-    look_up = partial(_meanings_of, meanings)  # a batch at a time: polars does not stream `Expr.replace_strict`
+    # a batch at a time: polars does not stream `Expr.replace_strict`
+    look_up = partial(pl.Series.replace_strict, old=meanings, default=None, return_dtype=pl.String)
     return compact.map_batches(look_up, return_dtype=pl.String, is_elementwise=True)
-
-
-def _meanings_of(meanings: dict[str, str], words: pl.Series) -> pl.Series:
-    return words.replace_strict(meanings, default=None, return_dtype=pl.String)
 
 
 @cache

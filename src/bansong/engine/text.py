@@ -41,10 +41,9 @@ def postal_digits(code: pl.Expr) -> pl.Expr:
 
 
 def is_plain(address: pl.Expr) -> pl.Expr:
-    """Whether an address begins with a Hangul syllable, has a digit and no mask, as most do; null for null.
+    """Whether an address is in Korean, with a number, no mask, and no postal code in front, as most are; null for null.
 
-    So it is not blank, is in Korean, and has a number but no postal code in front. Patterns need to look only at the
-    others: on nulls they cost nothing.
+    Patterns need to look only at the others: on nulls they cost nothing.
     """
     return (address >= "가") & (address < "\ud7a4") & address.str.contains("[0-9]") & ~is_masked(address)
 
@@ -53,10 +52,7 @@ _DIGITS: Final = r"^([0-9]{4})[^0-9]*([0-9]{1,2})[^0-9]+([0-9]{1,2})(?:[^0-9].*)
 
 
 def day_given(name: str, value: date | str | None) -> date | None:
-    """Return the day given for a parameter: a date, a datetime, or ISO 8601 text (``2026-10-05``).
-
-    Raises :class:`UsageError` for anything else.
-    """
+    """Return a date, a datetime, or ISO 8601 text as a day; raise :class:`UsageError` for anything else."""
     if isinstance(value, datetime):
         return value.date()
     if value is None or isinstance(value, date):
@@ -73,10 +69,7 @@ def may_be_days(dtype: pl.DataType) -> bool:
 
 
 def day_expr(column: pl.Expr, dtype: pl.DataType | None = None) -> pl.Expr:
-    """Read a column as days (Date): ``2024-01-31``, ``2024.1.31``, ``20240131``, each also with a time; else null.
-
-    ``dtype``: the column's, if known; dates and times are taken unchanged.
-    """
+    """Read a column as days (Date): ``2024-01-31``, ``2024.1.31``, ``20240131``, each also with a time; else null."""
     if dtype == pl.Date:
         return column
     if dtype == pl.Datetime:
@@ -88,7 +81,6 @@ def day_expr(column: pl.Expr, dtype: pl.DataType | None = None) -> pl.Expr:
 
 
 def parse_json_object(text: str | bytes) -> dict[str, Any]:
-    """Return the JSON object in a text; empty if there is none."""
     try:
         found = json.loads(text)
     except ValueError:
@@ -107,11 +99,10 @@ _MIN_LATIN_LETTERS: Final = 5  # fewer letters are an unknown abbreviation
 def names_differ(one: pl.Expr, other: pl.Expr) -> pl.Expr:
     """Whether two names (String) clearly belong to different businesses (Boolean, null if undecidable).
 
-    Ignored: forms of characters (NFKC), case, spaces, punctuation, the legal form ((주), 주식회사, Co., Ltd.) and a
-    branch at the end (강남점). Names are the same if one contains the other, or if at least half of the shorter one's
-    syllables (pairs of letters in Latin script) are in the other. A trade at the end (건설) does not count, unless
-    little is left without it. Null: blank and masked names, 삼성 against Samsung, a single syllable, fewer than five
-    Latin letters.
+    Ignored: forms of characters, case, spaces, punctuation, the legal form ((주), Co., Ltd.), a branch at the end
+    (강남점), a trade at the end (건설) unless little is left without it. Names are the same if one contains the other,
+    or has at least half of the shorter one's syllables (pairs of letters in Latin script). Null: blank and masked
+    names, 삼성 against Samsung, a single syllable, fewer than five Latin letters.
     """
     pair = pl.struct(one.alias("a"), other.alias("b"))
     return pair.map_batches(_compare_batch, return_dtype=pl.Boolean, is_elementwise=True)
@@ -160,17 +151,14 @@ def _are_clearly_different() -> pl.Expr:
     shortest = pl.when(hangul).then(_MIN_SYLLABLES).otherwise(_MIN_LATIN_LETTERS)
     long_enough = pl.min_horizontal(a.str.len_chars(), b.str.len_chars()) >= shortest
     comparable = same_script & long_enough & ~a.str.contains(_OTHER) & ~b.str.contains(_OTHER)
-    few = pl.when(hangul).then(_few_common(*map(_syllables, (a, b)))).otherwise(_few_common(*map(_letters, (a, b))))
+    by_syllable = [_without_trade(name, _MIN_SYLLABLES).str.extract_all(".") for name in (a, b)]
+    few = pl.when(hangul).then(_few_common(*by_syllable)).otherwise(_few_common(_letters(a), _letters(b)))
     return pl.when(comparable).then(few)
 
 
 def _few_common(a: pl.Expr, b: pl.Expr) -> pl.Expr:
     common = a.list.set_intersection(b).list.len()
     return common * 2 < pl.min_horizontal(a.list.n_unique(), b.list.n_unique())
-
-
-def _syllables(name: pl.Expr) -> pl.Expr:
-    return _without_trade(name, _MIN_SYLLABLES).str.extract_all(".")
 
 
 def _letters(name: pl.Expr) -> pl.Expr:

@@ -24,11 +24,11 @@ from bansong.engine.address.regions import level_of
 from bansong.engine.address.words import NO_LEGAL_DONG, USUAL_ROAD, plain_numbers
 from bansong.engine.text import is_blank, is_masked
 
-_UNDER: Final = ("", "지하 ", "공중 ")
 _NOWHERE: Final = pl.Series([None], dtype=pl.UInt32)
 _TOWN: Final = "[읍면]$"
 # after a dong in brackets: nothing, or words after a comma; in 나성동 1234 and 나성동 홍길동 it is a part
 _ALONE: Final = "^(?:$| ?[,/] ?(?:[^ 0-9산]|[0-9-]+ ?[층호동]))"
+_SURE: Final = pl.col("place").is_not_null()
 _LIKE_ROAD: Final = "(?:로|길)(?:[0-9]+[가-힣]{0,3})?$"
 
 _TEXTS: Final[dict[str, dict[Lang, str]]] = {
@@ -114,10 +114,13 @@ def _with_building(lookups: Lookups, matched: pl.DataFrame) -> pl.DataFrame:
     apartment = tables.building_apartment[place]
     if apartment.null_count():
         apartment = apartment.fill_null(False)
+    names = pl.Series([None], dtype=pl.String).new_from_index(0, len(place))
+    if apartment.any():  # names are read from the file at their first use
+        names = tables.building_name[place.zip_with(apartment, _NOWHERE)]
     known = {
         "apartment": apartment,
         "of_key": tables.building_key[place],
-        "of_building": _names_of(lookups, place.zip_with(apartment, _NOWHERE)),
+        "of_building": names,
         **{f"of_{name}": tables.dongs[name][dong] for name in ("emd", "ri", "code")},
         "of_road": tables.roads["name"][road],
         "of_road_key": tables.roads["key"][road],
@@ -127,12 +130,6 @@ def _with_building(lookups: Lookups, matched: pl.DataFrame) -> pl.DataFrame:
     return matched.hstack([values.alias(name) for name, values in known.items()]).with_columns(
         of_under=under, of_main=main, of_sub=sub
     )
-
-
-def _names_of(lookups: Lookups, place: pl.Series) -> pl.Series:
-    if place.null_count() == len(place):
-        return pl.Series([None], dtype=pl.String).new_from_index(0, len(place))
-    return lookups.tables.building_name[place]
 
 
 def _with_units_back(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
@@ -198,10 +195,7 @@ def _official() -> pl.Expr:
 
 
 def _under(column: str) -> pl.Expr:
-    words = pl.lit(_UNDER[0])
-    for code, word in enumerate(_UNDER[1:], 1):
-        words = pl.when(pl.col(column) == code).then(pl.lit(word)).otherwise(words)
-    return words
+    return first_code({"지하 ": pl.col(column) == 1, "공중 ": pl.col(column) == 2}, "")
 
 
 def _number(main: str, sub: str) -> pl.Expr:
@@ -239,7 +233,7 @@ def _with_dong_replaced(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(dong_replaced=pl.col(ROW).is_in(replaced.implode()))
 
 
-def _level() -> pl.Expr:
+def _with_level(rows: pl.LazyFrame) -> pl.LazyFrame:
     # worse if the region was filled in or respelled, a town replaced, or a move written
     repaired = (
         pl.col("narrowed")
@@ -249,10 +243,10 @@ def _level() -> pl.Expr:
         | pl.col("moved_from").is_not_null()
     )
     plain = pl.col("match_level").is_in(["exact", "lot_to_road"])
-    return pl.when(plain & repaired).then(pl.lit("region_repaired")).otherwise("match_level")
+    return rows.with_columns(level=pl.when(plain & repaired).then(pl.lit("region_repaired")).otherwise("match_level"))
 
 
-_LEVEL: Final = PreparedStep(lambda rows: rows.with_columns(level=_level()))
+_LEVEL: Final = PreparedStep(_with_level)
 
 
 def _town_replaced() -> pl.Expr:
@@ -263,16 +257,12 @@ def _town_replaced() -> pl.Expr:
 def _with_changes(rows: pl.LazyFrame, lang: Lang) -> pl.LazyFrame:
     # composed only where something differs
     without_building = pl.col("match_level").is_in(["building_only", "abolished"])
-    differs = (_sure() | without_building) & ~_as_written()
-    moved = pl.when(_sure()).then(pl.concat_str(_word("moved", lang), "moved_from"))
+    differs = (_SURE | without_building) & ~_as_written()
+    moved = pl.when(_SURE).then(pl.concat_str(_word("moved", lang), "moved_from"))
     pieces = [moved, *_region_changes(lang), *_name_changes(lang)]
     changes = pl.concat_str(pieces, separator="; ", ignore_nulls=True).str.replace_all("|", "/", literal=True)
     needs = tuple(dict.fromkeys(changes.meta.root_names()))
     return for_few(rows, differs, lambda few: few.with_columns(changes=changes), needs, {"changes": pl.String})
-
-
-def _sure() -> pl.Expr:
-    return pl.col("place").is_not_null()
 
 
 def _as_written() -> pl.Expr:
@@ -303,11 +293,11 @@ def _region_changes(lang: Lang) -> list[pl.Expr]:
     no_province = ~pl.col("sido_given").fill_null(False)
     added = _word("added", lang)
     return [
-        pl.when(_sure() & missing).then(pl.concat_str(added, region)),
-        pl.when(_sure() & ~missing & other).then(_arrow("region", lang, pl.col("region_typed"), region)),
-        pl.when(_sure() & ~missing & ~other & no_province).then(pl.concat_str(added, pl.col("of_sido"))),
-        pl.when(_sure() & _town_replaced()).then(_arrow("town", lang, pl.col("emd"), pl.col("of_emd"))),
-        pl.when(_sure() & pl.col("dong_replaced")).then(_arrow("dong", lang, pl.col("hint_dong"), pl.col("of_emd"))),
+        pl.when(_SURE & missing).then(pl.concat_str(added, region)),
+        pl.when(_SURE & ~missing & other).then(_arrow("region", lang, pl.col("region_typed"), region)),
+        pl.when(_SURE & ~missing & ~other & no_province).then(pl.concat_str(added, pl.col("of_sido"))),
+        pl.when(_SURE & _town_replaced()).then(_arrow("town", lang, pl.col("emd"), pl.col("of_emd"))),
+        pl.when(_SURE & pl.col("dong_replaced")).then(_arrow("dong", lang, pl.col("hint_dong"), pl.col("of_emd"))),
     ]
 
 
@@ -320,8 +310,8 @@ def _name_changes(lang: Lang) -> list[pl.Expr]:
     )
     official = pl.concat_str(pl.col("of_road"), pl.lit(" "), _number("of_main", "of_sub"))
     below = pl.concat_str(_under("of_under"), _number("of_main", "of_sub"))
-    by_road = _sure() & ~level.is_in(["lot_to_road", "renumbered"])
-    by_lot = _sure() & (road.is_null() | (level == "lot_to_road")) & pl.col("lot_main").is_not_null()
+    by_road = _SURE & ~level.is_in(["lot_to_road", "renumbered"])
+    by_lot = _SURE & (road.is_null() | (level == "lot_to_road")) & pl.col("lot_main").is_not_null()
     other_name = (road.str.replace_all(r"[ .·]", "") != pl.col("of_road_key")).fill_null(False)
     other_side = (pl.col("under") != pl.col("of_under")).fill_null(False)
     written = pl.concat_str(road, pl.lit(" "), _number("main", "sub"))
@@ -330,10 +320,10 @@ def _name_changes(lang: Lang) -> list[pl.Expr]:
         pl.when(by_road & other_name).then(_arrow("road", lang, road, pl.col("of_road"))),
         pl.when(by_road & other_side).then(_arrow("number", lang, _number("main", "sub"), below)),
         pl.when(by_lot).then(_arrow("lot", lang, lot, official)),
-        pl.when(_sure() & (level == "building_only")).then(_arrow("building", lang, pl.col("building"), official)),
+        pl.when(_SURE & (level == "building_only")).then(_arrow("building", lang, pl.col("building"), official)),
         pl.when(level == "renumbered").then(_arrow("abolished", lang, written, official)),
-        pl.when(~_sure() & gone).then(pl.concat_str(_word("abolished", lang), written)),
-        pl.when(~_sure() & ~gone).then(pl.concat_str(_word("absent", lang), written)),
+        pl.when(~_SURE & gone).then(pl.concat_str(_word("abolished", lang), written)),
+        pl.when(~_SURE & ~gone).then(pl.concat_str(_word("absent", lang), written)),
     ]
 
 
@@ -359,11 +349,9 @@ def _postal_match(lookups: Lookups, rows: pl.DataFrame) -> pl.Series:
     if lacks_any(rows, "zipcode_given"):
         return pl.Series([None], dtype=pl.String).new_from_index(0, rows.height)
     pairs = rows.select("zip", "dong", "road_id", zip_given=pl.col("zipcode_given").cast(pl.UInt32, strict=False))
-    differs = pairs.with_row_index("_line").filter(pl.col("zip_given") != pl.col("zip"))
-    near = differs.select("_line", near=lookups.is_neighbouring(differs))
-    pairs = pairs.with_row_index("_line").join(near, on="_line", how="left", maintain_order="left")
-    right = pl.col("zip_given") == pl.col("zip")
-    rules = {"right": right, "neighbouring": pl.col("near"), "other_district": ~pl.col("near")}
+    differs = (pairs["zip_given"] != pairs["zip"]).fill_null(False)
+    near = pl.lit(scatter(lookups.is_neighbouring(pairs.filter(differs)), differs))
+    rules = {"right": pl.col("zip_given") == pl.col("zip"), "neighbouring": near, "other_district": ~near}
     return pairs.select(first_code(rules)).to_series()
 
 
@@ -382,17 +370,18 @@ def _look_up_codes(gazetteer: Gazetteer, places: pl.Series) -> pl.Series:
 
 
 SUGGESTED: Final = {"row": pl.UInt32, "address": pl.String, "zipcode": pl.String, "changes": pl.String}
-"""Columns of :func:`suggest_places`."""
 
 
-def suggest_places(lookups: Lookups, parsed: pl.DataFrame, most: int, lang: Lang) -> pl.DataFrame:
-    """Return the likeliest places of each address, at most ``most`` a row, the best first: :data:`SUGGESTED`.
+def suggest(addresses: pl.DataFrame, gazetteer: Gazetteer, lang: Lang, most: int = 5) -> pl.DataFrame:
+    """Return the likeliest places of each address for a person to choose from, the best first, at most ``most``.
 
-    ``parsed``: the columns of :data:`bansong.engine.address.parse.PARSED`; ``row`` counts its lines. Any reading may
-    propose a place, for the address as written or with a region from its other words. Places are ordered by the number
-    of witnesses, then by the reading. ``address``: the official one with the row's unit; ``changes``: the differences,
-    in words of ``lang``.
+    ``addresses`` has ``address`` and ``zipcode`` (String). Columns of :data:`SUGGESTED`: ``row``, the address's line;
+    ``address`` and ``zipcode`` of the place, with the written unit; ``changes``, the differences in words of ``lang``.
+    Any reading may propose a place, for the address as written or with a region from its other words. Places are
+    ordered by the number of witnesses, then by the reading.
     """
+    parsed = parse.parse(addresses.lazy().select("address", "zipcode")).collect()
+    lookups = lookups_of(gazetteer, len(parsed))
     rows = open_rows(lookups, split_joined_numbers(lookups, parsed.with_row_index(ROW)))
     narrowed = with_narrowed_regions(lookups, rows)
     proposed = [
@@ -416,74 +405,49 @@ def suggest_places(lookups: Lookups, parsed: pl.DataFrame, most: int, lang: Lang
     named = lines.drop("of_row").with_row_index(ROW)  # steps are prepared for the columns of a match only
     matched = named.with_columns(match_level=pl.lit("exact"), postal_only=pl.lit(None, pl.UInt32))
     found = format_match(lookups, matched, lang)
-    return pl.DataFrame(
-        {
-            "row": lines["of_row"],
-            "address": found["fixed_address"],
-            "zipcode": found["fixed_zipcode"],
-            "changes": found["changes"],
-        },
-        schema=SUGGESTED,
-    )
+    return found.select(row=lines["of_row"], address="fixed_address", zipcode="fixed_zipcode", changes="changes")
 
 
-ADDED: Final[dict[str, type[pl.DataType]]] = {
-    "match_level": pl.String,
-    "region": pl.String,
-    "covered": pl.Boolean,
-    "form": pl.String,
-    "unit": pl.String,
-    "region_given": pl.Boolean,
-    "numbered": pl.Boolean,
-    "beside": pl.Boolean,
-    "postal_match": pl.String,
-    "supported": pl.Boolean,
-    "zipcode_given": pl.String,
+ADDED: Final[dict[str, type[pl.DataType]]] = {  # the columns that `attach` adds
+    "match_level": pl.String,  # one of LEVELS, null without a readable address
+    "region": pl.String,  # level of the province of today, the building's if one was found
+    "covered": pl.Boolean,  # the gazetteer holds the named region, so that unfound addresses do not exist
+    "form": pl.String,  # road or lot, english, or neither
+    "unit": pl.String,  # given, or missing in an apartment complex
+    "region_given": pl.Boolean,  # the address names one province, or a district of a single province
+    "numbered": pl.Boolean,  # a road or lot with its number
+    "beside": pl.Boolean,  # a place described by another one (맞은편, 옆 건물, 앞)
+    "postal_match": pl.String,  # right, neighbouring (a code of the same dong or road), other_district
+    "supported": pl.Boolean,  # other words of the row confirm the repair, null without one
+    "zipcode_given": pl.String,  # five digits
     "zipcode_right": pl.String,
-    "changes": pl.String,
-    "fixed_zipcode": pl.String,
+    "changes": pl.String,  # corrections, in words of the language
+    "fixed_zipcode": pl.String,  # as the address, null if uncertain
     "fixed_address": pl.String,
-    "district_code": pl.String,
-    "place": pl.UInt32,
+    "district_code": pl.String,  # ten digits of the building's legal dong (법정동코드)
+    "place": pl.UInt32,  # of the building in the gazetteer
 }
-"""The columns that :func:`attach` adds."""
 
 
 def attach(frame: pl.LazyFrame, gazetteer: Gazetteer | None, lang: Lang) -> pl.LazyFrame:
     """Add the columns of :data:`ADDED`, the meaning of each row's address.
 
     ``frame`` has ``address`` and ``zipcode`` (String); its rows and their order stay. Without a gazetteer only the
-    region is recognised and compared to the postal code. With one, batches are matched: the query streams, also from
-    several threads.
-
-    - ``match_level``: one of :data:`LEVELS`, null without a readable address
-    - ``region``: province of today (level of the feature ``region``), the building's if one was found
-    - ``covered``: the gazetteer holds the named region, so that unfound addresses do not exist
-    - ``form``: road or lot; ``unit``: given, or missing in an apartment complex
-    - ``postal_match``: right, neighbouring (a code of the same dong or road), other_district
-    - ``supported``: other words of the row confirm the repair, null without one
-    - ``region_given``: the address names one province, or a district of a single province; ``numbered``: a road or lot
-      with its number; ``beside``: a place by another one (맞은편, 옆 건물, 앞)
-    - ``zipcode_given``, ``zipcode_right``: five digits; ``changes``: corrections, in words of ``lang``
-    - ``fixed_zipcode``, ``fixed_address``: null if uncertain
-    - ``district_code``: ten digits of the building's legal dong (법정동코드), ``place``: its place in the gazetteer,
-      null without a building
+    region is recognised and compared to the postal code. With one, batches are matched: the query streams.
     """
     if gazetteer is None:
         names = frame.collect_schema().names()
-        return _with_number(regions.without_gazetteer(frame)).select(*names, *ADDED)
+        read = pl.struct("address", "zipcode").map_batches(
+            _read_number_batch, return_dtype=pl.Struct(_READ), is_elementwise=True
+        )
+        frame = regions.without_gazetteer(frame).with_columns(
+            read.alias("bv:number"), region_given=pl.col("region").is_not_null()
+        )
+        return frame.unnest("bv:number").select(*names, *ADDED)
     matched = pl.struct("address", "zipcode").map_batches(
         partial(_match_batch, gazetteer, lang), return_dtype=pl.Struct(ADDED), is_elementwise=True
     )
     return frame.with_columns(matched.alias("bv:address")).unnest("bv:address")
-
-
-def _with_number(frame: pl.LazyFrame) -> pl.LazyFrame:
-    read = pl.struct("address", "zipcode").map_batches(
-        _read_number_batch, return_dtype=pl.Struct(_READ), is_elementwise=True
-    )
-    frame = frame.with_columns(read.alias("bv:number"), region_given=pl.col("region").is_not_null())
-    return frame.unnest("bv:number")
 
 
 _READ: Final = {"numbered": pl.Boolean, "beside": pl.Boolean}
@@ -528,17 +492,6 @@ def _match_batch(gazetteer: Gazetteer, lang: Lang, addresses: pl.Series) -> pl.S
         raise RuntimeError(gettext("the address engine failed: {error}", error=error)) from error
 
 
-def suggest(addresses: pl.DataFrame, gazetteer: Gazetteer, lang: Lang, most: int = 5) -> pl.DataFrame:
-    """Return the likeliest places of each address for a person to choose from, the best first.
-
-    ``addresses`` has ``address`` and ``zipcode`` (String). Columns of :data:`SUGGESTED`: ``row``, the address's line;
-    ``address`` and ``zipcode`` of the place, with the written unit; ``changes``, the differences in words of ``lang``.
-    At most ``most`` for each address; none for one like no other.
-    """
-    parsed = parse.parse(addresses.lazy().select("address", "zipcode")).collect()
-    return suggest_places(lookups_of(gazetteer, len(parsed)), parsed, most, lang)
-
-
 def _with_postal_conflict(answers: pl.DataFrame, parsed: pl.DataFrame) -> pl.DataFrame:
     # where no building was found, compare the postal code to the region, as without a gazetteer
     if lacks_any(answers, "zipcode_given"):
@@ -546,11 +499,6 @@ def _with_postal_conflict(answers: pl.DataFrame, parsed: pl.DataFrame) -> pl.Dat
     unjudged = answers["fixed_zipcode"].is_null() & answers["zipcode_given"].is_not_null()
     if not unjudged.any():
         return answers
-    named = parsed.select("zipcode_given", "sido", "sigungu", "region_conflict", line=pl.int_range(pl.len()))
     fits = postal_fits(pl.col("zipcode_given"), pl.col("sido"), pl.col("sigungu")) | pl.col("region_conflict")
-    elsewhere = named.filter(unjudged).filter(~fits).select("line", elsewhere=True)
-    if elsewhere.is_empty():
-        return answers
-    marks = named.select("line").join(elsewhere, on="line", how="left", maintain_order="left")["elsewhere"]
-    other = pl.when(marks).then(pl.lit("other_district"))
-    return answers.with_columns(pl.coalesce("postal_match", other).alias("postal_match"))
+    elsewhere = parsed.filter(unjudged).select(pl.when(~fits).then(pl.lit("other_district"))).to_series()
+    return answers.with_columns(pl.coalesce("postal_match", scatter(elsewhere, unjudged)))

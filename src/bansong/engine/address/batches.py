@@ -19,15 +19,13 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from functools import cache, partial, wraps
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 
 import polars as pl
 
 from bansong.engine.registry import values_at
 
-ROW: Final = "row"
-"""Number of a row within its batch, in every frame of candidates."""
-
+ROW: Final = "row"  # number of a row within its batch, in every frame of candidates
 T = TypeVar("T")
 _SEPARATOR: Final = "\x1f"
 _FEW: Final = "_few"
@@ -44,7 +42,6 @@ class TextIndex:
         return text.cast(self._dtype, strict=False).to_physical().cast(pl.UInt32)
 
     def holds(self, text: pl.Expr) -> pl.Expr:
-        """Whether a text is known (Boolean)."""
         return text.cast(self._dtype, strict=False).is_not_null()
 
 
@@ -63,7 +60,7 @@ class TextTable(TextIndex):
 def text_key(*parts: str | pl.Expr) -> pl.Expr:
     """Return the UInt64 key of one or several values read as text, null if one of them is null.
 
-    Keys are valid in one process only (the hash may change with polars' version), so they are never stored.
+    Never stored: the hash may change with polars' version.
     """
     if all(isinstance(part, str) for part in parts):
         return _key_of_columns(*parts)
@@ -195,7 +192,6 @@ class PreparedStep:
         self._idle: list[_ExchangeableQuery] = []
 
     def run(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Return the result of the step for a frame."""
         try:
             query = self._idle.pop()  # atomic: no lock, which polars' threads would wait for
         except IndexError:
@@ -328,9 +324,7 @@ def where(condition: pl.Expr, text: pl.Expr) -> pl.Expr:
     return pl.when(condition).then(text).str.strip_chars(" ")
 
 
-HOLE: Final = "?"
-"""Stands for an unreadable syllable."""
-
+HOLE: Final = "?"  # stands for an unreadable syllable
 _PLACE: Final = "_at"
 _AT: Final = pl.col(_PLACE)
 _COMPARED_LENGTHS: Final = (2, 16)
@@ -352,29 +346,22 @@ _JAMO_COUNTS: Final = (19, 21, 28)  # initials, medials and finals (or none) of 
 class NameDifference(IntEnum):
     """Distance of two names."""
 
-    SLIP = 0
-    """A jamo, or a missing, doubled or misplaced syllable of a long name."""
-    DOUBTFUL = 1
-    """A slip if other words of the row confirm it."""
-    TWO_ROADS = 2
-    """Names of different roads, as with another digit."""
+    SLIP = 0  # a jamo, or a missing, doubled or misplaced syllable of a long name
+    DOUBTFUL = 1  # a slip if other words of the row confirm it
+    TWO_ROADS = 2  # names of different roads, as with another digit
 
 
-def holes(frame: pl.DataFrame, name: str, *keep: str) -> pl.DataFrame:
-    """Return a line for each Hangul syllable of ``name``, with it unreadable: ``keep`` and ``pattern``."""
-    return _spell_out(frame.lazy(), name).select(*keep, pattern=_hole(name)).collect(engine="in-memory")
-
-
-def gaps(frame: pl.DataFrame, name: str, *keep: str) -> pl.DataFrame:
-    """Return a line for each Hangul syllable of ``name``, without it: ``keep`` and ``pattern``."""
-    return _spell_out(frame.lazy(), name).select(*keep, pattern=_gap(name)).collect(engine="in-memory")
+def patterns(frame: pl.DataFrame, name: str, slip: Literal["hole", "gap"], *keep: str) -> pl.DataFrame:
+    """Return a line for each Hangul syllable of ``name``, with it unreadable or without it: ``keep``, ``pattern``."""
+    pattern = _hole(name) if slip == "hole" else _gap(name)
+    return _spell_out(frame.lazy(), name).select(*keep, pattern=pattern).collect(engine="in-memory")
 
 
 def slips(frame: pl.DataFrame, name: str, *keep: str) -> pl.DataFrame:
-    """Return a line for each Hangul syllable of ``name``: ``keep``, and ``hole``, ``gap``, ``swap``.
+    """Return a line for each Hangul syllable of ``name``: ``keep``, and keys of the region and a misspelt name.
 
-    These are keys of the region and the name: with the syllable unreadable, without it, and swapped with the Hangul
-    syllable after it (else null).
+    ``hole``: the syllable unreadable; ``gap``: without it; ``swap``: swapped with the next one (null if that is not
+    Hangul).
     """
     return _slips_of(name, keep).run(frame[list(dict.fromkeys(("region", name, *keep)))])
 
@@ -442,8 +429,7 @@ def _change_jamo(syllable: str) -> tuple[str, ...]:
 def compare_names(written: pl.Series, official: pl.Series) -> pl.DataFrame:
     """Return ``difference`` (a :class:`NameDifference`, null for equal names) and ``short`` (Boolean) of each pair.
 
-    ``short``: the shorter name without numbers and 로 or 길 has at most two syllables, and the written one ends like a
-    road.
+    ``short``: the shorter name without numbers and 로 or 길 has at most two syllables, and the written one is a road's.
     """
     one, other, head = pl.col("written"), pl.col("official"), pl.col("head")
     names = pl.DataFrame({"written": written, "official": official}).with_columns(

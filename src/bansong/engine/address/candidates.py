@@ -19,13 +19,11 @@ NO_CANDIDATES: Final = pl.DataFrame(schema={ROW: pl.UInt32, "place": pl.UInt32})
 _ROAD_NUMBER: Final = ("under", "main", "sub")
 _ROAD_KEPT: Final = (*_ROAD_NUMBER, "region", "scope")
 _BUILDING_KEY: Final = building_key(pl.col("road_id"), *(pl.col(part) for part in _ROAD_NUMBER))
-_MAX_PREFIX_CHARS: Final = 10
-_CUTS: Final = pl.DataFrame({"_cut": range(2, _MAX_PREFIX_CHARS)}, schema={"_cut": pl.UInt32})
+_CUTS: Final = pl.DataFrame({"_cut": range(2, 10)}, schema={"_cut": pl.UInt32})  # characters of a dong before a road
 _SECOND_NUMBER: Final = (
     r"^((?:[가-힣]{0,4}(?:길|로)|번?[가-하])?) ?([0-9]{1,5})(?:-([0-9]{1,5}))?"
     r"((?:[^0-9층호동차번단세개F-].*)?)$"
 )
-_ENDS: Final = ("길", "번길", "로")
 OLD_ADDRESS: Final = "(?:^|[ ,])(?:구|종전|옛)(?:[ :]|주소|도로명)"
 _FURTHER_ROAD: Final = r"([가-힣0-9·]+(?:로|길|거리)) ?([0-9]{1,5})(?:-([0-9]{1,5}))?(?:[ ,(]|$)"
 
@@ -33,9 +31,8 @@ _FURTHER_ROAD: Final = r"([가-힣0-9·]+(?:로|길|거리)) ?([0-9]{1,5})(?:-([
 def split_joined_numbers(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     """Read ``부강1 13`` as 13 on a road 부강1…, and ``만남로6석길 5`` as 5 on 만남로6석길: not as number 1, or 6.
 
-    Of a number stuck to a road's name and a second number, the second is the building's, unless there is no such road.
-    Words stuck to it that were taken for the detail then belong to the name (``loose_road``): ``상도로15카 9`` is 9 on
-    상도로15카길.
+    Not if there is no such road. Words between the numbers belong to the name (``loose_road``): ``상도로15카 9`` is 9
+    on 상도로15카길.
     """
     if lacks_any(rows, "detail"):
         return rows
@@ -55,7 +52,7 @@ def split_joined_numbers(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
         detail=parts[3].str.strip_chars(" ,"),
         suffixed=parts[0].str.contains("[길로]$"),
     )
-    longer = pl.concat(suspects.select(ROW, name=pl.col("loose_road") + end) for end in _ENDS)
+    longer = pl.concat(suspects.select(ROW, name=pl.col("loose_road") + end) for end in ("길", "번길", "로"))
     called_so = lookups.roads_anywhere.find(longer, text_key("name"), "_")
     real = pl.col("suffixed") | pl.col("road").is_null() | pl.col(ROW).is_in(called_so[ROW].implode())
     suspects = suspects.filter(real).with_columns(
@@ -110,8 +107,7 @@ def find_on_other_level(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 def find_misspelt_road(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     """Find roads of the same region with one syllable different or two swapped, and with that number.
 
-    A road that exists as written is not replaced: the number may be wrong. Nor is one of a family (새내1길, 새내2길 …)
-    whose members differ in a digit.
+    Not for a road that exists as written: the number may be wrong. Nor for one of a family (새내1길, 새내2길 …).
     """
     name = pl.coalesce("road", "loose_road")
     numbered = pl.when(name.str.contains("[0-9]")).then(text_key("region", without_digits(name)))
@@ -142,7 +138,6 @@ def _is_road_of_region() -> pl.Expr:
 
 
 def find_successors(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """Find the successor of an abolished road and number, in the one given region."""
     found = find_abolished(lookups, rows)
     return found.drop_nulls("place") if found["place"].null_count() else found
 
@@ -155,7 +150,6 @@ def find_abolished(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def find_same_main_number(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """Find all buildings with the same road and main number."""
     roads = _find_roads(lookups, rows)
     if roads.is_empty():
         return NO_CANDIDATES
@@ -185,7 +179,7 @@ def _nth_further(rows: pl.DataFrame, place: int) -> pl.DataFrame:
 
 @cache
 def names_further_road() -> pl.Expr:
-    """Whether detail or brackets hold another road and number; an old one does not count."""
+    """Whether detail or brackets hold another road and number, not an old one."""
     return pl.any_horizontal(text.is_not_null() for text in _holding_further_road())
 
 
@@ -201,7 +195,6 @@ def find_named_roads(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def is_road_anywhere(lookups: Lookups, rows: pl.DataFrame) -> pl.Series:
-    """Whether any region has a road of that name."""
     keys = rows.select(text_key(pl.coalesce("road", "loose_road"))).to_series()
     return lookups.roads_anywhere.holds(keys.fill_null(0))
 
@@ -232,11 +225,9 @@ def _find_buildings_on(lookups: Lookups, roads: pl.DataFrame) -> pl.DataFrame:
 _LOT_NUMBER: Final = ("san", "lot_main", "lot_sub", "lot_ho")
 _LOT_KEPT: Final = (*_LOT_NUMBER, "region", "scope")
 _LOT_KEY: Final = lot_key(pl.col("dong_id"), pl.col("san"), pl.col("lot_main"), pl.col("lot_sub"))
-LOWEST_UNIT: Final = 100
-"""``712번지 4호`` is lot 712-4, never a unit: gazetteers are older than the newest lots.
-
-``712번지 301호`` may be unit 301 on lot 712, unless that is known to be divided.
-"""
+# 712번지 4호 is lot 712-4, never a unit: gazetteers are older than the newest lots; 712번지 301호 may be unit 301 on
+# lot 712, unless that is known to be divided
+_LOWEST_UNIT: Final = 100
 _PART_OF_UNIT: Final = 4  # a part with a quarter of the unit's number shows that the lot is divided
 _MAX_SHORT_NAME_CHARS: Final = 2
 _KIND_OF_BUILDING: Final = (
@@ -300,7 +291,7 @@ def find_building_on_whole_lot(lookups: Lookups, rows: pl.DataFrame) -> pl.DataF
 def find_misspelt_lot(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     """Find dongs of the same region with one syllable different or two swapped, and with that lot.
 
-    Not for a dong that exists as written, a name of two syllables, or with a second number behind the first.
+    Not for a dong that exists as written, a name of two syllables, or an address with a second number.
     """
     rows = _with_lot(
         rows,
@@ -359,7 +350,6 @@ def _keep_in_scope(lookups: Lookups, found: pl.DataFrame, table: pl.DataFrame, v
 
 
 def find_in_scope(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """Find road or lot as written, in the given scope."""
     return pl.concat([find_road_in_scope(lookups, rows), find_lot_in_scope(lookups, rows)])
 
 
@@ -386,7 +376,7 @@ def _legal_name() -> pl.Expr:
 def _find_lots(lookups: Lookups, dongs: pl.DataFrame) -> pl.DataFrame:
     if dongs.is_empty():
         return NO_CANDIDATES
-    may_be_unit = pl.col("lot_ho").fill_null(False) & (pl.col("lot_sub") >= LOWEST_UNIT)
+    may_be_unit = pl.col("lot_ho").fill_null(False) & (pl.col("lot_sub") >= _LOWEST_UNIT)
     high = dongs.filter(may_be_unit)
     if not high.is_empty():
         whole = high.join(_find_divided(lookups, high), on=ROW, how="anti").with_columns(lot_sub=pl.lit(0, pl.UInt32))

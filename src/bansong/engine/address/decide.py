@@ -37,7 +37,7 @@ def decide_candidates(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return (``row``, ``place``) of decided rows, and ``row`` of ambiguous ones.
 
-    Rows whose only candidate is refuted are in neither: they may be read in another way.
+    Rows in neither have only a refuted candidate: they may be read in another way.
     """
     candidates = drop_repeated(lookups, candidates)
     if trust is Trust.GIVEN:
@@ -65,7 +65,7 @@ def drop_repeated(lookups: Lookups, candidates: pl.DataFrame) -> pl.DataFrame:
 def find_outvoted(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame, others: pl.DataFrame) -> pl.DataFrame:
     """Return ``row`` where more witnesses speak for another (``row``, ``place``) than for the chosen building.
 
-    If district and province contradict each other, the province speaks for the others that lie in it.
+    A province that contradicts the district speaks for the others that lie in it.
     """
     if others.is_empty():
         return rows.select(ROW).clear()
@@ -206,9 +206,8 @@ def _is_torn(trust: Trust) -> pl.Expr:
 
 @cache
 def _is_borne_out() -> pl.Expr:
-    # an existing region is overruled only within its province, by two witnesses. Borders of wards move: within a #
-    # city a postal code is enough, or a dong that the written ward lacks. The dong of a found lot is no further
-    # witness
+    # an existing region is overruled only within its province, by two witnesses. Borders of wards move: within a
+    # city a postal code is enough, or a dong that the written ward lacks. The dong of a found lot is no witness.
     dong = pl.col("emd_pro").fill_null(False) | pl.col("dong_pro").fill_null(False)
     postal = pl.col("postal_pro").fill_null(False)
     by_word = (dong & pl.col("main").is_not_null()) | pl.col("building_pro").fill_null(False)
@@ -225,10 +224,7 @@ _NOT_JUDGED: Final = pl.Series("supported", [None], pl.Boolean)
 
 
 def keep_tenable(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
-    """Return the ``decided`` (``row``, ``place``) with a road that may be meant by the written one.
-
-    The more the names differ, the more other words must agree: see :func:`_is_tenable`.
-    """
+    """Return the ``decided`` (``row``, ``place``) with a road that may be meant by the written one."""
     if decided.is_empty():
         return decided
     return _hear_and_compare(lookups, rows, decided).filter(_is_tenable()).select(decided.columns)
@@ -239,9 +235,9 @@ def judge_support(lookups: Lookups, rows: pl.DataFrame) -> pl.Series:
 
     The rows also have their ``level``, ``postal_match`` and the building's ``of_emd``. Null without a repair, or if an
     address was renumbered and all else is right. Witnesses: the postal code or a neighbouring one; the 동 or 리, and
-    unless a road was repaired the 읍 or 면; the building's name, if it is not the only word; the city, if only its
-    district was filled in. No witnesses: the region of a repaired road, or that nothing else is similar. The buildings
-    of a complex share the name that was found on another lot.
+    unless a road was repaired the 읍 or 면; the building's name, if it is not the only word (buildings of a complex
+    share it); the city, if only its district was filled in. No witnesses: the region of a repaired road, or a lack of
+    similar names.
     """
     nothing = _NOT_JUDGED.new_from_index(0, rows.height)
     if lacks_any(rows, "place"):

@@ -52,8 +52,7 @@ NOT_PARQUET: Final = Problem(
     "gazetteer.not_parquet", "{path}: is not a gazetteer, or is cut off (no Parquet file); {remedy}"
 )
 
-FORMAT: Final = 3
-"""Files of formats 1 and 2 still open, without later sections and columns: see ``_LATER``."""
+FORMAT: Final = 3  # files of formats 1 and 2 still open, without later sections and columns: see `_LATER`
 METADATA_KEY: Final = "bizverify.gazetteer"
 SECTIONS: Final[dict[str, tuple[str, ...]]] = {
     "region": ("region", "sido", "sigungu"),
@@ -84,15 +83,16 @@ SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "several": pl.Boolean,
     "street_code": pl.UInt64,
 }
+# sections and columns that files of a format lack
 _LATER: Final = {1: {"gone", "several", "street_code"}, 2: {"street_code"}, FORMAT: set[str]()}
-"""Sections and columns that files of a format lack."""
-NUMBER_LIMIT: Final = 1 << 17
-"""Main and additional numbers of buildings and lots are below this."""
+NUMBER_LIMIT: Final = 1 << 17  # main and additional numbers of buildings and lots are below this
 _SIGN_WEIGHT: Final = NUMBER_LIMIT << 17
 
 _REMEDY: Final = gettext_noop("build one with: bansong data build-gazetteer SRC… -o OUT.parquet")
 _MAX_LOADED: Final = 2
 _FRESH_DAYS: Final = 92
+_lock: Final = threading.Lock()
+_loaded: Final[dict[tuple[str, str], Tables]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +100,8 @@ class Gazetteer:
     """An opened gazetteer: cheap, picklable, read on demand.
 
     ``version``: its name in reports and manifests; ``buildings``: their number; ``about``: its metadata: ``sources``
-    (name, size, date), ``provinces`` (buildings of each), ``lots``, ``sections``, from format 2 on ``source_date``
-    (newest, if known) and ``kinds`` (of the sources), from format 3 on ``building_codes`` (buildings with a known
-    official number).
+    (name, size, date), ``provinces`` (buildings of each), ``lots``, ``sections``, and in later formats ``source_date``
+    (the newest), ``kinds`` (of the sources) and ``building_codes`` (buildings with a known official number).
     """
 
     path: Path
@@ -183,63 +182,54 @@ class Gazetteer:
             return _loaded.setdefault(wanted, found)
 
 
-class Tables:
-    """A gazetteer in memory, immutable, for all threads; names and lots are read at their first use.
-
-    ``regions``
-        region UInt32, sido String, sigungu String ("" where the province has none)
-    ``dongs``
-        dong UInt32, region UInt32, emd String, ri String ("" for none), code UInt64 (법정동코드)
-    ``admins``
-        region UInt32, name String (행정동), dong UInt32: each of its legal dongs
-    ``roads``
-        road UInt32, region UInt32, name String, key String (``compact_name`` of the name), several Boolean (it stands
-        for several roads of that name)
-    ``building_key`` UInt64, sorted, ``building_zip`` UInt32, ``building_dong`` UInt32, ``building_apartment`` Boolean
-        one place a building; keys may repeat (two roads of one name in one district)
-    ``gone_key`` UInt64, sorted, ``gone_building`` UInt32
-        keys of abolished addresses, each with the place of its successor, null if uncertain
-    """
-
+class _Names:
     def __init__(self, gazetteer: Gazetteer) -> None:
         self._gazetteer = gazetteer
-        self.regions = read_section(gazetteer, "region")
-        self.dongs = read_section(gazetteer, "dong")
-        self.admins = read_section(gazetteer, "admin")
+        self.regions = read_section(gazetteer, "region")  # sigungu is "" in a province without districts
+        self.dongs = read_section(gazetteer, "dong")  # ri is "" for none, code the 법정동코드
+        self.admins = read_section(gazetteer, "admin")  # a line for each legal dong of a 행정동
+        # key is the `compact_name` of the name; several: it stands for several roads of that name
         self.roads = read_section(gazetteer, "road").rename({"road_key": "key"})
+
+
+class Tables(_Names):
+    """A gazetteer in memory, immutable, for all threads; names and lots are read at their first use."""
+
+    def __init__(self, gazetteer: Gazetteer) -> None:
+        super().__init__(gazetteer)
+        # one place a building; keys are sorted and may repeat (two roads of one name in one district)
         buildings = read_section(gazetteer, "building", ("key", "zipcode", "dong", "apartment"))
-        self.building_key = buildings["key"].alias("building_key").set_sorted()
-        self.building_zip = buildings["zipcode"].alias("building_zip")
-        self.building_dong = buildings["dong"].alias("building_dong")
-        self.building_apartment = buildings["apartment"].alias("building_apartment")
+        self.building_key = buildings["key"].set_sorted()
+        self.building_zip = buildings["zipcode"]
+        self.building_dong = buildings["dong"]
+        self.building_apartment = buildings["apartment"]
+        # keys of abolished addresses, each with the place of its successor, null if uncertain
         gone = read_section(gazetteer, "gone")
-        self.gone_key = gone["key"].alias("gone_key").set_sorted()
-        self.gone_building = gone["building"].alias("gone_building")
+        self.gone_key = gone["key"].set_sorted()
+        self.gone_building = gone["building"]
 
     @built_once
     def building_name(self) -> pl.Series:
-        """String, null for a building without a name; by place."""
-        return read_section(self._gazetteer, "building", ("name",))["name"].alias("building_name")
+        return read_section(self._gazetteer, "building", ("name",)).to_series()
 
     @built_once
     def building_street(self) -> pl.Series:
-        """UInt64, the first fifteen digits of the building's official number, null if unknown; by place."""
-        return read_section(self._gazetteer, "building", ("street_code",))["street_code"].alias("building_street")
+        """The first fifteen digits of the building's official number (UInt64), null if unknown."""
+        return read_section(self._gazetteer, "building", ("street_code",)).to_series()
 
     @property
     def lot_key(self) -> pl.Series:
-        """UInt64, sorted; a lot with several buildings is there several times."""
-        return self._lots["key"].alias("lot_key")
+        """Sorted; a lot with several buildings is there several times."""
+        return self._lots["key"]
 
     @property
     def lot_building(self) -> pl.Series:
-        """UInt32, the place of the building on the lot."""
-        return self._lots["building"].alias("lot_building")
+        return self._lots["building"]
 
     @property
     def lot_representative(self) -> pl.Series:
-        """Boolean, whether it is the building's representative lot, not an additional one."""
-        return self._lots["representative"].alias("lot_representative")
+        """Whether it is the building's representative lot, not an additional one."""
+        return self._lots["representative"]
 
     @built_once
     def _lots(self) -> pl.DataFrame:
@@ -249,10 +239,7 @@ class Tables:
 def read_section(
     gazetteer: Gazetteer, name: str, columns: tuple[str, ...] | None = None, groups: Sequence[int] | None = None
 ) -> pl.DataFrame:
-    """Read ``columns`` of a section (default: all) from its row ``groups`` (default: all), in one piece.
-
-    Raises :class:`GazetteerError` if the file is damaged or has another version.
-    """
+    """Read ``columns`` of a section (default: all) from its row ``groups`` (default: all), in one piece."""
     import pyarrow as pa
 
     path = gazetteer.path
@@ -276,24 +263,16 @@ def read_section(
     return frame.select(pl.col(column).cast(SCHEMA[column]) for column in columns)
 
 
-def read_key_ranges(gazetteer: Gazetteer, name: str) -> pl.DataFrame:
-    """Return ``first``, ``last`` key (UInt64) and ``rows`` (UInt32) of each row group of a section sorted by ``key``.
-
-    They come from the footer; raises :class:`GazetteerError` if it contradicts itself.
-    """
+def _read_key_ranges(gazetteer: Gazetteer, name: str) -> pl.DataFrame:
+    # `first`, `last` key and `rows` of each row group of a section sorted by `key`, from the footer
     with _parquet(gazetteer.path) as file:
         section = _about(gazetteer.path, file)["sections"].get(name, {"groups": (0, 0), "rows": 0})
         key, groups = file.schema_arrow.names.index("key"), map(file.metadata.row_group, range(*section["groups"]))
         ranges = [(stats.min, stats.max, group.num_rows) for group in groups if (stats := group.column(key).statistics)]
     bounds = [bound for first, last, _ in ranges for bound in (first, last)]
     if None in bounds or bounds != sorted(bounds) or sum(rows for *_, rows in ranges) != section["rows"]:
-        raise key_range_error(gazetteer)
+        raise GazetteerError(KEYS_DAMAGED, path=gazetteer.path)
     return pl.DataFrame(ranges, schema={"first": pl.UInt64, "last": pl.UInt64, "rows": pl.UInt32}, orient="row")
-
-
-def key_range_error(gazetteer: Gazetteer) -> GazetteerError:
-    """Return the error for keys that contradict the footer."""
-    return GazetteerError(KEYS_DAMAGED, path=gazetteer.path)
 
 
 def compact_name(text: pl.Expr) -> pl.Expr:
@@ -315,7 +294,6 @@ def lot_key(dong: pl.Expr, san: pl.Expr, main: pl.Expr, sub: pl.Expr) -> pl.Expr
 
 
 def unpack_numbers(key: pl.Expr) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
-    """Return 지하여부, main and additional number of a :func:`building_key` (UInt64)."""
     return (key // _SIGN_WEIGHT) % 4, (key // NUMBER_LIMIT) % NUMBER_LIMIT, key % NUMBER_LIMIT
 
 
@@ -366,10 +344,6 @@ def _damage_error(path: Path, error: Exception) -> GazetteerError:
     return GazetteerError(GAZETTEER_DAMAGED, path=path, reason=str(error).splitlines()[0])
 
 
-_lock: Final = threading.Lock()
-_loaded: Final[dict[tuple[str, str], Tables]] = {}
-
-
 class StoredSection:
     """A section of the file, sorted by ``key``; a row's place is its number within the section.
 
@@ -379,16 +353,14 @@ class StoredSection:
 
     def __init__(self, gazetteer: Gazetteer, name: str) -> None:
         self._gazetteer, self._name = gazetteer, name
-        self._ranges = read_key_ranges(gazetteer, name)
+        self._ranges = _read_key_ranges(gazetteer, name)
         self._starts = self._ranges["rows"].cum_sum() - self._ranges["rows"]
         self._read: dict[tuple[int, str], pl.Series] = {}
 
     def column(self, name: str) -> pl.Series:
-        """Return the whole column."""
         return self._read_groups(name, range(self._ranges.height))
 
     def gather(self, name: str, places: pl.Series) -> pl.Series:
-        """Return a column's value at each place (UInt32), null for null."""
         if places.null_count() == len(places):
             return pl.Series(name, [None], SCHEMA[name]).new_from_index(0, len(places))
         group = self._starts.search_sorted(places.fill_null(strategy="min"), side="right") - 1
@@ -398,10 +370,7 @@ class StoredSection:
         return self._read_groups(name, groups)[places - shift[groups.search_sorted(group)]]
 
     def between(self, first: pl.Series, last: pl.Series) -> pl.DataFrame:
-        """Return ``place`` (UInt32) and ``key`` of the row groups that may hold a key of the ranges, in order.
-
-        ``first``, ``last`` (UInt64, not null): bounds of each range.
-        """
+        """Return ``place`` and ``key`` of the row groups that may hold a key of the ranges, in order."""
         lows, highs, count = self._ranges["first"], self._ranges["last"], self._ranges.height
         before_first, behind_last = lows.search_sorted(first, side="right"), lows.search_sorted(last, side="right")
         span = pl.select(
@@ -423,30 +392,26 @@ class StoredSection:
             found = read_section(self._gazetteer, self._name, (name,), [group]).to_series()
             first, last, rows = self._ranges.row(group)
             if len(found) != rows or (name == "key" and (found[0], found[-1]) != (first, last)):
-                raise key_range_error(self._gazetteer)
+                raise GazetteerError(KEYS_DAMAGED, path=self._gazetteer.path)
             self._read[group, name] = found
         return found
 
 
 class StoredColumn:
-    """A column of a stored section, read only where it is needed."""
+    """A column of a stored section, read where it is needed: its values at places (UInt32), null for null."""
 
     def __init__(self, section: StoredSection, name: str) -> None:
         self._section, self._name = section, name
 
     def __getitem__(self, places: pl.Series) -> pl.Series:
-        """Return the value at each place (UInt32), null for null."""
         return self._section.gather(self._name, places)
 
 
-class StoredTables:
-    """The tables of :class:`~bansong.engine.address.gazetteer.Tables`; buildings and lots stay in the file."""
+class StoredTables(_Names):
+    """The tables of :class:`Tables`; buildings and lots stay in the file."""
 
     def __init__(self, gazetteer: Gazetteer) -> None:
-        self.regions = read_section(gazetteer, "region")
-        self.dongs = read_section(gazetteer, "dong")
-        self.admins = read_section(gazetteer, "admin")
-        self.roads = read_section(gazetteer, "road").rename({"road_key": "key"})
+        super().__init__(gazetteer)
         self.buildings = StoredSection(gazetteer, "building")
         self.lots = StoredSection(gazetteer, "lot")
         self.gone = StoredSection(gazetteer, "gone")

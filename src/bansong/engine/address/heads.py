@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Final, NamedTuple
@@ -31,11 +31,7 @@ class Head(NamedTuple):
 
 
 class Heads(TextIndex):
-    """Head texts, one space between words, with their meanings; those without a suffix come last.
-
-    ``first_bare``: place of the first head without a suffix; ``first_narrow``: of the first stem of a 구, which also
-    begins names of roads (서초중앙로).
-    """
+    """Head texts, one space between words, with their meanings; those without a suffix come last."""
 
     def __init__(self, meanings: dict[str, Head]) -> None:
         super().__init__(meanings)
@@ -144,7 +140,6 @@ def _resolve_district(text: str, places: set[Region]) -> Head:
 
 @cache
 def districts_alone() -> Heads:
-    """Return the districts without a province, suffix included."""
     return Heads({text: head for text, head in _district_heads().items() if not head.bare})
 
 
@@ -152,15 +147,12 @@ def districts_alone() -> Heads:
 class Following:
     """Heads by a province or a city (of wards) and the words after it, without concatenating texts."""
 
-    """Which head a province or a city (of wards) makes with the words after it, without putting texts together."""
-
     first: dict[str, int]
     words: TextIndex
     width: int
     places: pl.Series
 
     def find(self, first: pl.Expr, words: pl.Expr) -> pl.Expr:
-        """Return the place in :func:`heads` for the number of a first part and the words after it, else null."""
         return pl.lit(self.places).gather(first * self.width + self.words.find(words))
 
 
@@ -186,7 +178,6 @@ def following() -> Following:
 
 @cache
 def unspaced_heads() -> Heads:
-    """Return the heads with a suffix at their end, without spaces."""
     found: dict[str, Head] = {}
     for text, head in heads().meanings.items():
         if not head.bare and head.sigungu is not None:
@@ -208,12 +199,8 @@ def district_words() -> tuple[str, ...]:
 
 
 def province_words() -> tuple[str, ...]:
-    """Return the ways to write a province, the longest first."""
     names = {text for province in regions().provinces for text in province.written}
     return tuple(sorted(names, key=len, reverse=True))
-
-
-# ── misspelt names ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @cache
@@ -225,14 +212,12 @@ def provinces_by_name() -> Heads:
 @cache
 def _province_typos() -> TextTable:
     # one jamo wrong, one syllable missing, twice or (of the first two) unreadable; the first two syllables alone are
-    # # for names with a later syllable unreadable: only those that `_unreadable` passes are looked up by them
-    return _make_typo_table(_keep_unique(_misspell_provinces()) | {text[:2]: text for text in _names_unique_by_two()})
-
-
-def _misspell_provinces() -> Iterator[tuple[str, str]]:
+    # for names with a later syllable unreadable: only those that `_unreadable` passes are looked up by them
+    misspelt = []
     for text in _full_names():
         holes = (_hole(text, 0), _hole(text, 1)) if len(text) > _MIN_TYPO_CHARS else ()
-        yield from ((variant, text) for variant in (*variants(text), *holes))
+        misspelt += [(variant, text) for variant in (*variants(text), *holes)]
+    return _make_typo_table(_keep_unique(misspelt) | {text[:2]: text for text in _names_unique_by_two()})
 
 
 @cache

@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
+from itertools import product
 from secrets import randbits
-from typing import Final, cast
+from typing import Final, Literal, cast
 
 import polars as pl
 
-from bansong.engine.address.batches import ROW, Index, built_once, gaps, holes, text_key
+from bansong.engine.address.batches import ROW, Index, built_once, patterns, text_key
 from bansong.engine.address.gazetteer import Gazetteer, StoredSection, StoredTables, Tables, building_key
 from bansong.engine.address.regions import members
 from bansong.engine.registry import KEY, Memo
@@ -32,6 +33,11 @@ def without_number(dong: pl.Expr) -> pl.Expr:
 class Lookups(ABC):
     """Indexes over the tables of a gazetteer, each built when first needed."""
 
+    buildings: built_once[Index]  # `building_key` → place of the building
+    abolished_buildings: built_once[Index]  # `building_key` → place of the successor, null where none is certain
+    lots: built_once[Index]  # `lot_key` → places of the buildings on the lot
+    names_in_dong: built_once[Index]  # (dong, compact name of a building) → places
+
     def __init__(self, tables: Tables | StoredTables) -> None:
         self.tables = tables
         self._scopes = Memo(_MAX_SCOPES_KEPT)
@@ -41,28 +47,6 @@ class Lookups(ABC):
 
     @abstractmethod
     def _index_postal(self, build: Callable[[pl.DataFrame], Index], zip_at: int) -> Index: ...
-
-    # ── buildings and lots ───────────────────────────────────────────────────────────────────────────────────────
-
-    @property
-    @abstractmethod
-    def buildings(self) -> Index:
-        """``building_key`` → place of the building."""
-
-    @property
-    @abstractmethod
-    def abolished_buildings(self) -> Index:
-        """``building_key`` of an abolished address → place of its successor, null where none is certain."""
-
-    @property
-    @abstractmethod
-    def lots(self) -> Index:
-        """``lot_key`` → places of the buildings on the lot."""
-
-    @property
-    @abstractmethod
-    def names_in_dong(self) -> Index:
-        """(dong, compact name of a building) → places."""
 
     def is_on_twin_road(self, place: pl.Series) -> pl.Series:
         """Whether each building's district has another road of that name."""
@@ -81,8 +65,6 @@ class Lookups(ABC):
         }
         return frame.hstack([values.alias(name) for name, values in known.items()])
 
-    # ── roads ────────────────────────────────────────────────────────────────────────────────────────────────────
-
     @built_once
     def roads_here(self) -> Index:
         """(region, compact name) → road."""
@@ -90,30 +72,22 @@ class Lookups(ABC):
 
     @built_once
     def roads_anywhere(self) -> Index:
-        """Compact name → roads."""
         return Index.of(self.tables.roads, text_key("key"), "road")
 
     @built_once
     def roads_without_digits(self) -> Index:
         """(region, name with its digits unreadable) → roads that have digits."""
-
-        def build(roads: pl.DataFrame) -> Index:
-            numbered = roads.filter(pl.col("key").str.contains("[0-9]"))
-            return Index.of(numbered, text_key("region", without_digits(pl.col("key"))), "road")
-
-        return self._index(self.tables.roads, build)
+        key = text_key("region", without_digits(pl.col("key")))
+        numbered = pl.col("key").str.contains("[0-9]")
+        return self._index(self.tables.roads, lambda roads: Index.of(roads.filter(numbered), key, "road"))
 
     @built_once
     def roads_with_hole(self) -> Index:
-        """(region, name with one syllable unreadable) → roads."""
-        return self._index(self.tables.roads, partial(_index_slips, holes, "key", "road"))
+        return self._index(self.tables.roads, partial(_index_slips, "hole", "key", "road"))
 
     @built_once
     def roads_with_gap(self) -> Index:
-        """(region, name with one syllable left out) → roads."""
-        return self._index(self.tables.roads, partial(_index_slips, gaps, "key", "road"))
-
-    # ── dongs ────────────────────────────────────────────────────────────────────────────────────────────────────
+        return self._index(self.tables.roads, partial(_index_slips, "gap", "key", "road"))
 
     @built_once
     def legal_names(self) -> pl.DataFrame:
@@ -135,7 +109,6 @@ class Lookups(ABC):
 
     @built_once
     def dongs_anywhere(self) -> Index:
-        """Legal name → dongs."""
         return Index.of(self.legal_names, text_key("name"), "dong")
 
     @built_once
@@ -151,13 +124,11 @@ class Lookups(ABC):
 
     @built_once
     def dongs_with_hole(self) -> Index:
-        """(region, name with one syllable unreadable) → dongs."""
-        return self._index(self.legal_names, partial(_index_slips, holes, "name", "dong"))
+        return self._index(self.legal_names, partial(_index_slips, "hole", "name", "dong"))
 
     @built_once
     def dongs_with_gap(self) -> Index:
-        """(region, name with one syllable left out) → dongs."""
-        return self._index(self.legal_names, partial(_index_slips, gaps, "name", "dong"))
+        return self._index(self.legal_names, partial(_index_slips, "gap", "name", "dong"))
 
     @built_once
     def _names_of_dong(self) -> Index:
@@ -166,19 +137,15 @@ class Lookups(ABC):
 
     def named_so(self, frame: pl.DataFrame, dong: str, name: str) -> pl.Series:
         """Whether each row's ``dong`` has the name ``name``; null for null."""
-        keys = frame.select(as_written=text_key(dong, name), plain=text_key(dong, without_number(pl.col(name))))
-        known = self._names_of_dong
-        held = known.holds(keys["as_written"].fill_null(0)) | known.holds(keys["plain"].fill_null(0))
+        as_written, plain = _keys_of_names(frame, dong, name)
+        held = self._names_of_dong.holds(as_written) | self._names_of_dong.holds(plain)
         return frame.select(pl.when(pl.col(name).is_not_null()).then(pl.lit(held))).to_series()
 
     def is_dong_of(self, frame: pl.DataFrame, region: str, name: str) -> pl.Series:
         """Whether a dong of each row's ``region`` has the name ``name``, legally or administratively."""
-        keys = frame.select(
-            as_written=text_key(region, name).fill_null(0),
-            plain=text_key(region, without_number(pl.col(name))).fill_null(0),
-        )
-        legal = self.dongs_here.holds(keys["as_written"]) | self.dongs_here.holds(keys["plain"])
-        return legal | self.aliases_here.holds(keys["as_written"])
+        as_written, plain = _keys_of_names(frame, region, name)
+        here = self.dongs_here
+        return here.holds(as_written) | here.holds(plain) | self.aliases_here.holds(as_written)
 
     def bears_name(self, frame: pl.DataFrame) -> pl.Series:
         """Whether the building at ``place`` has the name ``building``; null for null."""
@@ -189,11 +156,8 @@ class Lookups(ABC):
         same = compact_building(pl.col("official")) == pl.col("written")
         return pair.select(pl.when(pl.col("written") != "").then(same.fill_null(False))).to_series()
 
-    # ── regions and postal codes ─────────────────────────────────────────────────────────────────────────────────
-
     @built_once
     def zip_regions(self) -> Index:
-        """Postal code → regions that have it."""
         region = self.tables.roads["region"]
 
         def build(places: pl.DataFrame) -> Index:
@@ -224,8 +188,7 @@ class Lookups(ABC):
         provinces = [pl.col("sido"), pl.lit("")]
         pairs = [
             self.tables.regions.select("region", province.alias("sido"), spelling.alias("sigungu"))
-            for province in provinces
-            for spelling in spellings
+            for province, spelling in product(provinces, spellings)
         ]
         of_other_times = members().join(
             self.tables.regions, left_on=["member_sido", "member_sigungu"], right_on=["sido", "sigungu"]
@@ -235,18 +198,14 @@ class Lookups(ABC):
 
     @built_once
     def scope_regions(self) -> Index:
-        """(sido, sigungu), "" for a missing word → regions.
-
-        ``수원시 영통구`` is also meant by ``수원시`` (with others) and by ``영통구``, each with and without the
-        province; split districts also by their former names.
-        """
+        """(sido, sigungu), "" for a missing word → regions; ``수원시`` and ``영통구`` mean ``수원시 영통구``, too."""
         return Index.of(self._scope_words, text_key("sido", "sigungu"), "region")
 
     def settle_scope(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Add ``scope`` (the key of the words, null without any), ``region`` (if it is one), ``covered``.
 
-        Districts change more often than files, so a district that the gazetteer does not have means those of its city,
-        or its parts (see :func:`~bansong.engine.address.regions.members`).
+        A district that the gazetteer does not have means those of its city, or its parts: districts change more often
+        than files.
         """
         words = rows.select(*_SCOPE_WORDS, pl.struct(_SCOPE_WORDS).hash(_SEED).alias(KEY))
         found = self._scopes.look_up(words[KEY], lambda new: self._settle_words(words.filter(new).unique()))
@@ -276,6 +235,12 @@ class Lookups(ABC):
         return held | frame["scope"].is_null() if frame["scope"].null_count() else held
 
 
+def _keys_of_names(frame: pl.DataFrame, within: str, name: str) -> list[pl.Series]:
+    # as written, and without the number of an administrative dong
+    keys = {"as_written": text_key(within, name), "plain": text_key(within, without_number(pl.col(name)))}
+    return frame.select(key.fill_null(0).alias(spelling) for spelling, key in keys.items()).get_columns()
+
+
 def without_digits(name: pl.Expr) -> pl.Expr:
     """Return a road's name with its numbers unreadable (새내6길 → 새내#길)."""
     return name.str.replace_all("[0-9]+", "#")
@@ -286,17 +251,15 @@ def compact_building(name: pl.Expr) -> pl.Expr:
     return name.str.replace_all(r"[^가-힣A-Za-z0-9]", "").str.to_lowercase()
 
 
-def _index_slips(spell: Callable[..., pl.DataFrame], name: str, value: str, names: pl.DataFrame) -> Index:
-    return Index.of(spell(names, name, value, "region"), text_key("region", "pattern"), value)
+def _index_slips(slip: Literal["hole", "gap"], name: str, value: str, names: pl.DataFrame) -> Index:
+    return Index.of(patterns(names, name, slip, value, "region"), text_key("region", "pattern"), value)
 
 
 def index_building_names(named: pl.DataFrame) -> Index:
-    """Return an index (dong, compact name of a building) → places; ``named``: ``place``, ``dong``, ``name``."""
     return Index.of(named.drop_nulls("name"), text_key("dong", compact_building(pl.col("name"))), "place")
 
 
 def postal_places(zipcode: pl.Series, dong: pl.Series, building: pl.Series) -> pl.DataFrame:
-    """Return the distinct dongs and roads of postal codes: ``zip``, ``dong``, ``road`` (UInt32)."""
     return pl.DataFrame({"zip": zipcode, "dong": dong, "road": _road_of(building)}).unique()
 
 
@@ -311,13 +274,10 @@ def _zip_key(zipcode: str, other: str) -> pl.Expr:
 
 
 def number_range(road: pl.Expr, under: pl.Expr, main: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
-    """Return the first and the last key of the buildings with this main number."""
-    return (building_key(road, under, main, pl.lit(0)), building_key(road, under, main, pl.lit(2**17 - 1)))
+    return building_key(road, under, main, pl.lit(0)), building_key(road, under, main, pl.lit(2**17 - 1))
 
 
-FEW: Final = 16
-"""Rows of a process that are looked up in parts of a gazetteer's file, before it is read whole."""
-
+FEW: Final = 16  # rows of a process that are looked up in parts of a gazetteer's file, before it is read whole
 _MAX_OPENED: Final = 2
 _lock: Final = threading.Lock()
 _opened: Final[dict[tuple[str, str], _Opened]] = {}
@@ -349,25 +309,23 @@ class _Opened:
 
 
 class _WholeLookups(Lookups):
-    def __init__(self, tables: Tables) -> None:
-        super().__init__(tables)
-        self._whole = tables
+    tables: Tables
 
     @built_once
     def buildings(self) -> Index:
-        return Index(self._whole.building_key)
+        return Index(self.tables.building_key)
 
     @built_once
     def abolished_buildings(self) -> Index:
-        return Index(self._whole.gone_key, self._whole.gone_building)
+        return Index(self.tables.gone_key, self.tables.gone_building)
 
     @built_once
     def lots(self) -> Index:
-        return Index(self._whole.lot_key, self._whole.lot_building)
+        return Index(self.tables.lot_key, self.tables.lot_building)
 
     @built_once
     def names_in_dong(self) -> Index:
-        named = pl.DataFrame({"dong": self._whole.building_dong, "name": self._whole.building_name})
+        named = pl.DataFrame({"dong": self.tables.building_dong, "name": self.tables.building_name})
         return index_building_names(named.with_row_index("place"))
 
     def _index(self, names: pl.DataFrame, build: Callable[[pl.DataFrame], Index]) -> Index:
@@ -379,30 +337,28 @@ class _WholeLookups(Lookups):
 
     @built_once
     def _postal_places(self) -> pl.DataFrame:
-        return postal_places(self._whole.building_zip, self._whole.building_dong, self._whole.building_key)
+        return postal_places(self.tables.building_zip, self.tables.building_dong, self.tables.building_key)
 
 
 class _FewLookups(Lookups):
-    def __init__(self, tables: StoredTables) -> None:
-        super().__init__(tables)
-        self._stored = tables
+    tables: StoredTables
 
     @built_once
     def buildings(self) -> Index:
-        return _FewIndex(lambda _, first, last: _of_section(self._stored.buildings, first, last))
+        return _FewIndex(lambda _, first, last: _of_section(self.tables.buildings, first, last))
 
     @built_once
     def abolished_buildings(self) -> Index:
-        return _FewIndex(lambda _, first, last: _of_section(self._stored.gone, first, last, "building"))
+        return _FewIndex(lambda _, first, last: _of_section(self.tables.gone, first, last, "building"))
 
     @built_once
     def lots(self) -> Index:
-        return _FewIndex(lambda _, first, last: _of_section(self._stored.lots, first, last, "building"))
+        return _FewIndex(lambda _, first, last: _of_section(self.tables.lots, first, last, "building"))
 
     @built_once
     def names_in_dong(self) -> Index:
         def build(rows: pl.DataFrame | None, *_: pl.Series) -> Index:
-            dong = self._stored.buildings.column("dong").to_frame().with_row_index("place")
+            dong = self.tables.buildings.column("dong").to_frame().with_row_index("place")
             if rows is not None:
                 dong = dong.filter(pl.col("dong").is_in(rows["dong_id"].implode()))
             return index_building_names(dong.with_columns(name=self.tables.building_name[dong["place"]]))
@@ -410,23 +366,19 @@ class _FewLookups(Lookups):
         return _FewIndex(build)
 
     def _index(self, names: pl.DataFrame, build: Callable[[pl.DataFrame], Index]) -> Index:
-        whole: list[Index] = []
+        whole = cache(lambda: build(names))
 
         def build_part(rows: pl.DataFrame | None, *_: pl.Series) -> Index:
-            if rows is not None:
-                return build(names.filter(pl.col("region").is_in(rows["region"].implode())))
-            if not whole:
-                whole.append(build(names))
-            return whole[0]
+            return whole() if rows is None else build(names.filter(pl.col("region").is_in(rows["region"].implode())))
 
         return _FewIndex(build_part)
 
     def _index_postal(self, build: Callable[[pl.DataFrame], Index], zip_at: int) -> Index:
         def build_part(_: pl.DataFrame | None, asked: pl.Series, __: pl.Series) -> Index:
-            zips = self._stored.buildings.column("zipcode").alias("zip").to_frame().with_row_index("place")
+            zips = self.tables.buildings.column("zipcode").alias("zip").to_frame().with_row_index("place")
             zips = zips.filter(pl.col("zip").is_in((asked // 2**zip_at).unique().implode()))
             place = zips["place"]
-            dong, key = self._stored.building_dong[place], self._stored.building_key[place]
+            dong, key = self.tables.building_dong[place], self.tables.building_key[place]
             return build(postal_places(zips["zip"], dong, key))
 
         return _FewIndex(build_part)

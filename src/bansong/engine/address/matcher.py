@@ -36,7 +36,7 @@ _REGION_AND_NUMBER: Final = rf"[가-힣][시도군구울산천전종주기원남
 def find_two_addresses(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
     """Return rows that also name another building: two addresses, one letter.
 
-    A lot found only under another name of its dong counts only in another dong and postal district.
+    A lot found only under another name of its dong must lie in another dong and postal district.
     """
     by_lot = pl.concat([_find_part_of_lot(lookups, rows, decided), _find_other_lot(lookups, rows, decided)])
     if lacks_any(rows, "main"):
@@ -201,27 +201,24 @@ def _find_contradicted(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFra
     return pairs.filter(pl.any_horizontal(condition.fill_null(False) for condition in other))[rows.columns]
 
 
+# quality of a match, the best first; `renumbered`: abolished, with its successor; `abolished`: without a certain one
 LEVELS: Final = (
     *("exact", "lot_to_road", "region_repaired", "typo_repaired", "renumbered", "building_only", "abolished"),
     *("road_only", "region_only", "ambiguous", "none"),
 )
-"""Quality of a match, the best first.
-
-``renumbered``: abolished, with its successor; ``abolished``: without a certain successor.
-"""
 
 
 def match_addresses(lookups: Lookups, parsed: pl.DataFrame) -> pl.DataFrame:
     """Return a line for each row, in order: ``row``, ``match_level``, ``covered``, ``place`` (null if uncertain).
 
     ``parsed``: the columns of :data:`bansong.engine.address.parse.PARSED`. Also added: ``region``, ``narrowed`` (a
-    witness filled in the region), ``postal_only`` (UInt32, the code of all buildings with that main number, if no
-    building is certain).
+    witness filled in the region), ``postal_only`` (UInt32, the code of all buildings with that main number).
     """
     rows = open_rows(lookups, candidates.split_joined_numbers(lookups, parsed.with_row_index(ROW)))
     progress = _Progress(rows)
     if not lacks_any(rows, "moved_from"):
-        progress.leave_undecided(rows.filter(pl.col("moved_from") == ""))
+        unclear = rows.filter(pl.col("moved_from") == "")
+        progress.add(unclear.clear().with_columns(place=pl.lit(None, pl.UInt32)), unclear, "none")
     _apply_readings(lookups, progress, _AS_WRITTEN)
     if not progress.left.is_empty():
         progress.narrow(_narrow_regions(lookups, progress.left))
@@ -230,7 +227,6 @@ def match_addresses(lookups: Lookups, parsed: pl.DataFrame) -> pl.DataFrame:
 
 
 def open_rows(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """Return parsed rows with their region and scope, ready for readings."""
     rows = lookups.settle_scope(rows)
     return rows.with_columns(needs_witness=pl.lit(False), narrowed=_has_sole_district(lookups, rows))
 
@@ -274,10 +270,6 @@ class _Progress:
             self.left = self.left.clear()
         elif not gone.is_empty():
             self.left = self.left.join(gone, on=ROW, how="anti", maintain_order="left")
-
-    def leave_undecided(self, rows: pl.DataFrame) -> None:
-        if not rows.is_empty():
-            self.add(rows.clear().with_columns(place=pl.lit(None, pl.UInt32)), rows, "none")
 
     def narrow(self, regions: pl.DataFrame) -> None:
         if regions.is_empty():
@@ -401,9 +393,6 @@ def _postal_of_same_number(lookups: Lookups, near: pl.DataFrame) -> pl.DataFrame
     return near.select(ROW, pl.when(pl.col("n") == 1).then("postal_only"))
 
 
-# ── the readings ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def _read_lot(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     # unless an abolished road beside it has a successor, which then must lie on it
     found = candidates.find_lot(lookups, rows)
@@ -442,7 +431,7 @@ _AS_WRITTEN: Final = (
     _Reading(_if_open(candidates.find_road_in_scope), Trust.OPEN, "region_repaired"),
     _Reading(_if_open(candidates.find_lot_in_scope), Trust.OPEN, "region_repaired"),
 )
-_REPAIRS: Final = (
+_REPAIRS: Final = (  # for another way to read an address, add a function in `candidates` and a line here
     _Reading(candidates.find_successors, Trust.GIVEN, "renumbered"),
     _Reading(candidates.find_road, Trust.OPEN, "exact"),
     _Reading(candidates.find_unspaced_road, Trust.GIVEN, "exact"),
@@ -457,7 +446,5 @@ _REPAIRS: Final = (
     _Reading(_read_elsewhere, Trust.CROSS, "region_repaired"),
     _Reading(candidates.find_building_in_dong, Trust.OPEN, "building_only"),
 )
-"""Another way to read an address: a function in :mod:`.candidates`, and a line here."""
 
-READINGS: Final = (*_AS_WRITTEN, *_REPAIRS)
-"""All readings, the surest first."""
+READINGS: Final = (*_AS_WRITTEN, *_REPAIRS)  # all readings, the surest first

@@ -37,14 +37,11 @@ _FRONT: Final = f"^((?:{LETTER}|주식회사) ?[^ ]+|[^ 0-9]+(?:{LETTER}| ?주�
 
 
 def read_brackets(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add ``brackets`` (String: the references, joined by ``, ``), ``_body`` and ``_front`` from ``_peeled``.
-
-    ``_body`` is the text without references, with other brackets hidden; ``_front`` a company's name before the
-    address.
-    """
+    """Take ``brackets`` (references) and ``_front`` (a company's name) off ``_peeled``; ``_body`` is the rest."""
     peeled, plain, body = pl.col("_peeled"), pl.col("_plain"), pl.col("_body")
     company = pl.when(body.str.contains(_OPEN, literal=True) | body.str.contains("주식회사", literal=True)).then(body)
     any_bracket = peeled.str.contains("(", literal=True) | peeled.str.contains(")", literal=True)
+    odd = {"brackets": pl.String, "_odd_body": pl.String}
     return (
         frame.with_columns(_parts=peeled.str.splitn("(", 2))
         .with_columns(_before=pl.col("_parts").struct[0], _inner=pl.col("_parts").struct[1])
@@ -55,7 +52,7 @@ def read_brackets(frame: pl.LazyFrame) -> pl.LazyFrame:
             _bracketed=where(any_bracket & ~plain.fill_null(False), peeled),
         )
         .drop("_parts", "_before", "_inner", "_plain")
-        .pipe(for_few, pl.col("_bracketed").is_not_null(), _read_odd, ("_bracketed",), _ODD)
+        .pipe(for_few, pl.col("_bracketed").is_not_null(), _read_odd, ("_bracketed",), odd)
         .with_columns(
             brackets=pl.coalesce("_plain_brackets", "brackets"),
             _body=pl.coalesce("_plain_body", "_odd_body", "_peeled"),
@@ -66,15 +63,7 @@ def read_brackets(frame: pl.LazyFrame) -> pl.LazyFrame:
     )
 
 
-_ODD: Final = {"brackets": pl.String, "_odd_body": pl.String}
-
-
-def _read_odd(frame: pl.LazyFrame) -> pl.LazyFrame:
-    return frame.pipe(_hide_brackets).pipe(_without_references)
-
-
 def show_brackets(text: pl.Expr) -> pl.Expr:
-    """Return a text with its hidden brackets as they were written."""
     odd = where(text.str.contains(_OPEN, literal=True) | text.str.contains(_UNIT_OPEN, literal=True), text)
     odd = odd.str.replace(f"^{_UNIT_OPEN}([^{_UNIT_CLOSE}]*){_UNIT_CLOSE} ?", "$1 ").str.strip_chars(" ,")
     back = {_OPEN: "(", _CLOSE: ")", _UNIT_OPEN: "(", _UNIT_CLOSE: ")"}
@@ -115,14 +104,15 @@ _ONE: Final = r"^([^()]*)\(([^()]*)\)?([^()]*)$"
 _ANY: Final = r"\((?:[^()]|\([^()]*\))*\)?"
 
 
-def _without_references(frame: pl.LazyFrame) -> pl.LazyFrame:
+def _read_odd(frame: pl.LazyFrame) -> pl.LazyFrame:
     # most have one bracket, the others take a slower way
     several, inner = pl.col("_several"), pl.col("_inner")
     one = pl.concat_str(pl.col("_before").str.strip_chars_end(" "), pl.lit(" "), pl.col("_behind").str.strip_chars(" "))
     all_inner = several.str.extract_all(_ANY).list.join(", ").str.replace_all(r"\)?, \(", ", ")
     outer = several.str.replace_all(_ANY, " ").str.replace_all("[()]", " ").str.replace_all(" {2,}", " ")
     return (
-        frame.with_columns(
+        _hide_brackets(frame)
+        .with_columns(
             _bracketed=pl.col("_bracketed").str.replace(_REGION_IN_BRACKETS, "$1 ").str.replace(_REGION_BEHIND, " $1 ")
         )
         .pipe(with_groups, pl.col("_bracketed"), _ONE, "_before", "_inner", "_behind")
@@ -204,7 +194,7 @@ def read_detail(frame: pl.LazyFrame) -> pl.LazyFrame:
     """Add ``detail``, ``hint_dong``, ``building`` (String), ``has_unit`` (Boolean) from ``_tail`` and ``brackets``.
 
     Words before the road or dong that name no region come to the end of ``detail``; those that look like places are
-    also in ``ahead`` (String), one blank between them, for the gazetteer to decide.
+    also in ``ahead`` (String), for the gazetteer to decide.
     """
     unexplained = pl.col("_ahead") != pl.col("emd").fill_null("")
     words = pl.col("brackets", "_front", "_before_road").is_not_null()
@@ -298,42 +288,14 @@ def _keep_names(words: pl.Expr) -> pl.Expr:
     return pl.when((words.str.len_chars() > 1) & ~words.str.contains(_NO_NAME)).then(words)
 
 
-PARSED: Final[dict[str, pl.DataType]] = {
-    "text": pl.String(),
-    "kind": pl.String(),
-    "zipcode_given": pl.String(),
-    "zipcode_inside": pl.String(),
-    "sido": pl.String(),
-    "sigungu": pl.String(),
-    "sido_given": pl.Boolean(),
-    "sido_typed": pl.String(),
-    "region_conflict": pl.Boolean(),
-    "region_change": pl.String(),
-    "region_typed": pl.String(),
-    "emd": pl.String(),
-    "ri": pl.String(),
-    "road": pl.String(),
-    "road_pre": pl.String(),
-    "under": pl.UInt8(),
-    "main": pl.UInt32(),
-    "sub": pl.UInt32(),
-    "lot_dong": pl.String(),
-    "san": pl.UInt8(),
-    "lot_main": pl.UInt32(),
-    "lot_sub": pl.UInt32(),
-    "lot_ho": pl.Boolean(),
-    "loose_road": pl.String(),
-    "loose_main": pl.UInt32(),
-    "loose_sub": pl.UInt32(),
-    "hint_dong": pl.String(),
-    "building": pl.String(),
-    "detail": pl.String(),
-    "ahead": pl.String(),
-    "brackets": pl.String(),
-    "has_unit": pl.Boolean(),
-    "moved_from": pl.String(),
+PARSED: Final[dict[str, pl.DataType]] = {  # columns of `parse` and their types
+    **dict.fromkeys(("text", "kind", "zipcode_given", "zipcode_inside", "detail", "ahead", "brackets"), pl.String()),
+    **dict.fromkeys(("sido", "sigungu", "sido_typed", "region_change", "region_typed", "moved_from"), pl.String()),
+    **dict.fromkeys(("emd", "ri", "road", "road_pre", "lot_dong", "loose_road", "hint_dong", "building"), pl.String()),
+    **dict.fromkeys(("main", "sub", "lot_main", "lot_sub", "loose_main", "loose_sub"), pl.UInt32()),
+    **dict.fromkeys(("under", "san"), pl.UInt8()),
+    **dict.fromkeys(("sido_given", "region_conflict", "lot_ho", "has_unit"), pl.Boolean()),
 }
-"""Columns of `parse` and their types."""
 
 _OTHER_PLACE: Final = "맞은 ?편|건너 ?편|길 ?건너|옆|앞|뒤|뒷|인근|근처|부근|주변"
 _BESIDE: Final = "|".join(
@@ -366,7 +328,7 @@ def parse(frame: pl.LazyFrame) -> pl.LazyFrame:
     """Read the String columns ``address`` and ``zipcode``; add the columns of `PARSED`, null for what is not found.
 
     ``kind`` is ``korean``, ``english`` (``123, Teheran-ro, Gangnam-gu``), ``po_box`` (사서함) or ``none``; only Korean
-    addresses are read. Other columns, rows and their order stay; every step is an expression of linear time.
+    addresses are read. Other columns, rows and their order stay.
     """
     kept = [name for name in frame.collect_schema().names() if name not in PARSED]
     return (

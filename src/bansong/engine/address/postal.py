@@ -11,12 +11,7 @@ import polars as pl
 
 from bansong.engine.address.batches import TextIndex, scatter
 from bansong.engine.address.region_split import ADDED, catalogue, find_usual_heads, split_batch
-from bansong.engine.address.regions import (
-    Region,
-    level_named,
-    level_number,
-    regions,
-)
+from bansong.engine.address.regions import Region, level_named, level_number, regions
 from bansong.engine.text import is_blank, is_masked, postal_digits
 
 _BETWEEN: Final = "|"
@@ -26,11 +21,9 @@ _BETWEEN: Final = "|"
 class _PrefixTable:
     # names and prefixes as numbers, and whether each pair fits: no concatenation row by row
     names: TextIndex
-    prefixes: pl.Series
-    """The number of each prefix, by its digits; null for an unused one."""
+    prefixes: pl.Series  # the number of each prefix, by its digits; null for an unused one
     width: int
-    fits: pl.Series
-    """One of the constants below, null for a name without known prefixes."""
+    fits: pl.Series  # one of the constants below, null for a name without known prefixes
 
     def find(self, number: pl.Expr, prefix: pl.Expr) -> pl.Expr:
         return pl.lit(self.fits).gather(number * self.width + pl.lit(self.prefixes).gather(prefix))
@@ -42,17 +35,15 @@ _OTHER, _FITS, _GIVEN_UP = range(3)  # another's prefix, this one's, a former on
 def postal_fits(zipcode: pl.Expr, sido: pl.Expr, sigungu: pl.Expr) -> pl.Expr:
     """Whether a postal code may belong to a region (Boolean); null if undecidable.
 
-    ``zipcode``: five digits (String); ``sido``, ``sigungu``: as of :func:`~.regions.split_region`, both Strings. The
-    first three digits belong to one district: true for this one, false for another. If district or digits are
-    unknown, the first two digits are compared to the province: false for another's, true if no district was named and
-    they are this one's.
+    ``zipcode``: five digits (String); ``sido``, ``sigungu``: as of :func:`split_region`. The first three digits belong
+    to one district: true for this one, false for another. If district or digits are unknown, the first two digits are
+    compared to the province: false for another's, true if no district was named and they are this one's.
     """
     code = pl.when(zipcode.str.contains("^[0-9]{5}$")).then(zipcode)
     return fits_numbers(code.cast(pl.UInt32, strict=False), region_numbers(sido, sigungu))
 
 
 def region_numbers(sido: pl.Expr, sigungu: pl.Expr) -> list[pl.Expr]:
-    """Return the numbers of a region's names in the tables, for :func:`fits_numbers`."""
     districts, provinces = _prefix_tables()
     name = pl.concat_str(sido, sigungu.fill_null(""), separator=_BETWEEN)
     numbers = {
@@ -64,7 +55,7 @@ def region_numbers(sido: pl.Expr, sigungu: pl.Expr) -> list[pl.Expr]:
 
 
 def fits_numbers(code: pl.Expr, region: list[pl.Expr]) -> pl.Expr:
-    """Like :func:`postal_fits`, for a code as a number and a region of :func:`region_numbers`; null for null."""
+    """Do what :func:`postal_fits` does, for a code as a number and a region of :func:`region_numbers`."""
     districts, provinces = _prefix_tables()
     district, province, whole = region
     by_three = districts.find(district, code // 100)
@@ -76,14 +67,17 @@ def fits_numbers(code: pl.Expr, region: list[pl.Expr]) -> pl.Expr:
 
 @cache
 def _prefix_tables() -> tuple[_PrefixTable, _PrefixTable]:
+    provinces = regions().provinces
+    prefixes = {Region(of.name, city): given for of in provinces for city, given in of.prefixes.items()}
+    left = {Region(of.name, city): given for of in provinces for city, given in of.left.items()}
     digits: dict[str, frozenset[str]] = {}
     gone: dict[str, frozenset[str]] = {}
-    for province in regions().provinces:
+    for province in provinces:
         for name in _list_districts(province.name):
-            places = _list_members(name)
-            digits[_BETWEEN.join(name)] = frozenset().union(*(_prefixes_of(place, left=False) for place in places))
-            gone[_BETWEEN.join(name)] = frozenset().union(*(_prefixes_of(place, left=True) for place in places))
-    return _make_table(digits, gone), _make_table({province.name: province.postal for province in regions().provinces})
+            places = [Region(place.sido, place.sigungu.split(" ")[0]) for place in regions().members(name)]
+            digits[_BETWEEN.join(name)] = frozenset().union(*(prefixes.get(place, ()) for place in places))
+            gone[_BETWEEN.join(name)] = frozenset().union(*(left.get(place, ()) for place in places))
+    return _make_table(digits, gone), _make_table({province.name: province.postal for province in provinces})
 
 
 def _make_table(
@@ -115,18 +109,6 @@ def _list_districts(sido: str) -> list[Region]:
     return list(dict.fromkeys(names))
 
 
-def _list_members(name: Region) -> list[Region]:
-    cities = [Region(place.sido, place.sigungu.split(" ")[0]) for place in regions().members(name)]
-    return list(dict.fromkeys(cities))
-
-
-def _prefixes_of(place: Region, *, left: bool) -> frozenset[str]:
-    for province in regions().provinces:
-        if province.name == place.sido:
-            return (province.left if left else province.prefixes).get(place.sigungu, frozenset())
-    return frozenset()
-
-
 _JUDGED_COLUMNS: Final = {
     "region": pl.UInt8,
     "zipcode_given": pl.String,
@@ -146,31 +128,29 @@ _MAX_CHARS: Final = 300  # what follows says nothing about the region
 
 
 def without_gazetteer(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add what region and postal code alone say about an address.
+    """Add the columns of a match with a gazetteer, as far as region and postal code alone say something.
 
-    ``frame`` has ``address`` and ``zipcode`` (String). Added are the columns of a match with a gazetteer:
     ``match_level`` is ``region_only`` or ``none``, null if the address is blank or masked; ``postal_match`` is
-    ``other_district`` for a code of another region, else null; ``zipcode_given`` is the code of the column, or of the
-    address; ``region`` is the province's level; ``covered`` is false; the others are null.
+    ``other_district`` for a code of another region.
     """
-    judged = pl.struct("address", "zipcode").map_batches(
-        _judge_batch, return_dtype=pl.Struct(_JUDGED_COLUMNS), is_elementwise=True
-    )
+    judged = _judge(pl.col("address"), pl.col("zipcode"))
     work = frame.with_columns(judged.alias(_STATE), pl.lit(False).alias("covered"))
     work = work.with_columns(pl.col(_STATE).struct.field(*_JUDGED_COLUMNS)).drop(_STATE)
     work = work.with_columns(region=level_named(pl.col("region")))
     return work.with_columns(
-        pl.lit(None, pl.Boolean).alias("supported"),
-        pl.lit(None, pl.UInt32).alias("place"),
         *(pl.lit(None, pl.String).alias(name) for name in _NOTHING),
+        supported=pl.lit(None, pl.Boolean),
+        place=pl.lit(None, pl.UInt32),
     )
 
 
 def region_level(address: pl.Expr) -> pl.Expr:
-    """Return the level (String) of the feature ``region`` for an address (String) as written; else null."""
-    alone = pl.struct(address.alias("address"), pl.lit(None, pl.String).alias("zipcode"))
-    judged = alone.map_batches(_judge_batch, return_dtype=pl.Struct(_JUDGED_COLUMNS), is_elementwise=True)
-    return level_named(judged.struct.field("region"))
+    return level_named(_judge(address, pl.lit(None, pl.String)).struct.field("region"))
+
+
+def _judge(address: pl.Expr, zipcode: pl.Expr) -> pl.Expr:
+    rows = pl.struct(address.alias("address"), zipcode.alias("zipcode"))
+    return rows.map_batches(_judge_batch, return_dtype=pl.Struct(_JUDGED_COLUMNS), is_elementwise=True)
 
 
 def _judge_batch(addresses: pl.Series) -> pl.Series:
@@ -207,12 +187,13 @@ def _code_in_address() -> pl.Expr:
 
 @cache
 def _describe_place() -> list[pl.Expr]:
-    """What the usual head says, and the code as a number; each a column, as a step within a step is done twice."""
+    """Each a column, as a step within a step is done twice."""
     place = pl.col("place")
+    provinces = pl.select(level_number(pl.lit(catalogue().columns["sido"]))).to_series()
     return [
         (place.is_not_null() & ~is_masked(pl.col("address"))).alias("found"),
         pl.col("zipcode_given").cast(pl.UInt32, strict=False).alias("code"),
-        pl.lit(_province_numbers()).gather(place).alias("region"),
+        pl.lit(provinces).gather(place).alias("region"),
         *(pl.lit(numbers).gather(place).alias(numbers.name) for numbers in _region_number_columns()),
     ]
 
@@ -243,14 +224,8 @@ def _levels_and_fits(found: pl.Expr, fits: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
 
 
 @cache
-def _province_numbers() -> pl.Series:
-    return pl.select(level_number(pl.lit(catalogue().columns["sido"]))).to_series()
-
-
-@cache
 def _region_number_columns() -> list[pl.Series]:
-    names = pl.DataFrame({name: catalogue().columns[name] for name in ("sido", "sigungu")})
-    return names.select(region_numbers(pl.col("sido"), pl.col("sigungu"))).get_columns()
+    return catalogue().columns.select(region_numbers(pl.col("sido"), pl.col("sigungu"))).get_columns()
 
 
 def _readable() -> pl.Expr:
@@ -275,18 +250,16 @@ def _find_five_digits(written: pl.Series) -> pl.Series:
 def split_region(frame: pl.LazyFrame, text: str = "text") -> pl.LazyFrame:
     """Take the region out of each address, usually off its head; rows and order stay, nothing is computed yet.
 
-    ``frame`` has a String column named ``text`` with single spaces. Added:
+    ``frame`` has a String column ``text`` with single spaces. Added (String but ``sido_given`` and
+    ``region_conflict``):
 
-    - ``sido`` String: the province of today, typed or the only one with the district; else null;
-    - ``sigungu`` String: the district of today (``수원시 영통구``, ``수원시``); "" in a province without districts,
-    null if none is named; as typed, with ``sido`` null, if several provinces have it;
-    - ``sido_given`` Boolean: a province was typed;
-    - ``region_conflict`` Boolean: the typed province does not have the typed district;
-    - ``region_change`` String: ``typo``, ``renamed``, ``abbreviated``, null for the full name of today;
-    - ``region_typed`` String: the words taken off, null if none;
-    - ``sido_typed`` String: the full name of the typed province at its time (``전라남도``), null if none was typed;
-    - ``rest`` String: the text after the region, or the whole text;
-    - ``lead`` String: null for a region at the head, else the words before it that are no part of the address.
+    - ``sido``: the province of today, typed or the only one with the district; else null;
+    - ``sigungu``: the district of today (``수원시 영통구``); "" in a province without districts, null if none is named;
+    as typed, with ``sido`` null, if several provinces have it;
+    - ``sido_given``: a province was typed; ``region_conflict``: it does not have the typed district;
+    - ``region_change``: ``typo``, ``renamed``, ``abbreviated``, null for the full name of today;
+    - ``region_typed``: the words taken off; ``sido_typed``: the full name of the typed province at its time;
+    - ``rest``: the text after the region; ``lead``: words before it that are no part of the address.
     """
     region = pl.col(text).map_batches(split_batch, return_dtype=pl.Struct(ADDED), is_elementwise=True)
     work = frame.with_columns(region.alias("r:region"))

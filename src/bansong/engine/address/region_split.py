@@ -27,18 +27,10 @@ from bansong.engine.address.heads import (
 from bansong.engine.address.regions import regions
 from bansong.engine.registry import KEY, Memo
 
-ADDED: Final = {
-    "sido": pl.String,
-    "sigungu": pl.String,
-    "sido_given": pl.Boolean,
-    "region_conflict": pl.Boolean,
-    "region_change": pl.String,
-    "region_typed": pl.String,
-    "sido_typed": pl.String,
-    "rest": pl.String,
-    "lead": pl.String,
+ADDED: Final[dict[str, type[pl.DataType]]] = {  # columns of `split_head`
+    **dict.fromkeys(("sido", "sigungu", "sido_typed", "region_change", "region_typed", "rest", "lead"), pl.String),
+    **dict.fromkeys(("sido_given", "region_conflict"), pl.Boolean),
 }
-"""Columns of :func:`split_head`."""
 
 _NATION: Final = "대한민국"
 NO_DISTRICTS: Final = "세종특별자치시"
@@ -49,13 +41,13 @@ _STATE: Final = "r:"
 
 def split_head(frame: pl.LazyFrame, text: str) -> pl.LazyFrame:
     """Add the columns of :data:`ADDED`; nothing is computed yet. Slow: for unusual heads."""
-    work = frame.with_columns(_assign(text=_without_nation(pl.col(text))))
-    work = _find_exact(work)
-    work = _find_unspaced(work)
-    work = _find_mistyped_province(work)
-    work = _find_district_after(work)
-    work = _describe_found(work, text)
-    return work.select(pl.exclude(f"^{_STATE}.*$"))
+    whole = pl.col(text)
+    abroad = pl.when(whole.str.starts_with(_NATION)).then(whole)
+    within = pl.coalesce(abroad.str.strip_prefix(_NATION).str.strip_chars_start(" ,"), whole)
+    work = frame.with_columns(_assign(text=within))
+    for find in (_find_exact, _find_unspaced, _find_mistyped_province, _find_district_after):
+        work = find(work)
+    return _describe_found(work, text).select(pl.exclude(f"^{_STATE}.*$"))
 
 
 def _col(name: str) -> pl.Expr:
@@ -66,28 +58,20 @@ def _assign(**columns: pl.Expr) -> list[pl.Expr]:
     return [value.alias(_STATE + name) for name, value in columns.items()]
 
 
-def _without_nation(text: pl.Expr) -> pl.Expr:
-    abroad = pl.when(text.str.starts_with(_NATION)).then(text)
-    return pl.coalesce(abroad.str.strip_prefix(_NATION).str.strip_chars_start(" ,"), text)
-
-
 @dataclass(frozen=True)
 class Catalogue:
     """The lookup tables side by side: a place in one of them plus its offset is a line of ``columns``."""
 
     offsets: dict[str, int]
-    columns: dict[str, pl.Series]
+    columns: pl.DataFrame
 
     def find(self, table: Heads, name: str, text: pl.Expr) -> pl.Expr:
-        """Return the place of a text of one of the tables, null for another text."""
         return table.find(text) + self.offsets[name]
 
     def value(self, name: str, place: pl.Expr) -> pl.Expr:
-        """Return a column's value at a place."""
         return pl.lit(self.columns[name]).gather(place)
 
     def among(self, name: str, place: pl.Expr) -> pl.Expr:
-        """Whether a place is in a table."""
         names = list(self.offsets)
         after = names[names.index(name) + 1 :]
         below = place < self.offsets[after[0]] if after else pl.lit(True)
@@ -96,7 +80,6 @@ class Catalogue:
 
 @cache
 def catalogue() -> Catalogue:
-    """Return the lookup tables (made once a process)."""
     tables = {
         "heads": heads(),
         "unspaced": unspaced_heads(),
@@ -104,18 +87,20 @@ def catalogue() -> Catalogue:
         "provinces": provinces_by_name(),
     }
     sizes = [len(table.meanings) for table in tables.values()]
-    rows = [head for table in tables.values() for head in table.meanings.values()]
-    columns = {
-        name: pl.Series([getattr(row, name) for row in rows], dtype=pl.String)
-        for name in ("sido", "change", "sido_typed")
-    }
-    sigungu = ["" if row.sigungu is None and row.sido == NO_DISTRICTS else row.sigungu for row in rows]
-    columns["sigungu"] = pl.Series(sigungu, dtype=pl.String)
-    columns["given"] = pl.Series([row.given for row in rows])
-    columns["prefix"] = pl.Series([_prefix(row) for row in rows], dtype=pl.UInt32)
-    columns["text"] = pl.Series([text for table in tables.values() for text in table.meanings])
-    columns["lonely"] = pl.Series([row.sigungu is None for row in rows])
-    columns["length"] = pl.Series([len(text) for table in tables.values() for text in table.meanings], dtype=pl.UInt32)
+    found = [item for table in tables.values() for item in table.meanings.items()]
+    columns = pl.DataFrame(
+        {
+            **{name: [getattr(head, name) for _, head in found] for name in ("sido", "change", "sido_typed", "given")},
+            "sigungu": [
+                "" if head.sigungu is None and head.sido == NO_DISTRICTS else head.sigungu for _, head in found
+            ],
+            "prefix": [_prefix(head) for _, head in found],
+            "text": [text for text, _ in found],
+            "lonely": [head.sigungu is None for _, head in found],
+            "length": [len(text) for text, _ in found],
+        },
+        schema_overrides=dict.fromkeys(("prefix", "length"), pl.UInt32),
+    )
     return Catalogue(dict(zip(tables, accumulate([0, *sizes]), strict=False)), columns)
 
 
@@ -254,9 +239,9 @@ _DOUBT: Final = "r:found_doubt"
 
 
 def find_unspaced(frame: pl.LazyFrame, text: pl.Expr, nothing_before: pl.Expr) -> pl.LazyFrame:
-    """Add ``r:found`` (String): the words of a region at the head of a text that run into the next word, or null.
+    """Add ``r:found`` (String): words of a region at the head of a text that run into the next word, or null.
 
-    A district or a province by itself is searched for only with ``nothing_before`` (Boolean), when no region was found.
+    A district or a province alone is searched for only with ``nothing_before`` (Boolean), when no region was found.
     """
     both, alone, province = _region_patterns()
     whole, without_districts = _full_provinces()
@@ -288,13 +273,9 @@ def _find_kind(
     return work.with_columns(pl.coalesce(_FOUND, _WORDS).alias(_FOUND))
 
 
-def province_and_district() -> str:
-    """Return the pattern of a province with a district at the head of a text, with or without a space."""
-    return _region_patterns()[0]
-
-
 @cache
 def _region_patterns() -> tuple[str, str, str]:
+    # a province with a district, a district alone, a province alone, at the head of a text, with or without a space
     provinces, districts = province_words(), district_words()
     by_itself = [word for word in districts if len(word) > _MAX_SHORT_CHARS]
     full = [word for word in provinces if len(word) > _MAX_SHORT_CHARS and word[-1] in "시도"]
@@ -324,28 +305,9 @@ _LONG_CHARS: Final = 18  # 경상남도 창원시 마산합포구 완: a ward, o
 _NO_DISTRICT: Final = "^[가-힣0-9]*[가-힣0-9--시군구]$"
 
 
-@dataclass(frozen=True)
-class _UsualHeads:
-    keys: TextIndex
-    places: pl.Series
-    whole: int
-    """Number of whole heads; those after them need a look at the next word."""
-    taken: TextIndex
-    """Words that may belong to a head before them."""
-
-    def find(self, words: list[pl.Expr]) -> pl.Expr:
-        known = []
-        for count in (3, 2, 1):
-            text = words[0] if count == 1 else pl.concat_str(words[:count], separator=" ")
-            number = self.keys.find(pl.when(words[count].is_not_null()).then(text))
-            following = pl.when(words[count + 1].is_not_null()).then(words[count])
-            free = ~self.taken.holds(following) & following.str.contains(_NO_DISTRICT)
-            known.append(pl.when((number < self.whole) | free).then(number))
-        return pl.lit(self.places).gather(pl.coalesce(known))
-
-
 @cache
-def _usual_heads() -> _UsualHeads:
+def _find_usual() -> pl.Expr:
+    # made once, for batches of a few rows; whole heads come first, the others need a look at the next word
     texts = heads().meanings
     begun = {" ".join(words[:count]) for words in map(str.split, texts) for count in range(1, len(words))}
     prefix = catalogue().columns["prefix"]
@@ -358,20 +320,22 @@ def _usual_heads() -> _UsualHeads:
             whole[text] = place
         elif (head.sigungu is not None and prefix[place] is not None) or head.sido == NO_DISTRICTS:
             open_ended[text] = place
-    words = {word for text in (*texts, *districts_alone().meanings) for word in text.split(" ")}
-    words |= {text for province in regions().provinces for text in province.written}
+    taken = {word for text in (*texts, *districts_alone().meanings) for word in text.split(" ")}
+    taken |= {text for province in regions().provinces for text in province.written}
     found = whole | open_ended
-    return _UsualHeads(TextIndex(found), pl.Series(list(found.values()), dtype=pl.UInt32), len(whole), TextIndex(words))
-
-
-@cache
-def _find_usual() -> pl.Expr:
-    # made once, for batches of a few rows
-    return _usual_heads().find([pl.col(f"field_{place}") for place in range(6)])
+    keys, of_heads = TextIndex(found), TextIndex(taken)
+    words, known = [pl.col(f"field_{place}") for place in range(6)], []
+    for count in (3, 2, 1):
+        joined = words[0] if count == 1 else pl.concat_str(words[:count], separator=" ")
+        number = keys.find(pl.when(words[count].is_not_null()).then(joined))
+        following = pl.when(words[count + 1].is_not_null()).then(words[count])
+        free = ~of_heads.holds(following) & following.str.contains(_NO_DISTRICT)
+        known.append(pl.when((number < len(whole)) | free).then(number))
+    return pl.lit(pl.Series(list(found.values()), dtype=pl.UInt32)).gather(pl.coalesce(known))
 
 
 def find_usual_heads(texts: pl.Series) -> pl.Series:
-    """Return the place of each text's head in :func:`~.heads.heads` (UInt32), null for an unusual one."""
+    """Return the place of each text's head in :func:`heads` (UInt32), null for an unusual one."""
     short = _SHORT_BEGINNINGS.find(texts)
     if not short.null_count():
         return short
@@ -381,7 +345,7 @@ def find_usual_heads(texts: pl.Series) -> pl.Series:
 
 
 def split_batch(texts: pl.Series) -> pl.Series:
-    """Return the columns of :data:`~.split.ADDED` as a Struct, for a batch of texts with single spaces."""
+    """Return the columns of :data:`ADDED` as a Struct, for a batch of texts with single spaces."""
     place = find_usual_heads(texts)
     frame = pl.DataFrame({"text": texts, "place": place})
     if not place.null_count():
@@ -397,7 +361,6 @@ def split_batch(texts: pl.Series) -> pl.Series:
 
 @cache
 def _describe_place() -> pl.Expr:
-    """Return what a head in ``place`` says, and what follows it in ``text``."""
     place = pl.col("place")
     value = catalogue().value
     columns = {
@@ -420,8 +383,8 @@ _SEED: Final = randbits(64)
 class BeginningsRead:
     """Places of the heads of texts by their first characters, each distinct beginning read once a process.
 
-    They are found by their hash, at a fraction of the cost of a batch's distinct values. The hash is seeded anew in
-    each process, so that no crafted address is taken for another's.
+    They are found by their hash: faster than the distinct values of a batch. Its seed is new in each process, so that
+    no crafted address is taken for another's.
     """
 
     def __init__(self, length: int, most: int = 1 << 16) -> None:
@@ -429,7 +392,6 @@ class BeginningsRead:
         self._memo = Memo(most)
 
     def find(self, texts: pl.Series) -> pl.Series:
-        """Return the place of each text's head (UInt32), null for an unusual one."""
         read = texts.to_frame("text").select(self._beginning, self._beginning.hash(_SEED).alias(KEY))
         found = self._memo.look_up(read[KEY], lambda new: _read_beginnings(read["text"].filter(new)))
         return cast("pl.DataFrame", found)["place"]  # never None: all that is read is worth keeping
@@ -455,7 +417,7 @@ _EDGES: Final = " ,/:.()-·"
 
 
 def split_anywhere(texts: pl.Series) -> pl.DataFrame:
-    """Return the columns of :data:`~.split.ADDED` for texts with single spaces, with the region at any place."""
+    """Return the columns of :data:`ADDED` for texts with single spaces, with the region at any place."""
     frame = pl.DataFrame({"text": texts})
     found_at_head = split_head(frame.lazy(), "text").collect().select(*ADDED)
     lines = found_at_head.with_row_index("line")
@@ -470,7 +432,6 @@ def split_anywhere(texts: pl.Series) -> pl.DataFrame:
 
 
 def names_region(word: pl.Expr) -> pl.Expr:
-    """Whether a word (String) names a present or former province or district."""
     return _province_index().holds(word) | _district_index().holds(word)
 
 
@@ -485,7 +446,7 @@ def _find_region_words(texts: pl.DataFrame) -> pl.DataFrame:
         is_district=_district_index().holds(word),
         follows_province=_province_index().holds(pl.col("following")),
     )
-    unspaced = word.str.contains(province_and_district())
+    unspaced = word.str.contains(_region_patterns()[0])
     words = words.filter((pl.col("place") > 0) & (pl.col("is_province") | pl.col("is_district") | unspaced))
     words = words.filter(pl.int_range(pl.len()).over("line") < _MAX_WORDS)
     return words.with_columns(
@@ -545,7 +506,7 @@ def _as_found(
 
 def _choose_found(found: pl.DataFrame) -> pl.DataFrame:
     # `head`: the text as if it began with its region; the rest of the address is `body`, if given, or the whole text
-    # # (`behind`) if something stands after the region
+    # (`behind`) if something stands after the region
     found = found.with_columns(split_head(found.select("head").lazy(), "head").collect().select(*ADDED).drop("lead"))
     named = pl.col("sido").is_not_null() | pl.col("sigungu").is_not_null()
     # 세종시, which has no districts, is as sure as one in front; at the end, or 세종 alone, it is not

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -16,6 +16,7 @@ from bansong.engine.address.batches import TextIndex, TextTable
 
 SUFFIXES: Final = "시군구"
 _NAME_SEPARATOR: Final = "|"
+_Renames = dict[tuple[str, ...], tuple[str, ...]]
 
 
 class Region(NamedTuple):
@@ -35,10 +36,8 @@ class Province:
     cities: dict[str, tuple[str, ...]]
     prefixes: dict[str, frozenset[str]]
     left: dict[str, frozenset[str]]
-    former: dict[str, tuple[str, ...]]
-    """Provinces that are parts of this one today, with their districts."""
-    level: str
-    """Its name in the scorecard."""
+    former: dict[str, tuple[str, ...]]  # provinces that are parts of this one today, with their districts
+    level: str  # its name in the scorecard
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,6 @@ def _is_within(place: Region, region: Region) -> bool:
 
 @cache
 def regions() -> Regions:
-    """Read ``regions.toml`` (once a process)."""
     text = files("bansong.engine.address").joinpath("regions.toml").read_text(encoding="utf-8")
     content = tomllib.loads(text)
     provinces = tuple(_parse_province(entry) for entry in content["province"])
@@ -78,30 +76,25 @@ def regions() -> Regions:
         for ward in wards or ("",)
     )
     names = {full: province.name for province in provinces for _, full in province.written.values()}
-    renamed = {_parse_region(line["from"], names): _parse_region(line["to"], names) for line in content["renamed"]}
-    renamed |= {
-        _parse_region(line["from"], names): _parse_region(line["to"], names)
-        for line in content["split"]
-        if "to" in line
+
+    def read(text: str) -> Region:
+        sido, _, sigungu = text.partition(" ")
+        return Region(names[sido], sigungu)
+
+    renamed = {
+        read(line["from"]): read(line["to"]) for line in (*content["renamed"], *content["split"]) if "to" in line
     }
     parts = {
-        _parse_region(line["from"], names): {
-            emd: _parse_region(to, names) for to, emds in line.get("into", {}).items() for emd in emds
-        }
+        read(line["from"]): {emd: read(to) for to, emds in line.get("into", {}).items() for emd in emds}
         for line in content["split"]
     }
     moved = {
-        (source, old): (_parse_region(line["to"], names), new)
+        (read(source), old): (read(line["to"]), new)
         for line in content["moved"]
         for old, new in line["names"].items()
-        for source in (_parse_region(line["from"], names), _parse_region(line["to"], names))
+        for source in (line["from"], line["to"])
     }
     return Regions(provinces, today, renamed, parts, moved)
-
-
-def _parse_region(text: str, names: dict[str, str]) -> Region:
-    sido, _, sigungu = text.partition(" ")
-    return Region(names[sido], sigungu)
 
 
 def _parse_province(entry: dict[str, Any]) -> Province:
@@ -147,7 +140,6 @@ def stem(name: str) -> str | None:
 
 
 def spellings(sigungu: str) -> Iterator[Spelling]:
-    """Return the spellings of a district, with one space between words."""
     city, _, ward = sigungu.partition(" ")
     if not ward:
         yield Spelling(city, False)
@@ -165,17 +157,16 @@ def spellings(sigungu: str) -> Iterator[Spelling]:
 
 
 def level_of(sido: pl.Expr) -> pl.Expr:
-    """Return the level (String) of the feature ``region`` for the full name of a province of today; else null."""
+    """Return the level (String) of the feature ``region`` for the full name of a province of today."""
     return level_named(level_number(sido))
 
 
 def level_number(sido: pl.Expr) -> pl.Expr:
-    """Return a province's number (UInt8), null for none: smaller than its level's name."""
+    """Return a province's number (UInt8): smaller than its level's name."""
     return _levels()[0].find(sido).cast(pl.UInt8)
 
 
 def level_named(number: pl.Expr) -> pl.Expr:
-    """Return the level (String) of a province by its :func:`level_number`."""
     return pl.lit(_levels()[1]).gather(number.cast(pl.UInt32))
 
 
@@ -188,19 +179,18 @@ def _levels() -> tuple[TextIndex, pl.Series]:
 def present_day(sido: pl.Expr, sigungu: pl.Expr, emd: pl.Expr) -> pl.Expr:
     """Return the names of today for names of an official file of any date: Struct(sido, sigungu, emd), all String.
 
-    A name is changed only if one name of today replaces it: 강원도 → 강원특별자치도, 경상북도 군위군 → 대구광역시
-    군위군. A split district keeps its name unless ``emd`` (읍면동) decides: 인천광역시 중구 운서동 is in 영종구. Nulls
-    and unknown names stay.
+    A name is changed only if one name of today replaces it: 강원도 → 강원특별자치도, 인천광역시 중구 운서동 → 영종구. A
+    split district keeps its name unless ``emd`` (읍면동) decides. Nulls and unknown names stay.
     """
     provinces, districts, towns = _renames()
     district = pl.concat_str(sido, sigungu.fill_null(""), separator=_NAME_SEPARATOR)
     town = pl.concat_str(district, emd, separator=_NAME_SEPARATOR)
-    names = {"sido": sido, "sigungu": sigungu, "emd": emd}
-    found = {"sido": [towns, districts, provinces], "sigungu": [towns, districts], "emd": [towns]}
-    keys = {id(provinces): sido, id(districts): district, id(towns): town}
+    by_town = {name: towns.look_up(town, name) for name in ("sido", "sigungu", "emd")}
+    by_district = {name: districts.look_up(district, name) for name in ("sido", "sigungu")}
     return pl.struct(
-        pl.coalesce(*(table.look_up(keys[id(table)], name) for table in found[name]), given).alias(name)
-        for name, given in names.items()
+        sido=pl.coalesce(by_town["sido"], by_district["sido"], provinces.look_up(sido, "sido"), sido),
+        sigungu=pl.coalesce(by_town["sigungu"], by_district["sigungu"], sigungu),
+        emd=pl.coalesce(by_town["emd"], emd),
     )
 
 
@@ -208,19 +198,15 @@ def present_day(sido: pl.Expr, sigungu: pl.Expr, emd: pl.Expr) -> pl.Expr:
 def _renames() -> tuple[TextTable, TextTable, TextTable]:
     table = regions()
     names = {full: province.name for province in table.provinces for _, full in province.written.values()}
-    districts: dict[str, tuple[str, ...]] = {}
-    towns: dict[str, tuple[str, ...]] = {}
+    provinces: _Renames = {(written,): (today,) for written, today in names.items()}
+    districts: _Renames = {}
+    towns: _Renames = {}
     for written, today in names.items():
-        for old, new in table.renamed.items():
+        districts |= {(written, old.sigungu): new for old, new in table.renamed.items() if old.sido == today}
+        of_parts = {(old, emd): (new, emd) for old, parts in table.parts.items() for emd, new in parts.items()}
+        for (old, emd), (new, renamed) in (of_parts | table.moved).items():
             if old.sido == today:
-                districts[_join_names(written, old.sigungu)] = new
-        for old, parts in table.parts.items():
-            if old.sido == today:
-                towns |= {_join_names(written, old.sigungu, emd): (*new, emd) for emd, new in parts.items()}
-        for (old, emd), (new, renamed) in table.moved.items():
-            if old.sido == today:
-                towns[_join_names(written, old.sigungu, emd)] = (*new, renamed)
-    provinces = {written: (today,) for written, today in names.items()}
+                towns[written, old.sigungu, emd] = (*new, renamed)
     return (
         _index_renames(provinces, "sido"),
         _index_renames(districts, "sido", "sigungu"),
@@ -228,14 +214,9 @@ def _renames() -> tuple[TextTable, TextTable, TextTable]:
     )
 
 
-def _join_names(*names: str) -> str:
-    return _NAME_SEPARATOR.join(names)
-
-
-def _index_renames(renames: Mapping[str, tuple[str, ...]], *names: str) -> TextTable:
-    lines = list(renames.values())
-    columns = {name: pl.Series([line[place] for line in lines], dtype=pl.String) for place, name in enumerate(names)}
-    return TextTable(renames, **columns)
+def _index_renames(renames: _Renames, *names: str) -> TextTable:
+    columns = {name: pl.Series(values) for name, values in zip(names, zip(*renames.values(), strict=True), strict=True)}
+    return TextTable(map(_NAME_SEPARATOR.join, renames), **columns)
 
 
 def districts() -> pl.DataFrame:
@@ -246,9 +227,9 @@ def districts() -> pl.DataFrame:
 def members() -> pl.DataFrame:
     """Return the regions that a typed region may mean: ``sido``, ``sigungu`` → ``member_sido``, ``member_sigungu``.
 
-    Present and former names: 수원시 means its four wards, 인천광역시 중구 today's 제물포구 or 영종구, and a ward may be
-    its city in an older gazetteer. ``sido`` may be a former province, with ``sigungu`` "": 강원도 means the districts
-    of today, 전라남도 its own and not those of 광주광역시. Each name is a member of itself.
+    수원시 means its four wards, 인천광역시 중구 today's 제물포구 or 영종구, a ward also its city (in an older
+    gazetteer). ``sido`` may be a former province, with ``sigungu`` "": 전라남도 means its own districts, not those of
+    광주광역시. Each name is a member of itself.
     """
     table = regions()
     cities = [Region(place.sido, place.sigungu.split(" ")[0]) for place in table.today]

@@ -39,10 +39,9 @@ _BARE: Final = (
     rf"(?: ?제?[0-9]{{1,4}}{BRANCHING})?)(?:[ ,.]+(.*))?$"
 )
 _JOINED: Final = rf"(?:대로|로|길|거리|제?[0-9]+{BRANCHING}|[0-9]+로)"
-LAST_WORD: Final = (
+LAST_WORD: Final = (  # the name of the road at the end of the words before a number: 만남 1북로, 정부 2청사로
     rf"(?:^|[ ,/:])((?:[^ ,/:]*[^ ,/:읍면리가시도군구동] [0-9]+[가-힣][^ ,/:]*|[^ ,/:]+)(?: {_JOINED})*{_BRANCH})$"
 )
-"""The name of the road at the end of the words before a number: 만남 1북로, 정부 2청사로."""
 _NUMBERED_NAME: Final = "[읍면] ([0-9]{1,2}번[가-힣]{2,6}길)$"  # 왜관읍 2번도로길: a name of its own, not a branch
 _CORNER: Final = "[읍면] ?[^ ]*거리$"  # villages (삼거리, 문거리); roads named 거리 are in towns
 _TOWN: Final = "^([가-힣]{1,6}[읍면]) "
@@ -52,10 +51,9 @@ _JOINED_TOWNSHIP: Final = f"^([가-힣]{{1,4}}?면){_ROAD}$"
 
 
 def read_road(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add ``road``, ``road_pre``, ``under``, ``main``, ``sub``, ``_town`` and ``_tail`` (the text after the number).
+    """Add the columns of a road, ``_town``, ``_tail`` (the text after the number), from ``rest``, or else ``brackets``.
 
-    Reads ``rest``, the address after its region and without brackets, or else ``brackets``. Columns are null if there
-    is none; a road without a number is left to `read_bare`.
+    Null if there is none; a road without a number is left to `read_bare`.
     """
     maybe = pl.col("rest").str.contains("[로길리]") | pl.col("brackets").is_not_null()
     unread = pl.col("road").is_null() & ~pl.col("_lot") & maybe
@@ -84,12 +82,10 @@ def _read_unusual(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def read_bare(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Fill ``road``, ``road_pre`` and ``_tail`` from a road without a number, if no lot is given.
-
-    ``서초대로50길, 18, 5층`` has its number after a comma.
-    """
+    """Fill in a road without a number, if no lot is given, or with its number after a comma: ``서초대로50길, 18``."""
     left = pl.col("road").is_null() & pl.col("lot_main").is_null()
     rest = pl.when(left & pl.col("rest").str.contains("[로길리]")).then("rest")
+    numbered = pl.when(pl.col("_main").is_not_null())
     block = pl.col("_rest").str.contains("[가-힣] ?[0-9](?:[.·,]?[0-9])*가(?:동|[^길]|$)")
     return (
         frame.with_columns(_rest=rest)
@@ -100,12 +96,10 @@ def read_bare(frame: pl.LazyFrame) -> pl.LazyFrame:
         .pipe(_with_town)
         .pipe(with_groups, pl.when("_named").then("_behind"), _AFTER_COMMA, "_main", "_sub", "_after")
         .with_columns(
-            under=pl.coalesce("under", pl.when(pl.col("_main").is_not_null()).then(pl.lit(0, pl.UInt8))),
+            under=pl.coalesce("under", numbered.then(pl.lit(0, pl.UInt8))),
             main=pl.coalesce("main", pl.col("_main").cast(pl.UInt32)),
-            sub=pl.coalesce(
-                "sub", pl.when(pl.col("_main").is_not_null()).then(pl.col("_sub").cast(pl.UInt32).fill_null(0))
-            ),
-            _behind=pl.when(pl.col("_main").is_not_null()).then("_after").otherwise("_behind"),
+            sub=pl.coalesce("sub", numbered.then(pl.col("_sub").cast(pl.UInt32).fill_null(0))),
+            _behind=numbered.then("_after").otherwise("_behind"),
             emd=pl.coalesce("emd", "_town"),
             road=pl.coalesce("road", compact(pl.col("_last"))),
             road_pre=pl.coalesce("road_pre", compact(pl.col("_pre"))),
@@ -228,18 +222,17 @@ _NAMED: Final = (
 )
 _TOWN_ONLY: Final = "^([가-힣]{1,6}[읍면])(?:[ ,]+(.*))?$"
 _LOOSE: Final = r"^(|.*?[^0-9,]),? ?([0-9]{1,5})(?: ?- ?([0-9]{1,5}))?((?:[^0-9가-힣-].*|번지.*)?)$"
-_NO_LOOSE: Final = (
+_NO_LOOSE: Final = (  # words before a unit's or a plot's number: no road has such a name
     "아파트|아파|빌라|맨션|연립|주공|단지|블[록럭]|지구|사서함|@|[0-9]차|통$|반$|빌딩|타워|오피스텔|상가|센[터타]|[프플]라[자쟈]"
     "|하이츠|맨숀|캐슬|스퀘어|회관|[A-Za-z]-?$"
 )
-"""Words before a unit's or a plot's number: no road has such a name."""
 
 
 def read_lot(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add ``emd``, ``ri``, ``lot_dong``, ``san``, ``lot_main``, ``lot_sub``, ``lot_ho``; ``_tail`` where it is a lot.
+    """Add the columns of a lot; ``_tail`` where it is a lot.
 
-    An address without a road is read as a lot from its beginning. Beside a road a lot counts only in the strict form:
-    a word ending in 동, 리 or N가 and a number that cannot be a unit.
+    An address without a road is read as a lot from its beginning. Beside a road only the strict form counts: a word
+    ending in 동, 리 or N가 and a number that cannot be a unit.
     """
     around = (pl.col("_tail") != "").fill_null(False) | pl.col("_before_road", "brackets").is_not_null()
     unread = ~pl.col("_lot") & (_alone() | pl.any_horizontal(around))
@@ -308,21 +301,15 @@ def _with_ho(frame: pl.LazyFrame) -> pl.LazyFrame:
 def _with_second_address(frame: pl.LazyFrame) -> pl.LazyFrame:
     around = pl.concat_str("_before_road", "_tail", "brackets", separator=" , ", ignore_nulls=True)
     maybe = pl.when(pl.col("_around").str.contains("(?:[동리]|[0-9]가) ?산? ?[0-9]")).then("_around")
-    sure = pl.any_horizontal(pl.col("_strict_san", "_strict_sub", "_strict_lot").is_not_null()) | pl.col(
-        "_strict_word"
-    ).str.ends_with("리")
-    sure = (sure | pl.col("brackets").str.contains(_LOT_IN_BRACKETS).fill_null(False)) & ~pl.col(
-        "_strict_word"
-    ).str.contains(_NO_DONG)
+    word, in_brackets = pl.col("_strict_word"), pl.col("brackets").str.contains(_LOT_IN_BRACKETS).fill_null(False)
+    sure = pl.any_horizontal(pl.col("_strict_san", "_strict_sub", "_strict_lot").is_not_null())
+    sure = (sure | word.str.ends_with("리") | in_brackets) & ~word.str.contains(_NO_DONG)
     return (
         frame.with_columns(_around=pl.when(pl.col("_pre").is_null() & pl.col("road").is_not_null()).then(around))
         .pipe(with_groups, maybe, _STRICT, *_STRICTLY)
         .with_columns(pl.when(sure).then(name).alias(name) for name in _STRICTLY)
         .with_columns(
-            _word=pl.coalesce("_word", "_strict_word"),
-            _san=pl.coalesce("_san", "_strict_san"),
-            _main=pl.coalesce("_main", "_strict_main"),
-            _sub=pl.coalesce("_sub", "_strict_sub"),
+            *(pl.coalesce(name, f"_strict{name}").alias(name) for name in ("_word", "_san", "_main", "_sub")),
             lot_ho=pl.coalesce("lot_ho", pl.col("_strict_main").is_not_null() & pl.lit(False)),
         )
         .drop("_around", *_STRICTLY)
@@ -333,17 +320,18 @@ def _with_road_like(frame: pl.LazyFrame) -> pl.LazyFrame:
     # three 동 end in 로: only the gazetteer knows whether road or lot is meant
     district = pl.col("sigungu").is_in(["종로구", "중구"]) & pl.col("lot_main").is_null()
     dong = district & pl.col("road").is_in(ROAD_LIKE_DONGS) & (pl.col("under") == 0)
-    return frame.with_columns(
-        lot_dong=pl.when(dong).then("road").otherwise("lot_dong"),
-        san=pl.when(dong).then(pl.lit(0, pl.UInt8)).otherwise("san"),
-        lot_main=pl.when(dong).then("main").otherwise("lot_main"),
-        lot_sub=pl.when(dong).then("sub").otherwise("lot_sub"),
-        lot_ho=pl.when(dong).then(pl.lit(False)).otherwise("lot_ho"),
-    )
+    of_road: dict[str, str | pl.Expr] = {
+        "lot_dong": "road",
+        "san": "under",
+        "lot_main": "main",
+        "lot_sub": "sub",
+        "lot_ho": pl.lit(False),
+    }
+    return frame.with_columns(pl.when(dong).then(value).otherwise(name).alias(name) for name, value in of_road.items())
 
 
 def _with_names(frame: pl.LazyFrame) -> pl.LazyFrame:
-    found = pl.col("_main").is_not_null()
+    found = pl.when(pl.col("_main").is_not_null())
     return (
         with_groups(frame, pl.col("_word"), _JOINED_TOWN_OF_LOT, "_joined_town", "_joined_ri")
         .with_columns(
@@ -354,11 +342,11 @@ def _with_names(frame: pl.LazyFrame) -> pl.LazyFrame:
         .with_columns(ri=pl.when(pl.col("_word").str.ends_with("리")).then("_word"))
         .with_columns(
             emd=pl.coalesce("_town", pl.when(pl.col("ri").is_null()).then("_word")),
-            lot_dong=pl.when(found).then("_word"),
-            san=pl.when(found).then(pl.col("_san").is_not_null()).cast(pl.UInt8),
+            lot_dong=found.then("_word"),
+            san=found.then(pl.col("_san").is_not_null()).cast(pl.UInt8),
             lot_main=pl.col("_main").cast(pl.UInt32),
-            lot_sub=pl.when(found).then(pl.col("_sub").cast(pl.UInt32).fill_null(0)),
-            lot_ho=pl.when(found).then("lot_ho"),
+            lot_sub=found.then(pl.col("_sub").cast(pl.UInt32).fill_null(0)),
+            lot_ho=found.then("lot_ho"),
         )
         .drop("_pre", "_word", "_san", "_main", "_sub", "_joined_town", "_joined_ri")
     )

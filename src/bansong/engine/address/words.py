@@ -14,43 +14,27 @@ import polars as pl
 from bansong.engine.address.batches import for_few, where, with_groups
 from bansong.engine.text import is_blank, is_masked, postal_digits
 
-MAX_CHARS: Final = 300
-"""Longer addresses are not read."""
-
+MAX_CHARS: Final = 300  # longer addresses are not read
 MOST_BYTES: Final = 4000  # decomposed Hangul takes nine bytes a syllable; longer texts exceed MAX_CHARS
 _ODD: Final = r"[^가-힣0-9A-Za-z ,.()\-]"
-_DASHES: Final = "‐‑‒–—―−﹣－─━ㅡ"
-_DOTS: Final = "ㆍ・‧•∙⋅･"
-_OPENING: Final = "[{<〈《「『【〔〖［｛＜（"
-_CLOSING: Final = "]}>〉》」』】〕〗］｝＞）"
-_QUOTES: Final = "\"'`´‘’“”＂＇"
 _UNIFORM: Final[dict[str, str]] = {
-    **dict.fromkeys(_DASHES, "-"),
-    **dict.fromkeys(_DOTS, "·"),
-    **dict.fromkeys(_OPENING, "("),
-    **dict.fromkeys(_CLOSING, ")"),
-    **dict.fromkeys(_QUOTES, ""),
+    **dict.fromkeys("‐‑‒–—―−﹣－─━ㅡ", "-"),
+    **dict.fromkeys("ㆍ・‧•∙⋅･", "·"),
+    **dict.fromkeys("[{<〈《「『【〔〖［｛＜（", "("),
+    **dict.fromkeys("]}>〉》」』】〕〗］｝＞）", ")"),
+    **dict.fromkeys("\"'`´‘’“”＂＇", ""),
 }
 _OF_WEB: Final = r"(?i)<br ?/?>|&nbsp;?|&#(?:160|xa0);"
 _NAMED_OF_WEB: Final = {
-    "&amp;": "&",
-    "&lt;": "<",
-    "&gt;": ">",
-    "&quot;": '"',
-    "&#39;": "'",
-    "&#40;": "(",
-    "&#41;": ")",
-    "&middot;": "·",
+    **{"&amp;": "&", "&lt;": "<", "&gt;": ">", "&quot;": '"'},
+    **{"&#39;": "'", "&#40;": "(", "&#41;": ")", "&middot;": "·"},
 }
 _INVISIBLE: Final = r"[\p{Cf}\p{Co}\x00-\x08\x0e-\x1f\x7f\x{FE00}-\x{FE0F}]"
-HIDDEN: Final = r"\x{E000}-\x{E003}"
-"""Private characters, for brackets that are part of a name or hold a unit (see `brackets`)."""
+HIDDEN: Final = r"\x{E000}-\x{E003}"  # private characters, for brackets that are part of a name or hold a unit
 _BETWEEN: Final = f"[ .·,/:{HIDDEN}]"
 _LABEL: Final = r"^(?:도로명|지번|신|구|새|사업장|본점|본사)? ?(?:주소지?|소재지|도로명|지번) ?: ?"
-
+# beginnings of the names of provinces
 PROVINCES: Final = "서울|부산|대구|인천|광주|대전|울산|세종|경기|강원|충청?[남북]|전라?[남북]|경상?[남북]|제주"
-"""Beginnings of the names of provinces."""
-
 _FIVE: Final = "^[0-9]{5}$"
 _MAYBE_POSTAL: Final = "[0-9]{5}|[0-9]{3}-[0-9]{3}"
 _WORD: Final = r"(?:\(? ?(?:우편번호|우|〒)\)? ?[:.]? ?)"
@@ -65,11 +49,9 @@ _POSTAL_BARE_TAIL: Final = rf"^(.*(?:[ 가-힣][0-9][0-9-]*(?:번지|호|층)?|[
 
 
 def normalise(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add the uniform text of ``address`` and what is taken out of it.
+    """Add ``text`` (String: NFKC, single spaces, round brackets, plain dashes, no quotes; null if it cannot be read).
 
-    ``text`` (String: NFKC, single spaces, round brackets, plain dashes, no quotes; null if the address is blank,
-    masked, longer than 300 characters or without Hangul), ``zipcode_inside`` and ``zipcode_given`` (String: five digits
-    or null) and ``_peeled`` (String: the text without postal code).
+    And ``zipcode_inside``, ``zipcode_given`` (String, five digits), ``_peeled`` (String: the text without postal code).
     """
     return frame.pipe(_uniform).pipe(_without_postal_code)
 
@@ -154,10 +136,10 @@ _BEHIND_REGION: Final = (
 )
 _TIED: Final = rf"^({_BEHIND_REGION}) ?- ?(산?[0-9].*)$"
 _ENCLOSED: Final = rf"^({_BEHIND_REGION}) ?\(({_LOT_NUMBER})\)(.*)$"
+# the number beside a name, 홍길동(8279), is no lot's: neither before the region nor where a road is written
 _WITH_ROAD: Final = "(?:로|길) ?(?:지하 ?)?[0-9]"
-"""The number beside a name, ``홍길동(8279)``, is no lot's: neither before the region nor where a road is written."""
+# 통 and 반, the neighbourhood and its part
 _WARD: Final = "제? ?[0-9]{1,3} ?통(?: ?제? ?[0-9]{1,3} ?반)?|제? ?[0-9]{1,3} ?반"
-"""통 and 반, the neighbourhood and its part."""
 _BEHIND_WARD: Final = rf"^({_TO_DONG}) ?({_WARD})[ ,]+({_LOT_NUMBER})([ ,(].*)?$"
 _OF: Final = r"([0-9]) ?번지 ?(?:의 ?([0-9]{1,4})|- ?([0-9]{1,2}))(?: ?호)?([ ,()]|$)"
 _OF_ROAD: Final = "([로길] ?[0-9]{1,5}) ?번지 ?([0-9]{1,2}) ?호([ ,(]|$)"
@@ -184,18 +166,15 @@ _NEW: Final = rf"({_REGION}.*{_NUMBERED_PLACE}.*?)"
 _DONE: Final = r"이[전사](?:함|됨|완료|했음|하였음|하였습니다|했습니다)?[ .]*"
 _PLACE: Final = r"(?:[가-힣]{1,6}[읍면] ?)?[가-힣0-9·]*(?:로|길|동|리|[0-9]가)(?: ?[0-9]+번?[가-힣]?길)?"
 _UNITS: Final = "(?:[ ,]*(?:번지|(?:지하 ?|제 ?)?[0-9-]+ ?(?:층|호|동)))*"
+# an address and nothing else: a name beside the old address would be lost with it
 _OLD: Final = rf"((?:(?:{_PROVINCE}|[가-힣]{{1,4}}[시군구]) )+{_PLACE} ?(?:산 ?|지하 ?)?[0-9]+(?:-[0-9]+)?{_UNITS})"
-"""An address and nothing else: a name beside the old address would be lost with it."""
 _FROM_TO: Final = rf"^{_OLD}[ ,]*에서[ ,]+{_NEW} ?(?:으|\(으\) ?)?로 ?{_DONE}$"
 _POINTED: Final = rf"^{_OLD}[ ,]*{_ARROW} ?{_NEW}$"
 _TWO: Final = rf"{_NUMBERED_PLACE}.*{_ARROW}.*{_NUMBERED_PLACE}"
 
 
 def rewrite_spellings(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Rewrite ``_peeled``; add ``moved_from`` (String), the old address that was left out of it.
-
-    It is "" for an unclear move, and null without one.
-    """
+    """Rewrite ``_peeled``; add ``moved_from`` (String): the old address that was left out, "" for an unclear move."""
     added = {"_respelled": pl.String, "moved_from": pl.String}
     return (
         frame.pipe(for_few, pl.col("_peeled").str.contains(_TO_REWRITE), _rewrite, ("_peeled",), added)
@@ -243,30 +222,25 @@ def _without_commas(text: pl.Expr) -> pl.Expr:
 
 
 LETTER: Final = "[가나다라마바사아자차카타파하]"
+# words after the number of a branch: 12길, 12번길, 12번다길, 69번서길, 126번1길, 87번월촌길, 14남길, 1수2번길
 BRANCHING: Final = rf"(?:번[가-힣0-9]{{0,6}}?|{LETTER}|[동서남북상중옆]|[가-힣&&[^층호동]][0-9]{{1,3}}번?)?안?길"
-"""Words after the number of a branch: 12길, 12번길, 12번다길, 69번서길, 126번1길, 87번월촌길, 14남길, 1수2번길."""
 NUMBER: Final = r"([0-9]{1,5})(?: ?[-의] ?([0-9]{1,5}))?"
+# words before a 동 that is a house of a complex, not a legal dong
 COMPLEXES: Final = "단지|아파트|아파아트|빌라|맨션|맨숀|타운|마을|주공|연립|상가|빌딩"
-"""Words before a 동 that is a house of a complex, not a legal dong."""
-ANNEXES: Final = "관리|주민|본관|별관|사무|공장|창고|연구|기숙사"
-"""Words before a 동 that is a house by its use."""
+ANNEXES: Final = "관리|주민|본관|별관|사무|공장|창고|연구|기숙사"  # words before a 동 that is a house by its use
+# legal dongs of 서울 종로구 and 대구 중구 named like roads: a number after them may be a lot's
 ROAD_LIKE_DONGS: Final = ("세종로", "남성로", "시장북로")
-"""Legal dongs of 서울 종로구 and 대구 중구 named like roads: a number after them may be a lot's."""
-NOT_A_NUMBER: Final = (
+NOT_A_NUMBER: Final = (  # words after digits that are no building or lot number: a floor, `N가`, `N번길`, `N동` …
     r"^(?:[0-9]|가(?:동|[ 0-9,]|$)|(?:[.·,][0-9])+가|(?:[.·][0-9])+동|층|번출구|호선|공구|단지|학년"
     rf"|{BRANCHING}|[동차통반로](?:[ 0-9,.]|$))"
 )
-"""Words after digits that are no building or lot number: a floor, ``N가``, ``N번길``, ``N동`` …"""
 DOOR: Final = "^ ?호(?:[ ,0-9]|$)"
-FLOOR_OR_HOUSE: Final = "^(?:층|동(?:[ 0-9,]|$))"
-"""Words after the number of a unit."""
-AFTER_NUMBER: Final = "^ ?(?:번지(?: ?[내호](?:[ ,(]|$))?|번(?:[ ,(]|$))"
-"""Words for "number"."""
-
+FLOOR_OR_HOUSE: Final = "^(?:층|동(?:[ 0-9,]|$))"  # words after the number of a unit
+AFTER_NUMBER: Final = "^ ?(?:번지(?: ?[내호](?:[ ,(]|$))?|번(?:[ ,(]|$))"  # words for "number"
 _SYLLABLE: Final = "[가-힣&&[^읍면]]"
 _WORDS: Final = "|".join(f"{first}[가-힣&&[^읍면{last}]]|{first}{last}{_SYLLABLE}" for first, last in ("거리", "대로"))
+# at least two syllables, and more than 거리 or 대로: those may belong to the word before them
 _STEM: Final = f"(?:[가-힣&&[^읍면거대]]{_SYLLABLE}|{_WORDS}){_SYLLABLE}*"
-"""At least two syllables, and more than 거리 or 대로: those may belong to the word before them."""
 _NUMBERED: Final = f"[0-9]{{1,4}}번?{LETTER}?길"
 _TOWN: Final = "(?:[가-힣]{1,6}[읍면] )?"
 _USUAL_NUMBER: Final = "[0-9]{1,5}(?:-[0-9]{1,5})?"
@@ -293,14 +267,13 @@ def take_numbers_back(
 
 
 def read_usual_road(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add ``_pre``, ``_town``, ``road``, ``road_pre``, ``under``, ``main``, ``sub``, ``_tail`` of the usual road form.
-
-    And ``_lot`` (Boolean): it is the usual lot form, in which there is no road.
-    """
+    """Add the columns of a road in its usual form, and ``_lot`` (Boolean): it is the usual form of a lot."""
     words, numbers = pl.col("_words").struct, pl.col("_numbers").struct
-    with_town, road = words[2].is_not_null(), pl.col("road")
+    with_town, road, rest = words[2].is_not_null(), pl.col("road"), pl.col("rest")
+    found = pl.when(road.is_not_null())
+    lot = rest.str.contains(_LOT) & pl.col("brackets").is_null() & ~rest.str.contains(_NO_DONG)
     return (
-        frame.with_columns(_words=pl.when(pl.col("rest").str.contains(_ROAD)).then("rest"))
+        frame.with_columns(_words=pl.when(rest.str.contains(_ROAD)).then("rest"))
         .with_columns(_parts=pl.col("_words").str.splitn(", ", 2))
         .with_columns(_words=pl.col("_parts").struct[0].str.splitn(" ", 3))
         .with_columns(
@@ -309,29 +282,20 @@ def read_usual_road(frame: pl.LazyFrame) -> pl.LazyFrame:
             _numbers=pl.when(with_town).then(words[2]).otherwise(words[1]).str.splitn("-", 2),
         )
         .with_columns(
-            _pre=pl.when(road.is_not_null()).then(pl.concat_str("_town", road, separator=" ", ignore_nulls=True)),
-            road_pre=pl.when(road.is_not_null()).then(pl.concat_str("_town", road, ignore_nulls=True)),
-            under=pl.when(road.is_not_null()).then(pl.lit(0, pl.UInt8)),
+            _pre=found.then(pl.concat_str("_town", road, separator=" ", ignore_nulls=True)),
+            road_pre=found.then(pl.concat_str("_town", road, ignore_nulls=True)),
+            under=found.then(pl.lit(0, pl.UInt8)),
             main=numbers[0].cast(pl.UInt32),
-            sub=pl.when(road.is_not_null()).then(numbers[1].cast(pl.UInt32).fill_null(0)),
-            _tail=pl.when(road.is_not_null()).then((pl.lit(", ") + pl.col("_parts").struct[1]).fill_null("")),
+            sub=found.then(numbers[1].cast(pl.UInt32).fill_null(0)),
+            _tail=found.then((pl.lit(", ") + pl.col("_parts").struct[1]).fill_null("")),
         )
-        .with_columns(_lot=_is_lot())
+        .with_columns(_lot=lot.fill_null(False))
         .drop("_words", "_parts", "_numbers")
     )
 
 
-def _is_lot() -> pl.Expr:
-    rest = pl.col("rest")
-    lot = rest.str.contains(_LOT) & pl.col("brackets").is_null() & ~rest.str.contains(_NO_DONG)
-    return lot.fill_null(False)
-
-
 def read_usual_lot(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add ``emd``, ``ri``, ``lot_dong``, ``san``, ``lot_main``, ``lot_sub``, ``lot_ho``, ``_tail`` of the lot.
-
-    Where ``_lot`` is false, ``emd`` is ``_town``.
-    """
+    """Add the columns of a lot, and its ``_tail``; where ``_lot`` is false, ``emd`` is ``_town``."""
     words, numbers, found = pl.col("_words").struct, pl.col("_numbers").struct, pl.col("_lot")
     with_town, dong = words[0].str.contains("[읍면]$"), pl.col("lot_dong")
     return (
@@ -358,16 +322,12 @@ def read_usual_lot(frame: pl.LazyFrame) -> pl.LazyFrame:
     )
 
 
+# a region, a road and its number, anywhere in an address: one look at most addresses
 USUAL_ROAD: Final = r"[시군구읍면] [가-힣]+(?:로|길)(?:[0-9]{1,4}번?길)? [0-9]{1,5}(?:-[0-9]{1,5})?(?:$|, | \()"
-"""A region, a road and its number, anywhere in an address: one look at most addresses."""
-
-NO_LEGAL_DONG: Final = f"(?:{COMPLEXES}|{ANNEXES})제?[가나다라마바사]?동"
-"""A house of a complex, or one by its use."""
-
+NO_LEGAL_DONG: Final = f"(?:{COMPLEXES}|{ANNEXES})제?[가나다라마바사]?동"  # a house of a complex, or one by its use
 _ANY_BRACKETS: Final = r"\([^()]*\)"
+# end of a road's name: 12길, 12번길, 69번서길, 12가길; without it one name and one number are left
 _PLAIN_BRANCH: Final = "[0-9]+(?:번[가-힣]?)?[가-하]?안?길"
-"""End of a road's name: 12길, 12번길, 69번서길, 12가길. Without it one name and one number are left."""
-
 _ROADS: Final = r"(?:로|길|거리) *(?:지하|공중)? *[0-9]"
 _LIKE_ROADS: Final = "|".join(ROAD_LIKE_DONGS)
 _PLAIN_NUMBER: Final = "([1-9][0-9]{0,3})(?:-[0-9]{1,4})?"  # five digits are a postal code
@@ -377,10 +337,7 @@ _PLAIN_LOT: Final = rf"[시군구읍면] +[가-힣]{{0,5}}[가-힣&&[^가]][0-9]
 
 
 def plain_numbers(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add ``building`` and ``lot`` (UInt32): the main number on the road or of the lot in ``address`` (String).
-
-    Null if the address is not plain or of the other form.
-    """
+    """Add ``building`` and ``lot`` (UInt32): the main number on the road, or of the lot, in a plain ``address``."""
     bare, roads = pl.col("_bare"), pl.col("_roads")
     address = pl.when(pl.col("address").str.len_chars() <= MAX_CHARS).then("address")
     of_road = pl.when((roads == 1) & ~bare.str.contains(_LIKE_ROADS)).then(bare)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
+from bansong.base.business_number import first_code
 from bansong.base.messages import Lang, gettext
 from bansong.base.schema import GRADES, REASON_SEPARATOR
 from bansong.engine.registry import KEY, Memo
@@ -31,12 +32,9 @@ if TYPE_CHECKING:
 
 _MAX_COMBINATIONS: Final = 1024  # of a group of reasons: half a dozen groups, each made in milliseconds
 
-MARK: Final = "\x00"
-"""Stands around a placeholder's name in a text; the texts of a scorecard hold no control characters."""
-
+MARK: Final = "\x00"  # around a placeholder's name in a text; the texts of a scorecard hold no control characters
 POINTS: Final = ("score", "repair", "others", "at_best")
-MILDEST: Final = ("send", "confirm", "hold")
-"""Actions that a level can set as the mildest one; their positions are the values of ``at_best``."""
+MILDEST: Final = ("send", "confirm", "hold")  # that a level can set; their positions are the values of `at_best`
 
 
 def _column_of(term: Term) -> str:
@@ -49,11 +47,10 @@ def _code_of(term: Term) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _ReasonTable:
-    # `digits`: for each column the summand of the combination's number for each code; `combinations`: a line each of
-    # the points # in all (`score`), the most of one reason for and against a repair (`repair`, `others`), the position
-    # in MILDEST of the # mildest allowed action (`at_best`) and `text` (a separator before each reason, marks around
-    # names of placeholders)
-    digits: dict[str, pl.Series]
+    # a combination: the points in all (`score`), the most of one reason for and against a repair (`repair`, `others`),
+    # the position in MILDEST of the mildest allowed action (`at_best`) and `text` (a separator before each reason,
+    # marks around names of placeholders)
+    digits: dict[str, pl.Series]  # for each column the summand of the combination's number for each code
     combinations: pl.DataFrame
 
     def look_up(self, patterns: pl.DataFrame) -> pl.DataFrame:
@@ -99,20 +96,17 @@ def _make_reason_table(terms: Sequence[Term], lang: Lang, repairs: frozenset[str
 
 
 def _points(terms: Sequence[Term], holds: list[pl.Expr], repairs: frozenset[str]) -> list[pl.Expr]:
-    zero = pl.lit(0, pl.Int32)
-    points = [
-        pl.when(there).then(pl.lit(term.level.points, pl.Int32)).otherwise(zero)
-        for term, there in zip(terms, holds, strict=True)
-    ]
-    speaking = list(zip(terms, points, strict=True))
-    repair = [value for term, value in speaking if term.feature in repairs]
-    others = [value for term, value in speaking if term.feature not in repairs]
+    def value_if(there: pl.Expr, value: int) -> pl.Expr:
+        return pl.when(there).then(pl.lit(value, pl.Int32)).otherwise(pl.lit(0, pl.Int32))
+
+    points = [value_if(there, term.level.points) for term, there in zip(terms, holds, strict=True)]
+    sides: dict[bool, list[pl.Expr]] = {True: [], False: []}
+    for term, value in zip(terms, points, strict=True):
+        sides[term.feature in repairs].append(value)
     mildest = [
-        pl.when(there).then(pl.lit(MILDEST.index(term.at_best), pl.Int32)).otherwise(zero)
-        for term, there in zip(terms, holds, strict=True)
-        if term.at_best
+        value_if(there, MILDEST.index(term.at_best)) for term, there in zip(terms, holds, strict=True) if term.at_best
     ]
-    most = [pl.max_horizontal(zero, *values) for values in (repair, others, mildest)]
+    most = [pl.max_horizontal(pl.lit(0, pl.Int32), *values) for values in (sides[True], sides[False], mildest)]
     return [value.alias(name) for name, value in zip(POINTS, (pl.sum_horizontal(points), *most), strict=True)]
 
 
@@ -125,14 +119,13 @@ def _text(terms: Sequence[Term], holds: list[pl.Expr], lang: Lang, by_nts: bool)
 
 
 ASSESSABLE: Final = "assessable"
-ADDED: Final[dict[str, type[pl.DataType]]] = {
+ADDED: Final[dict[str, type[pl.DataType]]] = {  # columns that `assess` adds, beside `assessable` and the levels
     "score": pl.Int32,
     "bounce_prob": pl.Float64,
     "grade": pl.String,
     "action": pl.String,
     "reasons": pl.String,
 }
-"""Columns that :func:`assess` adds, beside ``assessable`` and the levels."""
 
 _ACTIONS: Final = {"usual": pl.String, "action": pl.String}
 _GIVEN: Final = "given"
@@ -272,10 +265,8 @@ class _Assessor:
         return rows.with_columns(pl.coalesce(whole, "reasons").alias("reasons"))
 
     def _value(self, name: pl.Expr) -> pl.Expr:
-        value = pl.lit(None, pl.String)
-        for known, placeholder in self._of_rows.items():
-            value = pl.when(name == known).then(placeholder.fill(self.lang)).otherwise(value)
-        return value
+        values = (pl.when(name == known).then(of.fill(self.lang)) for known, of in self._of_rows.items())
+        return pl.coalesce(pl.lit(None, pl.String), *values)
 
     def _look_up(self, rows: pl.DataFrame) -> pl.DataFrame:
         answers = self._known.look_up(rows[_PATTERN], lambda new: self._explain_new(rows, new))
@@ -389,16 +380,11 @@ def _restrict_action() -> pl.Expr:
 
 
 def _grade(card: Scorecard) -> pl.Expr:
-    grade = pl.lit(GRADES[-1])
-    for name in reversed(GRADES[:-1]):
-        grade = pl.when(pl.col("score") <= card.grades[name]).then(pl.lit(name)).otherwise(grade)
-    return grade
+    return first_code({name: pl.col("score") <= card.grades[name] for name in GRADES[:-1]}, GRADES[-1])
 
 
 def _action(card: Scorecard, repair: bool) -> pl.Expr:
-    action = pl.lit(None, pl.String)
-    for grade in GRADES:
-        mended = repair and grade >= card.actions.repair_from
-        usual = "fix_address" if mended else getattr(card.actions, grade)
-        action = pl.when(pl.col("grade") == grade).then(pl.lit(usual)).otherwise(action)
-    return action
+    actions = {grade: getattr(card.actions, grade) for grade in GRADES}
+    if repair:
+        actions |= {grade: "fix_address" for grade in GRADES if grade >= card.actions.repair_from}
+    return pl.coalesce(pl.when(pl.col("grade") == grade).then(pl.lit(action)) for grade, action in actions.items())

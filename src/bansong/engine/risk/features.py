@@ -13,6 +13,7 @@ from bansong.engine.text import is_blank, is_masked, is_plain, names_differ
 
 Levels = dict[str, pl.Expr]
 
+# a scorecard gives points to exactly these
 FEATURES: Final[dict[str, tuple[str, ...]]] = {
     "status": (
         *("merged", "closed_under_3_months", "closed_3_to_12_months", "closed_over_12_months", "closed_undated"),
@@ -43,42 +44,31 @@ FEATURES: Final[dict[str, tuple[str, ...]]] = {
         *("chungnam", "jeonbuk", "jeonnam_gwangju", "gyeongbuk", "gyeongnam", "jeju"),
     ),
 }
-"""Features and their levels; a scorecard gives points to exactly these."""
 
-LABELS: Final = {
+LABELS: Final = {  # labels of features in the reasons, if not their own name: one label for one subject
     "status_age": "status",
     **dict.fromkeys(("form", "unit", "change", "completeness"), "address"),
     "postal_filled": "postal",
     "spread": "place",
 }
-"""Labels of features in the reasons, if not their own name: one label for one subject."""
 
-STALE_AFTER: Final = 90
-"""Days for which a status is valid, unless the scorecard says otherwise."""
-
+STALE_AFTER: Final = 90  # days for which a status is valid, unless the scorecard says otherwise
 _CLOSED: Final = ("merged", "closed_under_3_months", "closed_3_to_12_months", "closed_over_12_months", "closed_undated")
 _UNCHECKED: Final = ("active_stale", "not_found", "not_checked", "without_numbers")
 
-_UNSURE_ADDRESS: Final = (
-    *("not_korean", "ambiguous", "corrected_unsupported"),
-    *("no_road_or_lot", "abolished", "no_number"),
-)
+_UNSURE: Final = ("not_korean", "ambiguous", "corrected_unsupported", "no_road_or_lot", "abolished", "no_number")
 
+# the mildest action of a row with a level, whatever its points and the scorecard: `confirm` replaces only `send`,
+# `hold` every milder action, including a repair of the address
 AT_BEST: Final[dict[tuple[str, str], str]] = {
     **{("status", level): "hold" for level in _CLOSED},
     **{("status", level): "confirm" for level in _UNCHECKED},
     ("status_age", "stale"): "confirm",
-    **{("address", level): "confirm" for level in _UNSURE_ADDRESS},
+    **{("address", level): "confirm" for level in _UNSURE},
     **{("completeness", level): "confirm" for level in FEATURES["completeness"]},
 }
-"""The mildest action of a row with a level, whatever its points and the scorecard.
 
-``confirm`` replaces only `send`; ``hold`` every milder action, including a repair of the address.
-"""
-
-WITHOUT_ASSESSMENT: Final = ("status", "number", "address")
-"""Features that are stated even if no risk can be given."""
-
+WITHOUT_ASSESSMENT: Final = ("status", "number", "address")  # features that are stated even if no risk can be given
 _FOUND: Final = ("exact", "lot_to_road")
 _REPAIRED: Final = ("region_repaired", "typo_repaired", "building_only", "renumbered")
 
@@ -107,10 +97,7 @@ _OTHER: Final = "address:other"
 
 
 def with_looks(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add :data:`WRITING` and :data:`ODD_ZIPCODE`, from one look at ``address`` and ``zipcode`` for all levels.
-
-    ``zipcode_given``: the postal code's five digits, if any.
-    """
+    """Add :data:`WRITING` and :data:`ODD_ZIPCODE`, from one look at ``address`` and ``zipcode`` for all levels."""
     address, other = pl.col("address"), pl.col(_OTHER)  # a column, as a step within a step is done twice
     writings = {"blank": address.is_null(), "plain": other.is_null(), "masked": is_masked(other)}
     writing = pl.when(is_blank(other)).then(pl.lit("blank", _WRITINGS)).otherwise(pl.lit("odd", _WRITINGS))
@@ -127,7 +114,6 @@ def with_looks(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def is_assessable() -> pl.Expr:
-    """Whether a risk can be given: the address is readable."""
     return ~pl.col(WRITING).is_in(["blank", "masked"])
 
 
@@ -135,11 +121,11 @@ def _odd_address() -> pl.Expr:
     return pl.when(pl.col(WRITING) == "odd").then("address")
 
 
+# columns that a frame may have for `levels`: the registry's, and others; the last two hold names of levels
 OPTIONAL: Final = (
     *("taxation", "merged", "registry_name"),
     *("confirmed", "crowded", "several_addresses", "history", "region"),
 )
-"""Columns that a frame may have for :func:`levels`."""
 
 
 def levels(
@@ -154,15 +140,9 @@ def levels(
     """Return the possible levels of each feature as Boolean expressions; of several that hold the first counts.
 
     ``registry``, ``gazetteer``: whether one was given; ``stale_after``: days for which a status is valid; ``numbers``:
-    whether the list has business numbers. The frame must have ``name``, ``address``, ``zipcode`` (String), the columns
-    of :func:`with_looks`, ``kind`` (String), ``check_digit_ok`` (Boolean), the registry's ``biz_status``, ``since``,
-    ``opened``, ``as_of``, and the columns of ``address.attach``. A level with null columns does not
-    hold.
-
-    ``columns``: those of :data:`OPTIONAL` that the frame has; levels that need others are not returned. ``taxation``
-    (Enum), ``merged`` (Boolean) and ``registry_name`` (String) are the registry's, ``confirmed`` (Date) is the day of
-    the address's last confirmation, ``crowded`` and ``several_addresses`` (Boolean) concern the row's address and
-    number, ``history`` and ``region`` (String) hold names of levels.
+    whether the list has business numbers. The frame has ``name``, ``address``, ``zipcode`` (String), ``kind`` (String),
+    ``check_digit_ok`` (Boolean), the columns of :func:`with_looks`, of the registry and of ``address.attach``, and
+    ``columns``: those of :data:`OPTIONAL`. Levels that need others are not returned.
     """
     fresh = (pl.col("as_of") >= today - timedelta(days=stale_after)).fill_null(False)
     unchecked = "without_numbers" if not numbers else "not_found" if registry else "not_checked"

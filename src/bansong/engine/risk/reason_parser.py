@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from itertools import product
 from typing import Final
 
 import polars as pl
@@ -19,32 +19,24 @@ from bansong.engine.risk.features import FEATURES
 from bansong.engine.risk.reasons import BASE, PLACEHOLDER, Term, earlier_wordings, matching, terms_of
 from bansong.engine.risk.scorecard import Scorecard
 
-LEVEL: Final = "level:"
-"""Prefix of the columns with the levels of features."""
-
+LEVEL: Final = "level:"  # prefix of the columns with the levels of features
+# one column for each feature: the name of its level, null for none
 LEVEL_DTYPES: Final[dict[str, pl.Enum]] = {f"{LEVEL}{feature}": pl.Enum(levels) for feature, levels in FEATURES.items()}
-"""One column for each feature: the name of its level, null for none."""
-
+# the model's view of a row of an enriched file
 KNOWN_DTYPES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "score": pl.Int32,
     "bounce_prob": pl.Float64,
     "grade": pl.String,
-    "model": pl.String,
+    "model": pl.String,  # the scorecard's version, if known
     **LEVEL_DTYPES,
 }
-"""The model's view of a row of an enriched file; ``model`` is the scorecard's version, if known."""
-
-OUTCOME_DTYPES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+OUTCOME_DTYPES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {  # outcome of a letter
     "row_id": pl.UInt32,
     "mailed": pl.Date,
-    "bounced": pl.Boolean,
-    "reason_code": pl.String,
+    "bounced": pl.Boolean,  # null if unknown
+    "reason_code": pl.String,  # of `return_reasons.toml`
 }
-"""Outcome of a letter: ``bounced`` is null if unknown; ``reason_code`` of ``return_reasons.toml``."""
-
-EVIDENCE_DTYPES: Final = OUTCOME_DTYPES | KNOWN_DTYPES
-"""A row of evidence: one letter."""
-
+EVIDENCE_DTYPES: Final = OUTCOME_DTYPES | KNOWN_DTYPES  # a row of evidence: one letter
 _READ: Final[dict[str, pl.DataType | type[pl.DataType]]] = {"score": pl.Int32, "unread": pl.Boolean, **LEVEL_DTYPES}
 
 _BASE: Final = (None, BASE)
@@ -64,13 +56,13 @@ def parse_reasons(
 
     ``reasons``: their column, one text joined by ``|`` or a list of texts, in English or Korean. ``address``: column of
     the mailed address, for the region if no reason states it. ``cards``: possible scorecards, by default the built-in
-    one. ``bounce_prob`` and ``model`` (String, version of the scorecard) are used if the frame has them: if the version
-    is among ``cards``, points and probability must agree with it, since a text cut off between two reasons looks whole.
+    one. Columns ``bounce_prob`` and ``model`` (version of the scorecard) are used if there: points and probability must
+    agree with a known version, since a text cut off between two reasons looks whole.
 
     ``score`` Int32: sum of the points, null without a probability (no base reason) or with an unreadable reason.
-    ``level:<feature>`` Enum: null if no reason states it; levels without points that are not ``always`` leave no
-    reason. ``unread`` Boolean: a reason is in no card, repeated, or contradicts another or the model, or the base is
-    missing beside a probability; such a row must not be learned from. No content of a column raises an error.
+    ``level:<feature>`` Enum: null if no reason states it. ``unread`` Boolean: a reason is in no card, repeated, or
+    contradicts another or the model, or the base is missing beside a probability; such a row must not be learned from.
+    No content of a column raises an error.
     """
     schema = frame.collect_schema()
     model = pl.col("model").cast(pl.String, strict=False) if "model" in schema else pl.lit(None, pl.String)
@@ -103,14 +95,6 @@ def _with_region(frame: pl.LazyFrame, address: str) -> pl.LazyFrame:
     return frame.with_columns(pl.coalesce(f"{LEVEL}region", region).alias(f"{LEVEL}region"))
 
 
-@dataclass(frozen=True)
-class _Template:
-    # `begin`: its first words; `pattern`: of all its fillings
-    begin: str
-    pattern: str
-    term: int
-
-
 def _identifier(term: Term, lang: Lang) -> str:
     return f"[{term.label}] {term.identifying_text(lang, by_nts=True)}"
 
@@ -119,10 +103,8 @@ class _Reader:
     def __init__(self, cards: Sequence[Scorecard]) -> None:
         places_of: dict[str, set[int]] = defaultdict(set)
         for card in cards:
-            for term in terms_of(card):
-                place = _TERMS.index((term.feature, term.name))
-                for lang in LANGS:
-                    places_of[_identifier(term, lang)].add(place)
+            for term, lang in product(terms_of(card), LANGS):
+                places_of[_identifier(term, lang)].add(_TERMS.index((term.feature, term.name)))
         for term in terms_of(Scorecard.load()):
             for earlier in earlier_wordings(term):
                 text = _identifier(earlier, "ko")
@@ -138,9 +120,12 @@ class _Reader:
         # longer fixed texts are tried first
         open_ = [text for text in sure if PLACEHOLDER.search(text)]
         open_.sort(key=lambda text: len(PLACEHOLDER.sub("", text)), reverse=True)
-        self.templates = [_Template(PLACEHOLDER.split(text)[0], matching(text), sure[text]) for text in open_]
+        self.templates = [(PLACEHOLDER.split(text)[0], matching(text), sure[text]) for text in open_]
         self.cards = {card.version: card for card in cards}
-        self.points = {card.version: pl.Series(_points_of(card), dtype=pl.Int32) for card in cards}
+        self.points = {}
+        for card in cards:
+            levels = (card.base if feature is None else card.features[feature][name] for feature, name in _TERMS)
+            self.points[card.version] = pl.Series([level.points for level in levels], dtype=pl.Int32)
 
     def __call__(self, rows: pl.Series) -> pl.Series:
         frame = rows.struct.unnest()
@@ -161,20 +146,20 @@ class _Reader:
 
     def _read(self, items: pl.DataFrame) -> pl.DataFrame:
         parts = pl.col("item").str.splitn("] ", 2)
-        head = parts.struct.field("field_0").str.splitn(" ", 2)
-        points = head.struct.field("field_1")
+        head = parts.struct[0].str.splitn(" ", 2)
+        points = head.struct[1]
         signed = pl.when(points.str.contains("^[+-][0-9]{1,5}$")).then(points)
         items = items.with_columns(
-            pl.concat_str(head.struct.field("field_0"), pl.lit("] "), parts.struct.field("field_1")).alias("text"),
-            signed.str.strip_prefix("+").cast(pl.Int32, strict=False).alias("points"),
+            text=pl.concat_str(head.struct[0], pl.lit("] "), parts.struct[1]),
+            points=signed.str.strip_prefix("+").cast(pl.Int32, strict=False),
         )
         items = items.join(self.exact, on="text", how="left")
         known, rest = [items.filter(pl.col("term").is_not_null())], items.filter(pl.col("term").is_null())
-        for template in self.templates:
-            fits = pl.col("text").str.starts_with(template.begin)
-            fits = pl.when(fits).then("text").str.contains(template.pattern).fill_null(False)
+        for first_words, pattern, term in self.templates:
+            fits = pl.col("text").str.starts_with(first_words)
+            fits = pl.when(fits).then("text").str.contains(pattern).fill_null(False)
             marked = rest.with_columns(fits.alias("fits"))
-            known.append(marked.filter("fits").drop("fits").with_columns(term=pl.lit(template.term, pl.UInt32)))
+            known.append(marked.filter("fits").drop("fits").with_columns(term=pl.lit(term, pl.UInt32)))
             rest = marked.filter(~pl.col("fits")).drop("fits")
         return pl.concat([*known, rest])
 
@@ -188,16 +173,11 @@ class _Reader:
 
     def _other_probability(self) -> pl.Expr:
         # than the points come to by the row's own model
-        other = pl.lit(False)
+        differs = []
         for version, card in self.cards.items():
             expected = card.ceiling / (1 + 2 ** (-pl.col("points") / card.points_to_double))
-            apart = (pl.col("given") - expected).abs() > _MAX_ROUNDING
-            other = pl.when(pl.col("model") == version).then(apart).otherwise(other)
-        return other
-
-
-def _points_of(card: Scorecard) -> list[int]:
-    return [card.base.points if feature is None else card.features[feature][name].points for feature, name in _TERMS]
+            differs.append((pl.col("model") == version) & ((pl.col("given") - expected).abs() > _MAX_ROUNDING))
+        return pl.any_horizontal(differs)
 
 
 def _contributions() -> Iterator[pl.Expr]:
@@ -222,11 +202,8 @@ def _contributions() -> Iterator[pl.Expr]:
 def _row(frame: pl.DataFrame, other_probability: pl.Expr) -> pl.Series:
     twice = pl.col("bits") != pl.col("different")
     base = pl.col("different") % 2 == 1
-    wrong = [
-        pl.col(name) & (pl.col("model") == name.removeprefix("wrong:"))
-        for name in frame.columns
-        if name[:6] == "wrong:"
-    ]
+    versions = [name.removeprefix("wrong:") for name in frame.columns if name.startswith("wrong:")]
+    wrong = [pl.col(f"wrong:{version}") & (pl.col("model") == version) for version in versions]
     baseless = pl.col("given").is_not_null() & ~base & pl.col("items").is_not_null()
     doubts = [pl.col("unknown"), twice, baseless, other_probability, *wrong]
     unread = pl.any_horizontal(doubt.fill_null(False) for doubt in doubts)

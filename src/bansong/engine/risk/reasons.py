@@ -21,38 +21,26 @@ if TYPE_CHECKING:
     from bansong.engine.risk.scorecard import Level, Scorecard
 
 
-BASE: Final = "base"
-"""Label of the reason for every row's starting points."""
-
+BASE: Final = "base"  # label of the reason for every row's starting points
 PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
 _NO_CODE: Final[dict[Lang, str]] = {"en": "not known", "ko": "미상"}
 
 
 @dataclass(frozen=True)
 class Placeholder:
-    """A name that a text may hold in braces.
-
-    ``column``: its source, rendered by ``text``; ``unknown``: replacement for a null; ``pattern`` of known values, and
-    a ``sample``.
-    """
+    """A name that a text may hold in braces."""
 
     column: str
-    text: Callable[[pl.Expr], pl.Expr]
-    unknown: Mapping[Lang, str]
-    pattern: str
+    text: Callable[[pl.Expr], pl.Expr]  # of the column's values
+    unknown: Mapping[Lang, str]  # replacement for a null
+    pattern: str  # of known values
     sample: str
 
     def fill(self, lang: Lang) -> pl.Expr:
-        """Return its replacement."""
         return self.text(pl.col(self.column)).fill_null(self.unknown[lang])
 
     def matching(self) -> str:
-        """Return the pattern of all replacements."""
         return f"(?:{'|'.join([self.pattern, *map(re.escape, self.unknown.values())])})"
-
-
-def _itself(value: pl.Expr) -> pl.Expr:
-    return value
 
 
 PLACEHOLDERS: Final[dict[str, Placeholder]] = {
@@ -63,8 +51,8 @@ PLACEHOLDERS: Final[dict[str, Placeholder]] = {
         pattern="[-+0-9]+",
         sample="2026-01-01",
     ),
-    "zipcode": Placeholder("zipcode_given", _itself, _NO_CODE, pattern="[0-9]+", sample="00000"),
-    "fixed_zipcode": Placeholder("fixed_zipcode", _itself, _NO_CODE, pattern="[0-9]+", sample="00000"),
+    "zipcode": Placeholder("zipcode_given", lambda code: code, _NO_CODE, pattern="[0-9]+", sample="00000"),
+    "fixed_zipcode": Placeholder("fixed_zipcode", lambda code: code, _NO_CODE, pattern="[0-9]+", sample="00000"),
     # the day of the status, behind its source
     "as_of": Placeholder(
         "as_of",
@@ -83,25 +71,19 @@ PLACEHOLDERS: Final[dict[str, Placeholder]] = {
     ),
 }
 
-NTS: Final = "nts"
-"""Source of the tax authority's own facts."""
-
+NTS: Final = "nts"  # source of the tax authority's own facts
 BY_NTS: Final = {"status": "status_by_nts", "taxation": "taxation_by_nts"}
 """Facts that the tax authority may have told instead of the scorecard's source, and their Boolean columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class StatusOrigin:
-    """Rendering of statuses if some were told by the tax authority itself.
-
-    Statuses before ``aged_before`` show their age on ``today`` after their own day.
-    """
+    """Statuses before ``aged_before`` show their age on ``today``, if some were told by the tax authority itself."""
 
     today: date
     aged_before: date | None = None
 
     def fill_day(self, lang: Lang) -> pl.Expr:
-        """Return the text after the source of a status: its day, and its age if required."""
         day = placeholder_of("as_of").fill(lang)
         if self.aged_before is None:
             return day
@@ -116,10 +98,7 @@ class StatusOrigin:
 
 @cache
 def placeholder_of(name: str) -> Placeholder:
-    """Return a placeholder of :data:`PLACEHOLDERS`, or the source of a fact, ``<fact>:<source>``.
-
-    The latter is ``nts`` in rows marked by :data:`BY_NTS`, and ``source`` in others.
-    """
+    """Return a placeholder of :data:`PLACEHOLDERS`, or that of a fact of :data:`BY_NTS`: ``<fact>:<source>``."""
     fact, colon, source = name.partition(":")
     if not colon:
         return PLACEHOLDERS[name]
@@ -137,12 +116,10 @@ class Term:
 
     @property
     def table(self) -> str:
-        """Its table in the scorecard's file."""
         return f"[{BASE}]" if self.feature is None else f"[features.{self.feature}.{self.name}]"
 
     @property
     def label(self) -> str:
-        """First word of its reasons."""
         return BASE if self.feature is None else LABELS.get(self.feature, self.feature)
 
     def text(self, lang: Lang, *, by_nts: bool = False) -> str:
@@ -151,7 +128,6 @@ class Term:
 
     @property
     def at_best(self) -> str | None:
-        """The mildest action of rows with it, if set."""
         return None if self.feature is None else AT_BEST.get((self.feature, self.name))
 
     @property
@@ -161,16 +137,12 @@ class Term:
 
     @property
     def fact(self) -> str | None:
-        """Its fact of :data:`BY_NTS`, if any."""
         if self.is_dated:
             return "status"
         return "taxation" if (self.feature, self.name) == ("kind", "simplified") else None
 
     def identifying_text(self, lang: Lang, *, by_nts: bool = False) -> str:
-        """Return the text after the bracket, which identifies the reason among those of its label.
-
-        ``by_nts``: the tax authority may have told the fact; then its source is a placeholder.
-        """
+        """Return the text after the bracket; ``by_nts``: the source may be the tax authority, and is a placeholder."""
         source = f"{{{self.fact}:{self.level.source}}}" if by_nts and self.fact else self.level.source
         return f"{getattr(self.level, lang)} ({source}{'{as_of}' if self.is_dated else ''})"
 
@@ -179,7 +151,6 @@ class Term:
         return PLACEHOLDER.sub(lambda found: mark + found[1] + mark, self.text(lang, by_nts=by_nts))
 
     def placeholders(self, lang: Lang, *, by_nts: bool = False) -> list[str]:
-        """Return the names in braces."""
         return PLACEHOLDER.findall(self.identifying_text(lang, by_nts=by_nts))
 
 
@@ -191,12 +162,10 @@ def matching(text: str) -> str:
 
 
 def sample(text: str) -> str:
-    """Return a text with sample values for its placeholders."""
     return PLACEHOLDER.sub(lambda found: placeholder_of(found[1]).sample, text)
 
 
 def terms_of(card: Scorecard) -> list[Term]:
-    """Return the base and all levels of a card in the order of its file, also those without points."""
     levels = [(feature, name, level) for feature, there in card.features.items() for name, level in there.items()]
     return [Term(None, BASE, card.base), *(Term(*each) for each in levels)]
 
@@ -213,11 +182,7 @@ def earlier_wordings(term: Term) -> list[Term]:
 
 
 def list_reasons(card: Scorecard, possible: Mapping[str, Collection[str]]) -> list[Term]:
-    """Return the possible reasons of a card without the base, the largest effect first.
-
-    ``possible``: levels of each feature that can hold at all. A level without points is stated if it is ``always``, or
-    decides on the action.
-    """
+    # the largest effect first, without the base
     terms = [
         term
         for term in terms_of(card)

@@ -25,15 +25,9 @@ from bansong.engine.risk.assess import assess
 from bansong.engine.risk.features import FEATURES, STALE_AFTER, Levels
 from bansong.engine.risk.reasons import PLACEHOLDER, PLACEHOLDERS, StatusOrigin, matching, sample, terms_of
 
-VERSION: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.+-]{0,62}[A-Za-z0-9+])?")
-"""Pattern of a version, which is also a file name."""
-
-RESERVED: Final = ("builtin",)
-"""Words with another meaning where a version can be given."""
-
-BASE_PROBABILITY: Final = (0.001, 0.5)
-"""Bounds of the base: the probability that an ordinary, unknown letter comes back."""
-
+VERSION: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.+-]{0,62}[A-Za-z0-9+])?")  # which is also a file name
+RESERVED: Final = ("builtin",)  # words with another meaning where a version can be given
+_BASE_PROBABILITY: Final = (0.001, 0.5)  # bounds of the probability that an ordinary, unknown letter comes back
 _COPY: Final = gettext_noop("from what `bansong model show --toml` prints")
 _MAX_TEXT_CHARS: Final = 300
 _STRANGE: Final = re.compile(r"[|\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -42,11 +36,10 @@ _STRANGE: Final = re.compile(r"[|\x00-\x1f\x7f-\x9f\u2028\u2029]")
 # ── the shape: tables, fields, kinds of values ───────────────────────────────────────────────────────────────────
 
 
-def find_misfits(given: Mapping[str, Any], kind: type[msgspec.Struct], parts: Mapping[str, type]) -> Iterator[str]:
-    """Yield misfits in the file's tables; ``parts``: those that are structs, and the levels of features."""
-    yield from _misfits_of_table(given, kind, "", {*parts, "features", "grades"})
-    for name in parts.keys() - {"features"} & given.keys():
-        yield from _misfits_of_table(given[name], parts[name], name)
+def _find_misfits(given: Mapping[str, Any]) -> Iterator[str]:
+    yield from _misfits_of_table(given, Scorecard, "", {*_PARTS, "grades"})
+    for name in _PARTS.keys() - {"features"} & given.keys():
+        yield from _misfits_of_table(given[name], _PARTS[name], name)
     for feature, levels in _table(given.get("features")).items():
         if not isinstance(levels, dict):
             yield gettext(
@@ -55,7 +48,7 @@ def find_misfits(given: Mapping[str, Any], kind: type[msgspec.Struct], parts: Ma
                 levels=levels,
             )
         for level, fields in _table(levels).items():
-            yield from _misfits_of_table(fields, parts["features"], f"features.{feature}.{level}")
+            yield from _misfits_of_table(fields, Level, f"features.{feature}.{level}")
 
 
 def _misfits_of_table(table: object, kind: type, where: str, tables: set[str] | None = None) -> Iterator[str]:
@@ -113,9 +106,8 @@ def _describe_kind(kind: Any) -> str:
         case msgspec.inspect.IntType() | msgspec.inspect.FloatType():
             whole = isinstance(info, msgspec.inspect.IntType)
             number = gettext("a whole number") if whole else gettext("a number")
-            low = (
-                gettext(" above {gt:g}", gt=info.gt) if info.gt is not None else gettext(" from {ge:g} on", ge=info.ge)
-            )
+            above = info.gt is not None
+            low = gettext(" above {gt:g}", gt=info.gt) if above else gettext(" from {ge:g} on", ge=info.ge)
             return f"{number}{low}" + (gettext(", at most {le:g}", le=info.le) if info.le is not None else "")
         case msgspec.inspect.BoolType():
             return gettext("true or false, without quotes")
@@ -126,19 +118,18 @@ def _describe_kind(kind: Any) -> str:
     return gettext("a text in quotes")
 
 
-def find_misfit_of_grades(grades: object, points: Any) -> str | None:
-    """Describe a misfit in ``[grades]``: an unknown letter, or impossible points."""
+def _find_misfit_of_grades(grades: object) -> str | None:
     for name, value in _table(grades).items():
         if name not in GRADES[:-1]:
             return gettext(
                 "[grades] has {name!r}; it gives the highest score of A, B, C and D (E is everything above)", name=name
             )
-        if not _fits(value, points):
+        if not _fits(value, Points):
             return gettext(
                 "[grades] {name} = {value!r} does not fit; give {describe_kind}",
                 name=name,
                 value=value,
-                describe_kind=_describe_kind(points),
+                describe_kind=_describe_kind(Points),
             )
     return None
 
@@ -146,8 +137,7 @@ def find_misfit_of_grades(grades: object, points: Any) -> str | None:
 # ── the sense: what a file of the right shape still can get wrong ────────────────────────────────────────────────
 
 
-def find_faults(card: Scorecard, built_in: Scorecard) -> Iterator[str]:
-    """Yield faults of a scorecard; a learned one must state as much as the ``built_in`` one."""
+def _find_faults(card: Scorecard) -> Iterator[str]:
     yield from _missing(card)
     yield from _unknown(card)
     if not VERSION.fullmatch(card.version) or card.version.lower() in RESERVED:
@@ -157,7 +147,7 @@ def find_faults(card: Scorecard, built_in: Scorecard) -> Iterator[str]:
             version=card.version,
             names=gettext(" or ").join(RESERVED),
         )
-    low, high = BASE_PROBABILITY
+    low, high = _BASE_PROBABILITY
     if not low <= (probability := card.probability(card.base.points)) <= high:
         yield gettext(
             "[base] points = {points} let an ordinary letter come back with a probability of "
@@ -179,7 +169,7 @@ def find_faults(card: Scorecard, built_in: Scorecard) -> Iterator[str]:
     of_texts = list(_faults_of_texts(card))
     yield from of_texts or _ambiguous(card)
     if card.learned is not None:
-        yield from _faults_of_learning(card, built_in)
+        yield from _faults_of_learning(card, card.learned)
 
 
 def _missing(card: Scorecard) -> Iterator[str]:
@@ -288,8 +278,9 @@ def _says(text: str, other: str) -> bool:
     return text == other or ("{" in text and re.search(matching(text), sample(other)) is not None)
 
 
-def _faults_of_learning(card: Scorecard, built_in: Scorecard) -> Iterator[str]:
-    for feature, levels in built_in.features.items():
+def _faults_of_learning(card: Scorecard, origin: Learned) -> Iterator[str]:
+    # it must state as much as the built-in card
+    for feature, levels in _built_in().features.items():
         for name, level in levels.items():
             learned = card.features[feature][name]
             if level.points and not (learned.points or learned.always):
@@ -299,11 +290,11 @@ def _faults_of_learning(card: Scorecard, built_in: Scorecard) -> Iterator[str]:
                     feature=feature,
                     name=name,
                 )
-    if card.learned is not None and card.learned.bounced > card.learned.labels:
+    if origin.bounced > origin.labels:
         yield gettext(
             "[learned] bounced = {bounced} is more than labels = {labels}; correct one",
-            bounced=card.learned.bounced,
-            labels=card.learned.labels,
+            bounced=origin.bounced,
+            labels=origin.labels,
         )
 
 
@@ -339,18 +330,14 @@ class Actions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Learned(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Origin of a learned scorecard.
+    """Origin of a learned scorecard."""
 
-    ``parent``: the version that it replaced; ``labels``, ``bounced``: mailed rows of the fit; ``e_value``: evidence at
-    its promotion; ``false_bounces``: estimated share of wrong bounces.
-    """
-
-    parent: str
+    parent: str  # the version that it replaced
     at: datetime
-    labels: Annotated[int, msgspec.Meta(ge=0)]
+    labels: Annotated[int, msgspec.Meta(ge=0)]  # mailed rows of the fit
     bounced: Annotated[int, msgspec.Meta(ge=0)]
-    e_value: Annotated[float, msgspec.Meta(ge=0)]
-    false_bounces: Annotated[float, msgspec.Meta(ge=0, le=1)]
+    e_value: Annotated[float, msgspec.Meta(ge=0)]  # evidence at its promotion
+    false_bounces: Annotated[float, msgspec.Meta(ge=0, le=1)]  # estimated share of wrong bounces
 
 
 class Scorecard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -387,7 +374,7 @@ class Scorecard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             given = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise ModelError(SCORECARD_NOT_TOML, name=name, error=describe_library_error(error)) from error
-        faults_of_shape = [*find_misfits(given, cls, _PARTS), find_misfit_of_grades(given.get("grades"), Points)]
+        faults_of_shape = [*_find_misfits(given), _find_misfit_of_grades(given.get("grades"))]
         for fault in filter(None, faults_of_shape):
             raise ModelError(f"{name}: {fault}")
         return check_scorecard(msgspec.convert(given, cls), name)
@@ -410,9 +397,8 @@ class Scorecard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
         Without a readable address there are no probability and grade, the action is ``fix_address`` if a name or a
         (masked) address was given, and the reasons state what is known. The frame may be streamed. ``origin``: given if
-        the tax authority may have told statuses; then the frame has the columns of
-        :data:`~bansong.engine.risk.reasons.BY_NTS`. ``every_row``: rows without name and address get
-        ``fix_address``, too.
+        the frame has the columns of :data:`~bansong.engine.risk.reasons.BY_NTS`. ``every_row``: rows without name and
+        address get ``fix_address``, too.
         """
         return assess(self, frame, levels, lang, origin, every_row=every_row)
 
@@ -431,7 +417,7 @@ _PARTS: Final = {"base": Level, "actions": Actions, "learned": Learned, "feature
 
 def check_scorecard(card: Scorecard, name: str) -> Scorecard:
     """Return a consistent scorecard, called ``name``; raise :class:`ModelError` with field and remedy."""
-    for fault in find_faults(card, _built_in()):
+    for fault in _find_faults(card):
         raise ModelError(f"{name}: {fault}")
     return card
 
