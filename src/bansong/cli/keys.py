@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-import unicodedata
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -115,9 +114,7 @@ def erase(key_id: str, db: Path, yes: bool, as_json: bool) -> None:
         _ask_server_to_erase(db, key_id)
     lines = [
         gettext("key {key_id} is revoked, and erased: {shown_counts}", key_id=key_id, shown_counts=_shown_counts(held)),
-        gettext(
-            "out of reach: backups, exports, the file of --notices, and scorecards that others learned in the pool"
-        ),
+        gettext("out of reach: backups, exports and the file of --notices"),
     ]
     print_result(as_json, {"key_id": key_id, "erased": held}, lines)
 
@@ -213,17 +210,12 @@ PLAN_UNKNOWN: Final = Problem(
 NEW_PLAN_UNKNOWN: Final = Problem(
     "keys.new_plan_unknown", "--plan {plan}: there is no such plan (--plans names a file)"
 )
-NOTHING_TO_CHANGE: Final = Problem(
-    "keys.nothing_to_change", "nothing to change: give --plan, --quota, --note, --pool or --customer"
-)
+NOTHING_TO_CHANGE: Final = Problem("keys.nothing_to_change", "nothing to change: give --plan, --quota or --note")
 WEBHOOK_CHOICE_UNCLEAR: Final = Problem("keys.webhook_choice_unclear", "give either --url URL or --none")
 WEBHOOK_ADDRESS_PRIVATE: Final = Problem(
     "keys.webhook_address_private",
     "{checked}: no public address; if it is a receiver of your own, give --allow-private, and start the "
     "server with --webhook-network",
-)
-CUSTOMER_NAME_LONG: Final = Problem(
-    "keys.customer_name_long", "--customer: the name has {count:,} characters; give one of at most {most}"
 )
 SECRETS_STILL_OVERLAP: Final = Problem(
     "keys.secrets_still_overlap",
@@ -233,13 +225,11 @@ SECRETS_STILL_OVERLAP: Final = Problem(
 
 
 _KEY_COLUMNS: Final = (
-    gettext_noop("pool"),
     gettext_noop("webhook"),
     gettext_noop("secrets"),
     gettext_noop("made"),
     gettext_noop("last used"),
     gettext_noop("revoked"),
-    gettext_noop("customer"),
     gettext_noop("note"),
 )
 
@@ -260,12 +250,8 @@ def keys() -> None:
 @click.option("--plan", default="business", show_default=True, help="What the key may do; see --plans.")
 @click.option("--quota", type=click.IntRange(0), metavar="N", help="Lookups a calendar month; by default the plan's.")
 @click.option("--note", metavar="TEXT", help="Whose key it is, shown by `keys list`.")
-@click.option("--pool", is_flag=True, help="Let this key and the others of the pool learn from each other.")
-@click.option("--customer", metavar="NAME", help="Whose key it is: keys of one customer have one voice in the pool.")
 @click.option("--plans", type=PATH, metavar="FILE.toml", help="The plans that the server is started with.")
-def create(
-    db: Path, plan: str, quota: int | None, note: str | None, pool: bool, customer: str | None, plans: Path | None
-) -> None:
+def create(db: Path, plan: str, quota: int | None, note: str | None, plans: Path | None) -> None:
     """Make a key and print it, alone, on stdout: this once, since only its SHA-256 is stored."""
     from bansong.server import keys as key_table
     from bansong.server.settings import load_plans
@@ -274,14 +260,11 @@ def create(
     if plan not in known:
         raise UsageError(PLAN_UNKNOWN, plan=plan, listed=", ".join(known))
     limit = known[plan].quota if quota is None else quota
-    whose = _customer_name(customer)
     key, secret = act_on_file(
         db,
         "keys create",
-        lambda it: key_table.create_key(
-            it, plan=plan, quota=limit, now=time.time(), note=note, pool=pool, customer=whose
-        ),
-        lambda made: (made[0].id, {"plan": plan, "quota": limit, "pool": pool}),
+        lambda it: key_table.create_key(it, plan=plan, quota=limit, now=time.time(), note=note),
+        lambda made: (made[0].id, {"plan": plan, "quota": limit}),
         make=True,
     )
     try:
@@ -426,38 +409,22 @@ def rotate(key_id: str, db: Path, overlap: float) -> None:
 @click.option("--plan", help="Another plan.")
 @click.option("--quota", type=click.IntRange(0), metavar="N", help="Another number of lookups a month.")
 @click.option("--note", metavar="TEXT", help="Another note.")
-@click.option("--pool/--no-pool", default=None, help="Whether it and the others of the pool learn from each other.")
-@click.option("--customer", metavar="NAME", help="Whose key it is from now on; '' for a customer of its own.")
 @click.option("--plans", type=PATH, metavar="FILE.toml", help="The plans that the server is started with.")
-def change(
-    key_id: str,
-    db: Path,
-    plan: str | None,
-    quota: int | None,
-    note: str | None,
-    pool: bool | None,
-    customer: str | None,
-    plans: Path | None,
-) -> None:
+def change(key_id: str, db: Path, plan: str | None, quota: int | None, note: str | None, plans: Path | None) -> None:
     """Change what a key may do; the key itself stays. What is not given stays, too."""
     from bansong.server import keys as key_table
     from bansong.server.settings import load_plans
 
     if plan is not None and plan not in load_plans(plans):
         raise UsageError(NEW_PLAN_UNKNOWN, plan=plan)
-    given = {"plan": plan, "quota": quota, "note": note, "pool": pool}
-    changed: dict[str, str | int | bool | None] = {name: value for name, value in given.items() if value is not None}
-    if customer is not None:
-        changed["customer"] = _customer_name(customer)
+    given = {"plan": plan, "quota": quota, "note": note}
+    changed = {name: value for name, value in given.items() if value is not None}
     if not changed:
         raise UsageError(NOTHING_TO_CHANGE)
     key = require_key(db, key_id) if list(changed) == ["note"] else require_living_key(db, key_id)
-    about = key.id, {name: "another" if name in ("note", "customer") else value for name, value in changed.items()}
+    about = key.id, {name: "another" if name == "note" else value for name, value in changed.items()}
     act_on_file(db, "keys change", lambda it: key_table.change_key(it, key.id, changed), about)
-    shown = {name: value for name, value in changed.items() if value is not None}
-    now = ", ".join(
-        gettext("{name} is now {value}", name=name, value=shown.get(name, gettext("none"))) for name in changed
-    )
+    now = ", ".join(gettext("{name} is now {value}", name=name, value=value) for name, value in changed.items())
     say(gettext("key {key_id}: {changes}", key_id=key_id, changes=now))
 
 
@@ -505,19 +472,6 @@ for _command in (export, erase, audit):
     keys.add_command(_command)
 
 
-def _customer_name(given: str | None) -> str | None:
-    """Normalise a customer's name, so that spellings that look alike are equal.
-
-    Raises :class:`UsageError` if it is too long.
-    """
-    from bansong.server.payloads import LONGEST_NAME
-
-    name = unicodedata.normalize("NFC", " ".join((given or "").split()))
-    if len(name) > LONGEST_NAME:
-        raise UsageError(CUSTOMER_NAME_LONG, count=len(name), most=LONGEST_NAME)
-    return name or None
-
-
 def _key_row(key: Key, used: int, secrets: list[StoredSecret]) -> dict[str, object]:
     from bansong.server.settings import as_text
 
@@ -526,8 +480,6 @@ def _key_row(key: Key, used: int, secrets: list[StoredSecret]) -> dict[str, obje
         "plan": key.plan,
         "quota": key.quota,
         "used": used,
-        "pool": key.pool,
-        "customer": key.customer,
         "webhook": key.webhook_url is not None,
         "secrets": []
         if key.revoked is not None
@@ -542,12 +494,11 @@ def _key_row(key: Key, used: int, secrets: list[StoredSecret]) -> dict[str, obje
 
 def _key_cells(row: dict[str, Any]) -> list[str]:
     used = gettext("{used:,} of {quota:,}", used=row["used"], quota=row["quota"])
-    flags = [gettext("yes") if row[name] else "" for name in ("pool", "webhook")]
+    webhook = gettext("yes") if row["webhook"] else ""
     secrets, until = str(len(row["secrets"])), [minute(one["expires"]) for one in row["secrets"] if one["expires"]]
     if until:
         secrets += gettext(", one until {until}", until=until[0])
     times = [minute(row[name]) for name in ("created", "last_used", "revoked")]
     if row["erased"]:
         times[-1] += gettext(" (erased)")
-    names = [str(row[name] or "") for name in ("customer", "note")]
-    return [str(row["id"]), str(row["plan"]), used, *flags, secrets, *times, *names]
+    return [str(row["id"]), str(row["plan"]), used, webhook, secrets, *times, str(row["note"] or "")]

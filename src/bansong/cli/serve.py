@@ -164,13 +164,6 @@ def _networks(_: click.Context, option: click.Parameter, values: tuple[str, ...]
     24.0,
     help="How often reported outcomes are learned from.",
 )
-@_number_option(
-    "--pool-keys",
-    click.IntRange(2),
-    3,
-    help="How many keys of the pool must agree before another learns of it.",
-    metavar="N",
-)
 @click.option(
     "--status",
     type=click.Choice(["nts", "none"]),

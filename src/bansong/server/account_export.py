@@ -104,8 +104,7 @@ class _AccountExport:
         key = self._key
         times = {"created": key.created, "last_used": key.last_used, "revoked": key.revoked, "erased": key.erased}
         return {
-            **{"id": key.id, "plan": key.plan, "quota": key.quota, "note": key.note, "pool": key.pool},
-            "customer": key.customer,
+            **{"id": key.id, "plan": key.plan, "quota": key.quota, "note": key.note},
             **{f"{name}_at": as_text(at) for name, at in times.items()},
             "webhook_url": key.webhook_url,
         }
