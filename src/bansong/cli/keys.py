@@ -1,4 +1,4 @@
-"""`keys`: accounts of a server, their export and erasure."""
+"""`keys`: accounts of a server, and their erasure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from bansong.base.messages import gettext, gettext_noop, ngettext
 from bansong.cli.console import print_json, print_out, print_result, print_table, say, warn
 from bansong.cli.options import PATH, DurationType, json_option
 from bansong.cli.serve import (
-    act_on_file,
     change_file,
     db_option,
     key_argument,
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     import sqlite3
 
     from bansong.server.keys import Key, StoredSecret
-    from bansong.server.store import AuditEntry
 
 
 NO_TERMINAL: Final = Problem("keys.no_terminal", "nothing was erased: there is no terminal to ask on; give --yes")
@@ -38,49 +36,259 @@ _PATIENCE: Final = 60.0
 _LOOKED_EVERY: Final = 0.5
 _PAUSED: Final = 5
 
-_COLUMNS: Final = (
-    gettext_noop("when"),
-    gettext_noop("who"),
-    gettext_noop("action"),
-    gettext_noop("key"),
-    gettext_noop("details"),
+PLAN_UNKNOWN: Final = Problem(
+    "keys.plan_unknown", "--plan {plan}: there is no such plan; there are {listed} (--plans names a file)"
+)
+NEW_PLAN_UNKNOWN: Final = Problem(
+    "keys.new_plan_unknown", "--plan {plan}: there is no such plan (--plans names a file)"
+)
+NOTHING_TO_CHANGE: Final = Problem("keys.nothing_to_change", "nothing to change: give --plan, --quota or --note")
+WEBHOOK_CHOICE_UNCLEAR: Final = Problem("keys.webhook_choice_unclear", "give either --url URL or --none")
+WEBHOOK_ADDRESS_PRIVATE: Final = Problem(
+    "keys.webhook_address_private",
+    "{checked}: no public address; if it is a receiver of your own, give --allow-private, and start the "
+    "server with --webhook-network",
+)
+SECRETS_STILL_OVERLAP: Final = Problem(
+    "keys.secrets_still_overlap",
+    "key {key_id} has two valid secrets, the older until {expires}; wait for it, end it with "
+    "`bansong keys revoke --old-secret --db {db} {key_id}`, or end both with --overlap 0",
 )
 
 
-@click.command()
+_KEY_COLUMNS: Final = (
+    gettext_noop("webhook"),
+    gettext_noop("secrets"),
+    gettext_noop("made"),
+    gettext_noop("last used"),
+    gettext_noop("revoked"),
+    gettext_noop("note"),
+)
+
+
+@click.group(short_help="The API keys of your own server.")
+def keys() -> None:
+    """Make, list, change and revoke API keys in a server's file, whether the server is running or not.
+
+    A key is an account: jobs, watches, usage and what was learned belong to it. Its secret is what clients send; it can
+    be replaced by another. A running server heeds a change within a second or two.
+    """
+    needs_server()
+
+
+@keys.command()
+@db_option
+@click.option("--plan", default="business", show_default=True, help="What the key may do; see --plans.")
+@click.option("--quota", type=click.IntRange(0), metavar="N", help="Lookups a calendar month; by default the plan's.")
+@click.option("--note", metavar="TEXT", help="Whose key it is, shown by `keys list`.")
+@click.option("--plans", type=PATH, metavar="FILE.toml", help="The plans that the server is started with.")
+def create(db: Path, plan: str, quota: int | None, note: str | None, plans: Path | None) -> None:
+    """Make a key and print it, alone, on stdout: this once, since only its SHA-256 is stored."""
+    from bansong.server import keys as key_table
+    from bansong.server.settings import load_plans
+
+    known = load_plans(plans)
+    if plan not in known:
+        raise UsageError(PLAN_UNKNOWN, plan=plan, listed=", ".join(known))
+    limit = known[plan].quota if quota is None else quota
+    key, secret = change_file(
+        db, lambda it: key_table.create_key(it, plan=plan, quota=limit, now=time.time(), note=note), make=True
+    )
+    try:
+        print_out(secret, needed=True)
+    except OutputError:  # nobody has seen it, and nobody can
+        change_file(db, lambda it: key_table.revoke_key(it, key.id, time.time()))
+        raise
+    say(
+        ngettext(
+            "key {id}: plan {plan}, {count:,} lookup a month; shown this once, so keep it in a safe place",
+            "key {id}: plan {plan}, {count:,} lookups a month; shown this once, so keep it in a safe place",
+            key.quota,
+            id=key.id,
+            plan=key.plan,
+        )
+    )
+    if not known[plan].api:
+        warn([gettext("the plan {plan!r} has no API: requests with this key are answered 403", plan=plan)])
+
+
+@keys.command(name="list")
+@db_option
+@json_option
+def list_keys(db: Path, as_json: bool) -> None:
+    """List the keys: plan, this month's use, valid secrets, when they were made, used last and revoked."""
+    from bansong.server import keys as key_table
+    from bansong.server import keys as secret_table
+    from bansong.server.settings import Clock
+
+    month, now = Clock().month(), time.time()
+
+    def read(it: sqlite3.Connection) -> list[dict[str, object]]:
+        return [
+            _key_row(key, key_table.used_lookups(it, key.id, month), secret_table.live_secrets(it, key.id, now))
+            for key in key_table.list_keys(it)
+        ]
+
+    rows = change_file(db, read)
+    if as_json:
+        print_json({"month": month, "keys": rows})
+    elif rows:
+        used = gettext("used in {month}", month=month)
+        print_table(("id", gettext_noop("plan"), used, *_KEY_COLUMNS), [_key_cells(row) for row in rows])
+    else:
+        say(gettext("{db} has no keys; make one with `bansong keys create --db {db}`", db=db))
+
+
+@keys.command()
+@key_argument
+@db_option
+@click.option("--old-secret", is_flag=True, help="Only the secret that `keys rotate` let run on; the key stays.")
+def revoke(key_id: str, db: Path, old_secret: bool) -> None:
+    """Revoke a key for good. What belongs to it can be reached by nobody, and is erased by the server in time.
+
+    `bansong serve --keep-revoked-days` says when; `bansong keys erase` does it now.
+    """
+    from bansong.server import keys as key_table
+
+    key = require_key(db, key_id)
+    if key.revoked is not None:
+        say(gettext("key {key_id} was revoked before", key_id=key_id))
+    elif old_secret:
+        _revoke_old_secret(db, key_id)
+    else:
+        change_file(db, lambda it: key_table.revoke_key(it, key_id, time.time()))
+        say(gettext("key {key_id} is revoked; a running server refuses it within a second or two", key_id=key_id))
+
+
+def _revoke_old_secret(db: Path, key_id: str) -> None:
+    from bansong.server import keys as secret_table
+
+    now = time.time()
+    old = change_file(db, lambda it: [one.number for one in secret_table.live_secrets(it, key_id, now)][:-1])
+    if not old:
+        text = gettext(
+            "key {key_id} has one secret; to replace it: `bansong keys rotate --db {db} {key_id}`", key_id=key_id, db=db
+        )
+        say(text)
+        return
+    change_file(db, lambda it: secret_table.revoke_secrets(it, old, now))
+    text = gettext(
+        "key {key_id}: its older secret is revoked; a running server refuses it within a second or two", key_id=key_id
+    )
+    say(text)
+
+
+@keys.command()
 @key_argument
 @db_option
 @click.option(
-    "-o",
-    "--output",
-    type=PATH,
-    required=True,
-    metavar="FOLDER|FILE.zip",
-    help="Where it is written: a new folder, or a new file that ends in .zip.",
+    "--overlap",
+    type=DurationType(),
+    default="7d",
+    show_default=True,
+    help="How long the secret before stays valid (7d, 12h, 30m, 45s); 0 ends it at once.",
 )
-@json_option
-def export(key_id: str, db: Path, output: Path, as_json: bool) -> None:
-    """Write all that is stored of a key in readable form: usage, jobs with results, watches, notices, what was learned.
+def rotate(key_id: str, db: Path, overlap: float) -> None:
+    """Give a key another secret and print it, alone, on stdout: this once, since only its SHA-256 is stored.
 
-    The server may be running. README.txt in it says what each file is; secrets are not in it. Only you may read it.
+    Jobs, watches, usage, webhook and what was learned stay with the key. The secret before stays valid for the overlap,
+    so that clients can change one by one; two are valid at most.
     """
-    from bansong.server.account_export import export_account
+    from bansong.server import keys as secret_table
+    from bansong.server.settings import as_text
 
-    require_key(db, key_id)
-    counts = export_account(db, key_id, output)
-    act_on_file(db, "keys export", lambda _: None, (key_id, counts))
-    shown = [
+    require_living_key(db, key_id)
+    now = time.time()
+
+    def replace(it: sqlite3.Connection) -> secret_table.Rotation:
+        rotation = secret_table.rotate_secret(it, key_id, now, overlap)
+        if rotation is None:
+            older = secret_table.live_secrets(it, key_id, now)[0]
+            raise UsageError(SECRETS_STILL_OVERLAP, key_id=key_id, expires=as_text(older.expires), db=db)
+        return rotation
+
+    rotation = change_file(db, replace)
+    try:
+        print_out(rotation.secret, needed=True)
+    except OutputError:  # nobody has seen it: the one before goes on
+        change_file(db, lambda it: secret_table.undo_rotation(it, rotation))
+        raise
+    before = (
+        gettext("stays valid until {value}", value=as_text(now + overlap))
+        if overlap
+        else gettext("is not valid any more")
+    )
+    say(
         gettext(
-            "key {key_id}: written to {output}: {shown_counts}",
+            "key {key_id}: the new secret is shown this once, so keep it in a safe place; the one before {before}",
             key_id=key_id,
-            output=output,
-            shown_counts=_shown_counts(counts),
+            before=before,
         )
-    ]
-    print_result(as_json, {"key_id": key_id, "output": str(output), "rows": counts}, shown)
+    )
 
 
-@click.command()
+@keys.command()
+@key_argument
+@db_option
+@click.option("--plan", help="Another plan.")
+@click.option("--quota", type=click.IntRange(0), metavar="N", help="Another number of lookups a month.")
+@click.option("--note", metavar="TEXT", help="Another note.")
+@click.option("--plans", type=PATH, metavar="FILE.toml", help="The plans that the server is started with.")
+def change(key_id: str, db: Path, plan: str | None, quota: int | None, note: str | None, plans: Path | None) -> None:
+    """Change what a key may do; the key itself stays. What is not given stays, too."""
+    from bansong.server import keys as key_table
+    from bansong.server.settings import load_plans
+
+    if plan is not None and plan not in load_plans(plans):
+        raise UsageError(NEW_PLAN_UNKNOWN, plan=plan)
+    given = {"plan": plan, "quota": quota, "note": note}
+    changed = {name: value for name, value in given.items() if value is not None}
+    if not changed:
+        raise UsageError(NOTHING_TO_CHANGE)
+    key = require_key(db, key_id) if list(changed) == ["note"] else require_living_key(db, key_id)
+    change_file(db, lambda it: key_table.change_key(it, key.id, changed))
+    now = ", ".join(gettext("{name} is now {value}", name=name, value=value) for name, value in changed.items())
+    say(gettext("key {key_id}: {changes}", key_id=key_id, changes=now))
+
+
+@keys.command()
+@key_argument
+@db_option
+@click.option("--url", metavar="URL", help="Where closures are posted: https, or http on this machine.")
+@click.option("--none", "remove", is_flag=True, help="Post them nowhere.")
+@click.option("--allow-private", is_flag=True, help="Take a private address, which `serve --webhook-network` allows.")
+def webhook(key_id: str, db: Path, url: str | None, remove: bool, allow_private: bool) -> None:
+    """Set where the closures on a key's watch list are posted; print the secret that signs them, alone, on stdout.
+
+    What its name resolves to is checked at each delivery: public addresses are allowed, and those of the networks that
+    the server was started with (--webhook-network).
+    """
+    from bansong.client.address import AddressPolicy
+    from bansong.client.webhook import WebhookUrl
+    from bansong.server import keys as key_table
+
+    if (url is None) != remove:
+        raise UsageError(WEBHOOK_CHOICE_UNCLEAR)
+    checked = None if url is None else WebhookUrl.parse(url)
+    if checked is not None and not allow_private and not AddressPolicy().is_allowed_host(checked.host):
+        raise UsageError(WEBHOOK_ADDRESS_PRIVATE, checked=checked)
+    key = require_key(db, key_id) if remove else require_living_key(db, key_id)
+    secret = change_file(
+        db, lambda it: key_table.set_webhook(it, key.id, None if checked is None else checked.reveal())
+    )
+    if secret is None:
+        say(gettext("key {key_id}: closures are posted nowhere", key_id=key_id))
+        return
+    print_out(secret, needed=True)
+    text = gettext(
+        "key {key_id}: closures are posted to {checked}, signed with this secret; docs/watch.md says how to check it",
+        key_id=key_id,
+        checked=checked,
+    )
+    say(text)
+
+
+@keys.command()
 @key_argument
 @db_option
 @click.option("--yes", is_flag=True, help="Erase without asking; needed where there is no terminal.")
@@ -158,318 +366,6 @@ def _ask_server_to_erase(db: Path, key_id: str) -> None:
 
 def _shown_counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{gettext(what)} {count:,}" for what, count in counts.items() if count) or gettext("nothing")
-
-
-@click.command()
-@db_option
-@click.option("--key", "key_id", metavar="KEY_ID", help="What was done to this key alone.")
-@json_option
-def audit(db: Path, key_id: str | None, as_json: bool) -> None:
-    """List what operators did: to keys, to notices, and what was forgotten; when, and as which user of the system.
-
-    It names no secret, no business number and no address of a webhook, and goes on to name a key that was erased.
-    """
-    from bansong.server import store as audit_table
-
-    rows = [_row(entry) for entry in change_file(db, lambda it: audit_table.list_actions(it, key_id))]
-    if as_json:
-        print_json({"actions": rows})
-    elif rows:
-        print_table(_COLUMNS, [_cells(row) for row in rows])
-    else:
-        say(
-            gettext(
-                "nothing was done to {more} since the audit log began",
-                more=db if key_id is None else gettext("the key {id}", id=key_id),
-            )
-        )
-
-
-def _row(entry: AuditEntry) -> dict[str, object]:
-    from bansong.server.settings import as_text
-
-    return {
-        "at": as_text(entry.at),
-        "who": entry.who,
-        "action": entry.action,
-        "key_id": entry.key_id,
-        "details": dict(entry.details),
-    }
-
-
-def _cells(row: dict[str, object]) -> list[str]:
-    details = row["details"]
-    assert isinstance(details, dict)  # noqa: S101 - as `_row` makes it
-    shown = ", ".join(f"{name}={value}" for name, value in details.items())
-    return [minute(row["at"]), str(row["who"]), str(row["action"]), str(row["key_id"] or ""), shown]
-
-
-PLAN_UNKNOWN: Final = Problem(
-    "keys.plan_unknown", "--plan {plan}: there is no such plan; there are {listed} (--plans names a file)"
-)
-NEW_PLAN_UNKNOWN: Final = Problem(
-    "keys.new_plan_unknown", "--plan {plan}: there is no such plan (--plans names a file)"
-)
-NOTHING_TO_CHANGE: Final = Problem("keys.nothing_to_change", "nothing to change: give --plan, --quota or --note")
-WEBHOOK_CHOICE_UNCLEAR: Final = Problem("keys.webhook_choice_unclear", "give either --url URL or --none")
-WEBHOOK_ADDRESS_PRIVATE: Final = Problem(
-    "keys.webhook_address_private",
-    "{checked}: no public address; if it is a receiver of your own, give --allow-private, and start the "
-    "server with --webhook-network",
-)
-SECRETS_STILL_OVERLAP: Final = Problem(
-    "keys.secrets_still_overlap",
-    "key {key_id} has two valid secrets, the older until {expires}; wait for it, end it with "
-    "`bansong keys revoke --old-secret --db {db} {key_id}`, or end both with --overlap 0",
-)
-
-
-_KEY_COLUMNS: Final = (
-    gettext_noop("webhook"),
-    gettext_noop("secrets"),
-    gettext_noop("made"),
-    gettext_noop("last used"),
-    gettext_noop("revoked"),
-    gettext_noop("note"),
-)
-
-
-@click.group(short_help="The API keys of your own server.")
-def keys() -> None:
-    """Make, list, change and revoke API keys in a server's file, whether the server is running or not.
-
-    A key is an account: jobs, watches, usage and what was learned belong to it. Its secret is what clients send; it can
-    be replaced by another. A running server heeds a change within a second or two. What is done here stands in the
-    audit log (`bansong keys audit`).
-    """
-    needs_server()
-
-
-@keys.command()
-@db_option
-@click.option("--plan", default="business", show_default=True, help="What the key may do; see --plans.")
-@click.option("--quota", type=click.IntRange(0), metavar="N", help="Lookups a calendar month; by default the plan's.")
-@click.option("--note", metavar="TEXT", help="Whose key it is, shown by `keys list`.")
-@click.option("--plans", type=PATH, metavar="FILE.toml", help="The plans that the server is started with.")
-def create(db: Path, plan: str, quota: int | None, note: str | None, plans: Path | None) -> None:
-    """Make a key and print it, alone, on stdout: this once, since only its SHA-256 is stored."""
-    from bansong.server import keys as key_table
-    from bansong.server.settings import load_plans
-
-    known = load_plans(plans)
-    if plan not in known:
-        raise UsageError(PLAN_UNKNOWN, plan=plan, listed=", ".join(known))
-    limit = known[plan].quota if quota is None else quota
-    key, secret = act_on_file(
-        db,
-        "keys create",
-        lambda it: key_table.create_key(it, plan=plan, quota=limit, now=time.time(), note=note),
-        lambda made: (made[0].id, {"plan": plan, "quota": limit}),
-        make=True,
-    )
-    try:
-        print_out(secret, needed=True)
-    except OutputError:  # nobody has seen it, and nobody can
-        about = key.id, {"reason": gettext("its secret could not be shown")}
-        act_on_file(db, "keys revoke", lambda it: key_table.revoke_key(it, key.id, time.time()), about)
-        raise
-    say(
-        ngettext(
-            "key {id}: plan {plan}, {count:,} lookup a month; shown this once, so keep it in a safe place",
-            "key {id}: plan {plan}, {count:,} lookups a month; shown this once, so keep it in a safe place",
-            key.quota,
-            id=key.id,
-            plan=key.plan,
-        )
-    )
-    if not known[plan].api:
-        warn([gettext("the plan {plan!r} has no API: requests with this key are answered 403", plan=plan)])
-
-
-@keys.command(name="list")
-@db_option
-@json_option
-def list_keys(db: Path, as_json: bool) -> None:
-    """List the keys: plan, this month's use, valid secrets, when they were made, used last and revoked."""
-    from bansong.server import keys as key_table
-    from bansong.server import keys as secret_table
-    from bansong.server.settings import Clock
-
-    month, now = Clock().month(), time.time()
-
-    def read(it: sqlite3.Connection) -> list[dict[str, object]]:
-        return [
-            _key_row(key, key_table.used_lookups(it, key.id, month), secret_table.live_secrets(it, key.id, now))
-            for key in key_table.list_keys(it)
-        ]
-
-    rows = change_file(db, read)
-    if as_json:
-        print_json({"month": month, "keys": rows})
-    elif rows:
-        used = gettext("used in {month}", month=month)
-        print_table(("id", gettext_noop("plan"), used, *_KEY_COLUMNS), [_key_cells(row) for row in rows])
-    else:
-        say(gettext("{db} has no keys; make one with `bansong keys create --db {db}`", db=db))
-
-
-@keys.command()
-@key_argument
-@db_option
-@click.option("--old-secret", is_flag=True, help="Only the secret that `keys rotate` let run on; the key stays.")
-def revoke(key_id: str, db: Path, old_secret: bool) -> None:
-    """Revoke a key for good. What belongs to it can be reached by nobody, and is erased by the server in time.
-
-    `bansong serve --keep-revoked-days` says when; `bansong keys erase` does it now.
-    """
-    from bansong.server import keys as key_table
-
-    key = require_key(db, key_id)
-    if key.revoked is not None:
-        say(gettext("key {key_id} was revoked before", key_id=key_id))
-    elif old_secret:
-        _revoke_old_secret(db, key_id)
-    else:
-        act_on_file(db, "keys revoke", lambda it: key_table.revoke_key(it, key_id, time.time()), (key_id, {}))
-        say(gettext("key {key_id} is revoked; a running server refuses it within a second or two", key_id=key_id))
-
-
-def _revoke_old_secret(db: Path, key_id: str) -> None:
-    from bansong.server import keys as secret_table
-
-    now = time.time()
-    old = change_file(db, lambda it: [one.number for one in secret_table.live_secrets(it, key_id, now)][:-1])
-    if not old:
-        text = gettext(
-            "key {key_id} has one secret; to replace it: `bansong keys rotate --db {db} {key_id}`", key_id=key_id, db=db
-        )
-        say(text)
-        return
-    about = key_id, {"secrets": "the older"}
-    act_on_file(db, "keys revoke", lambda it: secret_table.revoke_secrets(it, old, now), about)
-    text = gettext(
-        "key {key_id}: its older secret is revoked; a running server refuses it within a second or two", key_id=key_id
-    )
-    say(text)
-
-
-@keys.command()
-@key_argument
-@db_option
-@click.option(
-    "--overlap",
-    type=DurationType(),
-    default="7d",
-    show_default=True,
-    help="How long the secret before stays valid (7d, 12h, 30m, 45s); 0 ends it at once.",
-)
-def rotate(key_id: str, db: Path, overlap: float) -> None:
-    """Give a key another secret and print it, alone, on stdout: this once, since only its SHA-256 is stored.
-
-    Jobs, watches, usage, webhook and what was learned stay with the key. The secret before stays valid for the overlap,
-    so that clients can change one by one; two are valid at most.
-    """
-    from bansong.server import keys as secret_table
-    from bansong.server.settings import as_text
-
-    require_living_key(db, key_id)
-    now = time.time()
-
-    def replace(it: sqlite3.Connection) -> secret_table.Rotation:
-        rotation = secret_table.rotate_secret(it, key_id, now, overlap)
-        if rotation is None:
-            older = secret_table.live_secrets(it, key_id, now)[0]
-            raise UsageError(SECRETS_STILL_OVERLAP, key_id=key_id, expires=as_text(older.expires), db=db)
-        return rotation
-
-    rotation = act_on_file(db, "keys rotate", replace, (key_id, {"overlap_seconds": overlap}))
-    try:
-        print_out(rotation.secret, needed=True)
-    except OutputError:  # nobody has seen it: the one before goes on
-        about = key_id, {"undone": gettext("the new secret could not be shown")}
-        act_on_file(db, "keys rotate", lambda it: secret_table.undo_rotation(it, rotation), about)
-        raise
-    before = (
-        gettext("stays valid until {value}", value=as_text(now + overlap))
-        if overlap
-        else gettext("is not valid any more")
-    )
-    say(
-        gettext(
-            "key {key_id}: the new secret is shown this once, so keep it in a safe place; the one before {before}",
-            key_id=key_id,
-            before=before,
-        )
-    )
-
-
-@keys.command()
-@key_argument
-@db_option
-@click.option("--plan", help="Another plan.")
-@click.option("--quota", type=click.IntRange(0), metavar="N", help="Another number of lookups a month.")
-@click.option("--note", metavar="TEXT", help="Another note.")
-@click.option("--plans", type=PATH, metavar="FILE.toml", help="The plans that the server is started with.")
-def change(key_id: str, db: Path, plan: str | None, quota: int | None, note: str | None, plans: Path | None) -> None:
-    """Change what a key may do; the key itself stays. What is not given stays, too."""
-    from bansong.server import keys as key_table
-    from bansong.server.settings import load_plans
-
-    if plan is not None and plan not in load_plans(plans):
-        raise UsageError(NEW_PLAN_UNKNOWN, plan=plan)
-    given = {"plan": plan, "quota": quota, "note": note}
-    changed = {name: value for name, value in given.items() if value is not None}
-    if not changed:
-        raise UsageError(NOTHING_TO_CHANGE)
-    key = require_key(db, key_id) if list(changed) == ["note"] else require_living_key(db, key_id)
-    about = key.id, {name: "another" if name == "note" else value for name, value in changed.items()}
-    act_on_file(db, "keys change", lambda it: key_table.change_key(it, key.id, changed), about)
-    now = ", ".join(gettext("{name} is now {value}", name=name, value=value) for name, value in changed.items())
-    say(gettext("key {key_id}: {changes}", key_id=key_id, changes=now))
-
-
-@keys.command()
-@key_argument
-@db_option
-@click.option("--url", metavar="URL", help="Where closures are posted: https, or http on this machine.")
-@click.option("--none", "remove", is_flag=True, help="Post them nowhere.")
-@click.option("--allow-private", is_flag=True, help="Take a private address, which `serve --webhook-network` allows.")
-def webhook(key_id: str, db: Path, url: str | None, remove: bool, allow_private: bool) -> None:
-    """Set where the closures on a key's watch list are posted; print the secret that signs them, alone, on stdout.
-
-    What its name resolves to is checked at each delivery: public addresses are allowed, and those of the networks that
-    the server was started with (--webhook-network).
-    """
-    from bansong.client.address import AddressPolicy
-    from bansong.client.webhook import WebhookUrl
-    from bansong.server import keys as key_table
-
-    if (url is None) != remove:
-        raise UsageError(WEBHOOK_CHOICE_UNCLEAR)
-    checked = None if url is None else WebhookUrl.parse(url)
-    if checked is not None and not allow_private and not AddressPolicy().is_allowed_host(checked.host):
-        raise UsageError(WEBHOOK_ADDRESS_PRIVATE, checked=checked)
-    key = require_key(db, key_id) if remove else require_living_key(db, key_id)
-    secret = act_on_file(
-        db,
-        "keys webhook",
-        lambda it: key_table.set_webhook(it, key.id, None if checked is None else checked.reveal()),
-        (key.id, {"webhook": "none" if remove else "another"}),
-    )
-    if secret is None:
-        say(gettext("key {key_id}: closures are posted nowhere", key_id=key_id))
-        return
-    print_out(secret, needed=True)
-    text = gettext(
-        "key {key_id}: closures are posted to {checked}, signed with this secret; docs/watch.md says how to check it",
-        key_id=key_id,
-        checked=checked,
-    )
-    say(text)
-
-
-for _command in (export, erase, audit):
-    keys.add_command(_command)
 
 
 def _key_row(key: Key, used: int, secrets: list[StoredSecret]) -> dict[str, object]:

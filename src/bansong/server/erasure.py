@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import shutil
 import sqlite3
-import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
@@ -31,7 +30,6 @@ from bansong.reference.status_store import find_status_store
 from bansong.server import job_files as results
 from bansong.server import job_table
 from bansong.server import keys as key_table
-from bansong.server import store as audit_table
 from bansong.server.engines import learning_folder
 from bansong.server.learning import OutcomeLearner
 from bansong.server.settings import Clock, Settings
@@ -97,8 +95,6 @@ class ServerErasure:
             for b_no in numbers:
                 watch_forget.erase(self._db, b_no)
                 self._db.execute(f"DELETE {_ANSWERS}", (b_no.encode(),))
-            # how many, not which: the log must not name what is forgotten, and a hash of ten digits is soon guessed
-            audit_table.record_action(self._db, time.time(), "forget", None, {"numbers": len(numbers)})
         for path in self._job_files():
             if not _rows_of(path, numbers).is_empty():
                 _erase_rows(path, numbers)
@@ -156,11 +152,12 @@ OWNED: Final = {
     "jobs": "key_id",
     "idempotency": "key_id",
     "secrets": "key_id",
+    "audit": "key_id",
 }
 """Tables whose rows are erased with a key, and the column with its id. Rows that refer to these go by cascade."""
 ERASE: Final = "keys erase"
-"""Action in the audit log that begins, and later completes, an erasure."""
-KEPT: Final = {"usage": "key_id", "audit": "key_id"}
+"""Action in the table ``audit`` that requests an erasure; a file of an earlier release may hold one, too."""
+KEPT: Final = {"usage": "key_id"}
 """Tables whose rows of a key stay."""
 _BLANK: Final = (
     "UPDATE keys SET note = NULL, customer = NULL, pool = 0, last_used = NULL, webhook_url = NULL,"
@@ -204,9 +201,9 @@ def erase_rows(db: sqlite3.Connection, key_id: str) -> None:
 
 
 def ask_for_erasure(db: sqlite3.Connection, key_id: str, now: float) -> None:
-    """Revoke a key and request its erasure in the audit log; the server that runs, or starts next, carries it out."""
+    """Revoke a key and request its erasure; the server that runs, or starts next, carries it out."""
     key_table.revoke_key(db, key_id, now)
-    audit_table.record_action(db, now, ERASE, key_id, {"begun": True})
+    db.execute("INSERT INTO audit (at, who, action, key_id, details) VALUES (?, '', ?, ?, '{}')", (now, ERASE, key_id))
 
 
 def remove_files(files: Path, key_id: str, job_ids: Iterable[str]) -> None:
@@ -246,7 +243,6 @@ class AccountErasure:
 
     def erase(self, now: float) -> None:
         """Revoke the key and erase its account; after a kill, call it again. Raises StoreError."""
-        held = self.holdings()
         with SERVER_FILE.errors(self.path):
             with transaction(self._db):
                 ask_for_erasure(self._db, self.key_id, now)
@@ -255,8 +251,6 @@ class AccountErasure:
             with transaction(self._db):
                 erase_rows(self._db, self.key_id)
                 key_table.mark_erased(self._db, self.key_id, now)
-                counts = {what: count for what, count in held.items() if count}
-                audit_table.record_action(self._db, now, ERASE, self.key_id, {"erased": counts})
             results.remove_leftovers(self._files, job_table.list_job_ids(self._db))
             rewrite_file(self._db)
 
@@ -327,7 +321,6 @@ class Retention:
         def erase(db: sqlite3.Connection) -> None:
             erase_rows(db, key_id)
             key_table.mark_erased(db, key_id, now)
-            audit_table.record_action(db, now, "account erased", key_id, {"jobs": len(jobs)})
 
         await self._store.write(erase)
 

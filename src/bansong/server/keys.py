@@ -181,11 +181,11 @@ def mark_erased(db: sqlite3.Connection, id_: str, now: float) -> None:
 def keys_to_erase(db: sqlite3.Connection, before: float, asked_before: float, action: str) -> list[str]:
     """List the keys to erase: revoked before a time, without unfinished jobs.
 
-    ``asked_before``: that time for keys whose erasure was requested as ``action`` in the audit log.
+    ``asked_before``: that time for keys whose erasure was requested as ``action`` in the table ``audit``.
     """
     query = (
         "SELECT id FROM keys WHERE erased IS NULL AND (revoked < ? OR revoked < ? AND id IN"
-        " (SELECT key_id FROM audit WHERE action = ?)) AND NOT EXISTS"  # the audit log is read once, not for each key
+        " (SELECT key_id FROM audit WHERE action = ?)) AND NOT EXISTS"  # `audit` is read once, not for each key
         " (SELECT 1 FROM jobs WHERE key_id = keys.id AND state IN ('queued', 'running')) ORDER BY revoked, id"
     )
     return [id_ for (id_,) in db.execute(query, (before, asked_before, action))]
