@@ -219,7 +219,7 @@ def test_the_headings_of_tables_are_korean(files: Path) -> None:
         ("model show", "수준 점수 내장 판정 근거"),
         ("runs list job.toml", "실행 시작 종료 코드 행 수 변경 내용 전달"),
         ("runs show job.toml last", "판정함: "),
-        ("keys list --db server.sqlite", "공동 학습 웹훅 유효한 비밀값 만든 때 마지막 사용 폐기 고객 참고"),
+        ("keys list --db server.sqlite", "웹훅 유효한 비밀값 만든 때 마지막 사용 폐기 참고"),
     ):
         assert heading in " ".join(said_by(line).split()), line
 
