@@ -40,7 +40,7 @@ NOT_FOR_PEOPLE = {
     "testing": "a fake service for tests of developers",
     "server/app.py": "tasks in the log; what ends a start is said by the command",
     "server/connections.py": "told before a request, and its language, is read",
-    "server/erasure.py": "an action of the audit log, which a monitor may look for",
+    "server/erasure.py": "what a job says of an erased row, and a request in the file",
     "server/learning.py": "the log, and what a model's journal says",
     "server/settings.py": "the log",
     "server/payloads.py": "documents of the interface, which developers read",
@@ -213,11 +213,10 @@ _TECHNICAL = re.compile(
     r"(?:^|\s)(?:SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER|DROP|WITH|PRAGMA|AND|WHERE|FROM|ON|CASE|IN|AS) |\(\?|\\[bdsw]"
     r"|^(?:SAVEPOINT|RELEASE|ROLLBACK)\b|^n\.number|^'none'|-(?:src|uri|action) '"
     r"|^from bansong|^pip install |``|^'[a-z]+'(?:, '[a-z]+')*$|^a Journal settles|^'Apple SD Gothic Neo'"
-    r"|^[(]os error |^HTTP \{|^# TYPE |^unclosed |^uid \{|^\{\} \(sudo: "
+    r"|^[(]os error |^HTTP \{|^# TYPE |^unclosed "
     r"|%[sdgr]\b|^\w+(?:, \w+){3,}$|^\s*This error occurred in$"  # columns of a table; what polars adds to a message
     r"|^<|^--\{|^--[a-z]+: \{\}|^text/csv; |^multipart/form-data; |^yyyy-mm-dd |configured region$"  # markup, protocols
     r"|^bizverify status store$"  # the salt of a hash
-    r"|^(?:keys|notices) [a-z]+$|^the older$"  # actions of the audit log
     r"|^(?:before|behind) old$|^new \{\}$|^\{\} (?:old|style|points)$|^grade \{\} up to$|^actions \{\}$"  # columns
     r"|^head office$|^table \{\}$|^profile \{\}$|\(cut: \{\} characters\)$|^bansong: \{\}$"  # names in files
     r"|^, \{\} old$|^\{\} days$"  # of reasons: both languages stand beside each other

@@ -487,13 +487,3 @@ def test_a_folder_of_a_server_that_cannot_be_read_is_no_empty_one(
     assert "Permission denied" in refused.stderr or "cannot be read" in refused.stderr
     assert "Traceback" not in refused.stderr
     assert GONE.encode() in db.read_bytes()
-
-
-def test_the_audit_log_says_that_something_was_forgotten_and_not_what(
-    kept_server: tuple[Path, str, str], run: Run
-) -> None:
-    """How many numbers, when, and as which user; neither the number nor anything that it could be guessed from."""
-    db, *_ = kept_server
-    forget(run, GONE, "--yes", "--db", db)
-    (entry,) = json.loads(run("keys", "audit", "--db", db, "--json").stdout)["actions"]
-    assert (entry["action"], entry["key_id"], entry["details"]) == ("forget", None, {"numbers": 1})

@@ -264,7 +264,6 @@ TRANSCRIPTS: Final[dict[str, tuple[str, ...]]] = {
     "keys": (
         "keys create --db db.sqlite --plan business --note 김대리",
         "keys list --db db.sqlite",
-        "keys audit --db db.sqlite",
     ),
 }
 

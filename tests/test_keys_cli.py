@@ -55,33 +55,6 @@ def test_two_keys_differ_and_are_listed_without_their_secrets(db: Path) -> None:
     assert not any(secret in shown for secret in secrets)
 
 
-def test_a_customers_name_is_as_long_as_a_business_s_at_most(db: Path) -> None:
-    """A name of more than 300 characters is refused in a sentence, before a file or a key is made or changed."""
-    with pytest.raises(UsageError, match=r"--customer: the name has 301 characters; give one of at most 300"):
-        keys("create", "--db", db, "--customer", "가" * 301)
-    assert not db.exists()
-    keys("create", "--db", db, "--customer", "가" * 300)
-    (key,) = json.loads(keys("list", "--db", db, "--json").stdout)["keys"]
-    with pytest.raises(UsageError, match="--customer"):
-        keys("change", "--db", db, "--customer", "나" * 301, key["id"])
-    assert json.loads(keys("list", "--db", db, "--json").stdout)["keys"] == [key]
-
-
-def test_whose_a_key_is_is_listed_changed_and_in_no_audit_line(db: Path) -> None:
-    """Spellings of a customer's name that look alike are stored alike; an empty one makes a customer of its own."""
-    for name in ("제분 소", " 제분  소 ", "\u110c\u1166\u1107\u116e\u11ab 소"):
-        keys("create", "--db", db, "--pool", "--customer", name)
-    listed = json.loads(keys("list", "--db", db, "--json").stdout)["keys"]
-    assert {key["customer"] for key in listed} == {"제분 소"}
-    keys("change", "--db", db, "--customer", "", listed[0]["id"])
-    keys("change", "--db", db, "--customer", "shop", listed[1]["id"])
-    listed = json.loads(keys("list", "--db", db, "--json").stdout)["keys"]
-    assert sorted(str(key["customer"]) for key in listed) == ["None", "shop", "제분 소"]
-    assert "제분 소" in keys("list", "--db", db).stdout
-    audit = keys("audit", "--db", db, "--json").stdout
-    assert [word for word in ("제분", "shop") if word in audit] == []
-
-
 def test_a_running_server_takes_new_keys_and_refuses_revoked_ones(db: Path) -> None:
     """A key made while the server runs works at once; a revoked one is refused when the server looks it up again."""
     from bansong.server.settings import Clock

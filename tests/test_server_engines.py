@@ -57,7 +57,7 @@ def status(engine: LocalEngine) -> str:
 
 
 def test_an_engine_is_the_same_object_until_something_changes(tmp_path: Path, registry: Path) -> None:
-    """Asked again, and after looking for newer files, a scope has its engine; all scopes share the registry."""
+    """Asked again, and after looking for newer files, a key has its engine; all keys share the registry."""
     engines = opened(tmp_path, HandClock(), registry=registry)
     first = engines.engine("a")
     anyio.run(engines.look)
@@ -156,9 +156,9 @@ def test_a_server_does_not_start_without_its_registry(tmp_path: Path) -> None:
         opened(tmp_path, HandClock(), registry=tmp_path / "text.parquet")
 
 
-def test_scopes_are_kept_within_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond the bound the scope that was not asked for longest is let go, and the others keep their engines."""
-    monkeypatch.setattr(engine_pool, "_MAX_SCOPES", 2)
+def test_keys_are_kept_within_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the bound the key that was not asked for longest is let go, and the others keep their engines."""
+    monkeypatch.setattr(engine_pool, "_MAX_KEYS", 2)
     engines = opened(tmp_path, HandClock())
     first, second = engines.engine("a"), engines.engine("b")
     assert engines.engine("a") is first
@@ -168,27 +168,27 @@ def test_scopes_are_kept_within_bounds(tmp_path: Path, monkeypatch: pytest.Monke
     assert engines.engine("b") is not second
 
 
-def test_a_scope_with_a_damaged_scorecard_is_answered(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Where a scope's scorecards cannot be read it is answered by the built-in one, and that is said."""
+def test_a_key_with_a_damaged_scorecard_is_answered(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Where a key's scorecards cannot be read it is answered by the built-in one, and that is said."""
     engines = opened(tmp_path, HandClock())
     folder = engines.folder("a") / "models"
     folder.mkdir(parents=True)
     (folder / "journal.jsonl").write_text("damaged\n")
     assert engines.engine("a").model == Scorecard.load()
-    assert "scope a: its scorecard cannot be used" in caplog.text
+    assert "key a: its scorecard cannot be used" in caplog.text
 
 
-def test_a_scope_with_a_damaged_label_book_is_answered(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Where a scope's outcomes cannot be read it is answered without them, and that is said."""
+def test_a_key_with_a_damaged_label_book_is_answered(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Where a key's outcomes cannot be read it is answered without them, and that is said."""
     engines = opened(tmp_path, HandClock())
     (engines.folder("a") / "labels").mkdir(parents=True)
     (engines.folder("a") / "labels" / "job.parquet").write_bytes(b"damaged")
     assert engines.engine("a").history is None
-    assert "scope a: its outcomes cannot be used" in caplog.text
+    assert "key a: its outcomes cannot be used" in caplog.text
 
 
 def test_a_scorecard_changed_beside_the_server_answers(tmp_path: Path) -> None:
-    """What another process promotes or rolls back answers a scope after the next look; a mere note changes nothing."""
+    """What another process promotes or rolls back answers a key after the next look; a mere note changes nothing."""
     engines = opened(tmp_path, HandClock())
     builtin, other = engines.engine("a"), engines.engine("b")
     engines.store("a").promote(msgspec.structs.replace(Scorecard.load(), version="better"), {})
@@ -232,7 +232,7 @@ def test_a_registry_is_swapped_while_requests_are_answered(tmp_path: Path, regis
     assert set(found) == {"active", "closed", "suspended"}
 
 
-def test_a_scope_that_asks_for_nothing_does_not_keep_old_files(tmp_path: Path, registry: Path) -> None:
+def test_a_key_that_asks_for_nothing_does_not_keep_old_files(tmp_path: Path, registry: Path) -> None:
     """Files that were replaced twice are closed, also where a key that was served from them is not used any more."""
     engines = opened(tmp_path, HandClock(), registry=registry)
     status(engines.engine("idle"))

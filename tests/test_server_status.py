@@ -672,10 +672,10 @@ def test_who_waits_for_a_status_delays_no_query(tmp_path: Path) -> None:
         waiting = pool.submit(it.verify)
         until(lambda: fake.in_flight == 1)
         answerer = it.server.app.state.context.lookups.answerer
-        assert {queue.expected for _, queue in answerer._of_scope.values()} == {0}
+        assert {queue.expected for _, queue in answerer._of_key.values()} == {0}
         fake.faults.release()
         waiting.result()
-        until(lambda: {queue.expected for _, queue in answerer._of_scope.values()} == {0})
+        until(lambda: {queue.expected for _, queue in answerer._of_key.values()} == {0})
 
 
 def test_a_store_that_cannot_be_read_fails_no_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -245,7 +245,7 @@ def test_a_panic_is_an_error_and_no_end(server: Served, monkeypatch: pytest.Monk
     with monkeypatch.context() as broken:
         broken.setattr(PreparedQuery, where, panics)
         server.app.state.context.lookups.answerer._queues.clear()
-        server.app.state.context.lookups.answerer._of_scope.clear()
+        server.app.state.context.lookups.answerer._of_key.clear()
         answer = post(server, key, body)
         assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal")
         assert used(server, key) == 0

@@ -1,10 +1,9 @@
-"""`keys`: accounts of a server, their export and erasure."""
+"""`keys`: accounts of a server, and their erasure."""
 
 from __future__ import annotations
 
 import sys
 import time
-import unicodedata
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,7 +15,6 @@ from bansong.base.messages import gettext, gettext_noop, ngettext
 from bansong.cli.console import print_json, print_out, print_result, print_table, say, warn
 from bansong.cli.options import PATH, DurationType, json_option
 from bansong.cli.serve import (
-    act_on_file,
     change_file,
     db_option,
     key_argument,
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
     import sqlite3
 
     from bansong.server.keys import Key, StoredSecret
-    from bansong.server.store import AuditEntry
 
 
 NO_TERMINAL: Final = Problem("keys.no_terminal", "nothing was erased: there is no terminal to ask on; give --yes")
@@ -39,191 +36,18 @@ _PATIENCE: Final = 60.0
 _LOOKED_EVERY: Final = 0.5
 _PAUSED: Final = 5
 
-_COLUMNS: Final = (
-    gettext_noop("when"),
-    gettext_noop("who"),
-    gettext_noop("action"),
-    gettext_noop("key"),
-    gettext_noop("details"),
-)
-
-
-@click.command()
-@key_argument
-@db_option
-@click.option(
-    "-o",
-    "--output",
-    type=PATH,
-    required=True,
-    metavar="FOLDER|FILE.zip",
-    help="Where it is written: a new folder, or a new file that ends in .zip.",
-)
-@json_option
-def export(key_id: str, db: Path, output: Path, as_json: bool) -> None:
-    """Write all that is stored of a key in readable form: usage, jobs with results, watches, notices, what was learned.
-
-    The server may be running. README.txt in it says what each file is; secrets are not in it. Only you may read it.
-    """
-    from bansong.server.account_export import export_account
-
-    require_key(db, key_id)
-    counts = export_account(db, key_id, output)
-    act_on_file(db, "keys export", lambda _: None, (key_id, counts))
-    shown = [
-        gettext(
-            "key {key_id}: written to {output}: {shown_counts}",
-            key_id=key_id,
-            output=output,
-            shown_counts=_shown_counts(counts),
-        )
-    ]
-    print_result(as_json, {"key_id": key_id, "output": str(output), "rows": counts}, shown)
-
-
-@click.command()
-@key_argument
-@db_option
-@click.option("--yes", is_flag=True, help="Erase without asking; needed where there is no terminal.")
-@json_option
-def erase(key_id: str, db: Path, yes: bool, as_json: bool) -> None:
-    """Revoke a key and erase all that belongs to it; its id, plan, times and lookups by month stay, for the books.
-
-    A running server erases it when the key's requests and jobs have ended. The command waits a minute for that, and
-    ends with exit code 5 if it takes longer. Killed half-way, it is completed by the server, or when it is given again.
-    """
-    from bansong.base.sqlite import is_in_use
-    from bansong.server.erasure import open_account
-    from bansong.server.settings import as_text
-
-    key = require_key(db, key_id)
-    if key.erased is not None:
-        line = gettext("key {key_id} was erased: {erased}", key_id=key_id, erased=as_text(key.erased))
-        print_result(as_json, {"key_id": key_id, "erased": {}}, [line])
-        return
-    held = _holdings(db, key_id)
-    if not yes and not _confirm_erasure(key_id, held):
-        say(gettext("nothing was erased"))
-        return
-    try:
-        with open_account(db, key_id) as account:
-            held = account.holdings()
-            account.erase(time.time())
-    except StoreError as error:
-        if not is_in_use(error):
-            raise
-        _ask_server_to_erase(db, key_id)
-    lines = [
-        gettext("key {key_id} is revoked, and erased: {shown_counts}", key_id=key_id, shown_counts=_shown_counts(held)),
-        gettext(
-            "out of reach: backups, exports, the file of --notices, and scorecards that others learned in the pool"
-        ),
-    ]
-    print_result(as_json, {"key_id": key_id, "erased": held}, lines)
-
-
-def _holdings(db: Path, key_id: str) -> dict[str, int]:
-    from bansong.server.erasure import account_holdings
-    from bansong.server.settings import Settings
-
-    return change_file(db, lambda it: account_holdings(it, Settings(db=db).files, key_id))
-
-
-def _confirm_erasure(key_id: str, held: Mapping[str, int]) -> bool:
-    if not sys.stdin.isatty():
-        raise UsageError(NO_TERMINAL)
-    say(gettext("key {key_id} has {shown_counts}", key_id=key_id, shown_counts=_shown_counts(held)))
-    return click.confirm(gettext("Revoke it and erase them for good?"), err=True)
-
-
-def _ask_server_to_erase(db: Path, key_id: str) -> None:
-    """Ask the running server to erase a key; end with exit code 5 if that takes over a minute."""
-    from bansong.server import keys as key_table
-    from bansong.server.erasure import ask_for_erasure
-
-    change_file(db, lambda it: ask_for_erasure(it, key_id, time.time()))
-    deadline = time.monotonic() + _PATIENCE
-    while time.monotonic() < deadline:
-        found = change_file(db, lambda it: key_table.find_key(it, key_id))
-        if found is not None and found.erased is not None:
-            return
-        time.sleep(_LOOKED_EVERY)
-    say(
-        gettext(
-            "key {key_id} is revoked; the server erases it when its requests and jobs have ended: `bansong keys list "
-            "--db {db}` shows that it is done",
-            key_id=key_id,
-            db=db,
-        )
-    )
-    raise SystemExit(_PAUSED)
-
-
-def _shown_counts(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{gettext(what)} {count:,}" for what, count in counts.items() if count) or gettext("nothing")
-
-
-@click.command()
-@db_option
-@click.option("--key", "key_id", metavar="KEY_ID", help="What was done to this key alone.")
-@json_option
-def audit(db: Path, key_id: str | None, as_json: bool) -> None:
-    """List what operators did: to keys, to notices, and what was forgotten; when, and as which user of the system.
-
-    It names no secret, no business number and no address of a webhook, and goes on to name a key that was erased.
-    """
-    from bansong.server import store as audit_table
-
-    rows = [_row(entry) for entry in change_file(db, lambda it: audit_table.list_actions(it, key_id))]
-    if as_json:
-        print_json({"actions": rows})
-    elif rows:
-        print_table(_COLUMNS, [_cells(row) for row in rows])
-    else:
-        say(
-            gettext(
-                "nothing was done to {more} since the audit log began",
-                more=db if key_id is None else gettext("the key {id}", id=key_id),
-            )
-        )
-
-
-def _row(entry: AuditEntry) -> dict[str, object]:
-    from bansong.server.settings import as_text
-
-    return {
-        "at": as_text(entry.at),
-        "who": entry.who,
-        "action": entry.action,
-        "key_id": entry.key_id,
-        "details": dict(entry.details),
-    }
-
-
-def _cells(row: dict[str, object]) -> list[str]:
-    details = row["details"]
-    assert isinstance(details, dict)  # noqa: S101 - as `_row` makes it
-    shown = ", ".join(f"{name}={value}" for name, value in details.items())
-    return [minute(row["at"]), str(row["who"]), str(row["action"]), str(row["key_id"] or ""), shown]
-
-
 PLAN_UNKNOWN: Final = Problem(
     "keys.plan_unknown", "--plan {plan}: there is no such plan; there are {listed} (--plans names a file)"
 )
 NEW_PLAN_UNKNOWN: Final = Problem(
     "keys.new_plan_unknown", "--plan {plan}: there is no such plan (--plans names a file)"
 )
-NOTHING_TO_CHANGE: Final = Problem(
-    "keys.nothing_to_change", "nothing to change: give --plan, --quota, --note, --pool or --customer"
-)
+NOTHING_TO_CHANGE: Final = Problem("keys.nothing_to_change", "nothing to change: give --plan, --quota or --note")
 WEBHOOK_CHOICE_UNCLEAR: Final = Problem("keys.webhook_choice_unclear", "give either --url URL or --none")
 WEBHOOK_ADDRESS_PRIVATE: Final = Problem(
     "keys.webhook_address_private",
     "{checked}: no public address; if it is a receiver of your own, give --allow-private, and start the "
     "server with --webhook-network",
-)
-CUSTOMER_NAME_LONG: Final = Problem(
-    "keys.customer_name_long", "--customer: the name has {count:,} characters; give one of at most {most}"
 )
 SECRETS_STILL_OVERLAP: Final = Problem(
     "keys.secrets_still_overlap",
@@ -233,13 +57,11 @@ SECRETS_STILL_OVERLAP: Final = Problem(
 
 
 _KEY_COLUMNS: Final = (
-    gettext_noop("pool"),
     gettext_noop("webhook"),
     gettext_noop("secrets"),
     gettext_noop("made"),
     gettext_noop("last used"),
     gettext_noop("revoked"),
-    gettext_noop("customer"),
     gettext_noop("note"),
 )
 
@@ -249,8 +71,7 @@ def keys() -> None:
     """Make, list, change and revoke API keys in a server's file, whether the server is running or not.
 
     A key is an account: jobs, watches, usage and what was learned belong to it. Its secret is what clients send; it can
-    be replaced by another. A running server heeds a change within a second or two. What is done here stands in the
-    audit log (`bansong keys audit`).
+    be replaced by another. A running server heeds a change within a second or two.
     """
     needs_server()
 
@@ -260,12 +81,8 @@ def keys() -> None:
 @click.option("--plan", default="business", show_default=True, help="What the key may do; see --plans.")
 @click.option("--quota", type=click.IntRange(0), metavar="N", help="Lookups a calendar month; by default the plan's.")
 @click.option("--note", metavar="TEXT", help="Whose key it is, shown by `keys list`.")
-@click.option("--pool", is_flag=True, help="Let this key and the others of the pool learn from each other.")
-@click.option("--customer", metavar="NAME", help="Whose key it is: keys of one customer have one voice in the pool.")
 @click.option("--plans", type=PATH, metavar="FILE.toml", help="The plans that the server is started with.")
-def create(
-    db: Path, plan: str, quota: int | None, note: str | None, pool: bool, customer: str | None, plans: Path | None
-) -> None:
+def create(db: Path, plan: str, quota: int | None, note: str | None, plans: Path | None) -> None:
     """Make a key and print it, alone, on stdout: this once, since only its SHA-256 is stored."""
     from bansong.server import keys as key_table
     from bansong.server.settings import load_plans
@@ -274,21 +91,13 @@ def create(
     if plan not in known:
         raise UsageError(PLAN_UNKNOWN, plan=plan, listed=", ".join(known))
     limit = known[plan].quota if quota is None else quota
-    whose = _customer_name(customer)
-    key, secret = act_on_file(
-        db,
-        "keys create",
-        lambda it: key_table.create_key(
-            it, plan=plan, quota=limit, now=time.time(), note=note, pool=pool, customer=whose
-        ),
-        lambda made: (made[0].id, {"plan": plan, "quota": limit, "pool": pool}),
-        make=True,
+    key, secret = change_file(
+        db, lambda it: key_table.create_key(it, plan=plan, quota=limit, now=time.time(), note=note), make=True
     )
     try:
         print_out(secret, needed=True)
     except OutputError:  # nobody has seen it, and nobody can
-        about = key.id, {"reason": gettext("its secret could not be shown")}
-        act_on_file(db, "keys revoke", lambda it: key_table.revoke_key(it, key.id, time.time()), about)
+        change_file(db, lambda it: key_table.revoke_key(it, key.id, time.time()))
         raise
     say(
         ngettext(
@@ -347,7 +156,7 @@ def revoke(key_id: str, db: Path, old_secret: bool) -> None:
     elif old_secret:
         _revoke_old_secret(db, key_id)
     else:
-        act_on_file(db, "keys revoke", lambda it: key_table.revoke_key(it, key_id, time.time()), (key_id, {}))
+        change_file(db, lambda it: key_table.revoke_key(it, key_id, time.time()))
         say(gettext("key {key_id} is revoked; a running server refuses it within a second or two", key_id=key_id))
 
 
@@ -362,8 +171,7 @@ def _revoke_old_secret(db: Path, key_id: str) -> None:
         )
         say(text)
         return
-    about = key_id, {"secrets": "the older"}
-    act_on_file(db, "keys revoke", lambda it: secret_table.revoke_secrets(it, old, now), about)
+    change_file(db, lambda it: secret_table.revoke_secrets(it, old, now))
     text = gettext(
         "key {key_id}: its older secret is revoked; a running server refuses it within a second or two", key_id=key_id
     )
@@ -399,12 +207,11 @@ def rotate(key_id: str, db: Path, overlap: float) -> None:
             raise UsageError(SECRETS_STILL_OVERLAP, key_id=key_id, expires=as_text(older.expires), db=db)
         return rotation
 
-    rotation = act_on_file(db, "keys rotate", replace, (key_id, {"overlap_seconds": overlap}))
+    rotation = change_file(db, replace)
     try:
         print_out(rotation.secret, needed=True)
     except OutputError:  # nobody has seen it: the one before goes on
-        about = key_id, {"undone": gettext("the new secret could not be shown")}
-        act_on_file(db, "keys rotate", lambda it: secret_table.undo_rotation(it, rotation), about)
+        change_file(db, lambda it: secret_table.undo_rotation(it, rotation))
         raise
     before = (
         gettext("stays valid until {value}", value=as_text(now + overlap))
@@ -426,38 +233,21 @@ def rotate(key_id: str, db: Path, overlap: float) -> None:
 @click.option("--plan", help="Another plan.")
 @click.option("--quota", type=click.IntRange(0), metavar="N", help="Another number of lookups a month.")
 @click.option("--note", metavar="TEXT", help="Another note.")
-@click.option("--pool/--no-pool", default=None, help="Whether it and the others of the pool learn from each other.")
-@click.option("--customer", metavar="NAME", help="Whose key it is from now on; '' for a customer of its own.")
 @click.option("--plans", type=PATH, metavar="FILE.toml", help="The plans that the server is started with.")
-def change(
-    key_id: str,
-    db: Path,
-    plan: str | None,
-    quota: int | None,
-    note: str | None,
-    pool: bool | None,
-    customer: str | None,
-    plans: Path | None,
-) -> None:
+def change(key_id: str, db: Path, plan: str | None, quota: int | None, note: str | None, plans: Path | None) -> None:
     """Change what a key may do; the key itself stays. What is not given stays, too."""
     from bansong.server import keys as key_table
     from bansong.server.settings import load_plans
 
     if plan is not None and plan not in load_plans(plans):
         raise UsageError(NEW_PLAN_UNKNOWN, plan=plan)
-    given = {"plan": plan, "quota": quota, "note": note, "pool": pool}
-    changed: dict[str, str | int | bool | None] = {name: value for name, value in given.items() if value is not None}
-    if customer is not None:
-        changed["customer"] = _customer_name(customer)
+    given = {"plan": plan, "quota": quota, "note": note}
+    changed = {name: value for name, value in given.items() if value is not None}
     if not changed:
         raise UsageError(NOTHING_TO_CHANGE)
     key = require_key(db, key_id) if list(changed) == ["note"] else require_living_key(db, key_id)
-    about = key.id, {name: "another" if name in ("note", "customer") else value for name, value in changed.items()}
-    act_on_file(db, "keys change", lambda it: key_table.change_key(it, key.id, changed), about)
-    shown = {name: value for name, value in changed.items() if value is not None}
-    now = ", ".join(
-        gettext("{name} is now {value}", name=name, value=shown.get(name, gettext("none"))) for name in changed
-    )
+    change_file(db, lambda it: key_table.change_key(it, key.id, changed))
+    now = ", ".join(gettext("{name} is now {value}", name=name, value=value) for name, value in changed.items())
     say(gettext("key {key_id}: {changes}", key_id=key_id, changes=now))
 
 
@@ -483,11 +273,8 @@ def webhook(key_id: str, db: Path, url: str | None, remove: bool, allow_private:
     if checked is not None and not allow_private and not AddressPolicy().is_allowed_host(checked.host):
         raise UsageError(WEBHOOK_ADDRESS_PRIVATE, checked=checked)
     key = require_key(db, key_id) if remove else require_living_key(db, key_id)
-    secret = act_on_file(
-        db,
-        "keys webhook",
-        lambda it: key_table.set_webhook(it, key.id, None if checked is None else checked.reveal()),
-        (key.id, {"webhook": "none" if remove else "another"}),
+    secret = change_file(
+        db, lambda it: key_table.set_webhook(it, key.id, None if checked is None else checked.reveal())
     )
     if secret is None:
         say(gettext("key {key_id}: closures are posted nowhere", key_id=key_id))
@@ -501,21 +288,84 @@ def webhook(key_id: str, db: Path, url: str | None, remove: bool, allow_private:
     say(text)
 
 
-for _command in (export, erase, audit):
-    keys.add_command(_command)
+@keys.command()
+@key_argument
+@db_option
+@click.option("--yes", is_flag=True, help="Erase without asking; needed where there is no terminal.")
+@json_option
+def erase(key_id: str, db: Path, yes: bool, as_json: bool) -> None:
+    """Revoke a key and erase all that belongs to it; its id, plan, times and lookups by month stay, for the books.
 
-
-def _customer_name(given: str | None) -> str | None:
-    """Normalise a customer's name, so that spellings that look alike are equal.
-
-    Raises :class:`UsageError` if it is too long.
+    A running server erases it when the key's requests and jobs have ended. The command waits a minute for that, and
+    ends with exit code 5 if it takes longer. Killed half-way, it is completed by the server, or when it is given again.
     """
-    from bansong.server.payloads import LONGEST_NAME
+    from bansong.base.sqlite import is_in_use
+    from bansong.server.erasure import open_account
+    from bansong.server.settings import as_text
 
-    name = unicodedata.normalize("NFC", " ".join((given or "").split()))
-    if len(name) > LONGEST_NAME:
-        raise UsageError(CUSTOMER_NAME_LONG, count=len(name), most=LONGEST_NAME)
-    return name or None
+    key = require_key(db, key_id)
+    if key.erased is not None:
+        line = gettext("key {key_id} was erased: {erased}", key_id=key_id, erased=as_text(key.erased))
+        print_result(as_json, {"key_id": key_id, "erased": {}}, [line])
+        return
+    held = _holdings(db, key_id)
+    if not yes and not _confirm_erasure(key_id, held):
+        say(gettext("nothing was erased"))
+        return
+    try:
+        with open_account(db, key_id) as account:
+            held = account.holdings()
+            account.erase(time.time())
+    except StoreError as error:
+        if not is_in_use(error):
+            raise
+        _ask_server_to_erase(db, key_id)
+    lines = [
+        gettext("key {key_id} is revoked, and erased: {shown_counts}", key_id=key_id, shown_counts=_shown_counts(held)),
+        gettext("out of reach: backups, exports and the file of --notices"),
+    ]
+    print_result(as_json, {"key_id": key_id, "erased": held}, lines)
+
+
+def _holdings(db: Path, key_id: str) -> dict[str, int]:
+    from bansong.server.erasure import account_holdings
+    from bansong.server.settings import Settings
+
+    return change_file(db, lambda it: account_holdings(it, Settings(db=db).files, key_id))
+
+
+def _confirm_erasure(key_id: str, held: Mapping[str, int]) -> bool:
+    if not sys.stdin.isatty():
+        raise UsageError(NO_TERMINAL)
+    say(gettext("key {key_id} has {shown_counts}", key_id=key_id, shown_counts=_shown_counts(held)))
+    return click.confirm(gettext("Revoke it and erase them for good?"), err=True)
+
+
+def _ask_server_to_erase(db: Path, key_id: str) -> None:
+    """Ask the running server to erase a key; end with exit code 5 if that takes over a minute."""
+    from bansong.server import keys as key_table
+    from bansong.server.erasure import ask_for_erasure
+
+    change_file(db, lambda it: ask_for_erasure(it, key_id, time.time()))
+    deadline = time.monotonic() + _PATIENCE
+    while time.monotonic() < deadline:
+        found = change_file(db, lambda it: key_table.find_key(it, key_id))
+        if found is not None and found.erased is not None:
+            return
+        time.sleep(_LOOKED_EVERY)
+    say(
+        gettext(
+            "key {key_id} is revoked; the server erases it when its requests and jobs have ended: `bansong keys list "
+            "--db {db}` shows that it is done",
+            key_id=key_id,
+            db=db,
+        )
+    )
+    raise SystemExit(_PAUSED)
+
+
+def _shown_counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{gettext(what)} {count:,}" for what, count in counts.items() if count) or gettext("nothing")
 
 
 def _key_row(key: Key, used: int, secrets: list[StoredSecret]) -> dict[str, object]:
@@ -526,8 +376,6 @@ def _key_row(key: Key, used: int, secrets: list[StoredSecret]) -> dict[str, obje
         "plan": key.plan,
         "quota": key.quota,
         "used": used,
-        "pool": key.pool,
-        "customer": key.customer,
         "webhook": key.webhook_url is not None,
         "secrets": []
         if key.revoked is not None
@@ -542,12 +390,11 @@ def _key_row(key: Key, used: int, secrets: list[StoredSecret]) -> dict[str, obje
 
 def _key_cells(row: dict[str, Any]) -> list[str]:
     used = gettext("{used:,} of {quota:,}", used=row["used"], quota=row["quota"])
-    flags = [gettext("yes") if row[name] else "" for name in ("pool", "webhook")]
+    webhook = gettext("yes") if row["webhook"] else ""
     secrets, until = str(len(row["secrets"])), [minute(one["expires"]) for one in row["secrets"] if one["expires"]]
     if until:
         secrets += gettext(", one until {until}", until=until[0])
     times = [minute(row[name]) for name in ("created", "last_used", "revoked")]
     if row["erased"]:
         times[-1] += gettext(" (erased)")
-    names = [str(row[name] or "") for name in ("customer", "note")]
-    return [str(row["id"]), str(row["plan"]), used, *flags, secrets, *times, *names]
+    return [str(row["id"]), str(row["plan"]), used, webhook, secrets, *times, str(row["note"] or "")]

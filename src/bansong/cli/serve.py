@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import fields
 from importlib.util import find_spec
@@ -35,7 +35,6 @@ KEY_REVOKED: Final = Problem(
 )
 
 T = TypeVar("T")
-About = tuple[str | None, Mapping[str, object]]
 
 key_argument = click.argument("key_id", metavar="KEY_ID")
 
@@ -51,29 +50,6 @@ def change_file(db: Path, change: Callable[[sqlite3.Connection], T], *, make: bo
         transaction(connection),
     ):
         return change(connection)
-
-
-def act_on_file(
-    db: Path,
-    action: str,
-    change: Callable[[sqlite3.Connection], T],
-    about: About | Callable[[T], About],
-    *,
-    make: bool = False,
-) -> T:
-    """As :func:`change_file`, and record the action in the audit log.
-
-    ``about``: the key's id, if any, and details; or a function of the result that returns both.
-    """
-    from bansong.server import store as audit_table
-
-    def act(connection: sqlite3.Connection) -> T:
-        result = change(connection)
-        key_id, details = about(result) if callable(about) else about
-        audit_table.record_action(connection, time.time(), action, key_id, details)
-        return result
-
-    return change_file(db, act, make=make)
 
 
 def require_key(db: Path, key_id: str) -> Key:
@@ -163,13 +139,6 @@ def _networks(_: click.Context, option: click.Parameter, values: tuple[str, ...]
     click.FloatRange(0, 1_000_000, min_open=True),
     24.0,
     help="How often reported outcomes are learned from.",
-)
-@_number_option(
-    "--pool-keys",
-    click.IntRange(2),
-    3,
-    help="How many keys of the pool must agree before another learns of it.",
-    metavar="N",
 )
 @click.option(
     "--status",
@@ -350,12 +319,7 @@ def retry(db: Path, key_id: str | None, notification_id: str | None, as_json: bo
     """
     if key_id is not None:
         require_key(db, key_id)
-    count = act_on_file(
-        db,
-        "notices retry",
-        lambda it: _retry(it, key_id, notification_id, time.time()),
-        lambda retried: (key_id, {"notices": retried}),
-    )
+    count = change_file(db, lambda it: _retry(it, key_id, notification_id, time.time()))
     if as_json:
         print_json({"retried": count})
     elif count:

@@ -27,7 +27,7 @@ from bansong.server.erasure import Retention
 from bansong.server.handlers import Context
 from bansong.server.job_table import IdempotentRequests
 from bansong.server.jobs import JobAcceptance, JobWorker, clean_up_files
-from bansong.server.learning import OutcomeLearner, distribute_former_pool
+from bansong.server.learning import OutcomeLearner, warn_about_pools
 from bansong.server.lookups import LookupAnswerer, PaidLookups
 from bansong.server.metrics import ServerMetrics, StateCollector, serve_metrics
 from bansong.server.references import StatusSource, StatusSources
@@ -66,7 +66,6 @@ def create_app(
                 app.state.failure = error
                 raise
             app.state.context = context
-            await context.learner.share()
             async with anyio.create_task_group() as group:
                 for name, work in _background_tasks(context).items():
                     group.start_soon(supervise, name, work, context.clock, metrics)
@@ -104,7 +103,7 @@ def _open_context(
         settings.files.mkdir(mode=0o700, exist_ok=True)
         disk = clean_up_files(settings)
         with closing(open_server_file(settings.db, create=False)) as db:
-            distribute_former_pool(settings.files, db)
+            warn_about_pools(settings.files, db)
     engines = EnginePool(settings, clock)
     statuses = _open_statuses(settings, clock)
     sources = StatusSources(*status_sources, *([] if statuses is None else [statuses]))

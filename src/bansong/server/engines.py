@@ -1,17 +1,13 @@
-"""Engines of a server, one per scope, since each scope learns from its own outcomes.
+"""Engines of a server, one per key, since each key learns from its own outcomes.
 
-A scope (:attr:`bansong.server.keys.Key.scope`) is a key, inside or outside the pool. An engine is replaced
-only when its data changes: an index file, the scorecard or label store, the pool's agreement, or the day. So callers
+An engine is replaced only when its data changes: an index file, the scorecard or label store, or the day. So callers
 may cache what they derive from it. An engine that was handed out stays usable.
 """
 
 from __future__ import annotations
 
 import logging
-import shutil
 from collections import OrderedDict
-from collections.abc import Mapping
-from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field
 from datetime import date
@@ -20,10 +16,9 @@ from threading import Lock
 from typing import Final
 
 import anyio.to_thread
-import msgspec
 import polars as pl
 
-from bansong.base.errors import BansongError, ModelError, Problem
+from bansong.base.errors import BansongError
 from bansong.base.schema import RECORD_COLUMNS
 from bansong.engine.address.lookups import FEW
 from bansong.engine.local import LocalEngine
@@ -31,43 +26,24 @@ from bansong.engine.overlays import HISTORY_SCHEMA
 from bansong.engine.risk.scorecard import Scorecard
 from bansong.history.labels import LabelStore
 from bansong.history.scorecards import ModelStore, resolve_model
-from bansong.server.keys import IN_POOL
-from bansong.server.references import (
-    DAMAGED,
-    AgreedLetters,
-    FileStamp,
-    PoolAgreement,
-    ReferenceData,
-    ReferenceFiles,
-    ScopeLetters,
-    stamp_of,
-)
+from bansong.server.references import DAMAGED, FileStamp, KeyLetters, ReferenceData, ReferenceFiles, stamp_of
 from bansong.server.settings import Clock, Settings
-
-POOL_VERSION_FOREIGN: Final = Problem(
-    "server.pool_version_foreign", "{version}: is no version of the pool's; those begin with {of_pool}"
-)
 
 _log = logging.getLogger(__name__)
 
-_MAX_SCOPES: Final = 256
-POOL: Final = "pool"
-"""Folder of the pool's scorecards; no key has this id."""
-POOL_TRAINING: Final = "pool-training"
-"""Temporary folder with the letters of all pool keys while the pool's scorecard is learned."""
-_OF_POOL: Final = "pool-"
+_MAX_KEYS: Final = 256
 _READ_RETRIES: Final = 5
 _MAX_LETTERS: Final = 5_000_000
-"""Letters in all loaded histories; beyond that the least recently used scopes are unloaded."""
+"""Letters in all loaded histories; beyond that the least recently used keys are unloaded."""
 
 
 class ServedEngine(LocalEngine):
     """An engine that keeps its index files readable."""
 
     def __init__(
-        self, data: ReferenceData, card: Scorecard, settings: Settings, today: date, letters: ScopeLetters | None
+        self, data: ReferenceData, card: Scorecard, settings: Settings, today: date, letters: KeyLetters | None
     ):
-        history = None if letters is None else letters.history()
+        history = None if letters is None else letters.frame.lazy()
         super().__init__(
             data.registry, gazetteer=data.gazetteer, model=card, lang=settings.lang, today=today, history=history
         )
@@ -75,20 +51,15 @@ class ServedEngine(LocalEngine):
         self.letters = letters
 
     def without_letters(self) -> ServedEngine:
-        """Return a copy without history, which scopes can share."""
+        """Return a copy without history, which keys can share."""
         other = copy(self)
         other.letters, other.history = None, None if self.history is None else pl.LazyFrame(schema=HISTORY_SCHEMA)
         return other
 
-    def is_of(self, data: ReferenceData, today: date, agreed: AgreedLetters | None) -> bool:
-        """Return whether the engine uses these files, this day and this agreement of the pool."""
-        of = None if self.letters is None else self.letters.agreed
-        return self.today == today and self.data is data and of is agreed
-
 
 @dataclass(slots=True)
 class _Learned:
-    """What a scope's outcomes have come to: its scorecard, what became of its own letters, and the engines of both."""
+    """What a key has learned, and its engines: paid and unpaid."""
 
     card: Scorecard
     history: pl.DataFrame | None
@@ -106,7 +77,7 @@ class _Learned:
 
 
 class EnginePool:
-    """Hand out engines by scope; thread-safe.
+    """Hand out engines by key; thread-safe.
 
     Raises :class:`bansong.errors.BansongError` if registry, gazetteer or ``settings.model`` cannot be opened.
     """
@@ -119,9 +90,6 @@ class EnginePool:
         self._before = self._data
         self.fixed = None if settings.model is None else resolve_model(settings.model)
         self._learned: OrderedDict[str, _Learned] = OrderedDict()
-        self._agreed: AgreedLetters | None = None
-        self._apart: dict[str, AgreedLetters | None] = {}
-        self._customers: Mapping[str, str] = {}
         self._lock = Lock()
         self._looking = anyio.Lock()
 
@@ -137,49 +105,39 @@ class EnginePool:
     def refused_files(self) -> dict[str, bool]:
         return self._files.refused_files()
 
-    def folder(self, scope: str) -> Path:
-        """Return the folder with ``labels`` and ``models`` of a scope's key, or of :data:`POOL`."""
-        return learning_folder(self._settings.files) / scope.removesuffix(IN_POOL)
+    def folder(self, key_id: str) -> Path:
+        """Return a key's folder with ``labels`` and ``models``."""
+        return learning_folder(self._settings.files) / key_id
 
-    def label_store(self, scope: str) -> LabelStore:
-        return LabelStore(self.folder(scope) / "labels")
+    def label_store(self, key_id: str) -> LabelStore:
+        return LabelStore(self.folder(key_id) / "labels")
 
-    def store(self, scope: str) -> ModelStore:
-        return ModelStore(self.folder(scope) / "models")
+    def store(self, key_id: str) -> ModelStore:
+        return ModelStore(self.folder(key_id) / "models")
 
-    def share(self, agreement: PoolAgreement, day: date) -> None:
-        apart = {whose: _renew(self._apart.get(whose), frame, day) for whose, frame in agreement.apart.items()}
-        self._agreed = _renew(self._agreed, agreement.frame, day)
-        self._apart, self._customers = apart, agreement.customers
+    def ready(self, key_id: str) -> bool:
+        return key_id in self._learned
 
-    def ready(self, scope: str) -> bool:
-        return scope in self._learned
+    def engine(self, key_id: str, *, paid: bool = True) -> LocalEngine:
+        """Return the current engine of a key; with ``paid=False`` one without lookups.
 
-    def engine(self, scope: str, *, paid: bool = True) -> LocalEngine:
-        """Return the current engine of a scope; with ``paid=False`` one without lookups.
-
-        The first call for a scope reads files: on the event loop use :meth:`open_engine`.
+        The first call for a key reads files: on the event loop use :meth:`open_engine`.
         """
-        learned = self._find_loaded(scope) or self._keep(scope, self._load(scope))
+        learned = self._find_loaded(key_id) or self._keep(key_id, self._load(key_id))
         today, data = self._clock.today(), self._data if paid else _NOTHING
-        agreed = self._agreed_for(scope) if paid and scope.endswith(IN_POOL) else None
         with self._lock:
             made = learned.engines.get(paid)
-            if made is None or not made.is_of(data, today, agreed):
-                letters = ScopeLetters(learned.history, agreed) if paid else None
+            if made is None or made.data is not data or made.today != today:
+                letters = KeyLetters(learned.history) if paid and learned.history is not None else None
                 made = ServedEngine(data, learned.card, self._settings, today, letters)
                 learned.engines[paid] = made
             return made
 
-    def _agreed_for(self, scope: str) -> AgreedLetters | None:
-        customer = self._customers.get(scope.removesuffix(IN_POOL))
-        return None if customer is None else self._apart.get(customer, self._agreed)
-
-    async def open_engine(self, scope: str, *, paid: bool = True) -> LocalEngine:
+    async def open_engine(self, key_id: str, *, paid: bool = True) -> LocalEngine:
         """Return the engine as :meth:`engine` does, but read files in a thread."""
-        if not self.ready(scope):
-            await anyio.to_thread.run_sync(lambda: self._keep(scope, self._load(scope)))
-        return self.engine(scope, paid=paid)
+        if not self.ready(key_id):
+            await anyio.to_thread.run_sync(lambda: self._keep(key_id, self._load(key_id)))
+        return self.engine(key_id, paid=paid)
 
     async def run(self) -> None:
         while True:
@@ -191,10 +149,9 @@ class EnginePool:
             await anyio.to_thread.run_sync(self._look)
 
     async def refresh(self, key_id: str) -> None:
-        """Reload the loaded scopes that use what a key, or :data:`POOL`, has learned."""
-        for scope in list(self._learned):
-            if key_id == scope.removesuffix(IN_POOL) or (key_id == POOL and scope.endswith(IN_POOL)):
-                await anyio.to_thread.run_sync(self._refresh, scope)
+        """Reload what a key has learned, if it is loaded."""
+        if self.ready(key_id):
+            await anyio.to_thread.run_sync(self._refresh, key_id)
 
     def _look(self) -> None:
         if self._files.look():
@@ -208,12 +165,12 @@ class EnginePool:
                 # those before stay readable one time longer, for a query that was planned but not begun
                 self._before, self._data = self._data, data
                 self._let_go()
-        for scope, learned in list(self._learned.items()):
-            if self._stamps(scope) != learned.stamps:
-                self._refresh(scope)
+        for key_id, learned in list(self._learned.items()):
+            if self._stamps(key_id) != learned.stamps:
+                self._refresh(key_id)
 
     def _let_go(self) -> None:
-        """Drop engines of replaced files, which idle scopes would keep for ever."""
+        """Drop engines of replaced files, which idle keys would keep for ever."""
         with self._lock:
             for learned in self._learned.values():
                 for paid, made in list(learned.engines.items()):
@@ -228,86 +185,62 @@ class EnginePool:
         with engine.running():
             engine.answer(frame).collect()
 
-    def _find_loaded(self, scope: str) -> _Learned | None:
+    def _find_loaded(self, key_id: str) -> _Learned | None:
         with self._lock:
-            if (found := self._learned.get(scope)) is not None:
-                self._learned.move_to_end(scope)
+            if (found := self._learned.get(key_id)) is not None:
+                self._learned.move_to_end(key_id)
             return found
 
-    def _keep(self, scope: str, learned: _Learned) -> _Learned:
+    def _keep(self, key_id: str, learned: _Learned) -> _Learned:
         with self._lock:
-            kept = self._learned.setdefault(scope, learned)
+            kept = self._learned.setdefault(key_id, learned)
             letters = sum(one.letters for one in self._learned.values())
-            while len(self._learned) > _MAX_SCOPES or (letters > _MAX_LETTERS and len(self._learned) > 1):
+            while len(self._learned) > _MAX_KEYS or (letters > _MAX_LETTERS and len(self._learned) > 1):
                 letters -= self._learned.popitem(last=False)[1].letters
             return kept
 
-    def _refresh(self, scope: str) -> None:
-        newer = self._load(scope)
+    def _refresh(self, key_id: str) -> None:
+        newer = self._load(key_id)
         with self._lock:
-            before = self._learned.get(scope)
+            before = self._learned.get(key_id)
             if before is None:
                 return
             if before.same(newer):
                 before.stamps = newer.stamps
             else:
-                self._learned[scope] = newer
+                self._learned[key_id] = newer
 
-    def _load(self, scope: str) -> _Learned:
-        stamps = self._stamps(scope)  # before reading: what changes meanwhile is seen at the next look
-        before = self._learned.get(scope)
+    def _load(self, key_id: str) -> _Learned:
+        stamps = self._stamps(key_id)  # before reading: what changes meanwhile is seen at the next look
+        before = self._learned.get(key_id)
         try:
-            card = self.fixed or self._champion(scope)
+            card = self.fixed or self.store(key_id).champion()
         except BansongError as error:
-            _log.error("scope %s: its scorecard cannot be used: %s", scope, error)
+            _log.error("key %s: its scorecard cannot be used: %s", key_id, error)
             card = before.card if before is not None else Scorecard.load()
         try:
-            history = self._history(scope)
+            history = self._history(key_id)
         except (BansongError, *DAMAGED) as error:
             why = error if isinstance(error, BansongError) else type(error).__name__
-            _log.error("scope %s: its outcomes cannot be used: %s", scope, why)
+            _log.error("key %s: its outcomes cannot be used: %s", key_id, why)
             history = before.history if before is not None else None
         return _Learned(card, history, stamps)
 
-    def _champion(self, scope: str) -> Scorecard:
-        """Return a scope's scorecard; in the pool, its own or the pool's, whichever was learned from more letters."""
-        own = self.store(scope).champion()
-        if not scope.endswith(IN_POOL):
-            return own
-        try:
-            pooled = self.pool_scorecard()
-        except BansongError as error:
-            _log.error("the pool's scorecard cannot be used: %s", error)
-            return own
-        return pooled if _letters_behind(pooled) > _letters_behind(own) else own
-
-    def pool_scorecard(self, version: str | None = None) -> Scorecard:
-        """Return the pool's scorecard of a version, by default its champion; raise :class:`ModelError`.
-
-        Versions of the pool are prefixed, since those of keys count from one, too.
-        """
-        if version is not None and not version.startswith(_OF_POOL):
-            raise ModelError(POOL_VERSION_FOREIGN, version=version, of_pool=_OF_POOL)
-        stored = self.store(POOL)
-        card = stored.champion() if version is None else stored.load(version.removeprefix(_OF_POOL))
-        return card if card.learned is None else msgspec.structs.replace(card, version=f"{_OF_POOL}{card.version}")
-
-    def _history(self, scope: str) -> pl.DataFrame | None:
+    def _history(self, key_id: str) -> pl.DataFrame | None:
         """Read the history of a label store; retry if files vanish because the store is being written."""
         for again in range(_READ_RETRIES, -1, -1):
-            stamps = self._stamps(scope)
+            stamps = self._stamps(key_id)
             try:
-                found = self.label_store(scope).history()
+                found = self.label_store(key_id).history()
                 return None if found is None else found.select(list(HISTORY_SCHEMA)).sort("b_no").collect()
             except (BansongError, *DAMAGED):
-                if not again or self._stamps(scope) == stamps:
+                if not again or self._stamps(key_id) == stamps:
                     raise
         raise AssertionError("the last time it returns or raises")
 
-    def _stamps(self, scope: str) -> tuple[FileStamp | None, ...]:
-        """Return stamps that change whenever a scope's scorecards or label store do: both are replaced by renames."""
-        journals = [scope, POOL] if scope.endswith(IN_POOL) else [scope]
-        return *(stamp_of(self.store(one).path) for one in journals), stamp_of(self.folder(scope) / "labels")
+    def _stamps(self, key_id: str) -> tuple[FileStamp | None, ...]:
+        """Return stamps that change whenever a key's scorecards or label store do: both are replaced by renames."""
+        return stamp_of(self.store(key_id).path), stamp_of(self.folder(key_id) / "labels")
 
 
 def learning_folder(files: Path) -> Path:
@@ -320,23 +253,6 @@ def make_learning_folder(files: Path, name: str) -> Path:
     for folder in (home, home / name):
         folder.mkdir(mode=0o700, exist_ok=True)
     return home / name
-
-
-def remove_training_folder(files: Path) -> None:
-    """Remove :data:`POOL_TRAINING`, which a killed server may have left; raise OSError on failure."""
-    with suppress(FileNotFoundError):
-        shutil.rmtree(learning_folder(files) / POOL_TRAINING)
-
-
-def _renew(before: AgreedLetters | None, frame: pl.DataFrame, day: date) -> AgreedLetters | None:
-    """Return the letters of a frame; reuse the object before if nothing changed, ``None`` if the frame is empty."""
-    if before is not None and before.day == day and before.frame.equals(frame):
-        return before
-    return None if frame.is_empty() else AgreedLetters(frame, day)
-
-
-def _letters_behind(card: Scorecard) -> int:
-    return 0 if card.learned is None else card.learned.labels
 
 
 _NOTHING: Final = ReferenceData(None, None, ())

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import shutil
 import sqlite3
-import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
@@ -31,9 +30,8 @@ from bansong.reference.status_store import find_status_store
 from bansong.server import job_files as results
 from bansong.server import job_table
 from bansong.server import keys as key_table
-from bansong.server import store as audit_table
-from bansong.server.engines import learning_folder, remove_training_folder
-from bansong.server.learning import FORMER_POOL, OutcomeLearner
+from bansong.server.engines import learning_folder
+from bansong.server.learning import OutcomeLearner
 from bansong.server.settings import Clock, Settings
 from bansong.server.store import SERVER_FILE, Store, hold_server_file
 from bansong.watch import store as watch_forget
@@ -97,8 +95,6 @@ class ServerErasure:
             for b_no in numbers:
                 watch_forget.erase(self._db, b_no)
                 self._db.execute(f"DELETE {_ANSWERS}", (b_no.encode(),))
-            # how many, not which: the log must not name what is forgotten, and a hash of ten digits is soon guessed
-            audit_table.record_action(self._db, time.time(), "forget", None, {"numbers": len(numbers)})
         for path in self._job_files():
             if not _rows_of(path, numbers).is_empty():
                 _erase_rows(path, numbers)
@@ -156,11 +152,12 @@ OWNED: Final = {
     "jobs": "key_id",
     "idempotency": "key_id",
     "secrets": "key_id",
+    "audit": "key_id",
 }
 """Tables whose rows are erased with a key, and the column with its id. Rows that refer to these go by cascade."""
 ERASE: Final = "keys erase"
-"""Action in the audit log that begins, and later completes, an erasure."""
-KEPT: Final = {"usage": "key_id", "audit": "key_id"}
+"""Action in the table ``audit`` that requests an erasure; a file of an earlier release may hold one, too."""
+KEPT: Final = {"usage": "key_id"}
 """Tables whose rows of a key stay."""
 _BLANK: Final = (
     "UPDATE keys SET note = NULL, customer = NULL, pool = 0, last_used = NULL, webhook_url = NULL,"
@@ -186,10 +183,14 @@ def account_holdings(db: sqlite3.Connection, files: Path, key_id: str) -> dict[s
 
 
 def list_mailings(files: Path, key_id: str, job_ids: Iterable[str]) -> list[Path]:
-    """List the label files with outcomes of a key: its own, and those of its jobs in a former pool's store."""
-    own = [path for path in list_folder(learning_folder(files) / key_id / "labels") if path.suffix == ".parquet"]
-    former = {path.stem: path for path in list_folder(learning_folder(files) / FORMER_POOL / "labels")}
-    return [*own, *(former[job_id] for job_id in job_ids if job_id in former)]
+    """List the label files with outcomes of a key: its own, and those of its jobs that a former pool has left."""
+    jobs = set(job_ids)
+    stored = [path for folder in list_folder(learning_folder(files)) for path in list_folder(folder / "labels")]
+    return [
+        path
+        for path in stored
+        if path.suffix == ".parquet" and (path.stem in jobs or path.parent.parent.name == key_id)
+    ]
 
 
 def erase_rows(db: sqlite3.Connection, key_id: str) -> None:
@@ -200,16 +201,13 @@ def erase_rows(db: sqlite3.Connection, key_id: str) -> None:
 
 
 def ask_for_erasure(db: sqlite3.Connection, key_id: str, now: float) -> None:
-    """Revoke a key and request its erasure in the audit log; the server that runs, or starts next, carries it out."""
+    """Revoke a key and request its erasure; the server that runs, or starts next, carries it out."""
     key_table.revoke_key(db, key_id, now)
-    audit_table.record_action(db, now, ERASE, key_id, {"begun": True})
+    db.execute("INSERT INTO audit (at, who, action, key_id, details) VALUES (?, '', ?, ?, '{}')", (now, ERASE, key_id))
 
 
 def remove_files(files: Path, key_id: str, job_ids: Iterable[str]) -> None:
-    """Remove the files of a key's jobs, its learned mailings and its scorecards; raise OSError on failure.
-
-    Scorecards of the pool stay: they are sums in which no letter can be told apart.
-    """
+    """Remove the files of a key's jobs, its learned mailings and its scorecards; raise OSError on failure."""
     jobs = list(job_ids)
     for mailing in list_mailings(files, key_id, jobs):
         mailing.unlink(missing_ok=True)
@@ -245,18 +243,14 @@ class AccountErasure:
 
     def erase(self, now: float) -> None:
         """Revoke the key and erase its account; after a kill, call it again. Raises StoreError."""
-        held = self.holdings()
         with SERVER_FILE.errors(self.path):
             with transaction(self._db):
                 ask_for_erasure(self._db, self.key_id, now)
             jobs = job_table.list_job_ids(self._db, self.key_id)
             remove_files(self._files, self.key_id, jobs)
-            remove_training_folder(self._files)
             with transaction(self._db):
                 erase_rows(self._db, self.key_id)
                 key_table.mark_erased(self._db, self.key_id, now)
-                counts = {what: count for what, count in held.items() if count}
-                audit_table.record_action(self._db, now, ERASE, self.key_id, {"erased": counts})
             results.remove_leftovers(self._files, job_table.list_job_ids(self._db))
             rewrite_file(self._db)
 
@@ -296,18 +290,14 @@ class Retention:
             # the clock may have been set back
             while (now := self._clock.now()) < until <= now + _PURGE_INTERVAL_S:
                 await self._clock.sleep(_LOOK_INTERVAL_S)
-                if await self._erase_accounts():
-                    await self._learner.share()
+                await self._erase_accounts()
 
     async def purge_once(self) -> None:
-        erased = await self._erase_accounts()
-        scopes = [FORMER_POOL, *(key.id for key in await self._store.read(key_table.list_keys))]
-        purged = await anyio.to_thread.run_sync(self._purge_labels, scopes)
-        if erased or purged:
-            await self._learner.share()
+        await self._erase_accounts()
+        await anyio.to_thread.run_sync(self._purge_labels)
 
-    async def _erase_accounts(self) -> int:
-        now, erased = self._clock.now(), 0
+    async def _erase_accounts(self) -> None:
+        now = self._clock.now()
         before = now - self._settings.keep_revoked_days * 86_400
         for key_id in await self._store.read(
             lambda db: key_table.keys_to_erase(db, before, now - _REVOKED_SETTLED_S, ERASE)
@@ -322,8 +312,6 @@ class Retention:
                 self._failed[key_id] = now + _PURGE_INTERVAL_S
                 continue
             _log.info("key %s: its account is erased", key_id)
-            erased += 1
-        return erased
 
     async def _erase_account(self, key_id: str) -> None:
         now, files = self._clock.now(), self._settings.files
@@ -333,16 +321,14 @@ class Retention:
         def erase(db: sqlite3.Connection) -> None:
             erase_rows(db, key_id)
             key_table.mark_erased(db, key_id, now)
-            audit_table.record_action(db, now, "account erased", key_id, {"jobs": len(jobs)})
 
         await self._store.write(erase)
 
-    def _purge_labels(self, scopes: list[str]) -> int:
+    def _purge_labels(self) -> None:
+        """Purge the label stores of keys, and what a former pool has left."""
         before = self._clock.today() - timedelta(days=self._settings.keep_labels_days)
-        purged = 0
-        for scope in scopes:
+        for folder in list_folder(learning_folder(self._settings.files)):
             try:
-                purged += LabelStore(learning_folder(self._settings.files) / scope / "labels").purge(before)
+                LabelStore(folder / "labels").purge(before)
             except (BansongError, OSError) as error:
-                _log.error("learned letters of %s cannot be purged, tried again in an hour: %s", scope, error)
-        return purged
+                _log.error("learned letters of %s cannot be purged, tried again in an hour: %s", folder.name, error)

@@ -132,7 +132,7 @@ async def show_account(request: Request) -> Response:
 async def verify_business(request: Request) -> Response:
     """INTERFACE §4.1: answer one lookup; the quota is given back if there is no answer."""
     context = context_of(request)
-    context.lookups.answerer.admit(key_of(request).scope)
+    context.lookups.answerer.admit(key_of(request).id)
     token = token_from(request, "POST /verify")
     # looking for parameters takes a while, and hardly any request has one
     offline = bool(request.scope["query_string"]) and _flag(request, "offline", default=False)

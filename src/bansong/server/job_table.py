@@ -257,12 +257,6 @@ def jobs_to_learn(db: sqlite3.Connection) -> list[JobToLearn]:
     return [JobToLearn(id_, key_id, finished, model, bool(paid)) for id_, key_id, finished, model, paid in rows]
 
 
-def find_owner(db: sqlite3.Connection, id_: str) -> tuple[str, bool] | None:
-    """Return the key of a job, and whether it was charged; ``None`` if the job is gone."""
-    row = db.execute("SELECT key_id, paid FROM jobs WHERE id = ?", (id_,)).fetchone()
-    return None if row is None else (row[0], bool(row[1]))
-
-
 def unlearned_outcomes(db: sqlite3.Connection, job: str, most: int) -> list[Outcome]:
     query = "SELECT row_id, bounced, reason, recorded FROM labels WHERE job = ? AND learned IS NULL LIMIT ?"
     return db.execute(query, (job, most)).fetchall()

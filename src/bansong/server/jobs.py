@@ -228,7 +228,7 @@ class JobWorker:
         """Answer a job, publish its results, then mark it done: a kill in between repeats it."""
         key = await self._store.read(lambda db: key_table.find_key(db, job.key_id))
         assert key is not None  # noqa: S101 - keys are revoked, not deleted
-        engine = await self._engines.open_engine(key.scope, paid=job.paid)
+        engine = await self._engines.open_engine(key.id, paid=job.paid)
         source = self.sources.source(offline=job.offline or not job.paid)
         tally = await self._answer_slices(job, engine, source)
         now, model = self._clock.now(), engine.model.version

@@ -104,53 +104,32 @@ KEY_UNKNOWN: Final = Problem(
     "keys.key_unknown", "{key_id}: {db} has no key with this id; `bansong keys list --db {db}` shows them"
 )
 
-_COLUMNS = "id, plan, quota, note, pool, created, last_used, revoked, webhook_url, webhook_secret, erased, customer"
-
-IN_POOL: Final = "@pool"
-"""Suffix of the scope of a pool key."""
+_COLUMNS = "id, plan, quota, note, created, last_used, revoked, webhook_url, webhook_secret, erased"
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key; times in seconds since 1970. ``pool``: it learns with the others of the pool.
-
-    ``erased``: when its data was deleted. ``customer``: whose key it is; keys of a customer share one vote in the pool.
-    """
+    """A key; times in seconds since 1970. ``erased``: when its data was deleted."""
 
     id: str
     plan: str
     quota: int
     note: str | None
-    pool: bool
     created: float
     last_used: float | None
     revoked: float | None
     webhook_url: str | None
     webhook_secret: str | None = field(repr=False)
     erased: float | None
-    customer: str | None
-
-    @property
-    def scope(self) -> str:
-        """Whose outcomes influence the answers: the key's own, in the pool also what its members agree on."""
-        return f"{self.id}{IN_POOL}" if self.pool else self.id
 
 
 def create_key(
-    db: sqlite3.Connection,
-    *,
-    plan: str,
-    quota: int,
-    now: float,
-    note: str | None = None,
-    pool: bool = False,
-    customer: str | None = None,
+    db: sqlite3.Connection, *, plan: str, quota: int, now: float, note: str | None = None
 ) -> tuple[Key, str]:
     """Create a key; return it and its first secret, which is not stored."""
     id_ = secrets.token_hex(4)
     db.execute(
-        "INSERT INTO keys (id, plan, quota, note, pool, customer, created) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (id_, plan, quota, note, int(pool), customer, now),
+        "INSERT INTO keys (id, plan, quota, note, created) VALUES (?, ?, ?, ?, ?)", (id_, plan, quota, note, now)
     )
     secret = add_secret(db, id_, now)
     created = find_key(db, id_)
@@ -171,7 +150,7 @@ def find_by_secret(db: sqlite3.Connection, secret: str, now: float) -> tuple[Key
 
 def find_key(db: sqlite3.Connection, id_: str) -> Key | None:
     row = db.execute(f"SELECT {_COLUMNS} FROM keys WHERE id = ?", (id_,)).fetchone()  # noqa: S608
-    return None if row is None else _key(row)
+    return None if row is None else Key(*row)
 
 
 def require_key(db: sqlite3.Connection, id_: str, path: Path) -> Key:
@@ -183,13 +162,12 @@ def require_key(db: sqlite3.Connection, id_: str, path: Path) -> Key:
 
 
 def list_keys(db: sqlite3.Connection) -> list[Key]:
-    return [_key(row) for row in db.execute(f"SELECT {_COLUMNS} FROM keys ORDER BY created, id")]  # noqa: S608
+    return [Key(*row) for row in db.execute(f"SELECT {_COLUMNS} FROM keys ORDER BY created, id")]  # noqa: S608
 
 
-def pool_members(db: sqlite3.Connection) -> dict[str, str]:
-    """Return the customers of the valid pool keys, by default the key itself."""
-    query = "SELECT id, coalesce(customer, id) FROM keys WHERE pool AND revoked IS NULL ORDER BY id"
-    return dict(db.execute(query).fetchall())
+def list_pooled(db: sqlite3.Connection) -> list[str]:
+    """List the valid keys that an earlier release put into its pool."""
+    return [id_ for (id_,) in db.execute("SELECT id FROM keys WHERE pool AND revoked IS NULL ORDER BY created, id")]
 
 
 def revoke_key(db: sqlite3.Connection, id_: str, now: float) -> bool:
@@ -203,19 +181,19 @@ def mark_erased(db: sqlite3.Connection, id_: str, now: float) -> None:
 def keys_to_erase(db: sqlite3.Connection, before: float, asked_before: float, action: str) -> list[str]:
     """List the keys to erase: revoked before a time, without unfinished jobs.
 
-    ``asked_before``: that time for keys whose erasure was requested as ``action`` in the audit log.
+    ``asked_before``: that time for keys whose erasure was requested as ``action`` in the table ``audit``.
     """
     query = (
         "SELECT id FROM keys WHERE erased IS NULL AND (revoked < ? OR revoked < ? AND id IN"
-        " (SELECT key_id FROM audit WHERE action = ?)) AND NOT EXISTS"  # the audit log is read once, not for each key
+        " (SELECT key_id FROM audit WHERE action = ?)) AND NOT EXISTS"  # `audit` is read once, not for each key
         " (SELECT 1 FROM jobs WHERE key_id = keys.id AND state IN ('queued', 'running')) ORDER BY revoked, id"
     )
     return [id_ for (id_,) in db.execute(query, (before, asked_before, action))]
 
 
-def change_key(db: sqlite3.Connection, id_: str, fields: Mapping[str, str | int | bool | None]) -> None:
-    for name in fields.keys() & {"plan", "quota", "note", "pool", "customer"}:
-        db.execute(f"UPDATE keys SET {name} = ? WHERE id = ?", (fields[name], id_))  # noqa: S608 - one of these five
+def change_key(db: sqlite3.Connection, id_: str, fields: Mapping[str, str | int]) -> None:
+    for name in fields.keys() & {"plan", "quota", "note"}:
+        db.execute(f"UPDATE keys SET {name} = ? WHERE id = ?", (fields[name], id_))  # noqa: S608 - one of these three
 
 
 def record_last_use(db: sqlite3.Connection, times: dict[str, float]) -> None:
@@ -228,11 +206,6 @@ def set_webhook(db: sqlite3.Connection, id_: str, url: str | None) -> str | None
     secret = None if url is None else new_secret()
     db.execute("UPDATE keys SET webhook_url = ?, webhook_secret = ? WHERE id = ?", (url, secret, id_))
     return secret
-
-
-def _key(row: tuple[object, ...]) -> Key:
-    id_, plan, quota, note, pool, *rest = row
-    return Key(id_, plan, quota, note, bool(pool), *rest)  # type: ignore[arg-type]
 
 
 def used_lookups(db: sqlite3.Connection, key_id: str, month: str) -> int:

@@ -1,23 +1,21 @@
 """What a key learns from its outcomes.
 
-Each key has its own label store and scorecards; keys of the pool also learn from each other
-(:mod:`bansong.server.references`). An outcome is marked learned once the label store has it on disk; recording it
-again after a crash changes nothing.
+Each key has its own label store and scorecards. An outcome is marked learned once the label store has it on disk;
+recording it again after a crash changes nothing.
 """
 
 from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 import anyio
 import anyio.to_thread
-import msgspec
 import polars as pl
 
 from bansong.base import business_number
@@ -25,7 +23,6 @@ from bansong.base.errors import BansongError, ModelError, StoreError, UsageError
 from bansong.base.schema import REASON_SEPARATOR, SEOUL
 from bansong.engine.risk.reason_parser import parse_reasons
 from bansong.engine.risk.scorecard import Scorecard
-from bansong.history.labels import LabelStore
 from bansong.history.mailings import (
     LABEL_SCHEMA,
     LabelBatch,
@@ -35,22 +32,13 @@ from bansong.history.mailings import (
     find_candidates,
 )
 from bansong.history.outcomes import reason_code
-from bansong.history.scorecards import BUILTIN, ModelStore
 from bansong.learning.calibrate import Calibrated, calibrate
 from bansong.run.manifest import LETTER_SCHEMA
 from bansong.server import job_files as results
 from bansong.server import job_table
 from bansong.server import keys as key_table
-from bansong.server.engines import (
-    POOL,
-    POOL_TRAINING,
-    EnginePool,
-    learning_folder,
-    make_learning_folder,
-    remove_training_folder,
-)
+from bansong.server.engines import EnginePool, learning_folder, make_learning_folder
 from bansong.server.job_table import JobToLearn, Outcome
-from bansong.server.references import PoolMember, find_agreed, write_training_store
 from bansong.server.settings import Clock, Settings, WakeUp
 from bansong.server.store import Store
 
@@ -124,20 +112,13 @@ def scan_letters(records: Path, results: Path) -> pl.LazyFrame:
 
 
 def possible_scorecards(engines: EnginePool, key_id: str, version: str | None) -> list[Scorecard]:
-    """Return the scorecards that may have scored a job: those of its ``version`` if known, else all.
-
-    A key of the pool may have used its own or the pool's scorecard at that time.
-    """
+    """Return the scorecards that may have scored a job: that of its ``version`` if it is stored, else all."""
     if engines.fixed is not None and engines.fixed.version == version:
         return [engines.fixed]
     own = engines.store(key_id)
     if version is not None:
-        found = []
-        for load in (own.load, engines.pool_scorecard):
-            with suppress(ModelError):  # a card of the other, or one that --model gave at that time
-                found.append(load(version))
-        if found:
-            return found
+        with suppress(ModelError):  # one that --model gave at that time, or a pool's of an earlier release
+            return [own.load(version)]
     return [Scorecard.load(), *(own.load(known) for known in own.versions())]
 
 
@@ -160,7 +141,7 @@ _MAX_WAIT_S: Final = 60.0
 _MIN_PAUSE_S: Final = 2.0
 _OUTCOMES_PER_BATCH: Final = 100_000
 _MANY_OUTCOMES: Final = 1_000
-"""New outcomes of a scope that start a calibration early."""
+"""New outcomes of a key that start a calibration early."""
 _RETRY_S: Final = 3600.0
 _FAILURES: Final = (Exception, pl.exceptions.PanicException)  # a panic is no Exception
 
@@ -178,17 +159,14 @@ class OutcomeLearner:
         self._new: dict[str, int] = {}
         self._warned = False
         self.writing = anyio.Lock()
-        self._sharing = anyio.Lock()
 
     def wake(self) -> None:
         self._wake_up.ring()
 
     async def run(self) -> None:
-        await anyio.to_thread.run_sync(remove_training_folder, self._settings.files)
-        keys = await self._store.read(key_table.list_keys)
-        with_labels = [key.id for key in keys if (self._engines.folder(key.id) / "labels").is_dir()]
-        for scope in [POOL, *with_labels]:
-            self._due.setdefault(scope, 0.0)
+        for key in await self._store.read(key_table.list_keys):
+            if (self._engines.folder(key.id) / "labels").is_dir():
+                self._due.setdefault(key.id, 0.0)
         while True:
             await self.record()
             await self.calibrate()
@@ -209,24 +187,22 @@ class OutcomeLearner:
 
     async def calibrate(self) -> None:
         now = self._clock.now()
-        for scope, due in list(self._due.items()):
-            if now < due and self._new.get(scope, 0) < _MANY_OUTCOMES:
+        for key_id, due in list(self._due.items()):
+            if now < due and self._new.get(key_id, 0) < _MANY_OUTCOMES:
                 continue
-            self._due[scope] = now + self._settings.learn_hours * 3600
-            self._new.pop(scope, None)
-            if scope == POOL:
-                await self.share()
+            self._due[key_id] = now + self._settings.learn_hours * 3600
+            self._new.pop(key_id, None)
             if not self._engines.learns:
                 continue
             try:
                 async with self.writing:
-                    learned = await (self._calibrate_pool(now) if scope == POOL else self._calibrate(scope, now))
+                    learned = await self._calibrate(key_id, now)
             except _FAILURES:
-                _log.exception("scope %s: learning failed and is tried again; its scorecard stays", scope)
-                self._due[scope] = min(self._due[scope], now + _RETRY_S)
+                _log.exception("key %s: learning failed and is tried again; its scorecard stays", key_id)
+                self._due[key_id] = min(self._due[key_id], now + _RETRY_S)
                 continue
             if learned is not None and learned.promoted:
-                await self._engines.refresh(scope)
+                await self._engines.refresh(key_id)
 
     async def _record_next(self, job: JobToLearn) -> bool:
         async with self.writing:
@@ -254,41 +230,17 @@ class OutcomeLearner:
         make_learning_folder(self._settings.files, job.key_id)
         self._engines.label_store(job.key_id).record(batch, replace=True)  # the later outcome counts
 
-    async def share(self) -> None:
-        async with self._sharing:  # one that began before a key was erased, and ended later, would bring it back
-            day, quorum = self._clock.today(), self._settings.pool_keys
-            try:
-                members = await self._pool_members()
-                agreed = await anyio.to_thread.run_sync(find_agreed, members, quorum, day)
-            except _FAILURES:
-                _log.exception("what the keys of the pool agree on is not known and is tried again")
-            else:
-                self._engines.share(agreed, day)
-
     async def _calibrate(self, key_id: str, at: float) -> Calibrated | None:
         labels = self._engines.folder(key_id) / "labels"
         if not any(labels.glob("*.parquet")):  # all of it was forgotten, or expired
             return None
         return await anyio.to_thread.run_sync(self._calibrate_from, key_id, labels, at)
 
-    async def _calibrate_pool(self, at: float) -> Calibrated | None:
-        members = await self._pool_members()
-
-        def calibrate_members() -> Calibrated | None:
-            with training_folder(self._settings.files) as folder:
-                today, quorum = self._clock.today(), self._settings.pool_keys
-                if not write_training_store(members, LabelStore(folder), quorum, today):
-                    return None
-                make_learning_folder(self._settings.files, POOL)
-                return self._calibrate_from(POOL, folder, at)
-
-        return await anyio.to_thread.run_sync(calibrate_members)
-
-    def _calibrate_from(self, scope: str, labels: Path, at: float) -> Calibrated | None:
+    def _calibrate_from(self, key_id: str, labels: Path, at: float) -> Calibrated | None:
         try:
             learned = calibrate(
                 labels=labels,
-                store=self._engines.store(scope),
+                store=self._engines.store(key_id),
                 today=self._clock.today(),
                 now=datetime.fromtimestamp(at, UTC),
             )
@@ -299,77 +251,14 @@ class OutcomeLearner:
             return None
         words = "%s answers from now on" if learned.promoted else "not surely better, %s goes on answering"
         version = learned.version if learned.promoted else learned.champion
-        _log.info(f"scope %s: %d letters learned from: {words}", scope, learned.labels, version)
+        _log.info(f"key %s: %d letters learned from: {words}", key_id, learned.labels, version)
         return learned
 
-    async def _pool_members(self) -> dict[str, PoolMember]:
-        customers = await self._store.read(key_table.pool_members)
-        return {id_: PoolMember(self._engines.label_store(id_), whose) for id_, whose in customers.items()}
 
-
-@contextmanager
-def training_folder(files: Path) -> Iterator[Path]:
-    """Yield an empty folder for a label store; remove it afterwards, and what a killed server has left before.
-
-    It lies where erasing a business looks for label stores.
-    """
-    remove_training_folder(files)
-    home = make_learning_folder(files, POOL_TRAINING)
-    try:
-        yield home / "labels"
-    finally:
-        remove_training_folder(files)
-
-
-FORMER_POOL: Final = "former-pool"
-"""Folder of outcomes without a known key."""
-
-
-def distribute_former_pool(files: Path, db: sqlite3.Connection) -> None:
-    """Move a former pool's outcomes to their keys; interrupted, it is completed at the next start.
-
-    ``files``: the server's folder. Damaged files stay where they are and are logged.
-    """
-    former, kept = (learning_folder(files) / name / "labels" for name in (POOL, FORMER_POOL))
-    if former.is_dir():
-        with _log_failure(former):
-            _retire(former, make_learning_folder(files, FORMER_POOL) / "labels")
-    for path in sorted(kept.glob("*.parquet")):
-        if (owner := job_table.find_owner(db, path.stem)) is not None:
-            key_id, paid = owner
-            with _log_failure(path):
-                _adopt(LabelStore(make_learning_folder(files, key_id) / "labels"), path, paid=paid)
-
-
-def _retire(former: Path, kept: Path) -> None:
-    models = ModelStore(former.parent / "models")
-    if models.champion_version() != BUILTIN:
-        models.rollback(BUILTIN)
-    kept.mkdir(mode=0o700, exist_ok=True)
-    for path in sorted(former.glob("*.parquet")):
-        if (kept / path.name).exists():
-            _adopt(LabelStore(kept), path, paid=False)
-        else:
-            path.replace(kept / path.name)
-    for left in former.iterdir():  # the lock, and what a killed record has left
-        left.unlink()
-    former.rmdir()
-
-
-def _adopt(store: LabelStore, path: Path, *, paid: bool) -> None:
-    """Move a mailing's file to another store; of a row in both, the later outcome stays."""
-    rows, about = store.read(path)
-    if store.path(about.id).exists():
-        known, _ = store.read(store.path(about.id))
-        both = pl.concat([known, rows]).sort("row_id", "recorded", maintain_order=True)
-        rows = both.unique("row_id", keep="last", maintain_order=True)
-    store.put(rows, msgspec.structs.replace(about, paid=paid))
-    path.unlink()
-
-
-@contextmanager
-def _log_failure(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (BansongError, OSError) as error:
-        _log.error("%s: what the pool had learned is not brought to its keys: %s", path, error)
+def warn_about_pools(files: Path, db: sqlite3.Connection) -> None:
+    """Warn of each key that an earlier release put into its pool; ``files``: the server's folder, left untouched."""
+    folders = (learning_folder(files) / name for name in ("pool", "former-pool"))
+    left = " and ".join(str(folder) for folder in folders if folder.is_dir())
+    unused = f"; what the pool learned is not used: {left}" if left else ""
+    for key_id in key_table.list_pooled(db):
+        _log.warning("key %s was in the pool, which is withdrawn: it learns for itself%s", key_id, unused)

@@ -33,7 +33,7 @@ from bansong.server.engines import EnginePool, ServedEngine
 from bansong.server.job_table import EarlierRequest, IdempotentRequests, identity_of, mismatch
 from bansong.server.keys import Key
 from bansong.server.payloads import Refusal, VerificationPayload, VerifyRequest, busy, encode, quota_exceeded
-from bansong.server.references import ScopeLetters
+from bansong.server.references import KeyLetters
 from bansong.server.settings import Clock
 from bansong.server.store import Store
 
@@ -86,7 +86,7 @@ class PreparedQuery:
         self._letters: pl.DataFrame | None = None
         letters = None
         if engine.history is not None:
-            self._history = ScopeLetters(engine.history.select(list(HISTORY_SCHEMA)).collect().sort("b_no"))
+            self._history = KeyLetters(engine.history.select(list(HISTORY_SCHEMA)).collect().sort("b_no"))
             letters = _source(self._select_letters, pl.Schema(HISTORY_SCHEMA))
         inner = LocalEngine(
             engine.registry,
@@ -178,7 +178,7 @@ WAITING: Final = 1_024
 _PATIENCE: Final = 0.5
 """Fraction of the last query's duration to wait for the callers of that query."""
 _PARALLEL_QUERIES: Final = 2
-_MAX_SCOPES: Final = 256
+_MAX_KEYS: Final = 256
 _MAX_CACHED: Final = 10_000
 _MAX_CACHED_LENGTH: Final = 500
 """Characters of a cached lookup, to bound the cache."""
@@ -193,7 +193,7 @@ class _Asked(NamedTuple):
 
     lookup: VerifyRequest
     status: KnownStatus | None
-    letters: ScopeLetters | None
+    letters: KeyLetters | None
 
 
 class Microbatcher(Generic[Item, Result]):
@@ -301,7 +301,7 @@ class Microbatcher(Generic[Item, Result]):
 class LookupAnswerer:
     """Answer single lookups as :meth:`bansong.engine.local.LocalEngine.answer` would.
 
-    ``statuses``: asked for the status, unless a lookup is ``offline``. ``waiting``: the limit of :meth:`admit`. Scopes
+    ``statuses``: asked for the status, unless a lookup is ``offline``. ``waiting``: the limit of :meth:`admit`. Keys
     with equal engines share queries. Answers are cached until engine or status changes.
     """
 
@@ -310,7 +310,7 @@ class LookupAnswerer:
         self._statuses = statuses
         self.most_waiting = waiting
         self._waiting: Counter[str] = Counter()
-        self._of_scope: OrderedDict[tuple[str, bool], tuple[LocalEngine, _EngineQueue]] = OrderedDict()
+        self._of_key: OrderedDict[tuple[str, bool], tuple[LocalEngine, _EngineQueue]] = OrderedDict()
         self._queues: WeakValueDictionary[tuple[object, ...], _EngineQueue] = WeakValueDictionary()
         self._cache: OrderedDict[tuple[int, _LookupValues, KnownStatus | None, int | None], VerificationPayload] = (
             OrderedDict()
@@ -322,21 +322,21 @@ class LookupAnswerer:
     def waiting(self) -> int:
         return self._waiting.total()
 
-    def admit(self, scope: str) -> None:
-        """Raise :class:`Refusal` 503 if too many lookups wait and this scope has its share of them.
+    def admit(self, key_id: str) -> None:
+        """Raise :class:`Refusal` 503 if too many lookups wait and this key has its share of them.
 
-        All waiting scopes have equal shares, so that busy ones lock nobody out.
+        All waiting keys have equal shares, so that busy ones lock nobody out.
         """
         if self._waiting.total() < self.most_waiting:
             return
-        own = self._waiting.get(scope, 0)
+        own = self._waiting.get(key_id, 0)
         if own >= max(1, self.most_waiting // (len(self._waiting) + (not own))):
             raise busy(gettext("too many lookups are waiting"), 1)
 
     @contextmanager
-    def expect(self, scope: str, *, offline: bool = False) -> Iterator[None]:
-        """Announce a lookup of this scope to its queue while it is being paid."""
-        known = self._of_scope.get((scope, self._statuses is not None and not offline))
+    def expect(self, key_id: str, *, offline: bool = False) -> Iterator[None]:
+        """Announce a lookup of this key to its queue while it is being paid."""
+        known = self._of_key.get((key_id, self._statuses is not None and not offline))
         if known is None:
             yield
             return
@@ -347,18 +347,18 @@ class LookupAnswerer:
         finally:
             queue.expected -= 1
 
-    async def answer(self, scope: str, lookup: VerifyRequest, *, offline: bool = False) -> VerificationPayload:
+    async def answer(self, key_id: str, lookup: VerifyRequest, *, offline: bool = False) -> VerificationPayload:
         """Answer one lookup; ``offline``: by the registry alone.
 
         Raises :class:`~bansong.server.payloads.Refusal` 503 if too many wait, and errors of the engine for a damaged
         index.
         """
-        self.admit(scope)
-        self._waiting[scope] += 1
+        self.admit(key_id)
+        self._waiting[key_id] += 1
         try:
             statuses = None if offline else self._statuses
-            status = None if statuses is None else await self._find_status(statuses, scope, lookup)
-            engine, queue = await self._queue(scope, statuses)
+            status = None if statuses is None else await self._find_status(statuses, key_id, lookup)
+            engine, queue = await self._queue(key_id, statuses)
             values = lookup.b_no, lookup.name, lookup.address
             letters = _letters_to(lookup, engine)
             place = queue.number, values, status, None if letters is None else letters.number
@@ -366,18 +366,18 @@ class LookupAnswerer:
             if found is not None:
                 self._cache.move_to_end(place)
                 return found
-            found = await queue.batcher.submit(_Asked(lookup, status, letters), scope)
+            found = await queue.batcher.submit(_Asked(lookup, status, letters), key_id)
             if len(values[1] or "") + len(values[2] or "") <= _MAX_CACHED_LENGTH:
                 self._cache[place] = found
                 if len(self._cache) > _MAX_CACHED:
                     self._cache.popitem(last=False)
             return found
         finally:
-            decrease(self._waiting, scope)
+            decrease(self._waiting, key_id)
 
-    async def _find_status(self, statuses: NtsStatuses, scope: str, lookup: VerifyRequest) -> KnownStatus | None:
+    async def _find_status(self, statuses: NtsStatuses, key_id: str, lookup: VerifyRequest) -> KnownStatus | None:
         """Find the status of a lookup; no query waits for it meanwhile, since it may take seconds."""
-        known = self._of_scope.get((scope, True))
+        known = self._of_key.get((key_id, True))
         if known is None:
             return await statuses.find(lookup.b_no)
         known[1].expected -= 1
@@ -386,26 +386,26 @@ class LookupAnswerer:
         finally:
             known[1].expected += 1
 
-    async def _queue(self, scope: str, statuses: NtsStatuses | None) -> tuple[LocalEngine, _EngineQueue]:
-        engine = await self._engines.open_engine(scope)
-        place = scope, statuses is not None
-        known = self._of_scope.get(place)
+    async def _queue(self, key_id: str, statuses: NtsStatuses | None) -> tuple[LocalEngine, _EngineQueue]:
+        engine = await self._engines.open_engine(key_id)
+        place = key_id, statuses is not None
+        known = self._of_key.get(place)
         if known is not None and known[0] is engine:
             return known
         reference_data = engine.registry, engine.status, engine.gazetteer, engine.today
         if reference_data != self._reference_data:  # nothing must keep the files before in memory
             self._reference_data = reference_data
-            self._of_scope.clear()
+            self._of_key.clear()
         identity = *_engine_identity(engine), statuses is not None
         queue = self._queues.get(identity)
         if queue is None:
             shared = engine.without_letters() if isinstance(engine, ServedEngine) else engine
             with_statuses = shared if statuses is None else shared.with_known(Known(statuses=statuses.exchangeable()))
             queue = self._queues[identity] = _EngineQueue(with_statuses, self._limiter)
-        self._of_scope[place] = engine, queue
-        self._of_scope.move_to_end(place)
-        if len(self._of_scope) > _MAX_SCOPES:
-            self._of_scope.popitem(last=False)
+        self._of_key[place] = engine, queue
+        self._of_key.move_to_end(place)
+        if len(self._of_key) > _MAX_KEYS:
+            self._of_key.popitem(last=False)
         return engine, queue
 
 
@@ -457,13 +457,13 @@ def _engine_identity(engine: LocalEngine) -> tuple[object, ...]:
     Reference data is compared by identity; a queue keeps it alive.
     """
     files = id(engine.registry), id(engine.status), id(engine.gazetteer)
-    of_scope = isinstance(engine, ServedEngine)
-    history = engine.history is None if of_scope else id(engine.history)
-    return *files, engine.model, engine.lang, engine.today, of_scope, history
+    of_key = isinstance(engine, ServedEngine)
+    history = engine.history is None if of_key else id(engine.history)
+    return *files, engine.model, engine.lang, engine.today, of_key, history
 
 
-def _letters_to(lookup: VerifyRequest, engine: LocalEngine) -> ScopeLetters | None:
-    """Return the scope's letters, if any went to the business."""
+def _letters_to(lookup: VerifyRequest, engine: LocalEngine) -> KeyLetters | None:
+    """Return the key's letters, if any went to the business."""
     letters = engine.letters if isinstance(engine, ServedEngine) else None
     return letters if letters is not None and letters.mentions(int(lookup.b_no)) else None
 
@@ -483,7 +483,7 @@ def _split_by_letters(asked: Sequence[_Asked]) -> list[list[int]]:
 
 
 def _collect_letters(asked: Sequence[_Asked]) -> pl.DataFrame:
-    numbers: dict[ScopeLetters, set[int]] = {}
+    numbers: dict[KeyLetters, set[int]] = {}
     for lookup, _, letters in asked:
         if letters is not None:
             numbers.setdefault(letters, set()).add(int(lookup.b_no))
@@ -515,8 +515,8 @@ class PaidLookups:
         Raises :class:`~bansong.server.payloads.Refusal` 409, 429 and 503, and :class:`bansong.errors.StoreError`. A
         cancelled lookup may stay paid.
         """
-        answering = partial(self.answerer.answer, key.scope, lookup, offline=offline)
-        with self.answerer.expect(key.scope, offline=offline):
+        answering = partial(self.answerer.answer, key.id, lookup, offline=offline)
+        with self.answerer.expect(key.id, offline=offline):
             if token is None:
                 return await self._answer_paid(key, answering)
             identity = identity_of("POST", "/verify?offline=True" if offline else "/verify", encode(lookup))

@@ -22,8 +22,7 @@ BusinessNumber = Annotated[
         description="Ten digits, no hyphens, not all zero.",
     ),
 ]
-LONGEST_NAME: Final = 300
-Name = Annotated[str, Meta(max_length=LONGEST_NAME)]
+Name = Annotated[str, Meta(max_length=300)]
 Address = Annotated[str, Meta(max_length=1_000)]
 Reason = Annotated[str, Meta(max_length=1_000)]
 RowId = Annotated[int, Meta(ge=0)]

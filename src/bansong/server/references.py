@@ -1,4 +1,4 @@
-"""Reference files held open, and letters of scopes."""
+"""Reference files held open, status sources, and letters of keys."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ import logging
 import os
 import weakref
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import date, timedelta
 from pathlib import Path
 from typing import Final, Generic, Protocol, TypeVar, runtime_checkable
 
@@ -21,11 +19,7 @@ from bansong.base import business_number
 from bansong.base.errors import BansongError
 from bansong.engine.address.gazetteer import Gazetteer
 from bansong.engine.local import ROW_PROBLEM, LocalEngine
-from bansong.engine.overlays import HISTORY_SCHEMA, TRUSTED_MONTHS
 from bansong.engine.registry import Registry
-from bansong.engine.risk.reason_parser import LEVEL
-from bansong.history.labels import LabelStore
-from bansong.learning.gate import RIPE_DAYS
 
 _log = logging.getLogger(__name__)
 
@@ -210,191 +204,25 @@ class StatusSources:
         return next(source for source in self._sources if not (offline and source.live))
 
 
-_ADDRESSEE: Final = ["b_no", "address_key"]
 _numbers = itertools.count()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AgreedLetters:
-    """What the keys of a pool agree on, as of ``day``; one object for all members.
-
-    ``frame``: :data:`bansong.engine.overlays.HISTORY_SCHEMA`, one row per addressee, sorted by ``b_no``.
-    """
+class KeyLetters:
+    """The letters of a key: :data:`bansong.engine.overlays.HISTORY_SCHEMA`, sorted by ``b_no``."""
 
     frame: pl.DataFrame
-    day: date
     number: int = field(init=False, default_factory=lambda: next(_numbers))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ScopeLetters:
-    """The letters of a scope. An addressee with own outcomes takes nothing from the pool.
-
-    So a member never sees an agreement that it is part of. ``own``: as :attr:`AgreedLetters.frame`, with all rows of an
-    addressee. ``number``: equal for scopes with equal letters.
-    """
-
-    own: pl.DataFrame | None
-    agreed: AgreedLetters | None = None
-    number: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        shared = self.agreed is not None and (self.own is None or self.own.is_empty())
-        object.__setattr__(self, "number", self.agreed.number if shared and self.agreed else next(_numbers))
-
-    def history(self) -> pl.LazyFrame | None:
-        if self.own is None or self.agreed is None:
-            alone = self.own if self.agreed is None else self.agreed.frame
-            return None if alone is None else alone.lazy()
-        return _own_first(self.own.lazy(), self.agreed.frame.lazy(), self.agreed.day)
+    """Identifies the letters in a cache, which must not keep them alive."""
 
     def mentions(self, number: int) -> bool:
-        frames = (self.own, None if self.agreed is None else self.agreed.frame)
-        return any(_has(frame["b_no"], number) for frame in frames if frame is not None)
+        numbers = self.frame["b_no"]
+        place = bisect_left(numbers, number)  # of one number, a thirtieth of the time of `search_sorted`
+        return place < numbers.len() and numbers[place] == number
 
     def of(self, numbers: pl.Series) -> pl.DataFrame:
         """Return the letters to businesses (UInt64) by binary search."""
-        own = None if self.own is None else _rows_of(self.own, numbers)
-        agreed = None if self.agreed is None else _rows_of(self.agreed.frame, numbers)
-        if own is None or agreed is None or self.agreed is None:
-            found = own if agreed is None else agreed
-            return pl.DataFrame(schema=HISTORY_SCHEMA) if found is None else found
-        return _own_first(own.lazy(), agreed.lazy(), self.agreed.day).collect(engine="in-memory")
-
-
-def _own_first(own: pl.LazyFrame, agreed: pl.LazyFrame, day: date) -> pl.LazyFrame:
-    """Combine own and agreed letters; own ones win unless they were too old at the day of the agreement."""
-    counts = (pl.col("outcome") != "delivered") | (pl.col("mailed") > pl.lit(day).dt.offset_by(f"-{TRUSTED_MONTHS}mo"))
-    return pl.concat([own, agreed.join(own.filter(counts), on=_ADDRESSEE, how="anti")])
-
-
-def _has(ordered: pl.Series, number: int) -> bool:
-    place = bisect_left(ordered, number)  # of one number, a thirtieth of the time of `search_sorted`
-    return place < ordered.len() and ordered[place] == number
-
-
-def _rows_of(letters: pl.DataFrame, numbers: pl.Series) -> pl.DataFrame:
-    first = letters["b_no"].search_sorted(numbers, "left")
-    last = letters["b_no"].search_sorted(numbers, "right")
-    lines = pl.select(pl.int_ranges(first, last, dtype=pl.UInt32).list.explode(empty_as_null=False)).to_series()
-    return letters[lines]
-
-
-_ADDRESSEE_KEY: Final = ("b_no", "address_key")
-_HISTORY: Final = f"{LEVEL}history"
-
-
-@dataclass(frozen=True, slots=True)
-class PoolMember:
-    """A key of the pool: its label store, and whose key it is."""
-
-    store: LabelStore
-    customer: str
-
-
-Members = Mapping[str, PoolMember]
-
-
-@dataclass(frozen=True, slots=True)
-class PoolAgreement:
-    """What a pool agrees on, as :data:`bansong.engine.overlays.HISTORY_SCHEMA`, sorted by ``b_no``.
-
-    ``frame``: one row per addressee. ``customers``: customer by key id. ``apart``: the frame for a customer with
-    several keys, without the addressees that any of them voted on.
-    """
-
-    frame: pl.DataFrame
-    customers: Mapping[str, str]
-    apart: Mapping[str, pl.DataFrame]
-
-
-def find_agreed(members: Members, quorum: int, day: date) -> PoolAgreement:
-    """Find the addressees with equal outcomes of at least ``quorum`` customers, and of a majority.
-
-    A customer votes with its newest paid letter within :data:`TRUSTED_MONTHS` before ``day``; on one day, a bounced one
-    wins. ``mailed`` is ``day``, to hide the days of single letters. Damaged stores are logged and skipped.
-    """
-    recent = (pl.col("mailed") <= day) & (pl.col("mailed") > pl.lit(day).dt.offset_by(f"-{TRUSTED_MONTHS}mo"))
-
-    def voices_of(store: LabelStore) -> pl.LazyFrame | None:
-        found = store.history(mailings=store.paid_mailings(), assessed=True)
-        return None if found is None else found.filter(recent).select(list(HISTORY_SCHEMA))
-
-    heard = [
-        pl.DataFrame(schema=HISTORY_SCHEMA | {"key": pl.String, "customer": pl.String}),
-        *(_read(members, voices_of)),
-    ]
-    voices = (
-        pl.concat(heard)
-        .sort("mailed", pl.col("outcome") != "delivered", "outcome")
-        .unique(["customer", *_ADDRESSEE_KEY], keep="last")
-    )
-    counted = voices.group_by(*_ADDRESSEE_KEY, "outcome").agg(pl.len().alias("customers"))
-    agrees = (pl.col("customers") >= quorum) & (
-        2 * pl.col("customers") > pl.col("customers").sum().over(_ADDRESSEE_KEY)
-    )
-    agreed = counted.filter(agrees).with_columns(pl.lit(day).alias("mailed"))
-    agreed = agreed.select(list(HISTORY_SCHEMA)).sort(_ADDRESSEE_KEY)
-    customers = {id_: member.customer for id_, member in members.items()}
-    return PoolAgreement(agreed, customers, _leave_out_own(agreed, voices, Counter(customers.values())))
-
-
-def _leave_out_own(agreed: pl.DataFrame, voices: pl.DataFrame, keys: Counter[str]) -> dict[str, pl.DataFrame]:
-    """Return :attr:`PoolAgreement.apart`; customers with one key need none."""
-    several = [customer for customer, count in keys.items() if count > 1]
-    spoken = voices.filter(pl.col("customer").is_in(several)).join(agreed, on=_ADDRESSEE_KEY, how="semi")
-    return {
-        str(customer): agreed.join(rows, on=_ADDRESSEE_KEY, how="anti", maintain_order="left")
-        for (customer,), rows in spoken.group_by("customer")
-    }
-
-
-def write_training_store(members: Members, target: LabelStore, quorum: int, today: date) -> int:
-    """Write the letters from which a pool scorecard may be learned to an empty store; return their number.
-
-    The n-th letter of a customer counts once ``quorum`` customers have an n-th letter, so that no customer ever has
-    more than 1/quorum of them. Letters of a customer to one addressee with the same history count once.
-    """
-    ripe = (pl.col("mailed") + pl.duration(days=RIPE_DAYS)).cast(pl.Datetime("us")).dt.replace_time_zone("UTC")
-
-    def letters_of(store: LabelStore) -> pl.LazyFrame | None:
-        if not (paid := store.paid_mailings()):
-            return None
-        rows = store.evidence(paid, addressee=True).filter(
-            pl.col("mailed") <= today - timedelta(days=RIPE_DAYS), pl.col("bounced", *_ADDRESSEE_KEY).is_not_null()
-        )
-        ready = pl.max_horizontal("recorded", ripe).alias("ready")
-        return rows.select("mailing", "row_id", *_ADDRESSEE_KEY, _HISTORY, ready)
-
-    found = list(_read(members, letters_of))
-    if not found:
-        return 0
-    letters = _admit(pl.concat(found), quorum)
-    for (key, mailing), rows in letters.group_by("key", "mailing", maintain_order=True):
-        store = members[str(key)].store
-        frame, about = store.read(store.path(str(mailing)))
-        kept = frame.drop("recorded").join(rows.select("row_id", recorded="ready"), on="row_id")
-        target.put(kept.select(frame.columns).sort("row_id"), about)
-    return letters.height
-
-
-def _admit(letters: pl.DataFrame, quorum: int) -> pl.DataFrame:
-    """Keep the letters that count; ``ready`` becomes the time from which each counts."""
-    same = ("customer", *_ADDRESSEE_KEY, _HISTORY)
-    ordered = letters.sort("ready", "mailing", "row_id").unique(same, keep="first", maintain_order=True)
-    numbered = ordered.with_columns(pl.int_range(pl.len()).over("customer").alias("nth"))
-    admitted = numbered.filter(pl.len().over("nth") >= quorum)  # of each customer at most one
-    opened = pl.col("ready").get(quorum - 1).over("nth")
-    return admitted.with_columns(pl.max_horizontal("ready", opened).alias("ready"))
-
-
-def _read(members: Members, query: Callable[[LabelStore], pl.LazyFrame | None]) -> Iterator[pl.DataFrame]:
-    for key, member in members.items():
-        try:
-            found = query(member.store)
-            if found is not None:
-                whose = {"key": pl.lit(key), "customer": pl.lit(member.customer)}
-                yield found.with_columns(**whose).collect(engine="streaming")
-        except (BansongError, *DAMAGED) as error:
-            why = error if isinstance(error, BansongError) else type(error).__name__
-            _log.error("the outcomes of key %s teach nobody: %s", key, why)
+        first = self.frame["b_no"].search_sorted(numbers, "left")
+        last = self.frame["b_no"].search_sorted(numbers, "right")
+        lines = pl.select(pl.int_ranges(first, last, dtype=pl.UInt32).list.explode(empty_as_null=False)).to_series()
+        return self.frame[lines]

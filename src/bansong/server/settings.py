@@ -395,9 +395,9 @@ class Settings:
     which webhooks may post. ``keep_days``: retention of ended jobs; ``keep_labels_days``: of outcomes;
     ``keep_revoked_days``: of accounts of revoked keys. ``queue``: waiting jobs of all keys. ``body_seconds``,
     ``stall_seconds``: timeouts of an upload, in all and without a byte. ``refresh_seconds``: how often index files are
-    checked. ``learn_hours``: how often scorecards are calibrated. ``pool_keys``: quorum of the pool.
-    ``trusted_proxies``: proxies that report client addresses. ``reading_slots``: large uploads read at once, and as
-    many small ones beside them. ``metrics_port``: where metrics are served, nowhere by default.
+    checked. ``learn_hours``: how often scorecards are calibrated. ``trusted_proxies``: proxies that
+    report client addresses. ``reading_slots``: large uploads read at once, and as many small ones beside them.
+    ``metrics_port``: where metrics are served, nowhere by default.
     """
 
     db: Path
@@ -417,7 +417,6 @@ class Settings:
     stall_seconds: float = 30.0
     refresh_seconds: float = 10.0
     learn_hours: float = 24.0
-    pool_keys: int = 3
     trusted_proxies: TrustedProxies = _NO_PROXIES
     connections_per_address: int = 256
     reading_slots: int = 4

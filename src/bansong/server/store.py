@@ -1,4 +1,4 @@
-"""The file of a server, its writer and its audit log.
+"""The file of a server, and its writer.
 
 One server at a time owns it; ``bansong keys`` and ``bansong notices`` write to it beside the server.
 """
@@ -6,15 +6,13 @@ One server at a time owns it; ``bansong keys`` and ``bansong notices`` write to 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from contextvars import Context, copy_context
-from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final, NamedTuple, TypeVar
@@ -66,7 +64,7 @@ _JOBS_BY_AGE: Final = "CREATE INDEX jobs_by_age ON jobs (key_id, created, id);"
 
 # A row of `keys` is the account that jobs, watches and usage belong to; its secrets come and go.
 # `turn` counts up over all keys: the key with the lowest has waited longest for a job of its own to be begun.
-# `audit` refers to no key: what was done to one stays known when it is gone.
+# `audit` was a log of what operators did. It now has only the requests of `keys erase` to a running server.
 DDL: Final = f"""
 CREATE TABLE keys (
     id TEXT PRIMARY KEY,
@@ -382,50 +380,3 @@ def _resolve_futures(results: list[tuple[_PendingChange, Any, BaseException | No
             asked.future.set_result(result)
         else:
             asked.future.set_exception(error)
-
-
-@dataclass(frozen=True, slots=True)
-class AuditEntry:
-    """``at``: seconds since 1970; ``who``: a system user; ``key_id``: if it is about one key."""
-
-    number: int
-    at: float
-    who: str
-    action: str
-    key_id: str | None
-    details: Mapping[str, Any]
-
-
-def record_action(
-    db: sqlite3.Connection, now: float, action: str, key_id: str | None, details: Mapping[str, object]
-) -> None:
-    db.execute(
-        "INSERT INTO audit (at, who, action, key_id, details) VALUES (?, ?, ?, ?, ?)",
-        (now, operator_name(), action, key_id, json.dumps(details, ensure_ascii=False)),
-    )
-
-
-def list_actions(db: sqlite3.Connection, key_id: str | None = None) -> list[AuditEntry]:
-    rows = db.execute(
-        "SELECT number, at, who, action, key_id, details FROM audit"
-        " WHERE :key IS NULL OR key_id = :key ORDER BY number",
-        {"key": key_id},
-    )
-    return [
-        AuditEntry(number, at, who, action, about, json.loads(details))
-        for number, at, who, action, about, details in rows
-    ]
-
-
-def operator_name() -> str:
-    """Return the system user of this process, and who became it by ``sudo``."""
-    try:
-        import pwd
-    except ImportError:  # Windows has no such book
-        return os.environ.get("USERNAME") or "unknown"
-    try:
-        name = pwd.getpwuid(os.getuid()).pw_name  # not `LOGNAME`, which anybody may set
-    except KeyError:  # a container's user without a line in it
-        name = f"uid {os.getuid()}"
-    before = os.environ.get("SUDO_USER")
-    return name if before in (None, "", name) else f"{name} (sudo: {before})"

@@ -305,7 +305,7 @@ class WatchScheduler:
         source = self.sources.source(offline=False)
         try:
             await fetch_statuses_of(source, watches.lazy().select(b_no="biz_no"), _MAX_AGE_DAYS)
-            checked = await anyio.to_thread.run_sync(self._check, source, key.scope, watches)
+            checked = await anyio.to_thread.run_sync(self._check, source, key.id, watches)
             recorded = await self._store.write(lambda db: self._record(db, key.id, now, watches, checked))
         except (Exception, PanicException) as error:  # a damaged registry, say: it is replaced some day
             failures = self._failed.get(key.id, (0, 0.0))[0]
@@ -326,8 +326,8 @@ class WatchScheduler:
             recorded.closures.height,
         )
 
-    def _check(self, source: StatusSource, scope: str, watches: pl.DataFrame) -> pl.DataFrame:
-        engine = self._engines.engine(scope)
+    def _check(self, source: StatusSource, key_id: str, watches: pl.DataFrame) -> pl.DataFrame:
+        engine = self._engines.engine(key_id)
         return judge_watches(watches, LocalJudge(engine, partial(source.answer, engine)))
 
     def _record(
