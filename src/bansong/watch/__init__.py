@@ -15,8 +15,6 @@ hosted service. Names of this package are loaded on first use.
 from __future__ import annotations
 
 import importlib
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
