@@ -17,8 +17,11 @@ from bansong.base.schema import SEOUL
 from bansong.errors import StoreError, UsageError
 from bansong.jobs import run as job
 from bansong.jobs.inputs import remove_old_outputs
+from bansong.jobs.job_file import OutputNames
 from bansong.jobs.run import run_job
 from bansong.jobs.state import RunStore
+from bansong.tables.detect import EXTENSIONS
+from bansong.tables.inputs import find_files
 from conftest import write
 from customers import numbers
 from nightly_jobs import DAY, Nights, kinds
@@ -329,3 +332,11 @@ def test_a_killed_night_leaves_no_customers_behind(nights: Nights, path: str) ->
         os.utime(alive, (0, 0))
         assert nights.run().exit_code == 0
         assert list(nights.folder.rglob(".bansong-*")) == [alive]
+
+
+@pytest.mark.parametrize("extension", [extension for extension, format in EXTENSIONS.items() if not format.can.written])
+def test_the_output_of_a_format_that_is_only_read_is_a_workbook(extension: str, tmp_path: Path) -> None:
+    """A web page and an old workbook as inputs of a job: their output has a name that is written."""
+    (tmp_path / f"list{extension}").touch()
+    name = OutputNames(tmp_path, "job", date(2026, 11, 27)).fill("{name}.out.{ext}", find_files("list.*", tmp_path)[0])
+    assert name.name == "list.out.xlsx"

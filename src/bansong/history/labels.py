@@ -122,10 +122,6 @@ class LabelStore:
             found.append(Mailing(about.id, path, about, **collect_rows(counts, path).row(0, named=True)))
         return sorted(found, key=lambda mailing: (mailing.declaration.mailed, mailing.id))
 
-    def paid_mailings(self) -> list[str]:
-        """Return the ids of the mailings whose rows were charged."""
-        return [path.stem for path in self._files() if read_metadata(path).paid]
-
     def read(self, path: Path) -> tuple[pl.DataFrame, MailingMetadata]:
         return collect_rows(scan_rows(path), path), read_metadata(path)
 
@@ -165,34 +161,27 @@ class LabelStore:
         )
         return _newest(rows).select("b_no", "address_key", "bounced", "bounce_reason", "bounced_at", "mailed")
 
-    def history(
-        self, b_no: str | None = None, *, mailings: Collection[str] | None = None, assessed: bool = False
-    ) -> pl.LazyFrame | None:
+    def history(self, b_no: str | None = None) -> pl.LazyFrame | None:
         """Return each addressee's history (:data:`HISTORY_SCHEMA`); ``None`` for an empty store.
 
-        ``b_no``: ten digits, to read one business alone. ``mailings``: ids, by default all. ``assessed``: only letters
-        whose risk was assessed. ``moved`` and ``absent`` follow the return reason, ``delivered`` means surely arrived;
-        other outcomes are left out and hide no older one.
+        ``b_no``: ten digits, to read one business alone. ``moved`` and ``absent`` follow the return reason,
+        ``delivered`` means surely arrived; other outcomes are left out and hide no older one.
         """
         if not self._files():
             return None
         why = pl.col("reason_code").replace_strict(_HISTORY, default=None, return_dtype=pl.String)
         arrived = pl.when(~pl.col("bounced")).then(pl.lit("delivered"))
         outcome = pl.when(pl.col("said").fill_null(False)).then(why).otherwise(arrived)
-        rows = self._outcomes(b_no, mailings, assessed=assessed)
+        rows = self._outcomes(b_no)
         rows = rows.with_columns(outcome.alias("outcome")).filter(pl.col("outcome").is_not_null())
         return _newest(rows).select(list(HISTORY_SCHEMA))
 
-    def _outcomes(
-        self, b_no: str | None = None, mailings: Collection[str] | None = None, *, assessed: bool = False
-    ) -> pl.LazyFrame:
+    def _outcomes(self, b_no: str | None = None) -> pl.LazyFrame:
         """Rows with an outcome, number and address: one for the address as written, one as corrected."""
         names = ["row_id", "mailed", "bounced", "said", "reason_code", "reason", "returned", "b_no"]
         both = ["address_key", "fixed_key"]
         empty = pl.LazyFrame(schema={name: STORE_SCHEMA[name] for name in [*names, *both]})
-        files = [path for path in self._files() if mailings is None or path.stem in mailings]
-        is_wanted = pl.col("bounce_prob").is_not_null() if assessed else pl.lit(True)
-        rows = pl.concat([empty, *(scan_rows(path).filter(is_wanted).select(*names, *both) for path in files)])
+        rows = pl.concat([empty, *(scan_rows(path).select(*names, *both) for path in self._files())])
         wanted = pl.col("b_no").is_not_null() if b_no is None else pl.col("b_no") == b_no
         keys = pl.concat_list(both).list.unique(maintain_order=True).alias("address_key")
         found = rows.filter(_HAS_OUTCOME, wanted).select(*names, keys).explode("address_key")

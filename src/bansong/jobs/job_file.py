@@ -48,8 +48,6 @@ CHANGES_NAME_INVALID: Final = Problem(
     "output.changes: {named} is to be a table for people; its name must end with .xlsx or .csv",
 )
 
-_READ_ONLY: Final = {".xls": ".xlsx", ".xlsb": ".xlsx", ".ods": ".xlsx"}
-"""Formats that are only read, and the format of their outputs."""
 _TABLES_OF_CHANGES: Final = (".xlsx", ".csv")
 _OF_INPUT: Final = ("name", "ext", "folder")
 _OF_JOB: Final = ("date", "job")
@@ -100,9 +98,12 @@ class OutputNames:
 
 def _stem_and_ext(path: Path) -> tuple[str, str]:
     """Split ``a.csv.gz`` into ``a`` and ``csv.gz``; formats that are only read get their output's extension."""
+    from bansong.tables.detect import EXTENSIONS  # imports polars
+
     inner = unpacked_name(path)
     packed = path.name.removeprefix(inner.name)
-    suffix = _READ_ONLY.get(inner.suffix.lower(), inner.suffix)
+    format = EXTENSIONS.get(inner.suffix.lower())
+    suffix = inner.suffix if format is None or format.can.written else ".xlsx"
     return inner.stem, f"{suffix}{packed}".removeprefix(".")
 
 

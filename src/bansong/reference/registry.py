@@ -98,7 +98,7 @@ class RegistryReport(Shown):
         return asdict(self) | {"newest": self.newest.isoformat() if self.newest else None}
 
     def _describe(self) -> Iterator[tuple[str, str]]:
-        counts = gettext("{counts} from {files} file(s)", counts=f"{self.rows:,}", files=len(self.sources))
+        counts = gettext("{counts} from {files} file(s)", counts=format(self.rows, ","), files=len(self.sources))
         yield gettext("rows read"), counts
         yield gettext("businesses"), f"{self.businesses:,} ({format_counts(self.by_status)})"
         yield gettext("repeated"), gettext_of(self, "{duplicates:,} older rows of the same number")
