@@ -537,7 +537,7 @@ def test_a_disk_without_room_and_an_object_too_large_are_told_before_it_is_too_l
     assert "objects are written in one piece of at most 10; pack it (.gz)" in refused(
         lambda: bs.enrich(f"{ROOT}/a.csv", f"{ROOT}/b.csv")
     )
-    monkeypatch.setattr(remote_files, "_LEFT_FREE", 1 << 60)
+    monkeypatch.setattr(remote_files, "_LEFT_FREE_BYTES", 1 << 60)
     assert "TMPDIR chooses where copies are made" in refused(lambda: bs.enrich(f"{ROOT}/a.csv"))
     assert s3.names() == ["a.csv"]
 
