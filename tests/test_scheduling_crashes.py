@@ -19,7 +19,7 @@ pytestmark = pytest.mark.crash
 
 STOPPED_AT = """
 import os, signal, sys, time
-from bansong import cli
+from bansong.cli import app as cli
 request = cli.let_stop_signals_interrupt()  # as main does, before polars is imported
 cli.let_stop_signals_interrupt = lambda: request
 from bansong.engine.risk import assess
