@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from threading import Timer
+from threading import Thread
 from typing import Any
 
 import polars as pl
@@ -31,6 +31,7 @@ from conftest import NINE
 from crashing import Calls
 from customers import KEY, customers, numbers
 from labelling import send_labels, write_labelled
+from serving import wait_until
 
 ROWS, REPEATS = 120, 20
 Send = Callable[..., SendReport]
@@ -265,7 +266,7 @@ def test_a_stopped_run_settles_what_is_under_way(service: FakeService, send: Sen
     """The brake, as Ctrl-C does: what was sent is waited for, and the same command sends the rest."""
     service.faults.add(Fault("label", Delay(0.2, after_paying=True)))
     cancel = CancelToken()
-    Timer(0.5, cancel.cancel).start()
+    Thread(target=lambda: (wait_until(lambda: service.labels), cancel.cancel()), daemon=True).start()
     with pytest.raises(StoppedError, match="sent in this run"):
         send(all_bounced(), cancel=cancel)
     service.faults.clear()
