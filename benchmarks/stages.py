@@ -31,20 +31,19 @@ from bansong.engine.risk.scorecard import Scorecard
 from bansong.run import outputs
 from bansong.run import table as engine_step
 from bansong.run import table as table_run
-from bansong.tables import detect as tables
-from bansong.tables.csv import read as csv_read
+from bansong.tables.csv.format import CsvVerbs
 
 QUERY = "answers counted and written"
 CALLS: tuple[tuple[str, object, str], ...] = (
-    ("dialect and line check", csv_read, "read"),
+    ("dialect and line check", CsvVerbs, "read"),
     ("cross-row features", engine_step, "find_cross_row_features"),
     (QUERY, table_run, "write_table"),
-    ("count of the output", tables, "_written_rows"),
+    ("count of the output", CsvVerbs, "count"),
     ("hash of the input", outputs, "sha256_of"),
 )
 """Stage, and the call that is its own: (stage, owner, name)."""
 SEAMS: tuple[tuple[str, object, str, Callable[[tuple[Any, ...], Any], pl.LazyFrame]], ...] = (
-    ("cells read", csv_read, "read", lambda _, result: result.frame),
+    ("cells read", CsvVerbs, "read", lambda _, result: result.frame),
     ("records and plan", local.LocalEngine, "answer", lambda given, _: given[1]),
     ("numbers", Registry, "attach", lambda given, _: given[1]),
     ("registry", Registry, "attach", lambda _, result: result),
