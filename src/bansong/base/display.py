@@ -94,7 +94,7 @@ class Shown:
     WIDTH: ClassVar[int] = 16
 
     def lines(self) -> list[tuple[str, str]]:
-        """Return the report as (what, how much) for people."""
+        """Return the lines of the report as (label, value)."""
         return list(self._describe())
 
     def _describe(self) -> Iterable[tuple[str, str]]:

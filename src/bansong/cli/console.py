@@ -112,7 +112,7 @@ class Summary(Protocol):
         """The report as plain values."""
 
     def lines(self) -> Iterable[tuple[str, str]]:
-        """The report as (what, how much)."""
+        """Return the lines of the report as (label, value)."""
 
 
 class RunReport(Summary, Protocol):

@@ -38,7 +38,7 @@ class Stream(Protocol):
         """Send all of it to the network."""
 
     def receive_now(self) -> bytes | None:
-        """Return what has arrived, ``None`` if nothing has, ``b""`` at the end."""
+        """Return the bytes received so far: ``None`` if there are none yet, ``b""`` after the last."""
 
     async def readable(self) -> None:
         """Wait until :meth:`receive_now` may have something."""

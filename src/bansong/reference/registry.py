@@ -462,7 +462,7 @@ BY_HAND: Final = {
 
 @dataclass(frozen=True, slots=True)
 class DataUpdate:
-    """The update of one file; ``said`` describes it, ``remedy`` says what else to do."""
+    """Result of updating one reference file: ``said`` is a description, ``remedy`` an advice."""
 
     what: str
     path: str

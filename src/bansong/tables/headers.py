@@ -199,7 +199,7 @@ def parties(headers: Sequence[str], numbers: Collection[int]) -> tuple[Party, ..
 
 
 def choose_party(table: Table, competing: Sequence[Party]) -> tuple[Party, str] | None:
-    """Return the party that is mailed and why it is; ``None`` where nothing decides.
+    """Choose the party that gets the letters, with the reason; ``None`` if the headers do not decide.
 
     An export of one's own invoices has one's own number on one side throughout: rows are about the one whose number
     changes. Where both change (or neither does) it is the buyer.
