@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -208,3 +209,24 @@ def answers_held(monkeypatch: pytest.MonkeyPatch) -> tuple[Event, Event]:
 
     monkeypatch.setattr(PreparedQuery, "answers", held)
     return begun, go
+
+
+def line_from(server: Served, address: str = "127.0.0.1") -> socket.socket:
+    host, port = server.url.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), timeout=20, source_address=(address, 0))
+
+
+def said_to(line: socket.socket) -> bytes:
+    """What comes until the server closes the connection."""
+    said = b""
+    try:
+        while chunk := line.recv(65536):
+            said += chunk
+    except ConnectionResetError:
+        pass
+    return said
+
+
+def error_in(said: bytes) -> tuple[int, dict[str, Any]]:
+    head, _, body = said.partition(b"\r\n\r\n")
+    return int(head.split()[1]), json.loads(body)["error"]

@@ -23,9 +23,9 @@ from bansong.base.files import list_folder
 from bansong.base.isolation import IsolationError
 from bansong.errors import LimitError, UsageError
 from bansong.server import job_files as reading_slots
+from bansong.server.bodies import ReceivedUpload
 from bansong.server.job_files import ReadBounds, folder_bytes
 from bansong.server.settings import ServicePlan, load_plans
-from bansong.server.uploads import ReceivedUpload
 from customers import numbers
 from handclock import HandClock
 from serving import HTTP, Served, ServedProcess, answers_held, make_key, read_here, rows_of, served, wait_until

@@ -7,21 +7,19 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import uvicorn
 from polars.exceptions import PanicException
 from starlette.applications import Starlette
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Lifespan
 
 from bansong.base.errors import UsageError
 from bansong.base.messages import describe_os_error, gettext
 from bansong.client.address import AddressPolicy
 from bansong.client.webhook import WebhookSender
 from bansong.server.auth import AuthMiddleware, KeyBounds, KeyCache
-from bansong.server.connections import HEAD_BYTES, BoundedConnection, ConnectionTable
 from bansong.server.engines import EnginePool
 from bansong.server.erasure import Retention
 from bansong.server.handlers import Context
@@ -75,7 +73,7 @@ def create_app(
             context.requests.write()
 
     metrics = ServerMetrics()
-    app = _BareStarlette(routes=routes(), lifespan=lifespan)
+    app = _BareStarlette(settings.trusted_proxies, lifespan)
     app.state.metrics = metrics
     app.router.redirect_slashes = False
     return app
@@ -84,8 +82,12 @@ def create_app(
 class _BareStarlette(Starlette):
     """Starlette without its own middleware: :class:`AuthMiddleware` catches errors."""
 
+    def __init__(self, proxies: Sequence[str], lifespan: Lifespan[Starlette]) -> None:
+        super().__init__(routes=routes(), lifespan=lifespan)
+        self._proxies = proxies
+
     def build_middleware_stack(self) -> ASGIApp:
-        return AuthMiddleware(self.router, PUBLIC)
+        return AuthMiddleware(self.router, PUBLIC, self._proxies)
 
 
 def _open_context(
@@ -95,6 +97,8 @@ def _open_context(
     metrics: ServerMetrics,
     stack: AsyncExitStack,
 ) -> Context:
+    if settings.connections_per_address is not None:
+        _log.warning("connections_per_address is ignored: the proxy bounds connections, see deploy/nginx.conf")
     lock = lock_server_file(settings.db)
     stack.callback(lock.release)
     store = Store(settings.db, metrics.observe_commit)
@@ -186,12 +190,9 @@ async def supervise(name: str, work: Callable[[], Awaitable[None]], clock: Clock
 
 
 _SHUTDOWN_GRACE_S: Final = 20
-_MAX_CONNECTIONS: Final = 2_000
-"""Open connections. Beyond them, idle ones are closed to make room; without idle ones the answer is 503."""
+_MAX_HEAD_BYTES: Final = 32 << 10
 _BACKLOG: Final = 2_048
 """Pending connections of the socket; the event loop accepts all of them before it serves the first."""
-_OTHER_FILES: Final = 256
-"""File descriptors for SQLite, uploads and indexes."""
 _KEEP_ALIVE_S: Final = 15
 """Longer than our own client keeps idle connections, so that none breaks under a request."""
 
@@ -271,19 +272,15 @@ class UvicornServer(uvicorn.Server):
         self._on_start()
 
 
-def _connections() -> int:
-    """Fit the connections to the limit of open files, which is raised as far as the system allows."""
+def _raise_file_limit() -> None:
+    """Let the process open as many files as the system allows: each connection is one."""
     try:
         import resource
     except ImportError:  # not on Windows
-        return _MAX_CONNECTIONS
-    others = _BACKLOG + _OTHER_FILES
-    wanted = _MAX_CONNECTIONS + others
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return _MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, min(_MAX_CONNECTIONS, soft - others))
+        return
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def server_for(
@@ -294,18 +291,16 @@ def server_for(
     status_sources: Sequence[StatusSource] = (),
 ) -> UvicornServer:
     """The server of an app, quiet: what it logs goes through ``logging`` under ``bansong.server``."""
-    table = ConnectionTable(_connections(), settings.connections_per_address, settings.trusted_proxies)
+    _raise_file_limit()
     app = create_app(settings, clock, status_sources=status_sources)
     metrics: ServerMetrics = app.state.metrics
-    metrics.connections = table.__len__
-    connection = partial(BoundedConnection, table=table, on_refusal=metrics.count_refusal)
     config = uvicorn.Config(
         app,
         lifespan="on",
         ws="none",
-        http=connection,  # type: ignore[arg-type]  # uvicorn calls it, as it would a class
+        http="h11",
         backlog=_BACKLOG,
-        h11_max_incomplete_event_size=HEAD_BYTES,
+        h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
         timeout_keep_alive=_KEEP_ALIVE_S,
         loop="auto",  # uvloop where it is installed
         log_config=None,
@@ -313,7 +308,9 @@ def server_for(
         access_log=False,
         date_header=False,
         server_header=False,
-        proxy_headers=False,  # uvicorn believes whoever connects from 127.0.0.1: `TrustedProxies` decides
+        proxy_headers=False,  # AuthMiddleware has them read, for the proxies of the settings alone
         timeout_graceful_shutdown=_SHUTDOWN_GRACE_S,
     )
-    return UvicornServer(config, on_start)
+    server = UvicornServer(config, on_start)
+    metrics.connections = lambda: len(server.server_state.connections)
+    return server

@@ -7,18 +7,19 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping
-from typing import Final
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
 
 from polars.exceptions import PanicException
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from bansong.base.errors import StoreError
 from bansong.base.messages import gettext
 from bansong.server import keys as key_table
-from bansong.server.connections import IncomingBody, refuse_two_lengths
+from bansong.server.bodies import IncomingBody, refuse_two_lengths
 from bansong.server.keys import Key, digest_of
 from bansong.server.metrics import ServerMetrics
 from bansong.server.payloads import (
@@ -36,8 +37,8 @@ from bansong.server.settings import (
     REQUEST_ID,
     Clock,
     ServicePlan,
-    TrustedProxies,
     choose_language,
+    client_of,
     language_headers,
     request_id_of,
 )
@@ -116,24 +117,29 @@ _NO_STORE: Final = (b"cache-control", b"no-store")
 
 
 class AuthMiddleware:
-    """ASGI middleware: authenticate requests, turn errors into refusals, log. ``public``: paths without a key."""
+    """ASGI middleware: authenticate requests, turn errors into refusals, log.
 
-    def __init__(self, app: ASGIApp, public: Collection[str]) -> None:
+    ``public``: paths without a key. ``proxies``: those whose ``X-Forwarded-For`` and ``X-Request-Id`` are believed.
+    """
+
+    def __init__(self, app: ASGIApp, public: Collection[str], proxies: Sequence[str]) -> None:
         self._app = app
         self._public = public
+        self._forwarded: Any = ProxyHeadersMiddleware(self._answer, list(proxies))  # type: ignore[arg-type]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        REQUEST_ID.set(request_id_of(scope, self._forwarded.trusted_hosts))  # each request is a task of its own
+        await self._forwarded(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         started, incoming = time.perf_counter(), IncomingBody(receive, scope)
         context = scope["app"].state.context
         metrics: ServerMetrics = context.metrics
-        proxies: TrustedProxies = context.settings.trusted_proxies
-        request_id = request_id_of(scope, proxies)
-        REQUEST_ID.set(request_id)  # each request is a task of its own
         choose_language(scope)
-        more = [(REQUEST_ID_HEADER, request_id.encode())]
+        more = [(REQUEST_ID_HEADER, REQUEST_ID.get().encode())]
         if scope["path"] not in self._public:
             more.append(_NO_STORE)
         metrics.under_way += 1
@@ -157,8 +163,7 @@ class AuthMiddleware:
             key = scope.get(_KEY)
             method = scope["method"] if scope["method"] in _METHODS else "?"
             took, route = time.perf_counter() - started, getattr(scope.get("route"), "path", "?")
-            client = proxies.client_of(scope)
-            context.requests.note(method, route, status, took, key=key.id if key else "", client=client)
+            context.requests.note(method, route, status, took, key=key.id if key else "", client=client_of(scope))
             metrics.under_way -= 1
             metrics.observe_request(route, method, status, took)
 

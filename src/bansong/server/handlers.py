@@ -19,7 +19,7 @@ from bansong.server import job_table, payloads
 from bansong.server import job_table as idempotency
 from bansong.server import keys as key_table
 from bansong.server.auth import KeyBounds, KeyCache, key_of, renew_key
-from bansong.server.connections import read_json
+from bansong.server.bodies import UploadBounds, hash_upload, read_json, receive_upload
 from bansong.server.engines import EnginePool
 from bansong.server.erasure import Retention
 from bansong.server.job_table import IdempotentRequests, StoredJob, identity_of, token_from
@@ -45,7 +45,6 @@ from bansong.server.payloads import (
 )
 from bansong.server.settings import Clock, RequestLog, Settings, as_text
 from bansong.server.store import Store
-from bansong.server.uploads import UploadBounds, hash_upload, receive_upload
 from bansong.server.watch import Notifier, WatchScheduler
 from bansong.watch import store as watch_store
 from bansong.watch.store import Addition, Business

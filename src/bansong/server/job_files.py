@@ -30,12 +30,12 @@ from bansong.engine.local import ROW_PROBLEM, LocalEngine
 from bansong.engine.records import CROWDED, ROW_ID, SEVERAL, with_cross_row_features
 from bansong.run.survey import prepare_table
 from bansong.server.auth import decrease
+from bansong.server.bodies import ReceivedUpload, disk_full, unsupported_file
 from bansong.server.engines import learning_folder
 from bansong.server.job_table import LARGEST_OUTCOME, JobOnDisk
 from bansong.server.payloads import JobResult, Refusal, invalid, limit_exceeded, too_large
 from bansong.server.references import StatusSource
 from bansong.server.settings import ServicePlan
-from bansong.server.uploads import ReceivedUpload, disk_full, unsupported_file
 from bansong.tables.detect import open_table, reading
 
 

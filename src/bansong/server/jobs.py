@@ -24,6 +24,7 @@ from bansong.server import job_table
 from bansong.server import job_table as idempotency
 from bansong.server import keys as key_table
 from bansong.server.auth import decrease
+from bansong.server.bodies import DiskFullRefusal, ReceivedUpload, is_disk_full
 from bansong.server.engines import EnginePool
 from bansong.server.job_files import ROWS, DiskUse, ReadingSlots, ResultCounts, answer_slice, merge_slices, scan_slice
 from bansong.server.job_table import StoredJob, mismatch
@@ -42,7 +43,6 @@ from bansong.server.payloads import (
 from bansong.server.references import StatusSource, StatusSources, count_lookups, fetch_statuses_of
 from bansong.server.settings import Clock, ServicePlan, Settings, WakeUp, loggable_message
 from bansong.server.store import Store, open_server_file
-from bansong.server.uploads import DiskFullRefusal, ReceivedUpload, is_disk_full
 
 _log = logging.getLogger(__name__)
 

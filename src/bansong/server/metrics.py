@@ -46,7 +46,6 @@ _ALARMING: Final = (
     ("insufficient_storage", ""),
     ("internal", ""),
     ("invalid_key", ""),
-    ("limit_exceeded", "connections_per_address"),
     ("quota_exceeded", ""),
     ("timeout", ""),
 )

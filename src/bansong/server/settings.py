@@ -1,4 +1,4 @@
-"""Settings, plans, clock, log, request id, and trusted proxies."""
+"""Settings, plans, clock, log, and request id."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import secrets
 import sys
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from functools import lru_cache
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Final, TextIO
 
@@ -43,73 +44,19 @@ ADDRESS_INVALID: Final = Problem(
     "server.address_invalid", "{given}: {error}; give an address, or a network such as 10.0.0.0/8"
 )
 
-_IPV6_PREFIX: Final = 64
-"""Bits of an IPv6 address that name a site; the site chooses the rest."""
-_MAX_ADDRESS_LENGTH: Final = 45
 
-
-class TrustedProxies:
-    """Proxies whose ``X-Forwarded-For`` is trusted: addresses or networks. Other text raises :class:`UsageError`."""
-
-    def __init__(self, proxies: Iterable[str] = ()) -> None:
-        self._networks = tuple(_parse_network(text) for text in proxies)
-
-    def trusts(self, address: str) -> bool:
-        parsed = parse_address(address) if self._networks else None
-        return parsed is not None and any(parsed in network for network in self._networks)
-
-    def client_of(self, scope: Any) -> str:
-        """Return the client's address of an ASGI request; empty for a Unix socket.
-
-        Trusted hops are followed from the end of ``X-Forwarded-For``; the first hop that is not trusted is the client.
-        An entry that is no address ends the walk. ``Forwarded`` is ignored: a proxy that does not know it passes on
-        what clients invent.
-        """
-        peer = scope.get("client")
-        address: str = peer[0] if peer else ""
-        if not self._networks:
-            return address
-        hops = _forwarded_for(scope["headers"])
-        while self.trusts(address) and (hop := next(hops, None)) is not None:
-            parsed = parse_address(hop)
-            if parsed is None:
-                break
-            address = str(parsed)
-        return address
-
-
-@lru_cache(maxsize=4_096)
-def parse_address(text: str) -> IPv4Address | IPv6Address | None:
-    """Parse an address without port or zone; an IPv4-mapped IPv6 address becomes IPv4."""
-    if len(text) > _MAX_ADDRESS_LENGTH or "%" in text:
-        return None
-    try:
-        address = ip_address(text)
-    except ValueError:
-        return None
-    return getattr(address, "ipv4_mapped", None) or address
-
-
-@lru_cache(maxsize=4_096)
-def site_of(address: str) -> str:
-    """Return what counts as one client: the address, or the /64 network of an IPv6 address."""
-    parsed = parse_address(address.partition("%")[0])
-    if isinstance(parsed, IPv6Address):
-        return str(IPv6Network((parsed, _IPV6_PREFIX), strict=False))
-    return address if parsed is None else str(parsed)
-
-
-def _parse_network(text: str) -> IPv4Network | IPv6Network:
-    try:
-        return ip_network(text.strip())
-    except ValueError as error:
-        given = Option("trusted_proxies", text)
-        raise UsageError(ADDRESS_INVALID, given=given, error=error) from None
-
-
-def _forwarded_for(headers: Iterable[tuple[bytes, bytes]]) -> Iterator[str]:
-    values = [value for name, value in headers if name == b"x-forwarded-for"]
-    return reversed([entry.strip() for entry in b",".join(values).decode("latin-1").split(",")] if values else [])
+def parse_proxies(proxies: Iterable[str]) -> tuple[str, ...]:
+    """Return the networks of trusted proxies. Text that is no address and no network raises :class:`UsageError`."""
+    networks: list[str] = []
+    for text in proxies:
+        try:
+            network = ip_network(text.strip())
+        except ValueError as error:
+            raise UsageError(ADDRESS_INVALID, given=Option("trusted_proxies", text), error=error) from None
+        networks.append(str(network))
+        if network.version == 4:  # as a socket of IPv6 shows it
+            networks.append(f"::ffff:{network.network_address}/{96 + network.prefixlen}")
+    return tuple(networks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,17 +224,29 @@ _SANE: Final = re.compile(rb"[0-9A-Fa-f-]{16,64}")
 """Hexadecimal digits and hyphens, as in nginx's ``$request_id`` and UUIDs; no key or name fits."""
 
 
-def request_id_of(scope: Any, proxies: TrustedProxies) -> str:
+def request_id_of(scope: Scope, proxies: Container[str]) -> str:
     """Return the request id given by a trusted proxy, or a new one.
 
     Ids of other clients are ignored: they could repeat one of ours in the log.
     """
+    given = [value for name, value in scope["headers"] if name == HEADER]
     peer = scope.get("client")
-    if peer and proxies.trusts(peer[0]):
-        given = [value for name, value in scope["headers"] if name == HEADER]
-        if len(given) == 1 and _SANE.fullmatch(given[0]):
-            return str(given[0], "ascii")
+    if len(given) == 1 and _SANE.fullmatch(given[0]) and peer and peer[0] in proxies:
+        return str(given[0], "ascii")
     return secrets.token_hex(8)
+
+
+def client_of(scope: Scope) -> str:
+    """Return the address of a request's client; empty for a Unix socket, and for text that is no address."""
+    client = scope.get("client")
+    return _parsed_address(client[0]) if client else ""
+
+
+@lru_cache(maxsize=4_096)
+def _parsed_address(text: str) -> str:
+    with suppress(ValueError):
+        return str(ip_address(text))
+    return ""
 
 
 _HEADER: Final = b"accept-language"
@@ -320,7 +279,6 @@ PLANS_UNREADABLE: Final = Problem(
 PLANS_INVALID: Final = Problem("server.plans_invalid", "{path}: not a file of plans: {error}; see the built-in {name}")
 
 _NOBODY: Final = StatusOptions(source="none")
-_NO_PROXIES: Final = TrustedProxies()
 BUILT_IN: Final = Path(__file__).with_name("plans.toml")
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 _DISK_BYTES: Final = 2_000_000_000
@@ -395,8 +353,9 @@ class Settings:
     which webhooks may post. ``keep_days``: retention of ended jobs; ``keep_labels_days``: of outcomes;
     ``keep_revoked_days``: of accounts of revoked keys. ``queue``: waiting jobs of all keys. ``body_seconds``,
     ``stall_seconds``: timeouts of an upload, in all and without a byte. ``refresh_seconds``: how often index files are
-    checked. ``learn_hours``: how often scorecards are calibrated. ``trusted_proxies``: proxies that
-    report client addresses. ``reading_slots``: large uploads read at once, and as many small ones beside them.
+    checked. ``learn_hours``: how often scorecards are calibrated. ``trusted_proxies``: addresses or networks of proxies
+    that report client addresses. ``connections_per_address``: ignored, the proxy bounds them. ``reading_slots``: large
+    uploads read at once, and as many small ones beside them.
     ``metrics_port``: where metrics are served, nowhere by default.
     """
 
@@ -417,8 +376,8 @@ class Settings:
     stall_seconds: float = 30.0
     refresh_seconds: float = 10.0
     learn_hours: float = 24.0
-    trusted_proxies: TrustedProxies = _NO_PROXIES
-    connections_per_address: int = 256
+    trusted_proxies: tuple[str, ...] = ()
+    connections_per_address: int | None = None
     reading_slots: int = 4
     metrics_port: int | None = None
     metrics_host: str = "127.0.0.1"
