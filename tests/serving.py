@@ -29,9 +29,9 @@ from bansong.server import job_files as isolated_reader
 from bansong.server import keys as key_table
 from bansong.server import settings as server_settings
 from bansong.server.app import listen, server_for, url_of
+from bansong.server.engines import StatusSource
 from bansong.server.lookups import PreparedQuery
 from bansong.server.payloads import VerificationPayload, VerifyRequest
-from bansong.server.references import StatusSource
 from bansong.server.settings import Clock, Settings
 from bansong.server.store import open_server_file
 

@@ -25,7 +25,7 @@ from bansong.notify.queue import WEBHOOK
 from bansong.reference.nts import NtsKey
 from bansong.server import jobs as worker
 from bansong.server import keys as key_table
-from bansong.server.auth import KeyCache
+from bansong.server.keys import KeyCache
 from bansong.server.metrics import ServerMetrics, serve_metrics
 from bansong.server.payloads import Refusal, invalid_key
 from bansong.server.settings import Clock

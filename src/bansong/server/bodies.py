@@ -13,8 +13,8 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, TypeVar
@@ -35,8 +35,7 @@ from bansong.server.payloads import Refusal, invalid, too_large
 from bansong.tables.detect import EXTENSIONS
 from bansong.tables.streams import SUFFIXES
 
-MAX_JSON_BYTES: Final = 64 << 10
-"""Bytes of a JSON body."""
+MAX_JSON_BYTES: Final = 64 << 10  # bytes of a JSON body
 _BODY_TIMEOUT_S: Final = 30.0
 _TOO_LONG: Final = re.compile(r"of length <= ([0-9]+) - at `\$\.(name|address|reason)`")
 _NUMBER: Final = re.compile(r"`\$\.(b_no|biz_no)`")
@@ -83,7 +82,6 @@ def _too_long(error: str, body: bytes) -> Refusal | None:
 
 
 def _explain_decode_error(error: Exception) -> str:
-    """What is wrong; of a business number, what is wanted, for msgspec says only which check failed."""
     text = str(error)
     if (place := _NUMBER.search(text)) and not text.startswith("Expected `str`, got"):
         return gettext(
@@ -116,10 +114,7 @@ async def read_body(request: Request, limit: int) -> bytes:
 
 
 def refuse_two_lengths(scope: Scope) -> None:
-    """Refuse, and close the connection, if both ``Content-Length`` and ``Transfer-Encoding`` are given.
-
-    A proxy that trusts the other header would take the rest of the body for the next request.
-    """
+    """Refuse two lengths: a proxy that reads the other one takes the rest of the body for the next request."""
     if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
         message = gettext("the request has Content-Length and Transfer-Encoding; send one of the two")
         raise Refusal(400, "bad_http", message, headers={"Connection": "close"})
@@ -165,8 +160,7 @@ class IncomingBody:
 logging.getLogger("python_multipart").setLevel(logging.CRITICAL + 1)  # disabled, it would not silence those below it
 """The parser logs what it parses, which is user data."""
 
-OVERHEAD: Final = 64 << 10
-"""Bytes around the file: boundaries, part headers, small other fields."""
+OVERHEAD: Final = 64 << 10  # bytes around the file: boundaries, part headers, small other fields
 _WRITE_BYTES: Final = 1 << 20
 _MAX_PARTS: Final = 50
 _MAX_NAME_LENGTH: Final = 150
@@ -182,10 +176,7 @@ _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @dataclass(frozen=True, slots=True)
 class ReceivedUpload:
-    """A stored upload: ``path`` in a ``folder`` of its own.
-
-    ``name``: the client's file name, for messages; ``digest``: SHA-256 of the content and the file type.
-    """
+    """``name``: the client's file name, for messages; ``digest``: SHA-256 of the content and the file type."""
 
     folder: Path
     path: Path
@@ -206,14 +197,10 @@ class UploadBounds:
 async def receive_upload(
     request: Request, uploads: Path, bounds: UploadBounds, set_aside: Callable[[int], None]
 ) -> AsyncIterator[ReceivedUpload]:
-    """Store the file of a request while the block lasts.
-
-    ``set_aside`` is called with further bytes before they are received; it raises if there is no room. Raises
-    :class:`Refusal` 400, 408, 413, 415 and 507.
-    """
+    """Store the file of a request while the block lasts; ``set_aside`` raises if further bytes have no room."""
     folder = uploads / secrets.token_hex(16)
     try:
-        with DiskFullRefusal():
+        with refusing_full_disk():
             form = await _receive_form(request, bounds, folder, set_aside)
         yield ReceivedUpload(folder, form.path, form.name, form.digest)
     finally:
@@ -222,7 +209,6 @@ async def receive_upload(
 
 
 async def hash_upload(request: Request, bounds: UploadBounds) -> bytes:
-    """Return the ``digest`` of a request's file without storing it. Raises as :func:`receive_upload`."""
     return (await _receive_form(request, bounds, None, lambda _: None)).digest
 
 
@@ -253,15 +239,15 @@ async def _receive_form(
     return form
 
 
-class DiskFullRefusal:
-    """Turns a full disk into :class:`Refusal` 507."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if isinstance(error, OSError) and is_disk_full(error):
+@contextmanager
+def refusing_full_disk() -> Iterator[None]:
+    """Turn a full disk into :class:`Refusal` 507."""
+    try:
+        yield
+    except OSError as error:
+        if is_disk_full(error):
             raise disk_full() from None
+        raise
 
 
 def is_disk_full(error: BaseException | None) -> bool:
@@ -320,8 +306,6 @@ async def _take_body(
 
 
 class _UploadParser:
-    """Parses a body: the part ``file`` is written to ``folder``, if given; other fields are ignored."""
-
     def __init__(self, boundary: bytes, folder: Path | None, limit: int) -> None:
         self.name = ""
         self._limit = limit
@@ -430,7 +414,6 @@ def display_name(name: str) -> str:
 
 
 def _suffix(called: str, media: bytes) -> str:
-    """Return the suffix of the stored file, a known one or none; raise :class:`Refusal` 415."""
     suffix = PurePosixPath(display_name(called)).suffix.lower()
     format = EXTENSIONS.get(suffix)
     if suffix in SUFFIXES or (format and not format.can.uploads):

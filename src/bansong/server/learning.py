@@ -38,7 +38,7 @@ from bansong.server import job_files as results
 from bansong.server import job_table
 from bansong.server import keys as key_table
 from bansong.server.engines import EnginePool, learning_folder, make_learning_folder
-from bansong.server.job_table import JobToLearn, Outcome
+from bansong.server.job_table import Outcome, StoredJob
 from bansong.server.settings import Clock, Settings, WakeUp
 from bansong.server.store import Store
 
@@ -47,20 +47,21 @@ _SILENT_SCHEMA: Final = {"row_id": pl.UInt32, "letter": pl.UInt32}
 
 
 def build_label_batch(
-    folder: Path, job: JobToLearn, outcomes: Sequence[Outcome], cards: Sequence[Scorecard], now: float
+    folder: Path, job: StoredJob, outcomes: Sequence[Outcome], cards: Sequence[Scorecard], now: float
 ) -> LabelBatch:
     """Build the batch that records outcomes of a job; ``folder`` is the server's, with the files of jobs.
 
     Outcomes are declared letter by letter: ``bounced: false`` is a delivery, and a row without an outcome says nothing.
     The day of mailing is taken to be the day on which the job finished. Raises :class:`FileNotFoundError`.
     """
-    letters = scan_letters(results.records_path(folder, job.job), results.results_path(folder, job.job))
+    assert job.finished is not None  # noqa: S101 - it is done
+    letters = scan_letters(results.records_path(folder, job.id), results.results_path(folder, job.id))
     declaration = MailingTerms(
         mailed=datetime.fromtimestamp(job.finished, SEOUL).date(), returns_requested=True, complete=True
     )
     at = datetime.fromtimestamp(now, UTC)
     about = MailingMetadata(
-        job.job, str(results.job_folder(folder, job.job)), None, "local", job.model, declaration, (), at, job.paid
+        job.id, str(results.job_folder(folder, job.id)), None, "local", job.model, declaration, (), at, job.paid
     )
 
     def find_known_letters(rows: pl.Series) -> pl.DataFrame:
@@ -136,12 +137,10 @@ def _labels(letters: pl.LazyFrame, outcomes: Sequence[Outcome]) -> pl.DataFrame:
 
 _log = logging.getLogger(__name__)
 
-_MAX_WAIT_S: Final = 60.0
-"""Failed outcomes are retried then."""
+_MAX_WAIT_S: Final = 60.0  # failed outcomes are retried then
 _MIN_PAUSE_S: Final = 2.0
 _OUTCOMES_PER_BATCH: Final = 100_000
-_MANY_OUTCOMES: Final = 1_000
-"""New outcomes of a key that start a calibration early."""
+_MANY_OUTCOMES: Final = 1_000  # new outcomes of a key that start a calibration early
 _RETRY_S: Final = 3600.0
 _FAILURES: Final = (Exception, pl.exceptions.PanicException)  # a panic is no Exception
 
@@ -181,9 +180,9 @@ class OutcomeLearner:
             except StoreError:
                 raise
             except BansongError as error:
-                _log.error("the outcomes of job %s could not be recorded and are tried again: %s", job.job, error)
+                _log.error("the outcomes of job %s could not be recorded and are tried again: %s", job.id, error)
             except _FAILURES:  # one job's failure is not the others'
-                _log.exception("the outcomes of job %s could not be recorded and are tried again", job.job)
+                _log.exception("the outcomes of job %s could not be recorded and are tried again", job.id)
 
     async def calibrate(self) -> None:
         now = self._clock.now()
@@ -204,27 +203,27 @@ class OutcomeLearner:
             if learned is not None and learned.promoted:
                 await self._engines.refresh(key_id)
 
-    async def _record_next(self, job: JobToLearn) -> bool:
+    async def _record_next(self, job: StoredJob) -> bool:
         async with self.writing:
-            outcomes = await self._store.read(lambda db: job_table.unlearned_outcomes(db, job.job, _OUTCOMES_PER_BATCH))
+            outcomes = await self._store.read(lambda db: job_table.unlearned_outcomes(db, job.id, _OUTCOMES_PER_BATCH))
             if outcomes:
                 await self._record_outcomes(job, outcomes)
         return bool(outcomes)
 
-    async def _record_outcomes(self, job: JobToLearn, outcomes: list[Outcome]) -> None:
+    async def _record_outcomes(self, job: StoredJob, outcomes: list[Outcome]) -> None:
         try:
             await anyio.to_thread.run_sync(self._write, job, outcomes)
         except FileNotFoundError:
             _log.error(
-                "the files of job %s are gone, so its %d outcomes say nothing of a letter", job.job, len(outcomes)
+                "the files of job %s are gone, so its %d outcomes say nothing of a letter", job.id, len(outcomes)
             )
         now = self._clock.now()
         await self._engines.refresh(job.key_id)
-        await self._store.write(lambda db: job_table.mark_learned(db, job.job, outcomes, now))
+        await self._store.write(lambda db: job_table.mark_learned(db, job.id, outcomes, now))
         self._due.setdefault(job.key_id, now + self._settings.learn_hours * 3600)
         self._new[job.key_id] = self._new.get(job.key_id, 0) + len(outcomes)
 
-    def _write(self, job: JobToLearn, outcomes: list[Outcome]) -> None:
+    def _write(self, job: StoredJob, outcomes: list[Outcome]) -> None:
         cards = possible_scorecards(self._engines, job.key_id, job.model)
         batch = build_label_batch(self._settings.files, job, outcomes, cards, self._clock.now())
         make_learning_folder(self._settings.files, job.key_id)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from http import HTTPStatus
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -429,10 +428,6 @@ class Refusal(Exception):
         return Response(msgspec.json.encode(content), self.status, self.headers, JSON)
 
 
-def missing_key() -> Refusal:
-    return Refusal(401, "missing_key", gettext("the API key is missing: send it in the header X-API-Key"))
-
-
 def invalid_key() -> Refusal:
     """INTERFACE §5.4; does not reveal whether the key is unknown or revoked."""
     return Refusal(401, "invalid_key", gettext("the API key is not valid: it is unknown or was revoked"))
@@ -447,14 +442,6 @@ def not_in_plan(what: str, plan: str) -> Refusal:
 def not_found(what: str) -> Refusal:
     """INTERFACE §5.6; does not reveal whether it belongs to another key."""
     return Refusal(404, "not_found", gettext("{what} does not exist, or is not this key's", what=what))
-
-
-def no_route(status: int, headers: Mapping[str, str] | None) -> Refusal:
-    if status == HTTPStatus.METHOD_NOT_ALLOWED:
-        return Refusal(
-            405, "method_not_allowed", gettext("the path has no such method; see /openapi.json"), headers=headers
-        )
-    return Refusal(404, "not_found", gettext("there is no such path; see /openapi.json"))
 
 
 def too_large(what: str, limit: int, unit: str) -> Refusal:

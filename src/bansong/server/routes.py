@@ -33,10 +33,7 @@ Schema = dict[str, Any]
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """One method of one path, with its documentation.
-
-    ``body``: a type of ``payloads``, or ``"upload"``. ``refusals``: statuses of errors.
-    """
+    """One method of one path. ``body``: a type of ``payloads``, or ``"upload"``. ``refusals``: statuses of errors."""
 
     handler: Callable[[Request], Awaitable[Response]]
     id: str

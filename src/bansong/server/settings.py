@@ -46,7 +46,6 @@ ADDRESS_INVALID: Final = Problem(
 
 
 def parse_proxies(proxies: Iterable[str]) -> tuple[str, ...]:
-    """Return the networks of trusted proxies. Text that is no address and no network raises :class:`UsageError`."""
     networks: list[str] = []
     for text in proxies:
         try:
@@ -70,7 +69,6 @@ class Clock:
         return datetime.fromtimestamp(self.now(), SEOUL).date()
 
     def month(self, at: float | None = None) -> str:
-        """Return the calendar month in Korea (``2026-11``) of a time, by default now."""
         return f"{datetime.fromtimestamp(self.now() if at is None else at, SEOUL):%Y-%m}"
 
     def month_ends(self) -> datetime:
@@ -79,7 +77,6 @@ class Clock:
 
 
 def as_text(seconds: float | None) -> str | None:
-    """Format a time for the API: ISO 8601 in Korea's time zone, to the second."""
     return None if seconds is None else datetime.fromtimestamp(seconds, SEOUL).isoformat(timespec="seconds")
 
 
@@ -135,8 +132,6 @@ def configure_logging(stream: TextIO | None = None, level: str | None = None) ->
 
 
 class RequestLine(msgspec.Struct, omit_defaults=True):
-    """A log line of a request. ``path``: its pattern; ``ms``: its duration; ``key``: the key's id."""
-
     time: str
     level: str
     logger: str
@@ -225,10 +220,7 @@ _SANE: Final = re.compile(rb"[0-9A-Fa-f-]{16,64}")
 
 
 def request_id_of(scope: Scope, proxies: Container[str]) -> str:
-    """Return the request id given by a trusted proxy, or a new one.
-
-    Ids of other clients are ignored: they could repeat one of ours in the log.
-    """
+    """Return a trusted proxy's request id, or a new one: ids of others could repeat one of ours in the log."""
     given = [value for name, value in scope["headers"] if name == HEADER]
     peer = scope.get("client")
     if len(given) == 1 and _SANE.fullmatch(given[0]) and peer and peer[0] in proxies:
@@ -250,15 +242,11 @@ def _parsed_address(text: str) -> str:
 
 
 _HEADER: Final = b"accept-language"
-_MAX_HEADER_BYTES: Final = 200
-"""Browsers send some fifty."""
+_MAX_HEADER_BYTES: Final = 200  # browsers send some fifty
 
 
 def choose_language(scope: Scope) -> None:
-    """Use the language that a request asks for, else English, in its task.
-
-    The log stays English, and the command line follows ``--lang``.
-    """
+    """Use the language that a request asks for, else English, in its task."""
     given = next((value for name, value in scope["headers"] if name == _HEADER), b"")
     speak(_language_of(given[:_MAX_HEADER_BYTES]))
 
@@ -282,11 +270,9 @@ _NOBODY: Final = StatusOptions(source="none")
 BUILT_IN: Final = Path(__file__).with_name("plans.toml")
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 _DISK_BYTES: Final = 2_000_000_000
-_FILES_KEPT: Final = 32
-"""Default of ``disk_bytes``: room for this many files of the largest upload."""
+_FILES_KEPT: Final = 32  # default of ``disk_bytes``: room for this many files of the largest upload
 _NOT_GIVEN: Final = -1
-_LISTS_CHANGED: Final = 2
-"""Default of ``watch_changes``: whole lists per month."""
+_LISTS_CHANGED: Final = 2  # default of ``watch_changes``: whole lists per month
 _Size = Annotated[int, msgspec.Meta(gt=0)]
 
 

@@ -29,29 +29,20 @@ from bansong.engine.overlays import StatusOverlay
 from bansong.reference.fetch import StatusFetch, fetch_statuses, load_nts_key
 from bansong.reference.nts import MAX_NUMBERS, NtsClient, NtsKey, StatusReply
 from bansong.reference.status_store import DayUsage, StatusStore, account_of
+from bansong.server.engines import numbers_of
 from bansong.server.lookups import KnownStatus, Microbatcher, Statuses, StoredStatuses, read_statuses
-from bansong.server.references import numbers_of
 from bansong.server.settings import Clock, Settings, as_text, loggable_message
 
 _log = logging.getLogger(__name__)
 
-WAIT_S: Final = 2.0
-"""After that, a lookup is answered by what is known."""
-_PARALLEL_CALLS: Final = 4
-"""Parallel calls for single lookups: one that hangs must not block the next."""
+WAIT_S: Final = 2.0  # after that, a lookup is answered by what is known
+_PARALLEL_CALLS: Final = 4  # parallel calls for single lookups: one that hangs must not block the next
 _NUMBERS_PER_READ: Final = 256
 _MAX_IN_MEMORY: Final = 50_000
-_REREAD_AFTER_S: Final = 60.0
-"""Then the store is read again: another process may have written to it."""
+_REREAD_AFTER_S: Final = 60.0  # then the store is read again: another process may have written to it
 
 
 class SingleStatuses:
-    """Finds statuses of single lookups; for one event loop.
-
-    ``read`` returns what is stored, in a thread; ``ask`` asks for up to ``most`` numbers, stores and returns the
-    answers; ``may_ask`` says whether that makes sense now; ``is_fresh`` whether a status is new enough.
-    """
-
     def __init__(
         self,
         clock: Clock,
@@ -78,7 +69,6 @@ class SingleStatuses:
         self._late: asyncio.Task[StoredStatuses] | None = None
 
     async def find(self, number: int) -> KnownStatus | None:
-        """Return the fresh status of a number if there is one within :data:`WAIT_S`, else the newest known one."""
         if (fresh := self._recall(number)) is not None:
             return fresh
         stored, is_stale = await self._reads.submit(number)
@@ -169,17 +159,12 @@ class SingleStatuses:
         await self._clock.sleep(WAIT_S)
 
 
-FAILURES: Final = 3
-"""Failures in a row before a pause."""
-PAUSES_S: Final = (5.0, 30.0, 120.0, 600.0)
-"""Seconds of the first pause, the second, …"""
+FAILURES: Final = 3  # failures in a row before a pause
+PAUSES_S: Final = (5.0, 30.0, 120.0, 600.0)  # seconds of the first pause, the second, …
 
 
 class CircuitBreaker:
-    """Pauses calls to something that failed; for one event loop.
-
-    ``name``: for the log. After a pause one trial call may go; only its success ends the pause for the others.
-    """
+    """Pauses calls to something that failed. After a pause, one trial call may go, and ends it if it succeeds."""
 
     def __init__(self, name: str, clock: Clock) -> None:
         self._name = name
@@ -191,11 +176,9 @@ class CircuitBreaker:
 
     @property
     def is_open(self) -> bool:
-        """Whether calls are paused, or a trial is under way."""
         return self._clock.now() < self._until or self._trial
 
     def begin(self) -> bool:
-        """Return whether a call may go; then a ``record_…`` method must follow."""
         if self.is_open:
             return False
         self._trial = self._pauses > 0
@@ -225,7 +208,6 @@ class CircuitBreaker:
         _log.warning("%s is not asked for %g s: %s", self._name, pause, why)
 
     def pause_until(self, until: float, why: str) -> None:
-        """Pause until a time (seconds since 1970) because of a limit."""
         self._trial = False
         if until > max(self._until, self._clock.now()):
             self._until = until
@@ -250,19 +232,16 @@ class DayBudget:
         self._lock = Lock()
 
     def remaining(self, day: date) -> int | None:
-        """Return the numbers left, 0 once the allowance is exhausted, ``None`` without limit."""
         used = self._usage(day)
         if used.exhausted:
             return 0
         return None if self.limit is None else max(0, self.limit - used.numbers)
 
     def is_spent(self, day: date) -> bool:
-        """Return whether the budget is spent, even if unsent numbers are given back."""
         used = self._usage(day)
         return used.exhausted or (self.limit is not None and used.numbers - self._unsent >= self.limit)
 
     def limit_of(self, day: date) -> int | None:
-        """Return the limit for those who count in the store alone."""
         return None if self.limit is None else max(0, self.limit - self._unstored_of(day))
 
     def take(self, numbers: int, day: date) -> int:
@@ -299,20 +278,13 @@ class DayBudget:
 
 
 _SUBJECT: Final = "the tax authority's API"
-_LOG_INTERVAL_S: Final = 60.0
-_MAX_AGE_DAYS: Final = 100_000.0
-"""A larger ``max_age`` would be before the first date."""
-_DRAIN_S: Final = 2.0
-"""How long a stop waits for calls of jobs and watches."""
-_TRIES: Final = 3
-"""Times a day that a number is asked for if replies leave it out."""
-_TIMEOUT_S: Final = 35.0
-"""The portal gives up after 30 and says so."""
-_RETRY_AFTER_S: Final = 1.0
-"""Pause before the first call of a job is repeated."""
+_MAX_AGE_DAYS: Final = 100_000.0  # a larger ``max_age`` would be before the first date
+_DRAIN_S: Final = 2.0  # how long a stop waits for calls of jobs and watches
+_TRIES: Final = 3  # times a day that a number is asked for if replies leave it out
+_TIMEOUT_S: Final = 35.0  # the portal gives up after 30 and says so
+_RETRY_AFTER_S: Final = 1.0  # pause before the first call of a job is repeated
 _SPENT: Final = "the budget of numbers for the day is spent"
-_NUMBERS: Final = re.compile(r"\d[\d-]{8,}\d")
-"""Looks like somebody's number."""
+_NUMBERS: Final = re.compile(r"\d[\d-]{8,}\d")  # looks like somebody's number
 
 
 def open_nts_statuses(settings: Settings, clock: Clock) -> NtsStatuses | None:
@@ -324,10 +296,7 @@ def open_nts_statuses(settings: Settings, clock: Clock) -> NtsStatuses | None:
 
 
 class StatusReport(NamedTuple):
-    """Numbers asked and answered since the start; state of the circuit, budget and store.
-
-    ``budget_left``: ``None`` without limit. ``newest``: day of the newest stored status.
-    """
+    """``budget_left``: ``None`` without limit. ``newest``: day of the newest stored status."""
 
     circuit_open: bool
     asked: int
@@ -378,13 +347,8 @@ class NtsStatuses:
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        await self._log_counts()
+        await self.log_counts()
         await self._open.aclose()
-
-    async def run(self) -> None:
-        while True:
-            await self._clock.sleep(_LOG_INTERVAL_S)
-            await self._log_counts()
 
     def answer(self, engine: LocalEngine, rows: pl.LazyFrame) -> pl.LazyFrame:
         """Answer rows by stored statuses over the engine's registry; called in a thread."""
@@ -397,19 +361,13 @@ class NtsStatuses:
         return engine.with_known(Known(statuses=overlay)).answer(rows)
 
     def exchangeable(self) -> StatusOverlay:
-        """Return an overlay for prepared queries, filled with results of :meth:`find`."""
         return StatusOverlay.exchangeable(aged_before=self._fresh_since())
 
     async def find(self, number: str) -> KnownStatus | None:
-        """Return the fresh status of a number (ten digits), or after two seconds the newest known one."""
         return await self._single.find(int(number))
 
     async def fetch(self, numbers: pl.Series, max_age: float | None = None) -> None:
-        """Ask for statuses of ``numbers`` (UInt64, unique) older than ``max_age`` days, within the budget.
-
-        ``max_age``: by default that of the options. Raises nothing if nobody can be asked. Cancelled, it keeps the
-        answers so far.
-        """
+        """Ask for statuses of ``numbers`` (UInt64, unique) older than ``max_age`` days, within the budget."""
         try:
             async with self._bulk:  # one at a time: numbers of a job may be those of another, and are asked once
                 await self._fetch(numbers, self._options.max_age if max_age is None else max_age)
@@ -417,7 +375,6 @@ class NtsStatuses:
             _log.error("statuses are not fetched: %s", loggable_message(error))
 
     def report(self) -> StatusReport:
-        """Return counts and state; thread-safe. Raises :class:`bansong.errors.StoreError`."""
         found, left = self._store.summary(), self._budget.remaining(self._clock.today())
         return StatusReport(self._breaker.is_open, *self._totals, left, found.numbers, found.newest)
 
@@ -437,11 +394,7 @@ class NtsStatuses:
         return StoredStatuses(found, frozenset(stale).difference(in_vain))
 
     async def _ask(self, numbers: Sequence[int]) -> Statuses:
-        """Ask for numbers and store the answers; return nothing if nobody may be asked.
-
-        A refused call is repeated in halves. A number that is refused alone while others are answered has no answer on
-        this day.
-        """
+        """Ask for numbers and store the answers. A refused call is halved; a number refused alone rests for the day."""
         answers: dict[int, KnownStatus] = {}
         alone: list[int] = []
         parts, refusal, day = [numbers], None, self._clock.today()
@@ -480,7 +433,12 @@ class NtsStatuses:
 
     async def _call(self, numbers: Sequence[int], day: date) -> StatusReply | ServiceError | None:
         """Make one call and record its outcome; a late answer is used, too."""
-        late = asyncio.create_task(self._record_delay())
+
+        async def record_delay() -> None:
+            await self._clock.sleep(WAIT_S)
+            self._breaker.record_failure(f"no answer within {WAIT_S:g} s")
+
+        late = asyncio.create_task(record_delay())
         reply, refusal, used = None, None, DayUsage(len(numbers), 1)
         try:
             reply = await self._client.status(_series(numbers))
@@ -506,12 +464,7 @@ class NtsStatuses:
         await anyio.to_thread.run_sync(self._write, reply, used, day)
         return reply or refusal
 
-    async def _record_delay(self) -> None:
-        await self._clock.sleep(WAIT_S)
-        self._breaker.record_failure(f"no answer within {WAIT_S:g} s")
-
     def _write(self, reply: StatusReply | None, used: DayUsage, day: date, refused: Sequence[int] = ()) -> None:
-        """Store the outcome of a call; called in a thread."""
         missing = _series(refused if reply is None else self._select_vain(reply, day))
         if self._budget.limit is not None:  # they were counted when they were taken
             used = replace(used, numbers=0)
@@ -551,7 +504,6 @@ class NtsStatuses:
             self._breaker.record_failure(why, lasting=not fetch.answered)
 
     async def _heed_budget(self, day: date, why: str) -> bool:
-        """Pause until midnight if the budget is spent; return whether it is."""
         is_spent = await anyio.to_thread.run_sync(self._budget.is_spent, day)
         if is_spent:
             self._breaker.pause_until(_midnight_after(day), why)
@@ -586,7 +538,7 @@ class NtsStatuses:
         self._answered += answered
         self._totals = self._totals[0] + used.numbers, self._totals[1] + answered
 
-    async def _log_counts(self) -> None:
+    async def log_counts(self) -> None:
         counts, answered = self._counts, self._answered
         if not counts.calls:
             return
@@ -630,7 +582,6 @@ def _midnight_after(day: date) -> float:
 
 
 def _is_lasting(error: ServiceError) -> bool:
-    """Return whether the next call would fail, too: a wrong key, say."""
     return isinstance(error, CertificateError) or not isinstance(error, QuotaError | TransportError)
 
 
