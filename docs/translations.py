@@ -39,7 +39,6 @@ NOT_FOR_PEOPLE = {
     "client/errors.py": "a table of the documentation, which no command shows",
     "testing": "a fake service for tests of developers",
     "server/app.py": "tasks in the log; what ends a start is said by the command",
-    "server/connections.py": "told before a request, and its language, is read",
     "server/erasure.py": "what a job says of an erased row, and a request in the file",
     "server/learning.py": "the log, and what a model's journal says",
     "server/settings.py": "the log",

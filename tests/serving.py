@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -28,9 +29,9 @@ from bansong.server import job_files as isolated_reader
 from bansong.server import keys as key_table
 from bansong.server import settings as server_settings
 from bansong.server.app import listen, server_for, url_of
+from bansong.server.engines import StatusSource
 from bansong.server.lookups import PreparedQuery
 from bansong.server.payloads import VerificationPayload, VerifyRequest
-from bansong.server.references import StatusSource
 from bansong.server.settings import Clock, Settings
 from bansong.server.store import open_server_file
 
@@ -208,3 +209,24 @@ def answers_held(monkeypatch: pytest.MonkeyPatch) -> tuple[Event, Event]:
 
     monkeypatch.setattr(PreparedQuery, "answers", held)
     return begun, go
+
+
+def line_from(server: Served, address: str = "127.0.0.1") -> socket.socket:
+    host, port = server.url.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), timeout=20, source_address=(address, 0))
+
+
+def said_to(line: socket.socket) -> bytes:
+    """What comes until the server closes the connection."""
+    said = b""
+    try:
+        while chunk := line.recv(65536):
+            said += chunk
+    except ConnectionResetError:
+        pass
+    return said
+
+
+def error_in(said: bytes) -> tuple[int, dict[str, Any]]:
+    head, _, body = said.partition(b"\r\n\r\n")
+    return int(head.split()[1]), json.loads(body)["error"]

@@ -24,7 +24,11 @@ from click.testing import CliRunner
 import bansong as bs
 from bansong.base.options import StatusOptions
 from bansong.cli.app import app
+from bansong.cli.serve import serve as serve_command
 from bansong.reference.nts import NtsKey
+from bansong.server.bodies import OVERHEAD
+from bansong.server.job_files import _LARGE_SECONDS
+from bansong.server.settings import Settings, load_plans
 from bansong.testing import FakeNts, serve
 from conftest import ROOT, SAMPLE
 from serving import HTTP, ServedProcess, make_key, served, wait_until
@@ -120,6 +124,54 @@ def test_what_the_unit_starts_serves_and_ends_in_good_order(tmp_path: Path) -> N
     url = process.start()
     assert HTTP.get(f"{url}/healthz").json() == {"status": "ok"}
     assert process.stop() == 0, process.state()
+
+
+# ----------------------------------------------------------------------------------------------------------- proxy
+
+
+def proxy_settings() -> dict[str, str]:
+    """The directives of the proxy file by name, those that are repeated by name and first word."""
+    text = re.sub(r"^\s*#.*$", "", (DEPLOY / "nginx.conf").read_text(encoding="utf-8"), flags=re.M)
+    words = [shlex.split(line) for line in re.findall(r"^\s*([a-z_]+ .*);$", text, flags=re.M)]
+    repeated = {"proxy_set_header", "ssl_protocols"}
+    return {" ".join(line[:2]) if line[0] in repeated else line[0]: " ".join(line[1:]) for line in words}
+
+
+def seconds(setting: str) -> float:
+    return float(setting.removesuffix("s"))
+
+
+def test_the_proxy_lets_through_what_the_service_takes() -> None:
+    """Bodies, waits and the place of the service agree with its plans, settings, unit file and options."""
+    found, settings = proxy_settings(), Settings(db=Path("x"))
+    largest = max(plan.upload_bytes for plan in load_plans().values())
+    assert largest + OVERHEAD <= int(found["client_max_body_size"].removesuffix("m")) << 20
+    assert seconds(found["client_body_timeout"]) == settings.stall_seconds
+    assert seconds(found["proxy_read_timeout"]) > _LARGE_SECONDS
+    assert found["proxy_request_buffering"] == "off"
+    defaults = {option.name: option.default for option in serve_command.params}
+    assert found["proxy_pass"] == f"http://{defaults['host']}:{defaults['port']}"
+    assert f"--trusted-proxy {defaults['host']}" in unit_options()
+
+
+def test_the_proxy_says_who_asks_and_refuses_as_the_service_does() -> None:
+    """A client cannot add to the address; a refusal for the proxy's own bounds is not the end of the quota."""
+    found = proxy_settings()
+    assert found["proxy_set_header X-Forwarded-For"] == "X-Forwarded-For $remote_addr"
+    assert found["proxy_set_header X-Request-Id"] == "X-Request-Id $request_id"
+    assert found["limit_conn_status"] == found["limit_req_status"] == found["error_page"].split()[0] == "429"
+    status, _, body = found["return"].partition(" ")
+    assert (status, json.loads(body)["error"]["code"]) == ("429", "limit_exceeded")
+    assert found["add_header"] == "Retry-After 1 always"
+
+
+def test_the_page_of_the_service_says_the_bounds_of_the_proxy() -> None:
+    found, page = proxy_settings(), " ".join((ROOT / "docs" / "service.md").read_text(encoding="utf-8").split())
+    connections = found["limit_conn"].split()[1]
+    (rate,) = re.findall(r"rate=(\d+)r/s", found["limit_req_zone"])
+    assert f"{connections} connections at once and {rate} requests a second" in page
+    head, body = (f"{seconds(found[name]):g}" for name in ("client_header_timeout", "client_body_timeout"))
+    assert f"a head must arrive within {head} seconds, and a body must not pause for {body}" in page
 
 
 # ------------------------------------------------------------------------------------------------------- container

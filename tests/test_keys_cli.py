@@ -13,8 +13,7 @@ from click.testing import CliRunner, Result
 from bansong.cli.app import app
 from bansong.errors import AuthenticationError, StoreError, UsageError
 from handclock import HandClock
-from serving import rows_of, served, wait_until
-from test_server_connections import error_in, line_from, said_to
+from serving import error_in, line_from, rows_of, said_to, served, wait_until
 
 
 def keys(*arguments: object) -> Result:

@@ -1,10 +1,9 @@
-"""The example of the documentation, in a real nginx before a real server."""
+"""The proxy file, in a real nginx before a real server."""
 
 from __future__ import annotations
 
 import json
 import logging
-import re
 import shutil
 import socket
 import subprocess
@@ -21,16 +20,16 @@ import trustme
 
 from bansong import BlockingClient
 from bansong.errors import LimitError
-from bansong.server.settings import TrustedProxies
+from bansong.server.settings import parse_proxies
+from conftest import ROOT
 from serving import Served, served
 
 pytestmark = [
     pytest.mark.process,
     pytest.mark.skipif(shutil.which("nginx") is None, reason="nginx is not installed: apt install nginx"),
 ]
-PAGE: Final = Path(__file__).parent.parent / "docs" / "service.md"
 OWN: Final = """daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/error.log;
-events {{ worker_connections 256; }}
+events {{ worker_connections {sockets}; }}
 http {{
     access_log off;
     client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy;
@@ -38,14 +37,7 @@ http {{
 {example}
 }}
 """
-"""What stands around the example, with all of nginx's files in a folder of its own."""
-
-
-def example() -> str:
-    """The nginx example of the page, as it stands there."""
-    blocks = re.findall(r"```nginx\n(.*?)```", PAGE.read_text(), re.S)
-    (found,) = [block for block in blocks if "limit_conn_zone" in block]
-    return str(found)
+"""What stands around the proxy file, with all of nginx's files in a folder of its own."""
 
 
 def free_port() -> int:
@@ -55,12 +47,12 @@ def free_port() -> int:
 
 @contextmanager
 def proxied(server: Served, folder: Path, **changes: str) -> Iterator[tuple[str, SSLContext]]:
-    """The base URL of nginx before a server, by the example with some words of it changed, and who trusts it."""
+    """The base URL of nginx before a server, by the proxy file with some words of it changed, and who trusts it."""
     authority, port = trustme.CA(), free_port()
     certificate = authority.issue_cert("127.0.0.1")
     certificate.cert_chain_pems[0].write_to_path(folder / "bansong.crt")
     certificate.private_key_pem.write_to_path(folder / "bansong.key")
-    text = example()
+    text = (ROOT / "deploy" / "nginx.conf").read_text(encoding="utf-8")
     given = {
         "listen 443 ssl": f"listen 127.0.0.1:{port} ssl",
         "http://127.0.0.1:8080": server.url,
@@ -70,7 +62,7 @@ def proxied(server: Served, folder: Path, **changes: str) -> Iterator[tuple[str,
         assert words in text
         text = text.replace(words, others)
     file = folder / "nginx.conf"
-    file.write_text(OWN.format(folder=folder, example=text))
+    file.write_text(OWN.format(folder=folder, example=text, sockets=2_048))
     command = ["nginx", "-c", str(file), "-p", str(folder), "-e", str(folder / "error.log")]
     tested = subprocess.run([*command, "-t"], capture_output=True, text=True, check=False)
     assert tested.returncode == 0, tested.stderr
@@ -100,8 +92,8 @@ def until_listening(port: int) -> None:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Served]:
-    trusted = TrustedProxies(["127.0.0.1"])
-    with served(tmp_path / "db.sqlite", trusted_proxies=trusted, connections_per_address=4) as running:
+    trusted = parse_proxies(["127.0.0.1"])
+    with served(tmp_path / "db.sqlite", trusted_proxies=trusted) as running:
         yield running
 
 
@@ -142,7 +134,7 @@ def test_too_many_requests_of_an_address_are_no_end_of_the_quota(server: Served,
 
 
 def test_connections_of_an_address_are_bounded(server: Served, tmp_path: Path) -> None:
-    """A client with more uploads under way than the example allows is told so by nginx; the server takes the others."""
+    """A client with more uploads under way than the file allows is told so by nginx; the server takes the others."""
     head = b"POST /batch HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=b\r\n"
     key = server.key("enterprise")
     with (
@@ -163,3 +155,33 @@ def test_connections_of_an_address_are_bounded(server: Served, tmp_path: Path) -
             time.sleep(0.02)
         assert (answer.status_code, answer.json()["error"]["bound"]) == (429, "proxy")
         assert httpx.get(f"{server.url}/healthz", trust_env=False).status_code == 200
+
+
+def test_slow_and_idle_connections_lock_nobody_out(server: Served, tmp_path: Path) -> None:
+    """A head that never ends is closed at its deadline; a thousand silent sockets reach the server not at all."""
+    with (
+        proxied(server, tmp_path, **{"client_header_timeout 15s": "client_header_timeout 1s"}) as (url, trusting),
+        ExitStack() as stack,
+    ):
+        port = int(url.rpartition(":")[2])
+        for number in range(1_000):
+            here = (f"127.0.1.{number % 200 + 1}", 0)
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), source_address=here))
+        plain = socket.create_connection(("127.0.0.1", port), timeout=20)
+        slow = stack.enter_context(trusting.wrap_socket(plain, server_hostname="127.0.0.1"))
+        slow.sendall(b"GET /healthz HTTP/1.1\r\nHost:")
+        with httpx.Client(verify=trusting, trust_env=False) as client:
+            assert client.get(f"{url}/healthz").status_code == 200
+        assert server.app.state.metrics.connections() <= 1
+        assert slow.recv(65536) == b""
+
+
+@pytest.mark.parametrize("more", ["Content-Length: 4\r\nTransfer-Encoding: chunked", "X: " + "x" * 40_000])
+def test_a_head_that_may_be_read_in_two_ways_or_has_no_end_stays_outside(
+    server: Served, tmp_path: Path, more: str
+) -> None:
+    with proxied(server, tmp_path) as (url, trusting):
+        plain = socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=20)
+        with trusting.wrap_socket(plain, server_hostname="127.0.0.1") as line:
+            line.sendall(f"POST /verify HTTP/1.1\r\nHost: x\r\n{more}\r\n\r\n0\r\n\r\n".encode())
+            assert line.recv(65536).startswith(b"HTTP/1.1 400")

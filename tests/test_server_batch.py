@@ -30,9 +30,9 @@ from bansong.server import job_files as results
 from bansong.server import job_table
 from bansong.server import jobs as worker
 from bansong.server import keys as key_table
+from bansong.server.engines import RegistrySnapshot, StatusSources
 from bansong.server.job_files import merge_slices
 from bansong.server.jobs import JobAcceptance
-from bansong.server.references import RegistrySnapshot, StatusSources
 from bansong.server.settings import Clock
 from bansong.server.store import open_server_file
 from serving import HTTP, Served, read_here, rows_of, served

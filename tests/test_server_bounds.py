@@ -23,9 +23,9 @@ from bansong.base.files import list_folder
 from bansong.base.isolation import IsolationError
 from bansong.errors import LimitError, UsageError
 from bansong.server import job_files as reading_slots
-from bansong.server.job_files import ReadBounds, folder_bytes
+from bansong.server.bodies import ReceivedUpload
+from bansong.server.job_files import folder_bytes
 from bansong.server.settings import ServicePlan, load_plans
-from bansong.server.uploads import ReceivedUpload
 from customers import numbers
 from handclock import HandClock
 from serving import HTTP, Served, ServedProcess, answers_held, make_key, read_here, rows_of, served, wait_until
@@ -406,11 +406,11 @@ def test_a_small_file_that_takes_much_is_read_as_a_large_one(tmp_path: Path, mon
     """The bounds of small files refuse nothing that a slot for large ones reads."""
     read, asked = reading_slots.read_isolated, []
 
-    async def needs_more(upload: ReceivedUpload, target: Path, most: int, bounds: ReadBounds) -> int:
-        asked.append(bounds.memory)
+    async def needs_more(upload: ReceivedUpload, target: Path, most: int, memory: int, seconds: float) -> int:
+        asked.append(memory)
         if len(asked) == 1:
             raise IsolationError("memory")
-        return await read(upload, target, most, bounds)
+        return await read(upload, target, most, memory, seconds)
 
     monkeypatch.setattr(reading_slots, "read_isolated", needs_more)
     with served(tmp_path / "db.sqlite") as server:

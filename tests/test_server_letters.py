@@ -13,10 +13,9 @@ import pytest
 from bansong.base.schema import REASON_SEPARATOR, RECORD_COLUMNS
 from bansong.engine.overlays import HISTORY_SCHEMA
 from bansong.engine.risk.scorecard import Scorecard
-from bansong.server.engines import ServedEngine
+from bansong.server.engines import KeyLetters, ReferenceData, ServedEngine
 from bansong.server.lookups import LookupAnswerer, PreparedQuery
 from bansong.server.payloads import VerificationPayload, VerifyRequest
-from bansong.server.references import KeyLetters, ReferenceData
 from bansong.server.settings import Settings
 
 TODAY = date(2026, 11, 21)

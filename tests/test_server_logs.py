@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from bansong.server.lookups import Microbatcher, PaidLookups
-from bansong.server.settings import REQUEST_ID, TrustedProxies
+from bansong.server.settings import REQUEST_ID, parse_proxies
 from serving import HTTP, logged, served
 
 GIVEN = "6f3c1b0d9a8e4f57b2c4d6e8f0a1b3c5"
-HERE = TrustedProxies(["127.0.0.1"])
+HERE = parse_proxies(["127.0.0.1"])
 
 
 def requests(lines: list[dict[str, Any]], path: str) -> list[dict[str, Any]]:

@@ -30,7 +30,7 @@ BODY = {"b_no": "1248100998", "name": "삼성전자", "address": "경기 수원�
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with served(tmp_path_factory.mktemp("served") / "db.sqlite", connections_per_address=1_000) as it:
+    with served(tmp_path_factory.mktemp("served") / "db.sqlite") as it:
         yield it
 
 

@@ -21,7 +21,7 @@ import pytest
 
 from bansong.base.isolation import SizeLimits
 from bansong.errors import AuthenticationError, TooLargeError
-from bansong.server import uploads as upload_form
+from bansong.server import bodies as upload_form
 from bansong.server.settings import load_plans
 from memory import STEADY, peak
 from serving import HTTP, Served, ServedProcess, make_key, rows_of, served

@@ -26,8 +26,8 @@ from bansong import watch
 from bansong.cli.app import app as command_line
 from bansong.engine.local import LocalEngine
 from bansong.server import keys as key_table
+from bansong.server.engines import StatusSources
 from bansong.server.payloads import WatchHistory, WatchListPayload
-from bansong.server.references import StatusSources
 from bansong.server.settings import ServicePlan
 from bansong.server.store import open_server_file
 from bansong.watch import store

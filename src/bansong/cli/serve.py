@@ -169,13 +169,7 @@ def _networks(_: click.Context, option: click.Parameter, values: tuple[str, ...]
     metavar="ADDRESS|NETWORK",
     help="A proxy in front, whose X-Forwarded-For says who the client is. May be repeated.",
 )
-@_number_option(
-    "--connections-per-address",
-    click.IntRange(1),
-    256,
-    help="Connections at once of one address; of a trusted proxy, as many as come.",
-    metavar="N",
-)
+@click.option("--connections-per-address", type=click.IntRange(1), hidden=True)  # ignored, and the log says so
 @_number_option(
     "--reading-slots",
     click.IntRange(1),
@@ -214,10 +208,10 @@ def serve(
         _check(host=host, port=port, plans=plans, trusted_proxies=trusted_proxies, **settings)
     needs_server()
     from bansong.server.app import run
-    from bansong.server.settings import Settings, TrustedProxies, configure_logging, load_plans
+    from bansong.server.settings import Settings, configure_logging, load_plans, parse_proxies
 
     status = chosen_status(settings)
-    proxies = TrustedProxies(trusted_proxies)
+    proxies = parse_proxies(trusted_proxies)
     chosen: Settings = Settings(plans=load_plans(plans), status=status, trusted_proxies=proxies, **settings)
     configure_logging()
     run(chosen, host, port, lambda url: _announce(url, behind_proxy=bool(trusted_proxies)))

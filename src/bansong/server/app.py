@@ -2,37 +2,51 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
-from functools import partial
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import uvicorn
 from polars.exceptions import PanicException
 from starlette.applications import Starlette
-from starlette.types import ASGIApp
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from bansong.base.errors import UsageError
+from bansong.base.errors import StoreError, UsageError
 from bansong.base.messages import describe_os_error, gettext
 from bansong.client.address import AddressPolicy
 from bansong.client.webhook import WebhookSender
-from bansong.server.auth import AuthMiddleware, KeyBounds, KeyCache
-from bansong.server.connections import HEAD_BYTES, BoundedConnection, ConnectionTable
-from bansong.server.engines import EnginePool
+from bansong.server.bodies import IncomingBody, refuse_two_lengths
+from bansong.server.engines import EnginePool, StatusSource, StatusSources
 from bansong.server.erasure import Retention
 from bansong.server.handlers import Context
 from bansong.server.job_table import IdempotentRequests
 from bansong.server.jobs import JobAcceptance, JobWorker, clean_up_files
+from bansong.server.keys import KEY, KeyBounds, KeyCache, authenticate
 from bansong.server.learning import OutcomeLearner, warn_about_pools
 from bansong.server.lookups import LookupAnswerer, PaidLookups
 from bansong.server.metrics import ServerMetrics, StateCollector, serve_metrics
-from bansong.server.references import StatusSource, StatusSources
+from bansong.server.payloads import Refusal, busy
 from bansong.server.routes import PUBLIC, routes
-from bansong.server.settings import Clock, RequestLog, Settings
+from bansong.server.settings import HEADER as REQUEST_ID_HEADER
+from bansong.server.settings import (
+    REQUEST_ID,
+    Clock,
+    RequestLog,
+    Settings,
+    choose_language,
+    client_of,
+    language_headers,
+    request_id_of,
+)
 from bansong.server.store import SERVER_FILE, Store, lock_server_file, open_server_file
 from bansong.server.watch import Notifier, WatchScheduler
 
@@ -61,7 +75,13 @@ def create_app(
                 context = _open_context(settings, clock or Clock(), status_sources, metrics, stack)
                 if context.statuses is not None:
                     await stack.enter_async_context(context.statuses)
-                app.state.metrics_port = _begin_metrics(context, stack)
+                metrics.registry.register(StateCollector(context))
+                port = settings.metrics_port
+                app.state.metrics_port = (
+                    None
+                    if port is None
+                    else stack.enter_context(serve_metrics(metrics.registry, settings.metrics_host, port))
+                )
             except Exception as error:
                 app.state.failure = error
                 raise
@@ -75,17 +95,11 @@ def create_app(
             context.requests.write()
 
     metrics = ServerMetrics()
-    app = _BareStarlette(routes=routes(), lifespan=lifespan)
+    app = Starlette(routes=routes(), lifespan=lifespan)
+    app.middleware_stack = AuthMiddleware(app.router, PUBLIC, settings.trusted_proxies)  # catches errors, too
     app.state.metrics = metrics
     app.router.redirect_slashes = False
     return app
-
-
-class _BareStarlette(Starlette):
-    """Starlette without its own middleware: :class:`AuthMiddleware` catches errors."""
-
-    def build_middleware_stack(self) -> ASGIApp:
-        return AuthMiddleware(self.router, PUBLIC)
 
 
 def _open_context(
@@ -95,9 +109,11 @@ def _open_context(
     metrics: ServerMetrics,
     stack: AsyncExitStack,
 ) -> Context:
+    if settings.connections_per_address is not None:
+        _log.warning("connections_per_address is ignored: the proxy bounds connections, see deploy/nginx.conf")
     lock = lock_server_file(settings.db)
     stack.callback(lock.release)
-    store = Store(settings.db, metrics.observe_commit)
+    store = Store(settings.db, metrics.commits.observe)
     stack.callback(store.close)
     with SERVER_FILE.errors(settings.files):
         settings.files.mkdir(mode=0o700, exist_ok=True)
@@ -133,16 +149,6 @@ def _open_context(
     )
 
 
-def _begin_metrics(context: Context, stack: AsyncExitStack) -> int | None:
-    context.metrics.registry.register(StateCollector(context))
-    if context.settings.metrics_port is None:
-        return None
-    settings = context.settings
-    return stack.enter_context(
-        serve_metrics(context.metrics.registry, settings.metrics_host, context.settings.metrics_port)
-    )
-
-
 def _open_statuses(settings: Settings, clock: Clock) -> NtsStatuses | None:
     if settings.status.source == "none":
         return None
@@ -151,49 +157,143 @@ def _open_statuses(settings: Settings, clock: Clock) -> NtsStatuses | None:
     return open_nts_statuses(settings, clock)
 
 
-def _background_tasks(context: Context) -> dict[str, Callable[[], Any]]:
-    statuses = {} if context.statuses is None else {"logging how many statuses were asked for": context.statuses.run}
-    return {
-        **statuses,
-        "deleting old answers to repeated requests": context.idempotent.run,
+def _background_tasks(context: Context) -> dict[str, Callable[[], Awaitable[None]]]:
+    def every(seconds: float, work: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+        async def repeat() -> None:
+            while True:
+                await work()
+                await context.clock.sleep(seconds)
+
+        return repeat
+
+    tasks = {
+        "deleting old answers to repeated requests": every(3_600.0, context.idempotent.purge),
         "learning from outcomes": context.learner.run,
         "measuring how late the event loop is": context.metrics.measure_delay,
         "checking what is watched": context.watches.run,
-        "looking for newer indexes": context.engines.run,
-        "noting when keys were used": context.keys.run,
+        "looking for newer indexes": every(context.settings.refresh_seconds, context.engines.look),
+        "noting when keys were used": every(60.0, context.keys.record_last_use),
         "telling of closures": context.notifier.run,
-        "purging old jobs": context.jobs.purge,
+        "purging old jobs": every(3_600.0, context.jobs.purge_once),
         "erasing what was kept long enough": context.retention.run,
         "working on jobs": context.jobs.run,
     }
+    if context.statuses is not None:
+        tasks["logging how many statuses were asked for"] = every(60.0, context.statuses.log_counts)
+    return tasks
 
 
 async def supervise(name: str, work: Callable[[], Awaitable[None]], clock: Clock, metrics: ServerMetrics) -> None:
-    """Run ``work`` until cancelled; log a failure and start it again after a pause."""
     failures = 0
-    metrics.expect_task(name)
+    failed = metrics.failures.labels(name)
     while True:
         started = clock.now()
         try:
             await work()
         except (Exception, PanicException):  # what went wrong in one step must not stop the next
             _log.exception("%s failed and is begun again", name)
-            metrics.count_failure(name)
+            failed.inc()
         if clock.now() - started > _CALM_S:
             failures = 0
         await clock.sleep(_RESTART_PAUSES_S[min(failures, len(_RESTART_PAUSES_S) - 1)])
         failures += 1
 
 
+_METHODS: Final = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
+"""Methods that logs and metrics name; anything else is text of the client."""
+_SOON: Final = {"Retry-After": "5", "Connection": "close"}
+_NO_STORE: Final = (b"cache-control", b"no-store")  # no cache may keep answers that need a key
+
+
+class AuthMiddleware:
+    """Authenticate requests, turn errors into refusals, log. ``proxies``: those whose headers are believed."""
+
+    def __init__(self, app: ASGIApp, public: Collection[str], proxies: Sequence[str]) -> None:
+        self._app = app
+        self._public = public
+        self._forwarded: Any = ProxyHeadersMiddleware(self._answer, list(proxies))  # type: ignore[arg-type]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        REQUEST_ID.set(request_id_of(scope, self._forwarded.trusted_hosts))  # each request is a task of its own
+        await self._forwarded(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started, incoming = time.perf_counter(), IncomingBody(receive, scope)
+        context = scope["app"].state.context
+        metrics: ServerMetrics = context.metrics
+        choose_language(scope)
+        more = [(REQUEST_ID_HEADER, REQUEST_ID.get().encode())]
+        if scope["path"] not in self._public:
+            more.append(_NO_STORE)
+        metrics.under_way += 1
+        status = 0
+
+        async def send_noting_status(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                spoken = language_headers() if status >= 400 else ()
+                message = {**message, "headers": [*message.get("headers", ()), *more, *spoken]}
+            await send(message)
+
+        try:
+            refusal = await self._handle(scope, incoming, send_noting_status)
+            if refusal is not None:
+                metrics.count_refusal(refusal)
+            if refusal is not None and not status:
+                await incoming.answer(refusal.response(), scope, send_noting_status)
+        finally:
+            key = scope.get(KEY)
+            method = scope["method"] if scope["method"] in _METHODS else "?"
+            took, route = time.perf_counter() - started, getattr(scope.get("route"), "path", "?")
+            context.requests.note(method, route, status, took, key=key.id if key else "", client=client_of(scope))
+            metrics.under_way -= 1
+            metrics.observe_request(route, method, status, took)
+
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> Refusal | None:
+        try:
+            refuse_two_lengths(scope)
+            if scope["path"] in self._public:
+                await self._app(scope, receive, send)
+            else:
+                await self._handle_keyed(scope, receive, send)
+        except Refusal as refusal:
+            return refusal
+        except HTTPException as error:
+            if error.status_code != HTTPStatus.METHOD_NOT_ALLOWED:
+                return Refusal(404, "not_found", gettext("there is no such path; see /openapi.json"))
+            message = gettext("the path has no such method; see /openapi.json")
+            return Refusal(405, "method_not_allowed", message, headers=error.headers)
+        except asyncio.CancelledError:  # the server is stopped, and the request took longer than it had left
+            return Refusal(503, "busy", gettext("the server is stopped; it may have been done or not"), headers=_SOON)
+        except StoreError as error:
+            _log.error("%s", error)
+            return busy(gettext("the server cannot use its disk"), 30)
+        except (Exception, PanicException):  # a panic is no Exception
+            _log.exception("a request failed")
+            message = gettext("the server failed; nothing is known of the request's effect")
+            # the id is in the body, too: that is what people pass on when they ask for help
+            return Refusal(500, "internal", message, request_id=REQUEST_ID.get())
+        return None
+
+    async def _handle_keyed(self, scope: Scope, receive: Receive, send: Send) -> None:
+        context = scope["app"].state.context
+        key = await authenticate(scope)
+        context.bounds.enter(key.id, context.keys.plan(key))
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            context.bounds.leave(key.id)
+
+
 _SHUTDOWN_GRACE_S: Final = 20
-_MAX_CONNECTIONS: Final = 2_000
-"""Open connections. Beyond them, idle ones are closed to make room; without idle ones the answer is 503."""
-_BACKLOG: Final = 2_048
-"""Pending connections of the socket; the event loop accepts all of them before it serves the first."""
-_OTHER_FILES: Final = 256
-"""File descriptors for SQLite, uploads and indexes."""
-_KEEP_ALIVE_S: Final = 15
-"""Longer than our own client keeps idle connections, so that none breaks under a request."""
+_MAX_HEAD_BYTES: Final = 32 << 10
+_OPEN_FILES: Final = 16_384  # as `deploy/bansong.service` has it
+_BACKLOG: Final = 2_048  # the event loop accepts all pending connections before it serves the first
+_KEEP_ALIVE_S: Final = 15  # longer than our own client keeps idle connections, so that none breaks under a request
 
 
 def run(
@@ -271,19 +371,16 @@ class UvicornServer(uvicorn.Server):
         self._on_start()
 
 
-def _connections() -> int:
-    """Fit the connections to the limit of open files, which is raised as far as the system allows."""
+def _raise_file_limit() -> None:
+    """Let the process open :data:`_OPEN_FILES` files, as far as the system allows: each connection is one."""
     try:
         import resource
     except ImportError:  # not on Windows
-        return _MAX_CONNECTIONS
-    others = _BACKLOG + _OTHER_FILES
-    wanted = _MAX_CONNECTIONS + others
+        return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(_OPEN_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return _MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, min(_MAX_CONNECTIONS, soft - others))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def server_for(
@@ -294,18 +391,16 @@ def server_for(
     status_sources: Sequence[StatusSource] = (),
 ) -> UvicornServer:
     """The server of an app, quiet: what it logs goes through ``logging`` under ``bansong.server``."""
-    table = ConnectionTable(_connections(), settings.connections_per_address, settings.trusted_proxies)
+    _raise_file_limit()
     app = create_app(settings, clock, status_sources=status_sources)
     metrics: ServerMetrics = app.state.metrics
-    metrics.connections = table.__len__
-    connection = partial(BoundedConnection, table=table, on_refusal=metrics.count_refusal)
     config = uvicorn.Config(
         app,
         lifespan="on",
         ws="none",
-        http=connection,  # type: ignore[arg-type]  # uvicorn calls it, as it would a class
+        http="h11",
         backlog=_BACKLOG,
-        h11_max_incomplete_event_size=HEAD_BYTES,
+        h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
         timeout_keep_alive=_KEEP_ALIVE_S,
         loop="auto",  # uvloop where it is installed
         log_config=None,
@@ -313,7 +408,9 @@ def server_for(
         access_log=False,
         date_header=False,
         server_header=False,
-        proxy_headers=False,  # uvicorn believes whoever connects from 127.0.0.1: `TrustedProxies` decides
+        proxy_headers=False,  # AuthMiddleware has them read, for the proxies of the settings alone
         timeout_graceful_shutdown=_SHUTDOWN_GRACE_S,
     )
-    return UvicornServer(config, on_start)
+    server = UvicornServer(config, on_start)
+    metrics.connections = lambda: len(server.server_state.connections)
+    return server

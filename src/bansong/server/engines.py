@@ -1,4 +1,4 @@
-"""Engines of a server, one per key, since each key learns from its own outcomes.
+"""Engines of a server, one per key: each learns from its own outcomes. Files held open, sources of statuses.
 
 An engine is replaced only when its data changes: an index file, the scorecard or label store, or the day. So callers
 may cache what they derive from it. An engine that was handed out stays usable.
@@ -6,30 +6,208 @@ may cache what they derive from it. An engine that was handed out stays usable.
 
 from __future__ import annotations
 
+import itertools
 import logging
+import os
+import weakref
+from bisect import bisect_left
 from collections import OrderedDict
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from threading import Lock
-from typing import Final
+from typing import Any, Final, Generic, Protocol, TypeVar, runtime_checkable
 
 import anyio.to_thread
 import polars as pl
 
+from bansong.base import business_number
 from bansong.base.errors import BansongError
 from bansong.base.schema import RECORD_COLUMNS
+from bansong.engine.address.gazetteer import Gazetteer
 from bansong.engine.address.lookups import FEW
-from bansong.engine.local import LocalEngine
+from bansong.engine.local import ROW_PROBLEM, LocalEngine
 from bansong.engine.overlays import HISTORY_SCHEMA
+from bansong.engine.registry import Registry
 from bansong.engine.risk.scorecard import Scorecard
 from bansong.history.labels import LabelStore
 from bansong.history.scorecards import ModelStore, resolve_model
-from bansong.server.references import DAMAGED, FileStamp, KeyLetters, ReferenceData, ReferenceFiles, stamp_of
 from bansong.server.settings import Clock, Settings
 
 _log = logging.getLogger(__name__)
+
+
+class _Index(Protocol):
+    def check(self) -> None: ...
+
+
+T = TypeVar("T", bound=_Index)
+DAMAGED: Final = (pl.exceptions.PolarsError, pl.exceptions.PanicException, RuntimeError, OSError)
+"""Errors of reading a damaged file; a panic is no Exception."""
+
+FileStamp = tuple[int, ...]  # device, inode, size and modification time (ns): changes when a file is replaced
+
+
+def stamp_of(file: Path | int) -> FileStamp | None:
+    try:
+        found = os.fstat(file) if isinstance(file, int) else file.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+class OpenFile:
+    """A file that stays readable under :attr:`path` while this object lives, even if its name is reused.
+
+    Where the system has no paths for open files (Windows) it is read by its name and not held: holding it would prevent
+    its replacement.
+    """
+
+    def __init__(self, path: Path) -> None:
+        descriptor = os.open(path, os.O_RDONLY)
+        self.close = weakref.finalize(self, os.close, descriptor)
+        self.stamp = stamp_of(descriptor)
+        # by the process's number, so that a process begun by this one finds it, too
+        self.path = Path(f"/proc/{os.getpid()}/fd/{descriptor}")
+        if not self.path.exists():
+            self.path = path
+            self.close()
+
+
+class ReferenceFile(Generic[T]):
+    def __init__(self, path: Path, open_: Callable[[Path], T]) -> None:
+        self._path = path
+        self._open = open_
+        self._refused: FileStamp | None = ()
+        self.index, self.held = self._open_file()
+
+    @property
+    def is_refused(self) -> bool:
+        return self._refused != ()
+
+    def look(self) -> bool:
+        stamp = stamp_of(self._path)
+        if stamp == self.held.stamp:
+            self._refused = ()
+            return False
+        try:
+            index, held = self._open_file()
+            index.check()
+        except (BansongError, *DAMAGED) as error:
+            if stamp != self._refused:
+                why = error if isinstance(error, BansongError) else f"{self._path}: {type(error).__name__}"
+                _log.warning("the newer file cannot be used, the one before goes on serving: %s", why)
+                self._refused = stamp
+            return False
+        self.index, self.held, self._refused = index, held, ()
+        _log.info("%s: a newer file is used from now on", self._path)
+        return True
+
+    def _open_file(self) -> tuple[T, OpenFile]:
+        try:
+            held = OpenFile(self._path)
+        except OSError:
+            self._open(self._path)  # says better what is wrong
+            raise
+        try:
+            return self._open(held.path), held
+        except BansongError as error:
+            raise type(error)(str(error).replace(str(held.path), str(self._path))) from error
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceData:
+    """Registry and gazetteer at one time; keep it to keep their files readable."""
+
+    registry: Registry | None
+    gazetteer: Gazetteer | None
+    held: tuple[OpenFile, ...]
+
+
+class StatusSource(Protocol):
+    """Answers rows with an engine and better statuses than those of its registry."""
+
+    @property
+    def live(self) -> bool:
+        """Whether it uses the network, which ``offline`` forbids."""
+
+    def answer(self, engine: LocalEngine, rows: pl.LazyFrame) -> pl.LazyFrame:
+        """As :meth:`bansong.engine.local.LocalEngine.answer`; called in a thread."""
+
+
+@runtime_checkable
+class FetchingSource(StatusSource, Protocol):
+    """A source that asks for the statuses of rows before it answers them."""
+
+    async def fetch(self, numbers: pl.Series, max_age: float | None = None) -> None:
+        """Fetch statuses of ``numbers`` (UInt64, unique) that are unknown or older than ``max_age`` days.
+
+        ``max_age``: by default that of its settings. Raises nothing if nobody can be asked. Cancelled, it
+        keeps the answers so far.
+        """
+
+
+async def fetch_statuses_of(source: StatusSource, rows: pl.LazyFrame, max_age: float | None = None) -> None:
+    if isinstance(source, FetchingSource):
+        await source.fetch(await anyio.to_thread.run_sync(numbers_of, rows), max_age)
+
+
+def numbers_of(rows: pl.LazyFrame) -> pl.Series:
+    return _keys_of(rows).unique(maintain_order=True).collect().to_series()
+
+
+def count_lookups(rows: pl.LazyFrame) -> int:
+    return int(_keys_of(rows).select(pl.len()).collect().item())
+
+
+def _keys_of(rows: pl.LazyFrame) -> pl.LazyFrame:
+    if ROW_PROBLEM in rows.collect_schema():
+        rows = rows.filter(pl.col(ROW_PROBLEM).is_null())
+    return rows.select(business_number.key_expr(pl.col("b_no"))).drop_nulls()
+
+
+class RegistrySnapshot:
+    live = False
+
+    def answer(self, engine: LocalEngine, rows: pl.LazyFrame) -> pl.LazyFrame:
+        return engine.answer(rows)
+
+
+class StatusSources:
+    """The status sources of a server, best first; the registry comes last."""
+
+    def __init__(self, *better: StatusSource) -> None:
+        self._sources: tuple[StatusSource, ...] = (*better, RegistrySnapshot())
+
+    def source(self, *, offline: bool) -> StatusSource:
+        return next(source for source in self._sources if not (offline and source.live))
+
+
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeyLetters:
+    """The letters of a key: :data:`bansong.engine.overlays.HISTORY_SCHEMA`, sorted by ``b_no``."""
+
+    frame: pl.DataFrame
+    number: int = field(init=False, default_factory=lambda: next(_numbers))
+    """Identifies the letters in a cache, which must not keep them alive."""
+
+    def mentions(self, number: int) -> bool:
+        numbers = self.frame["b_no"]
+        place = bisect_left(numbers, number)  # of one number, a thirtieth of the time of `search_sorted`
+        return place < numbers.len() and numbers[place] == number
+
+    def of(self, numbers: pl.Series) -> pl.DataFrame:
+        """Return the letters to businesses (UInt64) by binary search."""
+        first = self.frame["b_no"].search_sorted(numbers, "left")
+        last = self.frame["b_no"].search_sorted(numbers, "right")
+        lines = pl.select(pl.int_ranges(first, last, dtype=pl.UInt32).list.explode(empty_as_null=False)).to_series()
+        return self.frame[lines]
+
 
 _MAX_KEYS: Final = 256
 _READ_RETRIES: Final = 5
@@ -38,8 +216,6 @@ _MAX_LETTERS: Final = 5_000_000
 
 
 class ServedEngine(LocalEngine):
-    """An engine that keeps its index files readable."""
-
     def __init__(
         self, data: ReferenceData, card: Scorecard, settings: Settings, today: date, letters: KeyLetters | None
     ):
@@ -59,8 +235,6 @@ class ServedEngine(LocalEngine):
 
 @dataclass(slots=True)
 class _Learned:
-    """What a key has learned, and its engines: paid and unpaid."""
-
     card: Scorecard
     history: pl.DataFrame | None
     stamps: tuple[FileStamp | None, ...]
@@ -77,16 +251,17 @@ class _Learned:
 
 
 class EnginePool:
-    """Hand out engines by key; thread-safe.
-
-    Raises :class:`bansong.errors.BansongError` if registry, gazetteer or ``settings.model`` cannot be opened.
-    """
+    """Hand out engines by key; thread-safe."""
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
-        self._files = ReferenceFiles(settings.registry, settings.gazetteer)
-        self._data = self._files.now()
+        self._files: dict[str, ReferenceFile[Any]] = {}
+        if settings.registry is not None:
+            self._files["registry"] = ReferenceFile(settings.registry, Registry.open)
+        if settings.gazetteer is not None:
+            self._files["gazetteer"] = ReferenceFile(settings.gazetteer, Gazetteer.open)
+        self._data = self._current_data()
         self._before = self._data
         self.fixed = None if settings.model is None else resolve_model(settings.model)
         self._learned: OrderedDict[str, _Learned] = OrderedDict()
@@ -103,10 +278,14 @@ class EnginePool:
         return self._data
 
     def refused_files(self) -> dict[str, bool]:
-        return self._files.refused_files()
+        return {name: file.is_refused for name, file in self._files.items()}
+
+    def _current_data(self) -> ReferenceData:
+        index = {name: file.index for name, file in self._files.items()}
+        held = tuple(file.held for file in self._files.values())
+        return ReferenceData(index.get("registry"), index.get("gazetteer"), held)
 
     def folder(self, key_id: str) -> Path:
-        """Return a key's folder with ``labels`` and ``models``."""
         return learning_folder(self._settings.files) / key_id
 
     def label_store(self, key_id: str) -> LabelStore:
@@ -119,10 +298,7 @@ class EnginePool:
         return key_id in self._learned
 
     def engine(self, key_id: str, *, paid: bool = True) -> LocalEngine:
-        """Return the current engine of a key; with ``paid=False`` one without lookups.
-
-        The first call for a key reads files: on the event loop use :meth:`open_engine`.
-        """
+        """Return the current engine of a key. Its first call reads files: on the event loop use :meth:`open_engine`."""
         learned = self._find_loaded(key_id) or self._keep(key_id, self._load(key_id))
         today, data = self._clock.today(), self._data if paid else _NOTHING
         with self._lock:
@@ -134,28 +310,22 @@ class EnginePool:
             return made
 
     async def open_engine(self, key_id: str, *, paid: bool = True) -> LocalEngine:
-        """Return the engine as :meth:`engine` does, but read files in a thread."""
         if not self.ready(key_id):
             await anyio.to_thread.run_sync(lambda: self._keep(key_id, self._load(key_id)))
         return self.engine(key_id, paid=paid)
-
-    async def run(self) -> None:
-        while True:
-            await self._clock.sleep(self._settings.refresh_seconds)
-            await self.look()
 
     async def look(self) -> None:
         async with self._looking:
             await anyio.to_thread.run_sync(self._look)
 
     async def refresh(self, key_id: str) -> None:
-        """Reload what a key has learned, if it is loaded."""
         if self.ready(key_id):
             await anyio.to_thread.run_sync(self._refresh, key_id)
 
     def _look(self) -> None:
-        if self._files.look():
-            data = self._files.now()
+        looked = [file.look() for file in self._files.values()]
+        if any(looked):
+            data = self._current_data()
             try:
                 self._warm(data)
             except (BansongError, *DAMAGED) as error:
@@ -248,7 +418,6 @@ def learning_folder(files: Path) -> Path:
 
 
 def make_learning_folder(files: Path, name: str) -> Path:
-    """Make and return a folder below the learning folder (mode 0700)."""
     home = learning_folder(files)
     for folder in (home, home / name):
         folder.mkdir(mode=0o700, exist_ok=True)

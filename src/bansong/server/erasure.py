@@ -40,8 +40,7 @@ FILE_DAMAGED: Final = Problem(
     "forget.file_damaged", "{path}: is damaged, so it cannot be searched: {error}; remove it, and try again"
 )
 
-ERASED: Final = "the business was forgotten"
-"""``error`` of an erased row."""
+ERASED: Final = "the business was forgotten"  # ``error`` of an erased row
 _JOB_FILES: Final = ("records.parquet", "results.parquet")
 _ANSWERS: Final = "FROM idempotency WHERE instr(answer, ?)"
 _EMPTY: Final = {"error": pl.lit(ERASED), "row_status": pl.lit("invalid"), "reasons": pl.lit([], pl.List(pl.String))}
@@ -49,14 +48,11 @@ _EMPTY: Final = {"error": pl.lit(ERASED), "row_status": pl.lit("invalid"), "reas
 
 @contextmanager
 def open_stopped_server(path: Path) -> Iterator[ServerErasure]:
-    """Open a server's file while no server uses it; raise :class:`StoreError` if it is missing or a server runs."""
     with hold_server_file(path) as db:
         yield ServerErasure(path, db)
 
 
 class ServerErasure:
-    """A server's file and folder, to erase business numbers; see :func:`open_stopped_server`."""
-
     def __init__(self, path: Path, db: sqlite3.Connection) -> None:
         self.path = path
         self._db = db
@@ -79,7 +75,6 @@ class ServerErasure:
         return dict(found)
 
     def erase(self, numbers: Collection[str]) -> None:
-        """Erase numbers from the file, the jobs and the label stores. Raises :class:`StoreError`."""
         active = "SELECT id FROM jobs WHERE state <> 'done'"
         with SERVER_FILE.errors(self.path):
             results.remove_leftovers(self._files, job_table.list_job_ids(self._db))
@@ -157,8 +152,7 @@ OWNED: Final = {
 """Tables whose rows are erased with a key, and the column with its id. Rows that refer to these go by cascade."""
 ERASE: Final = "keys erase"
 """Action in the table ``audit`` that requests an erasure; a file of an earlier release may hold one, too."""
-KEPT: Final = {"usage": "key_id"}
-"""Tables whose rows of a key stay."""
+KEPT: Final = {"usage": "key_id"}  # tables whose rows of a key stay
 _BLANK: Final = (
     "UPDATE keys SET note = NULL, customer = NULL, pool = 0, last_used = NULL, webhook_url = NULL,"
     " webhook_secret = NULL"
@@ -193,11 +187,11 @@ def list_mailings(files: Path, key_id: str, job_ids: Iterable[str]) -> list[Path
     ]
 
 
-def erase_rows(db: sqlite3.Connection, key_id: str) -> None:
-    """Delete all rows of a key but :data:`KEPT`, and its personal fields."""
+def erase_rows(db: sqlite3.Connection, key_id: str, now: float) -> None:
     for table, column in OWNED.items():
         db.execute(f"DELETE FROM {table} WHERE {column} = ?", (key_id,))  # noqa: S608 - names of this module
     db.execute(f"{_BLANK} WHERE id = ?", (key_id,))
+    db.execute("UPDATE keys SET erased = ? WHERE id = ? AND erased IS NULL", (now, key_id))
 
 
 def ask_for_erasure(db: sqlite3.Connection, key_id: str, now: float) -> None:
@@ -207,7 +201,6 @@ def ask_for_erasure(db: sqlite3.Connection, key_id: str, now: float) -> None:
 
 
 def remove_files(files: Path, key_id: str, job_ids: Iterable[str]) -> None:
-    """Remove the files of a key's jobs, its learned mailings and its scorecards; raise OSError on failure."""
     jobs = list(job_ids)
     for mailing in list_mailings(files, key_id, jobs):
         mailing.unlink(missing_ok=True)
@@ -216,52 +209,27 @@ def remove_files(files: Path, key_id: str, job_ids: Iterable[str]) -> None:
             shutil.rmtree(folder)
 
 
-@contextmanager
-def open_account(path: Path, key_id: str) -> Iterator[AccountErasure]:
-    """Open a server's file, which no server may use meanwhile, to erase a key's account.
-
-    Raises :class:`StoreError` if the file is missing or a server runs on it, :class:`UsageError` for an unknown key.
-    """
-    with hold_server_file(path) as db:
-        with SERVER_FILE.errors(path):
-            key_table.require_key(db, key_id, path)
-        yield AccountErasure(path, db, key_id)
-
-
-class AccountErasure:
-    """Erases the account of a key; see :func:`open_account`."""
-
-    def __init__(self, path: Path, db: sqlite3.Connection, key_id: str) -> None:
-        self.path = path
-        self.key_id = key_id
-        self._db = db
-        self._files = Settings(db=path).files
-
-    def holdings(self) -> dict[str, int]:
-        with SERVER_FILE.errors(self.path):
-            return account_holdings(self._db, self._files, self.key_id)
-
-    def erase(self, now: float) -> None:
-        """Revoke the key and erase its account; after a kill, call it again. Raises StoreError."""
-        with SERVER_FILE.errors(self.path):
-            with transaction(self._db):
-                ask_for_erasure(self._db, self.key_id, now)
-            jobs = job_table.list_job_ids(self._db, self.key_id)
-            remove_files(self._files, self.key_id, jobs)
-            with transaction(self._db):
-                erase_rows(self._db, self.key_id)
-                key_table.mark_erased(self._db, self.key_id, now)
-            results.remove_leftovers(self._files, job_table.list_job_ids(self._db))
-            rewrite_file(self._db)
+def erase_account(path: Path, key_id: str, now: float) -> dict[str, int]:
+    """Revoke a key and erase its account while no server uses the file; return what it held. Repeat it after a kill."""
+    files = Settings(db=path).files
+    with hold_server_file(path) as db, SERVER_FILE.errors(path):
+        key_table.require_key(db, key_id, path)
+        held = account_holdings(db, files, key_id)
+        with transaction(db):
+            ask_for_erasure(db, key_id, now)
+        remove_files(files, key_id, job_table.list_job_ids(db, key_id))
+        with transaction(db):
+            erase_rows(db, key_id, now)
+        results.remove_leftovers(files, job_table.list_job_ids(db))
+        rewrite_file(db)
+    return held
 
 
 _log = logging.getLogger(__name__)
 
 _PURGE_INTERVAL_S: Final = 3600.0
-_LOOK_INTERVAL_S: Final = 2.0
-"""An operator waits for the erasure."""
-_REVOKED_SETTLED_S: Final = 3.0
-"""After that no new request of a revoked key is accepted."""
+_LOOK_INTERVAL_S: Final = 2.0  # an operator waits for the erasure
+_REVOKED_SETTLED_S: Final = 3.0  # after that no new request of a revoked key is accepted
 
 
 class Retention:
@@ -317,15 +285,9 @@ class Retention:
         now, files = self._clock.now(), self._settings.files
         jobs = await self._store.read(lambda db: job_table.list_job_ids(db, key_id))
         await anyio.to_thread.run_sync(remove_files, files, key_id, jobs)
-
-        def erase(db: sqlite3.Connection) -> None:
-            erase_rows(db, key_id)
-            key_table.mark_erased(db, key_id, now)
-
-        await self._store.write(erase)
+        await self._store.write(lambda db: erase_rows(db, key_id, now))
 
     def _purge_labels(self) -> None:
-        """Purge the label stores of keys, and what a former pool has left."""
         before = self._clock.today() - timedelta(days=self._settings.keep_labels_days)
         for folder in list_folder(learning_folder(self._settings.files)):
             try:

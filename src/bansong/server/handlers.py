@@ -8,7 +8,7 @@ import logging
 import math
 import sqlite3
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -18,12 +18,12 @@ from bansong.server import job_files as results
 from bansong.server import job_table, payloads
 from bansong.server import job_table as idempotency
 from bansong.server import keys as key_table
-from bansong.server.auth import KeyBounds, KeyCache, key_of, renew_key
-from bansong.server.connections import read_json
+from bansong.server.bodies import UploadBounds, hash_upload, read_json, receive_upload
 from bansong.server.engines import EnginePool
 from bansong.server.erasure import Retention
 from bansong.server.job_table import IdempotentRequests, StoredJob, identity_of, token_from
 from bansong.server.jobs import JobAcceptance, JobRequest, JobWorker, repeat_answer
+from bansong.server.keys import KeyBounds, KeyCache, key_of, renew_key
 from bansong.server.learning import OutcomeLearner
 from bansong.server.lookups import PaidLookups
 from bansong.server.metrics import ServerMetrics
@@ -35,7 +35,6 @@ from bansong.server.payloads import (
     JobStatus,
     JobSummaryPayload,
     Refusal,
-    conflict,
     encode,
     invalid,
     not_found,
@@ -45,7 +44,6 @@ from bansong.server.payloads import (
 )
 from bansong.server.settings import Clock, RequestLog, Settings, as_text
 from bansong.server.store import Store
-from bansong.server.uploads import UploadBounds, hash_upload, receive_upload
 from bansong.server.watch import Notifier, WatchScheduler
 from bansong.watch import store as watch_store
 from bansong.watch.store import Addition, Business
@@ -62,8 +60,6 @@ _FLAGS: Final = {"true": True, "1": True, "false": False, "0": False}
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The parts of a running server."""
-
     settings: Settings
     clock: Clock
     store: Store
@@ -155,17 +151,15 @@ async def create_job(request: Request) -> Response:
         await renew_key(request)
         return Response(repeat_answer(earlier, identity), media_type=JSON)
     async with (
-        acceptance.hold_place(key, plan) as place,
-        receive_upload(request, results.uploads_folder(settings.files), bounds, place.set_aside) as upload,
+        acceptance.hold_place(key, plan) as set_aside,
+        receive_upload(request, results.uploads_folder(settings.files), bounds, set_aside) as upload,
     ):
         identity, key = identity_of("POST", path, upload.digest), await renew_key(request)
         job = JobRequest(key, plan, offline, paid, token, identity)
         if token is None:
-            answer = await acceptance.accept(job, upload, place)
+            answer = await acceptance.accept(job, upload)
         else:
-            answer = await context.idempotent.once(
-                key.id, token, identity, lambda: acceptance.accept(job, upload, place)
-            )
+            answer = await context.idempotent.once(key.id, token, identity, lambda: acceptance.accept(job, upload))
     return Response(answer, media_type=JSON)
 
 
@@ -179,11 +173,7 @@ def _flag(request: Request, name: str, *, default: bool) -> bool:
 
 
 async def record_label(request: Request) -> Response:
-    """INTERFACE §4.4: record the outcome of a row's letter; a later one replaces it.
-
-    Refused with 404 for an unknown job or row, 409 for a job that is not done, 429 `limit_exceeded` if the key's disk
-    quota is full.
-    """
+    """INTERFACE §4.4: record the outcome of a row's letter; a later one replaces it."""
     context, job_id = context_of(request), request.path_params["job_id"]
     label, key = await read_json(request, payloads.LabelRequest), await renew_key(request)
     now, disk = context.clock.now(), context.jobs.disk
@@ -193,10 +183,8 @@ async def record_label(request: Request) -> Response:
         if job is None:
             raise not_found(gettext("the job {job_id!r}", job_id=job_id[:100]))
         if job.state != "done":
-            raise conflict(
-                gettext("the job is {state}: only the rows of a job that is done have outcomes", state=job.state),
-                "job_not_done",
-            )
+            message = gettext("the job is {state}: only the rows of a job that is done have outcomes", state=job.state)
+            raise Refusal(409, "job_not_done", message)
         if label.row_id >= job.total:
             message = gettext(
                 "the row {row_id} of a job with {total:,} rows, counted from 0,", row_id=label.row_id, total=job.total
@@ -213,8 +201,7 @@ async def record_label(request: Request) -> Response:
 async def add_watch(request: Request) -> Response:
     """INTERFACE §4.5: add a business (201), or update name and address of a watched one (200).
 
-    The first check is a scheduled one: an immediate one would be a lookup without quota. Refused with 409 `watch_limit`
-    if the list is full, with 429 `limit_exceeded` if the month's changes are used up.
+    The first check is a scheduled one: an immediate one would be a lookup without quota.
     """
     context = context_of(request)
     wanted, key = await read_json(request, payloads.WatchRequest), await renew_key(request)
@@ -346,16 +333,11 @@ async def list_jobs(request: Request) -> Response:
     after = _cursor(request)
     found = await context.store.read(lambda db: job_table.list_jobs(db, key.id, limit + 1, after))
     page = [JobSummaryPayload(**_summarize_job(context, job)) for job in found[:limit]]
-    last = _Cursor(found[limit - 1].created, found[limit - 1].id) if len(found) > limit else None
-    return reply(JobListPayload(page, None if last is None else last.encode()))
+    return reply(JobListPayload(page, _cursor_behind(found[limit - 1]) if len(found) > limit else None))
 
 
 async def delete_job(request: Request) -> Response:
-    """Delete a job and its files; cancel it if it is not done, and give back the rows without an answer.
-
-    200: the files are gone. 202: the job was running, and its files go after the current slice. Outcomes are learned
-    first.
-    """
+    """Delete a job and its files, or cancel it (202: its files go after the current slice); learn outcomes first."""
     context, key, job_id = context_of(request), key_of(request), request.path_params["job_id"]
     if await context.store.read(lambda db: job_table.has_unlearned(db, key.id, job_id)):
         await context.learner.record()
@@ -366,29 +348,19 @@ async def delete_job(request: Request) -> Response:
     return reply(payload, 202 if deleted.has_files else 200)
 
 
-class _Cursor(NamedTuple):
-    """The last job of a page."""
-
-    created: float
-    job_id: str
-
-    def encode(self) -> str:
-        return base64.urlsafe_b64encode(f"{self.created!r} {self.job_id}".encode()).decode()
-
-    @classmethod
-    def decode(cls, text: str) -> _Cursor:
-        """Parse a text of :meth:`encode`; raise :class:`ValueError` for others."""
-        created, _, job_id = base64.b64decode(text.encode(), b"-_", validate=True).decode().partition(" ")
-        if not job_id or not math.isfinite(float(created)):
-            raise ValueError(text)
-        return cls(float(created), job_id)
+def _cursor_behind(job: StoredJob) -> str:
+    return base64.urlsafe_b64encode(f"{job.created!r} {job.id}".encode()).decode()
 
 
-def _cursor(request: Request) -> _Cursor | None:
+def _cursor(request: Request) -> tuple[float, str] | None:
+    """Parse the ``cursor`` of :func:`_cursor_behind`: when the last job of the page before was made, and its id."""
     text = request.query_params.get("cursor")
     if text is None:
         return None
     try:
-        return _Cursor.decode(text)
+        created, _, job_id = base64.b64decode(text.encode(), b"-_", validate=True).decode().partition(" ")
+        if not job_id or not math.isfinite(float(created)):
+            raise ValueError(text)
+        return float(created), job_id
     except (ValueError, binascii.Error):
         raise invalid(gettext("cursor must be the `next_cursor` of an earlier answer")) from None

@@ -29,13 +29,12 @@ from bansong.base.schema import ANSWER_COLUMNS, CONTEXT_COLUMNS, REASON_SEPARATO
 from bansong.engine.local import ROW_PROBLEM, LocalEngine
 from bansong.engine.records import CROWDED, ROW_ID, SEVERAL, with_cross_row_features
 from bansong.run.survey import prepare_table
-from bansong.server.auth import decrease
-from bansong.server.engines import learning_folder
+from bansong.server.bodies import ReceivedUpload, disk_full, unsupported_file
+from bansong.server.engines import StatusSource, learning_folder
 from bansong.server.job_table import LARGEST_OUTCOME, JobOnDisk
+from bansong.server.keys import decrease
 from bansong.server.payloads import JobResult, Refusal, invalid, limit_exceeded, too_large
-from bansong.server.references import StatusSource
 from bansong.server.settings import ServicePlan
-from bansong.server.uploads import ReceivedUpload, disk_full, unsupported_file
 from bansong.tables.detect import open_table, reading
 
 
@@ -80,10 +79,8 @@ def remove_leftovers(files: Path, known: Collection[str]) -> None:
 
 Rows = TypeVar("Rows", pl.DataFrame, pl.LazyFrame)
 
-ROWS: Final = 20_000
-"""Rows of a slice, and of a row group."""
-RENDERED: Final = 500
-"""Results rendered at a time: what a slow reader keeps in memory."""
+ROWS: Final = 20_000  # rows of a slice, and of a row group
+RENDERED: Final = 500  # results rendered at a time: what a slow reader keeps in memory
 NO_GRADE: Final = "none"
 _RISK: Final = ("bounce_prob", "row_id")
 _ITEM: Final = list(JobResult.__struct_fields__)
@@ -103,8 +100,7 @@ RESULTS: Final[dict[str, pl.DataType]] = (
 
 ``b_no``: ten digits, or the original text if invalid; then ``error`` says why there is no answer.
 """
-SHOWN_NUMBER: Final = 100
-"""Characters shown of a longer cell that is no business number."""
+SHOWN_NUMBER: Final = 100  # characters shown of a longer cell that is no business number
 _CUT: Final = "… (cut: "
 
 
@@ -154,10 +150,7 @@ def shorten_number(text: pl.Expr) -> pl.Expr:
 
 
 def merge_slices(parts: list[Path], target: Path) -> None:
-    """Merge answered slices into ``target``, highest risk first; raise as ``publish_file``.
-
-    Parts are sorted already, so that each slice of the result is one stretch of each part.
-    """
+    """Merge answered slices, which are sorted, into ``target``, highest risk first."""
     with publish_file(target) as temporary:
         schema = pl.DataFrame(schema=RESULTS).to_arrow().schema
         with pq.ParquetWriter(temporary, schema) as writer:
@@ -192,11 +185,7 @@ def sort_by_risk(answers: Rows) -> Rows:
 
 
 async def stream_items(head: bytes, path: Path, rows: int, limiter: anyio.CapacityLimiter) -> AsyncIterator[bytes]:
-    """Stream a JSON answer: ``head``, which ends in an open list, and the first ``rows`` results.
-
-    The first part is rendered before this returns, so that an error can still be answered as one. Raises
-    :class:`FileNotFoundError` if the results are gone.
-    """
+    """Stream ``head``, an open list, and results; the first are rendered before this returns, for its errors."""
 
     async def render(first: int) -> bytes:
         return await anyio.to_thread.run_sync(render_items, path, first, min(RENDERED, rows - first), limiter=limiter)
@@ -215,12 +204,10 @@ def render_items(path: Path, first: int, count: int) -> bytes:
     return frame.write_json().encode()[1:-1]
 
 
-RESULT_BYTES: Final = 200
-"""Reserved per row until a job ends: twice the size of a result, since parts are merged."""
+RESULT_BYTES: Final = 200  # reserved per row until a job ends: twice the size of a result, since parts are merged
 _BLOCK_BYTES: Final = 4_096
 _SOON_S: Final = 5
-_LATER_S: Final = 3_600
-"""Expired jobs are purged every hour."""
+_LATER_S: Final = 3_600  # expired jobs are purged every hour
 
 
 @dataclass(slots=True)
@@ -231,10 +218,7 @@ class _JobBytes:
 
 
 class DiskUse:
-    """Bytes on the disk per key; for the event loop alone, so that check and reservation are one step.
-
-    Sizes of jobs and learned data are measured, not summed up over time. ``jobs``: the stored jobs.
-    """
+    """Bytes on the disk per key, as measured; for the event loop alone, so that check and reservation are one step."""
 
     def __init__(self, files: Path, jobs: Iterable[JobOnDisk] = ()) -> None:
         self._files = files
@@ -338,24 +322,22 @@ class DiskUse:
 
 def folder_bytes(folder: Path) -> int:
     """Return the bytes of a folder and its files in blocks of 4 KiB; 0 if it does not exist."""
+    size = _BLOCK_BYTES
     try:
         with os.scandir(folder) as entries:
-            sizes = [folder_bytes(Path(one)) if one.is_dir() else _in_blocks(one.stat().st_size) for one in entries]
+            for entry in entries:
+                blocks = -(-entry.stat().st_size // _BLOCK_BYTES)
+                size += folder_bytes(Path(entry)) if entry.is_dir() else blocks * _BLOCK_BYTES
     except FileNotFoundError:  # it is being deleted
         return 0
-    return _BLOCK_BYTES + sum(sizes)
-
-
-def _in_blocks(size: int) -> int:
-    return -(-size // _BLOCK_BYTES) * _BLOCK_BYTES
+    return size
 
 
 _FUNCTION: Final = "bansong.server.job_files:write_records"
 _THREADS: Final = 2
 _COMPRESSED: Final = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 _GROUP: Final = 20_000
-LONGEST_CELL: Final = 2_000
-"""Longer cells are cut: twice the longest address of the interface."""
+LONGEST_CELL: Final = 2_000  # longer cells are cut: twice the longest address of the interface
 _KNOWN_COLUMNS: Final = (ROW_ID, *RECORD_COLUMNS, *CONTEXT_COLUMNS, ROW_PROBLEM, CROWDED, SEVERAL)
 _RENAME: Final = gettext_noop("here there is no such parameter: rename the column's header to b_no")
 _ABANDONED: Final = {
@@ -370,26 +352,14 @@ _ABANDONED: Final = {
 """Refusals of files whose process gave no result."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadBounds:
-    """Bytes of memory and seconds."""
-
-    memory: int
-    seconds: float
-
-
-async def read_isolated(upload: ReceivedUpload, target: Path, most: int, bounds: ReadBounds) -> int:
-    """Write the records of an upload to ``target`` and return their number.
-
-    Raises :class:`Refusal`: 400 for an unreadable file or one without number column; 413 for more than ``most`` rows;
-    415; 507. Raises :class:`IsolationError` beyond ``bounds`` or if the process crashed (:func:`abandoned_file`).
-    """
+async def read_isolated(upload: ReceivedUpload, target: Path, most: int, memory: int, seconds: float) -> int:
+    """Write the records of an upload to ``target`` and return their number."""
     call = partial(
         run_isolated,
         _FUNCTION,
         {"path": upload.path.name, "target": os.fspath(target.absolute()), "most": most},
-        memory=bounds.memory,
-        seconds=bounds.seconds,
+        memory=memory,
+        seconds=seconds,
         threads=_THREADS,
         folder=upload.folder,
         checkpoint=anyio.from_thread.check_cancelled,
@@ -412,18 +382,8 @@ async def read_isolated(upload: ReceivedUpload, target: Path, most: int, bounds:
     return int(found["total"])
 
 
-def abandoned_file(upload: ReceivedUpload, error: IsolationError) -> Refusal:
-    """Return the refusal, 413 or 400, of a file that could not be read within its bounds."""
-    status, code, why = _ABANDONED[error.reason]
-    return Refusal(status, code, f"{upload.name} " + gettext(why))
-
-
 def shorten_cells(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Cut overlong texts: the engine needs twenty times their size in memory.
-
-    A valid business number stays as it is; an invalid one is shown cut (:func:`results.shorten_number`), with the
-    problem of the whole cell.
-    """
+    """Cut overlong texts, but no valid number: the engine needs twenty times their size in memory."""
     texts = [name for name, dtype in rows.collect_schema().items() if dtype == pl.String]
     cut = {name: _cut_text(pl.col(name)) for name in texts if name not in ("b_no", ROW_PROBLEM)}
     return rows.with_columns(**cut, **(_cut_numbers(known=ROW_PROBLEM in texts) if "b_no" in texts else {}))
@@ -447,11 +407,7 @@ def _cut_text(text: pl.Expr) -> pl.Expr:
 
 
 def write_records(path: str, target: str, most: int) -> dict[str, Any]:
-    """Write the records of a table to ``target``; return ``{"total": n}``, or ``{"rows": n}`` if there are too many.
-
-    Returns ``{"kind": …}`` for compressed files and Parquet, ``{"disk": …}`` if the disk fails. Raises other errors of
-    readers.
-    """
+    """Write the records of a table to ``target``; return their number, or what is refused."""
     try:
         with use_audience(CLIENT):
             return _write_records(Path(path), Path(target), most)
@@ -481,8 +437,7 @@ def _write_records(path: Path, target: Path, most: int) -> dict[str, Any]:
             return {"total": pl.scan_parquet(temporary).select(pl.len()).collect().item()}
 
 
-SMALL_FILE: Final = 2_000_000
-"""Reading such a file of any format takes 180 MB and two seconds."""
+SMALL_FILE: Final = 2_000_000  # reading such a file of any format takes 180 MB and two seconds
 _SMALL_MEMORY: Final = 300_000_000
 _SMALL_SECONDS: Final = 10.0
 _LARGE_SECONDS: Final = 120.0
@@ -491,8 +446,7 @@ _LARGE_SECONDS: Final = 120.0
 class ReadingSlots:
     """Reads uploads in isolated processes: ``slots`` large ones at once, and as many small ones beside them.
 
-    Large files may take the memory of :class:`~bansong.base.isolation.SizeLimits` each and two minutes, small ones
-    a quarter of it and ten seconds. A small file that needs more is read again in a slot for large ones.
+    Small ones have a quarter of the memory and ten seconds. One that needs more is read again as a large one.
     """
 
     def __init__(self, slots: int) -> None:
@@ -513,12 +467,12 @@ class ReadingSlots:
         async with self._of_key.setdefault(key_id, anyio.Lock()):
             memory, size = limits().memory, await anyio.to_thread.run_sync(lambda: upload.path.stat().st_size)
             if size <= SMALL_FILE:
-                bounds = ReadBounds(min(_SMALL_MEMORY, memory), _SMALL_SECONDS)
                 async with self._small:
                     with suppress(IsolationError):
-                        return await read_isolated(upload, target, most, bounds)
+                        return await read_isolated(upload, target, most, min(_SMALL_MEMORY, memory), _SMALL_SECONDS)
             async with self._large:
                 try:
-                    return await read_isolated(upload, target, most, ReadBounds(memory, _LARGE_SECONDS))
+                    return await read_isolated(upload, target, most, memory, _LARGE_SECONDS)
                 except IsolationError as error:
-                    raise abandoned_file(upload, error) from None
+                    status, code, why = _ABANDONED[error.reason]
+                    raise Refusal(status, code, f"{upload.name} {gettext(why)}") from None

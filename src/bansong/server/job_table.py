@@ -15,7 +15,7 @@ from starlette.requests import Request
 
 from bansong.base.messages import gettext
 from bansong.server import keys as key_table
-from bansong.server.payloads import Refusal, conflict, invalid
+from bansong.server.payloads import Refusal, invalid
 from bansong.server.settings import Clock
 from bansong.server.store import Store
 
@@ -27,11 +27,7 @@ _ACTIVE: Final = "state IN ('queued', 'running')"
 
 @dataclass(frozen=True, slots=True)
 class StoredJob:
-    """A job; times in seconds since 1970.
-
-    ``month``, ``charged``: lookups taken, and from which quota. ``attempts``: failures. ``starts``: starts since the
-    server last saw an attempt end. ``error``: code and message.
-    """
+    """A job. ``month``, ``charged``: lookups taken, and from which quota. ``starts``: since an attempt ended."""
 
     id: str
     key_id: str
@@ -73,10 +69,7 @@ def list_jobs(
 
 
 def delete_job(db: sqlite3.Connection, key_id: str, id_: str, answered: int) -> int | None:
-    """Delete a job with its outcomes; return the lookups given back, ``None`` if there is no such job.
-
-    An unfinished job gives back those beyond ``answered`` rows.
-    """
+    """Delete a job and its outcomes; return the lookups given back: beyond ``answered`` rows if it is unfinished."""
     job = find_job(db, key_id, id_)
     if job is None:
         return None
@@ -207,25 +200,11 @@ def _job(row: tuple[Any, ...]) -> StoredJob:
     )
 
 
-Outcome = tuple[int, int, str | None, float]
-"""row_id, bounced (0, 1), reason, time of recording (seconds since 1970)."""
+Outcome = tuple[int, int, str | None, float]  # row_id, bounced (0, 1), reason, time of recording (seconds since 1970)
 
 
-@dataclass(frozen=True, slots=True)
-class JobToLearn:
-    """A job with outcomes that no label store has yet. ``paid``: it was charged."""
-
-    job: str
-    key_id: str
-    finished: float
-    model: str | None
-    paid: bool
-
-
-LARGEST_OUTCOME: Final = 5_120
-"""Bytes of an outcome with the longest reason, with its share of the index."""
-_IN_PAGE: Final = 900
-"""A longer reason takes another page of 4 KiB."""
+LARGEST_OUTCOME: Final = 5_120  # bytes of an outcome with the longest reason, with its share of the index
+_IN_PAGE: Final = 900  # a longer reason takes another page of 4 KiB
 _REASON_BYTES: Final = "coalesce(length(CAST(reason AS BLOB)), 0)"
 _OUTCOME_BYTES: Final = f"iif({_REASON_BYTES} > {_IN_PAGE}, {LARGEST_OUTCOME}, 128 + {_REASON_BYTES})"
 
@@ -249,12 +228,10 @@ def put_outcome(db: sqlite3.Connection, job: str, row_id: int, *, bounced: bool,
     return size() - before
 
 
-def jobs_to_learn(db: sqlite3.Connection) -> list[JobToLearn]:
-    rows = db.execute(
-        "SELECT id, key_id, finished, model, paid FROM (SELECT DISTINCT job FROM labels WHERE learned IS NULL)"
-        " JOIN jobs ON id = job WHERE state = 'done' ORDER BY number"
-    )
-    return [JobToLearn(id_, key_id, finished, model, bool(paid)) for id_, key_id, finished, model, paid in rows]
+def jobs_to_learn(db: sqlite3.Connection) -> list[StoredJob]:
+    unlearned = "SELECT job FROM labels WHERE learned IS NULL"
+    query = f"SELECT {_COLUMNS} FROM jobs WHERE state = 'done' AND id IN ({unlearned}) ORDER BY number"  # noqa: S608
+    return [_job(row) for row in db.execute(query)]
 
 
 def unlearned_outcomes(db: sqlite3.Connection, job: str, most: int) -> list[Outcome]:
@@ -263,22 +240,17 @@ def unlearned_outcomes(db: sqlite3.Connection, job: str, most: int) -> list[Outc
 
 
 def mark_learned(db: sqlite3.Connection, job: str, outcomes: Sequence[Outcome], now: float) -> None:
-    """Mark outcomes as learned, unless they were changed meanwhile."""
     db.executemany(
         "UPDATE labels SET learned = ? WHERE job = ? AND row_id = ? AND bounced = ? AND reason IS ? AND recorded = ?",
         ((now, job, *outcome) for outcome in outcomes),
     )
 
 
-KEPT: Final = 7 * 86_400
-"""Seconds that an answer is kept."""
+KEPT: Final = 7 * 86_400  # seconds that an answer is kept
 
 
 class EarlierRequest(NamedTuple):
-    """An earlier request with the same ``Idempotency-Key``.
-
-    ``request``: its :func:`identity_of`. ``created``: seconds since 1970. ``answer``: ``None`` until it is finished.
-    """
+    """An earlier request with the same ``Idempotency-Key``; ``answer``: ``None`` until it is finished."""
 
     request: bytes
     created: float
@@ -286,7 +258,6 @@ class EarlierRequest(NamedTuple):
 
 
 def identity_of(method: str, path: str, body: bytes) -> bytes:
-    """Hash a request; ``path`` and ``body`` must be in canonical form."""
     return hashlib.sha256(f"{method} {path}\n".encode() + body).digest()
 
 
@@ -327,15 +298,11 @@ def purge_requests(db: sqlite3.Connection, before: float, most: int = 10_000) ->
 
 HEADER: Final = "Idempotency-Key"
 _VALUE: Final = re.compile(r"[\x21-\x7e]{1,200}")
-_PURGE_INTERVAL_S: Final = 3600.0
 _PURGE_BATCH: Final = 10_000
 
 
 def token_from(request: Request, endpoint: str) -> bytes | None:
-    """Return the token of the request's ``Idempotency-Key``, if given; raise :class:`Refusal` 400.
-
-    ``endpoint``: method and path, such as ``POST /verify``.
-    """
+    """Return the token of the request's ``Idempotency-Key``, if given."""
     values = [value for name, value in request.scope["headers"] if name == b"idempotency-key"]
     if not values:
         return None
@@ -348,10 +315,10 @@ def token_from(request: Request, endpoint: str) -> bytes | None:
 
 
 def mismatch() -> Refusal:
-    return conflict(
-        gettext("this {header} was used before for another request; take a new one for each request", header=HEADER),
-        "idempotency_mismatch",
+    message = gettext(
+        "this {header} was used before for another request; take a new one for each request", header=HEADER
     )
+    return Refusal(409, "idempotency_mismatch", message)
 
 
 class IdempotentRequests:
@@ -385,11 +352,6 @@ class IdempotentRequests:
             del self._under_way[place]
             future.set_result(answer)
         return answer
-
-    async def run(self) -> None:
-        while True:
-            await self.purge()
-            await self._clock.sleep(_PURGE_INTERVAL_S)
 
     async def purge(self) -> None:
         before = self._clock.now() - KEPT

@@ -7,7 +7,7 @@ import secrets
 import shutil
 import sqlite3
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -23,11 +23,11 @@ from bansong.server import job_files as results
 from bansong.server import job_table
 from bansong.server import job_table as idempotency
 from bansong.server import keys as key_table
-from bansong.server.auth import decrease
-from bansong.server.engines import EnginePool
+from bansong.server.bodies import ReceivedUpload, is_disk_full, refusing_full_disk
+from bansong.server.engines import EnginePool, StatusSource, StatusSources, count_lookups, fetch_statuses_of
 from bansong.server.job_files import ROWS, DiskUse, ReadingSlots, ResultCounts, answer_slice, merge_slices, scan_slice
 from bansong.server.job_table import StoredJob, mismatch
-from bansong.server.keys import Key
+from bansong.server.keys import Key, decrease
 from bansong.server.metrics import ServerMetrics
 from bansong.server.payloads import (
     BatchCreatedPayload,
@@ -39,22 +39,17 @@ from bansong.server.payloads import (
     limit_exceeded,
     quota_exceeded,
 )
-from bansong.server.references import StatusSource, StatusSources, count_lookups, fetch_statuses_of
 from bansong.server.settings import Clock, ServicePlan, Settings, WakeUp, loggable_message
 from bansong.server.store import Store, open_server_file
-from bansong.server.uploads import DiskFullRefusal, ReceivedUpload, is_disk_full
 
 _log = logging.getLogger(__name__)
 
 MAX_ATTEMPTS: Final = 3
-MAX_STARTS: Final = 10
-"""Starts of a job during which the server died: the job may be what kills it."""
+MAX_STARTS: Final = 10  # starts of a job during which the server died: the job may be what kills it
 PAUSES: Final = (1.0, 5.0)
 _DELETION_RETRY_S: Final = 30
-_NO_ROOM_PAUSE_S: Final = 60.0
-"""A full disk is no failure of the job."""
+_NO_ROOM_PAUSE_S: Final = 60.0  # a full disk is no failure of the job
 _SHOWN_AT_ONCE: Final = 2
-_PURGE_INTERVAL_S: Final = 3600.0
 _FAILED: Final = gettext_noop(
     "the server failed three times to answer this job and gives it up; its lookups are given back, send it again"
 )
@@ -69,22 +64,16 @@ class _JobAttempt:
     job_id: str
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     deleted: bool = False
-    answered: int = 0
-    """Rows answered or being answered, without those that cannot be looked up."""
+    answered: int = 0  # rows answered or being answered, without those that cannot be looked up
 
 
 class DeletedJob(NamedTuple):
-    """A deleted job: lookups given back, and whether its files are still being written."""
-
     given_back: int
     has_files: bool
 
 
 class JobWorker:
-    """The queue of a server and its worker.
-
-    ``sources``: status sources; ``disk``: disk space of keys; ``showing``: limits how many results are read at once.
-    """
+    """The queue of a server and its worker."""
 
     def __init__(
         self,
@@ -118,8 +107,8 @@ class JobWorker:
     async def delete(self, key_id: str, job_id: str) -> DeletedJob | None:
         """Delete a key's job and its files; cancel it if it is running; ``None`` if there is none.
 
-        The row goes first: files without a job are removed at the next start. Files of a running job go after its
-        current slice. Raises :class:`Refusal` 503 if outcomes of the job are not in a label store yet.
+        The row goes first: files without a job are removed at the next start. Outcomes that are not in a label store
+        yet refuse it.
         """
 
         def remove_row(db: sqlite3.Connection) -> int | None:
@@ -173,11 +162,6 @@ class JobWorker:
                 if attempt.deleted:
                     await self._remove_files(job.id)
 
-    async def purge(self) -> None:
-        while True:
-            await self.purge_once()
-            await self._clock.sleep(_PURGE_INTERVAL_S)
-
     async def purge_once(self) -> None:
         before = self._clock.now() - self._settings.keep_days * 86_400
         while gone := await self._store.write(lambda db: job_table.purge_jobs(db, before)):
@@ -202,7 +186,6 @@ class JobWorker:
         await self._update_size(job)
 
     async def _update_size(self, job: StoredJob) -> None:
-        """Release what was reserved for the results of a job that has ended."""
         now = await self._store.read(lambda db: job_table.find_job(db, job.key_id, job.id))
         if now is not None and now.finished is not None:
             self.disk.update_job(job.id, await anyio.to_thread.run_sync(self.disk.measure, job.id))
@@ -222,7 +205,7 @@ class JobWorker:
     async def _give_up(self, job: StoredJob, message: str) -> None:
         now = self._clock.now()
         await self._store.write(lambda db: job_table.fail_job(db, job, now=now, code="internal", message=message))
-        self._metrics.count_job("failed")
+        self._metrics.jobs.labels("failed").inc()
 
     async def _answer_job(self, job: StoredJob) -> None:
         """Answer a job, publish its results, then mark it done: a kill in between repeats it."""
@@ -237,7 +220,7 @@ class JobWorker:
                 db, job, now=now, grades=tally.grades, model=model, without_answer=tally.without_answer
             )
         )
-        self._metrics.count_job("done")
+        self._metrics.jobs.labels("done").inc()
 
     async def _answer_slices(self, job: StoredJob, engine: LocalEngine, source: StatusSource) -> ResultCounts:
         home = self._settings.files
@@ -266,10 +249,7 @@ class JobWorker:
 
 
 def clean_up_files(settings: Settings) -> DiskUse:
-    """Remove what a killed server has left in the server's folder; return the disk space of the jobs there.
-
-    Call it before requests are accepted. A file without keys may be the wrong one: then nothing is removed.
-    """
+    """Remove what a killed server has left. A file without keys may be the wrong one: then nothing is removed."""
     with closing(open_server_file(settings.db, create=False, writing=False)) as db:
         known, has_keys = job_table.list_jobs_on_disk(db), bool(key_table.list_keys(db))
     if has_keys:
@@ -284,42 +264,12 @@ _RETRY_AFTER_S: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
-    """A requested job. ``token``, ``identity``: of its Idempotency-Key."""
-
     key: Key
     plan: ServicePlan
     offline: bool
     paid: bool
     token: bytes | None = None
     identity: bytes = b""
-
-
-class QueuePlace:
-    """A place in the queue and room on the disk, held during an upload."""
-
-    def __init__(self, coming: Counter[str], key: Key, plan: ServicePlan, disk: DiskUse) -> None:
-        self._coming = coming
-        self._key_id = key.id
-        self._plan = plan
-        self._disk = disk
-        self._held = True
-        self._size = 0
-        coming[key.id] += 1
-
-    def set_aside(self, size: int) -> None:
-        """Reserve bytes on the disk; raise :class:`Refusal` 413 and 429 if there are too few."""
-        self._disk.reserve(self._key_id, self._plan, size)
-        self._size += size
-
-    def release(self) -> None:
-        if self._held:
-            self._held = False
-            decrease(self._coming, self._key_id)
-
-    def close(self) -> None:
-        self.release()
-        self._disk.release(self._key_id, self._size)
-        self._size = 0
 
 
 class JobAcceptance:
@@ -341,7 +291,6 @@ class JobAcceptance:
 
     @contextmanager
     def count_upload(self, key: Key, plan: ServicePlan) -> Iterator[None]:
-        """Count an upload during the block; raise :class:`Refusal` 429 above the plan's limit."""
         under_way = self._uploads[key.id]
         if under_way >= plan.uploads:
             message = gettext(
@@ -355,41 +304,43 @@ class JobAcceptance:
             decrease(self._uploads, key.id)
 
     @asynccontextmanager
-    async def hold_place(self, key: Key, plan: ServicePlan) -> AsyncIterator[QueuePlace]:
-        """Count an upload and hold a place in the queue for it; raise :class:`Refusal` 429 and 503."""
+    async def hold_place(self, key: Key, plan: ServicePlan) -> AsyncIterator[Callable[[int], None]]:
+        """Hold a place in the queue for an upload; yield a function that reserves bytes on the disk for it."""
+        size = 0
+
+        def set_aside(more: int) -> None:
+            nonlocal size
+            self._disk.reserve(key.id, plan, more)
+            size += more
+
         with self.count_upload(key, plan):
-            place = QueuePlace(self._coming, key, plan, self._disk)
+            self._coming[key.id] += 1
             try:
-                load = self._load(key, plan)
-                await self._store.read(load.refuse)
-                yield place
+                await self._store.read(self._refuse_if_full(key, plan))
+                yield set_aside
             finally:
-                place.close()
+                decrease(self._coming, key.id)
+                self._disk.release(key.id, size)
 
     def in_use(self, key: Key, requests: int) -> InUsePayload:
-        """Return what a key uses of its limits; ``requests``: its requests under way."""
         return InUsePayload(self._uploads.get(key.id, 0), self._disk.total_bytes(key.id), requests)
 
     async def find_earlier(self, key: Key, token: bytes | None) -> idempotency.EarlierRequest | None:
         return None if token is None else await self._store.read(lambda db: idempotency.find_earlier(db, key.id, token))
 
-    async def accept(self, request: JobRequest, upload: ReceivedUpload, place: QueuePlace) -> bytes:
-        """Read an upload, take its lookups from the quota and queue it; return the answer.
-
-        Raises :class:`Refusal` 400, 409, 413, 415, 429, 503, 507 and keeps nothing then.
-        """
+    async def accept(self, request: JobRequest, upload: ReceivedUpload) -> bytes:
+        """Read an upload, take its lookups from the quota and queue it; a refusal keeps nothing."""
         earlier = await self.find_earlier(request.key, request.token)
         if earlier is not None:
             return repeat_answer(earlier, request.identity)
         job_id, home = f"job_{secrets.token_urlsafe(18)}", self._settings.files
         try:
-            with DiskFullRefusal():
+            with refusing_full_disk():
                 await anyio.to_thread.run_sync(lambda: results.job_folder(home, job_id).mkdir(mode=0o700, parents=True))
             records = results.records_path(home, job_id)
             total = await self.reading.read(request.key.id, upload, records, request.plan.rows)
             size = await anyio.to_thread.run_sync(self._disk.measure, job_id, total)
             self._disk.put_job(job_id, request.key.id, request.plan, size)
-            place.release()
             answer = await self._queue_job(request, job_id, total)
         except Exception:  # cancelled, it may be in the queue: what is not is swept away at the next start
             await anyio.to_thread.run_sync(results.remove_job_folders, home, [job_id])
@@ -401,13 +352,13 @@ class JobAcceptance:
     async def _queue_job(self, request: JobRequest, job_id: str, total: int) -> bytes:
         key, month, now = request.key, self._clock.month(), self._clock.now()
         resets, charged = self._clock.month_ends(), total if request.paid else 0
-        answer, load = encode(BatchCreatedPayload(job_id, total)), self._load(key, request.plan, more=1)
+        answer, refuse_if_full = encode(BatchCreatedPayload(job_id, total)), self._refuse_if_full(key, request.plan)
 
         def change(db: sqlite3.Connection) -> bytes:
             current = key_table.find_key(db, key.id)
             if current is None or current.revoked is not None:  # while the file came in
                 raise invalid_key()
-            load.refuse(db)
+            refuse_if_full(db)
             if request.token is not None:
                 earlier = idempotency.begin_request(db, key.id, request.token, request.identity, now)
                 if earlier is not None:
@@ -423,38 +374,29 @@ class JobAcceptance:
 
         return await self._store.write(change)
 
-    def _load(self, key: Key, plan: ServicePlan, more: int = 0) -> _QueueLoad:
-        coming = self._coming.copy()
-        coming[key.id] += more
-        return _QueueLoad(key.id, coming, self._settings.queue, plan.jobs)
+    def _refuse_if_full(self, key: Key, plan: ServicePlan) -> Callable[[sqlite3.Connection], None]:
+        """Return a check for a thread: :class:`Refusal` 503 if the server's queue is full, 429 beyond the plan.
 
-
-@dataclass(frozen=True, slots=True)
-class _QueueLoad:
-    """The limits of the queue, and the jobs that are arriving by key; ``key_id`` is the key that asks."""
-
-    key_id: str
-    coming: Counter[str]
-    queue: int
-    jobs: int
-
-    def refuse(self, db: sqlite3.Connection) -> None:
-        """Raise :class:`Refusal` if the queue is full: 503 for the server, 429 for the plan.
-
-        Keys with jobs have equal shares of the queue, of one job at least, so that busy keys lock nobody out.
+        Keys with jobs have equal shares of the queue, at least one job, so that busy keys lock nobody out.
         """
-        waiting, active = job_table.count_active(db)
-        own = active.get(self.key_id, 0) + self.coming[self.key_id]
-        share = max(1, self.queue // len(active.keys() | self.coming.keys()))
-        if waiting + self.coming.total() > self.queue and own > share:
-            raise busy(gettext("more jobs wait than the server takes on"), _RETRY_AFTER_S)
-        if own > self.jobs:
-            message = gettext("this key has {jobs} jobs that wait or run, as many as its plan allows", jobs=self.jobs)
-            raise limit_exceeded("jobs", self.jobs, own - 1, message, _RETRY_AFTER_S)
+        coming, queue = self._coming.copy(), self._settings.queue
+
+        def refuse(db: sqlite3.Connection) -> None:
+            waiting, active = job_table.count_active(db)
+            own = active.get(key.id, 0) + coming[key.id]
+            share = max(1, queue // len(active.keys() | coming.keys()))
+            if waiting + coming.total() > queue and own > share:
+                raise busy(gettext("more jobs wait than the server takes on"), _RETRY_AFTER_S)
+            if own > plan.jobs:
+                message = gettext(
+                    "this key has {jobs} jobs that wait or run, as many as its plan allows", jobs=plan.jobs
+                )
+                raise limit_exceeded("jobs", plan.jobs, own - 1, message, _RETRY_AFTER_S)
+
+        return refuse
 
 
 def repeat_answer(earlier: idempotency.EarlierRequest, identity: bytes) -> bytes:
-    """Return the answer of the earlier request with this ``Idempotency-Key``; raise :class:`Refusal` 409."""
     if earlier.request != identity:
         raise mismatch()
     if earlier.answer is None:

@@ -1,43 +1,39 @@
-"""Keys, secrets and quotas.
+"""Keys, their secrets and quotas in the server's file; keys of requests, and their bounds.
 
-A key is an account with plan, quota, jobs and watches. Clients send a secret of it
-(:mod:`bansong.server.keys`).
+A key is an account with plan, quota, jobs and watches. Clients send a secret of it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import math
 import secrets
 import sqlite3
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from hmac import compare_digest
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
+
+from starlette.requests import Request
+from starlette.types import Scope
 
 from bansong.base.errors import Problem, UsageError
+from bansong.base.messages import gettext
 from bansong.client.webhook import new_secret
+from bansong.server.payloads import Refusal, invalid, invalid_key, limit_exceeded, not_in_plan
+from bansong.server.settings import Clock, ServicePlan
+from bansong.server.store import Store
 
-MOST: Final = 2
-"""Valid secrets of a key."""
-_FIELDS: Final = "number, key_id, created, expires, revoked, digest"
+MOST: Final = 2  # valid secrets of a key
+_LIVES: Final = "revoked IS NULL AND (expires IS NULL OR ? < expires)"
 
 
-@dataclass(frozen=True, slots=True)
-class StoredSecret:
-    """A secret; times in seconds since 1970."""
-
+class StoredSecret(NamedTuple):
     number: int
-    key_id: str
     created: float
     expires: float | None
-    revoked: float | None
-    digest: bytes = field(repr=False)
-
-    def lives(self, now: float) -> bool:
-        """Return whether the secret is valid; its key may still be revoked."""
-        return self.revoked is None and (self.expires is None or now < self.expires)
 
 
 def digest_of(secret: str) -> bytes:
@@ -50,31 +46,19 @@ def add_secret(db: sqlite3.Connection, key_id: str, now: float) -> str:
     return secret
 
 
-def find_secret(db: sqlite3.Connection, secret: str) -> StoredSecret | None:
-    digest = digest_of(secret)
-    row = db.execute(f"SELECT {_FIELDS} FROM secrets WHERE digest = ?", (digest,)).fetchone()  # noqa: S608
-    found = None if row is None else StoredSecret(*row)
-    return found if found is not None and compare_digest(found.digest, digest) else None
-
-
 def live_secrets(db: sqlite3.Connection, key_id: str, now: float) -> list[StoredSecret]:
-    query = f"SELECT {_FIELDS} FROM secrets WHERE key_id = ? ORDER BY number"  # noqa: S608
-    return [found for row in db.execute(query, (key_id,)) if (found := StoredSecret(*row)).lives(now)]
+    query = f"SELECT number, created, expires FROM secrets WHERE key_id = ? AND {_LIVES} ORDER BY number"  # noqa: S608
+    return [StoredSecret(*row) for row in db.execute(query, (key_id, now))]
 
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """A new secret, and those before that expire because of it."""
-
     secret: str = field(repr=False)
     before: tuple[StoredSecret, ...]
 
 
 def rotate_secret(db: sqlite3.Connection, key_id: str, now: float, overlap: float) -> Rotation | None:
-    """Add a secret; the earlier ones expire after ``overlap`` seconds at the latest. Expired ones are deleted.
-
-    Returns ``None``, and changes nothing, if that would make more than :data:`MOST` valid ones.
-    """
+    """Add a secret, end the earlier ones after ``overlap`` seconds; ``None`` if more than :data:`MOST` would live."""
     before = live_secrets(db, key_id, now)
     if overlap > 0 and len(before) >= MOST:
         return None
@@ -126,7 +110,6 @@ class Key:
 def create_key(
     db: sqlite3.Connection, *, plan: str, quota: int, now: float, note: str | None = None
 ) -> tuple[Key, str]:
-    """Create a key; return it and its first secret, which is not stored."""
     id_ = secrets.token_hex(4)
     db.execute(
         "INSERT INTO keys (id, plan, quota, note, created) VALUES (?, ?, ?, ?, ?)", (id_, plan, quota, note, now)
@@ -139,13 +122,12 @@ def create_key(
 
 def find_by_secret(db: sqlite3.Connection, secret: str, now: float) -> tuple[Key, float] | None:
     """Return the key of a valid secret and when the secret expires (``inf``: never), else ``None``."""
-    found = find_secret(db, secret)
-    if found is None or not found.lives(now):
-        return None
-    key = find_key(db, found.key_id)
+    query = f"SELECT key_id, expires FROM secrets WHERE digest = ? AND {_LIVES}"  # noqa: S608
+    found = db.execute(query, (digest_of(secret), now)).fetchone()
+    key = None if found is None else find_key(db, found[0])
     if key is None or key.revoked is not None:
         return None
-    return key, math.inf if found.expires is None else found.expires
+    return key, math.inf if found[1] is None else found[1]
 
 
 def find_key(db: sqlite3.Connection, id_: str) -> Key | None:
@@ -154,7 +136,6 @@ def find_key(db: sqlite3.Connection, id_: str) -> Key | None:
 
 
 def require_key(db: sqlite3.Connection, id_: str, path: Path) -> Key:
-    """Return the key with this id; raise :class:`bansong.errors.UsageError` if the file at ``path`` has none."""
     key = find_key(db, id_)
     if key is None:
         raise UsageError(KEY_UNKNOWN, key_id=id_, db=path)
@@ -174,15 +155,8 @@ def revoke_key(db: sqlite3.Connection, id_: str, now: float) -> bool:
     return db.execute("UPDATE keys SET revoked = ? WHERE id = ? AND revoked IS NULL", (now, id_)).rowcount == 1
 
 
-def mark_erased(db: sqlite3.Connection, id_: str, now: float) -> None:
-    db.execute("UPDATE keys SET erased = ? WHERE id = ? AND erased IS NULL", (now, id_))
-
-
 def keys_to_erase(db: sqlite3.Connection, before: float, asked_before: float, action: str) -> list[str]:
-    """List the keys to erase: revoked before a time, without unfinished jobs.
-
-    ``asked_before``: that time for keys whose erasure was requested as ``action`` in the table ``audit``.
-    """
+    """List the keys without unfinished jobs that were revoked before a time, or before another if ``action`` asks."""
     query = (
         "SELECT id FROM keys WHERE erased IS NULL AND (revoked < ? OR revoked < ? AND id IN"
         " (SELECT key_id FROM audit WHERE action = ?)) AND NOT EXISTS"  # `audit` is read once, not for each key
@@ -223,10 +197,7 @@ def take_lookups(db: sqlite3.Connection, key_id: str, month: str, lookups: int, 
 
 
 def take_single_lookups(db: sqlite3.Connection, asked: Sequence[tuple[str, str, int]]) -> list[int | None]:
-    """Take one lookup per ``(key_id, month, limit)``; return what :func:`take_lookups` returns for each.
-
-    Usage is read and written once per key and month.
-    """
+    """As :func:`take_lookups` of one each; usage is read and written once per key and month."""
     left: dict[tuple[str, str], tuple[int, int]] = {}
     results: list[int | None] = []
     for key_id, month, limit in asked:
@@ -270,3 +241,141 @@ def _add_usage(db: sqlite3.Connection, key_id: str, month: str, lookups: int) ->
         " ON CONFLICT DO UPDATE SET used = used + excluded.used",
         (key_id, month, lookups),
     )
+
+
+_CACHED_S: Final = 1.0  # a revoked key may still be accepted for that long
+KEY: Final = "bansong.key"
+"""Where a scope has the key of its request."""
+_MAX_CACHED_KEYS: Final = 10_000
+
+
+class KeyCache:
+    """Cache of keys by secret; also records when keys were last used."""
+
+    def __init__(self, store: Store, plans: Mapping[str, ServicePlan], clock: Clock) -> None:
+        self._store = store
+        self._plans = plans
+        self._clock = clock
+        self._known: dict[bytes, tuple[float, Key]] = {}
+        self._reading: dict[bytes, asyncio.Future[tuple[Key, float] | None]] = {}
+        self._used: dict[str, float] = {}
+
+    async def find(self, secret: str) -> Key:
+        digest, now = digest_of(secret), self._clock.now()
+        until, key = self._known.get(digest, (0.0, None))
+        if key is None or not now < until <= now + _CACHED_S:
+            found = await self._read(digest, secret)
+            self._known.pop(digest, None)
+            if found is None:
+                raise invalid_key()
+            key, ends = found
+            if len(self._known) >= _MAX_CACHED_KEYS:
+                self._known.clear()
+            self._known[digest] = min(now + _CACHED_S, ends), key
+        self._used[key.id] = now
+        if not self.plan(key).api:
+            raise not_in_plan(gettext("the API"), key.plan)
+        return key
+
+    async def _read(self, digest: bytes, secret: str) -> tuple[Key, float] | None:
+        reading = self._reading.get(digest)
+        if reading is None:
+            now = self._clock.now()
+            reading = asyncio.ensure_future(self._store.read(lambda db: find_by_secret(db, secret, now)))
+            self._reading[digest] = reading
+            reading.add_done_callback(lambda _: self._reading.pop(digest, None))
+        return await asyncio.shield(reading)
+
+    def plan(self, key: Key) -> ServicePlan:
+        plan = self._plans.get(key.plan)
+        if plan is None:
+            raise not_in_plan(gettext("the API"), key.plan)
+        return plan
+
+    async def record_last_use(self) -> None:
+        used, self._used = self._used, {}
+        if used:
+            await self._store.write(lambda db: record_last_use(db, used))
+
+
+def key_of(request: Request) -> Key:
+    key: Key = request.scope[KEY]
+    return key
+
+
+async def renew_key(request: Request) -> Key:
+    """Check the key again after the body has arrived, before the quota: it may have been revoked meanwhile."""
+    return await authenticate(request.scope)
+
+
+async def authenticate(scope: Scope) -> Key:
+    """Find the key of a request and put it into its scope."""
+    given = {value.strip() for name, value in scope["headers"] if name == b"x-api-key"}
+    if len(given) > 1:
+        raise invalid(gettext("the header X-API-Key came more than once, with different keys; send one"))
+    secret = given.pop() if given else b""
+    if not secret:
+        raise Refusal(401, "missing_key", gettext("the API key is missing: send it in the header X-API-Key"))
+    keys: KeyCache = scope["app"].state.context.keys
+    key = scope[KEY] = await keys.find(secret.decode("latin-1"))
+    return key
+
+
+_MAX_KEYS: Final = 10_000  # above it, keys with a full bucket are forgotten
+_ROUNDING_S: Final = 1e-6  # rounding error of summed intervals
+
+
+def decrease(counts: Counter[str], key_id: str, by: int = 1) -> None:
+    """Lower a count, and drop it at 0, so that idle keys take no memory."""
+    counts[key_id] -= by
+    if counts[key_id] <= 0:
+        del counts[key_id]
+
+
+class KeyBounds:
+    """Admit requests within the rate and concurrency of a key's plan.
+
+    A token bucket of ``request_burst`` tokens, refilled with ``requests_per_second``, as a generic cell rate algorithm:
+    the state of a key is the time at which its bucket is full.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._full_at: dict[str, float] = {}
+        self._under_way: Counter[str] = Counter()
+
+    def enter(self, key_id: str, plan: ServicePlan) -> None:
+        """Admit a request, to be ended by :meth:`leave`; raise :class:`Refusal` 429, which takes no token."""
+        under_way = self._under_way[key_id]
+        if under_way >= plan.requests_at_once:
+            message = gettext(
+                "{under_way:,} requests of this key are under way, as many as its plan allows", under_way=under_way
+            )
+            raise limit_exceeded("requests_at_once", plan.requests_at_once, under_way, message, 1)
+        self._take_token(key_id, plan)
+        self._under_way[key_id] = under_way + 1
+
+    def leave(self, key_id: str) -> None:
+        decrease(self._under_way, key_id)
+
+    def under_way(self, key_id: str) -> int:
+        return self._under_way.get(key_id, 0)
+
+    def _take_token(self, key_id: str, plan: ServicePlan) -> None:
+        now, interval = self._clock.now(), 1 / plan.requests_per_second
+        full_in = plan.request_burst * interval
+        full_at = self._full_at.get(key_id, now)
+        if not now <= full_at <= now + full_in + _ROUNDING_S:  # it has filled since, or the clock was set back
+            full_at = now
+        wait = full_at + interval - full_in - now
+        if wait > _ROUNDING_S:
+            rate, burst = plan.requests_per_second, plan.request_burst
+            message = gettext(
+                "this key asks more often than its plan allows: {rate:g} times a second, {burst:,} at a stretch",
+                rate=rate,
+                burst=burst,
+            )
+            raise limit_exceeded("requests_per_second", rate, burst, message, math.ceil(wait))
+        self._full_at[key_id] = full_at + interval
+        if len(self._full_at) > _MAX_KEYS:
+            self._full_at = {key: at for key, at in self._full_at.items() if at > now}

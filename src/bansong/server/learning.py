@@ -38,7 +38,7 @@ from bansong.server import job_files as results
 from bansong.server import job_table
 from bansong.server import keys as key_table
 from bansong.server.engines import EnginePool, learning_folder, make_learning_folder
-from bansong.server.job_table import JobToLearn, Outcome
+from bansong.server.job_table import Outcome, StoredJob
 from bansong.server.settings import Clock, Settings, WakeUp
 from bansong.server.store import Store
 
@@ -47,20 +47,21 @@ _SILENT_SCHEMA: Final = {"row_id": pl.UInt32, "letter": pl.UInt32}
 
 
 def build_label_batch(
-    folder: Path, job: JobToLearn, outcomes: Sequence[Outcome], cards: Sequence[Scorecard], now: float
+    folder: Path, job: StoredJob, outcomes: Sequence[Outcome], cards: Sequence[Scorecard], now: float
 ) -> LabelBatch:
     """Build the batch that records outcomes of a job; ``folder`` is the server's, with the files of jobs.
 
     Outcomes are declared letter by letter: ``bounced: false`` is a delivery, and a row without an outcome says nothing.
     The day of mailing is taken to be the day on which the job finished. Raises :class:`FileNotFoundError`.
     """
-    letters = scan_letters(results.records_path(folder, job.job), results.results_path(folder, job.job))
+    assert job.finished is not None  # noqa: S101 - it is done
+    letters = scan_letters(results.records_path(folder, job.id), results.results_path(folder, job.id))
     declaration = MailingTerms(
         mailed=datetime.fromtimestamp(job.finished, SEOUL).date(), returns_requested=True, complete=True
     )
     at = datetime.fromtimestamp(now, UTC)
     about = MailingMetadata(
-        job.job, str(results.job_folder(folder, job.job)), None, "local", job.model, declaration, (), at, job.paid
+        job.id, str(results.job_folder(folder, job.id)), None, "local", job.model, declaration, (), at, job.paid
     )
 
     def find_known_letters(rows: pl.Series) -> pl.DataFrame:
@@ -69,18 +70,8 @@ def build_label_batch(
         found = parse_reasons(wanted, "reasons", address="address", cards=cards).collect(engine="streaming")
         return found.with_columns(address_keys())
 
-    def find_sent_letters(by: MailingTerms) -> pl.DataFrame:
-        del by  # whatever is declared: nobody said which rows were mailed, so none is silent
-        return pl.DataFrame(schema=_SILENT_SCHEMA)
-
-    return LabelBatch(
-        about,
-        _labels(letters, outcomes),
-        pl.DataFrame(schema=_SILENT_SCHEMA),
-        find_known_letters,
-        find_sent_letters,
-        at,
-    )
+    silent = pl.DataFrame(schema=_SILENT_SCHEMA)  # nobody said which rows were mailed, so none is silent
+    return LabelBatch(about, _labels(letters, outcomes), silent, find_known_letters, lambda _: silent, at)
 
 
 def scan_letters(records: Path, results: Path) -> pl.LazyFrame:
@@ -136,12 +127,10 @@ def _labels(letters: pl.LazyFrame, outcomes: Sequence[Outcome]) -> pl.DataFrame:
 
 _log = logging.getLogger(__name__)
 
-_MAX_WAIT_S: Final = 60.0
-"""Failed outcomes are retried then."""
+_MAX_WAIT_S: Final = 60.0  # failed outcomes are retried then
 _MIN_PAUSE_S: Final = 2.0
 _OUTCOMES_PER_BATCH: Final = 100_000
-_MANY_OUTCOMES: Final = 1_000
-"""New outcomes of a key that start a calibration early."""
+_MANY_OUTCOMES: Final = 1_000  # new outcomes of a key that start a calibration early
 _RETRY_S: Final = 3600.0
 _FAILURES: Final = (Exception, pl.exceptions.PanicException)  # a panic is no Exception
 
@@ -181,9 +170,9 @@ class OutcomeLearner:
             except StoreError:
                 raise
             except BansongError as error:
-                _log.error("the outcomes of job %s could not be recorded and are tried again: %s", job.job, error)
+                _log.error("the outcomes of job %s could not be recorded and are tried again: %s", job.id, error)
             except _FAILURES:  # one job's failure is not the others'
-                _log.exception("the outcomes of job %s could not be recorded and are tried again", job.job)
+                _log.exception("the outcomes of job %s could not be recorded and are tried again", job.id)
 
     async def calibrate(self) -> None:
         now = self._clock.now()
@@ -196,7 +185,7 @@ class OutcomeLearner:
                 continue
             try:
                 async with self.writing:
-                    learned = await self._calibrate(key_id, now)
+                    learned = await anyio.to_thread.run_sync(self._calibrate, key_id, now)
             except _FAILURES:
                 _log.exception("key %s: learning failed and is tried again; its scorecard stays", key_id)
                 self._due[key_id] = min(self._due[key_id], now + _RETRY_S)
@@ -204,46 +193,39 @@ class OutcomeLearner:
             if learned is not None and learned.promoted:
                 await self._engines.refresh(key_id)
 
-    async def _record_next(self, job: JobToLearn) -> bool:
+    async def _record_next(self, job: StoredJob) -> bool:
         async with self.writing:
-            outcomes = await self._store.read(lambda db: job_table.unlearned_outcomes(db, job.job, _OUTCOMES_PER_BATCH))
+            outcomes = await self._store.read(lambda db: job_table.unlearned_outcomes(db, job.id, _OUTCOMES_PER_BATCH))
             if outcomes:
                 await self._record_outcomes(job, outcomes)
         return bool(outcomes)
 
-    async def _record_outcomes(self, job: JobToLearn, outcomes: list[Outcome]) -> None:
+    async def _record_outcomes(self, job: StoredJob, outcomes: list[Outcome]) -> None:
         try:
             await anyio.to_thread.run_sync(self._write, job, outcomes)
         except FileNotFoundError:
             _log.error(
-                "the files of job %s are gone, so its %d outcomes say nothing of a letter", job.job, len(outcomes)
+                "the files of job %s are gone, so its %d outcomes say nothing of a letter", job.id, len(outcomes)
             )
         now = self._clock.now()
         await self._engines.refresh(job.key_id)
-        await self._store.write(lambda db: job_table.mark_learned(db, job.job, outcomes, now))
+        await self._store.write(lambda db: job_table.mark_learned(db, job.id, outcomes, now))
         self._due.setdefault(job.key_id, now + self._settings.learn_hours * 3600)
         self._new[job.key_id] = self._new.get(job.key_id, 0) + len(outcomes)
 
-    def _write(self, job: JobToLearn, outcomes: list[Outcome]) -> None:
+    def _write(self, job: StoredJob, outcomes: list[Outcome]) -> None:
         cards = possible_scorecards(self._engines, job.key_id, job.model)
         batch = build_label_batch(self._settings.files, job, outcomes, cards, self._clock.now())
         make_learning_folder(self._settings.files, job.key_id)
         self._engines.label_store(job.key_id).record(batch, replace=True)  # the later outcome counts
 
-    async def _calibrate(self, key_id: str, at: float) -> Calibrated | None:
+    def _calibrate(self, key_id: str, at: float) -> Calibrated | None:
         labels = self._engines.folder(key_id) / "labels"
         if not any(labels.glob("*.parquet")):  # all of it was forgotten, or expired
             return None
-        return await anyio.to_thread.run_sync(self._calibrate_from, key_id, labels, at)
-
-    def _calibrate_from(self, key_id: str, labels: Path, at: float) -> Calibrated | None:
         try:
-            learned = calibrate(
-                labels=labels,
-                store=self._engines.store(key_id),
-                today=self._clock.today(),
-                now=datetime.fromtimestamp(at, UTC),
-            )
+            now, store = datetime.fromtimestamp(at, UTC), self._engines.store(key_id)
+            learned = calibrate(labels=labels, store=store, today=self._clock.today(), now=now)
         except UsageError as error:
             if not self._warned:
                 _log.warning("scorecards are not learned, outcomes are recorded all the same: %s", error)

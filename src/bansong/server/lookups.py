@@ -28,12 +28,10 @@ from bansong.engine.overlays import HISTORY_SCHEMA
 from bansong.engine.registry import STATUS_SCHEMA
 from bansong.server import job_table as idempotency
 from bansong.server import keys as key_table
-from bansong.server.auth import decrease
-from bansong.server.engines import EnginePool, ServedEngine
+from bansong.server.engines import EnginePool, KeyLetters, ServedEngine
 from bansong.server.job_table import EarlierRequest, IdempotentRequests, identity_of, mismatch
-from bansong.server.keys import Key
+from bansong.server.keys import Key, decrease
 from bansong.server.payloads import Refusal, VerificationPayload, VerifyRequest, busy, encode, quota_exceeded
-from bansong.server.references import KeyLetters
 from bansong.server.settings import Clock
 from bansong.server.store import Store
 
@@ -42,8 +40,6 @@ if TYPE_CHECKING:
 
 
 class KnownStatus(NamedTuple):
-    """A row of :data:`bansong.engine.registry.STATUS_SCHEMA`."""
-
     b_no: int
     biz_status: str
     since: date | None
@@ -74,11 +70,7 @@ _ANSWERS: Final = [pl.col(name) for name in ANSWER_COLUMNS]
 
 
 class PreparedQuery:
-    """A reusable query of an engine for a few lookups at a time; for one thread at a time.
-
-    The engine needs a fixed ``today``, and an exchangeable ``status``
-    (:meth:`bansong.engine.StatusOverlay.exchangeable`) to use statuses.
-    """
+    """A reusable query of an engine for a few lookups at a time; for one thread at a time."""
 
     def __init__(self, engine: LocalEngine) -> None:
         self._engine = engine
@@ -106,12 +98,7 @@ class PreparedQuery:
         statuses: Iterable[KnownStatus] = (),
         letters: pl.DataFrame | None = None,
     ) -> list[VerificationPayload]:
-        """Answer lookups in their order; ``statuses``: of their numbers, from the tax authority.
-
-        ``letters``: earlier letters to these numbers (:data:`bansong.engine.overlays.HISTORY_SCHEMA`), by default
-        from the engine's history. Raises :class:`bansong.errors.RegistryError`, :class:`~bansong.errors.GazetteerError`
-        for a damaged index.
-        """
+        """Answer lookups in their order; ``letters``: to these numbers, by default from the engine's history."""
         columns = {"b_no": [one.b_no for one in lookups], "name": [one.name for one in lookups]}
         columns |= {"address": [one.address for one in lookups], "zipcode": [None] * len(lookups)}
         self._rows, self._letters = pl.DataFrame(columns, schema=_SCHEMA), letters
@@ -120,7 +107,10 @@ class PreparedQuery:
         with self._engine.running():
             # the streaming engine's start costs more than so few rows take
             found = self._query.collect(engine="in-memory", optimizations=_PRUNED)
-        return [_build_payload(*row) for row in found.iter_rows()]
+        return [
+            VerificationPayload(**row | {"reasons": row["reasons"].split(REASON_SEPARATOR) if row["reasons"] else []})
+            for row in found.iter_rows(named=True)
+        ]
 
     def _select_letters(self) -> pl.DataFrame:
         if self._letters is not None:
@@ -129,7 +119,6 @@ class PreparedQuery:
 
 
 def _status_frame(statuses: Iterable[KnownStatus]) -> pl.DataFrame:
-    """Return the newest status of each number, sorted by number."""
     newest = {status.b_no: status for status in sorted(statuses, key=lambda status: (status.b_no, status.as_of))}
     return pl.DataFrame(list(newest.values()), schema=STATUS_SCHEMA, orient="row")
 
@@ -151,37 +140,18 @@ def _source(rows: Callable[[], pl.DataFrame], schema: pl.Schema) -> pl.LazyFrame
     return register_io_source(read, schema=schema)
 
 
-def _build_payload(
-    biz_status: str,
-    bounce_prob: float | None,
-    grade: str | None,
-    action: str | None,
-    fixed_zipcode: str | None,
-    fixed_address: str | None,
-    reasons: str | None,
-) -> VerificationPayload:
-    said = reasons.split(REASON_SEPARATOR) if reasons else []
-    return VerificationPayload(biz_status, bounce_prob, grade, action, fixed_zipcode, fixed_address, said)
-
-
 _log = logging.getLogger(__name__)
 
-MOMENT_S: Final = 0.01
-"""Seconds to wait for expected items."""
+MOMENT_S: Final = 0.01  # seconds to wait for expected items
 _POLL_S: Final = 0.0005
-MOST: Final = 256
-"""Lookups per query."""
-SHARE: Final = 32
-"""Lookups of one key per query while others ask."""
-WAITING: Final = 1_024
-"""Lookups waiting or in queries; beyond that, keys with their share are refused."""
-_PATIENCE: Final = 0.5
-"""Fraction of the last query's duration to wait for the callers of that query."""
+MOST: Final = 256  # lookups per query
+SHARE: Final = 32  # lookups of one key per query while others ask
+WAITING: Final = 1_024  # lookups waiting or in queries; beyond that, keys with their share are refused
+_PATIENCE: Final = 0.5  # fraction of the last query's duration to wait for the callers of that query
 _PARALLEL_QUERIES: Final = 2
 _MAX_KEYS: Final = 256
 _MAX_CACHED: Final = 10_000
-_MAX_CACHED_LENGTH: Final = 500
-"""Characters of a cached lookup, to bound the cache."""
+_MAX_CACHED_LENGTH: Final = 500  # characters of a cached lookup, to bound the cache
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -189,8 +159,6 @@ _LookupValues = tuple[str, str | None, str | None]
 
 
 class _Asked(NamedTuple):
-    """A lookup with its status and the earlier letters to its business, if any."""
-
     lookup: VerifyRequest
     status: KnownStatus | None
     letters: KeyLetters | None
@@ -260,7 +228,6 @@ class Microbatcher(Generic[Item, Result]):
             await asyncio.sleep(_POLL_S)
 
     def _share_of_key(self) -> int:
-        """Items of a key in the next batch: fewer if several keys ask."""
         return self._share if len(self._before.keys() | self._waiting.keys()) > 1 else self._most
 
     def _next_batch(self) -> list[tuple[Item, asyncio.Future[Result]]]:
@@ -299,11 +266,7 @@ class Microbatcher(Generic[Item, Result]):
 
 
 class LookupAnswerer:
-    """Answer single lookups as :meth:`bansong.engine.local.LocalEngine.answer` would.
-
-    ``statuses``: asked for the status, unless a lookup is ``offline``. ``waiting``: the limit of :meth:`admit`. Keys
-    with equal engines share queries. Answers are cached until engine or status changes.
-    """
+    """Answer single lookups; keys with equal engines share queries. Answers are cached until those change."""
 
     def __init__(self, engines: EnginePool, statuses: NtsStatuses | None = None, *, waiting: int = WAITING) -> None:
         self._engines = engines
@@ -323,10 +286,7 @@ class LookupAnswerer:
         return self._waiting.total()
 
     def admit(self, key_id: str) -> None:
-        """Raise :class:`Refusal` 503 if too many lookups wait and this key has its share of them.
-
-        All waiting keys have equal shares, so that busy ones lock nobody out.
-        """
+        """Raise :class:`Refusal` 503 if too many lookups wait and this key has an equal share of them."""
         if self._waiting.total() < self.most_waiting:
             return
         own = self._waiting.get(key_id, 0)
@@ -335,7 +295,6 @@ class LookupAnswerer:
 
     @contextmanager
     def expect(self, key_id: str, *, offline: bool = False) -> Iterator[None]:
-        """Announce a lookup of this key to its queue while it is being paid."""
         known = self._of_key.get((key_id, self._statuses is not None and not offline))
         if known is None:
             yield
@@ -348,11 +307,6 @@ class LookupAnswerer:
             queue.expected -= 1
 
     async def answer(self, key_id: str, lookup: VerifyRequest, *, offline: bool = False) -> VerificationPayload:
-        """Answer one lookup; ``offline``: by the registry alone.
-
-        Raises :class:`~bansong.server.payloads.Refusal` 503 if too many wait, and errors of the engine for a damaged
-        index.
-        """
         self.admit(key_id)
         self._waiting[key_id] += 1
         try:
@@ -376,7 +330,6 @@ class LookupAnswerer:
             decrease(self._waiting, key_id)
 
     async def _find_status(self, statuses: NtsStatuses, key_id: str, lookup: VerifyRequest) -> KnownStatus | None:
-        """Find the status of a lookup; no query waits for it meanwhile, since it may take seconds."""
         known = self._of_key.get((key_id, True))
         if known is None:
             return await statuses.find(lookup.b_no)
@@ -452,10 +405,7 @@ class _EngineQueue:
 
 
 def _engine_identity(engine: LocalEngine) -> tuple[object, ...]:
-    """Return an identity that is equal for engines with equal answers, apart from their letters.
-
-    Reference data is compared by identity; a queue keeps it alive.
-    """
+    """Return what is equal for engines with equal answers, apart from letters; a queue keeps the data alive."""
     files = id(engine.registry), id(engine.status), id(engine.gazetteer)
     of_key = isinstance(engine, ServedEngine)
     history = engine.history is None if of_key else id(engine.history)
@@ -463,7 +413,6 @@ def _engine_identity(engine: LocalEngine) -> tuple[object, ...]:
 
 
 def _letters_to(lookup: VerifyRequest, engine: LocalEngine) -> KeyLetters | None:
-    """Return the key's letters, if any went to the business."""
     letters = engine.letters if isinstance(engine, ServedEngine) else None
     return letters if letters is not None and letters.mentions(int(lookup.b_no)) else None
 
@@ -492,8 +441,6 @@ def _collect_letters(asked: Sequence[_Asked]) -> pl.DataFrame:
 
 
 _PAYMENTS_PER_COMMIT: Final = 1_024
-
-
 _Answering = Callable[[], Awaitable[VerificationPayload]]
 
 
@@ -506,15 +453,11 @@ class PaidLookups:
         self._clock = clock
         self._idempotent = idempotent
         self._payments: Microbatcher[tuple[str, str, int], int | None] = Microbatcher(
-            self._take_lookups, _PAYMENTS_PER_COMMIT
+            lambda payments: store.write(lambda db: key_table.take_single_lookups(db, payments)), _PAYMENTS_PER_COMMIT
         )
 
     async def answer(self, key: Key, lookup: VerifyRequest, token: bytes | None, *, offline: bool = False) -> bytes:
-        """Answer one lookup, ``offline`` by the registry alone; ``token`` is that of its ``Idempotency-Key``.
-
-        Raises :class:`~bansong.server.payloads.Refusal` 409, 429 and 503, and :class:`bansong.errors.StoreError`. A
-        cancelled lookup may stay paid.
-        """
+        """Answer one lookup as JSON. A cancelled lookup may stay paid."""
         answering = partial(self.answerer.answer, key.id, lookup, offline=offline)
         with self.answerer.expect(key.id, offline=offline):
             if token is None:
@@ -568,6 +511,3 @@ class PaidLookups:
 
     def _quota_exceeded(self, key: Key, used: int) -> Refusal:
         return quota_exceeded(1, key.quota, used, self._clock.month_ends(), self._clock.now())
-
-    async def _take_lookups(self, payments: Sequence[tuple[str, str, int]]) -> Sequence[int | None]:
-        return await self._store.write(lambda db: key_table.take_single_lookups(db, payments))

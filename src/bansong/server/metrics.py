@@ -46,7 +46,6 @@ _ALARMING: Final = (
     ("insufficient_storage", ""),
     ("internal", ""),
     ("invalid_key", ""),
-    ("limit_exceeded", "connections_per_address"),
     ("quota_exceeded", ""),
     ("timeout", ""),
 )
@@ -54,11 +53,7 @@ _ALARMING: Final = (
 
 
 class ServerMetrics:
-    """Counts what a server does, in a ``registry`` of its own.
-
-    Methods are thread-safe and take about a microsecond. Labels never hold text of clients: only route patterns, known
-    methods and codes of refusals. ``connections`` returns the open ones, if known.
-    """
+    """Counts what a server does; thread-safe. Labels never hold text of clients. ``connections``: the open ones."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -73,19 +68,19 @@ class ServerMetrics:
         self._refusals = self._counter(
             "refusals", "Refused requests, by the error's code and the bound that it names, if any.", "code", "bound"
         )
-        self._tasks = self._counter("background_failures", "Failures of tasks beside the requests.", "task")
-        self._jobs = self._counter("jobs_ended", "Batch jobs that ended, since the start.", "state")
+        self.failures = self._counter("background_failures", "Failures of tasks beside the requests.", "task")
+        self.jobs = self._counter("jobs_ended", "Batch jobs that ended, since the start.", "state")
         self._seconds = self._histogram(
             "request_seconds", "Seconds until a request was answered.", _REQUEST_SECONDS, "route", "method"
         )
-        self._commits = self._histogram("commit_seconds", "Seconds of a commit to the server's file.", _COMMIT_SECONDS)
+        self.commits = self._histogram("commit_seconds", "Seconds of a commit to the server's file.", _COMMIT_SECONDS)
         self._delays = self._histogram(
             "event_loop_delay_seconds", "Seconds that the event loop was late, four times a second.", _DELAY_SECONDS
         )
         for code, bound in _ALARMING:
             self._refusals.labels(code, bound)
         for state in ("done", "failed"):
-            self._jobs.labels(state)
+            self.jobs.labels(state)
 
     def observe_request(self, route: str, method: str, status: int, seconds: float) -> None:
         """Count an answered request; ``status`` 0: the client was gone."""
@@ -94,18 +89,6 @@ class ServerMetrics:
 
     def count_refusal(self, refusal: Refusal) -> None:
         self._refusals.labels(refusal.code, refusal.more.get("bound", "")).inc()
-
-    def count_job(self, state: str) -> None:
-        self._jobs.labels(state).inc()
-
-    def observe_commit(self, seconds: float) -> None:
-        self._commits.observe(seconds)
-
-    def expect_task(self, name: str) -> None:
-        self._tasks.labels(name)
-
-    def count_failure(self, task: str) -> None:
-        self._tasks.labels(task).inc()
 
     async def measure_delay(self) -> None:
         loop = asyncio.get_running_loop()
@@ -125,10 +108,7 @@ _STATES: Final = ("queued", "running", "done", "failed")
 
 
 class StateCollector(Collector):
-    """Reads the parts of a running server, in threads of the listener, on a connection of its own.
-
-    A part that cannot be read is reported in ``bansong_readable`` and left out; the others are still exported.
-    """
+    """Reads the parts of a running server; one that cannot be read is left out, and ``bansong_readable`` says so."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -231,11 +211,7 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def serve_metrics(registry: CollectorRegistry, host: str, port: int) -> Iterator[int]:
-    """Serve ``GET /metrics`` during the block; yield the port.
-
-    It runs in its own thread, so that it answers even if the event loop hangs. Raises :class:`UsageError` if it cannot
-    listen there.
-    """
+    """Serve ``GET /metrics`` during the block; in its own thread, so that it answers even if the event loop hangs."""
     try:
         server, thread = start_http_server(port, host, registry)
     except (OSError, OverflowError) as error:

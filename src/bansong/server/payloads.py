@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from http import HTTPStatus
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -394,10 +393,8 @@ _EXAMPLES: Final = (
 )
 
 
-def by_type() -> Mapping[Any, Any]:
-    """Return the examples as JSON values by their type."""
-    return {type(one): msgspec.to_builtins(one) for one in _EXAMPLES}
-
+EXAMPLES: Final[Mapping[Any, Any]] = {type(one): msgspec.to_builtins(one) for one in _EXAMPLES}
+"""JSON values by the type that they are examples of."""
 
 JSON: Final = "application/json"
 
@@ -429,10 +426,6 @@ class Refusal(Exception):
         return Response(msgspec.json.encode(content), self.status, self.headers, JSON)
 
 
-def missing_key() -> Refusal:
-    return Refusal(401, "missing_key", gettext("the API key is missing: send it in the header X-API-Key"))
-
-
 def invalid_key() -> Refusal:
     """INTERFACE §5.4; does not reveal whether the key is unknown or revoked."""
     return Refusal(401, "invalid_key", gettext("the API key is not valid: it is unknown or was revoked"))
@@ -447,14 +440,6 @@ def not_in_plan(what: str, plan: str) -> Refusal:
 def not_found(what: str) -> Refusal:
     """INTERFACE §5.6; does not reveal whether it belongs to another key."""
     return Refusal(404, "not_found", gettext("{what} does not exist, or is not this key's", what=what))
-
-
-def no_route(status: int, headers: Mapping[str, str] | None) -> Refusal:
-    if status == HTTPStatus.METHOD_NOT_ALLOWED:
-        return Refusal(
-            405, "method_not_allowed", gettext("the path has no such method; see /openapi.json"), headers=headers
-        )
-    return Refusal(404, "not_found", gettext("there is no such path; see /openapi.json"))
 
 
 def too_large(what: str, limit: int, unit: str) -> Refusal:
@@ -514,10 +499,6 @@ def watch_changes_exceeded(limit: int, used: int, resets: datetime, now: float) 
 
 def invalid(message: str, *, code: str = "invalid_request") -> Refusal:
     return Refusal(400, code, message)
-
-
-def conflict(message: str, code: str) -> Refusal:
-    return Refusal(409, code, message)
 
 
 def busy(message: str, seconds: int) -> Refusal:

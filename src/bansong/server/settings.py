@@ -1,4 +1,4 @@
-"""Settings, plans, clock, log, request id, and trusted proxies."""
+"""Settings, plans, clock, log, and request id."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import secrets
 import sys
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from functools import lru_cache
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Final, TextIO
 
@@ -43,73 +44,18 @@ ADDRESS_INVALID: Final = Problem(
     "server.address_invalid", "{given}: {error}; give an address, or a network such as 10.0.0.0/8"
 )
 
-_IPV6_PREFIX: Final = 64
-"""Bits of an IPv6 address that name a site; the site chooses the rest."""
-_MAX_ADDRESS_LENGTH: Final = 45
 
-
-class TrustedProxies:
-    """Proxies whose ``X-Forwarded-For`` is trusted: addresses or networks. Other text raises :class:`UsageError`."""
-
-    def __init__(self, proxies: Iterable[str] = ()) -> None:
-        self._networks = tuple(_parse_network(text) for text in proxies)
-
-    def trusts(self, address: str) -> bool:
-        parsed = parse_address(address) if self._networks else None
-        return parsed is not None and any(parsed in network for network in self._networks)
-
-    def client_of(self, scope: Any) -> str:
-        """Return the client's address of an ASGI request; empty for a Unix socket.
-
-        Trusted hops are followed from the end of ``X-Forwarded-For``; the first hop that is not trusted is the client.
-        An entry that is no address ends the walk. ``Forwarded`` is ignored: a proxy that does not know it passes on
-        what clients invent.
-        """
-        peer = scope.get("client")
-        address: str = peer[0] if peer else ""
-        if not self._networks:
-            return address
-        hops = _forwarded_for(scope["headers"])
-        while self.trusts(address) and (hop := next(hops, None)) is not None:
-            parsed = parse_address(hop)
-            if parsed is None:
-                break
-            address = str(parsed)
-        return address
-
-
-@lru_cache(maxsize=4_096)
-def parse_address(text: str) -> IPv4Address | IPv6Address | None:
-    """Parse an address without port or zone; an IPv4-mapped IPv6 address becomes IPv4."""
-    if len(text) > _MAX_ADDRESS_LENGTH or "%" in text:
-        return None
-    try:
-        address = ip_address(text)
-    except ValueError:
-        return None
-    return getattr(address, "ipv4_mapped", None) or address
-
-
-@lru_cache(maxsize=4_096)
-def site_of(address: str) -> str:
-    """Return what counts as one client: the address, or the /64 network of an IPv6 address."""
-    parsed = parse_address(address.partition("%")[0])
-    if isinstance(parsed, IPv6Address):
-        return str(IPv6Network((parsed, _IPV6_PREFIX), strict=False))
-    return address if parsed is None else str(parsed)
-
-
-def _parse_network(text: str) -> IPv4Network | IPv6Network:
-    try:
-        return ip_network(text.strip())
-    except ValueError as error:
-        given = Option("trusted_proxies", text)
-        raise UsageError(ADDRESS_INVALID, given=given, error=error) from None
-
-
-def _forwarded_for(headers: Iterable[tuple[bytes, bytes]]) -> Iterator[str]:
-    values = [value for name, value in headers if name == b"x-forwarded-for"]
-    return reversed([entry.strip() for entry in b",".join(values).decode("latin-1").split(",")] if values else [])
+def parse_proxies(proxies: Iterable[str]) -> tuple[str, ...]:
+    networks: list[str] = []
+    for text in proxies:
+        try:
+            network = ip_network(text.strip())
+        except ValueError as error:
+            raise UsageError(ADDRESS_INVALID, given=Option("trusted_proxies", text), error=error) from None
+        networks.append(str(network))
+        if network.version == 4:  # as a socket of IPv6 shows it
+            networks.append(f"::ffff:{network.network_address}/{96 + network.prefixlen}")
+    return tuple(networks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +69,6 @@ class Clock:
         return datetime.fromtimestamp(self.now(), SEOUL).date()
 
     def month(self, at: float | None = None) -> str:
-        """Return the calendar month in Korea (``2026-11``) of a time, by default now."""
         return f"{datetime.fromtimestamp(self.now() if at is None else at, SEOUL):%Y-%m}"
 
     def month_ends(self) -> datetime:
@@ -132,7 +77,6 @@ class Clock:
 
 
 def as_text(seconds: float | None) -> str | None:
-    """Format a time for the API: ISO 8601 in Korea's time zone, to the second."""
     return None if seconds is None else datetime.fromtimestamp(seconds, SEOUL).isoformat(timespec="seconds")
 
 
@@ -188,8 +132,6 @@ def configure_logging(stream: TextIO | None = None, level: str | None = None) ->
 
 
 class RequestLine(msgspec.Struct, omit_defaults=True):
-    """A log line of a request. ``path``: its pattern; ``ms``: its duration; ``key``: the key's id."""
-
     time: str
     level: str
     logger: str
@@ -230,8 +172,7 @@ class RequestLog:
 class JsonFormatter(logging.Formatter):
     """Formats a record as a JSON line.
 
-    Exception messages may quote user data: only type and places are written, and the message of a
-    :class:`StoreError`. Messages of libraries are replaced by a fixed text for the same reason.
+    Messages of exceptions and libraries may quote user data: only type, places and our own messages are written.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -277,29 +218,34 @@ _SANE: Final = re.compile(rb"[0-9A-Fa-f-]{16,64}")
 """Hexadecimal digits and hyphens, as in nginx's ``$request_id`` and UUIDs; no key or name fits."""
 
 
-def request_id_of(scope: Any, proxies: TrustedProxies) -> str:
-    """Return the request id given by a trusted proxy, or a new one.
-
-    Ids of other clients are ignored: they could repeat one of ours in the log.
-    """
+def request_id_of(scope: Scope, proxies: Container[str]) -> str:
+    """Return a trusted proxy's request id, or a new one: ids of others could repeat one of ours in the log."""
+    given = [value for name, value in scope["headers"] if name == HEADER]
     peer = scope.get("client")
-    if peer and proxies.trusts(peer[0]):
-        given = [value for name, value in scope["headers"] if name == HEADER]
-        if len(given) == 1 and _SANE.fullmatch(given[0]):
-            return str(given[0], "ascii")
+    if len(given) == 1 and _SANE.fullmatch(given[0]) and peer and peer[0] in proxies:
+        return str(given[0], "ascii")
     return secrets.token_hex(8)
 
 
+def client_of(scope: Scope) -> str:
+    """Return the address of a request's client; empty for a Unix socket, and for text that is no address."""
+    client = scope.get("client")
+    return _parsed_address(client[0]) if client else ""
+
+
+@lru_cache(maxsize=4_096)
+def _parsed_address(text: str) -> str:
+    with suppress(ValueError):
+        return str(ip_address(text))
+    return ""
+
+
 _HEADER: Final = b"accept-language"
-_MAX_HEADER_BYTES: Final = 200
-"""Browsers send some fifty."""
+_MAX_HEADER_BYTES: Final = 200  # browsers send some fifty
 
 
 def choose_language(scope: Scope) -> None:
-    """Use the language that a request asks for, else English, in its task.
-
-    The log stays English, and the command line follows ``--lang``.
-    """
+    """Use the language that a request asks for, else English, in its task."""
     given = next((value for name, value in scope["headers"] if name == _HEADER), b"")
     speak(_language_of(given[:_MAX_HEADER_BYTES]))
 
@@ -320,15 +266,12 @@ PLANS_UNREADABLE: Final = Problem(
 PLANS_INVALID: Final = Problem("server.plans_invalid", "{path}: not a file of plans: {error}; see the built-in {name}")
 
 _NOBODY: Final = StatusOptions(source="none")
-_NO_PROXIES: Final = TrustedProxies()
 BUILT_IN: Final = Path(__file__).with_name("plans.toml")
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 _DISK_BYTES: Final = 2_000_000_000
-_FILES_KEPT: Final = 32
-"""Default of ``disk_bytes``: room for this many files of the largest upload."""
+_FILES_KEPT: Final = 32  # default of ``disk_bytes``: room for this many files of the largest upload
 _NOT_GIVEN: Final = -1
-_LISTS_CHANGED: Final = 2
-"""Default of ``watch_changes``: whole lists per month."""
+_LISTS_CHANGED: Final = 2  # default of ``watch_changes``: whole lists per month
 _Size = Annotated[int, msgspec.Meta(gt=0)]
 
 
@@ -395,8 +338,9 @@ class Settings:
     which webhooks may post. ``keep_days``: retention of ended jobs; ``keep_labels_days``: of outcomes;
     ``keep_revoked_days``: of accounts of revoked keys. ``queue``: waiting jobs of all keys. ``body_seconds``,
     ``stall_seconds``: timeouts of an upload, in all and without a byte. ``refresh_seconds``: how often index files are
-    checked. ``learn_hours``: how often scorecards are calibrated. ``trusted_proxies``: proxies that
-    report client addresses. ``reading_slots``: large uploads read at once, and as many small ones beside them.
+    checked. ``learn_hours``: how often scorecards are calibrated. ``trusted_proxies``: addresses or networks of proxies
+    that report client addresses. ``connections_per_address``: ignored, the proxy bounds them. ``reading_slots``: large
+    uploads read at once, and as many small ones beside them.
     ``metrics_port``: where metrics are served, nowhere by default.
     """
 
@@ -417,8 +361,8 @@ class Settings:
     stall_seconds: float = 30.0
     refresh_seconds: float = 10.0
     learn_hours: float = 24.0
-    trusted_proxies: TrustedProxies = _NO_PROXIES
-    connections_per_address: int = 256
+    trusted_proxies: tuple[str, ...] = ()
+    connections_per_address: int | None = None
     reading_slots: int = 4
     metrics_port: int | None = None
     metrics_host: str = "127.0.0.1"

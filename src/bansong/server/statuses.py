@@ -29,64 +29,51 @@ from bansong.engine.overlays import StatusOverlay
 from bansong.reference.fetch import StatusFetch, fetch_statuses, load_nts_key
 from bansong.reference.nts import MAX_NUMBERS, NtsClient, NtsKey, StatusReply
 from bansong.reference.status_store import DayUsage, StatusStore, account_of
+from bansong.server.engines import numbers_of
 from bansong.server.lookups import KnownStatus, Microbatcher, Statuses, StoredStatuses, read_statuses
-from bansong.server.references import numbers_of
 from bansong.server.settings import Clock, Settings, as_text, loggable_message
 
 _log = logging.getLogger(__name__)
 
-WAIT_S: Final = 2.0
-"""After that, a lookup is answered by what is known."""
-_PARALLEL_CALLS: Final = 4
-"""Parallel calls for single lookups: one that hangs must not block the next."""
+WAIT_S: Final = 2.0  # after that, a lookup is answered by what is known
+_PARALLEL_CALLS: Final = 4  # parallel calls for single lookups: one that hangs must not block the next
 _NUMBERS_PER_READ: Final = 256
 _MAX_IN_MEMORY: Final = 50_000
-_REREAD_AFTER_S: Final = 60.0
-"""Then the store is read again: another process may have written to it."""
+_REREAD_AFTER_S: Final = 60.0  # then the store is read again: another process may have written to it
 
 
 class SingleStatuses:
-    """Finds statuses of single lookups; for one event loop.
+    """Finds statuses of single lookups in memory, the store or at the tax authority; for one event loop."""
 
-    ``read`` returns what is stored, in a thread; ``ask`` asks for up to ``most`` numbers, stores and returns the
-    answers; ``may_ask`` says whether that makes sense now; ``is_fresh`` whether a status is new enough.
-    """
-
-    def __init__(
-        self,
-        clock: Clock,
-        *,
-        read: Callable[[Sequence[int]], StoredStatuses],
-        ask: Callable[[Sequence[int]], Awaitable[Statuses]],
-        most: int,
-        may_ask: Callable[[], bool],
-        is_fresh: Callable[[KnownStatus], bool],
-    ) -> None:
+    def __init__(self, nts: NtsStatuses, clock: Clock) -> None:
+        self._nts = nts
         self._clock = clock
-        self._read = read
-        self._ask = ask
-        self._may_ask = may_ask
-        self._is_fresh = is_fresh
         self._memory: OrderedDict[int, tuple[KnownStatus, float]] = OrderedDict()
         self._reads: Microbatcher[int, tuple[KnownStatus | None, bool]] = Microbatcher(
             self._read_stored, _NUMBERS_PER_READ
         )
-        self._calls: Microbatcher[int, asyncio.Task[Statuses]] = Microbatcher(self._begin_call, most, lambda: most)
+        self._calls: Microbatcher[int, asyncio.Task[Statuses]] = Microbatcher(
+            self._begin_call, MAX_NUMBERS, lambda: MAX_NUMBERS
+        )
         self._slots = asyncio.Semaphore(_PARALLEL_CALLS)
         self._running: dict[asyncio.Task[Statuses], Sequence[int]] = {}
         self._asking: dict[int, asyncio.Task[Statuses]] = {}
         self._late: asyncio.Task[StoredStatuses] | None = None
 
     async def find(self, number: int) -> KnownStatus | None:
-        """Return the fresh status of a number if there is one within :data:`WAIT_S`, else the newest known one."""
         if (fresh := self._recall(number)) is not None:
             return fresh
         stored, is_stale = await self._reads.submit(number)
-        if not (is_stale and self._may_ask()):
+        if not is_stale or self._nts.breaker.is_open:
             return stored
         answer = None
         async with anyio.create_task_group() as group:
-            group.start_soon(self._cancel_after_wait, group.cancel_scope)
+
+            async def cancel_after_wait() -> None:
+                await self._clock.sleep(WAIT_S)
+                group.cancel_scope.cancel()
+
+            group.start_soon(cancel_after_wait)
             answer = await self._find_asked(number)
             group.cancel_scope.cancel()
         return answer or stored
@@ -99,7 +86,7 @@ class SingleStatuses:
 
     def _recall(self, number: int) -> KnownStatus | None:
         found = self._memory.get(number)
-        if found is None or self._clock.now() - found[1] > _REREAD_AFTER_S or not self._is_fresh(found[0]):
+        if found is None or self._clock.now() - found[1] > _REREAD_AFTER_S or found[0].as_of < self._nts.fresh_since():
             return None
         self._memory.move_to_end(number)
         return found[0]
@@ -119,7 +106,8 @@ class SingleStatuses:
         further read begins until that one ends.
         """
         if self._late is None or self._late.done():
-            read, wait = asyncio.create_task(self._read_in_thread(numbers)), asyncio.create_task(self._sleep())
+            read = asyncio.create_task(self._read_in_thread(numbers))
+            wait = asyncio.ensure_future(self._clock.sleep(WAIT_S))
             await asyncio.wait([read, wait], return_when=asyncio.FIRST_COMPLETED)
             wait.cancel()
             if read.done():
@@ -130,7 +118,7 @@ class SingleStatuses:
         return [(self._memory[number][0] if number in self._memory else None, False) for number in numbers]
 
     async def _read_in_thread(self, numbers: Sequence[int]) -> StoredStatuses:
-        stored = await anyio.to_thread.run_sync(self._read, numbers)
+        stored = await anyio.to_thread.run_sync(self._nts.read_stored, numbers)
         self._memorise(stored.known)
         return stored
 
@@ -149,7 +137,7 @@ class SingleStatuses:
         return [call] * len(numbers)
 
     async def _call(self, numbers: Sequence[int]) -> Statuses:
-        answers = await self._ask(numbers)
+        answers = await self._nts.ask(numbers)
         self._memorise(answers)
         return answers
 
@@ -161,25 +149,13 @@ class SingleStatuses:
         if not call.cancelled() and (error := call.exception()) is not None:
             _log.error("statuses are not asked for: %s", loggable_message(error))
 
-    async def _cancel_after_wait(self, scope: anyio.CancelScope) -> None:
-        await self._sleep()
-        scope.cancel()
 
-    async def _sleep(self) -> None:
-        await self._clock.sleep(WAIT_S)
-
-
-FAILURES: Final = 3
-"""Failures in a row before a pause."""
-PAUSES_S: Final = (5.0, 30.0, 120.0, 600.0)
-"""Seconds of the first pause, the second, …"""
+FAILURES: Final = 3  # failures in a row before a pause
+PAUSES_S: Final = (5.0, 30.0, 120.0, 600.0)  # seconds of the first pause, the second, …
 
 
 class CircuitBreaker:
-    """Pauses calls to something that failed; for one event loop.
-
-    ``name``: for the log. After a pause one trial call may go; only its success ends the pause for the others.
-    """
+    """Pauses calls to something that failed. After a pause, one trial call may go, and ends it if it succeeds."""
 
     def __init__(self, name: str, clock: Clock) -> None:
         self._name = name
@@ -191,11 +167,9 @@ class CircuitBreaker:
 
     @property
     def is_open(self) -> bool:
-        """Whether calls are paused, or a trial is under way."""
         return self._clock.now() < self._until or self._trial
 
     def begin(self) -> bool:
-        """Return whether a call may go; then a ``record_…`` method must follow."""
         if self.is_open:
             return False
         self._trial = self._pauses > 0
@@ -225,7 +199,6 @@ class CircuitBreaker:
         _log.warning("%s is not asked for %g s: %s", self._name, pause, why)
 
     def pause_until(self, until: float, why: str) -> None:
-        """Pause until a time (seconds since 1970) because of a limit."""
         self._trial = False
         if until > max(self._until, self._clock.now()):
             self._until = until
@@ -235,10 +208,8 @@ class CircuitBreaker:
 class DayBudget:
     """Numbers that may still be asked for on a day in Korea; thread-safe.
 
-    Numbers are counted in ``store`` before a call, as by :mod:`bansong.reference.status_store`, so that all processes
-    together stay below the limit; if the store cannot be written, this process counts by itself. ``account``: the
-    fingerprint of the key. ``limit``: ``None`` means as many as the tax authority allows; then callers count.
-    Methods raise :class:`bansong.errors.StoreError`.
+    Numbers are counted in ``store`` before a call, so that all processes together stay below the limit; if it cannot be
+    written, this process counts by itself. ``limit``: ``None`` means as many as the tax authority allows.
     """
 
     def __init__(self, store: StatusStore, account: str, limit: int | None) -> None:
@@ -250,19 +221,16 @@ class DayBudget:
         self._lock = Lock()
 
     def remaining(self, day: date) -> int | None:
-        """Return the numbers left, 0 once the allowance is exhausted, ``None`` without limit."""
         used = self._usage(day)
         if used.exhausted:
             return 0
         return None if self.limit is None else max(0, self.limit - used.numbers)
 
     def is_spent(self, day: date) -> bool:
-        """Return whether the budget is spent, even if unsent numbers are given back."""
         used = self._usage(day)
         return used.exhausted or (self.limit is not None and used.numbers - self._unsent >= self.limit)
 
     def limit_of(self, day: date) -> int | None:
-        """Return the limit for those who count in the store alone."""
         return None if self.limit is None else max(0, self.limit - self._unstored_of(day))
 
     def take(self, numbers: int, day: date) -> int:
@@ -299,20 +267,13 @@ class DayBudget:
 
 
 _SUBJECT: Final = "the tax authority's API"
-_LOG_INTERVAL_S: Final = 60.0
-_MAX_AGE_DAYS: Final = 100_000.0
-"""A larger ``max_age`` would be before the first date."""
-_DRAIN_S: Final = 2.0
-"""How long a stop waits for calls of jobs and watches."""
-_TRIES: Final = 3
-"""Times a day that a number is asked for if replies leave it out."""
-_TIMEOUT_S: Final = 35.0
-"""The portal gives up after 30 and says so."""
-_RETRY_AFTER_S: Final = 1.0
-"""Pause before the first call of a job is repeated."""
+_MAX_AGE_DAYS: Final = 100_000.0  # a larger ``max_age`` would be before the first date
+_DRAIN_S: Final = 2.0  # how long a stop waits for calls of jobs and watches
+_TRIES: Final = 3  # times a day that a number is asked for if replies leave it out
+_TIMEOUT_S: Final = 35.0  # the portal gives up after 30 and says so
+_RETRY_AFTER_S: Final = 1.0  # pause before the first call of a job is repeated
 _SPENT: Final = "the budget of numbers for the day is spent"
-_NUMBERS: Final = re.compile(r"\d[\d-]{8,}\d")
-"""Looks like somebody's number."""
+_NUMBERS: Final = re.compile(r"\d[\d-]{8,}\d")  # looks like somebody's number
 
 
 def open_nts_statuses(settings: Settings, clock: Clock) -> NtsStatuses | None:
@@ -324,10 +285,7 @@ def open_nts_statuses(settings: Settings, clock: Clock) -> NtsStatuses | None:
 
 
 class StatusReport(NamedTuple):
-    """Numbers asked and answered since the start; state of the circuit, budget and store.
-
-    ``budget_left``: ``None`` without limit. ``newest``: day of the newest stored status.
-    """
+    """``budget_left``: ``None`` without limit. ``newest``: day of the newest stored status."""
 
     circuit_open: bool
     asked: int
@@ -341,9 +299,7 @@ class NtsStatuses:
     """Statuses of a server that asks the tax authority: ``async with NtsStatuses(…) as statuses``.
 
     Single lookups (:meth:`find`), jobs and the watch list (:meth:`fetch`) share its store, daily budget and circuit
-    breaker. Statuses older than ``options.max_age`` days are asked for; if the API fails, the newest stored status or
-    the registry is used. Raises :class:`bansong.errors.UsageError` without a key, :class:`~bansong.errors.StoreError`
-    for an unusable store.
+    breaker. If the API fails, the newest stored status or the registry is used.
     """
 
     live = True
@@ -352,17 +308,10 @@ class NtsStatuses:
         key = load_nts_key(options)
         self._options = replace(options, source="nts", key=key, drain=min(options.drain, _DRAIN_S))
         self._clock = clock
-        self._breaker = CircuitBreaker(_SUBJECT, clock)
+        self.breaker = CircuitBreaker(_SUBJECT, clock)
         self._client = NtsClient(key, options.base_url, timeout=min(options.timeout, _TIMEOUT_S), today=clock.today)
         self._store = StatusStore(options.store)
-        self._single = SingleStatuses(
-            clock,
-            read=self._read_stored,
-            ask=self._ask,
-            most=MAX_NUMBERS,
-            may_ask=lambda: not self._breaker.is_open,
-            is_fresh=lambda status: status.as_of >= self._fresh_since(),
-        )
+        self._single = SingleStatuses(self, clock)
         self._budget = DayBudget(self._store, account_of(key), options.budget)
         self._bulk = anyio.Lock()
         self._counts = DayUsage()
@@ -378,13 +327,8 @@ class NtsStatuses:
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        await self._log_counts()
+        await self.log_counts()
         await self._open.aclose()
-
-    async def run(self) -> None:
-        while True:
-            await self._clock.sleep(_LOG_INTERVAL_S)
-            await self._log_counts()
 
     def answer(self, engine: LocalEngine, rows: pl.LazyFrame) -> pl.LazyFrame:
         """Answer rows by stored statuses over the engine's registry; called in a thread."""
@@ -393,23 +337,17 @@ class NtsStatuses:
         except StoreError as error:
             _log.error("statuses are not read, the registry alone answers: %s", loggable_message(error))
             return engine.answer(rows)
-        overlay = StatusOverlay(statuses, aged_before=self._fresh_since())
+        overlay = StatusOverlay(statuses, aged_before=self.fresh_since())
         return engine.with_known(Known(statuses=overlay)).answer(rows)
 
     def exchangeable(self) -> StatusOverlay:
-        """Return an overlay for prepared queries, filled with results of :meth:`find`."""
-        return StatusOverlay.exchangeable(aged_before=self._fresh_since())
+        return StatusOverlay.exchangeable(aged_before=self.fresh_since())
 
     async def find(self, number: str) -> KnownStatus | None:
-        """Return the fresh status of a number (ten digits), or after two seconds the newest known one."""
         return await self._single.find(int(number))
 
     async def fetch(self, numbers: pl.Series, max_age: float | None = None) -> None:
-        """Ask for statuses of ``numbers`` (UInt64, unique) older than ``max_age`` days, within the budget.
-
-        ``max_age``: by default that of the options. Raises nothing if nobody can be asked. Cancelled, it keeps the
-        answers so far.
-        """
+        """Ask for statuses of ``numbers`` (UInt64, unique) older than ``max_age`` days, within the budget."""
         try:
             async with self._bulk:  # one at a time: numbers of a job may be those of another, and are asked once
                 await self._fetch(numbers, self._options.max_age if max_age is None else max_age)
@@ -417,18 +355,17 @@ class NtsStatuses:
             _log.error("statuses are not fetched: %s", loggable_message(error))
 
     def report(self) -> StatusReport:
-        """Return counts and state; thread-safe. Raises :class:`bansong.errors.StoreError`."""
         found, left = self._store.summary(), self._budget.remaining(self._clock.today())
-        return StatusReport(self._breaker.is_open, *self._totals, left, found.numbers, found.newest)
+        return StatusReport(self.breaker.is_open, *self._totals, left, found.numbers, found.newest)
 
-    def _fresh_since(self) -> date:
+    def fresh_since(self) -> date:
         return self._clock.today() - timedelta(days=floor(min(self._options.max_age, _MAX_AGE_DAYS)))
 
-    def _read_stored(self, numbers: Sequence[int]) -> StoredStatuses:
+    def read_stored(self, numbers: Sequence[int]) -> StoredStatuses:
         """Return stored statuses; called in a thread. If the store fails, nobody is asked."""
         try:
             found = read_statuses(self._store.read(_series(numbers)))
-            since = self._fresh_since()
+            since = self.fresh_since()
             stale = [number for number in set(numbers) if number not in found or found[number].as_of < since]
             in_vain = self._store.find_unanswered(_series(stale), self._clock.today()) if stale else ()
         except StoreError as error:
@@ -436,12 +373,8 @@ class NtsStatuses:
             return StoredStatuses({}, frozenset())
         return StoredStatuses(found, frozenset(stale).difference(in_vain))
 
-    async def _ask(self, numbers: Sequence[int]) -> Statuses:
-        """Ask for numbers and store the answers; return nothing if nobody may be asked.
-
-        A refused call is repeated in halves. A number that is refused alone while others are answered has no answer on
-        this day.
-        """
+    async def ask(self, numbers: Sequence[int]) -> Statuses:
+        """Ask for numbers and store the answers. A refused call is halved; a number refused alone rests for the day."""
         answers: dict[int, KnownStatus] = {}
         alone: list[int] = []
         parts, refusal, day = [numbers], None, self._clock.today()
@@ -459,19 +392,19 @@ class NtsStatuses:
         if alone and answers:
             await anyio.to_thread.run_sync(self._write, None, DayUsage(), day, alone)
         elif refusal is not None and not answers:
-            self._breaker.record_failure(_loggable(refusal), lasting=not self._totals[1])
+            self.breaker.record_failure(_loggable(refusal), lasting=not self._totals[1])
         return answers
 
     async def _ask_at_once(self, numbers: Sequence[int]) -> Statuses | ServiceError:
         """Ask for numbers in one call; return its error if it was refused for its content."""
-        if self._breaker.is_open:
+        if self.breaker.is_open:
             return {}
         day = self._clock.today()
         allowed = await anyio.to_thread.run_sync(self._budget.take, len(numbers), day)
         if not allowed:
             await self._heed_budget(day, _SPENT)
             return {}
-        if not self._breaker.begin():
+        if not self.breaker.begin():
             await anyio.to_thread.run_sync(self._budget.give_back, allowed, day)
             return {}
         self._budget.count_sent(allowed)
@@ -480,25 +413,30 @@ class NtsStatuses:
 
     async def _call(self, numbers: Sequence[int], day: date) -> StatusReply | ServiceError | None:
         """Make one call and record its outcome; a late answer is used, too."""
-        late = asyncio.create_task(self._record_delay())
+
+        async def record_delay() -> None:
+            await self._clock.sleep(WAIT_S)
+            self.breaker.record_failure(f"no answer within {WAIT_S:g} s")
+
+        late = asyncio.create_task(record_delay())
         reply, refusal, used = None, None, DayUsage(len(numbers), 1)
         try:
             reply = await self._client.status(_series(numbers))
             if not late.done():
-                self._breaker.record_success()
+                self.breaker.record_success()
         except ServiceError as error:
             used = replace(used, exhausted=isinstance(error, QuotaError) and error.retry_after is None)
             if error_action(error) is Action.REFUSE:
                 refusal = error
-                self._breaker.record_refusal()
+                self.breaker.record_refusal()
             elif used.exhausted:
-                self._breaker.pause_until(_midnight_after(day), _loggable(error))
+                self.breaker.pause_until(_midnight_after(day), _loggable(error))
             elif error.retry_after is not None and is_long_wait(error.retry_after):
-                self._breaker.pause_until(self._clock.now() + error.retry_after, _loggable(error))
+                self.breaker.pause_until(self._clock.now() + error.retry_after, _loggable(error))
             elif not late.done():
-                self._breaker.record_failure(_loggable(error), lasting=_is_lasting(error))
+                self.breaker.record_failure(_loggable(error), lasting=_is_lasting(error))
         except BaseException as error:  # a defect, or the server ends: a trial must not go on for ever
-            self._breaker.record_failure(loggable_message(error))
+            self.breaker.record_failure(loggable_message(error))
             raise
         finally:
             late.cancel()
@@ -506,12 +444,7 @@ class NtsStatuses:
         await anyio.to_thread.run_sync(self._write, reply, used, day)
         return reply or refusal
 
-    async def _record_delay(self) -> None:
-        await self._clock.sleep(WAIT_S)
-        self._breaker.record_failure(f"no answer within {WAIT_S:g} s")
-
     def _write(self, reply: StatusReply | None, used: DayUsage, day: date, refused: Sequence[int] = ()) -> None:
-        """Store the outcome of a call; called in a thread."""
         missing = _series(refused if reply is None else self._select_vain(reply, day))
         if self._budget.limit is not None:  # they were counted when they were taken
             used = replace(used, numbers=0)
@@ -535,7 +468,7 @@ class NtsStatuses:
         if stale.is_empty() or not await self._ask_first(stale.head(MAX_NUMBERS).to_list()):
             return
         rest = await anyio.to_thread.run_sync(self._select_stale, stale, max_age)
-        if rest.is_empty() or self._breaker.is_open:
+        if rest.is_empty() or self.breaker.is_open:
             return
         day = self._clock.today()
         if await anyio.to_thread.run_sync(self._budget.remaining, day) == 0:
@@ -548,21 +481,20 @@ class NtsStatuses:
         why = _SPENT if fetch.halt is None else _NUMBERS.sub("…", fetch.halt)
         is_spent = await self._heed_budget(day, why) or fetch.budget_left == 0
         if fetch.halt is not None and not is_spent:
-            self._breaker.record_failure(why, lasting=not fetch.answered)
+            self.breaker.record_failure(why, lasting=not fetch.answered)
 
     async def _heed_budget(self, day: date, why: str) -> bool:
-        """Pause until midnight if the budget is spent; return whether it is."""
         is_spent = await anyio.to_thread.run_sync(self._budget.is_spent, day)
         if is_spent:
-            self._breaker.pause_until(_midnight_after(day), why)
+            self.breaker.pause_until(_midnight_after(day), why)
         return is_spent
 
     async def _ask_first(self, numbers: Sequence[int]) -> bool:
         for _ in range(FAILURES):
             began = self._clock.now()
-            if await self._ask(numbers):
+            if await self.ask(numbers):
                 return True
-            if self._breaker.is_open or self._clock.now() - began > WAIT_S:  # what hangs would hang again
+            if self.breaker.is_open or self._clock.now() - began > WAIT_S:  # what hangs would hang again
                 break
             await self._clock.sleep(_RETRY_AFTER_S)
         return False
@@ -586,7 +518,7 @@ class NtsStatuses:
         self._answered += answered
         self._totals = self._totals[0] + used.numbers, self._totals[1] + answered
 
-    async def _log_counts(self) -> None:
+    async def log_counts(self) -> None:
         counts, answered = self._counts, self._answered
         if not counts.calls:
             return
@@ -630,7 +562,6 @@ def _midnight_after(day: date) -> float:
 
 
 def _is_lasting(error: ServiceError) -> bool:
-    """Return whether the next call would fail, too: a wrong key, say."""
     return isinstance(error, CertificateError) or not isinstance(error, QuotaError | TransportError)
 
 

@@ -36,8 +36,7 @@ DATABASE_MISSING: Final = Problem(
     "{path}: does not exist; check `db=`, put it back if it was moved, or make one with `bansong keys create`",
 )
 
-APPLICATION_ID: Final = 0x42565352
-"""``BVSR``."""
+APPLICATION_ID: Final = 0x42565352  # ``BVSR``
 
 _SECRETS: Final = """
 CREATE TABLE secrets (
@@ -176,10 +175,9 @@ SERVER_FILE: Final = FileKind(
 
 
 def open_server_file(path: Path, *, create: bool = True, writing: bool = True) -> sqlite3.Connection:
-    """Open the server's file; create it (0600) if missing and ``create``; raise :class:`StoreError`.
+    """Open the server's file; create it (0600) if missing and ``create``. Deleted content is overwritten.
 
-    None is created beside a folder with files: those belong to a lost file, and a new one would delete them. Deleted
-    content is overwritten.
+    None is created beside a folder with files: those belong to a lost file, and a new one would delete them.
     """
     given, path = path, Path(os.path.realpath(path))
     if not path.exists():
@@ -197,7 +195,6 @@ def files_folder(path: Path) -> Path:
 
 
 def refuse_lost_file(path: Path) -> None:
-    """Raise :class:`StoreError` if the file's folder has files but the file is missing."""
     folder = files_folder(path)
     if any(found.is_file() for found in folder.rglob("*")):
         raise StoreError(DATABASE_PARTLY_MISSING, path=path, folder=folder)
@@ -205,7 +202,6 @@ def refuse_lost_file(path: Path) -> None:
 
 @contextmanager
 def hold_server_file(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a server's file and keep servers away from it; raise :class:`StoreError` if it is missing or one runs."""
     lock = lock_server_file(path)
     try:
         with closing(open_server_file(path, create=False)) as db:
@@ -222,27 +218,21 @@ def lock_server_file(path: Path) -> FileLock:
 
 
 T = TypeVar("T")
-Change = Callable[[sqlite3.Connection], T]
-"""Runs in a savepoint, which is rolled back if it raises."""
+Change = Callable[[sqlite3.Connection], T]  # runs in a savepoint, which is rolled back if it raises
 
 _CHANGES_PER_COMMIT: Final = 512
-_CHECK_INTERVAL_S: Final = 1.0
-"""Anybody may call :meth:`Store.check`, so it writes only this often."""
+_CHECK_INTERVAL_S: Final = 1.0  # anybody may call :meth:`Store.check`, so it writes only this often
 
 
 class _PendingChange(NamedTuple):
     change: Change[Any]
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[Any]
-    context: Context
-    """Carries the language of the request into the writer."""
+    context: Context  # carries the language of the request into the writer
 
 
 class Store:
-    """The server's file: :meth:`write` in the order of the calls, :meth:`read` beside it.
-
-    ``on_commit`` is called with the seconds of each commit, in the writer's thread.
-    """
+    """The server's file: :meth:`write` in the order of the calls, :meth:`read` beside it."""
 
     def __init__(self, path: Path, on_commit: Callable[[float], None] = lambda _: None) -> None:
         self.path = path
@@ -257,18 +247,13 @@ class Store:
         self._thread.start()
 
     async def write(self, change: Change[T]) -> T:
-        """Run a change and return its result once it is on the disk.
-
-        Raises what the change raises, and :class:`bansong.errors.StoreError` if the commit fails; nothing is kept then.
-        If cancelled, the change may still be made.
-        """
+        """Return the result of a change once it is on the disk. If cancelled, the change may still be made."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         self._queue.put(_PendingChange(change, loop, future, copy_context()))
         return await future
 
     async def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
-        """Run a query in a thread on a read-only connection."""
         return await anyio.to_thread.run_sync(self._query, query)
 
     async def check(self) -> None:

@@ -33,29 +33,22 @@ from bansong.notify.queue import (
     send_notification,
 )
 from bansong.server import keys as key_table
-from bansong.server.engines import EnginePool
+from bansong.server.engines import EnginePool, StatusSource, StatusSources, fetch_statuses_of
 from bansong.server.keys import Key
-from bansong.server.references import StatusSource, StatusSources, fetch_statuses_of
 from bansong.server.settings import Clock, Settings, WakeUp, loggable_message
 from bansong.server.store import Store
 from bansong.watch import store as watch_store
 from bansong.watch.checking import LocalJudge, judge_watches
 from bansong.watch.store import Block, CheckResult
 
-_CACHE_BYTES: Final = 64 << 20
-"""Some 200,000 watches."""
+_CACHE_BYTES: Final = 64 << 20  # some 200,000 watches
 _PARALLEL_READS: Final = 2
 _BLOCKS_PER_READ: Final = 64
-_PIECE_BYTES: Final = 256 << 10
-"""Read, and sent, at a time: what a slow reader holds in memory."""
+_PIECE_BYTES: Final = 256 << 10  # read, and sent, at a time: what a slow reader holds in memory
 
 
 class _CachedList:
-    """The cached part of one owner's list.
-
-    ``numbers``: blocks that may hold watches, ``None`` if unknown. ``readings``: reads under way by block, ``None`` for
-    ``numbers``; a change removes them, so that a stale read is not cached.
-    """
+    """Cached blocks of one list. A change removes ``readings`` under way, so that a stale read is not cached."""
 
     def __init__(self) -> None:
         self.numbers: set[int] | None = None
@@ -63,7 +56,6 @@ class _CachedList:
         self.readings: dict[int | None, object] = {}
 
     def drop(self, number: int) -> int:
-        """Forget a changed block; return its cached bytes."""
         self.readings.pop(number, None)
         self.readings.pop(None, None)
         if self.numbers is not None:
@@ -75,9 +67,8 @@ class _CachedList:
 class WatchListCache:
     """Cache of rendered watch lists; the least recently used go first beyond ``limit`` bytes.
 
-    Only the server writes watches and reports changes on disk (:meth:`mark_stale`). Lists streamed at that time may
-    show the change or not. Memory does not grow with a list: parts that are not cached are read as fast as they are
-    sent.
+    Only the server writes watches and reports changes on disk. Parts that are not cached are read as fast as they are
+    sent, so memory does not grow with a list.
     """
 
     def __init__(self, store: Store, limit: int = _CACHE_BYTES) -> None:
@@ -94,10 +85,7 @@ class WatchListCache:
                 self._size -= kept.drop(block)
 
     async def stream(self, owner: str) -> AsyncIterator[bytes]:
-        """Stream an owner's whole list as JSON.
-
-        The first piece is read before this returns, so that an error can still be answered as one.
-        """
+        """Stream a list as JSON; the first piece is read before this returns, so that an error can be answered."""
         pieces = self._pieces(owner)
         first = await anext(pieces)
 
@@ -154,7 +142,6 @@ class WatchListCache:
         return blocks
 
     def _keep(self, owner: str, kept: _CachedList, number: int, block: Block) -> None:
-        """Cache a block if there is room, or if older lists make some."""
         if not block.total:
             if kept.numbers is not None:
                 kept.numbers.discard(number)
@@ -188,34 +175,23 @@ def _read_piece(db: sqlite3.Connection, owner: str, numbers: Iterable[int]) -> l
 
 _log = logging.getLogger(__name__)
 
-CHUNK: Final = 1_000
-"""Watches checked at a time: a quarter of a second's work between other requests."""
-_MAX_PAUSE_S: Final = 60.0
-"""Keys are looked at again after that time: one may be new, or revoked."""
-_MIN_PAUSE_S: Final = 5.0
-"""Watches due within that time are checked together."""
-_SOONEST: Final = 0.5
-"""Fraction of the plan's interval before the first check of a new watch."""
+CHUNK: Final = 1_000  # watches checked at a time: a quarter of a second's work between other requests
+_MAX_PAUSE_S: Final = 60.0  # keys are looked at again after that time: one may be new, or revoked
+_MIN_PAUSE_S: Final = 5.0  # watches due within that time are checked together
+_SOONEST: Final = 0.5  # fraction of the plan's interval before the first check of a new watch
 _SLOTS: Final = 24
 """First checks are grouped into this many times per interval, so that a list is asked and reported together."""
-_SUMMARY_S: Final = 60.0
-"""Closures at first checks within that time are reported in one notification."""
-_SPREAD: Final = 0.1
-"""Fraction of the interval by which a watch may be due earlier, to spread watches added together."""
-_MAX_AGE_DAYS: Final = 0.0
-"""Ask for every due status not asked on the same day."""
+_SUMMARY_S: Final = 60.0  # closures at first checks within that time are reported in one notification
+_SPREAD: Final = 0.1  # fraction of the interval by which a watch may be due earlier, to spread watches added together
+_MAX_AGE_DAYS: Final = 0.0  # ask for every due status not asked on the same day
 _UNANSWERED_PAUSE_S: Final = 300.0
-_OVERDUE_S: Final = 900.0
-"""Delay of a check that monitoring reports."""
+_OVERDUE_S: Final = 900.0  # delay of a check that monitoring reports
 _MAX_INTERVAL_S: Final = 365 * 86400.0
 _BACKOFF_S: Final = (5.0, 30.0, 120.0, 600.0)
 
 
 class WatchScheduler:
-    """Check due watches; call ``on_notification`` when there are notifications to deliver.
-
-    ``sources``: status sources. ``last_check``: time of the last check (seconds since 1970).
-    """
+    """Check due watches; call ``on_notification`` when there are notifications to deliver."""
 
     def __init__(
         self,
@@ -239,15 +215,10 @@ class WatchScheduler:
         self.last_check: float | None = None
 
     def overdue(self, db: sqlite3.Connection, now: float) -> watch_store.Overdue:
-        """Count the watches of active keys that are a quarter of an hour late."""
         return watch_store.count_overdue(db, [key.id for key, _ in self._keys_due(db)], now - _OVERDUE_S)
 
     def first_check(self, key: Key, biz_no: str, now: float) -> float:
-        """Return when a new watch is checked first.
-
-        It lies in the second half of the plan's interval, at a time that depends on the number alone: removing and
-        adding a number again gives no earlier check.
-        """
+        """Return a time in the second half of the interval, by the number alone: adding it again gains nothing."""
         interval = self._interval(key)
         slot = interval / _SLOTS
         place = crc32(f"{key.id} {biz_no}".encode()) / 2.0**32
@@ -261,7 +232,6 @@ class WatchScheduler:
             await self._clock.sleep(await self._round())
 
     async def _round(self) -> float:
-        """Check chunks of all due keys until none is due; return the seconds until the next is."""
         while True:
             waiting = await self._store.read(self._keys_due)
             now = self._clock.now()
@@ -299,7 +269,6 @@ class WatchScheduler:
         return found
 
     async def _check_chunk(self, key: Key) -> None:
-        """Check some due watches of a key. After a failure they stay due, and the key pauses."""
         now = self._clock.now()
         watches = await self._store.read(lambda db: watch_store.due(db, now, CHUNK, [key.id]))
         source = self.sources.source(offline=False)
@@ -352,16 +321,12 @@ class WatchScheduler:
 _LINES_PER_APPEND: Final = 1_000
 _SENT_PER_ROUND: Final = 64
 """Notifications of a key per round. The first is sent alone: a receiver that hangs blocks one slot only."""
-_REQUESTS_PER_RECEIVER: Final = 8
-"""Parallel requests to one receiver."""
-_REQUESTS: Final = 32
-"""Parallel requests to all receivers."""
-_MAX_WAIT_S: Final = 60.0
-"""`bansong notices retry` writes to the file, too, so look again after that time."""
+_REQUESTS_PER_RECEIVER: Final = 8  # parallel requests to one receiver
+_REQUESTS: Final = 32  # parallel requests to all receivers
+_MAX_WAIT_S: Final = 60.0  # `bansong notices retry` writes to the file, too, so look again after that time
 _KEPT_S: Final = 90 * 86400.0
 _PURGE_INTERVAL_S: Final = 86400.0
-_FILE_QUEUE: Final = ""
-"""Name of the queue for the file; the others are named after keys."""
+_FILE_QUEUE: Final = ""  # name of the queue for the file; the others are named after keys
 
 
 class Notifier:
@@ -392,7 +357,6 @@ class Notifier:
                 await self._wake_up.wait(await self._round(group))
 
     async def _round(self, group: TaskGroup) -> float:
-        """Start due deliveries, receivers in parallel; return the seconds until more may be due."""
         now = self._clock.now()
         if now - self._purged > _PURGE_INTERVAL_S:
             self._purged = now
@@ -439,7 +403,6 @@ class Notifier:
         return Outcome(None)
 
     async def _send(self, owner: str) -> None:
-        """Send some notifications of a key; if one fails, the others are postponed, too."""
         now = self._clock.now()
         waiting, key = await self._store.read(
             lambda db: (
@@ -471,7 +434,6 @@ class Notifier:
             await self._store.write(lambda db: notifications.postpone(db, owner, WEBHOOK, until))
 
     async def _send_one(self, webhook: Webhook, delivery: PendingDelivery) -> bool:
-        """Send one notification and record the outcome; return whether it failed."""
         async with self._places:
             outcome = await send_notification(self._sender, webhook, delivery, self._clock.now())
         if outcome.error is not None:

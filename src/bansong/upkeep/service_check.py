@@ -27,7 +27,7 @@ from bansong.reference.nts import NtsKey
 from bansong.reference.status_store import STATUS_FILE
 from bansong.server import keys as key_table
 from bansong.server.keys import Key
-from bansong.server.settings import ServicePlan, TrustedProxies, load_plans
+from bansong.server.settings import ServicePlan, load_plans, parse_proxies
 from bansong.server.store import SERVER_FILE, files_folder, open_server_file, refuse_lost_file
 from bansong.upkeep.doctor import (
     Diagnosis,
@@ -249,7 +249,7 @@ def _look_at_notices(path: Path | None) -> Iterator[Finding]:
 
 
 def _look_at_proxies(given: tuple[str, ...]) -> Iterator[Finding]:
-    TrustedProxies(given)
+    parse_proxies(given)
     if given:
         yield Finding("trusted proxies", "ok", ", ".join(given))
 

@@ -1,40 +1,166 @@
-"""Receive a ``multipart/form-data`` upload on disk, bounded in size, time and parts.
+"""Bodies of requests: JSON, and ``multipart/form-data`` uploads on disk, bounded in size, time and parts.
 
 Starlette's form parser bounds neither size nor time of a file, so its parser, python-multipart, is used directly.
 """
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import hashlib
 import logging
 import os
+import re
 import secrets
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import anyio
 import anyio.to_thread
+import msgspec
 from polars.exceptions import PolarsError
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
 
 from bansong.base.files import create_private
-from bansong.base.messages import gettext, gettext_noop, join_clauses
+from bansong.base.messages import describe_library_error, gettext, gettext_noop, join_clauses
 from bansong.server.payloads import Refusal, invalid, too_large
 from bansong.tables.detect import EXTENSIONS
 from bansong.tables.streams import SUFFIXES
 
+MAX_JSON_BYTES: Final = 64 << 10  # bytes of a JSON body
+_BODY_TIMEOUT_S: Final = 30.0
+_TOO_LONG: Final = re.compile(r"of length <= ([0-9]+) - at `\$\.(name|address|reason)`")
+_NUMBER: Final = re.compile(r"`\$\.(b_no|biz_no)`")
+T = TypeVar("T")
+
+
+async def read_json(request: Request, type: type[T]) -> T:
+    """Decode the body as ``type``; ignore unknown fields. Raises :class:`Refusal` 400, 408, 413, 415."""
+    kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    if kind != "application/json" and not kind.endswith("+json"):
+        raise Refusal(
+            415, "unsupported_media_type", gettext("the body is {kind}; send application/json", kind=kind[:100])
+        )
+    body = await read_body(request, MAX_JSON_BYTES)
+    try:
+        return msgspec.json.decode(body, type=type)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise _too_long(str(error), body) or invalid(
+            gettext(
+                "the body is not as it should be: {explain_decode_error}",
+                explain_decode_error=_explain_decode_error(error),
+            )
+        ) from None
+
+
+def _too_long(error: str, body: bytes) -> Refusal | None:
+    if (found := _TOO_LONG.search(error)) is None:
+        return None
+    limit, name = int(found[1]), found[2]
+    try:
+        text = msgspec.json.decode(body)[name]
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):  # what stands behind the text is wrong, too
+        return None
+    if not isinstance(text, str):  # the field is there twice
+        return None
+    length = len(text)
+    message = gettext(
+        "{name} has {length:,} characters; at most {limit:,} are taken: shorten it",
+        name=name,
+        length=length,
+        limit=limit,
+    )
+    return Refusal(400, "invalid_request", message, field=name, length=length, limit=limit)
+
+
+def _explain_decode_error(error: Exception) -> str:
+    text = str(error)
+    if (place := _NUMBER.search(text)) and not text.startswith("Expected `str`, got"):
+        return gettext(
+            "{place} must be a business number: ten digits without hyphens or blanks, not all zero", place=place[1]
+        )
+    return str(describe_library_error(error))
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """Read the body, at most ``limit`` bytes. Raises :class:`Refusal` 400, 408, 413."""
+    declared = request.headers.get("content-length", "0")
+    if declared.isdecimal() and int(declared) > limit:
+        raise too_large(gettext("the request"), limit, "bytes")
+    body, more = bytearray(), True
+    try:
+        async with asyncio.timeout(_BODY_TIMEOUT_S):  # anyio's takes ten times as long to set up
+            while more:
+                message = await request.receive()
+                if message["type"] == "http.disconnect":
+                    raise invalid(gettext("the connection was closed before the body was complete"))
+                body += message.get("body", b"")
+                more = message.get("more_body", False)
+                if len(body) > limit:
+                    raise too_large(gettext("the request"), limit, "bytes")
+    except TimeoutError:
+        raise Refusal(
+            408, "timeout", gettext("the body did not come within {patience:g} s", patience=_BODY_TIMEOUT_S)
+        ) from None
+    return bytes(body)
+
+
+def refuse_two_lengths(scope: Scope) -> None:
+    """Refuse two lengths: a proxy that reads the other one takes the rest of the body for the next request."""
+    if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
+        message = gettext("the request has Content-Length and Transfer-Encoding; send one of the two")
+        raise Refusal(400, "bad_http", message, headers={"Connection": "close"})
+
+
+LINGER_SECONDS: Final = 10.0
+
+
+class IncomingBody:
+    """The messages of a request; remembers whether more of the body is to come."""
+
+    def __init__(self, receive: Receive, scope: Scope) -> None:
+        self._receive = receive
+        self._more = any(
+            name == b"transfer-encoding" or (name == b"content-length" and value != b"0")
+            for name, value in scope["headers"]
+        )
+
+    async def __call__(self) -> Message:
+        message = await self._receive()
+        self._more = message["type"] == "http.request" and message.get("more_body", False)
+        return message
+
+    async def answer(self, response: Response, scope: Scope, send: Send) -> None:
+        """Send a response, and read the rest of the body for ten seconds, so that a client that still sends reads it.
+
+        A response that is not ended makes uvicorn close the connection: that is for a client that goes on sending.
+        """
+
+        async def send_and_drain(message: Message) -> None:
+            if message["type"] != "http.response.body" or not self._more:
+                await send(message)
+                return
+            await send({**message, "more_body": True})
+            with anyio.move_on_after(LINGER_SECONDS):
+                while self._more:
+                    await self()
+                await send({"type": "http.response.body", "body": b""})
+
+        await response(scope, self, send_and_drain)
+
+
 logging.getLogger("python_multipart").setLevel(logging.CRITICAL + 1)  # disabled, it would not silence those below it
 """The parser logs what it parses, which is user data."""
 
-OVERHEAD: Final = 64 << 10
-"""Bytes around the file: boundaries, part headers, small other fields."""
+OVERHEAD: Final = 64 << 10  # bytes around the file: boundaries, part headers, small other fields
 _WRITE_BYTES: Final = 1 << 20
 _MAX_PARTS: Final = 50
 _MAX_NAME_LENGTH: Final = 150
@@ -50,10 +176,7 @@ _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @dataclass(frozen=True, slots=True)
 class ReceivedUpload:
-    """A stored upload: ``path`` in a ``folder`` of its own.
-
-    ``name``: the client's file name, for messages; ``digest``: SHA-256 of the content and the file type.
-    """
+    """``name``: the client's file name, for messages; ``digest``: SHA-256 of the content and the file type."""
 
     folder: Path
     path: Path
@@ -74,14 +197,10 @@ class UploadBounds:
 async def receive_upload(
     request: Request, uploads: Path, bounds: UploadBounds, set_aside: Callable[[int], None]
 ) -> AsyncIterator[ReceivedUpload]:
-    """Store the file of a request while the block lasts.
-
-    ``set_aside`` is called with further bytes before they are received; it raises if there is no room. Raises
-    :class:`Refusal` 400, 408, 413, 415 and 507.
-    """
+    """Store the file of a request while the block lasts; ``set_aside`` raises if further bytes have no room."""
     folder = uploads / secrets.token_hex(16)
     try:
-        with DiskFullRefusal():
+        with refusing_full_disk():
             form = await _receive_form(request, bounds, folder, set_aside)
         yield ReceivedUpload(folder, form.path, form.name, form.digest)
     finally:
@@ -90,7 +209,6 @@ async def receive_upload(
 
 
 async def hash_upload(request: Request, bounds: UploadBounds) -> bytes:
-    """Return the ``digest`` of a request's file without storing it. Raises as :func:`receive_upload`."""
     return (await _receive_form(request, bounds, None, lambda _: None)).digest
 
 
@@ -121,15 +239,15 @@ async def _receive_form(
     return form
 
 
-class DiskFullRefusal:
-    """Turns a full disk into :class:`Refusal` 507."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if isinstance(error, OSError) and is_disk_full(error):
+@contextmanager
+def refusing_full_disk() -> Iterator[None]:
+    """Turn a full disk into :class:`Refusal` 507."""
+    try:
+        yield
+    except OSError as error:
+        if is_disk_full(error):
             raise disk_full() from None
+        raise
 
 
 def is_disk_full(error: BaseException | None) -> bool:
@@ -188,8 +306,6 @@ async def _take_body(
 
 
 class _UploadParser:
-    """Parses a body: the part ``file`` is written to ``folder``, if given; other fields are ignored."""
-
     def __init__(self, boundary: bytes, folder: Path | None, limit: int) -> None:
         self.name = ""
         self._limit = limit
@@ -298,7 +414,6 @@ def display_name(name: str) -> str:
 
 
 def _suffix(called: str, media: bytes) -> str:
-    """Return the suffix of the stored file, a known one or none; raise :class:`Refusal` 415."""
     suffix = PurePosixPath(display_name(called)).suffix.lower()
     format = EXTENSIONS.get(suffix)
     if suffix in SUFFIXES or (format and not format.can.uploads):
