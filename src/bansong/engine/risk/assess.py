@@ -22,8 +22,17 @@ from bansong.base.business_number import first_code
 from bansong.base.messages import Lang, gettext
 from bansong.base.schema import GRADES, REASON_SEPARATOR
 from bansong.engine.registry import KEY, Memo
-from bansong.engine.risk.features import FEATURES, WITHOUT_ASSESSMENT, Levels, is_assessable, with_looks
-from bansong.engine.risk.reasons import BASE, BY_NTS, StatusOrigin, Term, list_reasons, placeholder_of
+from bansong.engine.risk.features import Levels, is_assessable, with_looks
+from bansong.engine.risk.reasons import (
+    BASE,
+    BY_NTS,
+    FEATURES,
+    WITHOUT_ASSESSMENT,
+    StatusOrigin,
+    Term,
+    list_reasons,
+    placeholder_of,
+)
 from bansong.engine.text import is_blank
 
 if TYPE_CHECKING:

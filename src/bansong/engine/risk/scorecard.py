@@ -22,8 +22,17 @@ from bansong.base.errors import ModelError, Problem
 from bansong.base.messages import LANGS, Lang, describe_library_error, gettext, gettext_noop, ngettext
 from bansong.base.schema import GRADES
 from bansong.engine.risk.assess import assess
-from bansong.engine.risk.features import FEATURES, STALE_AFTER, Levels
-from bansong.engine.risk.reasons import PLACEHOLDER, PLACEHOLDERS, StatusOrigin, matching, sample, terms_of
+from bansong.engine.risk.features import STALE_AFTER, Levels
+from bansong.engine.risk.reasons import (
+    FEATURES,
+    PLACEHOLDER,
+    PLACEHOLDERS,
+    REASONS,
+    StatusOrigin,
+    matching,
+    sample,
+    terms_of,
+)
 
 VERSION: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.+-]{0,62}[A-Za-z0-9+])?")  # which is also a file name
 RESERVED: Final = ("builtin",)  # words with another meaning where a version can be given
@@ -341,7 +350,7 @@ class Learned(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Scorecard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A scorecard as in its file; see ``scorecard.toml`` for the fields."""
+    """A scorecard as in its file; see ``scorecard.toml`` and ``reasons.toml`` for the fields."""
 
     version: str
     points_to_double: Annotated[int, msgspec.Meta(ge=1, le=100)]
@@ -425,5 +434,5 @@ def check_scorecard(card: Scorecard, name: str) -> Scorecard:
 @cache
 def _built_in() -> Scorecard:
     # not checked here, which would take 25 ms: a test does it
-    text = files("bansong.engine.risk").joinpath("scorecard.toml").read_text(encoding="utf-8")
-    return msgspec.convert(tomllib.loads(text), Scorecard)
+    text = files(__package__).joinpath("scorecard.toml").read_text(encoding="utf-8")
+    return msgspec.convert(tomllib.loads(text) | {"features": REASONS}, Scorecard)
