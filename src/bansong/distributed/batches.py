@@ -9,17 +9,17 @@ import warnings as python_warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, fields, replace
-from datetime import date
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import polars as pl
 import pyarrow as pa
 
 from bansong.base.errors import BansongError, GazetteerError, InputError, Problem, RegistryError, UsageError
 from bansong.base.forking import refuse_after_fork
-from bansong.base.messages import Lang, Option, Phrase, gettext, parameter
+from bansong.base.messages import Option, Phrase, gettext, parameter
+from bansong.base.options import check_keywords
 from bansong.base.schema import ADDED_COLUMNS, seoul_day
 from bansong.distributed.worker_process import build_with_threads, describe_process
 from bansong.engine.address.gazetteer import Gazetteer
@@ -27,11 +27,9 @@ from bansong.engine.local import LocalEngine
 from bansong.engine.overlays import StatusOverlay
 from bansong.engine.records import CROWDED, KEYS, SEVERAL, row_keys, with_given_features
 from bansong.engine.registry import ATTACHED, Registry
-from bansong.engine.risk.scorecard import Scorecard
-from bansong.history.labels import Labels, read_history
+from bansong.history.labels import read_history
 from bansong.run import accounting
-from bansong.run.enrich import AnyEngine, EngineRequest
-from bansong.run.options import LocalOptions
+from bansong.run.enrich import AnyEngine, BatchKeywords, take_request
 from bansong.run.survey import RowReader, prepare_table
 from bansong.tables import frames
 from bansong.tables.table import Table, contract_name, unique_names, written_column
@@ -156,18 +154,7 @@ _LARGEST_BATCH: Final = 10_000
 
 
 def verify_batches(
-    sample: Any,
-    *,
-    columns: Mapping[str, str | Sequence[str]] | None = None,
-    registry: str | Path | Registry | None = None,
-    gazetteer: str | Path | Gazetteer | None = None,
-    model: str | Path | Scorecard | None = None,
-    lang: Lang | None = None,
-    today: date | str | None = None,
-    prefix: str = "",
-    labels: Labels = None,
-    engine: AnyEngine = "local",
-    threads: int = 1,
+    sample: Any, *, engine: AnyEngine = "local", threads: int = 1, **options: Unpack[BatchKeywords]
 ) -> BatchVerifier:
     """Return a picklable callable that adds the nine columns to Arrow tables, for the workers of a cluster.
 
@@ -180,13 +167,14 @@ def verify_batches(
 
     Raises :class:`bansong.errors.BansongError`; :class:`bansong.errors.UsageError` for engines that buy.
     """
-    local = LocalOptions(registry=registry, gazetteer=gazetteer, model=model, lang=lang, today=today)
-    request = EngineRequest(engine, {}, local)
+    check_keywords(verify_batches, options, BatchKeywords)
+    columns, prefix = options.pop("columns", None), options.pop("prefix", "")
+    request, _, own = take_request(engine, {**options})
     if request.kind.buys:
         raise UsageError(ENGINE_BUYS_LOOKUPS, parameter=Option("engine", request.kind.name))
     if threads < 1:
         raise UsageError(THREADS_INVALID, parameter=Option("threads", threads))
-    known = read_history(labels)
+    known = read_history(own.labels)
     adapter = request.open(known.history if known else None)
     table = frames.read(sample)
     found = tuple(name for name in FOUND if name in table.headers)

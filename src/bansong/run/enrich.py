@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Any, Final, Unpack, cast, overload
+from typing import Any, Final, TypedDict, Unpack, cast, overload
 
 import polars as pl
 
@@ -95,9 +95,19 @@ class EngineRequest:
 
         return paid_engine(self.kind, self._service, local)
 
+    def status_options(self, options: RunOptions) -> StatusOptions | None:
+        """Return how the tax authority is asked for statuses; ``None`` if it is not."""
+        return status_options(options.status, options.max_status_age, self.kind, given=self.given is not None)
 
-def progress_unit(kind: EngineKind) -> str:
-    return "lookups" if kind.buys else "rows"
+    @property
+    def progress_unit(self) -> str:
+        return "lookups" if self.kind.buys else "rows"
+
+
+def take_request(engine: AnyEngine, keywords: dict[str, Any]) -> tuple[EngineRequest, LocalOptions, RunOptions]:
+    """Take a call's options of the engine and the run out of ``keywords``; the service's are left, and used."""
+    local, own = take_options(LocalOptions, keywords), take_options(RunOptions, keywords)
+    return EngineRequest(engine, cast(ServiceKeywords, keywords), local), local, own
 
 
 OPTION_TYPE_WRONG: Final = Problem("options.enrich_type_wrong", "{option} is a {type}: {remedy}")
@@ -113,17 +123,44 @@ Inputs = list[str] | list[Path] | list[str | Path] | tuple[str | Path, ...]
 """Several inputs: files, globs, folders, partitioned datasets. No ``Sequence``, since a text is one, too."""
 
 
-class EnrichKeywords(ServiceKeywords, total=False):
-    """The keywords of :func:`enrich` beside ``engine``, ``read`` and ``write``."""
+class LocalKeywords(TypedDict, total=False):
+    """The keywords of the local engine, as fields of :class:`LocalOptions` and :class:`RunOptions`."""
 
-    columns: Mapping[str, str | Sequence[str]] | None
     registry: str | Path | Registry | None
     gazetteer: str | Path | Gazetteer | None
     model: str | Path | Scorecard | None
-    status: Status
-    max_status_age: float | None
     lang: Lang | None
     today: date | str | None
+    labels: Labels
+
+
+class BatchKeywords(LocalKeywords, total=False):
+    """The keywords of :func:`bansong.distributed.verify_batches` beside ``engine`` and ``threads``."""
+
+    columns: Mapping[str, str | Sequence[str]] | None
+    prefix: str
+
+
+class VerifyKeywords(LocalKeywords, ServiceKeywords, total=False):
+    """The keywords of :func:`bansong.verify` beside ``engine``."""
+
+    status: Status
+    max_status_age: float | None
+    choices: Choices
+
+
+class FrameKeywords(VerifyKeywords, total=False):
+    """The keywords of :func:`bansong.verify_frame` beside ``engine``."""
+
+    columns: Mapping[str, str | Sequence[str]] | None
+    prefix: str
+    extra_columns: Sequence[str]
+    progress: AskedProgress
+
+
+class EnrichKeywords(FrameKeywords, total=False):
+    """The keywords of :func:`enrich` beside ``engine``, ``read`` and ``write``."""
+
     sheet: str | Sequence[str] | None
     encoding: str | None
     json_path: str | None
@@ -135,12 +172,9 @@ class EnrichKeywords(ServiceKeywords, total=False):
     in_place: bool
     backup: bool
     select: Sequence[str] | None
-    prefix: str
     summary: bool
-    labels: Labels
     with_outcomes: bool
     manifest: str | Path | None
-    extra_columns: Sequence[str]
     split: str | None
     letters: str | Path | None
     letter_cost: float | None
@@ -149,36 +183,25 @@ class EnrichKeywords(ServiceKeywords, total=False):
     unmask: bool
     keep_going: bool
     review: str | Path | None
-    choices: Choices
-    progress: AskedProgress
+
+
+class _PlanKeywords(EnrichKeywords, total=False):
+    engine: AnyEngine
+    read: ReadOptions | None
+    write: WriteOptions | None
+    cancel: CancelToken | None
+
+
+class _AllKeywords(_PlanKeywords, total=False):
+    dry_run: bool
 
 
 @overload
-def enrich(
-    input: str | Path,
-    output: str | Path | None = None,
-    *,
-    engine: AnyEngine = "local",
-    read: ReadOptions | None = None,
-    write: WriteOptions | None = None,
-    dry_run: bool = False,
-    cancel: CancelToken | None = None,
-    **options: Unpack[EnrichKeywords],
-) -> Report: ...
+def enrich(input: str | Path, output: str | Path | None = None, **options: Unpack[_AllKeywords]) -> Report: ...
 
 
 @overload
-def enrich(
-    input: Inputs,
-    output: str | Path | None = None,
-    *,
-    engine: AnyEngine = "local",
-    read: ReadOptions | None = None,
-    write: WriteOptions | None = None,
-    dry_run: bool = False,
-    cancel: CancelToken | None = None,
-    **options: Unpack[EnrichKeywords],
-) -> FilesReport: ...
+def enrich(input: Inputs, output: str | Path | None = None, **options: Unpack[_AllKeywords]) -> FilesReport: ...
 
 
 def enrich(
@@ -268,10 +291,8 @@ def enrich(
     keywords: dict[str, Any] = {**options}
     reads = choose_options("read", read, take_options(ReadOptions, keywords))
     writes = choose_options("write", write, take_options(WriteOptions, keywords))
-    local, own = take_options(LocalOptions, keywords), take_options(RunOptions, keywords)
-    request = EngineRequest(engine, cast(ServiceKeywords, keywords), local)
-    is_given = request.given is not None
-    asking = status_options(own.status, own.max_status_age, request.kind, given=is_given)
+    request, local, own = take_request(engine, keywords)
+    asking = request.status_options(own)
     if writes.with_outcomes and own.labels is False:
         raise UsageError(LABELS_TURNED_OFF)
     known = read_history(own.labels)
@@ -280,7 +301,7 @@ def enrich(
     answering = request.open(known.history if known else None, own.choices)
     if isinstance(input, str | Path) and (own.keep_going or not is_one_file(input)):
         raise UsageError(INPUTS_NOT_LISTED, path=str(input))
-    with progress_asked(None if dry_run else own.progress, progress_unit(request.kind)) as of_run["progress"]:
+    with progress_asked(None if dry_run else own.progress, request.progress_unit) as of_run["progress"]:
         run = Run.over(input, output, answering, reads, writes, keep_going=own.keep_going, **of_run)
         return run.plan() if dry_run else run.carry_out()
 
@@ -297,29 +318,11 @@ def _refuse_other_than_files(given: object) -> None:
 
 
 @overload
-def plan(
-    input: str | Path,
-    output: str | Path | None = None,
-    *,
-    engine: AnyEngine = "local",
-    read: ReadOptions | None = None,
-    write: WriteOptions | None = None,
-    cancel: CancelToken | None = None,
-    **options: Unpack[EnrichKeywords],
-) -> Report: ...
+def plan(input: str | Path, output: str | Path | None = None, **options: Unpack[_PlanKeywords]) -> Report: ...
 
 
 @overload
-def plan(
-    input: Inputs,
-    output: str | Path | None = None,
-    *,
-    engine: AnyEngine = "local",
-    read: ReadOptions | None = None,
-    write: WriteOptions | None = None,
-    cancel: CancelToken | None = None,
-    **options: Unpack[EnrichKeywords],
-) -> FilesReport: ...
+def plan(input: Inputs, output: str | Path | None = None, **options: Unpack[_PlanKeywords]) -> FilesReport: ...
 
 
 def plan(
@@ -338,31 +341,11 @@ def plan(
 
 
 @overload
-async def aenrich(
-    input: str | Path,
-    output: str | Path | None = None,
-    *,
-    engine: AnyEngine = "local",
-    read: ReadOptions | None = None,
-    write: WriteOptions | None = None,
-    dry_run: bool = False,
-    cancel: CancelToken | None = None,
-    **options: Unpack[EnrichKeywords],
-) -> Report: ...
+async def aenrich(input: str | Path, output: str | Path | None = None, **options: Unpack[_AllKeywords]) -> Report: ...
 
 
 @overload
-async def aenrich(
-    input: Inputs,
-    output: str | Path | None = None,
-    *,
-    engine: AnyEngine = "local",
-    read: ReadOptions | None = None,
-    write: WriteOptions | None = None,
-    dry_run: bool = False,
-    cancel: CancelToken | None = None,
-    **options: Unpack[EnrichKeywords],
-) -> FilesReport: ...
+async def aenrich(input: Inputs, output: str | Path | None = None, **options: Unpack[_AllKeywords]) -> FilesReport: ...
 
 
 async def aenrich(

@@ -77,6 +77,11 @@ class EngineStep:
     context: RunContext
     asked: RunStatuses | None = None
 
+    @property
+    def halt(self) -> str | None:
+        """Why the tax authority was not asked for all numbers; ``None`` if it was, or was not to be asked."""
+        return self.asked.fetch.halt if self.asked is not None else None
+
     def with_statuses(self, options: StatusOptions, *, planned: bool = False) -> EngineStep:
         """Return this step with the statuses of its numbers: fetched, or only counted where it is ``planned``."""
         from bansong.reference import statuses as run_statuses  # brings the network with it
