@@ -149,8 +149,7 @@ ROWS_AT_ONCE: Final = 100_000
 
 BYTES_AT_ONCE: Final = 64 << 20
 
-_LARGEST_BATCH: Final = 10_000
-"""Rows of a batch that is given back: Spark's own default."""
+_LARGEST_BATCH: Final = 10_000  # rows of a batch that is given back: Spark's own default
 
 
 def verify_batches(

@@ -25,11 +25,9 @@ ROWS_NOT_BALANCED: Final = Problem(
     "outputs.rows_not_balanced", "nothing was published, the rows do not balance: {faults}"
 )
 
-PROBLEMS: Final = (*business_number.PROBLEMS, *ROW_PROBLEMS)
-"""Reasons why a row is not asked about."""
+PROBLEMS: Final = (*business_number.PROBLEMS, *ROW_PROBLEMS)  # reasons why a row is not asked about
 
-OTHER: Final = "other"
-"""Words outside the local vocabulary, which the service may use, are counted under this one."""
+OTHER: Final = "other"  # words outside the local vocabulary, which the service may use, are counted under this one
 
 _OUT_ID: Final = "out_id"
 
@@ -93,7 +91,7 @@ def _lookup_key(names: list[str]) -> pl.Expr:
     return reduce(xor, (text.hash(seed=place) for place, text in enumerate([pl.col(NUMBER), *texts])))
 
 
-PLAN_COUNTS: Final = (
+PLAN_COUNTS: Final = (  # the plan as aggregations over `with_plan_columns` rows
     pl.col("plan:valid").len().alias("plan:rows"),
     pl.col("plan:valid").sum().alias("plan:valid"),
     pl.col("plan:lookup").count().alias("plan:asked"),
@@ -102,7 +100,6 @@ PLAN_COUNTS: Final = (
     pl.col("plan:without_address").sum().alias("plan:without_addresses"),
     *((pl.col("plan:problem") == code).sum().alias(f"plan:problem:{code}") for code in PROBLEMS),
 )
-"""The plan as aggregations over :func:`with_plan_columns` rows."""
 
 
 def plan_of(counts: Mapping[str, int]) -> LookupPlan:

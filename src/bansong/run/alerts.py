@@ -22,10 +22,9 @@ if TYPE_CHECKING:
 
 COMMON_FAILURE: Final = "common_failure"
 
-FAILURE_COUNTS: Final = (
+FAILURE_COUNTS: Final = (  # the most frequent note of failed rows, as an aggregation over a run's rows
     pl.col("row_note").filter(pl.col("row_status") == "failed").mode().sort().first().alias(COMMON_FAILURE),
 )
-"""The most frequent note of failed rows, as an aggregation over a run's rows."""
 
 _UNREAD_COLUMN: Final = gettext_noop(
     "another column holds the numbers, or the rows are not what they seem; name it with `columns=`"

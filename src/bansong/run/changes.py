@@ -30,8 +30,7 @@ CHANGE: Final = "changes"
 RECORD: Final = ("b_no", "name", "address")
 ANSWER: Final = ("biz_status", "grade", "action", "fixed_zipcode", "fixed_address")
 """Compared columns: a probability moves a little every day; the grade shows when that matters."""
-GONE: Final = "gone"
-"""Day on which a row was first missed; null for a row of the list."""
+GONE: Final = "gone"  # day on which a row was first missed; null for a row of the list
 KEEP_GONE_DAYS: Final = 30
 SNAPSHOT: Final = pl.Schema(
     {KEY: pl.String(), "input": pl.String()}
@@ -41,8 +40,7 @@ SNAPSHOT: Final = pl.Schema(
 _SHOWN: Final = (*ANSWER, "bounce_prob")
 _PLACE: Final = "place"
 _NOW: Final = "_now"
-BEFORE: Final = "_before"
-"""Suffix of a column with the earlier value."""
+BEFORE: Final = "_before"  # suffix of a column with the earlier value
 CHANGE_SCHEMA: Final = pl.Schema(
     {KEY: pl.String(), "input": pl.String()}
     | dict.fromkeys(RECORD, pl.String())
@@ -270,7 +268,7 @@ def count_kinds(changes: pl.DataFrame) -> dict[str, int]:
     return {kind: int(found.get(kind, 0)) for kind in CHANGES}
 
 
-KIND_WORDS: Final[Mapping[str, str]] = {
+KIND_WORDS: Final[Mapping[str, str]] = {  # words for the kinds of change; the English ones are the codes
     "closed": gettext_noop("closed"),
     "suspended": gettext_noop("suspended"),
     "reopened": gettext_noop("reopened"),
@@ -282,7 +280,6 @@ KIND_WORDS: Final[Mapping[str, str]] = {
     "new": gettext_noop("new"),
     "gone": gettext_noop("gone"),
 }
-"""Words for the kinds of change; the English ones are the codes."""
 _HEADERS: Final = {name: name for name in (CHANGE, *RECORD, "input")} | {
     CHANGE: gettext_noop("changes"),
     "b_no": gettext_noop("b_no"),

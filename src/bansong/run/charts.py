@@ -67,7 +67,7 @@ class Tile(NamedTuple):
         return self.ko if lang == "ko" else self.en
 
 
-TILES: Final = {
+TILES: Final = {  # tile of each level of the feature `region`
     "incheon": Tile(0, 0, "Incheon", "인천"),
     "seoul": Tile(1, 0, "Seoul", "서울"),
     "gyeonggi": Tile(2, 0, "Gyeonggi", "경기"),
@@ -85,11 +85,9 @@ TILES: Final = {
     "busan": Tile(3, 3, "Busan", "부산"),
     "jeju": Tile(0, 4, "Jeju", "제주"),
 }
-"""Tile of each level of the feature ``region``."""
 
 _TILE: Final = 96
-_BAR: Final = 24
-"""Pixels of a tile's side, and of a horizontal bar with its gap."""
+_BAR: Final = 24  # pixels of a tile's side, and of a horizontal bar with its gap
 _HYPHEN: Final = "replace(datum.label, '\u2212', '-')"
 """Labels of an axis with hyphens: many fonts with Hangul have no minus sign."""
 

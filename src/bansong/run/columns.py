@@ -239,13 +239,12 @@ def _same(path: Path, use: str, other: str) -> str:
     return gettext("{path}: is the {other} itself; give another {use}", **names)
 
 
-_USES: Final = (
+_USES: Final = (  # uses of files in messages
     *(gettext_noop("input"), gettext_noop("output"), gettext_noop("manifest"), gettext_noop("registry")),
     *(gettext_noop("statuses"), gettext_noop("gazetteer"), gettext_noop("model"), gettext_noop("ledger")),
     *(gettext_noop("letter list"), gettext_noop("report"), gettext_noop("review"), gettext_noop("status store")),
     gettext_noop("key file"),
 )
-"""Uses of files in messages."""
 
 
 def _use(name: str) -> str:

@@ -53,11 +53,9 @@ ENGINE_UNKNOWN: Final = Problem(
     "engines.engine_unknown", "unknown engine {engine!r}; use {listed}, or an engine object"
 )
 
-AnyEngine = EngineName | LocalEngine | Engine
-"""The name of an engine, or one itself."""
+AnyEngine = EngineName | LocalEngine | Engine  # the name of an engine, or one itself
 
-Status = StatusSource | StatusOptions
-"""Whether the tax authority is asked for statuses, or how."""
+Status = StatusSource | StatusOptions  # whether the tax authority is asked for statuses, or how
 
 
 class EngineRequest:

@@ -79,8 +79,7 @@ RUN_UNKNOWN: Final = Problem(
     "{parameter}: is no run's id, nor the path of a manifest; the report of `enrich` ends with it",
 )
 
-Alternatives = tuple[tuple[str, ...], ...]
-"""Headers of a role: alternatives, each of one or more joined columns."""
+Alternatives = tuple[tuple[str, ...], ...]  # headers of a role: alternatives, each of one or more joined columns
 _SHOWN: Final = 5
 _RUN_ID: Final = re.compile(r"[0-9A-Za-z-]+")
 
@@ -224,7 +223,7 @@ ROW_COUNT_DIFFERS: Final = Problem(
     "{path}: has {rows}, run {run_id} wrote {enriched_rows:,}; give the file as it was written",
 )
 
-LETTER_SCHEMA: Final = {
+LETTER_SCHEMA: Final = {  # mailed rows of the enriched file; `b_no` is ten digits, `reasons` one text
     "row_id": pl.UInt32,
     "b_no": pl.String,
     "address": pl.String,
@@ -234,7 +233,6 @@ LETTER_SCHEMA: Final = {
     "action": pl.String,
     "reasons": pl.String,
 }
-"""Mailed rows of the enriched file; ``b_no`` is ten digits, ``reasons`` one text."""
 _IDENTITY: Final = ("b_no", "address", "bounce_prob", "grade", "action", "reasons")
 
 

@@ -77,13 +77,12 @@ _CHANGED: Final = {
     "action": gettext_noop("action now"),
 }
 _NUMBERS: Final = ("row", "bounce_prob")
-_WIDTHS: Final = {
+_WIDTHS: Final = {  # CSS classes of minimal cell widths, by column
     "b_no": "code",
     "name": "name",
     **dict.fromkeys(("address", "fixed_address", "reason", "change"), "long"),
     **dict.fromkeys(("biz_status", "action", f"biz_status{BEFORE}", f"action{BEFORE}"), "word"),
 }
-"""CSS classes of minimal cell widths, by column."""
 _UNKNOWN: Final = "–"
 
 

@@ -45,8 +45,8 @@ def join(*children: str) -> Markup:
 
 _COMPANY = r"^(?:\s*(?:주식회사|유한회사|㈜|\((?:주|유|재|사)\)))*\s*"
 _UNSPACED_REGION = f"^(?:{PROVINCES})[가-힣]*[시군구]"
+# shown of a word of an address, as many as 전북특별자치도 has: an address may be one word
 _MAX_WORD_CHARACTERS = 7
-"""Shown characters of a word of an address, as many as 전북특별자치도 has: an address may be one word."""
 
 
 def mask_number(number: pl.Expr) -> pl.Expr:
@@ -73,27 +73,23 @@ def mask_address(address: pl.Expr) -> pl.Expr:
     return pl.concat_str(hidden.list.join(" "), pl.lit(" …")).str.strip_chars_start(" ")
 
 
-SHOWN: Final = 20
-"""Rows of a list."""
+SHOWN: Final = 20  # rows of a list
 
-COLUMNS: Final = (
+COLUMNS: Final = (  # columns read; missing ones are null
     *("row_id", "b_no", "name", "address", "biz_status", "bounce_prob", "grade", "action"),
     *("fixed_address", "reasons", "row_status"),
 )
-"""Columns read; missing ones are null."""
 _COUNTED: Final = {"row_status": ROW_STATUSES, "biz_status": BIZ_STATUSES, "grade": GRADES, "action": ACTIONS}
 _REASON: Final = r"^\[[^\]]+\] ([^(:→|]+)"
 """First reason, without the row's own parts: a date in brackets, an address behind a colon."""
-_CHANGE: Final = r"\[address [+-][0-9]+\] [^|:]*: ([^|]*?) \(juso\)"
-"""Difference between an address and its correction."""
+_CHANGE: Final = r"\[address [+-][0-9]+\] [^|:]*: ([^|]*?) \(juso\)"  # difference between an address and its correction
 _DAY: Final = r"\((?:registry|nts), ([0-9]{4}-[0-9]{2}-[0-9]{2})\)"
 _MAX_REASON_CHARACTERS: Final = 60
-_BATCH: Final = 100_000
-"""Rows that are counted together."""
+_BATCH: Final = 100_000  # rows that are counted together
 _EXPECTED: Final = pl.col("bounce_prob").sum()
 _ROWS_AND_EXPECTED: Final = (pl.len().cast(pl.Int64).alias("rows"), _EXPECTED.alias("expected"))
 _GROUPED: Final = ("reason", "region")
-_TOTALS: Final = {
+_TOTALS: Final = {  # counts of all rows; sums add up over batches
     "rows": pl.len().cast(pl.Int64),
     "expected": _EXPECTED,
     "expected_sent": pl.col("bounce_prob").filter(pl.col("action") == "send").sum(),
@@ -102,7 +98,6 @@ _TOTALS: Final = {
     "newest": pl.col("day").max(),
     "corrected": pl.col("corrected").sum().cast(pl.Int64),
 }
-"""Counts of all rows; sums add up over batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,8 +236,7 @@ def draw_charts(figures: PageFigures) -> list[tuple[str, Markup]]:
 BESIDES: Final = ("name", "biz_status", "row_status", "fixed_zipcode")
 """Columns that letters lack and a comparison needs."""
 _SEEN, _KEY_HASH, _PART = "seen", "key_hash", "part"
-_TOGETHER: Final = 250_000
-"""Differing rows that are compared at a time."""
+_TOGETHER: Final = 250_000  # differing rows that are compared at a time
 _DIGITS: Final = 12
 
 

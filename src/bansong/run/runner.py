@@ -64,13 +64,12 @@ ONE_TABLE_ONLY: Final = Problem(
 
 log = logging.getLogger(__name__)
 
-_KEPT: Final = {
+_KEPT: Final = {  # the columns of the answers from which letters are made
     **dict.fromkeys(
         ("name", "address", "zipcode", "action", "fixed_address", "fixed_zipcode", "row_status"), pl.String
     ),
     NUMBER: pl.UInt64,
 }
-"""The columns of the answers from which letters are made."""
 _BATCH_ROWS: Final = 20_000
 
 

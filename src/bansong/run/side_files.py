@@ -36,8 +36,7 @@ LETTER_COST_IMPOSSIBLE: Final = Problem(
     "options.letter_cost_impossible", "`letter_cost=`: {cost!r} cannot be won a letter; give 500, say"
 )
 
-LETTER: Final = "bv:letter"
-"""Whether a row gets a letter (Boolean)."""
+LETTER: Final = "bv:letter"  # whether a row gets a letter (Boolean)
 
 _LINE_CHARS: Final = 30  # of an address that fit on one line of a window envelope
 # an official address: up to the building's number; then the unit, or the reference in brackets
@@ -214,8 +213,7 @@ SPLIT_COLUMN_INVALID: Final = Problem(
     "outputs.split_column_invalid", "`split=`: {by!r} is nothing to split by; use `split='action'`"
 )
 
-PARTS: Final = (*ACTIONS, OTHER)
-"""Names of the files: the actions, and ``other`` for rows with none of them."""
+PARTS: Final = (*ACTIONS, OTHER)  # names of the files: the actions, and `other` for rows with none of them
 
 KOREAN_SPLIT: Final = HEADERS["ko"]["action"]
 

@@ -99,8 +99,7 @@ class PreparedTable:
     leaves_out: bool
     warnings: tuple[str, ...]
     extras: tuple[str, ...] = ()
-    lang: Lang = "en"
-    """The language of the headers of the added columns, and of the words in them."""
+    lang: Lang = "en"  # the language of the headers of the added columns, and of the words in them
     earlier: EarlierColumns = field(default_factory=EarlierColumns)
 
     @property
@@ -237,7 +236,7 @@ REVIEW_WITHOUT_NUMBERS: Final = Problem(
 
 _NAMED: Final = 5
 _PRIORITY: Final = "priority_value"
-_KEPT: Final = {
+_KEPT: Final = {  # the columns of a kept record
     **dict.fromkeys((*RECORD_COLUMNS, *CONTEXT_COLUMNS), pl.String),
     NUMBER: pl.UInt64,
     DIGITS: pl.String,
@@ -246,7 +245,6 @@ _KEPT: Final = {
     ADDRESS_LIST: pl.Boolean,
     _PRIORITY: pl.String,
 }
-"""The columns of a kept record."""
 
 
 @dataclass(frozen=True, slots=True)

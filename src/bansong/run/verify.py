@@ -60,8 +60,7 @@ POINTS_MISSING: Final = Problem(
 )
 
 _REASON: Final = re.compile(r"\[(?P<label>\S+) (?P<points>[+-]\d+)\] (?P<text>.*)", re.DOTALL)
-_BASE: Final = "base"
-"""Label of the reason that a score starts from, in any language."""
+_BASE: Final = "base"  # label of the reason that a score starts from, in any language
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +182,7 @@ def _record(cells: tuple[str | None, ...]) -> Records:
     return Records(rows.with_row_index(ROW_ID).with_columns(pl.lit(None, pl.String).alias(ROW_PROBLEM)), 1)
 
 
-Frame = TypeVar("Frame")
-"""A frame of polars, pandas or pyarrow: what is given is what comes back."""
+Frame = TypeVar("Frame")  # a frame of polars, pandas or pyarrow: what is given is what comes back
 
 
 def verify_frame(frame: Frame, *, engine: AnyEngine = "local", **options: Unpack[FrameKeywords]) -> Frame:
