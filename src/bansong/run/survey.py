@@ -249,18 +249,14 @@ _KEPT: Final = {  # the columns of a kept record
 
 @dataclass(frozen=True, slots=True)
 class SurveyedTable:
-    """A table whose columns were chosen; ``sheet``: ``None`` for the table that the reader finds.
+    """A table whose columns were chosen."""
 
-    ``opened``: the only table of a run, which stays open; others are opened again, and their records are in the file
-    ``kept``. ``plan``: its part of a dry run over a list.
-    """
-
-    sheet: str | None
+    sheet: str | None  # `None` for the table that the reader finds
     records: Records
     is_address_list: bool
-    opened: PreparedTable | None = None
-    kept: Path | None = None
-    plan: Report | None = None
+    opened: PreparedTable | None = None  # the only table of a run stays open; others are opened again
+    kept: Path | None = None  # the file with the records of another one
+    plan: Report | None = None  # its part of a dry run over a list
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,16 +311,13 @@ class InputSurvey:
 
 @dataclass(frozen=True, slots=True)
 class Surveyor:
-    """Looks at the inputs of a run; ``besides``: further files that it reads, by their use.
-
-    ``resources`` close copies of remote inputs, kept records and the table that stays open.
-    """
+    """Looks at the inputs of a run."""
 
     engine: Engine
     read: ReadOptions
     outputs: Outputs
-    besides: dict[str, Path | None]
-    resources: ExitStack
+    besides: dict[str, Path | None]  # further files that the run reads, by their use
+    resources: ExitStack  # closes copies of remote inputs, kept records and the table that stays open
     plan_table: Callable[[InputFile, PreparedTable, Records], Report] | None = None
 
     def look_at(self, files: Sequence[InputFile], *, keep_going: bool) -> InputSurvey:
@@ -453,7 +446,6 @@ def plan_together(records: pl.LazyFrame, plans: Sequence[LookupPlan]) -> LookupP
 
 
 def _keep(records: Records, path: Path) -> Records:
-    """Write the records of a table to a file, whatever types its columns have; return them as they are there."""
     sources = {name: name for name in records.rows.collect_schema().names() if name in _KEPT}
     if records.priority is not None:
         sources[_PRIORITY] = records.priority
