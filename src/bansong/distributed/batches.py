@@ -19,7 +19,8 @@ import pyarrow as pa
 from bansong.base.errors import BansongError, GazetteerError, InputError, Problem, RegistryError, UsageError
 from bansong.base.forking import refuse_after_fork
 from bansong.base.messages import Option, Phrase, gettext, parameter
-from bansong.base.options import check_keywords
+from bansong.base.option import take_options
+from bansong.base.options import ReadOptions, WriteOptions, check_keywords
 from bansong.base.schema import ADDED_COLUMNS, seoul_day
 from bansong.distributed.worker_process import build_with_threads, describe_process
 from bansong.engine.address.gazetteer import Gazetteer
@@ -167,8 +168,9 @@ def verify_batches(
     Raises :class:`bansong.errors.BansongError`; :class:`bansong.errors.UsageError` for engines that buy.
     """
     check_keywords(verify_batches, options, BatchKeywords)
-    columns, prefix = options.pop("columns", None), options.pop("prefix", "")
-    request, _, own = take_request(engine, {**options})
+    keywords: dict[str, Any] = {**options}
+    read, write = take_options(ReadOptions, keywords), take_options(WriteOptions, keywords)
+    request, _, own = take_request(engine, keywords)
     if request.kind.buys:
         raise UsageError(ENGINE_BUYS_LOOKUPS, parameter=Option("engine", request.kind.name))
     if threads < 1:
@@ -177,7 +179,7 @@ def verify_batches(
     adapter = request.open(known.history if known else None)
     table = frames.read(sample)
     found = tuple(name for name in FOUND if name in table.headers)
-    prepared = prepare_table(_set_apart(table, found), columns, prefix, engine=request.kind)
+    prepared = prepare_table(_set_apart(table, found), read, write, request.kind)
     unchecked = () if adapter.local.registry or adapter.local.status else (_no_statuses_checked(),)
     of_statuses = () if prepared.is_address_list else unchecked or adapter.hints(planned=True)
     for warning in (*prepared.warnings, *of_statuses):

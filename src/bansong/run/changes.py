@@ -28,8 +28,8 @@ CHANGES: Final[tuple[Change, ...]] = get_args(Change)
 KEY: Final = "key"
 CHANGE: Final = "changes"
 RECORD: Final = ("b_no", "name", "address")
+# compared columns: a probability moves a little every day; the grade shows when that matters
 ANSWER: Final = ("biz_status", "grade", "action", "fixed_zipcode", "fixed_address")
-"""Compared columns: a probability moves a little every day; the grade shows when that matters."""
 GONE: Final = "gone"  # day on which a row was first missed; null for a row of the list
 KEEP_GONE_DAYS: Final = 30
 SNAPSHOT: Final = pl.Schema(
@@ -41,13 +41,13 @@ _SHOWN: Final = (*ANSWER, "bounce_prob")
 _PLACE: Final = "place"
 _NOW: Final = "_now"
 BEFORE: Final = "_before"  # suffix of a column with the earlier value
+# one row for each key whose answer changed; `changes` names the kinds and may be empty
 CHANGE_SCHEMA: Final = pl.Schema(
     {KEY: pl.String(), "input": pl.String()}
     | dict.fromkeys(RECORD, pl.String())
     | {CHANGE: pl.List(pl.String())}
     | {f"{name}{end}": SNAPSHOT[name] for name in _SHOWN for end in (BEFORE, "")}
 )
-"""One row for each key whose answer changed; ``changes`` names the kinds and may be empty."""
 _ANSWERED: Final = ("verified", "cached", "invalid")
 _BETWEEN: Final = "\x1f"
 _NUMBER: Final = "_number"
@@ -296,9 +296,8 @@ def write_changes(changes: pl.DataFrame, target: Path) -> None:
     format = output_format(target)
     with publish_file(target) as temporary:
         shown = [name for name in CHANGE_SCHEMA if name not in (KEY, "input", CHANGE)]
-        kinds = pl.col(CHANGE).list.eval(
-            pl.element().replace({kind: gettext(word) for kind, word in KIND_WORDS.items()})
-        )
+        words = {kind: gettext(word) for kind, word in KIND_WORDS.items()}
+        kinds = pl.col(CHANGE).list.eval(pl.element().replace(words))
         rows = changes.select(kinds.list.join(", "), *shown, "input")
         frames.write_frame(_in_current_language(rows), temporary, format, map(_header, RECORD))
 

@@ -132,8 +132,7 @@ LOCAL_ENGINE_ONLY: Final = Problem(
     "options.local_engine_only", "{option} is for the local engine, not for {name}: the service is not told of it"
 )
 
-_PATIENCE_OF_ONE: Final = 10.0
-"""Seconds without a reply of the tax authority after which a single lookup does without: somebody looks on."""
+_PATIENCE_OF_ONE: Final = 10.0  # seconds without a reply of the tax authority: somebody looks on
 
 
 def verify(
@@ -203,7 +202,7 @@ def verify_frame(frame: Frame, *, engine: AnyEngine = "local", **options: Unpack
     given = as_known_frame(frame)
     # the rows of a lazy frame are read more than once, and must be the same each time
     table = frames.read(given.collect(engine="streaming") if isinstance(given, pl.LazyFrame) else given)
-    prepared = prepare_table(table, read.columns, write.prefix, extras=write.extra_columns, engine=request.kind)
+    prepared = prepare_table(table, read, write, request.kind)
     for warning in prepared.warnings:
         warnings.warn(warning, stacklevel=2)
     known = read_history(own.labels) if request.kind.answers_locally else None
@@ -265,8 +264,7 @@ NUMBER_COLUMN_MISSING: Final = Problem(
     "inputs.number_column_missing", "the frame has no column of business numbers; give the column itself"
 )
 
-COLUMNS: Final = ("b_no", "biz_status", "since", "taxation", "merged", "as_of", "note")
-"""Columns of :func:`fetch_status`."""
+COLUMNS: Final = ("b_no", "biz_status", "since", "taxation", "merged", "as_of", "note")  # of `fetch_status`
 
 _IN_VAIN: Final[dict[Lang, str]] = {
     "en": "the tax authority gave no answer for this number today; ask again tomorrow",
@@ -356,7 +354,7 @@ def _numbers_in(
 ) -> pl.Series:
     with ExitStack() as resources:
         table = resources.enter_context(open_table(path, encoding=encoding, delimiter=delimiter))
-        rows = prepare_table(table, columns, "").rows
+        rows = prepare_table(table, ReadOptions(columns)).rows
         with reading(table):
             found = numbers_of(rows)
     if found.is_empty():
@@ -418,7 +416,7 @@ def _texts(numbers: Any) -> pl.Series:
     if isinstance(numbers, str | int):
         return pl.Series("given", [str(numbers)], pl.String)
     if hasattr(numbers, "columns") or hasattr(numbers, "column_names") or isinstance(numbers, pl.LazyFrame):
-        rows = prepare_table(frames.read(numbers), None, "").rows
+        rows = prepare_table(frames.read(numbers)).rows
         if "b_no" not in rows.collect_schema().names():
             raise ColumnError(NUMBER_COLUMN_MISSING)
         return rows.select(pl.col("b_no").alias("given")).collect().to_series()

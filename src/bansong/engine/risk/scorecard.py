@@ -127,20 +127,19 @@ def _describe_kind(kind: Any) -> str:
     return gettext("a text in quotes")
 
 
-def _find_misfit_of_grades(grades: object) -> str | None:
+def _misfits_of_grades(grades: object) -> Iterator[str]:
     for name, value in _table(grades).items():
         if name not in GRADES[:-1]:
-            return gettext(
+            yield gettext(
                 "[grades] has {name!r}; it gives the highest score of A, B, C and D (E is everything above)", name=name
             )
         if not _fits(value, Points):
-            return gettext(
+            yield gettext(
                 "[grades] {name} = {value!r} does not fit; give {describe_kind}",
                 name=name,
                 value=value,
                 describe_kind=_describe_kind(Points),
             )
-    return None
 
 
 # ── the sense: what a file of the right shape still can get wrong ────────────────────────────────────────────────
@@ -383,8 +382,7 @@ class Scorecard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             given = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise ModelError(SCORECARD_NOT_TOML, name=name, error=describe_library_error(error)) from error
-        faults_of_shape = [*_find_misfits(given), _find_misfit_of_grades(given.get("grades"))]
-        for fault in filter(None, faults_of_shape):
+        for fault in (*_find_misfits(given), *_misfits_of_grades(given.get("grades"))):
             raise ModelError(f"{name}: {fault}")
         return check_scorecard(msgspec.convert(given, cls), name)
 
