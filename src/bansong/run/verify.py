@@ -113,7 +113,7 @@ class Verification:
     def _facts(self) -> list[tuple[str, str]]:
         lang = current_language()
         headers, facts = {**schema.HEADERS[lang], "b_no": gettext("b_no")}, []
-        for name in _FACTS:
+        for name in ("b_no", *(name for name in schema.ADDED_COLUMNS if name != "reasons")):
             value = getattr(self, name)
             if isinstance(value, float):
                 facts.append((headers[name], f"{value:.1%}"))
@@ -122,11 +122,6 @@ class Verification:
                 facts.append((headers[name], word))
         return facts
 
-
-_FACTS: Final = (
-    *("b_no", "biz_status", "bounce_prob", "grade", "action"),
-    *("fixed_zipcode", "fixed_address", "row_status", "row_note"),
-)
 
 LOCAL_ENGINE_ONLY: Final = Problem(
     "options.local_engine_only", "{option} is for the local engine, not for {name}: the service is not told of it"

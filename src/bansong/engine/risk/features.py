@@ -32,12 +32,8 @@ _FIRST_POSTAL: Final = "01000"
 _LAST_POSTAL: Final = "63999"
 _SPLIT_POSTAL: Final = "^[0-9]{3}-[0-9]{2}$"
 
-WRITING: Final = "writing"
-"""How the address is written (Enum): blank, masked, plain (:func:`~bansong.engine.text.is_plain`), or odd."""
-
-ODD_ZIPCODE: Final = "odd_zipcode"
-"""The postal code as written (String, stripped) if it differs from the given one; patterns cost nothing on nulls."""
-
+WRITING: Final = "writing"  # how the address is written (Enum): blank, masked, plain (`is_plain`), or odd
+ODD_ZIPCODE: Final = "odd_zipcode"  # the postal code as written, stripped (String), if it differs from the given one
 _WRITINGS: Final = pl.Enum(["blank", "masked", "odd", "plain"])
 _OTHER: Final = "address:other"
 

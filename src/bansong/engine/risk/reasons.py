@@ -100,8 +100,8 @@ PLACEHOLDERS: Final[dict[str, Placeholder]] = {
 }
 
 NTS: Final = "nts"  # source of the tax authority's own facts
+# facts that the tax authority may have told instead of the scorecard's source, and their Boolean columns
 BY_NTS: Final = {"status": "status_by_nts", "taxation": "taxation_by_nts"}
-"""Facts that the tax authority may have told instead of the scorecard's source, and their Boolean columns."""
 
 
 @dataclass(frozen=True, slots=True)
