@@ -32,8 +32,9 @@ import polars as pl
 import risk_baselines
 
 from bansong.engine.address import parse
-from bansong.engine.risk.features import FEATURES, levels
+from bansong.engine.risk.features import levels
 from bansong.engine.risk.reason_parser import LEVEL, LEVEL_DTYPES
+from bansong.engine.risk.reasons import FEATURES
 from bansong.engine.risk.scorecard import Scorecard
 from bansong.learning.fit import Priors, count_patterns, design, expert_points, fit_points
 from bansong.learning.report import Calibration, calibration

@@ -28,8 +28,16 @@ from pathlib import Path
 import polars as pl
 
 from bansong.base.schema import GRADES, REASON_SEPARATOR
-from bansong.engine.risk.features import AT_BEST, FEATURES, WITHOUT_ASSESSMENT, is_assessable, with_looks
-from bansong.engine.risk.reasons import PLACEHOLDER, list_reasons, placeholder_of, terms_of
+from bansong.engine.risk.features import is_assessable, with_looks
+from bansong.engine.risk.reasons import (
+    AT_BEST,
+    FEATURES,
+    PLACEHOLDER,
+    WITHOUT_ASSESSMENT,
+    list_reasons,
+    placeholder_of,
+    terms_of,
+)
 from bansong.engine.risk.scorecard import Scorecard
 from bansong.engine.text import is_blank
 

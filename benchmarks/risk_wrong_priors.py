@@ -42,7 +42,7 @@ import polars as pl
 from risk_learning import PRIOR, Post, Score, Spoil, clean, gated
 from risk_worlds import Levels, World, draw, frame
 
-from bansong.engine.risk.features import FEATURES
+from bansong.engine.risk.reasons import FEATURES
 from bansong.engine.risk.scorecard import Scorecard
 from bansong.learning.fit import TERMS, count_patterns, design, expert_points, fit_points, make_challenger, predict
 

@@ -10,15 +10,16 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from bansong.engine.risk.features import FEATURES, LABELS, levels
+from bansong.engine.risk.features import levels
+from bansong.engine.risk.reasons import FEATURES, LABELS
 from bansong.engine.risk.scorecard import Scorecard
 from bansong.errors import ModelError
+from scorecards import TEXT
 
 TODAY = date(2026, 11, 22)
 REASON = re.compile(
     r"^\[([a-z_]+) ([+-]\d+)\] (.+) \((nts|registry|juso|postal|number|file|label|model)(?:, [0-9-]{10})?\)$"
 )
-BUILT_IN = Path(levels.__code__.co_filename).with_name("scorecard.toml")
 ADDRESS = "세종특별자치시 한누리대로 2130"
 FOUND = {"match_level": "exact", "covered": True, "form": "road", "fixed_address": ADDRESS, "fixed_zipcode": "30151"}
 PLAIN: dict[str, object] = {
@@ -365,8 +366,8 @@ def test_every_level_has_a_reason_in_the_scorecard_in_both_languages() -> None:
 def test_a_scorecard_with_a_placeholder_that_nobody_fills_is_refused(
     tmp_path: Path, old: str, new: str, message: str
 ) -> None:
-    head, tail = BUILT_IN.read_text(encoding="utf-8").split("[base]")
+    head, tail = TEXT.split("[features.status.merged]")
     path = tmp_path / "mine.toml"
-    path.write_text(f"{head}[base]{tail.replace(old, new, 1)}", encoding="utf-8")
+    path.write_text(f"{head}[features.status.merged]{tail.replace(old, new, 1)}", encoding="utf-8")
     with pytest.raises(ModelError, match=message):
         Scorecard.load(path)

@@ -14,7 +14,7 @@ import pytest
 from bansong import LocalEngine
 from bansong.engine.address.batches import NameDifference, compare_names, slips, text_key
 from bansong.engine.address.gazetteer import Gazetteer
-from bansong.engine.risk.features import AT_BEST
+from bansong.engine.risk.reasons import AT_BEST
 from bansong.reference.gazetteer import build_gazetteer
 from conftest import ROOT
 from test_gazetteer import put, row

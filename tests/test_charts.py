@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import bansong as bs
 from bansong.base.messages import Lang, use_language
-from bansong.engine.risk.features import FEATURES
+from bansong.engine.risk.reasons import FEATURES
 from bansong.engine.risk.scorecard import Scorecard
 from bansong.errors import UsageError
 from bansong.learning.report import calibration

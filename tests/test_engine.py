@@ -16,12 +16,12 @@ from bansong.engine.overlays import HISTORY_SCHEMA
 from bansong.engine.risk.scorecard import Scorecard
 from bansong.errors import ModelError, RegistryError, UsageError
 from conftest import NINE
+from scorecards import TEXT
 
 TODAY = date(2026, 11, 21)
 REASON = re.compile(
     r"^\[([a-z_]+) ([+-]\d+)\] (.+) \((nts|registry|juso|postal|number|file|label|model)(?:, [0-9-]{10})?\)$"
 )
-BUILT_IN = Path(bs.__file__).parent / "engine" / "risk" / "scorecard.toml"
 
 AS_OF = date(2026, 11, 21)
 
@@ -269,7 +269,7 @@ def test_the_engine_refuses_frames_it_cannot_answer() -> None:
 
 
 def test_another_scorecard_changes_the_answers(tmp_path: Path) -> None:
-    text = BUILT_IN.read_text(encoding="utf-8")
+    text = TEXT
     (tmp_path / "mine.toml").write_text(text.replace("points = -50", "points = -20", 1), encoding="utf-8")
     answer = bs.verify("1248100998", name="가", address=ADDRESS, model=tmp_path / "mine.toml")
     assert answer.bounce_prob == pytest.approx(0.93 / (1 + 2**2.3), abs=1e-4)
@@ -293,7 +293,7 @@ def test_another_scorecard_changes_the_answers(tmp_path: Path) -> None:
     ],
 )
 def test_a_scorecard_that_does_not_hold_together_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
-    text = BUILT_IN.read_text(encoding="utf-8")
+    text = TEXT
     assert old in text
     broken = tmp_path / "scorecard.toml"
     broken.write_text(text.replace(old, new, 1), encoding="utf-8")
@@ -366,7 +366,7 @@ def test_a_column_of_other_things_than_text_and_numbers_is_refused_by_name(value
 def test_a_reason_that_wants_a_date_stands_without_one_too(
     registry: Path, tmp_path: Path, lang: str, word: str
 ) -> None:
-    text = BUILT_IN.read_text(encoding="utf-8")
+    text = TEXT
     for old, new in (("closed, date not known", "closed {since}"), ("business active", "active {since}")):
         text = text.replace(f'"{old}"', f'"{new}"')
     ko = re.sub(r'(closed_undated.*?ko = ")[^"]*', r"\1폐업 {since}", text, count=1, flags=re.S)

@@ -25,7 +25,7 @@ from bansong.cli.options import COMMAND_LINE
 from bansong.errors import UsageError
 from bansong.jobs.job_file import InputPart, JobFile, JobFileAudience
 from bansong.reference.reviews import Choices
-from bansong.run.enrich import EnrichKeywords
+from bansong.run.enrich import BatchKeywords, EnrichKeywords, FrameKeywords, VerifyKeywords
 from bansong.run.options import LocalOptions, RunOptions
 
 KINDS = (bs.ReadOptions, bs.WriteOptions, bs.ServiceOptions, LocalOptions, RunOptions)
@@ -50,6 +50,11 @@ def test_keywords_for_type_checkers_are_the_fields(keywords: type, kinds: tuple[
     fields = {name: type for kind in kinds for name, type in types_of(kind).items()}
     assert types_of(keywords) == fields
     assert sum(len(specs_of(kind)) for kind in kinds) == len(fields)
+
+
+@pytest.mark.parametrize("keywords", [BatchKeywords, VerifyKeywords, FrameKeywords])
+def test_keywords_of_other_functions_are_some_of_those_of_enrich(keywords: type) -> None:
+    assert types_of(keywords).items() <= types_of(EnrichKeywords).items()
 
 
 def test_names_of_options_in_messages_are_unique() -> None:

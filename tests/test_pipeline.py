@@ -199,7 +199,7 @@ def test_no_file_that_is_read_is_written_and_no_file_written_twice(source: Path,
     """Whichever name leads to it: the file's own, a symbolic link, a hard link."""
     registry, model, out = tmp_path / "r.parquet", tmp_path / "m.toml", tmp_path / "out.csv"
     registry.write_bytes((SAMPLE / "registry.parquet").read_bytes())
-    model.write_bytes((Path(bs.__file__).parent / "engine/risk/scorecard.toml").read_bytes())
+    model.write_text(bs.Scorecard.load().to_toml(), encoding="utf-8")
     (tmp_path / "soft.csv").symlink_to(source)
     os.link(source, tmp_path / "hard.csv")
     (tmp_path / "registry.csv").symlink_to(registry)

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from bansong.base.messages import Lang
 from bansong.engine.risk import assess
 from bansong.engine.risk.assess import make_reason_tables
-from bansong.engine.risk.features import AT_BEST, FEATURES, LABELS, WITHOUT_ASSESSMENT
-from bansong.engine.risk.reasons import list_reasons
+from bansong.engine.risk.reasons import AT_BEST, FEATURES, LABELS, WITHOUT_ASSESSMENT, list_reasons
 from bansong.engine.risk.scorecard import Scorecard
 
 INPUT = {

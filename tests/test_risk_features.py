@@ -16,7 +16,8 @@ from bansong.engine.address.attach import attach
 from bansong.engine.address.gazetteer import Gazetteer
 from bansong.engine.address.regions import districts
 from bansong.engine.registry import MORE
-from bansong.engine.risk.features import FEATURES, OPTIONAL, WRITING, levels, with_looks
+from bansong.engine.risk.features import OPTIONAL, WRITING, levels, with_looks
+from bansong.engine.risk.reasons import FEATURES
 from bansong.engine.risk.scorecard import Scorecard
 from bansong.engine.text import is_blank, is_masked, names_differ
 from conftest import SAMPLE, write

@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from bansong.reference.reviews import ReviewReport as ReviewReport
     from bansong.reference.reviews import apply_review as apply_review
     from bansong.run.enrich import EnrichKeywords as EnrichKeywords
+    from bansong.run.enrich import FrameKeywords as FrameKeywords
+    from bansong.run.enrich import VerifyKeywords as VerifyKeywords
     from bansong.run.enrich import aenrich as aenrich
     from bansong.run.enrich import enrich as enrich
     from bansong.run.enrich import plan as plan
@@ -91,7 +93,7 @@ _NAMES = {
     "reference.nts": ("NtsKey",),
     "reference.registry": ("build_registry",),
     "reference.reviews": ("ReviewReport", "apply_review"),
-    "run.enrich": ("EnrichKeywords", "aenrich", "enrich", "plan"),
+    "run.enrich": ("EnrichKeywords", "FrameKeywords", "VerifyKeywords", "aenrich", "enrich", "plan"),
     "run.files_report": ("FilesReport",),
     "run.report": ("Report",),
     "run.verify": ("Verification", "afetch_status", "fetch_status", "verify", "verify_frame"),

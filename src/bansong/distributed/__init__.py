@@ -20,21 +20,14 @@ if TYPE_CHECKING:
     from bansong.engine.records import ALIKE as ALIKE
     from bansong.engine.records import CROWD as CROWD
 
-_HOMES = {
-    "ADDED_SCHEMA": "bansong.distributed.batches",
-    "ALIKE": "bansong.engine.records",
-    "BatchVerifier": "bansong.distributed.batches",
-    "CROWD": "bansong.engine.records",
-    "KEYS_SCHEMA": "bansong.distributed.batches",
-    "verify_batches": "bansong.distributed.batches",
-}
+_HOMES = dict.fromkeys(("ALIKE", "CROWD"), "bansong.engine.records")
 
 __all__ = ["ADDED_SCHEMA", "ALIKE", "CROWD", "KEYS_SCHEMA", "BatchVerifier", "verify_batches"]
 
 
 def __getattr__(name: str) -> object:
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in __all__:
+        return getattr(importlib.import_module(_HOMES.get(name, "bansong.distributed.batches")), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

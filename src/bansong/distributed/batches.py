@@ -9,17 +9,18 @@ import warnings as python_warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, fields, replace
-from datetime import date
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import polars as pl
 import pyarrow as pa
 
 from bansong.base.errors import BansongError, GazetteerError, InputError, Problem, RegistryError, UsageError
 from bansong.base.forking import refuse_after_fork
-from bansong.base.messages import Lang, Option, Phrase, gettext, parameter
+from bansong.base.messages import Option, Phrase, gettext, parameter
+from bansong.base.option import take_options
+from bansong.base.options import ReadOptions, WriteOptions, check_keywords
 from bansong.base.schema import ADDED_COLUMNS, seoul_day
 from bansong.distributed.worker_process import build_with_threads, describe_process
 from bansong.engine.address.gazetteer import Gazetteer
@@ -27,11 +28,9 @@ from bansong.engine.local import LocalEngine
 from bansong.engine.overlays import StatusOverlay
 from bansong.engine.records import CROWDED, KEYS, SEVERAL, row_keys, with_given_features
 from bansong.engine.registry import ATTACHED, Registry
-from bansong.engine.risk.scorecard import Scorecard
-from bansong.history.labels import Labels, read_history
+from bansong.history.labels import read_history
 from bansong.run import accounting
-from bansong.run.enrich import AnyEngine, EngineRequest
-from bansong.run.options import LocalOptions
+from bansong.run.enrich import AnyEngine, BatchKeywords, take_request
 from bansong.run.survey import RowReader, prepare_table
 from bansong.tables import frames
 from bansong.tables.table import Table, contract_name, unique_names, written_column
@@ -151,23 +150,11 @@ ROWS_AT_ONCE: Final = 100_000
 
 BYTES_AT_ONCE: Final = 64 << 20
 
-_LARGEST_BATCH: Final = 10_000
-"""Rows of a batch that is given back: Spark's own default."""
+_LARGEST_BATCH: Final = 10_000  # rows of a batch that is given back: Spark's own default
 
 
 def verify_batches(
-    sample: Any,
-    *,
-    columns: Mapping[str, str | Sequence[str]] | None = None,
-    registry: str | Path | Registry | None = None,
-    gazetteer: str | Path | Gazetteer | None = None,
-    model: str | Path | Scorecard | None = None,
-    lang: Lang | None = None,
-    today: date | str | None = None,
-    prefix: str = "",
-    labels: Labels = None,
-    engine: AnyEngine = "local",
-    threads: int = 1,
+    sample: Any, *, engine: AnyEngine = "local", threads: int = 1, **options: Unpack[BatchKeywords]
 ) -> BatchVerifier:
     """Return a picklable callable that adds the nine columns to Arrow tables, for the workers of a cluster.
 
@@ -180,17 +167,19 @@ def verify_batches(
 
     Raises :class:`bansong.errors.BansongError`; :class:`bansong.errors.UsageError` for engines that buy.
     """
-    local = LocalOptions(registry=registry, gazetteer=gazetteer, model=model, lang=lang, today=today)
-    request = EngineRequest(engine, {}, local)
+    check_keywords(verify_batches, options, BatchKeywords)
+    keywords: dict[str, Any] = {**options}
+    read, write = take_options(ReadOptions, keywords), take_options(WriteOptions, keywords)
+    request, _, own = take_request(engine, keywords)
     if request.kind.buys:
         raise UsageError(ENGINE_BUYS_LOOKUPS, parameter=Option("engine", request.kind.name))
     if threads < 1:
         raise UsageError(THREADS_INVALID, parameter=Option("threads", threads))
-    known = read_history(labels)
+    known = read_history(own.labels)
     adapter = request.open(known.history if known else None)
     table = frames.read(sample)
     found = tuple(name for name in FOUND if name in table.headers)
-    prepared = prepare_table(_set_apart(table, found), columns, prefix, engine=request.kind)
+    prepared = prepare_table(_set_apart(table, found), read, write, request.kind)
     unchecked = () if adapter.local.registry or adapter.local.status else (_no_statuses_checked(),)
     of_statuses = () if prepared.is_address_list else unchecked or adapter.hints(planned=True)
     for warning in (*prepared.warnings, *of_statuses):

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from datetime import date
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, Unpack
 
-from bansong.base.messages import Lang, gettext
+from bansong.base.messages import gettext
+from bansong.base.options import check_keywords
 from bansong.base.schema import ADDED_COLUMNS
 from bansong.distributed.batches import FOUND, BatchVerifier, verify_batches
 from bansong.distributed.worker_process import describe_process, map_partition, map_partition_keys
-from bansong.engine.address.gazetteer import Gazetteer
 from bansong.engine.records import ALIKE, CROWD, KEYS
-from bansong.engine.registry import Registry
-from bansong.engine.risk.scorecard import Scorecard
-from bansong.history.labels import Labels
-from bansong.run.enrich import AnyEngine
+from bansong.run.enrich import AnyEngine, BatchKeywords
 from bansong.tables.nested import holders_of
 
 try:
@@ -51,17 +47,10 @@ _KEYS_SCHEMA: Final = StructType(
 def enrich(
     df: DataFrame,
     *,
-    columns: Mapping[str, str | Sequence[str]] | None = None,
-    registry: str | Path | Registry | None = None,
-    gazetteer: str | Path | Gazetteer | None = None,
-    model: str | Path | Scorecard | None = None,
-    lang: Lang | None = None,
-    today: date | str | None = None,
-    prefix: str = "",
-    labels: Labels = None,
     engine: AnyEngine = "local",
     cross_row_features: bool = True,
     ship_files: bool = True,
+    **options: Unpack[BatchKeywords],
 ) -> DataFrame:
     """Return a DataFrame with the nine columns added, computed when it is used; ``reasons`` is an array of strings.
 
@@ -73,20 +62,10 @@ def enrich(
 
     A DataFrame has no order: give it a column that numbers the rows where they are to be put in order again.
     """
+    check_keywords(enrich, options, BatchKeywords)
     session = df.sparkSession
-    verifier = verify_batches(
-        df.limit(SAMPLE_ROWS).toArrow(),
-        columns=columns,
-        registry=registry,
-        gazetteer=gazetteer,
-        model=model,
-        lang=lang,
-        today=today,
-        prefix=prefix,
-        labels=labels,
-        engine=engine,
-        threads=int(session.conf.get("spark.task.cpus", "1")),
-    )
+    threads = int(session.conf.get("spark.task.cpus", "1"))
+    verifier = verify_batches(df.limit(SAMPLE_ROWS).toArrow(), engine=engine, threads=threads, **options)
     if ship_files:
         for path in verifier.engine.files:
             session.sparkContext.addFile(path)

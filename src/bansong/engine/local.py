@@ -24,8 +24,8 @@ from bansong.engine.address.gazetteer import Gazetteer
 from bansong.engine.address.matcher import LEVELS
 from bansong.engine.overlays import CHOICE, CHOICE_COUNTS, AddressChoices, StatusOverlay, attach_history
 from bansong.engine.registry import Registry, without_registry
-from bansong.engine.risk.features import FEATURES, levels, restored_zipcode
-from bansong.engine.risk.reasons import BY_NTS, StatusOrigin
+from bansong.engine.risk.features import levels, restored_zipcode
+from bansong.engine.risk.reasons import BY_NTS, FEATURES, StatusOrigin
 from bansong.engine.risk.scorecard import Scorecard
 from bansong.engine.text import day_expr, day_given, may_be_days
 

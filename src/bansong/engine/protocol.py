@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -73,9 +73,6 @@ class Purchase:
     def known(self) -> int:
         """Lookups in the ledger before the run: answered, under way, or held."""
         return self.cached + self.running + self.held
-
-    def as_dict(self) -> dict[str, object]:
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +163,6 @@ class LocalEngineAdapter:
         return local_files(self.local)
 
     def prepare(self, records: Records) -> Records:
-        """Return the records as they are."""
         return records
 
     def quote(self, records: Records, context: RunContext) -> None:

@@ -62,7 +62,9 @@ class KeyIndex:
         self._asked += len(keys)
         enough = len(self._keys) > _MIN_KEYS and self._asked >= len(self._keys) // _SEARCHES_PER_KEY
         if self._slots is None and enough and self._making.acquire(blocking=False):
-            self._slots = self._make_slots()
+            nowhere = pl.repeat(None, self._size, dtype=pl.UInt32, eager=True)
+            places = pl.int_range(len(self._keys), dtype=pl.UInt32, eager=True)
+            self._slots = nowhere.scatter(self._slot_of(self._keys), places)
         if self._slots is None:
             return self._search(keys)
         places = self._slots[self._slot_of(keys)]
@@ -76,10 +78,6 @@ class KeyIndex:
         places = self._keys.search_sorted(keys)
         there = values_at(self._keys, places) == keys
         return places.zip_with(there.fill_null(False) if there.null_count() else there, _NOWHERE)
-
-    def _make_slots(self) -> pl.Series:
-        slots = pl.repeat(None, self._size, dtype=pl.UInt32, eager=True)
-        return slots.scatter(self._slot_of(self._keys), pl.int_range(len(self._keys), dtype=pl.UInt32, eager=True))
 
     def _slot_of(self, keys: pl.Series) -> pl.Series:
         return (keys % self._size).cast(pl.UInt32)

@@ -23,7 +23,7 @@ from bansong.base.files import make_folders, open_private, state_directory
 from bansong.base.messages import Option, Phrase, current_language, describe_os_error, gettext
 from bansong.base.publish import publish_file
 from bansong.base.schema import GRADES
-from bansong.engine.risk.features import FEATURES
+from bansong.engine.risk.reasons import FEATURES
 from bansong.engine.risk.scorecard import Level, Scorecard, check_scorecard
 from bansong.tables.streams import refuse_url
 

@@ -23,8 +23,8 @@ import polars as pl
 
 from bansong.base.errors import Problem, UsageError
 from bansong.base.schema import GRADES
-from bansong.engine.risk.features import FEATURES
 from bansong.engine.risk.reason_parser import LEVEL_DTYPES
+from bansong.engine.risk.reasons import FEATURES
 from bansong.engine.risk.scorecard import Level, Scorecard
 
 if TYPE_CHECKING:

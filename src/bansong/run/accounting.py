@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import reduce
 from operator import xor
 from typing import Any, Final
@@ -25,35 +25,25 @@ ROWS_NOT_BALANCED: Final = Problem(
     "outputs.rows_not_balanced", "nothing was published, the rows do not balance: {faults}"
 )
 
-PROBLEMS: Final = (*business_number.PROBLEMS, *ROW_PROBLEMS)
-"""Reasons why a row is not asked about."""
+PROBLEMS: Final = (*business_number.PROBLEMS, *ROW_PROBLEMS)  # reasons why a row is not asked about
 
-OTHER: Final = "other"
-"""Words outside the local vocabulary, which the service may use, are counted under this one."""
+OTHER: Final = "other"  # words outside the local vocabulary, which the service may use, are counted under this one
 
 _OUT_ID: Final = "out_id"
 
 
 @dataclass(frozen=True, slots=True)
 class LookupPlan:
-    """Lookups that a run would make.
-
-    ``rows`` = ``invalid`` + ``suspect`` + ``lookups`` + ``duplicates``: no business number, a wrong check digit that
-    is not bought, distinct records, and repeated records. ``invalid_by_problem`` counts by :data:`PROBLEMS`;
-    ``wrong_check_digits`` and ``without_address`` count valid rows.
-    """
+    """Lookups that a run would make; ``rows`` = ``invalid`` + ``suspect`` + ``lookups`` + ``duplicates``."""
 
     rows: int
-    lookups: int
-    duplicates: int
-    invalid: int
-    invalid_by_problem: dict[str, int]
-    wrong_check_digits: int
-    without_address: int
-    suspect: int = 0
-
-    def as_dict(self) -> dict[str, object]:
-        return asdict(self)
+    lookups: int  # distinct records
+    duplicates: int  # repeated records
+    invalid: int  # without a business number
+    invalid_by_problem: dict[str, int]  # by a code of PROBLEMS
+    wrong_check_digits: int  # of valid rows
+    without_address: int  # of valid rows
+    suspect: int = 0  # with a wrong check digit, and not bought for it
 
 
 def plan(rows: pl.LazyFrame) -> LookupPlan:
@@ -93,7 +83,7 @@ def _lookup_key(names: list[str]) -> pl.Expr:
     return reduce(xor, (text.hash(seed=place) for place, text in enumerate([pl.col(NUMBER), *texts])))
 
 
-PLAN_COUNTS: Final = (
+PLAN_COUNTS: Final = (  # the plan as aggregations over `with_plan_columns` rows
     pl.col("plan:valid").len().alias("plan:rows"),
     pl.col("plan:valid").sum().alias("plan:valid"),
     pl.col("plan:lookup").count().alias("plan:asked"),
@@ -102,7 +92,6 @@ PLAN_COUNTS: Final = (
     pl.col("plan:without_address").sum().alias("plan:without_addresses"),
     *((pl.col("plan:problem") == code).sum().alias(f"plan:problem:{code}") for code in PROBLEMS),
 )
-"""The plan as aggregations over :func:`with_plan_columns` rows."""
 
 
 def plan_of(counts: Mapping[str, int]) -> LookupPlan:
@@ -206,8 +195,8 @@ ANSWERS_REPLACED: Final = Problem(
     "them, they are in the input as it was",
 )
 
+# columns that people correct or write notes into; the others follow from these, and change with each run
 _TYPED: Final = ("biz_status", "grade", "action", "fixed_zipcode", "fixed_address", "row_note")
-"""Columns that people correct or write notes into. The others follow from these, and change with each run."""
 _COUNT: Final = "replaced "
 
 
@@ -231,14 +220,11 @@ def replaced_rows(tallied: Mapping[str, Any]) -> dict[str, int]:
 def replaced_alert(rows: Mapping[str, int], lang: Lang) -> Notice | None:
     if not rows:
         return None
-    counts = Listed(
-        (
-            Phrase("{name} in {count:,} row", "{name} in {count:,} rows", count=count, name=HEADERS[lang][name])
-            for name, count in rows.items()
-        ),
-        ", ",
-    )
-    return Notice(ANSWERS_REPLACED, counts=counts)
+    counts = [
+        Phrase("{name} in {count:,} row", "{name} in {count:,} rows", count=count, name=HEADERS[lang][name])
+        for name, count in rows.items()
+    ]
+    return Notice(ANSWERS_REPLACED, counts=Listed(counts, ", "))
 
 
 def _differs(name: str, cell: pl.Expr) -> pl.Expr:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
@@ -22,10 +22,9 @@ if TYPE_CHECKING:
 
 COMMON_FAILURE: Final = "common_failure"
 
-FAILURE_COUNTS: Final = (
+FAILURE_COUNTS: Final = (  # the most frequent note of failed rows, as an aggregation over a run's rows
     pl.col("row_note").filter(pl.col("row_status") == "failed").mode().sort().first().alias(COMMON_FAILURE),
 )
-"""The most frequent note of failed rows, as an aggregation over a run's rows."""
 
 _UNREAD_COLUMN: Final = gettext_noop(
     "another column holds the numbers, or the rows are not what they seem; name it with `columns=`"
@@ -101,20 +100,14 @@ def is_majority(part: int, rows: int) -> bool:
     return 2 * part > rows
 
 
-def bought_alert(tallied: Mapping[str, int]) -> Notice | None:
-    found = int(tallied.get(UNCHECKED_SENDS) or 0)
-    return Notice(STATUS_UNCHECKED, count=found) if found else None
-
-
-def garbled_alert(tallied: Mapping[str, int], first_row: int) -> Notice | None:
-    """Alert if answers of the service are not all UTF-8; ``first_row``: number of the first row."""
-    found = int(tallied.get(GARBLED) or 0)
-    return Notice(ANSWERS_GARBLED, count=found, first=tallied[GARBLED_FIRST] + first_row) if found else None
-
-
-def vanished_alert(tallied: Mapping[str, int]) -> Notice | None:
-    found = int(tallied.get("choice:vanished") or 0)
-    return Notice(CHOICES_VANISHED, count=found, option=Option("review", "review.xlsx")) if found else None
+def answer_alerts(tallied: Mapping[str, int], first_row: int) -> Iterator[Notice]:
+    """Alert about bought answers and vanished choices; ``first_row``: number of the first row."""
+    if found := int(tallied.get(UNCHECKED_SENDS) or 0):
+        yield Notice(STATUS_UNCHECKED, count=found)
+    if found := int(tallied.get(GARBLED) or 0):
+        yield Notice(ANSWERS_GARBLED, count=found, first=tallied[GARBLED_FIRST] + first_row)
+    if found := int(tallied.get("choice:vanished") or 0):
+        yield Notice(CHOICES_VANISHED, count=found, option=Option("review", "review.xlsx"))
 
 
 def invalid_alert(plan: LookupPlan, header: str | None) -> Notice | None:
@@ -149,17 +142,13 @@ STATUSES_UNCHECKED: Final = Problem("alert.statuses_unchecked", "{summary}")
 
 @dataclass(frozen=True, slots=True)
 class NtsCounts:
-    """The tax authority's statuses in a run.
+    """The tax authority's statuses in a run."""
 
-    ``rows`` have one, the oldest of the day ``oldest`` (ISO). ``aged`` rows have a status of any source that shows its
-    age because it could not be renewed; the oldest is ``age`` days old. ``halt``: reason why not all were asked.
-    """
-
-    rows: int
-    oldest: str | None
-    aged: int
-    age: int | None
-    halt: str | None
+    rows: int  # with such a status
+    oldest: str | None  # day of the oldest one (ISO)
+    aged: int  # rows with a status of any source that shows its age because it could not be renewed
+    age: int | None  # days of the oldest of these
+    halt: str | None  # why not all were asked
 
     @property
     def caution(self) -> str:
@@ -178,21 +167,16 @@ class NtsCounts:
 
 @dataclass(frozen=True, slots=True)
 class StatusCounts:
-    """Number of rows with a business number whose status was checked.
-
-    ``checked`` of ``rows`` have a status; ``stale`` of these were checked more than ``stale_after`` days ago.
-    ``registry``: version of the registry, if any; ``bought``: the service was asked; ``nts``: the tax authority's part,
-    if asked; ``sends``: rows with the action ``send``.
-    """
+    """Number of rows with a business number whose status was checked."""
 
     rows: int
     checked: int
-    stale: int
+    stale: int  # checked more than `stale_after` days ago
     stale_after: int
-    registry: str | None
-    bought: bool = False
-    nts: NtsCounts | None = None
-    sends: int = 0
+    registry: str | None  # its version
+    bought: bool = False  # the service was asked
+    nts: NtsCounts | None = None  # the tax authority's part, if asked
+    sends: int = 0  # rows with the action `send`
 
     @property
     def summary(self) -> str:

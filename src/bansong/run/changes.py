@@ -28,10 +28,9 @@ CHANGES: Final[tuple[Change, ...]] = get_args(Change)
 KEY: Final = "key"
 CHANGE: Final = "changes"
 RECORD: Final = ("b_no", "name", "address")
+# compared columns: a probability moves a little every day; the grade shows when that matters
 ANSWER: Final = ("biz_status", "grade", "action", "fixed_zipcode", "fixed_address")
-"""Compared columns: a probability moves a little every day; the grade shows when that matters."""
-GONE: Final = "gone"
-"""Day on which a row was first missed; null for a row of the list."""
+GONE: Final = "gone"  # day on which a row was first missed; null for a row of the list
 KEEP_GONE_DAYS: Final = 30
 SNAPSHOT: Final = pl.Schema(
     {KEY: pl.String(), "input": pl.String()}
@@ -41,15 +40,14 @@ SNAPSHOT: Final = pl.Schema(
 _SHOWN: Final = (*ANSWER, "bounce_prob")
 _PLACE: Final = "place"
 _NOW: Final = "_now"
-BEFORE: Final = "_before"
-"""Suffix of a column with the earlier value."""
+BEFORE: Final = "_before"  # suffix of a column with the earlier value
+# one row for each key whose answer changed; `changes` names the kinds and may be empty
 CHANGE_SCHEMA: Final = pl.Schema(
     {KEY: pl.String(), "input": pl.String()}
     | dict.fromkeys(RECORD, pl.String())
     | {CHANGE: pl.List(pl.String())}
     | {f"{name}{end}": SNAPSHOT[name] for name in _SHOWN for end in (BEFORE, "")}
 )
-"""One row for each key whose answer changed; ``changes`` names the kinds and may be empty."""
 _ANSWERED: Final = ("verified", "cached", "invalid")
 _BETWEEN: Final = "\x1f"
 _NUMBER: Final = "_number"
@@ -270,7 +268,7 @@ def count_kinds(changes: pl.DataFrame) -> dict[str, int]:
     return {kind: int(found.get(kind, 0)) for kind in CHANGES}
 
 
-KIND_WORDS: Final[Mapping[str, str]] = {
+KIND_WORDS: Final[Mapping[str, str]] = {  # words for the kinds of change; the English ones are the codes
     "closed": gettext_noop("closed"),
     "suspended": gettext_noop("suspended"),
     "reopened": gettext_noop("reopened"),
@@ -282,7 +280,6 @@ KIND_WORDS: Final[Mapping[str, str]] = {
     "new": gettext_noop("new"),
     "gone": gettext_noop("gone"),
 }
-"""Words for the kinds of change; the English ones are the codes."""
 _HEADERS: Final = {name: name for name in (CHANGE, *RECORD, "input")} | {
     CHANGE: gettext_noop("changes"),
     "b_no": gettext_noop("b_no"),
@@ -299,9 +296,8 @@ def write_changes(changes: pl.DataFrame, target: Path) -> None:
     format = output_format(target)
     with publish_file(target) as temporary:
         shown = [name for name in CHANGE_SCHEMA if name not in (KEY, "input", CHANGE)]
-        kinds = pl.col(CHANGE).list.eval(
-            pl.element().replace({kind: gettext(word) for kind, word in KIND_WORDS.items()})
-        )
+        words = {kind: gettext(word) for kind, word in KIND_WORDS.items()}
+        kinds = pl.col(CHANGE).list.eval(pl.element().replace(words))
         rows = changes.select(kinds.list.join(", "), *shown, "input")
         frames.write_frame(_in_current_language(rows), temporary, format, map(_header, RECORD))
 

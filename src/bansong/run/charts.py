@@ -16,14 +16,12 @@ from bansong.base.schema import BETTER, GRADE_COLOURS, GRADES, LINE, NEUTRAL, WO
 if TYPE_CHECKING:
     import altair as alt
 
-if TYPE_CHECKING:
-    Chart: TypeAlias = alt.LayerChart
-    """What the methods that draw return."""
+    Chart: TypeAlias = alt.LayerChart  # what the methods that draw return
 
 ALTAIR_MISSING: Final = Problem("charts.altair_missing", "charts need Altair: pip install 'bansong[notebook]'")
 
+# fonts with Hangul: those of macOS, Windows and Linux, in this order
 FONTS: Final = "'Apple SD Gothic Neo', 'Malgun Gothic', 'Noto Sans KR', 'Noto Sans CJK KR', NanumGothic, sans-serif"
-"""Fonts with Hangul: those of macOS, Windows and Linux, in this order."""
 WIDTH: Final = 460
 
 
@@ -67,7 +65,7 @@ class Tile(NamedTuple):
         return self.ko if lang == "ko" else self.en
 
 
-TILES: Final = {
+TILES: Final = {  # tile of each level of the feature `region`
     "incheon": Tile(0, 0, "Incheon", "인천"),
     "seoul": Tile(1, 0, "Seoul", "서울"),
     "gyeonggi": Tile(2, 0, "Gyeonggi", "경기"),
@@ -85,13 +83,10 @@ TILES: Final = {
     "busan": Tile(3, 3, "Busan", "부산"),
     "jeju": Tile(0, 4, "Jeju", "제주"),
 }
-"""Tile of each level of the feature ``region``."""
 
 _TILE: Final = 96
-_BAR: Final = 24
-"""Pixels of a tile's side, and of a horizontal bar with its gap."""
-_HYPHEN: Final = "replace(datum.label, '\u2212', '-')"
-"""Labels of an axis with hyphens: many fonts with Hangul have no minus sign."""
+_BAR: Final = 24  # pixels of a tile's side, and of a horizontal bar with its gap
+_HYPHEN: Final = "replace(datum.label, '\u2212', '-')"  # many fonts with Hangul have no minus sign
 
 
 def grades(counts: Mapping[str, int], rows: int | None = None) -> alt.LayerChart:

@@ -83,19 +83,26 @@ class Target:
 
 def choose_target(path: Path, format: Format, output: str | Path | None, in_place: bool, **options: Any) -> Target:
     """Return the output's place; raise :class:`UsageError`, :class:`OutputError` for what cannot be."""
-    if in_place and output is not None:
-        raise UsageError(IN_PLACE_AND_OUTPUT)
     if in_place:
+        if output is not None:
+            raise UsageError(IN_PLACE_AND_OUTPUT)
         detect.refuse_in_place(path, format)
         if options["backup"] and is_remote(path):
             raise UsageError(OBJECT_BACKUP_IMPOSSIBLE, path=path)
-        return _check_target(Target(path, format, **options))
-    if not options["backup"]:
-        raise UsageError(BACKUP_NOT_NEEDED)
-    target = as_path(output) if output is not None else path_on_disk(detect.default_output(path, format))
-    if not is_remote(target) and (url := url_of(target)) and not target.parent.is_dir():
-        raise OutputError(URL_NOT_WRITABLE, url=url)
-    return _check_target(Target(target, detect.output_format(target), **options | {"backup": False}))
+        target = Target(path, format, **options)
+    else:
+        if not options["backup"]:
+            raise UsageError(BACKUP_NOT_NEEDED)
+        place = as_path(output) if output is not None else path_on_disk(detect.default_output(path, format))
+        if not is_remote(place) and (url := url_of(place)) and not place.parent.is_dir():
+            raise OutputError(URL_NOT_WRITABLE, url=url)
+        target = Target(place, detect.output_format(place), **options | {"backup": False})
+    name = target.format.name
+    if target.encoding is not None and not target.format.can.encoding:
+        raise UsageError(OPTION_NEEDS_CSV, path=target.path, option=Option("output_encoding"), format=name)
+    if target.summary and not target.format.can.summary:
+        raise UsageError(OPTION_NEEDS_WORKBOOK, path=target.path, option=Option("summary"), format=name)
+    return target
 
 
 def choose_stream(path: Path, format: Format, folder: Path, **options: Any) -> Target:
@@ -105,17 +112,6 @@ def choose_stream(path: Path, format: Format, folder: Path, **options: Any) -> T
     )
     detect.check_terminal(target.format)
     return replace(target, streamed=True, private=True)
-
-
-def _check_target(target: Target) -> Target:
-    name, format = target.path, target.format
-    if target.encoding is not None and not format.can.encoding:
-        option = Option("output_encoding")
-        raise UsageError(OPTION_NEEDS_CSV, path=name, option=option, format=format.name)
-    if target.summary and not format.can.summary:
-        option = Option("summary")
-        raise UsageError(OPTION_NEEDS_WORKBOOK, path=name, option=option, format=format.name)
-    return target
 
 
 def lay_out_columns(
@@ -228,36 +224,33 @@ def keep_apart(read: Mapping[str, Path | None], written: Mapping[str, Path | Non
         for other, taken in others.items():
             allowed = in_place and (use, other) == ("output", "input")
             if path is not None and taken is not None and not allowed and same_file(path, taken):
-                raise UsageError(_same(path, use, other))
+                names = {"path": path, "other": _use(other), "use": _use(use)}
+                text = gettext("{path}: is the {other} itself; give another {use}", **names)
+                if (use, other) == ("output", "input"):
+                    text = gettext(
+                        "{path}: is the {other} itself; give another {use}, or `in_place=True` to replace it", **names
+                    )
+                raise UsageError(text)
         others[use] = path
 
 
-def _same(path: Path, use: str, other: str) -> str:
-    names = {"path": path, "other": _use(other), "use": _use(use)}
-    if (use, other) == ("output", "input"):
-        return gettext("{path}: is the {other} itself; give another {use}, or `in_place=True` to replace it", **names)
-    return gettext("{path}: is the {other} itself; give another {use}", **names)
-
-
-_USES: Final = (
+_USES: Final = (  # uses of files in messages
     *(gettext_noop("input"), gettext_noop("output"), gettext_noop("manifest"), gettext_noop("registry")),
     *(gettext_noop("statuses"), gettext_noop("gazetteer"), gettext_noop("model"), gettext_noop("ledger")),
     *(gettext_noop("letter list"), gettext_noop("report"), gettext_noop("review"), gettext_noop("status store")),
     gettext_noop("key file"),
 )
-"""Uses of files in messages."""
 
 
 def _use(name: str) -> str:
     return gettext(name) if name in _USES else name
 
 
+# `row_id` of the first row with the same number and corrected address; null in that row and in all others
 FIRST: Final = "bv:first"
-"""The ``row_id`` of the first row with the same number and corrected address; null in that row and in all others."""
 
 _PLACE: Final = "place"
-_REFERENCE: Final = r"\s*\([^()0-9]*\)$"
-"""Words in brackets behind an official address, without a number: the legal dong and the building's name."""
+_REFERENCE: Final = r"\s*\([^()0-9]*\)$"  # behind an official address: the legal dong and the building's name
 
 
 def with_duplicates(answers: pl.LazyFrame) -> pl.LazyFrame:
@@ -304,24 +297,19 @@ def checked_extra_columns(asked: Sequence[str]) -> tuple[str, ...]:
     """Return the names that are asked for in the order of the contract; raise :class:`UsageError` for unknown ones."""
     given = [part.strip() for one in ([asked] if isinstance(asked, str) else asked) for part in one.split(",")]
     if unknown := [name for name in given if name not in EXTRA_COLUMNS]:
-        message = gettext(
-            "`extra_columns=`: there is no column {name!r}; there are {known}",
-            name=unknown[0],
-            known=", ".join(EXTRA_COLUMNS),
-        )
-        raise UsageError(message)
+        known = ", ".join(EXTRA_COLUMNS)
+        text = gettext("`extra_columns=`: there is no column {name!r}; there are {known}", name=unknown[0], known=known)
+        raise UsageError(text)
     return tuple(name for name in EXTRA_COLUMNS if name in given)
 
 
 def with_extra_columns(answers: pl.LazyFrame, names: Sequence[str], gazetteer: Gazetteer | None) -> pl.LazyFrame:
     """Add the columns ``names`` to answered rows, null where the engine found nothing out."""
     there = answers.collect_schema().names()
-    columns = {
-        name: pl.col(source) if source in there else pl.lit(None, pl.String) for name, source in _SOURCES.items()
-    }
-    columns[_BUILDING_CODE] = (
-        building_code(gazetteer, pl.col(PLACE)) if gazetteer is not None and PLACE in there else pl.lit(None, pl.String)
-    )
+    nothing = pl.lit(None, pl.String)
+    columns = {name: pl.col(source) if source in there else nothing for name, source in _SOURCES.items()}
+    found = gazetteer is not None and PLACE in there
+    columns[_BUILDING_CODE] = building_code(gazetteer, pl.col(PLACE)) if gazetteer and found else nothing
     columns["duplicate_of"] = (pl.col(FIRST) + 1) if FIRST in there else pl.lit(None, pl.UInt32)
     return answers.with_columns(columns[name].alias(name) for name in names)
 

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Any, Final, Unpack, cast, overload
+from typing import Any, Final, TypedDict, Unpack, cast, overload
 
 import polars as pl
 
@@ -53,11 +53,9 @@ ENGINE_UNKNOWN: Final = Problem(
     "engines.engine_unknown", "unknown engine {engine!r}; use {listed}, or an engine object"
 )
 
-AnyEngine = EngineName | LocalEngine | Engine
-"""The name of an engine, or one itself."""
+AnyEngine = EngineName | LocalEngine | Engine  # the name of an engine, or one itself
 
-Status = StatusSource | StatusOptions
-"""Whether the tax authority is asked for statuses, or how."""
+Status = StatusSource | StatusOptions  # whether the tax authority is asked for statuses, or how
 
 
 class EngineRequest:
@@ -95,9 +93,19 @@ class EngineRequest:
 
         return paid_engine(self.kind, self._service, local)
 
+    def status_options(self, options: RunOptions) -> StatusOptions | None:
+        """Return how the tax authority is asked for statuses; ``None`` if it is not."""
+        return status_options(options.status, options.max_status_age, self.kind, given=self.given is not None)
 
-def progress_unit(kind: EngineKind) -> str:
-    return "lookups" if kind.buys else "rows"
+    @property
+    def progress_unit(self) -> str:
+        return "lookups" if self.kind.buys else "rows"
+
+
+def take_request(engine: AnyEngine, keywords: dict[str, Any]) -> tuple[EngineRequest, LocalOptions, RunOptions]:
+    """Take a call's options of the engine and the run out of ``keywords``; the service's are left, and used."""
+    local, own = take_options(LocalOptions, keywords), take_options(RunOptions, keywords)
+    return EngineRequest(engine, cast(ServiceKeywords, keywords), local), local, own
 
 
 OPTION_TYPE_WRONG: Final = Problem("options.enrich_type_wrong", "{option} is a {type}: {remedy}")
@@ -113,17 +121,44 @@ Inputs = list[str] | list[Path] | list[str | Path] | tuple[str | Path, ...]
 """Several inputs: files, globs, folders, partitioned datasets. No ``Sequence``, since a text is one, too."""
 
 
-class EnrichKeywords(ServiceKeywords, total=False):
-    """The keywords of :func:`enrich` beside ``engine``, ``read`` and ``write``."""
+class LocalKeywords(TypedDict, total=False):
+    """The keywords of the local engine, as fields of :class:`LocalOptions` and :class:`RunOptions`."""
 
-    columns: Mapping[str, str | Sequence[str]] | None
     registry: str | Path | Registry | None
     gazetteer: str | Path | Gazetteer | None
     model: str | Path | Scorecard | None
-    status: Status
-    max_status_age: float | None
     lang: Lang | None
     today: date | str | None
+    labels: Labels
+
+
+class BatchKeywords(LocalKeywords, total=False):
+    """The keywords of :func:`bansong.distributed.verify_batches` beside ``engine`` and ``threads``."""
+
+    columns: Mapping[str, str | Sequence[str]] | None
+    prefix: str
+
+
+class VerifyKeywords(LocalKeywords, ServiceKeywords, total=False):
+    """The keywords of :func:`bansong.verify` beside ``engine``."""
+
+    status: Status
+    max_status_age: float | None
+    choices: Choices
+
+
+class FrameKeywords(VerifyKeywords, total=False):
+    """The keywords of :func:`bansong.verify_frame` beside ``engine``."""
+
+    columns: Mapping[str, str | Sequence[str]] | None
+    prefix: str
+    extra_columns: Sequence[str]
+    progress: AskedProgress
+
+
+class EnrichKeywords(FrameKeywords, total=False):
+    """The keywords of :func:`enrich` beside ``engine``, ``read`` and ``write``."""
+
     sheet: str | Sequence[str] | None
     encoding: str | None
     json_path: str | None
@@ -135,12 +170,9 @@ class EnrichKeywords(ServiceKeywords, total=False):
     in_place: bool
     backup: bool
     select: Sequence[str] | None
-    prefix: str
     summary: bool
-    labels: Labels
     with_outcomes: bool
     manifest: str | Path | None
-    extra_columns: Sequence[str]
     split: str | None
     letters: str | Path | None
     letter_cost: float | None
@@ -149,36 +181,25 @@ class EnrichKeywords(ServiceKeywords, total=False):
     unmask: bool
     keep_going: bool
     review: str | Path | None
-    choices: Choices
-    progress: AskedProgress
+
+
+class _PlanKeywords(EnrichKeywords, total=False):
+    engine: AnyEngine
+    read: ReadOptions | None
+    write: WriteOptions | None
+    cancel: CancelToken | None
+
+
+class _AllKeywords(_PlanKeywords, total=False):
+    dry_run: bool
 
 
 @overload
-def enrich(
-    input: str | Path,
-    output: str | Path | None = None,
-    *,
-    engine: AnyEngine = "local",
-    read: ReadOptions | None = None,
-    write: WriteOptions | None = None,
-    dry_run: bool = False,
-    cancel: CancelToken | None = None,
-    **options: Unpack[EnrichKeywords],
-) -> Report: ...
+def enrich(input: str | Path, output: str | Path | None = None, **options: Unpack[_AllKeywords]) -> Report: ...
 
 
 @overload
-def enrich(
-    input: Inputs,
-    output: str | Path | None = None,
-    *,
-    engine: AnyEngine = "local",
-    read: ReadOptions | None = None,
-    write: WriteOptions | None = None,
-    dry_run: bool = False,
-    cancel: CancelToken | None = None,
-    **options: Unpack[EnrichKeywords],
-) -> FilesReport: ...
+def enrich(input: Inputs, output: str | Path | None = None, **options: Unpack[_AllKeywords]) -> FilesReport: ...
 
 
 def enrich(
@@ -194,73 +215,61 @@ def enrich(
 ) -> Report | FilesReport:
     """Verify every row of a file and write the file back with the nine columns added.
 
-    ``input``: CSV, TSV, XLSX, XLSM, XLS, XLSB, ODS, JSON, NDJSON or Parquet; text formats also as .gz or .zst.
-    ``output``: its extension chooses the format; by default ``INPUT.enriched.EXT`` beside the input. ``in_place``
-    replaces the input, which stays beside it as ``NAME.bak`` unless ``backup`` is false. An existing output is
-    replaced, in one step, when the new one is complete and every row is accounted for; otherwise it stays as it was.
-    ``-`` is standard input, and standard output; ``input_format`` says what comes there, where its content does not.
+    ``input``: CSV, TSV, XLSX, XLSM, XLS, XLSB, ODS, JSON, NDJSON or Parquet; text formats also as .gz or .zst. ``-`` is
+    standard input; ``input_format`` names its format if the content leaves that open. ``output``: its extension chooses
+    the format; by default ``INPUT.enriched.EXT`` beside the input; ``-`` is standard output. It replaces an existing
+    file in one step, once it is complete and every row is accounted for. ``in_place`` replaces the input, which stays
+    beside it as ``NAME.bak`` unless ``backup`` is false.
 
-    A list of inputs is enriched in one run, which returns a :class:`FilesReport`: its items are files, globs, folders
-    (the tables in them) and partitioned Parquet datasets, ``output`` is a folder, in which each output has the name
-    that its input has below what was given; of a single file it may be a file. ``sheet`` may be several names then, or
-    ``*``, every sheet with business numbers. What is the same in several files is bought once, and addresses and
-    numbers are counted over all. Every input is read, and every output's place looked at, before anything is bought;
-    one that cannot be enriched ends the run then, or, with ``keep_going``, is left out.
+    A list of inputs (files, globs, folders, partitioned Parquet datasets) is one run, which returns a
+    :class:`FilesReport`. ``output`` is then a folder, in which each output has the name that its input has below what
+    was given; for a single file it may be a file. ``sheet`` may be several names, or ``*``: every sheet with business
+    numbers. What several files share is bought once; addresses and numbers are counted over all. Every input is read,
+    and every output's place looked at, before anything is bought; an input that cannot be enriched ends the run then,
+    or is left out with ``keep_going``.
 
-    ``columns`` maps roles (``b_no``, ``name``, ``address``, ``zipcode``, ``confirmed``) to headers where the choice
-    from the headers is not the right one, several joined by ``+`` or in a list where they make up one value
-    (``{"address": ["기본주소", "상세주소"]}``), with ``|`` between columns of which each row takes the first that is
-    filled (``{"address": "도로명주소|지번주소"}``); ``confirmed`` is the day on which somebody last made sure of the
-    address. ``sheet`` (workbooks), ``encoding`` (CSV) and ``json_path`` (JSON, ``data.items``) say where
-    and how the table is read; ``delimiter`` is what stands between the cells of a CSV file, by default it is found.
-    With ``has_header=False`` every row of a CSV file or workbook is one of the list: its
-    columns are called ``#1``, ``#2``, …, in the output too, and the roles are found by content.
+    ``columns`` maps roles (``b_no``, ``name``, ``address``, ``zipcode``, ``confirmed``) to headers: several in a list,
+    or with ``+`` between, make up one value (``{"address": ["기본주소", "상세주소"]}``); with ``|`` between, each row
+    takes the first that is filled. ``confirmed``: the day on which somebody last made sure of the address. ``sheet``
+    (workbooks), ``encoding`` and ``delimiter`` (CSV), ``json_path`` (JSON, ``data.items``): where and how the table is
+    read. Without a header (``has_header=False``) columns are called ``#1``, ``#2``, …, and roles are found by content.
     ``registry``, ``gazetteer``, ``model``, ``lang``, ``today``: see :class:`LocalEngine`.
 
-    ``status``: whether the tax authority's free API is asked for the status of each number, as far as what is stored is
-    more than ``max_status_age`` days old (30): ``nts``, ``none``, or ``auto``, that is if a key is in the environment
-    (``BANSONG_NTS_KEY``, ``BANSONG_NTS_KEY_FILE``); :class:`StatusOptions` say more. Only numbers are sent. Of a
-    number in ``registry``, too, the newer status counts. Where the API cannot be reached, or its day's allowance is
-    used up, the run goes on with what is stored and the registry: report and reasons say how old that is.
+    ``status``: whether the tax authority's free API is asked for statuses that are stored for more than
+    ``max_status_age`` days (30): ``nts``, ``none``, or ``auto``: if a key is in the environment (``BANSONG_NTS_KEY``,
+    ``BANSONG_NTS_KEY_FILE``); :class:`StatusOptions` say more. Only numbers are sent. Of a number in ``registry``, too,
+    the newer status counts. If the API fails, what is stored and the registry count, and the report says how old they
+    are.
 
-    ``select`` names the user's columns that the output keeps, by default all (headers, or ``#3`` for the third;
-    several may stand in one item, separated by commas). ``prefix`` goes before the nine column names. ``summary``
-    adds a sheet with the run's figures to a new workbook. ``headers="ko"`` gives the added columns of a CSV file or
-    workbook Korean headers, and Korean words for the codes in them; a file that has them from an earlier run keeps
-    its language. ``dry_run`` plans only and writes nothing.
+    ``select``: the user's columns that the output keeps, by default all (headers, or ``#3``). ``prefix``: before the
+    nine column names. ``summary`` adds a sheet of figures to a new workbook. ``headers="ko"``: Korean headers for the
+    added columns of a CSV file or workbook, and Korean words in them; an earlier output keeps its language.
+    ``dry_run`` plans only and writes nothing.
 
-    ``labels``: the folder of the label store, where :func:`bansong.label` records what came back; by default the
-    user's own, if there is one, and ``False`` for none. The local engine takes the history of each addressee from it.
-    ``with_outcomes`` adds ``bounced``, ``bounce_reason`` and ``bounced_at`` behind the nine: what became of the last
-    letter to this number at this address.
+    ``labels``: the folder of the label store (:func:`bansong.label`), by default the user's own; ``False`` for none.
+    The local engine takes the history of each addressee from it. ``with_outcomes`` adds ``bounced``, ``bounce_reason``
+    and ``bounced_at``: the outcome of the last letter to this number at this address. ``extra_columns``:
+    ``duplicate_of`` (the first row, from 1, with the same number and corrected address), ``match_level`` (how well the
+    address was understood), ``district_code`` (법정동코드), ``building_code`` (도로명주소관리번호).
 
-    ``extra_columns`` adds columns behind the nine: ``duplicate_of`` (the first row, from 1, with the same number and
-    the same address once it is corrected), ``match_level`` (how well the address was understood), ``district_code``
-    (법정동코드 of its building), ``building_code`` (도로명주소관리번호 of its address). ``split="action"`` writes a
-    file for each action beside the output, ``OUT.send.EXT`` and so on, which together hold every row once.
-    ``letters`` is a file for the mail house: a row for each letter to be sent, sorted by postal code.
-    An existing list is not replaced by one without a letter unless ``allow_empty``; an ``OUT.send.EXT`` is kept beside
-    the empty one as ``.bak``. ``letter_cost``: won a letter; the
-    report says what is saved.
-    ``report``: a web page of the run to read, print and pass on; people's data is masked in it unless ``unmask``.
-    ``review``: a workbook of the addresses that are not sure, with what each may mean and a cell for the choice, which
-    :func:`bansong.apply_review` remembers. ``choices``: where it does; by default the user's own store, if there is
-    one, and ``False`` for none. The local engine takes a chosen address for the one that is written.
+    ``split="action"`` writes a file for each action beside the output, ``OUT.send.EXT`` and so on. ``letters``: a file
+    for the mail house, a row for each letter to be sent, sorted by postal code; ``letter_cost``: won a letter, for what
+    is saved. An existing list is not replaced by an empty one unless ``allow_empty``; an ``OUT.send.EXT`` is kept as
+    ``.bak``. ``report``: a web page of the run, in which people's data is masked unless ``unmask``. ``review``: a
+    workbook of unsure addresses to choose from, for :func:`bansong.apply_review`. ``choices``: where the chosen
+    addresses are, by default in the user's own store; ``False`` for none. The local engine uses them.
 
     ``engine``: ``local``, which costs nothing, or one that buys from the hosted service: ``verify`` (a request a
     lookup), ``batch`` (uploads), ``hybrid`` (only what the local engine is not sure of). These take the keywords of
-    :class:`ServiceOptions`; what was bought once is in the ledger and is not bought again, so a run that was stopped
-    goes on where it was when the same call is made again. ``cancel`` stops such a run from another thread. Instead of a
-    name, an engine may be given: a :class:`LocalEngine`, :class:`ServiceEngine`,
-    :class:`HybridEngine` or any :class:`Engine`, with its own registry, language and options.
+    :class:`ServiceOptions`. What was bought is in the ledger and is not bought again: a stopped run continues with the
+    same call. ``cancel`` stops such a run from another thread. An engine may be given, too: a :class:`LocalEngine`,
+    :class:`ServiceEngine`, :class:`HybridEngine` or any :class:`Engine`, with its own registry, language and options.
 
-    ``progress``: ``True`` shows a bar in a notebook or on a terminal and nothing elsewhere, ``False`` nothing; or a
-    function, which is called with how many rows (of an engine that buys: lookups) are done, and of how many.
+    ``progress``: ``True`` shows a bar in a notebook or on a terminal; or a function of how many rows (of an engine that
+    buys: lookups) are done, and of how many. ``read`` and ``write``: :class:`ReadOptions` and :class:`WriteOptions` in
+    place of keywords.
 
-    ``read`` and ``write`` are the fields of :class:`ReadOptions` and :class:`WriteOptions` in one value each, in place
-    of keywords.
-
-    Raises :class:`bansong.errors.BansongError`: nothing was published then. So it is after ``KeyboardInterrupt``.
+    Raises :class:`bansong.errors.BansongError`: nothing was published then, as after ``KeyboardInterrupt``.
     """
     check_keywords(enrich, options, EnrichKeywords)
     _refuse_other_than_files(input)
@@ -268,10 +277,8 @@ def enrich(
     keywords: dict[str, Any] = {**options}
     reads = choose_options("read", read, take_options(ReadOptions, keywords))
     writes = choose_options("write", write, take_options(WriteOptions, keywords))
-    local, own = take_options(LocalOptions, keywords), take_options(RunOptions, keywords)
-    request = EngineRequest(engine, cast(ServiceKeywords, keywords), local)
-    is_given = request.given is not None
-    asking = status_options(own.status, own.max_status_age, request.kind, given=is_given)
+    request, local, own = take_request(engine, keywords)
+    asking = request.status_options(own)
     if writes.with_outcomes and own.labels is False:
         raise UsageError(LABELS_TURNED_OFF)
     known = read_history(own.labels)
@@ -280,7 +287,7 @@ def enrich(
     answering = request.open(known.history if known else None, own.choices)
     if isinstance(input, str | Path) and (own.keep_going or not is_one_file(input)):
         raise UsageError(INPUTS_NOT_LISTED, path=str(input))
-    with progress_asked(None if dry_run else own.progress, progress_unit(request.kind)) as of_run["progress"]:
+    with progress_asked(None if dry_run else own.progress, request.progress_unit) as of_run["progress"]:
         run = Run.over(input, output, answering, reads, writes, keep_going=own.keep_going, **of_run)
         return run.plan() if dry_run else run.carry_out()
 
@@ -297,29 +304,11 @@ def _refuse_other_than_files(given: object) -> None:
 
 
 @overload
-def plan(
-    input: str | Path,
-    output: str | Path | None = None,
-    *,
-    engine: AnyEngine = "local",
-    read: ReadOptions | None = None,
-    write: WriteOptions | None = None,
-    cancel: CancelToken | None = None,
-    **options: Unpack[EnrichKeywords],
-) -> Report: ...
+def plan(input: str | Path, output: str | Path | None = None, **options: Unpack[_PlanKeywords]) -> Report: ...
 
 
 @overload
-def plan(
-    input: Inputs,
-    output: str | Path | None = None,
-    *,
-    engine: AnyEngine = "local",
-    read: ReadOptions | None = None,
-    write: WriteOptions | None = None,
-    cancel: CancelToken | None = None,
-    **options: Unpack[EnrichKeywords],
-) -> FilesReport: ...
+def plan(input: Inputs, output: str | Path | None = None, **options: Unpack[_PlanKeywords]) -> FilesReport: ...
 
 
 def plan(
@@ -338,31 +327,11 @@ def plan(
 
 
 @overload
-async def aenrich(
-    input: str | Path,
-    output: str | Path | None = None,
-    *,
-    engine: AnyEngine = "local",
-    read: ReadOptions | None = None,
-    write: WriteOptions | None = None,
-    dry_run: bool = False,
-    cancel: CancelToken | None = None,
-    **options: Unpack[EnrichKeywords],
-) -> Report: ...
+async def aenrich(input: str | Path, output: str | Path | None = None, **options: Unpack[_AllKeywords]) -> Report: ...
 
 
 @overload
-async def aenrich(
-    input: Inputs,
-    output: str | Path | None = None,
-    *,
-    engine: AnyEngine = "local",
-    read: ReadOptions | None = None,
-    write: WriteOptions | None = None,
-    dry_run: bool = False,
-    cancel: CancelToken | None = None,
-    **options: Unpack[EnrichKeywords],
-) -> FilesReport: ...
+async def aenrich(input: Inputs, output: str | Path | None = None, **options: Unpack[_AllKeywords]) -> FilesReport: ...
 
 
 async def aenrich(

@@ -41,8 +41,8 @@ _PASSED_SHOWN: Final = 5
 _FAILED: Final = 3
 _PAUSED: Final = 5
 _COUNTED: Final = ("biz_status", "grade", "action")
+# fields of a table's report that are the same for all tables of a run
 _OF_ALL: Final = ("manifest", "dry_run", "seconds", "quota", "purchase", "lookups", "asked", "history")
-"""Fields of a table's report that are the same for all tables of a run."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -186,8 +186,7 @@ class FilesReport(Shown):
         for part in self.parts:
             roles = ((role_word(role, current_language()), choice) for role, choice in part.columns.items())
             headers = (f"{role} {choice.spell(lambda one: repr(one.header), ' + ', ' | ')}" for role, choice in roles)
-            chosen = ", ".join(headers)
-            alike.setdefault(chosen, []).append(_name_table(part))
+            alike.setdefault(", ".join(headers), []).append(_name_table(part))
         lines = []
         for chosen, (first, *others) in [*alike.items()][:_SHOWN]:
             more = len(others)

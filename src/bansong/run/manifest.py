@@ -79,8 +79,7 @@ RUN_UNKNOWN: Final = Problem(
     "{parameter}: is no run's id, nor the path of a manifest; the report of `enrich` ends with it",
 )
 
-Alternatives = tuple[tuple[str, ...], ...]
-"""Headers of a role: alternatives, each of one or more joined columns."""
+Alternatives = tuple[tuple[str, ...], ...]  # headers of a role: alternatives, each of one or more joined columns
 _SHOWN: Final = 5
 _RUN_ID: Final = re.compile(r"[0-9A-Za-z-]+")
 
@@ -224,7 +223,7 @@ ROW_COUNT_DIFFERS: Final = Problem(
     "{path}: has {rows}, run {run_id} wrote {enriched_rows:,}; give the file as it was written",
 )
 
-LETTER_SCHEMA: Final = {
+LETTER_SCHEMA: Final = {  # mailed rows of the enriched file; `b_no` is ten digits, `reasons` one text
     "row_id": pl.UInt32,
     "b_no": pl.String,
     "address": pl.String,
@@ -234,24 +233,20 @@ LETTER_SCHEMA: Final = {
     "action": pl.String,
     "reasons": pl.String,
 }
-"""Mailed rows of the enriched file; ``b_no`` is ten digits, ``reasons`` one text."""
 _IDENTITY: Final = ("b_no", "address", "bounce_prob", "grade", "action", "reasons")
 
 
 @dataclass(frozen=True, slots=True)
 class OpenMailing:
-    """An enriched file, open, as letters (:data:`LETTER_SCHEMA`, lazy), and the run that wrote it, if known.
+    """An enriched file that is open."""
 
-    ``id``: the run's id, numbered if it wrote several tables, else a hash of the answers.
-    """
-
-    id: str
+    id: str  # of the run, numbered if it wrote several tables, else a hash of the answers
     table: Table
     prefix: str
-    letters: pl.LazyFrame
+    letters: pl.LazyFrame  # as LETTER_SCHEMA
     rows: int
     columns: Mapping[str, str]
-    by: Enrichment | None
+    by: Enrichment | None  # the run that wrote it
     notes: tuple[str, ...]
 
     @property
@@ -313,10 +308,9 @@ def open_mailing(
     sheet = by.sheet if sheet is None and by is not None else sheet
     with open_table(path, sheet=sheet, options=FILE_OPTIONS, **how) as table:
         prefix, ours = _find_our_columns(table)
-        notes: tuple[str, ...] = ()
         with reading(table):
             rows = table.count()
-        table = replace(table, rows=rows)
+        table, notes = replace(table, rows=rows), tuple[str, ...]()
         if by is not None and rows != by.rows:
             found = {"rows": count_rows(rows), "run_id": by.run_id, "enriched_rows": by.rows}
             raise LabelError(ROW_COUNT_DIFFERS, path=path, **found)
@@ -327,19 +321,12 @@ def open_mailing(
         with reading(table):
             id_ = by.id if by else _content_id(letters)
         places = {role: choice.spell(lambda part: f"#{part.column + 1}") for role, choice in columns.items()}
-        with _blame_file(table, letters):
+        try:
             yield OpenMailing(id_, table, prefix, letters, rows, places, by, notes)
-
-
-@contextmanager
-def _blame_file(table: Table, letters: pl.LazyFrame) -> Iterator[None]:
-    """Blame an error of polars on the file only if the file alone cannot be read."""
-    try:
-        yield
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):  # a panic is no Exception
-        with reading(table):
-            letters.select(pl.all().null_count()).collect(engine="streaming")
-        raise
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException):  # a panic is no Exception
+            with reading(table):  # the file is blamed only if it alone cannot be read
+                letters.select(pl.all().null_count()).collect(engine="streaming")
+            raise
 
 
 def _find_our_columns(table: Table) -> tuple[str, EarlierColumns]:
@@ -405,8 +392,6 @@ def _record_columns(table: Table, ours: frozenset[int], by: Enrichment | None) -
 
 
 class _HashingFile:
-    """A file that keeps only the hash of what is written to it."""
-
     def __init__(self) -> None:
         self.sha256 = hashlib.sha256()
 

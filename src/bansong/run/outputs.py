@@ -71,15 +71,13 @@ OUTPUT_IS_INPUT: Final = Problem(
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """Where outputs go: into ``folder`` under the inputs' relative names, to ``file``, or beside the inputs.
-
-    ``alone``: the run has one input that was not given in a list; so there is one table, which may come from standard
-    input, go to standard output, and have a page, a review and its own list of letters.
-    """
+    """Where outputs go: into ``folder`` under the inputs' relative names, to ``file``, or beside the inputs."""
 
     write: WriteOptions
     folder: Path | None = None
     file: str | Path | None = None
+    # the run has one input that was not given in a list; so there is one table, which may come from standard input,
+    # go to standard output, and have a page, a review and its own list of letters
     alone: bool = False
 
     @classmethod
@@ -166,17 +164,14 @@ class Outputs:
 
 @dataclass(frozen=True, slots=True)
 class Unpublished:
-    """An output, finished at ``temporary``, and the files beside it, before they are published.
-
-    ``pool`` is one thread beside the query; ``backups`` take away backups of files that were not replaced.
-    """
+    """An output and the files beside it, before they are published."""
 
     target: Target
-    temporary: Path
+    temporary: Path  # where the output is finished
     sides: SideFiles
     sha256: Future[str]
-    pool: ThreadPoolExecutor
-    backups: ExitStack
+    pool: ThreadPoolExecutor  # one thread beside the query
+    backups: ExitStack  # takes away backups of files that were not replaced
     in_place: bool
 
     def find_foreign(self) -> Future[list[Path]]:

@@ -27,7 +27,7 @@ from bansong.base.remote import fetch_file
 from bansong.base.schema import SEOUL, seoul_day, word_of
 from bansong.run.changes import BEFORE, CHANGE, KIND_WORDS
 from bansong.run.charts import TILES
-from bansong.run.manifest import OpenMailing, is_manifest, manifest_of, open_mailing
+from bansong.run.manifest import is_manifest, manifest_of, open_mailing
 from bansong.run.page_figures import (
     BESIDES,
     Markup,
@@ -77,13 +77,12 @@ _CHANGED: Final = {
     "action": gettext_noop("action now"),
 }
 _NUMBERS: Final = ("row", "bounce_prob")
-_WIDTHS: Final = {
+_WIDTHS: Final = {  # CSS classes of minimal cell widths, by column
     "b_no": "code",
     "name": "name",
     **dict.fromkeys(("address", "fixed_address", "reason", "change"), "long"),
     **dict.fromkeys(("biz_status", "action", f"biz_status{BEFORE}", f"action{BEFORE}"), "word"),
 }
-"""CSS classes of minimal cell widths, by column."""
 _UNKNOWN: Final = "–"
 
 
@@ -127,10 +126,15 @@ def render(
     )
     rows, started = count_rows(figures.rows), _in_korea(facts.get("started"))
     subtitle = gettext("{rows}, verified {day}", rows=rows, day=started.date()) if started else rows
+    privacy = gettext(
+        "This page holds people's data in the clear: keep it as you keep the list. It loads nothing from any network."
+    )
+    if figures.masked:
+        privacy = gettext("Numbers, names and addresses are masked. This page loads nothing from any network.")
     body = join(
         tag("header", tag("h1", title), tag("p", subtitle, class_="soft")),
         tag("main", *sections),
-        tag("footer", tag("p", _privacy(figures))),
+        tag("footer", tag("p", privacy)),
     )
     return f'<!doctype html>\n<html lang="{current_language()}"><head>{head}</head><body>{body}</body></html>\n'
 
@@ -277,20 +281,18 @@ def _charts(figures: PageFigures) -> Markup:
     if not drawn:
         note = gettext("Charts are drawn where Altair is installed: pip install 'bansong[notebook]'")
         return _section(gettext("Charts"), tag("p", note, class_="soft"), tables)
-    return _section(gettext("Charts"), tag("div", *(tag("figure", svg) for _, svg in drawn), class_="charts"), tables)
+    return _section(gettext("Charts"), tag("div", *(tag("figure", svg) for svg in drawn), class_="charts"), tables)
 
 
 def _provinces(figures: PageFigures) -> Markup:
     head = _head((gettext("province"), gettext("rows"), gettext("return risk")), numbers=(1, 2))
     rows = figures.regions.sort("rows", "region", descending=[True, False]).select("region", "rows", "expected")
+    names = {level: tile.name(current_language()) for level, tile in TILES.items()}
     lines = [
-        _line(_province(level), f"{count:,}", f"{expected / count:.1%}") for level, count, expected in rows.iter_rows()
+        _line(names.get(level, gettext("without a province")), f"{count:,}", f"{expected / count:.1%}")
+        for level, count, expected in rows.iter_rows()
     ]
     return tag("table", head, tag("tbody", *lines))
-
-
-def _province(level: str | None) -> str:
-    return TILES[level].name(current_language()) if level in TILES else gettext("without a province")
 
 
 def _rows(title: str, rows: pl.DataFrame, columns: Mapping[str, str]) -> Markup:
@@ -343,14 +345,6 @@ def _origin(figures: PageFigures, facts: Mapping[str, Any]) -> Markup:
     return _section(gettext("How this was obtained"), tag("div", table, class_="wide"))
 
 
-def _privacy(figures: PageFigures) -> str:
-    if figures.masked:
-        return gettext("Numbers, names and addresses are masked. This page loads nothing from any network.")
-    return gettext(
-        "This page holds people's data in the clear: keep it as you keep the list. It loads nothing from any network."
-    )
-
-
 FILE_MISSING: Final = Problem(
     "report.file_missing", "{path}: there is no such file; check its name, or give the id of a run"
 )
@@ -394,7 +388,14 @@ def report_page(
             raise UsageError(OUTPUT_IS_ENRICHED, path=target)
         figures = collect_figures(mailing.letters, unmask=unmask, first_row=mailing.table.first_row)
         facts = _facts(given if described else manifest_of(mailing.run_id or ""), mailing.id)
-        changes = _changes_since(mailing, as_path(before) if before is not None else None, unmask)
+        source, earlier = (
+            mailing.by.input if mailing.by else str(mailing.path),
+            as_path(before) if before is not None else None,
+        )
+        besides = {"earlier": earlier, "besides": mailing.path}
+        changes = find_changes(mailing.letters, source, mailing.run_id, **besides, unmask=unmask)
+        if changes is None and earlier is not None:
+            raise UsageError(EARLIER_RUN_INCOMPARABLE, path=earlier)
         with publish_file(target) as temporary:
             render_into(temporary, figures, facts or {"output": str(mailing.path)}, letter_cost, changes)
     return target
@@ -404,14 +405,6 @@ def read_figures(run: Path | None, file: Path) -> PageFigures:
     """Return the figures of an enriched file, described by the manifest ``run`` if there is one."""
     with open_mailing(run, file, besides=BESIDES) as mailing:
         return collect_figures(mailing.letters)
-
-
-def _changes_since(mailing: OpenMailing, before: Path | None, unmask: bool) -> RunChanges | None:
-    source = mailing.by.input if mailing.by is not None else str(mailing.path)
-    found = find_changes(mailing.letters, source, mailing.run_id, earlier=before, besides=mailing.path, unmask=unmask)
-    if found is None and before is not None:
-        raise UsageError(EARLIER_RUN_INCOMPARABLE, path=before)
-    return found
 
 
 def _facts(manifest: Path, id: str) -> Mapping[str, Any]:

@@ -45,8 +45,8 @@ def join(*children: str) -> Markup:
 
 _COMPANY = r"^(?:\s*(?:주식회사|유한회사|㈜|\((?:주|유|재|사)\)))*\s*"
 _UNSPACED_REGION = f"^(?:{PROVINCES})[가-힣]*[시군구]"
+# shown of a word of an address, as many as 전북특별자치도 has: an address may be one word
 _MAX_WORD_CHARACTERS = 7
-"""Shown characters of a word of an address, as many as 전북특별자치도 has: an address may be one word."""
 
 
 def mask_number(number: pl.Expr) -> pl.Expr:
@@ -73,27 +73,22 @@ def mask_address(address: pl.Expr) -> pl.Expr:
     return pl.concat_str(hidden.list.join(" "), pl.lit(" …")).str.strip_chars_start(" ")
 
 
-SHOWN: Final = 20
-"""Rows of a list."""
+SHOWN: Final = 20  # rows of a list
 
-COLUMNS: Final = (
+COLUMNS: Final = (  # columns read; missing ones are null
     *("row_id", "b_no", "name", "address", "biz_status", "bounce_prob", "grade", "action"),
     *("fixed_address", "reasons", "row_status"),
 )
-"""Columns read; missing ones are null."""
 _COUNTED: Final = {"row_status": ROW_STATUSES, "biz_status": BIZ_STATUSES, "grade": GRADES, "action": ACTIONS}
-_REASON: Final = r"^\[[^\]]+\] ([^(:→|]+)"
-"""First reason, without the row's own parts: a date in brackets, an address behind a colon."""
-_CHANGE: Final = r"\[address [+-][0-9]+\] [^|:]*: ([^|]*?) \(juso\)"
-"""Difference between an address and its correction."""
+_REASON: Final = r"^\[[^\]]+\] ([^(:→|]+)"  # the first, without a date in brackets and an address behind a colon
+_CHANGE: Final = r"\[address [+-][0-9]+\] [^|:]*: ([^|]*?) \(juso\)"  # difference between an address and its correction
 _DAY: Final = r"\((?:registry|nts), ([0-9]{4}-[0-9]{2}-[0-9]{2})\)"
 _MAX_REASON_CHARACTERS: Final = 60
-_BATCH: Final = 100_000
-"""Rows that are counted together."""
+_BATCH: Final = 100_000  # rows that are counted together
 _EXPECTED: Final = pl.col("bounce_prob").sum()
 _ROWS_AND_EXPECTED: Final = (pl.len().cast(pl.Int64).alias("rows"), _EXPECTED.alias("expected"))
 _GROUPED: Final = ("reason", "region")
-_TOTALS: Final = {
+_TOTALS: Final = {  # counts of all rows; sums add up over batches
     "rows": pl.len().cast(pl.Int64),
     "expected": _EXPECTED,
     "expected_sent": pl.col("bounce_prob").filter(pl.col("action") == "send").sum(),
@@ -102,30 +97,25 @@ _TOTALS: Final = {
     "newest": pl.col("day").max(),
     "corrected": pl.col("corrected").sum().cast(pl.Int64),
 }
-"""Counts of all rows; sums add up over batches."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageFigures:
-    """Figures of the rows on a page.
-
-    ``expected``: letters expected back if every row were mailed, ``expected_sent`` of those to ``send``. ``oldest`` and
-    ``newest``: days (ISO) of the ``dated`` statuses. ``worst`` and ``corrections``: lists, masked by default.
-    """
+    """Figures of the rows on a page."""
 
     rows: int
     counts: Mapping[str, Mapping[str, int]]
-    expected: float
-    expected_sent: float
-    dated: int
-    oldest: str | None
+    expected: float  # letters expected back if every row were mailed
+    expected_sent: float  # of those to `send`
+    dated: int  # statuses with a day
+    oldest: str | None  # their first day (ISO)
     newest: str | None
     corrected: int
     reasons: pl.DataFrame
     regions: pl.DataFrame
     worst: pl.DataFrame
     corrections: pl.DataFrame
-    masked: bool
+    masked: bool  # whether the last two lists are
 
 
 def collect_figures(answers: pl.LazyFrame, *, unmask: bool = False, first_row: int = 1) -> PageFigures:
@@ -224,40 +214,34 @@ def _list_rows(rows: pl.DataFrame, unmask: bool, first_row: int) -> pl.DataFrame
     )
 
 
-def draw_charts(figures: PageFigures) -> list[tuple[str, Markup]]:
-    """Return the charts as (name, SVG), hidden from screen readers (tables say the same); none if nothing draws."""
+def draw_charts(figures: PageFigures) -> list[Markup]:
+    """Return the charts as SVG, hidden from screen readers (tables say the same); none if nothing draws."""
     try:
-        drawn = {
-            "grades": charts.grades(figures.counts["grade"], figures.rows),
-            "reasons": charts.reasons(figures.reasons.select("reason", "rows")),
-            "regions": charts.regions(figures.regions.select("region", "rows", "expected")),
-        }
-        images = {name: charts.as_svg(chart) for name, chart in drawn.items()}
+        drawn = (
+            charts.grades(figures.counts["grade"], figures.rows),
+            charts.reasons(figures.reasons.select("reason", "rows")),
+            charts.regions(figures.regions.select("region", "rows", "expected")),
+        )
+        images = [charts.as_svg(chart) for chart in drawn]
     except (UsageError, ImportError, ValueError):  # Altair says ValueError where vl-convert is missing
         return []
-    return [(name, Markup(svg.replace("<svg ", '<svg aria-hidden="true" ', 1))) for name, svg in images.items()]
+    return [Markup(svg.replace("<svg ", '<svg aria-hidden="true" ', 1)) for svg in images]
 
 
-BESIDES: Final = ("name", "biz_status", "row_status", "fixed_zipcode")
-"""Columns that letters lack and a comparison needs."""
+BESIDES: Final = ("name", "biz_status", "row_status", "fixed_zipcode")  # letters lack them, and a comparison needs them
 _SEEN, _KEY_HASH, _PART = "seen", "key_hash", "part"
-_TOGETHER: Final = 250_000
-"""Differing rows that are compared at a time."""
+_TOGETHER: Final = 250_000  # differing rows that are compared at a time
 _DIGITS: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
 class RunChanges:
-    """Changes since an earlier run: ``counts`` of rows by kind, and the first ``rows`` of them.
+    """Changes since an earlier run."""
 
-    ``run``: the earlier run, if known; ``file``: its output. ``rows``: ``b_no``, ``name``, ``changes`` (List of kinds),
-    and status and action before and now, masked by default.
-    """
-
-    file: Path
+    file: Path  # output of the earlier run
     run: Enrichment | None
-    counts: Mapping[str, int]
-    rows: pl.DataFrame
+    counts: Mapping[str, int]  # rows by kind
+    rows: pl.DataFrame  # the first: `b_no`, `name`, `changes`, status and action before and now, masked by default
 
 
 def find_changes(
@@ -278,9 +262,9 @@ def find_changes(
     if file is None:
         runs = last_runs(source, before=run_id)
         run = next((one for one in runs if besides is None or not same_file(Path(one.output), besides)), None)
-        file = Path(run.output) if run is not None else None
-    if file is None:
-        return None
+        if run is None:
+            return None
+        file = Path(run.output)
     try:
         with open_mailing(run.id if run else None, file, besides=BESIDES) as mailing:
             counts, worst = _compare(_snapshot(mailing.letters), _snapshot(after))

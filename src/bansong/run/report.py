@@ -37,9 +37,9 @@ def lookups_as_dict(plan: LookupPlan, purchase: Purchase | None) -> dict[str, ob
             "cached": purchase.cached if purchase else 0,
             "saved": plan.duplicates,
         },
-        "plan": plan.as_dict(),
+        "plan": asdict(plan),
         "quota": {when: quota.remaining if quota else None for when, quota in stood.items()},
-        "purchase": purchase.as_dict() if purchase else None,
+        "purchase": asdict(purchase) if purchase else None,
     }
 
 
@@ -92,16 +92,11 @@ def purchase_lines(purchase: Purchase, sure: int) -> list[tuple[str, str]]:
 
 
 def _render_doubts(purchase: Purchase) -> str:
-    own, found = purchase.doubts, purchase.doubts_found
-    parts = []
-    if own:
-        parts.append(ngettext("{count:,} request of this run", "{count:,} requests of this run", own))
-    if found:
-        killed = ngettext(
-            "{count:,} request of one that was killed", "{count:,} requests of one that was killed", found
-        )
-        parts.append(killed)
-    return ", ".join(parts)
+    own = ngettext("{count:,} request of this run", "{count:,} requests of this run", purchase.doubts)
+    killed = ngettext(
+        "{count:,} request of one that was killed", "{count:,} requests of one that was killed", purchase.doubts_found
+    )
+    return ", ".join([*([own] if purchase.doubts else []), *([killed] if purchase.doubts_found else [])])
 
 
 def _render_lookups(bought: str, purchase: Purchase, sure: int, left_out: int = 0) -> str:

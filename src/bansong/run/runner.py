@@ -64,13 +64,12 @@ ONE_TABLE_ONLY: Final = Problem(
 
 log = logging.getLogger(__name__)
 
-_KEPT: Final = {
+_KEPT: Final = {  # the columns of the answers from which letters are made
     **dict.fromkeys(
         ("name", "address", "zipcode", "action", "fixed_address", "fixed_zipcode", "row_status"), pl.String
     ),
     NUMBER: pl.UInt64,
 }
-"""The columns of the answers from which letters are made."""
 _BATCH_ROWS: Final = 20_000
 
 
@@ -132,29 +131,23 @@ def letters_of(write: WriteOptions, resources: ExitStack) -> AnswersForLetters |
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A run of one engine over inputs.
-
-    ``label``: the ledger's name of the inputs, by which it continues a run. ``model``: the file of the scorecard, which
-    no output may replace. ``keep_going``: leave out inputs that cannot be enriched. ``observe`` stands between the
-    answered rows of each table and its output, and changes neither. ``inspect`` raises for records that are not to be
-    verified, before anybody is asked. ``passed_over``: notes on files that are no inputs.
-    """
+    """A run of one engine over inputs."""
 
     files: Sequence[InputFile]
-    label: str
+    label: str  # the ledger's name of the inputs, by which it continues a run
     engine: Engine
     read: ReadOptions
     outputs: Outputs
     start: RunStart
     known: LabelHistory | None = None
-    model: Path | None = None
+    model: Path | None = None  # the file of the scorecard, which no output may replace
     status: StatusOptions | None = None
-    keep_going: bool = False
+    keep_going: bool = False  # leave out inputs that cannot be enriched
     progress: Progress | None = None
     cancel: CancelToken | None = None
-    observe: Observe | None = None
-    inspect: Callable[[pl.LazyFrame], None] | None = None
-    passed_over: tuple[str, ...] = ()
+    observe: Observe | None = None  # stands between the answered rows of each table and its output, and changes neither
+    inspect: Callable[[pl.LazyFrame], None] | None = None  # raises for records that are not to be verified
+    passed_over: tuple[str, ...] = ()  # notes on files that are no inputs
 
     @classmethod
     def over(

@@ -36,34 +36,28 @@ LETTER_COST_IMPOSSIBLE: Final = Problem(
     "options.letter_cost_impossible", "`letter_cost=`: {cost!r} cannot be won a letter; give 500, say"
 )
 
-LETTER: Final = "bv:letter"
-"""Whether a row gets a letter (Boolean)."""
+LETTER: Final = "bv:letter"  # whether a row gets a letter (Boolean)
 
 _LINE_CHARS: Final = 30  # of an address that fit on one line of a window envelope
 # an official address: up to the building's number; then the unit, or the reference in brackets
 _BUILDING: Final = r"^(.+?[0-9])(?:, (.+)| (\(.+))$"
 _WORDS: Final = rf"^(.{{1,{_LINE_CHARS}}})\s(.+)$"
 _UNPRINTABLE: Final = r"[\s\p{C}]+"
+# needed cells of a letter, and the name of the count of those that are empty
 _GAPS: Final = {"name": "without_name", "line1": "without_address", "code": "without_postal_code"}
-"""Needed cells of a letter, and the name of the count of those that are empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class LetterCounts:
-    """Number of letters, and of the other rows; they add up to ``rows``.
-
-    ``repeated``: rows with ``send`` that repeat another letter; ``stopped``: ``do_not_send``; ``waiting``: ``confirm``,
-    ``fix_address`` or ``hold``; ``unanswered``: other actions or none. ``cost``: won a letter, if given.
-    ``without_name``, ``without_address``, ``without_postal_code``: letters of a list with an empty cell.
-    """
+    """Number of letters, and of the other rows; they add up to ``rows``."""
 
     rows: int
     letters: int
-    repeated: int
-    stopped: int
-    waiting: int
-    cost: float | None = None
-    without_name: int = 0
+    repeated: int  # `send`, and the same letter as another row
+    stopped: int  # `do_not_send`
+    waiting: int  # `confirm`, `fix_address` or `hold`
+    cost: float | None = None  # won a letter
+    without_name: int = 0  # letters of a list with an empty cell, as the next two
     without_address: int = 0
     without_postal_code: int = 0
 
@@ -148,18 +142,16 @@ def letters_of(answers: pl.LazyFrame) -> pl.LazyFrame:
 
 def _letter_rows(answers: pl.LazyFrame) -> pl.LazyFrame:
     names = answers.collect_schema().names()
-    given = {
-        name: pl.col(name).cast(pl.String) if name in names else pl.lit(None, pl.String)
-        for name in ("address", "zipcode")
-    }
-    address = _one_line(pl.coalesce("fixed_address", given["address"]))
+    nothing = pl.lit(None, pl.String)
+    address, zipcode = (pl.col(name).cast(pl.String) if name in names else nothing for name in ("address", "zipcode"))
+    address = _one_line(pl.coalesce("fixed_address", address))
     first, second = _address_lines(address, pl.col("fixed_address").is_not_null())
     return answers.filter(LETTER).select(
         ROW_ID,
         _recipient(names).alias("name"),
         first.alias("line1"),
         second.alias("line2"),
-        postal_digits(_one_line(pl.coalesce("fixed_zipcode", given["zipcode"]))).alias("code"),
+        postal_digits(_one_line(pl.coalesce("fixed_zipcode", zipcode))).alias("code"),
     )
 
 
@@ -214,8 +206,7 @@ SPLIT_COLUMN_INVALID: Final = Problem(
     "outputs.split_column_invalid", "`split=`: {by!r} is nothing to split by; use `split='action'`"
 )
 
-PARTS: Final = (*ACTIONS, OTHER)
-"""Names of the files: the actions, and ``other`` for rows with none of them."""
+PARTS: Final = (*ACTIONS, OTHER)  # names of the files: the actions, and `other` for rows with none of them
 
 KOREAN_SPLIT: Final = HEADERS["ko"]["action"]
 
@@ -233,7 +224,6 @@ def _split_paths(output: Path, lang: Lang) -> dict[str, Path]:
 
 
 def _write_parts(result: Enriched, paths: Mapping[str, Path], target: Target, rows: int) -> dict[str, int]:
-    """Write each row to the file of its action, in order; return the number of rows of each."""
     action = pl.col("action")
     part_of = pl.when(action.is_in(ACTIONS)).then(action).otherwise(pl.lit(OTHER))
     counts = {part: _write_part(result, part_of == part, path, target) for part, path in paths.items()}
@@ -267,22 +257,17 @@ UNMASK_WITHOUT_REPORT: Final = Problem(
 
 @dataclass(frozen=True, slots=True)
 class WrittenSides:
-    """Files written beside an output.
+    """Files written beside an output."""
 
-    ``parts``: file and number of rows of each action; ``letters``: counts, if asked for; ``letter_list``: file for the
-    mail house; ``kept_letters``: an earlier one, kept because the new one would be empty; ``review``: file of the
-    ``unsure`` addresses; ``kept``: edited files, and their copies; ``emptied``: list of letters that became empty.
-    """
-
-    parts: Mapping[str, tuple[Path, int]]
+    parts: Mapping[str, tuple[Path, int]]  # file and number of rows of each action
     letters: LetterCounts | None
-    letter_list: Path | None
+    letter_list: Path | None  # for the mail house
     page: Path | None = None
     review: Path | None = None
-    unsure: int = 0
-    kept_letters: Path | None = None
-    kept: Mapping[Path, Path] = field(default_factory=dict)
-    emptied: Path | None = None
+    unsure: int = 0  # addresses in the review
+    kept_letters: Path | None = None  # an earlier list, kept because the new one would be empty
+    kept: Mapping[Path, Path] = field(default_factory=dict)  # edited files, and their copies
+    emptied: Path | None = None  # list of letters that became empty
 
     @property
     def lacks_letters(self) -> bool:

@@ -99,8 +99,7 @@ class PreparedTable:
     leaves_out: bool
     warnings: tuple[str, ...]
     extras: tuple[str, ...] = ()
-    lang: Lang = "en"
-    """The language of the headers of the added columns, and of the words in them."""
+    lang: Lang = "en"  # the language of the headers of the added columns, and of the words in them
     earlier: EarlierColumns = field(default_factory=EarlierColumns)
 
     @property
@@ -119,14 +118,14 @@ class PreparedTable:
         return engine.prepare(Records(self.rows, priority=priority))
 
 
+_READ_AS_FOUND: Final = ReadOptions()
+_WRITE_AS_READ: Final = WriteOptions()
+
+
 def prepare_table(
     table: Table,
-    columns: Mapping[str, str | Sequence[str]] | None,
-    prefix: str,
-    select: Sequence[str] | None = None,
-    with_outcomes: bool = False,
-    extras: Sequence[str] = (),
-    headers: Lang | None = None,
+    read: ReadOptions = _READ_AS_FOUND,
+    write: WriteOptions = _WRITE_AS_READ,
     engine: EngineKind | None = None,
 ) -> PreparedTable:
     """Choose a table's columns, number its rows, lay its output out; raises :class:`bansong.errors.ColumnError`.
@@ -134,12 +133,12 @@ def prepare_table(
     ``engine``: the one that answers the rows; without one, and for one that buys, a list must have business numbers.
     """
     with reading(table):
-        earlier = find_earlier_columns(table, prefix)
+        earlier = find_earlier_columns(table, write.prefix)
     before = earlier.places
     if table.headers:
         with reading(table):
             unfolded, chosen = choose_nested(
-                table, (*RECORD_COLUMNS, *CONTEXT_COLUMNS), columns, before, address_list=engine is not None
+                table, (*RECORD_COLUMNS, *CONTEXT_COLUMNS), read.columns, before, address_list=engine is not None
             )
             if engine is not None and "b_no" not in chosen.columns:
                 chosen = replace(chosen, notes=(_numberless_alert(table, engine), *chosen.notes))
@@ -148,15 +147,16 @@ def prepare_table(
     log.info("%s read as %s, %d columns; roles: %s", table.name, table.format, len(table.headers), chosen)
     rows = records(unfolded, chosen.columns, before)
     every = frozenset(range(len(table.headers)))
-    kept = kept_columns(table, [select] if isinstance(select, str) else select) if select else every
-    lang = language_of_columns(table.headers, earlier.nine) or headers or "en"
-    ours = {**earlier.nine, **earlier.extras, **(earlier.labels if with_outcomes else {})}
+    select = [write.select] if isinstance(write.select, str) else write.select
+    kept = kept_columns(table, select) if select else every
+    lang = language_of_columns(table.headers, earlier.nine) or write.headers or "en"
+    ours = {**earlier.nine, **earlier.extras, **(earlier.labels if write.with_outcomes else {})}
     kept |= set(ours.values())
     # extra columns of an earlier run would be of other answers
-    extras = checked_extra_columns((*extras, *map(contract_name, earlier.extras)))
-    added = (*ADDED_COLUMNS, *(LABEL_COLUMNS if with_outcomes else ()), *extras)
-    layout, warnings = lay_out_columns(table.headers, prefix, ours, kept, added, lang)
-    if headers not in (None, lang):
+    extras = checked_extra_columns((*write.extra_columns, *map(contract_name, earlier.extras)))
+    added = (*ADDED_COLUMNS, *(LABEL_COLUMNS if write.with_outcomes else ()), *extras)
+    layout, warnings = lay_out_columns(table.headers, write.prefix, ours, kept, added, lang)
+    if write.headers not in (None, lang):
         warnings = (*warnings, gettext(_OTHER_HEADERS))
     if table.headers and "address" not in chosen.columns:
         warnings = (*warnings, gettext(NO_ADDRESS))
@@ -210,9 +210,7 @@ def prepare_output(
     if write.headers == "ko" and not target.format.can.korean_headers:
         option = Option("headers", "ko")
         raise UsageError(OPTION_NOT_FOR_FORMAT, path=target.path, option=option, format=target.format.name)
-    prepared = prepare_table(
-        table, read.columns, write.prefix, write.select, write.with_outcomes, write.extra_columns, write.headers, engine
-    )
+    prepared = prepare_table(table, read, write, engine)
     kinds = {"leaves_out": prepared.leaves_out, "header_unsure": prepared.header_unsure}
     lost = find_losses(table, target, write.in_place, prepared.layout, **kinds)
     if table.headers and "name" not in prepared.chosen:
@@ -237,7 +235,7 @@ REVIEW_WITHOUT_NUMBERS: Final = Problem(
 
 _NAMED: Final = 5
 _PRIORITY: Final = "priority_value"
-_KEPT: Final = {
+_KEPT: Final = {  # the columns of a kept record
     **dict.fromkeys((*RECORD_COLUMNS, *CONTEXT_COLUMNS), pl.String),
     NUMBER: pl.UInt64,
     DIGITS: pl.String,
@@ -246,23 +244,18 @@ _KEPT: Final = {
     ADDRESS_LIST: pl.Boolean,
     _PRIORITY: pl.String,
 }
-"""The columns of a kept record."""
 
 
 @dataclass(frozen=True, slots=True)
 class SurveyedTable:
-    """A table whose columns were chosen; ``sheet``: ``None`` for the table that the reader finds.
+    """A table whose columns were chosen."""
 
-    ``opened``: the only table of a run, which stays open; others are opened again, and their records are in the file
-    ``kept``. ``plan``: its part of a dry run over a list.
-    """
-
-    sheet: str | None
+    sheet: str | None  # `None` for the table that the reader finds
     records: Records
     is_address_list: bool
-    opened: PreparedTable | None = None
-    kept: Path | None = None
-    plan: Report | None = None
+    opened: PreparedTable | None = None  # the only table of a run stays open; others are opened again
+    kept: Path | None = None  # the file with the records of another one
+    plan: Report | None = None  # its part of a dry run over a list
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,16 +310,13 @@ class InputSurvey:
 
 @dataclass(frozen=True, slots=True)
 class Surveyor:
-    """Looks at the inputs of a run; ``besides``: further files that it reads, by their use.
-
-    ``resources`` close copies of remote inputs, kept records and the table that stays open.
-    """
+    """Looks at the inputs of a run."""
 
     engine: Engine
     read: ReadOptions
     outputs: Outputs
-    besides: dict[str, Path | None]
-    resources: ExitStack
+    besides: dict[str, Path | None]  # further files that the run reads, by their use
+    resources: ExitStack  # closes copies of remote inputs, kept records and the table that stays open
     plan_table: Callable[[InputFile, PreparedTable, Records], Report] | None = None
 
     def look_at(self, files: Sequence[InputFile], *, keep_going: bool) -> InputSurvey:
@@ -455,7 +445,6 @@ def plan_together(records: pl.LazyFrame, plans: Sequence[LookupPlan]) -> LookupP
 
 
 def _keep(records: Records, path: Path) -> Records:
-    """Write the records of a table to a file, whatever types its columns have; return them as they are there."""
     sources = {name: name for name in records.rows.collect_schema().names() if name in _KEPT}
     if records.priority is not None:
         sources[_PRIORITY] = records.priority

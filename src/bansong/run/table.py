@@ -26,16 +26,6 @@ from bansong.engine.records import find_cross_row_features, with_found_features
 from bansong.history.labels import LabelHistory
 from bansong.run import accounting
 from bansong.run import alerts as run_alerts
-from bansong.run.accounting import (
-    PLAN_COUNTS,
-    LookupPlan,
-    RowCounts,
-    plan_of,
-    replaced_alert,
-    replaced_counts,
-    replaced_rows,
-    with_plan_columns,
-)
 from bansong.run.columns import LABEL_DTYPES, Target, unknown_extra_columns, with_duplicates, with_extra_columns
 from bansong.run.manifest import record_of
 from bansong.run.outputs import Unpublished, publish_output
@@ -76,6 +66,11 @@ class EngineStep:
     records: Records
     context: RunContext
     asked: RunStatuses | None = None
+
+    @property
+    def halt(self) -> str | None:
+        """Why the tax authority was not asked for all numbers; ``None`` if it was, or was not to be asked."""
+        return self.asked.fetch.halt if self.asked is not None else None
 
     def with_statuses(self, options: StatusOptions, *, planned: bool = False) -> EngineStep:
         """Return this step with the statuses of its numbers: fetched, or only counted where it is ``planned``."""
@@ -154,16 +149,13 @@ Observe = Callable[[pl.LazyFrame], pl.LazyFrame]
 _NO_OUTCOMES: Final = gettext_noop(
     "no outcomes are recorded, so bounced, bounce_reason and bounced_at are empty; see `bansong label`"
 )
-_STORED_TOGETHER: Final = 20_000
-"""Rows of stored answers that are read in one piece: a reader holds many, and larger ones take more memory."""
+_STORED_TOGETHER: Final = 20_000  # rows of stored answers that are read in one piece: a reader holds many
 
 
 @dataclass(frozen=True, slots=True)
 class _WrittenAnswers:
-    """The tally of the very rows that were written; ``count`` reads the finished file back and counts its rows."""
-
-    tallied: Mapping[str, Any]
-    count: Callable[[], int]
+    tallied: Mapping[str, Any]  # of the very rows that were written
+    count: Callable[[], int]  # reads the finished file back and counts its rows
     purchase: Purchase | None
     beside: WrittenSides | None
     figures: PageFigures | None = None
@@ -172,24 +164,20 @@ class _WrittenAnswers:
 
 @dataclass(frozen=True, slots=True)
 class TableRun:
-    """One table of a run.
-
-    ``rows``: its prepared rows. ``sides``: the files beside its output. ``asked``: what the tax authority was asked.
-    ``observe`` stands between the answered rows and what is written. ``resources`` are closed once it is written.
-    """
+    """One table of a run."""
 
     path: Path
     start: RunStart
     engine: Engine
     prepared: PreparedTable
-    rows: pl.LazyFrame
+    rows: pl.LazyFrame  # prepared
     known: LabelHistory | None
     data: InputData | None = None
     sides: SideFiles = field(default_factory=SideFiles)
-    resources: ExitStack = field(default_factory=ExitStack)
+    resources: ExitStack = field(default_factory=ExitStack)  # closed once the table is written
     with_outcomes: bool = False
-    asked: RunStatuses | None = None
-    observe: Observe | None = None
+    asked: RunStatuses | None = None  # what the tax authority was asked
+    observe: Observe | None = None  # stands between the answered rows and what is written
 
     def plan(self, purchase: Purchase | None = None) -> Report:
         return self._report(purchase, plan=accounting.plan(self.rows))
@@ -216,7 +204,7 @@ class TableRun:
             report = self._report(
                 written.purchase,
                 warnings,
-                plan=plan_of(written.tallied),
+                plan=accounting.plan_of(written.tallied),
                 account=counts,
                 statuses=self._statuses(counts, written.tallied),
                 alerts=(
@@ -226,7 +214,7 @@ class TableRun:
                         for path in named
                     ),
                 ),
-                replaced=replaced_rows(written.tallied),
+                replaced=accounting.replaced_rows(written.tallied),
                 addresses=match_counts(written.tallied),
                 output=target.name,
                 manifest=str(record) if record is not None else None,
@@ -243,20 +231,18 @@ class TableRun:
                 render_into(page, written.figures, record_of(report), sides.letter_cost, written.changes)
             yield report
 
-    def _statuses(self, counts: RowCounts, tallied: Mapping[str, Any]) -> run_alerts.StatusCounts | None:
+    def _statuses(self, counts: accounting.RowCounts, tallied: Mapping[str, Any]) -> run_alerts.StatusCounts | None:
         if self.prepared.is_address_list:
             return None
         return run_alerts.statuses_of(self.engine, counts, tallied, self.asked.fetch.halt if self.asked else None)
 
-    def _alerts(self, counts: RowCounts, written: _WrittenAnswers) -> tuple[Alert | None, ...]:
+    def _alerts(self, counts: accounting.RowCounts, written: _WrittenAnswers) -> tuple[Alert | None, ...]:
         tallied = written.tallied
         return (
             run_alerts.failure_alert(counts, tallied[run_alerts.COMMON_FAILURE]),
-            run_alerts.bought_alert(tallied),
-            run_alerts.garbled_alert(tallied, self.prepared.table.first_row),
-            run_alerts.vanished_alert(tallied),
+            *run_alerts.answer_alerts(tallied, self.prepared.table.first_row),
             *(written.beside.alerts if written.beside else ()),
-            replaced_alert(replaced_rows(tallied), self.prepared.lang),
+            accounting.replaced_alert(accounting.replaced_rows(tallied), self.prepared.lang),
         )
 
     def _write_answers(
@@ -264,18 +250,14 @@ class TableRun:
     ) -> _WrittenAnswers:
         """Write the rows and files beside them; the tally rides on that pass: one of its own could disagree."""
         target, sides, purchase = files.target, files.sides, answered.answers.purchase
-        answers = answered.of(with_plan_columns(self.rows))
+        answers = answered.of(accounting.with_plan_columns(self.rows))
         if self.with_outcomes:
             answers = _with_outcomes(answers, self.known.outcomes() if self.known else None)
         answers = self._with_extras(answers if self.observe is None else self.observe(answers))
         numbered = accounting.number_rows(answers)
-        more = (
-            *PLAN_COUNTS,
-            *run_alerts.FAILURE_COUNTS,
-            *self.engine.counts(),
-            *replaced_counts(self.prepared.earlier),
-        )
-        tally, summary = accounting.tally(numbered, more), sections if target.summary else None
+        more = (*accounting.PLAN_COUNTS, *run_alerts.FAILURE_COUNTS, *self.engine.counts())
+        tally = accounting.tally(numbered, (*more, *accounting.replaced_counts(self.prepared.earlier)))
+        summary = sections if target.summary else None
         record = frozenset(choice.column for choice in self.prepared.chosen.values())
         table, layout, lang = self.prepared.table, self.prepared.layout, self.prepared.lang
         result = Enriched(table, numbered, layout, tally, summary, record, warn, lang)
@@ -308,7 +290,7 @@ class TableRun:
         purchase: Purchase | None,
         warnings: Sequence[str] = (),
         *,
-        plan: LookupPlan,
+        plan: accounting.LookupPlan,
         statuses: run_alerts.StatusCounts | None = None,
         alerts: Sequence[Alert | None] = (),
         **outcome: Any,
@@ -357,7 +339,6 @@ class TableRun:
 
 
 def _with_outcomes(answers: pl.LazyFrame, outcomes: pl.LazyFrame | None) -> pl.LazyFrame:
-    """Add the outcome of the last letter to each row's business at its address, null where none is recorded."""
     names = answers.collect_schema().names()
     if outcomes is None or NUMBER not in names or "address" not in names:
         return answers.with_columns(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, cast
 
@@ -28,36 +28,25 @@ from bansong.base.errors import AuthenticationError, ColumnError, InputError, Pr
 from bansong.base.files import new_run_id
 from bansong.base.forking import refuse_after_fork
 from bansong.base.messages import Lang, Option, current_language, gettext
-from bansong.base.option import choose_options
-from bansong.base.options import (
-    ReadOptions,
-    ServiceKeywords,
-    StatusOptions,
-    WriteOptions,
-    check_keywords,
-    status_options,
-)
+from bansong.base.option import choose_options, take_options
+from bansong.base.options import ReadOptions, StatusOptions, WriteOptions, check_keywords
 from bansong.base.publish import same_file
-from bansong.engine.address.gazetteer import Gazetteer
 from bansong.engine.local import ROW_PROBLEM
-from bansong.engine.protocol import Records, RunContext
+from bansong.engine.protocol import Purchase, Records, RunContext
 from bansong.engine.records import ROW_ID, with_digits
-from bansong.engine.registry import Registry
-from bansong.engine.risk.scorecard import Scorecard
-from bansong.history.labels import Labels, history_of, read_history
+from bansong.history.labels import history_of, read_history
 from bansong.reference.fetch import StatusFetch, fetch_statuses
 from bansong.reference.registry import FetchedRegistry, check_registry_name, fetch_registry
-from bansong.reference.reviews import Choices
 from bansong.reference.status_store import StatusStore
 from bansong.reference.statuses import numbers_of, status_files
 from bansong.run import accounting
+from bansong.run.accounting import RowCounts
 from bansong.run.alerts import statuses_of
 from bansong.run.charts import waterfall
 from bansong.run.columns import keep_apart, unknown_extra_columns, with_duplicates, with_extra_columns
-from bansong.run.enrich import AnyEngine, EngineRequest, Status, progress_unit
-from bansong.run.options import LocalOptions
-from bansong.run.survey import prepare_table
-from bansong.run.table import EngineStep
+from bansong.run.enrich import AnyEngine, FrameKeywords, VerifyKeywords, take_request
+from bansong.run.survey import PreparedTable, prepare_table
+from bansong.run.table import AnsweredRecords, EngineStep
 from bansong.tables import frames
 from bansong.tables.detect import open_table, reading
 from bansong.tables.frames import as_known_frame, collect_like
@@ -71,8 +60,7 @@ POINTS_MISSING: Final = Problem(
 )
 
 _REASON: Final = re.compile(r"\[(?P<label>\S+) (?P<points>[+-]\d+)\] (?P<text>.*)", re.DOTALL)
-_BASE: Final = "base"
-"""Label of the reason that a score starts from, in any language."""
+_BASE: Final = "base"  # label of the reason that a score starts from, in any language
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +113,7 @@ class Verification:
     def _facts(self) -> list[tuple[str, str]]:
         lang = current_language()
         headers, facts = {**schema.HEADERS[lang], "b_no": gettext("b_no")}, []
-        for name in _FACTS:
+        for name in ("b_no", *(name for name in schema.ADDED_COLUMNS if name != "reasons")):
             value = getattr(self, name)
             if isinstance(value, float):
                 facts.append((headers[name], f"{value:.1%}"))
@@ -135,17 +123,11 @@ class Verification:
         return facts
 
 
-_FACTS: Final = (
-    *("b_no", "biz_status", "bounce_prob", "grade", "action"),
-    *("fixed_zipcode", "fixed_address", "row_status", "row_note"),
-)
-
 LOCAL_ENGINE_ONLY: Final = Problem(
     "options.local_engine_only", "{option} is for the local engine, not for {name}: the service is not told of it"
 )
 
-_PATIENCE_OF_ONE: Final = 10.0
-"""Seconds without a reply of the tax authority after which a single lookup does without: somebody looks on."""
+_PATIENCE_OF_ONE: Final = 10.0  # seconds without a reply of the tax authority: somebody looks on
 
 
 def verify(
@@ -154,45 +136,33 @@ def verify(
     address: str | None = None,
     zipcode: str | None = None,
     *,
-    registry: str | Path | Registry | None = None,
-    gazetteer: str | Path | Gazetteer | None = None,
-    model: str | Path | Scorecard | None = None,
-    status: Status = "auto",
-    max_status_age: float | None = None,
-    lang: Lang | None = None,
-    today: date | str | None = None,
-    labels: Labels = None,
-    choices: Choices = None,
     engine: AnyEngine = "local",
-    **service: Unpack[ServiceKeywords],
+    **options: Unpack[VerifyKeywords],
 ) -> Verification:
     """Verify one business; a value that is no business number gives ``row_status`` invalid.
 
-    ``engine`` and ``service`` as for :func:`enrich`: what was bought before comes from the ledger. ``zipcode``,
+    ``engine`` and ``options`` as for :func:`enrich`: what was bought before comes from the ledger. ``zipcode``,
     ``registry``, ``gazetteer``, ``model`` and ``labels`` are for the local engine, and refused where it has no say.
     Where the tax authority does not reply within 10 seconds, a warning says so and what is stored counts.
     """
-    check_keywords(verify, service)
-    local = LocalOptions(registry=registry, gazetteer=gazetteer, model=model, lang=lang, today=today)
-    request = EngineRequest(engine, service, local)
-    asking = status_options(status, max_status_age, request.kind, given=request.given is not None)
-    for_local = {"zipcode": zipcode, "registry": registry, "gazetteer": gazetteer, "model": model}
-    given = [option for option, value in (for_local | {"labels": labels or None}).items() if value is not None]
-    if given and not request.kind.answers_locally:
+    check_keywords(verify, options, VerifyKeywords)
+    keywords: dict[str, Any] = {**options}
+    request, local, own = take_request(engine, keywords)
+    asking, answers_locally = request.status_options(own), request.kind.answers_locally
+    for_local = {"zipcode": zipcode, "registry": local.registry, "gazetteer": local.gazetteer, "model": local.model}
+    given = [option for option, value in (for_local | {"labels": own.labels or None}).items() if value is not None]
+    if given and not answers_locally:
         raise UsageError(LOCAL_ENGINE_ONLY, option=Option(given[0]), name=request.kind.name)
-    record = dict(zip(schema.RECORD_COLUMNS, (str(b_no), name, address, zipcode), strict=True))
-    frame = pl.LazyFrame([record], schema=dict.fromkeys(schema.RECORD_COLUMNS, pl.String))
     digits = None if business_number.problem(b_no) else business_number.compact(b_no)
-    answering = request.open(history_of(labels, digits) if digits and request.kind.answers_locally else None, choices)
+    answering = request.open(history_of(own.labels, digits) if digits and answers_locally else None, own.choices)
     with ExitStack() as resources, answering.local.running():
-        rows = with_digits(frame).with_row_index(ROW_ID).with_columns(pl.lit(None, pl.String).alias(ROW_PROBLEM))
         context = RunContext("one lookup", new_run_id(datetime.now(UTC)), resources=resources)
-        step = EngineStep(answering, answering.prepare(Records(rows, 1)), context)
+        step = EngineStep(answering, answering.prepare(_record((str(b_no), name, address, zipcode))), context)
         if asking is not None:
             asking = replace(asking, patience=min(asking.patience, _PATIENCE_OF_ONE), drain=min(asking.drain, 1.0))
             step = step.with_statuses(asking)
-            if step.asked is not None and (halt := step.asked.fetch.halt) is not None:
-                warnings.warn(gettext("the tax authority could not be asked: {halt}", halt=halt), stacklevel=2)
+            if step.halt is not None:
+                warnings.warn(gettext("the tax authority could not be asked: {halt}", halt=step.halt), stacklevel=2)
         answers = step.engine.answer(step.records, context)
         answer = answers.of(step.records.rows).collect().row(0, named=True)
     fields = {key: answer[key] for key in schema.ADDED_COLUMNS if key != "reasons"}
@@ -200,29 +170,16 @@ def verify(
     return Verification(b_no=None if answer["row_status"] == "invalid" else digits, reasons=reasons, **fields)
 
 
-Frame = TypeVar("Frame")
-"""A frame of polars, pandas or pyarrow: what is given is what comes back."""
+def _record(cells: tuple[str | None, ...]) -> Records:
+    record = dict(zip(schema.RECORD_COLUMNS, cells, strict=True))
+    rows = with_digits(pl.LazyFrame([record], schema=dict.fromkeys(schema.RECORD_COLUMNS, pl.String)))
+    return Records(rows.with_row_index(ROW_ID).with_columns(pl.lit(None, pl.String).alias(ROW_PROBLEM)), 1)
 
 
-def verify_frame(
-    frame: Frame,
-    *,
-    columns: Mapping[str, str | Sequence[str]] | None = None,
-    registry: str | Path | Registry | None = None,
-    gazetteer: str | Path | Gazetteer | None = None,
-    model: str | Path | Scorecard | None = None,
-    status: Status = "auto",
-    max_status_age: float | None = None,
-    lang: Lang | None = None,
-    today: date | str | None = None,
-    prefix: str = "",
-    extra_columns: Sequence[str] = (),
-    labels: Labels = None,
-    choices: Choices = None,
-    engine: AnyEngine = "local",
-    progress: AskedProgress = True,
-    **service: Unpack[ServiceKeywords],
-) -> Frame:
+Frame = TypeVar("Frame")  # a frame of polars, pandas or pyarrow: what is given is what comes back
+
+
+def verify_frame(frame: Frame, *, engine: AnyEngine = "local", **options: Unpack[FrameKeywords]) -> Frame:
     """Return a frame of the same type with the nine columns added, and the same rows in the same order.
 
     ``frame``: polars (also lazy, which is verified at once), pandas or pyarrow; a pyarrow Table is returned for any
@@ -232,51 +189,57 @@ def verify_frame(
     :func:`enrich`; warnings are Python warnings.
     Raises :class:`bansong.errors.BansongError`.
     """
-    check_keywords(verify_frame, service)
-    local = LocalOptions(registry=registry, gazetteer=gazetteer, model=model, lang=lang, today=today)
-    request = EngineRequest(engine, service, local)
-    asking = status_options(status, max_status_age, request.kind, given=request.given is not None)
-    read, write = ReadOptions(columns), WriteOptions(prefix=prefix, extra_columns=extra_columns)
+    check_keywords(verify_frame, options, FrameKeywords)
+    keywords: dict[str, Any] = {**options}
+    read, write = take_options(ReadOptions, keywords), take_options(WriteOptions, keywords)
+    request, _, own = take_request(engine, keywords)
+    asking = request.status_options(own)
     given = as_known_frame(frame)
     # the rows of a lazy frame are read more than once, and must be the same each time
     table = frames.read(given.collect(engine="streaming") if isinstance(given, pl.LazyFrame) else given)
-    prepared = prepare_table(table, read.columns, write.prefix, extras=write.extra_columns, engine=request.kind)
+    prepared = prepare_table(table, read, write, request.kind)
     for warning in prepared.warnings:
         warnings.warn(warning, stacklevel=2)
-    known = read_history(labels) if request.kind.answers_locally else None
-    answering = request.open(known.history if known else None, choices)
-    shows = progress_asked(progress, progress_unit(request.kind))
+    known = read_history(own.labels) if request.kind.answers_locally else None
+    answering = request.open(known.history if known else None, own.choices)
+    shows = progress_asked(own.progress, request.progress_unit)
     with ExitStack() as resources, shows as shown, answering.local.running():
-        run_id = new_run_id(datetime.now(UTC))
-        context = RunContext("a frame", run_id, progress=shown, resources=resources)
+        context = RunContext("a frame", new_run_id(datetime.now(UTC)), progress=shown, resources=resources)
         step = EngineStep(answering, prepared.records_for(answering), context)
         if asking is not None and not prepared.is_address_list:
             step = step.with_statuses(asking)
         answers = step.answer(table.count())
-        rows = answers.of(step.records.rows)
-        if prepared.extras:
-            kept = with_duplicates(rows.collect(engine="streaming").lazy())
-            rows = with_extra_columns(kept, prepared.extras, answering.local.gazetteer)
-        answered = accounting.number_rows(rows)
-        tally = accounting.tally(answered, step.engine.counts())
-        worded = with_copies(schema.with_words(answered, prepared.lang), prepared.layout)
-        enriched = Enriched(table, worded, prepared.layout, tally)
-        result, rows_out, tallies = collect_like(enriched, given)
-    tallied = tallies.row(0, named=True)
+        result, rows_out, tallies = collect_like(_lay_out(prepared, step, answers), given)
+    tallied, purchase = tallies.row(0, named=True), answers.answers.purchase
     counts = accounting.row_counts_of(tallied)
-    statuses = None
-    if not prepared.is_address_list:
-        halt = step.asked.fetch.halt if step.asked is not None else None
-        statuses = statuses_of(step.engine, counts, tallied, halt)
-    notes = [statuses.summary] if statuses is not None and statuses.is_alarming else []
-    notes += unknown_extra_columns(prepared.extras, answering.local.gazetteer)
-    purchase = answers.answers.purchase
-    if purchase is not None:
-        notes += [*purchase.notes, *([gettext("paused: {paused}", paused=purchase.paused)] if purchase.paused else [])]
-    for note in notes:
+    for note in _notes_on(prepared, step, counts, tallied, purchase):
         warnings.warn(note, stacklevel=2)
     accounting.check_balance(table.count(), counts, rows_out)
     return cast(Frame, result)
+
+
+def _lay_out(prepared: PreparedTable, step: EngineStep, answers: AnsweredRecords) -> Enriched:
+    rows = answers.of(step.records.rows)
+    if prepared.extras:
+        kept = with_duplicates(rows.collect(engine="streaming").lazy())
+        rows = with_extra_columns(kept, prepared.extras, step.engine.local.gazetteer)
+    answered = accounting.number_rows(rows)
+    worded = with_copies(schema.with_words(answered, prepared.lang), prepared.layout)
+    return Enriched(prepared.table, worded, prepared.layout, accounting.tally(answered, step.engine.counts()))
+
+
+def _notes_on(
+    prepared: PreparedTable, step: EngineStep, counts: RowCounts, tallied: dict[str, Any], purchase: Purchase | None
+) -> Iterator[str]:
+    if not prepared.is_address_list:
+        statuses = statuses_of(step.engine, counts, tallied, step.halt)
+        if statuses is not None and statuses.is_alarming:
+            yield statuses.summary
+    yield from unknown_extra_columns(prepared.extras, step.engine.local.gazetteer)
+    if purchase is not None:
+        yield from purchase.notes
+        if purchase.paused:
+            yield gettext("paused: {paused}", paused=purchase.paused)
 
 
 NUMBERS_NOT_FOUND: Final = Problem(
@@ -296,8 +259,7 @@ NUMBER_COLUMN_MISSING: Final = Problem(
     "inputs.number_column_missing", "the frame has no column of business numbers; give the column itself"
 )
 
-COLUMNS: Final = ("b_no", "biz_status", "since", "taxation", "merged", "as_of", "note")
-"""Columns of :func:`fetch_status`."""
+COLUMNS: Final = ("b_no", "biz_status", "since", "taxation", "merged", "as_of", "note")  # of `fetch_status`
 
 _IN_VAIN: Final[dict[Lang, str]] = {
     "en": "the tax authority gave no answer for this number today; ask again tomorrow",
@@ -387,7 +349,7 @@ def _numbers_in(
 ) -> pl.Series:
     with ExitStack() as resources:
         table = resources.enter_context(open_table(path, encoding=encoding, delimiter=delimiter))
-        rows = prepare_table(table, columns, "").rows
+        rows = prepare_table(table, ReadOptions(columns)).rows
         with reading(table):
             found = numbers_of(rows)
     if found.is_empty():
@@ -449,7 +411,7 @@ def _texts(numbers: Any) -> pl.Series:
     if isinstance(numbers, str | int):
         return pl.Series("given", [str(numbers)], pl.String)
     if hasattr(numbers, "columns") or hasattr(numbers, "column_names") or isinstance(numbers, pl.LazyFrame):
-        rows = prepare_table(frames.read(numbers), None, "").rows
+        rows = prepare_table(frames.read(numbers)).rows
         if "b_no" not in rows.collect_schema().names():
             raise ColumnError(NUMBER_COLUMN_MISSING)
         return rows.select(pl.col("b_no").alias("given")).collect().to_series()

@@ -422,7 +422,7 @@ def _write_records(path: Path, target: Path, most: int) -> dict[str, Any]:
     with open_table(path) as table:
         if not table.format.can.uploads:
             return {"kind": gettext("Parquet files")}
-        prepared = prepare_table(table, None, "")
+        prepared = prepare_table(table)
         with reading(table):
             total = table.count()
         if total > most:

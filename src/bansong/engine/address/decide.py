@@ -119,13 +119,14 @@ def hear_witnesses(lookups: Lookups, rows: pl.DataFrame, candidates: pl.DataFram
     open_region = pl.col("region").is_null() | pl.col("narrowed") | pl.col("region_conflict").fill_null(False)
     pairs = lookups.describe(candidates.join(rows.with_columns(open=open_region).select(ROW, *_WITNESSES), on=ROW))
     given = pl.col("zipcode_given").cast(pl.UInt32, strict=False)
+    dong_of_ward = pairs.select(text_key("region", pl.coalesce("emd", "hint_dong")).fill_null(0)).to_series()
     pairs = pairs.with_columns(zip_given=given).with_columns(
         postal_pro=pl.col("zip_given") == pl.col("zip"),
         postal_elsewhere=_postal_elsewhere(lookups, pairs.with_columns(zip_given=given)),
         building_pro=lookups.bears_name(pairs),
         same_province=(pl.col("sido") == _province(lookups, pairs)).fill_null(False),
         same_city=_same_city(lookups, pairs),
-        in_written_ward=_in_written_ward(lookups, pairs),
+        in_written_ward=lookups.dongs_here.holds(dong_of_ward),
         **_hear_dong(lookups, pairs, "emd", "emd"),
         **_hear_dong(lookups, pairs, "hint_dong", "dong"),
     )
@@ -152,11 +153,6 @@ def _same_city(lookups: Lookups, heard: pl.DataFrame) -> pl.Expr:
     same = pl.col("sigungu").str.extract("^([^ ]+ )") == pl.lit(wards[heard["home"]].str.extract("^([^ ]+ )"))
     known = pl.col("sigungu") == pl.lit(wards[heard["region"]])
     return (same & known & (pl.col("sido") == pl.lit(_province(lookups, heard)))).fill_null(False)
-
-
-def _in_written_ward(lookups: Lookups, heard: pl.DataFrame) -> pl.Series:
-    keys = heard.select(text_key("region", pl.coalesce("emd", "hint_dong")).fill_null(0)).to_series()
-    return lookups.dongs_here.holds(keys)
 
 
 def _province(lookups: Lookups, heard: pl.DataFrame) -> pl.Series:

@@ -288,9 +288,7 @@ def building_key(road: pl.Expr, under: pl.Expr, main: pl.Expr, sub: pl.Expr) -> 
     return pl.when((main < NUMBER_LIMIT) & (sub < NUMBER_LIMIT) & (under < 4)).then(packed)
 
 
-def lot_key(dong: pl.Expr, san: pl.Expr, main: pl.Expr, sub: pl.Expr) -> pl.Expr:
-    """Return legal dong, 산여부 and lot number in one UInt64; null if one is null or a number is too large to exist."""
-    return building_key(dong, san, main, sub)
+lot_key: Final = building_key  # of legal dong, 산여부 and lot number
 
 
 def unpack_numbers(key: pl.Expr) -> tuple[pl.Expr, pl.Expr, pl.Expr]:

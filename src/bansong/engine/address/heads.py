@@ -46,9 +46,7 @@ def heads() -> Heads:
     found: dict[str, Head] = {}
     for province in regions().provinces:
         _add_province(found, province)
-    for text, head in _heads_within_former_province().items():
-        found.setdefault(text, head)
-    for text, head in _district_heads().items():
+    for text, head in (*_heads_within_former_province().items(), *_district_heads().items()):
         found.setdefault(text, head)
     for text in ("광주", "광주시"):  # 광주광역시 or 경기도 광주시
         found[text] = Head(None, None, False, None, None, bare=True)
@@ -121,9 +119,9 @@ def _district_heads() -> dict[str, Head]:
     found = {text: _resolve_district(text, places) for text, places in full.items()}
     for text, places in short.items():
         living = places - old
-        names = {place.sigungu for place in living}
-        if len(names) == 1 and not (names.copy().pop().endswith("구") and " " in names.copy().pop()):
-            head = _resolve_district(names.pop(), living)
+        name, *others = {place.sigungu for place in living} or {""}
+        if living and not others and not (name.endswith("구") and " " in name):
+            head = _resolve_district(name, living)
             narrow = bool(head.sigungu and head.sigungu.endswith("구"))
             found.setdefault(text, head._replace(bare=True, narrow=narrow, change="abbreviated"))
     return found

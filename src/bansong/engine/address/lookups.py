@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 from itertools import product
 from secrets import randbits
-from typing import Final, Literal, cast
+from typing import Any, Final, Literal, cast
 
 import polars as pl
 
@@ -28,6 +28,40 @@ _SEED: Final = randbits(64)
 def without_number(dong: pl.Expr) -> pl.Expr:
     """Return the legal name in a numbered administrative one (상계1동 → 상계동), else null."""
     return pl.when(dong.str.contains(_NUMBERED_DONG)).then(dong.str.replace(_NUMBERED_DONG, "$1$2"))
+
+
+def without_digits(name: pl.Expr) -> pl.Expr:
+    """Return a road's name with its numbers unreadable (새내6길 → 새내#길)."""
+    return name.str.replace_all("[0-9]+", "#")
+
+
+def _index_numbered(roads: pl.DataFrame) -> Index:
+    numbered = roads.filter(pl.col("key").str.contains("[0-9]"))
+    return Index.of(numbered, text_key("region", without_digits(pl.col("key"))), "road")
+
+
+def _index_slips(slip: Literal["hole", "gap"], name: str, value: str, names: pl.DataFrame) -> Index:
+    return Index.of(patterns(names, name, slip, value, "region"), text_key("region", "pattern"), value)
+
+
+def _zip_key(zipcode: str, other: str) -> pl.Expr:
+    return pl.col(zipcode).cast(pl.UInt64) * pl.lit(2**_ZIP_BITS, pl.UInt64) + pl.col(other)
+
+
+def _index_zips(other: str, places: pl.DataFrame) -> Index:
+    return Index.of(places, _zip_key("zip", other), other)
+
+
+def _built(build: Callable[[Any], Index]) -> built_once[Index]:
+    return built_once(build)
+
+
+def _of_roads(build: Callable[[pl.DataFrame], Index]) -> built_once[Index]:
+    return built_once(lambda own: own._index(own.tables.roads, build))
+
+
+def _of_dongs(build: Callable[[pl.DataFrame], Index]) -> built_once[Index]:
+    return built_once(lambda own: own._index(own.legal_names, build))
 
 
 class Lookups(ABC):
@@ -65,29 +99,20 @@ class Lookups(ABC):
         }
         return frame.hstack([values.alias(name) for name, values in known.items()])
 
-    @built_once
-    def roads_here(self) -> Index:
-        """(region, compact name) → road."""
-        return self._index(self.tables.roads, lambda roads: Index.of(roads, text_key("region", "key"), "road"))
-
-    @built_once
-    def roads_anywhere(self) -> Index:
-        return Index.of(self.tables.roads, text_key("key"), "road")
-
-    @built_once
-    def roads_without_digits(self) -> Index:
-        """(region, name with its digits unreadable) → roads that have digits."""
-        key = text_key("region", without_digits(pl.col("key")))
-        numbered = pl.col("key").str.contains("[0-9]")
-        return self._index(self.tables.roads, lambda roads: Index.of(roads.filter(numbered), key, "road"))
-
-    @built_once
-    def roads_with_hole(self) -> Index:
-        return self._index(self.tables.roads, partial(_index_slips, "hole", "key", "road"))
-
-    @built_once
-    def roads_with_gap(self) -> Index:
-        return self._index(self.tables.roads, partial(_index_slips, "gap", "key", "road"))
+    roads_here = _of_roads(partial(Index.of, key=text_key("region", "key"), value="road"))
+    roads_without_digits = _of_roads(_index_numbered)  # of roads that have digits
+    roads_with_hole = _of_roads(partial(_index_slips, "hole", "key", "road"))
+    roads_with_gap = _of_roads(partial(_index_slips, "gap", "key", "road"))
+    roads_anywhere = _built(lambda own: Index.of(own.tables.roads, text_key("key"), "road"))
+    dongs_here = _built(lambda own: Index.of(own.legal_names, text_key("region", "name"), "dong"))
+    dongs_with_hole = _of_dongs(partial(_index_slips, "hole", "name", "dong"))
+    dongs_with_gap = _of_dongs(partial(_index_slips, "gap", "name", "dong"))
+    dongs_anywhere = _built(lambda own: Index.of(own.legal_names, text_key("name"), "dong"))
+    dong_words = _built(lambda own: Index.of(own._all_names, text_key("name"), "dong"))
+    aliases_here = _built(lambda own: Index.of(own.tables.admins, text_key("region", "name"), "dong"))
+    _names_of_dong = _built(lambda own: Index.of(own._all_names, text_key("dong", "name"), "dong"))
+    _zip_dongs = _built(lambda own: own._index_postal(partial(_index_zips, "dong"), _ZIP_BITS))
+    _zip_roads = _built(lambda own: own._index_postal(partial(_index_zips, "road"), _ZIP_BITS))
 
     @built_once
     def legal_names(self) -> pl.DataFrame:
@@ -103,37 +128,8 @@ class Lookups(ABC):
         ).unique()
 
     @built_once
-    def dongs_here(self) -> Index:
-        """(region, legal name) → dongs."""
-        return Index.of(self.legal_names, text_key("region", "name"), "dong")
-
-    @built_once
-    def dongs_anywhere(self) -> Index:
-        return Index.of(self.legal_names, text_key("name"), "dong")
-
-    @built_once
-    def dong_words(self) -> Index:
-        """Legal or administrative name → dongs."""
-        names = pl.concat([self.legal_names.select("name", "dong"), self.tables.admins.select("name", "dong")])
-        return Index.of(names, text_key("name"), "dong")
-
-    @built_once
-    def aliases_here(self) -> Index:
-        """(region, administrative name) → dongs."""
-        return Index.of(self.tables.admins, text_key("region", "name"), "dong")
-
-    @built_once
-    def dongs_with_hole(self) -> Index:
-        return self._index(self.legal_names, partial(_index_slips, "hole", "name", "dong"))
-
-    @built_once
-    def dongs_with_gap(self) -> Index:
-        return self._index(self.legal_names, partial(_index_slips, "gap", "name", "dong"))
-
-    @built_once
-    def _names_of_dong(self) -> Index:
-        names = pl.concat([self.legal_names, self.tables.admins.select("dong", "region", "name")])
-        return Index.of(names, text_key("dong", "name"), "dong")
+    def _all_names(self) -> pl.DataFrame:
+        return pl.concat([self.legal_names, self.tables.admins.select("dong", "region", "name")])
 
     def named_so(self, frame: pl.DataFrame, dong: str, name: str) -> pl.Series:
         """Whether each row's ``dong`` has the name ``name``; null for null."""
@@ -166,14 +162,6 @@ class Lookups(ABC):
 
         return self._index_postal(build, 0)
 
-    @built_once
-    def _zip_dongs(self) -> Index:
-        return self._index_postal(lambda places: Index.of(places, _zip_key("zip", "dong"), "dong"), _ZIP_BITS)
-
-    @built_once
-    def _zip_roads(self) -> Index:
-        return self._index_postal(lambda places: Index.of(places, _zip_key("zip", "road"), "road"), _ZIP_BITS)
-
     def is_neighbouring(self, frame: pl.DataFrame) -> pl.Series:
         """Whether ``zip_given`` (UInt32, not null) occurs in the same ``dong`` or on the same ``road_id``."""
         keys = frame.select(dong=_zip_key("zip_given", "dong"), road=_zip_key("zip_given", "road_id"))
@@ -196,10 +184,11 @@ class Lookups(ABC):
         pairs.append(of_other_times.select("region", "sido", "sigungu"))
         return pl.concat(pairs).filter((pl.col("sido") != "") | (pl.col("sigungu") != "")).unique()
 
-    @built_once
-    def scope_regions(self) -> Index:
-        """(sido, sigungu), "" for a missing word → regions; ``수원시`` and ``영통구`` mean ``수원시 영통구``, too."""
-        return Index.of(self._scope_words, text_key("sido", "sigungu"), "region")
+    # "" for a missing word; 수원시 and 영통구 mean 수원시 영통구, too
+    scope_regions = _built(lambda own: Index.of(own._scope_words, text_key("sido", "sigungu"), "region"))
+    _scope_pairs = _built(
+        lambda own: Index.of(own._scope_words, text_key(text_key("sido", "sigungu"), "region"), "region")
+    )
 
     def settle_scope(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Add ``scope`` (the key of the words, null without any), ``region`` (if it is one), ``covered``.
@@ -225,10 +214,6 @@ class Lookups(ABC):
         single = several.filter(pl.col("n") == 1).select(ROW, "region")
         return words.join(single, on=ROW, how="left").select(KEY, "scope", "covered", "region")
 
-    @built_once
-    def _scope_pairs(self) -> Index:
-        return Index.of(self._scope_words, text_key(text_key("sido", "sigungu"), "region"), "region")
-
     def is_in_scope(self, frame: pl.DataFrame) -> pl.Series:
         """Whether each row's region ``home`` is within its ``scope`` (always without a scope)."""
         held = self._scope_pairs.holds(frame.select(text_key("scope", "home").fill_null(0)).to_series())
@@ -241,18 +226,9 @@ def _keys_of_names(frame: pl.DataFrame, within: str, name: str) -> list[pl.Serie
     return frame.select(key.fill_null(0).alias(spelling) for spelling, key in keys.items()).get_columns()
 
 
-def without_digits(name: pl.Expr) -> pl.Expr:
-    """Return a road's name with its numbers unreadable (새내6길 → 새내#길)."""
-    return name.str.replace_all("[0-9]+", "#")
-
-
 def compact_building(name: pl.Expr) -> pl.Expr:
     """Return a building's name for comparison: without spaces and signs, in lower case."""
     return name.str.replace_all(r"[^가-힣A-Za-z0-9]", "").str.to_lowercase()
-
-
-def _index_slips(slip: Literal["hole", "gap"], name: str, value: str, names: pl.DataFrame) -> Index:
-    return Index.of(patterns(names, name, slip, value, "region"), text_key("region", "pattern"), value)
 
 
 def index_building_names(named: pl.DataFrame) -> Index:
@@ -267,10 +243,6 @@ def _road_of(building: pl.Series) -> pl.Series:
     if building.null_count() == len(building):
         return pl.Series([None], dtype=pl.UInt32).new_from_index(0, len(building))
     return building.to_frame("key").select((pl.col("key") // 2**_ROAD_BITS).cast(pl.UInt32)).to_series()
-
-
-def _zip_key(zipcode: str, other: str) -> pl.Expr:
-    return pl.col(zipcode).cast(pl.UInt64) * pl.lit(2**_ZIP_BITS, pl.UInt64) + pl.col(other)
 
 
 def number_range(road: pl.Expr, under: pl.Expr, main: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
@@ -310,18 +282,9 @@ class _Opened:
 
 class _WholeLookups(Lookups):
     tables: Tables
-
-    @built_once
-    def buildings(self) -> Index:
-        return Index(self.tables.building_key)
-
-    @built_once
-    def abolished_buildings(self) -> Index:
-        return Index(self.tables.gone_key, self.tables.gone_building)
-
-    @built_once
-    def lots(self) -> Index:
-        return Index(self.tables.lot_key, self.tables.lot_building)
+    buildings = _built(lambda own: Index(own.tables.building_key))
+    abolished_buildings = _built(lambda own: Index(own.tables.gone_key, own.tables.gone_building))
+    lots = _built(lambda own: Index(own.tables.lot_key, own.tables.lot_building))
 
     @built_once
     def names_in_dong(self) -> Index:
@@ -342,18 +305,9 @@ class _WholeLookups(Lookups):
 
 class _FewLookups(Lookups):
     tables: StoredTables
-
-    @built_once
-    def buildings(self) -> Index:
-        return _FewIndex(lambda _, first, last: _of_section(self.tables.buildings, first, last))
-
-    @built_once
-    def abolished_buildings(self) -> Index:
-        return _FewIndex(lambda _, first, last: _of_section(self.tables.gone, first, last, "building"))
-
-    @built_once
-    def lots(self) -> Index:
-        return _FewIndex(lambda _, first, last: _of_section(self.tables.lots, first, last, "building"))
+    buildings = _built(lambda own: _FewIndex(partial(_index_section, own.tables.buildings, None)))
+    abolished_buildings = _built(lambda own: _FewIndex(partial(_index_section, own.tables.gone, "building")))
+    lots = _built(lambda own: _FewIndex(partial(_index_section, own.tables.lots, "building")))
 
     @built_once
     def names_in_dong(self) -> Index:
@@ -414,7 +368,9 @@ def _wanted_keys(rows: pl.DataFrame, key: pl.Expr) -> pl.Series:
     return rows.select(key.cast(pl.UInt64).alias("key")).to_series().drop_nulls()
 
 
-def _of_section(section: StoredSection, first: pl.Series, last: pl.Series, value: str | None = None) -> Index:
+def _index_section(
+    section: StoredSection, value: str | None, _: pl.DataFrame | None, first: pl.Series, last: pl.Series
+) -> Index:
     found = section.between(first, last)
     place = found["place"]
     return Index(found["key"].set_sorted(), place if value is None else section.gather(value, place))

@@ -22,8 +22,17 @@ from bansong.base.business_number import first_code
 from bansong.base.messages import Lang, gettext
 from bansong.base.schema import GRADES, REASON_SEPARATOR
 from bansong.engine.registry import KEY, Memo
-from bansong.engine.risk.features import FEATURES, WITHOUT_ASSESSMENT, Levels, is_assessable, with_looks
-from bansong.engine.risk.reasons import BASE, BY_NTS, StatusOrigin, Term, list_reasons, placeholder_of
+from bansong.engine.risk.features import Levels, is_assessable, with_looks
+from bansong.engine.risk.reasons import (
+    BASE,
+    BY_NTS,
+    FEATURES,
+    WITHOUT_ASSESSMENT,
+    StatusOrigin,
+    Term,
+    list_reasons,
+    placeholder_of,
+)
 from bansong.engine.text import is_blank
 
 if TYPE_CHECKING:
@@ -39,10 +48,6 @@ MILDEST: Final = ("send", "confirm", "hold")  # that a level can set; their posi
 
 def _column_of(term: Term) -> str:
     return f"level:{term.feature}"
-
-
-def _code_of(term: Term) -> int:
-    return FEATURES[str(term.feature)].index(term.name) + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +90,10 @@ def _make_reason_table(terms: Sequence[Term], lang: Lang, repairs: frozenset[str
     strides = list(accumulate(sizes, mul, initial=1))
     digits, codes = {}, []
     for (column, there), size, stride in zip(columns.items(), sizes, strides, strict=False):
-        numbers = [0] * (len(FEATURES[str(there[0].feature)]) + 1)
+        names = FEATURES[str(there[0].feature)]
+        numbers = [0] * (len(names) + 1)
         for digit, term in enumerate(there, 1):
-            numbers[_code_of(term)] = digit * stride
+            numbers[names.index(term.name) + 1] = digit * stride
         digits[column] = pl.Series(numbers, dtype=pl.UInt32)
         codes.append((pl.int_range(strides[-1]) // stride % size).alias(column))
     holds = [pl.col(_column_of(term)) == columns[_column_of(term)].index(term) + 1 for term in terms]
@@ -351,9 +357,9 @@ def _outcomes(card: Scorecard, lowest: int, highest: int) -> pl.DataFrame:
     # weighs more than a repair of the address; each of them for each of MILDEST
     scores = pl.select(score=pl.int_range(lowest, highest + 1, dtype=pl.Int32)).lazy()
     doublings = -pl.col("score") / card.points_to_double
-    scores = scores.with_columns(
-        bounce_prob=(card.ceiling / (1 + (doublings * math.log(2)).exp())).round(4), grade=_grade(card)
-    )
+    bounce_prob = (card.ceiling / (1 + (doublings * math.log(2)).exp())).round(4)
+    grade = first_code({name: pl.col("score") <= card.grades[name] for name in GRADES[:-1]}, GRADES[-1])
+    scores = scores.with_columns(bounce_prob=bounce_prob, grade=grade)
     assessed = pl.concat(
         scores.with_columns(usual=_action(card, repair=False), action=_action(card, repair), repair=repair)
         for repair in (False, True)
@@ -377,10 +383,6 @@ def _restrict_action() -> pl.Expr:
         .otherwise(action)
         .alias("action")
     )
-
-
-def _grade(card: Scorecard) -> pl.Expr:
-    return first_code({name: pl.col("score") <= card.grades[name] for name in GRADES[:-1]}, GRADES[-1])
 
 
 def _action(card: Scorecard, repair: bool) -> pl.Expr:

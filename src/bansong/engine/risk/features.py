@@ -9,66 +9,12 @@ from typing import Final
 
 import polars as pl
 
+from bansong.engine.risk.reasons import FEATURES
 from bansong.engine.text import is_blank, is_masked, is_plain, names_differ
 
 Levels = dict[str, pl.Expr]
 
-# a scorecard gives points to exactly these
-FEATURES: Final[dict[str, tuple[str, ...]]] = {
-    "status": (
-        *("merged", "closed_under_3_months", "closed_3_to_12_months", "closed_over_12_months", "closed_undated"),
-        *("suspended", "unregistered", "active", "active_stale", "not_found", "not_checked", "without_numbers"),
-    ),
-    "status_age": ("stale",),
-    "number": ("wrong_check_digit",),
-    "kind": ("corporation", "public_or_non_profit", "simplified"),
-    "age": ("under_1_year", "from_1_to_3_years", "over_10_years"),
-    "name": ("missing", "masked", "differs"),
-    "freshness": ("under_6_months", "from_12_to_24_months", "from_24_to_48_months", "over_48_months"),
-    "address": (
-        *("blank", "masked", "not_korean", "ambiguous", "corrected_unsupported", "corrected", "exact_with_unit"),
-        *("found", "building_only", "abolished", "no_number", "number_absent", "road_absent", "lot_unknown"),
-        *("no_road_or_lot", "not_covered", "not_found"),
-    ),
-    "form": ("lot_number",),
-    "unit": ("missing",),
-    "change": ("changed", "read_as"),
-    "completeness": ("beside", "no_place", "no_region"),
-    "postal": ("other_district", "outside_region", "neighbouring", "differs", "old_six_digits", "malformed"),
-    "postal_filled": ("filled",),
-    "place": ("crowded",),
-    "spread": ("several_addresses",),
-    "history": ("moved", "absent", "delivered"),
-    "region": (
-        *("seoul", "busan", "daegu", "incheon", "daejeon", "ulsan", "sejong", "gyeonggi", "gangwon", "chungbuk"),
-        *("chungnam", "jeonbuk", "jeonnam_gwangju", "gyeongbuk", "gyeongnam", "jeju"),
-    ),
-}
-
-LABELS: Final = {  # labels of features in the reasons, if not their own name: one label for one subject
-    "status_age": "status",
-    **dict.fromkeys(("form", "unit", "change", "completeness"), "address"),
-    "postal_filled": "postal",
-    "spread": "place",
-}
-
 STALE_AFTER: Final = 90  # days for which a status is valid, unless the scorecard says otherwise
-_CLOSED: Final = ("merged", "closed_under_3_months", "closed_3_to_12_months", "closed_over_12_months", "closed_undated")
-_UNCHECKED: Final = ("active_stale", "not_found", "not_checked", "without_numbers")
-
-_UNSURE: Final = ("not_korean", "ambiguous", "corrected_unsupported", "no_road_or_lot", "abolished", "no_number")
-
-# the mildest action of a row with a level, whatever its points and the scorecard: `confirm` replaces only `send`,
-# `hold` every milder action, including a repair of the address
-AT_BEST: Final[dict[tuple[str, str], str]] = {
-    **{("status", level): "hold" for level in _CLOSED},
-    **{("status", level): "confirm" for level in _UNCHECKED},
-    ("status_age", "stale"): "confirm",
-    **{("address", level): "confirm" for level in _UNSURE},
-    **{("completeness", level): "confirm" for level in FEATURES["completeness"]},
-}
-
-WITHOUT_ASSESSMENT: Final = ("status", "number", "address")  # features that are stated even if no risk can be given
 _FOUND: Final = ("exact", "lot_to_road")
 _REPAIRED: Final = ("region_repaired", "typo_repaired", "building_only", "renumbered")
 
@@ -86,12 +32,8 @@ _FIRST_POSTAL: Final = "01000"
 _LAST_POSTAL: Final = "63999"
 _SPLIT_POSTAL: Final = "^[0-9]{3}-[0-9]{2}$"
 
-WRITING: Final = "writing"
-"""How the address is written (Enum): blank, masked, plain (:func:`~bansong.engine.text.is_plain`), or odd."""
-
-ODD_ZIPCODE: Final = "odd_zipcode"
-"""The postal code as written (String, stripped) if it differs from the given one; patterns cost nothing on nulls."""
-
+WRITING: Final = "writing"  # how the address is written (Enum): blank, masked, plain (`is_plain`), or odd
+ODD_ZIPCODE: Final = "odd_zipcode"  # the postal code as written, stripped (String), if it differs from the given one
 _WRITINGS: Final = pl.Enum(["blank", "masked", "odd", "plain"])
 _OTHER: Final = "address:other"
 

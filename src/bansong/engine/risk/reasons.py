@@ -1,4 +1,4 @@
-"""Texts of reasons: one template a level, for writing and for reading back."""
+"""Codes of reasons, declared in ``reasons.toml``, and their texts: one template a level, to write and to read back."""
 
 from __future__ import annotations
 
@@ -9,18 +9,46 @@ from dataclasses import dataclass
 from datetime import date
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import polars as pl
 
 from bansong.base.messages import Lang
-from bansong.engine.risk.features import AT_BEST, LABELS
 
 if TYPE_CHECKING:
     from bansong.engine.risk.scorecard import Level, Scorecard
 
 
+def _read_toml(name: str) -> dict[str, Any]:
+    return tomllib.loads(files(__package__).joinpath(name).read_text(encoding="utf-8"))
+
+
+REASONS: Final[dict[str, dict[str, dict[str, Any]]]] = _read_toml("reasons.toml")["features"]
+FEATURES: Final = {feature: tuple(levels) for feature, levels in REASONS.items()}  # codes: the levels of each feature
+LABELS: Final = {  # labels of features in the reasons, if not their own name: one label for one subject
+    "status_age": "status",
+    **dict.fromkeys(("form", "unit", "change", "completeness"), "address"),
+    "postal_filled": "postal",
+    "spread": "place",
+}
+
+_CLOSED: Final = ("merged", "closed_under_3_months", "closed_3_to_12_months", "closed_over_12_months", "closed_undated")
+_UNCHECKED: Final = ("active_stale", "not_found", "not_checked", "without_numbers")
+
+_UNSURE: Final = ("not_korean", "ambiguous", "corrected_unsupported", "no_road_or_lot", "abolished", "no_number")
+
+# the mildest action of a row with a level, whatever its points and the scorecard: `confirm` replaces only `send`,
+# `hold` every milder action, including a repair of the address
+AT_BEST: Final[dict[tuple[str, str], str]] = {
+    **{("status", level): "hold" for level in _CLOSED},
+    **{("status", level): "confirm" for level in _UNCHECKED},
+    ("status_age", "stale"): "confirm",
+    **{("address", level): "confirm" for level in _UNSURE},
+    **{("completeness", level): "confirm" for level in FEATURES["completeness"]},
+}
+
+WITHOUT_ASSESSMENT: Final = ("status", "number", "address")  # features that are stated even if no risk can be given
 BASE: Final = "base"  # label of the reason for every row's starting points
 PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
 _NO_CODE: Final[dict[Lang, str]] = {"en": "not known", "ko": "미상"}
@@ -72,8 +100,8 @@ PLACEHOLDERS: Final[dict[str, Placeholder]] = {
 }
 
 NTS: Final = "nts"  # source of the tax authority's own facts
+# facts that the tax authority may have told instead of the scorecard's source, and their Boolean columns
 BY_NTS: Final = {"status": "status_by_nts", "taxation": "taxation_by_nts"}
-"""Facts that the tax authority may have told instead of the scorecard's source, and their Boolean columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +198,7 @@ def terms_of(card: Scorecard) -> list[Term]:
     return [Term(None, BASE, card.base), *(Term(*each) for each in levels)]
 
 
-@cache
-def _earlier_korean() -> dict[str, dict[str, list[str]]]:
-    return tomllib.loads(files(__package__).joinpath("earlier_texts.toml").read_text(encoding="utf-8"))
+_earlier_korean = cache(lambda: _read_toml("earlier_texts.toml"))
 
 
 def earlier_wordings(term: Term) -> list[Term]:

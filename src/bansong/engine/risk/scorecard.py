@@ -22,8 +22,17 @@ from bansong.base.errors import ModelError, Problem
 from bansong.base.messages import LANGS, Lang, describe_library_error, gettext, gettext_noop, ngettext
 from bansong.base.schema import GRADES
 from bansong.engine.risk.assess import assess
-from bansong.engine.risk.features import FEATURES, STALE_AFTER, Levels
-from bansong.engine.risk.reasons import PLACEHOLDER, PLACEHOLDERS, StatusOrigin, matching, sample, terms_of
+from bansong.engine.risk.features import STALE_AFTER, Levels
+from bansong.engine.risk.reasons import (
+    FEATURES,
+    PLACEHOLDER,
+    PLACEHOLDERS,
+    REASONS,
+    StatusOrigin,
+    matching,
+    sample,
+    terms_of,
+)
 
 VERSION: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.+-]{0,62}[A-Za-z0-9+])?")  # which is also a file name
 RESERVED: Final = ("builtin",)  # words with another meaning where a version can be given
@@ -118,20 +127,19 @@ def _describe_kind(kind: Any) -> str:
     return gettext("a text in quotes")
 
 
-def _find_misfit_of_grades(grades: object) -> str | None:
+def _misfits_of_grades(grades: object) -> Iterator[str]:
     for name, value in _table(grades).items():
         if name not in GRADES[:-1]:
-            return gettext(
+            yield gettext(
                 "[grades] has {name!r}; it gives the highest score of A, B, C and D (E is everything above)", name=name
             )
         if not _fits(value, Points):
-            return gettext(
+            yield gettext(
                 "[grades] {name} = {value!r} does not fit; give {describe_kind}",
                 name=name,
                 value=value,
                 describe_kind=_describe_kind(Points),
             )
-    return None
 
 
 # ── the sense: what a file of the right shape still can get wrong ────────────────────────────────────────────────
@@ -341,7 +349,7 @@ class Learned(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Scorecard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A scorecard as in its file; see ``scorecard.toml`` for the fields."""
+    """A scorecard as in its file; see ``scorecard.toml`` and ``reasons.toml`` for the fields."""
 
     version: str
     points_to_double: Annotated[int, msgspec.Meta(ge=1, le=100)]
@@ -374,8 +382,7 @@ class Scorecard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             given = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise ModelError(SCORECARD_NOT_TOML, name=name, error=describe_library_error(error)) from error
-        faults_of_shape = [*_find_misfits(given), _find_misfit_of_grades(given.get("grades"))]
-        for fault in filter(None, faults_of_shape):
+        for fault in (*_find_misfits(given), *_misfits_of_grades(given.get("grades"))):
             raise ModelError(f"{name}: {fault}")
         return check_scorecard(msgspec.convert(given, cls), name)
 
@@ -425,5 +432,5 @@ def check_scorecard(card: Scorecard, name: str) -> Scorecard:
 @cache
 def _built_in() -> Scorecard:
     # not checked here, which would take 25 ms: a test does it
-    text = files("bansong.engine.risk").joinpath("scorecard.toml").read_text(encoding="utf-8")
-    return msgspec.convert(tomllib.loads(text), Scorecard)
+    text = files(__package__).joinpath("scorecard.toml").read_text(encoding="utf-8")
+    return msgspec.convert(tomllib.loads(text) | {"features": REASONS}, Scorecard)
