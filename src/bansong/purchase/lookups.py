@@ -188,6 +188,10 @@ class Standing:
     incomplete: frozenset[str]
     continued: int = 0
 
+    @property
+    def counts(self) -> tuple[int, int, int, int]:
+        return self.cached, self.running, self.held, self.wanted.height
+
 
 def standing(
     ledger: Ledger | None, lookups: pl.DataFrame, since: float, continued_since: float | None = None
