@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, Self
 
 import polars as pl
 
-from bansong.base.errors import Problem, ServiceError, UsageError
+from bansong.base.errors import Notice, Problem, ServiceError, UsageError
 from bansong.base.files import private_folder
 from bansong.base.messages import Listed, Option, Phrase, gettext_noop
 from bansong.base.option import choose_options
@@ -158,8 +158,13 @@ class PaidEngine(ABC):
         others.pop(self.url.name, None)
         scopes = [(origin, selection.scope_of(origin, self.options.offline, self.options.paid)) for origin in others]
         known = selection.known_elsewhere(ledger, wanted, scopes, since)
-        alert = selection.other_address_alert(self.url.origin, self.url.name, known, wanted.height)
-        return () if alert is None else (alert,)
+        if not known:
+            return ()
+        origin, count = max(known, key=lambda one: one[1])
+        address, name = self.url.origin, self.url.name
+        service = address if name == address else Phrase("{address} (known as {name})", address=address, name=name)
+        said = {"count": wanted.height, "known": count, "service": service, "origin": origin}
+        return (Notice(selection.KNOWN_ELSEWHERE, option=Option("known_as", origin), **said),)
 
     def ledger_run(self, context: RunContext) -> LedgerRun:
         return LedgerRun(context.run_id, self.kind.name, self.url.name, context.file, context.unix_time())
@@ -187,7 +192,7 @@ class PaidEngine(ABC):
             notes.append(Listed([error]))
         if problem is not None:
             words = Phrase("how much of the quota is left could not be asked: {problem}", problem=problem)
-            notes.append(selection.unknown_quota_alert(unread) if unread else words)
+            notes.append(Notice(selection.QUOTA_UNKNOWN, problem=unread) if unread else words)
         if chosen and (why := self.why_stopped(ledger)) is not None:
             chosen = 0
             notes.append(why)

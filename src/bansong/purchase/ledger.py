@@ -7,7 +7,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
@@ -283,21 +283,18 @@ class Ledger:
         Raises :class:`LedgerError`: damaged, in use, newer than this version, or misplaced.
         """
         path = ledger_path(path)
-        lock = LEDGER_FILE.lock(path, LEDGER_FILE.busy)
-        try:
+        with ExitStack() as undo:
+            lock = LEDGER_FILE.lock(path, LEDGER_FILE.busy)
+            undo.callback(lock.release)
             with LEDGER_FILE.errors(path):
                 if created := not path.exists():
                     LEDGER_FILE.make(path)
             connection = LEDGER_FILE.open(path)
-            try:
-                with LEDGER_FILE.errors(path):
-                    return cls(path, connection, lock, created=created, clock=clock)
-            except BaseException:
-                connection.close()
-                raise
-        except BaseException:
-            lock.release()
-            raise
+            undo.callback(connection.close)
+            with LEDGER_FILE.errors(path):
+                ledger = cls(path, connection, lock, created=created, clock=clock)
+            undo.pop_all()
+        return ledger
 
     def close(self) -> None:
         """Close the file and release its lock; closing twice is allowed."""

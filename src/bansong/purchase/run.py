@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from bansong.base.cancel import CancelToken, run_async
-from bansong.base.errors import ServiceError, StoppedError, UsageError
+from bansong.base.errors import Notice, ServiceError, StoppedError, UsageError
 from bansong.base.key import ApiKey
 from bansong.base.messages import Phrase, gettext, ngettext
 from bansong.client.client import Client
@@ -189,7 +189,7 @@ class _PaidRun:
         budget = None if self.options.budget is None else self.options.budget - settled
         allowed = selection.affordable(wanted.height, budget, quota.remaining if quota else None, unread)
         if allowed and unread is not None:
-            log.warning("%s", selection.unknown_quota_alert(unread))
+            log.warning("%s", Notice(selection.QUOTA_UNKNOWN, problem=unread))
         log.info("%d of %d wanted lookups are to be bought", allowed, wanted.height)
         return selection.choose_worthiest(wanted, allowed, self.engine.local)
 
@@ -276,7 +276,7 @@ def _notes(
             count=late,
         )
     if unread is not None:
-        yield selection.unknown_quota_alert(unread)
+        yield Notice(selection.QUOTA_UNKNOWN, problem=unread)
     elif before is None or before.remaining is None:
         yield Phrase("the service did not say how much of the quota is left")
     elif after is not None and after.remaining is not None:
