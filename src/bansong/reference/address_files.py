@@ -11,7 +11,7 @@ import hashlib
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from pathlib import Path
@@ -20,6 +20,7 @@ from zipfile import BadZipFile, ZipFile
 
 import polars as pl
 
+from bansong.base.business_number import first_code
 from bansong.base.errors import GazetteerError, Problem, UsageError
 from bansong.base.messages import Listed, Phrase, describe_os_error, gettext, gettext_noop
 from bansong.base.publish import same_file
@@ -91,7 +92,7 @@ class SourceFile:
     size: int
     named: date | None
     digest: str = ""
-    newest: date | None = field(default=None)
+    newest: date | None = None
 
     @property
     def name(self) -> str:
@@ -162,25 +163,20 @@ def find_sources(given: Iterable[str | Path], output: Path) -> tuple[list[Source
 def lines(source: SourceFile) -> Iterator[tuple[int, bytes]]:
     """Yield blocks of whole lines in UTF-8, each with the number of its first line."""
     digest = hashlib.sha256()
+    first, rest, encoding = 1, b"", ""
     with source.open() as file:
-        head = file.read(BLOCK)
-        encoding = _encoding(source, head)
-        first, rest = 1, b""
-        block = head.removeprefix(_UTF8_BOM)
-        digest.update(head)
-        while block:
-            block = rest + block
-            end = block.rfind(b"\n") + 1
-            whole, rest = block[:end], block[end:]
-            if whole:
-                yield first, _decode_block(source, whole, first, encoding)
-            first += whole.count(b"\n")
+        while block := file.read(BLOCK):
+            digest.update(block)
+            if not encoding:
+                encoding, block = _encoding(source, block), block.removeprefix(_UTF8_BOM)
+            whole, end, rest = (rest + block).rpartition(b"\n")
+            if end:
+                yield first, _decode_block(source, whole + end, first, encoding)
+                first += whole.count(b"\n") + 1
             if len(rest) > LONGEST_LINE:
                 raise GazetteerError(SOURCE_LINE_TOO_LONG, name=source.name, first=first, longest_line=LONGEST_LINE)
-            block = file.read(BLOCK)
-            digest.update(block)
-        if rest.strip():
-            yield first, _decode_block(source, rest, first, encoding) + b"\n"
+    if rest.strip():
+        yield first, _decode_block(source, rest, first, encoding) + b"\n"
     source.digest = digest.hexdigest()
 
 
@@ -210,23 +206,22 @@ def format_counts(counts: Mapping[str, int]) -> str:
 
 def _in_file(path: Path) -> tuple[list[SourceFile], list[str]]:
     if path.suffix.lower() != ".zip":
-        source = SourceFile(
-            path, None, "buildings", path.stat().st_size, _date(path.name, *reversed(path.parts[-3:-1]))
-        )
+        dated = _date(path.name, *reversed(path.parts[-3:-1]))
+        source = SourceFile(path, None, "buildings", path.stat().st_size, dated)
         return ([source], []) if _recognise_kind(source) else ([], [path.name])
     try:
         with ZipFile(path) as archive:
-            members = [member for member in archive.infolist() if not member.is_dir()]
+            members = {member.filename: member.file_size for member in archive.infolist() if not member.is_dir()}
     except (BadZipFile, OSError) as error:
         raise _unzippable(path, error) from error
     found, others = [], []
-    for member in sorted(members, key=lambda member: member.filename):
-        dated = _date(*reversed(Path(shown_name(member.filename)).parts), path.name)
-        source = SourceFile(path, member.filename, "buildings", member.file_size, dated)
+    for member, size in sorted(members.items()):
+        dated = _date(*reversed(Path(shown_name(member)).parts), path.name)
+        source = SourceFile(path, member, "buildings", size, dated)
         if _recognise_kind(source):
             found.append(source)
         else:
-            others.append(f"{path.name}: {shown_name(member.filename)}")
+            others.append(f"{path.name}: {shown_name(member)}")
     return found, others
 
 
@@ -308,9 +303,8 @@ def _decode_block(source: SourceFile, block: bytes, first: int, encoding: str) -
 
 
 def _unzippable(path: Path, error: Exception) -> GazetteerError:
-    reason = (
-        Phrase("has a password") if "password" in str(error) else Phrase("is damaged or cut off ({error})", error=error)
-    )
+    damage = Phrase("is damaged or cut off ({error})", error=error)
+    reason = Phrase("has a password") if "password" in str(error) else damage
     return GazetteerError(ZIP_UNREADABLE, path=path, reason=reason)
 
 
@@ -424,16 +418,16 @@ class Content:
             refused.append((counts, bad.head(REFUSED_SHOWN)))  # all of them might be more than memory holds
             judged = judged.filter(pl.col("problem").is_null())
         if "effective" in frame.columns:
-            _date_of(source, judged["effective"].max())
+            with suppress(ValueError):
+                newest = datetime.strptime(str(judged["effective"].max()), "%Y%m%d").date()
+                source.newest = max(source.newest or newest, newest)
         return judged.drop("problem", "line").with_columns(_numbers(frame.columns))
 
     def _compact(self, source: SourceFile, number: int, frame: pl.DataFrame) -> pl.DataFrame:
         if source.kind in ("lots", "lot changes"):
             self.dongs.append(frame.select(DONG).unique(maintain_order=True))
-            districts = frame.select((pl.col("id_high") // _BELOW_DISTRICT).alias("district")).unique(
-                maintain_order=True
-            )
-            self.lot_districts.append(districts.with_columns(pl.lit(number, pl.UInt16).alias("source")))
+            districts = frame.select(district=pl.col("id_high") // _BELOW_DISTRICT).unique(maintain_order=True)
+            self.lot_districts.append(districts.with_columns(source=pl.lit(number, pl.UInt16)))
             return frame.select(*ID, *LOT, "reason")
         streets = frame.select(STREET).unique(maintain_order=True).with_row_index("street", self.street_count)
         frame = frame.join(streets, on=list(STREET), how="left", maintain_order="left")
@@ -483,14 +477,13 @@ def _frames(source: SourceFile) -> Iterator[tuple[int, bytes, pl.DataFrame]]:
 
 
 def _explain_ragged(source: SourceFile, text: bytes, first: int, wanted: int) -> GazetteerError:
-    rows = pl.Series("text", text.decode().rstrip("\n").split("\n"))
-    found = rows.to_frame().with_columns(pl.col("text").str.count_matches("|", literal=True).alias("bars") + 1)
-    place = int((found["bars"] != wanted).arg_max() or 0)
-    line, columns = found.row(place)
-    if place == rows.len() - 1 and columns < wanted and columns > 1:
+    rows = pl.DataFrame({"text": text.decode().rstrip("\n").split("\n")})
+    rows = rows.with_columns(columns=pl.col("text").str.count_matches("|", literal=True) + 1)
+    place = int((rows["columns"] != wanted).arg_max() or 0)
+    line, columns = rows.row(place)
+    remedy = Phrase("it is damaged, or not the official file: download it again")
+    if place == rows.height - 1 and 1 < columns < wanted:
         remedy = Phrase("its last line is cut off, so the file is truncated: download it again")
-    else:
-        remedy = Phrase("it is damaged, or not the official file: download it again")
     return GazetteerError(
         COLUMN_COUNT_WRONG,
         name=source.name,
@@ -503,32 +496,26 @@ def _explain_ragged(source: SourceFile, text: bytes, first: int, wanted: int) ->
 
 
 def _problem(kind: Kind) -> pl.Expr:
-    towns = ["town"] if kind == "postal" else []
-    tests = [
-        ("management number", "id", _digits("id", 1, 26)),
-        (gettext_noop("legal dong code"), "dong_code", _digits("dong_code", 10, 10)),
-        (gettext_noop("province"), "sido", pl.col("sido").is_not_null()),
-        (gettext_noop("town or dong"), "emd", pl.coalesce("emd", *towns).is_not_null()),
-        ("mountain sign", "san", pl.col("san").fill_null("0").is_in(["0", "1", "2", "3"])),
-        ("lot number", "lot_main", _number("lot_main")),
-        ("lot number", "lot_sub", _number("lot_sub")),
-    ]
+    tests = {
+        "management number": _digits("id", 1, 26),
+        "legal dong code": _digits("dong_code", 10, 10),
+        gettext_noop("province"): pl.col("sido").is_not_null(),
+        gettext_noop("town or dong"): pl.coalesce("emd", *(["town"] if kind == "postal" else [])).is_not_null(),
+        "mountain sign": pl.col("san").fill_null("0").is_in(["0", "1", "2", "3"]),
+        "lot number": _number("lot_main") & _number("lot_sub"),
+    }
     if kind in ("buildings", "changes", "postal"):
-        tests += [
-            (gettext_noop("road name"), "road", pl.col("road").is_not_null()),
-            ("road code", "road_code", _digits("road_code", 12, 12)),
-            ("underground sign", "under", pl.col("under").is_in(["0", "1", "2", "3"])),
-            ("building number", "main", pl.col("main").is_not_null() & _number("main")),
-            ("building number", "sub", _number("sub")),
-            ("postal code", "zipcode", _digits("zipcode", 5, 5)),
-        ]
-    reasons: tuple[str, ...] = ("", *INSERT, *UPDATE) if kind in ("buildings", "lots") else (*INSERT, *UPDATE, *DELETE)
+        tests |= {
+            gettext_noop("road name"): pl.col("road").is_not_null(),
+            "road code": _digits("road_code", 12, 12),
+            "underground sign": pl.col("under").is_in(["0", "1", "2", "3"]),
+            "building number": pl.col("main").is_not_null() & _number("main") & _number("sub"),
+            "postal code": _digits("zipcode", 5, 5),
+        }
     if kind != "postal":
-        tests.append((gettext_noop("known move reason"), "reason", pl.col("reason").fill_null("").is_in(reasons)))
-    found = pl.lit(None, pl.String)
-    for problem, _, good in reversed(tests):
-        found = pl.when(~good.fill_null(False)).then(pl.lit(problem)).otherwise(found)
-    return found
+        reasons = (*INSERT, *UPDATE, *([""] if kind in ("buildings", "lots") else DELETE))
+        tests["known move reason"] = pl.col("reason").fill_null("").is_in(reasons)
+    return first_code({problem: ~good.fill_null(False) for problem, good in tests.items()}, None)
 
 
 _SHOWN: Final = {
@@ -545,13 +532,11 @@ _SHOWN: Final = {
 
 
 def _example(row: dict[str, object]) -> Phrase:
-    problem = str(row["problem"])
-    values = [str(row[name]) for name in _SHOWN.get(problem, ()) if row[name] is not None]
-    said = (
-        Phrase("{value!r} is no {problem}", value="-".join(values)[:40], problem=Phrase(problem))
-        if values
-        else Phrase("there is no {problem}", problem=Phrase(problem))
-    )
+    problem = Phrase(str(row["problem"]))
+    values = [str(row[name]) for name in _SHOWN.get(str(row["problem"]), ()) if row[name] is not None]
+    said = Phrase("there is no {problem}", problem=problem)
+    if values:
+        said = Phrase("{value!r} is no {problem}", value="-".join(values)[:40], problem=problem)
     return Phrase("line {line:,}: {said}", line=row["line"], said=said)
 
 
@@ -565,8 +550,8 @@ def _number(name: str) -> pl.Expr:
 
 
 def _numbers(columns: list[str]) -> list[pl.Expr]:
-    small = {"san": pl.UInt8, "under": pl.UInt8, "reason": pl.UInt8}
-    large = {"lot_main": pl.UInt32, "lot_sub": pl.UInt32, "main": pl.UInt32, "sub": pl.UInt32, "zipcode": pl.UInt32}
+    small = dict.fromkeys(("san", "under", "reason"), pl.UInt8)
+    large = dict.fromkeys(("lot_main", "lot_sub", "main", "sub", "zipcode"), pl.UInt32)
     made = [
         pl.col("id").str.slice(0, 13).cast(pl.UInt64).alias("id_high"),
         pl.col("id").str.slice(13).replace("", "0").cast(pl.UInt64).alias("id_low"),
@@ -584,11 +569,3 @@ def _numbers(columns: list[str]) -> list[pl.Expr]:
         apartment = (pl.col("apartment") == "1").fill_null(False) if "apartment" in columns else pl.lit(False)
         made.append(apartment.alias("apartment"))
     return made
-
-
-def _date_of(source: SourceFile, newest: object) -> None:
-    try:
-        found = datetime.strptime(str(newest), "%Y%m%d").date()
-    except ValueError:
-        return
-    source.newest = max(source.newest or found, found)

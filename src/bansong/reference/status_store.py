@@ -154,17 +154,21 @@ class StatusStore:
 
     def read(self, numbers: pl.Series | None = None) -> pl.DataFrame:
         """Return stored statuses of ``numbers`` (UInt64, each once), in their order, or all: :data:`STATUS_SCHEMA`."""
-        query = f"SELECT {', '.join(f'found.{name}' for name in _ROWS)} "
         if numbers is None:
-            rows = self._read_all(query + "FROM statuses AS found WHERE b_no > ? ORDER BY b_no LIMIT ?")
-        else:
-            rows = self._read_of(numbers, query + _OF_NUMBERS.format(table="statuses"), _ROWS)
-        return rows.with_columns(
-            pl.col("biz_status").cast(SCHEMA["biz_status"]),
-            pl.col("since", "as_of").cast(pl.Date),
-            pl.lit(None, pl.Date).alias("opened"),
-            pl.col("taxation").cast(MORE["taxation"]),
-        ).select(*STATUS_SCHEMA)
+            with self._use() as db:
+                stored = db.execute("SELECT b_no FROM statuses ORDER BY b_no").fetchall()
+            numbers = pl.Series([number for (number,) in stored], dtype=pl.UInt64)
+        query = f"SELECT {', '.join(f'found.{name}' for name in _ROWS)} " + _OF_NUMBERS.format(table="statuses")
+        return (
+            self._read_of(numbers, query, _ROWS)
+            .with_columns(
+                pl.col("biz_status").cast(SCHEMA["biz_status"]),
+                pl.col("since", "as_of").cast(pl.Date),
+                pl.lit(None, pl.Date).alias("opened"),
+                pl.col("taxation").cast(MORE["taxation"]),
+            )
+            .select(*STATUS_SCHEMA)
+        )
 
     def stale(self, numbers: pl.Series, max_age: float, today: date) -> pl.DataFrame:
         """Return which of ``numbers`` (UInt64, each once) to ask: ``b_no``, ``as_of`` (Date, null: unknown).
@@ -295,16 +299,6 @@ class StatusStore:
         with self._use() as db:
             rewrite_file(db)
         return rows
-
-    def _read_all(self, query: str) -> pl.DataFrame:
-        pieces, last = [pl.DataFrame(schema=_ROWS)], -1
-        while True:
-            with self._use() as db:
-                rows = db.execute(query, (last, _PIECE)).fetchall()
-            if not rows:
-                return pl.concat(pieces)
-            pieces.append(pl.DataFrame(rows, schema=_ROWS, orient="row"))
-            last = rows[-1][0]
 
     def _read_of(self, numbers: pl.Series, query: str, schema: Mapping[str, Any]) -> pl.DataFrame:
         pieces = [pl.DataFrame(schema=schema)]
