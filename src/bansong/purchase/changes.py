@@ -37,6 +37,7 @@ from typing import ClassVar, Final
 from bansong.base.messages import gettext, gettext_noop
 from bansong.base.schema import Answer
 from bansong.purchase.ledger_file import (
+    ANSWERED,
     OF_UPLOAD,
     ONE,
     RAW_KEPT,
@@ -128,6 +129,13 @@ _ASK: Final = """
         state = excluded.state, since = excluded.since, run = excluded.run, upload = excluded.upload, note = NULL
     WHERE state = 'done' OR state = 'refused'
 """
+# a refused lookup returns to its answer, if it has one
+_REFUSE: Final = f"""
+    UPDATE lookups SET upload = NULL, since = :now,
+        state = CASE WHEN {ANSWERED} THEN 'done' ELSE 'refused' END,
+        note = CASE WHEN {ANSWERED} THEN NULL ELSE :note END
+    WHERE key = :key AND state = 'asking'
+"""
 _ROWS: Final = """
     SELECT r.place, l.id, l.state FROM upload_rows r
     LEFT JOIN lookups l ON l.key = r.key AND l.upload = r.upload AND l.state IN ('uploaded', 'missing')
@@ -209,7 +217,7 @@ class LookupRefused(_LookupStep):
 
     def _step(self, tx: Transaction, values: dict[str, Value]) -> int:
         tx.delete_request(key=self.key)
-        return tx.refuse(ONE, "asking", values)
+        return tx.connection.execute(_REFUSE, values | {"now": tx.now}).rowcount
 
 
 class LookupRetracted(_LookupStep):

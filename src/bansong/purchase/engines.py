@@ -125,9 +125,9 @@ class PaidEngine(ABC):
         """Aggregations over answered rows: alarming answers of the service."""
         return selection.BOUGHT_COUNTS
 
-    @abstractmethod
-    def agreement(self, tallied: Mapping[str, Any]) -> Agreement | None:
+    def agreement(self, tallied: Mapping[str, Any]) -> Agreement | None:  # noqa: ARG002 - the protocol's
         """Return how the local engine and the service agree; ``None`` where only the service answers."""
+        return None
 
     def hints(self, *, planned: bool) -> tuple[str, ...]:  # noqa: ARG002 - the protocol's
         """Name the registry and the gazetteer that answer nothing."""
@@ -229,9 +229,6 @@ class ServiceEngine(PaidEngine):
 
     def _join_answers(self, rows: pl.LazyFrame, found: answer_join.StoredAnswers) -> pl.LazyFrame:
         return answer_join.attach_answers(rows, found, self.local.lang)
-
-    def agreement(self, tallied: Mapping[str, Any]) -> None:
-        """Return ``None``: only the service answers."""
 
 
 class HybridEngine(PaidEngine):

@@ -89,14 +89,6 @@ def purge(tx: Transaction, older_than_days: float) -> PurgeCounts:
     return PurgeCounts(lookups, uploads, runs)
 
 
-def shrink(connection: sqlite3.Connection) -> None:
-    """Rewrite the file if a good part of it is empty and the disk has room for that."""
-    free, pages = (connection.execute(f"PRAGMA {what}").fetchone()[0] for what in ("freelist_count", "page_count"))
-    if free > pages * _MIN_FREE_SHARE:
-        with suppress(sqlite3.OperationalError):
-            rewrite_file(connection)
-
-
 _OPEN_LOOKUPS: Final = """
     SELECT key FROM lookups
     WHERE b_no = :b_no AND state IN ('asking', 'doubt', 'unreadable', 'missing') AND upload IS NULL
@@ -254,7 +246,7 @@ class Ledger:
     spent_trials = _query(trial_limits.spent_trials)
     unanswered_requests = _query(trial_limits.unanswered_requests)
     upload_flags = _query(label_outbox.upload_flags)
-    labelled_jobs = _query(label_outbox.labelled_jobs)
+    labelled_jobs = _query(queries.labelled_jobs)
     held_labels = _query(label_outbox.held_labels)
     doubts = _query(queries.doubts)
     unusable = _query(queries.unusable)
@@ -373,7 +365,11 @@ class Ledger:
         with self._transaction() as tx:
             purged = purge(tx, older_than_days)
         with self._connect() as connection:
-            shrink(connection)
+            asked = ("PRAGMA freelist_count", "PRAGMA page_count")
+            free, pages = (connection.execute(pragma).fetchone()[0] for pragma in asked)
+            if free > pages * _MIN_FREE_SHARE:
+                with suppress(sqlite3.OperationalError):  # the disk has no room for that
+                    rewrite_file(connection)
         return purged
 
     def erase(self, numbers: Iterable[str]) -> None:

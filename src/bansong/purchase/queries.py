@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 import polars as pl
 
 from bansong.base.schema import ANSWER_COLUMNS, REASON_SEPARATOR, Answer
-from bansong.purchase.ledger_file import UNSETTLED
+from bansong.purchase.ledger_file import UNSETTLED, flag
 
 CHUNK: Final = 50_000
 """Keys looked up at once, which bounds the memory."""
@@ -83,16 +83,21 @@ _KEYS_PROVEN: Final = """
 
 @dataclass(frozen=True, slots=True)
 class StoredUpload:
-    """An upload and its job; ``total``: number of rows that the service took; ``created``: unix seconds."""
+    """An upload and its job; ``total``: number of rows that the service took; ``created``: unix seconds.
 
+    ``base``: the service's key of its first row, if known.
+    """
+
+    number: int
     id: str
     run_id: str
     state: str
-    job_id: str | None
+    job_id: str
     total: int | None
     rows: int
     created: float
     note: str | None
+    base: int | None
     offline: bool | None
     paid: bool | None
 
@@ -162,11 +167,15 @@ def incomplete_uploads(connection: sqlite3.Connection, origin: str, since: float
 
 def _uploads(connection: sqlite3.Connection, where: str, values: tuple[str | float, ...]) -> list[StoredUpload]:
     found = connection.execute(
-        "SELECT u.upload, r.run_id, u.state, u.job_id, u.total, u.rows, u.created, u.note, u.offline, u.paid "
-        f"FROM uploads u JOIN runs r ON r.number = u.run WHERE {where} ORDER BY u.number",
+        "SELECT u.number, u.upload, r.run_id, u.state, u.job_id, u.total, u.rows, u.created, u.note, u.base, "
+        f"u.offline, u.paid FROM uploads u JOIN runs r ON r.number = u.run WHERE {where} ORDER BY u.number",
         values,
     )
-    return [StoredUpload(*row[:8], *(None if flag is None else bool(flag) for flag in row[8:])) for row in found]
+    return [StoredUpload(*row[:10], *map(flag, row[10:])) for row in found]
+
+
+def labelled_jobs(connection: sqlite3.Connection, numbers: Iterable[int]) -> dict[int, StoredUpload]:
+    return {number: _uploads(connection, "u.number = ?", (number,))[0] for number in numbers}
 
 
 def rows_of(connection: sqlite3.Connection, upload_id: str) -> list[tuple[bytes, str]]:

@@ -14,7 +14,7 @@ from bansong.base.errors import Problem, UsageError
 from bansong.base.messages import Phrase, gettext, gettext_noop
 from bansong.base.schema import Answer
 from bansong.purchase.changes import count_upload, keep_answer, step_upload
-from bansong.purchase.ledger_file import OF_UPLOAD, ONE, UNSETTLED, Transaction, Value, clean, whole
+from bansong.purchase.ledger_file import OF_UPLOAD, ONE, UNSETTLED, Transaction, Value, clean, flag, whole
 from bansong.purchase.queries import shown_ids
 
 LOOKUP_HAS_NO_JOB: Final = Problem("ledger.lookup_has_no_job", "{id}: is one lookup, which has no job; {list}")
@@ -225,7 +225,7 @@ def pending_requests(connection: sqlite3.Connection, origin: str, now: float) ->
         PendingRequest(
             _keys(connection, number) if key is None else (key,),
             *values[:9],
-            *(None if flag is None else bool(flag) for flag in values[9:]),
+            *map(flag, values[9:]),
         )
         for key, number, *values in found
     ]

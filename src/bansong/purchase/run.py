@@ -88,7 +88,7 @@ class _PaidRun:
         notes = [*self.engine.cautions(self.ledger, wanted, self.since)]
         for caution in notes:
             log.warning("%s", caution)
-        bought, is_incomplete = self.bought(wanted.clear()), bool(self.incomplete())
+        bought, is_incomplete = self.account(wanted.clear()), bool(self.incomplete())
         is_wanted = not (wanted.is_empty() or self.options.budget == 0)
         is_needed = self.standing.running or is_wanted or self.may_settle()
         why_stopped = self.engine.why_stopped(self.ledger) if is_needed else None
@@ -103,22 +103,23 @@ class _PaidRun:
                 if is_needed:
                     raise
                 bought = replace(bought, halt=None)
-                words = "rows without an answer in earlier uploads were not looked for again: {error}"
-                notes.append(Phrase(words, error=error))
+                notes.append(
+                    Phrase("rows without an answer in earlier uploads were not looked for again: {error}", error=error)
+                )
         paused = bought.halt.note if bought.halt else None
         return replace(bought, purchase=replace(bought.purchase, notes=(*notes, *bought.purchase.notes), paused=paused))
 
     def ask(self) -> Bought:
         key, cancel = self.options.load_key(), self.context.cancel or CancelToken()
         try:
-            bought = run_async(lambda: self.buy(key, cancel), cancel)
+            bought = run_async(lambda: self.settle_and_buy(key, cancel), cancel)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(_say_bought(self.counts)) from None
         if bought.halt is not None and bought.halt.why == "interrupted":
             raise StoppedError(_say_bought(self.counts))
         return bought
 
-    async def buy(self, key: ApiKey, cancel: CancelToken) -> Bought:
+    async def settle_and_buy(self, key: ApiKey, cancel: CancelToken) -> Bought:
         options, began, settled = self.options, time.monotonic(), 0
         at_once = max(options.concurrency, options.jobs)
         client = Client(self.engine.url, key, concurrency=at_once, timeout=options.timeout, max_retries=0)
@@ -149,9 +150,9 @@ class _PaidRun:
                 cancel.set_handler(None)
         notes = _notes(settled, late, before, after, self.counts.paid, None if chosen.is_empty() else unread)
         figures = {"rate": buying.dispatcher.rate.achieved, "seconds": time.monotonic() - began, "after": after}
-        return replace(self.bought(chosen, before, notes, **figures), halt=buying.dispatcher.halt)
+        return replace(self.account(chosen, before, notes, **figures), halt=buying.dispatcher.halt)
 
-    def bought(
+    def account(
         self, chosen: pl.DataFrame, before: QuotaStatus | None = None, notes: Iterable[str] = (), **figures: Any
     ) -> Bought:
         counts = (*self.standing.counts, chosen.height)

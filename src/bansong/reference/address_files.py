@@ -10,6 +10,7 @@ import calendar
 import hashlib
 import re
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -359,8 +360,6 @@ _LAYOUTS: Final[dict[Kind, dict[int, str]]] = {
     "lot changes": _JIBUN,
     "postal": _POSTAL,
 }
-Refused = tuple[dict[str, int], pl.DataFrame]
-"""Rows of a block by problem, and the first of them."""
 _BELOW_DISTRICT: Final = 10**8
 """The upper half of a management number divided by this is the building's district, five digits."""
 _NO_DATA: Final = b"no data"
@@ -391,37 +390,33 @@ class Content:
 
     def add(self, source: SourceFile, number: int, advance: Callable[[int], None]) -> None:
         """Read one file; ``advance`` gets the bytes read. Raises :class:`GazetteerError` with file and line."""
-        frames = []
-        rows = 0
-        refused: list[Refused] = []
+        frames, rows = [], 0
+        refused, examples = Counter[str](), list[dict[str, object]]()
         for first, text, frame in _frames(source):
             rows += frame.height
-            good = self._sorted_out(source, frame, first, refused)
-            frames.append(self._compact(source, number, good))
+            judged = frame.with_row_index("line", first).with_columns(_problem(source.kind).alias("problem"))
+            wrong = judged.filter(pl.col("problem").is_not_null())
+            refused.update(dict(wrong["problem"].value_counts(sort=True).iter_rows()))
+            # all of them might be more than memory holds
+            examples += wrong.head(REFUSED_SHOWN - len(examples)).rows(named=True)
+            good = judged.filter(pl.col("problem").is_null()).drop("problem", "line")
+            if "effective" in good.columns:
+                with suppress(ValueError):
+                    newest = datetime.strptime(str(good["effective"].max()), "%Y%m%d").date()
+                    source.newest = max(source.newest or newest, newest)
+            frames.append(self._compact(source, number, good.with_columns(_numbers(frame.columns))))
             advance(len(text))
         if not rows and source.kind in ("buildings", "postal"):
             raise GazetteerError(SOURCE_FILE_EMPTY, name=source.name)
-        bad = sum(sum(counts.values()) for counts, _ in refused)
-        if bad > max(_REFUSED_ALWAYS, rows // _REFUSED_SHARE):
-            example = _example(refused[0][1].row(0, named=True))
+        if (bad := refused.total()) > max(_REFUSED_ALWAYS, rows // _REFUSED_SHARE):
+            example = _example(examples[0])
             raise GazetteerError(SOURCE_ROWS_UNUSABLE, name=source.name, bad=bad, rows=rows, example=example)
-        for counts, first_ones in refused:
-            self._note(source, counts, first_ones)
+        for problem, count in refused.items():
+            self.refused[problem] = self.refused.get(problem, 0) + count
+        shown = examples[: REFUSED_SHOWN - len(self.examples)]
+        self.examples += [f"{source.name}, {_example(row)}" for row in shown]
         self.read[source.kind] = self.read.get(source.kind, 0) + rows
         self.rows.setdefault(source.kind, []).extend(frames)
-
-    def _sorted_out(self, source: SourceFile, frame: pl.DataFrame, first: int, refused: list[Refused]) -> pl.DataFrame:
-        judged = frame.with_row_index("line", first).with_columns(_problem(source.kind).alias("problem"))
-        bad = judged.filter(pl.col("problem").is_not_null())
-        if bad.height:
-            counts = dict(bad["problem"].value_counts(sort=True).iter_rows())
-            refused.append((counts, bad.head(REFUSED_SHOWN)))  # all of them might be more than memory holds
-            judged = judged.filter(pl.col("problem").is_null())
-        if "effective" in frame.columns:
-            with suppress(ValueError):
-                newest = datetime.strptime(str(judged["effective"].max()), "%Y%m%d").date()
-                source.newest = max(source.newest or newest, newest)
-        return judged.drop("problem", "line").with_columns(_numbers(frame.columns))
 
     def _compact(self, source: SourceFile, number: int, frame: pl.DataFrame) -> pl.DataFrame:
         if source.kind in ("lots", "lot changes"):
@@ -438,12 +433,6 @@ class Content:
         of_change = [pl.col("dong_code"), pl.lit(number, pl.UInt16).alias(DAY)] if source.kind == "changes" else []
         building = ("street", *ID, "under", "main", "sub", "zipcode", "apartment", "name")
         return frame.select(*building, *LOT[1:], "reason", *of_change)
-
-    def _note(self, source: SourceFile, counts: dict[str, int], first_ones: pl.DataFrame) -> None:
-        for problem, count in counts.items():
-            self.refused[problem] = self.refused.get(problem, 0) + count
-        for row in first_ones.head(REFUSED_SHOWN - len(self.examples)).iter_rows(named=True):
-            self.examples.append(f"{source.name}, {_example(row)}")
 
 
 def _frames(source: SourceFile) -> Iterator[tuple[int, bytes, pl.DataFrame]]:

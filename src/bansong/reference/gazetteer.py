@@ -29,7 +29,7 @@ from bansong.reference.address_files import (
     find_sources,
     format_counts,
 )
-from bansong.reference.merge import Together, present_day, put_together
+from bansong.reference.merge import REGION, Together, present_day, put_together
 from bansong.tables.detect import FORMATS, open_table
 
 _MAX_FILES_NAMED: Final = 5
@@ -114,7 +114,6 @@ SOURCE_COLUMN_MISSING: Final = Problem(
     "gazetteer.source_column_missing", "{name}: has no column {missing}; the official file KIKmix.YYYYMMDD.xlsx has"
 )
 
-REGION: Final = ("sido", "sigungu")
 _TOWN: Final = ("sido", "sigungu", "emd")
 _GROUP: Final = 1 << 20
 _COMPRESSION_LEVEL: Final = 6

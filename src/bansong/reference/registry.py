@@ -186,12 +186,6 @@ def check_registry_name(output: Path) -> None:
         raise UsageError(OUTPUT_NOT_PARQUET, output=output)
 
 
-def read_about(path: Path) -> dict[str, Any]:
-    """Return the metadata of a registry's file: ``version``, ``built``, ``sources``, ``rows``, ``format``."""
-    with path.open("rb") as file:
-        return parse_json_object(pl.read_parquet_metadata(file).get(METADATA_KEY, ""))
-
-
 def _publish(found: pl.LazyFrame, output: Path, version: str, sources: Iterable[str]) -> dict[str, Any]:
     """Write the registry without empty columns; return the report's fields about its businesses."""
     frame = found.collect(engine="streaming")
@@ -397,7 +391,9 @@ def refresh_registry(path: Path, options: StatusOptions, *, watch: Watch | None 
     updated = int((merged["as_of"].ne_missing(before["as_of"])).sum())
     if not updated:
         return FetchedRegistry(fetch)
-    sources = [str(source) for source in read_about(path).get("sources", []) if source != SOURCE]
+    with path.open("rb") as file:
+        about = parse_json_object(pl.read_parquet_metadata(file).get(METADATA_KEY, ""))
+    sources = [str(source) for source in about.get("sources", []) if source != SOURCE]
     return _publish_fetched(merged, path, sources, fetch, updated)
 
 

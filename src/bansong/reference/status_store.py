@@ -355,24 +355,19 @@ class DayAllowance:
         self._block = block
         self._today = today
         self._day = today()
-        self._spare = 0
+        self.spare = 0  # reserved numbers without a call yet
         self._unsent = 0
         self._lock = anyio.Lock()
-
-    @property
-    def spare(self) -> int:
-        """Reserved numbers without a call yet."""
-        return self._spare
 
     async def take(self, numbers: int) -> int:
         """Return for how many of so many numbers a call may ask now."""
         if self.limit is None:
             return numbers
         async with self._lock:
-            if self._spare < numbers or self._day != self._today():
+            if self.spare < numbers or self._day != self._today():
                 await anyio.to_thread.run_sync(self._take_block, numbers)
-            taken = min(numbers, self._spare)
-            self._spare -= taken
+            taken = min(numbers, self.spare)
+            self.spare -= taken
             self._unsent += taken
             return taken
 
@@ -381,16 +376,16 @@ class DayAllowance:
 
     def close(self) -> None:
         """Return reserved numbers that were not asked."""
-        left, self._spare, self._unsent = self._spare + self._unsent, 0, 0
+        left, self.spare, self._unsent = self.spare + self._unsent, 0, 0
         self._store.give_back_numbers(self._account, self._day, left)
 
     def _take_block(self, numbers: int) -> None:
         day = self._today()
         if day != self._day:
-            left, self._spare = self._spare, 0
+            left, self.spare = self.spare, 0
             self._store.give_back_numbers(self._account, self._day, left)
             self._day = day
         assert self.limit is not None  # noqa: S101 - else nothing is taken
-        lacking = numbers - self._spare
+        lacking = numbers - self.spare
         ahead = min(self._block, (self.limit - self._store.usage(self._account, day).numbers) // _PART)
-        self._spare += self._store.take_numbers(self._account, day, max(lacking, ahead), self.limit)
+        self.spare += self._store.take_numbers(self._account, day, max(lacking, ahead), self.limit)
