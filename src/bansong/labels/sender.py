@@ -48,7 +48,6 @@ from bansong.purchase.label_queue import (
     LabelChange,
     LabelDone,
     LabelDoubted,
-    LabelledJob,
     LabelQueue,
     LabelRefused,
     LabelRetracted,
@@ -59,6 +58,7 @@ from bansong.purchase.label_queue import (
 from bansong.purchase.ledger import Journal, Ledger, LedgerRun
 from bansong.purchase.ledger_file import ledger_path
 from bansong.purchase.lookups import KEY, LOOKUP, PurchaseContext, lookup_expr, scope_of, with_keys
+from bansong.purchase.queries import StoredUpload
 from bansong.run.columns import check_labels
 from bansong.tables.detect import reading
 from bansong.tables.earlier_columns import find_earlier_columns
@@ -81,7 +81,7 @@ class LabelSender:
     doubts: int = field(default=0, init=False)
     _lost_jobs: dict[int, str] = field(default_factory=dict, init=False)
     _bases: dict[int, int | None] = field(default_factory=dict, init=False)
-    _jobs: dict[int, LabelledJob] = field(default_factory=dict, init=False)
+    _jobs: dict[int, StoredUpload] = field(default_factory=dict, init=False)
 
     def send_all(self, run_id: str, labels: Sequence[QueuedLabel], cancel: CancelToken) -> Halt | None:
         """Send the labels; return why sending stopped early, if it did; raise what ends a run."""
@@ -148,12 +148,11 @@ class LabelSender:
             if not context.dispatcher.is_cancelled:
                 self._bases[upload] = 0 if upload in self._lost_jobs else base
 
-    async def _fetch_base(self, context: PurchaseContext, job: LabelledJob) -> int | None:
-        scope = scope_of(self.url.name, job.offline, job.paid)
+    async def _fetch_base(self, context: PurchaseContext, job: StoredUpload) -> int | None:
         try:
-            base = await find_base(context, UploadedJob(job.id, job.job_id, job.total, scope))
+            base = await find_base(context, UploadedJob.of(job, self.url.name))
         except (NotFoundError, UsageError) as error:  # UsageError: an id that no URL can hold
-            self._lost_jobs[job.upload] = str(error)
+            self._lost_jobs[job.number] = str(error)
             return None
         except (AuthenticationError, CertificateError, PlanError) as error:
             context.dispatcher.end_run(error)

@@ -138,13 +138,13 @@ class StoredAnswers:
         """Add the nine columns to rows with :data:`LOOKUP`, null where nothing is stored; rows keep their order."""
         numbered = rows.with_columns(short_expr(self.seed))
         placed = numbered.join(self.places, on=SHORT, how="left", maintain_order="left")
-        return placed.with_columns(self._answer_expr().alias(_FOUND)).drop(_PLACE).unnest(_FOUND)
 
-    def _answer_expr(self) -> pl.Expr:
         def gather(places: pl.Series) -> pl.Series:
             return self.answers.select(pl.all().gather(places)).to_struct()
 
-        return pl.col(_PLACE).map_batches(gather, return_dtype=pl.Struct(self.answers.schema), is_elementwise=True)
+        dtype = pl.Struct(self.answers.schema)
+        answer = pl.col(_PLACE).map_batches(gather, return_dtype=dtype, is_elementwise=True)
+        return placed.with_columns(answer.alias(_FOUND)).drop(_PLACE).unnest(_FOUND)
 
 
 def store_answers(ledger: Ledger, lookups: pl.DataFrame, folder: Path, **how: Any) -> StoredAnswers:

@@ -37,6 +37,7 @@ from typing import ClassVar, Final
 from bansong.base.messages import gettext, gettext_noop
 from bansong.base.schema import Answer
 from bansong.purchase.ledger_file import (
+    ANSWERED,
     OF_UPLOAD,
     ONE,
     RAW_KEPT,
@@ -128,6 +129,13 @@ _ASK: Final = """
         state = excluded.state, since = excluded.since, run = excluded.run, upload = excluded.upload, note = NULL
     WHERE state = 'done' OR state = 'refused'
 """
+# a refused lookup returns to its answer, if it has one
+_REFUSE: Final = f"""
+    UPDATE lookups SET upload = NULL, since = :now,
+        state = CASE WHEN {ANSWERED} THEN 'done' ELSE 'refused' END,
+        note = CASE WHEN {ANSWERED} THEN NULL ELSE :note END
+    WHERE key = :key AND state = 'asking'
+"""
 _ROWS: Final = """
     SELECT r.place, l.id, l.state FROM upload_rows r
     LEFT JOIN lookups l ON l.key = r.key AND l.upload = r.upload AND l.state IN ('uploaded', 'missing')
@@ -192,40 +200,39 @@ class LookupUnreadable:
 
 
 @dataclass(frozen=True, slots=True)
-class LookupRefused:
+class _LookupStep:
+    key: bytes
+    note: str | None = None
+
+    def write(self, tx: Transaction) -> None:
+        if not self._step(tx, {"key": self.key, "note": clean(self.note)}):
+            raise tx.out_of_order(self)
+
+    def _step(self, tx: Transaction, values: dict[str, Value]) -> int:
+        raise NotImplementedError
+
+
+class LookupRefused(_LookupStep):
     """The service refused the lookup: not paid, may be asked again."""
 
-    key: bytes
-    note: str
-
-    def write(self, tx: Transaction) -> None:
-        if not tx.refuse(ONE, "asking", {"key": self.key, "note": clean(self.note)}):
-            raise tx.out_of_order(self)
+    def _step(self, tx: Transaction, values: dict[str, Value]) -> int:
         tx.delete_request(key=self.key)
+        return tx.connection.execute(_REFUSE, values | {"now": tx.now}).rowcount
 
 
-@dataclass(frozen=True, slots=True)
-class LookupRetracted:
+class LookupRetracted(_LookupStep):
     """The lookup was certainly not sent."""
 
-    key: bytes
-
-    def write(self, tx: Transaction) -> None:
-        if not tx.release(ONE, "'asking'", {"key": self.key}):
-            raise tx.out_of_order(self)
+    def _step(self, tx: Transaction, values: dict[str, Value]) -> int:
         tx.delete_request(key=self.key)
+        return tx.release(ONE, "'asking'", values)
 
 
-@dataclass(frozen=True, slots=True)
-class LookupDoubted:
+class LookupDoubted(_LookupStep):
     """The lookup may have been sent, and its outcome is not known."""
 
-    key: bytes
-    note: str
-
-    def write(self, tx: Transaction) -> None:
-        if not tx.hold(ONE, "'asking', 'doubt'", "doubt", {"key": self.key, "note": clean(self.note)}):
-            raise tx.out_of_order(self)
+    def _step(self, tx: Transaction, values: dict[str, Value]) -> int:
+        return tx.hold(ONE, "'asking', 'doubt'", "doubt", values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,9 +272,7 @@ class UploadPrepared:
         tx.store_request(self.request, upload=number)
 
 
-def step_upload(
-    change: object, tx: Transaction, upload: str, state: str, legal: str, **more: Value
-) -> dict[str, Value]:
+def step_upload(change: object, tx: Transaction, upload: str, state: str, legal: str, **more: Value) -> dict[str, int]:
     """Move an upload from one of the ``legal`` states to ``state``; return its parameter for :data:`OF_UPLOAD`."""
     columns = "".join(f", {name} = :{name}" for name in more)
     tx.one(
@@ -285,11 +290,15 @@ def step_upload(
 class _UploadStep:
     LEGAL: ClassVar[str]
     STATE: ClassVar[str]
+    FREES_ROWS: ClassVar[bool] = False
 
     upload: str
+    note: str | None = None
 
     def write(self, tx: Transaction) -> None:
-        step_upload(self, tx, self.upload, self.STATE, self.LEGAL)
+        which = step_upload(self, tx, self.upload, self.STATE, self.LEGAL, note=clean(self.note))
+        if self.FREES_ROWS:
+            tx.release(OF_UPLOAD, "'uploaded'", which)
 
 
 class UploadGated(_UploadStep):
@@ -302,6 +311,38 @@ class UploadSent(_UploadStep):
     """The upload's last byte is sent."""
 
     LEGAL, STATE = "'gated'", "sent"
+
+
+class UploadRefused(_UploadStep):
+    """The service refused the upload as a whole, perhaps before its end: not paid, and no verdict on any one row."""
+
+    LEGAL, STATE, FREES_ROWS = "'prepared', 'gated', 'sent'", "refused", True
+
+
+class UploadDropped(_UploadStep):
+    """The upload's last bytes were certainly not sent."""
+
+    # gated too: the run may be stopped between the commit and the bytes, and knows it
+    LEGAL, STATE, FREES_ROWS = "'prepared', 'gated'", "dropped", True
+
+
+class UploadDoubted(_UploadStep):
+    """The upload may have been sent, and its outcome is not known."""
+
+    LEGAL, STATE = "'prepared', 'gated', 'sent', 'doubt'", "doubt"
+
+
+@dataclass(frozen=True, slots=True)
+class UploadUnreadable:
+    """The service took the upload, but its answer is unreadable: perhaps paid, and its job is not known."""
+
+    upload: str
+    raw: bytes
+    note: str
+
+    def write(self, tx: Transaction) -> None:
+        more: dict[str, Value] = {"note": clean(self.note), "raw": self.raw[:RAW_KEPT]}
+        step_upload(self, tx, self.upload, "unreadable", "'prepared', 'gated', 'sent'", **more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,7 +396,7 @@ class JobFetched:
             raise tx.out_of_order(self)
         # a row that was settled otherwise since (by hand, or in an earlier fetch) has no id here
         found = [(lookup, self.answers[place]) for place, lookup, _ in rows if lookup and place in self.answers]
-        tx.answer(found, run, number if isinstance(number, int) else None)
+        tx.answer(found, run, number)
         tx.connection.executemany(
             "UPDATE lookups SET state = 'done', since = ?, upload = NULL, note = NULL WHERE id = ?",
             ((tx.now, lookup) for lookup, _ in found),
@@ -369,7 +410,7 @@ class JobFetched:
             ),
         )
         tx.count(run, answered=len(found))
-        if found and isinstance(number, int):
+        if found:
             end_trial(tx, number)
 
 
@@ -386,53 +427,6 @@ class JobUnfetched:
 
 
 @dataclass(frozen=True, slots=True)
-class UploadRefused:
-    """The service refused the upload as a whole, perhaps before its end: not paid, and no verdict on any one row."""
-
-    upload: str
-    note: str
-
-    def write(self, tx: Transaction) -> None:
-        which = step_upload(self, tx, self.upload, "refused", "'prepared', 'gated', 'sent'", note=clean(self.note))
-        tx.release(OF_UPLOAD, "'uploaded'", which)
-
-
-@dataclass(frozen=True, slots=True)
-class UploadDropped:
-    """The upload's last bytes were certainly not sent."""
-
-    upload: str
-
-    def write(self, tx: Transaction) -> None:
-        # gated too: the run may be stopped between the commit and the bytes, and knows it
-        tx.release(OF_UPLOAD, "'uploaded'", step_upload(self, tx, self.upload, "dropped", "'prepared', 'gated'"))
-
-
-@dataclass(frozen=True, slots=True)
-class UploadDoubted:
-    """The upload may have been sent, and its outcome is not known."""
-
-    upload: str
-    note: str
-
-    def write(self, tx: Transaction) -> None:
-        step_upload(self, tx, self.upload, "doubt", "'prepared', 'gated', 'sent', 'doubt'", note=clean(self.note))
-
-
-@dataclass(frozen=True, slots=True)
-class UploadUnreadable:
-    """The service took the upload, but its answer is unreadable: perhaps paid, and its job is not known."""
-
-    upload: str
-    raw: bytes
-    note: str
-
-    def write(self, tx: Transaction) -> None:
-        more: dict[str, Value] = {"note": clean(self.note), "raw": self.raw[:RAW_KEPT]}
-        step_upload(self, tx, self.upload, "unreadable", "'prepared', 'gated', 'sent'", **more)
-
-
-@dataclass(frozen=True, slots=True)
 class JobLost:
     """The service does not have the upload's job, or the job failed: no answers will come."""
 
@@ -444,4 +438,4 @@ class JobLost:
         done = "SELECT 1 FROM uploads WHERE upload = ? AND state IN ('done', 'lost')"
         if not tx.connection.execute(done, (self.upload,)).fetchone():
             which = step_upload(self, tx, self.upload, "lost", "'known'", note=note)
-            tx.hold(OF_UPLOAD, "'uploaded'", "missing", which | {"note": note})
+            tx.hold(OF_UPLOAD, "'uploaded'", "missing", {**which, "note": note})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import nullcontext
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, Self
 
 import polars as pl
 
-from bansong.base.errors import Problem, ServiceError, StoppedError, UsageError
+from bansong.base.errors import Notice, Problem, ServiceError, UsageError
 from bansong.base.files import private_folder
 from bansong.base.messages import Listed, Option, Phrase, gettext_noop
 from bansong.base.option import choose_options
@@ -25,9 +25,9 @@ from bansong.engine.protocol import Agreement, Answers, Purchase, QuotaStatus, R
 from bansong.engine.records import ROW_ID
 from bansong.purchase import answers as answer_join
 from bansong.purchase import lookups as selection
-from bansong.purchase.ledger import Ledger, LedgerRun
+from bansong.purchase.ledger import DAY_S, Ledger, LedgerRun
 from bansong.purchase.ledger_file import ledger_path
-from bansong.purchase.run import PaidRun, quota_of
+from bansong.purchase.run import buy, quota_of
 
 NUMBERS_MISSING: Final = Problem("purchase.numbers_missing", "{option}: the column holds no numbers to go by")
 ENGINE_NOT_PAID: Final = Problem(
@@ -35,8 +35,6 @@ ENGINE_NOT_PAID: Final = Problem(
 )
 
 log = logging.getLogger(__name__)
-
-_DAY: Final = 86400.0
 
 
 class PaidEngine(ABC):
@@ -58,7 +56,7 @@ class PaidEngine(ABC):
 
     def fresh_since(self, context: RunContext) -> float:
         """Return unix seconds: for a run that begins now, answers from before are too old."""
-        return context.unix_time() - self.options.max_age * _DAY
+        return context.unix_time() - self.options.max_age * DAY_S
 
     @property
     def priority(self) -> str | None:
@@ -86,11 +84,9 @@ class PaidEngine(ABC):
 
     def quote(self, records: Records, context: RunContext) -> Purchase:
         """Return what a run over prepared records would buy; spends nothing."""
-        lookups, run = self._lookups(records), self._ledger_run(context)
-        with ExitStack() as resources:
-            opened = Ledger.open(self.path, clock=context.unix_time) if self.path.exists() else None
-            ledger = None if opened is None else resources.enter_context(opened)
-            return self._quote(lookups, ledger, run, self.fresh_since(context))
+        lookups = self._lookups(records)
+        with Ledger.open(self.path, clock=context.unix_time) if self.path.exists() else nullcontext() as ledger:
+            return self._quote(lookups, ledger, context)
 
     def answer(self, records: Records, context: RunContext) -> Answers:
         """Buy what the prepared records of all tables ask for.
@@ -98,51 +94,40 @@ class PaidEngine(ABC):
         Raises what ends a run: a refusal (401, 403), a ledger that fails, a quota that does not last for the plan; and
         ``KeyboardInterrupt`` when it was interrupted. All that was bought is in the ledger then.
         """
-        lookups, run = self._lookups(records), self._ledger_run(context)
+        lookups = self._lookups(records)
         with Ledger.open(self.path, clock=context.unix_time) as ledger:
-            begun = selection.continued_since(ledger.runs(), run)
-            ledger.begin(run)
-            if self.options.retry_trial:
-                ledger.allow_trial(self.url.name)
-            outcome = "failed"
-            try:
-                paid_run = PaidRun(self, ledger, run, lookups, begun, context)
-                halt = paid_run.carry_out()
-                outcome = halt.why if halt else "done"
-            except (KeyboardInterrupt, StoppedError):
-                outcome = "interrupted"
-                raise
-            finally:
-                ledger.end(run.run_id, outcome)
-            chosen = pl.col(ROW_ID).is_in(paid_run.chosen[ROW_ID].implode())
+            bought = buy(self, lookups, ledger, context)
+            chosen, halt = pl.col(ROW_ID).is_in(bought.chosen[ROW_ID].implode()), bought.halt
             found = answer_join.store_answers(
                 ledger,
                 lookups.select(selection.LOOKUP, selection.KEY, chosen.alias(answer_join.CHOSEN)),
                 context.resources.enter_context(private_folder()),
-                run_id=run.run_id,
-                since=paid_run.since if begun is None else min(paid_run.since, begun),
+                run_id=context.run_id,
+                since=bought.since,
                 halted=halt.note if halt else "",
                 stopped=halt is not None and halt.why == "stopped",
                 lang=self.local.lang,
-                unchosen=None if self.kind.answers_locally else paid_run.why_unchosen(),
+                unchosen=None if self.kind.answers_locally else bought.unchosen,
             )
-        return Answers(lambda rows: self._join_answers(rows, found), paid_run.purchase(halt))
+        return Answers(lambda rows: self._join_answers(rows, found), bought.purchase)
 
     @abstractmethod
     def _join_answers(self, rows: pl.LazyFrame, found: answer_join.StoredAnswers) -> pl.LazyFrame:
         """Add the nine columns to prepared rows."""
 
-    def select_wanted(self, standing: selection.Standing) -> pl.DataFrame:
-        """Return the lookups that are to be bought if nothing limits it."""
-        return standing.wanted
+    def read_standing(
+        self, ledger: Ledger | None, lookups: pl.DataFrame, since: float, begun: float | None
+    ) -> selection.Standing:
+        """Compare lookups to the ledger; ``wanted`` are those to be bought if nothing limits it."""
+        return selection.standing(ledger, lookups, since, begun)
 
     def counts(self) -> tuple[pl.Expr, ...]:
         """Aggregations over answered rows: alarming answers of the service."""
         return selection.BOUGHT_COUNTS
 
-    @abstractmethod
-    def agreement(self, tallied: Mapping[str, Any]) -> Agreement | None:
+    def agreement(self, tallied: Mapping[str, Any]) -> Agreement | None:  # noqa: ARG002 - the protocol's
         """Return how the local engine and the service agree; ``None`` where only the service answers."""
+        return None
 
     def hints(self, *, planned: bool) -> tuple[str, ...]:  # noqa: ARG002 - the protocol's
         """Name the registry and the gazetteer that answer nothing."""
@@ -173,10 +158,15 @@ class PaidEngine(ABC):
         others.pop(self.url.name, None)
         scopes = [(origin, selection.scope_of(origin, self.options.offline, self.options.paid)) for origin in others]
         known = selection.known_elsewhere(ledger, wanted, scopes, since)
-        alert = selection.other_address_alert(self.url.origin, self.url.name, known, wanted.height)
-        return () if alert is None else (alert,)
+        if not known:
+            return ()
+        origin, count = max(known, key=lambda one: one[1])
+        address, name = self.url.origin, self.url.name
+        service = address if name == address else Phrase("{address} (known as {name})", address=address, name=name)
+        said = {"count": wanted.height, "known": count, "service": service, "origin": origin}
+        return (Notice(selection.KNOWN_ELSEWHERE, option=Option("known_as", origin), **said),)
 
-    def _ledger_run(self, context: RunContext) -> LedgerRun:
+    def ledger_run(self, context: RunContext) -> LedgerRun:
         return LedgerRun(context.run_id, self.kind.name, self.url.name, context.file, context.unix_time())
 
     def _lookups(self, records: Records) -> pl.DataFrame:
@@ -185,10 +175,11 @@ class PaidEngine(ABC):
             raise UsageError(NUMBERS_MISSING, option=Option("priority", self.priority))
         return lookups
 
-    def _quote(self, lookups: pl.DataFrame, ledger: Ledger | None, run: LedgerRun, since: float) -> Purchase:
-        begun = selection.continued_since(ledger.runs() if ledger else (), run)
-        standing = selection.standing(ledger, lookups, since, begun)
-        wanted = self.select_wanted(standing)
+    def _quote(self, lookups: pl.DataFrame, ledger: Ledger | None, context: RunContext) -> Purchase:
+        since = self.fresh_since(context)
+        begun = selection.continued_since(ledger.runs() if ledger else (), self.ledger_run(context))
+        standing = self.read_standing(ledger, lookups, since, begun)
+        wanted = standing.wanted
         notes = [*self.cautions(ledger, wanted, since), *selection.continuation_note(standing.continued, begun)]
         quota, problem = self._ask_quota()
         unread = problem if isinstance(problem, ServiceError) and selection.hides_quota(problem) else None
@@ -201,12 +192,11 @@ class PaidEngine(ABC):
             notes.append(Listed([error]))
         if problem is not None:
             words = Phrase("how much of the quota is left could not be asked: {problem}", problem=problem)
-            notes.append(selection.unknown_quota_alert(unread) if unread else words)
+            notes.append(Notice(selection.QUOTA_UNKNOWN, problem=unread) if unread else words)
         if chosen and (why := self.why_stopped(ledger)) is not None:
             chosen = 0
             notes.append(why)
-        counts = (standing.cached, standing.running, standing.held, wanted.height, chosen)
-        return Purchase(str(self.path), False, *counts, before=quota, notes=tuple(notes))
+        return Purchase(str(self.path), False, *standing.counts, chosen, before=quota, notes=tuple(notes))
 
     def _ask_quota(self) -> tuple[QuotaStatus | None, UsageError | ServiceError | None]:
         try:
@@ -240,9 +230,6 @@ class ServiceEngine(PaidEngine):
     def _join_answers(self, rows: pl.LazyFrame, found: answer_join.StoredAnswers) -> pl.LazyFrame:
         return answer_join.attach_answers(rows, found, self.local.lang)
 
-    def agreement(self, tallied: Mapping[str, Any]) -> None:
-        """Return ``None``: only the service answers."""
-
 
 class HybridEngine(PaidEngine):
     """Answers every row by the local engine, and buys by single requests what that one is not sure of.
@@ -256,9 +243,13 @@ class HybridEngine(PaidEngine):
     def _join_answers(self, rows: pl.LazyFrame, found: answer_join.StoredAnswers) -> pl.LazyFrame:
         return answer_join.overlay_answers(self.local.answer(rows), found)
 
-    def select_wanted(self, standing: selection.Standing) -> pl.DataFrame:
-        """Return the lookups that the local engine is not sure of, with what it says of them."""
-        return selection.uncertain(selection.assess_lookups(standing.wanted, self.local), self.options.band)
+    def read_standing(
+        self, ledger: Ledger | None, lookups: pl.DataFrame, since: float, begun: float | None
+    ) -> selection.Standing:
+        """Compare lookups to the ledger; ``wanted`` are those that the local engine is not sure of."""
+        found = super().read_standing(ledger, lookups, since, begun)
+        assessed = selection.assess_lookups(found.wanted, self.local)
+        return replace(found, wanted=selection.uncertain(assessed, self.options.band))
 
     def counts(self) -> tuple[pl.Expr, ...]:
         """Aggregations over answered rows: of both engines, and how they agree."""

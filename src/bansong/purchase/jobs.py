@@ -60,7 +60,7 @@ class UploadedJob:
     @classmethod
     def of(cls, upload: StoredUpload, origin: str) -> Self:
         scope = scope_of(origin, upload.offline, upload.paid)
-        return cls(upload.id, str(upload.job_id), upload.total, scope)
+        return cls(upload.id, upload.job_id, upload.total, scope)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,10 @@ async def _fetch_job(
         matched = _match_status(context, job, status, sent)
         if found is not None:
             matched = _merge_looks(found, matched)
-        found = replace(matched, note=_note_job(job.id, ended, matched))
+        found = matched
+        if ended.state == "failed":
+            said = gettext("job {job_id} ended as {status!r}", job_id=job.id, status=ended.status)
+            found = replace(matched, note=join_clauses(said, matched.note or ""))
         if len(matched.answers) + len(matched.faults) >= len(sent):
             break
         if len(status.results) >= preview:
@@ -229,13 +232,6 @@ def _cut_at(matched: MatchedResults, rows: int) -> int | None:
     seen = max(places, default=-1) + 1
     missing = (seen - len(places) + 0.5) / (seen + 1)
     return seen if 0 < seen < rows and missing ** (rows - seen) < _MAX_CUT_PROBABILITY else None
-
-
-def _note_job(job_id: str, ended: BatchStatus, matched: MatchedResults) -> str | None:
-    if ended.state != "failed":
-        return matched.note
-    said = gettext("job {job_id} ended as {status!r}", job_id=job_id, status=ended.status)
-    return join_clauses(said, matched.note or "")
 
 
 async def _wait_for_end(context: PurchaseContext, job: UploadedJob) -> BatchStatus | None:

@@ -23,7 +23,7 @@ from typing import ClassVar, Final, Literal, NamedTuple
 import polars as pl
 
 from bansong.base.messages import gettext
-from bansong.purchase.ledger_file import Transaction, Value, clean
+from bansong.purchase.ledger_file import Transaction, Value, clean, flag
 
 _LAST: Final = (
     "SELECT turn, bounced, reason, state FROM labels WHERE upload = ? AND place = ? ORDER BY turn DESC LIMIT 1"
@@ -77,19 +77,6 @@ class LabelQueue:
     labels: tuple[QueuedLabel, ...]
     done: int
     held: int
-
-
-@dataclass(frozen=True, slots=True)
-class LabelledJob:
-    """The job of an upload; ``base``: the service's key of its first row, if known."""
-
-    upload: int
-    id: str
-    job_id: str
-    total: int | None
-    base: int | None
-    offline: bool | None
-    paid: bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,13 +209,7 @@ def job_rows(connection: sqlite3.Connection, keys: pl.Series, origin: str) -> pl
 
 def upload_flags(connection: sqlite3.Connection, origin: str) -> list[tuple[bool | None, bool | None]]:
     found = connection.execute("SELECT DISTINCT offline, paid FROM uploads WHERE origin = ?", (origin,))
-    return [(_flag(offline), _flag(paid)) for offline, paid in found]
-
-
-def labelled_jobs(connection: sqlite3.Connection, uploads: Iterable[int]) -> dict[int, LabelledJob]:
-    find = "SELECT number, upload, job_id, total, base, offline, paid FROM uploads WHERE number = ?"
-    rows = (connection.execute(find, (upload,)).fetchone() for upload in uploads)
-    return {row[0]: LabelledJob(*row[:5], *map(_flag, row[5:])) for row in rows}
+    return [(flag(offline), flag(paid)) for offline, paid in found]
 
 
 def held_labels(connection: sqlite3.Connection, origin: str) -> list[HeldLabel]:
@@ -237,7 +218,3 @@ def held_labels(connection: sqlite3.Connection, origin: str) -> list[HeldLabel]:
         HeldLabel(upload, place, job_id, b_no, bool(bounced), reason, state, since, note)
         for upload, place, job_id, b_no, bounced, reason, state, since, note in connection.execute(_HELD, (origin,))
     ]
-
-
-def _flag(value: int | None) -> bool | None:
-    return None if value is None else bool(value)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
@@ -87,14 +87,6 @@ def purge(tx: Transaction, older_than_days: float) -> PurgeCounts:
     tx.delete_old_requests()
     run("DELETE FROM limits WHERE at < ?", (tx.now - LIMIT_KEPT_S,))
     return PurgeCounts(lookups, uploads, runs)
-
-
-def shrink(connection: sqlite3.Connection) -> None:
-    """Rewrite the file if a good part of it is empty and the disk has room for that."""
-    free, pages = (connection.execute(f"PRAGMA {what}").fetchone()[0] for what in ("freelist_count", "page_count"))
-    if free > pages * _MIN_FREE_SHARE:
-        with suppress(sqlite3.OperationalError):
-            rewrite_file(connection)
 
 
 _OPEN_LOOKUPS: Final = """
@@ -254,7 +246,7 @@ class Ledger:
     spent_trials = _query(trial_limits.spent_trials)
     unanswered_requests = _query(trial_limits.unanswered_requests)
     upload_flags = _query(label_outbox.upload_flags)
-    labelled_jobs = _query(label_outbox.labelled_jobs)
+    labelled_jobs = _query(queries.labelled_jobs)
     held_labels = _query(label_outbox.held_labels)
     doubts = _query(queries.doubts)
     unusable = _query(queries.unusable)
@@ -283,21 +275,18 @@ class Ledger:
         Raises :class:`LedgerError`: damaged, in use, newer than this version, or misplaced.
         """
         path = ledger_path(path)
-        lock = LEDGER_FILE.lock(path, LEDGER_FILE.busy)
-        try:
+        with ExitStack() as undo:
+            lock = LEDGER_FILE.lock(path, LEDGER_FILE.busy)
+            undo.callback(lock.release)
             with LEDGER_FILE.errors(path):
                 if created := not path.exists():
                     LEDGER_FILE.make(path)
             connection = LEDGER_FILE.open(path)
-            try:
-                with LEDGER_FILE.errors(path):
-                    return cls(path, connection, lock, created=created, clock=clock)
-            except BaseException:
-                connection.close()
-                raise
-        except BaseException:
-            lock.release()
-            raise
+            undo.callback(connection.close)
+            with LEDGER_FILE.errors(path):
+                ledger = cls(path, connection, lock, created=created, clock=clock)
+            undo.pop_all()
+        return ledger
 
     def close(self) -> None:
         """Close the file and release its lock; closing twice is allowed."""
@@ -376,7 +365,11 @@ class Ledger:
         with self._transaction() as tx:
             purged = purge(tx, older_than_days)
         with self._connect() as connection:
-            shrink(connection)
+            asked = ("PRAGMA freelist_count", "PRAGMA page_count")
+            free, pages = (connection.execute(pragma).fetchone()[0] for pragma in asked)
+            if free > pages * _MIN_FREE_SHARE:
+                with suppress(sqlite3.OperationalError):  # the disk has no room for that
+                    rewrite_file(connection)
         return purged
 
     def erase(self, numbers: Iterable[str]) -> None:

@@ -205,7 +205,7 @@ OF_UPLOAD: Final = """upload = :upload AND id IN
     (SELECT l.id FROM upload_rows r JOIN lookups l ON l.key = r.key WHERE r.upload = :upload)"""
 """Lookups of an upload that were not asked otherwise since."""
 
-_ANSWERED: Final = "EXISTS (SELECT 1 FROM answers WHERE lookup = id)"
+ANSWERED: Final = "EXISTS (SELECT 1 FROM answers WHERE lookup = id)"
 _ANSWER: Final = "INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 _NEEDLESS: Final = """
@@ -284,21 +284,11 @@ class Transaction:
     def release(self, which: str, states: str, values: Mapping[str, Value]) -> int:
         """Allow lookups in ``states`` to be asked again: they return to their answer, or are deleted without one."""
         where = f"{which} AND state IN ({states})"
-        gone = self.connection.execute(f"DELETE FROM lookups WHERE {where} AND NOT {_ANSWERED}", values).rowcount
+        gone = self.connection.execute(f"DELETE FROM lookups WHERE {where} AND NOT {ANSWERED}", values).rowcount
         kept = self.connection.execute(
             f"UPDATE lookups SET state = 'done', upload = NULL, note = NULL, raw = NULL WHERE {where}", values
         ).rowcount
         return gone + kept
-
-    def refuse(self, which: str, state: str, values: Mapping[str, Value]) -> int:
-        """Record that lookups were refused (``:note``), so not paid: they return to their answer if they have one."""
-        return self.connection.execute(
-            f"""UPDATE lookups SET upload = NULL, since = :now,
-                state = CASE WHEN {_ANSWERED} THEN 'done' ELSE 'refused' END,
-                note = CASE WHEN {_ANSWERED} THEN NULL ELSE :note END
-            WHERE {which} AND state = '{state}'""",
-            {**values, "now": self.now},
-        ).rowcount
 
     def hold(self, which: str, states: str, state: str, values: Mapping[str, Value]) -> int:
         """Hold lookups in ``states`` in ``state`` (with ``:note``), so that they are not asked again by themselves."""
@@ -342,6 +332,10 @@ def clean(text: str | None) -> str | None:
 def whole(number: int | None) -> int | None:
     """Return the number, or ``None`` if 64 bits cannot hold it."""
     return number if number is not None and number.bit_length() < 64 else None
+
+
+def flag(value: int | None) -> bool | None:
+    return None if value is None else bool(value)
 
 
 def _fields(answer: Answer) -> tuple[Value, ...]:

@@ -14,7 +14,7 @@ import polars as pl
 
 from bansong.base import business_number
 from bansong.base.business_number import first_code
-from bansong.base.errors import NotFoundError, Notice, Problem, QuotaError, RejectedError, ServiceError, ShapeError
+from bansong.base.errors import NotFoundError, Problem, QuotaError, RejectedError, ServiceError, ShapeError
 from bansong.base.messages import Option, Phrase, gettext, ngettext, parameter
 from bansong.base.schema import CONTEXT_COLUMNS, SEOUL
 from bansong.client.dispatcher import DispatchCounts, Dispatcher
@@ -187,6 +187,10 @@ class Standing:
     uploads: frozenset[str]
     incomplete: frozenset[str]
     continued: int = 0
+
+    @property
+    def counts(self) -> tuple[int, int, int, int]:
+        return self.cached, self.running, self.held, self.wanted.height
 
 
 def standing(
@@ -400,17 +404,6 @@ BOUGHT_COUNTS: Final = (
 row), as aggregations over a run's rows."""
 
 
-def other_address_alert(address: str, name: str, known: Sequence[tuple[str, int]], wanted: int) -> Notice | None:
-    """Alert before lookups are bought that the ledger holds under other origins: ``known``, with their numbers."""
-    if not known:
-        return None
-    origin, count = max(known, key=lambda one: one[1])
-    service = address if name == address else Phrase("{address} (known as {name})", address=address, name=name)
-    return Notice(
-        KNOWN_ELSEWHERE, count=wanted, known=count, service=service, origin=origin, option=Option("known_as", origin)
-    )
-
-
 def continuation_note(answers: int, begun: float | None) -> tuple[str, ...]:
     if not answers or begun is None:
         return ()
@@ -426,7 +419,3 @@ def continuation_note(answers: int, begun: float | None) -> tuple[str, ...]:
             day=day,
         ),
     )
-
-
-def unknown_quota_alert(problem: object) -> Notice:
-    return Notice(QUOTA_UNKNOWN, problem=problem)

@@ -7,14 +7,14 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import polars as pl
 
 from bansong.base.schema import ANSWER_COLUMNS, REASON_SEPARATOR, Answer
-from bansong.purchase.ledger_file import UNSETTLED
+from bansong.purchase.ledger_file import UNSETTLED, flag
 
 CHUNK: Final = 50_000
 """Keys looked up at once, which bounds the memory."""
@@ -57,6 +57,23 @@ _COLUMNS: Final = ("place", "state", "note", "run_id", "upload", "job_id", "answ
 
 _SHOWN_HEX_DIGITS: Final = 16
 _MIN_PROVING_ROWS: Final = 100  # so many row keys do not fit by chance
+# missing rows are shown as their upload
+_WAITING_LOOKUPS: Final = f"""
+    SELECT l.key, 'lookup', l.state, l.since, r.run_id, r.file, l.b_no, 1, NULL, l.note
+    FROM lookups l JOIN runs r ON r.number = l.run
+    WHERE {UNSETTLED} AND l.state <> 'missing' AND l.state IN ({{states}})
+    ORDER BY l.since, l.id
+"""
+_WAITING_UPLOADS: Final = f"""
+    WITH missing (upload, rows) AS (
+        SELECT upload, count(*) FROM lookups
+        WHERE {UNSETTLED} AND state = 'missing' AND state IN ({{states}}) GROUP BY upload)
+    SELECT u.upload, 'upload', CASE WHEN u.state IN ('lost', 'done') THEN 'missing' ELSE u.state END, u.since, r.run_id,
+        r.file, NULL, coalesce(m.rows, u.rows), u.job_id, u.note
+    FROM uploads u JOIN runs r ON r.number = u.run LEFT JOIN missing m ON m.upload = u.number
+    WHERE u.state IN ({{states}}) OR m.rows > 0 AND u.state IN ('lost', 'done')
+    ORDER BY u.since, u.number
+"""
 _KEYS_PROVEN: Final = """
     SELECT max(number) FILTER (WHERE base IS NOT NULL AND rows >= :many)
         > coalesce(max(number) FILTER (WHERE base IS NULL AND rows > 1), 0)
@@ -66,16 +83,21 @@ _KEYS_PROVEN: Final = """
 
 @dataclass(frozen=True, slots=True)
 class StoredUpload:
-    """An upload and its job; ``total``: number of rows that the service took; ``created``: unix seconds."""
+    """An upload and its job; ``total``: number of rows that the service took; ``created``: unix seconds.
 
+    ``base``: the service's key of its first row, if known.
+    """
+
+    number: int
     id: str
     run_id: str
     state: str
-    job_id: str | None
+    job_id: str
     total: int | None
     rows: int
     created: float
     note: str | None
+    base: int | None
     offline: bool | None
     paid: bool | None
 
@@ -145,11 +167,15 @@ def incomplete_uploads(connection: sqlite3.Connection, origin: str, since: float
 
 def _uploads(connection: sqlite3.Connection, where: str, values: tuple[str | float, ...]) -> list[StoredUpload]:
     found = connection.execute(
-        "SELECT u.upload, r.run_id, u.state, u.job_id, u.total, u.rows, u.created, u.note, u.offline, u.paid "
-        f"FROM uploads u JOIN runs r ON r.number = u.run WHERE {where} ORDER BY u.number",
+        "SELECT u.number, u.upload, r.run_id, u.state, u.job_id, u.total, u.rows, u.created, u.note, u.base, "
+        f"u.offline, u.paid FROM uploads u JOIN runs r ON r.number = u.run WHERE {where} ORDER BY u.number",
         values,
     )
-    return [StoredUpload(*row[:8], *(None if flag is None else bool(flag) for flag in row[8:])) for row in found]
+    return [StoredUpload(*row[:10], *map(flag, row[10:])) for row in found]
+
+
+def labelled_jobs(connection: sqlite3.Connection, numbers: Iterable[int]) -> dict[int, StoredUpload]:
+    return {number: _uploads(connection, "u.number = ?", (number,))[0] for number in numbers}
 
 
 def rows_of(connection: sqlite3.Connection, upload_id: str) -> list[tuple[bytes, str]]:
@@ -185,56 +211,29 @@ def proves_row_keys(connection: sqlite3.Connection, origin: str) -> bool:
 def unfetched_uploads(connection: sqlite3.Connection) -> list[Doubt]:
     """Return the uploads with results that could not be fetched, oldest first; later runs try again."""
     found = connection.execute(
-        "SELECT u.upload, u.since, r.run_id, r.file, u.rows, u.job_id, u.note FROM uploads u "
-        "JOIN runs r ON r.number = u.run WHERE u.state = 'known' AND u.note IS NOT NULL ORDER BY u.since, u.number"
+        "SELECT u.upload, 'upload', 'unfetched', u.since, r.run_id, r.file, NULL, u.rows, u.job_id, u.note "
+        "FROM uploads u JOIN runs r ON r.number = u.run "
+        "WHERE u.state = 'known' AND u.note IS NOT NULL ORDER BY u.since, u.number"
     )
-    return [
-        Doubt(upload, "upload", "unfetched", since, run_id, file, None, rows, job, note)
-        for upload, since, run_id, file, rows, job, note in found
-    ]
+    return [Doubt(*values) for values in found]
 
 
 def doubts(connection: sqlite3.Connection) -> list[Doubt]:
     """Return lookups and uploads that may have been sent and have no outcome, oldest first."""
-    return _waiting(connection, ("doubt",))
+    return _waiting(connection, "'doubt'")
 
 
 def unusable(connection: sqlite3.Connection) -> list[Doubt]:
     """Return lookups and uploads without a usable answer: unreadable, or missing from their job."""
-    return _waiting(connection, ("unreadable", "missing"))
+    return _waiting(connection, "'unreadable', 'missing'")
 
 
-def _waiting(
-    connection: sqlite3.Connection, states: Sequence[Literal["doubt", "unreadable", "missing"]]
-) -> list[Doubt]:
-    # missing rows are shown as their upload
+def _waiting(connection: sqlite3.Connection, states: str) -> list[Doubt]:
     shown = shown_ids(connection)
-    marks = ", ".join("?" for _ in states)
-    lookups = connection.execute(
-        "SELECT l.key, l.state, l.since, r.run_id, r.file, l.b_no, l.note "
-        "FROM lookups l JOIN runs r ON r.number = l.run "
-        f"WHERE {UNSETTLED} AND l.state <> 'missing' AND l.state IN ({marks}) ORDER BY l.since, l.id",
-        states,
-    ).fetchall()
-    missing: dict[int, int] = {}
-    if "missing" in states:
-        count = f"SELECT upload, count(*) FROM lookups WHERE {UNSETTLED} AND state = 'missing' GROUP BY upload"
-        missing = dict(connection.execute(count).fetchall())
-    uploads = connection.execute(
-        "SELECT u.number, u.upload, u.state, u.since, r.run_id, r.file, u.rows, u.job_id, u.note "
-        f"FROM uploads u JOIN runs r ON r.number = u.run WHERE u.state IN ({marks}, 'lost', 'done') "
-        "ORDER BY u.since, u.number",
-        states,
-    ).fetchall()
-    found = [
-        Doubt(shown[key], "lookup", state, since, run_id, file, b_no, 1, None, note)
-        for key, state, since, run_id, file, b_no, note in lookups
-    ]
-    for number, upload, state, since, run_id, file, rows, job, note in uploads:
-        if state in states or number in missing:
-            left, shown_state = missing.get(number, rows), "missing" if state in ("lost", "done") else state
-            found.append(Doubt(upload, "upload", shown_state, since, run_id, file, None, left, job, note))
-    return found
+    lookups, uploads = (
+        connection.execute(query.format(states=states)) for query in (_WAITING_LOOKUPS, _WAITING_UPLOADS)
+    )
+    return [*(Doubt(shown[key], *rest) for key, *rest in lookups), *(Doubt(*found) for found in uploads)]
 
 
 def shown_ids(connection: sqlite3.Connection) -> dict[bytes, str]:

@@ -8,13 +8,13 @@ import math
 import sqlite3
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from bansong.base.errors import Problem, UsageError
 from bansong.base.messages import Phrase, gettext, gettext_noop
 from bansong.base.schema import Answer
 from bansong.purchase.changes import count_upload, keep_answer, step_upload
-from bansong.purchase.ledger_file import OF_UPLOAD, ONE, UNSETTLED, Transaction, Value, clean, whole
+from bansong.purchase.ledger_file import OF_UPLOAD, ONE, UNSETTLED, Transaction, Value, clean, flag, whole
 from bansong.purchase.queries import shown_ids
 
 LOOKUP_HAS_NO_JOB: Final = Problem("ledger.lookup_has_no_job", "{id}: is one lookup, which has no job; {list}")
@@ -40,15 +40,15 @@ class RecoveryCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class _HeldLookup:
-    key: bytes
+class _Held:
+    """What waits to be settled: its lookups are ``where`` with ``values``, in one of the ``states``."""
 
-
-@dataclass(frozen=True, slots=True)
-class _HeldUpload:
+    kind: Literal["lookup", "upload"]
     id: str
-    number: int
-    state: str
+    where: str
+    states: str
+    values: dict[str, Value]
+    state: str = ""  # of the upload
 
 
 def recover(tx: Transaction) -> RecoveryCounts:
@@ -93,27 +93,26 @@ def attach(tx: Transaction, id: str, job_id: str) -> int:
     """Set the job of an upload, which the next run fetches; return the number of its open rows."""
     job_id = job_id.strip()
     found = _resolve(tx, id)
-    if not isinstance(found, _HeldUpload):
+    if found.kind != "upload":
         raise UsageError(LOOKUP_HAS_NO_JOB, id=id, list=Phrase(_LIST))
     if not job_id:
         raise UsageError(JOB_ID_EMPTY)
     other = "SELECT upload FROM uploads WHERE job_id = ? AND number <> ? AND origin = "
+    number = found.values["upload"]
     taken = tx.connection.execute(
-        f"{other} (SELECT origin FROM uploads WHERE number = ?)", (job_id, found.number, found.number)
+        f"{other} (SELECT origin FROM uploads WHERE number = ?)", (job_id, number, number)
     ).fetchone()
     if taken:
         raise UsageError(JOB_TAKEN, job_id=job_id, taken=taken[0])
-    tx.connection.execute(
-        f"UPDATE lookups SET state = 'uploaded', note = NULL WHERE {OF_UPLOAD} AND state = 'missing'",
-        {"upload": found.number},
-    )
+    again = f"UPDATE lookups SET state = 'uploaded', note = NULL WHERE {OF_UPLOAD} AND state = 'missing'"
+    tx.connection.execute(again, found.values)
     count = f"SELECT count(*) FROM lookups WHERE {OF_UPLOAD} AND state = 'uploaded'"
-    rows = int(tx.connection.execute(count, {"upload": found.number}).fetchone()[0])
+    rows = int(tx.connection.execute(count, found.values).fetchone()[0])
     if not rows or found.state not in ("doubt", "unreadable", "known", "lost", "done"):
         raise UsageError(UPLOAD_NOT_WAITING, id=id, list=Phrase(_LIST))
     tx.connection.execute(
         "UPDATE uploads SET state = 'known', since = ?, job_id = ?, note = NULL WHERE number = ?",
-        (tx.now, job_id, found.number),
+        (tx.now, job_id, number),
     )
     count_upload(tx, found.id)
     _record(tx, "attach", found, rows, job_id)
@@ -130,12 +129,10 @@ def _decide(
     settled = 0
     for id in ids:
         found = _resolve(tx, id)
-        if isinstance(found, _HeldLookup):
-            rows = settle(ONE, "'doubt', 'unreadable', 'missing'", {"key": found.key})
-        else:
-            rows = settle(OF_UPLOAD, "'uploaded', 'missing'", {"upload": found.number})
+        rows = settle(found.where, found.states, found.values)
+        if found.kind == "upload":
             close = "UPDATE uploads SET state = ?, since = ? WHERE number = ? AND state <> 'done'"
-            tx.connection.execute(close, (closed, tx.now, found.number))
+            tx.connection.execute(close, (closed, tx.now, found.values["upload"]))
         if not rows:
             raise UsageError(ALREADY_SETTLED, id=id, list=Phrase(_LIST))
         _record(tx, decision, found, rows, None)
@@ -143,34 +140,35 @@ def _decide(
     return settled
 
 
-def _resolve(tx: Transaction, id: str) -> _HeldLookup | _HeldUpload:
+def _resolve(tx: Transaction, id: str) -> _Held:
     # the beginning of an id is enough if it is unique
     wanted = id.strip().lower()
     uploads = [
-        _HeldUpload(*values)
-        for values in tx.connection.execute(
+        _Held("upload", upload, OF_UPLOAD, "'uploaded', 'missing'", {"upload": number}, state)
+        for upload, number, state in tx.connection.execute(
             "SELECT upload, number, state FROM uploads "
             "WHERE state IN ('doubt', 'unreadable', 'known', 'lost', 'accepted', 'done') "
             "AND lower(substr(upload, 1, ?)) = ?",
             (len(wanted), wanted),
         )
     ]
-    if exact := [upload for upload in uploads if upload.id.lower() == wanted]:
-        uploads = exact
-    lookups = [] if exact else [_HeldLookup(key) for key in shown_ids(tx.connection) if key.hex().startswith(wanted)]
-    found: list[_HeldLookup | _HeldUpload] = [*uploads, *lookups] if wanted else []
-    if not found:
+    if not (found := [upload for upload in uploads if upload.id.lower() == wanted]):
+        found = uploads + [
+            _Held("lookup", key.hex(), ONE, "'doubt', 'unreadable', 'missing'", {"key": key})
+            for key in shown_ids(tx.connection)
+            if key.hex().startswith(wanted)
+        ]
+    if not found or not wanted:
         raise UsageError(ID_UNKNOWN, id=id, list=Phrase(_LIST))
     if len(found) > 1:
         raise UsageError(ID_AMBIGUOUS, id=id, matches=len(found))
     return found[0]
 
 
-def _record(tx: Transaction, decision: str, what: _HeldLookup | _HeldUpload, rows: int, job_id: str | None) -> None:
-    kind, id = ("lookup", what.key.hex()) if isinstance(what, _HeldLookup) else ("upload", what.id)
+def _record(tx: Transaction, decision: str, what: _Held, rows: int, job_id: str | None) -> None:
     tx.connection.execute(
         "INSERT INTO decisions (at, decision, kind, id, rows, job_id) VALUES (?, ?, ?, ?, ?, ?)",
-        (tx.now, decision, kind, id, rows, job_id),
+        (tx.now, decision, what.kind, what.id, rows, job_id),
     )
     tx.delete_old_requests()
 
@@ -227,7 +225,7 @@ def pending_requests(connection: sqlite3.Connection, origin: str, now: float) ->
         PendingRequest(
             _keys(connection, number) if key is None else (key,),
             *values[:9],
-            *(None if flag is None else bool(flag) for flag in values[9:]),
+            *map(flag, values[9:]),
         )
         for key, number, *values in found
     ]

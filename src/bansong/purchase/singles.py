@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
 import polars as pl
@@ -76,9 +76,9 @@ def stored_request(context: PurchaseContext, endpoint: str, content: bytes) -> S
     return StoredRequest(token, context.client.origin, mark, float(promise.keep_seconds), zlib.compress(content, 1))
 
 
-async def verify_lookup(client: Client, b_no: str, name: str | None, address: str | None, **key: Any) -> Verified:
+async def verify_lookup(client: Client, record: tuple[str, str | None, str | None], key: str | None) -> Verified:
     """Ask about one lookup; raise :class:`ShapeError` also for an empty answer."""
-    verified = await client.verify(b_no, name, address, **key)
+    verified = await client.verify(*record, idempotency_key=key)
     if verified.answer == EMPTY_ANSWER:
         words = gettext("the service gave no answer")
         raise ShapeError(words, status=200, detail=words, raw=client.redact(verified.model_dump_json().encode()))
@@ -149,9 +149,7 @@ async def _settle_request(context: PurchaseContext, request: PendingRequest, rea
     try:
         if request.upload is None:
             record = json.loads(content)
-            verified = await _repeat(
-                context, keyed, lambda _: verify_lookup(client, *record, idempotency_key=token), slot, doubt
-            )
+            verified = await _repeat(context, keyed, lambda _: verify_lookup(client, record, token), slot, doubt)
             await settle(LookupSettled(request.keys[0], verified.answer))
         else:
             upload = partial(client.create_batch, offline=request.offline, paid=request.paid, idempotency_key=token)
@@ -251,10 +249,10 @@ class _SingleLookup(OutgoingRequest["Verified"]):
 
     async def send(self, slot: Slot) -> Verified:
         lookup, request = self._lookup, self._request
-        key: dict[str, Any] = {} if request is None else {"idempotency_key": request.token}
+        record, token = (lookup.b_no, lookup.name, lookup.address), request.token if request else None
 
         async def ask(_is_repetition: bool) -> Verified:
-            return await verify_lookup(self._context.client, lookup.b_no, lookup.name, lookup.address, **key)
+            return await verify_lookup(self._context.client, record, token)
 
         return await send_once(self._context, VERIFY, request, ask, slot)
 

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
@@ -208,7 +208,6 @@ class _ChunkUpload(OutgoingRequest["BatchCreated"]):
 
     async def send(self, slot: Slot) -> BatchCreated:
         terms = self._context.terms
-        key: dict[str, Any] = {} if self._request is None else {"idempotency_key": self._request.token}
 
         async def ask(is_repetition: bool) -> BatchCreated:
             if is_repetition and not self._is_gated:
@@ -219,7 +218,7 @@ class _ChunkUpload(OutgoingRequest["BatchCreated"]):
                 paid=terms.paid,
                 before_last_byte=None if is_repetition else self._record_gate,
                 after_last_byte=None if is_repetition else self._record_last_byte,
-                **key,
+                idempotency_key=self._request.token if self._request else None,
             )
 
         return await send_once(self._context, BATCH, self._request, ask, slot)

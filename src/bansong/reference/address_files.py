@@ -10,8 +10,9 @@ import calendar
 import hashlib
 import re
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from pathlib import Path
@@ -20,6 +21,7 @@ from zipfile import BadZipFile, ZipFile
 
 import polars as pl
 
+from bansong.base.business_number import first_code
 from bansong.base.errors import GazetteerError, Problem, UsageError
 from bansong.base.messages import Listed, Phrase, describe_os_error, gettext, gettext_noop
 from bansong.base.publish import same_file
@@ -91,7 +93,7 @@ class SourceFile:
     size: int
     named: date | None
     digest: str = ""
-    newest: date | None = field(default=None)
+    newest: date | None = None
 
     @property
     def name(self) -> str:
@@ -162,25 +164,20 @@ def find_sources(given: Iterable[str | Path], output: Path) -> tuple[list[Source
 def lines(source: SourceFile) -> Iterator[tuple[int, bytes]]:
     """Yield blocks of whole lines in UTF-8, each with the number of its first line."""
     digest = hashlib.sha256()
+    first, rest, encoding = 1, b"", ""
     with source.open() as file:
-        head = file.read(BLOCK)
-        encoding = _encoding(source, head)
-        first, rest = 1, b""
-        block = head.removeprefix(_UTF8_BOM)
-        digest.update(head)
-        while block:
-            block = rest + block
-            end = block.rfind(b"\n") + 1
-            whole, rest = block[:end], block[end:]
-            if whole:
-                yield first, _decode_block(source, whole, first, encoding)
-            first += whole.count(b"\n")
+        while block := file.read(BLOCK):
+            digest.update(block)
+            if not encoding:
+                encoding, block = _encoding(source, block), block.removeprefix(_UTF8_BOM)
+            whole, end, rest = (rest + block).rpartition(b"\n")
+            if end:
+                yield first, _decode_block(source, whole + end, first, encoding)
+                first += whole.count(b"\n") + 1
             if len(rest) > LONGEST_LINE:
                 raise GazetteerError(SOURCE_LINE_TOO_LONG, name=source.name, first=first, longest_line=LONGEST_LINE)
-            block = file.read(BLOCK)
-            digest.update(block)
-        if rest.strip():
-            yield first, _decode_block(source, rest, first, encoding) + b"\n"
+    if rest.strip():
+        yield first, _decode_block(source, rest, first, encoding) + b"\n"
     source.digest = digest.hexdigest()
 
 
@@ -210,23 +207,22 @@ def format_counts(counts: Mapping[str, int]) -> str:
 
 def _in_file(path: Path) -> tuple[list[SourceFile], list[str]]:
     if path.suffix.lower() != ".zip":
-        source = SourceFile(
-            path, None, "buildings", path.stat().st_size, _date(path.name, *reversed(path.parts[-3:-1]))
-        )
+        dated = _date(path.name, *reversed(path.parts[-3:-1]))
+        source = SourceFile(path, None, "buildings", path.stat().st_size, dated)
         return ([source], []) if _recognise_kind(source) else ([], [path.name])
     try:
         with ZipFile(path) as archive:
-            members = [member for member in archive.infolist() if not member.is_dir()]
+            members = {member.filename: member.file_size for member in archive.infolist() if not member.is_dir()}
     except (BadZipFile, OSError) as error:
         raise _unzippable(path, error) from error
     found, others = [], []
-    for member in sorted(members, key=lambda member: member.filename):
-        dated = _date(*reversed(Path(shown_name(member.filename)).parts), path.name)
-        source = SourceFile(path, member.filename, "buildings", member.file_size, dated)
+    for member, size in sorted(members.items()):
+        dated = _date(*reversed(Path(shown_name(member)).parts), path.name)
+        source = SourceFile(path, member, "buildings", size, dated)
         if _recognise_kind(source):
             found.append(source)
         else:
-            others.append(f"{path.name}: {shown_name(member.filename)}")
+            others.append(f"{path.name}: {shown_name(member)}")
     return found, others
 
 
@@ -308,9 +304,8 @@ def _decode_block(source: SourceFile, block: bytes, first: int, encoding: str) -
 
 
 def _unzippable(path: Path, error: Exception) -> GazetteerError:
-    reason = (
-        Phrase("has a password") if "password" in str(error) else Phrase("is damaged or cut off ({error})", error=error)
-    )
+    damage = Phrase("is damaged or cut off ({error})", error=error)
+    reason = Phrase("has a password") if "password" in str(error) else damage
     return GazetteerError(ZIP_UNREADABLE, path=path, reason=reason)
 
 
@@ -365,8 +360,6 @@ _LAYOUTS: Final[dict[Kind, dict[int, str]]] = {
     "lot changes": _JIBUN,
     "postal": _POSTAL,
 }
-Refused = tuple[dict[str, int], pl.DataFrame]
-"""Rows of a block by problem, and the first of them."""
 _BELOW_DISTRICT: Final = 10**8
 """The upper half of a management number divided by this is the building's district, five digits."""
 _NO_DATA: Final = b"no data"
@@ -397,43 +390,39 @@ class Content:
 
     def add(self, source: SourceFile, number: int, advance: Callable[[int], None]) -> None:
         """Read one file; ``advance`` gets the bytes read. Raises :class:`GazetteerError` with file and line."""
-        frames = []
-        rows = 0
-        refused: list[Refused] = []
+        frames, rows = [], 0
+        refused, examples = Counter[str](), list[dict[str, object]]()
         for first, text, frame in _frames(source):
             rows += frame.height
-            good = self._sorted_out(source, frame, first, refused)
-            frames.append(self._compact(source, number, good))
+            judged = frame.with_row_index("line", first).with_columns(_problem(source.kind).alias("problem"))
+            wrong = judged.filter(pl.col("problem").is_not_null())
+            refused.update(dict(wrong["problem"].value_counts(sort=True).iter_rows()))
+            # all of them might be more than memory holds
+            examples += wrong.head(REFUSED_SHOWN - len(examples)).rows(named=True)
+            good = judged.filter(pl.col("problem").is_null()).drop("problem", "line")
+            if "effective" in good.columns:
+                with suppress(ValueError):
+                    newest = datetime.strptime(str(good["effective"].max()), "%Y%m%d").date()
+                    source.newest = max(source.newest or newest, newest)
+            frames.append(self._compact(source, number, good.with_columns(_numbers(frame.columns))))
             advance(len(text))
         if not rows and source.kind in ("buildings", "postal"):
             raise GazetteerError(SOURCE_FILE_EMPTY, name=source.name)
-        bad = sum(sum(counts.values()) for counts, _ in refused)
-        if bad > max(_REFUSED_ALWAYS, rows // _REFUSED_SHARE):
-            example = _example(refused[0][1].row(0, named=True))
+        if (bad := refused.total()) > max(_REFUSED_ALWAYS, rows // _REFUSED_SHARE):
+            example = _example(examples[0])
             raise GazetteerError(SOURCE_ROWS_UNUSABLE, name=source.name, bad=bad, rows=rows, example=example)
-        for counts, first_ones in refused:
-            self._note(source, counts, first_ones)
+        for problem, count in refused.items():
+            self.refused[problem] = self.refused.get(problem, 0) + count
+        shown = examples[: REFUSED_SHOWN - len(self.examples)]
+        self.examples += [f"{source.name}, {_example(row)}" for row in shown]
         self.read[source.kind] = self.read.get(source.kind, 0) + rows
         self.rows.setdefault(source.kind, []).extend(frames)
-
-    def _sorted_out(self, source: SourceFile, frame: pl.DataFrame, first: int, refused: list[Refused]) -> pl.DataFrame:
-        judged = frame.with_row_index("line", first).with_columns(_problem(source.kind).alias("problem"))
-        bad = judged.filter(pl.col("problem").is_not_null())
-        if bad.height:
-            counts = dict(bad["problem"].value_counts(sort=True).iter_rows())
-            refused.append((counts, bad.head(REFUSED_SHOWN)))  # all of them might be more than memory holds
-            judged = judged.filter(pl.col("problem").is_null())
-        if "effective" in frame.columns:
-            _date_of(source, judged["effective"].max())
-        return judged.drop("problem", "line").with_columns(_numbers(frame.columns))
 
     def _compact(self, source: SourceFile, number: int, frame: pl.DataFrame) -> pl.DataFrame:
         if source.kind in ("lots", "lot changes"):
             self.dongs.append(frame.select(DONG).unique(maintain_order=True))
-            districts = frame.select((pl.col("id_high") // _BELOW_DISTRICT).alias("district")).unique(
-                maintain_order=True
-            )
-            self.lot_districts.append(districts.with_columns(pl.lit(number, pl.UInt16).alias("source")))
+            districts = frame.select(district=pl.col("id_high") // _BELOW_DISTRICT).unique(maintain_order=True)
+            self.lot_districts.append(districts.with_columns(source=pl.lit(number, pl.UInt16)))
             return frame.select(*ID, *LOT, "reason")
         streets = frame.select(STREET).unique(maintain_order=True).with_row_index("street", self.street_count)
         frame = frame.join(streets, on=list(STREET), how="left", maintain_order="left")
@@ -444,12 +433,6 @@ class Content:
         of_change = [pl.col("dong_code"), pl.lit(number, pl.UInt16).alias(DAY)] if source.kind == "changes" else []
         building = ("street", *ID, "under", "main", "sub", "zipcode", "apartment", "name")
         return frame.select(*building, *LOT[1:], "reason", *of_change)
-
-    def _note(self, source: SourceFile, counts: dict[str, int], first_ones: pl.DataFrame) -> None:
-        for problem, count in counts.items():
-            self.refused[problem] = self.refused.get(problem, 0) + count
-        for row in first_ones.head(REFUSED_SHOWN - len(self.examples)).iter_rows(named=True):
-            self.examples.append(f"{source.name}, {_example(row)}")
 
 
 def _frames(source: SourceFile) -> Iterator[tuple[int, bytes, pl.DataFrame]]:
@@ -483,14 +466,13 @@ def _frames(source: SourceFile) -> Iterator[tuple[int, bytes, pl.DataFrame]]:
 
 
 def _explain_ragged(source: SourceFile, text: bytes, first: int, wanted: int) -> GazetteerError:
-    rows = pl.Series("text", text.decode().rstrip("\n").split("\n"))
-    found = rows.to_frame().with_columns(pl.col("text").str.count_matches("|", literal=True).alias("bars") + 1)
-    place = int((found["bars"] != wanted).arg_max() or 0)
-    line, columns = found.row(place)
-    if place == rows.len() - 1 and columns < wanted and columns > 1:
+    rows = pl.DataFrame({"text": text.decode().rstrip("\n").split("\n")})
+    rows = rows.with_columns(columns=pl.col("text").str.count_matches("|", literal=True) + 1)
+    place = int((rows["columns"] != wanted).arg_max() or 0)
+    line, columns = rows.row(place)
+    remedy = Phrase("it is damaged, or not the official file: download it again")
+    if place == rows.height - 1 and 1 < columns < wanted:
         remedy = Phrase("its last line is cut off, so the file is truncated: download it again")
-    else:
-        remedy = Phrase("it is damaged, or not the official file: download it again")
     return GazetteerError(
         COLUMN_COUNT_WRONG,
         name=source.name,
@@ -503,32 +485,26 @@ def _explain_ragged(source: SourceFile, text: bytes, first: int, wanted: int) ->
 
 
 def _problem(kind: Kind) -> pl.Expr:
-    towns = ["town"] if kind == "postal" else []
-    tests = [
-        ("management number", "id", _digits("id", 1, 26)),
-        (gettext_noop("legal dong code"), "dong_code", _digits("dong_code", 10, 10)),
-        (gettext_noop("province"), "sido", pl.col("sido").is_not_null()),
-        (gettext_noop("town or dong"), "emd", pl.coalesce("emd", *towns).is_not_null()),
-        ("mountain sign", "san", pl.col("san").fill_null("0").is_in(["0", "1", "2", "3"])),
-        ("lot number", "lot_main", _number("lot_main")),
-        ("lot number", "lot_sub", _number("lot_sub")),
-    ]
+    tests = {
+        "management number": _digits("id", 1, 26),
+        "legal dong code": _digits("dong_code", 10, 10),
+        gettext_noop("province"): pl.col("sido").is_not_null(),
+        gettext_noop("town or dong"): pl.coalesce("emd", *(["town"] if kind == "postal" else [])).is_not_null(),
+        "mountain sign": pl.col("san").fill_null("0").is_in(["0", "1", "2", "3"]),
+        "lot number": _number("lot_main") & _number("lot_sub"),
+    }
     if kind in ("buildings", "changes", "postal"):
-        tests += [
-            (gettext_noop("road name"), "road", pl.col("road").is_not_null()),
-            ("road code", "road_code", _digits("road_code", 12, 12)),
-            ("underground sign", "under", pl.col("under").is_in(["0", "1", "2", "3"])),
-            ("building number", "main", pl.col("main").is_not_null() & _number("main")),
-            ("building number", "sub", _number("sub")),
-            ("postal code", "zipcode", _digits("zipcode", 5, 5)),
-        ]
-    reasons: tuple[str, ...] = ("", *INSERT, *UPDATE) if kind in ("buildings", "lots") else (*INSERT, *UPDATE, *DELETE)
+        tests |= {
+            gettext_noop("road name"): pl.col("road").is_not_null(),
+            "road code": _digits("road_code", 12, 12),
+            "underground sign": pl.col("under").is_in(["0", "1", "2", "3"]),
+            "building number": pl.col("main").is_not_null() & _number("main") & _number("sub"),
+            "postal code": _digits("zipcode", 5, 5),
+        }
     if kind != "postal":
-        tests.append((gettext_noop("known move reason"), "reason", pl.col("reason").fill_null("").is_in(reasons)))
-    found = pl.lit(None, pl.String)
-    for problem, _, good in reversed(tests):
-        found = pl.when(~good.fill_null(False)).then(pl.lit(problem)).otherwise(found)
-    return found
+        reasons = (*INSERT, *UPDATE, *([""] if kind in ("buildings", "lots") else DELETE))
+        tests["known move reason"] = pl.col("reason").fill_null("").is_in(reasons)
+    return first_code({problem: ~good.fill_null(False) for problem, good in tests.items()}, None)
 
 
 _SHOWN: Final = {
@@ -545,13 +521,11 @@ _SHOWN: Final = {
 
 
 def _example(row: dict[str, object]) -> Phrase:
-    problem = str(row["problem"])
-    values = [str(row[name]) for name in _SHOWN.get(problem, ()) if row[name] is not None]
-    said = (
-        Phrase("{value!r} is no {problem}", value="-".join(values)[:40], problem=Phrase(problem))
-        if values
-        else Phrase("there is no {problem}", problem=Phrase(problem))
-    )
+    problem = Phrase(str(row["problem"]))
+    values = [str(row[name]) for name in _SHOWN.get(str(row["problem"]), ()) if row[name] is not None]
+    said = Phrase("there is no {problem}", problem=problem)
+    if values:
+        said = Phrase("{value!r} is no {problem}", value="-".join(values)[:40], problem=problem)
     return Phrase("line {line:,}: {said}", line=row["line"], said=said)
 
 
@@ -565,8 +539,8 @@ def _number(name: str) -> pl.Expr:
 
 
 def _numbers(columns: list[str]) -> list[pl.Expr]:
-    small = {"san": pl.UInt8, "under": pl.UInt8, "reason": pl.UInt8}
-    large = {"lot_main": pl.UInt32, "lot_sub": pl.UInt32, "main": pl.UInt32, "sub": pl.UInt32, "zipcode": pl.UInt32}
+    small = dict.fromkeys(("san", "under", "reason"), pl.UInt8)
+    large = dict.fromkeys(("lot_main", "lot_sub", "main", "sub", "zipcode"), pl.UInt32)
     made = [
         pl.col("id").str.slice(0, 13).cast(pl.UInt64).alias("id_high"),
         pl.col("id").str.slice(13).replace("", "0").cast(pl.UInt64).alias("id_low"),
@@ -584,11 +558,3 @@ def _numbers(columns: list[str]) -> list[pl.Expr]:
         apartment = (pl.col("apartment") == "1").fill_null(False) if "apartment" in columns else pl.lit(False)
         made.append(apartment.alias("apartment"))
     return made
-
-
-def _date_of(source: SourceFile, newest: object) -> None:
-    try:
-        found = datetime.strptime(str(newest), "%Y%m%d").date()
-    except ValueError:
-        return
-    source.newest = max(source.newest or found, found)

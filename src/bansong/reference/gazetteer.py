@@ -29,7 +29,7 @@ from bansong.reference.address_files import (
     find_sources,
     format_counts,
 )
-from bansong.reference.merge import Together, present_day, put_together
+from bansong.reference.merge import REGION, Together, present_day, put_together
 from bansong.tables.detect import FORMATS, open_table
 
 _MAX_FILES_NAMED: Final = 5
@@ -114,7 +114,6 @@ SOURCE_COLUMN_MISSING: Final = Problem(
     "gazetteer.source_column_missing", "{name}: has no column {missing}; the official file KIKmix.YYYYMMDD.xlsx has"
 )
 
-REGION: Final = ("sido", "sigungu")
 _TOWN: Final = ("sido", "sigungu", "emd")
 _GROUP: Final = 1 << 20
 _COMPRESSION_LEVEL: Final = 6
@@ -370,32 +369,25 @@ def _sections(together: Together, content: Content, of_map: pl.DataFrame | None)
     }
 
 
-def _provinces(made: dict[str, pl.DataFrame]) -> dict[str, int]:
-    counts = made["building"].group_by("region").len().join(made["region"], on="region")
-    return dict(counts.group_by("sido").agg(pl.col("len").sum()).sort("sido").iter_rows())
-
-
 def _about(found: list[SourceFile], made: dict[str, pl.DataFrame]) -> dict[str, Any]:
     dates = [source.dated for source in found if source.dated is not None and source.kind != "admins"]
+    newest = max([one.dated for one in found if one.dated is not None] or [one.changed for one in found])
+    counts = made["building"].group_by("region").len().join(made["region"], on="region").group_by("sido")
     return {
         "format": FORMAT,
-        "version": f"{_newest(found)}-{_digest(found, made)}",
+        "version": f"{newest}-{_digest(found, made)}",
         "sources": [
             {"name": one.short, "kind": one.kind, "size": one.size, "date": str(one.dated or one.changed)}
             for one in found
         ],
         "source_date": max(dates).isoformat() if dates else None,
         "kinds": sorted({source.kind for source in found}),
-        "provinces": _provinces(made),
+        "provinces": dict(counts.agg(pl.col("len").sum()).sort("sido").iter_rows()),
         "buildings": made["building"].height,
         "building_codes": made["building"]["street_code"].count(),
         "lots": made["lot"].height,
         "abolished": made["gone"].height,
     }
-
-
-def _newest(found: list[SourceFile]) -> date:
-    return max([source.dated for source in found if source.dated is not None] or [source.changed for source in found])
 
 
 def _digest(found: list[SourceFile], made: dict[str, pl.DataFrame]) -> str:

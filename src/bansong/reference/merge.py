@@ -30,7 +30,7 @@ _DELETES = [int(reason) for reason in DELETE]
 _INSERTS = [int(reason) for reason in INSERT]
 _HEIR: Final = {"id_high": "heir_high", "id_low": "heir_low"}
 _PLACE: Final = (*LOT, DAY)
-_REGION: Final = ("sido", "sigungu")
+REGION: Final = ("sido", "sigungu")
 _LOTS: Final = {
     **dict.fromkeys((*ID, "dong_code"), pl.UInt64),
     **{"san": pl.UInt8, "lot_main": pl.UInt32, "lot_sub": pl.UInt32, "reason": pl.UInt8},
@@ -46,7 +46,7 @@ def changed_rows(rows: pl.DataFrame, events: pl.DataFrame) -> tuple[pl.DataFrame
     Buildings that left have ``heir_high``, ``heir_low``: the successor's management number, null if uncertain. An
     update of an unknown building inserts it, an insert of a known one replaces it: a day may be applied twice.
     """
-    last = _last(events, ID)
+    last = events.unique(list(ID), keep="last", maintain_order=True)
     there = last.join(rows.select(ID), on=list(ID), how="semi")
     gone = last["reason"].is_in(_DELETES)
     goes_from_here = there["reason"].is_in(_DELETES)
@@ -74,14 +74,10 @@ def _abolished_rows(last: pl.DataFrame) -> pl.DataFrame:
 
 def changed_lots(lots: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
     """Apply ``events`` to additional lots; each is a pair of a building and a lot."""
-    pair = (*ID, *LOT)
-    last = _last(events, pair)
-    kept = lots.join(last.select(pair), on=list(pair), how="anti", maintain_order="left")
+    pair = [*ID, *LOT]
+    last = events.unique(pair, keep="last", maintain_order=True)
+    kept = lots.join(last.select(pair), on=pair, how="anti", maintain_order="left")
     return pl.concat([kept, last.filter(~pl.col("reason").is_in(_DELETES))])
-
-
-def _last(events: pl.DataFrame, key: tuple[str, ...]) -> pl.DataFrame:
-    return events.unique(list(key), keep="last", maintain_order=True)
 
 
 @dataclass(slots=True)
@@ -117,8 +113,8 @@ def put_together(content: Content, found: list[SourceFile]) -> Together:
     _apply_changes(made, content)
     _say_old_changes(made, found)
     _keep_streets(made)
-    districts = made.streets.select(_REGION).unique()
-    made.lot_dongs = made.lot_dongs.join(districts, on=list(_REGION), how="semi", maintain_order="left")
+    districts = made.streets.select(REGION).unique()
+    made.lot_dongs = made.lot_dongs.join(districts, on=list(REGION), how="semi", maintain_order="left")
     return made
 
 
@@ -126,9 +122,9 @@ def _keep_streets(made: Together) -> None:
     in_use = made.streets["street"].is_in(made.rows["street"].unique().implode())
     streets = made.streets.with_columns(in_use.alias("in_use"))
     if made.gone is not None:
-        districts = streets.filter("in_use").select(_REGION).unique()
+        districts = streets.filter("in_use").select(REGION).unique()
         made.gone = made.gone.join(
-            streets.join(districts, on=list(_REGION), how="semi").select("street"), on="street", how="semi"
+            streets.join(districts, on=list(REGION), how="semi").select("street"), on="street", how="semi"
         )
         in_use |= streets["street"].is_in(made.gone["street"].unique().implode())
     made.streets = streets.filter(in_use)
@@ -136,7 +132,7 @@ def _keep_streets(made: Together) -> None:
 
 def present_day(frame: pl.DataFrame, town: str) -> pl.DataFrame:
     """Give province, district and town (the column ``town``) their present-day names."""
-    names = [*_REGION, town]
+    names = [*REGION, town]
     old = frame.select(names).unique()
     new = old.with_columns(regions_present_day(pl.col("sido"), pl.col("sigungu"), pl.col(town)).alias("new"))
     fields = dict(zip(("sido", "sigungu", "emd"), names, strict=True))
@@ -149,9 +145,9 @@ def present_day(frame: pl.DataFrame, town: str) -> pl.DataFrame:
 
 def _refuse_twice(streets: pl.DataFrame, content: Content, found: list[SourceFile]) -> None:
     """Refuse a district of two files: two months of a province mixed would be neither."""
-    places = streets.select(pl.concat_str(_REGION, separator=" ").str.strip_chars().alias("district"), "source")
-    _refuse_districts_twice(places, found, "buildings")
-    _refuse_districts_twice(places, found, "postal")
+    places = streets.select(pl.concat_str(REGION, separator=" ").str.strip_chars().alias("district"), "source")
+    for kind in ("buildings", "postal"):
+        _refuse_districts_twice(places, found, kind)
     if content.lot_districts:  # the building's district: an additional lot may lie in the next province
         code = "district " + pl.col("district").cast(pl.String)
         _refuse_districts_twice(pl.concat(content.lot_districts).with_columns(code.alias("district")), found, "lots")

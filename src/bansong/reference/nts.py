@@ -48,7 +48,7 @@ from bansong.client.arguments import ten_digits
 from bansong.client.errors import RAW_KEPT, body_message, is_page, one_line
 from bansong.client.evidence import UnreadableError, parse_json
 from bansong.client.request import HttpTransport, Timeouts, check_http, json_body, tls_context
-from bansong.client.transport import ServiceResponse, Transport, Wording
+from bansong.client.transport import Transport, Wording
 from bansong.engine.registry import STATUS_SCHEMA, observations
 from bansong.engine.text import day_expr
 
@@ -552,22 +552,18 @@ class NtsClient:
             raise UsageError(NUMBER_COUNT_INVALID, parameter=Option("numbers"), count=len(given), most=MAX_NUMBERS)
         asked = list(dict.fromkeys(map(_digits_of, given)))
         day = self._today()
-        outcome = await self._ask(self._transport, json.dumps({"b_no": asked}, separators=(",", ":")).encode())
-        if isinstance(outcome, ServiceResponse):
-            found = read_reply(outcome.body, outcome.status, asked, day, self._subject)
-            if isinstance(found, StatusReply):
-                return found
-            outcome = found
-        raise outcome
-
-    async def _ask(self, transport: Transport, content: bytes) -> ServiceResponse | ServiceError:
-        """Return the response or the error it stands for: raised further out, it has no context."""
+        content = json.dumps({"b_no": asked}, separators=(",", ":")).encode()
+        outcome: StatusReply | ServiceError
         try:
-            return await transport.ask("POST", self._url, body=json_body(content))
+            reply = await self._transport.ask("POST", self._url, body=json_body(content))
         except ServiceError as error:
             outcome = self._translate(error)
             outcome.request_id = error.request_id
+        else:
+            outcome = read_reply(reply.body, reply.status, asked, day, self._subject)
+        if isinstance(outcome, StatusReply):
             return outcome
+        raise outcome  # here it has no context
 
     def _translate(self, error: ServiceError) -> ServiceError:
         status, raw = error.status, error.raw

@@ -165,7 +165,8 @@ def build_registry(
             raise RegistryError(NO_USABLE_ROW, counts=counts["rows"])
         said = {role for choice in chosen for role in choice}
         found = snapshot(rows.filter(pl.col("problem").is_null()), said)
-        version = f"{counts['newest'] or _UNDATED}-{_digest(paths)}"
+        digest = hashlib.sha256(b"".join(map(_hash_file, paths))).hexdigest()[:8]
+        version = f"{counts['newest'] or _UNDATED}-{digest}"
         written = _publish(found, output, version, [path.name for path in paths])
     businesses = sum(written["by_status"].values())
     return RegistryReport(
@@ -180,23 +181,9 @@ def build_registry(
     )
 
 
-def publish_registry(frame: pl.DataFrame, output: Path, sources: Iterable[str]) -> tuple[str, dict[str, Any]]:
-    """Write a frame (a registry's columns, sorted by number) as a registry, in one step."""
-    check_registry_name(output)
-    newest = frame.select(pl.col("as_of").max()).item()
-    version = f"{newest or _UNDATED}-{frame.hash_rows(0).sum() % 2**32:08x}"
-    return version, _publish(frame.lazy(), output, version, sources)
-
-
 def check_registry_name(output: Path) -> None:
     if output.suffix.lower() not in FORMATS["parquet"].extensions:
         raise UsageError(OUTPUT_NOT_PARQUET, output=output)
-
-
-def read_about(path: Path) -> dict[str, Any]:
-    """Return the metadata of a registry's file: ``version``, ``built``, ``sources``, ``rows``, ``format``."""
-    with path.open("rb") as file:
-        return parse_json_object(pl.read_parquet_metadata(file).get(METADATA_KEY, ""))
 
 
 def _publish(found: pl.LazyFrame, output: Path, version: str, sources: Iterable[str]) -> dict[str, Any]:
@@ -318,17 +305,14 @@ def _counts(rows: pl.LazyFrame) -> dict[str, Any]:
     }
 
 
+def _hash_file(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()
+
+
 def _words(rows: pl.LazyFrame, column: str) -> pl.LazyFrame:
     counted = rows.group_by(column).len().sort("len", column, descending=[True, False])
     return counted.head(_UNKNOWN_WORDS_SHOWN)
-
-
-def _digest(paths: list[Path]) -> str:
-    digest = hashlib.sha256()
-    for path in paths:
-        with path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()[:8]
 
 
 SOURCE: Final = "nts"
@@ -387,7 +371,7 @@ def fetch_registry(
         found = store.read(numbers.unique()).sort("b_no")
     if found.is_empty():
         return FetchedRegistry(fetch)
-    return _publish_fetched(found, output, [*sources, SOURCE], fetch, found.height)
+    return _publish_fetched(found, output, sources, fetch, found.height)
 
 
 def refresh_registry(path: Path, options: StatusOptions, *, watch: Watch | None = None) -> FetchedRegistry:
@@ -407,8 +391,10 @@ def refresh_registry(path: Path, options: StatusOptions, *, watch: Watch | None 
     updated = int((merged["as_of"].ne_missing(before["as_of"])).sum())
     if not updated:
         return FetchedRegistry(fetch)
-    sources = [str(source) for source in read_about(path).get("sources", []) if source != SOURCE]
-    return _publish_fetched(merged, path, [*sources, SOURCE], fetch, updated)
+    with path.open("rb") as file:
+        about = parse_json_object(pl.read_parquet_metadata(file).get(METADATA_KEY, ""))
+    sources = [str(source) for source in about.get("sources", []) if source != SOURCE]
+    return _publish_fetched(merged, path, sources, fetch, updated)
 
 
 def _fetch(numbers: pl.Series, known: pl.DataFrame | None, options: StatusOptions, watch: Watch | None) -> StatusFetch:
@@ -432,15 +418,13 @@ def _fetch(numbers: pl.Series, known: pl.DataFrame | None, options: StatusOption
 def _publish_fetched(
     found: pl.DataFrame, output: Path, sources: Sequence[str], fetch: StatusFetch, updated: int
 ) -> FetchedRegistry:
-    version, written = publish_registry(found, output, sources)
-    return FetchedRegistry(
-        fetch,
-        str(output),
-        version,
-        found.height,
-        {status: count for status, count in written["by_status"].items() if count},
-        updated,
-    )
+    """Write a frame (a registry's columns, sorted by number) as a registry, in one step."""
+    check_registry_name(output)
+    newest = found.select(pl.col("as_of").max()).item()
+    version = f"{newest or _UNDATED}-{found.hash_rows(0).sum() % 2**32:08x}"
+    written = _publish(found.lazy(), output, version, [*sources, SOURCE])
+    by_status = {status: count for status, count in written["by_status"].items() if count}
+    return FetchedRegistry(fetch, str(output), version, found.height, by_status, updated)
 
 
 EARLIER_SOURCES_MISSING: Final = Problem(

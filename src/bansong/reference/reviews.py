@@ -80,9 +80,7 @@ def check_review(path: Path, gazetteer: Gazetteer | None) -> None:
 
 
 def headers() -> dict[str, str]:
-    return {
-        name: gettext(text, place=name[-1]) if "{place}" in text else gettext(text) for name, text in COLUMNS.items()
-    }
+    return {name: gettext(text, place=name[-1]) for name, text in COLUMNS.items()}
 
 
 def write_review(answers: pl.LazyFrame, target: Path, gazetteer: Gazetteer) -> int:
@@ -355,12 +353,7 @@ def _read_choices(chosen: pl.DataFrame, path: Path) -> pl.DataFrame:
             listed=listed,
         )
         raise InputError(message)
-    found = lines.select(
-        pl.col("number").alias("b_no"),
-        "address_key",
-        pl.col("chosen").alias("address"),
-        pl.col("code").alias("zipcode"),
-    )
+    found = lines.select("address_key", b_no="number", address="chosen", zipcode="code")
     return found.unique(["b_no", "address_key"], keep="last", maintain_order=True)
 
 
@@ -369,6 +362,5 @@ def _compare(choices: pl.DataFrame, before: pl.DataFrame) -> dict[str, int]:
     both = choices.join(before, on=keys, how="left", suffix="_before")
     same = (pl.col("address") == pl.col("address_before")).fill_null(False)
     new = pl.col("address_before").is_null()
-    return both.select(new.sum().alias("new"), (~new & ~same).sum().alias("changed"), same.sum().alias("known")).row(
-        0, named=True
-    )
+    counts = both.select(new=new.sum(), changed=(~new & ~same).sum(), known=same.sum())
+    return counts.row(0, named=True)

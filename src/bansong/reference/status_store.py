@@ -154,17 +154,21 @@ class StatusStore:
 
     def read(self, numbers: pl.Series | None = None) -> pl.DataFrame:
         """Return stored statuses of ``numbers`` (UInt64, each once), in their order, or all: :data:`STATUS_SCHEMA`."""
-        query = f"SELECT {', '.join(f'found.{name}' for name in _ROWS)} "
         if numbers is None:
-            rows = self._read_all(query + "FROM statuses AS found WHERE b_no > ? ORDER BY b_no LIMIT ?")
-        else:
-            rows = self._read_of(numbers, query + _OF_NUMBERS.format(table="statuses"), _ROWS)
-        return rows.with_columns(
-            pl.col("biz_status").cast(SCHEMA["biz_status"]),
-            pl.col("since", "as_of").cast(pl.Date),
-            pl.lit(None, pl.Date).alias("opened"),
-            pl.col("taxation").cast(MORE["taxation"]),
-        ).select(*STATUS_SCHEMA)
+            with self._use() as db:
+                stored = db.execute("SELECT b_no FROM statuses ORDER BY b_no").fetchall()
+            numbers = pl.Series([number for (number,) in stored], dtype=pl.UInt64)
+        query = f"SELECT {', '.join(f'found.{name}' for name in _ROWS)} " + _OF_NUMBERS.format(table="statuses")
+        return (
+            self._read_of(numbers, query, _ROWS)
+            .with_columns(
+                pl.col("biz_status").cast(SCHEMA["biz_status"]),
+                pl.col("since", "as_of").cast(pl.Date),
+                pl.lit(None, pl.Date).alias("opened"),
+                pl.col("taxation").cast(MORE["taxation"]),
+            )
+            .select(*STATUS_SCHEMA)
+        )
 
     def stale(self, numbers: pl.Series, max_age: float, today: date) -> pl.DataFrame:
         """Return which of ``numbers`` (UInt64, each once) to ask: ``b_no``, ``as_of`` (Date, null: unknown).
@@ -296,16 +300,6 @@ class StatusStore:
             rewrite_file(db)
         return rows
 
-    def _read_all(self, query: str) -> pl.DataFrame:
-        pieces, last = [pl.DataFrame(schema=_ROWS)], -1
-        while True:
-            with self._use() as db:
-                rows = db.execute(query, (last, _PIECE)).fetchall()
-            if not rows:
-                return pl.concat(pieces)
-            pieces.append(pl.DataFrame(rows, schema=_ROWS, orient="row"))
-            last = rows[-1][0]
-
     def _read_of(self, numbers: pl.Series, query: str, schema: Mapping[str, Any]) -> pl.DataFrame:
         pieces = [pl.DataFrame(schema=schema)]
         for piece in pl.DataFrame([numbers.alias("b_no")]).iter_slices(_PIECE):
@@ -361,24 +355,19 @@ class DayAllowance:
         self._block = block
         self._today = today
         self._day = today()
-        self._spare = 0
+        self.spare = 0  # reserved numbers without a call yet
         self._unsent = 0
         self._lock = anyio.Lock()
-
-    @property
-    def spare(self) -> int:
-        """Reserved numbers without a call yet."""
-        return self._spare
 
     async def take(self, numbers: int) -> int:
         """Return for how many of so many numbers a call may ask now."""
         if self.limit is None:
             return numbers
         async with self._lock:
-            if self._spare < numbers or self._day != self._today():
+            if self.spare < numbers or self._day != self._today():
                 await anyio.to_thread.run_sync(self._take_block, numbers)
-            taken = min(numbers, self._spare)
-            self._spare -= taken
+            taken = min(numbers, self.spare)
+            self.spare -= taken
             self._unsent += taken
             return taken
 
@@ -387,16 +376,16 @@ class DayAllowance:
 
     def close(self) -> None:
         """Return reserved numbers that were not asked."""
-        left, self._spare, self._unsent = self._spare + self._unsent, 0, 0
+        left, self.spare, self._unsent = self.spare + self._unsent, 0, 0
         self._store.give_back_numbers(self._account, self._day, left)
 
     def _take_block(self, numbers: int) -> None:
         day = self._today()
         if day != self._day:
-            left, self._spare = self._spare, 0
+            left, self.spare = self.spare, 0
             self._store.give_back_numbers(self._account, self._day, left)
             self._day = day
         assert self.limit is not None  # noqa: S101 - else nothing is taken
-        lacking = numbers - self._spare
+        lacking = numbers - self.spare
         ahead = min(self._block, (self.limit - self._store.usage(self._account, day).numbers) // _PART)
-        self._spare += self._store.take_numbers(self._account, day, max(lacking, ahead), self.limit)
+        self.spare += self._store.take_numbers(self._account, day, max(lacking, ahead), self.limit)
