@@ -11,7 +11,7 @@ from datetime import timedelta
 from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
-from bansong.base.messages import current_language, end_sentence, gettext, gettext_noop
+from bansong.base.messages import current_language, end_sentence, gettext, gettext_noop, gettext_noops
 from bansong.base.schema import BETTER, GRADE_COLOURS, GRADES, NEUTRAL, WORSE, word_of
 
 if TYPE_CHECKING:
@@ -140,10 +140,7 @@ def listed_counts(counts: Mapping[str, int]) -> str:
     return listed or gettext("none")
 
 
-UNITS: Final = (
-    *(gettext_noop("rows"), gettext_noop("lookups"), gettext_noop("numbers"), gettext_noop("verifying")),
-    gettext_noop("reading"),
-)
+UNITS: Final = gettext_noops("rows", "lookups", "numbers", "verifying", "reading")
 
 
 class FetchReport(Protocol):

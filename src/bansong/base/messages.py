@@ -225,8 +225,13 @@ def count_letters(count: int) -> Phrase:
 
 
 def gettext_noop(message: str) -> str:
-    """Mark a message that is translated where it is said, and return it as it is."""
+    """Mark a message for the catalogue and return it as it is; :func:`gettext` translates it later."""
     return message
+
+
+def gettext_noops(*messages: str) -> tuple[str, ...]:
+    """Mark several messages, as :func:`gettext_noop` does with one."""
+    return messages
 
 
 def end_sentence(text: str) -> str:
@@ -304,28 +309,22 @@ Lang = Literal["en", "ko"]
 LANGS: Final[tuple[Lang, ...]] = ("en", "ko")
 
 SYSTEM: Final = (
-    *(gettext_noop("Address already in use"), gettext_noop("All connection attempts failed")),
-    *(gettext_noop("Bad file descriptor"), gettext_noop("Broken pipe")),
-    *(gettext_noop("Cannot assign requested address"), gettext_noop("Connection refused")),
-    *(gettext_noop("Connection reset by peer"), gettext_noop("Device or resource busy")),
-    *(gettext_noop("Directory not empty"), gettext_noop("Disk quota exceeded"), gettext_noop("File exists")),
-    *(gettext_noop("File name too long"), gettext_noop("File too large"), gettext_noop("Input/output error")),
-    *(gettext_noop("Invalid argument"), gettext_noop("Invalid cross-device link"), gettext_noop("Is a directory")),
-    *(gettext_noop("Name or service not known"), gettext_noop("Network is unreachable")),
-    *(gettext_noop("No route to host"), gettext_noop("No space left on device")),
-    *(gettext_noop("No such file or directory"), gettext_noop("Not a directory")),
-    *(gettext_noop("Operation not permitted"), gettext_noop("Operation not supported")),
-    *(gettext_noop("Permission denied"), gettext_noop("Read-only file system"), gettext_noop("Stale file handle")),
-    *(gettext_noop("Text file busy"), gettext_noop("Too many levels of symbolic links")),
-    gettext_noop("Too many open files"),
+    *gettext_noops("Address already in use", "All connection attempts failed", "Bad file descriptor", "Broken pipe"),
+    *gettext_noops("Cannot assign requested address", "Connection refused", "Connection reset by peer"),
+    *gettext_noops("Device or resource busy", "Directory not empty", "Disk quota exceeded", "File exists"),
+    *gettext_noops("File name too long", "File too large", "Input/output error", "Invalid argument"),
+    *gettext_noops("Invalid cross-device link", "Is a directory", "Name or service not known"),
+    *gettext_noops("Network is unreachable", "No route to host", "No space left on device"),
+    *gettext_noops("No such file or directory", "Not a directory", "Operation not permitted"),
+    *gettext_noops("Operation not supported", "Permission denied", "Read-only file system", "Stale file handle"),
+    *gettext_noops("Text file busy", "Too many levels of symbolic links", "Too many open files"),
 )
 """Reasons of the operating system for which files and addresses cannot be used."""
 
 SQLITE_AND_PARSERS: Final = (
-    *(gettext_noop("attempt to write a readonly database"), gettext_noop("database disk image is malformed")),
-    *(gettext_noop("database is locked"), gettext_noop("database or disk is full"), gettext_noop("disk I/O error")),
-    *(gettext_noop("file is not a database"), gettext_noop("unable to open database file")),
-    *(gettext_noop("Input data was truncated"), gettext_noop("at end of document")),
+    *gettext_noops("attempt to write a readonly database", "database disk image is malformed", "database is locked"),
+    *gettext_noops("database or disk is full", "disk I/O error", "file is not a database"),
+    *gettext_noops("unable to open database file", "Input data was truncated", "at end of document"),
 )
 """Errors of SQLite, and what parsers say of a text that ends too early."""
 
@@ -374,9 +373,8 @@ _PATTERNS: Final = (
     (r"Illegal character (?P<character>.+) \((?P<place>.+)\)", gettext_noop("Illegal character {character} ({place})")),
 )
 _LINE: Final = re.compile(r"at line (?P<line>\d+), column (?P<column>\d+)")
-_KINDS: Final = (
-    *(gettext_noop("str"), gettext_noop("int"), gettext_noop("float"), gettext_noop("bool")),
-    *(gettext_noop("array"), gettext_noop("object"), gettext_noop("null")),
+_KINDS: Final = gettext_noops(
+    "str", "int", "float", "bool", "array", "object", "null"
 )  # of values, as msgspec calls them
 _NUMBER_OF_ERROR: Final = re.compile(r"^\[Errno -?\d+\] ")
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from bansong.base.errors import OutputError, Problem, StoreError, UsageError
-from bansong.base.messages import gettext, gettext_noop, ngettext
+from bansong.base.messages import gettext, gettext_noop, gettext_noops, ngettext
 from bansong.cli.console import print_json, print_out, print_result, print_table, say, warn
 from bansong.cli.options import PATH, DurationType, json_option
 from bansong.cli.serve import (
@@ -56,14 +56,7 @@ SECRETS_STILL_OVERLAP: Final = Problem(
 )
 
 
-_KEY_COLUMNS: Final = (
-    gettext_noop("webhook"),
-    gettext_noop("secrets"),
-    gettext_noop("made"),
-    gettext_noop("last used"),
-    gettext_noop("revoked"),
-    gettext_noop("note"),
-)
+_KEY_COLUMNS: Final = gettext_noops("webhook", "secrets", "made", "last used", "revoked", "note")
 
 
 @click.group(short_help="The API keys of your own server.")

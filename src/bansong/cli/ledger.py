@@ -12,7 +12,7 @@ import click
 
 from bansong.base.display import aligned_rows, pad_text
 from bansong.base.errors import Problem, UsageError
-from bansong.base.messages import gettext, gettext_noop, ngettext
+from bansong.base.messages import gettext, gettext_noop, gettext_noops, ngettext
 from bansong.base.options import ServiceOptions
 from bansong.cli.console import format_minute, print_result
 from bansong.cli.options import account_options, json_option, options_of
@@ -33,16 +33,10 @@ SETTLEMENT_MISSING: Final = Problem(
 JOB_WITHOUT_UPLOAD: Final = Problem("cli.job_without_upload", "--job is for one upload; name it")
 
 _SETTLED: Final = gettext_noop("nothing is unsettled")
-_RUN_COLUMNS: Final = (
-    *(gettext_noop("started"), gettext_noop("engine"), gettext_noop("paid"), gettext_noop("answered")),
-    *(gettext_noop("ended"), gettext_noop("file")),
-)
+_RUN_COLUMNS: Final = gettext_noops("started", "engine", "paid", "answered", "ended", "file")
 _KEPT_WORDS: Final = (
-    *(gettext_noop("plan"), gettext_noop("limit"), gettext_noop("used"), gettext_noop("remaining")),
-    *(gettext_noop("done"), gettext_noop("failed"), gettext_noop("interrupted"), gettext_noop("killed")),
-    *(gettext_noop("quota"), gettext_noop("lookup"), gettext_noop("upload"), gettext_noop("uploaded")),
-    *(gettext_noop("asking"), gettext_noop("refused"), gettext_noop("doubt"), gettext_noop("unreadable")),
-    *(gettext_noop("missing"), gettext_noop("lost"), gettext_noop("unfetched")),
+    *gettext_noops("plan", "limit", "used", "remaining", "done", "failed", "interrupted", "killed", "quota", "lookup"),
+    *gettext_noops("upload", "uploaded", "asking", "refused", "doubt", "unreadable", "missing", "lost", "unfetched"),
 )
 """For translation: fields of an account; ends of runs, doubts and states of lookups, as the ledger has them."""
 
@@ -175,7 +169,7 @@ def _open_ledger(path: Path | None) -> Iterator[Ledger]:
         yield opened
 
 
-_NO_FILES: Final = (gettext_noop("a frame"), gettext_noop("one lookup"))
+_NO_FILES: Final = gettext_noops("a frame", "one lookup")
 """Noted in the ledger instead of a file's name."""
 
 

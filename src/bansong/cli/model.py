@@ -9,7 +9,7 @@ import click
 
 from bansong.base.display import aligned_rows
 from bansong.base.errors import Problem, UsageError
-from bansong.base.messages import current_language, gettext, gettext_noop, join_clauses, ngettext
+from bansong.base.messages import current_language, gettext, gettext_noop, gettext_noops, join_clauses, ngettext
 from bansong.base.schema import SEOUL, word_of
 from bansong.cli.console import format_minute, pair_lines, print_out, print_result
 from bansong.cli.options import json_option
@@ -22,10 +22,7 @@ FORMATS_EXCLUSIVE: Final = Problem("cli.formats_exclusive", "give one of --toml 
 
 _TEXT: Final = 60
 _LARGE: Final = 1e6
-_EVENT_COLUMNS: Final = (
-    *(gettext_noop("when"), gettext_noop("what"), gettext_noop("version"), gettext_noop("labels")),
-    *(gettext_noop("bounced"), gettext_noop("e-value"), gettext_noop("why")),
-)
+_EVENT_COLUMNS: Final = gettext_noops("when", "what", "version", "labels", "bounced", "e-value", "why")
 _EVENT_WORDS: Final = {
     "promoted": gettext_noop("promoted"),
     "rolled_back": gettext_noop("rolled back"),

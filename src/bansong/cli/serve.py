@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 import click
 
 from bansong.base.errors import Problem, UsageError
-from bansong.base.messages import gettext, gettext_noop, ngettext
+from bansong.base.messages import gettext, gettext_noop, gettext_noops, ngettext
 from bansong.base.options import StatusOptions
 from bansong.cli.console import print_json, print_table, say, warn
 from bansong.cli.options import PATH, chosen_status, json_option, options_of
@@ -257,16 +257,8 @@ def needs_server() -> None:
             raise UsageError(PACKAGE_MISSING, replace=name.replace("_", "-"))
 
 
-_NOTIFICATION_COLUMNS: Final = (
-    gettext_noop("notice"),
-    gettext_noop("key"),
-    gettext_noop("number"),
-    gettext_noop("found at"),
-    gettext_noop("channel"),
-    gettext_noop("state"),
-    gettext_noop("tries"),
-    gettext_noop("next"),
-    gettext_noop("last error"),
+_NOTIFICATION_COLUMNS: Final = gettext_noops(
+    "notice", "key", "number", "found at", "channel", "state", "tries", "next", "last error"
 )
 _STATES: Final = {
     "nowhere": gettext_noop("nowhere"),

@@ -30,7 +30,7 @@ from bansong.base.errors import (
     UsageError,
 )
 from bansong.base.files import state_directory, variable
-from bansong.base.messages import describe_os_error, gettext, gettext_noop, ngettext
+from bansong.base.messages import describe_os_error, gettext, gettext_noop, gettext_noops, ngettext
 from bansong.base.schema import seoul_day
 from bansong.base.sqlite import is_in_use
 from bansong.engine.address.gazetteer import Gazetteer
@@ -99,10 +99,7 @@ EXTRAS: Final = {
     "notebook": (("pandas", "ipykernel"), gettext_noop("for pandas frames and notebooks")),
 }
 """Modules and purpose of each extra."""
-_CALLED: Final = (
-    *(gettext_noop("extra learn"), gettext_noop("extra server"), gettext_noop("extra cloud")),
-    *(gettext_noop("extra fast"), gettext_noop("extra notebook")),
-)
+_CALLED: Final = gettext_noops("extra learn", "extra server", "extra cloud", "extra fast", "extra notebook")
 """For translation."""
 _PACKAGES: Final = ("polars", "pyarrow", "openpyxl", "fastexcel", "httpx")
 _AMPLE_BYTES: Final = 1 << 30  # A run writes little besides its output; a server needs room for uploads

@@ -17,7 +17,7 @@ from bansong.base.display import Shown
 from bansong.base.errors import Problem, StoreError, UsageError
 from bansong.base.files import state_directory
 from bansong.base.forking import refuse_after_fork
-from bansong.base.messages import Option, describe_os_error, gettext, gettext_noop, ngettext
+from bansong.base.messages import Option, describe_os_error, gettext, gettext_noop, gettext_noops, ngettext
 from bansong.base.sqlite import rewrite_file
 from bansong.history.labels import LabelStore
 from bansong.jobs.state import RunStore, state_folder
@@ -36,12 +36,9 @@ PLACE_MISSING: Final = Problem("forget.place_missing", "{path}: does not exist; 
 
 _PAID: Final = gettext_noop("paid answers")
 _NAMES: Final = (
-    *(gettext_noop("ledger"), gettext_noop("label store"), gettext_noop("watch list"), gettext_noop("status store")),
-    *(gettext_noop("chosen addresses"), gettext_noop("job"), gettext_noop("server"), gettext_noop("letters")),
-    *(gettext_noop("statuses"), gettext_noop("choices"), gettext_noop("outputs"), gettext_noop("reference")),
-    *(gettext_noop("closures"), gettext_noop("scorecards"), gettext_noop("service"), gettext_noop("answers")),
-    *(gettext_noop("notifications"), gettext_noop("summaries"), gettext_noop("results of jobs")),
-    gettext_noop("records of jobs"),
+    *gettext_noops("ledger", "label store", "watch list", "status store", "chosen addresses", "job", "server"),
+    *gettext_noops("letters", "statuses", "choices", "outputs", "reference", "closures", "scorecards", "service"),
+    *gettext_noops("answers", "notifications", "summaries", "results of jobs", "records of jobs"),
 )
 """For translation: stores, kinds of rows, places out of reach."""
 OUT_OF_REACH: Final = {
