@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from bansong.base.errors import Problem, UsageError
-from bansong.base.messages import gettext, gettext_noop, gettext_noops
+from bansong.base.messages import gettext, gettext_noops
 from bansong.base.options import ReadOptions
 from bansong.cli.console import print_json, progress_shown, say_columns, say_table, show_summary
 from bansong.cli.options import PATH, chosen_status, fetch_options, json_option, options_of, progress_option

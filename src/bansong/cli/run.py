@@ -13,7 +13,7 @@ import click
 
 from bansong.base.cancel import StopRequest
 from bansong.base.errors import BansongError, OutputError, Problem, UsageError
-from bansong.base.messages import describe_os_error, gettext, gettext_noop, gettext_noops, ngettext
+from bansong.base.messages import describe_os_error, gettext, gettext_noops, ngettext
 from bansong.cli.console import (
     INTERRUPTED,
     format_minute,

@@ -102,8 +102,7 @@ class ErasureReport(Shown):
         more = {"paid_answers": self.paid_answers, "unsettled": self.unsettled, "files": self.files}
         return asdict(self) | more
 
-    def lines(self) -> list[tuple[str, str]]:
-        """The report as (what, how much) for people."""
+    def _describe(self) -> list[tuple[str, str]]:
         done = gettext("erased") if self.erased else gettext("to be erased")
         if not any(count for store in self.stores for count in store.counts.values()):
             done = gettext("stored nowhere")
