@@ -73,9 +73,8 @@ def parse_band(text: str) -> tuple[float, float]:
     try:
         return float(low), float(high)
     except ValueError:
-        raise ValueError(
-            gettext("{value!r} is no band; give two probabilities, the lower first, as 0.08-0.5", value=text)
-        ) from None
+        said = gettext("{value!r} is no band; give two probabilities, the lower first, as 0.08-0.5", value=text)
+        raise ValueError(said) from None
 
 
 def _is_band(value: Any) -> bool:
@@ -84,7 +83,7 @@ def _is_band(value: Any) -> bool:
 
 
 def hide_key(options: Any) -> None:
-    """Put an ``ApiKey`` in the place of an ``api_key`` that is a text: a later error may show its frames' variables."""
+    """Replace an ``api_key`` that is a text by an ``ApiKey``: a traceback may show the variables of its frames."""
     if options.get("api_key") is None:
         return
     from bansong.base.key import ApiKey
@@ -230,7 +229,7 @@ def refuse_foreign(kind: EngineKind, names: Iterable[str]) -> None:
     """Raise :class:`UsageError` for an option that only other engines take; ``names``: the options that are given."""
     owners = {spec.name: spec.engines for spec in specs_of(ServiceOptions) if spec.engines}
     for name in names:
-        if name in owners and name not in kind.own_options:
+        if kind.name not in owners.get(name, (kind.name,)):
             engines = Option("engine", Listed(owners[name], gettext_noop(" and ")))
             raise UsageError(OTHER_ENGINE_ONLY, option=Option(name), engines=engines, name=kind.name)
 
@@ -245,23 +244,13 @@ EngineName = Literal["local", "verify", "batch", "hybrid"]
 
 @dataclass(frozen=True, slots=True)
 class EngineKind:
-    """What all engines of one name have in common.
-
-    ``answers_locally``: whether the local engine answers every row; ``buys``: whether lookups are paid for;
-    ``uploads``: whether they are bought in uploads instead of a request each; ``has_jobs``: whether rows may belong to
-    jobs of the service; ``own_options``: fields of :class:`ServiceOptions` that engines of no other name take.
-    """
+    """A kind of engine: the local engine answers every row, lookups are bought, in uploads, rows may belong to jobs."""
 
     name: str
     answers_locally: bool = False
     buys: bool = True
     uploads: bool = False
     has_jobs: bool = False
-    own_options: frozenset[str] = frozenset()
-
-
-def _options_of(engine: str) -> frozenset[str]:
-    return frozenset(spec.name for spec in specs_of(ServiceOptions) if engine in spec.engines)
 
 
 ENGINE_KINDS: Final[Mapping[str, EngineKind]] = {
@@ -269,11 +258,11 @@ ENGINE_KINDS: Final[Mapping[str, EngineKind]] = {
     for kind in (
         EngineKind("local", answers_locally=True, buys=False),
         EngineKind("verify"),
-        EngineKind("batch", uploads=True, has_jobs=True, own_options=_options_of("batch")),
-        EngineKind("hybrid", answers_locally=True, has_jobs=True, own_options=_options_of("hybrid")),
+        EngineKind("batch", uploads=True, has_jobs=True),
+        EngineKind("hybrid", answers_locally=True, has_jobs=True),
     )
 }
-"""The kinds of engines by their names: nowhere else is an engine known by its name."""
+"""Kinds of engines by name; other code asks a kind, never for a name."""
 
 
 def engine_kind(name: str) -> EngineKind:
@@ -283,7 +272,7 @@ def engine_kind(name: str) -> EngineKind:
 
 
 def service_options(engine: str, keywords: ServiceKeywords) -> ServiceOptions:
-    """Return the options of a run; raise :class:`UsageError` for what makes no sense or is for another engine."""
+    """Return the options of a run; raise :class:`UsageError` for those of another engine."""
     kind = engine_kind(engine)
     if keywords and not kind.buys:
         buying = ", ".join(one.name for one in ENGINE_KINDS.values() if one.buys)
@@ -294,7 +283,7 @@ def service_options(engine: str, keywords: ServiceKeywords) -> ServiceOptions:
 
 
 ALL_SHEETS: Final = "*"
-"""Instead of a sheet's name: every sheet that holds business numbers."""
+"""A sheet's name that means every sheet with business numbers."""
 
 
 def _names_headers(value: object) -> bool:
