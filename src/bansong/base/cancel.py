@@ -23,15 +23,11 @@ if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
 R = TypeVar("R")
-_SIGNAL_POLL_S: Final = 0.1
-"""Seconds between looks for signals: some systems do not wake a thread that waits without end."""
+_SIGNAL_POLL_S: Final = 0.1  # some systems do not wake a thread that waits without end
 
 
 class CancelToken:
-    """Cancels a run from another thread; :meth:`cancel` may be called at any time, more than once.
-
-    Nothing new starts, and open work is settled.
-    """
+    """Cancels a run from any thread, at any time: nothing new starts, and open work is settled."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -68,9 +64,8 @@ class CancelToken:
 class StopRequest:
     """A request to stop this process by signals, noted even if KeyboardInterrupt gets lost.
 
-    polars turns a KeyboardInterrupt during the building of a query into an error of its own. So a run checks for a stop
-    between steps and after failures. Steps that must not be cut off :meth:`hold_back` KeyboardInterrupt. A request that
-    is not connected to signals is never made, and holds nothing back.
+    polars turns a KeyboardInterrupt while it builds a query into its own error. So a run checks for a stop between steps
+    and after failures. Steps that must not be cut off :meth:`hold_back` KeyboardInterrupt.
     """
 
     def __init__(self, interrupt: Callable[[], None] | None = None) -> None:
@@ -121,9 +116,8 @@ class StopRequest:
 class PortalTask(Generic[R]):
     """A coroutine function that runs in a portal's event loop.
 
-    ``concurrent.futures.wait`` is unsafe in a thread that receives signals: ``KeyboardInterrupt`` may come between
-    taking a lock of the future and releasing it, and the event loop then waits for ever. Here no lock is taken before
-    the task is over: ``SimpleQueue`` is written in C and interrupted as a whole or not.
+    ``concurrent.futures.wait`` is unsafe in a thread that receives signals: after a ``KeyboardInterrupt`` between taking
+    and releasing a lock of the future, the event loop waits for ever. ``SimpleQueue``, written in C, has no such gap.
     """
 
     def __init__(self, portal: BlockingPortal, main: Callable[[], Awaitable[R]]) -> None:
@@ -197,10 +191,10 @@ def _raise(error: BaseException) -> NoReturn:
 
 
 def run_async(main: Callable[[], Awaitable[R]], cancel: CancelToken) -> R:
-    """Run async code in an event loop of its own thread, whatever loop runs in this one (a notebook's, say).
+    """Run async code in an event loop of its own thread; this one may have another (a notebook's).
 
-    The first Ctrl-C cancels the token and waits for ``main`` to end in good order; the second cancels ``main`` itself.
-    Then ``KeyboardInterrupt`` is raised, unless ``main`` raised something itself.
+    The first Ctrl-C cancels the token and waits for ``main`` to end in good order; the second cancels ``main``. Then
+    ``KeyboardInterrupt`` is raised, unless ``main`` raised an error.
     """
     from anyio.from_thread import start_blocking_portal
 
