@@ -64,8 +64,8 @@ class CancelToken:
 class StopRequest:
     """A request to stop this process by signals, noted even if KeyboardInterrupt gets lost.
 
-    polars turns a KeyboardInterrupt while it builds a query into its own error. So a run checks for a stop between steps
-    and after failures. Steps that must not be cut off :meth:`hold_back` KeyboardInterrupt.
+    polars turns a KeyboardInterrupt while it builds a query into its own error. So a run checks for a stop between
+    steps and after failures. Steps that must not be cut off :meth:`hold_back` KeyboardInterrupt.
     """
 
     def __init__(self, interrupt: Callable[[], None] | None = None) -> None:
@@ -116,8 +116,8 @@ class StopRequest:
 class PortalTask(Generic[R]):
     """A coroutine function that runs in a portal's event loop.
 
-    ``concurrent.futures.wait`` is unsafe in a thread that receives signals: after a ``KeyboardInterrupt`` between taking
-    and releasing a lock of the future, the event loop waits for ever. ``SimpleQueue``, written in C, has no such gap.
+    ``concurrent.futures.wait`` is unsafe in a thread that receives signals: after a ``KeyboardInterrupt`` between
+    taking and releasing the future's lock, the event loop waits for ever. ``SimpleQueue``, in C, has no such gap.
     """
 
     def __init__(self, portal: BlockingPortal, main: Callable[[], Awaitable[R]]) -> None:
