@@ -1,7 +1,4 @@
-"""Forget business numbers: erase them from every store on this machine, and report what is out of reach.
-
-Each store counts and erases by itself; here they are opened together. ``bansong ledger --purge`` deletes what is old.
-"""
+"""Erase business numbers from every store on this machine, and report what is out of reach."""
 
 from __future__ import annotations
 
@@ -9,13 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from itertools import compress
 from pathlib import Path
 from typing import Final
 
 from bansong.base import business_number
 from bansong.base.display import Shown
 from bansong.base.errors import Problem, StoreError, UsageError
-from bansong.base.files import state_directory
+from bansong.base.files import list_folder, state_directory
 from bansong.base.forking import refuse_after_fork
 from bansong.base.messages import Option, describe_os_error, gettext, gettext_noop, gettext_noops, ngettext
 from bansong.base.sqlite import rewrite_file
@@ -117,14 +115,11 @@ class ErasureReport(Shown):
             found.append((gettext("attention"), f"{lookups}: {again}"))
         if self.unsettled:
             found.append((gettext("in the way"), explain_unsettled(self.unsettled)))
-        found += [
-            (gettext("out of reach"), ""),
-            *((f"  {gettext(what)}", gettext(why)) for what, why in self.unreachable.items()),
-        ]
-        known, manifest = gettext("known file"), gettext("manifest")
-        found += [(f"  {known}", file) for file in self.files]
-        named = (gettext("{path} names the number: delete it", path=path) for path in self.manifests)
-        return [*found, *((f"  {manifest}", text) for text in named)]
+        places = [(gettext(what), gettext(why)) for what, why in self.unreachable.items()]
+        places += [(gettext("known file"), file) for file in self.files]
+        manifest, named = gettext("manifest"), gettext_noop("{path} names the number: delete it")
+        places += [(manifest, gettext(named, path=path)) for path in self.manifests]
+        return [*found, (gettext("out of reach"), ""), *((f"  {what}", text) for what, text in places)]
 
 
 def forget(
@@ -185,13 +180,12 @@ def _own_stores(
         if given is not None:
             _check_named(name, path)
     found = [(open_, path) for _, _, path, open_ in stores if _is_there(path)]
-    return [*found, *((_open_job, path) for path in _job_states())]
+    return [*found, *((_open_job, path) for path in _files_in(state_folder(), ".sqlite"))]
 
 
-def _job_states() -> list[Path]:
-    folder = state_folder()
+def _files_in(folder: Path, suffix: str) -> list[Path]:
     try:
-        return sorted(path for path in folder.iterdir() if path.suffix == ".sqlite") if folder.exists() else []
+        return [path for path in list_folder(folder) if path.suffix == suffix]
     except OSError as error:
         raise _unreadable(folder, error) from error
 
@@ -302,10 +296,10 @@ def _sum_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 def _manifests(numbers: Sequence[str]) -> tuple[str, ...]:
     spellings = [spelling for b_no in numbers for spelling in (b_no, business_number.format(b_no))]
-    folder = state_directory() / "runs"
+    paths = _files_in(state_directory() / "runs", ".json")
     try:
-        paths = sorted(path for path in folder.iterdir() if path.suffix == ".json") if folder.exists() else []
-        texts = [(path, path.read_text(encoding="utf-8", errors="replace")) for path in paths]
+        texts = [path.read_text(encoding="utf-8", errors="replace") for path in paths]
     except OSError as error:
-        raise _unreadable(Path(error.filename or folder), error) from error
-    return tuple(str(path) for path, text in texts if any(spelling in text for spelling in spellings))
+        raise _unreadable(Path(error.filename), error) from error
+    named = (any(spelling in text for spelling in spellings) for text in texts)
+    return tuple(map(str, compress(paths, named)))
