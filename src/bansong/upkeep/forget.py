@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass
-from itertools import compress
 from pathlib import Path
 from typing import Final
 
@@ -298,8 +297,7 @@ def _manifests(numbers: Sequence[str]) -> tuple[str, ...]:
     spellings = [spelling for b_no in numbers for spelling in (b_no, business_number.format(b_no))]
     paths = _files_in(state_directory() / "runs", ".json")
     try:
-        texts = [path.read_text(encoding="utf-8", errors="replace") for path in paths]
+        texts = {path: path.read_text(encoding="utf-8", errors="replace") for path in paths}
     except OSError as error:
-        raise _unreadable(Path(error.filename), error) from error
-    named = (any(spelling in text for spelling in spellings) for text in texts)
-    return tuple(map(str, compress(paths, named)))
+        raise _unreadable(Path(error.filename or paths[0].parent), error) from error
+    return tuple(str(path) for path, text in texts.items() if any(spelling in text for spelling in spellings))
