@@ -229,7 +229,7 @@ def refuse_foreign(kind: EngineKind, names: Iterable[str]) -> None:
     """Raise :class:`UsageError` for an option that only other engines take; ``names``: the options that are given."""
     owners = {spec.name: spec.engines for spec in specs_of(ServiceOptions) if spec.engines}
     for name in names:
-        if kind.name not in owners.get(name, (kind.name,)):
+        if name in owners and name not in kind.own_options:
             engines = Option("engine", Listed(owners[name], gettext_noop(" and ")))
             raise UsageError(OTHER_ENGINE_ONLY, option=Option(name), engines=engines, name=kind.name)
 
@@ -244,13 +244,23 @@ EngineName = Literal["local", "verify", "batch", "hybrid"]
 
 @dataclass(frozen=True, slots=True)
 class EngineKind:
-    """A kind of engine: the local engine answers every row, lookups are bought, in uploads, rows may belong to jobs."""
+    """What all engines of one name have in common.
+
+    ``answers_locally``: whether the local engine answers every row; ``buys``: whether lookups are paid for;
+    ``uploads``: whether they are bought in uploads instead of a request each; ``has_jobs``: whether rows may belong to
+    jobs of the service; ``own_options``: fields of :class:`ServiceOptions` that no other engine takes.
+    """
 
     name: str
     answers_locally: bool = False
     buys: bool = True
     uploads: bool = False
     has_jobs: bool = False
+    own_options: frozenset[str] = frozenset()
+
+
+def _options_of(engine: str) -> frozenset[str]:
+    return frozenset(spec.name for spec in specs_of(ServiceOptions) if engine in spec.engines)
 
 
 ENGINE_KINDS: Final[Mapping[str, EngineKind]] = {
@@ -258,8 +268,8 @@ ENGINE_KINDS: Final[Mapping[str, EngineKind]] = {
     for kind in (
         EngineKind("local", answers_locally=True, buys=False),
         EngineKind("verify"),
-        EngineKind("batch", uploads=True, has_jobs=True),
-        EngineKind("hybrid", answers_locally=True, has_jobs=True),
+        EngineKind("batch", uploads=True, has_jobs=True, own_options=_options_of("batch")),
+        EngineKind("hybrid", answers_locally=True, has_jobs=True, own_options=_options_of("hybrid")),
     )
 }
 """Kinds of engines by name; other code asks a kind, never for a name."""

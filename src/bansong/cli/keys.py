@@ -14,7 +14,7 @@ import click
 from bansong.base.errors import OutputError, Problem, StoreError, UsageError
 from bansong.base.messages import gettext, gettext_noop, gettext_noops, ngettext
 from bansong.cli.console import print_out, print_result, print_rows, say, warn
-from bansong.cli.options import PATH, DurationType, json_option
+from bansong.cli.options import PATH, ParsedType, json_option, parse_duration
 from bansong.cli.serve import (
     change_file,
     db_option,
@@ -168,7 +168,7 @@ def _revoke_old_secret(db: Path, key_id: str) -> None:
 @db_option
 @click.option(
     "--overlap",
-    type=DurationType(),
+    type=ParsedType("TIME", parse_duration),
     default="7d",
     show_default=True,
     help="How long the secret before stays valid (7d, 12h, 30m, 45s); 0 ends it at once.",
