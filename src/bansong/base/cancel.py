@@ -1,4 +1,4 @@
-"""Run async code below blocking code, and settle it on Ctrl-C.
+"""Run async code in blocking code, and settle it on Ctrl-C.
 
 :func:`run_async` runs a coroutine in an event loop of its own thread, :class:`CancelToken` cancels it from anywhere.
 """
@@ -54,7 +54,7 @@ class CancelToken:
             self._portal = portal
 
     def set_handler(self, handler: Callable[[], None] | None) -> None:
-        """Set what :meth:`cancel` calls, always in this thread; at once if the token is cancelled already."""
+        """Set the function that :meth:`cancel` calls in this thread; call it now if the token is cancelled."""
         with self._lock:
             self._handler, self._handler_thread, cancelled = handler, threading.get_ident(), self._cancelled
         if cancelled and handler is not None:
@@ -85,7 +85,7 @@ class StopRequest:
 
     @contextmanager
     def hold_back(self) -> Iterator[None]:
-        """Hold KeyboardInterrupt back until the end of the block; a second Ctrl-C raises it all the same."""
+        """Hold KeyboardInterrupt back until the end of the block, unless a second Ctrl-C comes."""
         self._signals_held, self.is_held = 0, True
         try:
             yield
@@ -134,7 +134,7 @@ class PortalTask(Generic[R]):
             self._pulse.put(None)
 
     def wait(self) -> R:
-        """Return the result, or raise what the task raised (``CancelledError`` of futures if it was cancelled)."""
+        """Return the result or raise the task's error (futures' ``CancelledError`` if it was cancelled)."""
         while not self._over:
             with suppress(Empty):
                 self._pulse.get(timeout=_SIGNAL_POLL_S)
@@ -145,12 +145,12 @@ class PortalTask(Generic[R]):
 
 
 def loop_options() -> dict[str, Any]:
-    """Return anyio's options for an event loop of our own: asyncio's, or uvloop's where it is installed (``fast``)."""
+    """Return anyio's options for an event loop: uvloop's if it is installed (``fast``), else asyncio's."""
     return {"use_uvloop": find_spec("uvloop") is not None}
 
 
 def run_until_interrupted(main: Callable[[], Awaitable[R]]) -> R:
-    """Run async code in a thread of its own; Ctrl-C cancels it. A portal's locks might stay taken after that."""
+    """Run async code in its own thread; Ctrl-C cancels it. Has no portal: its locks might stay taken after that."""
     running: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[Any]]] = []
     ended: list[Callable[[], R]] = []
     pulse: SimpleQueue[None] = SimpleQueue()

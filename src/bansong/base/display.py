@@ -1,4 +1,4 @@
-"""How a run shows itself: bars and lines of progress, reports as text, tables and HTML in notebooks."""
+"""Show runs: bars and lines of progress, reports as text, tables and HTML in notebooks."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Shown(ABC):
 
 
 def pad_text(text: str, width: int) -> str:
-    """Pad a text to a terminal width, where Korean letters take two places; with one blank at least."""
+    """Pad a text to a width of the terminal (Korean letters take two columns), by at least one blank."""
     from rich.cells import cell_len
 
     return text + " " * max(1, width - cell_len(text))
@@ -126,7 +126,7 @@ def aligned_rows(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> 
 
 
 def listed_counts(counts: Mapping[str, int]) -> str:
-    """Return counts other than 0, as ``active 12 · closed 3``, in words of the language; else ``none``."""
+    """Return nonzero counts, as ``active 12 · closed 3``, or ``none``."""
     lang = current_language()
     listed = " · ".join(f"{word_of(name, lang)} {count:,}" for name, count in counts.items() if count)
     return listed or gettext("none")
@@ -189,7 +189,7 @@ _LINE_INTERVAL_S: Final = 5.0
 
 
 class ProgressLines:
-    """A line every few seconds."""
+    """Prints a line every few seconds."""
 
     def __init__(self, unit: str, say: Callable[[str], None]) -> None:
         self._unit, self._say = unit, say
@@ -273,7 +273,6 @@ class NotebookBar:
 
 
 def is_notebook() -> bool:
-    """Whether this process is the kernel of a notebook, whatever shows it."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return getattr(shell, "kernel", None) is not None
@@ -286,7 +285,7 @@ _FIGURES: Final = {
     "watches": gettext_noop("{done}/{total} watches"),
     "MB": "{done}/{total} MB",
 }
-"""Figures by unit: in Korean the word behind a count differs from a heading's."""
+"""Figures by unit: Korean counts units with other words than headings use."""
 
 
 class TerminalBar:
@@ -319,13 +318,13 @@ class TerminalBar:
 
 
 def _align(done: int, total: int) -> str:
-    """Pad a number to the width of its total, so that the text behind it stays in place."""
+    """Pad a number to the width of its total, so that the text after it does not move."""
     return f"{done:>{len(str(total))}}"
 
 
 @contextmanager
 def terminal_bar(unit: str, doing: str) -> Iterator[TerminalBar]:
-    """Yield a bar on stderr, which is gone when the block ends."""
+    """Yield a bar on stderr, removed at the end of the block."""
     from rich.console import Console
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as RichProgress
@@ -347,7 +346,7 @@ AskedProgress = bool | Progress | None  # `True`: a bar in a notebook or on a te
 
 @contextmanager
 def progress_asked(asked: AskedProgress, unit: str = "rows", doing: str = "verifying") -> Iterator[Progress | None]:
-    """Yield the display that a call was given, or a bar in a notebook or on a terminal."""
+    """Yield the given display, or a bar in a notebook or on a terminal."""
     if asked is not True:
         yield asked or None
     elif is_notebook():

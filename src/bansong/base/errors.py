@@ -1,4 +1,4 @@
-"""Everything that bansong raises on purpose.
+"""The errors that bansong raises on purpose.
 
 ::
 
@@ -6,10 +6,10 @@
     ├── InputError                      2   a file that cannot be read as a table
     │   ├── NoTableError                2   a file that holds no table: a PDF, a program, an archive
     │   └── ColumnError                 2   no number column, or more than one that fits equally well
-    ├── OutputError                     2   a result that cannot be written where it was asked for
-    ├── RegistryError                   2   a registry file that is not one, or a source that cannot become one
-    ├── GazetteerError                  2   a gazetteer file that is not one, or a source that cannot become one
-    ├── ModelError                      2   a scorecard file that does not hold together
+    ├── OutputError                     2   a result that cannot be written to its target
+    ├── RegistryError                   2   a file that is no registry, or sources of which none can be built
+    ├── GazetteerError                  2   a file that is no gazetteer, or sources of which none can be built
+    ├── ModelError                      2   an inconsistent scorecard file
     ├── LabelError                      2   outcomes that do not fit their mailing
     ├── UsageError                      2   arguments that contradict each other
     │   └── NumberError                 2   a value that cannot be a business number (carries its ``problem``)
@@ -58,7 +58,7 @@ class Problem:
 
 
 class Notice(Phrase, Alert):
-    """An alert that is data: a :class:`Problem` of an output, and its fields."""
+    """An alert as data: the :class:`Problem` of an output, and its fields."""
 
     code: str
 
@@ -122,15 +122,15 @@ class ColumnError(InputError):
 
 
 class OutputError(BansongError):
-    """The result cannot be written where it was asked for."""
+    """The result cannot be written to its target."""
 
 
 class RegistryError(BansongError):
-    """The registry is not one, or cannot be built from the given sources."""
+    """The file is no registry, or none can be built from the sources."""
 
 
 class GazetteerError(BansongError):
-    """The gazetteer is not one, or cannot be built from the given address files."""
+    """The file is no gazetteer, or none can be built from the address files."""
 
 
 class ModelError(BansongError):

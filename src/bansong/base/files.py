@@ -43,7 +43,7 @@ def variable(name: str) -> str | None:
 
 
 def state_directory() -> Path:
-    """Return the folder of all stores; that of the former name if only it exists, or only it holds a ledger."""
+    """Return the folder of all stores; the folder of the former name if only it exists or holds a ledger."""
     if given := variable(STATE_DIR):
         return Path(given)
     from platformdirs import user_state_path
@@ -77,7 +77,7 @@ def mount_table() -> str:
 
 
 def network_file_system(folder: Path, table: str) -> str | None:
-    """Return the network file system of a resolved folder, if any; the longest matching mount, the later of two."""
+    """Return the network file system of a resolved folder, if any, by its longest (then latest) mount."""
     above = {str(folder), *map(str, folder.parents)}
     longest, kind = "", ""
     for line in table.splitlines():
@@ -139,7 +139,7 @@ def last_byte(descriptor: int) -> bytes:
 
 
 def list_folder(folder: Path) -> list[Path]:
-    """Return the entries of a folder by name, none if it is missing; ``Path.glob`` would hide an unreadable one."""
+    """Return the sorted entries of a folder, or none if it is missing; ``Path.glob`` hides an unreadable one."""
     try:
         return sorted(folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):
@@ -159,7 +159,7 @@ def sync_file(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Flush the names in a folder to the disk, where the system can (not Windows)."""
+    """Flush the names in a folder to the disk (Windows cannot)."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except PermissionError:
@@ -197,7 +197,7 @@ def remove_unless_locked(path: Path) -> None:
 
 @contextmanager
 def private_folder() -> Iterator[Path]:
-    """Yield a locked folder for its owner alone, removed with its content; remove those of runs killed a day ago."""
+    """Yield a locked 0700 folder, removed after the block; remove folders of runs killed a day ago."""
     _sweep_private(tempfile.gettempdir())
     folder = tempfile.TemporaryDirectory(prefix=_PRIVATE_FOLDER, ignore_cleanup_errors=True)
     lock = _lock_folder(folder.name)
@@ -292,7 +292,7 @@ class RemotePath(_LocalPath):
         return f"{scheme}//{'/'.join(rest)}"
 
     def __rtruediv__(self, folder: Any) -> RemotePath:
-        """As an absolute path, it ignores the folder."""
+        """Ignore the folder, as an absolute path does."""
         return self
 
     def relative_to(self, *other: Any, **options: Any) -> Path:  # type: ignore[override]

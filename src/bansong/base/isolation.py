@@ -1,4 +1,4 @@
-"""Run a function in a child process with limits of memory and time; limits of hostile files."""
+"""Run a function in a child process with limits of memory and time; limit hostile files."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def beyond_limit(path: Path, what: str, limit: str) -> InputError:
 
 
 def or_raise_limit(limit: str, value: str = "…") -> str:
-    """The end of a remedy for an audience that can raise limits; ``limit`` is a field of :class:`SizeLimits`."""
+    """End a remedy, for an audience that can raise limits; ``limit``: a field of :class:`SizeLimits`."""
     if not current_audience().sets_limits:
         return ""
     more = gettext_noop(", or raise the limit with {variable}={limit}={value}")
@@ -199,7 +199,7 @@ def _rebuild_error(answer: dict[str, Any]) -> Exception:
 
 
 def serve_call() -> None:
-    """Serve the one call that stands on stdin as a line of JSON, write its result to stdout, and end the process."""
+    """Serve one call, a line of JSON on stdin; write its result to stdout and end the process."""
     global _isolated
     _isolated = True
     request = json.loads(sys.stdin.buffer.readline())
@@ -257,7 +257,7 @@ def _find_function(name: str) -> Callable[..., Any]:
 
 
 def _end_with_parent() -> None:
-    """Wait until the parent's end of the pipe is closed, by whatever; nothing that was started here outlives it."""
+    """Kill this session when the parent's end of the pipe closes."""
     sys.stdin.buffer.read()
     if hasattr(os, "killpg"):
         os.killpg(os.getpgid(0), signal.SIGKILL)
@@ -273,7 +273,7 @@ def resident(process: int) -> int:
 
 
 def limit_memory(size: int) -> None:
-    """Let this process reserve twice ``size`` bytes at most, where the system can see to it, and leave no core file."""
+    """Limit this process to reserving twice ``size`` bytes, and leave no core file; Windows has no limits."""
     try:
         import resource
     except ImportError:  # not on Windows

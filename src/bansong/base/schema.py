@@ -23,7 +23,6 @@ SEOUL: Final = timezone(timedelta(hours=9), "Asia/Seoul")
 
 
 def seoul_day(unix_time: float | None = None) -> date:
-    """Return the day in Korea, now or at a time: elsewhere it may still be the day before."""
     return (datetime.now(SEOUL) if unix_time is None else datetime.fromtimestamp(unix_time, SEOUL)).date()
 
 
@@ -56,7 +55,7 @@ ACTIONS: Final = ("send", "fix_address", "confirm", "hold", "do_not_send")
 ROW_STATUSES: Final = ("verified", "cached", "invalid", "pending", "in_doubt", "failed")
 
 REASON_SEPARATOR: Final = " | "
-"""Joins the reasons of a row in formats that have no lists (CSV, Excel)."""
+"""Between the reasons of a row in formats without lists (CSV, Excel)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +93,11 @@ class Choice:
         return (*own, *(part for one in self.otherwise for part in one.parts))
 
     def spell(self, spell_part: Callable[[JoinedColumn], str], joint: str = "+", otherwise: str = "|") -> str:
-        """Spell the columns with ``+`` between those that are joined and ``|`` between alternatives."""
+        """Spell the columns, with ``joint`` between joined ones and ``otherwise`` between alternatives."""
         return otherwise.join(joint.join(map(spell_part, one.parts)) for one in self.alternatives)
 
     def move(self, place_of: Callable[[JoinedColumn], int]) -> Choice:
-        """Return the choice by other positions of its columns."""
+        """Return the choice with other positions of its columns."""
         joined = tuple(replace(part, column=place_of(part)) for part in self.joined)
         others = tuple(one.move(place_of) for one in self.otherwise)
         return replace(self, column=place_of(self.parts[0]), joined=joined, otherwise=others)
@@ -206,7 +205,7 @@ def with_words(frame: pl.LazyFrame, lang: Lang | None) -> pl.LazyFrame:
 
 
 def code_expr(value: pl.Expr, column: str) -> pl.Expr:
-    """Return the codes (String) of a column that was read, whichever language it was written in."""
+    """Return the codes (String) of a column written in either language."""
     codes = {word: code for code, word in KOREAN_WORDS.get(column, {}).items()} | EARLIER_WORDS.get(column, {})
     return _replace(value, codes) if codes else value
 
@@ -255,7 +254,7 @@ KOREAN_ROLES: Final = {
     "mailed": "발송일",
     "row_id": "행번호",
 }
-"""Korean names of the roles of a user's columns, as messages use them and options take them."""
+"""Korean names of roles, in messages and options."""
 
 
 def role_word(role: str, lang: Lang) -> str:

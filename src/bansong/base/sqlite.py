@@ -181,7 +181,7 @@ class FileKind:
         return Phrase("restore it from a backup, or {choose}", choose=self._choose)
 
     def find(self, given: str | Path | None) -> Path:
-        """Return the path that is given, in the environment, or the default; links are resolved, so one file is one."""
+        """Return the given path, else of the environment, else the default, with links resolved."""
         named = given or variable(self.variable)
         return Path(os.path.realpath(Path(named).expanduser() if named else state_directory() / self.default))
 
@@ -412,7 +412,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def rewrite_file(connection: sqlite3.Connection) -> None:
-    """Rewrite the file, so that nothing of deleted rows remains; needs once or twice its size on the disk."""
+    """Rewrite the file without remains of deleted rows; needs up to twice its size on the disk."""
     connection.execute("VACUUM")
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # means nothing to a file with a rollback journal
 

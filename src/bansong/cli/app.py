@@ -74,7 +74,7 @@ class LocalizedContext(click.Context):
 
 
 class LocalizedGroup(click.Group):
-    """A command line in the language that ``--lang`` names anywhere."""
+    """A group in the language of ``--lang``, wherever it stands."""
 
     def main(self, args: Sequence[str] | None = None, *names: Any, **extra: Any) -> Any:
         with language_of(sys.argv[1:] if args is None else args), command_line_reads():
@@ -210,7 +210,7 @@ def _interrupt_though_blocked(main_thread: int) -> None:
 
 
 def _wake(number: int, frame: FrameType | None) -> None:
-    """A Python handler makes a signal end a wait; then other pending handlers run, too."""
+    """Do nothing: a Python handler ends a wait, so that pending handlers run."""
 
 
 @click.group(cls=LocalizedGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

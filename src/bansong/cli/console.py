@@ -159,7 +159,7 @@ def print_json(value: object, *, needed: bool = False) -> None:
 def print_rows(
     as_json: bool, value: Mapping[str, object], names: Sequence[str], rows: Iterable[Sequence[str]], none: str
 ) -> None:
-    """Print rows as a table or as ``value`` in JSON; ``none`` is said of a table without any."""
+    """Print a table, or ``none`` without rows; in JSON, ``value``."""
     if as_json:
         print_json(value)
     elif cells := list(rows):

@@ -38,7 +38,7 @@ _KEPT_WORDS: Final = (
     *gettext_noops("plan", "limit", "used", "remaining", "done", "failed", "interrupted", "killed", "quota", "lookup"),
     *gettext_noops("upload", "uploaded", "asking", "refused", "doubt", "unreadable", "missing", "lost", "unfetched"),
 )
-"""For translation: fields of an account; ends of runs, doubts and states of lookups, as the ledger has them."""
+"""For translation: fields of an account; ends of runs, doubts and states of lookups."""
 
 
 @click.command(short_help="What was paid, when, for which file.")

@@ -156,7 +156,7 @@ _SPECS: Final = {spec.parameter: spec for kind in OPTION_KINDS for spec in specs
 
 
 def chosen_status(options: dict[str, Any]) -> StatusOptions:
-    """Take the options about statuses out of a command's; without ``--status`` it asks the tax authority."""
+    """Take the status options out of a command's; the default of ``--status`` is to ask."""
     given = {spec.name: options.pop(spec.parameter, None) for spec in specs_of(StatusOptions) if spec.flag}
     said = {name: value for name, value in given.items() if value is not None}
     return StatusOptions(**{"source": "nts"} | said)
@@ -200,7 +200,7 @@ _PLAIN: Final = re.compile(r"[\w#.,/:%+=@-]*", re.ASCII)  # what a shell takes a
 
 
 class CommandLineAudience:
-    """Who types commands: ``--no-labels`` for ``labels=False``."""
+    """Users of the command line: ``--no-labels`` for ``labels=False``."""
 
     sets_limits = True
 

@@ -40,7 +40,6 @@ key_argument = click.argument("key_id", metavar="KEY_ID")
 
 
 def change_file(db: Path, change: Callable[[sqlite3.Connection], T], *, make: bool = False) -> T:
-    """Run ``change`` in a transaction on the server's file and return its result."""
     from bansong.base.sqlite import transaction
     from bansong.server.store import SERVER_FILE, open_server_file
 
@@ -55,7 +54,6 @@ def require_key(db: Path, key_id: str) -> Key:
 
 
 def require_living_key(db: Path, key_id: str) -> Key:
-    """Return a key that is not revoked; raise :class:`UsageError`."""
     key = require_key(db, key_id)
     if key.revoked is not None:
         raise UsageError(KEY_REVOKED, key_id=key_id, db=db)
@@ -238,7 +236,6 @@ def _announce(url: str, *, behind_proxy: bool) -> None:
 
 
 def needs_server() -> None:
-    """Raise :class:`UsageError` where the extra is not installed."""
     for name in ("starlette", "uvicorn", "python_multipart", "prometheus_client"):
         if find_spec(name) is None:
             raise UsageError(PACKAGE_MISSING, replace=name.replace("_", "-"))

@@ -68,7 +68,7 @@ class StoreHoldings:
 
 @dataclass(frozen=True, slots=True)
 class ErasureReport(Shown):
-    """What was held of ``numbers``, and is erased (``erased``) or would be.
+    """The holdings of ``numbers``, erased (``erased``) or to be erased.
 
     ``manifests``: paths of manifests that name a number. ``unreachable``: :data:`OUT_OF_REACH`.
     """
