@@ -64,12 +64,21 @@ def messages() -> Catalog:
             texts = (given,) if isinstance(given, str) else tuple(given or ())[KEYWORDS[function]]
             if texts and all(texts):  # what is translated here and written elsewhere is marked there
                 found.add(texts[0] if len(texts) == 1 else texts, locations=where)
+        for text in _listed_texts(tree):
+            found.add(text, locations=where)
         for texts in _texts_of_kinds(tree):
             found.add(texts[0] if len(texts) == 1 else texts, locations=where)
         if path.parent.name == "cli" or b" = option(" in source:
             for text in _help_texts(tree):
                 found.add(text, locations=where)
     return found
+
+
+def _listed_texts(tree: ast.Module) -> Iterator[str]:
+    """The messages that are marked together, which Babel takes for forms of one."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "gettext_noops":
+            yield from filter(None, map(_constant, node.args))
 
 
 def _texts_of_kinds(tree: ast.Module) -> Iterator[tuple[str, ...]]:

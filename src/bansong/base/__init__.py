@@ -1,1 +1,1 @@
-"""What all floors stand on: errors, messages, options, files, the number."""
+"""Errors, messages, options, files and the business number, for all other floors."""

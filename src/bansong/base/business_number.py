@@ -76,7 +76,7 @@ PROBLEMS: Final[dict[str, dict[Lang, str]]] = {
     },
     "zeros": {"en": "all zeros", "ko": "모두 0입니다"},
 }
-"""Why a value cannot be a business number: code → text in each language."""
+"""Reasons why a value cannot be a business number, by code and language."""
 
 _KIND_OF_MIDDLE: Final = (
     # (from, to, kind): 국세청 사업자등록번호 구성, the fourth and fifth digit
@@ -93,7 +93,6 @@ _KIND_OF_MIDDLE: Final = (
 )
 
 KINDS: Final = tuple(dict.fromkeys(kind for *_, kind in _KIND_OF_MIDDLE))
-"""Kinds of business (National Tax Service numbering)."""
 
 _KINDS_BY_MIDDLE: Final = pl.Series(
     [next((kind for first, last, kind in _KIND_OF_MIDDLE if first <= middle <= last), None) for middle in range(100)],
@@ -271,11 +270,8 @@ def first_code(rules: dict[str, pl.Expr], otherwise: str | None = None) -> pl.Ex
 
 
 def note_expr(problem: pl.Expr, lang: Lang, problems: Mapping[str, Mapping[Lang, str]] = PROBLEMS) -> pl.Expr:
-    """Return the text of a problem code in a language (String, null for null and for codes not among ``problems``)."""
-    note = pl.lit(None, pl.String)
-    for code, texts in problems.items():
-        note = pl.when(problem == code).then(pl.lit(texts[lang])).otherwise(note)
-    return note
+    """Return the text (String) of a problem code in a language, null for other codes."""
+    return first_code({texts[lang]: problem == code for code, texts in problems.items()})
 
 
 @pl.api.register_expr_namespace("brn")

@@ -1,4 +1,4 @@
-"""Run async code below blocking code, and settle it on Ctrl-C.
+"""Run async code in blocking code, and settle it on Ctrl-C.
 
 :func:`run_async` runs a coroutine in an event loop of its own thread, :class:`CancelToken` cancels it from anywhere.
 """
@@ -23,15 +23,11 @@ if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
 R = TypeVar("R")
-_SIGNAL_POLL_S: Final = 0.1
-"""Seconds between looks for signals: some systems do not wake a thread that waits without end."""
+_SIGNAL_POLL_S: Final = 0.1  # some systems do not wake a thread that waits without end
 
 
 class CancelToken:
-    """Cancels a run from another thread; :meth:`cancel` may be called at any time, more than once.
-
-    Nothing new starts, and open work is settled.
-    """
+    """Cancels a run from any thread, at any time: nothing new starts, and open work is settled."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -58,7 +54,7 @@ class CancelToken:
             self._portal = portal
 
     def set_handler(self, handler: Callable[[], None] | None) -> None:
-        """Set what :meth:`cancel` calls, always in this thread; at once if the token is cancelled already."""
+        """Set the function that :meth:`cancel` calls in this thread; call it now if the token is cancelled."""
         with self._lock:
             self._handler, self._handler_thread, cancelled = handler, threading.get_ident(), self._cancelled
         if cancelled and handler is not None:
@@ -68,9 +64,8 @@ class CancelToken:
 class StopRequest:
     """A request to stop this process by signals, noted even if KeyboardInterrupt gets lost.
 
-    polars turns a KeyboardInterrupt during the building of a query into an error of its own. So a run checks for a stop
-    between steps and after failures. Steps that must not be cut off :meth:`hold_back` KeyboardInterrupt. A request that
-    is not connected to signals is never made, and holds nothing back.
+    polars turns a KeyboardInterrupt while it builds a query into its own error. So a run checks for a stop between
+    steps and after failures. Steps that must not be cut off :meth:`hold_back` KeyboardInterrupt.
     """
 
     def __init__(self, interrupt: Callable[[], None] | None = None) -> None:
@@ -90,7 +85,7 @@ class StopRequest:
 
     @contextmanager
     def hold_back(self) -> Iterator[None]:
-        """Hold KeyboardInterrupt back until the end of the block; a second Ctrl-C raises it all the same."""
+        """Hold KeyboardInterrupt back until the end of the block, unless a second Ctrl-C comes."""
         self._signals_held, self.is_held = 0, True
         try:
             yield
@@ -121,9 +116,8 @@ class StopRequest:
 class PortalTask(Generic[R]):
     """A coroutine function that runs in a portal's event loop.
 
-    ``concurrent.futures.wait`` is unsafe in a thread that receives signals: ``KeyboardInterrupt`` may come between
-    taking a lock of the future and releasing it, and the event loop then waits for ever. Here no lock is taken before
-    the task is over: ``SimpleQueue`` is written in C and interrupted as a whole or not.
+    ``concurrent.futures.wait`` is unsafe in a thread that receives signals: after a ``KeyboardInterrupt`` between
+    taking and releasing the future's lock, the event loop waits for ever. ``SimpleQueue``, in C, has no such gap.
     """
 
     def __init__(self, portal: BlockingPortal, main: Callable[[], Awaitable[R]]) -> None:
@@ -140,7 +134,7 @@ class PortalTask(Generic[R]):
             self._pulse.put(None)
 
     def wait(self) -> R:
-        """Return the result, or raise what the task raised (``CancelledError`` of futures if it was cancelled)."""
+        """Return the result or raise the task's error (futures' ``CancelledError`` if it was cancelled)."""
         while not self._over:
             with suppress(Empty):
                 self._pulse.get(timeout=_SIGNAL_POLL_S)
@@ -151,12 +145,12 @@ class PortalTask(Generic[R]):
 
 
 def loop_options() -> dict[str, Any]:
-    """Return anyio's options for an event loop of our own: asyncio's, or uvloop's where it is installed (``fast``)."""
+    """Return anyio's options for an event loop: uvloop's if it is installed (``fast``), else asyncio's."""
     return {"use_uvloop": find_spec("uvloop") is not None}
 
 
 def run_until_interrupted(main: Callable[[], Awaitable[R]]) -> R:
-    """Run async code in a thread of its own; Ctrl-C cancels it. A portal's locks might stay taken after that."""
+    """Run async code in its own thread; Ctrl-C cancels it. Has no portal: its locks might stay taken after that."""
     running: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[Any]]] = []
     ended: list[Callable[[], R]] = []
     pulse: SimpleQueue[None] = SimpleQueue()
@@ -197,10 +191,10 @@ def _raise(error: BaseException) -> NoReturn:
 
 
 def run_async(main: Callable[[], Awaitable[R]], cancel: CancelToken) -> R:
-    """Run async code in an event loop of its own thread, whatever loop runs in this one (a notebook's, say).
+    """Run async code in an event loop of its own thread; this one may have another (a notebook's).
 
-    The first Ctrl-C cancels the token and waits for ``main`` to end in good order; the second cancels ``main`` itself.
-    Then ``KeyboardInterrupt`` is raised, unless ``main`` raised something itself.
+    The first Ctrl-C cancels the token and waits for ``main`` to end in good order; the second cancels ``main``. Then
+    ``KeyboardInterrupt`` is raised, unless ``main`` raised an error.
     """
     from anyio.from_thread import start_blocking_portal
 

@@ -1,17 +1,18 @@
-"""How a run shows itself: bars and lines of progress, reports as text, tables and HTML in notebooks."""
+"""Show runs: bars and lines of progress, reports as text, tables and HTML in notebooks."""
 
 from __future__ import annotations
 
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
-from bansong.base.messages import current_language, end_sentence, gettext, gettext_noop
+from bansong.base.messages import current_language, end_sentence, gettext, gettext_noop, gettext_noops
 from bansong.base.schema import BETTER, GRADE_COLOURS, GRADES, NEUTRAL, WORSE, word_of
 
 if TYPE_CHECKING:
@@ -28,10 +29,6 @@ def facts_table(lines: Iterable[tuple[str, str]]) -> str:
         for what, value in lines
     )
     return f"<table>{rows}</table>"
-
-
-def warning_list(warnings: Iterable[str]) -> str:
-    return "".join(f"<p>⚠ {escape(end_sentence(str(warning)))}</p>" for warning in warnings)
 
 
 def grade_bar(counts: Mapping[str, int], rows: int) -> str:
@@ -68,25 +65,19 @@ def reason_bars(title: str, reasons: Sequence[tuple[str, int]], signed: bool = F
     if not reasons:
         return ""
     most = max(abs(count) for _, count in reasons) or 1
-    rows = "".join(
-        f"<tr><td style='text-align:left'>{escape(reason)}</td>"
-        f"<td style='text-align:right'>{f'{count:+d}' if signed else f'{count:,}'}</td>"
-        f"<td style='text-align:left;width:12em'>{_bar(count, most, _colour(count, signed and place > 0))}</td></tr>"
-        for place, (reason, count) in enumerate(reasons)
-    )
-    return f"<p style='margin:.6em 0 0;font-weight:600'>{escape(title)}</p><table>{rows}</table>"
+    rows = []
+    for place, (reason, count) in enumerate(reasons):
+        colour = NEUTRAL if not signed or place == 0 else WORSE if count > 0 else BETTER
+        style = f"width:{100 * abs(count) / most:.0f}%;height:.7em;border-radius:.2em;background:{colour}"
+        rows.append(
+            f"<tr><td style='text-align:left'>{escape(reason)}</td>"
+            f"<td style='text-align:right'>{f'{count:+d}' if signed else f'{count:,}'}</td>"
+            f"<td style='text-align:left;width:12em'><div style=\"{style}\"></div></td></tr>"
+        )
+    return f"<p style='margin:.6em 0 0;font-weight:600'>{escape(title)}</p><table>{''.join(rows)}</table>"
 
 
-def _colour(points: int, judged: bool) -> str:
-    return (WORSE if points > 0 else BETTER) if judged else NEUTRAL
-
-
-def _bar(count: int, most: int, colour: str) -> str:
-    width = 100 * abs(count) / most
-    return f'<div style="width:{width:.0f}%;height:.7em;border-radius:.2em;background:{colour}"></div>'
-
-
-class Shown:
+class Shown(ABC):
     """A report that consists of lines (what, how much); ``WIDTH``: characters of the first column as text."""
 
     __slots__ = ()
@@ -97,8 +88,8 @@ class Shown:
         """Return the lines of the report as (label, value)."""
         return list(self._describe())
 
-    def _describe(self) -> Iterable[tuple[str, str]]:
-        raise NotImplementedError  # unless a report overrides `lines`
+    @abstractmethod
+    def _describe(self) -> Iterable[tuple[str, str]]: ...
 
     def __repr__(self) -> str:
         return str(self)
@@ -109,12 +100,13 @@ class Shown:
     def _repr_html_(self) -> str:
         lines = self.lines()
         shown = {value for _, value in lines}
-        warnings = (warning for warning in map(str, getattr(self, "warnings", ())) if warning not in shown)
-        return facts_table(lines) + warning_list(warnings)
+        warnings = (str(warning) for warning in getattr(self, "warnings", ()))
+        notes = (f"<p>⚠ {escape(end_sentence(text))}</p>" for text in warnings if text not in shown)
+        return facts_table(lines) + "".join(notes)
 
 
 def pad_text(text: str, width: int) -> str:
-    """Pad a text to a terminal width, where Korean letters take two places; with one blank at least."""
+    """Pad a text to a width of the terminal (Korean letters take two columns), by at least one blank."""
     from rich.cells import cell_len
 
     return text + " " * max(1, width - cell_len(text))
@@ -134,49 +126,39 @@ def aligned_rows(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> 
 
 
 def listed_counts(counts: Mapping[str, int]) -> str:
-    """Return counts other than 0, as ``active 12 · closed 3``, in words of the language; else ``none``."""
+    """Return nonzero counts, as ``active 12 · closed 3``, or ``none``."""
     lang = current_language()
     listed = " · ".join(f"{word_of(name, lang)} {count:,}" for name, count in counts.items() if count)
     return listed or gettext("none")
 
 
-UNITS: Final = (
-    *(gettext_noop("rows"), gettext_noop("lookups"), gettext_noop("numbers"), gettext_noop("verifying")),
-    gettext_noop("reading"),
-)
+UNITS: Final = gettext_noops("rows", "lookups", "numbers", "verifying", "reading")
 
 
 class FetchReport(Protocol):
-    """What a fetch run has come to so far: :class:`bansong.reference.fetch.StatusFetch`."""
+    """The state of a fetch run, in numbers: :class:`bansong.reference.fetch.StatusFetch`."""
 
     @property
-    def answered(self) -> int:
-        """Numbers of which the status was told and stored."""
-
+    def answered(self) -> int: ...
     @property
-    def left(self) -> int:
-        """Numbers that are still to be asked."""
-
+    def left(self) -> int: ...
     @property
     def rate(self) -> float:
         """Numbers answered a second."""
 
     @property
     def budget_left(self) -> int | None:
-        """Numbers that the day's budget still allows; ``None``: there is none."""
+        """Numbers left of the day's budget; ``None`` without one."""
 
 
 Progress = Callable[[int, int], None]  # called with (done, in all) of what a run counts, from any thread
 
 
 class ProgressDisplay(Protocol):
-    """Shows how far a run is; called with (done, in all) of its rows or lookups."""
+    """Shows the progress of a run (rows or lookups), and of the fetching of statuses before it."""
 
-    def __call__(self, done: int, total: int, /) -> None:
-        """Show how many are done."""
-
-    def watch(self, fetch: FetchReport) -> None:
-        """Show how far the fetching of statuses is, which comes before."""
+    def __call__(self, done: int, total: int, /) -> None: ...
+    def watch(self, fetch: FetchReport) -> None: ...
 
 
 def describe_progress(done: int, total: int, unit: str, seconds: float) -> str:
@@ -192,14 +174,9 @@ def describe_progress(done: int, total: int, unit: str, seconds: float) -> str:
 
 def describe_fetch(fetch: FetchReport) -> str:
     total = fetch.answered + fetch.left
-    parts = [
-        gettext(
-            "{answered:,} of {total:,} numbers answered ({part:.0%})",
-            answered=fetch.answered,
-            total=total,
-            part=fetch.answered / max(total, 1),
-        )
-    ]
+    part = fetch.answered / max(total, 1)
+    said = gettext_noop("{answered:,} of {total:,} numbers answered ({part:.0%})")
+    parts = [gettext(said, answered=fetch.answered, total=total, part=part)]
     if fetch.rate:
         parts.append(gettext("{rate:,.0f} numbers/s", rate=fetch.rate))
         parts.append(gettext("about {time} to go", time=timedelta(seconds=round(fetch.left / fetch.rate))))
@@ -212,7 +189,7 @@ _LINE_INTERVAL_S: Final = 5.0
 
 
 class ProgressLines:
-    """A line every few seconds."""
+    """Prints a line every few seconds."""
 
     def __init__(self, unit: str, say: Callable[[str], None]) -> None:
         self._unit, self._say = unit, say
@@ -249,7 +226,7 @@ _BAR: Final = (
 
 
 class NotebookBar:
-    """A bar in a notebook, shown by a display handle of IPython."""
+    """A bar in the output of the notebook cell that runs; empty after :meth:`close`."""
 
     def __init__(self, unit: str, doing: str) -> None:
         self._unit, self._doing = unit, gettext(doing)
@@ -296,20 +273,9 @@ class NotebookBar:
 
 
 def is_notebook() -> bool:
-    """Whether this process is the kernel of a notebook, whatever shows it."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return getattr(shell, "kernel", None) is not None
-
-
-@contextmanager
-def notebook_bar(unit: str, doing: str) -> Iterator[NotebookBar]:
-    """Yield a bar in the output of the cell that runs, which is empty when the block ends."""
-    bar = NotebookBar(unit, doing)
-    try:
-        yield bar
-    finally:
-        bar.close()
 
 
 _FIGURES: Final = {
@@ -319,7 +285,7 @@ _FIGURES: Final = {
     "watches": gettext_noop("{done}/{total} watches"),
     "MB": "{done}/{total} MB",
 }
-"""Figures by unit: in Korean the word behind a count differs from a heading's."""
+"""Figures by unit: Korean counts units with other words than headings use."""
 
 
 class TerminalBar:
@@ -352,13 +318,13 @@ class TerminalBar:
 
 
 def _align(done: int, total: int) -> str:
-    """Pad a number to the width of its total, so that the text behind it stays in place."""
+    """Pad a number to the width of its total, so that the text after it does not move."""
     return f"{done:>{len(str(total))}}"
 
 
 @contextmanager
 def terminal_bar(unit: str, doing: str) -> Iterator[TerminalBar]:
-    """Yield a bar on stderr, which is gone when the block ends."""
+    """Yield a bar on stderr, removed at the end of the block."""
     from rich.console import Console
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as RichProgress
@@ -380,11 +346,11 @@ AskedProgress = bool | Progress | None  # `True`: a bar in a notebook or on a te
 
 @contextmanager
 def progress_asked(asked: AskedProgress, unit: str = "rows", doing: str = "verifying") -> Iterator[Progress | None]:
-    """Yield the display that a call was given, or a bar in a notebook or on a terminal."""
+    """Yield the given display, or a bar in a notebook or on a terminal."""
     if asked is not True:
         yield asked or None
     elif is_notebook():
-        with notebook_bar(unit, doing) as bar:
+        with closing(NotebookBar(unit, doing)) as bar:
             yield bar
     elif sys.stderr is not None and sys.stderr.isatty():
         with terminal_bar(unit, doing) as display:

@@ -1,21 +1,21 @@
-"""Everything that bansong raises on purpose.
+"""The errors that bansong raises on purpose.
 
 ::
 
     BansongError                      exit code
     ├── InputError                      2   a file that cannot be read as a table
-    │   ├── NoTableError                2   a file of another kind: a PDF, a program, an archive
+    │   ├── NoTableError                2   a file that holds no table: a PDF, a program, an archive
     │   └── ColumnError                 2   no number column, or more than one that fits equally well
-    ├── OutputError                     2   a result that cannot be written where it was asked for
-    ├── RegistryError                   2   a registry file that is not one, or a source that cannot become one
-    ├── GazetteerError                  2   a gazetteer file that is not one, or a source that cannot become one
-    ├── ModelError                      2   a scorecard file that does not hold together
-    ├── LabelError                      2   outcomes of a mailing that cannot be what they are said to be
+    ├── OutputError                     2   a result that cannot be written to its target
+    ├── RegistryError                   2   a file that is no registry, or sources of which none can be built
+    ├── GazetteerError                  2   a file that is no gazetteer, or sources of which none can be built
+    ├── ModelError                      2   an inconsistent scorecard file
+    ├── LabelError                      2   outcomes that do not fit their mailing
     ├── UsageError                      2   arguments that contradict each other
     │   └── NumberError                 2   a value that cannot be a business number (carries its ``problem``)
     ├── LedgerError                     2   a ledger that is damaged, in use, newer than this version, or misplaced
     ├── StoreError                      2   a server's, watch list's or statuses' file: damaged, in use, or misplaced
-    ├── ServiceError                    2   what the hosted service said, or did not say
+    ├── ServiceError                    2   the hosted service refused, or did not answer as it should
     │   ├── AuthenticationError         4   401: the API key is missing or invalid
     │   ├── PlanError                   4   403: not available in the account's plan
     │   ├── NotFoundError               2   404: no such job or watch, or not this key's
@@ -23,13 +23,13 @@
     │   ├── QuotaError                  5   429: the monthly quota is used up, or would be
     │   ├── LimitError                  5   429: too often or too much at once, or no room; the quota is not used up
     │   ├── RejectedError               2   any other 3xx or 4xx: refused, and so not paid
-    │   ├── JobTimeoutError             5   a batch job was not done in the time that was given to it
-    │   ├── ShapeError                  3   answered, but not in a shape that can be read (carries the bytes)
+    │   ├── JobTimeoutError             5   a batch job took longer than the given time
+    │   ├── ShapeError                  3   an unreadable success (carries the bytes)
     │   └── TransportError              5   no answer
-    │       ├── NotSentError            5   certainly not sent: nothing was paid
+    │       ├── NotSentError            5   certainly not sent, so not paid
     │       │   └── CertificateError    2   nothing was sent: the service's certificate is not trusted
-    │       ├── UnavailableError    5   no usable answer to a question that is free: it may be asked again
-    │       └── DoubtError              3   sent, or perhaps sent; what became of it is not known (5xx, too)
+    │       ├── UnavailableError        5   no usable answer to a free request, which may be sent again
+    │       └── DoubtError              3   perhaps sent, without a known answer (5xx, too)
     ├── JobRunningError                 6   a run of the same scheduled job is under way
     ├── StoppedError                  130   a run that buys was stopped from elsewhere; the same call goes on
     └── AccountingError                 1   rows in and rows out do not agree; nothing was published
@@ -50,7 +50,7 @@ from bansong.base.schema import Alert
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What can be wrong: a stable ``code``, an English sentence with named fields, its ``plural`` for a ``count``."""
+    """A kind of error: a stable ``code``, an English sentence with named fields, its ``plural`` for a ``count``."""
 
     code: str
     text: str
@@ -58,7 +58,7 @@ class Problem:
 
 
 class Notice(Phrase, Alert):
-    """An alert that is data: a :class:`Problem` of an output, and its fields."""
+    """An alert as data: the :class:`Problem` of an output, and its fields."""
 
     code: str
 
@@ -78,7 +78,8 @@ class BansongError(Exception):
     __module__ = "bansong.errors"  # tracebacks show the public name
     exit_code = 2
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, exit_code: int | None = None) -> None:
+        cls.exit_code = cls.exit_code if exit_code is None else exit_code
         if cls.__module__ == __name__:
             cls.__module__ = BansongError.__module__
 
@@ -88,7 +89,7 @@ class BansongError(Exception):
 
     @property
     def code(self) -> str:
-        """What is wrong, for programs; empty where only a sentence says it."""
+        """The stable code of the problem; empty where only a sentence says it."""
         problem = self.args[0]
         return problem.code if isinstance(problem, Problem) else ""
 
@@ -100,7 +101,7 @@ class BansongError(Exception):
         return f"{type(self).__name__}({str(self)!r})"
 
     def _render_traceback_(self) -> list[str]:
-        """The lines that IPython shows: what is wrong, not where in bansong it was noticed."""
+        """Show the message in IPython, without a traceback."""
         return [f"{type(self).__name__}: {self}"]
 
 
@@ -113,10 +114,7 @@ class NoTableError(InputError):
 
 
 class ColumnError(InputError):
-    """The columns that are needed cannot be chosen from the headers.
-
-    ``missing`` is the role for which there is no column at all, where that is what is wrong.
-    """
+    """The needed columns cannot be chosen from the headers; ``missing``: the role without any column."""
 
     def __init__(self, problem: Problem | str = "", /, missing: str | None = None, **fields: object) -> None:
         super().__init__(problem, **fields)
@@ -124,23 +122,23 @@ class ColumnError(InputError):
 
 
 class OutputError(BansongError):
-    """The result cannot be written where it was asked for."""
+    """The result cannot be written to its target."""
 
 
 class RegistryError(BansongError):
-    """The registry is not one, or cannot be built from the given sources."""
+    """The file is no registry, or none can be built from the sources."""
 
 
 class GazetteerError(BansongError):
-    """The gazetteer is not one, or cannot be built from the given address files."""
+    """The file is no gazetteer, or none can be built from the address files."""
 
 
 class ModelError(BansongError):
-    """The scorecard file does not hold together."""
+    """The scorecard file is inconsistent."""
 
 
 class LabelError(BansongError):
-    """Outcomes of a mailing do not fit the mailing, or say nothing that can be used."""
+    """Outcomes do not fit their mailing, or hold nothing usable."""
 
 
 class UsageError(BansongError):
@@ -163,20 +161,19 @@ class NumberError(UsageError):
 
 
 class LedgerError(BansongError):
-    """The ledger cannot be used as it is. A new one is never made in its place without a word."""
+    """The ledger cannot be used; it is never replaced silently."""
 
 
 class StoreError(BansongError):
-    """The file of a server, of a local watch list or of fetched statuses cannot be used as it is."""
+    """The file of a server, a local watch list or fetched statuses cannot be used."""
 
 
 class ServiceError(BansongError):
     """The hosted service refused, or did not answer as it should.
 
-    ``status`` is the HTTP status, ``detail`` the body's own message (the key blotted out), ``retry_after`` the seconds
-    that the service asks to wait, ``raw`` what came of the body when it could not be read (at most 64 KiB),
-    ``request_id`` the service's own name of the request, which its support asks for; each is ``None`` or empty where
-    there is none.
+    ``status``: the HTTP status; ``detail``: the body's message (without the key); ``retry_after``: the seconds to wait;
+    ``raw``: an unreadable body (at most 64 KiB); ``request_id``: the service's id of the request, for its support. Each
+    is ``None`` or empty if missing.
     """
 
     def __init__(
@@ -199,16 +196,12 @@ class ServiceError(BansongError):
         self.request_id = request_id
 
 
-class AuthenticationError(ServiceError):
+class AuthenticationError(ServiceError, exit_code=4):
     """401: the API key is missing or invalid."""
 
-    exit_code = 4
 
-
-class PlanError(ServiceError):
+class PlanError(ServiceError, exit_code=4):
     """403: the function is not available in the account's plan."""
-
-    exit_code = 4
 
 
 class NotFoundError(ServiceError):
@@ -219,77 +212,57 @@ class TooLargeError(ServiceError):
     """413: the file or request is too large."""
 
 
-class QuotaError(ServiceError):
+class QuotaError(ServiceError, exit_code=5):
     """429: the monthly quota is used up; or a plan needs more than is left of it, and nothing was sent."""
 
-    exit_code = 5
 
-
-class LimitError(ServiceError):
-    """429 that names a bound other than the monthly quota: it passes, nothing was done, and it may be sent again."""
-
-    exit_code = 5
+class LimitError(ServiceError, exit_code=5):
+    """429 for a limit other than the monthly quota: nothing was done, and the request may be sent again later."""
 
 
 class RejectedError(ServiceError):
     """Any other 3xx or 4xx: refused, and so not paid."""
 
 
-class JobTimeoutError(ServiceError):
-    """A batch job was not done in the time that was given to it; it goes on at the service."""
-
-    exit_code = 5
+class JobTimeoutError(ServiceError, exit_code=5):
+    """Timed out while waiting for a batch job, which goes on at the service."""
 
 
-class ShapeError(ServiceError):
-    """The service answered with success, but not in a shape that can be read: paid perhaps, never sent again."""
-
-    exit_code = 3
+class ShapeError(ServiceError, exit_code=3):
+    """The service answered with success, but unreadably: perhaps paid, never sent again."""
 
 
-class TransportError(ServiceError):
-    """There is no answer."""
-
-    exit_code = 5
+class TransportError(ServiceError, exit_code=5):
+    """The service did not answer."""
 
 
 class NotSentError(TransportError):
     """The request certainly did not reach the service: nothing was paid, it may be sent again."""
 
 
-class CertificateError(NotSentError):
+class CertificateError(NotSentError, exit_code=2):
     """The service's certificate is not trusted, so nothing was sent to it; trying again does not help."""
-
-    exit_code = 2
 
 
 class UnavailableError(TransportError):
-    """A question that is free got no usable answer, for now (an outage, a maintenance page): it may be asked again."""
+    """A free request got no usable answer (an outage, a maintenance page); it may be sent again."""
 
 
-class DoubtError(TransportError):
-    """The request was sent, or may have been, and its answer is not known: it must not be sent again by itself."""
-
-    exit_code = 3
+class DoubtError(TransportError, exit_code=3):
+    """The request may have been sent, and its answer is unknown: it must not be resent automatically."""
 
 
-class JobRunningError(BansongError):
+class JobRunningError(BansongError, exit_code=6):
     """A run of the same scheduled job is under way; this one did nothing."""
 
-    exit_code = 6
 
-
-class StoppedError(BansongError):
+class StoppedError(BansongError, exit_code=130):
     """A run that buys was cancelled: nothing was published, what was bought is in the ledger."""
 
-    exit_code = 130
 
-
-class AccountingError(BansongError):
+class AccountingError(BansongError, exit_code=1):
     """Rows in and rows out do not agree: a defect of bansong, so nothing was published."""
 
-    exit_code = 1
-
     def _render_traceback_(self) -> list[str]:
-        """All of it: who reports a defect sends this along."""
+        """Show the whole traceback: a report of the defect needs it."""
         return "".join(format_exception(self)).splitlines()

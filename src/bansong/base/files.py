@@ -1,7 +1,7 @@
 """Private files and folders, the state directory, environment variables, and URLs as paths.
 
-What Windows lacks (modes of open files, synced folders, `flock`, `pread`) is handled here alone. Callers close files
-before they move or remove them, as Windows demands.
+Only this module handles what Windows lacks (modes of open files, synced folders, `flock`). Callers close files before
+they move or remove them, as Windows demands.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def variable(name: str) -> str | None:
 
 
 def state_directory() -> Path:
-    """Return the folder of all stores; that of the former name if only it exists, or only it holds a ledger."""
+    """Return the folder of all stores; the folder of the former name if only it exists or holds a ledger."""
     if given := variable(STATE_DIR):
         return Path(given)
     from platformdirs import user_state_path
@@ -60,13 +60,10 @@ def _notice(text: str) -> None:
     _log.warning(text)
 
 
-_TABLE: Final = Path("/proc/self/mountinfo")
-_NETWORK: Final = frozenset(
-    (
-        *("afs", "afpfs", "beegfs", "ceph", "cifs", "coda", "davfs", "fuse.ceph", "fuse.davfs2", "fuse.gcsfuse"),
-        *("fuse.glusterfs", "fuse.rclone", "fuse.s3fs", "fuse.sshfs", "glusterfs", "lustre", "ncp", "ncpfs", "nfs"),
-        *("nfs4", "orangefs", "pvfs2", "smb2", "smb3", "smbfs"),
-    )
+_NETWORK: Final = (
+    *("afs", "afpfs", "beegfs", "ceph", "cifs", "coda", "davfs", "fuse.ceph", "fuse.davfs2", "fuse.gcsfuse"),
+    *("fuse.glusterfs", "fuse.rclone", "fuse.s3fs", "fuse.sshfs", "glusterfs", "lustre", "ncp", "ncpfs", "nfs"),
+    *("nfs4", "orangefs", "pvfs2", "smb2", "smb3", "smbfs"),
 )
 _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 
@@ -74,13 +71,13 @@ _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 def mount_table() -> str:
     """Return the kernel's list of mounts; empty on other platforms."""
     try:
-        return _TABLE.read_text(encoding="utf-8", errors="surrogateescape")
+        return Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
         return ""
 
 
 def network_file_system(folder: Path, table: str) -> str | None:
-    """Return the network file system of a resolved folder, if any; the longest matching mount, the later of two."""
+    """Return the network file system of a resolved folder, if any, by its longest (then latest) mount."""
     above = {str(folder), *map(str, folder.parents)}
     longest, kind = "", ""
     for line in table.splitlines():
@@ -102,7 +99,7 @@ def new_run_id(started: datetime) -> str:
 PRIVATE: Final = 0o600
 _PRIVATE_FOLDER: Final = "bansong-private-"
 _PRIVATE_FOLDERS: Final = (_PRIVATE_FOLDER, "bizverify-private-")
-"""Folders left by releases with the former name hold addresses, too."""
+"""With those of the former name, which hold addresses, too."""
 _STALE_S: Final = 24 * 3600.0
 _BINARY: Final[int] = getattr(os, "O_BINARY", 0)  # without it Windows changes line ends
 
@@ -142,7 +139,7 @@ def last_byte(descriptor: int) -> bytes:
 
 
 def list_folder(folder: Path) -> list[Path]:
-    """Return the entries of a folder by name, none if it is missing; ``Path.glob`` would hide an unreadable one."""
+    """Return the sorted entries of a folder, or none if it is missing; ``Path.glob`` hides an unreadable one."""
     try:
         return sorted(folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):
@@ -162,7 +159,7 @@ def sync_file(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Flush the names in a folder to the disk, where the system can (not Windows)."""
+    """Flush the names in a folder to the disk (Windows cannot)."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except PermissionError:
@@ -200,7 +197,7 @@ def remove_unless_locked(path: Path) -> None:
 
 @contextmanager
 def private_folder() -> Iterator[Path]:
-    """Yield a locked folder for its owner alone, removed with its content; remove those of runs killed a day ago."""
+    """Yield a locked 0700 folder, removed after the block; remove folders of runs killed a day ago."""
     _sweep_private(tempfile.gettempdir())
     folder = tempfile.TemporaryDirectory(prefix=_PRIVATE_FOLDER, ignore_cleanup_errors=True)
     lock = _lock_folder(folder.name)
@@ -217,13 +214,11 @@ def private_folder() -> Iterator[Path]:
 
 
 def _lock_folder(folder: str) -> int | None:
-    try:
+    with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
-    except OSError:
-        return None
-    if lock_file(descriptor):
-        return descriptor
-    os.close(descriptor)
+        if lock_file(descriptor):
+            return descriptor
+        os.close(descriptor)
     return None
 
 
@@ -231,11 +226,10 @@ def _lock_folder(folder: str) -> int | None:
 def _sweep_private(place: str) -> None:
     with suppress(OSError), os.scandir(place) as entries:
         for entry in entries:
-            if entry.name.startswith(_PRIVATE_FOLDERS) and _is_left(entry.stat(follow_symlinks=False)):
-                lock = _lock_folder(entry.path)
-                if lock is not None:
-                    shutil.rmtree(entry.path, ignore_errors=True)
-                    os.close(lock)
+            is_left = entry.name.startswith(_PRIVATE_FOLDERS) and _is_left(entry.stat(follow_symlinks=False))
+            if is_left and (lock := _lock_folder(entry.path)) is not None:
+                shutil.rmtree(entry.path, ignore_errors=True)
+                os.close(lock)
 
 
 def _is_left(found: os.stat_result) -> bool:
@@ -298,7 +292,7 @@ class RemotePath(_LocalPath):
         return f"{scheme}//{'/'.join(rest)}"
 
     def __rtruediv__(self, folder: Any) -> RemotePath:
-        """As an absolute path, it ignores the folder."""
+        """Ignore the folder, as an absolute path does."""
         return self
 
     def relative_to(self, *other: Any, **options: Any) -> Path:  # type: ignore[override]
@@ -307,11 +301,7 @@ class RemotePath(_LocalPath):
     def resolve(self, strict: bool = False) -> RemotePath:  # noqa: ARG002 - as the class above has it
         return self
 
-    def absolute(self) -> RemotePath:
-        return self
-
-    def expanduser(self) -> RemotePath:
-        return self
+    absolute = expanduser = resolve
 
     def is_absolute(self) -> bool:
         return True
@@ -349,7 +339,11 @@ def as_path(given: str | Path) -> Path:
     if scheme == "https":
         rest = rest.partition("#")[0]
     rest, mark, query = rest.partition("?")
-    _refuse_secrets(scheme, rest, mark)
+    host, slash, name = rest.partition("/")
+    if "@" in host:
+        raise UsageError(URL_HOLDS_PASSWORD, url=f"{scheme}://***@{host.rpartition('@')[2]}{slash}{name}")
+    if mark and scheme in STORES:
+        raise UsageError(URL_HOLDS_QUERY, url=f"{scheme}://{rest}?***")
     is_folder = rest.endswith("/")
     parts = rest.removesuffix("/").split("/")
     if _ODD.search(rest) or any(part in ("", ".", "..") for part in parts):
@@ -379,11 +373,3 @@ def _same_names(folder: Path, name: str) -> Iterator[Path]:
 def describe_given(given: str | Path) -> str:
     path = as_path(given)
     return str(path if is_remote(path) else given)
-
-
-def _refuse_secrets(scheme: str, rest: str, mark: str) -> None:
-    host, slash, name = rest.partition("/")
-    if "@" in host:
-        raise UsageError(URL_HOLDS_PASSWORD, url=f"{scheme}://***@{host.rpartition('@')[2]}{slash}{name}")
-    if mark and scheme in STORES:
-        raise UsageError(URL_HOLDS_QUERY, url=f"{scheme}://{rest}?***")

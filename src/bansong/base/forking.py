@@ -1,7 +1,4 @@
-"""Refuses queries in a process that was forked after polars had started its threads.
-
-The threads are not in the forked process, so a query there would wait for them for ever.
-"""
+"""Refuse queries in a process that was forked after polars started its threads: without them a query hangs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run a function in a child process with limits of memory and time; limits of hostile files."""
+"""Run a function in a child process with limits of memory and time; limit hostile files."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 from bansong.base import errors
 from bansong.base.errors import BansongError, InputError, Problem, UsageError
@@ -29,6 +30,7 @@ from bansong.base.messages import (
     current_audience,
     current_language,
     gettext,
+    gettext_noop,
     set_audience,
 )
 
@@ -43,25 +45,17 @@ _UNITS: Final = {"K": 10**3, "M": 10**6, "G": 10**9}
 
 @dataclass(frozen=True, slots=True)
 class SizeLimits:
-    """Caps on what is read. Each can be raised: ``BANSONG_LIMITS="cells=60M,inflated=4G"``.
+    """Caps on what is read; ``BANSONG_LIMITS="cells=60M,inflated=4G"`` raises them. Sizes are in bytes."""
 
-    ``cells``: of a sheet, rows times columns between its first and its last value; of a Parquet row group.
-    ``inflated``: bytes that the parts of a workbook, or a Parquet row group, unfold to. ``ratio``: how many times
-    larger than packed such a part may be (asked beyond 64 MB only). ``text``: characters of a cell of a workbook and of
-    a key in JSON. ``columns``: of a CSV file. ``unpacked``: bytes that a ``.gz`` or ``.zst`` file unfolds to, on disk.
-    ``depth``: how deep JSON may be nested. ``document``: bytes of one JSON value, or of what stands around an array of
-    records. ``memory``: bytes that a process may take which reads a large or an old workbook.
-    """
-
-    cells: int = 30_000_000
-    inflated: int = 2_000_000_000
-    ratio: int = 200
-    text: int = 32_767
-    columns: int = 16_384
-    unpacked: int = 64_000_000_000
-    depth: int = 200
-    document: int = 2_000_000_000
-    memory: int = 1_200_000_000
+    cells: int = 30_000_000  # rows times columns of a sheet (between its first and last value) or a Parquet row group
+    inflated: int = 2_000_000_000  # size of the unpacked parts of a workbook, or of a Parquet row group
+    ratio: int = 200  # unpacked to packed size of such a part, checked beyond 64 MB
+    text: int = 32_767  # characters of a workbook's cell, or a JSON key
+    columns: int = 16_384  # columns of a CSV file
+    unpacked: int = 64_000_000_000  # size of an unpacked .gz or .zst file on the disk
+    depth: int = 200  # nesting of JSON
+    document: int = 2_000_000_000  # size of a JSON value, or of the text around an array of records
+    memory: int = 1_200_000_000  # of a process that reads a large or old workbook
 
 
 def limits() -> SizeLimits:
@@ -86,12 +80,11 @@ def beyond_limit(path: Path, what: str, limit: str) -> InputError:
 
 
 def or_raise_limit(limit: str, value: str = "…") -> str:
-    """The end of a remedy for an audience that can raise limits; ``limit`` is a field of :class:`SizeLimits`."""
+    """End a remedy, for an audience that can raise limits; ``limit``: a field of :class:`SizeLimits`."""
     if not current_audience().sets_limits:
         return ""
-    return gettext(
-        ", or raise the limit with {variable}={limit}={value}", variable=LIMITS_VARIABLE, limit=limit, value=value
-    )
+    more = gettext_noop(", or raise the limit with {variable}={limit}={value}")
+    return gettext(more, variable=LIMITS_VARIABLE, limit=limit, value=value)
 
 
 _CODE: Final = "from bansong.base.isolation import serve_call; serve_call()"
@@ -122,10 +115,10 @@ def run_isolated(
 ) -> Any:
     """Call ``function`` (``"bansong.package.module:name"``) with keyword arguments in a child process.
 
-    Arguments and the result are what JSON can hold. ``folder``: the child's working folder and place of temporary
-    files. ``checkpoint`` is called every 20 ms and ends the child by raising. The child has a session of its own, so
-    that Ctrl-C reaches the parent alone, and ends with the parent; in an isolated process there is no other child.
-    Raises :class:`IsolationError`, and what the function raises (:class:`BansongError`, :class:`OSError`).
+    Arguments and result must be JSON values. ``folder``: the child's working folder and place of temporary files.
+    ``checkpoint`` is called every 20 ms and ends the child by raising. The child has a session of its own, so that
+    Ctrl-C reaches the parent alone, and ends with the parent. An isolated process calls the function itself. Raises
+    :class:`IsolationError`, and the function's :class:`BansongError` or :class:`OSError`.
     """
     if _isolated:
         return _find_function(function)(**arguments)
@@ -134,9 +127,7 @@ def run_isolated(
         environment["TMPDIR"] = os.fspath(folder.absolute())
     command = [sys.executable, "-P", "-c", _CODE]
     audience = base64.b64encode(pickle.dumps(current_audience())).decode()
-    request = json.dumps(
-        {"function": function, "arguments": arguments, "memory": memory, "audience": audience}
-    ).encode()
+    call = {"function": function, "arguments": arguments, "memory": memory, "audience": audience}
     with (
         tempfile.TemporaryFile() as stderr,
         subprocess.Popen(  # noqa: S603
@@ -150,7 +141,9 @@ def run_isolated(
         ) as child,
     ):
         try:
-            answer = _read_answer(child, request + b"\n", memory, time.monotonic() + seconds, checkpoint)
+            answer = _read_answer(
+                child, json.dumps(call).encode() + b"\n", memory, time.monotonic() + seconds, checkpoint
+            )
         finally:
             _kill(child)
         if answer is None:
@@ -182,21 +175,17 @@ def _read_answer(
         if resident(child.pid) > memory:
             raise IsolationError("memory")
         reader.join(_POLL_SECONDS)
-    try:
-        answer: dict[str, Any] = json.loads(pieces[0])
-    except (ValueError, IndexError):
-        return None
-    return answer
+    with suppress(ValueError, IndexError):
+        return cast("dict[str, Any]", json.loads(pieces[0]))
+    return None
 
 
 def _kill(child: subprocess.Popen[bytes]) -> None:
-    try:
+    with suppress(ProcessLookupError):
         if hasattr(os, "killpg"):
             os.killpg(child.pid, signal.SIGKILL)
         else:
             child.kill()
-    except ProcessLookupError:
-        return
 
 
 def _rebuild_error(answer: dict[str, Any]) -> Exception:
@@ -210,7 +199,7 @@ def _rebuild_error(answer: dict[str, Any]) -> Exception:
 
 
 def serve_call() -> None:
-    """Serve the one call that stands on stdin as a line of JSON, write its result to stdout, and end the process."""
+    """Serve one call, a line of JSON on stdin; write its result to stdout and end the process."""
     global _isolated
     _isolated = True
     request = json.loads(sys.stdin.buffer.readline())
@@ -268,7 +257,7 @@ def _find_function(name: str) -> Callable[..., Any]:
 
 
 def _end_with_parent() -> None:
-    """Wait until the parent's end of the pipe is closed, by whatever; nothing that was started here outlives it."""
+    """Kill this session when the parent's end of the pipe closes."""
     sys.stdin.buffer.read()
     if hasattr(os, "killpg"):
         os.killpg(os.getpgid(0), signal.SIGKILL)
@@ -284,7 +273,7 @@ def resident(process: int) -> int:
 
 
 def limit_memory(size: int) -> None:
-    """Let this process reserve twice ``size`` bytes at most, where the system can see to it, and leave no core file."""
+    """Limit this process to reserving twice ``size`` bytes, and leave no core file; Windows has no limits."""
     try:
         import resource
     except ImportError:  # not on Windows

@@ -33,10 +33,9 @@ _TELLING_CHARS: Final = 8  # a shorter key may be part of an ordinary text, so d
 
 
 class SecretKey:
-    """A key that reprs, logs, tracebacks and pickles do not show; only :meth:`reveal` and :attr:`header` do.
+    """A key that only :meth:`reveal` and :attr:`header` show: no repr, log, traceback or pickle does.
 
-    A subclass names the key, its origin and its header. Raises :class:`UsageError` for an impossible header value:
-    empty, white space, control or non-ASCII characters.
+    Subclasses define name, origin and header. Raises :class:`UsageError` for a value that no header can hold.
     """
 
     NAME: ClassVar[str]
@@ -51,11 +50,7 @@ class SecretKey:
     __slots__ = ("_forms", "_value")
 
     def __init__(self, value: str) -> None:
-        fault = (
-            _fault(value)
-            if isinstance(value, str)
-            else Phrase("is of type {name}, and no str", name=type(value).__name__)
-        )
+        fault = _fault(value)
         if fault is not None:
             del value  # a traceback may be shown with the variables of its frames
             raise UsageError(KEY_MALFORMED, name=Phrase(self.NAME), fault=fault, origin=Phrase(self.ORIGIN))
@@ -67,11 +62,8 @@ class SecretKey:
         """Read the key from ``file``, from the environment, or from the file that the environment names."""
         found = cls.find(file)
         if found is None:
-            remedy = Phrase(
-                "set {variable} to it, or {env_file} to the path of a file that holds it",
-                variable=cls.ENV,
-                env_file=cls.ENV_FILE,
-            )
+            text = gettext_noop("set {variable} to it, or {env_file} to the path of a file that holds it")
+            remedy = Phrase(text, variable=cls.ENV, env_file=cls.ENV_FILE)
             raise UsageError(KEY_MISSING, name=Phrase(cls.NAME), remedy=remedy)
         return found
 
@@ -101,10 +93,7 @@ class SecretKey:
     def redact(self, text: str | bytes) -> str | bytes:
         """Remove the key, also as URLs, JSON and HTML write it; a short one only where it stands by itself."""
         if isinstance(text, bytes):
-            return self._redact(text.decode("latin-1")).encode("latin-1")  # one character a byte, and keys are ASCII
-        return self._redact(text)
-
-    def _redact(self, text: str) -> str:
+            return self.redact(text.decode("latin-1")).encode("latin-1")  # one character a byte, and keys are ASCII
         for form in self._forms:
             if self.is_telling:
                 text = text.replace(form, BLOTTED)
@@ -121,11 +110,9 @@ class SecretKey:
         return f"{type(self).__name__}(…)"
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, SecretKey)
-            and type(other) is type(self)
-            and hmac.compare_digest(self._value, other._value)
-        )
+        if not isinstance(other, SecretKey) or type(other) is not type(self):
+            return False
+        return hmac.compare_digest(self._value, other._value)
 
     def __hash__(self) -> int:
         return hash((type(self), self._value))
@@ -155,7 +142,9 @@ def _forms_of(value: str) -> list[str]:
     return sorted(forms, key=len, reverse=True)
 
 
-def _fault(value: str) -> Phrase | None:
+def _fault(value: object) -> Phrase | None:
+    if not isinstance(value, str):
+        return Phrase("is of type {name}, and no str", name=type(value).__name__)
     if not value:
         return Phrase("is empty")
     if not value.isascii():

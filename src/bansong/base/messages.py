@@ -1,16 +1,15 @@
-"""Catalogues, languages and readers: every text a person reads, in Korean or English.
+"""Translate every text that a person reads, into Korean or English.
 
-A message is written in English where it is needed, one whole sentence with named fields, and translated there::
+Code writes a message in English, as one sentence with named fields::
 
     gettext("{path}: there is no such file; check its name", path=path)
     ngettext("{count:,} row has no number", "{count:,} rows have no number", count)
 
-A message names a parameter of the library between backquotes, as ``` `registry=` ``` or ``` `labels=False` ```; its
-:class:`Audience` may call it otherwise (an option of the command line, a field of a job file).
+A message names a parameter of the library between backquotes, as ``` `registry=` ``` or ``` `labels=False` ```; an
+:class:`Audience` may have another name for it (an option of the command line, a field of a job file). A :class:`Phrase`
+is a message that is kept and read later. :func:`gettext_noop` marks constants.
 
-What is kept and read later, perhaps by somebody else, is a :class:`Phrase`. A constant, or a table of texts, is marked
-by ``gettext_noop`` and translated where it is said. The Korean stands in ``locale/ko/LC_MESSAGES/bansong.po``;
-``python docs/translations.py --write`` collects the messages, and a test fails while one has no Korean.
+The Korean is in ``locale/ko/LC_MESSAGES/bansong.po``; ``python docs/translations.py --write`` collects the messages.
 """
 
 from __future__ import annotations
@@ -168,10 +167,10 @@ def _name_parameters(template: str, *, escaped: bool = False) -> str:
 
 
 class Phrase(str):
-    """A message and its fields: a piece of a sentence, or a note that is kept.
+    """A message with its fields, kept to be read later.
 
-    It is text in the words of whoever made it. ``str`` and ``format`` put it into the words of whoever reads it: in
-    their language, with their names of options. ``plural`` is the message for another ``count`` than one.
+    Its own value is the text in the writer's language. ``str`` and ``format`` translate it for the reader, with the
+    reader's names of options. ``plural`` is the message for another ``count`` than one.
     """
 
     text: str
@@ -194,7 +193,7 @@ class Phrase(str):
 
 
 class Listed(Phrase):
-    """Items that are joined when they are read: with a message between them, such as ``" or "``, else as clauses."""
+    """Items joined for the reader: by a message, such as ``" or "``, else as clauses."""
 
     def __new__(cls, items: Iterable[object], between: str | None = None) -> Self:
         made = str.__new__(cls, cls._join(items := tuple(items), between))
@@ -225,17 +224,22 @@ def count_letters(count: int) -> Phrase:
 
 
 def gettext_noop(message: str) -> str:
-    """Mark a message that is translated where it is said, and return it as it is."""
+    """Mark a message for the catalogue and return it as it is; :func:`gettext` translates it later."""
     return message
 
 
+def gettext_noops(*messages: str) -> tuple[str, ...]:
+    """Mark several messages, as :func:`gettext_noop` does with one."""
+    return messages
+
+
 def end_sentence(text: str) -> str:
-    """Return a message as it is said by itself: Korean ones are kept without their full stop, as parts of others."""
+    """Add the full stop that Korean messages lack, because they may be parts of others."""
     return f"{text}." if _KOREAN_ENDING.search(text) else text
 
 
 def join_clauses(*clauses: str) -> str:
-    """Join clauses that are not blank by semicolons; in Korean sentences end with stops, and phrases get commas."""
+    """Join clauses by semicolons; in Korean, sentences by full stops and phrases by commas. Blank ones are left out."""
     said = [clause for clause in clauses if clause]
     if current_language() != "ko":
         return "; ".join(said)
@@ -244,7 +248,7 @@ def join_clauses(*clauses: str) -> str:
 
 
 def current_language() -> Lang:
-    """Return the language chosen here, else that of ``BANSONG_LANG``, else of the locale, else English."""
+    """Return the language of this context, else of ``BANSONG_LANG``, else of the locale, else English."""
     return _of_context.get() or _language_of_environment()
 
 
@@ -255,7 +259,7 @@ def set_language(lang: Lang) -> None:
 
 @contextmanager
 def use_language(lang: Lang | None) -> Iterator[None]:
-    """Choose the language within the block, for this thread or task: a request, one message to somebody."""
+    """Use a language within the block, in this thread or task alone."""
     before = _of_context.set(lang)
     try:
         yield
@@ -268,7 +272,7 @@ def speak(lang: Lang) -> None:
 
 
 def match_language(tags: str) -> Lang | None:
-    """Return the first language that is spoken here of a list like ``ko-KR,ko;q=0.9,en;q=0.8``, by its weights."""
+    """Return the preferred known language of a header like ``ko-KR,ko;q=0.9,en;q=0.8``."""
     weighed = []
     for place, one in enumerate(tags.split(",")):
         tag, _, weight = one.strip().partition(";q=")
@@ -304,79 +308,66 @@ Lang = Literal["en", "ko"]
 LANGS: Final[tuple[Lang, ...]] = ("en", "ko")
 
 SYSTEM: Final = (
-    *(gettext_noop("Address already in use"), gettext_noop("All connection attempts failed")),
-    *(gettext_noop("Bad file descriptor"), gettext_noop("Broken pipe")),
-    *(gettext_noop("Cannot assign requested address"), gettext_noop("Connection refused")),
-    *(gettext_noop("Connection reset by peer"), gettext_noop("Device or resource busy")),
-    *(gettext_noop("Directory not empty"), gettext_noop("Disk quota exceeded"), gettext_noop("File exists")),
-    *(gettext_noop("File name too long"), gettext_noop("File too large"), gettext_noop("Input/output error")),
-    *(gettext_noop("Invalid argument"), gettext_noop("Invalid cross-device link"), gettext_noop("Is a directory")),
-    *(gettext_noop("Name or service not known"), gettext_noop("Network is unreachable")),
-    *(gettext_noop("No route to host"), gettext_noop("No space left on device")),
-    *(gettext_noop("No such file or directory"), gettext_noop("Not a directory")),
-    *(gettext_noop("Operation not permitted"), gettext_noop("Operation not supported")),
-    *(gettext_noop("Permission denied"), gettext_noop("Read-only file system"), gettext_noop("Stale file handle")),
-    *(gettext_noop("Text file busy"), gettext_noop("Too many levels of symbolic links")),
-    gettext_noop("Too many open files"),
+    *gettext_noops("Address already in use", "All connection attempts failed", "Bad file descriptor", "Broken pipe"),
+    *gettext_noops("Cannot assign requested address", "Connection refused", "Connection reset by peer"),
+    *gettext_noops("Device or resource busy", "Directory not empty", "Disk quota exceeded", "File exists"),
+    *gettext_noops("File name too long", "File too large", "Input/output error", "Invalid argument"),
+    *gettext_noops("Invalid cross-device link", "Is a directory", "Name or service not known"),
+    *gettext_noops("Network is unreachable", "No route to host", "No space left on device"),
+    *gettext_noops("No such file or directory", "Not a directory", "Operation not permitted"),
+    *gettext_noops("Operation not supported", "Permission denied", "Read-only file system", "Stale file handle"),
+    *gettext_noops("Text file busy", "Too many levels of symbolic links", "Too many open files"),
 )
-"""Reasons of the operating system for which files and addresses cannot be used."""
+"""Errors of the operating system about files and addresses, for translation."""
 
 SQLITE_AND_PARSERS: Final = (
-    *(gettext_noop("attempt to write a readonly database"), gettext_noop("database disk image is malformed")),
-    *(gettext_noop("database is locked"), gettext_noop("database or disk is full"), gettext_noop("disk I/O error")),
-    *(gettext_noop("file is not a database"), gettext_noop("unable to open database file")),
-    *(gettext_noop("Input data was truncated"), gettext_noop("at end of document")),
+    *gettext_noops("attempt to write a readonly database", "database disk image is malformed", "database is locked"),
+    *gettext_noops("database or disk is full", "disk I/O error", "file is not a database"),
+    *gettext_noops("unable to open database file", "Input data was truncated", "at end of document"),
 )
-"""Errors of SQLite, and what parsers say of a text that ends too early."""
+"""For translation."""
 
-_PATTERNS: Final = (
-    ("Expected `(?P<wanted>.+?)`, got `(?P<found>.+?)`", gettext_noop("Expected `{wanted}`, got `{found}`")),
-    ("Expected `(?P<kind>.+?)` (?P<bound>[<>]=? .+)", gettext_noop("Expected `{kind}` {bound}")),
-    ("Expected `(?P<kind>.+?)` of length (?P<bound>[<>]=? .+)", gettext_noop("Expected `{kind}` of length {bound}")),
-    (
-        "Expected `(?P<kind>.+?)` matching regex (?P<pattern>.+)",
-        gettext_noop("Expected `{kind}` matching regex {pattern}"),
+_LIBRARY_MESSAGES: Final = (
+    *gettext_noops("Expected `{wanted}`, got `{found}`", "Expected `{kind}` {bound}"),
+    *gettext_noops("Expected `{kind}` of length {bound}", "Expected `{kind}` matching regex {pattern}"),
+    *gettext_noops("Object missing required field `{name}`", "Object contains unknown field `{name}`"),
+    *gettext_noops("Invalid enum value {value}", "Invalid value ({place})", "Cannot overwrite a value ({place})"),
+    *gettext_noops("Unterminated string ({place})", "Invalid statement ({place})"),
+    *gettext_noops("Expected ']' at the end of a table declaration ({place})"),
+    *gettext_noops("Expected ']]' at the end of an array declaration ({place})"),
+    *gettext_noops("Expected newline or end of document after a statement ({place})"),
+    *gettext_noops("Duplicate inline table key {name} ({place})", "Unclosed array ({place})"),
+    *gettext_noops("Unclosed inline table ({place})", "Unescaped '\\' in a string ({place})"),
+    *gettext_noops(
+        "Invalid hex value ({place})", "Expected {quote} ({place})", "Illegal character {character} ({place})"
     ),
-    ("Object missing required field `(?P<name>.+?)`", gettext_noop("Object missing required field `{name}`")),
-    ("Object contains unknown field `(?P<name>.+?)`", gettext_noop("Object contains unknown field `{name}`")),
-    ("Invalid enum value (?P<value>.+)", gettext_noop("Invalid enum value {value}")),
-    (r"JSON is malformed: .+ \(byte (?P<byte>\d+)\)", gettext_noop("JSON is malformed (byte {byte})")),
-    (r"Invalid value \((?P<place>.+)\)", gettext_noop("Invalid value ({place})")),
-    (r"Cannot overwrite a value \((?P<place>.+)\)", gettext_noop("Cannot overwrite a value ({place})")),
-    (r"Unterminated string \((?P<place>.+)\)", gettext_noop("Unterminated string ({place})")),
-    (r"Invalid statement \((?P<place>.+)\)", gettext_noop("Invalid statement ({place})")),
-    (
-        r"Expected '=' after a key in a key/value pair \((?P<place>.+)\)",
-        gettext_noop("Expected '=' after a key ({place})"),
-    ),
-    (
-        r"Expected ']' at the end of a table declaration \((?P<place>.+)\)",
-        gettext_noop("Expected ']' at the end of a table declaration ({place})"),
-    ),
-    (
-        r"Expected ']]' at the end of an array declaration \((?P<place>.+)\)",
-        gettext_noop("Expected ']]' at the end of an array declaration ({place})"),
-    ),
-    (
-        r"Expected newline or end of document after a statement \((?P<place>.+)\)",
-        gettext_noop("Expected newline or end of document after a statement ({place})"),
-    ),
-    (r"Cannot declare (?P<table>.+) twice \((?P<place>.+)\)", gettext_noop("Cannot declare [{table}] twice ({place})")),
-    (
-        r"Duplicate inline table key (?P<name>.+) \((?P<place>.+)\)",
-        gettext_noop("Duplicate inline table key {name} ({place})"),
-    ),
-    (r"Unclosed array \((?P<place>.+)\)", gettext_noop("Unclosed array ({place})")),
-    (r"Unclosed inline table \((?P<place>.+)\)", gettext_noop("Unclosed inline table ({place})")),
-    (r"Unescaped '\\' in a string \((?P<place>.+)\)", gettext_noop("Unescaped '\\' in a string ({place})")),
-    (r"Invalid hex value \((?P<place>.+)\)", gettext_noop("Invalid hex value ({place})")),
-    (r"Expected (?P<quote>[\"']+) \((?P<place>.+)\)", gettext_noop("Expected {quote} ({place})")),
-    (r"Illegal character (?P<character>.+) \((?P<place>.+)\)", gettext_noop("Illegal character {character} ({place})")),
 )
+"""Errors of msgspec and the TOML parser as they say them; each ``{name}`` stands for a changing part."""
+_REWORDED: Final = {
+    r"JSON is malformed: .+ \(byte (?P<byte>\d+)\)": gettext_noop("JSON is malformed (byte {byte})"),
+    r"Expected '=' after a key in a key/value pair \((?P<place>.+)\)": gettext_noop(
+        "Expected '=' after a key ({place})"
+    ),
+    r"Cannot declare (?P<table>.+) twice \((?P<place>.+)\)": gettext_noop("Cannot declare [{table}] twice ({place})"),
+}
+_PARTS: Final = {"bound": "[<>]=? .+", "quote": "[\"']+"}
+
+
+@cache
+def _library_patterns() -> dict[re.Pattern[str], str]:
+    def pattern(message: str) -> str:
+        pieces = Formatter().parse(message)
+        return "".join(
+            re.escape(text) + (f"(?P<{name}>{_PARTS.get(name, '.+?')})" if name else "") for text, name, _, _ in pieces
+        )
+
+    patterns = {pattern(message): message for message in _LIBRARY_MESSAGES} | _REWORDED
+    return {re.compile(pattern): message for pattern, message in patterns.items()}
+
+
 _LINE: Final = re.compile(r"at line (?P<line>\d+), column (?P<column>\d+)")
-_KINDS: Final = (
-    *(gettext_noop("str"), gettext_noop("int"), gettext_noop("float"), gettext_noop("bool")),
-    *(gettext_noop("array"), gettext_noop("object"), gettext_noop("null")),
+_KINDS: Final = gettext_noops(
+    "str", "int", "float", "bool", "array", "object", "null"
 )  # of values, as msgspec calls them
 _NUMBER_OF_ERROR: Final = re.compile(r"^\[Errno -?\d+\] ")
 
@@ -388,14 +379,13 @@ def describe_os_error(error: Exception) -> Phrase:
 
 
 def describe_library_error(error: Exception | str) -> Phrase:
-    """Return what SQLite, msgspec or the TOML parser says; as it is, if it is not known here."""
+    """Return an error of SQLite, msgspec or the TOML parser as a message; unknown ones untranslated."""
     text, _, field = str(error).removesuffix("`").partition(" - at `")
     if field:
         return Phrase("{said} - at `{field}`", said=describe_library_error(text), field=field)
     text = str(error)
-    for pattern, message in _PATTERNS:
-        found = re.fullmatch(pattern, text)
-        if found is not None:
+    for pattern, message in _library_patterns().items():
+        if found := pattern.fullmatch(text):
             return Phrase(message, **{name: _describe_part(name, part) for name, part in found.groupdict().items()})
     return Phrase(text)
 

@@ -35,71 +35,55 @@ _SETTINGS: Final = {
     "az": "AZURE_STORAGE_ACCOUNT_NAME, AZURE_STORAGE_ACCOUNT_KEY, AZURE_STORAGE_SAS_TOKEN, AZURE_CLIENT_ID",
 }
 
-_NO_BUCKET: Final = re.compile("NoSuchBucket|ContainerNotFound|InvalidBucketName")
+_NO_BUCKET: Final = "NoSuchBucket|ContainerNotFound|InvalidBucketName"
 _NOT_ACCEPTED: Final = gettext_noop("{url}: the store does not accept the credentials; check {settings}")
 _MISSING: Final = gettext_noop("{url}: there is no such object; check its name")
 _UNKNOWN: Final = gettext_noop(
     "{url}: the store refused, or could not be understood ({kind}); check the URL and who may use it"
 )
-_KNOWN: Final = tuple(
-    (re.compile(pattern), sentence)
-    for pattern, sentence in (
-        (_NO_BUCKET.pattern, gettext_noop("{url}: there is no bucket or container {bucket}; check its name")),
-        (
-            "ExpiredToken|TokenRefreshRequired|RequestExpired",
-            gettext_noop("{url}: the credentials have expired; sign in again, or renew them in the environment"),
-        ),
-        ("InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|AuthenticationFailed|invalid_grant", _NOT_ACCEPTED),
-        (
-            r"169\.254\.|metadata\.google|MissingAccount",
-            gettext_noop("{url}: no credentials were found; set {settings}"),
-        ),
-        (
-            "ConditionalRequestConflict|OperationAborted",
-            gettext_noop("{url}: somebody else is writing this object right now; it was not overwritten. Run again"),
-        ),
-        (
-            "RequestTimeTooSkewed",
-            gettext_noop("{url}: the clock of this machine differs from the store's too much; set it right"),
-        ),
-        (
-            "PermanentRedirect|AuthorizationHeaderMalformed|IllegalLocationConstraint|configured region",
-            gettext_noop("{url}: the bucket is in another region; set AWS_REGION to it"),
-        ),
-        (
-            "NotImplemented|NotSupportedError",
-            gettext_noop(
-                "{url}: this store has no conditional writes, without which a change by somebody else could be "
-                "overwritten; write to a file and copy it"
-            ),
-        ),
-        (
-            "AccessDenied|PermissionDenied|AuthorizationPermissionMismatch|403 Forbidden",
-            gettext_noop(
-                "{url}: these credentials may not do that; the owner of the bucket has to allow reading, writing or "
-                "listing it"
-            ),
-        ),
-        ("Unauthenticated|401 Unauthorized", _NOT_ACCEPTED),
-        ("FileNotFoundError|NotFoundError", _MISSING),
-        (
-            "InvalidPathError",
-            gettext_noop(
-                "{url}: an object there has an empty part, `.` or `..` in its name, so the folder cannot be listed; "
-                "rename it, or name the files one by one"
-            ),
-        ),
-        (
-            "HttpError|TimedOut|Timeout",
-            gettext_noop(
-                "{url}: the store cannot be reached, or does not answer in time; check the network, and the endpoint "
-                "if one is set"
-            ),
-        ),
-        (r"SlowDown|5\d\d [A-Z]", gettext_noop("{url}: the store has failed, or is too busy; try again later")),
-    )
+_WRITTEN_MEANWHILE: Final = gettext_noop(
+    "{url}: somebody else has written this object meanwhile; it was not overwritten. Run again, or give another output"
 )
-"""Patterns of errors and their sentences; the first match counts."""
+_CHANGED_MEANWHILE: Final = gettext_noop(
+    "{url}: somebody else has changed or removed this object meanwhile; it was not overwritten. Run again, or give "
+    "another output"
+)
+_KNOWN: Final = {
+    _NO_BUCKET: gettext_noop("{url}: there is no bucket or container {bucket}; check its name"),
+    "ExpiredToken|TokenRefreshRequired|RequestExpired": gettext_noop(
+        "{url}: the credentials have expired; sign in again, or renew them in the environment"
+    ),
+    "InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|AuthenticationFailed|invalid_grant": _NOT_ACCEPTED,
+    r"169\.254\.|metadata\.google|MissingAccount": gettext_noop("{url}: no credentials were found; set {settings}"),
+    "ConditionalRequestConflict|OperationAborted": gettext_noop(
+        "{url}: somebody else is writing this object right now; it was not overwritten. Run again"
+    ),
+    "RequestTimeTooSkewed": gettext_noop(
+        "{url}: the clock of this machine differs from the store's too much; set it right"
+    ),
+    "PermanentRedirect|AuthorizationHeaderMalformed|IllegalLocationConstraint|configured region": gettext_noop(
+        "{url}: the bucket is in another region; set AWS_REGION to it"
+    ),
+    "NotImplemented|NotSupportedError": gettext_noop(
+        "{url}: this store has no conditional writes, without which a change by somebody else could be overwritten; "
+        "write to a file and copy it"
+    ),
+    "AccessDenied|PermissionDenied|AuthorizationPermissionMismatch|403 Forbidden": gettext_noop(
+        "{url}: these credentials may not do that; the owner of the bucket has to allow reading, writing or listing it"
+    ),
+    "Unauthenticated|401 Unauthorized": _NOT_ACCEPTED,
+    "FileNotFoundError|NotFoundError": _MISSING,
+    "InvalidPathError": gettext_noop(
+        "{url}: an object there has an empty part, `.` or `..` in its name, so the folder cannot be listed; rename it, "
+        "or name the files one by one"
+    ),
+    "HttpError|TimedOut|Timeout": gettext_noop(
+        "{url}: the store cannot be reached, or does not answer in time; check the network, and the endpoint if one is "
+        "set"
+    ),
+    r"SlowDown|5\d\d [A-Z]": gettext_noop("{url}: the store has failed, or is too busy; try again later"),
+}
+"""Sentences by patterns of errors; the first match counts."""
 
 
 def missing_object_error(url: RemotePath) -> InputError:
@@ -108,13 +92,13 @@ def missing_object_error(url: RemotePath) -> InputError:
 
 def explain_store_error(url: RemotePath, error: BaseException) -> str:
     text = _codes_of(url, error)
-    sentence = next((sentence for pattern, sentence in _KNOWN if pattern.search(text)), _UNKNOWN)
+    sentence = next((sentence for pattern, sentence in _KNOWN.items() if re.search(pattern, text)), _UNKNOWN)
     fields = {"bucket": url.bucket, "settings": _SETTINGS.get(url.scheme), "kind": type(error).__name__}
     return gettext(sentence, url=url, **fields)
 
 
 def means_no_bucket(url: RemotePath, error: BaseException) -> bool:
-    return _NO_BUCKET.search(_codes_of(url, error)) is not None
+    return re.search(_NO_BUCKET, _codes_of(url, error)) is not None
 
 
 def _codes_of(url: RemotePath, error: BaseException) -> str:
@@ -141,11 +125,10 @@ _KEYS: Final = {
     "region": "region",
     "endpoint_url": "endpoint",
 }
-_NOT_NEEDED: Final = (
-    *("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"),
-    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+_OVERRIDING: Final = (
+    "ACCESS_KEY_ID WEB_IDENTITY_TOKEN_FILE CONTAINER_CREDENTIALS_RELATIVE_URI CONTAINER_CREDENTIALS_FULL_URI"
 )
-"""Environment credentials, which override all of a profile but its region and endpoint."""
+"""Credentials ``AWS_…`` in the environment, which override a profile except for its region and endpoint."""
 
 
 def read_profile() -> dict[str, str]:
@@ -154,7 +137,7 @@ def read_profile() -> dict[str, str]:
     name = named or "default"
     found = _read_section("AWS_CONFIG_FILE", "config", name if name == "default" else f"profile {name}")
     found |= _read_section("AWS_SHARED_CREDENTIALS_FILE", "credentials", name)
-    given = any(os.environ.get(variable) for variable in _NOT_NEEDED)
+    given = any(os.environ.get(f"AWS_{one}") for one in _OVERRIDING.split())
     if named and not given and "aws_access_key_id" not in found:
         raise UsageError(PROFILE_WITHOUT_KEY, name=name)
     settings = {ours: found[theirs] for theirs, ours in _KEYS.items() if found.get(theirs)}
@@ -225,9 +208,8 @@ class RemoteVersion:
 
 
 def look_at_object(url: RemotePath, failure: type[BansongError] = InputError) -> RemoteVersion | None:
-    """Return an object's version, ``None`` for none. A GET, since refusals of a HEAD carry no reason."""
     found = _look(url, failure)
-    return None if found is None else found[0]
+    return found and found[0]
 
 
 def download_object(url: RemotePath, version: RemoteVersion, copy: int) -> None:
@@ -300,6 +282,7 @@ def changed_error(url: RemotePath) -> InputError:
 
 
 def _look(url: RemotePath, failure: type[BansongError]) -> tuple[RemoteVersion, Any] | None:
+    """Return an object's version and attributes, by a GET: refusals of a HEAD carry no reason."""
     store = _open_store(url, 0)
     import obstore
 
@@ -329,17 +312,9 @@ def _explain_refusal(url: RemotePath, error: BaseException, seen: RemoteVersion 
     from obstore.exceptions import AlreadyExistsError, PreconditionError
 
     if isinstance(error, AlreadyExistsError):
-        return gettext(
-            "{url}: somebody else has written this object meanwhile; it was not overwritten. Run again, or give "
-            "another output",
-            url=url,
-        )
+        return gettext(_WRITTEN_MEANWHILE, url=url)
     if isinstance(error, PreconditionError) and seen is not None and not means_no_bucket(url, error):
-        return gettext(
-            "{url}: somebody else has changed or removed this object meanwhile; it was not overwritten. Run again, or "
-            "give another output",
-            url=url,
-        )
+        return gettext(_CHANGED_MEANWHILE, url=url)
     return explain_store_error(url, error)
 
 

@@ -1,7 +1,7 @@
-"""How an option is declared, checked and looked up.
+"""Declare options as fields of dataclasses.
 
-Options of the command line, fields of job files, checks of values and keywords, and the names in messages are derived
-from the fields (:func:`specs_of`). Nothing here imports polars or click: the command line loads it for ``--help``.
+Command line, job files, checks of values and keywords, and names in messages are derived from them (:func:`specs_of`).
+Nothing here imports polars or click: ``--help`` loads it.
 """
 
 from __future__ import annotations
@@ -49,11 +49,10 @@ def whole(least: int, wanted: str, most: float = math.inf) -> Rule:
 class OptionSpec:
     """The declaration of an option.
 
-    ``flag``: on the command line; ``off``: the flag that gives ``False``, with ``off_help`` where ``flag`` has a value;
-    ``table``, ``key``: its place in a job file; ``parameter``: its name in messages, by default that of the field;
-    ``parse``: reads the value of the flag, and raises ``ValueError`` in words; ``engines``: the only ones that take it;
-    ``hide_key``: takes a key that is a text out of the keywords of the constructor; ``type``: the annotation of the
-    field without ``None``.
+    ``off``: the flag that gives ``False``, with ``off_help`` if ``flag`` takes a value; ``table``, ``key``: its place
+    in a job file; ``parameter``: its name in messages, by default the field's; ``parse``: reads the flag's value or
+    raises ``ValueError``; ``engines``: the only ones that take it; ``hide_key``: hides a key among the constructor's
+    keywords; ``type``: the field's annotation without ``None``.
     """
 
     flag: str = ""
@@ -83,7 +82,7 @@ def option(default: Any = None, *, flag: str = "", job: str = "", **declared: An
 
 
 def specs_of(kind: type) -> tuple[OptionSpec, ...]:
-    """Return the options that the fields of a dataclass declare; ``type`` is their annotation without ``None``."""
+    """Return the options that the fields of a dataclass declare."""
     return _specs_of(kind)
 
 

@@ -73,9 +73,8 @@ def parse_band(text: str) -> tuple[float, float]:
     try:
         return float(low), float(high)
     except ValueError:
-        raise ValueError(
-            gettext("{value!r} is no band; give two probabilities, the lower first, as 0.08-0.5", value=text)
-        ) from None
+        said = gettext("{value!r} is no band; give two probabilities, the lower first, as 0.08-0.5", value=text)
+        raise ValueError(said) from None
 
 
 def _is_band(value: Any) -> bool:
@@ -84,7 +83,7 @@ def _is_band(value: Any) -> bool:
 
 
 def hide_key(options: Any) -> None:
-    """Put an ``ApiKey`` in the place of an ``api_key`` that is a text: a later error may show its frames' variables."""
+    """Replace an ``api_key`` that is a text by an ``ApiKey``: a traceback may show the variables of its frames."""
     if options.get("api_key") is None:
         return
     from bansong.base.key import ApiKey
@@ -249,7 +248,7 @@ class EngineKind:
 
     ``answers_locally``: whether the local engine answers every row; ``buys``: whether lookups are paid for;
     ``uploads``: whether they are bought in uploads instead of a request each; ``has_jobs``: whether rows may belong to
-    jobs of the service; ``own_options``: fields of :class:`ServiceOptions` that engines of no other name take.
+    jobs of the service; ``own_options``: fields of :class:`ServiceOptions` that no other engine takes.
     """
 
     name: str
@@ -273,7 +272,7 @@ ENGINE_KINDS: Final[Mapping[str, EngineKind]] = {
         EngineKind("hybrid", answers_locally=True, has_jobs=True, own_options=_options_of("hybrid")),
     )
 }
-"""The kinds of engines by their names: nowhere else is an engine known by its name."""
+"""Kinds of engines by name; other code asks a kind, never for a name."""
 
 
 def engine_kind(name: str) -> EngineKind:
@@ -283,7 +282,7 @@ def engine_kind(name: str) -> EngineKind:
 
 
 def service_options(engine: str, keywords: ServiceKeywords) -> ServiceOptions:
-    """Return the options of a run; raise :class:`UsageError` for what makes no sense or is for another engine."""
+    """Return the options of a run; raise :class:`UsageError` for those of another engine."""
     kind = engine_kind(engine)
     if keywords and not kind.buys:
         buying = ", ".join(one.name for one in ENGINE_KINDS.values() if one.buys)
@@ -294,7 +293,7 @@ def service_options(engine: str, keywords: ServiceKeywords) -> ServiceOptions:
 
 
 ALL_SHEETS: Final = "*"
-"""Instead of a sheet's name: every sheet that holds business numbers."""
+"""A sheet's name that means every sheet with business numbers."""
 
 
 def _names_headers(value: object) -> bool:

@@ -1,4 +1,4 @@
-"""Files appear whole or not at all."""
+"""Publish files whole or not at all."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ _CONTENTS_KNOWN: Final = 100  # how many contents are remembered of all files of
 
 @contextmanager
 def publish_file(target: Path, seen: RemoteVersion | None = None) -> Iterator[Path]:
-    """Yield a temporary file that takes the place of ``target`` when the block ends without an error.
+    """Yield a temporary file that replaces ``target`` when the block ends without an error.
 
-    That of a remote file replaces the object only if it still is the version ``seen`` (default: as the block begins).
-    A local one is created beside ``target`` with O_EXCL and mode 0600 (it may hold people's addresses; the mode of a
-    replaced file is kept), synced, moved by ``os.replace``, and its folder synced. Symbolic links are followed. What
-    killed runs have left is removed. Raises :class:`OutputError`; :class:`InputError` if the block failed on another.
+    A remote object is replaced only if it still is the version ``seen`` (default: as the block begins). A local file is
+    created beside ``target`` with O_EXCL and mode 0600, or the mode of the replaced file, synced, moved by
+    ``os.replace``, and its folder synced. Links are followed; files left by killed runs are removed. Raises
+    :class:`OutputError`, or :class:`InputError` if the block failed on another file.
     """
     if isinstance(target, RemotePath):
         with publish_remote(target, seen) as finished:
@@ -96,10 +96,10 @@ def publish_file(target: Path, seen: RemoteVersion | None = None) -> Iterator[Pa
 
 @contextmanager
 def backed_up(target: Path, apart_from: Path) -> Iterator[Path]:
-    """Yield ``NAME.bak`` beside ``target``, which is what ``target`` is now; taken away if it has not been replaced.
+    """Yield a backup ``NAME.bak`` (``.bak2``, …) beside ``target``; remove it if ``target`` was not replaced.
 
-    The next one is ``.bak2``, and so on; ``apart_from`` is a name that is about to be used. A hard link, which keeps
-    mode, owner and times, else a synced copy; that of an object is a copy, which stays. Raises :class:`OutputError`.
+    It is a hard link, which keeps mode, owner and times, else a synced copy; the copy of an object stays.
+    ``apart_from``: a name that is about to be used. Raises :class:`OutputError`.
     """
     if isinstance(target, RemotePath):
         names = (target.with_name(f"{target.name}.bak{again if again > 1 else ''}") for again in count(1))
@@ -124,7 +124,7 @@ def backed_up(target: Path, apart_from: Path) -> Iterator[Path]:
 
 
 def find_foreign(files: Mapping[Path, Path], *, extends: bool = False) -> list[Path]:
-    """Return the files that others have written; record what is published. ``extends``: old rows are kept."""
+    """Return the files that others wrote, and record those published; ``extends``: old rows are kept."""
     foreign = []
     for path, finished in files.items():
         if is_remote(path):
@@ -147,18 +147,15 @@ def find_foreign(files: Mapping[Path, Path], *, extends: bool = False) -> list[P
 
 
 def _read_record(record: Path) -> list[str]:
-    try:
+    with suppress(OSError, ValueError):
         return record.read_text(encoding="ascii").split()
-    except (OSError, ValueError):
-        return []
+    return []
 
 
 def _digest(path: Path) -> str | None:
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError:  # not there; or it cannot be read, and publishing will say why
-        return None
+    with suppress(OSError), path.open("rb") as file:  # publishing says why it cannot be read
+        return hashlib.file_digest(file, "sha256").hexdigest()
+    return None
 
 
 def same_file(one: Path, other: Path) -> bool:
@@ -212,7 +209,7 @@ def _reserve(target: Path) -> tuple[Path, int]:
 
 
 def sweep_unfinished(folder: Path) -> None:
-    """Remove old temporary files that no run has locked. The hour is for files not locked yet, and odd clocks."""
+    """Remove temporary files that no run has locked for an hour: a new one may not be locked yet."""
     with suppress(OSError):
         for left in [path for path in folder.iterdir() if is_unfinished(path)]:
             with suppress(OSError):  # Windows does not remove what another run has open

@@ -64,7 +64,7 @@ def download_page(url: RemotePath, copy: int, check_room: Callable[[int], None])
             _open_client(url) as client,
             client.stream("GET", url.identity, headers={"Accept-Encoding": "identity"}) as response,
         ):
-            _refuse_status(url, response)
+            _refuse_status(url, response.status_code)
             declared = int(response.headers.get("Content-Length", "0"))
             check_room(declared)
             size = 0
@@ -98,15 +98,13 @@ def _refuse_plain(url: RemotePath, request: httpx.Request) -> None:
         raise InputError(REDIRECT_NOT_ENCRYPTED, url=url)
 
 
-def _refuse_status(url: RemotePath, response: httpx.Response) -> None:
-    status = response.status_code
-    if status == 200:
-        return
+def _refuse_status(url: RemotePath, status: int) -> None:
     if status in (401, 403, 407):
         raise InputError(WEB_ACCESS_DENIED, url=url, status=status)
     if status in (404, 410):
         raise InputError(WEB_FILE_MISSING, url=url, status=status)
-    raise InputError(WEB_SERVER_FAILED, url=url, status=status)
+    if status != 200:
+        raise InputError(WEB_SERVER_FAILED, url=url, status=status)
 
 
 OUTPUT_COPY_UNWRITABLE: Final = Problem(
@@ -133,7 +131,7 @@ INPUT_COPY_FAILED: Final = Problem(
 _LEFT_FREE_BYTES: Final = 64 << 20  # bytes of a disk that a copy leaves free
 _COPY: Final = "data"
 _MAX_NAME_BYTES: Final = 100
-"""Bytes of an object's name kept for the local copy: file systems allow fewer than stores."""
+"""Length of the local copy's name: file systems allow fewer bytes than stores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +144,7 @@ class InputData:
 
 @contextmanager
 def fetch_file(path: Path) -> Iterator[InputData]:
-    """Yield where the bytes of a file are: of a remote one, a private copy (0600) removed after the block."""
+    """Yield the bytes of a file; a remote one is a private copy (0600), removed after the block."""
     if not isinstance(path, RemotePath):
         yield InputData(path)
         return
@@ -179,7 +177,7 @@ def unfinished_error(url: RemotePath, error: OSError) -> OutputError:
 
 
 def look_at_output(url: RemotePath) -> RemoteVersion | None:
-    """Return the version that an output would replace, ``None`` for none; refuse where nothing can be written."""
+    """Return the version that an output would replace, if any; refuse URLs that cannot be written to."""
     _refuse_output(url)
     return look_at_object(url, OutputError)
 

@@ -1,7 +1,6 @@
 """The columns we add, their Korean headers and words, and the values that pass between packages.
 
-They are written where the user asks for them (``headers="ko"``); the codes are what everything computes with. A file
-is read back with either.
+Code computes with codes; ``headers="ko"`` writes the Korean words, and a file is read back with either.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ SEOUL: Final = timezone(timedelta(hours=9), "Asia/Seoul")
 
 
 def seoul_day(unix_time: float | None = None) -> date:
-    """Return the day in Korea, now or at a time: elsewhere it may still be the day before."""
     return (datetime.now(SEOUL) if unix_time is None else datetime.fromtimestamp(unix_time, SEOUL)).date()
 
 
@@ -37,19 +35,19 @@ ADDED_COLUMNS: Final = (*ANSWER_COLUMNS, *ROW_COLUMNS)
 """The nine columns that enrichment adds, in this order."""
 
 LABEL_COLUMNS: Final = ("bounced", "bounce_reason", "bounced_at")
-"""What really became of the letter to a row: Boolean, text, date. Added where outcomes are joined back."""
+"""The outcome of a row's letter: Boolean, text, date."""
 
 EXTRA_COLUMNS: Final = ("duplicate_of", "match_level", "district_code", "building_code")
-"""What is added behind the nine on request: the first row (from 1) with the same number and corrected address, how well
-the address was understood, the code of the building's legal dong, the building's official number."""
+"""Added behind the nine on request: the first row (from 1) with the same number and corrected address, how well the
+address was understood, the code of the building's legal dong, the building's official number."""
 
 OUR_COLUMNS: Final = (*ADDED_COLUMNS, *LABEL_COLUMNS, *EXTRA_COLUMNS)
 
 RECORD_COLUMNS: Final = ("b_no", "name", "address", "zipcode")
-"""What the engine reads of a row; only ``b_no`` is required."""
+"""Roles that the engine reads; only ``b_no`` is required."""
 
 CONTEXT_COLUMNS: Final = ("confirmed",)
-"""What else a file may say of a row, for the embedded engine alone: when its address was last made sure of."""
+"""Further roles, for the embedded engine alone: the day when the address was last confirmed."""
 
 BIZ_STATUSES: Final = ("active", "suspended", "closed", "unregistered", "unknown")
 GRADES: Final = ("A", "B", "C", "D", "E")
@@ -57,12 +55,12 @@ ACTIONS: Final = ("send", "fix_address", "confirm", "hold", "do_not_send")
 ROW_STATUSES: Final = ("verified", "cached", "invalid", "pending", "in_doubt", "failed")
 
 REASON_SEPARATOR: Final = " | "
-"""Joins the reasons of a row in formats that have no lists (CSV, Excel)."""
+"""Between the reasons of a row in formats without lists (CSV, Excel)."""
 
 
 @dataclass(frozen=True, slots=True)
 class JoinedColumn:
-    """A column of the user's file whose cells are put behind those of another: its position from 0, its header."""
+    """A column of the user's file whose cells are appended to another's; position from 0."""
 
     column: int
     header: str
@@ -72,9 +70,8 @@ class JoinedColumn:
 class Choice:
     """A column of the user's file chosen for a role.
 
-    ``column`` is its position from 0, ``header`` its header as written, ``confidence`` between 0 and 1
-    (1: named by the user or an exact synonym), ``why`` one word for people. ``joined``: further columns that make up
-    the value together with it, in their order. ``otherwise``: what is taken, row by row, where that value is blank.
+    ``column``: its position from 0; ``confidence``: 0 to 1 (1: named by the user or an exact synonym); ``joined``:
+    further columns of the value, in order; ``otherwise``: alternatives for rows where the value is blank.
     """
 
     column: int
@@ -96,11 +93,11 @@ class Choice:
         return (*own, *(part for one in self.otherwise for part in one.parts))
 
     def spell(self, spell_part: Callable[[JoinedColumn], str], joint: str = "+", otherwise: str = "|") -> str:
-        """Spell the columns with ``+`` between those that are joined and ``|`` between alternatives."""
+        """Spell the columns, with ``joint`` between joined ones and ``otherwise`` between alternatives."""
         return otherwise.join(joint.join(map(spell_part, one.parts)) for one in self.alternatives)
 
     def move(self, place_of: Callable[[JoinedColumn], int]) -> Choice:
-        """Return the choice by other positions of its columns."""
+        """Return the choice with other positions of its columns."""
         joined = tuple(replace(part, column=place_of(part)) for part in self.joined)
         others = tuple(one.move(place_of) for one in self.otherwise)
         return replace(self, column=place_of(self.parts[0]), joined=joined, otherwise=others)
@@ -108,10 +105,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is known of one business: the seven fields of INTERFACE §2.2, as received.
-
-    Fields that are not known are ``None``; unknown words pass through.
-    """
+    """The answer about one business: the seven fields of INTERFACE §2.2, as received; missing ones are ``None``."""
 
     biz_status: str | None = None
     bounce_prob: float | None = None
@@ -123,7 +117,7 @@ class Answer:
 
 
 class Alert(str):
-    """A warning that changes what the reader should do with the output; it is shown before all other lines."""
+    """A warning that changes the use of the output; shown before all other lines."""
 
     __slots__ = ()
 
@@ -186,10 +180,10 @@ KOREAN_WORDS: Final[Mapping[str, Mapping[str, str]]] = {
         "none": "확인 불가",
     },
 }
-"""The word of each code, by column; other values, as the hosted service may give them, stay as they are."""
+"""Words of codes, by column; other values, of the hosted service perhaps, are left unchanged."""
 
 EARLIER_WORDS: Final = {"row_status": {"확인": "verified"}}
-"""Words of earlier releases, which files of that time hold."""
+"""Words in files of earlier releases."""
 
 
 def language_of_columns(headers: Sequence[str], ours: Mapping[str, int]) -> Lang | None:
@@ -211,7 +205,7 @@ def with_words(frame: pl.LazyFrame, lang: Lang | None) -> pl.LazyFrame:
 
 
 def code_expr(value: pl.Expr, column: str) -> pl.Expr:
-    """Return the codes (String) of a column that was read, whichever language it was written in."""
+    """Return the codes (String) of a column written in either language."""
     codes = {word: code for code, word in KOREAN_WORDS.get(column, {}).items()} | EARLIER_WORDS.get(column, {})
     return _replace(value, codes) if codes else value
 
@@ -242,7 +236,7 @@ _KOREAN_PROBLEMS: Final = {
     "header_row": "반복된 제목 행",
     "other": "기타",
 }
-"""Words for why a row is invalid, as reports count them."""
+"""Words of reports for problems of numbers."""
 
 KOREAN_ROLES: Final = {
     "b_no": "사업자번호",
@@ -260,7 +254,7 @@ KOREAN_ROLES: Final = {
     "mailed": "발송일",
     "row_id": "행번호",
 }
-"""Korean names of the roles of a user's columns, as messages use them and options take them."""
+"""Korean names of roles, in messages and options."""
 
 
 def role_word(role: str, lang: Lang) -> str:
@@ -268,13 +262,13 @@ def role_word(role: str, lang: Lang) -> str:
 
 
 def role_code(word: str) -> str:
-    """Return the role that a user names, in either language; any other text as it is."""
+    """Return the role with a name in either language; other texts unchanged."""
     return next((role for role, korean in KOREAN_ROLES.items() if word == korean), word)
 
 
 @dataclass(frozen=True, slots=True)
 class CodeWord:
-    """A code as a field of a message; it is called as the reader calls it."""
+    """A code as a field of a message, translated for the reader."""
 
     code: str
 
@@ -291,7 +285,7 @@ def word_of(code: str, lang: Lang) -> str:
 
 
 GRADE_COLOURS: Final = {"A": "#2166ac", "B": "#67a9cf", "C": "#f4c542", "D": "#ef8a62", "E": "#b2182b"}
-"""A colour a grade, told apart by the colour-blind, too."""
+"""Colours that colour-blind people can tell apart."""
 
 NEUTRAL: Final = "#9aa0a6"
 BETTER: Final = GRADE_COLOURS["A"]

@@ -1,8 +1,7 @@
-"""Our kind of SQLite file: finding, making, opening and migrating ledgers, server files and watch lists.
+"""Find, make, open and migrate SQLite files: ledgers, server files, watch lists.
 
-A file is checked before SQLite opens it, made under another name and renamed once complete, and migrated in numbered
-steps. Decisions: 026; 009 and 017 for exclusive files (one process, write-ahead log) and shared ones (rollback
-journal).
+A file is checked before SQLite opens it, renamed into place once complete, and migrated in numbered steps. Decisions:
+026; 009 and 017 for exclusive files (one process, write-ahead log) and shared ones (rollback journal).
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ from bansong.base.messages import (
 
 
 class Connection(sqlite3.Connection):
-    """A connection that knows its ``file`` (device, inode) while it is open."""
+    """A connection; ``file``: device and inode while it is open."""
 
     file: tuple[int, int] | None = None
 
@@ -54,7 +53,7 @@ class Connection(sqlite3.Connection):
 
 
 OPENING: Final = Lock()
-"""Held while a file is read otherwise and its connection is made: closing a second handle drops POSIX locks."""
+"""Held while a file is read and its connection made: closing another handle drops POSIX locks."""
 _CONNECTIONS: Final[WeakSet[Connection]] = WeakSet()
 
 
@@ -129,11 +128,7 @@ _MAGIC: Final = b"SQLite format 3\0"
 _HEADER_BYTES: Final = 100
 _IN_USE: Final = ("SQLITE_BUSY", "SQLITE_LOCKED")
 _LOCK_TIMEOUT_S: Final = 10.0  # wait for commits and migrations of other processes
-_PRAGMAS: Final = (
-    "synchronous = FULL",
-    "fullfsync = ON",  # elsewhere than on macOS it means nothing
-    "cache_size = -65536",
-)
+_PRAGMAS: Final = ("synchronous = FULL", "fullfsync = ON", "cache_size = -65536")  # fullfsync: for macOS
 _EXCLUSIVE: Final = (
     "locking_mode = EXCLUSIVE",  # before all else: what reads the file first would share memory by a `-shm` beside it
     "wal_autocheckpoint = 4000",
@@ -153,10 +148,10 @@ def is_in_use(error: BaseException) -> bool:
 class FileKind:
     """A kind of file: its name in messages, its parameter, its tables.
 
-    ``application_id`` in the header identifies it. ``ddl`` makes the newest version; ``migrations[n]`` brings version
-    ``n`` to ``n + 1`` in one transaction. ``error`` is raised for anything wrong with a file. An ``exclusive`` file
-    belongs to one process, which locks it before opening; a shared one is written by several in turn. ``variable`` and
-    ``default`` name the file if none is given. ``busy`` and ``unwritten`` complete messages.
+    ``application_id`` in the header identifies it. ``ddl`` makes the newest version; ``migrations[n]`` changes version
+    ``n`` to ``n + 1`` in one transaction. An ``exclusive`` file belongs to one process, which locks it before opening;
+    a shared one has several writers. ``variable`` and ``default``: the file if none is given. ``busy`` and
+    ``unwritten`` complete messages.
     """
 
     noun: str
@@ -186,7 +181,7 @@ class FileKind:
         return Phrase("restore it from a backup, or {choose}", choose=self._choose)
 
     def find(self, given: str | Path | None) -> Path:
-        """Return the path that is given, in the environment, or the default; links are resolved, so one file is one."""
+        """Return the given path, else of the environment, else the default, with links resolved."""
         named = given or variable(self.variable)
         return Path(os.path.realpath(Path(named).expanduser() if named else state_directory() / self.default))
 
@@ -287,12 +282,10 @@ class FileKind:
             return Phrase("is read-only; make it writable, or {choose}", choose=self._choose)
         if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
             return Phrase("is damaged ({error}); {restore}", error=error, restore=self._restore)
+        said = gettext_noop("cannot be used ({error}); look at the disk, and try again")
         if name.startswith("SQLITE_CONSTRAINT"):
-            return Phrase(
-                "was used against its rules ({error}); this is a defect of bansong, please report it",
-                error=describe_library_error(error),
-            )
-        return Phrase("cannot be used ({error}); look at the disk, and try again", error=describe_library_error(error))
+            said = gettext_noop("was used against its rules ({error}); this is a defect of bansong, please report it")
+        return Phrase(said, error=describe_library_error(error))
 
     def _refuse_old_sqlite(self, path: Path) -> None:
         if sqlite3.sqlite_version_info < self.minimum:
@@ -365,7 +358,7 @@ class FileKind:
 
     @contextmanager
     def _hold_alone(self, connection: sqlite3.Connection, path: Path) -> Iterator[None]:
-        """Hold the file's lock during the block; enter without it if another process has migrated the file."""
+        """Hold the file's lock during the block, unless another process has migrated the file."""
         taken = gettext(
             "was written by an older bansong and must be brought to version {version}, but another "
             "process is using it; stop that one, or restart it with this bansong, and try again",
@@ -419,7 +412,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def rewrite_file(connection: sqlite3.Connection) -> None:
-    """Rewrite the file, so that nothing of deleted rows remains; needs once or twice its size on the disk."""
+    """Rewrite the file without remains of deleted rows; needs up to twice its size on the disk."""
     connection.execute("VACUUM")
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # means nothing to a file with a rollback journal
 

@@ -74,7 +74,7 @@ class LocalizedContext(click.Context):
 
 
 class LocalizedGroup(click.Group):
-    """A command line in the language that ``--lang`` names anywhere."""
+    """A group in the language of ``--lang``, wherever it stands."""
 
     def main(self, args: Sequence[str] | None = None, *names: Any, **extra: Any) -> Any:
         with language_of(sys.argv[1:] if args is None else args), command_line_reads():
@@ -128,16 +128,13 @@ def translate_command(command: click.Command) -> click.Command:
     translated.short_help = _translate(command.short_help)
     translated.options_metavar = gettext("[OPTIONS]")
     translated._help_option = None  # click keeps the one that it makes, in the language of that time
-    translated.params = [_translate_option(one) if isinstance(one, click.Option) else one for one in command.params]
+    translated.params = list(map(copy, command.params))
+    for option in translated.params:
+        if isinstance(option, click.Option):
+            option.help = _translate(option.help)
     if isinstance(translated, click.Group):
         translated.subcommand_metavar = gettext("COMMAND [ARGS]...")
         translated.commands = {name: translate_command(one) for name, one in translated.commands.items()}
-    return translated
-
-
-def _translate_option(option: click.Option) -> click.Option:
-    translated = copy(option)
-    translated.help = _translate(option.help)
     return translated
 
 
@@ -156,12 +153,12 @@ def _named_language(words: Sequence[str]) -> Lang | None:
 
 
 def let_stop_signals_interrupt() -> StopRequest:
-    """Let SIGTERM and SIGHUP act like Ctrl-C, so that a stopped job cleans up; return what records them.
+    """Let SIGTERM and SIGHUP act like Ctrl-C, so that a stopped job cleans up; return their record.
 
     Python handlers run only after a query, and polars handles SIGINT alone. So the two are blocked in every thread, and
-    a thread of their own turns them into SIGINT. Ignored signals stay ignored: SIGHUP under ``nohup``, SIGINT in a
-    background job; the latter is also blocked and discarded, because polars traps it anyway. Call this before polars is
-    imported: its SIGINT handler calls the one before it.
+    their own thread turns them into SIGINT. Ignored signals stay ignored (SIGHUP under ``nohup``, SIGINT in a
+    background job, which is also blocked, because polars traps it). Call this before polars is imported: its SIGINT
+    handler calls the earlier one.
     """
     stop = StopRequest(interrupt_main_thread)
     ignored = {one for one in (signal.SIGINT,) if signal.getsignal(one) == signal.SIG_IGN}
@@ -213,7 +210,7 @@ def _interrupt_though_blocked(main_thread: int) -> None:
 
 
 def _wake(number: int, frame: FrameType | None) -> None:
-    """A Python handler makes a signal end a wait; then other pending handlers run, too."""
+    """Do nothing: a Python handler ends a wait, so that pending handlers run."""
 
 
 @click.group(cls=LocalizedGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

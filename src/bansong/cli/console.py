@@ -40,12 +40,8 @@ _WHY_CHOSEN: Final = {
 
 @contextmanager
 def freeze_imports() -> Iterator[None]:
-    """Exempt what the block imports from garbage collection.
-
-    Scanning modules takes a fifth of a small run. If polars is imported already, other code shares the process, and
-    nothing is done.
-    """
-    if "polars" in sys.modules or not gc.isenabled():
+    """Exempt the block's imports from garbage collection, whose scans take a fifth of a small run."""
+    if "polars" in sys.modules or not gc.isenabled():  # other code shares the process
         yield
         return
     gc.disable()
@@ -97,38 +93,33 @@ def say_columns(chosen: Mapping[str, Choice]) -> None:
 def warn(warnings: Iterable[str]) -> None:
     """Print warnings to stderr, alerts first."""
     for warning in sorted(warnings, key=lambda warning: not isinstance(warning, Alert)):
-        label = (
-            click.style(gettext("ATTENTION"), fg="red", bold=True)
-            if isinstance(warning, Alert)
-            else click.style(gettext("note"), fg="yellow")
-        )
+        if isinstance(warning, Alert):
+            label = click.style(gettext("ATTENTION"), fg="red", bold=True)
+        else:
+            label = click.style(gettext("note"), fg="yellow")
         say(f"{label}: {warning}")
 
 
 class Summary(Protocol):
     """A report that is printed as a table or as JSON."""
 
-    def as_dict(self) -> Mapping[str, object]:
-        """The report as plain values."""
-
-    def lines(self) -> Iterable[tuple[str, str]]:
-        """Return the lines of the report as (label, value)."""
+    def as_dict(self) -> Mapping[str, object]: ...
+    def lines(self) -> Iterable[tuple[str, str]]: ...
 
 
 class RunReport(Summary, Protocol):
-    """The report of a run."""
+    """The report of a run, with the column chosen for each role."""
 
     @property
-    def warnings(self) -> Sequence[str]:
-        """Warnings; alerts are :class:`~bansong.base.schema.Alert`."""
-
+    def exit_code(self) -> int: ...
     @property
-    def columns(self) -> Mapping[str, Choice]:
-        """Header chosen for each role."""
+    def warnings(self) -> Sequence[str]: ...
+    @property
+    def columns(self) -> Mapping[str, Choice]: ...
 
 
-def show_report(report: RunReport, as_json: bool) -> None:
-    """Print alerts, report and other warnings: to stderr for people, or as one JSON object to stdout."""
+def end_with(report: RunReport, as_json: bool) -> None:
+    """Print alerts, report (to stderr, or as JSON to stdout) and other warnings; exit with its code."""
     alerts = [warning for warning in report.warnings if isinstance(warning, Alert)]
     warn(alerts)
     if as_json:
@@ -137,6 +128,7 @@ def show_report(report: RunReport, as_json: bool) -> None:
         say_table((what, value) for what, value in report.lines() if value not in alerts)
         say_columns(report.columns)
     warn(warning for warning in report.warnings if warning not in alerts)
+    click.get_current_context().exit(report.exit_code)
 
 
 def show_summary(report: Summary, as_json: bool) -> None:
@@ -162,6 +154,18 @@ def print_json(value: object, *, needed: bool = False) -> None:
     except UnicodeEncodeError:  # a terminal without Hangul, or a file's name that is no text
         text = json.dumps(value, default=str)
     _print_as_is(text, needed)
+
+
+def print_rows(
+    as_json: bool, value: Mapping[str, object], names: Sequence[str], rows: Iterable[Sequence[str]], none: str
+) -> None:
+    """Print a table, or ``none`` without rows; in JSON, ``value``."""
+    if as_json:
+        print_json(value)
+    elif cells := list(rows):
+        print_table(names, cells)
+    else:
+        say(none)
 
 
 def pair_lines(pairs: Iterable[tuple[str, str]]) -> list[str]:

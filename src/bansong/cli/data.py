@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -11,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from bansong.base.errors import Problem, UsageError
-from bansong.base.messages import gettext, gettext_noop
+from bansong.base.messages import gettext, gettext_noops
 from bansong.base.options import ReadOptions
 from bansong.cli.console import print_json, progress_shown, say_columns, say_table, show_summary
-from bansong.cli.options import PATH, chosen_status, fetch_options, json_option, options_of, progress_option
+from bansong.cli.options import PATH, add_all, chosen_status, fetch_options, json_option, options_of, progress_option
 from bansong.run.options import LocalOptions
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ GAZETTEER_OPTION_ALONE: Final = Problem(
 )
 
 _REGISTRY_ROLES: Final = ("b_no", "status", "since", "opened", "as_of", "taxation", "merged", "name")
-_STATES: Final = (gettext_noop("refreshed"), gettext_noop("current"))
+_STATES: Final = gettext_noops("refreshed", "current")
 
 
 @click.group()
@@ -80,10 +79,7 @@ def build_gazetteer(sources: tuple[Path, ...], output: Path, progress: str, as_j
     show_summary(report, as_json)
 
 
-def _fetch_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in (json_option, progress_option, fetch_options):
-        command = option(command)
-    return command
+_fetch_options: Final = add_all([fetch_options, progress_option, json_option])
 
 
 @data.command(short_help="Fetch the statuses of the numbers in files into a registry.")

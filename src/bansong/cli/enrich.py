@@ -11,7 +11,7 @@ import click
 
 from bansong.base.messages import gettext
 from bansong.base.options import ALL_SHEETS, ENGINE_KINDS, ReadOptions, ServiceOptions, StatusOptions, WriteOptions
-from bansong.cli.console import freeze_imports, print_result, progress_shown, show_report
+from bansong.cli.console import end_with, freeze_imports, print_result, progress_shown
 from bansong.cli.options import (
     PATH,
     add_all,
@@ -69,8 +69,7 @@ def enrich(as_json: bool, progress: str, **options: Any) -> None:
         raise click.UsageError(gettext("--json prints to standard output, and so goes the file; name the output."))
     with progress_shown(progress, "lookups" if ENGINE_KINDS[options["engine"]].buys else "rows") as advance:
         report = enrich_files.enrich(**given, progress=advance)
-    show_report(report, as_json)
-    click.get_current_context().exit(report.exit_code)
+    end_with(report, as_json)
 
 
 @click.command(short_help="Say what enrich would do and what it would cost.")
@@ -82,8 +81,7 @@ def plan(as_json: bool, **options: Any) -> None:
         from bansong.run import enrich as enrich_files
 
     report = enrich_files.plan(**_chosen_options(options))
-    show_report(report, as_json)
-    click.get_current_context().exit(report.exit_code)
+    end_with(report, as_json)
 
 
 def _chosen_options(options: dict[str, Any]) -> dict[str, Any]:

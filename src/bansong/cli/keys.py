@@ -5,15 +5,16 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from bansong.base.errors import OutputError, Problem, StoreError, UsageError
-from bansong.base.messages import gettext, gettext_noop, ngettext
-from bansong.cli.console import print_json, print_out, print_result, print_table, say, warn
-from bansong.cli.options import PATH, DurationType, json_option
+from bansong.base.messages import gettext, gettext_noop, gettext_noops, ngettext
+from bansong.cli.console import print_out, print_result, print_rows, say, warn
+from bansong.cli.options import PATH, ParsedType, json_option, parse_duration
 from bansong.cli.serve import (
     change_file,
     db_option,
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 
 NO_TERMINAL: Final = Problem("keys.no_terminal", "nothing was erased: there is no terminal to ask on; give --yes")
 
-_PATIENCE: Final = 60.0
-_LOOKED_EVERY: Final = 0.5
+_PATIENCE: Final = 60.0  # seconds
+_LOOKED_EVERY: Final = 0.5  # seconds
 _PAUSED: Final = 5
 
 PLAN_UNKNOWN: Final = Problem(
@@ -56,14 +57,7 @@ SECRETS_STILL_OVERLAP: Final = Problem(
 )
 
 
-_KEY_COLUMNS: Final = (
-    gettext_noop("webhook"),
-    gettext_noop("secrets"),
-    gettext_noop("made"),
-    gettext_noop("last used"),
-    gettext_noop("revoked"),
-    gettext_noop("note"),
-)
+_KEY_COLUMNS: Final = gettext_noops("webhook", "secrets", "made", "last used", "revoked", "note")
 
 
 @click.group(short_help="The API keys of your own server.")
@@ -91,23 +85,21 @@ def create(db: Path, plan: str, quota: int | None, note: str | None, plans: Path
     if plan not in known:
         raise UsageError(PLAN_UNKNOWN, plan=plan, listed=", ".join(known))
     limit = known[plan].quota if quota is None else quota
-    key, secret = change_file(
-        db, lambda it: key_table.create_key(it, plan=plan, quota=limit, now=time.time(), note=note), make=True
-    )
+    make = partial(key_table.create_key, plan=plan, quota=limit, now=time.time(), note=note)
+    key, secret = change_file(db, make, make=True)
     try:
         print_out(secret, needed=True)
     except OutputError:  # nobody has seen it, and nobody can
         change_file(db, lambda it: key_table.revoke_key(it, key.id, time.time()))
         raise
-    say(
-        ngettext(
-            "key {id}: plan {plan}, {count:,} lookup a month; shown this once, so keep it in a safe place",
-            "key {id}: plan {plan}, {count:,} lookups a month; shown this once, so keep it in a safe place",
-            key.quota,
-            id=key.id,
-            plan=key.plan,
-        )
+    made = ngettext(
+        "key {id}: plan {plan}, {count:,} lookup a month; shown this once, so keep it in a safe place",
+        "key {id}: plan {plan}, {count:,} lookups a month; shown this once, so keep it in a safe place",
+        key.quota,
+        id=key.id,
+        plan=key.plan,
     )
+    say(made)
     if not known[plan].api:
         warn([gettext("the plan {plan!r} has no API: requests with this key are answered 403", plan=plan)])
 
@@ -118,25 +110,20 @@ def create(db: Path, plan: str, quota: int | None, note: str | None, plans: Path
 def list_keys(db: Path, as_json: bool) -> None:
     """List the keys: plan, this month's use, valid secrets, when they were made, used last and revoked."""
     from bansong.server import keys as key_table
-    from bansong.server import keys as secret_table
     from bansong.server.settings import Clock
 
     month, now = Clock().month(), time.time()
 
     def read(it: sqlite3.Connection) -> list[dict[str, object]]:
         return [
-            _key_row(key, key_table.used_lookups(it, key.id, month), secret_table.live_secrets(it, key.id, now))
+            _key_row(key, key_table.used_lookups(it, key.id, month), key_table.live_secrets(it, key.id, now))
             for key in key_table.list_keys(it)
         ]
 
     rows = change_file(db, read)
-    if as_json:
-        print_json({"month": month, "keys": rows})
-    elif rows:
-        used = gettext("used in {month}", month=month)
-        print_table(("id", gettext_noop("plan"), used, *_KEY_COLUMNS), [_key_cells(row) for row in rows])
-    else:
-        say(gettext("{db} has no keys; make one with `bansong keys create --db {db}`", db=db))
+    columns = ("id", gettext_noop("plan"), gettext("used in {month}", month=month), *_KEY_COLUMNS)
+    none = gettext("{db} has no keys; make one with `bansong keys create --db {db}`", db=db)
+    print_rows(as_json, {"month": month, "keys": rows}, columns, map(_key_cells, rows), none)
 
 
 @keys.command()
@@ -161,21 +148,19 @@ def revoke(key_id: str, db: Path, old_secret: bool) -> None:
 
 
 def _revoke_old_secret(db: Path, key_id: str) -> None:
-    from bansong.server import keys as secret_table
+    from bansong.server import keys as key_table
 
     now = time.time()
-    old = change_file(db, lambda it: [one.number for one in secret_table.live_secrets(it, key_id, now)][:-1])
-    if not old:
-        text = gettext(
-            "key {key_id} has one secret; to replace it: `bansong keys rotate --db {db} {key_id}`", key_id=key_id, db=db
+    old = change_file(db, lambda it: [one.number for one in key_table.live_secrets(it, key_id, now)][:-1])
+    if old:
+        change_file(db, lambda it: key_table.revoke_secrets(it, old, now))
+        text = gettext_noop(
+            "key {key_id}: its older secret is revoked; a running server refuses it within a second or two"
         )
-        say(text)
-        return
-    change_file(db, lambda it: secret_table.revoke_secrets(it, old, now))
-    text = gettext(
-        "key {key_id}: its older secret is revoked; a running server refuses it within a second or two", key_id=key_id
-    )
-    say(text)
+        say(gettext(text, key_id=key_id))
+    else:
+        text = gettext_noop("key {key_id} has one secret; to replace it: `bansong keys rotate --db {db} {key_id}`")
+        say(gettext(text, key_id=key_id, db=db))
 
 
 @keys.command()
@@ -183,7 +168,7 @@ def _revoke_old_secret(db: Path, key_id: str) -> None:
 @db_option
 @click.option(
     "--overlap",
-    type=DurationType(),
+    type=ParsedType("TIME", parse_duration),
     default="7d",
     show_default=True,
     help="How long the secret before stays valid (7d, 12h, 30m, 45s); 0 ends it at once.",
@@ -194,16 +179,16 @@ def rotate(key_id: str, db: Path, overlap: float) -> None:
     Jobs, watches, usage, webhook and what was learned stay with the key. The secret before stays valid for the overlap,
     so that clients can change one by one; two are valid at most.
     """
-    from bansong.server import keys as secret_table
+    from bansong.server import keys as key_table
     from bansong.server.settings import as_text
 
     require_living_key(db, key_id)
     now = time.time()
 
-    def replace(it: sqlite3.Connection) -> secret_table.Rotation:
-        rotation = secret_table.rotate_secret(it, key_id, now, overlap)
+    def replace(it: sqlite3.Connection) -> key_table.Rotation:
+        rotation = key_table.rotate_secret(it, key_id, now, overlap)
         if rotation is None:
-            older = secret_table.live_secrets(it, key_id, now)[0]
+            older = key_table.live_secrets(it, key_id, now)[0]
             raise UsageError(SECRETS_STILL_OVERLAP, key_id=key_id, expires=as_text(older.expires), db=db)
         return rotation
 
@@ -211,20 +196,15 @@ def rotate(key_id: str, db: Path, overlap: float) -> None:
     try:
         print_out(rotation.secret, needed=True)
     except OutputError:  # nobody has seen it: the one before goes on
-        change_file(db, lambda it: secret_table.undo_rotation(it, rotation))
+        change_file(db, lambda it: key_table.undo_rotation(it, rotation))
         raise
-    before = (
-        gettext("stays valid until {value}", value=as_text(now + overlap))
-        if overlap
-        else gettext("is not valid any more")
+    before = gettext("is not valid any more")
+    if overlap:
+        before = gettext("stays valid until {value}", value=as_text(now + overlap))
+    text = gettext_noop(
+        "key {key_id}: the new secret is shown this once, so keep it in a safe place; the one before {before}"
     )
-    say(
-        gettext(
-            "key {key_id}: the new secret is shown this once, so keep it in a safe place; the one before {before}",
-            key_id=key_id,
-            before=before,
-        )
-    )
+    say(gettext(text, key_id=key_id, before=before))
 
 
 @keys.command()
@@ -273,19 +253,16 @@ def webhook(key_id: str, db: Path, url: str | None, remove: bool, allow_private:
     if checked is not None and not allow_private and not AddressPolicy().is_allowed_host(checked.host):
         raise UsageError(WEBHOOK_ADDRESS_PRIVATE, checked=checked)
     key = require_key(db, key_id) if remove else require_living_key(db, key_id)
-    secret = change_file(
-        db, lambda it: key_table.set_webhook(it, key.id, None if checked is None else checked.reveal())
-    )
+    target = None if checked is None else checked.reveal()
+    secret = change_file(db, lambda it: key_table.set_webhook(it, key.id, target))
     if secret is None:
         say(gettext("key {key_id}: closures are posted nowhere", key_id=key_id))
         return
     print_out(secret, needed=True)
-    text = gettext(
-        "key {key_id}: closures are posted to {checked}, signed with this secret; docs/watch.md says how to check it",
-        key_id=key_id,
-        checked=checked,
+    text = gettext_noop(
+        "key {key_id}: closures are posted to {checked}, signed with this secret; docs/watch.md says how to check it"
     )
-    say(text)
+    say(gettext(text, key_id=key_id, checked=checked))
 
 
 @keys.command()
@@ -300,15 +277,15 @@ def erase(key_id: str, db: Path, yes: bool, as_json: bool) -> None:
     ends with exit code 5 if it takes longer. Killed half-way, it is completed by the server, or when it is given again.
     """
     from bansong.base.sqlite import is_in_use
-    from bansong.server.erasure import erase_account
-    from bansong.server.settings import as_text
+    from bansong.server.erasure import account_holdings, erase_account
+    from bansong.server.settings import Settings, as_text
 
     key = require_key(db, key_id)
     if key.erased is not None:
         line = gettext("key {key_id} was erased: {erased}", key_id=key_id, erased=as_text(key.erased))
         print_result(as_json, {"key_id": key_id, "erased": {}}, [line])
         return
-    held = _holdings(db, key_id)
+    held = change_file(db, lambda it: account_holdings(it, Settings(db=db).files, key_id))
     if not yes and not _confirm_erasure(key_id, held):
         say(gettext("nothing was erased"))
         return
@@ -318,18 +295,11 @@ def erase(key_id: str, db: Path, yes: bool, as_json: bool) -> None:
         if not is_in_use(error):
             raise
         _ask_server_to_erase(db, key_id)
-    lines = [
-        gettext("key {key_id} is revoked, and erased: {shown_counts}", key_id=key_id, shown_counts=_shown_counts(held)),
-        gettext("out of reach: backups, exports and the file of --notices"),
-    ]
-    print_result(as_json, {"key_id": key_id, "erased": held}, lines)
-
-
-def _holdings(db: Path, key_id: str) -> dict[str, int]:
-    from bansong.server.erasure import account_holdings
-    from bansong.server.settings import Settings
-
-    return change_file(db, lambda it: account_holdings(it, Settings(db=db).files, key_id))
+    said = gettext(
+        "key {key_id} is revoked, and erased: {shown_counts}", key_id=key_id, shown_counts=_shown_counts(held)
+    )
+    beyond = gettext("out of reach: backups, exports and the file of --notices")
+    print_result(as_json, {"key_id": key_id, "erased": held}, [said, beyond])
 
 
 def _confirm_erasure(key_id: str, held: Mapping[str, int]) -> bool:
@@ -351,14 +321,11 @@ def _ask_server_to_erase(db: Path, key_id: str) -> None:
         if found is not None and found.erased is not None:
             return
         time.sleep(_LOOKED_EVERY)
-    say(
-        gettext(
-            "key {key_id} is revoked; the server erases it when its requests and jobs have ended: `bansong keys list "
-            "--db {db}` shows that it is done",
-            key_id=key_id,
-            db=db,
-        )
+    text = gettext_noop(
+        "key {key_id} is revoked; the server erases it when its requests and jobs have ended: `bansong keys list "
+        "--db {db}` shows that it is done"
     )
+    say(gettext(text, key_id=key_id, db=db))
     raise SystemExit(_PAUSED)
 
 
@@ -369,19 +336,11 @@ def _shown_counts(counts: Mapping[str, int]) -> str:
 def _key_row(key: Key, used: int, secrets: list[StoredSecret]) -> dict[str, object]:
     from bansong.server.settings import as_text
 
+    valid = [] if key.revoked is not None else secrets
     return {
-        "id": key.id,
-        "plan": key.plan,
-        "quota": key.quota,
-        "used": used,
-        "webhook": key.webhook_url is not None,
-        "secrets": []
-        if key.revoked is not None
-        else [{"created": as_text(one.created), "expires": as_text(one.expires)} for one in secrets],
-        "created": as_text(key.created),
-        "last_used": as_text(key.last_used),
-        "revoked": as_text(key.revoked),
-        "erased": as_text(key.erased),
+        **{"id": key.id, "plan": key.plan, "quota": key.quota, "used": used, "webhook": key.webhook_url is not None},
+        "secrets": [{"created": as_text(one.created), "expires": as_text(one.expires)} for one in valid],
+        **{name: as_text(getattr(key, name)) for name in ("created", "last_used", "revoked", "erased")},
         "note": key.note,
     }
 

@@ -13,7 +13,7 @@ from bansong.base.errors import Problem, UsageError
 from bansong.base.messages import current_language, gettext, ngettext
 from bansong.base.options import ReadOptions, ServiceOptions
 from bansong.base.schema import word_of
-from bansong.cli.console import pair_lines, print_result, show_report, warn
+from bansong.cli.console import end_with, pair_lines, print_result, warn
 from bansong.cli.options import PATH, account_options, given_options, json_option, options_of
 
 if TYPE_CHECKING:
@@ -89,8 +89,7 @@ def label(outcomes: Path, as_json: bool, mailed: datetime | None, **options: Any
 
     day: date | None = mailed.date() if mailed else None
     report = record(outcomes, mailed=day, **given_options(options))
-    show_report(report, as_json)
-    click.get_current_context().exit(report.exit_code)
+    end_with(report, as_json)
 
 
 FILES_WITHOUT_REPORT: Final = Problem(

@@ -12,7 +12,7 @@ import click
 
 from bansong.base.display import aligned_rows, pad_text
 from bansong.base.errors import Problem, UsageError
-from bansong.base.messages import gettext, gettext_noop, ngettext
+from bansong.base.messages import gettext, gettext_noop, gettext_noops, ngettext
 from bansong.base.options import ServiceOptions
 from bansong.cli.console import format_minute, print_result
 from bansong.cli.options import account_options, json_option, options_of
@@ -33,18 +33,12 @@ SETTLEMENT_MISSING: Final = Problem(
 JOB_WITHOUT_UPLOAD: Final = Problem("cli.job_without_upload", "--job is for one upload; name it")
 
 _SETTLED: Final = gettext_noop("nothing is unsettled")
-_RUN_COLUMNS: Final = (
-    *(gettext_noop("started"), gettext_noop("engine"), gettext_noop("paid"), gettext_noop("answered")),
-    *(gettext_noop("ended"), gettext_noop("file")),
-)
+_RUN_COLUMNS: Final = gettext_noops("started", "engine", "paid", "answered", "ended", "file")
 _KEPT_WORDS: Final = (
-    *(gettext_noop("plan"), gettext_noop("limit"), gettext_noop("used"), gettext_noop("remaining")),
-    *(gettext_noop("done"), gettext_noop("failed"), gettext_noop("interrupted"), gettext_noop("killed")),
-    *(gettext_noop("quota"), gettext_noop("lookup"), gettext_noop("upload"), gettext_noop("uploaded")),
-    *(gettext_noop("asking"), gettext_noop("refused"), gettext_noop("doubt"), gettext_noop("unreadable")),
-    *(gettext_noop("missing"), gettext_noop("lost"), gettext_noop("unfetched")),
+    *gettext_noops("plan", "limit", "used", "remaining", "done", "failed", "interrupted", "killed", "quota", "lookup"),
+    *gettext_noops("upload", "uploaded", "asking", "refused", "doubt", "unreadable", "missing", "lost", "unfetched"),
 )
-"""For translation: fields of an account; ends of runs, doubts and states of lookups, as the ledger has them."""
+"""For translation: fields of an account; ends of runs, doubts and states of lookups."""
 
 
 @click.command(short_help="What was paid, when, for which file.")
@@ -64,11 +58,8 @@ def ledger(ledger: Path | None, b_no: str | None, purge: float | None, as_json: 
     with _open_ledger(ledger) as opened:
         if purge is not None:
             gone = opened.purge(purge)
-            counts = (
-                ngettext("{count:,} lookup", "{count:,} lookups", gone.lookups),
-                ngettext("{count:,} upload", "{count:,} uploads", gone.uploads),
-                ngettext("{count:,} run", "{count:,} runs", gone.runs),
-            )
+            lookups = ngettext("{count:,} lookup", "{count:,} lookups", gone.lookups)
+            counts = lookups, _count_uploads(gone.uploads), ngettext("{count:,} run", "{count:,} runs", gone.runs)
             deleted = gettext("deleted: {counts}", counts=", ".join(counts))
             print_result(as_json, {"ledger": str(opened.path), "purged": asdict(gone)}, [deleted])
         elif b_no is not None:
@@ -138,11 +129,12 @@ def resolve(
             settled, what = opened.accept(chosen), gettext("taken as lost")
         else:
             settled, what = opened.resend(chosen), gettext("the next run may buy again")
-        left = ngettext("{count:,} upload", "{count:,} uploads", len(unfetched)) if every and unfetched else None
+        left = len(unfetched) if every else 0
         settling = ngettext("{count:,} lookup: {what}", "{count:,} lookups: {what}", settled, what=what)
-        lines = [settling] if chosen else [gettext(_SETTLED)] if left is None else []
-        if left is not None:
-            lines.append(gettext("{left} with results that may yet be fetched: name each to settle it", left=left))
+        lines = [settling] if chosen else [] if left else [gettext(_SETTLED)]
+        if left:
+            said = gettext_noop("{left} with results that may yet be fetched: name each to settle it")
+            lines.append(gettext(said, left=_count_uploads(left)))
         print_result(as_json, {"ledger": str(opened.path), "settled": settled}, lines)
 
 
@@ -175,7 +167,7 @@ def _open_ledger(path: Path | None) -> Iterator[Ledger]:
         yield opened
 
 
-_NO_FILES: Final = (gettext_noop("a frame"), gettext_noop("one lookup"))
+_NO_FILES: Final = gettext_noops("a frame", "one lookup")
 """Noted in the ledger instead of a file's name."""
 
 
@@ -183,13 +175,15 @@ def _file_words(file: str) -> str:
     return gettext(file) if file in _NO_FILES else file
 
 
+def _count_uploads(count: int) -> str:
+    return ngettext("{count:,} upload", "{count:,} uploads", count)
+
+
 def _run_lines(runs: list[RunRecord]) -> list[str]:
     rows = [tuple(map(gettext, _RUN_COLUMNS))]
     for run in runs:
-        ended = gettext(run.outcome or "killed")
-        rows.append(
-            (format_minute(run.started), run.engine, f"{run.paid:,}", f"{run.answered:,}", ended, _file_words(run.file))
-        )
+        counts, ended = (f"{run.paid:,}", f"{run.answered:,}"), gettext(run.outcome or "killed")
+        rows.append((format_minute(run.started), run.engine, *counts, ended, _file_words(run.file)))
     paid, answered = sum(run.paid for run in runs), sum(run.answered for run in runs)
     rows.append((gettext("in all"), "", f"{paid:,}", f"{answered:,}", "", ""))
     return aligned_rows(rows, right=(2, 3))
@@ -203,8 +197,7 @@ def _doubt_lines(held: list[Doubt]) -> list[str]:
         kind = pad_text(gettext(doubt.kind), 8)
         since = f"{_state(doubt.state)}{format_minute(doubt.since)}"
         lines.append(f"{doubt.id}  {kind}{since}  {what}  {_file_words(doubt.file)}")
-        if doubt.note:
-            lines.append(f"    {doubt.note}")
+        lines += [f"    {doubt.note}"] if doubt.note else []
     return lines
 
 
@@ -216,7 +209,7 @@ def _held_lines(held: list[Doubt], remedy: str) -> list[str]:
     if requests := len(held) - uploads:
         places.append(ngettext("{count:,} request", "{count:,} requests", requests))
     if uploads:
-        places.append(ngettext("{count:,} upload", "{count:,} uploads", uploads))
+        places.append(_count_uploads(uploads))
     where = gettext("{first} and {second}", first=places[0], second=places[1]) if len(places) > 1 else places[0]
     lookups = sum(doubt.rows for doubt in held)
     unsettled = ngettext(
@@ -226,27 +219,21 @@ def _held_lines(held: list[Doubt], remedy: str) -> list[str]:
 
 
 def _repeatable_lines(requests: int) -> list[str]:
-    if not requests:
-        return []
-    return [
-        ngettext(
-            "{count:,} request in doubt may be sent again without being paid twice: give the command that left them "
-            "once more, it settles them",
-            "{count:,} requests in doubt may be sent again without being paid twice: give the command that left them "
-            "once more, it settles them",
-            requests,
-        )
-    ]
+    said = ngettext(
+        "{count:,} request in doubt may be sent again without being paid twice: give the command that left them "
+        "once more, it settles them",
+        "{count:,} requests in doubt may be sent again without being paid twice: give the command that left them "
+        "once more, it settles them",
+        requests,
+    )
+    return [said] if requests else []
 
 
 def _entry_lines(entry: LedgerEntry) -> list[str]:
     paid = gettext(", answered {at}", at=format_minute(entry.answered_at)) if entry.answered_at is not None else ""
-    lines = [
-        f"{entry.id}  {entry.b_no}  {_state(entry.state)}{format_minute(entry.since)}{paid}",
-        "    " + gettext("{file}, run {run}", file=_file_words(entry.file), run=entry.run_id),
-    ]
-    if entry.note:
-        lines.append(f"    {entry.note}")
+    origin = gettext("{file}, run {run}", file=_file_words(entry.file), run=entry.run_id)
+    lines = [f"{entry.id}  {entry.b_no}  {_state(entry.state)}{format_minute(entry.since)}{paid}", f"    {origin}"]
+    lines += [f"    {entry.note}"] if entry.note else []
     if entry.answer is not None:
         said = {name: value for name, value in asdict(entry.answer).items() if value not in (None, ())}
         lines += [f"    {name:<14}{' | '.join(value) if name == 'reasons' else value}" for name, value in said.items()]

@@ -9,7 +9,15 @@ import click
 
 from bansong.base.display import aligned_rows
 from bansong.base.errors import Problem, UsageError
-from bansong.base.messages import current_language, gettext, gettext_noop, join_clauses, ngettext
+from bansong.base.messages import (
+    current_language,
+    gettext,
+    gettext_noop,
+    gettext_noops,
+    gettext_of,
+    join_clauses,
+    ngettext,
+)
 from bansong.base.schema import SEOUL, word_of
 from bansong.cli.console import format_minute, pair_lines, print_out, print_result
 from bansong.cli.options import json_option
@@ -22,18 +30,8 @@ FORMATS_EXCLUSIVE: Final = Problem("cli.formats_exclusive", "give one of --toml 
 
 _TEXT: Final = 60
 _LARGE: Final = 1e6
-_EVENT_COLUMNS: Final = (
-    *(gettext_noop("when"), gettext_noop("what"), gettext_noop("version"), gettext_noop("labels")),
-    *(gettext_noop("bounced"), gettext_noop("e-value"), gettext_noop("why")),
-)
-_EVENT_WORDS: Final = {
-    "promoted": gettext_noop("promoted"),
-    "rolled_back": gettext_noop("rolled back"),
-    "refused": gettext_noop("refused"),
-    "quarantined": gettext_noop("quarantined"),
-    "released": gettext_noop("released"),
-    "kept": gettext_noop("kept"),
-}
+_EVENT_COLUMNS: Final = gettext_noops("when", "what", "version", "labels", "bounced", "e-value", "why")
+_EVENT_KINDS: Final = gettext_noops("promoted", "rolled back", "refused", "quarantined", "released", "kept")
 
 
 @click.group(short_help="The scorecards: which one answers, and those before it.")
@@ -113,11 +111,8 @@ def rollback(version: str | None, as_json: bool) -> None:
     event = store.history()[-1]
     replaced = event.data.get("replaced")
     value = {"champion": event.version, "model": card.version, "replaced": replaced}
-    print_result(
-        as_json,
-        value,
-        [gettext("{version} answers now, in place of {replaced}", version=card.version, replaced=replaced)],
-    )
+    line = gettext("{version} answers now, in place of {replaced}", version=card.version, replaced=replaced)
+    print_result(as_json, value, [line])
 
 
 def _find_card(store: ModelStore, which: str | None) -> tuple[StoredScorecard, str]:
@@ -141,24 +136,14 @@ def _facts(found: StoredScorecard, name: str) -> list[str]:
     from bansong.engine.risk.scorecard import Scorecard
 
     card, release = found.card, Scorecard.load().version
-    facts = [(gettext("scorecard"), name)]
-    if card.learned is not None:
-        facts += _learned_facts(card.learned)
-    if found.release is not None and found.release != release:
-        beside = gettext(
-            "learned beside {release}, this release has {release2}", release=found.release, release2=release
-        )
-        facts.append((gettext("release"), beside))
+    facts = [(gettext("scorecard"), name), *(_learned_facts(card.learned) if card.learned else ())]
+    if found.release not in (None, release):
+        beside = gettext_noop("learned beside {release}, this release has {release2}")
+        facts.append((gettext("release"), gettext(beside, release=found.release, release2=release)))
     if found.added:
-        newer = gettext(
-            "{listed}: newer than the scorecard, points of {release}", listed=", ".join(found.added), release=release
-        )
-        facts.append((gettext("not learned"), newer))
-    ceiling = gettext(
-        "{ceiling:g}; {points_to_double} points double the odds",
-        ceiling=card.ceiling,
-        points_to_double=card.points_to_double,
-    )
+        newer = gettext_noop("{listed}: newer than the scorecard, points of {release}")
+        facts.append((gettext("not learned"), gettext(newer, listed=", ".join(found.added), release=release)))
+    ceiling = gettext_of(card, "{ceiling:g}; {points_to_double} points double the odds")
     return pair_lines([*facts, (gettext("ceiling"), ceiling), *_grade_facts(card)])
 
 
@@ -180,20 +165,16 @@ def _learned_facts(learned: Learned) -> list[tuple[str, str]]:
 
 def _grade_facts(card: Scorecard) -> list[tuple[str, str]]:
     actions, lang = card.actions, current_language()
+    cut = gettext_noop("{grade} up to {points:+d} (p {probability:.1%})")
     cuts = " · ".join(
-        gettext(
-            "{grade} up to {points:+d} (p {probability:.1%})",
-            grade=grade,
-            points=points,
-            probability=card.probability(points),
-        )
+        gettext(cut, grade=grade, points=points, probability=card.probability(points))
         for grade, points in card.grades.items()
     )
     acts = " · ".join(f"{grade} {word_of(getattr(actions, grade), lang)}" for grade in (*card.grades, "E"))
-    repaired = gettext(
+    repaired = gettext_of(
+        actions,
         "{action} from {repair_from} on where {listed} weighs most",
         action=word_of("fix_address", lang),
-        repair_from=actions.repair_from,
         listed=", ".join(actions.repair_features),
     )
     return [(gettext("grades"), gettext("{cuts} · E above", cuts=cuts)), (gettext("actions"), acts), ("", repaired)]
@@ -241,23 +222,19 @@ def _event_lines(events: list[Event]) -> list[str]:
     for event in events:
         labels, bounced, e_value = (event.data.get(name) for name in ("labels", "bounced", "e_value"))
         labels = event.data.get("letters") if labels is None else labels
-        at, kind = format_minute(event.at.timestamp()), gettext(_EVENT_WORDS.get(event.kind, event.kind))
+        at, kind = format_minute(event.at.timestamp()), gettext(event.kind.replace("_", " "))
         rows.append((at, kind, event.version or "", *map(_figure, (labels, bounced, e_value)), _why(event)))
     return aligned_rows(rows, right=(3, 4, 5))
 
 
 def _why(event: Event) -> str:
     data = event.data
-    why = data.get("why") or (
-        gettext("in place of {replaced}", replaced=data["replaced"]) if "replaced" in data else ""
-    )
+    why = data.get("why") or ""
     if isinstance(data.get("mailings"), dict):  # an audit's
-        why = gettext(
-            "{get} of {get2} audited labels wrong, mailing {listed}",
-            get=data.get("wrong"),
-            get2=data.get("checked"),
-            listed=", ".join(data["mailings"]),
-        )
+        said = gettext_noop("{get} of {get2} audited labels wrong, mailing {listed}")
+        why = gettext(said, get=data.get("wrong"), get2=data.get("checked"), listed=", ".join(data["mailings"]))
+    elif not why and "replaced" in data:
+        why = gettext("in place of {replaced}", replaced=data["replaced"])
     text = join_clauses(*map(str, why)) if isinstance(why, list | tuple) else str(why)
     return gettext("mailing {id}: {text}", id=data["mailing"], text=text) if "mailing" in data else text
 
@@ -268,7 +245,6 @@ def _as_dict(found: StoredScorecard, name: str) -> dict[str, object]:
     from bansong.engine.risk.scorecard import Scorecard
     from bansong.history.scorecards import points_table
 
-    card: dict[str, object] = msgspec.to_builtins(found.card)
     builtin = Scorecard.load()
     return {
         "name": name,
@@ -277,7 +253,7 @@ def _as_dict(found: StoredScorecard, name: str) -> dict[str, object]:
         "builtin": builtin.version,
         "not_learned": list(found.added),
         "levels": points_table(found.card, builtin).to_dicts(),
-        "scorecard": card,
+        "scorecard": msgspec.to_builtins(found.card),
     }
 
 

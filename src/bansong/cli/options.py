@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from bansong.base.files import as_path
-from bansong.base.messages import NO_VALUE, current_language, gettext
+from bansong.base.messages import NO_VALUE, current_language, gettext, gettext_noop, gettext_of
 from bansong.base.option import OptionSpec, specs_of
 from bansong.base.options import ServiceOptions, StatusOptions
 from bansong.base.schema import CONTEXT_COLUMNS, RECORD_COLUMNS, role_code, role_word
@@ -29,7 +29,7 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class PathType(_PathBase):
-    """The type of files: a path, or the URL of a remote file, which a path alone would misspell."""
+    """The type of files: a path, or the URL of a remote file."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return as_path(os.fsdecode(super().convert(value, param, ctx)))
@@ -39,7 +39,7 @@ PATH: Final = PathType()
 
 
 class ColumnsType(_TypeBase):
-    """The type of ``--columns``: ``role=HEADER,role=HEADER``; a header with a comma goes into an option of its own."""
+    """The type of ``--columns``: ``role=HEADER,role=HEADER``."""
 
     name = "role=HEADER,…"
 
@@ -59,15 +59,9 @@ class ColumnsType(_TypeBase):
             elif last is not None:  # a comma inside a header
                 found[last] += f",{part}"
             else:
-                self.fail(
-                    gettext(
-                        "{part!r} is not role=HEADER; the roles are {listed}",
-                        part=part,
-                        listed=", ".join(role_word(role, current_language()) for role in self._roles),
-                    ),
-                    param,
-                    ctx,
-                )
+                listed = ", ".join(role_word(role, current_language()) for role in self._roles)
+                said = gettext_noop("{part!r} is not role=HEADER; the roles are {listed}")
+                self.fail(gettext(said, part=part, listed=listed), param, ctx)
         return found
 
 
@@ -85,21 +79,19 @@ class ParsedType(_TypeBase):
             self.fail(str(error), param, ctx)
 
 
-class DurationType(_TypeBase):
-    """The type of ``--overlap``, a length of time: ``7d``, ``12h``, ``30m``, ``45s``, or ``0``; a year at most."""
+_UNITS_S: Final = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+_LONGEST_S: Final = 366 * 86_400
 
-    name = "TIME"
-    _UNITS: Final = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
-    _MOST: Final = 366 * 86_400
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        found = re.fullmatch(r"0+|([0-9]{1,9})([dhms])", str(value), re.ASCII)
-        if found is None:
-            self.fail(gettext("{value!r} is no length of time; write 7d, 12h, 30m, 45s, or 0", value=value), param, ctx)
-        seconds = float(int(found[1] or 0) * self._UNITS[found[2] or "s"])
-        if seconds > self._MOST:
-            self.fail(gettext("{value!r} is longer than a year (366d)", value=value), param, ctx)
-        return seconds
+def parse_duration(text: str) -> float:
+    """Read ``7d``, ``12h``, ``30m``, ``45s``, or ``0``, a year at most, in seconds; raise ``ValueError``."""
+    found = re.fullmatch(r"0+|([0-9]{1,9})([dhms])", text, re.ASCII)
+    if found is None:
+        raise ValueError(gettext("{value!r} is no length of time; write 7d, 12h, 30m, 45s, or 0", value=text))
+    seconds = float(int(found[1] or 0) * _UNITS_S[found[2] or "s"])
+    if seconds > _LONGEST_S:
+        raise ValueError(gettext("{value!r} is longer than a year (366d)", value=text))
+    return seconds
 
 
 _ROLES: Final = (*RECORD_COLUMNS, *CONTEXT_COLUMNS)
@@ -117,10 +109,8 @@ def _options_of(spec: OptionSpec, roles: Iterable[str]) -> Iterator[tuple[str, D
     if spec.flag and spec.off:
         yield f"no_{spec.parameter}", click.option(spec.off, is_flag=True, help=spec.off_help)
     elif spec.off:
-        yield (
-            spec.parameter,
-            click.option(spec.off, spec.parameter, is_flag=True, flag_value=False, default=True, help=spec.help),
-        )
+        turned_off: dict[str, Any] = {"is_flag": True, "flag_value": False, "default": True}
+        yield spec.parameter, click.option(spec.off, spec.parameter, help=spec.help, **turned_off)
 
 
 def _type_of(spec: OptionSpec, roles: Iterable[str]) -> dict[str, Any]:
@@ -152,24 +142,21 @@ def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
     given = {name: value for name, value in options.items() if _is_given(name, value)}
     for name in [name for name, spec in _SPECS.items() if spec.flag and spec.off and given.pop(f"no_{name}", False)]:
         if name in given:
-            raise click.UsageError(
-                gettext("{flag} and {off} exclude each other.", flag=_SPECS[name].flag, off=_SPECS[name].off)
-            )
+            raise click.UsageError(gettext_of(_SPECS[name], "{flag} and {off} exclude each other."))
         given[name] = False
     return given
 
 
 def _is_given(name: str, value: object) -> bool:
-    if name not in _SPECS:
-        return True
-    return value not in (None, ()) and not (value is False and _SPECS[name].default is False)
+    is_default = value is False and name in _SPECS and _SPECS[name].default is False
+    return name not in _SPECS or not (value in (None, ()) or is_default)
 
 
 _SPECS: Final = {spec.parameter: spec for kind in OPTION_KINDS for spec in specs_of(kind)}
 
 
 def chosen_status(options: dict[str, Any]) -> StatusOptions:
-    """Take the options about statuses out of a command's; without ``--status`` it asks the tax authority."""
+    """Take the status options out of a command's; the default of ``--status`` is to ask."""
     given = {spec.name: options.pop(spec.parameter, None) for spec in specs_of(StatusOptions) if spec.flag}
     said = {name: value for name, value in given.items() if value is not None}
     return StatusOptions(**{"source": "nts"} | said)
@@ -213,7 +200,7 @@ _PLAIN: Final = re.compile(r"[\w#.,/:%+=@-]*", re.ASCII)  # what a shell takes a
 
 
 class CommandLineAudience:
-    """Who types commands: ``--no-labels`` for ``labels=False``."""
+    """Users of the command line: ``--no-labels`` for ``labels=False``."""
 
     sets_limits = True
 
@@ -244,7 +231,7 @@ def _spell_value(value: object) -> str:
 
 @cache
 def _options() -> dict[str, click.Option]:
-    """Return the options of all commands by their parameter; of several the one that bears its name."""
+    """Return the options of all commands by parameter, preferring those named like it."""
     from bansong.cli.app import app
 
     found: dict[str, click.Option] = {}

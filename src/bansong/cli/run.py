@@ -13,7 +13,7 @@ import click
 
 from bansong.base.cancel import StopRequest
 from bansong.base.errors import BansongError, OutputError, Problem, UsageError
-from bansong.base.messages import describe_os_error, gettext, gettext_noop, ngettext
+from bansong.base.messages import describe_os_error, gettext, gettext_noops, ngettext
 from bansong.cli.console import (
     INTERRUPTED,
     format_minute,
@@ -36,10 +36,7 @@ JOB_FILE_EXISTS: Final = Problem(
 )
 FILE_UNWRITABLE: Final = Problem("jobs.job_file_unwritable", "{path}: cannot be written: {reason}")
 
-_RUN_COLUMNS: Final = (
-    *(gettext_noop("run"), gettext_noop("started"), gettext_noop("exit"), gettext_noop("rows")),
-    *(gettext_noop("changes"), gettext_noop("delivered")),
-)
+_RUN_COLUMNS: Final = gettext_noops("run", "started", "exit", "rows", "changes", "delivered")
 _LOG_FIELDS: Final = ("job", "run_id", "exit_code", "rows", "changes", "seconds", "message", "problems")
 
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 import click
 
 from bansong.base.errors import Problem, UsageError
-from bansong.base.messages import gettext, gettext_noop, ngettext
+from bansong.base.messages import gettext, gettext_noops, ngettext
 from bansong.base.options import StatusOptions
-from bansong.cli.console import print_json, print_table, say, warn
+from bansong.cli.console import print_json, print_rows, say, warn
 from bansong.cli.options import PATH, chosen_status, json_option, options_of
 from bansong.cli.verify import print_findings
 from bansong.run.options import LocalOptions
@@ -40,15 +40,10 @@ key_argument = click.argument("key_id", metavar="KEY_ID")
 
 
 def change_file(db: Path, change: Callable[[sqlite3.Connection], T], *, make: bool = False) -> T:
-    """Run ``change`` in a transaction on the server's file and return its result."""
     from bansong.base.sqlite import transaction
     from bansong.server.store import SERVER_FILE, open_server_file
 
-    with (
-        closing(open_server_file(db, create=make)) as connection,
-        SERVER_FILE.errors(db),
-        transaction(connection),
-    ):
+    with closing(open_server_file(db, create=make)) as connection, SERVER_FILE.errors(db), transaction(connection):
         return change(connection)
 
 
@@ -59,7 +54,6 @@ def require_key(db: Path, key_id: str) -> Key:
 
 
 def require_living_key(db: Path, key_id: str) -> Key:
-    """Return a key that is not revoked; raise :class:`UsageError`."""
     key = require_key(db, key_id)
     if key.revoked is not None:
         raise UsageError(KEY_REVOKED, key_id=key_id, db=db)
@@ -77,7 +71,7 @@ db_option = click.option("--db", type=PATH, required=True, metavar="FILE", help=
 
 
 def _number(context: click.Context, option: click.Parameter, value: float) -> float:
-    """Refuse "nan", which is in every range."""
+    """Refuse "nan", which no range excludes."""
     if math.isnan(value):
         raise click.BadParameter(gettext("nan is no number"), context, option)
     return value
@@ -87,6 +81,10 @@ def _number_option(
     flag: str, range_: click.IntRange | click.FloatRange, default: float, help: str, **more: Any
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return click.option(flag, type=range_, callback=_number, default=default, show_default=True, help=help, **more)
+
+
+_DAYS: Final = click.FloatRange(0, 36_500, min_open=True)
+_HOURS: Final = click.FloatRange(0, 1_000_000, min_open=True)
 
 
 def _networks(_: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[IpNetwork, ...]:
@@ -115,15 +113,10 @@ def _networks(_: click.Context, option: click.Parameter, values: tuple[str, ...]
     metavar="ADDRESS|NETWORK",
     help="A private network, like 10.20.0.0/16, to which webhooks may be posted, too; may be given several times.",
 )
-@_number_option(
-    "--keep-days",
-    click.FloatRange(0, 36_500, min_open=True),
-    90.0,
-    help="How long a batch job and its results are kept after it ended.",
-)
+@_number_option("--keep-days", _DAYS, 90.0, help="How long a batch job and its results are kept after it ended.")
 @_number_option(
     "--keep-labels-days",
-    click.FloatRange(0, 36_500, min_open=True),
+    _DAYS,
     730.0,
     help="How long outcomes are kept to learn from, after their job ended; learned scorecards stay.",
 )
@@ -134,12 +127,7 @@ def _networks(_: click.Context, option: click.Parameter, values: tuple[str, ...]
     help="How long the account of a revoked key is kept; then it is erased, but for its usage by month.",
 )
 @_number_option("--queue", click.IntRange(1), 64, help="Batch jobs that may wait; further ones are answered 503.")
-@_number_option(
-    "--learn-hours",
-    click.FloatRange(0, 1_000_000, min_open=True),
-    24.0,
-    help="How often reported outcomes are learned from.",
-)
+@_number_option("--learn-hours", _HOURS, 24.0, help="How often reported outcomes are learned from.")
 @click.option(
     "--status",
     type=click.Choice(["nts", "none"]),
@@ -233,40 +221,24 @@ def _announce(url: str, *, behind_proxy: bool) -> None:
 
     say(gettext("serving on {url}; stop with Ctrl-C", url=url))
     if not behind_proxy and not BaseUrl.parse(url, allow_http=True).is_loopback:
-        warn(
-            [
-                gettext(
-                    "other machines can reach it without TLS, so their keys and customers travel in the clear: listen "
-                    "on 127.0.0.1, behind a proxy that speaks TLS, or name that proxy with --trusted-proxy; "
-                    "docs/service.md#running-it shows one"
-                )
-            ]
+        open_door = gettext(
+            "other machines can reach it without TLS, so their keys and customers travel in the clear: listen on "
+            "127.0.0.1, behind a proxy that speaks TLS, or name that proxy with --trusted-proxy; "
+            "docs/service.md#running-it shows one"
         )
+        warn([open_door])
 
 
 def needs_server() -> None:
-    """Raise :class:`UsageError` where the extra is not installed."""
     for name in ("starlette", "uvicorn", "python_multipart", "prometheus_client"):
         if find_spec(name) is None:
             raise UsageError(PACKAGE_MISSING, replace=name.replace("_", "-"))
 
 
-_NOTIFICATION_COLUMNS: Final = (
-    gettext_noop("notice"),
-    gettext_noop("key"),
-    gettext_noop("number"),
-    gettext_noop("found at"),
-    gettext_noop("channel"),
-    gettext_noop("state"),
-    gettext_noop("tries"),
-    gettext_noop("next"),
-    gettext_noop("last error"),
+_NOTIFICATION_COLUMNS: Final = gettext_noops(
+    "notice", "key", "number", "found at", "channel", "state", "tries", "next", "last error"
 )
-_STATES: Final = {
-    "nowhere": gettext_noop("nowhere"),
-    "given_up": gettext_noop("given up"),
-    "waiting": gettext_noop("waiting"),
-}
+_STATES: Final = gettext_noops("nowhere", "given up", "waiting")
 
 _key_option = click.option("--key", "key_id", metavar="KEY_ID", help="Of this key alone.")
 
@@ -292,12 +264,8 @@ def list_notifications(db: Path, key_id: str | None, as_json: bool) -> None:
     if key_id is not None:
         require_key(db, key_id)
     rows = [_notification_row(delivery) for delivery in change_file(db, lambda it: list_undelivered(it, key_id))]
-    if as_json:
-        print_json({"undelivered": rows})
-    elif rows:
-        print_table(_NOTIFICATION_COLUMNS, [_notification_cells(row) for row in rows])
-    else:
-        say(gettext("every closure that was found was acknowledged"))
+    none = gettext("every closure that was found was acknowledged")
+    print_rows(as_json, {"undelivered": rows}, _NOTIFICATION_COLUMNS, map(_notification_cells, rows), none)
 
 
 @notifications.command()
@@ -314,22 +282,19 @@ def retry(db: Path, key_id: str | None, notification_id: str | None, as_json: bo
     if key_id is not None:
         require_key(db, key_id)
     count = change_file(db, lambda it: _retry(it, key_id, notification_id, time.time()))
+    said = ngettext(
+        "{count:,} notice will be tried again; a running server begins within a minute",
+        "{count:,} notices will be tried again; a running server begins within a minute",
+        count,
+    )
+    if not count:
+        said = gettext(
+            "nothing to send: it is unknown, was acknowledged, or has nowhere to go; see `bansong keys webhook`"
+        )
     if as_json:
         print_json({"retried": count})
-    elif count:
-        say(
-            ngettext(
-                "{count:,} notice will be tried again; a running server begins within a minute",
-                "{count:,} notices will be tried again; a running server begins within a minute",
-                count,
-            )
-        )
     else:
-        say(
-            gettext(
-                "nothing to send: it is unknown, was acknowledged, or has nowhere to go; see `bansong keys webhook`"
-            )
-        )
+        say(said)
 
 
 def _retry(db: sqlite3.Connection, key_id: str | None, notification_id: str | None, now: float) -> int:
@@ -365,6 +330,6 @@ def _notification_row(delivery: PendingDelivery) -> dict[str, object]:
 def _notification_cells(row: dict[str, object]) -> list[str]:
     found, again = minute(row["detected_at"]), minute(row["next_attempt_at"])
     texts = {name: str(value or "") for name, value in row.items()}
-    state, tries = gettext(_STATES[texts["state"]]), str(row["attempts"])
+    state, tries = gettext(texts["state"].replace("_", " ")), str(row["attempts"])
     who = [texts["id"], texts["key_id"], texts["biz_no"] or gettext("(several)")]
     return [*who, found, texts["channel"], state, tries, again, texts["error"]]

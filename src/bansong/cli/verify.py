@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from bansong.base.errors import Problem, UsageError
-from bansong.base.messages import current_language, gettext, gettext_noop
+from bansong.base.messages import current_language, gettext, gettext_noop, gettext_noops
 from bansong.base.options import ServiceOptions, StatusOptions
 from bansong.base.schema import word_of
 from bansong.cli.console import freeze_imports, print_json, print_out, print_table, say, say_table, show_summary, warn
@@ -66,10 +66,7 @@ def verify(as_json: bool, **options: Any) -> None:
     click.get_current_context().exit(_EXIT_CODES.get(answer.row_status, 0))
 
 
-_COLUMNS: Final = (
-    *(gettext_noop("b_no"), gettext_noop("status"), gettext_noop("since"), gettext_noop("taxation")),
-    *(gettext_noop("as of"), gettext_noop("note")),
-)
+_COLUMNS: Final = gettext_noops("b_no", "status", "since", "taxation", "as of", "note")
 
 
 @click.command(short_help="Ask the tax authority for the status of businesses.")
@@ -147,16 +144,15 @@ def doctor(as_json: bool, **options: Any) -> None:
 
 
 _NAMES: Final = (
-    *(gettext_noop("scorecard"), gettext_noop("registry"), gettext_noop("status store"), gettext_noop("gazetteer")),
-    *(gettext_noop("state directory"), gettext_noop("ledger"), gettext_noop("label store"), gettext_noop("API key")),
-    *(gettext_noop("tax authority's key"), gettext_noop("tax authority"), gettext_noop("service")),
-    *(gettext_noop("watch list"), gettext_noop("jobs"), gettext_noop("server"), gettext_noop("database")),
+    *gettext_noops("scorecard", "registry", "status store", "gazetteer", "state directory", "ledger", "label store"),
+    *gettext_noops("API key", "tax authority's key", "tax authority", "service", "watch list", "jobs", "server"),
+    *gettext_noops("database"),
 )
 """For translation."""
 
 
 def print_findings(diagnosis: Diagnosis) -> None:
-    rows = [(gettext(finding.what), gettext(_MARKS[finding.level][0]), finding.said) for finding in diagnosis.findings]
+    rows = [(gettext(one.what), gettext(_MARKS[one.level][0]), one.said) for one in diagnosis.findings]
     print_table((gettext_noop("what"), "", gettext_noop("found")), rows)
     remedies = [finding for finding in diagnosis.findings if finding.remedy or finding.level == "error"]
     if remedies:

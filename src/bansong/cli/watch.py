@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -12,10 +11,10 @@ import click
 
 from bansong.base.display import pad_text
 from bansong.base.errors import OutputError, Problem
-from bansong.base.messages import describe_os_error, gettext
+from bansong.base.messages import describe_os_error, gettext, gettext_noop
 from bansong.base.options import STATUS_SOURCES, ReadOptions, ServiceOptions, StatusOptions
-from bansong.cli.console import INTERRUPTED, print_json, print_out, print_result, progress_shown, say, show_report, warn
-from bansong.cli.options import PATH, account_options, chosen_status, given_options, json_option, options_of
+from bansong.cli.console import INTERRUPTED, end_with, print_json, print_out, print_result, progress_shown, say, warn
+from bansong.cli.options import PATH, account_options, add_all, chosen_status, given_options, json_option, options_of
 from bansong.run.options import LocalOptions, RunOptions
 
 if TYPE_CHECKING:
@@ -25,6 +24,11 @@ if TYPE_CHECKING:
 
 STDOUT_UNWRITABLE: Final = Problem("watch.stdout_unwritable", "stdout: cannot be written: {reason}")
 
+_PLACED_WORDS: Final = {
+    "added": gettext_noop("is watched now"),
+    "changed": gettext_noop("was watched; name or address changed"),
+    "unchanged": gettext_noop("was watched"),
+}
 _OWN: Final = "\0"  # `--local` without a file; no path can be this
 
 local_option: Final = click.option(
@@ -37,8 +41,7 @@ local_option: Final = click.option(
 )
 
 
-def _which(command: Callable[..., Any]) -> Callable[..., Any]:
-    return local_option(account_options(command))
+_which: Final = add_all([local_option, account_options])
 
 
 @click.group(short_help="The watch list: businesses that are checked again and again.")
@@ -81,8 +84,7 @@ def sync(file: Path, as_json: bool, local: str | None, **options: Any) -> None:
             raise
         say(gettext("bansong: interrupted; {error}", error=error))
         click.get_current_context().exit(INTERRUPTED)
-    show_report(report, as_json)
-    click.get_current_context().exit(report.exit_code)
+    end_with(report, as_json)
 
 
 @watch.command(short_help="Put one business on the list.")
@@ -97,21 +99,11 @@ def add(b_no: str, as_json: bool, local: str | None, **options: Any) -> None:
     from bansong.watch.api import add as put
 
     placed = put(b_no, local=_local(local), **_given_options(options))
-    words = {
-        "added": gettext("is watched now"),
-        "changed": gettext("was watched; name or address changed"),
-        "unchanged": gettext("was watched"),
-    }
-    number, due = business_number.format(placed.biz_no), placed.first_check_at
-    lines = [
-        gettext(
-            "{number} {state} (watch {watch_id})", number=number, state=words[placed.state], watch_id=placed.watch_id
-        )
-    ]
-    if due is not None:
-        lines.append(
-            gettext("its first check is due at {first_check_at}; until then it has no status", first_check_at=due)
-        )
+    number, state = business_number.format(placed.biz_no), gettext(_PLACED_WORDS[placed.state])
+    lines = [gettext("{number} {state} (watch {watch_id})", number=number, state=state, watch_id=placed.watch_id)]
+    if due := placed.first_check_at:
+        text = gettext_noop("its first check is due at {first_check_at}; until then it has no status")
+        lines.append(gettext(text, first_check_at=due))
     print_result(as_json, asdict(placed), lines)
 
 
@@ -137,14 +129,9 @@ def remove(which: str, as_json: bool, local: str | None, **options: Any) -> None
     from bansong.watch.report import format_number
 
     gone = take_off(which, local=_local(local), **_given_options(options))
-    lines = [
-        gettext(
-            "{format_number} is not watched any more (watch {watch_id})",
-            format_number=format_number(row["biz_no"]),
-            watch_id=row["watch_id"],
-        )
-        for row in gone.iter_rows(named=True)
-    ]
+    said = gettext_noop("{format_number} is not watched any more (watch {watch_id})")
+    rows = ((format_number(row["biz_no"]), row["watch_id"]) for row in gone.iter_rows(named=True))
+    lines = [gettext(said, format_number=number, watch_id=watch_id) for number, watch_id in rows]
     print_result(as_json, {"removed": gone.to_dicts()}, lines)
 
 

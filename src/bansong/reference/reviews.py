@@ -277,7 +277,7 @@ class ReviewReport(Shown):
     def as_dict(self) -> dict[str, object]:
         return asdict(self)
 
-    def lines(self) -> list[tuple[str, str]]:
+    def _describe(self) -> list[tuple[str, str]]:
         counts = gettext_of(self, "new {new:,} · changed {changed:,} · as before {known:,} · without a choice {open:,}")
         return [(gettext("choices"), counts), (gettext("chosen by"), self.by), (gettext("kept in"), self.store)]
 

@@ -151,8 +151,7 @@ class FilesReport(Shown):
             "warnings": list(map(str, self.warnings)),
         }
 
-    def lines(self) -> list[tuple[str, str]]:
-        """The report as (what, how much) for people."""
+    def _describe(self) -> list[tuple[str, str]]:
         plan, sure = self.plan, 0
         found = [] if self.statuses is None else [(gettext("statuses"), self.statuses.summary)]
         tables = ngettext("{count:,} table", "{count:,} tables", len(self.parts))

@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 import stat
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
@@ -30,7 +31,7 @@ from bansong.base.errors import (
     UsageError,
 )
 from bansong.base.files import state_directory, variable
-from bansong.base.messages import describe_os_error, gettext, gettext_noop, ngettext
+from bansong.base.messages import describe_os_error, gettext, gettext_noop, gettext_noops, ngettext
 from bansong.base.schema import seoul_day
 from bansong.base.sqlite import is_in_use
 from bansong.engine.address.gazetteer import Gazetteer
@@ -83,7 +84,7 @@ def findings_of(what: str, check: Callable[[], Iterable[Finding]]) -> Iterator[F
         remedy = gettext("let it be read by the user who runs bansong, or name another place")
         said = gettext("{place}cannot be looked at: {value}", place=place, value=describe_os_error(error))
         yield Finding(what, "error", said, remedy)
-    except (Exception, PanicException) as error:  # a text of others might hold anything, a key too
+    except (Exception, PanicException) as error:  # whose text is not shown: it may hold a key
         said = gettext("cannot be looked at: {name}, which is a defect of bansong", name=type(error).__name__)
         yield Finding(what, "error", said, gettext("please report it, with the versions above"))
 
@@ -99,10 +100,7 @@ EXTRAS: Final = {
     "notebook": (("pandas", "ipykernel"), gettext_noop("for pandas frames and notebooks")),
 }
 """Modules and purpose of each extra."""
-_CALLED: Final = (
-    *(gettext_noop("extra learn"), gettext_noop("extra server"), gettext_noop("extra cloud")),
-    *(gettext_noop("extra fast"), gettext_noop("extra notebook")),
-)
+_CALLED: Final = gettext_noops("extra learn", "extra server", "extra cloud", "extra fast", "extra notebook")
 """For translation."""
 _PACKAGES: Final = ("polars", "pyarrow", "openpyxl", "fastexcel", "httpx")
 _AMPLE_BYTES: Final = 1 << 30  # A run writes little besides its output; a server needs room for uploads
@@ -114,7 +112,10 @@ def look_at_versions() -> Iterator[Finding]:
     yield Finding("bansong", "ok", __version__)
     yield Finding("python", "ok", f"{platform.python_version()} ({platform.system()} {platform.machine()})")
     for package in _PACKAGES:
-        yield Finding(package, "ok", _version_of(package) or gettext("there, of an unknown version"))
+        found = gettext("there, of an unknown version")
+        with suppress(PackageNotFoundError):
+            found = version(package)
+        yield Finding(package, "ok", found)
     if sqlite3.sqlite_version_info < WATCH_FILE.minimum:
         needed = ".".join(map(str, WATCH_FILE.minimum[:2]))
         remedy = gettext("use a Python that comes with a newer SQLite, or update SQLite")
@@ -141,30 +142,22 @@ def look_at_extra(name: str, missing: Level = "note") -> Iterator[Finding]:
 
 
 def look_at_model(name: str | Path | None) -> Iterator[Finding]:
-    card = resolve_model(name)
-    builtin = Scorecard.load()
-    learned = (
-        gettext("the built-in one")
-        if card is builtin
-        else gettext("beside the built-in {version}", version=builtin.version)
-    )
-    yield Finding("scorecard", "ok", f"{card.version}, {learned}")
+    card, builtin = resolve_model(name), Scorecard.load()
+    said = gettext_noop("the built-in one") if card is builtin else gettext_noop("beside the built-in {version}")
+    yield Finding("scorecard", "ok", f"{card.version}, {gettext(said, version=builtin.version)}")
 
 
 def look_at_registry(path: Path | None, model: str | Path | None, today: date) -> Iterator[Finding]:
     if path is None:
         remedy = gettext("give `registry=`, or have statuses fetched with `status='nts'`; {data}", data=gettext(_DATA))
-        yield Finding(
-            "registry", "note", gettext("none was given, so the local engine knows no status by itself"), remedy
-        )
+        said = gettext("none was given, so the local engine knows no status by itself")
+        yield Finding("registry", "note", said, remedy)
         return
     registry = Registry.open(path)
     registry.check()
-    age = (
-        gettext("of days that are not known")
-        if registry.newest is None
-        else gettext("newest status of {age_of}", age_of=_age_of(registry.newest, today))
-    )
+    age = gettext("of days that are not known")
+    if registry.newest is not None:
+        age = gettext("newest status of {age_of}", age_of=_age_of(registry.newest, today))
     said = ngettext(
         "{path}: {count:,} business, {age}, version {version}",
         "{path}: {count:,} businesses, {age}, version {version}",
@@ -187,11 +180,8 @@ def look_at_statuses(path: Path, today: date) -> Iterator[Finding]:
     with store:
         found = store.summary()
     held = ngettext("{count:,} status", "{count:,} statuses", found.numbers)
-    ages = []
-    if found.newest:
-        ages.append(gettext("newest of {age}", age=_age_of(found.newest, today)))
-    if found.oldest:
-        ages.append(gettext("oldest of {age}", age=_age_of(found.oldest, today)))
+    days = ((gettext_noop("newest of {age}"), found.newest), (gettext_noop("oldest of {age}"), found.oldest))
+    ages = (gettext(text, age=_age_of(day, today)) for text, day in days if day)
     yield Finding("status store", "ok" if found.numbers else "note", ", ".join([f"{path}: {held}", *ages]))
 
 
@@ -202,11 +192,9 @@ def look_at_gazetteer(path: Path | None, today: date) -> Iterator[Finding]:
         return
     gazetteer = Gazetteer.open(path)
     gazetteer.check()
-    age = (
-        ""
-        if gazetteer.source_date is None
-        else gettext(", addresses of {age_of}", age_of=_age_of(gazetteer.source_date, today))
-    )
+    age = ""
+    if gazetteer.source_date is not None:
+        age = gettext(", addresses of {age_of}", age_of=_age_of(gazetteer.source_date, today))
     said = gettext("{path}: version {version}{age}", path=gazetteer.path, version=gazetteer.version, age=age)
     yield Finding("gazetteer", "ok", said)
     for caution in gazetteer.cautions(today):
@@ -230,20 +218,12 @@ def look_at_mode(what: str, path: Path, mode: int) -> Iterator[Finding]:
     found = stat.S_IMODE(path.stat().st_mode) if os.name == "posix" else 0
     if found & 0o077:
         remedy = gettext("chmod {mode:o} {path}: what it holds is about people", mode=mode, path=path)
-        yield Finding(
-            what, "warning", gettext("{path}: others may look into it (mode {found:o})", path=path, found=found), remedy
-        )
+        said = gettext("{path}: others may look into it (mode {found:o})", path=path, found=found)
+        yield Finding(what, "warning", said, remedy)
 
 
 def _age_of(day: date, today: date) -> str:
     return ngettext("{day} ({count:,} day ago)", "{day} ({count:,} days ago)", (today - day).days, day=day)
-
-
-def _version_of(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 CHECK_TIMED_OUT: Final = Problem(
@@ -339,10 +319,8 @@ def _look_at_service(options: DoctorOptions) -> Iterator[Finding]:
     from bansong.client.responses import Account
 
     if options.key_file is None and not _is_set(ENV_KEY, ENV_KEY_FILE):
-        remedy = gettext(
-            "set {env_key} to buy answers of the hosted service; the local engine needs none", env_key=ENV_KEY
-        )
-        yield Finding("API key", "note", gettext("not set"), remedy)
+        remedy = gettext_noop("set {env_key} to buy answers of the hosted service; the local engine needs none")
+        yield Finding("API key", "note", gettext("not set"), gettext(remedy, env_key=ENV_KEY))
         return
     key = ApiKey.load(options.key_file)
     yield Finding("API key", "ok", gettext("is there; it is never shown"))
@@ -361,11 +339,9 @@ def _look_at_service(options: DoctorOptions) -> Iterator[Finding]:
             return await service.me()
 
     account = _ask_in_time(ask, url.origin, options.timeout)
-    left = (
-        gettext("what is left of the quota is not said")
-        if account.remaining is None
-        else ngettext("{count:,} lookup left", "{count:,} lookups left", account.remaining)
-    )
+    left = gettext("what is left of the quota is not said")
+    if account.remaining is not None:
+        left = ngettext("{count:,} lookup left", "{count:,} lookups left", account.remaining)
     yield Finding("service", "ok", gettext("{origin}: answers, {left}", origin=url.origin, left=left))
 
 
@@ -374,17 +350,15 @@ def _look_at_nts(options: DoctorOptions) -> Iterator[Finding]:
     from bansong.reference.nts import NtsClient, NtsKey
     from bansong.reference.status_store import account_of
 
+    called = gettext("tax authority's key")
     if options.nts_key_file is None and not _is_set(ENV_NTS_KEY, ENV_NTS_KEY_FILE):
-        remedy = gettext(
-            "get one for free, in ten minutes, and set {env_nts_key}: docs/data-sources.md says how",
-            env_nts_key=ENV_NTS_KEY,
-        )
+        remedy = gettext_noop("get one for free, in ten minutes, and set {env_nts_key}: docs/data-sources.md says how")
         level: Level = "warning" if options.registry is None else "note"
-        yield Finding(gettext("tax authority's key"), level, gettext("not set"), remedy)
+        yield Finding(called, level, gettext("not set"), gettext(remedy, env_nts_key=ENV_NTS_KEY))
         return
     key = NtsKey.load(options.nts_key_file)
     client = NtsClient(key, timeout=options.timeout)
-    yield Finding(gettext("tax authority's key"), "ok", gettext("is there; it is never shown"))
+    yield Finding(called, "ok", gettext("is there; it is never shown"))
     if options.offline:
         yield Finding("tax authority", "note", gettext("not asked (`offline=True`)"))
         return

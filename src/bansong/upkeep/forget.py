@@ -1,7 +1,4 @@
-"""Forget business numbers: erase them from every store on this machine, and report what is out of reach.
-
-Each store counts and erases by itself; here they are opened together. ``bansong ledger --purge`` deletes what is old.
-"""
+"""Erase business numbers from every store on this machine, and report what is out of reach."""
 
 from __future__ import annotations
 
@@ -15,9 +12,9 @@ from typing import Final
 from bansong.base import business_number
 from bansong.base.display import Shown
 from bansong.base.errors import Problem, StoreError, UsageError
-from bansong.base.files import state_directory
+from bansong.base.files import list_folder, state_directory
 from bansong.base.forking import refuse_after_fork
-from bansong.base.messages import Option, describe_os_error, gettext, gettext_noop, ngettext
+from bansong.base.messages import Option, describe_os_error, gettext, gettext_noop, gettext_noops, ngettext
 from bansong.base.sqlite import rewrite_file
 from bansong.history.labels import LabelStore
 from bansong.jobs.state import RunStore, state_folder
@@ -36,12 +33,9 @@ PLACE_MISSING: Final = Problem("forget.place_missing", "{path}: does not exist; 
 
 _PAID: Final = gettext_noop("paid answers")
 _NAMES: Final = (
-    *(gettext_noop("ledger"), gettext_noop("label store"), gettext_noop("watch list"), gettext_noop("status store")),
-    *(gettext_noop("chosen addresses"), gettext_noop("job"), gettext_noop("server"), gettext_noop("letters")),
-    *(gettext_noop("statuses"), gettext_noop("choices"), gettext_noop("outputs"), gettext_noop("reference")),
-    *(gettext_noop("closures"), gettext_noop("scorecards"), gettext_noop("service"), gettext_noop("answers")),
-    *(gettext_noop("notifications"), gettext_noop("summaries"), gettext_noop("results of jobs")),
-    gettext_noop("records of jobs"),
+    *gettext_noops("ledger", "label store", "watch list", "status store", "chosen addresses", "job", "server"),
+    *gettext_noops("letters", "statuses", "choices", "outputs", "reference", "closures", "scorecards", "service"),
+    *gettext_noops("answers", "notifications", "summaries", "results of jobs", "records of jobs"),
 )
 """For translation: stores, kinds of rows, places out of reach."""
 OUT_OF_REACH: Final = {
@@ -74,7 +68,7 @@ class StoreHoldings:
 
 @dataclass(frozen=True, slots=True)
 class ErasureReport(Shown):
-    """What was held of ``numbers``, and is erased (``erased``) or would be.
+    """The holdings of ``numbers``, erased (``erased``) or to be erased.
 
     ``manifests``: paths of manifests that name a number. ``unreachable``: :data:`OUT_OF_REACH`.
     """
@@ -105,8 +99,7 @@ class ErasureReport(Shown):
         more = {"paid_answers": self.paid_answers, "unsettled": self.unsettled, "files": self.files}
         return asdict(self) | more
 
-    def lines(self) -> list[tuple[str, str]]:
-        """The report as (what, how much) for people."""
+    def _describe(self) -> list[tuple[str, str]]:
         done = gettext("erased") if self.erased else gettext("to be erased")
         if not any(count for store in self.stores for count in store.counts.values()):
             done = gettext("stored nowhere")
@@ -121,14 +114,11 @@ class ErasureReport(Shown):
             found.append((gettext("attention"), f"{lookups}: {again}"))
         if self.unsettled:
             found.append((gettext("in the way"), explain_unsettled(self.unsettled)))
-        found += [
-            (gettext("out of reach"), ""),
-            *((f"  {gettext(what)}", gettext(why)) for what, why in self.unreachable.items()),
-        ]
-        known, manifest = gettext("known file"), gettext("manifest")
-        found += [(f"  {known}", file) for file in self.files]
-        named = (gettext("{path} names the number: delete it", path=path) for path in self.manifests)
-        return [*found, *((f"  {manifest}", text) for text in named)]
+        places = [(gettext(what), gettext(why)) for what, why in self.unreachable.items()]
+        places += [(gettext("known file"), file) for file in self.files]
+        manifest, named = gettext("manifest"), gettext_noop("{path} names the number: delete it")
+        places += [(manifest, gettext(named, path=path)) for path in self.manifests]
+        return [*found, (gettext("out of reach"), ""), *((f"  {what}", text) for what, text in places)]
 
 
 def forget(
@@ -189,13 +179,12 @@ def _own_stores(
         if given is not None:
             _check_named(name, path)
     found = [(open_, path) for _, _, path, open_ in stores if _is_there(path)]
-    return [*found, *((_open_job, path) for path in _job_states())]
+    return [*found, *((_open_job, path) for path in _files_in(state_folder(), ".sqlite"))]
 
 
-def _job_states() -> list[Path]:
-    folder = state_folder()
+def _files_in(folder: Path, suffix: str) -> list[Path]:
     try:
-        return sorted(path for path in folder.iterdir() if path.suffix == ".sqlite") if folder.exists() else []
+        return [path for path in list_folder(folder) if path.suffix == suffix]
     except OSError as error:
         raise _unreadable(folder, error) from error
 
@@ -306,10 +295,9 @@ def _sum_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 def _manifests(numbers: Sequence[str]) -> tuple[str, ...]:
     spellings = [spelling for b_no in numbers for spelling in (b_no, business_number.format(b_no))]
-    folder = state_directory() / "runs"
+    paths = _files_in(state_directory() / "runs", ".json")
     try:
-        paths = sorted(path for path in folder.iterdir() if path.suffix == ".json") if folder.exists() else []
-        texts = [(path, path.read_text(encoding="utf-8", errors="replace")) for path in paths]
+        texts = {path: path.read_text(encoding="utf-8", errors="replace") for path in paths}
     except OSError as error:
-        raise _unreadable(Path(error.filename or folder), error) from error
-    return tuple(str(path) for path, text in texts if any(spelling in text for spelling in spellings))
+        raise _unreadable(Path(error.filename or paths[0].parent), error) from error
+    return tuple(str(path) for path, text in texts.items() if any(spelling in text for spelling in spellings))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import date
@@ -26,8 +26,7 @@ from bansong.history.scorecards import BUILTIN
 from bansong.reference.nts import NtsKey
 from bansong.reference.status_store import STATUS_FILE
 from bansong.server import keys as key_table
-from bansong.server.keys import Key
-from bansong.server.settings import ServicePlan, load_plans, parse_proxies
+from bansong.server.settings import load_plans, parse_proxies
 from bansong.server.store import SERVER_FILE, files_folder, open_server_file, refuse_lost_file
 from bansong.upkeep.doctor import (
     Diagnosis,
@@ -50,10 +49,7 @@ _OWNER: Final = gettext_noop("give it to the user as whom the server runs, or ru
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceToCheck:
-    """Options of a server; see :class:`bansong.server.settings.Settings`.
-
-    ``plans``: a file of plans, ``None`` for the built-in ones.
-    """
+    """Options of a server, as :class:`bansong.server.settings.Settings`; ``plans``: a file, by default built-in."""
 
     db: Path
     host: str
@@ -110,9 +106,8 @@ def _is_running(db: Path) -> bool:
 
 
 def _look_at_plans(path: Path | None) -> Iterator[Finding]:
-    plans = load_plans(path)
     source = path or gettext("the built-in plans")
-    yield Finding("plans", "ok", f"{source}: {', '.join(plans)}")
+    yield Finding("plans", "ok", f"{source}: {', '.join(load_plans(path))}")
 
 
 def _look_at_database(db: Path, *, running: bool) -> Iterator[Finding]:
@@ -123,42 +118,27 @@ def _look_at_database(db: Path, *, running: bool) -> Iterator[Finding]:
         remedy = gettext("make the first key with `bansong keys create`, which makes the file, too")
         yield Finding("database", "note", gettext("{db}: is not there yet and will be made", db=db), remedy)
         return
-    found = SERVER_FILE.stored_version(db)
-    if 0 < found < SERVER_FILE.version:
-        said = gettext(
-            "{db}: is of version {found}, and the start brings it to version {version}",
-            db=db,
-            found=found,
-            version=SERVER_FILE.version,
-        )
-        yield Finding("database", "warning", said, gettext("back it up first: the bansong before cannot open it then"))
+    found, newest = SERVER_FILE.stored_version(db), SERVER_FILE.version
+    if 0 < found < newest:
+        said = gettext_noop("{db}: is of version {found}, and the start brings it to version {version}")
+        remedy = gettext("back it up first: the bansong before cannot open it then")
+        yield Finding("database", "warning", gettext(said, db=db, found=found, version=newest), remedy)
         return
     try:
         open_server_file(db, create=False, writing=False).close()
     except StoreError:
-        if running or not _has_journal(db):
+        journal = db.with_name(f"{db.name}-journal")
+        if running or not journal.exists() or not journal.stat().st_size:
             raise
-        yield Finding(
-            "database", "note", gettext("{db}: was cut off in the middle of a commit; the start settles it", db=db)
-        )
+        said = gettext("{db}: was cut off in the middle of a commit; the start settles it", db=db)
+        yield Finding("database", "note", said)
         return
     used = gettext("in use by a server that is running") if running else gettext("no server is running on it")
-    said = gettext(
-        "{db}: version {version}, {size:,.1f} MB, {used}",
-        db=db,
-        version=SERVER_FILE.version,
-        size=db.stat().st_size / 1e6,
-        used=used,
-    )
-    yield Finding("database", "ok", said)
+    size, said = db.stat().st_size / 1e6, gettext_noop("{db}: version {version}, {size:,.1f} MB, {used}")
+    yield Finding("database", "ok", gettext(said, db=db, version=newest, size=size, used=used))
     if not os.access(db, os.W_OK):
         yield Finding("database", "error", gettext("{db}: cannot be written", db=db), gettext(_OWNER))
     yield from look_at_mode("database", db, 0o600)
-
-
-def _has_journal(db: Path) -> bool:
-    journal = db.with_name(f"{db.name}-journal")
-    return journal.exists() and journal.stat().st_size > 0
 
 
 def _look_at_keys(service: ServiceToCheck) -> Iterator[Finding]:
@@ -170,27 +150,20 @@ def _look_at_keys(service: ServiceToCheck) -> Iterator[Finding]:
     except StoreError:  # said of the database
         return
     if not keys:
-        yield Finding(
-            "keys",
-            "note",
-            gettext("there is none, so every request is refused"),
-            gettext("`bansong keys create` makes one"),
-        )
+        said = gettext("there is none, so every request is refused")
+        yield Finding("keys", "note", said, gettext("`bansong keys create` makes one"))
         return
     yield Finding("keys", "ok", ngettext("{count:,} key", "{count:,} keys", len(keys)))
-    yield from _look_at_plans_of(keys, load_plans(service.plans))
-    policy = AddressPolicy(service.webhook_networks)
-    for key in keys:
-        if key.webhook_url is not None:
-            yield from _look_at_webhook(key.id, key.webhook_url, policy)
-
-
-def _look_at_plans_of(keys: Iterable[Key], plans: Mapping[str, ServicePlan]) -> Iterator[Finding]:
+    plans = load_plans(service.plans)
     for key in keys:
         if key.plan not in plans:
             remedy = gettext("name it in the file of `plans=`, or give the key another with `bansong keys change`")
             said = gettext("{id}: no plan is called {plan!r}, so it is refused", id=key.id, plan=key.plan)
             yield Finding("keys", "warning", said, remedy)
+    policy = AddressPolicy(service.webhook_networks)
+    for key in keys:
+        if key.webhook_url is not None:
+            yield from _look_at_webhook(key.id, key.webhook_url, policy)
 
 
 def _look_at_webhook(key_id: str, text: str, policy: AddressPolicy) -> Iterator[Finding]:
@@ -208,12 +181,8 @@ def _look_at_webhook(key_id: str, text: str, policy: AddressPolicy) -> Iterator[
 def _look_at_folder(service: ServiceToCheck) -> Iterator[Finding]:
     folder = service.db.absolute().parent
     if not folder.exists():
-        yield Finding(
-            "folder",
-            "error",
-            gettext("{folder}: does not exist", folder=folder),
-            gettext("make it, for the user as whom the server runs"),
-        )
+        remedy = gettext("make it, for the user as whom the server runs")
+        yield Finding("folder", "error", gettext("{folder}: does not exist", folder=folder), remedy)
         return
     yield from look_at_folder("folder", folder, gettext(_OWNER))
     if service.files.exists():

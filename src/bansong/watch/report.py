@@ -288,7 +288,7 @@ class History(Shown):
     def title(self) -> str:
         return business_label(self.biz_no, self.name)
 
-    def lines(self) -> list[tuple[str, str]]:
+    def _describe(self) -> list[tuple[str, str]]:
         lang = current_language()
         return [
             (
