@@ -46,14 +46,22 @@ def whole(least: int, wanted: str, most: float = math.inf) -> Rule:
 
 
 @dataclass(frozen=True, slots=True)
+class Inputs:
+    """The formats of input files for which an option of reading has a meaning, and what messages call such files."""
+
+    formats: tuple[str, ...]
+    named: str
+
+
+@dataclass(frozen=True, slots=True)
 class OptionSpec:
     """The declaration of an option.
 
     ``flag``: on the command line; ``off``: the flag that gives ``False``, with ``off_help`` where ``flag`` has a value;
     ``table``, ``key``: its place in a job file; ``parameter``: its name in messages, by default that of the field;
-    ``parse``: reads the value of the flag, and raises ``ValueError`` in words; ``engines``: the only ones that take it;
-    ``hide_key``: takes a key that is a text out of the keywords of the constructor; ``type``: the annotation of the
-    field without ``None``.
+    ``parse``: reads the value of the flag, and raises ``ValueError`` in words; ``engines``, ``inputs``: those that take
+    it; ``hide_key``: takes a key that is a text out of the keywords of the constructor; ``type``: the annotation of
+    the field without ``None``.
     """
 
     flag: str = ""
@@ -68,6 +76,7 @@ class OptionSpec:
     parse: Callable[[str], Any] | None = None
     rule: Rule | None = None
     engines: tuple[str, ...] = ()
+    inputs: Inputs | None = None
     hide_key: Callable[[dict[str, Any]], None] | None = None
     name: str = ""
     type: str = ""

@@ -109,7 +109,7 @@ def choose_stream(path: Path, format: Format, folder: Path, **options: Any) -> T
 
 def _check_target(target: Target) -> Target:
     name, format = target.path, target.format
-    if target.encoding is not None and not format.can.encoding:
+    if target.encoding is not None and not format.takes("encoding"):
         option = Option("output_encoding")
         raise UsageError(OPTION_NEEDS_CSV, path=name, option=option, format=format.name)
     if target.summary and not format.can.summary:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any, Final, Unpack, cast, overload
@@ -20,6 +20,7 @@ from bansong.base.options import (
     ENGINE_KINDS,
     EngineKind,
     EngineName,
+    ReadKeywords,
     ReadOptions,
     ServiceKeywords,
     StatusOptions,
@@ -113,10 +114,9 @@ Inputs = list[str] | list[Path] | list[str | Path] | tuple[str | Path, ...]
 """Several inputs: files, globs, folders, partitioned datasets. No ``Sequence``, since a text is one, too."""
 
 
-class EnrichKeywords(ServiceKeywords, total=False):
+class EnrichKeywords(ServiceKeywords, ReadKeywords, total=False):
     """The keywords of :func:`enrich` beside ``engine``, ``read`` and ``write``."""
 
-    columns: Mapping[str, str | Sequence[str]] | None
     registry: str | Path | Registry | None
     gazetteer: str | Path | Gazetteer | None
     model: str | Path | Scorecard | None
@@ -124,12 +124,6 @@ class EnrichKeywords(ServiceKeywords, total=False):
     max_status_age: float | None
     lang: Lang | None
     today: date | str | None
-    sheet: str | Sequence[str] | None
-    encoding: str | None
-    json_path: str | None
-    has_header: bool
-    input_format: str | None
-    delimiter: str | None
     output_encoding: str | None
     headers: Lang | None
     in_place: bool

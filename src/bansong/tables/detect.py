@@ -29,8 +29,10 @@ from bansong.base.messages import (
     parameter,
     use_audience,
 )
+from bansong.base.option import differing_fields, specs_of
+from bansong.base.options import ReadOptions
 from bansong.base.schema import with_words
-from bansong.tables.format import Capabilities, Evidence, Format, Look, ReadAs
+from bansong.tables.format import AS_FOUND, INPUTS_OF, Capabilities, Evidence, Format, Look
 from bansong.tables.streams import BROKEN_ZIP, SUFFIXES, File, open_file, unpacked_name
 from bansong.tables.table import Enriched, Table, with_copies
 
@@ -129,7 +131,7 @@ _MAIL_HEADER: Final = re.compile(rb"[a-z-]+: ")
 _TEXT_MARKS: Final = (b",", b";", b"\t", b"|")
 
 
-def detect_format(file: File, delimiter: str | None = None) -> Format:
+def detect_format(file: File, wanted: ReadOptions) -> Format:
     with file.data.open("rb") as stream:
         head = stream.read(_HEAD)
     if file.path.name.startswith("~$"):
@@ -143,7 +145,7 @@ def detect_format(file: File, delimiter: str | None = None) -> Format:
             else gettext("holds zero bytes only")
         )
         raise InputError(INPUT_FILE_EMPTY, path=file.path, what=what)
-    look = Look(file, head, delimited=delimiter is not None)
+    look = Look(file, head, wanted)
     _refuse_foreign(look)
     found: dict[Evidence, Format] = {}
     for format in FORMATS.values():
@@ -297,7 +299,7 @@ def _may_be_csv(look: Look) -> Evidence | None:
     """Take any text whose name or first line allows it, also one that bears the name of a workbook."""
     if not _is_text(look) or (_has_zeros(look) and not _is_surely_called_csv(look)):
         return None
-    named = look.suffix in EXTENSIONS or look.delimited or _is_utf16(look)
+    named = look.suffix in EXTENSIONS or look.wanted.delimiter is not None or _is_utf16(look)
     return Evidence.POSSIBLE if named or any(mark in look.head.splitlines()[0] for mark in _TEXT_MARKS) else None
 
 
@@ -337,8 +339,6 @@ def _is_utf16(look: Look) -> bool:
 
 
 _WORKBOOK: Final = Capabilities(
-    sheets=True,
-    headless=True,
     written=False,
     left_behind=gettext_noop(
         "the output is a new workbook: its other sheets, formulas, charts and formats are not in it"
@@ -352,7 +352,7 @@ FORMATS: Final = {
             (".csv", ".tsv", ".tab", ".txt"),
             _may_be_csv,
             "bansong.tables.csv.format:CsvVerbs",
-            Capabilities(encoding=True, delimiter=True, headless=True, text=True, korean_headers=True, formulas=True),
+            Capabilities(text=True, korean_headers=True, formulas=True),
         ),
         Format(
             "xlsx",
@@ -385,8 +385,6 @@ FORMATS: Final = {
             _is_page,
             "bansong.tables.html:HtmlVerbs",
             Capabilities(
-                sheets=True,
-                encoding=True,
                 written=False,
                 in_folders=False,
                 left_behind=gettext_noop(
@@ -399,7 +397,7 @@ FORMATS: Final = {
             (".json",),
             _is_json,
             "bansong.tables.json.format:JsonVerbs",
-            Capabilities(json_path=True, text=True),
+            Capabilities(text=True),
         ),
         Format(
             "ndjson",
@@ -430,28 +428,17 @@ TABLE_COPY_FAILED: Final = Problem(
 )
 
 
-OPTIONS: Final = {name: name for name in ("sheet", "encoding", "json_path", "delimiter")}
+OPTIONS: Final = {spec.name: spec.name for spec in specs_of(ReadOptions) if spec.inputs and spec.flag}
 FILE_OPTIONS: Final = {option: f"file_{option}" for option in OPTIONS}
 """Names of options where two files are read, and this is the enriched one."""
 ONLY_ENCODING: Final = {name: name for name in ("encoding", "delimiter")}
-_NEEDED: Final = {  # what a format must be able to do for an option to have a meaning, and which files can
-    "sheet": ("sheets", gettext_noop("workbooks")),
-    "encoding": ("encoding", gettext_noop("CSV files")),
-    "json_path": ("json_path", gettext_noop("JSON documents")),
-    "delimiter": ("delimiter", gettext_noop("CSV files")),
-    "has_header": ("headless", gettext_noop("CSV files and workbooks")),
-}
 
 
 @contextmanager
 def open_table(
     path: Path,
+    wanted: ReadOptions = AS_FOUND,
     *,
-    sheet: str | None = None,
-    encoding: str | None = None,
-    json_path: str | None = None,
-    has_header: bool = True,
-    delimiter: str | None = None,
     options: Mapping[str, str] = OPTIONS,
     data: Path | None = None,
 ) -> Iterator[Table]:
@@ -460,12 +447,11 @@ def open_table(
     ``data``: where it is, if not at ``path``, which is then only what it is called. ``options``: the options of the
     caller that messages may name.
     """
-    wanted = ReadAs(sheet, encoding, json_path, delimiter, has_header)
     with ExitStack() as resources:
         try:
             with use_audience(OptionNames(current_audience(), options, frozenset(OPTIONS))):
                 file = open_file(path, resources, data)
-                format = detect_format(file, delimiter)
+                format = detect_format(file, wanted)
                 _refuse_needless(path, format, wanted)
                 table = format.verbs.read(file, wanted, resources)
         except OSError as error:  # a disk that fails, or no room left for a private copy
@@ -474,11 +460,12 @@ def open_table(
         yield table
 
 
-def _refuse_needless(path: Path, format: Format, wanted: ReadAs) -> None:
-    for option, (capability, files) in _NEEDED.items():
-        if getattr(wanted, option) not in (None, True) and not getattr(format.can, capability):
+def _refuse_needless(path: Path, format: Format, wanted: ReadOptions) -> None:
+    for option in differing_fields(wanted):
+        if option in INPUTS_OF and not format.takes(option):
             named = parameter(option, False) if option == "has_header" else parameter(option)
-            raise UsageError(OPTION_NOT_FOR_FORMAT, path=path, named=named, meant=gettext(files), format=format.name)
+            meant = gettext(INPUTS_OF[option].named)
+            raise UsageError(OPTION_NOT_FOR_FORMAT, path=path, named=named, meant=meant, format=format.name)
 
 
 @contextmanager
@@ -501,7 +488,7 @@ def write_table(
 
     ``anew``: never into a copy of the input, which has rows that the table leaves out.
     """
-    if encoding is not None and not format.can.encoding:
+    if encoding is not None and not format.takes("encoding"):
         raise UsageError(OUTPUT_ENCODING_NEEDLESS, target=target)
     frame = with_copies(with_words(result.frame, result.lang), result.layout)
     result, verbs = replace(result, frame=frame, encoding=encoding), format.verbs

@@ -203,4 +203,4 @@ def write_frame(
     table = read(frame)
     layout = tuple(zip(table.ids, table.headers, strict=True))
     result = Enriched(table, table.frame, layout, table.frame.select(pl.len().alias("rows")))
-    return write_table(result, target, format, "utf-8-sig" if format.can.encoding else None)
+    return write_table(result, target, format, "utf-8-sig" if format.takes("encoding") else None)

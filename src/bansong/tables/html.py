@@ -15,11 +15,12 @@ from lxml import etree
 from bansong.base.errors import InputError, Problem, UsageError
 from bansong.base.isolation import beyond_limit, limits
 from bansong.base.messages import gettext, gettext_noop
+from bansong.base.options import ReadOptions
 from bansong.base.schema import Alert
 from bansong.tables.csv.encoding import parts
 from bansong.tables.csv.read import decode_file
 from bansong.tables.excel.sheets import HAS_NUMBERS, Loaded, rank
-from bansong.tables.format import ReadAs, Verbs
+from bansong.tables.format import Verbs
 from bansong.tables.headers import LOOK, Merge, Row, find_heading
 from bansong.tables.streams import File
 from bansong.tables.table import Table, advise_sheet, column_ids
@@ -247,7 +248,7 @@ def _mark_row_ends(parts: Iterable[bytes]) -> Iterator[bytes]:
 class HtmlVerbs(Verbs):
     """Web pages, only read."""
 
-    def read(self, file: File, wanted: ReadAs, _resources: ExitStack) -> Table:
+    def read(self, file: File, wanted: ReadOptions, _resources: ExitStack) -> Table:
         """Open the wanted table (``table 2``), else the first one with business numbers, as texts that the page shows.
 
         Raises :class:`InputError`; :class:`UsageError` for a missing table.
@@ -260,9 +261,10 @@ class HtmlVerbs(Verbs):
             title = gettext(" (its title is {title!r})", title=page.title) if page.title else ""
             raise InputError(PAGE_WITHOUT_TABLE, path=file.path, title=title)
         named = {f"table {number}": grid for number, grid in enumerate(grids, 1)}
-        if wanted.sheet is not None and wanted.sheet not in named:
-            raise UsageError(HTML_TABLE_MISSING, path=file.path, wanted=wanted.sheet, named=", ".join(map(repr, named)))
-        chosen, others = _choose_table(file, {wanted.sheet: named[wanted.sheet]} if wanted.sheet else named)
+        sheet = wanted.one_sheet
+        if sheet is not None and sheet not in named:
+            raise UsageError(HTML_TABLE_MISSING, path=file.path, wanted=sheet, named=", ".join(map(repr, named)))
+        chosen, others = _choose_table(file, {sheet: named[sheet]} if sheet else named)
         notes: tuple[str, ...] = ()
         if others:
             said = {"name": chosen.name, "names": ", ".join(map(repr, others)), "advice": advise_sheet(others[0])}

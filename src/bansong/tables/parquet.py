@@ -22,7 +22,8 @@ from bansong.base.errors import InputError, Problem
 from bansong.base.files import private_folder
 from bansong.base.isolation import limits, or_raise_limit
 from bansong.base.messages import gettext
-from bansong.tables.format import Planned, ReadAs, Verbs, Written
+from bansong.base.options import ReadOptions
+from bansong.tables.format import AS_FOUND, Planned, Verbs, Written
 from bansong.tables.frames import nested_roles
 from bansong.tables.streams import File, open_file
 from bansong.tables.table import Enriched, Table, renamed_headers, unique_names, written_column
@@ -56,7 +57,7 @@ class Schema:
 class ParquetVerbs(Verbs):
     """Parquet files; reasons are a list of strings."""
 
-    def read(self, file: File, _wanted: ReadAs, _resources: ExitStack) -> Table:
+    def read(self, file: File, _wanted: ReadOptions, _resources: ExitStack) -> Table:
         import pyarrow as pa
 
         schema, notes = _open_schema(file)
@@ -86,7 +87,7 @@ class ParquetVerbs(Verbs):
 
     def count(self, _result: Enriched, path: Path) -> int:
         with ExitStack() as resources:
-            return self.read(open_file(path, resources), ReadAs(), resources).count()
+            return self.read(open_file(path, resources), AS_FOUND, resources).count()
 
 
 def _unmarked_texts(file: File, arrow: pa.Schema) -> frozenset[int]:

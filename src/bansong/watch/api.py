@@ -14,7 +14,7 @@ from bansong.base.display import AskedProgress, progress_asked
 from bansong.base.errors import DoubtError, NotFoundError, Problem, RejectedError, ServiceError, UsageError
 from bansong.base.files import as_path
 from bansong.base.messages import Phrase, count_rows, gettext_noop, gettext_of
-from bansong.base.options import check_keywords
+from bansong.base.options import ReadOptions, check_keywords
 from bansong.run.survey import NO_ADDRESS, PreparedTable, prepare_table
 from bansong.tables.detect import open_table, reading
 from bansong.watch.lists import Local, ServiceTerms, WatchStore, open_store
@@ -78,7 +78,8 @@ def sync(
     check_keywords(sync, terms, ServiceTerms)
     watches = open_store(local, **terms)
     path = as_path(file)
-    with open_table(path, sheet=sheet, encoding=encoding, json_path=json_path, delimiter=delimiter) as table:
+    wanted = ReadOptions(columns, sheet, encoding, json_path, delimiter=delimiter)
+    with open_table(path, wanted) as table:
         stages = prepare_table(table, columns, prefix)
         with reading(table):
             found = businesses(stages.rows)

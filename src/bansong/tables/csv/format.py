@@ -15,10 +15,11 @@ import polars as pl
 
 from bansong.base.errors import InputError, OutputError, Problem
 from bansong.base.messages import gettext
+from bansong.base.options import ReadOptions
 from bansong.base.schema import OUR_COLUMNS
 from bansong.tables.csv.encoding import coding_named
 from bansong.tables.csv.read import Dialect, explain_error, read, unescape, written_rows
-from bansong.tables.format import ReadAs, Verbs, Written
+from bansong.tables.format import Verbs, Written
 from bansong.tables.streams import File, HoldEnd, open_file, packing_of, sink, unpacked_name
 from bansong.tables.table import Enriched, Table, contract_name, escape_formula, flat, positional, refuse_binary
 
@@ -212,7 +213,7 @@ class _Encoder(io.RawIOBase):
 class CsvVerbs(Verbs):
     """CSV and TSV, in the dialect of the input."""
 
-    def read(self, file: File, wanted: ReadAs, resources: ExitStack) -> Table:
+    def read(self, file: File, wanted: ReadOptions, resources: ExitStack) -> Table:
         return read(file, wanted, resources)
 
     def render(self, result: Enriched, target: Path) -> Written:

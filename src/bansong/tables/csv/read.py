@@ -18,11 +18,11 @@ from bansong.base.errors import InputError, Problem, UsageError
 from bansong.base.files import private_folder
 from bansong.base.isolation import limits, or_raise_limit
 from bansong.base.messages import advise, gettext, gettext_noop, ngettext, parameter
+from bansong.base.options import ReadOptions
 from bansong.tables.csv import encoding as encodings
 from bansong.tables.csv.encoding import MARKED_UTF8, SPACE, Coding, Undecodable, blocks
 from bansong.tables.csv.lines import Irregular, Repaired, Survey, bare_cr, repair
 from bansong.tables.detect import FORMATS
-from bansong.tables.format import ReadAs
 from bansong.tables.headers import LOOK, Heading, find_heading, headless, headless_note
 from bansong.tables.streams import File
 from bansong.tables.table import Table, column_ids
@@ -86,7 +86,7 @@ def unescape(text: str) -> str:
     return _ESCAPE.sub(lambda found: "\t" if found[0] == "\\t" else chr(int(found[0][2:], 16)), text)
 
 
-def _sniff_dialect(file: File, coding: Coding, wanted: ReadAs) -> tuple[Dialect, tuple[str, ...]]:
+def _sniff_dialect(file: File, coding: Coding, wanted: ReadOptions) -> tuple[Dialect, tuple[str, ...]]:
     sample = encodings.sample_of(file, coding)
     lines = re.findall(r"[^\n]*\n|[^\n]+", sample)
     delimiter, records, starts, heading = _split(file, lines, wanted)
@@ -103,7 +103,7 @@ def _sniff_dialect(file: File, coding: Coding, wanted: ReadAs) -> tuple[Dialect,
     return dialect, heading.headers
 
 
-def _split(file: File, lines: list[str], wanted: ReadAs) -> tuple[str, list[list[str]], list[int], Heading]:
+def _split(file: File, lines: list[str], wanted: ReadOptions) -> tuple[str, list[list[str]], list[int], Heading]:
     """The delimiter, the first records, the line (from 0) that each begins in, and the header among them.
 
     A delimiter that does not divide the header is none: the file has one column then.
@@ -226,7 +226,7 @@ _TWO: Final = gettext_noop(", or if files of two encodings were put together, sa
 _SPACE: Final = SPACE.encode()
 
 
-def read(file: File, wanted: ReadAs, resources: ExitStack) -> Table:
+def read(file: File, wanted: ReadOptions, resources: ExitStack) -> Table:
     """Open a CSV file as a table of text columns.
 
     Blank cells are null, quoted blank ones ``""``; a blank line is a row of nulls, and so are missing cells of short
@@ -289,7 +289,7 @@ class _CheckedFile:
     raw_spaces: int  # no-break spaces that its encoding does not have
 
 
-def _read(file: File, coding: Coding, wanted: ReadAs, resources: ExitStack) -> Table:
+def _read(file: File, coding: Coding, wanted: ReadOptions, resources: ExitStack) -> Table:
     dialect, headers = _sniff_dialect(file, coding, wanted)
     looked = _check_file(file, dialect, resources)
     frame = _scan(looked.source, replace(dialect, headed=looked.headed), looked.skip)

@@ -16,6 +16,7 @@ import polars.selectors as cs
 
 from bansong.base.errors import OutputError, Problem, UsageError
 from bansong.base.messages import parameter
+from bansong.base.options import ReadOptions
 from bansong.base.schema import OUR_COLUMNS
 from bansong.tables.excel import limits as limits_check
 from bansong.tables.excel.create import count_rows, create_workbook
@@ -24,7 +25,7 @@ from bansong.tables.excel.package import refuse_other_kind
 from bansong.tables.excel.proof import prove_created
 from bansong.tables.excel.read import Sheet, read_old, read_xlsx, time_notes, with_extension
 from bansong.tables.excel.splice import extend_workbook
-from bansong.tables.format import Planned, ReadAs, Verbs, Written
+from bansong.tables.format import Planned, Verbs, Written
 from bansong.tables.streams import File
 from bansong.tables.table import Enriched, Table, contract_name, flat, refuse_binary, typed_columns, typed_id
 
@@ -47,7 +48,7 @@ MACROS_NOT_WRITTEN: Final = Problem(
 class XlsxVerbs(Verbs):
     """Workbooks of Excel 2007 and later, with macros or without."""
 
-    def read(self, file: File, wanted: ReadAs, resources: ExitStack) -> Table:
+    def read(self, file: File, wanted: ReadOptions, resources: ExitStack) -> Table:
         named = with_extension(file, self.format, resources)
         return read_xlsx(named, file, self.format, wanted, resources)
 
@@ -94,7 +95,7 @@ class XlsxVerbs(Verbs):
 class XlsVerbs(Verbs):
     """Workbooks of Excel 97 to 2003, only read."""
 
-    def read(self, file: File, wanted: ReadAs, resources: ExitStack) -> Table:
+    def read(self, file: File, wanted: ReadOptions, resources: ExitStack) -> Table:
         named = with_extension(file, self.format, resources)
         return read_old(decodable_xls(named, resources), file, self.format, wanted)
 
@@ -102,7 +103,7 @@ class XlsVerbs(Verbs):
 class XlsbVerbs(Verbs):
     """Binary workbooks, only read."""
 
-    def read(self, file: File, wanted: ReadAs, resources: ExitStack) -> Table:
+    def read(self, file: File, wanted: ReadOptions, resources: ExitStack) -> Table:
         named = with_extension(file, self.format, resources)
         limits_check.check_zip(file.path, named.data, xml=False)
         return read_old(decodable_xlsb(named, resources), file, self.format, wanted)
@@ -111,7 +112,7 @@ class XlsbVerbs(Verbs):
 class OdsVerbs(Verbs):
     """OpenDocument spreadsheets, only read."""
 
-    def read(self, file: File, wanted: ReadAs, resources: ExitStack) -> Table:
+    def read(self, file: File, wanted: ReadOptions, resources: ExitStack) -> Table:
         named = with_extension(file, self.format, resources)
         parts = limits_check.check_zip(file.path, named.data, xml=True)
         return read_old(named, file, self.format, wanted, time_notes(parts))

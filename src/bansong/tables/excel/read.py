@@ -19,12 +19,13 @@ from bansong.base.errors import InputError, Problem
 from bansong.base.files import private_folder
 from bansong.base.isolation import IsolationError, limits, or_raise_limit, run_isolated
 from bansong.base.messages import LANGS, gettext, gettext_noop, ngettext, use_language
+from bansong.base.options import ReadOptions
 from bansong.base.schema import Alert
 from bansong.tables.excel import limits as limits_check
 from bansong.tables.excel.limits import decodable_xlsx
 from bansong.tables.excel.package import CORE, FORMER_SHEET, SHEET, SUMMARY, SheetEntry, outline
 from bansong.tables.excel.sheets import Facts, Loaded, load, load_typed
-from bansong.tables.format import Format, ReadAs
+from bansong.tables.format import Format
 from bansong.tables.headers import headless_note
 from bansong.tables.streams import File
 from bansong.tables.table import Table, advise_sheet, typed_id
@@ -104,7 +105,7 @@ class Sheet:
     below: int = 0
 
 
-def read_xlsx(file: File, given: File, format: Format, wanted: ReadAs, resources: ExitStack) -> Table:
+def read_xlsx(file: File, given: File, format: Format, wanted: ReadOptions, resources: ExitStack) -> Table:
     """Open a sheet of a workbook: the named one, else the first visible one that holds business numbers.
 
     The frame ends with the last row that holds a value. ``file`` is ``given``, or a copy of it. Without a header every
@@ -115,9 +116,9 @@ def read_xlsx(file: File, given: File, format: Format, wanted: ReadAs, resources
     return _table(loaded, frame, given, format, wanted, source, _display_notes(part), part.first or 0)
 
 
-def read_old(file: File, given: File, format: Format, wanted: ReadAs, notes: Iterable[str] = ()) -> Table:
+def read_old(file: File, given: File, format: Format, wanted: ReadOptions, notes: Iterable[str] = ()) -> Table:
     """Open a sheet as :func:`read_xlsx` does, always in a child process; an output is a new workbook."""
-    loaded = load_isolated(file.data, given.path, wanted.sheet, None, wanted.has_header)
+    loaded = load_isolated(file.data, given.path, wanted.one_sheet, None, wanted.has_header)
     return _table(loaded, loaded.frame.lazy(), given, format, wanted, None, notes, 0)
 
 
@@ -126,7 +127,7 @@ def _table(
     frame: pl.LazyFrame,
     file: File,
     format: Format,
-    wanted: ReadAs,
+    wanted: ReadOptions,
     source: Sheet | None,
     notes: Iterable[str],
     blank_rows: int,
@@ -143,7 +144,7 @@ def _table(
         above=max(loaded.header, 0),
         titles=len(loaded.title_rows),
         title_rows=loaded.title_rows,
-        sheets=(loaded.name, *loaded.others) if wanted.sheet is None else (),
+        sheets=(loaded.name, *loaded.others) if wanted.one_sheet is None else (),
         first_row=blank_rows + loaded.header + 2,
     )
 
@@ -204,9 +205,9 @@ def _display_notes(part: limits_check.PartContent) -> Iterator[str]:
 
 
 def _load_xlsx(
-    file: File, wanted: ReadAs, resources: ExitStack
+    file: File, wanted: ReadOptions, resources: ExitStack
 ) -> tuple[Loaded, pl.LazyFrame, limits_check.PartContent]:
-    path, sheet = file.path, wanted.sheet
+    path, sheet = file.path, wanted.one_sheet
     limits_check.check_zip(path, file.data, xml=True, only=CORE)
     entries = outline(path, file.data)
     read = {e.name: e.part for e in entries if e.part and (e.visible if sheet is None else e.name == sheet)}

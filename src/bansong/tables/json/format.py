@@ -13,8 +13,9 @@ from typing import BinaryIO, Final, cast
 import polars as pl
 
 from bansong.base.messages import ngettext
+from bansong.base.options import ReadOptions
 from bansong.base.schema import OUR_COLUMNS
-from bansong.tables.format import Planned, ReadAs, Verbs, Written
+from bansong.tables.format import Planned, Verbs, Written
 from bansong.tables.json.read import Document, count, read
 from bansong.tables.json.types import without
 from bansong.tables.streams import File, HoldEnd, open_file, packing_of, sink
@@ -147,7 +148,7 @@ def _append_fields(result: Enriched) -> pl.LazyFrame:
 class JsonVerbs(Verbs):
     """JSON documents; what stands around the records of one stands around them in the output."""
 
-    def read(self, file: File, wanted: ReadAs, resources: ExitStack) -> Table:
+    def read(self, file: File, wanted: ReadOptions, resources: ExitStack) -> Table:
         return read(file, wanted.json_path, resources, lines=False)
 
     def check(self, table: Table, planned: Planned) -> tuple[str, ...]:
@@ -169,7 +170,7 @@ class JsonVerbs(Verbs):
 class NdjsonVerbs(JsonVerbs):
     """One object a line."""
 
-    def read(self, file: File, wanted: ReadAs, resources: ExitStack) -> Table:
+    def read(self, file: File, wanted: ReadOptions, resources: ExitStack) -> Table:
         return read(file, wanted.json_path, resources, lines=True)
 
     def render(self, result: Enriched, target: Path) -> Written:
