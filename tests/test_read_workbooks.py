@@ -13,11 +13,11 @@ import openpyxl
 import pytest
 import xlsxwriter
 
+from bansong.base.options import ReadOptions
 from bansong.errors import InputError, UsageError
 from bansong.tables.detect import FORMATS
 from bansong.tables.excel import limits as limits_check
 from bansong.tables.excel.read import Sheet, load_isolated
-from bansong.tables.format import ReadAs
 from bansong.tables.streams import File
 from bansong.tables.table import Table
 from conftest import spreadsheet
@@ -28,7 +28,7 @@ TABLE: list[list[object]] = [["b_no", "name"], [NUMBER, "가"], ["2208162517", "
 
 
 def opened(path: Path, sheet: str | None = None, format: str = "xlsx") -> Table:
-    return FORMATS[format].verbs.read(File(path, path), ReadAs(sheet), ExitStack())
+    return FORMATS[format].verbs.read(File(path, path), ReadOptions(sheet=sheet), ExitStack())
 
 
 def rows(table: Table) -> list[tuple[object, ...]]:

@@ -33,13 +33,12 @@ _TEXTLESS: Final = {"bounce_prob", "bounced", "bounced_at", "duplicate_of"}
 
 
 def write(result: Enriched, target: Path, stream: BinaryIO) -> pl.DataFrame:
-    """Write an enriched table as CSV, in the input's dialect if it was CSV; return the tally.
-
-    A text of *our* columns that a spreadsheet would take for a formula gets a ``'`` in front; the user's own cells stay
-    as they are.
-    """
-    dialect = dialect_for(result.table, target, result.encoding)
-    titled = replace(result, frame=_escape_formulas(result)).with_titles(lists=False)
+    """Write an enriched table as CSV, in the input's dialect if it was CSV; return the tally."""
+    dialect, schema = dialect_for(result.table, target, result.encoding), result.frame.collect_schema()
+    # the user's own cells stay as they are
+    ours = [name for name, _ in result.layout if contract_name(name) in OUR_COLUMNS and schema[name] == pl.String]
+    escaped = result.frame.with_columns(map(escape_formula, ours))
+    titled = replace(result, frame=escaped).with_titles(lists=False)
     refuse_binary(titled, "CSV")
     rows = _format_times(flat(titled))
     query = _quote_cells(rows, result, dialect)
@@ -66,7 +65,7 @@ def write(result: Enriched, target: Path, stream: BinaryIO) -> pl.DataFrame:
 
 
 def dialect_for(table: Table, target: Path, encoding: str | None) -> Dialect:
-    """The dialect of an output: the input's own, but for ``encoding`` and the usual delimiter of another extension."""
+    """The dialect of an output: the input's own, but for ``encoding`` and the delimiter of another extension."""
     dialect = table.source if isinstance(table.source, Dialect) else Dialect()
     delimiter = dialect.delimiter
     suffix = unpacked_name(target).suffix
@@ -109,12 +108,6 @@ def _heading(result: Enriched, dialect: Dialect) -> str:
     return dialect.prolog + out.getvalue()
 
 
-def _escape_formulas(result: Enriched) -> pl.LazyFrame:
-    schema = result.frame.collect_schema()
-    ours = [name for name, _ in result.layout if contract_name(name) in OUR_COLUMNS and schema[name] == pl.String]
-    return result.frame.with_columns(map(escape_formula, ours))
-
-
 def _format_times(frame: pl.LazyFrame) -> pl.LazyFrame:
     forms = {pl.Time: "%H:%M:%S%.f", pl.Datetime: "%Y-%m-%d %H:%M:%S%.f", pl.Duration: "iso"}
     schema = frame.collect_schema()
@@ -133,11 +126,10 @@ def _quote_style(dialect: Dialect) -> Literal["necessary", "non_numeric", "never
 
 
 def _quote_cells(rows: pl.LazyFrame, result: Enriched, dialect: Dialect) -> pl.LazyFrame:
-    """Cells with quotes where only some columns have them; where every column has, polars quotes whatever is text."""
     if not dialect.quoted:
         return rows
     rows = rows.with_columns(pl.all().cast(pl.String))
-    if len(dialect.quoted) == len(dialect.header):
+    if len(dialect.quoted) == len(dialect.header):  # polars quotes whatever is text
         return rows
     always = {f"c{place}" for place in dialect.quoted} | set(OUR_COLUMNS) - _TEXTLESS
     names = rows.collect_schema().names()
@@ -174,10 +166,7 @@ def _unwritable(rows: pl.LazyFrame, result: Enriched, dialect: Dialect, characte
 
 @contextmanager
 def _sink(file: BinaryIO, dialect: Dialect, lacking: list[str], *, keep_end: bool) -> Iterator[BinaryIO]:
-    """The file itself where it takes UTF-8 as it comes, else sinks in front of it that change what they pass on.
-
-    ``lacking`` gets the first character that the encoding does not have.
-    """
+    """The file, or sinks in front of it; ``lacking`` gets the first character that the encoding does not have."""
     with ExitStack() as sinks:
         if not keep_end:
             end = dialect.line_end.encode(dialect.coding.codec)
