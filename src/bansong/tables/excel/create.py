@@ -111,20 +111,16 @@ def _pieces(result: Enriched, frame: pl.DataFrame, model: SheetXml, above: Title
     edits = dimension_edits(model.around, model.elements, wide, frame.height + header)
     yield apply_edits(model.around[: model.cut], edits)
     if above:
-        yield _title_rows(above, wide)
+        numbered = {f"t{number}": number for number in range(1, wide + 1)}
+        texts = [[text or None for text in row] + [None] * (wide - len(row)) for row in above]
+        frame_above = pl.DataFrame(texts, schema=dict.fromkeys(numbered, pl.String), orient="row")
+        yield _rows(frame_above, numbered, dict.fromkeys(numbered, ""), 1)
     yield _rows(sheet_xml.titles(result, columns), columns, _styles(model, columns, _HEADER_ROW), header)
     styles = _styles(model, columns, _COLUMNS_ROW)
     styles |= {column: _typed_style(model, column) for column in columns if typed_id(column) in frame.columns}
     for start in range(0, frame.height, _BLOCK):
         yield _rows(frame.slice(start, _BLOCK), columns, styles, header + start + 1)
     yield model.around[model.cut :]
-
-
-def _title_rows(above: TitleRows, wide: int) -> bytes:
-    columns = {f"t{number}": number for number in range(1, wide + 1)}
-    texts = [[text or None for text in row] + [None] * (wide - len(row)) for row in above]
-    frame = pl.DataFrame(texts, schema=dict.fromkeys(columns, pl.String), orient="row")
-    return _rows(frame, columns, dict.fromkeys(columns, ""), 1)
 
 
 def _rows(frame: pl.DataFrame, columns: Mapping[str, int], styles: Mapping[str, Style], first: int) -> bytes:
@@ -147,7 +143,7 @@ def _typed_style(model: SheetXml, column: str) -> pl.Expr:
 
 
 def _skeleton(result: Enriched, frame: pl.DataFrame, heights: Sequence[int], sections: Sequence[Section]) -> io.BytesIO:
-    """A workbook with a sheet for each of ``heights`` rows, with blank cells that show the styles of the columns."""
+    """A workbook with a sheet for each of ``heights`` rows; blank cells show the styles of the columns."""
     import openpyxl  # not above: it takes longer to import than the rest of a table, and few runs need it
 
     book = openpyxl.Workbook()

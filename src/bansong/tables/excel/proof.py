@@ -7,7 +7,7 @@ import posixpath
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -88,22 +88,24 @@ class FinishedSheet:
     def prove_cells(self, before: Path, after: Path, above: pl.DataFrame, own: Added) -> int:
         """Count the rows that a reader finds; :class:`AccountingError` unless it finds all that was there or added.
 
-        ``above``, ``own``: the rows above the table and the user's columns, as the same reader found them when the run
-        began. Only where cells are not what they say (dates among texts), the workbook ``before`` is read again.
+        ``above``, ``own``: rows above the table and the user's columns, as that reader found them when the run began.
+        Only where cells are not what they say (dates among texts), the workbook ``before`` is read again.
         """
         with self._refusing():
             olds, last = self._read(before), 0
             for start, new in zip(self.starts, self._read(after), strict=True):
-                if len(self.starts) > 1 or not self._is_as_read(new, above, own):
+                as_read = False
+                if len(self.starts) == 1:
+                    with suppress(AccountingError):
+                        replace(self, added={**own, **self.added})._compare(above, new, 1)
+                        as_read = True
+                if not as_read:
                     self._compare(next(olds), new, start)
                 last = self._span(start)[0] + new.height - 1 if new.height else last
         return min(last, self.bottom) - self.header
 
     def prove_new(self, path: Path, own: Mapping[int, pl.Series]) -> None:
-        """Raise :class:`AccountingError` unless a new sheet parses and a reader finds what was added, and the rest.
-
-        ``own``: the values of the user's columns by their numbers. Which type of cell holds one is not asked.
-        """
+        """Refuse a new sheet unless it parses and a reader finds what was added, and the user's columns (``own``)."""
         with ZipFile(path) as archive:
             deque(self.parse(archive, self.part), maxlen=0)
         with self._refusing():
@@ -120,13 +122,6 @@ class FinishedSheet:
     def _span(self, start: int) -> tuple[int, int]:
         """The row that a reader begins with in a stretch, and the last that is compared."""
         return self.first if start == 1 else start, min(start + self.starts.step - 1, self.bottom)
-
-    def _is_as_read(self, new: pl.DataFrame, above: pl.DataFrame, own: Added) -> bool:
-        try:
-            replace(self, added={**own, **self.added})._compare(above, new, 1)
-        except AccountingError:
-            return False
-        return True
 
     def _compare(self, old: pl.DataFrame, new: pl.DataFrame, start: int) -> None:
         top, last = self._span(start)
@@ -147,7 +142,7 @@ class FinishedSheet:
             raise self.refuse(gettext("another program reads something else in cell {cell}", cell=cell))
 
     def _read(self, path: Path) -> Iterator[pl.DataFrame]:
-        """The cells of each stretch as texts, from the first row that holds a value; columns named by their numbers."""
+        """The cells of each stretch as texts, from the first row with a value; columns named by their numbers."""
         import fastexcel
 
         for start, book in zip(self.starts, _stretches(path, self.part, self.starts), strict=True):
@@ -167,7 +162,7 @@ class FinishedSheet:
 
 
 def _stretches(path: Path, part: str, starts: range) -> Iterator[bytes]:
-    """A workbook whole, or one for each stretch of its rows, below a cell: the reader begins at the first value."""
+    """A workbook whole, or one for each stretch of its rows, below a cell, since the reader begins at a value."""
     if len(starts) == 1:
         yield path.read_bytes()
         return
@@ -187,7 +182,14 @@ def _stretches(path: Path, part: str, starts: range) -> Iterator[bytes]:
             stop = stop if stop >= 0 else piece.index(b"</%bsheetData" % p)
             xml = b"".join([*held, piece[:stop], b"</%bsheetData></%bworksheet>" % (p, p)])
             piece = piece[stop:]
-            yield _probe(others, part, xml.replace(*_AS_NUMBERS))
+            refers = b'="s"' in (xml := xml.replace(*_AS_NUMBERS)) or b"='s'" in xml
+            book = io.BytesIO()
+            with ZipFile(book, "w") as probe:
+                for name, content in others.items():
+                    if refers or plain_name(name) != _SHARED_TEXTS:
+                        probe.writestr(name, content)
+                probe.writestr(part, xml)
+            yield book.getvalue()
 
 
 def _pieces(archive: ZipFile, part: str) -> Iterator[bytes]:
@@ -200,19 +202,8 @@ def _pieces(archive: ZipFile, part: str) -> Iterator[bytes]:
     yield rest
 
 
-def _probe(others: Mapping[str, bytes], part: str, xml: bytes) -> bytes:
-    refers = b'="s"' in xml or b"='s'" in xml
-    book = io.BytesIO()
-    with ZipFile(book, "w") as archive:
-        for name, content in others.items():
-            if refers or plain_name(name) != _SHARED_TEXTS:
-                archive.writestr(name, content)
-        archive.writestr(part, xml)
-    return book.getvalue()
-
-
 def _find_row(xml: bytes, number: int) -> int:
-    """Where the first row from ``number`` on begins, or -1 where there is none."""
+    """Where the first row from ``number`` on begins, or -1."""
     low, high = 0, len(xml)
     while high - low > _SCANNED_BYTES:
         middle = (low + high) // 2
