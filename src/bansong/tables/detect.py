@@ -137,16 +137,13 @@ def detect_format(file: File, wanted: ReadOptions) -> Format:
     if file.path.name.startswith("~$"):
         raise InputError(EXCEL_LOCK_FILE, path=file.path)
     if not head.strip(b"\x00\t\r\n \xef\xbb\xbf\xff\xfe"):
-        what = (
-            gettext("is empty")
-            if not head
-            else gettext("is empty but for blanks")
-            if head.strip(b"\x00")
-            else gettext("holds zero bytes only")
-        )
+        blanks, zeros = gettext("is empty but for blanks"), gettext("holds zero bytes only")
+        what = (blanks if head.strip(b"\x00") else zeros) if head else gettext("is empty")
         raise InputError(INPUT_FILE_EMPTY, path=file.path, what=what)
     look = Look(file, head, wanted)
-    _refuse_foreign(look)
+    for magic, foreign in _FOREIGN.items():
+        if head.startswith(magic) and (magic != _SEALED or not _is_called_csv(look) or _ends_with(look, magic)):
+            raise NoTableError(FORMAT_NOT_READ, path=file.path, what=gettext(foreign))
     found: dict[Evidence, Format] = {}
     for format in FORMATS.values():
         if evidence := format.detect(look):
@@ -184,12 +181,6 @@ def default_output(path: Path, format: Format, mark: str = ".enriched") -> Path:
     suffix = plain.suffix if own else written.extensions[0]
     packed = path.suffix if path.suffix.lower() in SUFFIXES and written.can.text else ""
     return path.with_name(f"{plain.stem}{mark}{suffix}{packed}")
-
-
-def _refuse_foreign(look: Look) -> None:
-    for magic, what in _FOREIGN.items():
-        if look.head.startswith(magic) and (magic != _SEALED or not _is_called_csv(look) or _ends_with(look, magic)):
-            raise NoTableError(FORMAT_NOT_READ, path=look.file.path, what=gettext(what))
 
 
 def _unknown(look: Look) -> InputError:
@@ -261,7 +252,7 @@ def _ends_with(look: Look, *marks: bytes) -> bool:
 
 
 def _is_page(look: Look) -> Evidence | None:
-    """Detect a page in HTML by its first part; refuse its kin, which only Excel reads."""
+    """Detect a page in HTML; refuse its kin, which only Excel reads."""
     if not _is_text(look):
         return None
     path, start = look.file.path, _start(look).lower()
@@ -320,7 +311,7 @@ def _has_zeros(look: Look) -> bool:
 
 
 def _begins_as_csv(look: Look) -> bool:
-    """Whether a file that is called JSON is CSV: it begins as no JSON does, comments and Python's quotes among it."""
+    """Whether a file that is called JSON begins as no JSON does, with comments or Python's quotes either."""
     start = _start(look)
     return (
         not _is_utf16(look)
@@ -442,17 +433,20 @@ def open_table(
     options: Mapping[str, str] = OPTIONS,
     data: Path | None = None,
 ) -> Iterator[Table]:
-    """Open a file as a lazy :class:`Table`, its format found by content and extension; packed files are unpacked.
+    """Open a file as a lazy :class:`Table`; ``options``: those of the caller that messages may name.
 
-    ``data``: where it is, if not at ``path``, which is then only what it is called. ``options``: the options of the
-    caller that messages may name.
+    ``data``: where it is, if not at ``path``, which is then only what it is called.
     """
     with ExitStack() as resources:
         try:
             with use_audience(OptionNames(current_audience(), options, frozenset(OPTIONS))):
                 file = open_file(path, resources, data)
                 format = detect_format(file, wanted)
-                _refuse_needless(path, format, wanted)
+                for option in differing_fields(wanted):
+                    if option in INPUTS_OF and not format.takes(option):
+                        named = parameter(option, False) if option == "has_header" else parameter(option)
+                        said = {"named": named, "meant": gettext(INPUTS_OF[option].named), "format": format.name}
+                        raise UsageError(OPTION_NOT_FOR_FORMAT, path=path, **said)
                 table = format.verbs.read(file, wanted, resources)
         except OSError as error:  # a disk that fails, or no room left for a private copy
             reason = f"{describe_os_error(error)}{f' ({error.filename})' if error.filename else ''}"
@@ -460,17 +454,9 @@ def open_table(
         yield table
 
 
-def _refuse_needless(path: Path, format: Format, wanted: ReadOptions) -> None:
-    for option in differing_fields(wanted):
-        if option in INPUTS_OF and not format.takes(option):
-            named = parameter(option, False) if option == "has_header" else parameter(option)
-            meant = gettext(INPUTS_OF[option].named)
-            raise UsageError(OPTION_NOT_FOR_FORMAT, path=path, named=named, meant=meant, format=format.name)
-
-
 @contextmanager
 def reading(table: Table) -> Iterator[None]:
-    """Turn what polars says about an unreadable part of a file into an :class:`InputError` that names the place."""
+    """Turn an error of polars over an unreadable part of a file into an :class:`InputError` that names the place."""
     try:
         yield
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:  # a panic is no Exception

@@ -54,8 +54,6 @@ _WIDE: Final = re.compile("[\u0800-\ufffc\U00010000-\U0010ffff]")
 
 
 class _Decoder(codecs.IncrementalDecoder):
-    """Decodes chunks of a text with bytes 0xA0, each up to the last place between two characters."""
-
     def __init__(self, codec: str) -> None:
         super().__init__()
         self._codec = codec
@@ -144,7 +142,7 @@ def coding_named(name: str) -> Coding:
 
 
 def codings(file: File, encoding: str | None) -> list[Coding]:
-    """The encodings that a file may be in, the likeliest first: one where it is given, marked or clear."""
+    """The encodings that a file may be in, the likeliest first."""
     with file.data.open("rb") as stream:
         head = stream.read(SAMPLE)
     marked = next((coding for coding in _MARKED if head.startswith(coding.mark)), None)
@@ -167,7 +165,9 @@ def sample_of(file: File, coding: Coding) -> str:
     """Return the first part of a file as text of whole lines; raise :class:`Undecodable`."""
     with file.data.open("rb") as stream:
         head = stream.read(SAMPLE)
-        while len(head) < _LONGEST_SAMPLE and _few_lines(head) and (more := stream.read(SAMPLE)):
+        while len(head) < _LONGEST_SAMPLE and max(map(head.count, (b"\n", b"\r"))) <= LOOK:
+            if not (more := stream.read(SAMPLE)):
+                break
             head += more
         whole = not stream.read(1)
     decoder = coding.decoder()
@@ -182,10 +182,6 @@ def sample_of(file: File, coding: Coding) -> str:
     if "\n" not in text:
         raise InputError(FIRST_LINE_TOO_LONG, path=file.path, count=len(head))
     return text[: text.rindex("\n") + 1]
-
-
-def _few_lines(head: bytes) -> bool:
-    return max(head.count(b"\n"), head.count(b"\r")) <= LOOK
 
 
 def blocks(file: File, coding: Coding) -> Iterator[bytes]:
@@ -214,10 +210,7 @@ def parts(file: File, coding: Coding) -> Iterator[bytes]:
 
 
 def is_broken_utf8(file: File) -> bool:
-    """Whether a file that does not decode as UTF-8 is UTF-8 all the same, but for a few bytes.
-
-    CP949 read as UTF-8 is mostly rubbish, and does not begin with characters of three bytes that happen to be right.
-    """
+    """Whether a file is UTF-8 but for a few bytes; CP949 read as UTF-8 is mostly rubbish from the start."""
     with file.data.open("rb") as stream:
         while chunk := stream.read(_CHUNK):
             if not chunk.isascii():
@@ -237,7 +230,7 @@ def _has_bare_cr(coding: Coding, head: bytes) -> bool:
 
 
 def _unmarked_utf16(head: bytes) -> Coding | None:
-    """UTF-16 without a mark, where it is clear: ASCII and Hangul come out, with lines and fields, and little else."""
+    """UTF-16 without a mark, where ASCII and Hangul come out, with lines and fields, and little else."""
     even = head[: len(head) // 2 * 2]
     if b"\0" not in even:
         return None
@@ -248,7 +241,7 @@ def _unmarked_utf16(head: bytes) -> Coding | None:
 
 
 def _verify_utf8(stream: BinaryIO, coding: Coding) -> Iterator[bytes]:
-    """The bytes of a UTF-8 file as they are, cut behind a line end where there is one, else between characters."""
+    """The bytes of a UTF-8 file, cut behind a line end where there is one, else between characters."""
     done = stream.tell()
     while chunk := stream.read(_CHUNK + 3):  # one whole character at least
         part = chunk[: chunk.rfind(b"\n") + 1 or len(chunk) - _cut_off(chunk) or len(chunk)]
@@ -262,7 +255,7 @@ def _verify_utf8(stream: BinaryIO, coding: Coding) -> Iterator[bytes]:
 
 
 def _refuse_bad(stream: BinaryIO, coding: Coding, done: int, part: bytes) -> None:
-    """Raise :class:`Undecodable` for a part that begins after ``done`` bytes; lines are counted only now."""
+    """Raise for a part that begins after ``done`` bytes; lines are counted only now."""
     stream.seek(len(coding.mark))
     line, column, left = 1, 0, done - len(coding.mark)
     while left and (chunk := stream.read(min(left, _CHUNK))):
@@ -277,7 +270,7 @@ def _refuse_bad(stream: BinaryIO, coding: Coding, done: int, part: bytes) -> Non
 
 
 def _cut_off(data: bytes) -> int:
-    """The number of bytes at the end that begin a character which goes on in the next chunk."""
+    """The number of bytes at the end that begin a character of the next chunk."""
     for back in range(1, min(4, len(data) + 1)):
         byte = data[-back]
         if byte >= 0xC0:
