@@ -127,7 +127,6 @@ class ColumnCandidates:
         return Preferred(replace(choices[0], otherwise=tuple(choices[1:])), tuple(notes))
 
     def address_by_content(self, pools: Sequence[Sequence[int]], headed: Choice | None) -> tuple[Choice, Alert] | None:
-        """The column full of addresses, where the one with the right header has hardly any."""
         beaten = [self._candidate("address", one) for one in headed.alternatives] if headed else []
         if any(one.right >= _FEW for one in beaten):
             return None
@@ -218,7 +217,6 @@ class ColumnCandidates:
         return (gettext("{called} is not part of the address; {advice} joins it", called=called, advice=advice),)
 
     def zipcode(self, places: Sequence[int], address: Choice | None) -> Preferred:
-        """The postal code of the chosen address, not of another."""
         found = [self._candidate("zipcode", choice) for place in places if (choice := self._rate("zipcode", place))]
         if not found or address is None:
             return Preferred(max((one.choice for one in found), key=lambda one: one.confidence, default=None))

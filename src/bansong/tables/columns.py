@@ -354,7 +354,6 @@ class _NumberColumns:
         )
 
     def _in_parts(self) -> tuple[Choice, tuple[str, ...]] | None:
-        """The number in three columns side by side, of 3, 2 and 5 digits."""
         headers, free = self._table.headers, set(self._free)
         for place in self._free:
             three = range(place, place + len(_PARTS))

@@ -252,7 +252,6 @@ def _ends_with(look: Look, *marks: bytes) -> bool:
 
 
 def _is_page(look: Look) -> Evidence | None:
-    """Detect a page in HTML; refuse its kin, which only Excel reads."""
     if not _is_text(look):
         return None
     path, start = look.file.path, _start(look).lower()
@@ -508,7 +507,6 @@ def keep_input(resources: ExitStack) -> Path:
 
 
 def name_input(format: str | None) -> Path:
-    """Return the name of standard input, with the extension of the format as which it is read."""
     if format is None:
         return INPUT_NAME
     if format not in FORMATS:

@@ -102,7 +102,6 @@ class _Candidate:
 
 
 def find_earlier_columns(table: Table, prefix: str) -> EarlierColumns:
-    """Return where the columns of an earlier run stand; outcomes and extra columns stand behind the nine."""
     candidates = _candidates(table.headers, prefix)
     if len({one.name for one in candidates}.intersection(ADDED_COLUMNS)) < _SOME:
         return EarlierColumns()
@@ -262,7 +261,6 @@ def _is_output(candidates: Sequence[_Candidate]) -> bool:
 
 
 def _choose(candidates: Sequence[_Candidate], names: Sequence[str] = ADDED_COLUMNS) -> list[_Candidate]:
-    """Choose the columns of each name that are ours, by their cells, else by their place."""
     at = {one.place: one.name for one in candidates if one.level > _DOUBTFUL}
 
     def adjacent(one: _Candidate) -> int:

@@ -143,7 +143,6 @@ class Format:
         return cast(Verbs, getattr(import_module(module), name)(self))
 
     def takes(self, option: str) -> bool:
-        """Whether an option of reading has a meaning for such files."""
         return self.name in INPUTS_OF[option].formats
 
     def refuse_wide(self, columns: int) -> None:

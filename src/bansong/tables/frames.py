@@ -41,7 +41,6 @@ def is_frame(given: object) -> bool:
 
 
 def as_known_frame(frame: Any) -> Any:
-    """Return a frame of polars, pandas or pyarrow as it is, and any other that gives Arrow data as a pyarrow Table."""
     is_arrow = type(frame).__module__.partition(".")[0] == "pyarrow" and hasattr(frame, "rename_columns")
     if isinstance(frame, pl.DataFrame | pl.LazyFrame) or is_pandas(frame) or is_arrow:
         return frame
@@ -141,7 +140,6 @@ def read(frame: Any) -> Table:
 
 
 def nested_roles(headers: Sequence[str], dtypes: Sequence[pl.DataType]) -> tuple[str, ...]:
-    """Warnings about lists under the header of a role; values of structs can be named (see ``tables.nested``)."""
     unused = gettext_noop("column {header!r} holds {dtype}, so it is not used; give its text in a column of its own")
     return tuple(
         gettext(unused, header=header, dtype=dtype)

@@ -113,7 +113,6 @@ def is_trap(role: str, header: str) -> bool:
 
 
 def side_of(header: str) -> Side | None:
-    """The side of an invoice that a header names; ``None`` for neither and for both."""
     plain = _plain(header)
     sides = [side for side, words in _SIDES.items() if words.search(plain)]
     return sides[0] if len(sides) == 1 else None
@@ -222,7 +221,6 @@ def _kinds(table: Table, competing: Sequence[Party]) -> dict[int, int]:
 
 
 def _nearby(headers: Sequence[str], places: Sequence[int]) -> dict[int, range]:
-    """Each number's columns by position alone."""
     before = 0
     while places and places[0] > before:
         ahead = [place - before - 1 for place in places]
@@ -325,7 +323,6 @@ def _score_cell(cell: str) -> int:
 
 
 def _rows_with_numbers(rows: Sequence[Row]) -> tuple[set[int], list[int]]:
-    """Rows with a cell of ten digits, and those of them where one is surely a business number."""
     # with thousands separators it is an amount: title rows hold some
     cells = [(place, cell) for place, row in enumerate(rows) for cell in row if cell and "," not in cell]
     frame = pl.DataFrame(cells, schema={"row": pl.Int64, "cell": pl.String}, orient="row")

@@ -244,7 +244,6 @@ class HtmlVerbs(Verbs):
     """Web pages, only read."""
 
     def read(self, file: File, wanted: ReadOptions, _resources: ExitStack) -> Table:
-        """Open the wanted table (``table 2``), else the first one with business numbers, as texts."""
         page = decode_file(
             file, wanted.encoding, lambda coding: Page(file.path).read(parts(file, replace(coding, bare_cr=False)))
         )

@@ -90,7 +90,6 @@ def collect_inputs(
 
 
 def label_inputs(given: Sequence[str | Path]) -> str:
-    """Return the ledger's name of a list of inputs, by which a run is continued."""
     label = " ".join(map(describe_given, given))
     if len(label) <= _LABEL_LENGTH:
         return label
@@ -107,7 +106,6 @@ def is_one_file(given: str | Path) -> bool:
 
 
 def find_files(given: str | Path, folder: Path = Path()) -> list[InputFile]:
-    """Return the files that a name below ``folder``, a glob, a folder or a partitioned dataset means, in order."""
     place = path_on_disk(folder / _expand_home(as_path(given)))
     if isinstance(place, RemotePath):
         return _remote_files(place)

@@ -108,7 +108,6 @@ def _unfold_leaves(table: Table, leaves: Sequence[_Leaf]) -> Table:
 
 
 def held_choice(table: Table, choice: Choice) -> Choice:
-    """Return a choice by the positions of the file's columns: of values within objects, those of the objects."""
     return choice.move(lambda part: _holder_of(table.headers, part))
 
 
@@ -190,7 +189,6 @@ def _keys(value: Any, path: Path_) -> Iterator[Path_]:
 def _find_roles(
     table: Table, leaves: Sequence[_Leaf], roles: Sequence[str], given: Mapping[str, Any]
 ) -> dict[str, str]:
-    """The leaf of each role that is not given, where one is surely the role's."""
     found = dict[str, str]()
     leaves = [leaf for leaf in leaves if not any(isinstance(key, int) for key in leaf.path)]
     roles = [role for role in roles if role not in given]

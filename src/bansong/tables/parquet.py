@@ -283,7 +283,6 @@ def _output_schema(result: Enriched, theirs: pa.Schema, mine: pa.Schema) -> pa.S
 
 
 def _usual(type_: Any) -> Any:
-    """The type that other programs write, in place of a large one."""
     import pyarrow as pa
 
     if pa.types.is_large_list(type_):

@@ -145,7 +145,6 @@ def _joined_number(parts: Sequence[pl.Expr]) -> pl.Expr:
 
 
 def holds_address(cell: pl.Expr) -> pl.Expr:
-    """Whether a text looks like an address, more than a district's name."""
     return is_filled(cell) & cell.str.contains(ADDRESS) & ~cell.str.contains(_DISTRICT) & ~is_json(cell)
 
 
@@ -156,7 +155,6 @@ def is_sure_address(cell: pl.Expr) -> pl.Expr:
 def content_role(
     table: Table, sample: pl.DataFrame, role: str, places: Sequence[int], address: Choice | None
 ) -> Choice | None:
-    """Return the column that holds the most of a role's content; a postal code stands beside its address."""
     if role not in _LEAST:
         return None
     if role == "zipcode":
@@ -207,8 +205,7 @@ SELECTED_COLUMN_MISSING: Final = Problem(
     "columns.selected_column_missing", "{name}: {named} names no column; {headers}"
 )
 
-POSITION: Final = re.compile(r"#[1-9][0-9]*")
-"""A column named by its place: ``#3``."""
+POSITION: Final = re.compile(r"#[1-9][0-9]*")  # a column named by its place: `#3`
 
 
 def given_choice(table: Table, role: str, given: str | Sequence[str]) -> Choice:

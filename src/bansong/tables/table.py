@@ -23,12 +23,10 @@ BINARY_NOT_WRITABLE: Final = Problem(
 )
 
 TEXTS: Final = (pl.String, pl.Categorical, pl.Enum)
-RAW: Final = "raw"
-"""A JSON table's extra column: the text of each object as it stands in the file."""
+RAW: Final = "raw"  # a JSON table's extra column: the text of each object as it stands in the file
 _SHOWN_HEADERS: Final = 5
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
-_ABOVE_FORMULA: Final = "A"
-"""The first text behind all that begin with one of :data:`_FORMULA`."""
+_ABOVE_FORMULA: Final = "A"  # the first text behind all that begin with one of :data:`_FORMULA`
 
 
 def advise_sheet(name: str) -> str:
@@ -98,7 +96,6 @@ class Enriched:
     encoding: str | None = None  # of a CSV output, by default the input's own
 
     def with_titles(self, layout: Sequence[tuple[str, str]] | None = None, *, lists: bool) -> pl.LazyFrame:
-        """The output's columns under unique headers; ``lists``: reasons as lists of strings."""
         layout = self.layout if layout is None else layout
         names = unique_names([header for _, header in layout])
         return self.frame.select(
@@ -155,7 +152,6 @@ def unique_names(headers: list[str]) -> list[str]:
 
 
 def renamed_headers(headers: Sequence[str], format: Format) -> tuple[str, ...]:
-    """Return a warning about headers that get other names, for formats whose names are unique and never blank."""
     pairs = zip(headers, unique_names(list(headers)), strict=True)
     renamed = [gettext("{header!r} is {name!r}", header=own, name=name) for own, name in pairs if own != name]
     if not renamed:

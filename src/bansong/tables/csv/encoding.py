@@ -35,8 +35,7 @@ MIXED_LINE_ENDS: Final = Problem(
 SPACE: Final = "\N{NO-BREAK SPACE}"
 _CODECS: Final = ("cp949", "euc_kr")
 _BYTE: Final = b"\xa0"
-_MARK: Final = b"\xff"
-"""Stands for a no-break space on its way to the codec, which has no such byte."""
+_MARK: Final = b"\xff"  # stands for a no-break space on its way to the codec, which has no such byte
 _HANDLER: Final = "bansong.raw_space"
 _RUN: Final = re.compile(rb"(?<![\x81-\xfe])[\x81-\x9f\xa1-\xfe]*+\xa0[\x81-\xfe]*+(?=([A-Za-z]{0,2}))")
 _EVERYDAY: Final = re.compile(rb"(?:\xa0|[\xa1-\xfe]{2})+")
@@ -103,7 +102,6 @@ class Coding:
 
     @property
     def is_plain(self) -> bool:
-        """Whether polars reads and writes the bytes as they are."""
         return self.codec == "utf-8" and not self.bare_cr
 
     def decoder(self) -> codecs.IncrementalDecoder:
@@ -142,7 +140,6 @@ def coding_named(name: str) -> Coding:
 
 
 def codings(file: File, encoding: str | None) -> list[Coding]:
-    """The encodings that a file may be in, the likeliest first."""
     with file.data.open("rb") as stream:
         head = stream.read(SAMPLE)
     marked = next((coding for coding in _MARKED if head.startswith(coding.mark)), None)
@@ -162,7 +159,6 @@ def codings(file: File, encoding: str | None) -> list[Coding]:
 
 
 def sample_of(file: File, coding: Coding) -> str:
-    """Return the first part of a file as text of whole lines; raise :class:`Undecodable`."""
     with file.data.open("rb") as stream:
         head = stream.read(SAMPLE)
         while len(head) < _LONGEST_SAMPLE and max(map(head.count, (b"\n", b"\r"))) <= LOOK:
@@ -255,7 +251,6 @@ def _verify_utf8(stream: BinaryIO, coding: Coding) -> Iterator[bytes]:
 
 
 def _refuse_bad(stream: BinaryIO, coding: Coding, done: int, part: bytes) -> None:
-    """Raise for a part that begins after ``done`` bytes; lines are counted only now."""
     stream.seek(len(coding.mark))
     line, column, left = 1, 0, done - len(coding.mark)
     while left and (chunk := stream.read(min(left, _CHUNK))):

@@ -33,7 +33,6 @@ _TEXTLESS: Final = {"bounce_prob", "bounced", "bounced_at", "duplicate_of"}
 
 
 def write(result: Enriched, target: Path, stream: BinaryIO) -> pl.DataFrame:
-    """Write an enriched table as CSV, in the input's dialect if it was CSV; return the tally."""
     dialect, schema = dialect_for(result.table, target, result.encoding), result.frame.collect_schema()
     # the user's own cells stay as they are
     ours = [name for name, _ in result.layout if contract_name(name) in OUR_COLUMNS and schema[name] == pl.String]

@@ -138,7 +138,6 @@ class Survey:
         return regular
 
     def _look(self, block: bytes, places: list[int], shapes: list[bytes]) -> None:
-        """Look at the lines of unusual shapes; cells that go on over lines are put together first."""
         lines, quoted, upcoming = block.split(b"\n"), [], iter(places)
         for place in upcoming:
             end = place

@@ -182,7 +182,6 @@ def _records(lines: list[str], delimiter: str) -> tuple[list[list[str]], list[in
 
 
 def _quoting(sample: str, delimiter: str) -> tuple[frozenset[int], bool]:
-    """The columns that are quoted without need, by their first cells, and whether the header is."""
     d = re.escape(delimiter)
     token = re.compile(rf'("(?:[^"]|"")*"|[^{d}\r\n]*)({d}|\r?\n|\r|\Z)')
     needful = re.compile(rf'[{d}\r\n]|""')

@@ -40,8 +40,7 @@ CELL_TOO_LONG: Final = Problem(
 
 _CHARTED: Final = (set(GRADES), set(ACTIONS))
 _CHART_HEIGHT_ROWS: Final = 15
-MAX_ROWS: Final = 1_048_575
-"""What a sheet holds below its header."""
+MAX_ROWS: Final = 1_048_575  # what a sheet holds below its header
 _BLOCK: Final = 20_000
 TitleRows = Sequence[Sequence[str | None]]
 _DAY_FORMAT, _MOMENT_FORMAT = "yyyy-mm-dd", "yyyy-mm-dd hh:mm:ss"
@@ -51,7 +50,6 @@ _HEADER_ROW, _COLUMNS_ROW, _AMONG_TEXTS_ROW = 1, 2, 3
 
 
 def add_summary(book: Workbook, sections: Sequence[Section]) -> None:
-    """Add the sheet: each section a title and its figures, beside them bar charts of grades and actions."""
     from openpyxl.styles import Font, PatternFill
 
     sheet = book.create_sheet(gettext(SUMMARY))
@@ -89,7 +87,6 @@ def _chart(sheet: Worksheet, section: Section, row: int) -> BarChart:
 
 
 def create_workbook(result: Enriched, frame: pl.DataFrame, sections: Sequence[Section], target: Path) -> None:
-    """Make a new workbook, in several sheets if need be: a skeleton with headers and styles, then the rows."""
     _check_limits(result, frame)
     first = MAX_ROWS - len(result.table.title_rows)
     starts = [0, *range(first, frame.height, MAX_ROWS)]
@@ -134,7 +131,6 @@ def _styles(model: SheetXml, columns: Mapping[str, int], row: int) -> dict[str, 
 
 
 def _typed_style(model: SheetXml, column: str) -> pl.Expr:
-    """The style of each cell of a column of text in which dates and times may stand."""
     text = pl.when(pl.col(typed_id(column))).then(pl.col(column))
     return pl.coalesce(
         pl.when(text.str.contains(pattern)).then(pl.lit(model.styles(1, row, row)[0]))
@@ -143,7 +139,6 @@ def _typed_style(model: SheetXml, column: str) -> pl.Expr:
 
 
 def _skeleton(result: Enriched, frame: pl.DataFrame, heights: Sequence[int], sections: Sequence[Section]) -> io.BytesIO:
-    """A workbook with a sheet for each of ``heights`` rows; blank cells show the styles of the columns."""
     import openpyxl  # not above: it takes longer to import than the rest of a table, and few runs need it
 
     book = openpyxl.Workbook()
@@ -216,14 +211,12 @@ def _check_limits(result: Enriched, frame: pl.DataFrame) -> None:
 
 
 def _width(header: str, values: pl.Series) -> int:
-    """Characters a column needs, wide ones counted twice, judged by its first cells."""
     shown = [header, *map(str, values.head(100).drop_nulls())]
     widest = max(sum(2 if east_asian_width(char) in "WF" else 1 for char in text) for text in shown)
     return min(max(widest + 2, 8), 60)
 
 
 def count_rows(table: Table, path: Path) -> int:
-    """Count the rows of a new workbook: those of all its sheets but the summary, less headers and title rows."""
     with ZipFile(path) as archive:
         parts = [part for name, part in sheet_parts(archive).items() if name.startswith(SHEET)]
         return sum(read_part(archive, part).count(b"<row ") - 1 for part in parts) - len(table.title_rows)
@@ -244,7 +237,6 @@ class ChoiceSheet:
 
 
 def write_choice_sheet(content: ChoiceSheet, target: Path) -> None:
-    """Write a new workbook with the sheet, printed as wide as a page; texts stay texts, whatever they begin with."""
     import openpyxl
     from openpyxl.styles import Alignment, Font
 

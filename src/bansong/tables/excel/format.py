@@ -65,7 +65,6 @@ class XlsxVerbs(Verbs):
         return ()
 
     def splice(self, result: Enriched, target: Path) -> Written | None:
-        """Put the added columns into the user's workbook, of which everything else stays as it is."""
         source, file = result.table.source, result.table.file
         if not isinstance(source, Sheet) or file is None or not _keeps_all(result):
             return None
@@ -77,7 +76,6 @@ class XlsxVerbs(Verbs):
         return Written(tally, extend_workbook(result, frame, file, source, target))
 
     def render(self, result: Enriched, target: Path) -> Written:
-        """Write a new workbook; each cell keeps its type, and text is never stored as a formula."""
         _refuse_macros(target)
         typed = typed_columns(result)
         cells = result.frame.select(*(column for column, _ in result.layout), *map(typed_id, typed))
@@ -131,7 +129,6 @@ def _refuse_macros(target: Path) -> None:
 
 
 def _keeps_all(result: Enriched) -> bool:
-    """Whether the output has all of the user's columns where they stood, ours of an earlier run among them."""
     own = result.layout[: len(result.table.headers)]
     return [header for _, header in own] == list(result.table.headers) and all(
         contract_name(column) in (f"c{place}", *OUR_COLUMNS) for place, (column, _) in enumerate(own)

@@ -208,7 +208,6 @@ def _entries(path: Path, archive: ZipFile) -> list[ZipInfo]:
 
 
 def _refuse_stated_sizes(path: Path, entries: Collection[ZipInfo], size: int) -> None:
-    """Refuse a zip of ``size`` bytes by what its directory states, before anything is unfolded."""
     cap, unfolded = limits(), sum(entry.file_size for entry in entries)
     packed = min(sum(entry.compress_size for entry in entries), size)  # parts may overlap, or state too much
     if unfolded > cap.inflated:
@@ -379,8 +378,7 @@ _BIFF8: Final = 0x0600
 _HEADER_ENTRIES: Final = 109  # sectors of the allocation table that the header of an OLE file lists itself
 _STREAMS: Final = ("Workbook", "Book")  # a file for both Excel 97 and 95 has both, and the first is read
 
-Edits = Mapping[int, int]
-"""Numbers of two bytes (little-endian) by the offset at which they are to stand."""
+Edits = Mapping[int, int]  # numbers of two bytes (little-endian) by the offset at which they are to stand
 
 
 def decodable_xls(file: File, resources: ExitStack) -> File:
@@ -395,7 +393,6 @@ def decodable_xls(file: File, resources: ExitStack) -> File:
 
 
 def decodable_xlsx(file: File, resources: ExitStack) -> File:
-    """Return the workbook, or a copy where cells have built-in date formats that calamine reads as numbers."""
     return _with_styles(file, "xl/styles.xml", _edit_xml, resources)
 
 
@@ -507,7 +504,6 @@ def _biff_edits(stream: bytes, path: Path) -> Edits:
 
 
 def _workbook_stream(data: bytes) -> tuple[Sequence[int], int]:
-    """Where the pieces of the workbook in an OLE file begin, and the size of a piece."""
     size, small = 1 << data[30], 1 << data[32]
     directory, least, small_table, more = struct.unpack_from("<I4xII4xI", data, 48)
     table = _allocation_table(data, size, more)

@@ -34,8 +34,7 @@ PART_DAMAGED: Final = Problem(
 
 _TAG: Final = re.compile(rb"""<[^\s/>]+(?:[^>"']|"[^"]*"|'[^']*')*>""")
 
-Edit = tuple[int, int, bytes]
-"""Bytes from … to … (exclusive) give way to others."""
+Edit = tuple[int, int, bytes]  # bytes from … to … (exclusive) give way to others
 
 
 @dataclass(slots=True)
@@ -100,7 +99,6 @@ def find_child(elements: Iterable[Element], name: str) -> Element | None:
 
 
 def refuse_encoding(xml: bytes, part: str) -> None:
-    """Raise :class:`OutputError` for a part that is not, or says that it is not, UTF-8."""
     stated = re.match(rb"""(?:\xef\xbb\xbf)?<\?xml[^>]*?\sencoding\s*=\s*["']([^"']+)""", xml)
     encoding = stated.group(1).decode("ascii", "replace") if stated else "UTF-8"
     if xml.startswith((b"\xff\xfe", b"\xfe\xff", b"<\x00", b"\x00<")):
@@ -119,7 +117,6 @@ def apply_edits(xml: bytes, edits: Iterable[Edit]) -> bytes:
 
 
 def attribute(tag: bytes, name: str, value: object) -> bytes:
-    """A start tag with an attribute set, in place where it has it, else behind the others."""
     found = re.search(rb"""(\s%s\s*=\s*)(?:"[^"]*"|'[^']*')""" % name.encode(), tag)
     new = str(value).encode()
     if found:
@@ -166,13 +163,10 @@ PART_CHANGED: Final = Problem(
 
 BOOK: Final = "xl/workbook.xml"
 _RELATIONS: Final = "xl/_rels/workbook.xml.rels"
-CORE: Final = (BOOK, _RELATIONS)
-"""The parts that are read here, in lower case."""
-SHEET: Final = "bansong"
-"""The name of a new workbook's sheet; further ones are called ``bansong 2`` and so on."""
+CORE: Final = (BOOK, _RELATIONS)  # the parts that are read here, in lower case
+SHEET: Final = "bansong"  # the name of a new workbook's sheet; further ones are called `bansong 2` and so on
 FORMER_SHEET: Final = "bizverify"
-SUMMARY: Final = gettext_noop("summary")
-"""The name of the sheet of figures that a run adds to a new workbook."""
+SUMMARY: Final = gettext_noop("summary")  # the name of the sheet of figures that a run adds to a new workbook
 
 _LARGEST_INDEX: Final = 16_000_000
 _RELATION: Final = re.compile(r"\{.*/relationships\}id$")
@@ -205,7 +199,6 @@ def outline(path: Path, data: Path) -> list[SheetEntry]:
 
 
 def entries_of(archive: ZipFile) -> list[SheetEntry]:
-    """The sheets that an open workbook lists; raises ``ValueError`` or ``KeyError`` for one that is damaged."""
     names = part_names(archive)
     book, relations = (_parse_part(archive, names, part) for part in CORE)
     targets = {relation.get("Id"): relation for relation in relations}
@@ -263,7 +256,6 @@ def sheet_parts(archive: ZipFile) -> dict[str, str]:
 
 
 def related_parts(archive: ZipFile, part: str, kind: str) -> list[str]:
-    """Return the parts of a kind (``table``, ``drawing``, ``styles``) that a part refers to."""
     names = part_names(archive)
     folder, name = posixpath.split(plain_name(part))
     relations = names.get(f"{folder}/_rels/{name}.rels")
@@ -275,7 +267,6 @@ def related_parts(archive: ZipFile, part: str, kind: str) -> list[str]:
 
 
 def refuse_other_kind(archive: ZipFile, target: Path) -> None:
-    """Raise :class:`OutputError` where a workbook would get the extension of another kind: Excel would not open it."""
     names = archive.namelist()
     if len(set(names)) != len(names):
         raise OutputError(PART_NAMES_CLASH)
@@ -321,7 +312,6 @@ def read_part(archive: ZipFile, part: str) -> bytes:
 
 
 def part_pieces(archive: ZipFile, part: str) -> Generator[bytes]:
-    """A part in pieces; its checksum is verified with the last."""
     try:
         with archive.open(part) as stream:
             while piece := stream.read(_PIECE):

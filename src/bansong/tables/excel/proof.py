@@ -66,7 +66,6 @@ class FinishedSheet:
 
     @property
     def starts(self) -> range:
-        """The first rows of the stretches that it is read in."""
         wide = max(self.added)
         step = self.bottom if self.bottom * wide <= _CELLS_AT_ONCE else _CELLS_AT_ONCE // wide
         return range(1, self.bottom + 1, step)
@@ -203,7 +202,6 @@ def _pieces(archive: ZipFile, part: str) -> Iterator[bytes]:
 
 
 def _find_row(xml: bytes, number: int) -> int:
-    """Where the first row from ``number`` on begins, or -1."""
     low, high = 0, len(xml)
     while high - low > _SCANNED_BYTES:
         middle = (low + high) // 2
@@ -235,7 +233,6 @@ def _agree(found: pl.Series, title: str, values: pl.Series, offset: int) -> pl.S
 
 
 def prove_created(result: Enriched, frame: pl.DataFrame, path: Path) -> None:
-    """Prove the sheets of a new workbook that was made of a frame."""
     first = create.MAX_ROWS - len(result.table.title_rows)
     starts = [0, *range(first, frame.height, create.MAX_ROWS)]
     numbered = [*enumerate(result.layout, 1)]

@@ -68,7 +68,6 @@ def _list_some(found: Sequence[str]) -> dict[str, str]:
 
 
 def _find_formulas(archive: ZipFile, table: str) -> Iterator[str]:
-    """Find the formulas and defined names that are about all columns of a table."""
     name = re.escape(table)
     special = r"\[(?:|#[^\[\]]*|\[#[^\[\]]*\](?:,\s*\[#[^\[\]]*\])*)\]"  # [#All], [[#Headers],[#Data]]: no column
     whole = rf"(?<![\w.\\!]){name}(?:{special}|(?![\w.\\\[(!']))"
@@ -112,7 +111,6 @@ class AddedColumns:
 
     @property
     def ours(self) -> dict[int, str]:
-        """The header of each column of the sheet that enrichment added, now or earlier."""
         earlier = {self.left + n: header for n, header in enumerate(self.headers) if OURS.fullmatch(header)}
         return earlier | {number: self.titles[column] for column, number in self.places.items()}
 
@@ -238,7 +236,6 @@ def _explain_unfit(elements: Sequence[Element], area: Area, added: AddedColumns)
 
 
 def _find_obstacle(area: Area, right: int, added: AddedColumns) -> str:
-    """The reason why an area is not widened to all of our columns, or nothing."""
     new = added.places.values()
     left_out = [column for column in added.ours if column > right or (column < area.left and column in new)]
     if not left_out:

@@ -24,8 +24,7 @@ GRADE_COLOURS: Final = {
 _GENERAL: Final = "0"
 AS_TEXT: Final = ("0", "49")
 """Number formats that show any text as it is, ``General`` and ``@``: others can hide it (``;;;``) or add to it."""
-AS_PERCENT: Final = ("10",)
-"""The number format ``0.00%``."""
+AS_PERCENT: Final = ("10",)  # the number format `0.00%`
 _REFERENCES: Final = ("numFmtId", "fontId", "fillId", "borderId", "xfId")
 _MOST_FORMATS: Final = 64_000
 _BEFORE_DXFS: Final = ("numFmts", "fonts", "fills", "borders", "cellStyleXfs", "cellXfs", "cellStyles")

@@ -93,8 +93,7 @@ class Area:
         return f"{column_letter(self.left)}{self.top}:{column_letter(self.right)}{self.bottom}"
 
 
-Style = str | pl.Expr
-"""The number of a cell format: one for all rows (``""`` for none), or one for each (null for none)."""
+Style = str | pl.Expr  # the number of a cell format: one for all rows (`""` for none), or one for each (null for none)
 
 
 def render_rows(

@@ -59,8 +59,7 @@ _SAMPLE_ROWS: Final = 1000
 _RIGHT_SHARE: Final = 0.9
 _ADDRESS_SHARE: Final = 0.5
 _NUMBERS, _NO_HEADER, _HEADER_ONLY, _ADDRESSES, _ANYTHING = 4, 3, 2, 1, 0
-HAS_NUMBERS: Final = _NO_HEADER
-"""From this rank on, a table holds business numbers."""
+HAS_NUMBERS: Final = _NO_HEADER  # from this rank on, a table holds business numbers
 
 
 @dataclass(frozen=True, slots=True)

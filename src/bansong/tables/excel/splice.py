@@ -71,7 +71,6 @@ class Splice:
         return self.header + self.frame.height
 
     def pieces(self) -> Iterator[bytes]:
-        """The finished sheet in pieces, made as they are asked for."""
         rows = self.sheet.rows
         yield self.head + encode_rows(rows.filter(pl.col("r") < self.header), "xml", "end")
         yield self._splice_rows(render_rows(self.titles, self.columns, self.title_styles, self.header))
@@ -93,7 +92,6 @@ class Splice:
             raise AccountingError(OTHER_CELLS_CHANGED)
 
     def _holds(self, found: pl.DataFrame) -> bool:
-        """Whether rows of a finished sheet are the old ones with all the cells in them."""
         old = self._cut_rows(self.header, self.bottom)
         if found["r"].equals(old["r"]):
             both = found.with_columns(old["before"], old["behind"])
@@ -252,7 +250,6 @@ def _plan_splice(
     styles: Styles | None,
     more: Sequence[Edit],
 ) -> Splice:
-    """Plan how the cells of ``columns`` (side by side) are placed and styled; ``more``: edits around the rows."""
     header, bottom = added.top, added.bottom
     first, last = min(columns.values()), max(columns.values())
     beside = sheet.styles(first - 1, header, bottom)

@@ -403,7 +403,6 @@ def _is_roles(key: str, dtype: DataType | None) -> bool:
 
 
 def _by_token(schema: dict[str, DataType | None], ids: dict[str, str]) -> pl.Expr:
-    """The objects as records of the columns ``ids``; numbers stay as spelled."""
     texts_of = {key: typed_id(ids[key]) for key, dtype in schema.items() if dtype is None}
     made = pl.Struct(
         {id_: schema[key] or pl.String() for key, id_ in ids.items()} | dict.fromkeys(texts_of.values(), pl.Boolean())

@@ -209,7 +209,6 @@ class Scanner:
         self.take(b"]")
 
     def sequence(self) -> Iterator[RecordChunk]:
-        """Pass values that stand one after the other, up to the end of the file."""
         yield from self._records(b"", _decode_sequence)
 
     def fault(self, reason: str, position: int | None = None) -> InputError:
@@ -250,7 +249,6 @@ class Scanner:
         return None
 
     def _walk_records(self, closing: bytes, many: int) -> tuple[Raws, bytes]:
-        """Records one by one, ``many`` or a chunk of them; and what stands between the last two."""
         raws, size, sign, gap = [], 0, b"", b""
         while True:
             text = self.value()
@@ -294,7 +292,6 @@ class Scanner:
 
 
 def _lines(raws: Raws) -> bytes:
-    """The values one a line, without the white space between tokens where there are line breaks."""
     lines = b"\n".join(raws)
     if lines.count(b"\n") == len(raws) - 1 and b"\r" not in lines:
         return lines

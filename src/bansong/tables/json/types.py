@@ -89,7 +89,6 @@ class ColumnTypes:
         self._integers: list[str] = []
 
     def learn(self, part: RecordChunk) -> None:
-        """Widen the types so that they hold a part's values. Raises :class:`InputError` naming the record."""
         if not self._fits(part):
             self._widen(part)
             usable = not any(_UNSTRUCTURED.search(key) for key in self.types)
@@ -228,7 +227,6 @@ def split(tokens: bytes) -> pl.Series:
 
 
 def tokens_of(texts: pl.Series, keys: Iterable[str]) -> dict[str, pl.Series]:
-    """The value of each key as it stands in the objects, null where there is none or it is ``null``."""
     if texts.is_empty():
         return dict.fromkeys(keys, texts)
     objects = _decode_objects(_join_lines(texts))
@@ -303,7 +301,6 @@ class _Check:
 
 
 def _type_of(tokens: pl.Series, *, whole: bool) -> DataType | None:
-    """The type that gives back these tokens, ``None`` for text; ``whole``: all are arrays or objects."""
     if whole:
         return _nested_type(tokens)
     if tokens.str.starts_with('"').all():
@@ -366,7 +363,6 @@ def _type(dtype: DataType) -> Any:
 
 
 def _is_whole(dtype: DataType) -> bool:
-    """Whether a nested type has no place that only nulls were seen in."""
     return pl.Null not in _leaves(dtype)
 
 
