@@ -86,19 +86,23 @@ def _chart(sheet: Worksheet, section: Section, row: int) -> BarChart:
     return chart
 
 
-def create_workbook(result: Enriched, frame: pl.DataFrame, sections: Sequence[Section], target: Path) -> None:
+def create_workbook(
+    result: Enriched, frame: pl.DataFrame, sections: Sequence[Section], target: Path
+) -> list[tuple[str, str, pl.DataFrame]]:
+    """Make a new workbook: a skeleton with headers and styles, then the rows; return each sheet, its part and rows."""
     _check_limits(result, frame)
     first = MAX_ROWS - len(result.table.title_rows)
     starts = [0, *range(first, frame.height, MAX_ROWS)]
     slices = [frame.slice(start, stop - start) for start, stop in pairwise([*starts, max(frame.height, first)])]
     skeleton = _skeleton(result, frame, [slice_.height for slice_ in slices], sections)
     with ZipFile(skeleton) as archive:
-        parts = list(sheet_parts(archive).values())[: len(starts)]
-        models = [SheetXml.parse([archive.read(part)]) for part in parts]
+        made = [(*sheet, rows) for sheet, rows in zip(sheet_parts(archive).items(), slices, strict=False)]
+        models = [SheetXml.parse([archive.read(part)]) for _, part, _ in made]
     titles = [result.table.title_rows, *[()] * (len(starts) - 1)]
     sheets = map(_pieces, repeat(result), slices, models, titles)
-    pieces = dict(zip(parts, sheets, strict=True))
+    pieces = {part: sheet for (_, part, _), sheet in zip(made, sheets, strict=True)}
     copy_package(skeleton, target, pieces, int(frame.estimated_size()))
+    return made
 
 
 def _pieces(result: Enriched, frame: pl.DataFrame, model: SheetXml, above: TitleRows) -> Iterator[bytes]:

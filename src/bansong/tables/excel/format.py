@@ -82,8 +82,8 @@ class XlsxVerbs(Verbs):
         refuse_binary(result.with_titles(lists=False), "Excel")
         frame, tally = pl.collect_all([flat(cells), result.tally], engine="streaming")
         frame = frame.drop(name for name in map(typed_id, typed) if not frame[name].any())
-        create_workbook(result, frame, result.summary(tally) if result.summary else (), target)
-        prove_created(result, frame, target)
+        sheets = create_workbook(result, frame, result.summary(tally) if result.summary else (), target)
+        prove_created(result, sheets, target)
         return Written(tally)
 
     def count(self, result: Enriched, path: Path) -> int:

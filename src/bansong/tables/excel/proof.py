@@ -6,7 +6,7 @@ import io
 import posixpath
 import re
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,8 +19,7 @@ import polars as pl
 from bansong.base.errors import AccountingError, Problem
 from bansong.base.messages import gettext
 from bansong.base.schema import OUR_COLUMNS
-from bansong.tables.excel import create
-from bansong.tables.excel.package import part_names, part_pieces, plain_name, sheet_parts
+from bansong.tables.excel.package import part_names, part_pieces, plain_name
 from bansong.tables.excel.sheet_xml import column_letter
 from bansong.tables.table import Enriched, contract_name
 
@@ -232,17 +231,12 @@ def _agree(found: pl.Series, title: str, values: pl.Series, offset: int) -> pl.S
     return same
 
 
-def prove_created(result: Enriched, frame: pl.DataFrame, path: Path) -> None:
-    first = create.MAX_ROWS - len(result.table.title_rows)
-    starts = [0, *range(first, frame.height, create.MAX_ROWS)]
+def prove_created(result: Enriched, sheets: Iterable[tuple[str, str, pl.DataFrame]], path: Path) -> None:
     numbered = [*enumerate(result.layout, 1)]
-    with ZipFile(path) as archive:
-        sheets = [*sheet_parts(archive).items()][: len(starts)]
-    for (name, part), start, stop in zip(sheets, starts, [*starts[1:], frame.height], strict=True):
-        rows = frame[start:stop]
-        ours = {number for number, (column, _) in numbered if contract_name(column) in OUR_COLUMNS}
+    ours = {number for number, (column, _) in numbered if contract_name(column) in OUR_COLUMNS}
+    for place, (name, part, rows) in enumerate(sheets):
         added = {number: (title, rows[column]) for number, (column, title) in numbered if number in ours}
         own = {number: rows[column] for number, (column, _) in numbered if number not in ours}
-        header = 1 + (0 if start else len(result.table.title_rows))
+        header = 1 + (0 if place else len(result.table.title_rows))
         if added:
             FinishedSheet(name, part, result.table.name, 1, header, added).prove_new(path, own)
