@@ -393,11 +393,6 @@ class ReadOptions(Options):
         inputs=_CSV_FILES,
     )
 
-    @property
-    def one_sheet(self) -> str | None:
-        """The sheet that a reader of one table is to take."""
-        return self.sheet if isinstance(self.sheet, str) else None
-
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions(Options):

@@ -270,9 +270,8 @@ class _NumberColumns:
         party, reason = decided
         others = [choices[other.number] for other in competing if other is not party]
         give = {_quote_choice(one): parameter("columns", {"b_no": f"#{one.column + 1}"}) for one in others}
-        instead = ", ".join(
-            gettext("for {choice} give {parameter}", choice=other, parameter=named) for other, named in give.items()
-        )
+        other = gettext_noop("for {choice} give {parameter}")
+        instead = ", ".join(gettext(other, choice=choice, parameter=named) for choice, named in give.items())
         note = gettext(
             "each row holds {count} parties; {choice} was chosen, with what belongs to it, because {reason}; {instead}",
             count=len(competing),
@@ -337,10 +336,8 @@ class _NumberColumns:
         others = [choice for choice in rest if (self._held(choice).ten or 0.0) >= _MOSTLY]
         if not others:
             return best, ()
-        names = ", ".join(
-            gettext("{choice}, where {share:.0%} are numbers", choice=_quote_choice(one), share=self._held(one).ten)
-            for one in others
-        )
+        share = gettext_noop("{choice}, where {share:.0%} are numbers")
+        names = ", ".join(gettext(share, choice=_quote_choice(one), share=self._held(one).ten) for one in others)
         by_content = best.why == "content" or any(self._held(one).are_others for one in others)
         digits, surely = gettext("its numbers have right check digits"), gettext("its header says so most surely")
         return best, (
@@ -386,29 +383,20 @@ def _common_stem(headers: Sequence[str]) -> str | None:
 
 
 def _explain_content(table: Table, choice: Choice) -> Alert:
+    said = {"column": choice.column + 1, "header": choice.header}
     if table.file is None or any(has_role(header) for header in table.headers):  # a frame has no header row
-        return Alert(
-            gettext(
-                "b_no: column {column} ({header!r}) was chosen by what it holds, and not by its header: make sure that "
-                "these are the numbers of the businesses; {parameter} takes another",
-                column=choice.column + 1,
-                header=choice.header,
-                parameter=parameter("columns", {"b_no": gettext("HEADER")}),
-            )
+        text = gettext_noop(
+            "b_no: column {column} ({header!r}) was chosen by what it holds, and not by its header: make sure that "
+            "these are the numbers of the businesses; {parameter} takes another"
         )
-    return Alert(
-        gettext(
-            "the first row ({first}) was read as the header, though it names nothing that is known: {text}",
-            first=", ".join(header for header in table.headers[:_SHOWN] if header),
-            text=gettext(
-                "column {column} was chosen by what it holds, its header is {header!r}; if that is a "
-                "value and not a header, give `has_header=False` or put a row of headers above it: the "
-                "row is not verified now",
-                column=choice.column + 1,
-                header=choice.header,
-            ),
-        )
+        return Alert(gettext(text, parameter=parameter("columns", {"b_no": gettext("HEADER")}), **said))
+    text = gettext_noop(
+        "column {column} was chosen by what it holds, its header is {header!r}; if that is a value and not a header, "
+        "give `has_header=False` or put a row of headers above it: the row is not verified now"
     )
+    row = gettext_noop("the first row ({first}) was read as the header, though it names nothing that is known: {text}")
+    first = ", ".join(header for header in table.headers[:_SHOWN] if header)
+    return Alert(gettext(row, first=first, text=gettext(text, **said)))
 
 
 def _quote_choice(choice: Choice) -> str:

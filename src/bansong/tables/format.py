@@ -34,6 +34,11 @@ AS_FOUND: Final = ReadOptions()
 INPUTS_OF: Final = {spec.name: spec.inputs for spec in specs_of(ReadOptions) if spec.inputs}
 
 
+def wanted_sheet(wanted: ReadOptions) -> str | None:
+    """The one sheet that a reader is to take; ``None`` leaves the choice to it."""
+    return wanted.sheet if isinstance(wanted.sheet, str) else None
+
+
 class Evidence(IntEnum):
     """How sure it is that a file has a format. The best evidence wins."""
 

@@ -20,7 +20,7 @@ from bansong.base.schema import Alert
 from bansong.tables.csv.encoding import parts
 from bansong.tables.csv.read import decode_file
 from bansong.tables.excel.sheets import HAS_NUMBERS, Loaded, rank
-from bansong.tables.format import Verbs
+from bansong.tables.format import Verbs, wanted_sheet
 from bansong.tables.headers import LOOK, Merge, Row, find_heading
 from bansong.tables.streams import File
 from bansong.tables.table import Table, advise_sheet, column_ids
@@ -252,7 +252,7 @@ class HtmlVerbs(Verbs):
             title = gettext(" (its title is {title!r})", title=page.title) if page.title else ""
             raise InputError(PAGE_WITHOUT_TABLE, path=file.path, title=title)
         named = {f"table {number}": grid for number, grid in enumerate(grids, 1)}
-        sheet = wanted.one_sheet
+        sheet = wanted_sheet(wanted)
         if sheet is not None and sheet not in named:
             raise UsageError(HTML_TABLE_MISSING, path=file.path, wanted=sheet, named=", ".join(map(repr, named)))
         chosen, others = _choose_table(file, {sheet: named[sheet]} if sheet else named)

@@ -215,9 +215,8 @@ def _notes(
 ) -> Iterator[str]:
     if found:
         lang = current_language()
-        named = ", ".join(
-            gettext("{role} is {header!r}", role=role_word(role, lang), header=header) for role, header in found.items()
-        )
+        one = gettext_noop("{role} is {header!r}")
+        named = ", ".join(gettext(one, role=role_word(role, lang), header=header) for role, header in found.items())
         yield gettext("taken from within objects: {named}; `columns=` chooses others", named=named)
     for role in roles:
         unused = [place for place in sorted(objects) if has_role(table.headers[place], role)]
@@ -230,16 +229,13 @@ def _mixed_notes(table: Table, leaves: Sequence[_Leaf], address: Choice, texts: 
     for place in sorted({part.column for part in address.parts} & set(texts)):
         inner = [leaf for leaf in leaves if leaf.column == place]
         if inner and not any(leaf.header in headers for leaf in inner):
-            header = table.headers[place]
-            both = f"{header}|{_best_leaf(table, inner, 'address').header}"
-            text = gettext(
-                "some cells of column {path!r} hold objects and are not used as the {role}; {parameter} takes a "
-                "key of theirs",
-                path=header,
-                role=role_word("address", current_language()),
-                parameter=parameter("columns", {"address": both}),
+            both = f"{table.headers[place]}|{_best_leaf(table, inner, 'address').header}"
+            text = gettext_noop(
+                "some cells of column {path!r} hold objects and are not used as the {role}; {parameter} takes a key of "
+                "theirs"
             )
-            yield Alert(text)
+            said = {"path": table.headers[place], "role": role_word("address", current_language())}
+            yield Alert(gettext(text, parameter=parameter("columns", {"address": both}), **said))
 
 
 def _describe_objects(table: Table, leaves: Sequence[_Leaf], role: str, place: int) -> str:

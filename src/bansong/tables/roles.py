@@ -14,7 +14,7 @@ import polars as pl
 
 from bansong.base import business_number
 from bansong.base.errors import ColumnError, Problem, UsageError
-from bansong.base.messages import Option, current_language, gettext, parameter
+from bansong.base.messages import Option, current_language, gettext, gettext_noop, parameter
 from bansong.base.schema import Alert, Choice, JoinedColumn, role_word
 from bansong.tables.table import Table
 
@@ -180,14 +180,11 @@ def headless_alert(table: Table, chosen: Mapping[str, Choice], ours: Sequence[in
     )
     left = [header for place, header in enumerate(table.headers) if place not in used and place not in ours]
     rest = gettext("; not used: {left}", left=", ".join(left)) if left else ""
-    return Alert(
-        gettext(
-            "no column has a header, so they were chosen by what they hold: {taken}{rest}; make "
-            "sure, and name others as in `columns={{'name': '#2'}}`",
-            taken=taken,
-            rest=rest,
-        )
+    text = gettext_noop(
+        "no column has a header, so they were chosen by what they hold: {taken}{rest}; make sure, and name others as "
+        "in `columns={{'name': '#2'}}`"
     )
+    return Alert(gettext(text, taken=taken, rest=rest))
 
 
 COLUMN_NAMED_TWICE: Final = Problem("columns.column_named_twice", "{parameter} names a column twice; name each once")

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Final, Literal, cast
 import polars as pl
 
 from bansong.base.errors import InputError, OutputError, Problem
-from bansong.base.messages import gettext
+from bansong.base.messages import gettext, gettext_noop
 from bansong.base.options import ReadOptions
 from bansong.base.schema import OUR_COLUMNS
 from bansong.tables.csv.encoding import coding_named
@@ -157,9 +157,8 @@ def _unwritable(rows: pl.LazyFrame, result: Enriched, dialect: Dialect, characte
         where = gettext("the header")
     else:
         row, *holds = first.row(0)
-        where = gettext(
-            "row {row:,} below the header, column {header!r}", row=row + 1, header=headers[holds.index(True)]
-        )
+        place = gettext_noop("row {row:,} below the header, column {header!r}")
+        where = gettext(place, row=row + 1, header=headers[holds.index(True)])
     return OutputError(CHARACTER_NOT_ENCODABLE, where=where, encoding=dialect.coding, character=character)
 
 

@@ -108,7 +108,7 @@ def refuse_encoding(xml: bytes, part: str) -> None:
 
 
 def apply_edits(xml: bytes, edits: Iterable[Edit]) -> bytes:
-    """Return the bytes with edits made, which do not overlap; insertions at one place keep their order."""
+    """Make edits, which do not overlap; insertions at one place keep their order."""
     pieces, done = [], 0
     for start, stop, new in sorted(edits, key=lambda edit: edit[0]):
         pieces += [xml[done:start], new]

@@ -25,7 +25,7 @@ from bansong.tables.excel import limits as limits_check
 from bansong.tables.excel.limits import decodable_xlsx
 from bansong.tables.excel.package import CORE, FORMER_SHEET, SHEET, SUMMARY, outline
 from bansong.tables.excel.sheets import Facts, Loaded, load, load_typed
-from bansong.tables.format import Format
+from bansong.tables.format import Format, wanted_sheet
 from bansong.tables.headers import headless_note
 from bansong.tables.streams import File
 from bansong.tables.table import Table, advise_sheet, typed_id
@@ -58,7 +58,7 @@ def load_isolated(data: Path, path: Path, wanted: ReadOptions, facts: Mapping[st
         arguments = {
             "data": os.fspath(data.absolute()),
             "path": os.fspath(path),
-            "wanted": {"sheet": wanted.one_sheet, "has_header": wanted.has_header},
+            "wanted": {"sheet": wanted_sheet(wanted), "has_header": wanted.has_header},
             "facts": None if facts is None else {name: asdict(fact) for name, fact in facts.items()},
             "frame": os.fspath(frame),
         }
@@ -137,7 +137,7 @@ def _table(
         above=max(loaded.header, 0),
         titles=len(loaded.title_rows),
         title_rows=loaded.title_rows,
-        sheets=(loaded.name, *loaded.others) if wanted.one_sheet is None else (),
+        sheets=(loaded.name, *loaded.others) if wanted_sheet(wanted) is None else (),
         first_row=blank_rows + loaded.header + 2,
     )
 
@@ -200,7 +200,7 @@ def _display_notes(part: limits_check.PartContent) -> Iterator[str]:
 def _load_xlsx(
     file: File, wanted: ReadOptions, resources: ExitStack
 ) -> tuple[Loaded, pl.LazyFrame, limits_check.PartContent]:
-    path, sheet = file.path, wanted.one_sheet
+    path, sheet = file.path, wanted_sheet(wanted)
     limits_check.check_zip(path, file.data, xml=True, only=CORE)
     entries = outline(path, file.data)
     read = {e.name: e.part for e in entries if e.part and (e.visible if sheet is None else e.name == sheet)}

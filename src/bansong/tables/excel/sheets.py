@@ -16,6 +16,7 @@ from bansong.base import business_number
 from bansong.base.errors import InputError, Problem, UsageError
 from bansong.base.messages import gettext
 from bansong.base.options import ReadOptions
+from bansong.tables.format import wanted_sheet
 from bansong.tables.headers import LOOK, Merge, find_heading, has_role, headless
 from bansong.tables.roles import holds_address
 from bansong.tables.table import typed_id
@@ -213,7 +214,7 @@ def load(data: Path, path: Path, wanted: ReadOptions, facts: Mapping[str, Facts]
         if facts is not None and book.sheet_names != [*facts]:  # a line break in a name, say
             what = gettext("is a damaged workbook (the names of its sheets can be read in two ways)")
             raise InputError(SHEET_NAMES_AMBIGUOUS, path=path, what=what)
-        return _Sheets(book, path, wanted.has_header, facts).load(wanted.one_sheet)
+        return _Sheets(book, path, wanted.has_header, facts).load(wanted_sheet(wanted))
     except BaseException as error:
         panic = type(error).__name__ == "PanicException"  # of Rust; its class cannot be imported
         if not panic and not isinstance(error, fastexcel.FastExcelError | OSError):

@@ -163,8 +163,8 @@ def _steps(json_path: str) -> Path_:
 
 def _enter(scanner: Scanner, step: Step, gone: Path_, json_path: str) -> None:
     place = gettext("in {path}", path=spell_path(gone)) if gone else gettext("at the top")
+    said, byte = {"step": step, "place": place}, scanner.peek()
     seen: list[str] = []
-    byte = scanner.peek()
     if isinstance(step, str) and byte == b"{":
         for key in _members(scanner):
             if key == step:
@@ -172,20 +172,16 @@ def _enter(scanner: Scanner, step: Step, gone: Path_, json_path: str) -> None:
             seen.append(key)
             scanner.value()
         more, keys = ", …" if len(seen) > _SHOWN else "", ", ".join(seen[:_SHOWN])
-        there = gettext(
-            "no key {step!r} {place}; the keys are: {seen}{more}", step=step, place=place, seen=keys, more=more
-        )
+        there = gettext("no key {step!r} {place}; the keys are: {seen}{more}", seen=keys, more=more, **said)
     elif isinstance(step, int) and byte == b"[":
         for place_in, _ in enumerate(scanner.items(b"]")):
             if place_in == step:
                 return
             seen.append("")
             scanner.value()
-        there = gettext(
-            "no element {step} {place}; there are {count}, counted from 0", step=step, place=place, count=len(seen)
-        )
+        there = gettext("no element {step} {place}; there are {count}, counted from 0", count=len(seen), **said)
     else:
-        there = gettext("{place} stands {word}, which has no {step!r}", place=place, word=_word(byte), step=step)
+        there = gettext("{place} stands {word}, which has no {step!r}", word=_word(byte), **said)
     raise UsageError(f"{scanner.path}: {parameter('json_path', json_path)}: {there}")
 
 
