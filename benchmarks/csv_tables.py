@@ -30,7 +30,7 @@ import polars as pl
 from bansong.tables.csv import format as csv_format, read as csv_read
 from bansong.tables.table import Enriched
 from bansong.tables.streams import File
-from bansong.tables.format import ReadAs
+from bansong.base.options import ReadOptions
 
 source, target = Path(sys.argv[1]), Path(sys.argv[2])
 resources = ExitStack()
@@ -39,7 +39,7 @@ tally = pl.col("c0").null_count()  # every write collects a tally; pl.len() woul
 bare = pl.scan_csv(source, infer_schema=False)
 
 def opened():
-    return csv_read.read(File(source, source), ReadAs(), resources)
+    return csv_read.read(File(source, source), ReadOptions(), resources)
 
 def written(table):
     layout = tuple(zip(table.ids, table.headers))

@@ -37,7 +37,7 @@ Rows = list[tuple[str | None, ...]]
 
 def read(path: Path, **options: Any) -> tuple[Table, Rows]:
     """The table of a file and its rows."""
-    with open_table(path, **options) as table, reading(table):
+    with open_table(path, bs.ReadOptions(**options)) as table, reading(table):
         return table, table.frame.collect(engine="streaming").rows()
 
 

@@ -48,7 +48,7 @@ def zipped(parts: dict[str, bytes]) -> bytes:
 
 def format_of(path: Path) -> str:
     with ExitStack() as resources:
-        return detect_format(open_file(path, resources)).name
+        return detect_format(open_file(path, resources), bs.ReadOptions()).name
 
 
 @pytest.mark.parametrize(

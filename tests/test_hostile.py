@@ -51,12 +51,12 @@ from memory import peak
 from bansong.errors import BansongError
 from bansong.tables.detect import FORMATS
 from bansong.tables.streams import File
-from bansong.tables.format import ReadAs
+from bansong.base.options import ReadOptions
 answers = {}
 for name in sys.argv[1:]:
     path, started = pathlib.Path(name), sum(os.times()[:4])
     try:
-        table = FORMATS[path.suffix[1:]].verbs.read(File(path, path), ReadAs(), ExitStack())
+        table = FORMATS[path.suffix[1:]].verbs.read(File(path, path), ReadOptions(), ExitStack())
         rows = table.frame.select(table.ids).collect().rows()
         answer = ["rows", str(rows[:9])]
     except BansongError as error:

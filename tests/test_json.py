@@ -50,7 +50,7 @@ def enriched(path: Path, output: str = "out.json") -> Path:
 
 def rows_of(path: Path, **options: Any) -> list[dict[str, Any]]:
     """The rows of a table under their headers."""
-    with open_table(path, **options) as table:
+    with open_table(path, bs.ReadOptions(**options)) as table:
         frame = table.frame.select(table.ids).collect(engine="streaming")
         return [dict(zip(table.headers, row, strict=True)) for row in frame.iter_rows()]
 
@@ -61,7 +61,7 @@ def own(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def written(path: Path, columns: tuple[str, ...], **options: Any) -> bytes:
     """What is written for a table with only these of its columns, and a column of ours."""
-    with open_table(path, **options) as table:
+    with open_table(path, bs.ReadOptions(**options)) as table:
         places = [table.headers.index(name) for name in columns]
         layout = (*((f"c{place}", table.headers[place]) for place in places), ("grade", "grade"))
         rows = table.frame.with_columns(grade=pl.lit("A"))

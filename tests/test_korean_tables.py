@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import xlsxwriter
 
-from bansong import BansongError, enrich
+from bansong import BansongError, ReadOptions, enrich
 from bansong.base.messages import use_language
 from bansong.tables.detect import FILE_OPTIONS, ONLY_ENCODING, open_table
 from korean import english_sentences, in_korean
@@ -67,8 +67,11 @@ def test_a_child_process_speaks_the_language_of_the_block(tmp_path: Path) -> Non
     with xlsxwriter.Workbook(path) as book:
         book.add_worksheet("목록").write_row(0, 0, ["사업자번호", "주소"])
         book.add_worksheet("빈 시트")
-    assert _error(path, sheet="빈 시트") == f"{path}: '빈 시트' 시트가 비어 있습니다"
-    assert _error(path, sheet="없는 시트") == f"{path}: '없는 시트' 시트가 없습니다. 있는 시트: '목록', '빈 시트'"
+    assert _error(path, wanted=ReadOptions(sheet="빈 시트")) == f"{path}: '빈 시트' 시트가 비어 있습니다"
+    assert (
+        _error(path, wanted=ReadOptions(sheet="없는 시트"))
+        == f"{path}: '없는 시트' 시트가 없습니다. 있는 시트: '목록', '빈 시트'"
+    )
 
 
 def test_a_thread_of_a_reader_speaks_the_language_of_the_block(tmp_path: Path) -> None:

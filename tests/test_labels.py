@@ -446,9 +446,9 @@ def test_the_mailed_file_is_opened_once(label: Any, tmp_path: Path, monkeypatch:
     """What is written beside the rows and what is sent of them comes from the mailing that was opened for matching."""
     opened = []
 
-    def open_counted(path: Path, **options: Any) -> Any:
+    def open_counted(path: Path, *read: Any, **options: Any) -> Any:
         opened.append(path.name)
-        return tables.open_table(path, **options)
+        return tables.open_table(path, *read, **options)
 
     for module in ("history.outcomes", "run.manifest", "run.survey"):
         monkeypatch.setattr(f"bansong.{module}.open_table", open_counted)

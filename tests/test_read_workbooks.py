@@ -13,11 +13,11 @@ import openpyxl
 import pytest
 import xlsxwriter
 
+from bansong.base.options import ReadOptions
 from bansong.errors import InputError, UsageError
 from bansong.tables.detect import FORMATS
 from bansong.tables.excel import limits as limits_check
 from bansong.tables.excel.read import Sheet, load_isolated
-from bansong.tables.format import ReadAs
 from bansong.tables.streams import File
 from bansong.tables.table import Table
 from conftest import spreadsheet
@@ -28,7 +28,7 @@ TABLE: list[list[object]] = [["b_no", "name"], [NUMBER, "가"], ["2208162517", "
 
 
 def opened(path: Path, sheet: str | None = None, format: str = "xlsx") -> Table:
-    return FORMATS[format].verbs.read(File(path, path), ReadAs(sheet), ExitStack())
+    return FORMATS[format].verbs.read(File(path, path), ReadOptions(sheet=sheet), ExitStack())
 
 
 def rows(table: Table) -> list[tuple[object, ...]]:
@@ -205,11 +205,11 @@ def test_the_memory_that_a_sheet_may_take_is_reckoned_from_its_cells(
 def test_a_process_of_its_own_reads_the_same(tmp_path: Path) -> None:
     """Large workbooks are read apart, where memory is limited: nothing about the table may differ."""
     path = typed(tmp_path / "in.xlsx")
-    here, apart = opened(path), load_isolated(path, path, None, None)
+    here, apart = opened(path), load_isolated(path, path, ReadOptions(), None)
     assert (apart.name, apart.headers, apart.header) == ("S", here.headers, 0)
     assert apart.frame.equals(here.frame.select(apart.frame.columns).collect())
     with pytest.raises(UsageError, match="no sheet 'T'"):
-        load_isolated(path, path, "T", None)
+        load_isolated(path, path, ReadOptions(sheet="T"), None)
 
 
 def test_errors_read_as_blank_and_are_told(tmp_path: Path) -> None:
@@ -264,7 +264,7 @@ def test_rows_of_formulas_without_a_result_behind_the_table_are_counted(tmp_path
     path = book(tmp_path / "in.xlsx", {"S": [*TABLE, *[[None, 7]] * 2]})
     table = opened(patched(path, rb't="n"><v>7</v>', result))
     assert (rows(table), table.source) == ([(NUMBER, "가"), ("2208162517", "나")], Sheet("S", below=2))
-    assert load_isolated(path, path, None, None).below == 2
+    assert load_isolated(path, path, ReadOptions(), None).below == 2
 
 
 def test_hidden_and_filtered_rows_and_totals_are_rows(tmp_path: Path) -> None:

@@ -656,7 +656,7 @@ def test_outcomes_and_pages_are_of_one_table_of_a_run(tmp_path: Path, run: Run) 
         (f"{report.run_id}-3", None, None),
         (report.run_id, tmp_path / "out" / "a.csv", None),
     ):
-        with open_mailing(given, file, sheet=sheet) as mailing:
+        with open_mailing(given, file, bs.ReadOptions(sheet=sheet)) as mailing:
             ids.append((mailing.id.removeprefix(report.run_id), mailing.run_id, mailing.rows))
     assert ids == [
         ("-1", report.run_id, 20),

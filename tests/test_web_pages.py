@@ -44,7 +44,7 @@ ERP = f"""<html xmlns:x="urn:schemas-microsoft-com:office:excel">
 
 def read(path: Path, data: bytes | str, **options: Any) -> tuple[Table, list[tuple[str | None, ...]]]:
     path.write_bytes(data.encode() if isinstance(data, str) else data)
-    with open_table(path, **options) as table:
+    with open_table(path, bs.ReadOptions(**options)) as table:
         return table, table.frame.collect().rows()
 
 

@@ -46,13 +46,21 @@ def whole(least: int, wanted: str, most: float = math.inf) -> Rule:
 
 
 @dataclass(frozen=True, slots=True)
+class Inputs:
+    """The formats of input files for which an option of reading has a meaning, and what messages call such files."""
+
+    formats: tuple[str, ...]
+    named: str
+
+
+@dataclass(frozen=True, slots=True)
 class OptionSpec:
     """The declaration of an option.
 
     ``off``: the flag that gives ``False``, with ``off_help`` if ``flag`` takes a value; ``table``, ``key``: its place
     in a job file; ``parameter``: its name in messages, by default the field's; ``parse``: reads the flag's value or
-    raises ``ValueError``; ``engines``: the only ones that take it; ``hide_key``: hides a key among the constructor's
-    keywords; ``type``: the field's annotation without ``None``.
+    raises ``ValueError``; ``engines``, ``inputs``: the only ones that take it; ``hide_key``: hides a key among the
+    constructor's keywords; ``type``: the field's annotation without ``None``.
     """
 
     flag: str = ""
@@ -67,6 +75,7 @@ class OptionSpec:
     parse: Callable[[str], Any] | None = None
     rule: Rule | None = None
     engines: tuple[str, ...] = ()
+    inputs: Inputs | None = None
     hide_key: Callable[[dict[str, Any]], None] | None = None
     name: str = ""
     type: str = ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from inspect import Parameter, signature
 from pathlib import Path
@@ -13,7 +13,18 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 from bansong.base.errors import Problem, UsageError
 from bansong.base.files import variable
 from bansong.base.messages import LANGS, Lang, Listed, Option, Phrase, gettext, gettext_noop
-from bansong.base.option import Options, Rule, above, at_least, differing_fields, hides_keys, option, specs_of, whole
+from bansong.base.option import (
+    Inputs,
+    Options,
+    Rule,
+    above,
+    at_least,
+    differing_fields,
+    hides_keys,
+    option,
+    specs_of,
+    whole,
+)
 from bansong.base.schema import INPUT_FORMATS
 
 if TYPE_CHECKING:
@@ -308,6 +319,20 @@ def _is_list_of_texts(value: object) -> bool:
     return not isinstance(value, str) and _names_headers(value)
 
 
+class ReadKeywords(TypedDict, total=False):
+    """The fields of :class:`ReadOptions` beside ``columns`` as keywords of a function."""
+
+    sheet: str | Sequence[str] | None
+    encoding: str | None
+    json_path: str | None
+    has_header: bool
+    input_format: str | None
+    delimiter: str | None
+
+
+_CSV_FILES: Final = Inputs(("csv",), gettext_noop("CSV files"))
+
+
 @dataclass(frozen=True, slots=True)
 class ReadOptions(Options):
     """How an input file is read; see :func:`bansong.enrich` for each field.
@@ -333,20 +358,26 @@ class ReadOptions(Options):
         rule=Rule(_names_headers, gettext_noop("the name of a sheet, or a list")),
         help="The sheet of a workbook; by default the one that holds the number column. Several may be given; '*' is "
         "every sheet with business numbers.",
+        inputs=Inputs(("xlsx", "xls", "xlsb", "ods", "html"), gettext_noop("workbooks")),
     )
     encoding: str | None = option(
-        flag="--encoding NAME", job="inputs.encoding", help="The encoding of CSV inputs; by default it is detected."
+        flag="--encoding NAME",
+        job="inputs.encoding",
+        help="The encoding of CSV inputs; by default it is detected.",
+        inputs=replace(_CSV_FILES, formats=("csv", "html")),
     )
     json_path: str | None = option(
         flag="--json-path PATH",
         job="inputs.json_path",
         help="Where the list is in a JSON document, as in data.items; by default it is found.",
+        inputs=Inputs(("json",), gettext_noop("JSON documents")),
     )
     has_header: bool = option(
         True,
         off="--no-header",
         job="inputs.has_header",
         help="The first row of a CSV file or workbook is a row of the list: columns are called #1, #2, …",
+        inputs=Inputs(("csv", "xlsx", "xls", "xlsb", "ods"), gettext_noop("CSV files and workbooks")),
     )
     input_format: str | None = option(
         flag="--input-format",
@@ -357,6 +388,7 @@ class ReadOptions(Options):
         flag="--delimiter CHAR",
         job="inputs.delimiter",
         help=r"What stands between the cells of CSV inputs, such as ^ or \t or \x01; by default it is detected.",
+        inputs=_CSV_FILES,
     )
 
 

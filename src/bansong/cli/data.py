@@ -87,7 +87,7 @@ _fetch_options: Final = add_all([fetch_options, progress_option, json_option])
 @click.option("-o", "--output", type=PATH, required=True, metavar="OUT.parquet", help="The registry file.")
 @options_of(ReadOptions, "columns", "encoding", "delimiter", roles=("b_no",))
 @_fetch_options
-def fetch_status(progress: str, as_json: bool, **options: Any) -> None:
+def fetch_status(files: tuple[Path, ...], output: Path, progress: str, as_json: bool, **options: Any) -> None:
     """Ask the tax authority's free API for the statuses of the numbers in FILE…, and write them as a registry.
 
     The numbers are found as `enrich` finds them, each is asked once, and nothing else is sent. What is answered is
@@ -98,7 +98,7 @@ def fetch_status(progress: str, as_json: bool, **options: Any) -> None:
 
     status = chosen_status(options)
     with progress_shown(progress, "numbers", "asking nts") as display:
-        report = fetch_files(options=status, watch=None if display is None else display.watch, **options)
+        report = fetch_files(files, output, status, ReadOptions(**options), None if display is None else display.watch)
     _show_fetched(report, as_json)
 
 

@@ -16,6 +16,7 @@ import polars as pl
 from bansong.base.errors import ColumnError, LabelError, Problem
 from bansong.base.files import sha256_of
 from bansong.base.messages import Listed, Option, count_rows, gettext_noop
+from bansong.base.options import ReadOptions
 from bansong.base.remote import fetch_file
 from bansong.base.schema import Choice, role_code
 from bansong.engine.local import ROW_PROBLEM
@@ -167,12 +168,9 @@ class Outcomes:
 
 def read_outcomes(
     path: Path,
+    read: ReadOptions,
     columns: Mapping[str, str] | None = None,
     *,
-    sheet: str | None = None,
-    encoding: str | None = None,
-    json_path: str | None = None,
-    delimiter: str | None = None,
     mailed: date | None = None,
 ) -> Outcomes:
     """Read a table of outcomes; raise :class:`InputError`, or :class:`LabelError` if it holds none.
@@ -180,13 +178,7 @@ def read_outcomes(
     ``columns`` maps roles of :data:`ROLES` to headers; others are found. A date without a year is the next such day
     from ``mailed``, else from the row's own mailing date.
     """
-    with (
-        fetch_file(path) as data,
-        open_table(
-            path, sheet=sheet, encoding=encoding, json_path=json_path, delimiter=delimiter, data=data.path
-        ) as table,
-        reading(table),
-    ):
+    with fetch_file(path) as data, open_table(path, read, data=data.path) as table, reading(table):
         found = _choose_columns(table, {role_code(role): header for role, header in (columns or {}).items()})
         chosen = found.columns
         if not {"bounced", "reason", "returned"} & set(chosen):

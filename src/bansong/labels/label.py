@@ -16,7 +16,7 @@ from bansong.base.errors import BansongError, LabelError, ModelError, Problem, U
 from bansong.base.files import as_path, is_remote, variable
 from bansong.base.forking import refuse_after_fork
 from bansong.base.messages import Listed, Option, Phrase, gettext, gettext_of
-from bansong.base.options import ServiceKeywords, ServiceOptions, check_keywords, service_options
+from bansong.base.options import ReadOptions, ServiceKeywords, ServiceOptions, check_keywords, service_options
 from bansong.base.schema import CodeWord, seoul_day
 from bansong.engine.risk.reason_parser import KNOWN_DTYPES
 from bansong.engine.risk.reason_parser import parse_reasons as known_from
@@ -137,14 +137,12 @@ def label(
     store = book if isinstance(book, LabelStore) else LabelStore(Path(book) if book is not None else None)
     labelled, unused = (None if given is None else as_path(given) for given in (output, unmatched))
     outputs = _Outputs(labelled, output_encoding, unused)
-    with open_mailing(
-        run, file, sheet=file_sheet, encoding=file_encoding, json_path=file_json_path, delimiter=file_delimiter
-    ) as mailing:
+    labelled_as = ReadOptions(None, file_sheet, file_encoding, file_json_path, delimiter=file_delimiter)
+    with open_mailing(run, file, labelled_as) as mailing:
         service_terms, notes = _service_terms(send, mailing, service)
         outputs.check(path, mailing, store)
-        read = read_outcomes(
-            path, columns, sheet=sheet, encoding=encoding, json_path=json_path, delimiter=delimiter, mailed=mailed
-        )
+        read_as = ReadOptions(None, sheet, encoding, json_path, delimiter=delimiter)
+        read = read_outcomes(path, read_as, columns, mailed=mailed)
         terms = parse_terms(mailing_date(read, mailed), returns_requested, complete, mail_class, sent, today)
         refuse_future(read, today)
         _check_actions(terms, mailing)

@@ -18,7 +18,7 @@ from bansong.base.display import Progress, Shown
 from bansong.base.errors import AuthenticationError, GazetteerError, Problem, RegistryError, UsageError
 from bansong.base.forking import refuse_after_fork
 from bansong.base.messages import gettext, gettext_noop, gettext_of, ngettext, parameter
-from bansong.base.options import StatusOptions
+from bansong.base.options import ReadOptions, StatusOptions
 from bansong.base.publish import publish_file, same_file
 from bansong.base.schema import REASON_SEPARATOR, Choice, seoul_day
 from bansong.engine.address.gazetteer import Gazetteer
@@ -209,9 +209,10 @@ def _publish(found: pl.LazyFrame, output: Path, version: str, sources: Iterable[
 
 def _open_source(path: Path, encoding: str | None, delimiter: str | None, resources: ExitStack) -> Table:
     format = EXTENSIONS.get(path.suffix.lower())
-    if format is None or not format.can.delimiter:
+    if format is None or not format.takes("delimiter"):
         encoding = delimiter = None
-    table = resources.enter_context(open_table(path, encoding=encoding, delimiter=delimiter, options=ONLY_ENCODING))
+    read = ReadOptions(encoding=encoding, delimiter=delimiter)
+    table = resources.enter_context(open_table(path, read, options=ONLY_ENCODING))
     resources.enter_context(reading(table))
     return table
 

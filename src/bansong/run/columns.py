@@ -98,7 +98,7 @@ def choose_target(path: Path, format: Format, output: str | Path | None, in_plac
             raise OutputError(URL_NOT_WRITABLE, url=url)
         target = Target(place, detect.output_format(place), **options | {"backup": False})
     name = target.format.name
-    if target.encoding is not None and not target.format.can.encoding:
+    if target.encoding is not None and not target.format.takes("encoding"):
         raise UsageError(OPTION_NEEDS_CSV, path=target.path, option=Option("output_encoding"), format=name)
     if target.summary and not target.format.can.summary:
         raise UsageError(OPTION_NEEDS_WORKBOOK, path=target.path, option=Option("summary"), format=name)

@@ -20,6 +20,7 @@ from bansong.base.options import (
     ENGINE_KINDS,
     EngineKind,
     EngineName,
+    ReadKeywords,
     ReadOptions,
     ServiceKeywords,
     StatusOptions,
@@ -156,15 +157,9 @@ class FrameKeywords(VerifyKeywords, total=False):
     progress: AskedProgress
 
 
-class EnrichKeywords(FrameKeywords, total=False):
+class EnrichKeywords(FrameKeywords, ReadKeywords, total=False):
     """The keywords of :func:`enrich` beside ``engine``, ``read`` and ``write``."""
 
-    sheet: str | Sequence[str] | None
-    encoding: str | None
-    json_path: str | None
-    has_header: bool
-    input_format: str | None
-    delimiter: str | None
     output_encoding: str | None
     headers: Lang | None
     in_place: bool

@@ -18,13 +18,14 @@ from bansong.base import business_number
 from bansong.base.errors import ColumnError, LabelError, OutputError, Problem, UsageError
 from bansong.base.files import as_path, describe_given, is_remote, make_folders, state_directory
 from bansong.base.messages import Option, Phrase, count_rows, describe_os_error, gettext_of
-from bansong.base.options import ENGINE_KINDS
+from bansong.base.options import ENGINE_KINDS, ReadOptions
 from bansong.base.publish import same_file
 from bansong.base.remote import fetch_file
 from bansong.base.schema import ADDED_COLUMNS, HEADERS, REASON_SEPARATOR, RECORD_COLUMNS, Choice, code_expr
 from bansong.run.report import Report
 from bansong.tables.detect import FILE_OPTIONS, open_table, reading
 from bansong.tables.earlier_columns import EarlierColumns, find_earlier_columns
+from bansong.tables.format import AS_FOUND
 from bansong.tables.nested import choose_nested, unfold
 from bansong.tables.roles import role_cell
 from bansong.tables.table import Table
@@ -291,11 +292,8 @@ class OpenMailing:
 def open_mailing(
     run: str | Path | None,
     file: str | Path | None,
+    read: ReadOptions = AS_FOUND,
     *,
-    sheet: str | None = None,
-    encoding: str | None = None,
-    json_path: str | None = None,
-    delimiter: str | None = None,
     besides: Sequence[str] = (),
 ) -> Iterator[OpenMailing]:
     """Open the mailing of ``run`` (an id, or a manifest's path) or ``file``, enriched; its letters have ``besides``."""
@@ -304,9 +302,8 @@ def open_mailing(
     path = output_of(by) if given is None and by is not None else given
     if path is None:
         raise UsageError(MAILING_NOT_GIVEN)
-    how: dict[str, Any] = {"encoding": encoding, "json_path": json_path, "delimiter": delimiter}
-    sheet = by.sheet if sheet is None and by is not None else sheet
-    with open_table(path, sheet=sheet, options=FILE_OPTIONS, **how) as table:
+    read = replace(read, sheet=by.sheet) if read.sheet is None and by is not None else read
+    with open_table(path, read, options=FILE_OPTIONS) as table:
         prefix, ours = _find_our_columns(table)
         with reading(table):
             rows = table.count()

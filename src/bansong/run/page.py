@@ -22,6 +22,7 @@ from bansong.base.messages import (
     gettext_of,
     ngettext,
 )
+from bansong.base.options import ReadOptions
 from bansong.base.publish import publish_file, same_file
 from bansong.base.remote import fetch_file
 from bansong.base.schema import SEOUL, seoul_day, word_of
@@ -382,8 +383,8 @@ def report_page(
     file = given if (is_remote(given) or given.is_file()) and not described else None
     if file is None and not described and given.suffix:  # ids have none
         raise InputError(FILE_MISSING, path=given)
-    where = {"sheet": sheet, "encoding": encoding, "json_path": json_path, "delimiter": delimiter}
-    with open_mailing(None if file else run, file, **where, besides=BESIDES) as mailing:
+    read = ReadOptions(None, sheet, encoding, json_path, delimiter=delimiter)
+    with open_mailing(None if file else run, file, read, besides=BESIDES) as mailing:
         if same_file(mailing.path, target):
             raise UsageError(OUTPUT_IS_ENRICHED, path=target)
         figures = collect_figures(mailing.letters, unmask=unmask, first_row=mailing.table.first_row)

@@ -404,15 +404,8 @@ class Surveyor:
 
 
 def open_input(path: Path, data: Path, read: ReadOptions, sheet: str | None) -> AbstractContextManager[Table]:
-    return open_table(
-        name_input(read.input_format) if path == STREAM else path,
-        sheet=sheet,
-        encoding=read.encoding,
-        json_path=read.json_path,
-        has_header=read.has_header,
-        delimiter=read.delimiter,
-        data=data,
-    )
+    named = name_input(read.input_format) if path == STREAM else path
+    return open_table(named, replace(read, sheet=sheet), data=data)
 
 
 def is_stray(path: Path, error: BansongError, read: ReadOptions) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -325,10 +325,7 @@ def fetch_files(
     files: Sequence[Path],
     output: Path,
     options: StatusOptions,
-    *,
-    columns: Mapping[str, str] | None = None,
-    encoding: str | None = None,
-    delimiter: str | None = None,
+    read: ReadOptions,
     watch: Callable[[StatusFetch], None] | None = None,
 ) -> FetchedRegistry:
     """Fetch the statuses of numbers in files, found as by :func:`bansong.enrich`; write a registry.
@@ -340,16 +337,13 @@ def fetch_files(
         if same_file(path, output):
             raise UsageError(REGISTRY_IS_INPUT, output=output)
     keep_apart(status_files(options), {"output": output}, in_place=False)
-    found = pl.concat([_numbers_in(path, columns, encoding, delimiter) for path in files]).unique()
+    found = pl.concat([_numbers_in(path, read) for path in files]).unique()
     return fetch_registry(found, output, [path.name for path in files], options, watch=watch)
 
 
-def _numbers_in(
-    path: Path, columns: Mapping[str, str] | None, encoding: str | None, delimiter: str | None
-) -> pl.Series:
-    with ExitStack() as resources:
-        table = resources.enter_context(open_table(path, encoding=encoding, delimiter=delimiter))
-        rows = prepare_table(table, ReadOptions(columns)).rows
+def _numbers_in(path: Path, read: ReadOptions) -> pl.Series:
+    with open_table(path, read) as table:
+        rows = prepare_table(table, read).rows
         with reading(table):
             found = numbers_of(rows)
     if found.is_empty():

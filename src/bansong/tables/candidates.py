@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import polars as pl
 
@@ -74,16 +74,11 @@ class Candidate:
         return list(PURPOSES).index(self.kind), self.choice.why == "similar"
 
     def __str__(self) -> str:
-        return gettext(
-            "{header!r} (#{place}, {filled:.0%} filled)",
-            header=self.choice.header,
-            place=self.place + 1,
-            filled=self.filled,
-        )
+        said = {"header": self.choice.header, "place": self.place + 1, "filled": self.filled}
+        return gettext("{header!r} (#{place}, {filled:.0%} filled)", **said)
 
 
-@dataclass(frozen=True, slots=True)
-class Preferred:
+class Preferred(NamedTuple):
     """The column that was taken for a role, if one was, and what the user should know."""
 
     choice: Choice | None
@@ -100,10 +95,7 @@ class ColumnCandidates:
         self._rate = rated
 
     def address(self, places: Sequence[int]) -> Preferred:
-        """The address: where mail is sent rather than elsewhere, with the columns of its details joined.
-
-        Of columns with the same purpose the one that holds more addresses is taken.
-        """
+        """The address: where mail is sent rather than elsewhere, in the fuller column, with its details joined."""
         bases, details = self._addresses(places)
         rest = details
         if not bases:  # 상세주소 alone is the address where it holds some
@@ -135,7 +127,6 @@ class ColumnCandidates:
         return Preferred(replace(choices[0], otherwise=tuple(choices[1:])), tuple(notes))
 
     def address_by_content(self, pools: Sequence[Sequence[int]], headed: Choice | None) -> tuple[Choice, Alert] | None:
-        """The column full of addresses, with an alert, where the one with the right header has hardly any."""
         beaten = [self._candidate("address", one) for one in headed.alternatives] if headed else []
         if any(one.right >= _FEW for one in beaten):
             return None
@@ -151,9 +142,8 @@ class ColumnCandidates:
             share=share,
         )
         if beaten:
-            text += gettext(
-                "; {names} fits by its header, but holds hardly any", names=gettext(" and ").join(map(str, beaten))
-            )
+            names = gettext(" and ").join(map(str, beaten))
+            text += gettext("; {names} fits by its header, but holds hardly any", names=names)
         another = parameter("columns", {"address": gettext("HEADER")})
         return choice, Alert(text + gettext("; {parameter} takes another", parameter=another))
 
@@ -165,7 +155,7 @@ class ColumnCandidates:
         return max(zip(fit, shares.row(0), strict=True), key=lambda one: one[1]) if fit else (-1, 0.0)
 
     def _alternatives(self, best: Candidate, bases: Sequence[Candidate]) -> list[Candidate]:
-        """The best address with those of the same purpose in another notation, that fill each other's gaps."""
+        """The best address, and those in other notations that fill its gaps."""
         ranked = sorted(bases, key=lambda base: (_header_rank(base), -base.right, base.place))
         fitting = [base for base in ranked if base.kind == best.kind and base.filled * _MOSTLY <= base.right > 0]
         order = _NOTATIONS.index(best.notation)
@@ -194,15 +184,15 @@ class ColumnCandidates:
     def _without_address(self, places: Sequence[int], rest: Sequence[Candidate]) -> tuple[str, ...]:
         ours = set(places)
         headers = [header if place in ours else "" for place, header in enumerate(self.table.headers)]
-        parts = [
+        split = [
             Candidate(Choice(place, headers[place], 1.0, "header"), None, "any", 0.0, 0.0, 0.0)
             for place in address_parts(headers)
         ]
-        if not parts and not rest:
+        parts = [*split, *rest]
+        if not parts:
             return ()
-        parts += rest
         names = ", ".join(f"{one.choice.header!r} (#{one.place + 1})" for one in parts)
-        joined = "+".join(_advice(self.table, one) for one in parts) if len(parts) > len(rest) else "#1+#2"
+        joined = "+".join(_advice(self.table, one) for one in parts) if split else "#1+#2"
         joins, lists = gettext("joins them"), gettext("names the columns of the address, in its order")
         text = gettext(
             "{name}: no column holds whole addresses, only parts of them are in {names}, so no "
@@ -210,7 +200,7 @@ class ColumnCandidates:
             name=self.table.name,
             names=names,
             parameter=parameter("columns", {"address": joined}),
-            which=joins if len(parts) > len(rest) else lists,
+            which=joins if split else lists,
         )
         return (Alert(text),)
 
@@ -227,7 +217,6 @@ class ColumnCandidates:
         return (gettext("{called} is not part of the address; {advice} joins it", called=called, advice=advice),)
 
     def zipcode(self, places: Sequence[int], address: Choice | None) -> Preferred:
-        """The postal code of the chosen address, and of none of the other addresses among ``places``."""
         found = [self._candidate("zipcode", choice) for place in places if (choice := self._rate("zipcode", place))]
         if not found or address is None:
             return Preferred(max((one.choice for one in found), key=lambda one: one.confidence, default=None))
@@ -235,7 +224,14 @@ class ColumnCandidates:
         bases = [own, *self._addresses(places)[0]]
         fitting = [one for one in found if _owner_kind(one, bases, nearest=True) == own.kind]
         if not fitting:
-            return Preferred(None, (self._other_address_note(found, address),))
+            note = gettext(
+                "{role}: {names} belongs to another address than {header!r} and is not used; {parameter} uses it",
+                role=role_word("zipcode", current_language()),
+                names=gettext(" and ").join(map(str, found)),
+                header=address.header,
+                parameter=parameter("columns", {"zipcode": _advice(self.table, found[0])}),
+            )
+            return Preferred(None, (note,))
         most = max(one.right for one in fitting)
 
         def rank(one: Candidate) -> tuple[bool, bool, int, float]:
@@ -252,28 +248,15 @@ class ColumnCandidates:
             if of_kind:
                 return gettext("it is of the same kind")
             if holds:
-                return gettext(
-                    "it holds a postal code in {share:.0%} of the rows, the other in {other:.0%}",
-                    share=best.right,
-                    other=other.right,
-                )
+                held = gettext_noop("it holds a postal code in {share:.0%} of the rows, the other in {other:.0%}")
+                return gettext(held, share=best.right, other=other.right)
             if near:
                 return gettext("it stands nearest to {header!r}", header=address.header)
             return gettext("its header is the more usual one")
 
         return Preferred(best.choice, self._explain_choice("zipcode", best, others, explain))
 
-    def _other_address_note(self, found: Sequence[Candidate], address: Choice) -> str:
-        return gettext(
-            "{role}: {names} belongs to another address than {header!r} and is not used; {parameter} uses it",
-            role=role_word("zipcode", current_language()),
-            names=gettext(" and ").join(map(str, found)),
-            header=address.header,
-            parameter=parameter("columns", {"zipcode": _advice(self.table, found[0])}),
-        )
-
     def name(self, places: Sequence[int]) -> Preferred:
-        """The name: the column whose header says so most surely, the fuller one where headers say the same."""
         found = [self._candidate("name", choice) for place in places if (choice := self._rate("name", place))]
         if not found:
             return Preferred(None)
@@ -296,7 +279,7 @@ class ColumnCandidates:
     def _compare_addresses(
         self, best: Candidate, others: Sequence[Candidate], fullest: float, filled: float
     ) -> list[str]:
-        """Notes on the addresses that are not taken; ``filled``: the share of rows in which one is that is taken."""
+        """Notes on the addresses that are not taken; ``filled``: the share of rows in which one of those taken is."""
         rank = _address_rank(best, fullest)[:-1]
         same = [one for one in others if _address_rank(one, fullest)[:-1] == rank]
         if other := next((one for one in same if not self._alike(best, one)), None):
@@ -313,11 +296,8 @@ class ColumnCandidates:
                 first, second = gettext(_KINDS[best.kind]), gettext(_KINDS[other.kind])
                 why = gettext("{first} comes before {other}", first=first, other=second)
             elif other in less:
-                why = gettext(
-                    "it holds an address in {share:.0%} of the rows, the other in {other:.0%}",
-                    share=best.right,
-                    other=other.right,
-                )
+                held = gettext_noop("it holds an address in {share:.0%} of the rows, the other in {other:.0%}")
+                why = gettext(held, share=best.right, other=other.right)
             elif best.group == other.group and best.notation != other.notation:
                 by_road = best.notation == "road"
                 why = gettext("addresses by road come before others") if by_road else gettext("those by lot come last")
@@ -397,7 +377,7 @@ class ColumnCandidates:
 
 
 def _address_rank(base: Candidate, fullest: float) -> tuple[tuple[int, bool], bool, int, float, int]:
-    """The order of address columns; ``fullest``: the largest share of addresses in a column of the same group."""
+    """The order of address columns; ``fullest``: the largest share of addresses in one of the same group."""
     group, notation, confidence = _header_rank(base)
     return group, base.right < fullest - _MARGIN, notation, confidence, base.place
 
@@ -409,11 +389,8 @@ def _header_rank(base: Candidate) -> tuple[tuple[int, bool], int, float]:
 def _passed_over(base: Candidate, best: Candidate) -> Alert:
     why = gettext("fits by its header as well")
     if base.kind != best.kind:
-        why = gettext(
-            "would come first, since {first} comes before {other}",
-            first=gettext(_KINDS[base.kind]),
-            other=gettext(_KINDS[best.kind]),
-        )
+        first, other = gettext(_KINDS[base.kind]), gettext(_KINDS[best.kind])
+        why = gettext("would come first, since {first} comes before {other}", first=first, other=other)
     return Alert(
         gettext(
             "{role}: {base} {why}, but few of its cells hold an address; {best} was taken for all rows",
@@ -426,10 +403,7 @@ def _passed_over(base: Candidate, best: Candidate) -> Alert:
 
 
 def _owner_kind(one: Candidate, bases: Sequence[Candidate], *, nearest: bool = False) -> Purpose | None:
-    """The purpose of the address that a detail or a postal code belongs to.
-
-    It is the one its header names, if there is such an address, else that of the address before it, or ``nearest``.
-    """
+    """The purpose of the address that a detail or a postal code belongs to: that of its header or of the one before."""
     if one.purpose is not None and any(base.kind == one.kind for base in bases):
         return one.kind
     near = [base for base in bases if nearest or base.place < one.place] or list(bases)
@@ -460,7 +434,7 @@ def _owners(detail: Candidate, bases: Sequence[Candidate], details: Sequence[Can
 def _of_same_notation(
     detail: Candidate, bases: Sequence[Candidate], details: Sequence[Candidate]
 ) -> Sequence[Candidate]:
-    """The addresses written as a detail says; where it says nothing, first those that no other detail speaks of."""
+    """The addresses written as a detail says, or where it says nothing, those that no other detail names."""
     if detail.notation != "any":
         same = [base for base in bases if base.notation == detail.notation]
         return same or [base for base in bases if base.notation == "any"]

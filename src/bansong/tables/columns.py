@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import polars as pl
 
 from bansong.base import business_number
 from bansong.base.errors import ColumnError, Problem, UsageError
-from bansong.base.messages import Option, current_language, gettext, parameter
+from bansong.base.messages import Option, current_language, gettext, gettext_noop, parameter
 from bansong.base.schema import Alert, Choice, JoinedColumn, role_code, role_word
 from bansong.tables.candidates import SAMPLE_ROWS, ColumnCandidates, Preferred
 from bansong.tables.headers import ROLES as PARTY_ROLES
@@ -56,15 +56,13 @@ _DONG_CODE: Final = "^(?:11|2[6-9]|3[016]|4[1-8]|5[0-2])[0-9]{6}00$"
 """The code of a legal dong: a tenth of them have a right check digit, and a list of one dong repeats one of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Numbers:
-    """The share of a column's first non-blank cells that are ten digits, and of these with a right check digit.
+class _Numbers(NamedTuple):
+    ten: float | None = None  # the share of a column's first cells that are ten digits; None: all are blank
+    right: float | None = None  # of these with a right check digit; None: too few to judge by
 
-    ``None`` where there are no cells, or too few different numbers to judge by.
-    """
-
-    ten: float | None = None
-    right: float | None = None
+    @property
+    def are_others(self) -> bool:
+        return self.right is not None and self.right < _MOSTLY
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,37 +84,32 @@ def choose_columns(
 ) -> Chosen:
     """Choose a column for each role; the first role must get one, or in an ``address_list`` the address.
 
-    ``given`` names headers by role, as :func:`given_choice` reads them, and overrides; ``ours`` are the positions of
-    columns from an earlier enrichment, which are never chosen. A column without any number of ten digits is not chosen
-    as the number, and one whose numbers have right check digits is found under any header. Where no column has a header
-    (all are ``#1``, ``#2``, …) the others are found by content, too. Where a row holds several businesses (supplier and
-    buyer), number, name and address are taken from one of them. Notes name what was not taken, and why.
+    ``given`` names headers by role and overrides; ``ours`` are the positions of columns from an earlier enrichment,
+    which are never chosen. A column without any number of ten digits is not chosen as the number, and one whose numbers
+    have right check digits is found under any header. Where no column has a header (all are ``#1``, ``#2``, …) the
+    others are found by content, too. Where a row holds several businesses, all is taken from one of them.
     """
     chosen = _given_columns(table, roles, {role_code(role): header for role, header in (given or {}).items()})
     key, *others = roles
-    schema = table.frame.collect_schema()
+    schema, ids = table.frame.collect_schema(), table.ids
     taken = _taken_columns(chosen)
-    textual = [place for place, id_ in enumerate(table.ids) if _prints(schema[id_]) and place not in ours]
+    textual = [place for place, id_ in enumerate(ids) if _prints(schema[id_]) and place not in ours]
     free = [place for place in textual if place not in taken]
-    sample = _sample(table, [*free, *taken])
+    sampled = [
+        id_ for id_ in (ids[place] for place in (*free, *taken)) if schema[id_].is_numeric() or schema[id_] in TEXTS
+    ]
+    sample = table.frame.head(SAMPLE_ROWS).select(pl.col(sampled).cast(pl.String)).collect()
     headless = all(POSITION.fullmatch(header) for place, header in enumerate(table.headers) if place not in ours)
-    shares = _shares(table, sample, free, headless=headless)
-    fitting = _number_columns(table, shares, headless=headless)
+    numbers = _NumberColumns(table, sample, free, headless=headless)
     groups: tuple[Party, ...] = ()
     if any(role in PARTY_ROLES for role in roles):
-        holding = {choice.column for choice in fitting if shares[choice.column].ten or side_of(choice.header)}
+        holding = {one.column for one in numbers.fitting if numbers.shares[one.column].ten or side_of(one.header)}
         users = ["" if place in ours else header for place, header in enumerate(table.headers)]
         groups = parties(users, holding | ({chosen[key].column} if key in chosen else set()))
     notes: tuple[str, ...] = ()
-    if key not in chosen:
-        near = [party for party in groups if not taken.isdisjoint(party.columns)]
-        empty = not sample.height
-        numbered = [choice for choice in fitting if empty or _holds_number(table, choice, shares, sample)]
-        special = (_by_party(table, fitting, near or groups) if numbered else None) or _in_parts(table, sample, free)
-        if numbered or special or not address_list or _may_hold_numbers(table, shares, headless=headless):
-            chosen[key], notes = special or _best(
-                table, numbered or _blank_column(table, sample, fitting, shares), shares
-            )
+    near = [party for party in groups if not taken.isdisjoint(party.columns)] or groups
+    if key not in chosen and (found := numbers.choose(near, address_list=address_list)):
+        chosen[key], notes = found
     if key in chosen and chosen[key].why == "content" and not headless:
         notes = (*notes, _explain_content(table, chosen[key]))
     columns, objects = ColumnCandidates(table, sample, partial(_rate_header, table)), _objects(table, sample)
@@ -127,7 +120,7 @@ def choose_columns(
         elif role not in chosen and (by_content := content_role(table, sample, role, left, chosen.get("address"))):
             chosen[role] = by_content
     if key not in chosen:
-        notes += _settle_without_number(table, sample, fitting, shares, chosen, headless=headless)
+        notes += numbers.settle_without(chosen)
     chosen = {role: chosen[role] for role in roles if role in chosen}
     if headless and not {choice.why for choice in chosen.values()} <= {"given"}:
         notes = (*notes, headless_alert(table, chosen, frozenset(ours)))
@@ -198,176 +191,187 @@ def _rate_header(table: Table, role: str, place: int) -> Choice | None:
     return Choice(place, table.headers[place], _CONFIDENCE[level], "similar" if level == "contains" else "header")
 
 
-def _number_columns(table: Table, shares: Mapping[int, _Numbers], *, headless: bool) -> list[Choice]:
-    choices = []
-    for place, held in shares.items():
-        ten, right = held.ten or 0.0, held.right or 0.0
-        rated = _rate_header(table, "b_no", place)
-        if rated is not None:
-            weight = 1.0 if held.ten is None else 0.6 + 0.4 * min(1.0, 2 * ten)
-            confidence = round(rated.confidence * weight, 2)
-            choices.append(Choice(place, rated.header, confidence, rated.why))
-        elif ten * right >= _MOSTLY if headless else ten >= _MOSTLY and right >= _NEARLY_ALL:
-            choices.append(Choice(place, table.headers[place], CONFIDENCE, "content"))
-    return sorted(choices, key=lambda choice: (_holds_others(shares[choice.column]), -choice.confidence))
+class _NumberColumns:
+    """The columns of a table that may hold business numbers, by header and by the first rows (``sample``)."""
 
+    def __init__(self, table: Table, sample: pl.DataFrame, free: Sequence[int], *, headless: bool) -> None:
+        self._table, self._sample, self._free, self._headless = table, sample, free, headless
+        self.shares = self._measure()
+        choices = []
+        for place, held in self.shares.items():
+            ten, right = held.ten or 0.0, held.right or 0.0
+            rated = _rate_header(table, "b_no", place)
+            if rated is not None:
+                weight = 1.0 if held.ten is None else 0.6 + 0.4 * min(1.0, 2 * ten)
+                choices.append(replace(rated, confidence=round(rated.confidence * weight, 2)))
+            elif ten * right >= _MOSTLY if headless else ten >= _MOSTLY and right >= _NEARLY_ALL:
+                choices.append(Choice(place, table.headers[place], CONFIDENCE, "content"))
+        self.fitting = sorted(choices, key=lambda choice: (self._held(choice).are_others, -choice.confidence))
 
-def _holds_others(held: _Numbers) -> bool:
-    return held.right is not None and held.right < _MOSTLY
-
-
-def _holds_number(table: Table, choice: Choice, shares: Mapping[int, _Numbers], sample: pl.DataFrame) -> bool:
-    """Whether a column holds any number of ten digits; the rows behind the sample are read only if it has none."""
-    if shares[choice.column].ten or sample.height < SAMPLE_ROWS:
-        return bool(shares[choice.column].ten)
-    digits = business_number.compact_expr(pl.col(table.ids[choice.column]).cast(pl.String))
-    return bool(table.frame.select(digits.is_not_null().any()).collect(engine="streaming").item())
-
-
-def _may_hold_numbers(table: Table, shares: Mapping[int, _Numbers], *, headless: bool) -> bool:
-    unsure = 1.0 if headless else 0.0
-    return any(
-        (held.ten or 0.0) * (unsure if held.right is None else held.right) >= _MOSTLY
-        and not is_trap("b_no", table.headers[place])
-        for place, held in shares.items()
-    )
-
-
-def _by_party(
-    table: Table, fitting: Sequence[Choice], groups: Sequence[Party]
-) -> tuple[Choice, tuple[str, ...]] | None:
-    choices = {choice.column: choice for choice in fitting if choice.why == "header"}
-    competing = [party for party in groups if party.number in choices]
-    if len(groups) == 1 and competing:  # another of its columns was given
-        return choices[competing[0].number], ()
-    if len(competing) < 2 or fitting[0].column not in {party.number for party in competing}:
-        return None
-    decided = choose_party(table, competing)
-    if decided is None:
-        return None
-    party, reason = decided
-    others = [choices[other.number] for other in competing if other is not party]
-    give = {_quote_choice(one): parameter("columns", {"b_no": f"#{one.column + 1}"}) for one in others}
-    instead = ", ".join(
-        gettext("for {choice} give {parameter}", choice=other, parameter=named) for other, named in give.items()
-    )
-    note = gettext(
-        "each row holds {count} parties; {choice} was chosen, with what belongs to it, because {reason}; {instead}",
-        count=len(competing),
-        choice=_quote_choice(choices[party.number]),
-        reason=reason,
-        instead=instead,
-    )
-    return choices[party.number], (note,)
-
-
-def _holds_addresses(sample: pl.DataFrame) -> bool:
-    held = sample.select(is_sure_address(pl.col(id_)).any().fill_null(False).alias(id_) for id_ in sample.columns)
-    return any(held.row(0))
-
-
-def _is_address_list(table: Table, sample: pl.DataFrame, address: Choice, fitting: Sequence[Choice]) -> bool:
-    """Whether a table without numbers has an address column that is not a whole line, under a number's header, too."""
-    if any(level_of("b_no", part.header) for part in address.parts):
-        return False
-    filled = [is_filled(pl.col(table.ids[part.column]).cast(pl.String)) for part in address.parts]
-    return not fitting or bool(sample.select(pl.any_horizontal(filled).any()).item())
-
-
-def _settle_without_number(
-    table: Table,
-    sample: pl.DataFrame,
-    fitting: Sequence[Choice],
-    shares: Mapping[int, _Numbers],
-    chosen: dict[str, Choice],
-    *,
-    headless: bool,
-) -> tuple[Alert, ...]:
-    """Alerts about the columns of an address list that fit the number by their header only.
-
-    Where there are no addresses either, a blank column is chosen. Raises for a first row that is one of the list: it
-    would be lost as the header.
-    """
-    address = chosen.get("address")
-    if address is None or not _is_address_list(table, sample, address, fitting):
-        chosen["b_no"] = _blank_column(table, sample, fitting, shares)[0]
-        return ()
-    titles = pl.DataFrame({"title": [part.header for part in address.parts]}, schema={"title": pl.String})
-    if address.why == "content" and not headless and titles.select(is_sure_address(pl.col("title")).any()).item():
-        raise ColumnError(ADDRESS_AS_HEADER, missing="b_no", name=table.name, parameter=Option("has_header", False))
-    return tuple(
-        Alert(
-            gettext(
-                "{choice} holds no number of ten digits, so it is not used: its numbers are missing, rounded, masked "
-                "or cut",
-                choice=_quote_choice(choice),
-            )
+    def _measure(self) -> dict[int, _Numbers]:
+        """What the first rows of each column hold of numbers. One that repeats counts once, a leading 0 is wrong."""
+        shares = dict.fromkeys(self._free, _Numbers())
+        names, sampled = self._table.ids, set(self._sample.columns)
+        ids = {names[place]: place for place in self._free if names[place] in sampled}
+        if not ids:
+            return shares
+        # all columns below one another, so that the rule is planned and run once however many there are
+        cells = self._sample.lazy().select(list(ids)).unpivot(variable_name="id", value_name="cell").drop_nulls("cell")
+        cells = cells.with_columns(digits=business_number.compact_expr(pl.col("cell")))
+        digits = pl.col("digits").drop_nulls().unique()
+        right = business_number.checksum_expr(digits.cast(pl.UInt64, strict=False)) & ~digits.str.starts_with("0")
+        found = cells.group_by("id").agg(
+            pl.col("digits").is_not_null().mean().alias("ten"),
+            right.mean().alias("right"),
+            digits.len().alias("different"),
+            pl.len().alias("rows"),
+            digits.str.contains(_DONG_CODE).any().alias("dong"),
         )
-        for choice in fitting
-    )
+        for id_, ten, valid, different, rows, dong in found.collect().iter_rows():  # a row is a column of the table
+            few = valid == 1.0 and not dong and (rows >= 3 or (self._headless and different == 2))
+            shares[ids[id_]] = _Numbers(ten, valid if different >= 3 or few else None)
+        return shares
 
+    def _held(self, choice: Choice) -> _Numbers:
+        return self.shares[choice.column]
 
-def _blank_column(
-    table: Table, sample: pl.DataFrame, fitting: Sequence[Choice], shares: Mapping[int, _Numbers]
-) -> list[Choice]:
-    """The blank column with the header of a number; raise if there is none, or addresses: no list of businesses."""
-    blank = [choice for choice in fitting if shares[choice.column].ten is None]
-    if blank and not _holds_addresses(sample):
-        return blank[:1]
-    about = gettext(
-        "; {choices} holds no number of ten digits", choices=gettext(" and ").join(map(_quote_choice, fitting))
-    )
-    if len(table.headers) == 1 and fitting:
-        about += gettext("; if that is a whole line, name what divides it with {option}", option=parameter("delimiter"))
-    named = "#1" if all(map(POSITION.fullmatch, table.headers)) else gettext("HEADER")
-    said = {"about": about if fitting else "", "headers": listed_headers(table)}
-    choose = Option("columns", {"b_no": named})
-    raise ColumnError(NUMBER_COLUMN_NOT_FOUND, missing="b_no", name=table.name, parameter=choose, **said)
+    def choose(self, groups: Sequence[Party], *, address_list: bool) -> tuple[Choice, tuple[str, ...]] | None:
+        numbered = [choice for choice in self.fitting if not self._sample.height or self._holds_any(choice)]
+        special = (self._by_party(groups) if numbered else None) or self._in_parts()
+        if numbered or special or not address_list or self._may_be_elsewhere():
+            return special or self._best_of(numbered or [self._blank_column()])
+        return None
 
+    def _holds_any(self, choice: Choice) -> bool:
+        """Whether a column holds any number of ten digits; the rows behind the sample are read only if it has none."""
+        if self._held(choice).ten or self._sample.height < SAMPLE_ROWS:
+            return bool(self._held(choice).ten)
+        digits = business_number.compact_expr(pl.col(self._table.ids[choice.column]).cast(pl.String))
+        return bool(self._table.frame.select(digits.is_not_null().any()).collect(engine="streaming").item())
 
-def _best(table: Table, fitting: Sequence[Choice], shares: Mapping[int, _Numbers]) -> tuple[Choice, tuple[str, ...]]:
-    best, *rest = fitting
-    doubted = _holds_others(shares[best.column])
-    near = [one for one in rest if shares[one.column].ten and best.confidence - one.confidence < _TIE]
-    if equal := [one for one in near if _holds_others(shares[one.column]) == doubted]:
-        names = gettext(" and ").join(map(_quote_choice, [best, *equal]))
-        advice = best.header if table.headers.count(best.header) == 1 else f"#{best.column + 1}"
-        choose = Option("columns", {"b_no": advice})
-        raise ColumnError(SEVERAL_NUMBER_COLUMNS, name=table.name, names=names, parameter=choose)
-    others = [choice for choice in rest if (shares[choice.column].ten or 0.0) >= _MOSTLY]
-    if not others:
-        return best, ()
-    names = ", ".join(
-        gettext("{choice}, where {share:.0%} are numbers", choice=_quote_choice(one), share=shares[one.column].ten or 0)
-        for one in others
-    )
-    by_content = best.why == "content" or any(_holds_others(shares[one.column]) for one in others)
-    why = gettext("its numbers have right check digits") if by_content else gettext("its header says so most surely")
-    return best, (
-        gettext(
-            "b_no: {choice} was taken and not {names}, because {why}; {parameter} takes another",
-            choice=_quote_choice(best),
-            names=names,
-            why=why,
-            parameter=parameter("columns", {"b_no": f"#{others[0].column + 1}"}),
-        ),
-    )
+    def _may_be_elsewhere(self) -> bool:
+        unsure = 1.0 if self._headless else 0.0
+        return any(
+            (held.ten or 0.0) * (unsure if held.right is None else held.right) >= _MOSTLY
+            and not is_trap("b_no", self._table.headers[place])
+            for place, held in self.shares.items()
+        )
 
+    def _by_party(self, groups: Sequence[Party]) -> tuple[Choice, tuple[str, ...]] | None:
+        choices = {choice.column: choice for choice in self.fitting if choice.why == "header"}
+        competing = [party for party in groups if party.number in choices]
+        if len(groups) == 1 and competing:  # another of its columns was given
+            return choices[competing[0].number], ()
+        if len(competing) < 2 or self.fitting[0].column not in {party.number for party in competing}:
+            return None
+        decided = choose_party(self._table, competing)
+        if decided is None:
+            return None
+        party, reason = decided
+        others = [choices[other.number] for other in competing if other is not party]
+        give = {_quote_choice(one): parameter("columns", {"b_no": f"#{one.column + 1}"}) for one in others}
+        other = gettext_noop("for {choice} give {parameter}")
+        instead = ", ".join(gettext(other, choice=choice, parameter=named) for choice, named in give.items())
+        note = gettext(
+            "each row holds {count} parties; {choice} was chosen, with what belongs to it, because {reason}; {instead}",
+            count=len(competing),
+            choice=_quote_choice(choices[party.number]),
+            reason=reason,
+            instead=instead,
+        )
+        return choices[party.number], (note,)
 
-def _in_parts(table: Table, sample: pl.DataFrame, places: Sequence[int]) -> tuple[Choice, tuple[str, ...]] | None:
-    free = set(places)
-    for place in places:
-        three = range(place, place + len(_PARTS))
-        if not free.issuperset(three):
-            continue
-        stem = _common_stem([table.headers[each] for each in three])
-        if stem is None or level_of("b_no", stem) != "sure" or not _holds_parts(table, sample, three):
-            continue
-        first, *rest = [JoinedColumn(each, table.headers[each]) for each in three]
-        choice = Choice(first.column, first.header, 1.0, "header", tuple(rest))
-        names = " + ".join(repr(part.header) for part in choice.parts)
-        return choice, (gettext("b_no: the number is in three columns, {names}, which are joined", names=names),)
-    return None
+    def settle_without(self, chosen: dict[str, Choice]) -> tuple[Alert, ...]:
+        """Alerts about the columns of an address list that fit the number by their header only.
+
+        Where there are no addresses either, a blank column is chosen. Raises for a first row that is one of the list:
+        it would be lost as the header.
+        """
+        address = chosen.get("address")
+        if address is None or not self._leave_address_list(address):
+            chosen["b_no"] = self._blank_column()
+            return ()
+        titles = pl.DataFrame({"title": [part.header for part in address.parts]}, schema={"title": pl.String})
+        is_row = titles.select(is_sure_address(pl.col("title")).any()).item()
+        if address.why == "content" and not self._headless and is_row:
+            option = Option("has_header", False)
+            raise ColumnError(ADDRESS_AS_HEADER, missing="b_no", name=self._table.name, parameter=option)
+        unused = gettext_noop(
+            "{choice} holds no number of ten digits, so it is not used: its numbers are missing, rounded, masked or cut"
+        )
+        return tuple(Alert(gettext(unused, choice=_quote_choice(choice))) for choice in self.fitting)
+
+    def _leave_address_list(self, address: Choice) -> bool:
+        """Whether the address is not a whole line under a number's header, and filled where others fit the number."""
+        if any(level_of("b_no", part.header) for part in address.parts):
+            return False
+        filled = [is_filled(pl.col(self._table.ids[part.column]).cast(pl.String)) for part in address.parts]
+        return not self.fitting or bool(self._sample.select(pl.any_horizontal(filled).any()).item())
+
+    def _blank_column(self) -> Choice:
+        """The blank column with the header of a number; raise if there is none, or addresses: no list of businesses."""
+        blank = [choice for choice in self.fitting if self._held(choice).ten is None]
+        addresses = self._sample.select(is_sure_address(pl.all()).any().fill_null(False))
+        if blank and not any(addresses.row(0) if addresses.width else ()):
+            return blank[0]
+        headers = self._table.headers
+        choices = gettext(" and ").join(map(_quote_choice, self.fitting))
+        about = gettext("; {choices} holds no number of ten digits", choices=choices)
+        if len(headers) == 1 and self.fitting:
+            option = parameter("delimiter")
+            about += gettext("; if that is a whole line, name what divides it with {option}", option=option)
+        named = "#1" if all(map(POSITION.fullmatch, headers)) else gettext("HEADER")
+        said = {"about": about if self.fitting else "", "headers": listed_headers(self._table)}
+        choose = Option("columns", {"b_no": named})
+        raise ColumnError(NUMBER_COLUMN_NOT_FOUND, missing="b_no", name=self._table.name, parameter=choose, **said)
+
+    def _best_of(self, fitting: Sequence[Choice]) -> tuple[Choice, tuple[str, ...]]:
+        best, *rest = fitting
+        near = [one for one in rest if self._held(one).ten and best.confidence - one.confidence < _TIE]
+        if equal := [one for one in near if self._held(one).are_others == self._held(best).are_others]:
+            names = gettext(" and ").join(map(_quote_choice, [best, *equal]))
+            advice = best.header if self._table.headers.count(best.header) == 1 else f"#{best.column + 1}"
+            choose = Option("columns", {"b_no": advice})
+            raise ColumnError(SEVERAL_NUMBER_COLUMNS, name=self._table.name, names=names, parameter=choose)
+        others = [choice for choice in rest if (self._held(choice).ten or 0.0) >= _MOSTLY]
+        if not others:
+            return best, ()
+        share = gettext_noop("{choice}, where {share:.0%} are numbers")
+        names = ", ".join(gettext(share, choice=_quote_choice(one), share=self._held(one).ten) for one in others)
+        by_content = best.why == "content" or any(self._held(one).are_others for one in others)
+        digits, surely = gettext("its numbers have right check digits"), gettext("its header says so most surely")
+        return best, (
+            gettext(
+                "b_no: {choice} was taken and not {names}, because {why}; {parameter} takes another",
+                choice=_quote_choice(best),
+                names=names,
+                why=digits if by_content else surely,
+                parameter=parameter("columns", {"b_no": f"#{others[0].column + 1}"}),
+            ),
+        )
+
+    def _in_parts(self) -> tuple[Choice, tuple[str, ...]] | None:
+        headers, free = self._table.headers, set(self._free)
+        for place in self._free:
+            three = range(place, place + len(_PARTS))
+            if not free.issuperset(three):
+                continue
+            stem = _common_stem([headers[each] for each in three])
+            if stem is None or level_of("b_no", stem) != "sure" or not self._holds_parts(three):
+                continue
+            first, *rest = [JoinedColumn(each, headers[each]) for each in three]
+            choice = Choice(first.column, first.header, 1.0, "header", tuple(rest))
+            names = " + ".join(repr(part.header) for part in choice.parts)
+            return choice, (gettext("b_no: the number is in three columns, {names}, which are joined", names=names),)
+        return None
+
+    def _holds_parts(self, places: Sequence[int]) -> bool:
+        widths = dict(zip((self._table.ids[place] for place in places), _PARTS, strict=True))
+        if not widths.keys() <= set(self._sample.columns):
+            return False
+        patterns = {id_: rf"^\s*[0-9]{{1,{width}}}(?:\.0)?\s*$" for id_, width in widths.items()}
+        fits = [pl.col(id_).str.contains(pattern).mean() for id_, pattern in patterns.items()]
+        return all((share or 0.0) >= _NEARLY_ALL for share in self._sample.select(fits).row(0))
 
 
 def _common_stem(headers: Sequence[str]) -> str | None:
@@ -378,49 +382,25 @@ def _common_stem(headers: Sequence[str]) -> str | None:
     return stems.pop() if len(stems) == 1 and [word and word[1] for word in words] == [1, 2, 3] else None
 
 
-def _holds_parts(table: Table, sample: pl.DataFrame, places: Sequence[int]) -> bool:
-    widths = dict(zip((table.ids[place] for place in places), _PARTS, strict=True))
-    if not widths.keys() <= set(sample.columns):
-        return False
-    patterns = {id_: rf"^\s*[0-9]{{1,{width}}}(?:\.0)?\s*$" for id_, width in widths.items()}
-    fits = [pl.col(id_).str.contains(pattern).mean() for id_, pattern in patterns.items()]
-    return all((share or 0.0) >= _NEARLY_ALL for share in sample.select(fits).row(0))
-
-
 def _explain_content(table: Table, choice: Choice) -> Alert:
+    said = {"column": choice.column + 1, "header": choice.header}
     if table.file is None or any(has_role(header) for header in table.headers):  # a frame has no header row
-        return Alert(
-            gettext(
-                "b_no: column {column} ({header!r}) was chosen by what it holds, and not by its header: make sure that "
-                "these are the numbers of the businesses; {parameter} takes another",
-                column=choice.column + 1,
-                header=choice.header,
-                parameter=parameter("columns", {"b_no": gettext("HEADER")}),
-            )
+        text = gettext_noop(
+            "b_no: column {column} ({header!r}) was chosen by what it holds, and not by its header: make sure that "
+            "these are the numbers of the businesses; {parameter} takes another"
         )
-    return Alert(
-        gettext(
-            "the first row ({first}) was read as the header, though it names nothing that is known: {text}",
-            first=", ".join(header for header in table.headers[:_SHOWN] if header),
-            text=gettext(
-                "column {column} was chosen by what it holds, its header is {header!r}; if that is a "
-                "value and not a header, give `has_header=False` or put a row of headers above it: the "
-                "row is not verified now",
-                column=choice.column + 1,
-                header=choice.header,
-            ),
-        )
+        return Alert(gettext(text, parameter=parameter("columns", {"b_no": gettext("HEADER")}), **said))
+    text = gettext_noop(
+        "column {column} was chosen by what it holds, its header is {header!r}; if that is a value and not a header, "
+        "give `has_header=False` or put a row of headers above it: the row is not verified now"
     )
+    row = gettext_noop("the first row ({first}) was read as the header, though it names nothing that is known: {text}")
+    first = ", ".join(header for header in table.headers[:_SHOWN] if header)
+    return Alert(gettext(row, first=first, text=gettext(text, **said)))
 
 
 def _quote_choice(choice: Choice) -> str:
     return f"{choice.header!r} (#{choice.column + 1})"
-
-
-def _sample(table: Table, places: Sequence[int]) -> pl.DataFrame:
-    schema, names = table.frame.collect_schema(), table.ids
-    asked = [names[place] for place in places if schema[names[place]].is_numeric() or schema[names[place]] in TEXTS]
-    return table.frame.head(SAMPLE_ROWS).select(pl.col(asked).cast(pl.String)).collect()
 
 
 def _objects(table: Table, sample: pl.DataFrame) -> frozenset[int]:
@@ -430,31 +410,6 @@ def _objects(table: Table, sample: pl.DataFrame) -> frozenset[int]:
     found = sample.select(**{id_: 2 * is_json(cell).sum() > is_filled(cell).sum() for id_, cell in cells.items()})
     places = {id_: place for place, id_ in enumerate(table.ids)}
     return frozenset(places[id_] for id_, held in zip(sample.columns, found.row(0), strict=True) if held)
-
-
-def _shares(table: Table, sample: pl.DataFrame, places: Sequence[int], *, headless: bool) -> dict[int, _Numbers]:
-    """What the first rows of each column hold of numbers. One that repeats counts once, a leading 0 is wrong."""
-    shares = dict.fromkeys(places, _Numbers())
-    names, sampled = table.ids, set(sample.columns)
-    ids = {names[place]: place for place in places if names[place] in sampled}
-    if not ids:
-        return shares
-    # all columns below one another, so that the rule is planned and run once however many there are
-    cells = sample.lazy().select(list(ids)).unpivot(variable_name="id", value_name="cell").drop_nulls("cell")
-    cells = cells.with_columns(digits=business_number.compact_expr(pl.col("cell")))
-    digits = pl.col("digits").drop_nulls().unique()
-    right = business_number.checksum_expr(digits.cast(pl.UInt64, strict=False)) & ~digits.str.starts_with("0")
-    found = cells.group_by("id").agg(
-        pl.col("digits").is_not_null().mean().alias("ten"),
-        right.mean().alias("right"),
-        digits.len().alias("different"),
-        pl.len().alias("rows"),
-        digits.str.contains(_DONG_CODE).any().alias("dong"),
-    )
-    for id_, ten, valid, different, rows, dong in found.collect().iter_rows():  # a row is a column of the table
-        few = valid == 1.0 and not dong and (rows >= 3 or (headless and different == 2))
-        shares[ids[id_]] = _Numbers(ten, valid if different >= 3 or few else None)
-    return shares
 
 
 def _prints(dtype: pl.DataType) -> bool:

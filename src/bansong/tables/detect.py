@@ -29,8 +29,10 @@ from bansong.base.messages import (
     parameter,
     use_audience,
 )
+from bansong.base.option import differing_fields, specs_of
+from bansong.base.options import ReadOptions
 from bansong.base.schema import with_words
-from bansong.tables.format import Capabilities, Evidence, Format, Look, ReadAs
+from bansong.tables.format import AS_FOUND, INPUTS_OF, Capabilities, Evidence, Format, Look
 from bansong.tables.streams import BROKEN_ZIP, SUFFIXES, File, open_file, unpacked_name
 from bansong.tables.table import Enriched, Table, with_copies
 
@@ -129,22 +131,19 @@ _MAIL_HEADER: Final = re.compile(rb"[a-z-]+: ")
 _TEXT_MARKS: Final = (b",", b";", b"\t", b"|")
 
 
-def detect_format(file: File, delimiter: str | None = None) -> Format:
+def detect_format(file: File, wanted: ReadOptions) -> Format:
     with file.data.open("rb") as stream:
         head = stream.read(_HEAD)
     if file.path.name.startswith("~$"):
         raise InputError(EXCEL_LOCK_FILE, path=file.path)
     if not head.strip(b"\x00\t\r\n \xef\xbb\xbf\xff\xfe"):
-        what = (
-            gettext("is empty")
-            if not head
-            else gettext("is empty but for blanks")
-            if head.strip(b"\x00")
-            else gettext("holds zero bytes only")
-        )
+        blanks, zeros = gettext("is empty but for blanks"), gettext("holds zero bytes only")
+        what = (blanks if head.strip(b"\x00") else zeros) if head else gettext("is empty")
         raise InputError(INPUT_FILE_EMPTY, path=file.path, what=what)
-    look = Look(file, head, delimited=delimiter is not None)
-    _refuse_foreign(look)
+    look = Look(file, head, wanted)
+    for magic, foreign in _FOREIGN.items():
+        if head.startswith(magic) and (magic != _SEALED or not _is_called_csv(look) or _ends_with(look, magic)):
+            raise NoTableError(FORMAT_NOT_READ, path=file.path, what=gettext(foreign))
     found: dict[Evidence, Format] = {}
     for format in FORMATS.values():
         if evidence := format.detect(look):
@@ -182,12 +181,6 @@ def default_output(path: Path, format: Format, mark: str = ".enriched") -> Path:
     suffix = plain.suffix if own else written.extensions[0]
     packed = path.suffix if path.suffix.lower() in SUFFIXES and written.can.text else ""
     return path.with_name(f"{plain.stem}{mark}{suffix}{packed}")
-
-
-def _refuse_foreign(look: Look) -> None:
-    for magic, what in _FOREIGN.items():
-        if look.head.startswith(magic) and (magic != _SEALED or not _is_called_csv(look) or _ends_with(look, magic)):
-            raise NoTableError(FORMAT_NOT_READ, path=look.file.path, what=gettext(what))
 
 
 def _unknown(look: Look) -> InputError:
@@ -259,7 +252,6 @@ def _ends_with(look: Look, *marks: bytes) -> bool:
 
 
 def _is_page(look: Look) -> Evidence | None:
-    """Detect a page in HTML by its first part; refuse its kin, which only Excel reads."""
     if not _is_text(look):
         return None
     path, start = look.file.path, _start(look).lower()
@@ -297,7 +289,7 @@ def _may_be_csv(look: Look) -> Evidence | None:
     """Take any text whose name or first line allows it, also one that bears the name of a workbook."""
     if not _is_text(look) or (_has_zeros(look) and not _is_surely_called_csv(look)):
         return None
-    named = look.suffix in EXTENSIONS or look.delimited or _is_utf16(look)
+    named = look.suffix in EXTENSIONS or look.wanted.delimiter is not None or _is_utf16(look)
     return Evidence.POSSIBLE if named or any(mark in look.head.splitlines()[0] for mark in _TEXT_MARKS) else None
 
 
@@ -318,7 +310,7 @@ def _has_zeros(look: Look) -> bool:
 
 
 def _begins_as_csv(look: Look) -> bool:
-    """Whether a file that is called JSON is CSV: it begins as no JSON does, comments and Python's quotes among it."""
+    """Whether a file that is called JSON begins as no JSON does, with comments or Python's quotes either."""
     start = _start(look)
     return (
         not _is_utf16(look)
@@ -337,8 +329,6 @@ def _is_utf16(look: Look) -> bool:
 
 
 _WORKBOOK: Final = Capabilities(
-    sheets=True,
-    headless=True,
     written=False,
     left_behind=gettext_noop(
         "the output is a new workbook: its other sheets, formulas, charts and formats are not in it"
@@ -352,7 +342,7 @@ FORMATS: Final = {
             (".csv", ".tsv", ".tab", ".txt"),
             _may_be_csv,
             "bansong.tables.csv.format:CsvVerbs",
-            Capabilities(encoding=True, delimiter=True, headless=True, text=True, korean_headers=True, formulas=True),
+            Capabilities(text=True, korean_headers=True, formulas=True),
         ),
         Format(
             "xlsx",
@@ -385,8 +375,6 @@ FORMATS: Final = {
             _is_page,
             "bansong.tables.html:HtmlVerbs",
             Capabilities(
-                sheets=True,
-                encoding=True,
                 written=False,
                 in_folders=False,
                 left_behind=gettext_noop(
@@ -399,7 +387,7 @@ FORMATS: Final = {
             (".json",),
             _is_json,
             "bansong.tables.json.format:JsonVerbs",
-            Capabilities(json_path=True, text=True),
+            Capabilities(text=True),
         ),
         Format(
             "ndjson",
@@ -430,43 +418,34 @@ TABLE_COPY_FAILED: Final = Problem(
 )
 
 
-OPTIONS: Final = {name: name for name in ("sheet", "encoding", "json_path", "delimiter")}
+OPTIONS: Final = {spec.name: spec.name for spec in specs_of(ReadOptions) if spec.inputs and spec.flag}
 FILE_OPTIONS: Final = {option: f"file_{option}" for option in OPTIONS}
 """Names of options where two files are read, and this is the enriched one."""
 ONLY_ENCODING: Final = {name: name for name in ("encoding", "delimiter")}
-_NEEDED: Final = {  # what a format must be able to do for an option to have a meaning, and which files can
-    "sheet": ("sheets", gettext_noop("workbooks")),
-    "encoding": ("encoding", gettext_noop("CSV files")),
-    "json_path": ("json_path", gettext_noop("JSON documents")),
-    "delimiter": ("delimiter", gettext_noop("CSV files")),
-    "has_header": ("headless", gettext_noop("CSV files and workbooks")),
-}
 
 
 @contextmanager
 def open_table(
     path: Path,
+    wanted: ReadOptions = AS_FOUND,
     *,
-    sheet: str | None = None,
-    encoding: str | None = None,
-    json_path: str | None = None,
-    has_header: bool = True,
-    delimiter: str | None = None,
     options: Mapping[str, str] = OPTIONS,
     data: Path | None = None,
 ) -> Iterator[Table]:
-    """Open a file as a lazy :class:`Table`, its format found by content and extension; packed files are unpacked.
+    """Open a file as a lazy :class:`Table`; ``options``: those of the caller that messages may name.
 
-    ``data``: where it is, if not at ``path``, which is then only what it is called. ``options``: the options of the
-    caller that messages may name.
+    ``data``: where it is, if not at ``path``, which is then only what it is called.
     """
-    wanted = ReadAs(sheet, encoding, json_path, delimiter, has_header)
     with ExitStack() as resources:
         try:
             with use_audience(OptionNames(current_audience(), options, frozenset(OPTIONS))):
                 file = open_file(path, resources, data)
-                format = detect_format(file, delimiter)
-                _refuse_needless(path, format, wanted)
+                format = detect_format(file, wanted)
+                for option in differing_fields(wanted):
+                    if option in INPUTS_OF and not format.takes(option):
+                        named = parameter(option, False) if option == "has_header" else parameter(option)
+                        said = {"named": named, "meant": gettext(INPUTS_OF[option].named), "format": format.name}
+                        raise UsageError(OPTION_NOT_FOR_FORMAT, path=path, **said)
                 table = format.verbs.read(file, wanted, resources)
         except OSError as error:  # a disk that fails, or no room left for a private copy
             reason = f"{describe_os_error(error)}{f' ({error.filename})' if error.filename else ''}"
@@ -474,16 +453,9 @@ def open_table(
         yield table
 
 
-def _refuse_needless(path: Path, format: Format, wanted: ReadAs) -> None:
-    for option, (capability, files) in _NEEDED.items():
-        if getattr(wanted, option) not in (None, True) and not getattr(format.can, capability):
-            named = parameter(option, False) if option == "has_header" else parameter(option)
-            raise UsageError(OPTION_NOT_FOR_FORMAT, path=path, named=named, meant=gettext(files), format=format.name)
-
-
 @contextmanager
 def reading(table: Table) -> Iterator[None]:
-    """Turn what polars says about an unreadable part of a file into an :class:`InputError` that names the place."""
+    """Turn an error of polars over an unreadable part of a file into an :class:`InputError` that names the place."""
     try:
         yield
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:  # a panic is no Exception
@@ -501,7 +473,7 @@ def write_table(
 
     ``anew``: never into a copy of the input, which has rows that the table leaves out.
     """
-    if encoding is not None and not format.can.encoding:
+    if encoding is not None and not format.takes("encoding"):
         raise UsageError(OUTPUT_ENCODING_NEEDLESS, target=target)
     frame = with_copies(with_words(result.frame, result.lang), result.layout)
     result, verbs = replace(result, frame=frame, encoding=encoding), format.verbs
@@ -535,7 +507,6 @@ def keep_input(resources: ExitStack) -> Path:
 
 
 def name_input(format: str | None) -> Path:
-    """Return the name of standard input, with the extension of the format as which it is read."""
     if format is None:
         return INPUT_NAME
     if format not in FORMATS:

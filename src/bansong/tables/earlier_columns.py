@@ -74,10 +74,7 @@ _THEIRS, _DOUBTFUL, _OPEN, _PROVED = range(4)
 
 @dataclass(frozen=True, slots=True)
 class EarlierColumns:
-    """Positions of the columns of an earlier run by contract name: the nine, outcomes, extra columns.
-
-    A column that stands twice has ``+2`` behind its name (see :func:`bansong.tables.table.contract_name`).
-    """
+    """Positions of the columns of an earlier run by contract name, with ``+2`` behind it for a column's copy."""
 
     nine: Mapping[str, int] = field(default_factory=dict)
     labels: Mapping[str, int] = field(default_factory=dict)
@@ -94,7 +91,7 @@ class EarlierColumns:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A column whose header is one of ours; ``rank``: 0 for ``grade``, 1 for ``grade_bv``, 2 for ``grade_bv2``."""
+    """A column with a header of ours; ``rank``: 0 for ``grade``, 1 for ``grade_bv``, 2 for ``grade_bv2``."""
 
     place: int
     name: str
@@ -105,7 +102,6 @@ class _Candidate:
 
 
 def find_earlier_columns(table: Table, prefix: str) -> EarlierColumns:
-    """Return where the columns of an earlier run stand; outcomes and extra columns stand behind the nine."""
     candidates = _candidates(table.headers, prefix)
     if len({one.name for one in candidates}.intersection(ADDED_COLUMNS)) < _SOME:
         return EarlierColumns()
@@ -156,7 +152,9 @@ def _judge(table: Table, candidates: Sequence[_Candidate]) -> list[_Candidate]:
     shares = sample.select(_is_ours(one.name, _cell(one)).mean().alias(f"c{one.place}") for one in candidates)
     has_own_words = _has_own_words(sample, candidates)
     judged = [replace(one, level=_level(one, shares[f"c{one.place}"].item(), has_own_words)) for one in candidates]
-    theirs = set(_other_grades(sample, judged))
+    risk = _candidates_of(judged, "bounce_prob", _PROVED)[:1]
+    grades = _candidates_of(judged, "grade", _DOUBTFUL) if risk else []
+    theirs = {one for one in grades if _disagree(sample, one, risk[0])}
     if not has_own_words:
         theirs.update(_find_unpaired(sample, judged), _other_notes(sample, judged))
     return [replace(one, level=_THEIRS) if one in theirs else one for one in judged]
@@ -175,7 +173,7 @@ def _candidates_of(candidates: Iterable[_Candidate], name: str, level: int) -> l
 
 
 def _has_own_words(sample: pl.DataFrame, candidates: Sequence[_Candidate]) -> bool:
-    """Whether the answers are a service's, whose status, grade and action may be any words."""
+    """Whether the answers are of a service, whose status, grade and action may be any words."""
     reasons = [_cell(one) for one in candidates if one.name == "reasons"]
     served, local = (
         [cell.str.contains(pattern).any() for cell in reasons] for pattern in (_PATTERNS["reasons"], _LOCAL_REASON)
@@ -192,7 +190,7 @@ def _text(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
 
 
 def _is_ours(name: str, text: pl.Expr) -> pl.Expr:
-    """Whether a cell is what we write (Boolean), null for blank cells and for columns that may hold anything."""
+    """Whether a cell is what we write, null for blank cells and for columns that may hold anything."""
     if name in _VALUES:
         fits = text.is_in(_VALUES[name])
     elif name in _PATTERNS:
@@ -210,13 +208,6 @@ def _level(one: _Candidate, share: float | None, has_own_words: bool) -> int:
     if share < _FEW and not (has_own_words and one.name in _SERVICE_WORDS):
         return _THEIRS
     return _DOUBTFUL if one.header in _USUAL_HEADERS or one.name not in ADDED_COLUMNS else _OPEN
-
-
-def _other_grades(sample: pl.DataFrame, judged: Sequence[_Candidate]) -> list[_Candidate]:
-    ranked = _candidates_of(judged, "bounce_prob", _PROVED)[:1]
-    return [
-        one for one in _candidates_of(judged, "grade", _DOUBTFUL) for risk in ranked if _disagree(sample, one, risk)
-    ]
 
 
 def _disagree(sample: pl.DataFrame, grade: _Candidate, probability: _Candidate) -> bool:
@@ -257,10 +248,9 @@ def _find_unpaired(sample: pl.DataFrame, judged: Sequence[_Candidate]) -> list[_
 def _other_notes(sample: pl.DataFrame, judged: Sequence[_Candidate]) -> list[_Candidate]:
     """Notes of the user's: ours stand in rows without an answer."""
     answered = [_cell(one).is_in(_ANSWERED) for one in _candidates_of(judged, "row_status", _PROVED)[:1]]
-    notes = [one for one in _candidates_of(judged, "row_note", _OPEN) if answered]
-    return [
-        one for one in notes if (sample.filter(_is_filled(one)).select(answered[0].mean()).item() or 0.0) > 1 - _FEW
-    ]
+    notes = _candidates_of(judged, "row_note", _OPEN) if answered else []
+    shares = {one: sample.filter(_is_filled(one)).select(answered[0].mean()).item() for one in notes}
+    return [one for one, share in shares.items() if (share or 0.0) > 1 - _FEW]
 
 
 def _is_output(candidates: Sequence[_Candidate]) -> bool:
@@ -271,7 +261,6 @@ def _is_output(candidates: Sequence[_Candidate]) -> bool:
 
 
 def _choose(candidates: Sequence[_Candidate], names: Sequence[str] = ADDED_COLUMNS) -> list[_Candidate]:
-    """Choose the columns of each name that are ours: by their cells those of the last suffix, else by their place."""
     at = {one.place: one.name for one in candidates if one.level > _DOUBTFUL}
 
     def adjacent(one: _Candidate) -> int:

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Final, cast
 import polars as pl
 
 from bansong.base.errors import InputError, OutputError, Problem
+from bansong.base.option import specs_of
+from bansong.base.options import ReadOptions
 from bansong.tables.streams import File
 
 if TYPE_CHECKING:
@@ -28,6 +30,15 @@ OUTPUT_TOO_WIDE: Final = Problem(
 )
 
 
+AS_FOUND: Final = ReadOptions()
+INPUTS_OF: Final = {spec.name: spec.inputs for spec in specs_of(ReadOptions) if spec.inputs}
+
+
+def wanted_sheet(wanted: ReadOptions) -> str | None:
+    """The one sheet that a reader is to take; ``None`` leaves the choice to it."""
+    return wanted.sheet if isinstance(wanted.sheet, str) else None
+
+
 class Evidence(IntEnum):
     """How sure it is that a file has a format. The best evidence wins."""
 
@@ -38,11 +49,11 @@ class Evidence(IntEnum):
 
 @dataclass(frozen=True)
 class Look:
-    """The name and the first bytes of a file; ``delimited``: the user has named the character between cells."""
+    """The name and the first bytes of a file, and how the user wants it to be read."""
 
     file: File
     head: bytes
-    delimited: bool = False
+    wanted: ReadOptions
 
     @cached_property
     def suffix(self) -> str:
@@ -53,12 +64,6 @@ class Look:
 class Capabilities:
     """What a format can do beyond a table of texts below one header line."""
 
-    # Options of reading that have a meaning
-    sheets: bool = False
-    encoding: bool = False
-    json_path: bool = False
-    delimiter: bool = False
-    headless: bool = False
     # Where such files are taken from
     in_folders: bool = True
     uploads: bool = True
@@ -73,17 +78,6 @@ class Capabilities:
     formulas: bool = False  # a spreadsheet takes some texts of such a file for formulas
     max_columns: int | None = None
     left_behind: str = ""  # message on what a new workbook lacks of the input
-
-
-@dataclass(frozen=True, slots=True)
-class ReadAs:
-    """How the user wants a file to be read. ``None`` leaves the choice to the reader."""
-
-    sheet: str | None = None
-    encoding: str | None = None
-    json_path: str | None = None
-    delimiter: str | None = None
-    has_header: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +106,7 @@ class Verbs(ABC):
         self.format = format
 
     @abstractmethod
-    def read(self, file: File, wanted: ReadAs, resources: ExitStack) -> Table:
+    def read(self, file: File, wanted: ReadOptions, resources: ExitStack) -> Table:
         """Open a file as a lazy table; what has to be made of it lives as long as ``resources``."""
 
     def check(self, table: Table, planned: Planned) -> tuple[str, ...]:  # noqa: ARG002 - for others
@@ -152,6 +146,9 @@ class Format:
     def verbs(self) -> Verbs:
         module, _, name = self.code.partition(":")
         return cast(Verbs, getattr(import_module(module), name)(self))
+
+    def takes(self, option: str) -> bool:
+        return self.name in INPUTS_OF[option].formats
 
     def refuse_wide(self, columns: int) -> None:
         most = self.can.max_columns

@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 import polars as pl
 
 from bansong.base.errors import InputError, Problem
-from bansong.base.messages import gettext
+from bansong.base.messages import gettext, gettext_noop
 from bansong.tables.detect import write_table
 from bansong.tables.format import FRAME, Format
 from bansong.tables.headers import has_role
@@ -36,17 +36,13 @@ def is_pandas(frame: Any) -> bool:
     return hasattr(frame, "columns") and any(one.__module__.partition(".")[0] == "pandas" for one in kinds)
 
 
-def _is_arrow(frame: Any) -> bool:
-    return type(frame).__module__.partition(".")[0] == "pyarrow" and hasattr(frame, "rename_columns")
-
-
 def is_frame(given: object) -> bool:
     return isinstance(given, pl.LazyFrame) or is_pandas(given) or hasattr(given, "__arrow_c_stream__")
 
 
 def as_known_frame(frame: Any) -> Any:
-    """Return a frame of polars, pandas or pyarrow as it is, and any other that gives Arrow data as a pyarrow Table."""
-    if isinstance(frame, pl.DataFrame | pl.LazyFrame) or is_pandas(frame) or _is_arrow(frame):
+    is_arrow = type(frame).__module__.partition(".")[0] == "pyarrow" and hasattr(frame, "rename_columns")
+    if isinstance(frame, pl.DataFrame | pl.LazyFrame) or is_pandas(frame) or is_arrow:
         return frame
     if type(frame).__module__.startswith("dask"):
         raise InputError(DASK_NOT_COMPUTED)
@@ -144,13 +140,9 @@ def read(frame: Any) -> Table:
 
 
 def nested_roles(headers: Sequence[str], dtypes: Sequence[pl.DataType]) -> tuple[str, ...]:
-    """Warnings about lists under the header of a role; values of structs can be named (see ``tables.nested``)."""
+    unused = gettext_noop("column {header!r} holds {dtype}, so it is not used; give its text in a column of its own")
     return tuple(
-        gettext(
-            "column {header!r} holds {dtype}, so it is not used; give its text in a column of its own",
-            header=header,
-            dtype=dtype,
-        )
+        gettext(unused, header=header, dtype=dtype)
         for header, dtype in zip(headers, dtypes, strict=True)
         if dtype.is_nested() and not isinstance(dtype, pl.Struct) and has_role(header)
     )
@@ -186,7 +178,6 @@ def _series(convert: Callable[[Any], Any], column: Any) -> pl.Series:
 
 
 def _text(value: Any) -> str | None:
-    """A value as one would write it: 1248100998.0 is 1248100998, None and NaN are blank."""
     if isinstance(value, str):
         return value
     if str(value) in ("None", "nan", "NaT", "<NA>"):
@@ -197,10 +188,10 @@ def _text(value: Any) -> str | None:
 def write_frame(
     frame: pl.DataFrame | pl.LazyFrame, target: Path, format: Format, theirs: Iterable[str]
 ) -> tuple[pl.DataFrame, Callable[[], int]]:
-    """Write a frame of our own; in columns of the user's texts (``theirs``) no cell may begin a formula."""
+    """Write a frame of our own; in the user's texts (``theirs``) no cell may begin a formula."""
     if format.can.formulas:
         frame = frame.with_columns(map(escape_formula, theirs))
     table = read(frame)
     layout = tuple(zip(table.ids, table.headers, strict=True))
     result = Enriched(table, table.frame, layout, table.frame.select(pl.len().alias("rows")))
-    return write_table(result, target, format, "utf-8-sig" if format.can.encoding else None)
+    return write_table(result, target, format, "utf-8-sig" if format.takes("encoding") else None)

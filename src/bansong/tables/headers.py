@@ -69,7 +69,7 @@ ROLES: Final = ("name", "address", "zipcode")
 
 
 def address_parts(headers: Sequence[str]) -> list[int]:
-    """The positions of the columns in which an address is split by region, road and number, in its order."""
+    """The columns in which an address is split by region, road and number, in its order."""
     plain = [_plain(header) for header in headers]
     found = {
         order: place
@@ -96,10 +96,7 @@ def names_column(cell: str) -> bool:
 
 @lru_cache(_CACHED_HEADERS)
 def level_of(role: str, header: str) -> str | None:
-    """The certainty with which a header names a role: ``sure``, ``likely``, ``contains``, or ``None``.
-
-    Which side of an invoice it speaks of is left aside: ``공급받는자 상호`` is a name as ``상호`` is.
-    """
+    """The certainty with which a header names a role: ``sure``, ``likely``, ``contains``, or ``None``."""
     words = _synonyms()[role]
     forms = {_plain(header), _plain(re.sub(r"[(\[].*?[)\]]", "", header)), without_side(header)}
     for level in _LEVELS:
@@ -116,7 +113,6 @@ def is_trap(role: str, header: str) -> bool:
 
 
 def side_of(header: str) -> Side | None:
-    """The side of an invoice that a header names; ``None`` for neither and for both."""
     plain = _plain(header)
     sides = [side for side, words in _SIDES.items() if words.search(plain)]
     return sides[0] if len(sides) == 1 else None
@@ -175,8 +171,8 @@ class Party:
 def parties(headers: Sequence[str], numbers: Collection[int]) -> tuple[Party, ...]:
     """Group columns around those that hold ``numbers``; empty unless there are at least two parties.
 
-    A column belongs to the number whose side (supplier, buyer) its header names, else to the last number before it, or
-    to the number behind it where the same headers stand before each number.
+    A column belongs to the number whose side its header names, else to the last number before it, or to the number
+    behind it where the same headers stand before each number.
     """
     places = sorted(numbers)
     near = _nearby(headers, places)
@@ -199,10 +195,9 @@ def parties(headers: Sequence[str], numbers: Collection[int]) -> tuple[Party, ..
 
 
 def choose_party(table: Table, competing: Sequence[Party]) -> tuple[Party, str] | None:
-    """Choose the party that gets the letters, with the reason; ``None`` if the headers do not decide.
+    """Choose the party that gets the letters, with the reason: the one whose number changes, else the buyer.
 
-    An export of one's own invoices has one's own number on one side throughout: rows are about the one whose number
-    changes. Where both change (or neither does) it is the buyer.
+    An export of one's own invoices has one's own number on one side throughout.
     """
     kinds = _kinds(table, competing)
     best = [party for party in competing if kinds[party.number] == max(kinds.values())]
@@ -214,7 +209,7 @@ def choose_party(table: Table, competing: Sequence[Party]) -> tuple[Party, str] 
 
 
 def _kinds(table: Table, competing: Sequence[Party]) -> dict[int, int]:
-    """For each party's number column: 0 where it holds no number, 1 where it holds one, 2 where several."""
+    """How many numbers each party's column holds: 0, 1, or 2 for several."""
     ids = {party.number: table.ids[party.number] for party in competing}
     digits = table.frame.select(business_number.compact_expr(pl.col(id_)).alias(id_) for id_ in ids.values())
     ends = [(pl.col(id_).min().alias(f"{id_}:min"), pl.col(id_).max().alias(f"{id_}:max")) for id_ in ids.values()]
@@ -226,20 +221,16 @@ def _kinds(table: Table, competing: Sequence[Party]) -> dict[int, int]:
 
 
 def _nearby(headers: Sequence[str], places: Sequence[int]) -> dict[int, range]:
-    """Each number's columns by position alone: from it, or from the headers that are before every one, to the next."""
     before = 0
     while places and places[0] > before:
         ahead = [place - before - 1 for place in places]
-        if not set(ahead).isdisjoint(places) or not _same_headers(headers, ahead):
+        words = {without_side(headers[place]) for place in ahead}
+        same = len(places) > 1 and len(words) == 1 and words != {""} and has_role(headers[ahead[0]], *ROLES)
+        if not same or not set(ahead).isdisjoint(places):
             break
         before += 1
     starts = [place - before for place in places]
     return dict(zip(places, map(range, starts, [*starts[1:], len(headers)]), strict=True))
-
-
-def _same_headers(headers: Sequence[str], places: Sequence[int]) -> bool:
-    words = {without_side(headers[place]) for place in places}
-    return len(places) > 1 and len(words) == 1 and words != {""} and has_role(headers[places[0]], *ROLES)
 
 
 def _common_side(headers: Sequence[str], places: Collection[int]) -> Side | None:
@@ -273,10 +264,7 @@ _NO_LABEL: Final = re.compile(r"[:：※(（]|^[\W\d_]*$|[0-9]{4}\s*[.\-/년]")
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """The header lines of a table: ``first`` to ``last`` among the given rows (-1: none), and each column's header.
-
-    A header of two lines is its group's label and its own: ``공급자 등록번호``.
-    """
+    """The header lines of a table: ``first`` to ``last`` among the given rows (-1: none), and each column's header."""
 
     first: int
     last: int
@@ -303,11 +291,10 @@ def headless_note(headers: Sequence[str]) -> str:
 def find_heading(
     rows: Sequence[Row], merges: Collection[Merge] = (), *, name: str = "", blank_rows: int = 0
 ) -> Heading:
-    """Find the header among the first rows of a table.
+    """Find the header among the first rows of a table, above the first business number.
 
     It is the row with the most cells that name a role (the number's counts most; of equal rows the fuller one), else
-    the first one that holds at least half as many cells as the fullest. It stands above the first row with a business
-    number. ``name`` is what messages call the table, ``blank_rows`` stand above ``rows``.
+    the first one that holds at least half as many cells as the fullest. ``blank_rows`` stand above ``rows``.
     """
     rows = rows[:LOOK]
     counts = [sum(map(_is_filled, row)) for row in rows]
@@ -336,7 +323,6 @@ def _score_cell(cell: str) -> int:
 
 
 def _rows_with_numbers(rows: Sequence[Row]) -> tuple[set[int], list[int]]:
-    """Rows with a cell of ten digits, and those of them (ascending) where such a cell is surely a business number."""
     # with thousands separators it is an amount: title rows hold some
     cells = [(place, cell) for place, row in enumerate(rows) for cell in row if cell and "," not in cell]
     frame = pl.DataFrame(cells, schema={"row": pl.Int64, "cell": pl.String}, orient="row")
@@ -400,7 +386,6 @@ def _is_group_line(rows: Sequence[Row], main: int, above: int, merges: Collectio
 
 
 def _is_sub_line(rows: Sequence[Row], main: int, below: int, merges: Collection[Merge]) -> bool:
-    """Whether the row ``below`` divides columns that ``main`` merges, and holds nothing else."""
     if below != main + 1:
         return False
     merged = [(left, right) for top, left, bottom, right in merges if top == bottom == main and left < right]
@@ -411,7 +396,6 @@ def _is_sub_line(rows: Sequence[Row], main: int, below: int, merges: Collection[
 
 
 def _divides(rows: Sequence[Row], main: int, below: int) -> bool:
-    """Whether the row ``below`` has headers for columns that ``main`` leaves blank: a file without merged cells."""
     if below < 0:
         return False
     cells = [(place, cell) for place, cell in enumerate(rows[below][:_WIDE]) if cell and _is_filled(cell)]
@@ -449,7 +433,7 @@ def _join_labels(labels: Sequence[str], own: str) -> str:
 
 
 def _spread_labels(line: Row, place: int, below: Sequence[Row], merges: Collection[Merge]) -> list[str]:
-    """A line's labels, each also over the columns of its group: its merged cells', or those up to the next label."""
+    """A line's labels, each over its merged cells, or the columns up to the next label."""
     labels = [cell or "" if _is_filled(cell) else "" for cell in line]
     across = [(left, right) for top, left, bottom, right in merges if top <= place <= bottom and left < right]
     if across:

@@ -15,11 +15,12 @@ from lxml import etree
 from bansong.base.errors import InputError, Problem, UsageError
 from bansong.base.isolation import beyond_limit, limits
 from bansong.base.messages import gettext, gettext_noop
+from bansong.base.options import ReadOptions
 from bansong.base.schema import Alert
 from bansong.tables.csv.encoding import parts
 from bansong.tables.csv.read import decode_file
 from bansong.tables.excel.sheets import HAS_NUMBERS, Loaded, rank
-from bansong.tables.format import ReadAs, Verbs
+from bansong.tables.format import Verbs, wanted_sheet
 from bansong.tables.headers import LOOK, Merge, Row, find_heading
 from bansong.tables.streams import File
 from bansong.tables.table import Table, advise_sheet, column_ids
@@ -95,7 +96,6 @@ class PageTable:
         self.width, self.height = max(self.width, other.width), self.height + other.height
 
     def frame(self) -> pl.DataFrame:
-        """All rows, but for blank ones at the end."""
         self._flush()
         empty = pl.DataFrame(schema=dict.fromkeys(column_ids(self.width), pl.String))
         frame = pl.concat([empty, *self.batches], how="diagonal")
@@ -124,7 +124,6 @@ class Page:
         self._last = ""
 
     def read(self, parts: Iterable[bytes]) -> Self:
-        """Read a page in UTF-8 and return it; raise :class:`InputError` where it ends within a tag or a comment."""
         parser: Any = etree.HTMLParser(target=cast("Any", self), encoding="utf-8")
         pending = 0
         for part in _mark_row_ends(parts):
@@ -142,7 +141,10 @@ class Page:
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
         self._last = tag
         if tag == "table":
-            self._begin_table()
+            if len(self._open) >= self._limits.depth or len(self.grids) >= _MAX_TABLES:
+                raise InputError(TABLES_TOO_NESTED, path=self._path)
+            self.grids.append(PageTable(self._open[-1] if self._open else None))
+            self._open.append(self.grids[-1])
         elif tag == "title" or tag in _UNSHOWN:
             self._within = tag
         elif not self._open:
@@ -180,12 +182,6 @@ class Page:
 
     def close(self) -> None:
         """Do nothing: the parser has ended all that was open."""
-
-    def _begin_table(self) -> None:
-        if len(self._open) >= self._limits.depth or len(self.grids) >= _MAX_TABLES:
-            raise InputError(TABLES_TOO_NESTED, path=self._path)
-        self.grids.append(PageTable(self._open[-1] if self._open else None))
-        self._open.append(self.grids[-1])
 
     def _begin_cell(self, attributes: Mapping[str, str]) -> None:
         self._end_cell()
@@ -247,11 +243,7 @@ def _mark_row_ends(parts: Iterable[bytes]) -> Iterator[bytes]:
 class HtmlVerbs(Verbs):
     """Web pages, only read."""
 
-    def read(self, file: File, wanted: ReadAs, _resources: ExitStack) -> Table:
-        """Open the wanted table (``table 2``), else the first one with business numbers, as texts that the page shows.
-
-        Raises :class:`InputError`; :class:`UsageError` for a missing table.
-        """
+    def read(self, file: File, wanted: ReadOptions, _resources: ExitStack) -> Table:
         page = decode_file(
             file, wanted.encoding, lambda coding: Page(file.path).read(parts(file, replace(coding, bare_cr=False)))
         )
@@ -260,9 +252,10 @@ class HtmlVerbs(Verbs):
             title = gettext(" (its title is {title!r})", title=page.title) if page.title else ""
             raise InputError(PAGE_WITHOUT_TABLE, path=file.path, title=title)
         named = {f"table {number}": grid for number, grid in enumerate(grids, 1)}
-        if wanted.sheet is not None and wanted.sheet not in named:
-            raise UsageError(HTML_TABLE_MISSING, path=file.path, wanted=wanted.sheet, named=", ".join(map(repr, named)))
-        chosen, others = _choose_table(file, {wanted.sheet: named[wanted.sheet]} if wanted.sheet else named)
+        sheet = wanted_sheet(wanted)
+        if sheet is not None and sheet not in named:
+            raise UsageError(HTML_TABLE_MISSING, path=file.path, wanted=sheet, named=", ".join(map(repr, named)))
+        chosen, others = _choose_table(file, {sheet: named[sheet]} if sheet else named)
         notes: tuple[str, ...] = ()
         if others:
             said = {"name": chosen.name, "names": ", ".join(map(repr, others)), "advice": advise_sheet(others[0])}
@@ -282,7 +275,7 @@ class HtmlVerbs(Verbs):
 
 
 def _join_tables(grids: list[PageTable]) -> list[PageTable]:
-    """Join tables of equal width that follow one another: portals make them of a long list, or of a header apart."""
+    """Join tables of equal width that follow one another: portals divide long lists, and headers from lists."""
     joined: list[PageTable] = []
     for grid in grids:
         if joined and joined[-1].outer is grid.outer and joined[-1].width == grid.width > 1:

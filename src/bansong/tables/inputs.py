@@ -16,7 +16,7 @@ from typing import Final
 
 from bansong.base.errors import InputError, Problem, UsageError
 from bansong.base.files import STORES, RemotePath, as_path, describe_given, path_on_disk
-from bansong.base.messages import gettext
+from bansong.base.messages import gettext, gettext_noop
 from bansong.base.publish import same_file
 from bansong.base.remote import is_there, list_files
 from bansong.tables.detect import EXTENSIONS, STREAM
@@ -78,11 +78,9 @@ def collect_inputs(
         raise UsageError(INPUT_NOT_GIVEN)
     if any(Path(one) == STREAM for one in given):
         raise UsageError(STDIN_NOT_ALONE)
-    files, again = _each_once(file for one in given for file in find_files(one))
-    notes = [
-        gettext("{path}: is the same file as {other}, and is enriched once", path=path, other=other)
-        for path, other in again.items()
-    ]
+    files, again = _each_once([file for one in given for file in find_files(one)])
+    same = gettext_noop("{path}: is the same file as {other}, and is enriched once")
+    notes = [gettext(same, path=path, other=other) for path, other in again.items()]
     reasons = [_why_passed_over(file, output_folder, read_besides) for file in files]
     kept = [file for file, why in zip(files, reasons, strict=True) if why is None]
     notes += filter(None, reasons)
@@ -92,7 +90,6 @@ def collect_inputs(
 
 
 def label_inputs(given: Sequence[str | Path]) -> str:
-    """Return the ledger's name of a list of inputs: the same for the same call, by which a run is continued."""
     label = " ".join(map(describe_given, given))
     if len(label) <= _LABEL_LENGTH:
         return label
@@ -101,7 +98,7 @@ def label_inputs(given: Sequence[str | Path]) -> str:
 
 
 def is_one_file(given: str | Path) -> bool:
-    """Whether what was given means one file by its name, there or not, and no folder or glob."""
+    """Whether what was given means one file by its name, there or not."""
     path = as_path(given)
     if isinstance(path, RemotePath):
         return not path.is_folder and bool(path.key) and (path.scheme not in STORES or not glob.has_magic(str(path)))
@@ -109,10 +106,6 @@ def is_one_file(given: str | Path) -> bool:
 
 
 def find_files(given: str | Path, folder: Path = Path()) -> list[InputFile]:
-    """Return the files that a name, glob or folder (of a dataset partitioned by folders: all below) means, in order.
-
-    ``folder``: from where relative names are taken.
-    """
     place = path_on_disk(folder / _expand_home(as_path(given)))
     if isinstance(place, RemotePath):
         return _remote_files(place)
@@ -138,11 +131,10 @@ def _in_order(place: Path, found: Iterable[InputFile]) -> list[InputFile]:
     return files
 
 
-def _each_once(files: Iterable[InputFile]) -> tuple[list[InputFile], dict[Path, Path]]:
-    """Return each file once, through whatever links it was given; and the paths left out, with those that stay."""
+def _each_once(given: Sequence[InputFile]) -> tuple[list[InputFile], dict[Path, Path]]:
+    """Return each file once, whatever links lead to it; and the paths left out, with those that stay."""
     kept: dict[str, InputFile] = {}
     again: dict[Path, Path] = {}
-    given = list(files)
     refuse_alike(one.path for one in given)
     for one in given:
         identity = one.path.identity if isinstance(one.path, RemotePath) else os.path.realpath(one.path)
@@ -255,7 +247,6 @@ def _matches(pattern: str, folder: Path) -> list[InputFile]:
 
 
 def _below_partitions(one: InputFile) -> InputFile:
-    """The file with a base above the folders of its partitions: they are part of what it says."""
     base = one.base
     while _PARTITION.fullmatch(base.name):
         base = base.parent

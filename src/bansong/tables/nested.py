@@ -15,7 +15,7 @@ import polars as pl
 from polars.datatypes import DataTypeClass
 
 from bansong.base.errors import ColumnError, Problem
-from bansong.base.messages import Option, current_language, gettext, parameter
+from bansong.base.messages import Option, current_language, gettext, gettext_noop, parameter
 from bansong.base.schema import Alert, Choice, JoinedColumn, role_code, role_word
 from bansong.tables.columns import Chosen, choose_columns
 from bansong.tables.headers import has_role, level_of
@@ -57,12 +57,12 @@ def choose_nested(
     *,
     address_list: bool = False,
 ) -> tuple[Table, Chosen]:
-    """Choose a column for each role, as :func:`~bansong.tables.columns.choose_columns` does, also within objects.
+    """Choose a column for each role as :func:`~bansong.tables.columns.choose_columns`, also within objects.
 
-    Returns the table with the values within its objects behind its columns, and the choice among all of these. A value
-    within an object is taken where the user names it (a header that is spelled so goes first), or by default for a role
-    that no column has: the number, where one nested key is surely its; what stands in the same object as the number,
-    or a key whose path is surely the role's. Values within lists are taken where the user names them only.
+    Returns the table with the values within its objects behind its columns, and the choice among all. A value within
+    an object is taken where the user names it, or for a role that no column has: the number, where one nested key is
+    surely its; what stands in the same object, or a key whose path is surely the role's. Values within lists must be
+    named.
     """
     texts, given = _json_texts(table), {role_code(role): header for role, header in (given or {}).items()}
     leaves = _leaves(table, texts)
@@ -108,12 +108,10 @@ def _unfold_leaves(table: Table, leaves: Sequence[_Leaf]) -> Table:
 
 
 def held_choice(table: Table, choice: Choice) -> Choice:
-    """Return a choice by the positions of the file's columns: of a value within objects, that of what holds it."""
     return choice.move(lambda part: _holder_of(table.headers, part))
 
 
 def holders_of(headers: Sequence[str], choice: Choice) -> tuple[str, ...]:
-    """Return the headers of the file's columns in which a choice's values stand, each once."""
     return tuple(dict.fromkeys(headers[_holder_of(headers, part)] for part in choice.parts))
 
 
@@ -127,15 +125,18 @@ def _holder_of(headers: Sequence[str], part: JoinedColumn) -> int:
 
 def _leaves(table: Table, texts: _Texts) -> list[_Leaf]:
     """The values within objects, under headers that no column has; the first one where two have the same."""
-    found = [*_struct_leaves(table), *_text_leaves(table, texts)]
+    schema = table.frame.collect_schema()
+    found = [
+        leaf
+        for place, (id_, header) in enumerate(zip(table.ids, table.headers, strict=True))
+        for leaf in _fields(place, (header,), pl.col(id_), schema[id_])
+    ]
+    for place, (cells, _) in texts.items():
+        for path in dict.fromkeys(path for text in cells for path in _paths(text, (table.headers[place],))):
+            steps = "".join(f"[{key}]" if isinstance(key, int) else f'["{key}"]' for key in path[1:])
+            found.append(_Leaf(place, path, pl.col(table.ids[place]).str.json_path_match(f"${steps}")))
     leaves = {leaf.header: leaf for leaf in reversed(found)}
     return [leaf for leaf in found if leaves[leaf.header] is leaf and leaf.header not in table.headers][:_MOST]
-
-
-def _struct_leaves(table: Table) -> Iterator[_Leaf]:
-    schema = table.frame.collect_schema()
-    for place, (id_, header) in enumerate(zip(table.ids, table.headers, strict=True)):
-        yield from _fields(place, (header,), pl.col(id_), schema[id_])
 
 
 def _fields(column: int, path: Path_, value: pl.Expr, dtype: pl.DataType | DataTypeClass) -> Iterator[_Leaf]:
@@ -150,11 +151,8 @@ def _fields(column: int, path: Path_, value: pl.Expr, dtype: pl.DataType | DataT
 
 
 def _json_texts(table: Table) -> _Texts:
-    """The JSON texts in the first rows of each column of a file that has some, and whether it holds nothing else.
-
-    A frame is not looked into: it may be read in parts, whose first rows have other keys.
-    """
-    if table.file is None:
+    """The JSON texts in the first rows of each column that has some, and whether it holds nothing else."""
+    if table.file is None:  # a frame may be read in parts, whose first rows have other keys
         return {}
     schema = table.frame.collect_schema()
     ids = {id_: place for place, id_ in enumerate(table.ids) if schema[id_] == pl.String}
@@ -166,13 +164,6 @@ def _json_texts(table: Table) -> _Texts:
         if len(texts):
             found[place] = texts, len(texts) == len(cells.filter(cells.str.strip_chars() != ""))
     return found
-
-
-def _text_leaves(table: Table, texts: _Texts) -> Iterator[_Leaf]:
-    for place, (cells, _) in texts.items():
-        for path in dict.fromkeys(path for text in cells for path in _paths(text, (table.headers[place],))):
-            steps = "".join(f"[{key}]" if isinstance(key, int) else f'["{key}"]' for key in path[1:])
-            yield _Leaf(place, path, pl.col(table.ids[place]).str.json_path_match(f"${steps}"))
 
 
 def _paths(text: str, path: Path_) -> Iterator[Path_]:
@@ -198,7 +189,6 @@ def _keys(value: Any, path: Path_) -> Iterator[Path_]:
 def _find_roles(
     table: Table, leaves: Sequence[_Leaf], roles: Sequence[str], given: Mapping[str, Any]
 ) -> dict[str, str]:
-    """The leaf of each role that is not given, where one is the role's for sure; no column has these ``roles``."""
     found = dict[str, str]()
     leaves = [leaf for leaf in leaves if not any(isinstance(key, int) for key in leaf.path)]
     roles = [role for role in roles if role not in given]
@@ -225,9 +215,8 @@ def _notes(
 ) -> Iterator[str]:
     if found:
         lang = current_language()
-        named = ", ".join(
-            gettext("{role} is {header!r}", role=role_word(role, lang), header=header) for role, header in found.items()
-        )
+        one = gettext_noop("{role} is {header!r}")
+        named = ", ".join(gettext(one, role=role_word(role, lang), header=header) for role, header in found.items())
         yield gettext("taken from within objects: {named}; `columns=` chooses others", named=named)
     for role in roles:
         unused = [place for place in sorted(objects) if has_role(table.headers[place], role)]
@@ -240,33 +229,27 @@ def _mixed_notes(table: Table, leaves: Sequence[_Leaf], address: Choice, texts: 
     for place in sorted({part.column for part in address.parts} & set(texts)):
         inner = [leaf for leaf in leaves if leaf.column == place]
         if inner and not any(leaf.header in headers for leaf in inner):
-            header = table.headers[place]
-            both = f"{header}|{_best_leaf(table, inner, 'address').header}"
-            text = gettext(
-                "some cells of column {path!r} hold objects and are not used as the {role}; {parameter} takes a "
-                "key of theirs",
-                path=header,
-                role=role_word("address", current_language()),
-                parameter=parameter("columns", {"address": both}),
+            both = f"{table.headers[place]}|{_best_leaf(table, inner, 'address').header}"
+            text = gettext_noop(
+                "some cells of column {path!r} hold objects and are not used as the {role}; {parameter} takes a key of "
+                "theirs"
             )
-            yield Alert(text)
+            said = {"path": table.headers[place], "role": role_word("address", current_language())}
+            yield Alert(gettext(text, parameter=parameter("columns", {"address": both}), **said))
 
 
 def _describe_objects(table: Table, leaves: Sequence[_Leaf], role: str, place: int) -> str:
+    said = {"path": table.headers[place], "role": role_word(role, current_language())}
     rest = [leaf for leaf in leaves if leaf.column == place]
     if not rest:
         return gettext(
             "column {path!r} holds objects and is not used as the {role}; put the value of the key that is the {role} "
             "into a column of its own",
-            path=table.headers[place],
-            role=role_word(role, current_language()),
+            **said,
         )
-    return gettext(
-        "column {path!r} holds objects and is not used; name the key that is the {role}: {parameter}",
-        path=table.headers[place],
-        role=role_word(role, current_language()),
-        parameter=parameter("columns", {role: _best_leaf(table, rest, role).header}),
-    )
+    named = parameter("columns", {role: _best_leaf(table, rest, role).header})
+    unused = gettext_noop("column {path!r} holds objects and is not used; name the key that is the {role}: {parameter}")
+    return gettext(unused, parameter=named, **said)
 
 
 def _best_leaf(table: Table, leaves: Sequence[_Leaf], role: str) -> _Leaf:
@@ -279,7 +262,7 @@ def _best_leaf(table: Table, leaves: Sequence[_Leaf], role: str) -> _Leaf:
 
 
 def _beside(role: str, leaves: Sequence[_Leaf], number: _Leaf | None) -> _Leaf | None:
-    """The leaf of a role: in the object in which the number stands, else by all of its keys; only if there is one."""
+    """The only leaf of a role: in the object in which the number stands, else by all of its keys."""
     if number is not None:
         outer = number.path[:-1]
         inside = [leaf for leaf in leaves if leaf.path[: len(outer)] == outer and _ends_surely(role, leaf)]

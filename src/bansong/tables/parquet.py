@@ -21,8 +21,9 @@ from polars.io.plugins import register_io_source
 from bansong.base.errors import InputError, Problem
 from bansong.base.files import private_folder
 from bansong.base.isolation import limits, or_raise_limit
-from bansong.base.messages import gettext
-from bansong.tables.format import Planned, ReadAs, Verbs, Written
+from bansong.base.messages import gettext, gettext_noop
+from bansong.base.options import ReadOptions
+from bansong.tables.format import AS_FOUND, Planned, Verbs, Written
 from bansong.tables.frames import nested_roles
 from bansong.tables.streams import File, open_file
 from bansong.tables.table import Enriched, Table, renamed_headers, unique_names, written_column
@@ -56,7 +57,7 @@ class Schema:
 class ParquetVerbs(Verbs):
     """Parquet files; reasons are a list of strings."""
 
-    def read(self, file: File, _wanted: ReadAs, _resources: ExitStack) -> Table:
+    def read(self, file: File, _wanted: ReadOptions, _resources: ExitStack) -> Table:
         import pyarrow as pa
 
         schema, notes = _open_schema(file)
@@ -86,11 +87,11 @@ class ParquetVerbs(Verbs):
 
     def count(self, _result: Enriched, path: Path) -> int:
         with ExitStack() as resources:
-            return self.read(open_file(path, resources), ReadAs(), resources).count()
+            return self.read(open_file(path, resources), AS_FOUND, resources).count()
 
 
 def _unmarked_texts(file: File, arrow: pa.Schema) -> frozenset[int]:
-    """The places of columns of bytes that hold texts only, as Impala and old versions of Spark write them."""
+    """The columns of bytes that hold texts only, as Impala and old versions of Spark write them."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -136,8 +137,7 @@ def _frames(file: File, batches: Iterator[Any], places: Sequence[int], texts: fr
     import pyarrow as pa
 
     try:
-        for batch in batches:
-            yield _frame(batch, places, texts)
+        yield from (_frame(batch, places, texts) for batch in batches)
     except (*_UNREADABLE, pa.ArrowException) as error:
         raise _unreadable(file, error) from error
 
@@ -177,30 +177,24 @@ def _open_schema(file: File) -> tuple[Schema, tuple[str, ...]]:
 
 
 def _leaves_codecs(parquet: Any) -> dict[str, str]:
-    """The codec of each leaf in the first row group.
-
-    A row is read before: pyarrow ends the process when it is asked for the name of a codec that there is not.
-    """
     if not parquet.num_row_groups:
         return {}
+    # a row is read first: pyarrow ends the process when it is asked for the name of an unknown codec
     next(parquet.iter_batches(batch_size=1, row_groups=[0]), None)
     group = parquet.metadata.row_group(0)
     return {chunk.path_in_schema: chunk.compression.lower() for chunk in _chunks(group)}
 
 
 def _refuse_wide_decimals(file: File, arrow: pa.Schema) -> None:
-    import pyarrow as pa
-
+    wide = gettext_noop("decimals of {precision} digits, more than {digits}")
     for field in arrow:
-        if pa.types.is_decimal(field.type) and field.type.precision > _DIGITS:
-            what = gettext(
-                "decimals of {precision} digits, more than {digits}", precision=field.type.precision, digits=_DIGITS
-            )
+        if (precision := getattr(field.type, "precision", 0)) > _DIGITS:
+            what = gettext(wide, precision=precision, digits=_DIGITS)
             raise InputError(COLUMN_TYPE_UNUSABLE, path=file.path, name=field.name, what=what)
 
 
 def _refuse_inflating(file: File, footer: Any) -> None:
-    """Raise where a few bytes stand for a group of rows too large for memory; groups are read one at a time."""
+    """Raise where a few bytes stand for a group of rows too large for memory."""
     most = max(limits().cells, limits().ratio * file.data.stat().st_size)
     for place in range(footer.num_row_groups):
         group = footer.row_group(place)
@@ -289,7 +283,6 @@ def _output_schema(result: Enriched, theirs: pa.Schema, mine: pa.Schema) -> pa.S
 
 
 def _usual(type_: Any) -> Any:
-    """The type that other programs write: polars has large texts and lists only."""
     import pyarrow as pa
 
     if pa.types.is_large_list(type_):
@@ -298,7 +291,7 @@ def _usual(type_: Any) -> Any:
 
 
 def _codecs(schema: Schema, arrow: pa.Schema) -> dict[str, str] | str:
-    """The codec of each leaf of the output: for the user's columns their own, for ours the most frequent of those."""
+    """The codec of each leaf: for the user's columns their own, for ours the most frequent of those."""
     import pyarrow as pa
 
     added = [column for column in arrow.names if column not in schema.arrow.names]

@@ -14,7 +14,7 @@ import polars as pl
 
 from bansong.base import business_number
 from bansong.base.errors import ColumnError, Problem, UsageError
-from bansong.base.messages import Option, current_language, gettext, parameter
+from bansong.base.messages import Option, current_language, gettext, gettext_noop, parameter
 from bansong.base.schema import Alert, Choice, JoinedColumn, role_word
 from bansong.tables.table import Table
 
@@ -55,13 +55,12 @@ _LEAST: Final = {"address": 0.5, "zipcode": 0.5, "name": 0.2}  # share of rows
 
 
 def role_cell(table: Table, role: str, choice: Choice) -> pl.Expr:
-    """Return the cells of a role: those of its column as they are, or as text (String) where several make it up.
+    """Return the cells of a role: those of its column as they are, or as text where several make it up.
 
-    Texts are without the guards that keep Excel from reading them as numbers or formulas: ``="…"``, an apostrophe.
-    A name and an address are joined by spaces; what is blank, or stands at the end of what is joined already, is left
-    out. The rest of an address without its beginning is none. A number is joined by dashes, its parts filled up with
-    zeros where that alone gives the right check digit. Of alternatives the first one that is not blank is taken, of
-    addresses the first that looks like one, if any does.
+    Texts are without the guards of Excel: ``="…"``, an apostrophe. A name and an address are joined by spaces; what is
+    blank, or stands at the end already, is left out. The rest of an address without its beginning is none. A number is
+    joined by dashes, its parts filled up with zeros where that alone gives the right check digit. Of alternatives the
+    first one that is not blank is taken, of addresses the first that looks like one, if any does.
     """
     schema = table.frame.collect_schema()
     if choice.otherwise:
@@ -99,7 +98,6 @@ def is_filled(cell: pl.Expr) -> pl.Expr:
 
 
 def _filled_text(cell: pl.Expr, dtype: pl.DataType) -> pl.Expr:
-    """A cell as text without outer white space, null where it is blank; a whole number has no decimals."""
     text = cell.cast(pl.String)
     text = (text.str.strip_suffix(".0") if dtype.is_float() else text).str.strip_chars()
     return pl.when(~text.is_in(_BLANKS)).then(text)
@@ -147,7 +145,6 @@ def _joined_number(parts: Sequence[pl.Expr]) -> pl.Expr:
 
 
 def holds_address(cell: pl.Expr) -> pl.Expr:
-    """Whether a text looks like an address, more than a district's name (Boolean, null for null)."""
     return is_filled(cell) & cell.str.contains(ADDRESS) & ~cell.str.contains(_DISTRICT) & ~is_json(cell)
 
 
@@ -155,23 +152,19 @@ def is_sure_address(cell: pl.Expr) -> pl.Expr:
     return holds_address(cell) & cell.str.contains(NUMBERED) & cell.str.contains(BEGINNING)
 
 
-def _holds(role: str, cell: pl.Expr) -> pl.Expr:
-    if role == "address":
-        return holds_address(cell)
-    return is_filled(cell) & cell.str.contains({"zipcode": _ZIPCODE, "name": _NAME}[role])
-
-
 def content_role(
     table: Table, sample: pl.DataFrame, role: str, places: Sequence[int], address: Choice | None
 ) -> Choice | None:
-    """Return the column that holds the most of a role's content; a postal code stands beside its address."""
     if role not in _LEAST:
         return None
     if role == "zipcode":
         places = [place for place in places if address is not None and abs(place - address.column) == 1]
     names, sampled = table.ids, set(sample.columns)
     ids = {names[place]: place for place in places if names[place] in sampled}
-    held = sample.select(_holds(role, pl.col(id_)).mean() for id_ in ids)
+    cell, pattern = pl.col(list(ids)), _ZIPCODE if role == "zipcode" else _NAME
+    held = sample.select(
+        (holds_address(cell) if role == "address" else is_filled(cell) & cell.str.contains(pattern)).mean()
+    )
     shares = dict(zip(ids.values(), held.row(0), strict=True)) if ids else {}
     best = max(shares, key=lambda place: shares[place] or 0.0, default=None)
     if best is None or (shares[best] or 0.0) < _LEAST[role]:
@@ -187,14 +180,11 @@ def headless_alert(table: Table, chosen: Mapping[str, Choice], ours: Sequence[in
     )
     left = [header for place, header in enumerate(table.headers) if place not in used and place not in ours]
     rest = gettext("; not used: {left}", left=", ".join(left)) if left else ""
-    return Alert(
-        gettext(
-            "no column has a header, so they were chosen by what they hold: {taken}{rest}; make "
-            "sure, and name others as in `columns={{'name': '#2'}}`",
-            taken=taken,
-            rest=rest,
-        )
+    text = gettext_noop(
+        "no column has a header, so they were chosen by what they hold: {taken}{rest}; make sure, and name others as "
+        "in `columns={{'name': '#2'}}`"
     )
+    return Alert(gettext(text, taken=taken, rest=rest))
 
 
 COLUMN_NAMED_TWICE: Final = Problem("columns.column_named_twice", "{parameter} names a column twice; name each once")
@@ -212,15 +202,13 @@ SELECTED_COLUMN_MISSING: Final = Problem(
     "columns.selected_column_missing", "{name}: {named} names no column; {headers}"
 )
 
-POSITION: Final = re.compile(r"#[1-9][0-9]*")
-"""A column named by its place: ``#3``."""
+POSITION: Final = re.compile(r"#[1-9][0-9]*")  # a column named by its place: `#3`
 
 
 def given_choice(table: Table, role: str, given: str | Sequence[str]) -> Choice:
-    """Return what the user names for a role: a header, a position, or several of them.
+    """Return what the user names for a role: headers or positions, as in ``도로명주소+상세주소|지번주소``.
 
-    Columns with ``+`` between, or in a list, are joined; of several with ``|`` between the first that is not blank is
-    taken in each row: ``도로명주소+상세주소|지번주소``. A header that holds such a sign goes before its parts.
+    A header that holds such a sign goes before its parts.
     """
     spelled = parameter("columns", {role: given if isinstance(given, str) else "+".join(given)})
     first, *others = [_given_alternative(table, role, spelled, names) for names in _split(table, given)]
@@ -240,10 +228,7 @@ def _given_alternative(table: Table, role: str, spelled: str, names: Sequence[st
 
 
 def kept_columns(table: Table, select: Sequence[str]) -> frozenset[int]:
-    """Return the positions of the columns that ``select`` names: headers (all that bear it), or ``#3`` for the third.
-
-    An item that is no header is read as several, separated by commas.
-    """
+    """Return the positions of the columns that ``select`` names; an item that is no header may be several."""
     kept: set[int] = set()
     for item in select:
         if not item.strip(", "):
@@ -288,7 +273,7 @@ def _split(table: Table, given: str | Sequence[str]) -> list[list[str]]:
 
 
 def _split_at(table: Table, text: str, signs: str) -> list[str]:
-    """Names and the signs between them. Headers may hold signs: the longest header that fits is taken."""
+    """Names and the signs between them; headers may hold signs, and the longest that fits is taken."""
     items: list[str] = []
     pieces = re.split(f"([{re.escape(signs)}])", text)
     while pieces:
@@ -310,10 +295,7 @@ def _one_place(table: Table, role: str, name: str) -> int:
 
 
 def _places_named(table: Table, name: str) -> set[int]:
-    """The positions that a header or ``#n`` names, spaces around it left aside.
-
-    Where no header is spelled so: those that end with the name as a word of its own, below the label of a group.
-    """
+    """The positions that a header or ``#n`` names; else those that end with the name, below the label of a group."""
     name = name.strip()
     if POSITION.fullmatch(name) and int(name[1:]) <= len(table.headers):
         return {int(name[1:]) - 1}
@@ -327,10 +309,5 @@ def _places_named(table: Table, name: str) -> set[int]:
 
 
 def _name_alike(table: Table, header: str, places: Sequence[str]) -> str:
-    return gettext(
-        "{name}: {count} columns are headed {header!r}; give {these}",
-        name=table.name,
-        count=len(places),
-        header=header,
-        these=gettext(" or ").join(places),
-    )
+    said = {"name": table.name, "count": len(places), "header": header, "these": gettext(" or ").join(places)}
+    return gettext("{name}: {count} columns are headed {header!r}; give {these}", **said)

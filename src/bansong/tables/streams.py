@@ -71,10 +71,7 @@ def packing_of(path: Path) -> Packing | None:
 
 
 def open_file(path: Path, resources: ExitStack, data: Path | None = None) -> File:
-    """Return a file ready to be read: remote files are fetched, packed ones unpacked, into ``resources``.
-
-    ``data``: where it is, if not at ``path``, which is then only what it is called.
-    """
+    """Return a file, fetched and unpacked; ``data``: where it is, if ``path`` is only what it is called."""
     where = data or resources.enter_context(fetch_file(path)).path
     if os.path.isdir(where):  # noqa: PTH112 - Path.is_dir raises where a name is too long
         raise InputError(INPUT_IS_FOLDER, path=path)
@@ -100,7 +97,7 @@ def open_file(path: Path, resources: ExitStack, data: Path | None = None) -> Fil
 
 
 def url_of(path: Path) -> str | None:
-    """The URL that was given as a path, which as a path has lost its slashes; ``None`` for other paths."""
+    """The URL that was given as a path, which has lost its slashes."""
     found = _URL.match(path.as_posix())
     return found and f"{found[1]}:{'///' if found[1] == 'file' else '//'}{found[2]}"
 
@@ -136,7 +133,7 @@ def sink(target: Path, packing: Packing | None) -> Iterator[BinaryIO]:
 
 
 class HoldEnd(io.RawIOBase):
-    """A sink that leaves out the very last bytes if they are ``end``: a line end or a separator."""
+    """A sink that leaves out the very last bytes if they are ``end``."""
 
     def __init__(self, file: BinaryIO, end: bytes) -> None:
         self._file = file

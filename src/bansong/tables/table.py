@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -11,7 +11,7 @@ import polars as pl
 from polars.datatypes import DataTypeClass
 
 from bansong.base.errors import OutputError, Problem
-from bansong.base.messages import Lang, advise, gettext, parameter
+from bansong.base.messages import Lang, advise, gettext, gettext_noop, parameter
 from bansong.base.schema import REASON_SEPARATOR
 from bansong.tables.streams import File
 
@@ -23,12 +23,10 @@ BINARY_NOT_WRITABLE: Final = Problem(
 )
 
 TEXTS: Final = (pl.String, pl.Categorical, pl.Enum)
-RAW: Final = "raw"
-"""A JSON table's extra column: the text of each object as it stands in the file."""
+RAW: Final = "raw"  # a JSON table's extra column: the text of each object as it stands in the file
 _SHOWN_HEADERS: Final = 5
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
-_ABOVE_FORMULA: Final = "A"
-"""The first text behind all that begin with one of :data:`_FORMULA`."""
+_ABOVE_FORMULA: Final = "A"  # the first text behind all that begin with one of :data:`_FORMULA`
 
 
 def advise_sheet(name: str) -> str:
@@ -42,11 +40,6 @@ class Table:
 
     ``frame`` has the columns ``c0``, ``c1``, … in file order, plus :data:`RAW` for JSON and the Boolean columns of
     :func:`typed_id`. Users' headers may repeat, be blank or clash with ours, so they are kept apart, in ``headers``.
-    ``source``: what the format's writer needs to give the same file back (dialect, sheet, wrapper). ``above``: lines
-    above the last line of the header, ``titles`` of them above its first. ``title_rows``: the rows above a workbook's
-    header, as texts. ``sheets``: a workbook's visible sheets with business numbers, if the reader looked for them.
-    ``first_row``: the number of the first row in messages. ``rows``: their count, if the reader has counted.
-    ``loose``: the file may be no table at all, but prose in one column or a single JSON object.
     """
 
     frame: pl.LazyFrame
@@ -54,15 +47,15 @@ class Table:
     format: Format
     name: str
     file: File | None = None
-    source: object = None
-    notes: tuple[str, ...] = field(default=())
-    above: int = 0
-    rows: int | None = None
-    titles: int = 0
-    title_rows: tuple[tuple[str | None, ...], ...] = ()
-    sheets: tuple[str, ...] = ()
-    first_row: int = 1
-    loose: bool = False
+    source: object = None  # what the writer needs to give the same file back: dialect, sheet, wrapper
+    notes: tuple[str, ...] = ()
+    above: int = 0  # lines above the last line of the header
+    rows: int | None = None  # if the reader has counted
+    titles: int = 0  # lines above the first line of the header
+    title_rows: tuple[tuple[str | None, ...], ...] = ()  # of a workbook, as texts
+    sheets: tuple[str, ...] = ()  # a workbook's visible ones with business numbers, if the reader looked for them
+    first_row: int = 1  # its number in messages
+    loose: bool = False  # it may be no table at all, but prose in one column or a single JSON object
 
     @property
     def path(self) -> Path | None:
@@ -82,36 +75,27 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A titled block of figures on a workbook's summary sheet: (what is counted, how many)."""
+    """A titled block of figures on a workbook's summary sheet."""
 
     title: str
-    rows: tuple[tuple[str, int], ...]
+    rows: tuple[tuple[str, int], ...]  # what is counted, how many
 
 
 @dataclass(frozen=True, slots=True)
 class Enriched:
-    """A table with the added columns, and the account taken of its rows in the same pass.
-
-    ``frame`` has the table's columns and the added ones under their contract names (``reasons`` as text). ``layout``
-    lists the output's columns as (column of ``frame``, header). ``tally``: a one-row query over the same rows, which a
-    writer collects together with what it writes; ``summary`` makes the sections of a summary sheet of it.
-    ``record_columns``: the places of number, name and address, where known. ``warn`` gets warnings that are known only
-    once the output is written. ``lang``: of the words in the place of codes. ``encoding``: of a CSV output, by default
-    the input's own.
-    """
+    """A table with the added columns under their contract names, ``reasons`` as text."""
 
     table: Table
     frame: pl.LazyFrame
-    layout: tuple[tuple[str, str], ...]
-    tally: pl.LazyFrame
-    summary: Callable[[pl.DataFrame], tuple[Section, ...]] | None = None
-    record_columns: frozenset[int] = frozenset()
-    warn: Callable[[str], object] = lambda _: None
-    lang: Lang = "en"
-    encoding: str | None = None
+    layout: tuple[tuple[str, str], ...]  # the output's columns: column of the frame, header
+    tally: pl.LazyFrame  # one row over the same rows, collected in the pass that writes
+    summary: Callable[[pl.DataFrame], tuple[Section, ...]] | None = None  # makes a summary sheet of the tally
+    record_columns: frozenset[int] = frozenset()  # places of number, name and address, where known
+    warn: Callable[[str], object] = lambda _: None  # for warnings that are known only once the output is written
+    lang: Lang = "en"  # of the words in the place of codes
+    encoding: str | None = None  # of a CSV output, by default the input's own
 
     def with_titles(self, layout: Sequence[tuple[str, str]] | None = None, *, lists: bool) -> pl.LazyFrame:
-        """The output's columns under unique headers; ``lists``: reasons as lists of strings."""
         layout = self.layout if layout is None else layout
         names = unique_names([header for _, header in layout])
         return self.frame.select(
@@ -125,10 +109,7 @@ def written_column(column: str, *, lists: bool) -> pl.Expr:
 
 
 def typed_id(id_: str) -> str:
-    """The name of the column (Boolean) that is true where a cell of a column of text is no text in the file.
-
-    It is a number as JSON spells it, a date or moment in ISO format, ``true`` or ``false``, or a time.
-    """
+    """The name of the column that is true where a text is a number, date, time or truth value in the file."""
     return f"{id_}:typed"
 
 
@@ -171,20 +152,14 @@ def unique_names(headers: list[str]) -> list[str]:
 
 
 def renamed_headers(headers: Sequence[str], format: Format) -> tuple[str, ...]:
-    """Return a warning about headers that get other names, for formats whose names are unique and never blank."""
     pairs = zip(headers, unique_names(list(headers)), strict=True)
     renamed = [gettext("{header!r} is {name!r}", header=own, name=name) for own, name in pairs if own != name]
     if not renamed:
         return ()
     named = ", ".join(renamed[:_SHOWN_HEADERS])
     named = gettext("{named} and so on", named=named) if len(renamed) > _SHOWN_HEADERS else named
-    return (
-        gettext(
-            "headers that repeat or are blank get names of their own, as {format} needs: {named}",
-            format=format.name,
-            named=named,
-        ),
-    )
+    text = gettext_noop("headers that repeat or are blank get names of their own, as {format} needs: {named}")
+    return (gettext(text, format=format.name, named=named),)
 
 
 def escape_formula(column: str) -> pl.Expr:

@@ -78,8 +78,9 @@ def sync(
     check_keywords(sync, terms, ServiceTerms)
     watches = open_store(local, **terms)
     path = as_path(file)
-    with open_table(path, sheet=sheet, encoding=encoding, json_path=json_path, delimiter=delimiter) as table:
-        stages = prepare_table(table, ReadOptions(columns), WriteOptions(prefix=prefix))
+    wanted = ReadOptions(columns, sheet, encoding, json_path, delimiter=delimiter)
+    with open_table(path, wanted) as table:
+        stages = prepare_table(table, wanted, WriteOptions(prefix=prefix))
         with reading(table):
             found = businesses(stages.rows)
     plan = reconcile(found.frame, watches.frame())

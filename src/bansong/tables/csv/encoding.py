@@ -35,8 +35,7 @@ MIXED_LINE_ENDS: Final = Problem(
 SPACE: Final = "\N{NO-BREAK SPACE}"
 _CODECS: Final = ("cp949", "euc_kr")
 _BYTE: Final = b"\xa0"
-_MARK: Final = b"\xff"
-"""Stands for a no-break space on its way to the codec, which has no such byte."""
+_MARK: Final = b"\xff"  # stands for a no-break space on its way to the codec, which has no such byte
 _HANDLER: Final = "bansong.raw_space"
 _RUN: Final = re.compile(rb"(?<![\x81-\xfe])[\x81-\x9f\xa1-\xfe]*+\xa0[\x81-\xfe]*+(?=([A-Za-z]{0,2}))")
 _EVERYDAY: Final = re.compile(rb"(?:\xa0|[\xa1-\xfe]{2})+")
@@ -54,8 +53,6 @@ _WIDE: Final = re.compile("[\u0800-\ufffc\U00010000-\U0010ffff]")
 
 
 class _Decoder(codecs.IncrementalDecoder):
-    """Decodes chunks of a text with bytes 0xA0, each up to the last place between two characters."""
-
     def __init__(self, codec: str) -> None:
         super().__init__()
         self._codec = codec
@@ -105,7 +102,6 @@ class Coding:
 
     @property
     def is_plain(self) -> bool:
-        """Whether polars reads and writes the bytes as they are."""
         return self.codec == "utf-8" and not self.bare_cr
 
     def decoder(self) -> codecs.IncrementalDecoder:
@@ -144,7 +140,6 @@ def coding_named(name: str) -> Coding:
 
 
 def codings(file: File, encoding: str | None) -> list[Coding]:
-    """The encodings that a file may be in, the likeliest first: one where it is given, marked or clear."""
     with file.data.open("rb") as stream:
         head = stream.read(SAMPLE)
     marked = next((coding for coding in _MARKED if head.startswith(coding.mark)), None)
@@ -164,10 +159,11 @@ def codings(file: File, encoding: str | None) -> list[Coding]:
 
 
 def sample_of(file: File, coding: Coding) -> str:
-    """Return the first part of a file as text of whole lines; raise :class:`Undecodable`."""
     with file.data.open("rb") as stream:
         head = stream.read(SAMPLE)
-        while len(head) < _LONGEST_SAMPLE and _few_lines(head) and (more := stream.read(SAMPLE)):
+        while len(head) < _LONGEST_SAMPLE and max(map(head.count, (b"\n", b"\r"))) <= LOOK:
+            if not (more := stream.read(SAMPLE)):
+                break
             head += more
         whole = not stream.read(1)
     decoder = coding.decoder()
@@ -182,10 +178,6 @@ def sample_of(file: File, coding: Coding) -> str:
     if "\n" not in text:
         raise InputError(FIRST_LINE_TOO_LONG, path=file.path, count=len(head))
     return text[: text.rindex("\n") + 1]
-
-
-def _few_lines(head: bytes) -> bool:
-    return max(head.count(b"\n"), head.count(b"\r")) <= LOOK
 
 
 def blocks(file: File, coding: Coding) -> Iterator[bytes]:
@@ -214,10 +206,7 @@ def parts(file: File, coding: Coding) -> Iterator[bytes]:
 
 
 def is_broken_utf8(file: File) -> bool:
-    """Whether a file that does not decode as UTF-8 is UTF-8 all the same, but for a few bytes.
-
-    CP949 read as UTF-8 is mostly rubbish, and does not begin with characters of three bytes that happen to be right.
-    """
+    """Whether a file is UTF-8 but for a few bytes; CP949 read as UTF-8 is mostly rubbish from the start."""
     with file.data.open("rb") as stream:
         while chunk := stream.read(_CHUNK):
             if not chunk.isascii():
@@ -237,7 +226,7 @@ def _has_bare_cr(coding: Coding, head: bytes) -> bool:
 
 
 def _unmarked_utf16(head: bytes) -> Coding | None:
-    """UTF-16 without a mark, where it is clear: ASCII and Hangul come out, with lines and fields, and little else."""
+    """UTF-16 without a mark, where ASCII and Hangul come out, with lines and fields, and little else."""
     even = head[: len(head) // 2 * 2]
     if b"\0" not in even:
         return None
@@ -248,7 +237,7 @@ def _unmarked_utf16(head: bytes) -> Coding | None:
 
 
 def _verify_utf8(stream: BinaryIO, coding: Coding) -> Iterator[bytes]:
-    """The bytes of a UTF-8 file as they are, cut behind a line end where there is one, else between characters."""
+    """The bytes of a UTF-8 file, cut behind a line end where there is one, else between characters."""
     done = stream.tell()
     while chunk := stream.read(_CHUNK + 3):  # one whole character at least
         part = chunk[: chunk.rfind(b"\n") + 1 or len(chunk) - _cut_off(chunk) or len(chunk)]
@@ -262,7 +251,6 @@ def _verify_utf8(stream: BinaryIO, coding: Coding) -> Iterator[bytes]:
 
 
 def _refuse_bad(stream: BinaryIO, coding: Coding, done: int, part: bytes) -> None:
-    """Raise :class:`Undecodable` for a part that begins after ``done`` bytes; lines are counted only now."""
     stream.seek(len(coding.mark))
     line, column, left = 1, 0, done - len(coding.mark)
     while left and (chunk := stream.read(min(left, _CHUNK))):
@@ -277,7 +265,7 @@ def _refuse_bad(stream: BinaryIO, coding: Coding, done: int, part: bytes) -> Non
 
 
 def _cut_off(data: bytes) -> int:
-    """The number of bytes at the end that begin a character which goes on in the next chunk."""
+    """The number of bytes at the end that begin a character of the next chunk."""
     for back in range(1, min(4, len(data) + 1)):
         byte = data[-back]
         if byte >= 0xC0:

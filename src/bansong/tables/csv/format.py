@@ -14,11 +14,12 @@ from typing import Any, BinaryIO, Final, Literal, cast
 import polars as pl
 
 from bansong.base.errors import InputError, OutputError, Problem
-from bansong.base.messages import gettext
+from bansong.base.messages import gettext, gettext_noop
+from bansong.base.options import ReadOptions
 from bansong.base.schema import OUR_COLUMNS
 from bansong.tables.csv.encoding import coding_named
 from bansong.tables.csv.read import Dialect, explain_error, read, unescape, written_rows
-from bansong.tables.format import ReadAs, Verbs, Written
+from bansong.tables.format import Verbs, Written
 from bansong.tables.streams import File, HoldEnd, open_file, packing_of, sink, unpacked_name
 from bansong.tables.table import Enriched, Table, contract_name, escape_formula, flat, positional, refuse_binary
 
@@ -32,13 +33,11 @@ _TEXTLESS: Final = {"bounce_prob", "bounced", "bounced_at", "duplicate_of"}
 
 
 def write(result: Enriched, target: Path, stream: BinaryIO) -> pl.DataFrame:
-    """Write an enriched table as CSV, in the input's dialect if it was CSV; return the tally.
-
-    A text of *our* columns that a spreadsheet would take for a formula gets a ``'`` in front; the user's own cells stay
-    as they are.
-    """
-    dialect = dialect_for(result.table, target, result.encoding)
-    titled = replace(result, frame=_escape_formulas(result)).with_titles(lists=False)
+    dialect, schema = dialect_for(result.table, target, result.encoding), result.frame.collect_schema()
+    # the user's own cells stay as they are
+    ours = [name for name, _ in result.layout if contract_name(name) in OUR_COLUMNS and schema[name] == pl.String]
+    escaped = result.frame.with_columns(map(escape_formula, ours))
+    titled = replace(result, frame=escaped).with_titles(lists=False)
     refuse_binary(titled, "CSV")
     rows = _format_times(flat(titled))
     query = _quote_cells(rows, result, dialect)
@@ -65,7 +64,7 @@ def write(result: Enriched, target: Path, stream: BinaryIO) -> pl.DataFrame:
 
 
 def dialect_for(table: Table, target: Path, encoding: str | None) -> Dialect:
-    """The dialect of an output: the input's own, but for ``encoding`` and the usual delimiter of another extension."""
+    """The dialect of an output: the input's own, but for ``encoding`` and the delimiter of another extension."""
     dialect = table.source if isinstance(table.source, Dialect) else Dialect()
     delimiter = dialect.delimiter
     suffix = unpacked_name(target).suffix
@@ -108,12 +107,6 @@ def _heading(result: Enriched, dialect: Dialect) -> str:
     return dialect.prolog + out.getvalue()
 
 
-def _escape_formulas(result: Enriched) -> pl.LazyFrame:
-    schema = result.frame.collect_schema()
-    ours = [name for name, _ in result.layout if contract_name(name) in OUR_COLUMNS and schema[name] == pl.String]
-    return result.frame.with_columns(map(escape_formula, ours))
-
-
 def _format_times(frame: pl.LazyFrame) -> pl.LazyFrame:
     forms = {pl.Time: "%H:%M:%S%.f", pl.Datetime: "%Y-%m-%d %H:%M:%S%.f", pl.Duration: "iso"}
     schema = frame.collect_schema()
@@ -132,11 +125,10 @@ def _quote_style(dialect: Dialect) -> Literal["necessary", "non_numeric", "never
 
 
 def _quote_cells(rows: pl.LazyFrame, result: Enriched, dialect: Dialect) -> pl.LazyFrame:
-    """Cells with quotes where only some columns have them; where every column has, polars quotes whatever is text."""
     if not dialect.quoted:
         return rows
     rows = rows.with_columns(pl.all().cast(pl.String))
-    if len(dialect.quoted) == len(dialect.header):
+    if len(dialect.quoted) == len(dialect.header):  # polars quotes whatever is text
         return rows
     always = {f"c{place}" for place in dialect.quoted} | set(OUR_COLUMNS) - _TEXTLESS
     names = rows.collect_schema().names()
@@ -165,18 +157,14 @@ def _unwritable(rows: pl.LazyFrame, result: Enriched, dialect: Dialect, characte
         where = gettext("the header")
     else:
         row, *holds = first.row(0)
-        where = gettext(
-            "row {row:,} below the header, column {header!r}", row=row + 1, header=headers[holds.index(True)]
-        )
+        place = gettext_noop("row {row:,} below the header, column {header!r}")
+        where = gettext(place, row=row + 1, header=headers[holds.index(True)])
     return OutputError(CHARACTER_NOT_ENCODABLE, where=where, encoding=dialect.coding, character=character)
 
 
 @contextmanager
 def _sink(file: BinaryIO, dialect: Dialect, lacking: list[str], *, keep_end: bool) -> Iterator[BinaryIO]:
-    """The file itself where it takes UTF-8 as it comes, else sinks in front of it that change what they pass on.
-
-    ``lacking`` gets the first character that the encoding does not have.
-    """
+    """The file, or sinks in front of it; ``lacking`` gets the first character that the encoding does not have."""
     with ExitStack() as sinks:
         if not keep_end:
             end = dialect.line_end.encode(dialect.coding.codec)
@@ -212,7 +200,7 @@ class _Encoder(io.RawIOBase):
 class CsvVerbs(Verbs):
     """CSV and TSV, in the dialect of the input."""
 
-    def read(self, file: File, wanted: ReadAs, resources: ExitStack) -> Table:
+    def read(self, file: File, wanted: ReadOptions, resources: ExitStack) -> Table:
         return read(file, wanted, resources)
 
     def render(self, result: Enriched, target: Path) -> Written:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 import polars as pl
 
 from bansong.base.errors import InputError, Problem
-from bansong.base.messages import advise, gettext, gettext_noop, ngettext
+from bansong.base.messages import advise, gettext, ngettext
 from bansong.tables.table import column_ids
 
 if TYPE_CHECKING:
@@ -38,19 +38,19 @@ QUOTES_NOT_CLOSED: Final = Problem(
     "{path}: line {line}: the quotes of a cell do not match{endless}; put the whole cell in "
     "quotes and write a quote in it twice",
 )
+TOO_LONG: Final = Problem(
+    "csv.line_too_wide",
+    "{path}: line {line} has {fields} fields, the header {width}{more}; quote cells that hold {delimiter!r}",
+)
+TOO_LONG_HEADLESS: Final = Problem(
+    "csv.line_too_wide_headless",
+    "{path}: line {line} has {fields} fields, the first ones {width}{more}; quote cells that hold {delimiter!r}",
+)
 
 NAMED: Final = 20
 _OPEN: Final = 4 << 20
 _SHAPES: Final = 10_000
 _QUOTED: Final = re.compile(rb'"[^"]*+"')
-
-
-_TOO_LONG: Final = gettext_noop(
-    "{path}: line {line} has {fields} fields, the header {width}{more}; quote cells that hold {delimiter!r}"
-)
-_TOO_LONG_HEADLESS: Final = gettext_noop(
-    "{path}: line {line} has {fields} fields, the first ones {width}{more}; quote cells that hold {delimiter!r}"
-)
 
 
 class Irregular(Exception):
@@ -88,9 +88,8 @@ class Survey:
         self._skip = dialect.skip
         self._header = dialect.skip + 1 if dialect.headed else 0
         self._line = 1
-        self._open = b""
-        self._kept = bytes(sorted({*b'"\r\n\0', *self._delimiter}))
-        self._rest = bytes(set(range(256)) - set(self._kept))
+        self.pending = b""  # the beginning of a record that goes on in the next block
+        self._rest = bytes(set(range(256)) - {*b'"\r\n\0', *self._delimiter})
         self._regular: set[bytes] = set()
         self._doubtful: set[bytes] = set()
         delimiter = re.escape(dialect.delimiter)
@@ -99,35 +98,26 @@ class Survey:
 
     def feed(self, block: bytes) -> None:
         """Look at the next whole lines; raise for a NUL byte and for a CR that polars would drop, or Irregular."""
-        block = self._below_titles(self._open + block)
-        self._open = b""
+        block = self._below_titles(self.pending + block)
+        self.pending = b""
         outline = block.translate(None, self._rest)
         stray = b"\r" in block and block.count(b"\r") > block.count(b"\r\n")
-        lines = 0 if stray else self._uniform(outline)
-        if not lines:
+        first, lines = outline[: outline.find(b"\n") + 1], outline.count(b"\n")
+        uniform = lines and first[:-1] in self._regular and outline == first * lines
+        if stray or not uniform:
             shapes = outline.split(b"\n")
             if not shapes[-1] and (not block or block.endswith(b"\n")):
                 shapes.pop()
-            lines = self._looked_at(block, shapes, stray=stray)
+            strange = {shape for shape in set(shapes) - self._regular if not self._is_regular(shape)}
+            if stray:  # a CR may not be the line's last character though it is the shape's
+                strange |= (with_cr := {shape for shape in shapes if b"\r" in shape})
+                self._regular -= with_cr
+                self._doubtful -= with_cr
+            if strange:
+                self._look(block, [place for place, shape in enumerate(shapes) if shape in strange], shapes)
+            lines = len(shapes)
         self.rows += lines
         self._line += lines
-
-    def _uniform(self, outline: bytes) -> int:
-        first = outline[: outline.find(b"\n") + 1]
-        lines = outline.count(b"\n")
-        return lines if first[:-1] in self._regular and outline == first * lines else 0
-
-    def _looked_at(self, block: bytes, shapes: list[bytes], *, stray: bool) -> int:
-        strange = {shape for shape in set(shapes) - self._regular if not self._is_regular(shape)}
-        if stray:
-            strange |= self._with_cr(shapes)
-        if strange:
-            self._look(block, [place for place, shape in enumerate(shapes) if shape in strange], shapes)
-        return len(shapes)
-
-    @property
-    def is_open(self) -> bool:
-        return bool(self._open)
 
     def _below_titles(self, block: bytes) -> bytes:
         left = self._skip + 1 - self._line
@@ -136,13 +126,6 @@ class Survey:
         *titles, rest = block.split(b"\n", left)
         self._line += len(titles)
         return rest if len(titles) == left else b""
-
-    def _with_cr(self, shapes: list[bytes]) -> set[bytes]:
-        """The shapes with a CR, which may not be the line's last character though it is the shape's."""
-        found = {shape for shape in shapes if b"\r" in shape}
-        self._regular -= found
-        self._doubtful -= found
-        return found
 
     def _is_regular(self, shape: bytes) -> bool:
         """Whether all lines of a shape are rows as wide as the header; where escaped quotes may be, not for certain."""
@@ -155,16 +138,16 @@ class Survey:
         return regular
 
     def _look(self, block: bytes, places: list[int], shapes: list[bytes]) -> None:
-        """Look at the lines of unusual shapes; cells that go on over lines are put together first."""
-        lines = block.split(b"\n")
-        quoted = []
-        upcoming = iter(places)
+        lines, quoted, upcoming = block.split(b"\n"), [], iter(places)
         for place in upcoming:
             end = place
             if shapes[place].count(b'"') % 2:
                 end = next((other for other in upcoming if shapes[other].count(b'"') % 2), -1)
-                if end < 0:
-                    self._put_off(lines, place, shapes)
+                if end < 0:  # the cell goes on in the next block
+                    self.pending = b"\n".join(lines[place:])
+                    del shapes[place:]
+                    if len(self.pending) > _OPEN:
+                        raise Irregular
                     break
                 self.rows -= end - place
             record = b"\n".join(lines[place : end + 1])
@@ -172,17 +155,8 @@ class Survey:
                 quoted.append(record)
             if shapes[place] not in self._doubtful:
                 self._check(record, self._line + place)
-        self._refuse_stray_quotes(quoted)
-
-    def _refuse_stray_quotes(self, records: list[bytes]) -> None:
-        """Polars strips and halves the quotes of a cell like ``""a""`` without a word."""
-        if records and not pl.Series(records, dtype=pl.Binary).cast(pl.String).str.contains(self._record).all():
-            raise Irregular
-
-    def _put_off(self, lines: list[bytes], place: int, shapes: list[bytes]) -> None:
-        self._open = b"\n".join(lines[place:])
-        del shapes[place:]
-        if len(self._open) > _OPEN:
+        # polars strips and halves the quotes of a cell like ""a"" without a word
+        if quoted and not pl.Series(quoted, dtype=pl.Binary).cast(pl.String).str.contains(self._record).all():
             raise Irregular
 
     def _check(self, record: bytes, line: int) -> None:
@@ -230,21 +204,17 @@ class Repaired:
 
     def add(self, line: int, fields: list[str], width: int) -> None:
         self.rows += 1
-        if len(fields) > width:
-            if width == 1 or any(fields[width:]):  # of one column, nobody knows what its delimiter is
-                self.fields = self.fields or len(fields)
-                self.long.add(line)
-            else:
-                self.surplus.add(line)
+        if len(fields) > width and (width == 1 or any(fields[width:])):  # of one column, the delimiter is not known
+            self.fields = self.fields or len(fields)
+            self.long.add(line)
+        elif len(fields) > width:
+            self.surplus.add(line)
         elif fields and len(fields) < width:
             self.short.add(line)
 
 
 def repair(path: Path, plain: Path, copy: Path, dialect: Dialect) -> Repaired:
-    """Write ``copy`` from the UTF-8 file ``plain``: one header line, and every row as wide as the header.
-
-    Raises for surplus fields that are not blank, for quotes that do not match, and for what :class:`Survey` refuses.
-    """
+    """Write ``copy`` from the UTF-8 file ``plain``: one header line, and every row as wide as the header."""
     found, width, delimiter = Repaired(), len(dialect.header), dialect.delimiter
     with plain.open(encoding="utf-8-sig", newline="\n") as text, copy.open("w", encoding="utf-8", newline="") as out:
         minimal = csv.writer(out, delimiter=delimiter, lineterminator="\n")
@@ -258,7 +228,10 @@ def repair(path: Path, plain: Path, copy: Path, dialect: Dialect) -> Repaired:
             writer = quoting if any("\r" in cell for cell in fields) else minimal
             writer.writerow(fields[:width])
     if found.long.count:
-        raise _too_long(path, found, dialect)
+        more = gettext(" ({count:,} such lines: {long})", count=found.long.count, long=found.long)
+        said = {"path": path, "line": found.long.first[0], "fields": found.fields, "width": width}
+        said |= {"more": more if found.long.count > 1 else "", "delimiter": delimiter}
+        raise InputError(TOO_LONG if dialect.headed else TOO_LONG_HEADLESS, **said)
     return found
 
 
@@ -287,10 +260,3 @@ def _lines(path: Path, text: TextIO, skip: int) -> Iterator[str]:
         if line.endswith("\r\r\n"):
             raise bare_cr(path, number)
         yield line
-
-
-def _too_long(path: Path, found: Repaired, dialect: Dialect) -> InputError:
-    more = gettext(" ({count:,} such lines: {long})", count=found.long.count, long=found.long)
-    said = {"path": path, "line": found.long.first[0], "fields": found.fields, "width": len(dialect.header)}
-    said |= {"more": more if found.long.count > 1 else "", "delimiter": dialect.delimiter}
-    return InputError(gettext(_TOO_LONG if dialect.headed else _TOO_LONG_HEADLESS, **said))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -18,11 +18,11 @@ from bansong.base.errors import InputError, Problem, UsageError
 from bansong.base.files import private_folder
 from bansong.base.isolation import limits, or_raise_limit
 from bansong.base.messages import advise, gettext, gettext_noop, ngettext, parameter
+from bansong.base.options import ReadOptions
 from bansong.tables.csv import encoding as encodings
 from bansong.tables.csv.encoding import MARKED_UTF8, SPACE, Coding, Undecodable, blocks
 from bansong.tables.csv.lines import Irregular, Repaired, Survey, bare_cr, repair
 from bansong.tables.detect import FORMATS
-from bansong.tables.format import ReadAs
 from bansong.tables.headers import LOOK, Heading, find_heading, headless, headless_note
 from bansong.tables.streams import File
 from bansong.tables.table import Table, column_ids
@@ -75,7 +75,6 @@ class Dialect:
 
 
 def _read_delimiter(given: str) -> str:
-    r"""Return the character that is meant, by itself or as an escape (``\t``, ``\x01``) as a command line has it."""
     found = unescape(given)
     if len(found) != 1 or not found.isascii() or found.isalnum() or found in '"\r\n\0 ':
         raise UsageError(SEPARATOR_INVALID, option=parameter("delimiter", given))
@@ -86,7 +85,7 @@ def unescape(text: str) -> str:
     return _ESCAPE.sub(lambda found: "\t" if found[0] == "\\t" else chr(int(found[0][2:], 16)), text)
 
 
-def _sniff_dialect(file: File, coding: Coding, wanted: ReadAs) -> tuple[Dialect, tuple[str, ...]]:
+def _sniff_dialect(file: File, coding: Coding, wanted: ReadOptions) -> tuple[Dialect, tuple[str, ...]]:
     sample = encodings.sample_of(file, coding)
     lines = re.findall(r"[^\n]*\n|[^\n]+", sample)
     delimiter, records, starts, heading = _split(file, lines, wanted)
@@ -97,17 +96,17 @@ def _sniff_dialect(file: File, coding: Coding, wanted: ReadAs) -> tuple[Dialect,
     head = "" if headed else delimiter.join(own) + "\n"
     quoted, quoted_header = _quoting(head + "".join(lines[above:]), delimiter)
     header = (*own, *[""] * (len(heading.headers) - len(own)))
-    titles = starts[heading.first] if headed else 0
-    ended, prolog = _is_ended(file, coding), "".join(lines[:above])
+    titles, prolog = starts[heading.first] if headed else 0, "".join(lines[:above])
+    end = ("\r" if coding.bare_cr else "\n").encode(coding.codec)
+    with file.data.open("rb") as stream:
+        stream.seek(max(0, stream.seek(0, 2) - len(end)))
+        ended = stream.read() == end
     dialect = Dialect(coding, delimiter, line_end, ended, headed, prolog, header, quoted, quoted_header, titles)
     return dialect, heading.headers
 
 
-def _split(file: File, lines: list[str], wanted: ReadAs) -> tuple[str, list[list[str]], list[int], Heading]:
-    """The delimiter, the first records, the line (from 0) that each begins in, and the header among them.
-
-    A delimiter that does not divide the header is none: the file has one column then.
-    """
+def _split(file: File, lines: list[str], wanted: ReadOptions) -> tuple[str, list[list[str]], list[int], Heading]:
+    """The delimiter (any, where it does not divide the header), the first records, their first lines, the header."""
     path = file.path
     given = None if wanted.delimiter is None else _read_delimiter(wanted.delimiter)
     alone = given or ("\t" if file.name.suffix.lower() in (".tsv", ".tab") else ",")
@@ -183,10 +182,6 @@ def _records(lines: list[str], delimiter: str) -> tuple[list[list[str]], list[in
 
 
 def _quoting(sample: str, delimiter: str) -> tuple[frozenset[int], bool]:
-    """The columns that are quoted without need, by their first cells, and whether the header is.
-
-    A column without any cell is one of these where all others are.
-    """
     d = re.escape(delimiter)
     token = re.compile(rf'("(?:[^"]|"")*"|[^{d}\r\n]*)({d}|\r?\n|\r|\Z)')
     needful = re.compile(rf'[{d}\r\n]|""')
@@ -206,7 +201,7 @@ def _quoting(sample: str, delimiter: str) -> tuple[frozenset[int], bool]:
             bare.add(column)
         elif any(len(cell) > 2 and not needful.search(cell[1:-1]) for cell in held):
             always.add(column)
-    if (always or (quoted_header and not any(map(any, rows)))) and not bare:
+    if (always or (quoted_header and not any(map(any, rows)))) and not bare:  # blank columns go with the others
         always = set(range(len(header)))
     return frozenset(always), quoted_header
 
@@ -226,12 +221,11 @@ _TWO: Final = gettext_noop(", or if files of two encodings were put together, sa
 _SPACE: Final = SPACE.encode()
 
 
-def read(file: File, wanted: ReadAs, resources: ExitStack) -> Table:
-    """Open a CSV file as a table of text columns.
+def read(file: File, wanted: ReadOptions, resources: ExitStack) -> Table:
+    """Open a CSV file as a table of text columns: blank cells are null, quoted blank ones ``""``.
 
-    Blank cells are null, quoted blank ones ``""``; a blank line is a row of nulls, and so are missing cells of short
-    lines, which the notes name. The file is looked through once, whole; what polars cannot read as it is (encodings
-    other than UTF-8, bare CR, …) goes in the same pass to a private copy.
+    The file is looked through once, whole; what polars cannot read as it is (encodings other than UTF-8, bare CR, …)
+    goes in the same pass to a private copy.
     """
     return decode_file(file, wanted.encoding, lambda coding: _read(file, coding, wanted, resources))
 
@@ -255,44 +249,40 @@ def decode_file(file: File, encoding: str | None, read: Callable[[Coding], T]) -
 
 
 def explain_error(file: File, dialect: Dialect, error: BaseException) -> InputError:
-    with private_folder() as folder:
-        plain, copy = folder / "plain.csv", folder / "copy.csv"
-        try:
-            with plain.open("wb") as out:
-                out.writelines(blocks(file, dialect.coding))
-            repair(file.path, plain, copy, dialect)
-        except InputError as reason:
-            return reason
-        except Undecodable as reason:
-            return InputError(f"{file.path}: {reason}")
+    try:
+        with ExitStack() as resources:
+            repair(file.path, _plain_copy(file, dialect.coding, resources), _private(resources), dialect)
+    except InputError as reason:
+        return reason
+    except Undecodable as reason:
+        return InputError(f"{file.path}: {reason}")
     return InputError(CSV_UNREADABLE, path=file.path, reason=str(error).splitlines()[0])
 
 
 def written_rows(file: File, dialect: Dialect, resources: ExitStack) -> int:
-    source = file.data
-    if not dialect.coding.is_plain:
-        source = _private(resources)
-        with source.open("wb") as out:
-            out.writelines(blocks(file, dialect.coding))
-    frame = _scan(source, dialect, dialect.skip)
-    return Table(frame, dialect.header, FORMATS["csv"], file.path.name, file, dialect).count()
+    source = file.data if dialect.coding.is_plain else _plain_copy(file, dialect.coding, resources)
+    return Table(_scan(source, dialect), dialect.header, FORMATS["csv"], file.path.name).count()
 
 
-@dataclass(frozen=True, slots=True)
-class _CheckedFile:
-    """A file that was looked through."""
-
-    source: Path  # where polars reads it
-    skip: int
-    headed: bool
-    found: Survey | Repaired
-    raw_spaces: int  # no-break spaces that its encoding does not have
+def _plain_copy(file: File, coding: Coding, resources: ExitStack) -> Path:
+    copy = _private(resources)
+    with copy.open("wb") as out:
+        out.writelines(blocks(file, coding))
+    return copy
 
 
-def _read(file: File, coding: Coding, wanted: ReadAs, resources: ExitStack) -> Table:
+def _read(file: File, coding: Coding, wanted: ReadOptions, resources: ExitStack) -> Table:
     dialect, headers = _sniff_dialect(file, coding, wanted)
-    looked = _check_file(file, dialect, resources)
-    frame = _scan(looked.source, replace(dialect, headed=looked.headed), looked.skip)
+    source = file.data if coding.is_plain else _private(resources)
+    found: Survey | Repaired = (survey := Survey(file.path, dialect))
+    with nullcontext() if coding.is_plain else source.open("wb") as out:
+        regular, raw_spaces = _survey_blocks(file, coding, survey, out)
+    if regular:
+        frame = _scan(source, dialect)
+    else:
+        copy = _private(resources)
+        found = repair(file.path, source, copy, dialect)
+        frame = _scan(copy, replace(dialect, headed=True, prolog=""))
     try:
         width = len(frame.collect_schema())
     except pl.exceptions.PolarsError as error:
@@ -306,20 +296,20 @@ def _read(file: File, coding: Coding, wanted: ReadAs, resources: ExitStack) -> T
         file.path.name,
         file,
         dialect,
-        notes=(*([] if dialect.headed else [headless_note(headers)]), *_notes(looked, width, dialect)),
+        notes=(*([] if dialect.headed else [headless_note(headers)]), *_notes(found, raw_spaces, dialect)),
         above=dialect.skip if dialect.headed else 0,
         titles=dialect.titles if dialect.headed else 0,
-        rows=looked.found.rows,
+        rows=found.rows,
         loose=len(headers) == 1,
     )
 
 
-def _scan(source: Path, dialect: Dialect, skip: int) -> pl.LazyFrame:
+def _scan(source: Path, dialect: Dialect) -> pl.LazyFrame:
     ids = column_ids(len(dialect.header))
     return pl.scan_csv(
         source,
         separator=dialect.delimiter,
-        skip_lines=skip,
+        skip_lines=dialect.skip,
         infer_schema=False,
         glob=False,
         has_header=dialect.headed,
@@ -327,18 +317,6 @@ def _scan(source: Path, dialect: Dialect, skip: int) -> pl.LazyFrame:
         missing_columns="raise" if dialect.headed else "insert",  # the first line may be short
         with_column_names=(lambda names: column_ids(len(names))) if dialect.headed else None,
     )
-
-
-def _check_file(file: File, dialect: Dialect, resources: ExitStack) -> _CheckedFile:
-    plain = dialect.coding.is_plain
-    source = file.data if plain else _private(resources)
-    survey = Survey(file.path, dialect)
-    with nullcontext() if plain else source.open("wb") as out:
-        regular, raw_spaces = _survey_blocks(file, dialect.coding, survey, out)
-    if regular:
-        return _CheckedFile(source, dialect.skip, dialect.headed, survey, raw_spaces)
-    copy = _private(resources)
-    return _CheckedFile(copy, 0, True, repair(file.path, source, copy, dialect), raw_spaces)
 
 
 def _survey_blocks(file: File, coding: Coding, survey: Survey, out: BinaryIO | None) -> tuple[bool, int]:
@@ -354,49 +332,35 @@ def _survey_blocks(file: File, coding: Coding, survey: Survey, out: BinaryIO | N
                 survey.feed(block)
         except Irregular:
             regular = False
-    return regular and not survey.is_open, raw_spaces
+    return regular and not survey.pending, raw_spaces
 
 
 def _private(resources: ExitStack) -> Path:
     return resources.enter_context(private_folder()) / "plain.csv"
 
 
-def _is_ended(file: File, coding: Coding) -> bool:
-    end = ("\r" if coding.bare_cr else "\n").encode(coding.codec)
-    with file.data.open("rb") as stream:
-        stream.seek(max(0, stream.seek(0, 2) - len(end)))
-        return stream.read() == end
-
-
-def _notes(looked: _CheckedFile, width: int, dialect: Dialect) -> tuple[str, ...]:
-    notes, found = [], looked.found
+def _notes(found: Survey | Repaired, raw_spaces: int, dialect: Dialect) -> Iterator[str]:
+    width = len(dialect.header)
     most = gettext("the header's {width}", width=width) if dialect.headed else f"{width}"
-    if found.short.count:
-        notes.append(
-            ngettext(
-                "1 line has fewer fields than {most}; their missing cells are blank: {places}",
-                "{count:,} lines have fewer fields than {most}; their missing cells are blank: {places}",
-                found.short.count,
-                most=most,
-                places=found.short,
-            )
+    if short := found.short.count:
+        yield ngettext(
+            "1 line has fewer fields than {most}; their missing cells are blank: {places}",
+            "{count:,} lines have fewer fields than {most}; their missing cells are blank: {places}",
+            short,
+            most=most,
+            places=found.short,
         )
-    if isinstance(found, Repaired) and found.surplus.count:
-        notes.append(
-            ngettext(
-                "1 line has blank fields beyond {most}, which are left out: {places}",
-                "{count:,} lines have blank fields beyond {most}, which are left out: {places}",
-                found.surplus.count,
-                most=most,
-                places=found.surplus,
-            )
+    if isinstance(found, Repaired) and (surplus := found.surplus.count):
+        yield ngettext(
+            "1 line has blank fields beyond {most}, which are left out: {places}",
+            "{count:,} lines have blank fields beyond {most}, which are left out: {places}",
+            surplus,
+            most=most,
+            places=found.surplus,
         )
-    if looked.raw_spaces:
-        notes.append(
-            ngettext(
-                "{count:,} byte 0xA0, which CP949 does not have, read as no-break spaces and written as they were",
-                "{count:,} bytes 0xA0, which CP949 does not have, read as no-break spaces and written as they were",
-                looked.raw_spaces,
-            )
+    if raw_spaces:
+        yield ngettext(
+            "{count:,} byte 0xA0, which CP949 does not have, read as no-break spaces and written as they were",
+            "{count:,} bytes 0xA0, which CP949 does not have, read as no-break spaces and written as they were",
+            raw_spaces,
         )
-    return tuple(notes)

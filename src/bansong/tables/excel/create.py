@@ -40,8 +40,7 @@ CELL_TOO_LONG: Final = Problem(
 
 _CHARTED: Final = (set(GRADES), set(ACTIONS))
 _CHART_HEIGHT_ROWS: Final = 15
-MAX_ROWS: Final = 1_048_575
-"""What a sheet holds below its header."""
+MAX_ROWS: Final = 1_048_575  # what a sheet holds below its header
 _BLOCK: Final = 20_000
 TitleRows = Sequence[Sequence[str | None]]
 _DAY_FORMAT, _MOMENT_FORMAT = "yyyy-mm-dd", "yyyy-mm-dd hh:mm:ss"
@@ -51,7 +50,6 @@ _HEADER_ROW, _COLUMNS_ROW, _AMONG_TEXTS_ROW = 1, 2, 3
 
 
 def add_summary(book: Workbook, sections: Sequence[Section]) -> None:
-    """Add the sheet: each section a title and its figures, beside them bar charts of grades and actions."""
     from openpyxl.styles import Font, PatternFill
 
     sheet = book.create_sheet(gettext(SUMMARY))
@@ -88,20 +86,23 @@ def _chart(sheet: Worksheet, section: Section, row: int) -> BarChart:
     return chart
 
 
-def create_workbook(result: Enriched, frame: pl.DataFrame, sections: Sequence[Section], target: Path) -> None:
-    """Make a new workbook, in several sheets if need be: a skeleton with headers and styles, then the rows."""
+def create_workbook(
+    result: Enriched, frame: pl.DataFrame, sections: Sequence[Section], target: Path
+) -> list[tuple[str, str, pl.DataFrame]]:
+    """Make a new workbook: a skeleton with headers and styles, then the rows; return each sheet, its part and rows."""
     _check_limits(result, frame)
     first = MAX_ROWS - len(result.table.title_rows)
     starts = [0, *range(first, frame.height, MAX_ROWS)]
     slices = [frame.slice(start, stop - start) for start, stop in pairwise([*starts, max(frame.height, first)])]
     skeleton = _skeleton(result, frame, [slice_.height for slice_ in slices], sections)
     with ZipFile(skeleton) as archive:
-        parts = list(sheet_parts(archive).values())[: len(starts)]
-        models = [SheetXml.parse([archive.read(part)]) for part in parts]
+        made = [(*sheet, rows) for sheet, rows in zip(sheet_parts(archive).items(), slices, strict=False)]
+        models = [SheetXml.parse([archive.read(part)]) for _, part, _ in made]
     titles = [result.table.title_rows, *[()] * (len(starts) - 1)]
     sheets = map(_pieces, repeat(result), slices, models, titles)
-    pieces = dict(zip(parts, sheets, strict=True))
+    pieces = {part: sheet for (_, part, _), sheet in zip(made, sheets, strict=True)}
     copy_package(skeleton, target, pieces, int(frame.estimated_size()))
+    return made
 
 
 def _pieces(result: Enriched, frame: pl.DataFrame, model: SheetXml, above: TitleRows) -> Iterator[bytes]:
@@ -111,20 +112,16 @@ def _pieces(result: Enriched, frame: pl.DataFrame, model: SheetXml, above: Title
     edits = dimension_edits(model.around, model.elements, wide, frame.height + header)
     yield apply_edits(model.around[: model.cut], edits)
     if above:
-        yield _title_rows(above, wide)
+        numbered = {f"t{number}": number for number in range(1, wide + 1)}
+        texts = [[text or None for text in row] + [None] * (wide - len(row)) for row in above]
+        frame_above = pl.DataFrame(texts, schema=dict.fromkeys(numbered, pl.String), orient="row")
+        yield _rows(frame_above, numbered, dict.fromkeys(numbered, ""), 1)
     yield _rows(sheet_xml.titles(result, columns), columns, _styles(model, columns, _HEADER_ROW), header)
     styles = _styles(model, columns, _COLUMNS_ROW)
     styles |= {column: _typed_style(model, column) for column in columns if typed_id(column) in frame.columns}
     for start in range(0, frame.height, _BLOCK):
         yield _rows(frame.slice(start, _BLOCK), columns, styles, header + start + 1)
     yield model.around[model.cut :]
-
-
-def _title_rows(above: TitleRows, wide: int) -> bytes:
-    columns = {f"t{number}": number for number in range(1, wide + 1)}
-    texts = [[text or None for text in row] + [None] * (wide - len(row)) for row in above]
-    frame = pl.DataFrame(texts, schema=dict.fromkeys(columns, pl.String), orient="row")
-    return _rows(frame, columns, dict.fromkeys(columns, ""), 1)
 
 
 def _rows(frame: pl.DataFrame, columns: Mapping[str, int], styles: Mapping[str, Style], first: int) -> bytes:
@@ -138,7 +135,6 @@ def _styles(model: SheetXml, columns: Mapping[str, int], row: int) -> dict[str, 
 
 
 def _typed_style(model: SheetXml, column: str) -> pl.Expr:
-    """The style of each cell of a column of text in which dates and times may stand."""
     text = pl.when(pl.col(typed_id(column))).then(pl.col(column))
     return pl.coalesce(
         pl.when(text.str.contains(pattern)).then(pl.lit(model.styles(1, row, row)[0]))
@@ -147,7 +143,6 @@ def _typed_style(model: SheetXml, column: str) -> pl.Expr:
 
 
 def _skeleton(result: Enriched, frame: pl.DataFrame, heights: Sequence[int], sections: Sequence[Section]) -> io.BytesIO:
-    """A workbook with a sheet for each of ``heights`` rows, with blank cells that show the styles of the columns."""
     import openpyxl  # not above: it takes longer to import than the rest of a table, and few runs need it
 
     book = openpyxl.Workbook()
@@ -220,14 +215,12 @@ def _check_limits(result: Enriched, frame: pl.DataFrame) -> None:
 
 
 def _width(header: str, values: pl.Series) -> int:
-    """Characters a column needs, wide ones counted twice, judged by its first cells."""
     shown = [header, *map(str, values.head(100).drop_nulls())]
     widest = max(sum(2 if east_asian_width(char) in "WF" else 1 for char in text) for text in shown)
     return min(max(widest + 2, 8), 60)
 
 
 def count_rows(table: Table, path: Path) -> int:
-    """Count the rows of a new workbook: those of all its sheets but the summary, less headers and title rows."""
     with ZipFile(path) as archive:
         parts = [part for name, part in sheet_parts(archive).items() if name.startswith(SHEET)]
         return sum(read_part(archive, part).count(b"<row ") - 1 for part in parts) - len(table.title_rows)
@@ -248,7 +241,6 @@ class ChoiceSheet:
 
 
 def write_choice_sheet(content: ChoiceSheet, target: Path) -> None:
-    """Write a new workbook with the sheet, printed as wide as a page; texts stay texts, whatever they begin with."""
     import openpyxl
     from openpyxl.styles import Alignment, Font
 

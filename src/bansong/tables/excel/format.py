@@ -16,6 +16,7 @@ import polars.selectors as cs
 
 from bansong.base.errors import OutputError, Problem, UsageError
 from bansong.base.messages import parameter
+from bansong.base.options import ReadOptions
 from bansong.base.schema import OUR_COLUMNS
 from bansong.tables.excel import limits as limits_check
 from bansong.tables.excel.create import count_rows, create_workbook
@@ -24,7 +25,7 @@ from bansong.tables.excel.package import refuse_other_kind
 from bansong.tables.excel.proof import prove_created
 from bansong.tables.excel.read import Sheet, read_old, read_xlsx, time_notes, with_extension
 from bansong.tables.excel.splice import extend_workbook
-from bansong.tables.format import Planned, ReadAs, Verbs, Written
+from bansong.tables.format import Planned, Verbs, Written
 from bansong.tables.streams import File
 from bansong.tables.table import Enriched, Table, contract_name, flat, refuse_binary, typed_columns, typed_id
 
@@ -47,7 +48,7 @@ MACROS_NOT_WRITTEN: Final = Problem(
 class XlsxVerbs(Verbs):
     """Workbooks of Excel 2007 and later, with macros or without."""
 
-    def read(self, file: File, wanted: ReadAs, resources: ExitStack) -> Table:
+    def read(self, file: File, wanted: ReadOptions, resources: ExitStack) -> Table:
         named = with_extension(file, self.format, resources)
         return read_xlsx(named, file, self.format, wanted, resources)
 
@@ -64,7 +65,6 @@ class XlsxVerbs(Verbs):
         return ()
 
     def splice(self, result: Enriched, target: Path) -> Written | None:
-        """Put the added columns into the user's workbook, of which everything else stays as it is."""
         source, file = result.table.source, result.table.file
         if not isinstance(source, Sheet) or file is None or not _keeps_all(result):
             return None
@@ -76,15 +76,14 @@ class XlsxVerbs(Verbs):
         return Written(tally, extend_workbook(result, frame, file, source, target))
 
     def render(self, result: Enriched, target: Path) -> Written:
-        """Write a new workbook; each cell keeps its type, and text is never stored as a formula."""
         _refuse_macros(target)
         typed = typed_columns(result)
         cells = result.frame.select(*(column for column, _ in result.layout), *map(typed_id, typed))
         refuse_binary(result.with_titles(lists=False), "Excel")
         frame, tally = pl.collect_all([flat(cells), result.tally], engine="streaming")
         frame = frame.drop(name for name in map(typed_id, typed) if not frame[name].any())
-        create_workbook(result, frame, result.summary(tally) if result.summary else (), target)
-        prove_created(result, frame, target)
+        sheets = create_workbook(result, frame, result.summary(tally) if result.summary else (), target)
+        prove_created(result, sheets, target)
         return Written(tally)
 
     def count(self, result: Enriched, path: Path) -> int:
@@ -94,7 +93,7 @@ class XlsxVerbs(Verbs):
 class XlsVerbs(Verbs):
     """Workbooks of Excel 97 to 2003, only read."""
 
-    def read(self, file: File, wanted: ReadAs, resources: ExitStack) -> Table:
+    def read(self, file: File, wanted: ReadOptions, resources: ExitStack) -> Table:
         named = with_extension(file, self.format, resources)
         return read_old(decodable_xls(named, resources), file, self.format, wanted)
 
@@ -102,7 +101,7 @@ class XlsVerbs(Verbs):
 class XlsbVerbs(Verbs):
     """Binary workbooks, only read."""
 
-    def read(self, file: File, wanted: ReadAs, resources: ExitStack) -> Table:
+    def read(self, file: File, wanted: ReadOptions, resources: ExitStack) -> Table:
         named = with_extension(file, self.format, resources)
         limits_check.check_zip(file.path, named.data, xml=False)
         return read_old(decodable_xlsb(named, resources), file, self.format, wanted)
@@ -111,7 +110,7 @@ class XlsbVerbs(Verbs):
 class OdsVerbs(Verbs):
     """OpenDocument spreadsheets, only read."""
 
-    def read(self, file: File, wanted: ReadAs, resources: ExitStack) -> Table:
+    def read(self, file: File, wanted: ReadOptions, resources: ExitStack) -> Table:
         named = with_extension(file, self.format, resources)
         parts = limits_check.check_zip(file.path, named.data, xml=True)
         return read_old(named, file, self.format, wanted, time_notes(parts))
@@ -130,7 +129,6 @@ def _refuse_macros(target: Path) -> None:
 
 
 def _keeps_all(result: Enriched) -> bool:
-    """Whether the output has all of the user's columns where they stood, ours of an earlier run among them."""
     own = result.layout[: len(result.table.headers)]
     return [header for _, header in own] == list(result.table.headers) and all(
         contract_name(column) in (f"c{place}", *OUR_COLUMNS) for place, (column, _) in enumerate(own)

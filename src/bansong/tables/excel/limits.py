@@ -73,8 +73,7 @@ _MERGE: Final = re.compile(rb'<mergeCell ref="([A-Z]{1,3})([0-9]{1,7}):([A-Z]{1,
 class Extent:
     """Bounds of a sheet's rows and columns: no cell lies beyond, as long as ``plain``.
 
-    Rows are rounded up, to 9, 99, 999, … or where ``closer`` to two digits, and columns beyond the 64th by a sixteenth
-    (``closer``: by a 64th): each time that a cell raises the bounds, a new pattern is made.
+    They are rounded up (less where ``closer``): each time that a cell raises them, a new pattern is made.
     """
 
     closer: bool = False
@@ -177,10 +176,9 @@ class PartContent:
 def check_zip(
     path: Path, data: Path, *, xml: bool, only: Collection[str] = (), without: Collection[str] = ()
 ) -> dict[str, PartContent]:
-    """Unfold the parts of a workbook that are parsed, in flat memory; return what each holds, by its name.
+    """Unfold the parts of a workbook in flat memory; refuse what is damaged or too large; return each part's content.
 
-    ``xml``: its parts are XML, and looked into. ``only``: no others, in lower case. Refuses whatever is damaged or
-    beyond the limits.
+    ``xml``: its parts are XML, and looked into. ``only``: no others, in lower case.
     """
     try:
         with ZipFile(data) as archive:
@@ -210,7 +208,6 @@ def _entries(path: Path, archive: ZipFile) -> list[ZipInfo]:
 
 
 def _refuse_stated_sizes(path: Path, entries: Collection[ZipInfo], size: int) -> None:
-    """Refuse a zip of ``size`` bytes by what its directory states, before anything is unfolded."""
     cap, unfolded = limits(), sum(entry.file_size for entry in entries)
     packed = min(sum(entry.compress_size for entry in entries), size)  # parts may overlap, or state too much
     if unfolded > cap.inflated:
@@ -247,7 +244,6 @@ def _check_part(path: Path, archive: ZipFile, entry: ZipInfo, *, xml: bool) -> P
 
 
 def _closer(archive: ZipFile, entry: ZipInfo, cap: int) -> Extent:
-    """Look again at a sheet that may be too large, until it surely is."""
     extent, rest = Extent(closer=True), b""
     with archive.open(entry) as stream:
         while extent.area <= cap and (chunk := stream.read(_CHUNK)):
@@ -264,8 +260,12 @@ class _Scan:
 
     def take(self, chunk: bytes) -> None:
         buffer = self._rest + chunk
-        if not self._begun:
-            self._begin(buffer)
+        if not self._begun:  # a document type can be declared only before the first element
+            root = _ROOT.match(buffer.removeprefix(b"\xef\xbb\xbf").lstrip())
+            if root is None:
+                raise self._refusal(gettext("is not XML in UTF-8, or declares a document type or entities"))
+            self._sheet, self._shared = root[1] not in (b"sst", b"workbook", b"styleSheet"), root[1] == b"sst"
+            self._begun = True
         self._refuse_long_text(buffer)
         until = max(buffer.rfind(b"<"), 0)  # an element that is cut off is left for the next chunk
         if self._shared:
@@ -278,18 +278,8 @@ class _Scan:
         if self._shared:
             self._part.longest = max(self._part.longest, len(self._rest))
 
-    def _begin(self, buffer: bytes) -> None:
-        """Look at what stands before the first element: a document type can be declared nowhere else."""
-        start = buffer.removeprefix(b"\xef\xbb\xbf").lstrip()
-        root = _ROOT.match(start)
-        if root is None:
-            raise self._refusal(gettext("is not XML in UTF-8, or declares a document type or entities"))
-        self._sheet, self._shared = root[1] not in (b"sst", b"workbook", b"styleSheet"), root[1] == b"sst"
-        self._begun = True
-
     def _refuse_long_text(self, buffer: bytes) -> None:
-        """A text as long as this has a whole window without a mark; anything shorter need not be looked at."""
-        most = limits().text
+        most = limits().text  # a longer text has a whole window without a mark
         window = max(most // 2, 1)
         for start in range(0, len(buffer), window):
             if buffer.find(b"<", start, start + window) < 0:
@@ -327,7 +317,9 @@ class _Scan:
             part.times += buffer.count(b'value-type="time"', 0, until)
         behind = buffer.find(b"<mergeCell ", max(buffer.rfind(b"<row"), 0), until)
         if behind >= 0:
-            part.merges.extend(_merge(*found) for found in _MERGE.findall(buffer, behind, until))
+            for left, top, right, bottom in _MERGE.findall(buffer, behind, until):
+                first, last = (column_number(letters.decode()) - 1 for letters in (left, right))
+                part.merges.append((int(top) - 1, first, int(bottom) - 1, last))
         part.cells += buffer.count(b'<c r="', 0, until)
         self._refuse_disorder(buffer, until)
         part.extent.take(buffer)
@@ -355,11 +347,6 @@ def _first_row(buffer: bytes) -> int | None:
     cell = buffer.rfind(b"<c ", 0, value.start()) if value else -1
     found = re.match(rb'<c r="[A-Z]{1,3}([0-9]{1,7})"', buffer[cell : cell + 30]) if cell >= 0 else None
     return int(found.group(1)) - 1 if found else None
-
-
-def _merge(left: bytes, top: bytes, right: bytes, bottom: bytes) -> tuple[int, int, int, int]:
-    first, last = (column_number(letters.decode()) - 1 for letters in (left, right))
-    return int(top) - 1, first, int(bottom) - 1, last
 
 
 OLD_WORKBOOK_DAMAGED: Final = Problem(
@@ -391,26 +378,21 @@ _BIFF8: Final = 0x0600
 _HEADER_ENTRIES: Final = 109  # sectors of the allocation table that the header of an OLE file lists itself
 _STREAMS: Final = ("Workbook", "Book")  # a file for both Excel 97 and 95 has both, and the first is read
 
-Edits = Mapping[int, int]
-"""Numbers of two bytes (little-endian) by the offset at which they are to stand."""
+Edits = Mapping[int, int]  # numbers of two bytes (little-endian) by the offset at which they are to stand
 
 
 def decodable_xls(file: File, resources: ExitStack) -> File:
-    """Return the workbook, or a copy where calamine would misread dates or texts.
-
-    It decodes the texts of Excel 97 files by the code page that they state, though they are always UTF-16.
-    """
+    """Return the workbook, or a copy where calamine would misread dates, or texts by the code page that is stated."""
     data = file.data.read_bytes()
     edited = _edit_xls(data, file.path)
     if edited == data:
         return file
-    copied = _named_copy(file, resources)
-    copied.data.write_bytes(edited)
-    return copied
+    copied = _copy_name(file, resources)
+    copied.write_bytes(edited)
+    return replace(file, data=copied)
 
 
 def decodable_xlsx(file: File, resources: ExitStack) -> File:
-    """Return the workbook, or a copy where cells have built-in date formats that calamine reads as numbers."""
     return _with_styles(file, "xl/styles.xml", _edit_xml, resources)
 
 
@@ -425,22 +407,19 @@ def _with_styles(file: File, part: str, edit: Callable[[bytes], bytes], resource
     edited = edit(styles)
     if name is None or edited == styles:
         return file
-    copied = _named_copy(file, resources)
-    copy_package(file.data, copied.data, {name: [edited]})
-    return copied
+    copied = _copy_name(file, resources)
+    copy_package(file.data, copied, {name: [edited]})
+    return replace(file, data=copied)
 
 
-def _named_copy(file: File, resources: ExitStack) -> File:
-    return replace(file, data=resources.enter_context(private_folder()) / f"book{file.data.suffix}")
+def _copy_name(file: File, resources: ExitStack) -> Path:
+    return resources.enter_context(private_folder()) / f"book{file.data.suffix}"
 
 
 def _edit_xml(styles: bytes) -> bytes:
     unknown = _EAST_ASIAN_DATES - set(map(int, _XML_DEFINED.findall(styles)))
-
-    def replace_format(found: re.Match[bytes]) -> bytes:
-        return found[1] + (b"%d" % _DATE if int(found[2]) in unknown else found[2])
-
-    return _XML_CELL_FORMAT.sub(replace_format, styles)
+    date = b"%d" % _DATE
+    return _XML_CELL_FORMAT.sub(lambda found: found[1] + (date if int(found[2]) in unknown else found[2]), styles)
 
 
 def _date_edits(cell_formats: Edits, defined: set[int]) -> dict[int, int]:
@@ -512,7 +491,7 @@ def _biff_edits(stream: bytes, path: Path) -> Edits:
             break
         if kind == _BIFF_BOF:
             version = _number(stream, place)
-        elif kind == _BIFF_CODE_PAGE and version == _BIFF8:
+        elif kind == _BIFF_CODE_PAGE and version == _BIFF8:  # texts of Excel 97 are always UTF-16
             edits[place] = _UTF16
         elif kind == _BIFF_CODE_PAGE and (code_page := _number(stream, place)) not in _SINGLE_BYTE:
             raise InputError(EXCEL_95_WORKBOOK, path=path, code_page=code_page)
@@ -525,7 +504,6 @@ def _biff_edits(stream: bytes, path: Path) -> Edits:
 
 
 def _workbook_stream(data: bytes) -> tuple[Sequence[int], int]:
-    """Where the pieces of the workbook in an OLE file begin, and the size of a piece."""
     size, small = 1 << data[30], 1 << data[32]
     directory, least, small_table, more = struct.unpack_from("<I4xII4xI", data, 48)
     table = _allocation_table(data, size, more)
@@ -544,7 +522,7 @@ def _workbook_stream(data: bytes) -> tuple[Sequence[int], int]:
 
 
 def _allocation_table(data: bytes, size: int, more: int) -> Sequence[int]:
-    """For each sector of an OLE file, the number of the next one; ``more``: the first sector of further entries."""
+    """The number of each sector's next one in an OLE file; ``more``: the first sector of further entries."""
     listed = list(struct.unpack_from(f"<{_HEADER_ENTRIES}I", data, 76))
     sectors = len(data) // size
     while more < sectors and len(listed) <= sectors:

@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final
 from xml.etree import ElementTree
 from xml.parsers import expat
 from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
@@ -34,8 +34,7 @@ PART_DAMAGED: Final = Problem(
 
 _TAG: Final = re.compile(rb"""<[^\s/>]+(?:[^>"']|"[^"]*"|'[^']*')*>""")
 
-Edit = tuple[int, int, bytes]
-"""Bytes from … to … (exclusive) give way to others."""
+Edit = tuple[int, int, bytes]  # bytes from … to … (exclusive) give way to others
 
 
 @dataclass(slots=True)
@@ -61,7 +60,7 @@ class Element:
 
 
 def elements_of(xml: bytes, part: str) -> list[Element]:
-    """Return the elements of a part; :class:`OutputError` where it is damaged, not UTF-8, or has a document type."""
+    """Return the elements of a part; raise where it is damaged, not UTF-8, or has a document type."""
     elements: list[Element] = []
     stack: list[Element] = []
     parser = expat.ParserCreate()
@@ -100,7 +99,6 @@ def find_child(elements: Iterable[Element], name: str) -> Element | None:
 
 
 def refuse_encoding(xml: bytes, part: str) -> None:
-    """Raise :class:`OutputError` for a part that is not, or says that it is not, UTF-8."""
     stated = re.match(rb"""(?:\xef\xbb\xbf)?<\?xml[^>]*?\sencoding\s*=\s*["']([^"']+)""", xml)
     encoding = stated.group(1).decode("ascii", "replace") if stated else "UTF-8"
     if xml.startswith((b"\xff\xfe", b"\xfe\xff", b"<\x00", b"\x00<")):
@@ -110,7 +108,7 @@ def refuse_encoding(xml: bytes, part: str) -> None:
 
 
 def apply_edits(xml: bytes, edits: Iterable[Edit]) -> bytes:
-    """Return the bytes with edits made, which do not overlap; insertions at one place keep their order."""
+    """Make edits, which do not overlap; insertions at one place keep their order."""
     pieces, done = [], 0
     for start, stop, new in sorted(edits, key=lambda edit: edit[0]):
         pieces += [xml[done:start], new]
@@ -119,7 +117,6 @@ def apply_edits(xml: bytes, edits: Iterable[Edit]) -> bytes:
 
 
 def attribute(tag: bytes, name: str, value: object) -> bytes:
-    """A start tag with an attribute set, in place where it has it, else behind the others."""
     found = re.search(rb"""(\s%s\s*=\s*)(?:"[^"]*"|'[^']*')""" % name.encode(), tag)
     new = str(value).encode()
     if found:
@@ -166,13 +163,10 @@ PART_CHANGED: Final = Problem(
 
 BOOK: Final = "xl/workbook.xml"
 _RELATIONS: Final = "xl/_rels/workbook.xml.rels"
-CORE: Final = (BOOK, _RELATIONS)
-"""The parts that are read here, in lower case."""
-SHEET: Final = "bansong"
-"""The name of a new workbook's sheet; further ones are called ``bansong 2`` and so on."""
+CORE: Final = (BOOK, _RELATIONS)  # the parts that are read here, in lower case
+SHEET: Final = "bansong"  # the name of a new workbook's sheet; further ones are called `bansong 2` and so on
 FORMER_SHEET: Final = "bizverify"
-SUMMARY: Final = gettext_noop("summary")
-"""The name of the sheet of figures that a run adds to a new workbook."""
+SUMMARY: Final = gettext_noop("summary")  # the name of the sheet of figures that a run adds to a new workbook
 
 _LARGEST_INDEX: Final = 16_000_000
 _RELATION: Final = re.compile(r"\{.*/relationships\}id$")
@@ -194,7 +188,6 @@ class SheetEntry:
 
 
 def outline(path: Path, data: Path) -> list[SheetEntry]:
-    """The sheets of an .xlsx workbook; :class:`InputError` where the list is empty or does not hold together."""
     try:
         with ZipFile(data) as archive:
             entries = entries_of(archive)
@@ -206,7 +199,6 @@ def outline(path: Path, data: Path) -> list[SheetEntry]:
 
 
 def entries_of(archive: ZipFile) -> list[SheetEntry]:
-    """The sheets that an open workbook lists; :class:`ValueError` or :class:`KeyError` for one that is damaged."""
     names = part_names(archive)
     book, relations = (_parse_part(archive, names, part) for part in CORE)
     targets = {relation.get("Id"): relation for relation in relations}
@@ -220,7 +212,7 @@ def entries_of(archive: ZipFile) -> list[SheetEntry]:
 
 
 def plain_name(part: str) -> str:
-    """A part's name as programs compare it: in lower case, with the slashes that some write as backslashes."""
+    """A part's name as programs compare it: in lower case; some programs write slashes as backslashes."""
     return part.replace("\\", "/").lower()
 
 
@@ -238,19 +230,16 @@ def _join(folder: str, target: str) -> str:
     return posixpath.normpath(posixpath.join("/", folder, plain_name(target))).lstrip("/")
 
 
-def _parse_part(archive: ZipFile, names: dict[str, str], part: str) -> ElementTree.Element:
+def _parse_part(archive: ZipFile, names: dict[str, str], part: str) -> Any:
     info = archive.getinfo(names[part])
     if info.file_size > _LARGEST_INDEX:
         raise ValueError(gettext("{part} is too large", part=part))
-    found: ElementTree.Element = fromstring(archive.read(info))
-    return found
+    return fromstring(archive.read(info))
 
 
-def _entry(
-    element: ElementTree.Element, targets: dict[str | None, ElementTree.Element], names: dict[str, str]
-) -> SheetEntry:
+def _entry(element: Any, targets: dict[str, Any], names: dict[str, str]) -> SheetEntry:
     name, part = element.get("name"), None
-    identity = next((value for key, value in element.attrib.items() if _RELATION.search(key)), None)
+    identity = next((value for key, value in element.attrib.items() if _RELATION.search(key)), "")
     relation = targets.get(identity)
     if relation is None:
         raise KeyError(gettext("sheet {name!r} has no part", name=name))
@@ -263,20 +252,10 @@ def _entry(
 
 
 def sheet_parts(archive: ZipFile) -> dict[str, str]:
-    """Return the name of each sheet's part, by the sheet's name."""
     return {entry.name: entry.part for entry in entries_of(archive) if entry.part}
 
 
-def sheet_part(archive: ZipFile, sheet: str) -> str:
-    """Return the part's name of a sheet; raise :class:`OutputError` where there is none."""
-    part = sheet_parts(archive).get(sheet)
-    if part is None:
-        raise OutputError(EXTENDED_SHEET_MISSING, sheet=sheet)
-    return part
-
-
 def related_parts(archive: ZipFile, part: str, kind: str) -> list[str]:
-    """Return the parts of a kind (``table``, ``drawing``, ``styles``) that a part refers to."""
     names = part_names(archive)
     folder, name = posixpath.split(plain_name(part))
     relations = names.get(f"{folder}/_rels/{name}.rels")
@@ -288,7 +267,6 @@ def related_parts(archive: ZipFile, part: str, kind: str) -> list[str]:
 
 
 def refuse_other_kind(archive: ZipFile, target: Path) -> None:
-    """Raise :class:`OutputError` where a workbook would get the extension of another kind: Excel would not open it."""
     names = archive.namelist()
     if len(set(names)) != len(names):
         raise OutputError(PART_NAMES_CLASH)
@@ -304,17 +282,12 @@ def refuse_other_kind(archive: ZipFile, target: Path) -> None:
 
 
 def copy_package(source: Path | IO[bytes], target: Path, changed: Mapping[str, Iterable[bytes]], size: int = 0) -> None:
-    """Copy a workbook, putting new content, in pieces, in place of the parts in ``changed``.
+    """Copy a workbook, putting new content of about ``size`` bytes in place of the parts in ``changed``.
 
     Every other part is carried over as it lies in the zip, packed, byte for byte; all have their :func:`usual_name`.
-    ``size``: about how many bytes the new content will be.
     """
     level = _FAST if size > _LARGE else _SMALL
-    with (
-        ZipFile(source) as old,
-        target.open("wb") as file,
-        ZipFile(file, "w", ZIP_DEFLATED, compresslevel=level) as new,
-    ):
+    with ZipFile(source) as old, ZipFile(target, "w", ZIP_DEFLATED, compresslevel=level) as new:
         for part in old.infolist():
             name = usual_name(part.filename)
             if part.filename in changed:
@@ -324,7 +297,7 @@ def copy_package(source: Path | IO[bytes], target: Path, changed: Mapping[str, I
 
 
 def prove_same_parts(source: Path, target: Path, changed: Iterable[str]) -> None:
-    """Raise :class:`AccountingError` unless a finished workbook has the parts it had, bytes and order, but for some."""
+    """Raise :class:`AccountingError` unless a finished workbook has the parts it had, but for those ``changed``."""
     with ZipFile(source) as old, ZipFile(target) as new:
         if [*map(usual_name, old.namelist())] != new.namelist():
             raise AccountingError(PARTS_DIFFER)
@@ -339,7 +312,6 @@ def read_part(archive: ZipFile, part: str) -> bytes:
 
 
 def part_pieces(archive: ZipFile, part: str) -> Generator[bytes]:
-    """A part in pieces of two megabytes; its checksum is verified with the last."""
     try:
         with archive.open(part) as stream:
             while piece := stream.read(_PIECE):
@@ -349,9 +321,8 @@ def part_pieces(archive: ZipFile, part: str) -> Generator[bytes]:
 
 
 def _pack(new: ZipFile, name: str, pieces: Iterable[bytes]) -> None:
-    """Pack a part by a thread of its own while the next piece is made."""
     try:
-        with new.open(name, "w") as stream, ThreadPoolExecutor(1) as packer:
+        with new.open(name, "w") as stream, ThreadPoolExecutor(1) as packer:  # packs while the next piece is made
             pending = packer.submit(stream.write, b"")
             for piece in pieces:
                 pending.result()
@@ -362,7 +333,6 @@ def _pack(new: ZipFile, name: str, pieces: Iterable[bytes]) -> None:
 
 
 def _carry(old: ZipFile, part: ZipInfo, new: ZipFile, name: str) -> None:
-    """Put a part into another zip as it lies in this one, without unpacking it."""
     packed = _raw_part(old, part)
     carried = copy.copy(part)
     carried.filename = name

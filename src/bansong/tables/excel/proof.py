@@ -6,8 +6,8 @@ import io
 import posixpath
 import re
 from collections import deque
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -19,8 +19,7 @@ import polars as pl
 from bansong.base.errors import AccountingError, Problem
 from bansong.base.messages import gettext
 from bansong.base.schema import OUR_COLUMNS
-from bansong.tables.excel import create
-from bansong.tables.excel.package import part_names, part_pieces, plain_name, sheet_parts
+from bansong.tables.excel.package import part_names, part_pieces, plain_name
 from bansong.tables.excel.sheet_xml import column_letter
 from bansong.tables.table import Enriched, contract_name
 
@@ -66,7 +65,6 @@ class FinishedSheet:
 
     @property
     def starts(self) -> range:
-        """The first rows of the stretches that it is read in."""
         wide = max(self.added)
         step = self.bottom if self.bottom * wide <= _CELLS_AT_ONCE else _CELLS_AT_ONCE // wide
         return range(1, self.bottom + 1, step)
@@ -88,22 +86,24 @@ class FinishedSheet:
     def prove_cells(self, before: Path, after: Path, above: pl.DataFrame, own: Added) -> int:
         """Count the rows that a reader finds; :class:`AccountingError` unless it finds all that was there or added.
 
-        ``above``, ``own``: the rows above the table and the user's columns, as the same reader found them when the run
-        began. Only where cells are not what they say (dates among texts), the workbook ``before`` is read again.
+        ``above``, ``own``: rows above the table and the user's columns, as that reader found them when the run began.
+        Only where cells are not what they say (dates among texts), the workbook ``before`` is read again.
         """
         with self._refusing():
             olds, last = self._read(before), 0
             for start, new in zip(self.starts, self._read(after), strict=True):
-                if len(self.starts) > 1 or not self._is_as_read(new, above, own):
+                as_read = False
+                if len(self.starts) == 1:
+                    with suppress(AccountingError):
+                        replace(self, added={**own, **self.added})._compare(above, new, 1)
+                        as_read = True
+                if not as_read:
                     self._compare(next(olds), new, start)
                 last = self._span(start)[0] + new.height - 1 if new.height else last
         return min(last, self.bottom) - self.header
 
     def prove_new(self, path: Path, own: Mapping[int, pl.Series]) -> None:
-        """Raise :class:`AccountingError` unless a new sheet parses and a reader finds what was added, and the rest.
-
-        ``own``: the values of the user's columns by their numbers. Which type of cell holds one is not asked.
-        """
+        """Refuse a new sheet unless it parses and a reader finds what was added, and the user's columns (``own``)."""
         with ZipFile(path) as archive:
             deque(self.parse(archive, self.part), maxlen=0)
         with self._refusing():
@@ -120,13 +120,6 @@ class FinishedSheet:
     def _span(self, start: int) -> tuple[int, int]:
         """The row that a reader begins with in a stretch, and the last that is compared."""
         return self.first if start == 1 else start, min(start + self.starts.step - 1, self.bottom)
-
-    def _is_as_read(self, new: pl.DataFrame, above: pl.DataFrame, own: Added) -> bool:
-        try:
-            replace(self, added={**own, **self.added})._compare(above, new, 1)
-        except AccountingError:
-            return False
-        return True
 
     def _compare(self, old: pl.DataFrame, new: pl.DataFrame, start: int) -> None:
         top, last = self._span(start)
@@ -147,7 +140,7 @@ class FinishedSheet:
             raise self.refuse(gettext("another program reads something else in cell {cell}", cell=cell))
 
     def _read(self, path: Path) -> Iterator[pl.DataFrame]:
-        """The cells of each stretch as texts, from the first row that holds a value; columns named by their numbers."""
+        """The cells of each stretch as texts, from the first row with a value; columns named by their numbers."""
         import fastexcel
 
         for start, book in zip(self.starts, _stretches(path, self.part, self.starts), strict=True):
@@ -167,7 +160,7 @@ class FinishedSheet:
 
 
 def _stretches(path: Path, part: str, starts: range) -> Iterator[bytes]:
-    """A workbook whole, or one for each stretch of its rows, below a cell: the reader begins at the first value."""
+    """A workbook whole, or one for each stretch of its rows, below a cell, since the reader begins at a value."""
     if len(starts) == 1:
         yield path.read_bytes()
         return
@@ -187,7 +180,14 @@ def _stretches(path: Path, part: str, starts: range) -> Iterator[bytes]:
             stop = stop if stop >= 0 else piece.index(b"</%bsheetData" % p)
             xml = b"".join([*held, piece[:stop], b"</%bsheetData></%bworksheet>" % (p, p)])
             piece = piece[stop:]
-            yield _probe(others, part, xml.replace(*_AS_NUMBERS))
+            refers = b'="s"' in (xml := xml.replace(*_AS_NUMBERS)) or b"='s'" in xml
+            book = io.BytesIO()
+            with ZipFile(book, "w") as probe:
+                for name, content in others.items():
+                    if refers or plain_name(name) != _SHARED_TEXTS:
+                        probe.writestr(name, content)
+                probe.writestr(part, xml)
+            yield book.getvalue()
 
 
 def _pieces(archive: ZipFile, part: str) -> Iterator[bytes]:
@@ -200,19 +200,7 @@ def _pieces(archive: ZipFile, part: str) -> Iterator[bytes]:
     yield rest
 
 
-def _probe(others: Mapping[str, bytes], part: str, xml: bytes) -> bytes:
-    refers = b'="s"' in xml or b"='s'" in xml
-    book = io.BytesIO()
-    with ZipFile(book, "w") as archive:
-        for name, content in others.items():
-            if refers or plain_name(name) != _SHARED_TEXTS:
-                archive.writestr(name, content)
-        archive.writestr(part, xml)
-    return book.getvalue()
-
-
 def _find_row(xml: bytes, number: int) -> int:
-    """Where the first row from ``number`` on begins, or -1 where there is none."""
     low, high = 0, len(xml)
     while high - low > _SCANNED_BYTES:
         middle = (low + high) // 2
@@ -243,18 +231,12 @@ def _agree(found: pl.Series, title: str, values: pl.Series, offset: int) -> pl.S
     return same
 
 
-def prove_created(result: Enriched, frame: pl.DataFrame, path: Path) -> None:
-    """Prove the sheets of a new workbook that was made of a frame."""
-    first = create.MAX_ROWS - len(result.table.title_rows)
-    starts = [0, *range(first, frame.height, create.MAX_ROWS)]
+def prove_created(result: Enriched, sheets: Iterable[tuple[str, str, pl.DataFrame]], path: Path) -> None:
     numbered = [*enumerate(result.layout, 1)]
-    with ZipFile(path) as archive:
-        sheets = [*sheet_parts(archive).items()][: len(starts)]
-    for (name, part), start, stop in zip(sheets, starts, [*starts[1:], frame.height], strict=True):
-        rows = frame[start:stop]
-        ours = {number for number, (column, _) in numbered if contract_name(column) in OUR_COLUMNS}
+    ours = {number for number, (column, _) in numbered if contract_name(column) in OUR_COLUMNS}
+    for place, (name, part, rows) in enumerate(sheets):
         added = {number: (title, rows[column]) for number, (column, title) in numbered if number in ours}
         own = {number: rows[column] for number, (column, _) in numbered if number not in ours}
-        header = 1 + (0 if start else len(result.table.title_rows))
+        header = 1 + (0 if place else len(result.table.title_rows))
         if added:
             FinishedSheet(name, part, result.table.name, 1, header, added).prove_new(path, own)

@@ -68,7 +68,6 @@ def _list_some(found: Sequence[str]) -> dict[str, str]:
 
 
 def _find_formulas(archive: ZipFile, table: str) -> Iterator[str]:
-    """Find the formulas and defined names that are about all columns of a table."""
     name = re.escape(table)
     special = r"\[(?:|#[^\[\]]*|\[#[^\[\]]*\](?:,\s*\[#[^\[\]]*\])*)\]"  # [#All], [[#Headers],[#Data]]: no column
     whole = rf"(?<![\w.\\!]){name}(?:{special}|(?![\w.\\\[(!']))"
@@ -112,7 +111,6 @@ class AddedColumns:
 
     @property
     def ours(self) -> dict[int, str]:
-        """The header of each column of the sheet that enrichment added, now or earlier."""
         earlier = {self.left + n: header for n, header in enumerate(self.headers) if OURS.fullmatch(header)}
         return earlier | {number: self.titles[column] for column, number in self.places.items()}
 
@@ -126,7 +124,7 @@ class AddedColumns:
         return gettext(message, letter=column_letter(column), header=header)
 
     def reach(self, area: Area, *, gaps: bool) -> int:
-        """The last column that an area can be widened to, at most over blank columns (``gaps``) and ours."""
+        """The last column that an area can be widened to, over ours and (``gaps``) blank ones."""
         right, ours = area.right, self.ours
         for column in range(area.right + 1, max(ours) + 1):
             if column in ours:
@@ -139,21 +137,18 @@ class AddedColumns:
         return right
 
     def rows_below(self, area: Area) -> bool:
-        """Whether records stand below an area; totals rows and the like do not count."""
         below = self.frame.slice(max(area.bottom - self.top, 0))
         if "row_status" not in below.columns:
             return below.height > 0
-        return bool((below["row_status"] != "invalid").any())
+        return bool((below["row_status"] != "invalid").any())  # others are totals rows and the like
 
 
 @dataclass(frozen=True)
 class _Range:
-    """A filter or a table of the sheet, and how far it is widened; ``why`` not as far as the added columns."""
-
-    kind: str
+    kind: str  # a filter or a table, as messages name it
     area: Area
-    right: int
-    why: str = ""
+    right: int  # the last column that it is widened to
+    why: str = ""  # not all added columns are reached
     is_table: bool = False
 
     @property
@@ -164,10 +159,7 @@ class _Range:
 def widen(
     archive: ZipFile, part: str, name: str, added: AddedColumns
 ) -> tuple[list[Edit], dict[str, bytes], list[str]]:
-    """Widen the filter, the tables and the sort state of the sheet ``name`` in ``part`` to the added columns.
-
-    Returns edits around the rows, other parts as they become, and warnings of ranges that cannot be widened safely.
-    """
+    """Widen the filter, tables and sort state of a sheet; return edits around the rows, other parts, and warnings."""
     sheet = added.sheet
     edits: list[Edit] = []
     parts: dict[str, bytes] = {}
@@ -196,7 +188,6 @@ def widen(
 
 
 def _holds_records(area: Area, added: AddedColumns) -> bool:
-    """Whether an area has to do with the table: rows of it and, where they are known, columns of its records."""
     inside = not added.record or any(area.left <= column <= area.right for column in added.record)
     return inside and area.meets_rows(added.top, added.bottom)
 
@@ -220,7 +211,7 @@ def _read_table(elements: Sequence[Element], added: AddedColumns) -> _Range | No
     why = _find_missing(area, added) or _explain_unfit(elements, area, added)
     right = area.right if why else added.reach(area, gaps=False)
     names = [element.attributes.get("name", "").casefold() for element in elements if element.name == "tableColumn"]
-    new = [_column_name(header).casefold() for header in _list_new_titles(area, right, added)]
+    new = [name.casefold() for name in _list_new_names(area, right, added)]
     if len({*names, *new}) < len(names) + len(new):
         right, why = area.right, gettext("it has a column of the same name as a new one; rename yours")
     return _Range(kind, area, right, why or _find_obstacle(area, right, added), is_table=True)
@@ -245,7 +236,6 @@ def _explain_unfit(elements: Sequence[Element], area: Area, added: AddedColumns)
 
 
 def _find_obstacle(area: Area, right: int, added: AddedColumns) -> str:
-    """The reason why an area is not widened to all of our columns, by what stands beside it; empty where it is."""
     new = added.places.values()
     left_out = [column for column in added.ours if column > right or (column < area.left and column in new)]
     if not left_out:
@@ -279,10 +269,7 @@ def _widen_sort_state(added: AddedColumns) -> Iterator[Edit]:
 
 
 def _widen_filter_name(book: str, xml: bytes, sheet: str, found: _Range) -> tuple[_Range, dict[str, bytes]]:
-    """Widen the hidden name of the sheet's filter.
-
-    Some programs sort by the name, others by the filter: where the name is about other columns, neither is widened.
-    """
+    """Widen the hidden name of the sheet's filter, or neither: some programs sort by the name, others by the filter."""
     elements = package.elements_of(xml, book)
     sheets = [element.attributes.get("name") for element in elements if element.name == "sheet" and element.depth == 2]
     for element in elements:
@@ -304,8 +291,8 @@ def _widen_filter_name(book: str, xml: bytes, sheet: str, found: _Range) -> tupl
     return found, {}
 
 
-def _list_new_titles(area: Area, right: int, added: AddedColumns) -> list[str]:
-    return [added.ours[column] for column in range(area.right + 1, right + 1)]
+def _list_new_names(area: Area, right: int, added: AddedColumns) -> list[str]:
+    return [_column_name(added.ours[column]) for column in range(area.right + 1, right + 1)]
 
 
 def _column_name(header: str) -> str:
@@ -319,18 +306,13 @@ def _widen_table(xml: bytes, elements: Sequence[Element], part: str, found: _Ran
     taken = max(int(id_) for id_ in (*ids, "0") if id_.isdecimal())
     labels = _label_totals(elements[0], found.area, added)
     new = [
-        f"<{listed.prefix}tableColumn id={quoteattr(str(taken + number))} name={quoteattr(_column_name(title))}"
+        f"<{listed.prefix}tableColumn id={quoteattr(str(taken + number))} name={quoteattr(name)}"
         f"{labels.get(found.area.right + number, '')}/>"
-        for number, title in enumerate(_list_new_titles(found.area, found.right, added), 1)
+        for number, name in enumerate(_list_new_names(found.area, found.right, added), 1)
     ]
     tag = package.attribute(xml[listed.start : listed.inner], "count", len(columns) + len(new))
-    entries = "".join(new).encode()
-    edits = [
-        *_widen_references(xml, elements, elements[0], found),
-        (listed.start, listed.inner, tag),
-        (columns[-1].stop, columns[-1].stop, entries),
-    ]
-    made = package.apply_edits(xml, edits)
+    entries = (listed.start, listed.inner, tag), (columns[-1].stop, columns[-1].stop, "".join(new).encode())
+    made = package.apply_edits(xml, [*_widen_references(xml, elements, elements[0], found), *entries])
     package.elements_of(made, part)
     return made
 
@@ -362,7 +344,6 @@ def _range_alerts(ranges: Sequence[_Range], added: AddedColumns) -> Iterator[Ale
 
 
 def _gap_alert(ranges: Sequence[_Range], added: AddedColumns) -> Iterator[Alert]:
-    """An alert where a blank column parts our columns from the list and no filter or table holds both."""
     if not added.places or not added.record or any(found.right >= added.last and not found.why for found in ranges):
         return
     between = range(max(added.record) + 1, min(added.places.values()))
@@ -397,10 +378,7 @@ _NUMBER: Final = re.compile(r"-?[0-9]{1,18}(?:\.[0-9]+)?")
 
 
 def warn_of_drawings(archive: ZipFile, part: str, added: AddedColumns, new: Mapping[str, int]) -> Iterator[Alert]:
-    """Name the drawings of a sheet that lie over its ``new`` columns (name → column of the sheet).
-
-    The columns stay beside the table all the same: a gap between them would part them in a sort.
-    """
+    """Name the drawings that lie over the ``new`` columns, which stay: a gap would part them in a sort."""
     if not new:
         return
     first, last = min(new.values()), max(new.values())
@@ -422,7 +400,6 @@ _Sizes = tuple[Mapping[int, float], float]
 
 
 def _measure(added: AddedColumns, new: Mapping[str, int]) -> tuple[_Sizes, _Sizes]:
-    """Measure the columns of a sheet, the new ones as wide as they will be, and its rows."""
     elements = added.sheet.elements
     usual = stated.attributes if (stated := package.find_child(elements, "sheetFormatPr")) else {}
     columns: dict[int, float] = {}
@@ -443,7 +420,6 @@ def _measure(added: AddedColumns, new: Mapping[str, int]) -> tuple[_Sizes, _Size
 
 
 def _find_end(sizes: _Sizes, start: int, distance: int, last: int) -> int:
-    """Find the column or row that lies a distance behind the edge of the one at ``start``."""
     stated, usual = sizes
     ends = zip(count(start), accumulate(stated.get(number, usual) for number in range(start, last)), strict=False)
     return next((number for number, end in ends if end >= distance), last)
@@ -474,7 +450,6 @@ def _sparklines(elements: Sequence[Element]) -> Iterator[tuple[str, Area]]:
 
 
 def _covered_area(anchor: Element, inside: Sequence[Element], columns: _Sizes, rows: _Sizes) -> Area:
-    """The cells that a drawing covers, by its anchor: two cells, a cell and a size, or a place and a size."""
     numbers = [int(_parse_number(e.text)) for e in inside if e.name in ("col", "colOff", "row", "rowOff")]
     if anchor.name == "twoCellAnchor" and len(numbers) >= 8:
         left, _, top, _, right, right_off, bottom, bottom_off = numbers[:8]

@@ -19,12 +19,13 @@ from bansong.base.errors import InputError, Problem
 from bansong.base.files import private_folder
 from bansong.base.isolation import IsolationError, limits, or_raise_limit, run_isolated
 from bansong.base.messages import LANGS, gettext, gettext_noop, ngettext, use_language
+from bansong.base.options import ReadOptions
 from bansong.base.schema import Alert
 from bansong.tables.excel import limits as limits_check
 from bansong.tables.excel.limits import decodable_xlsx
-from bansong.tables.excel.package import CORE, FORMER_SHEET, SHEET, SUMMARY, SheetEntry, outline
+from bansong.tables.excel.package import CORE, FORMER_SHEET, SHEET, SUMMARY, outline
 from bansong.tables.excel.sheets import Facts, Loaded, load, load_typed
-from bansong.tables.format import Format, ReadAs
+from bansong.tables.format import Format, wanted_sheet
 from bansong.tables.headers import headless_note
 from bansong.tables.streams import File
 from bansong.tables.table import Table, advise_sheet, typed_id
@@ -49,9 +50,7 @@ _BATCH: Final = 1 << 16
 _HERE: Final = 900_000_000  # bytes of memory up to which a sheet is read in this process
 
 
-def load_isolated(
-    data: Path, path: Path, wanted: str | None, facts: Mapping[str, Facts] | None, has_header: bool = True
-) -> Loaded:
+def load_isolated(data: Path, path: Path, wanted: ReadOptions, facts: Mapping[str, Facts] | None) -> Loaded:
     """Do what :func:`load` does in a child process, which may abort or run out of memory or time."""
     memory = limits().memory
     with private_folder() as folder:
@@ -59,8 +58,7 @@ def load_isolated(
         arguments = {
             "data": os.fspath(data.absolute()),
             "path": os.fspath(path),
-            "wanted": wanted,
-            "has_header": has_header,
+            "wanted": {"sheet": wanted_sheet(wanted), "has_header": wanted.has_header},
             "facts": None if facts is None else {name: asdict(fact) for name, fact in facts.items()},
             "frame": os.fspath(frame),
         }
@@ -76,11 +74,11 @@ def load_isolated(
 
 
 def load_to_file(
-    data: str, path: str, wanted: str | None, has_header: bool, facts: dict[str, Any] | None, frame: str
+    data: str, path: str, wanted: dict[str, Any], facts: dict[str, Any] | None, frame: str
 ) -> dict[str, Any]:
     """Load a sheet, write its frame with ``typed_id`` columns to ``frame`` as Arrow IPC, return its other fields."""
     known = facts and {name: Facts(**fact) for name, fact in facts.items()}
-    loaded = load(Path(data), Path(path), wanted, known, has_header)
+    loaded = load(Path(data), Path(path), ReadOptions(**wanted), known)
     loaded.frame.hstack(load_typed(Path(data), loaded)).write_ipc(frame)
     return {field.name: getattr(loaded, field.name) for field in fields(Loaded) if field.name != "frame"}
 
@@ -104,20 +102,16 @@ class Sheet:
     below: int = 0
 
 
-def read_xlsx(file: File, given: File, format: Format, wanted: ReadAs, resources: ExitStack) -> Table:
-    """Open a sheet of a workbook: the named one, else the first visible one that holds business numbers.
-
-    The frame ends with the last row that holds a value. ``file`` is ``given``, or a copy of it. Without a header every
-    row is one of the table, the columns are called ``#1``, ``#2``, …, and an output is a new workbook.
-    """
+def read_xlsx(file: File, given: File, format: Format, wanted: ReadOptions, resources: ExitStack) -> Table:
+    """Open a sheet of a workbook; ``file`` is ``given``, or a copy of it. Without a header an output is made anew."""
     loaded, frame, part = _load_xlsx(file, wanted, resources)
     source = Sheet(loaded.name, loaded.header, loaded.below) if loaded.header >= 0 else None
     return _table(loaded, frame, given, format, wanted, source, _display_notes(part), part.first or 0)
 
 
-def read_old(file: File, given: File, format: Format, wanted: ReadAs, notes: Iterable[str] = ()) -> Table:
+def read_old(file: File, given: File, format: Format, wanted: ReadOptions, notes: Iterable[str] = ()) -> Table:
     """Open a sheet as :func:`read_xlsx` does, always in a child process; an output is a new workbook."""
-    loaded = load_isolated(file.data, given.path, wanted.sheet, None, wanted.has_header)
+    loaded = load_isolated(file.data, given.path, wanted, None)
     return _table(loaded, loaded.frame.lazy(), given, format, wanted, None, notes, 0)
 
 
@@ -126,7 +120,7 @@ def _table(
     frame: pl.LazyFrame,
     file: File,
     format: Format,
-    wanted: ReadAs,
+    wanted: ReadOptions,
     source: Sheet | None,
     notes: Iterable[str],
     blank_rows: int,
@@ -143,7 +137,7 @@ def _table(
         above=max(loaded.header, 0),
         titles=len(loaded.title_rows),
         title_rows=loaded.title_rows,
-        sheets=(loaded.name, *loaded.others) if wanted.sheet is None else (),
+        sheets=(loaded.name, *loaded.others) if wanted_sheet(wanted) is None else (),
         first_row=blank_rows + loaded.header + 2,
     )
 
@@ -204,15 +198,20 @@ def _display_notes(part: limits_check.PartContent) -> Iterator[str]:
 
 
 def _load_xlsx(
-    file: File, wanted: ReadAs, resources: ExitStack
+    file: File, wanted: ReadOptions, resources: ExitStack
 ) -> tuple[Loaded, pl.LazyFrame, limits_check.PartContent]:
-    path, sheet = file.path, wanted.sheet
+    path, sheet = file.path, wanted_sheet(wanted)
     limits_check.check_zip(path, file.data, xml=True, only=CORE)
     entries = outline(path, file.data)
     read = {e.name: e.part for e in entries if e.part and (e.visible if sheet is None else e.name == sheet)}
     unread = {entry.part for entry in entries if entry.part} - {*read.values()}
     parts = limits_check.check_zip(path, file.data, xml=True, without=unread)
-    facts = {entry.name: _facts(entry, parts) for entry in entries}
+    nothing = limits_check.PartContent()
+    facts = {
+        entry.name: Facts(entry.visible, entry.part is not None, part.merges, part.first or 0)
+        for entry in entries
+        for part in [parts.get(entry.part or "", nothing)]
+    }
     longest = max(part.longest for part in parts.values())
     sheets = {name: parts[part] for name, part in read.items()}
     for name, part in sheets.items():
@@ -222,14 +221,14 @@ def _load_xlsx(
     memory += max((part.memory(longest) for part in sheets.values()), default=0.0)
     data = decodable_xlsx(file, resources).data
     if memory > _HERE:
-        loaded = load_isolated(data, path, sheet, facts, wanted.has_header)
+        loaded = load_isolated(data, path, wanted, facts)
         return loaded, loaded.frame.lazy(), sheets[loaded.name]
-    loaded = load(data, path, sheet, facts, wanted.has_header)
+    loaded = load(data, path, wanted, facts)
     return loaded, _with_typed(data, loaded), sheets[loaded.name]
 
 
 def _with_typed(data: Path, loaded: Loaded) -> pl.LazyFrame:
-    """The rows of a sheet with ``typed_id`` columns; only if these are asked for, it is parsed again."""
+    """The rows of a sheet with ``typed_id`` columns; it is parsed again only if these are asked for."""
     frame = loaded.frame
     marks = {typed_id(id_): pl.Boolean() for id_, dtype in frame.schema.items() if dtype == pl.String}
     if not marks:
@@ -251,10 +250,3 @@ def _with_typed(data: Path, loaded: Loaded) -> pl.LazyFrame:
             yield chosen if predicate is None else chosen.filter(predicate)
 
     return register_io_source(rows, schema=pl.Schema({**frame.schema, **marks}), is_pure=True)
-
-
-def _facts(entry: SheetEntry, parts: Mapping[str, limits_check.PartContent]) -> Facts:
-    part = parts.get(entry.part or "")
-    if part is None:
-        return Facts(entry.visible, table=entry.part is not None)
-    return Facts(entry.visible, merges=part.merges, first=part.first or 0)

@@ -24,8 +24,7 @@ GRADE_COLOURS: Final = {
 _GENERAL: Final = "0"
 AS_TEXT: Final = ("0", "49")
 """Number formats that show any text as it is, ``General`` and ``@``: others can hide it (``;;;``) or add to it."""
-AS_PERCENT: Final = ("10",)
-"""The number format ``0.00%``."""
+AS_PERCENT: Final = ("10",)  # the number format `0.00%`
 _REFERENCES: Final = ("numFmtId", "fontId", "fillId", "borderId", "xfId")
 _MOST_FORMATS: Final = 64_000
 _BEFORE_DXFS: Final = ("numFmts", "fonts", "fills", "borders", "cellStyleXfs", "cellXfs", "cellStyles")
@@ -62,10 +61,12 @@ class Styles:
         return len(self._entries("dxfs"))
 
     def text(self) -> bytes:
-        """The part with what was added."""
-        grades = (
-            [_grade_format(self.elements[0].prefix, *pair) for pair in GRADE_COLOURS.values()] if self.graded else []
-        )
+        p, colours = self.elements[0].prefix, GRADE_COLOURS.values() if self.graded else ()
+        grades = [
+            f'<{p}dxf><{p}font><{p}color rgb="FF{text}"/></{p}font><{p}fill><{p}patternFill>'
+            f'<{p}bgColor rgb="FF{background}"/></{p}patternFill></{p}fill></{p}dxf>'.encode()
+            for text, background in colours
+        ]
         return apply_edits(self.xml, self._append_entries("cellXfs", self.added) + self._append_entries("dxfs", grades))
 
     def variant(self, style: str, formats: tuple[str, ...]) -> str:
@@ -86,7 +87,7 @@ class Styles:
         return str(self.places[look])
 
     def _look(self, attributes: Mapping[str, str], xf: Element) -> tuple[frozenset[tuple[str, str]], bytes]:
-        """The appearance of a cell format, equal for formats that look the same: references, alignment, protection."""
+        """The references, alignment and protection of a cell format: equal for formats that look the same."""
         compared = {name: value for name, value in attributes.items() if name in _REFERENCES}
         compared |= {name: "0" for name, value in attributes.items() if name[:5] == "apply" and value in ("0", "false")}
         compared.pop("applyNumberFormat", None)
@@ -111,13 +112,6 @@ class Styles:
             return [(whole.start, whole.stop, made)]
         place = max(e.stop for e in self.elements if e.depth == 1 and e.name in _BEFORE_DXFS)
         return [(place, place, made)]
-
-
-def _grade_format(p: str, text: str, background: str) -> bytes:
-    return (
-        f'<{p}dxf><{p}font><{p}color rgb="FF{text}"/></{p}font><{p}fill><{p}patternFill>'
-        f'<{p}bgColor rgb="FF{background}"/></{p}patternFill></{p}fill></{p}dxf>'
-    ).encode()
 
 
 def merged_areas(elements: Sequence[Element], top: int, bottom: int) -> list[Area]:
@@ -169,31 +163,27 @@ def width_edits(xml: bytes, elements: Sequence[Element], widths: Mapping[int, fl
     return [*inserted, *edits]
 
 
-def grade_edits(elements: Sequence[Element], xml: bytes, column: int, rows: tuple[int, int]) -> list[Edit] | None:
-    """Edits that fit the grades' colours of an earlier enrichment to the rows; ``None`` where there are none."""
+def grade_edits(
+    elements: Sequence[Element], xml: bytes, column: int, rows: tuple[int, int], styles: Styles
+) -> list[Edit]:
+    """Fit the grades' colours of an earlier enrichment to the rows, or add them behind other conditional formats."""
     letter = column_letter(column)
+    sqref = f"{letter}{rows[0]}:{letter}{rows[1]}"
     for place, element in enumerate(elements):
         if element.name == "conditionalFormatting" and element.depth == 1 and _is_of_grades(elements, place):
             stated = element.attributes.get("sqref", "")
             if re.fullmatch(rf"{letter}[0-9]+(:{letter}[0-9]+)?", stated):
-                ref = f"{letter}{rows[0]}:{letter}{rows[1]}"
                 tag = xml[element.start : element.inner]
-                return [] if ref == stated else [(element.start, element.inner, attribute(tag, "sqref", ref))]
-    return None
-
-
-def new_grade_edits(elements: Sequence[Element], column: int, rows: tuple[int, int], dxf: int) -> list[Edit]:
-    """One more conditional format, behind those that are there: a colour for each grade, from ``dxf`` on."""
+                return [] if sqref == stated else [(element.start, element.inner, attribute(tag, "sqref", sqref))]
+    dxf, p = styles.add_grades(), elements[0].prefix
     place = max(element.stop for element in elements if element.depth == 1 and element.name in _BEFORE_FORMATS)
     taken = [element.attributes.get("priority", "") for element in elements if element.name == "cfRule"]
     last = max((int(priority) for priority in taken if priority.isdecimal()), default=0)
-    p, letter = elements[0].prefix, column_letter(column)
     rules = "".join(
         f'<{p}cfRule type="cellIs" dxfId="{dxf + number}" priority="{last + number + 1}" operator="equal">'
         f'<{p}formula>"{grade}"</{p}formula></{p}cfRule>'
         for number, grade in enumerate(GRADES)
     )
-    sqref = f"{letter}{rows[0]}:{letter}{rows[1]}"
     new = f'<{p}conditionalFormatting sqref="{sqref}">{rules}</{p}conditionalFormatting>'
     return [(place, place, new.encode())]
 

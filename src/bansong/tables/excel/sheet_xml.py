@@ -93,8 +93,7 @@ class Area:
         return f"{column_letter(self.left)}{self.top}:{column_letter(self.right)}{self.bottom}"
 
 
-Style = str | pl.Expr
-"""The number of a cell format: one for all rows (``""`` for none), or one for each (null for none)."""
+Style = str | pl.Expr  # the number of a cell format: one for all rows (`""` for none), or one for each (null for none)
 
 
 def render_rows(
@@ -102,10 +101,9 @@ def render_rows(
 ) -> pl.DataFrame:
     """Render rows: ``r`` (Int64, the sheet's row, from ``first`` on) and ``cells`` (String, the ``<c>`` elements).
 
-    ``columns``: name → column of the sheet, from 1. Text is an inline string, so never a formula; what Excel cannot
-    hold as a number (more than 15 digits, infinities, days before March 1900, time zones) is text. A text whose
-    ``typed_id`` is true becomes the number, date or truth value that it was. A null is no cell or, with ``blanks``, an
-    empty one that has a style.
+    Text is an inline string, so never a formula; what Excel cannot hold as a number (more than 15 digits, infinities,
+    days before March 1900, time zones) is text. A text whose ``typed_id`` is true becomes what it was. A null is no
+    cell or, with ``blanks``, an empty one that has a style.
     """
     numbers = pl.int_range(first, first + frame.height, dtype=pl.Int64, eager=True).alias("r")
     work = frame.with_columns(numbers, numbers.cast(pl.String).alias("row"))
@@ -117,10 +115,17 @@ def render_rows(
 
 
 def _cell(values: pl.Series, typed: pl.Series | None, letter: str, style: Style, blanks: bool) -> list[pl.Expr | str]:
-    """The pieces of a column's cells; numbers, texts and nulls are distinguished only where a column has several."""
-    start: list[pl.Expr | str] = [f'<c r="{letter}', pl.col("row"), '"', _attribute(style)]
-    blank = _blank(start, style) if blanks else pl.lit("")
-    number, nulls = _numbers(values) if typed is None else _typed_numbers(values, typed), values.null_count()
+    start: list[pl.Expr | str] = [f'<c r="{letter}', pl.col("row"), '"']
+    if isinstance(style, str):
+        start += [f' s="{style}"'] if style else []
+        blank = _concat_pieces([*start, "/>"]) if style and blanks else pl.lit("")
+    else:
+        start.append(pl.concat_str(pl.lit(' s="'), style, pl.lit('"')).fill_null(""))
+        blank = pl.when(style.is_not_null() & blanks).then(_concat_pieces([*start, "/>"])).otherwise(pl.lit(""))
+    content = _number(pl.col(values.name), values.dtype) if typed is None else _typed_number(values.name, typed)
+    # the content of <v>, null for values that only text can hold
+    number = values.to_frame().with_columns(content.cast(pl.String).alias(values.name)).to_series()
+    nulls = values.null_count()
     truth = pl.lit(values.dtype == pl.Boolean) if typed is None else pl.col(values.name).is_in(_TRUTH)
     kind = pl.when(truth).then(pl.lit(' t="b"><v>')).otherwise(pl.lit("><v>"))
     as_number = [*start, kind, pl.lit(number), "</v></c>"]
@@ -134,18 +139,6 @@ def _cell(values: pl.Series, typed: pl.Series | None, letter: str, style: Style,
     return [pl.coalesce(_concat_pieces(as_number), _concat_pieces(as_text), blank)]
 
 
-def _attribute(style: Style) -> pl.Expr | str:
-    if isinstance(style, str):
-        return f' s="{style}"' if style else ""
-    return pl.concat_str(pl.lit(' s="'), style, pl.lit('"')).fill_null("")
-
-
-def _blank(start: list[pl.Expr | str], style: Style) -> pl.Expr:
-    if isinstance(style, str):
-        return _concat_pieces([*start, "/>"]) if style else pl.lit("")
-    return pl.when(style.is_null()).then(pl.lit("")).otherwise(_concat_pieces([*start, "/>"]))
-
-
 def _concat_pieces(pieces: list[pl.Expr | str]) -> pl.Expr:
     merged: list[pl.Expr | str] = []
     for piece in pieces:
@@ -156,28 +149,21 @@ def _concat_pieces(pieces: list[pl.Expr | str]) -> pl.Expr:
     return pl.concat_str([pl.lit(piece) if isinstance(piece, str) else piece for piece in merged])
 
 
-def _numbers(values: pl.Series) -> pl.Series:
-    """The content of ``<v>`` (String), null for values that only text can hold, and for none."""
-    number = _number(pl.col(values.name), values.dtype).cast(pl.String)
-    return values.to_frame().with_columns(number.alias(values.name)).to_series()
-
-
-def _typed_numbers(texts: pl.Series, typed: pl.Series) -> pl.Series:
-    text = pl.when(typed).then(pl.col(texts.name))
+def _typed_number(name: str, typed: pl.Series) -> pl.Expr:
+    text = pl.when(typed).then(pl.col(name))
     number = text.cast(pl.Float64, strict=False)
     digits = text.str.replace(r"[eE].*$", "").str.count_matches("[0-9]")
     exact = (number.abs() < _EXACT) & ((digits <= _EXACT_DIGITS) | (number.cast(pl.String) == text))
     day = text.str.to_date("%Y-%m-%d", strict=False)
     moment = text.str.replace("T", " ", literal=True).str.to_datetime("%Y-%m-%d %H:%M:%S%.f", strict=False)
     hours, minutes, seconds = (text.str.extract(TIME, place).cast(pl.Float64) for place in (1, 2, 3))
-    numbers = pl.coalesce(
+    return pl.coalesce(
         pl.when(exact).then(text),
         pl.when(text.is_in(_TRUTH)).then((text == _TRUTH[0]).cast(pl.UInt8).cast(pl.String)),
         _serial(day.to_physical()).cast(pl.String),
         _serial(moment.dt.epoch("us") / _MICROSECONDS_OF_DAY).cast(pl.String),
         ((hours * 3600 + minutes * 60 + seconds) / 86_400).cast(pl.String),
     )
-    return texts.to_frame().select(numbers).to_series()
 
 
 def _serial(days_of_unix: pl.Expr) -> pl.Expr:
@@ -203,7 +189,6 @@ def _number(value: pl.Expr, dtype: pl.DataType) -> pl.Expr:
 
 
 def _text(values: pl.Series) -> list[pl.Expr | str]:
-    """The rest of the tag ``<t``, and its text: control characters and what looks like one as Excel spells them."""
     value = pl.col(values.name)
     text = value.dt.to_string("iso") if values.dtype.is_temporal() else value.cast(pl.String)
     if values.dtype != pl.String or not values.str.contains(_SPECIAL).any():
@@ -298,10 +283,7 @@ class Parted:
 
 
 def split_rows(pieces: Iterable[bytes], *, cells: bool = True) -> Parted:
-    """Cut a sheet's XML, given in pieces of any size, at its rows; :class:`OutputError` where that is not safe.
-
-    ``cells``: whether :meth:`Parted.cell` and :meth:`Parted.columns` will be asked.
-    """
+    """Cut a sheet's XML, given in pieces, at its rows; ``cells``: :meth:`Parted.cell` and others will be asked."""
     pieces = iter(pieces)
     head, p, data = _head(pieces)
     end, close, stop = f"</{p}row>".encode(), f"</{p}sheetData".encode(), -1
@@ -335,7 +317,6 @@ def encode_rows(frame: pl.DataFrame, *columns: str) -> bytes:
 
 
 def _head(pieces: Iterator[bytes]) -> tuple[bytes, str, bytes]:
-    """The bytes before the rows, the prefix of the sheet's elements, and the bytes read beyond."""
     data = b""
     for piece in pieces:
         data += piece
@@ -388,8 +369,8 @@ def _references(starts: pl.Series) -> pl.Series:
 class SheetXml:
     """A worksheet's XML. Put together again, its pieces are its bytes.
 
-    ``rows``: ``r`` (Int64, the row's number), ``xml`` (String, the row without its end, with what stands before it) and
-    ``end`` (String: its end tag, or ``/>``), ascending.
+    ``rows``: ``r`` (the row's number), ``xml`` (the row without its end, with what stands before it) and ``end`` (its
+    end tag, or ``/>``), ascending.
     """
 
     around: bytes  # all but the rows
@@ -402,7 +383,6 @@ class SheetXml:
 
     @classmethod
     def parse(cls, pieces: Iterable[bytes]) -> SheetXml:
-        """Take a sheet apart; raise :class:`OutputError` for XML that cannot be spliced safely."""
         parted = split_rows(pieces)
         around, cut = parted.head + parted.tail, len(parted.head)
         elements = elements_of(around, gettext(_PART))
@@ -420,11 +400,9 @@ class SheetXml:
         return self.rows.slice(start, stop - start)
 
     def first_row(self) -> int:
-        """The first row that holds a value: where reading begins."""
         return self._outermost_row(self.rows.iter_slices(_FEW), 0)
 
     def last_row(self) -> int:
-        """The last row that holds a value: where reading ends."""
         stops = range(self.rows.height, 0, -_FEW)
         return self._outermost_row((self.rows[max(0, stop - _FEW) : stop] for stop in stops), -1)
 
@@ -435,7 +413,6 @@ class SheetXml:
         raise unusual(gettext("it holds no values"))
 
     def first_column(self) -> int:
-        """The first column (from 1) that holds a value: where reading begins."""
         least, leftmost = MAX_COLUMNS + 1, min(self.columns, default=0)  # no row has a cell before the leftmost
         for rows in self.rows.iter_slices(_FEW):
             found = self._rows_with_values(rows)["letters"].unique()
@@ -484,12 +461,11 @@ class SheetXml:
         return found["style"]
 
     def cut_rows(self, rows: pl.DataFrame, first: int, last: int) -> pl.DataFrame:
-        """``before``, ``within`` and ``behind`` the cells of columns ``first`` to ``last``, for each row ``r``.
-
-        The cells stand in order (see :meth:`refuse_disorder`).
-        """
-        xml = pl.col("xml")
-        ends = [xml.str.find(self._cells(number)).fill_null(xml.str.len_bytes()) for number in (first, last + 1)]
+        """``before``, ``within`` and ``behind`` the cells of columns ``first`` to ``last``, which stand in order."""
+        xml, ends = pl.col("xml"), []
+        for number in (first, last + 1):
+            letters = "|".join(column_letter(column) for column in self.columns if column >= number) or _NO_LETTER
+            ends.append(xml.str.find(rf"{self.cell}(?:{letters})[0-9]").fill_null(xml.str.len_bytes()))
         at = rows.select("r", xml.cast(pl.Binary), start=ends[0], stop=ends[1])
         start, stop = pl.col("start"), pl.col("stop")
         pieces = {"before": xml.bin.slice(0, start), "within": xml.bin.slice(start, stop - start)}
@@ -505,10 +481,6 @@ class SheetXml:
         column = pl.col("xml").str.extract("([A-Z]+)$").replace_strict(number, default=0, return_dtype=pl.Int32)
         if cells.select((column.diff().over("order") <= 0).any()).item():
             raise unusual(gettext("the cells of its rows stand in another order than their columns"))
-
-    def _cells(self, first: int) -> str:
-        letters = [column_letter(number) for number in self.columns if number >= first]
-        return rf"{self.cell}(?:{'|'.join(letters or [_NO_LETTER])})[0-9]"
 
     def _rows_with_values(self, rows: pl.DataFrame) -> pl.DataFrame:
         """``r`` and ``letters``: the rows that hold a value, and the column of the first.

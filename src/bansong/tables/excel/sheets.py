@@ -15,6 +15,8 @@ import polars as pl
 from bansong.base import business_number
 from bansong.base.errors import InputError, Problem, UsageError
 from bansong.base.messages import gettext
+from bansong.base.options import ReadOptions
+from bansong.tables.format import wanted_sheet
 from bansong.tables.headers import LOOK, Merge, find_heading, has_role, headless
 from bansong.tables.roles import holds_address
 from bansong.tables.table import typed_id
@@ -58,14 +60,11 @@ _SAMPLE_ROWS: Final = 1000
 _RIGHT_SHARE: Final = 0.9
 _ADDRESS_SHARE: Final = 0.5
 _NUMBERS, _NO_HEADER, _HEADER_ONLY, _ADDRESSES, _ANYTHING = 4, 3, 2, 1, 0
-HAS_NUMBERS: Final = _NO_HEADER
-"""From this rank on, a table holds business numbers."""
+HAS_NUMBERS: Final = _NO_HEADER  # from this rank on, a table holds business numbers
 
 
 @dataclass(frozen=True, slots=True)
 class _Grid:
-    """A sheet below its first row."""
-
     frame: pl.DataFrame
     names: tuple[str, ...]  # the cells of the first row
     height: int  # of all rows, also those without a value at the end
@@ -83,7 +82,7 @@ def _load_below(book: ExcelReader, sheet: str, whole: _Grid, skipped: int, start
     """Load the rows of a sheet once more, without the first ``skipped`` of ``whole``.
 
     The parser counts the rows to skip from the top of the sheet if it skips any, and hides where its first value is:
-    ``start`` is a guess, checked by the number of rows. Raises :class:`InputError` rather than return other rows.
+    ``start`` is a guess, checked by the number of rows.
     """
     due = whole.height - skipped
     grid = _load_grid(book, sheet, skipped + start)
@@ -95,10 +94,9 @@ def _load_below(book: ExcelReader, sheet: str, whole: _Grid, skipped: int, start
 
 
 def _load_grid(book: ExcelReader, sheet: str, skipped: int = 0, *, headed: bool = True) -> _Grid:
-    """Load the rows of a sheet below its first one that holds a value, or below ``skipped`` rows.
+    """Load the rows of a sheet below its first one that holds a value (unless ``headed`` with it) or ``skipped`` rows.
 
-    Unless ``headed``, the first one is among them. The frame's columns are ``c0``, ``c1``, …: text stays text, whole
-    numbers are Int64, dates Date, times of day Time; a column of mixed types is text, with dates as ISO dates in it.
+    Text stays text, whole numbers are Int64, dates Date, times of day Time; a column of mixed types is text.
     """
     options: dict[str, Any] = {"skip_rows": skipped or None, "header_row": 0 if headed else None}
     loaded, forced = _load_untyped(book, sheet, options)
@@ -120,7 +118,7 @@ def _load_grid(book: ExcelReader, sheet: str, skipped: int = 0, *, headed: bool 
 
 
 def _load_untyped(book: ExcelReader, sheet: str, options: dict[str, Any]) -> tuple[ExcelSheet, bool]:
-    """The sheet, and whether it took more than one attempt: columns of texts and lengths of time are no type."""
+    """The sheet, and whether it took several attempts: fastexcel has no type for texts beside lengths of time."""
     import fastexcel
 
     texts: dict[str | int, Any] = {}
@@ -142,7 +140,6 @@ def _shown_text(text: pl.Expr, days: pl.Series) -> pl.Expr:
 
 
 def _hours(length: pl.Expr) -> pl.Expr:
-    """A length of time as Excel shows it, 36:00:00."""
     seconds = length.dt.total_seconds().abs()
     two = [(value % 60).cast(pl.String).str.zfill(2) for value in (seconds // 60, seconds)]
     sign = pl.when(length < pl.duration()).then(pl.lit("-")).otherwise(pl.lit(""))
@@ -150,7 +147,6 @@ def _hours(length: pl.Expr) -> pl.Expr:
 
 
 def _without_tail(frame: pl.DataFrame) -> pl.DataFrame:
-    """Leave out the rows at the end that hold nothing but white space."""
     if not frame.width:
         return frame
     blank = [pl.col(pl.String).str.strip_chars() == "", pl.exclude(pl.String).is_null()]
@@ -204,9 +200,7 @@ class Loaded:
     skipped: int = 0
 
 
-def load(
-    data: Path, path: Path, wanted: str | None, facts: Mapping[str, Facts] | None, has_header: bool = True
-) -> Loaded:
+def load(data: Path, path: Path, wanted: ReadOptions, facts: Mapping[str, Facts] | None) -> Loaded:
     """Load a sheet: the wanted one, else the first visible one with business numbers, else with addresses or anything.
 
     Whatever happens inside the parser is an :class:`InputError`.
@@ -220,9 +214,7 @@ def load(
         if facts is not None and book.sheet_names != [*facts]:  # a line break in a name, say
             what = gettext("is a damaged workbook (the names of its sheets can be read in two ways)")
             raise InputError(SHEET_NAMES_AMBIGUOUS, path=path, what=what)
-        if wanted is not None:
-            return _load_wanted(book, path, wanted, facts or {}, has_header)
-        return _choose_sheet(book, path, facts, has_header)
+        return _Sheets(book, path, wanted.has_header, facts).load(wanted_sheet(wanted))
     except BaseException as error:
         panic = type(error).__name__ == "PanicException"  # of Rust; its class cannot be imported
         if not panic and not isinstance(error, fastexcel.FastExcelError | OSError):
@@ -250,55 +242,81 @@ def load_typed(data: Path, loaded: Loaded) -> pl.DataFrame:
     return pl.DataFrame([cells for cells in typed if cells.any()]).head(loaded.frame.height)
 
 
-def _load_wanted(book: ExcelReader, path: Path, name: str, facts: Mapping[str, Facts], has_header: bool) -> Loaded:
-    if name not in book.sheet_names:
-        raise UsageError(SHEET_MISSING, path=path, name=name, sheet_names=", ".join(map(repr, book.sheet_names)))
-    if name in facts and not facts[name].table:
-        raise UsageError(SHEET_NOT_TABLE, path=path, name=name)
-    loaded = _load_with_header(book, path, name, facts.get(name, Facts(visible=True)), has_header, hidden=True)
-    if loaded is None:
-        raise InputError(SHEET_EMPTY, path=path, name=name)
-    return loaded
+class _Sheets:
+    def __init__(self, book: ExcelReader, path: Path, has_header: bool, facts: Mapping[str, Facts] | None) -> None:
+        self._book, self._path, self._has_header = book, path, has_header
+        self._facts = dict.fromkeys(book.sheet_names, Facts(visible=True)) if facts is None else facts
 
+    def load(self, wanted: str | None) -> Loaded:
+        names, path = self._book.sheet_names, self._path
+        if wanted is None:
+            return self._choose([name for name in names if self._facts[name].visible and self._facts[name].table])
+        if wanted not in names:
+            raise UsageError(SHEET_MISSING, path=path, name=wanted, sheet_names=", ".join(map(repr, names)))
+        if not self._facts[wanted].table:
+            raise UsageError(SHEET_NOT_TABLE, path=path, name=wanted)
+        if (loaded := self._load_with_header(wanted, hidden=True)) is None:
+            raise InputError(SHEET_EMPTY, path=path, name=wanted)
+        return loaded
 
-def _choose_sheet(book: ExcelReader, path: Path, facts: Mapping[str, Facts] | None, has_header: bool) -> Loaded:
-    """The first visible sheet with business numbers, else with a header for them, with addresses, with anything."""
-    best: Loaded | InputError | None = None
-    highest, holding, filled = -1, [], []
-    known = {name: Facts(visible=True) for name in book.sheet_names} if facts is None else facts
-    names = [name for name in book.sheet_names if name in known and known[name].visible and known[name].table]
-    for name in names:
-        found = _try_sheet(book, path, name, known[name], has_header, spare=highest == _NUMBERS)
-        if found is None:
-            continue
-        if isinstance(found, Loaded) and found.frame.height and found.frame.width > 1:  # no cover, no empty form
-            filled.append(name)
-        fit = rank(found) if len(names) > 1 else _ANYTHING
-        if fit >= HAS_NUMBERS:
-            holding.append(name)
-        if fit > highest:
-            best, highest = found, fit
-    if best is None:
-        raise InputError(VISIBLE_SHEETS_EMPTY, path=path)
-    if isinstance(best, InputError):
-        raise best
-    others, further = (tuple(name for name in names if name != best.name) for names in (holding, filled))
-    return replace(best, others=others, further=further)
+    def _choose(self, names: Sequence[str]) -> Loaded:
+        """The first sheet with business numbers, else with a header for them, with addresses, with anything."""
+        best: Loaded | InputError | None = None
+        highest, holding, filled = -1, [], []
+        for name in names:
+            found = self._try(name, spare=highest == _NUMBERS)
+            if found is None:
+                continue
+            if isinstance(found, Loaded) and found.frame.height and found.frame.width > 1:  # no cover, no empty form
+                filled.append(name)
+            fit = rank(found) if len(names) > 1 else _ANYTHING
+            if fit >= HAS_NUMBERS:
+                holding.append(name)
+            if fit > highest:
+                best, highest = found, fit
+        if best is None:
+            raise InputError(VISIBLE_SHEETS_EMPTY, path=self._path)
+        if isinstance(best, InputError):
+            raise best
+        others, further = (tuple(name for name in found if name != best.name) for found in (holding, filled))
+        return replace(best, others=others, further=further)
 
+    def _try(self, name: str, *, spare: bool) -> Loaded | InputError | None:
+        import fastexcel
 
-def _try_sheet(
-    book: ExcelReader, path: Path, name: str, facts: Facts, has_header: bool, *, spare: bool
-) -> Loaded | InputError | None:
-    import fastexcel
+        try:
+            return self._load_with_header(name)
+        except InputError as error:
+            return error
+        except fastexcel.FastExcelError:
+            if spare:  # the table is found already: another sheet's damage does no harm
+                return None
+            raise
 
-    try:
-        return _load_with_header(book, path, name, facts, has_header)
-    except InputError as error:
-        return error
-    except fastexcel.FastExcelError:
-        if spare:  # the table is found already: another sheet's damage does no harm
+    def _load_with_header(self, name: str, *, hidden: bool = False) -> Loaded | None:
+        """A sheet with its header found: one parse where the header is its first row, another where it is not."""
+        book, facts, called = self._book, self._facts[name], f"{self._path} [{name}]"
+        grid = _load_grid(book, name)
+        if not grid.names or not (grid.visible or hidden):
             return None
-        raise
+        # a header that is a number has no decimal point, whatever stands below it
+        texts = grid.frame.head(LOOK - 1).with_columns(pl.col(pl.Float64).cast(pl.String).str.strip_suffix(".0"))
+        top: list[tuple[str | None, ...]] = [grid.names, *texts.cast(pl.String).rows()]
+        if grid.renamed:
+            top = book.load_sheet(name, header_row=None, n_rows=LOOK, dtypes="string").to_polars().rows()
+        merges = [
+            (up - facts.first, left - grid.left, down - facts.first, right - grid.left)
+            for up, left, down, right in facts.merges
+            if facts.first <= up and down - facts.first < LOOK and left >= grid.left
+        ]
+        if not self._has_header and (found := headless(top, name=called)):
+            grid = _load_grid(book, name, headed=False)
+            return Loaded(name, grid.frame, found.headers, -1, below=grid.below, left=grid.left)
+        heading = find_heading(top, merges, name=called, blank_rows=facts.first)
+        if heading.last:
+            grid = _load_below(book, name, grid, heading.last, facts.first, name=called)
+        loaded = Loaded(name, grid.frame, heading.headers, heading.last, title_rows=tuple(top[: heading.first]))
+        return replace(loaded, below=grid.below, left=grid.left, skipped=grid.skipped)
 
 
 def rank(found: Loaded | InputError) -> int:
@@ -321,35 +339,3 @@ def rank(found: Loaded | InputError) -> int:
     texts = [cells for cells in sample if cells.dtype == pl.String]
     held = (cells.to_frame().select(holds_address(pl.first()).mean()).item() or 0.0 for cells in texts)
     return _ADDRESSES if any(share >= _ADDRESS_SHARE for share in held) else _ANYTHING
-
-
-def _load_with_header(
-    book: ExcelReader, path: Path, name: str, facts: Facts, has_header: bool, *, hidden: bool = False
-) -> Loaded | None:
-    """A sheet with its header found: one parse where the header is its first row, another where it is not."""
-    grid = _load_grid(book, name)
-    if not grid.names or not (grid.visible or hidden):
-        return None
-    top: list[tuple[str | None, ...]] = [grid.names, *_texts(grid.frame.head(LOOK - 1))]
-    if grid.renamed:
-        top = book.load_sheet(name, header_row=None, n_rows=LOOK, dtypes="string").to_polars().rows()
-    merges = [
-        (up - facts.first, left - grid.left, down - facts.first, right - grid.left)
-        for up, left, down, right in facts.merges
-        if facts.first <= up and down - facts.first < LOOK and left >= grid.left
-    ]
-    called = f"{path} [{name}]"
-    if not has_header and (found := headless(top, name=called)):
-        grid = _load_grid(book, name, headed=False)
-        return Loaded(name, grid.frame, found.headers, -1, below=grid.below, left=grid.left)
-    heading = find_heading(top, merges, name=called, blank_rows=facts.first)
-    if heading.last:
-        grid = _load_below(book, name, grid, heading.last, facts.first, name=called)
-    loaded = Loaded(name, grid.frame, heading.headers, heading.last, title_rows=tuple(top[: heading.first]))
-    return replace(loaded, below=grid.below, left=grid.left, skipped=grid.skipped)
-
-
-def _texts(frame: pl.DataFrame) -> list[tuple[str | None, ...]]:
-    """The rows of a frame as text; a header that is a number has no decimal point, whatever stands below it."""
-    whole = pl.col(pl.Float64).cast(pl.String).str.strip_suffix(".0")
-    return frame.with_columns(whole).cast(pl.String).rows()

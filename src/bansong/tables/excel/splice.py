@@ -21,7 +21,7 @@ from bansong.base.messages import gettext, gettext_noop
 from bansong.base.schema import OUR_COLUMNS
 from bansong.tables.excel import package, sheet_metadata, sheet_xml
 from bansong.tables.excel.package import Edit
-from bansong.tables.excel.proof import Added, FinishedSheet
+from bansong.tables.excel.proof import FinishedSheet
 from bansong.tables.excel.ranges import AddedColumns, warn_of_drawings, widen
 from bansong.tables.excel.read import Sheet
 from bansong.tables.excel.sheet_metadata import AS_PERCENT, AS_TEXT, Styles
@@ -71,7 +71,6 @@ class Splice:
         return self.header + self.frame.height
 
     def pieces(self) -> Iterator[bytes]:
-        """The finished sheet in pieces, made as they are asked for."""
         rows = self.sheet.rows
         yield self.head + encode_rows(rows.filter(pl.col("r") < self.header), "xml", "end")
         yield self._splice_rows(render_rows(self.titles, self.columns, self.title_styles, self.header))
@@ -93,7 +92,6 @@ class Splice:
             raise AccountingError(OTHER_CELLS_CHANGED)
 
     def _holds(self, found: pl.DataFrame) -> bool:
-        """Whether rows of a finished sheet are the old ones with all the cells in them."""
         old = self._cut_rows(self.header, self.bottom)
         if found["r"].equals(old["r"]):
             both = found.with_columns(old["before"], old["behind"])
@@ -155,17 +153,15 @@ def _open_rows(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def extend_workbook(result: Enriched, frame: pl.DataFrame, file: File, source: Sheet, target: Path) -> int:
-    """Splice ``frame`` into the user's own sheet; return how many rows a reader finds in the finished workbook.
-
-    Raises :class:`OutputError` for a workbook that cannot be extended safely, :class:`AccountingError` where the
-    finished one is not the old one with cells added.
-    """
+    """Splice ``frame`` into the user's own sheet; return how many rows a reader finds in the finished workbook."""
     data, left, rows = file.data, list(frame.columns), 0
     added: AddedColumns | None = None
     with private_folder() as folder:
         while left:
             with ZipFile(data) as archive:
-                part = package.sheet_part(archive, source.name)
+                part = package.sheet_parts(archive).get(source.name)
+                if part is None:
+                    raise OutputError(package.EXTENDED_SHEET_MISSING, sheet=source.name)
                 looks = package.related_parts(archive, package.BOOK, "styles")
                 sheet = SheetXml.parse(package.part_pieces(archive, part))
                 size = archive.getinfo(part).file_size
@@ -190,20 +186,15 @@ def extend_workbook(result: Enriched, frame: pl.DataFrame, file: File, source: S
             with ThreadPoolExecutor(2 if len(finished.starts) == 1 else 1) as pool:  # a large one takes memory
                 proof = pool.submit(copy_context().run, _prove_bytes, made, splice, finished, changed)
                 if not left:
-                    above, own = _as_read(result, added)
+                    texts = enumerate(zip_longest(*result.table.title_rows), added.left)
+                    above = pl.DataFrame({str(number): pl.Series(cells, dtype=pl.String) for number, cells in texts})
+                    read = result.table.frame.select(result.table.ids).collect()
+                    own = dict(enumerate(zip(added.headers, read, strict=True), added.left))
                     prove = partial(finished.prove_cells, file.data, target, above, own)
                     rows = pool.submit(copy_context().run, prove).result()
                 proof.result()
             data = made
     return rows
-
-
-def _as_read(result: Enriched, added: AddedColumns) -> tuple[pl.DataFrame, Added]:
-    table, left = result.table, added.left
-    texts = enumerate(zip_longest(*table.title_rows), left)
-    above = pl.DataFrame({str(number): pl.Series(cells, dtype=pl.String) for number, cells in texts})
-    columns = table.frame.select(table.ids).collect()
-    return above, dict(enumerate(zip(added.headers, columns, strict=True), left))
 
 
 def _prove_bytes(made: Path, splice: Splice, finished: FinishedSheet, changed: Iterable[str]) -> None:
@@ -259,7 +250,6 @@ def _plan_splice(
     styles: Styles | None,
     more: Sequence[Edit],
 ) -> Splice:
-    """Plan how the cells of ``columns`` (side by side) are placed and styled; ``more``: edits around the rows."""
     header, bottom = added.top, added.bottom
     first, last = min(columns.values()), max(columns.values())
     beside = sheet.styles(first - 1, header, bottom)
@@ -270,9 +260,12 @@ def _plan_splice(
     edits = [
         *sheet_metadata.dimension_edits(sheet.around, sheet.elements, last, bottom),
         *sheet_metadata.width_edits(sheet.around, sheet.elements, widths, replaced=replaced),
-        *_colours(sheet, columns.get("grade"), (header + 1, bottom), styles),
         *more,
     ]
+    if "grade" in columns and styles is not None and bottom > header:
+        edits += sheet_metadata.grade_edits(
+            sheet.elements, sheet.around, columns["grade"], (header + 1, bottom), styles
+        )
     before, behind = [edit for edit in edits if edit[0] < sheet.cut], [edit for edit in edits if edit[0] >= sheet.cut]
     return Splice(
         sheet=sheet,
@@ -326,12 +319,3 @@ def _styles(
             series = beside.replace_strict(made, default=None, return_dtype=pl.String).alias(f"{kind} style")
             frame, looks[kind] = frame.with_columns(series), pl.col(series.name)
     return {column: looks["percent" if contract_name(column) == "bounce_prob" else "text"] for column in columns}, frame
-
-
-def _colours(sheet: SheetXml, column: int | None, rows: tuple[int, int], styles: Styles | None) -> list[Edit]:
-    if column is None or styles is None or rows[1] < rows[0]:
-        return []
-    edits = sheet_metadata.grade_edits(sheet.elements, sheet.around, column, rows)
-    if edits is None:
-        edits = sheet_metadata.new_grade_edits(sheet.elements, column, rows, styles.add_grades())
-    return edits

@@ -13,8 +13,9 @@ from typing import BinaryIO, Final, cast
 import polars as pl
 
 from bansong.base.messages import ngettext
+from bansong.base.options import ReadOptions
 from bansong.base.schema import OUR_COLUMNS
-from bansong.tables.format import Planned, ReadAs, Verbs, Written
+from bansong.tables.format import Planned, Verbs, Written
 from bansong.tables.json.read import Document, count, read
 from bansong.tables.json.types import without
 from bansong.tables.streams import File, HoldEnd, open_file, packing_of, sink
@@ -38,11 +39,7 @@ _BARE: Final = r"^-?[0-9]+(?:\.[0-9]+)?$|^(?:true|false)$"
 
 
 def write_lines(result: Enriched, stream: BinaryIO) -> pl.DataFrame:
-    """Write an enriched table as one object a line; return the tally. ``stream`` need not seek.
-
-    Objects that came from JSON are kept as they stood, without the keys that the layout leaves out, with our fields
-    behind.
-    """
+    """Write one object a line; those that came from JSON stay as they stood, with our fields behind."""
     return _sink_lines(result, _lines(result), stream, "\n")
 
 
@@ -99,8 +96,8 @@ def _sink_lines(result: Enriched, lines: pl.LazyFrame, stream: BinaryIO, separat
 
 
 def _copy(data: Path, stream: BinaryIO, start: int, end: int) -> None:
-    """Copy a part of a file without a byte order mark, which JSON must not have."""
     with data.open("rb") as file:
+        # JSON must not have a byte order mark
         if start == 0 and file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8:
             start = len(codecs.BOM_UTF8)
         file.seek(start)
@@ -109,7 +106,6 @@ def _copy(data: Path, stream: BinaryIO, start: int, end: int) -> None:
 
 
 def _objects(result: Enriched, typed: Collection[str]) -> pl.Expr:
-    """Each row as an object; in a column of text, what was a number or a truth value is one again."""
     names = unique_names([header for _, header in result.layout])
     pieces = []
     for apart, group in groupby(zip(result.layout, names, strict=True), lambda named: named[0][0] in typed):
@@ -118,13 +114,10 @@ def _objects(result: Enriched, typed: Collection[str]) -> pl.Expr:
             struct = pl.struct(written_column(column, lists=True).alias(name) for column, name in fields)
             pieces.append(struct.struct.json_encode().str.slice(1).str.strip_suffix("}"))
         for column, name in fields if apart else ():
-            pieces.append(pl.concat_str(pl.lit(f"{json.dumps(name, ensure_ascii=False)}:"), _token(column)))
+            bare, text = pl.col(typed_id(column)) & pl.col(column).str.contains(_BARE), pl.col(column)
+            token = pl.when(bare).then(text).otherwise(json_text(text).fill_null("null"))
+            pieces.append(pl.concat_str(pl.lit(f"{json.dumps(name, ensure_ascii=False)}:"), token))
     return pl.concat_str(pl.lit("{"), pl.concat_str(pieces, separator=","), pl.lit("}"))
-
-
-def _token(column: str) -> pl.Expr:
-    bare = pl.col(typed_id(column)) & pl.col(column).str.contains(_BARE)
-    return pl.when(bare).then(pl.col(column)).otherwise(json_text(pl.col(column)).fill_null("null"))
 
 
 def _append_fields(result: Enriched) -> pl.LazyFrame:
@@ -147,8 +140,11 @@ def _append_fields(result: Enriched) -> pl.LazyFrame:
 class JsonVerbs(Verbs):
     """JSON documents; what stands around the records of one stands around them in the output."""
 
-    def read(self, file: File, wanted: ReadAs, resources: ExitStack) -> Table:
-        return read(file, wanted.json_path, resources, lines=False)
+    lines = False
+    write = staticmethod(write_document)
+
+    def read(self, file: File, wanted: ReadOptions, resources: ExitStack) -> Table:
+        return read(file, wanted, resources, lines=self.lines)
 
     def check(self, table: Table, planned: Planned) -> tuple[str, ...]:
         if isinstance(table.source, Document):
@@ -157,25 +153,17 @@ class JsonVerbs(Verbs):
 
     def render(self, result: Enriched, target: Path) -> Written:
         with sink(target, packing_of(target)) as stream:
-            return Written(write_document(result, stream))
+            return Written(self.write(result, stream))
 
     def count(self, result: Enriched, path: Path) -> int:
         source = result.table.source
-        inner = source.path if isinstance(source, Document) else None
+        inner = source.path if isinstance(source, Document) and not self.lines else ""
         with ExitStack() as resources:
-            return count(open_file(path, resources), inner or None, resources, lines=False)
+            return count(open_file(path, resources), inner, resources, lines=self.lines)
 
 
 class NdjsonVerbs(JsonVerbs):
     """One object a line."""
 
-    def read(self, file: File, wanted: ReadAs, resources: ExitStack) -> Table:
-        return read(file, wanted.json_path, resources, lines=True)
-
-    def render(self, result: Enriched, target: Path) -> Written:
-        with sink(target, packing_of(target)) as stream:
-            return Written(write_lines(result, stream))
-
-    def count(self, _result: Enriched, path: Path) -> int:
-        with ExitStack() as resources:
-            return count(open_file(path, resources), None, resources, lines=True)
+    lines = True
+    write = staticmethod(write_lines)

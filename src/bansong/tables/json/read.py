@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from contextvars import copy_context
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 import polars as pl
@@ -22,6 +22,7 @@ from bansong.base.errors import InputError, Problem, UsageError
 from bansong.base.files import create_private, private_folder
 from bansong.base.isolation import limits
 from bansong.base.messages import Option, advise, gettext, gettext_noop, parameter
+from bansong.base.options import ReadOptions
 from bansong.tables.detect import FORMATS
 from bansong.tables.headers import has_role
 from bansong.tables.json import scan
@@ -75,18 +76,14 @@ class Document:
                 raise scanner.fault(gettext("there is more behind the end of the array"))
 
 
-@dataclass(frozen=True, slots=True)
-class _FoundArray:
-    """An array in a document, and how well it fits (``_EMPTY`` to ``_NUMBERED``)."""
-
+class _FoundArray(NamedTuple):
     path: Path_
     start: int
     end: int
-    fit: int
+    fit: int  # how well it fits: _EMPTY to _NUMBERED
 
 
 def _at_path(path: Path, data: Path, start: int, json_path: str) -> Document:
-    """Return the array that a path names: ``data.items``, ``$.data[0]["a.b"]``."""
     steps = _steps(json_path)
     with Scanner(path, data, start) as scanner:
         for depth, step in enumerate(steps):
@@ -148,30 +145,26 @@ def _spell_step(step: Step) -> str:
 
 
 def _steps(json_path: str) -> Path_:
-    rest = json_path.removeprefix("$")
+    rest, named = json_path.removeprefix("$"), Option("json_path", json_path)
     steps: list[Step] = []
     while rest:
         found = _STEP.match(rest)
         if not found:
-            raise UsageError(PATH_SYNTAX_INVALID, parameter=Option("json_path", json_path), rest=rest)
+            raise UsageError(PATH_SYNTAX_INVALID, parameter=named, rest=rest)
         key, index, quoted, single = found.groups()
-        steps.append(int(index) if index else key or single or _unquote(quoted, json_path))
+        try:
+            text = key or single or msgspec.json.decode(f'"{quoted or ""}"', type=str)
+        except msgspec.DecodeError as error:
+            raise UsageError(PATH_KEY_UNREADABLE, parameter=named, quoted=quoted, error=error) from error
+        steps.append(int(index) if index else text)
         rest = rest[found.end() :]
     return tuple(steps)
 
 
-def _unquote(quoted: str | None, json_path: str) -> str:
-    try:
-        return msgspec.json.decode(f'"{quoted or ""}"', type=str)
-    except msgspec.DecodeError as error:
-        named = Option("json_path", json_path)
-        raise UsageError(PATH_KEY_UNREADABLE, parameter=named, quoted=quoted, error=error) from error
-
-
 def _enter(scanner: Scanner, step: Step, gone: Path_, json_path: str) -> None:
     place = gettext("in {path}", path=spell_path(gone)) if gone else gettext("at the top")
+    said, byte = {"step": step, "place": place}, scanner.peek()
     seen: list[str] = []
-    byte = scanner.peek()
     if isinstance(step, str) and byte == b"{":
         for key in _members(scanner):
             if key == step:
@@ -179,20 +172,16 @@ def _enter(scanner: Scanner, step: Step, gone: Path_, json_path: str) -> None:
             seen.append(key)
             scanner.value()
         more, keys = ", …" if len(seen) > _SHOWN else "", ", ".join(seen[:_SHOWN])
-        there = gettext(
-            "no key {step!r} {place}; the keys are: {seen}{more}", step=step, place=place, seen=keys, more=more
-        )
+        there = gettext("no key {step!r} {place}; the keys are: {seen}{more}", seen=keys, more=more, **said)
     elif isinstance(step, int) and byte == b"[":
         for place_in, _ in enumerate(scanner.items(b"]")):
             if place_in == step:
                 return
             seen.append("")
             scanner.value()
-        there = gettext(
-            "no element {step} {place}; there are {count}, counted from 0", step=step, place=place, count=len(seen)
-        )
+        there = gettext("no element {step} {place}; there are {count}, counted from 0", count=len(seen), **said)
     else:
-        there = gettext("{place} stands {word}, which has no {step!r}", place=place, word=_word(byte), step=step)
+        there = gettext("{place} stands {word}, which has no {step!r}", word=_word(byte), **said)
     raise UsageError(f"{scanner.path}: {parameter('json_path', json_path)}: {there}")
 
 
@@ -204,15 +193,13 @@ def _search(scanner: Scanner, path: Path_, found: list[_FoundArray]) -> None:
         for key in _members(scanner):
             _search(scanner, (*path, key), found)
         return
-    begin, first = scanner.position, scanner.inside() if byte == b"[" else b""
+    begin, first, fit = scanner.position, scanner.inside() if byte == b"[" else b"", _EMPTY
     if first == b"{":
         fit = _skip_array(scanner)
-    elif first == b"]":
-        scanner.value()
-        fit = _EMPTY
     else:
         scanner.value()
-        return
+        if first != b"]":
+            return
     if sum(array.fit == fit for array in found) < _SHOWN:  # a document may hold millions
         found.append(_FoundArray(path, begin, scanner.position, fit))
 
@@ -234,7 +221,6 @@ def _choose_array(path: Path, found: list[_FoundArray], own: bool) -> _FoundArra
 
 
 def _skip_array(scanner: Scanner) -> int:
-    """Pass an array of objects; how well it fits, by the keys of its first object."""
     parts = scanner.array()
     first = next(parts).lines.partition(b"\n")[0]
     deque(parts, maxlen=0)
@@ -272,33 +258,33 @@ _decode_object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class _NotPlainError(Exception):
-    """The lines of a file are not one object each, without anything else."""
+    """A line is more or less than one object."""
 
 
-def read(file: File, json_path: str | None, resources: ExitStack, *, lines: bool) -> Table:
-    """Open a JSON or NDJSON file in flat memory; what has to be made of it lives as long as ``resources``.
+def read(file: File, wanted: ReadOptions, resources: ExitStack, *, lines: bool) -> Table:
+    """Open a JSON or NDJSON file in flat memory; ``lines``: its name says that it holds one object a line.
 
     A column is typed where the type gives back every value as it stands in the file: integers, floats, booleans, text,
     nested values of one shape. Otherwise (``1.10``, ``1`` beside ``0.5``, objects with different keys), and under the
-    header of a role, it is text: texts as they are, everything else as its JSON. ``lines``: the file's name says that
-    it holds one object a line.
+    header of a role, it is text: texts as they are, everything else as its JSON.
     """
     try:
         data = _utf8(file, resources)
-        document = _document(file.path, data, json_path, lines=lines)
-        columns = ColumnTypes(file.path, data)
-        if document.kind == "sequence" and _is_plain_lines(columns, data):
-            records = data
-        else:
-            columns = ColumnTypes(file.path, data)
-            records = _spool_records(document, columns, resources)
+        document = _document(file.path, data, wanted.json_path, lines=lines)
+        columns, records = ColumnTypes(file.path, data), data
+        if document.kind != "sequence" or not _is_plain_lines(columns, data):
+            columns, records = ColumnTypes(file.path, data), _private(resources, "records.ndjson")
+            with records.open("wb") as out:
+                for part in _learn_beside(columns, document.records(columns.path)):
+                    out.write(part.lines)
+                    out.write(b"\n")
     except RecursionError as error:
         raise scan.too_deep(file.path, gettext("a value")) from error
     return _table(file, document, columns, records)
 
 
-def count(file: File, json_path: str | None, resources: ExitStack, *, lines: bool) -> int:
-    document = _document(file.path, _utf8(file, resources), json_path, lines=lines)
+def count(file: File, inner: str, resources: ExitStack, *, lines: bool) -> int:
+    document = _document(file.path, _utf8(file, resources), inner or None, lines=lines)
     return sum(part.count for part in document.records(file.path))
 
 
@@ -349,7 +335,7 @@ def _private(resources: ExitStack, name: str) -> Path:
 
 
 def _is_plain_lines(columns: ColumnTypes, data: Path) -> bool:
-    """Whether a file is one object a line and nothing else, so that it can be read where it is; learns its columns."""
+    """Learn the columns of a file that can be read where it is: one object a line and nothing else."""
     try:
         deque(_learn_beside(columns, _plain_lines(data)), maxlen=0)
     except (_NotPlainError, InputError):
@@ -358,7 +344,7 @@ def _is_plain_lines(columns: ColumnTypes, data: Path) -> bool:
 
 
 def _learn_beside(columns: ColumnTypes, parts: Iterator[RecordChunk]) -> Iterator[RecordChunk]:
-    """Pass parts on while a thread learns their columns: most of that is polars, which works beside the scanner."""
+    """Pass parts on while a thread learns their columns, mostly by polars."""
     with ThreadPoolExecutor(1) as beside:
         learned: Future[None] | None = None
         try:
@@ -383,15 +369,6 @@ def _plain_lines(data: Path) -> Iterator[RecordChunk]:
             yield RecordChunk(lines, lines.count(b"\n") + 1, start, start + len(lines))
             start, size = start + len(lines) + 1, CHUNK
             file.seek(start)
-
-
-def _spool_records(document: Document, columns: ColumnTypes, resources: ExitStack) -> Path:
-    records = _private(resources, "records.ndjson")
-    with records.open("wb") as out:
-        for part in _learn_beside(columns, document.records(columns.path)):
-            out.write(part.lines)
-            out.write(b"\n")
-    return records
 
 
 def _table(file: File, document: Document, columns: ColumnTypes, records: Path) -> Table:
@@ -422,7 +399,6 @@ def _is_roles(key: str, dtype: DataType | None) -> bool:
 
 
 def _by_token(schema: dict[str, DataType | None], ids: dict[str, str]) -> pl.Expr:
-    """The objects as records of the columns ``ids``, made from the text of each value: numbers stay as spelled."""
     texts_of = {key: typed_id(ids[key]) for key, dtype in schema.items() if dtype is None}
     made = pl.Struct(
         {id_: schema[key] or pl.String() for key, id_ in ids.items()} | dict.fromkeys(texts_of.values(), pl.Boolean())
@@ -442,7 +418,6 @@ def _by_token(schema: dict[str, DataType | None], ids: dict[str, str]) -> pl.Exp
 
 
 def _value(token: pl.Expr, dtype: DataType | None) -> pl.Expr:
-    """A value of a type from its text; ``None`` for text: of texts without their quotes, of all else as it stands."""
     if dtype is None or dtype == pl.String:
         text = pl.when(token.str.starts_with('"')).then(token)
         return pl.coalesce(text.str.json_decode(pl.String()), token)

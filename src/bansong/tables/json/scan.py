@@ -54,6 +54,7 @@ _SAID_BY_MSGSPEC: Final = (
     gettext_noop("trailing comma in object"),
 )
 """Reasons of the parser, which :func:`_malformed_json` translates with its own."""
+_CUT_OFF: Final = gettext_noop("the text ends in the middle of a value; the file is not whole; copy or export it again")
 CHUNK: Final = 1 << 22
 _TRIES: Final = 3
 _BLANK: Final = re.compile(rb"[ \t\r\n]*")
@@ -66,11 +67,6 @@ _decode_sequence: Final = msgspec.json.Decoder(msgspec.Raw).decode_lines
 _decode_array: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 Raws = list[msgspec.Raw]
-
-
-def _offset_in(reason: str) -> int:
-    found = _AT.search(reason)
-    return int(found.group(1)) if found else 0
 
 
 def _malformed_json(path: Path, data: Path, position: int, reason: str) -> InputError:
@@ -150,19 +146,16 @@ class Scanner:
         self._window, self._base, self._at = b"", position, 0
 
     def peek(self) -> bytes:
-        """The next byte that is no white space, which is passed; ``b""`` at the end of the file."""
+        """Pass white space; return the next byte, ``b""`` at the end of the file."""
         while True:
             self._at = _end_of(_BLANK, self._window, self._at)
-            if self._at < len(self._window):
+            if self._at < len(self._window) or not self._grow():
                 return self._window[self._at : self._at + 1]
-            if not self._grow():
-                return b""
 
     def take(self, byte: bytes) -> None:
         if (found := self.peek()) != byte:
-            sign = byte.decode()
-            what = gettext("{byte!r} is missing; the file is not whole; copy or export it again", byte=sign)
-            raise self.fault(gettext("{byte!r} is missing", byte=sign) if found else what)
+            what = gettext_noop("{byte!r} is missing; the file is not whole; copy or export it again")
+            raise self.fault(gettext(gettext_noop("{byte!r} is missing") if found else what, byte=byte.decode()))
         self._at += 1
 
     def inside(self) -> bytes:
@@ -170,10 +163,8 @@ class Scanner:
         self.peek()
         while True:
             at = _end_of(_BLANK, self._window, self._at + 1)
-            if at < len(self._window):
+            if at < len(self._window) or not self._grow():
                 return self._window[at : at + 1]
-            if not self._grow():
-                return b""
 
     def value(self) -> bytes:
         self.peek()
@@ -181,10 +172,7 @@ class Scanner:
             length, complete = self._length()
             if complete or not self._grow():
                 if length is None:
-                    what = gettext_noop(
-                        "the text ends in the middle of a value; the file is not whole; copy or export it again"
-                    )
-                    raise self.fault(what, self.data.stat().st_size)
+                    raise self.fault(_CUT_OFF, self.data.stat().st_size)
                 text = self._window[self._at : self._at + length].rstrip(b" \t\r\n")
                 self._at += len(text)
                 return text
@@ -221,7 +209,6 @@ class Scanner:
         self.take(b"]")
 
     def sequence(self) -> Iterator[RecordChunk]:
-        """Pass values that stand one after the other, up to the end of the file."""
         yield from self._records(b"", _decode_sequence)
 
     def fault(self, reason: str, position: int | None = None) -> InputError:
@@ -245,11 +232,7 @@ class Scanner:
                 raise self.fault(gettext_noop("there is a comma too many"))
 
     def _guess_records(self, sign: bytes, decode: Callable[[bytes], Raws]) -> Raws | None:
-        """Many records at once: up to a place that looks like the end of one.
-
-        That it is one is proved by the parse: from the start of a record, a text that parses as whole values ends
-        where a value ends.
-        """
+        """Many records at once, up to a place that looks like the end of one: that they parse proves that it is."""
         while len(self._window) - self._at < CHUNK and self._grow():
             pass
         end = len(self._window)
@@ -266,7 +249,6 @@ class Scanner:
         return None
 
     def _walk_records(self, closing: bytes, many: int) -> tuple[Raws, bytes]:
-        """Records one by one, ``many`` or a chunk of them; and what stands between the last two."""
         raws, size, sign, gap = [], 0, b"", b""
         while True:
             text = self.value()
@@ -290,7 +272,8 @@ class Scanner:
                 return int(found.group(1)) - 1, True
             if _TRUNCATED in reason:
                 return None, False
-            raise self.fault(reason, self.position + _offset_in(reason)) from error
+            at = _AT.search(reason)
+            raise self.fault(reason, self.position + int(at[1] if at else 0)) from error
         except RecursionError as error:
             raise too_deep(self.path, gettext("the value at byte {position:,}", position=self.position)) from error
         return len(view), False
@@ -300,9 +283,8 @@ class Scanner:
         rest = self._window[self._at :]
         cap = limits().document
         if len(rest) > cap:
-            raise InputError(
-                VALUE_TOO_LONG, path=self.path, position=self.position, cap=cap, or_raise=or_raise_limit("document")
-            )
+            said = {"position": self.position, "cap": cap, "or_raise": or_raise_limit("document")}
+            raise InputError(VALUE_TOO_LONG, path=self.path, **said)
         more = self._file.read(max(CHUNK, len(rest)))
         self._base += self._at
         self._window, self._at = rest + more, 0
@@ -310,7 +292,6 @@ class Scanner:
 
 
 def _lines(raws: Raws) -> bytes:
-    """The values one a line: as they stand, without the white space between tokens where there are line breaks."""
     lines = b"\n".join(raws)
     if lines.count(b"\n") == len(raws) - 1 and b"\r" not in lines:
         return lines
@@ -348,7 +329,7 @@ def plain_pattern(types: Mapping[str, pl.DataType | DataTypeClass | None]) -> st
 
 
 def other_lines(lines: bytes, count: int, pattern: str) -> tuple[bytes, int]:
-    """Those of ``count`` lines that do not match a pattern; all where polars cannot read them, or not the pattern."""
+    """Those of ``count`` lines that do not match a pattern; all where polars cannot read them."""
     try:
         texts = pl.scan_lines(lines, name=RAW).filter(~pl.col(RAW).str.contains(pattern)).collect(engine="streaming")
     except pl.exceptions.PolarsError:

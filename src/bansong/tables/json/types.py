@@ -66,7 +66,7 @@ _decode_texts: Final = msgspec.json.Decoder(str).decode_lines
 
 
 class _NotExactError(Exception):
-    """A column of some type would not give back every value as it stands in the file."""
+    pass
 
 
 _NOT_NESTED: Final = (
@@ -89,7 +89,6 @@ class ColumnTypes:
         self._integers: list[str] = []
 
     def learn(self, part: RecordChunk) -> None:
-        """Widen the types so that they hold a part's values. Raises :class:`InputError` naming the record."""
         if not self._fits(part):
             self._widen(part)
             usable = not any(_UNSTRUCTURED.search(key) for key in self.types)
@@ -216,7 +215,7 @@ class ColumnTypes:
 
 
 class _RepeatedError(Exception):
-    """An object has a key twice."""
+    pass
 
 
 def _is_one_a_line(lines: bytes, count: int) -> bool:
@@ -228,7 +227,6 @@ def split(tokens: bytes) -> pl.Series:
 
 
 def tokens_of(texts: pl.Series, keys: Iterable[str]) -> dict[str, pl.Series]:
-    """The value of each key as it stands in the objects, null where there is none or it is ``null``."""
     if texts.is_empty():
         return dict.fromkeys(keys, texts)
     objects = _decode_objects(_join_lines(texts))
@@ -250,11 +248,10 @@ def _join_lines(texts: pl.Series) -> bytes:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        counted = Counter(key for key, _ in pairs)
+    counted = Counter(key for key, _ in pairs)
+    if len(counted) < len(pairs):
         raise _RepeatedError(repr(counted.most_common(1)[0][0]))
-    return found
+    return dict(pairs)
 
 
 def _keys_in(nested: pl.Series, others: int | None) -> int | None:
@@ -269,7 +266,7 @@ def _keys_in(nested: pl.Series, others: int | None) -> int | None:
 
 
 def _rows_decoder(types: Mapping[str, DataType | None]) -> msgspec.json.Decoder[Any]:
-    """A decoder that takes an object only with each of these keys and values of its type; no key needs an escape."""
+    """A decoder of objects with each of these keys and values of its type; no key needs an escape."""
     fields = [
         (f"f{place}", msgspec.Raw if dtype is None or _is_raw(dtype) else _type(dtype))
         for place, dtype in enumerate(types.values())
@@ -283,8 +280,6 @@ def _is_raw(dtype: DataType | None) -> bool:
 
 
 class _Check:
-    """Looks for values of a type, ``None`` for text: numbers spelled as polars does, no nested values."""
-
     def __init__(self, dtype: DataType | None) -> None:
         self._dtype = dtype
         nested = dtype is not None and dtype.is_nested()
@@ -306,7 +301,6 @@ class _Check:
 
 
 def _type_of(tokens: pl.Series, *, whole: bool) -> DataType | None:
-    """The type that gives back these tokens, ``None`` for text; ``whole``: all of them are arrays or objects."""
     if whole:
         return _nested_type(tokens)
     if tokens.str.starts_with('"').all():
@@ -317,7 +311,7 @@ def _type_of(tokens: pl.Series, *, whole: bool) -> DataType | None:
 
 
 def _nested_type(tokens: pl.Series) -> DataType | None:
-    """Let polars guess a type; msgspec reads every value with just this one, and refuses a value of another."""
+    """Let polars guess a type; msgspec refuses a value of another."""
     try:
         lone = '{"' + _LONE + '":' + tokens + "}"
         dtype = pl.read_ndjson(_join_lines(lone), infer_schema_length=None).schema[_LONE]
@@ -337,7 +331,7 @@ def _are_floats_within(nested: pl.Series) -> bool:
 
 
 def _are_spelled(tokens: pl.Series, dtype: DataType) -> bool:
-    """Whether all numbers are spelled as polars spells this type; as floats, ``1.10`` and ``1`` are not."""
+    """Whether polars spells all numbers so; as floats, ``1.10`` and ``1`` are not."""
     return bool(tokens.cast(dtype, strict=False).cast(pl.String).eq_missing(tokens).all())
 
 
@@ -358,10 +352,7 @@ def _merge_types(one: DataType | None, other: DataType | None) -> DataType | Non
 
 
 def _type(dtype: DataType) -> Any:
-    """The type that msgspec must find where a column of this type gives back the value as it was.
-
-    Raises :class:`_NotExactError` for types that JSON's values need not have, or that not every format can hold.
-    """
+    """The type that msgspec must find where a column of this type gives back the value as it was, if there is one."""
     if isinstance(dtype, pl.Struct) and dtype.fields:
         return TypedDict("Object", {field.name: _type(field.dtype) for field in dtype.fields}) | None  # type: ignore
     if isinstance(dtype, pl.List):
@@ -372,7 +363,6 @@ def _type(dtype: DataType) -> Any:
 
 
 def _is_whole(dtype: DataType) -> bool:
-    """Whether a nested type has no place that only nulls were seen in, so that its type is not known."""
     return pl.Null not in _leaves(dtype)
 
 
