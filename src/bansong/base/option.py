@@ -49,14 +49,15 @@ def whole(least: int, wanted: str, most: float = math.inf) -> Rule:
 class OptionSpec:
     """The declaration of an option.
 
-    ``flag``: on the command line; ``off``: the flag that gives ``False``, with ``off_help`` where ``flag`` has a value;
-    ``table``, ``key``: its place in a job file; ``parameter``: its name in messages, by default that of the field;
-    ``parse``: reads the value of the flag, and raises ``ValueError`` in words; ``engines``: the only ones that take it;
-    ``hide_key``: takes a key that is a text out of the keywords of the constructor; ``type``: the annotation of the
-    field without ``None``.
+    ``flag``, ``short``: on the command line; ``off``: the flag that gives ``False``, with ``off_help`` where ``flag``
+    has a value; ``table``, ``key``: its place in a job file; ``parameter``: its name in messages, by default that of
+    the field; ``parse``: reads the value of the flag, and raises ``ValueError`` in words; ``engines``: the only ones
+    that take it; ``hide_key``: takes a key that is a text out of the keywords of the constructor; ``type``: the
+    annotation of the field without ``None``.
     """
 
     flag: str = ""
+    short: str = ""
     metavar: str | None = None
     off: str = ""
     help: str = ""
@@ -80,6 +81,12 @@ def option(default: Any = None, *, flag: str = "", job: str = "", **declared: An
     table, _, key = job.partition(".")
     spec = OptionSpec(flag=flag, metavar=metavar or None, table=table, key=key, **declared)
     return field(default=default, metadata={"option": spec})
+
+
+def option_of(kind: type, name: str) -> Any:
+    """Declare a field as the same option as a field of another dataclass."""
+    declared = next(one for one in fields(kind) if one.name == name)
+    return field(default=declared.default, metadata=declared.metadata)
 
 
 def specs_of(kind: type) -> tuple[OptionSpec, ...]:
