@@ -9,7 +9,7 @@ import click
 
 from bansong.base.display import aligned_rows
 from bansong.base.errors import Problem, UsageError
-from bansong.base.messages import current_language, gettext, ngettext
+from bansong.base.messages import current_language, gettext
 from bansong.base.options import ServiceOptions
 from bansong.base.schema import word_of
 from bansong.cli.console import pair_lines, print_result, show_report, warn
@@ -66,63 +66,38 @@ REPORT_SOURCE_UNCLEAR: Final = Problem(
 @click.option("--labels", type=PATH, metavar="FOLDER", help="The folder of labels; by default the state directory's.")
 @click.option("--dry-run", is_flag=True, help="Say what would be decided; promote and record nothing.")
 @click.option("--report-only", is_flag=True, help="Only compare the probabilities with what came back; learn nothing.")
-@click.option("--audit-sample", type=PATH, metavar="PATH", help="Write the rows to be audited, and do nothing else.")
-@click.option("--audited", type=PATH, metavar="PATH", help="The audited rows: they decide on quarantined labels.")
 @json_option
 def calibrate(
     files: tuple[Path, ...],
     labels: Path | None,
     dry_run: bool,
     report_only: bool,
-    audit_sample: Path | None,
-    audited: Path | None,
     as_json: bool,
 ) -> None:
     """Relearn the scorecard from the letters whose outcome is known, and let it answer if it is surely better.
 
     The labels are those that `bansong label` recorded. What is learned replaces the champion only when the
-    evidence for it is overwhelming; labels that look wrong are quarantined until an audit releases them (exit code 3).
+    evidence for it is overwhelming; labels that look wrong are quarantined until they are corrected (exit code 3).
     See `bansong model` for what was decided, and for the way back.
 
     With --report-only, LABELLED are enriched files with outcomes, as `bansong label --output` writes them; without
     any, the report is of the recorded labels. The probabilities may be the service's as well.
     """
-    _refuse(
-        {"--report-only": report_only, "--audit-sample": audit_sample is not None},
-        {"--dry-run": dry_run, "--audited": audited is not None},
-    )
+    if report_only and dry_run:
+        raise UsageError(OPTION_NEEDS_LEARNING, chosen="--report-only", option="--dry-run")
     if files and not report_only:
         raise UsageError(FILES_WITHOUT_REPORT)
-    if audit_sample is not None:
-        _audit_sample(audit_sample, labels, as_json)
-    elif report_only:
+    if report_only:
         if files and labels is not None:
             raise UsageError(REPORT_SOURCE_UNCLEAR)
         _report(files, labels, as_json)
     else:
         from bansong.learning.calibrate import calibrate as learn
 
-        result = learn(labels=labels, dry_run=dry_run, audited=audited)
+        result = learn(labels=labels, dry_run=dry_run)
         warn(result.warnings)
         print_result(as_json, result.as_dict(), pair_lines(result.lines()))
         click.get_current_context().exit(result.exit_code)
-
-
-def _refuse(instead: dict[str, bool], learning: dict[str, bool]) -> None:
-    chosen = [option for option, given in instead.items() if given]
-    for option in [*chosen[1:], *(option for option, given in learning.items() if given and chosen)]:
-        raise UsageError(OPTION_NEEDS_LEARNING, chosen=chosen[0], option=option)
-
-
-def _audit_sample(path: Path, labels: Path | None, as_json: bool) -> None:
-    from bansong.learning.calibrate import audit_sample
-
-    rows = audit_sample(path, labels=labels)
-    lines = [
-        ngettext("{count:,} row to be audited: {path}", "{count:,} rows to be audited: {path}", rows, path=path),
-        gettext("find out what became of each letter, write it into the file, and give it back with --audited"),
-    ]
-    print_result(as_json, {"audit_sample": str(path), "rows": rows}, lines)
 
 
 def _report(files: tuple[Path, ...], labels: Path | None, as_json: bool) -> None:
