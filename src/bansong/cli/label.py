@@ -111,21 +111,19 @@ def _report(files: tuple[Path, ...], labels: Path | None, as_json: bool) -> None
 
 
 def _report_lines(name: str, report: Calibration) -> list[str]:
-    from bansong.learning.report import GROUP_WORDS
-
     lines = [*pair_lines([(gettext("labels"), name), *report.lines()])]
     lines += _frame_lines(gettext("reliability, by tenths of the rows"), report.frame)
     for column, frame in report.groups.items():
-        lines += _frame_lines(gettext("by {column}", column=gettext(GROUP_WORDS.get(column, column))), frame)
+        lines += _frame_lines(gettext("by {column}", column=gettext(column)), frame)
     return [*lines, ""]
 
 
 def _frame_lines(title: str, frame: pl.DataFrame) -> list[str]:
     if frame.is_empty():
         return []
-    from bansong.learning.report import FIGURE_WORDS
+    from bansong.learning.report import ABBREVIATIONS
 
-    header = [gettext(FIGURE_WORDS.get(name, name)) for name in frame.columns]
+    header = [gettext(ABBREVIATIONS.get(name, name)) for name in frame.columns]
     rows = [["" if value is None else _cell(value) for value in row] for row in frame.iter_rows()]  # a report has few
     right = [at for at, dtype in enumerate(frame.dtypes) if dtype.is_numeric()]
     return ["", title, *aligned_rows([header, *rows], right)]

@@ -207,121 +207,66 @@ def _format_level(row: Mapping[str, object]) -> str:
     return f"{pad_text(name, 34)}{row['before']:+4d} → {row['after']:+4d}   {known}"
 
 
-@dataclass(frozen=True, slots=True)
-class CalibrationRun:
-    """The inputs of a calibration; ``since``: when the champion was promoted."""
+def _record_decision(models: ModelStore, decision: Decision, report: Calibrated, past: JudgedLabels) -> None:
+    learned = {"labels": report.labels, "bounced": report.bounced, "e_value": round(report.e_value, 3)}
+    if decision.promotes:
+        models.promote(decision.challenger, learned)
+    else:
+        why = list(decision.doubts) or [
+            decision.unproven or gettext("an e-value of {required:,.0f} is needed", required=past.required)
+        ]
+        kind = "quarantined" if decision.doubts else "refused"
+        _note_once(models, kind, learned | {"why": why} | past.as_event())
 
-    labels: LabelStore
-    models: ModelStore
-    champion: Scorecard
-    since: datetime | None
-    promotions: int
-    today: date
-    now: datetime
 
-    @classmethod
-    def of(
-        cls, labels: LabelStore, models: ModelStore | None, today: date | str | None, now: datetime
-    ) -> CalibrationRun:
-        """Look up the champion; raises :class:`bansong.errors.ModelError` where it cannot be read."""
-        models = models or ModelStore()
-        deciding = [event for event in models.history() if event.kind in DECIDING]
-        return cls(
-            labels=labels,
-            models=models,
-            champion=models.champion(),
-            since=deciding[-1].at if deciding else None,
-            promotions=sum(event.kind == PROMOTED for event in deciding),
-            today=day_given("today", today) or seoul_day(now.timestamp()),
-            now=now,
-        )
+def _note_once(models: ModelStore, kind: str, event: Mapping[str, Any]) -> None:
+    if dict(event) not in [dict(earlier.data) for earlier in models.history() if earlier.kind == kind]:
+        models.note(kind, event)
 
-    def finish(self, *, dry_run: bool) -> Calibrated:
-        """Decide whether the challenger replaces the champion, record that unless ``dry_run``, and report it."""
-        expert = Scorecard.load()
-        released = _released_mailings(self.models.history())
-        data = select_training_rows(self.labels, self.today, self.champion, expert, released)
-        if data.rows.is_empty():
-            report = self._report_nothing(data, dry_run=dry_run)
-        else:
-            past = continue_test(data.rows, expert.version, last_test(self.models.history()))
-            decision = evaluate_challenger(
-                data.rows,
-                self.champion,
-                expert,
-                self.since,
-                f"{expert.version}+{self.promotions + 1}",
-                self.now,
-                past.required,
-                distrust(data.suspicious, data.suspicious + data.mailed.height),
-                data.unproven,
-                data.false_bounces,
-            )
-            report = self._report(decision, data, dry_run=dry_run)
-            if not dry_run:
-                self._record_decision(decision, report, past)
-        if not dry_run:
-            for mailing, (letters, why) in data.set_aside.items():
-                self._note_once("quarantined", {"mailing": mailing, "letters": letters, "why": list(why)})
-        return report
 
-    def _record_decision(self, decision: Decision, report: Calibrated, past: JudgedLabels) -> None:
-        learned = {"labels": report.labels, "bounced": report.bounced, "e_value": round(report.e_value, 3)}
-        if decision.promotes:
-            self.models.promote(decision.challenger, learned)
-        else:
-            why = list(decision.doubts) or [
-                decision.unproven or gettext("an e-value of {required:,.0f} is needed", required=past.required)
-            ]
-            kind = "quarantined" if decision.doubts else "refused"
-            self._note_once(kind, learned | {"why": why} | past.as_event())
+def _report(decision: Decision, data: TrainingData, *, dry_run: bool) -> Calibrated:
+    patterns = count_patterns(data.rows.lazy())
+    frame = points_frame(patterns, Scorecard.load(), decision.champion, decision.challenger)
+    unproven = (decision.unproven,) if decision.unproven else ()
+    drift = (*_drift_warnings(data.mailed, frame), *_exploration_warning(patterns, decision.champion))
+    return Calibrated(
+        champion=decision.champion.version,
+        version=decision.challenger.version,
+        promoted=decision.promotes,
+        dry_run=dry_run,
+        mailings=data.rows["mailing"].n_unique(),
+        labels=int(frame["letters"][0]),
+        bounced=int(frame["bounced"][0]),
+        expected=float(frame["expected"][0]),
+        false_bounces=decision.gate.fit.false_bounces,
+        ceiling=(decision.champion.ceiling, decision.challenger.ceiling),
+        e_value=decision.gate.e_value,
+        contest=decision.gate.steps[-1].labels if decision.gate.steps else 0,
+        needed=decision.labels_needed,
+        required=decision.required,
+        doubts=decision.doubts,
+        frame=frame,
+        saving=saving(patterns, decision.champion, decision.challenger),
+        left_out=data.left_out,
+        set_aside=data.set_aside,
+        warnings=(*data.missing, *unproven, *drift),
+        unproven=bool(unproven),
+    )
 
-    def _note_once(self, kind: str, event: Mapping[str, Any]) -> None:
-        if dict(event) not in [dict(earlier.data) for earlier in self.models.history() if earlier.kind == kind]:
-            self.models.note(kind, event)
 
-    def _report(self, decision: Decision, data: TrainingData, *, dry_run: bool) -> Calibrated:
-        patterns = count_patterns(data.rows.lazy())
-        frame = points_frame(patterns, Scorecard.load(), self.champion, decision.challenger)
-        unproven = (decision.unproven,) if decision.unproven else ()
-        drift = (*_drift_warnings(data.mailed, frame), *_exploration_warning(patterns, self.champion))
-        return Calibrated(
-            champion=self.champion.version,
-            version=decision.challenger.version,
-            promoted=decision.promotes,
-            dry_run=dry_run,
-            mailings=data.rows["mailing"].n_unique(),
-            labels=int(frame["letters"][0]),
-            bounced=int(frame["bounced"][0]),
-            expected=float(frame["expected"][0]),
-            false_bounces=decision.gate.fit.false_bounces,
-            ceiling=(self.champion.ceiling, decision.challenger.ceiling),
-            e_value=decision.gate.e_value,
-            contest=decision.gate.steps[-1].labels if decision.gate.steps else 0,
-            needed=decision.labels_needed,
-            required=decision.required,
-            doubts=decision.doubts,
-            frame=frame,
-            saving=saving(patterns, self.champion, decision.challenger),
-            left_out=data.left_out,
-            set_aside=data.set_aside,
-            warnings=(*data.missing, *unproven, *drift),
-            unproven=bool(unproven),
-        )
-
-    def _report_nothing(self, data: TrainingData, *, dry_run: bool) -> Calibrated:
-        patterns = count_patterns(data.rows.lazy())
-        return Calibrated(
-            champion=self.champion.version,
-            version=self.champion.version,
-            promoted=False,
-            dry_run=dry_run,
-            ceiling=(self.champion.ceiling, self.champion.ceiling),
-            frame=points_frame(patterns, Scorecard.load(), self.champion, self.champion),
-            left_out=data.left_out,
-            set_aside=data.set_aside,
-            warnings=data.missing,
-        )
+def _report_nothing(champion: Scorecard, data: TrainingData, *, dry_run: bool) -> Calibrated:
+    patterns = count_patterns(data.rows.lazy())
+    return Calibrated(
+        champion=champion.version,
+        version=champion.version,
+        promoted=False,
+        dry_run=dry_run,
+        ceiling=(champion.ceiling, champion.ceiling),
+        frame=points_frame(patterns, Scorecard.load(), champion, champion),
+        left_out=data.left_out,
+        set_aside=data.set_aside,
+        warnings=data.missing,
+    )
 
 
 def _released_mailings(events: Sequence[Event]) -> dict[str, tuple[int, int]]:
@@ -385,8 +330,35 @@ def calibrate(
     without numpy; the champion stays then.
     """
     numpy()  # says at once what is missing
-    run = CalibrationRun.of(_open_store(labels), store, today, now or datetime.now(UTC))
-    return run.finish(dry_run=dry_run)
+    book, models = _open_store(labels), store or ModelStore()
+    now, expert = now or datetime.now(UTC), Scorecard.load()
+    day = day_given("today", today) or seoul_day(now.timestamp())
+    events, champion = models.history(), models.champion()
+    data = select_training_rows(book, day, champion, expert, _released_mailings(events))
+    if data.rows.is_empty():
+        report = _report_nothing(champion, data, dry_run=dry_run)
+    else:
+        past = continue_test(data.rows, expert.version, last_test(events))
+        deciding = [event for event in events if event.kind in DECIDING]
+        decision = evaluate_challenger(
+            data.rows,
+            champion,
+            expert,
+            deciding[-1].at if deciding else None,
+            f"{expert.version}+{sum(event.kind == PROMOTED for event in deciding) + 1}",
+            now,
+            past.required,
+            distrust(data.suspicious, data.suspicious + data.mailed.height),
+            data.unproven,
+            data.false_bounces,
+        )
+        report = _report(decision, data, dry_run=dry_run)
+        if not dry_run:
+            _record_decision(models, decision, report, past)
+    if not dry_run:
+        for mailing, (letters, why) in data.set_aside.items():
+            _note_once(models, "quarantined", {"mailing": mailing, "letters": letters, "why": list(why)})
+    return report
 
 
 def _open_store(folder: str | Path | None) -> LabelStore:
