@@ -223,6 +223,7 @@ _TECHNICAL = re.compile(
     r"|^from bansong|^pip install |``|^'[a-z]+'(?:, '[a-z]+')*$|^a Journal settles|^'Apple SD Gothic Neo'"
     r"|^[(]os error |^HTTP \{|^# TYPE |^unclosed "
     r"|%[sdgr]\b|^\w+(?:, \w+){3,}$|^\s*This error occurred in$"  # columns of a table; what polars adds to a message
+    r"|^--[a-z]+ \S+$"  # a flag and its value
     r"|^<|^--\{|^--[a-z]+: \{\}|^text/csv; |^multipart/form-data; |^yyyy-mm-dd |configured region$"  # markup, protocols
     r"|^bizverify status store$"  # the salt of a hash
     r"|^(?:before|behind) old$|^new \{\}$|^\{\} (?:old|style|points)$|^grade \{\} up to$|^actions \{\}$"  # columns

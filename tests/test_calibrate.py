@@ -16,7 +16,7 @@ from bansong.engine.risk.scorecard import Scorecard
 from bansong.errors import LabelError, UsageError
 from bansong.history.labels import LabelStore
 from bansong.history.scorecards import ModelStore, resolve_model
-from bansong.learning.calibrate import audit_sample, calibrate
+from bansong.learning.calibrate import calibrate
 from bansong.learning.fit import design, predict
 from bansong.learning.gate import RIPE_DAYS
 from mailings import MAILED, NOW, a_book, as_the_expert_says, letters, mail
@@ -119,7 +119,7 @@ def test_a_mailing_of_returns_only_is_quarantined_and_the_others_are_used(tmp_pa
     assert result.labels == 400
     assert list(result.set_aside) == ["returns"]
     assert "one class only" in result.set_aside["returns"][1][0]
-    assert "`bansong calibrate --audit-sample PATH`" in str(result)
+    assert "`bansong label … --replace`" in str(result)
     assert result.exit_code == 3
     assert "quarantined" in [event.kind for event in ModelStore().history()]
     assert resolve_model(None) == Scorecard.load()
@@ -135,62 +135,17 @@ def test_one_class_in_the_whole_book_leaves_the_champion(tmp_path: Path) -> None
     assert resolve_model(None) == Scorecard.load()
 
 
-@pytest.mark.parametrize("wrong", [0, 40])
-def test_an_audit_decides_on_quarantined_labels(tmp_path: Path, wrong: int) -> None:
-    """Three hundred letters are looked up: all right releases the mailing, a tenth wrong keeps it where it is."""
-    a_book(tmp_path, turned(letters(LEARNABLE, 1_500)))
-    assert calibrate(labels=tmp_path, today=TODAY).set_aside
-    sample = tmp_path / "sample.csv"
-    assert audit_sample(sample, labels=tmp_path, today=TODAY) == 300
-    assert sample.stat().st_mode & 0o777 == 0o600
-    drawn = pl.read_csv(sample)
-    assert drawn["checked"].null_count() == 300
-    really = pl.col("bounced") ^ (pl.int_range(pl.len()) < wrong)
-    checked = drawn.with_columns(checked=pl.when(really).then(pl.lit("returned")).otherwise(pl.lit("delivered")))
-    checked.write_csv(sample)
-    result = calibrate(labels=tmp_path, today=TODAY, audited=sample)
-    assert result.audit is not None
-    assert (result.audit.checked, result.audit.wrong) == (300, wrong)
-    assert result.audit.releases is (wrong == 0)
-    assert bool(result.set_aside) is (wrong > 0)
-    again = calibrate(labels=tmp_path, today=TODAY)
-    assert bool(again.set_aside) is (wrong > 0)
-
-
-def test_an_audit_that_is_not_filled_in_decides_nothing(tmp_path: Path) -> None:
-    """Blank cells, too few rows and rows of another sample are refused with what is missing."""
-    book = a_book(tmp_path, turned(letters(2, 900)))
-    sample = tmp_path / "sample.csv"
-    rows = audit_sample(sample, labels=book.folder, today=TODAY)
-    with pytest.raises(LabelError, match=f"0 of the letters were checked, {rows} are needed"):
-        calibrate(labels=tmp_path, today=TODAY, audited=sample)
-    pl.read_csv(sample).with_columns(checked=pl.lit("returned"), row_id=pl.lit(99_999)).write_csv(sample)
-    with pytest.raises(LabelError, match="line 2: row 99999 is no quarantined letter"):
-        calibrate(labels=tmp_path, today=TODAY, audited=sample)
-    pl.read_csv(sample).drop("checked").write_csv(sample)
-    with pytest.raises(LabelError, match="no column 'checked'"):
-        calibrate(labels=tmp_path, today=TODAY, audited=sample)
-
-
-def test_a_release_is_of_the_audited_labels_alone(tmp_path: Path) -> None:
-    """Labels that are added to a released mailing have not been looked at: it is quarantined again."""
-    book = a_book(tmp_path, turned(letters(2, 900)))
-    sample = tmp_path / "sample.csv"
-    audit_sample(sample, labels=tmp_path, today=TODAY)
-    right = pl.when("bounced").then(pl.lit("returned")).otherwise(pl.lit("delivered"))
-    pl.read_csv(sample).with_columns(checked=right).write_csv(sample)
-    assert calibrate(labels=tmp_path, today=TODAY, audited=sample).set_aside == {}
-    more = pl.concat([turned(letters(2, 900)), turned(letters(3, 900))])
-    mail(book, more, name="m1", mailed=MAILED.replace(day=1), recorded=NOW)
+def test_what_an_audit_of_an_earlier_release_found_right_is_learned_from(tmp_path: Path) -> None:
+    """A release is of exactly these labels: what was added later is in doubt again."""
+    lost = letters(5, 1_000).with_columns(bounced=pl.col("bounced") & (pl.int_range(pl.len()) % 5 == 0))
+    book = a_book(tmp_path, lost)
     assert list(calibrate(labels=tmp_path, today=TODAY).set_aside) == ["m1"]
-
-
-def test_nothing_to_audit_is_said(tmp_path: Path) -> None:
-    """A sample of nothing is no file."""
-    a_book(tmp_path, letters(1, 200))
-    with pytest.raises(LabelError, match="no labels are quarantined"):
-        audit_sample(tmp_path / "sample.csv", labels=tmp_path, today=TODAY)
-    assert not (tmp_path / "sample.csv").exists()
+    returned = int(lost["bounced"].sum())
+    released = {"mailings": {"m1": [1_000, returned]}, "checked": 300, "wrong": 0, "most": 0.01, "releases": True}
+    ModelStore().note("released", released)
+    assert calibrate(labels=tmp_path, today=TODAY).set_aside == {}
+    mail(book, pl.concat([lost, lost]), name="m1", mailed=MAILED.replace(day=1), recorded=NOW)
+    assert list(calibrate(labels=tmp_path, today=TODAY).set_aside) == ["m1"]
 
 
 def test_an_empty_book_says_how_to_fill_it(tmp_path: Path) -> None:

@@ -46,12 +46,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         calls.append(options)
         return Answer(exit_code=3 if options["dry_run"] else 0)
 
-    def audit_sample(path: Path, **options: Any) -> int:
-        calls.append({"path": path, **options})
-        return 300
-
     monkeypatch.setattr(learning, "calibrate", calibrate, raising=False)
-    monkeypatch.setattr(learning, "audit_sample", audit_sample, raising=False)
     return calls
 
 
@@ -70,11 +65,11 @@ def refused(*arguments: object) -> str:
 def test_every_option_is_handed_on(asked: list[dict[str, Any]], tmp_path: Path) -> None:
     """Paths as paths, nothing by default, and the exit code is the one of the result."""
     assert run().exit_code == 0
-    done = run("--labels", tmp_path, "--dry-run", "--audited", "audited.csv")
+    done = run("--labels", tmp_path, "--dry-run")
     assert done.exit_code == 3
     assert asked == [
-        {"labels": None, "dry_run": False, "audited": None},
-        {"labels": tmp_path, "dry_run": True, "audited": Path("audited.csv")},
+        {"labels": None, "dry_run": False},
+        {"labels": tmp_path, "dry_run": True},
     ]
 
 
@@ -86,24 +81,10 @@ def test_the_result_is_printed(asked: list[dict[str, Any]]) -> None:
     assert json.loads(run("--json").stdout) == {"decided": "promoted", "version": "v1"}
 
 
-def test_an_audit_sample_is_drawn(asked: list[dict[str, Any]], tmp_path: Path) -> None:
-    """Nothing is learned; the number of rows and what to do with them is said."""
-    done = run("--audit-sample", "audit.csv", "--labels", tmp_path)
-    assert done.exit_code == 0
-    assert asked == [{"path": Path("audit.csv"), "labels": tmp_path}]
-    assert done.stdout.startswith("300 rows to be audited: audit.csv\n")
-    assert "--audited" in done.stdout
-    assert json.loads(run("--audit-sample", "a.csv", "--json").stdout) == {"audit_sample": "a.csv", "rows": 300}
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--report-only", "--dry-run"], "--report-only does not learn, so --dry-run says nothing with it"),
-        (["--report-only", "--audited", "a.csv"], "so --audited says nothing with it"),
-        (["--audit-sample", "a.csv", "--dry-run"], "--audit-sample does not learn"),
-        (["--report-only", "--audit-sample", "a.csv"], "so --audit-sample says nothing with it"),
-        (["x.csv", "--audit-sample", "a.csv"], "files are for --report-only"),
         (["x.csv"], "recorded with `bansong label`"),
         (["x.csv", "--report-only", "--labels", "book"], "give labelled files or --labels"),
     ],

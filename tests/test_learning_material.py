@@ -10,10 +10,9 @@ import polars as pl
 import pytest
 
 from bansong.engine.risk.scorecard import Scorecard
-from bansong.errors import LabelError
 from bansong.history.labels import LabelStore
 from bansong.history.scorecards import Event, ModelStore
-from bansong.learning.calibrate import audit_sample, calibrate
+from bansong.learning.calibrate import calibrate
 from bansong.learning.gate import (
     REPEATED,
     RIPE_AT,
@@ -23,8 +22,8 @@ from bansong.learning.gate import (
     last_test,
     select_training_rows,
 )
-from mailings import MAILED, NOW, a_book, as_the_expert_says, letters, mail
-from test_calibrate import TODAY, turned
+from mailings import NOW, a_book, as_the_expert_says, letters, mail
+from test_calibrate import TODAY
 
 CARD = Scorecard.load()
 
@@ -101,36 +100,14 @@ def test_a_single_letter_that_came_back_as_expected_is_no_one_sided_mailing(tmp_
     assert material(a_book(tmp_path, one)).set_aside == {}
 
 
-def test_returns_alone_are_not_released_by_an_audit(tmp_path: Path) -> None:
+def test_returns_alone_are_not_released(tmp_path: Path) -> None:
     """Each of them may be right: what arrived is still missing, and the message says how to declare it."""
-    book = a_book(tmp_path, letters(2, 900).filter("bounced"))
-    with pytest.raises(LabelError, match=r"released by an audit \(m1: one class only: .*--sent"):
-        audit_sample(tmp_path / "sample.csv", labels=book.folder, today=TODAY)
+    book = a_book(tmp_path, returns := letters(2, 900).filter("bounced"))
+    released = {"m1": (returns.height, returns.height)}
+    found = select_training_rows(book, TODAY, CARD, CARD, released)
+    assert "--sent" in found.set_aside["m1"][1][0]
     mail(book, letters(3, 300).filter("bounced"), name="partial", complete=False)
     assert "with `complete=True` and `sent=`" in material(book).set_aside["partial"][1][0]
-
-
-def test_released_mailings_do_not_thin_the_next_sample(tmp_path: Path) -> None:
-    """Else three hundred wrong labels would pass beside ten thousand that were found right before."""
-    book = a_book(tmp_path, turned(letters(2, 900)))
-    sample = tmp_path / "sample.csv"
-    audit_sample(sample, labels=tmp_path, today=TODAY)
-    right = pl.when("bounced").then(pl.lit("returned")).otherwise(pl.lit("delivered"))
-    pl.read_csv(sample).with_columns(checked=right).write_csv(sample)
-    assert calibrate(labels=tmp_path, today=TODAY, audited=sample).set_aside == {}
-    mail(book, turned(letters(3, 900)), name="second", mailed=MAILED)
-    audit_sample(sample, labels=tmp_path, today=TODAY)
-    assert set(pl.read_csv(sample)["mailing"]) == {"second"}
-
-
-def test_an_audit_says_how_to_correct_what_it_found(tmp_path: Path) -> None:
-    """Wrong labels stay in the book until somebody replaces them; the report names the command."""
-    a_book(tmp_path, turned(letters(2, 900)))
-    sample = tmp_path / "sample.csv"
-    audit_sample(sample, labels=tmp_path, today=TODAY)
-    pl.read_csv(sample).with_columns(checked=pl.lit("delivered")).write_csv(sample)
-    result = calibrate(labels=tmp_path, today=TODAY, audited=sample)
-    assert "bansong label … --replace" in str(result)
 
 
 def ordered(rows: int, seed: int = 0) -> pl.DataFrame:

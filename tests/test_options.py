@@ -23,7 +23,9 @@ from bansong.base.options import ServiceKeywords
 from bansong.cli.app import app
 from bansong.cli.options import COMMAND_LINE
 from bansong.errors import UsageError
+from bansong.history.labels import LabelStore
 from bansong.jobs.job_file import InputPart, JobFile, JobFileAudience
+from bansong.labels.options import LabelKeywords, LabelOptions
 from bansong.reference.reviews import Choices
 from bansong.run.enrich import BatchKeywords, EnrichKeywords, FrameKeywords, VerifyKeywords
 from bansong.run.options import LocalOptions, RunOptions
@@ -40,11 +42,19 @@ def types_of(kind: type) -> dict[str, Any]:
         **{name: getattr(bs, name) for name in ("ApiKey", "Registry", "Gazetteer", "Scorecard")},
         "AskedProgress": AskedProgress,
         "Choices": Choices,
+        "LabelStore": LabelStore,
     }
     return typing.get_type_hints(kind, localns=names)
 
 
-@pytest.mark.parametrize(("keywords", "kinds"), [(ServiceKeywords, (bs.ServiceOptions,)), (EnrichKeywords, KINDS)])
+@pytest.mark.parametrize(
+    ("keywords", "kinds"),
+    [
+        (ServiceKeywords, (bs.ServiceOptions,)),
+        (EnrichKeywords, KINDS),
+        (LabelKeywords, (LabelOptions, bs.ServiceOptions)),
+    ],
+)
 def test_keywords_for_type_checkers_are_the_fields(keywords: type, kinds: tuple[type, ...]) -> None:
     """What must be written twice has the same names and types."""
     fields = {name: type for kind in kinds for name, type in types_of(kind).items()}

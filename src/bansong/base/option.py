@@ -64,6 +64,7 @@ class OptionSpec:
     """
 
     flag: str = ""
+    short: str = ""
     metavar: str | None = None
     off: str = ""
     help: str = ""
@@ -88,6 +89,12 @@ def option(default: Any = None, *, flag: str = "", job: str = "", **declared: An
     table, _, key = job.partition(".")
     spec = OptionSpec(flag=flag, metavar=metavar or None, table=table, key=key, **declared)
     return field(default=default, metadata={"option": spec})
+
+
+def option_of(kind: type, name: str) -> Any:
+    """Declare a field as the same option as a field of another dataclass."""
+    declared = next(one for one in fields(kind) if one.name == name)
+    return field(default=declared.default, metadata=declared.metadata)
 
 
 def specs_of(kind: type) -> tuple[OptionSpec, ...]:

@@ -105,7 +105,8 @@ def options_of(kind: type, *parameters: str, roles: Iterable[str] = _ROLES) -> D
 
 def _options_of(spec: OptionSpec, roles: Iterable[str]) -> Iterator[tuple[str, Decorator]]:
     if spec.flag:
-        yield spec.parameter, click.option(spec.flag, spec.parameter, help=spec.help, **_type_of(spec, roles))
+        flags = filter(None, (spec.short, spec.flag))
+        yield spec.parameter, click.option(*flags, spec.parameter, help=spec.help, **_type_of(spec, roles))
     if spec.flag and spec.off:
         yield f"no_{spec.parameter}", click.option(spec.off, is_flag=True, help=spec.off_help)
     elif spec.off:
@@ -115,7 +116,7 @@ def _options_of(spec: OptionSpec, roles: Iterable[str]) -> Iterator[tuple[str, D
 
 def _type_of(spec: OptionSpec, roles: Iterable[str]) -> dict[str, Any]:
     if spec.type == "bool":
-        return {"default": None} if spec.default is None else {"is_flag": True}
+        return {"default": None} if spec.default is None else {"is_flag": True, "show_default": "/" in spec.flag}
     if spec.type.startswith("Mapping"):
         return {"type": ColumnsType(roles)}
     if spec.choices:
@@ -123,9 +124,13 @@ def _type_of(spec: OptionSpec, roles: Iterable[str]) -> dict[str, Any]:
         return {"type": click.Choice(spec.choices), **shown}
     if spec.parse not in (None, str):
         return {"type": ParsedType(str(spec.metavar), spec.parse)}
-    plain = {"int": int, "float": float}.get(spec.type)
+    plain = {"int": int, "float": float, "date | str": click.DateTime(["%Y-%m-%d"])}.get(spec.type)
     is_path = "Path" in spec.type and spec.parse is None
-    return {"type": PATH if is_path else plain, "metavar": spec.metavar, "multiple": "Sequence" in spec.type}
+    return {
+        "type": PATH if is_path else plain,
+        "metavar": spec.metavar,
+        "multiple": spec.parse is None and "Sequence" in spec.type,
+    }
 
 
 def add_all(options: Iterable[Decorator]) -> Decorator:

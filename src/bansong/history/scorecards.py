@@ -83,7 +83,7 @@ def read_events(path: Path) -> list[Event]:
     return [event for event in (*events, _parse_event(last)) if event is not None]
 
 
-def append_event(path: Path, kind: str, version: str | None, data: Mapping[str, Any]) -> Event:
+def append_event(path: Path, kind: str, version: str | None, data: Mapping[str, Any]) -> None:
     """Append an event durably, after removing an incomplete last line; the caller holds the store's lock."""
     own = {"at": datetime.now(UTC).isoformat(), "kind": kind, "version": version}
     record = own | {name: value for name, value in data.items() if name not in _OWN}
@@ -101,9 +101,6 @@ def append_event(path: Path, kind: str, version: str | None, data: Mapping[str, 
             os.fsync(descriptor)
     except OSError as error:
         raise ModelError(JOURNAL_UNWRITABLE, path=path, reason=describe_os_error(error)) from error
-    event = _parse_event(line)
-    assert event is not None  # noqa: S101 - it has just been written from its parts
-    return event
 
 
 def _parse_event(line: bytes) -> Event | None:
@@ -186,9 +183,9 @@ def points_table(card: Scorecard, beside: Scorecard) -> pl.DataFrame:
 def levels_of(card: Scorecard) -> Iterator[tuple[str, Level]]:
     """Yield every level of a scorecard by name, ``base`` first, in the order of the features."""
     yield BASE, card.base
-    for feature, levels in card.features.items():
-        for name, level in levels.items():
-            yield f"{feature}.{name}", level
+    yield from (
+        (f"{feature}.{name}", level) for feature, levels in card.features.items() for name, level in levels.items()
+    )
 
 
 SCORECARD_UNKNOWN: Final = Problem(

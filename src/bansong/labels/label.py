@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as replaced
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Unpack
+from typing import Any, Final, Unpack, cast
 
 import polars as pl
 
@@ -16,6 +16,7 @@ from bansong.base.errors import BansongError, LabelError, ModelError, Problem, U
 from bansong.base.files import as_path, is_remote, variable
 from bansong.base.forking import refuse_after_fork
 from bansong.base.messages import Listed, Option, Phrase, gettext, gettext_of
+from bansong.base.option import take_options
 from bansong.base.options import ReadOptions, ServiceKeywords, ServiceOptions, check_keywords, service_options
 from bansong.base.schema import CodeWord, seoul_day
 from bansong.engine.risk.reason_parser import KNOWN_DTYPES
@@ -37,6 +38,7 @@ from bansong.history.mailings import (
 )
 from bansong.history.outcomes import Outcomes, mailing_date, read_outcomes, refuse_future
 from bansong.history.scorecards import ModelStore
+from bansong.labels.options import LabelKeywords, LabelOptions
 from bansong.labels.report import LabelReport, unused_outcomes, write_unused
 from bansong.run.columns import keep_apart, label_target, write_labels
 from bansong.run.manifest import LETTER_SCHEMA, OpenMailing, open_mailing
@@ -71,37 +73,7 @@ _LABELLED: Final = (
 """Columns of a mailing's file as those of a labelled file."""
 
 
-def label(
-    outcomes: str | Path,
-    *,
-    run: str | Path | None = None,
-    file: str | Path | None = None,
-    mailed: date | str | None = None,
-    returns_requested: bool | None = None,
-    complete: bool = False,
-    mail_class: str | None = None,
-    sent: str | Sequence[str] | None = None,
-    columns: Mapping[str, str] | None = None,
-    sheet: str | None = None,
-    encoding: str | None = None,
-    json_path: str | None = None,
-    delimiter: str | None = None,
-    file_sheet: str | None = None,
-    file_encoding: str | None = None,
-    file_json_path: str | None = None,
-    file_delimiter: str | None = None,
-    output: str | Path | None = None,
-    output_encoding: str | None = None,
-    unmatched: str | Path | None = None,
-    replace: bool = False,
-    book: str | Path | LabelStore | None = None,
-    dry_run: bool = False,
-    today: date | str | None = None,
-    send: bool | None = None,
-    resend: bool = False,
-    first_row: int | None = None,
-    **service: Unpack[ServiceKeywords],
-) -> LabelReport:
+def label(outcomes: str | Path, **options: Unpack[LabelKeywords]) -> LabelReport:
     """Record the outcomes of one mailing: which letters came back, why and when.
 
     ``outcomes``: any table that :func:`bansong.enrich` reads. Its columns are found from the headers (roles ``b_no``,
@@ -130,45 +102,71 @@ def label(
     nothing was recorded. Raises :class:`bansong.errors.OutputError` for an output that cannot be written, possibly
     after recording; the same call again goes on.
     """
-    check_keywords(label, service)
+    check_keywords(label, options, LabelKeywords)
     refuse_after_fork()
-    now, path = datetime.now(UTC), as_path(outcomes)
-    today, mailed = day_given("today", today) or seoul_day(), day_given("mailed", mailed)
-    store = book if isinstance(book, LabelStore) else LabelStore(Path(book) if book is not None else None)
-    labelled, unused = (None if given is None else as_path(given) for given in (output, unmatched))
-    outputs = _Outputs(labelled, output_encoding, unused)
-    labelled_as = ReadOptions(None, file_sheet, file_encoding, file_json_path, delimiter=file_delimiter)
-    with open_mailing(run, file, labelled_as) as mailing:
-        service_terms, notes = _service_terms(send, mailing, service)
+    keywords: dict[str, Any] = {**options}
+    asked = take_options(LabelOptions, keywords)
+    return _record(as_path(outcomes), asked, cast(ServiceKeywords, keywords))
+
+
+def _record(path: Path, asked: LabelOptions, service: ServiceKeywords) -> LabelReport:
+    outputs = _Outputs.of(asked)
+    book = asked.book
+    store = book if isinstance(book, LabelStore) else LabelStore(None if book is None else Path(book))
+    labelled_as = ReadOptions(
+        None, asked.file_sheet, asked.file_encoding, asked.file_json_path, delimiter=asked.file_delimiter
+    )
+    with open_mailing(asked.run, asked.file, labelled_as) as mailing:
+        service_terms, notes = _service_terms(asked.send, mailing, service)
         outputs.check(path, mailing, store)
-        read_as = ReadOptions(None, sheet, encoding, json_path, delimiter=delimiter)
-        read = read_outcomes(path, read_as, columns, mailed=mailed)
-        terms = parse_terms(mailing_date(read, mailed), returns_requested, complete, mail_class, sent, today)
-        refuse_future(read, today)
+        read, terms = _read(path, asked)
         _check_actions(terms, mailing)
         matched = match(read.frame, find_candidates(mailing.letters, read.frame), pl.lit(terms.mailed))
         if matched.labels.is_empty():
             raise _no_match_error(read, mailing, matched)
-        recorded = store.record(_label_batch(read, mailing, matched, terms, now), replace=replace, dry_run=dry_run)
+        batch = _label_batch(read, mailing, matched, terms)
+        recorded = store.record(batch, replace=asked.replace, dry_run=asked.dry_run)
         matched = _add_clashes(matched, recorded)
-        report = _report(read, mailing, matched, recorded, notes, dry_run)
-        if dry_run:
+        report = _report(read, mailing, matched, recorded, notes, asked.dry_run)
+        if asked.dry_run:
             return report
-        if service_terms is None:
-            return outputs.write(report, mailing, matched, recorded)
-        from bansong.labels.sender import labels_with_lookups, send_labels
-
         try:  # before the output is written, which may replace the file
-            certain = pl.col("said") | ~pl.col("bounced")  # silence is never sent, whatever it means
-            labels = recorded.frame.filter(certain, pl.col("said").is_not_null()).select(_LABELLED)
-            lookups = labels_with_lookups(labels, mailing.table, mailing.columns, mailing.prefix)
+            lookups = None if service_terms is None else _labels_with_lookups(mailing, recorded)
         except BansongError:  # nothing can be sent; what was recorded is written all the same
             outputs.write(report, mailing, matched, recorded)
             raise
         report = outputs.write(report, mailing, matched, recorded)
-    day = recorded.declaration.mailed
-    posted = send_labels(lookups, mailing.path, terms=service_terms, mailed=day, resend=resend, first_row=first_row)
-    return replaced(report, sent=posted)
+    if service_terms is None or lookups is None:
+        return report
+    from bansong.labels.sender import send_labels
+
+    sent = send_labels(
+        lookups,
+        mailing.path,
+        terms=service_terms,
+        mailed=recorded.declaration.mailed,
+        resend=asked.resend,
+        first_row=asked.first_row,
+    )
+    return replaced(report, sent=sent)
+
+
+def _read(path: Path, asked: LabelOptions) -> tuple[Outcomes, MailingTerms]:
+    today, mailed = day_given("today", asked.today) or seoul_day(), day_given("mailed", asked.mailed)
+    read_as = ReadOptions(None, asked.sheet, asked.encoding, asked.json_path, delimiter=asked.delimiter)
+    read = read_outcomes(path, read_as, asked.columns, mailed=mailed)
+    day = mailing_date(read, mailed)
+    terms = parse_terms(day, asked.returns_requested, asked.complete, asked.mail_class, asked.sent, today)
+    refuse_future(read, today)
+    return read, terms
+
+
+def _labels_with_lookups(mailing: OpenMailing, recorded: RecordResult) -> pl.DataFrame:
+    from bansong.labels.sender import labels_with_lookups
+
+    certain = pl.col("said") | ~pl.col("bounced")  # silence is never sent, whatever it means
+    labels = recorded.frame.filter(certain, pl.col("said").is_not_null()).select(_LABELLED)
+    return labels_with_lookups(labels, mailing.table, mailing.columns, mailing.prefix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +174,11 @@ class _Outputs:
     labelled: Path | None
     encoding: str | None
     unmatched: Path | None
+
+    @classmethod
+    def of(cls, asked: LabelOptions) -> _Outputs:
+        labelled, unmatched = (None if one is None else as_path(one) for one in (asked.output, asked.unmatched))
+        return cls(labelled, asked.output_encoding, unmatched)
 
     def check(self, outcomes: Path, mailing: OpenMailing, store: LabelStore) -> None:
         """Refuse outputs that would replace what is read; only the enriched file may be replaced."""
@@ -272,9 +275,8 @@ def _first_numbers(numbers: pl.Series) -> str:
     return " ".join(shown) if few.len() else "none"
 
 
-def _label_batch(
-    read: Outcomes, mailing: OpenMailing, matched: MatchResult, terms: MailingTerms, now: datetime
-) -> LabelBatch:
+def _label_batch(read: Outcomes, mailing: OpenMailing, matched: MatchResult, terms: MailingTerms) -> LabelBatch:
+    now = datetime.now(UTC)
     source = OutcomeSource(read.sha256, read.path.name, now)
     metadata = MailingMetadata(
         id=f"{mailing.id}-{terms.mailed:%Y%m%d}",

@@ -15,7 +15,6 @@ from bansong.base.display import Shown, pad_text
 from bansong.base.errors import LabelError, Problem
 from bansong.base.forking import refuse_after_fork
 from bansong.base.messages import (
-    Listed,
     Phrase,
     count_letters,
     current_language,
@@ -29,7 +28,7 @@ from bansong.base.schema import seoul_day
 from bansong.engine.risk.scorecard import Scorecard
 from bansong.engine.text import day_given
 from bansong.history.labels import LabelStore
-from bansong.history.scorecards import DECIDING, PROMOTED, ModelStore, levels_of
+from bansong.history.scorecards import DECIDING, PROMOTED, Event, ModelStore, levels_of
 from bansong.learning.fit import Saving, count_patterns, held_share, numpy, points_frame, saving
 from bansong.learning.gate import (
     ENOUGH,
@@ -43,11 +42,7 @@ from bansong.learning.gate import (
     select_training_rows,
 )
 from bansong.learning.noise import (
-    SIZE,
-    Audit,
     distrust,
-    draw_sample,
-    evaluate_audit,
     level_counts,
     overall_calibration,
     stability_index,
@@ -55,9 +50,8 @@ from bansong.learning.noise import (
 
 _SHOWN: Final = 8
 _NO_SAVING: Final = Saving(0, 0, 0.0, 0, 0.0)
-_TO_RELEASE: Final = gettext_noop(
-    "docs/labels.md says what each reason points at; rows to look up, by which they may be released: "
-    "`bansong calibrate --audit-sample PATH`"
+_TO_CORRECT: Final = gettext_noop(
+    "docs/labels.md says what each reason points at; correct wrong labels with `bansong label … --replace`"
 )
 
 
@@ -93,7 +87,6 @@ class Calibrated(Shown):
     left_out: Mapping[str, int]
     set_aside: Mapping[str, tuple[int, tuple[str, ...]]]
     warnings: tuple[str, ...] = ()
-    audit: Audit | None = None
 
     @property
     def exit_code(self) -> int:
@@ -101,18 +94,15 @@ class Calibrated(Shown):
         return 3 if self.set_aside or self.doubts else 0
 
     def as_dict(self) -> dict[str, object]:
-        plain = {name: getattr(self, name) for name in self.__slots__ if name not in ("frame", "saving", "audit")}
+        plain = {name: getattr(self, name) for name in self.__slots__ if name not in ("frame", "saving")}
         return plain | {
             "set_aside": {name: {"letters": n, "why": list(why)} for name, (n, why) in self.set_aside.items()},
             "ceiling": {"before": self.ceiling[0], "after": self.ceiling[1]},
             "saving": asdict(self.saving),
-            "audit": self.audit.as_dict() if self.audit else None,
             "points": self.frame.to_dicts(),
         }
 
     def _describe(self) -> Iterator[tuple[str, str]]:
-        if self.audit is not None:
-            yield gettext("audit"), _describe_audit(self.audit)
         mailings = ngettext("{count:,} mailing", "{count:,} mailings", self.mailings)
         letters = count_letters(self.labels)
         yield gettext("labels"), gettext("{letters} of {mailings}", letters=letters, mailings=mailings)
@@ -122,7 +112,7 @@ class Calibrated(Shown):
             about = {"letters": count_letters(size), "mailing": mailing, "names": join_clauses(*reasons)}
             yield gettext("quarantined"), gettext("{letters} of mailing {mailing}: {names}", **about)
         if self.set_aside:
-            yield "", gettext(_TO_RELEASE)
+            yield "", gettext(_TO_CORRECT)
         if self.labels:
             yield from self._findings()
         else:
@@ -201,17 +191,6 @@ class Calibrated(Shown):
         return f"<bansong.Calibrated {self.champion}: {letters}, promoted {self.promoted}>"
 
 
-def _describe_audit(audit: Audit) -> str:
-    return gettext_of(
-        audit,
-        "wrong: {wrong} of {labels}, {share}: {verdict}{remedy}",
-        labels=ngettext("{count:,} label", "{count:,} labels", audit.checked),
-        share=gettext_of(audit, "at most {most:.1%} of all with 95 % confidence"),
-        verdict=gettext("they are released") if audit.releases else gettext("they stay in quarantine"),
-        remedy=gettext("; correct the wrong ones with `bansong label … --replace`") if audit.wrong else "",
-    )
-
-
 _FILLED: Final = re.compile(r"\([^()]*\{[^()]*\)|:.*|\s*\{\w+\}")
 """What a reason's text says of one row: no part of the name of its level."""
 
@@ -228,145 +207,75 @@ def _format_level(row: Mapping[str, object]) -> str:
     return f"{pad_text(name, 34)}{row['before']:+4d} → {row['after']:+4d}   {known}"
 
 
-AUDIT_CANNOT_RELEASE: Final = Problem(
-    "learning.audit_cannot_release", "no quarantined labels can be released by an audit ({why})"
-)
+def _record_decision(models: ModelStore, decision: Decision, report: Calibrated, past: JudgedLabels) -> None:
+    learned = {"labels": report.labels, "bounced": report.bounced, "e_value": round(report.e_value, 3)}
+    if decision.promotes:
+        models.promote(decision.challenger, learned)
+    else:
+        why = list(decision.doubts) or [
+            decision.unproven or gettext("an e-value of {required:,.0f} is needed", required=past.required)
+        ]
+        kind = "quarantined" if decision.doubts else "refused"
+        _note_once(models, kind, learned | {"why": why} | past.as_event())
 
 
-@dataclass(frozen=True, slots=True)
-class CalibrationRun:
-    """The inputs of a calibration; ``since``: when the champion was promoted."""
+def _note_once(models: ModelStore, kind: str, event: Mapping[str, Any]) -> None:
+    if dict(event) not in [dict(earlier.data) for earlier in models.history() if earlier.kind == kind]:
+        models.note(kind, event)
 
-    labels: LabelStore
-    models: ModelStore
-    champion: Scorecard
-    since: datetime | None
-    promotions: int
-    today: date
-    now: datetime
 
-    @classmethod
-    def of(
-        cls, labels: LabelStore, models: ModelStore | None, today: date | str | None, now: datetime
-    ) -> CalibrationRun:
-        """Look up the champion; raises :class:`bansong.errors.ModelError` where it cannot be read."""
-        models = models or ModelStore()
-        deciding = [event for event in models.history() if event.kind in DECIDING]
-        return cls(
-            labels=labels,
-            models=models,
-            champion=models.champion(),
-            since=deciding[-1].at if deciding else None,
-            promotions=sum(event.kind == PROMOTED for event in deciding),
-            today=day_given("today", today) or seoul_day(now.timestamp()),
-            now=now,
-        )
+def _report(decision: Decision, data: TrainingData, *, dry_run: bool) -> Calibrated:
+    patterns = count_patterns(data.rows.lazy())
+    frame = points_frame(patterns, Scorecard.load(), decision.champion, decision.challenger)
+    unproven = (decision.unproven,) if decision.unproven else ()
+    drift = (*_drift_warnings(data.mailed, frame), *_exploration_warning(patterns, decision.champion))
+    return Calibrated(
+        champion=decision.champion.version,
+        version=decision.challenger.version,
+        promoted=decision.promotes,
+        dry_run=dry_run,
+        mailings=data.rows["mailing"].n_unique(),
+        labels=int(frame["letters"][0]),
+        bounced=int(frame["bounced"][0]),
+        expected=float(frame["expected"][0]),
+        false_bounces=decision.gate.fit.false_bounces,
+        ceiling=(decision.champion.ceiling, decision.challenger.ceiling),
+        e_value=decision.gate.e_value,
+        contest=decision.gate.steps[-1].labels if decision.gate.steps else 0,
+        needed=decision.labels_needed,
+        required=decision.required,
+        doubts=decision.doubts,
+        frame=frame,
+        saving=saving(patterns, decision.champion, decision.challenger),
+        left_out=data.left_out,
+        set_aside=data.set_aside,
+        warnings=(*data.missing, *unproven, *drift),
+        unproven=bool(unproven),
+    )
 
-    def auditable(self) -> Sequence[str]:
-        """Return the quarantined mailings that an audit can release and none has yet."""
-        data = self._training_data(self._released_mailings())
-        if data.set_aside and not data.auditable:
-            why = Listed(Listed([mailing, Listed(why)], ": ") for mailing, (_, why) in data.set_aside.items())
-            raise LabelError(AUDIT_CANNOT_RELEASE, why=why)
-        return data.auditable
 
-    def finish(self, audit: Audit | None, *, dry_run: bool) -> Calibrated:
-        """Decide whether the challenger replaces the champion, record that unless ``dry_run``, and report it."""
-        released = self._released_mailings() | (dict(audit.mailings) if audit is not None and audit.releases else {})
-        data, expert = self._training_data(released), Scorecard.load()
-        if data.rows.is_empty():
-            report = self._report_nothing(data, audit, dry_run=dry_run)
-        else:
-            past = continue_test(data.rows, expert.version, last_test(self.models.history()))
-            decision = evaluate_challenger(
-                data.rows,
-                self.champion,
-                expert,
-                self.since,
-                f"{expert.version}+{self.promotions + 1}",
-                self.now,
-                past.required,
-                distrust(data.suspicious, data.suspicious + data.mailed.height),
-                data.unproven,
-                data.false_bounces,
-            )
-            report = self._report(decision, data, audit, dry_run=dry_run)
-            if not dry_run:
-                self._record_decision(decision, report, past)
-        if not dry_run:
-            for mailing, (letters, why) in data.set_aside.items():
-                self._note_once("quarantined", {"mailing": mailing, "letters": letters, "why": list(why)})
-        return report
+def _report_nothing(champion: Scorecard, data: TrainingData, *, dry_run: bool) -> Calibrated:
+    patterns = count_patterns(data.rows.lazy())
+    return Calibrated(
+        champion=champion.version,
+        version=champion.version,
+        promoted=False,
+        dry_run=dry_run,
+        ceiling=(champion.ceiling, champion.ceiling),
+        frame=points_frame(patterns, Scorecard.load(), champion, champion),
+        left_out=data.left_out,
+        set_aside=data.set_aside,
+        warnings=data.missing,
+    )
 
-    def _released_mailings(self) -> dict[str, tuple[int, int]]:
-        found: dict[str, tuple[int, int]] = {}
-        for event in self.models.history():
-            if event.kind == "released":
-                found |= {mailing: (letters, bounced) for mailing, (letters, bounced) in event.data["mailings"].items()}
-        return found
 
-    def _training_data(self, released: Mapping[str, tuple[int, int]]) -> TrainingData:
-        return select_training_rows(self.labels, self.today, self.champion, Scorecard.load(), released)
-
-    def _record_decision(self, decision: Decision, report: Calibrated, past: JudgedLabels) -> None:
-        learned = {"labels": report.labels, "bounced": report.bounced, "e_value": round(report.e_value, 3)}
-        if decision.promotes:
-            self.models.promote(decision.challenger, learned)
-        else:
-            why = list(decision.doubts) or [
-                decision.unproven or gettext("an e-value of {required:,.0f} is needed", required=past.required)
-            ]
-            kind = "quarantined" if decision.doubts else "refused"
-            self._note_once(kind, learned | {"why": why} | past.as_event())
-
-    def _note_once(self, kind: str, event: Mapping[str, Any]) -> None:
-        if dict(event) not in [dict(earlier.data) for earlier in self.models.history() if earlier.kind == kind]:
-            self.models.note(kind, event)
-
-    def _report(self, decision: Decision, data: TrainingData, audit: Audit | None, *, dry_run: bool) -> Calibrated:
-        patterns = count_patterns(data.rows.lazy())
-        frame = points_frame(patterns, Scorecard.load(), self.champion, decision.challenger)
-        unproven = (decision.unproven,) if decision.unproven else ()
-        drift = (*_drift_warnings(data.mailed, frame), *_exploration_warning(patterns, self.champion))
-        return Calibrated(
-            champion=self.champion.version,
-            version=decision.challenger.version,
-            promoted=decision.promotes,
-            dry_run=dry_run,
-            mailings=data.rows["mailing"].n_unique(),
-            labels=int(frame["letters"][0]),
-            bounced=int(frame["bounced"][0]),
-            expected=float(frame["expected"][0]),
-            false_bounces=decision.gate.fit.false_bounces,
-            ceiling=(self.champion.ceiling, decision.challenger.ceiling),
-            e_value=decision.gate.e_value,
-            contest=decision.gate.steps[-1].labels if decision.gate.steps else 0,
-            needed=decision.labels_needed,
-            required=decision.required,
-            doubts=decision.doubts,
-            frame=frame,
-            saving=saving(patterns, self.champion, decision.challenger),
-            left_out=data.left_out,
-            set_aside=data.set_aside,
-            warnings=(*data.missing, *unproven, *drift),
-            unproven=bool(unproven),
-            audit=audit,
-        )
-
-    def _report_nothing(self, data: TrainingData, audit: Audit | None, *, dry_run: bool) -> Calibrated:
-        patterns = count_patterns(data.rows.lazy())
-        return Calibrated(
-            champion=self.champion.version,
-            version=self.champion.version,
-            promoted=False,
-            dry_run=dry_run,
-            ceiling=(self.champion.ceiling, self.champion.ceiling),
-            frame=points_frame(patterns, Scorecard.load(), self.champion, self.champion),
-            left_out=data.left_out,
-            set_aside=data.set_aside,
-            warnings=data.missing,
-            audit=audit,
-        )
+def _released_mailings(events: Sequence[Event]) -> dict[str, tuple[int, int]]:
+    """Return the letters and returns of mailings that an audit of an earlier release found right."""
+    found: dict[str, tuple[int, int]] = {}
+    for event in events:
+        if event.kind == "released":
+            found |= {mailing: (letters, bounced) for mailing, (letters, bounced) in event.data["mailings"].items()}
+    return found
 
 
 def _drift_warnings(rows: pl.DataFrame, frame: pl.DataFrame) -> Iterator[str]:
@@ -411,36 +320,45 @@ def calibrate(
     store: ModelStore | None = None,
     today: date | str | None = None,
     dry_run: bool = False,
-    audited: str | Path | None = None,
     now: datetime | None = None,
 ) -> Calibrated:
     """Relearn the scorecard from the label store, and let it answer if it is surely better.
 
-    ``labels``: the label store's folder, ``store``: where scorecards are kept; both by default the user's. ``audited``:
-    a sample of :func:`audit_sample`, looked up again. ``dry_run`` decides, but neither promotes nor records anything.
-    ``now``: the time that a learned scorecard bears. Raises :class:`bansong.errors.LabelError`,
-    :class:`~bansong.errors.ModelError`, and :class:`~bansong.errors.UsageError` without numpy; the champion stays then.
+    ``labels``: the label store's folder, ``store``: where scorecards are kept; both by default the user's. ``dry_run``
+    decides, but neither promotes nor records anything. ``now``: the time that a learned scorecard bears. Raises
+    :class:`bansong.errors.LabelError`, :class:`~bansong.errors.ModelError`, and :class:`~bansong.errors.UsageError`
+    without numpy; the champion stays then.
     """
     numpy()  # says at once what is missing
-    run = CalibrationRun.of(_open_store(labels), store, today, now or datetime.now(UTC))
-    audit = None if audited is None else evaluate_audit(run.labels, run.auditable(), Path(audited))
-    if audit is not None and not dry_run:
-        run.models.note("released" if audit.releases else "kept", audit.as_dict())
-    return run.finish(audit, dry_run=dry_run)
-
-
-def audit_sample(
-    path: str | Path,
-    *,
-    labels: str | Path | None = None,
-    store: ModelStore | None = None,
-    today: date | str | None = None,
-    size: int = SIZE,
-) -> int:
-    """Write letters of quarantined mailings to a CSV file, to be looked up again; return how many."""
-    numpy()
-    run = CalibrationRun.of(_open_store(labels), store, today, datetime.now(UTC))
-    return draw_sample(run.labels, run.auditable(), Path(path), size)
+    book, models = _open_store(labels), store or ModelStore()
+    now, expert = now or datetime.now(UTC), Scorecard.load()
+    day = day_given("today", today) or seoul_day(now.timestamp())
+    events, champion = models.history(), models.champion()
+    data = select_training_rows(book, day, champion, expert, _released_mailings(events))
+    if data.rows.is_empty():
+        report = _report_nothing(champion, data, dry_run=dry_run)
+    else:
+        past = continue_test(data.rows, expert.version, last_test(events))
+        deciding = [event for event in events if event.kind in DECIDING]
+        decision = evaluate_challenger(
+            data.rows,
+            champion,
+            expert,
+            deciding[-1].at if deciding else None,
+            f"{expert.version}+{sum(event.kind == PROMOTED for event in deciding) + 1}",
+            now,
+            past.required,
+            distrust(data.suspicious, data.suspicious + data.mailed.height),
+            data.unproven,
+            data.false_bounces,
+        )
+        report = _report(decision, data, dry_run=dry_run)
+        if not dry_run:
+            _record_decision(models, decision, report, past)
+    if not dry_run:
+        for mailing, (letters, why) in data.set_aside.items():
+            _note_once(models, "quarantined", {"mailing": mailing, "letters": letters, "why": list(why)})
+    return report
 
 
 def _open_store(folder: str | Path | None) -> LabelStore:

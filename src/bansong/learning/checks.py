@@ -33,8 +33,7 @@ _LETTERS_WITHOUT_CONTROL: Final = 2_500
 """Letters after which a control group is no longer required."""
 
 REMEDY: Final = gettext_noop(
-    "ask the mail room or the post whether returned letters were left out or lost, record them with "
-    "`bansong label`, or have a sample audited with `bansong calibrate --audit-sample`"
+    "ask the mail room or the post whether returned letters were left out or lost, and record them with `bansong label`"
 )
 
 

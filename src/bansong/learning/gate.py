@@ -64,25 +64,20 @@ class TrainingData:
     """The labels that learning may use.
 
     ``rows``: evidence with ``mailing`` and :data:`RIPE_AT` (Datetime UTC, when it became usable), in that order.
-    ``left_out``: unused letters by reason. ``set_aside``: quarantined mailings with letters and reasons; ``auditable``:
-    those that an audit can release. ``mailed``: the rows and repeated letters. ``missing``: why returns seem to be
-    missing; ``unproven``: why that is possible. ``false_bounces``: the highest share of wrong returns that the labels
-    leave possible.
+    ``left_out``: unused letters by reason. ``set_aside``: quarantined mailings with letters and reasons;
+    ``suspicious``: their letters with doubtful labels, where not only returns were recorded. ``mailed``: the rows and
+    repeated letters. ``missing``: why returns seem to be missing; ``unproven``: why that is possible.
+    ``false_bounces``: the highest share of wrong returns that the labels leave possible.
     """
 
     rows: pl.DataFrame
     left_out: Mapping[str, int]
     set_aside: Mapping[str, tuple[int, tuple[str, ...]]]
-    auditable: tuple[str, ...]
+    suspicious: int
     mailed: pl.DataFrame
     missing: tuple[str, ...]
     unproven: str | None
     false_bounces: float
-
-    @property
-    def suspicious(self) -> int:
-        """Letters quarantined for what their labels say, not because only returns were recorded."""
-        return sum(self.set_aside[mailing][0] for mailing in self.auditable)
 
 
 def select_training_rows(
@@ -110,7 +105,7 @@ def select_training_rows(
         rows=fresh.drop(_ADDRESSEE),
         left_out={why: count for why, count in counts.items() if count},
         set_aside=set_aside,
-        auditable=tuple(mailing for mailing in set_aside if mailing not in judged.returns_only),
+        suspicious=sum(judged.parts[mailing].height for mailing in judged.doubts if mailing not in judged.returns_only),
         mailed=kept,
         missing=judged.checks.missing,
         unproven=judged.checks.unproven,
@@ -120,7 +115,7 @@ def select_training_rows(
 
 @dataclass(frozen=True, slots=True)
 class _MailingDoubts:
-    """Labels by mailing in order of use, and doubts; an audit cannot release mailings of ``returns_only``."""
+    """Labels by mailing in order of use, and doubts; no release is possible for ``returns_only``."""
 
     parts: Mapping[str, pl.DataFrame]
     doubts: Mapping[str, tuple[str, ...]]

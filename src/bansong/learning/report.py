@@ -113,30 +113,15 @@ GROUP_DTYPES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
 """Figures of each bin and group: ``low`` to ``high`` is the 95 % interval (Wilson) of ``rate``, ``lift`` its ratio to
 all rows."""
 
-FIGURE_WORDS: Final[Mapping[str, str]] = {
-    "bin": gettext_noop("bin"),
-    "group": gettext_noop("group"),
-    "lowest": gettext_noop("lowest"),
-    "highest": gettext_noop("highest"),
-    "n": gettext_noop("n"),
-    "bounced": gettext_noop("bounced"),
-    "expected": gettext_noop("expected"),
-    "mean_p": gettext_noop("mean_p"),
-    "rate": gettext_noop("rate"),
-    "low": gettext_noop("low"),
-    "high": gettext_noop("high"),
-    "lift": gettext_noop("lift"),
-    "brier": gettext_noop("brier"),
-    "log_loss": gettext_noop("log_loss"),
-    "auc": "AUC",
-    "ece": "ECE",
-}
-GROUP_WORDS: Final[Mapping[str, str]] = {
-    "engine": gettext_noop("engine"),
-    "model": gettext_noop("model"),
-    "grade": gettext_noop("grade"),
-    "reason": gettext_noop("reason"),
-}
+ABBREVIATIONS: Final = {"auc": "AUC", "ece": "ECE"}
+_SHOWN: Final = (
+    *(gettext_noop("bin"), gettext_noop("group"), gettext_noop("lowest"), gettext_noop("highest")),
+    *(gettext_noop("n"), gettext_noop("bounced"), gettext_noop("expected"), gettext_noop("mean_p")),
+    *(gettext_noop("rate"), gettext_noop("low"), gettext_noop("high"), gettext_noop("lift")),
+    *(gettext_noop("brier"), gettext_noop("log_loss")),
+    *(gettext_noop("engine"), gettext_noop("model"), gettext_noop("grade"), gettext_noop("reason")),
+)
+"""Columns and groups of the frames, marked here to be translated where they are shown."""
 
 _P, _N, _BOUNCED = pl.col("p"), pl.col("n"), pl.col("bounced")
 _FIGURES: Final = (
@@ -257,10 +242,7 @@ class Calibration(Shown):
     def _repr_html_(self) -> str:
         frames = {
             gettext("reliability"): self.frame,
-            **{
-                gettext("by {column}", column=gettext(GROUP_WORDS.get(column, column))): frame
-                for column, frame in self.groups.items()
-            },
+            **{gettext("by {column}", column=gettext(column)): frame for column, frame in self.groups.items()},
         }
         tables = "".join(f"<h4>{escape(title)}</h4>{frame._repr_html_()}" for title, frame in frames.items())
         return Shown._repr_html_(self) + tables
