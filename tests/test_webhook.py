@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from bansong.client.webhook import Outcome, WebhookSender, WebhookUrl, signature_headers
 from bansong.errors import OutputError, UsageError
-from bansong.notify.queue import Backoff, PendingDelivery, Webhook, append_lines, send_notification
+from bansong.notify.channels import WebhookChannel, append_lines
+from bansong.notify.queue import Backoff, PendingDelivery
 from bansong.watch import verify_signature
 from examples import examples
 from hooks import Answer, receiving
@@ -37,9 +38,8 @@ def sent(url: str, *, times: int = 1, timeout: float = 10.0) -> list[Outcome]:
     """Send the notice some times, one after the other, over one sender."""
 
     async def run() -> list[Outcome]:
-        sender = WebhookSender(timeout=timeout)
-        webhook = Webhook(WebhookUrl.parse(url), SECRET)
-        return [await send_notification(sender, webhook, delivery(), NOW) for _ in range(times)]
+        webhook = WebhookChannel(WebhookUrl.parse(url), WebhookSender(timeout=timeout), SECRET, lambda: NOW)
+        return [await webhook.send([delivery()]) for _ in range(times)]
 
     return anyio.run(run)
 
@@ -127,7 +127,7 @@ def test_it_speaks_no_http() -> None:
 
                 group.start_soon(once)
                 url = WebhookUrl.parse(f"http://127.0.0.1:{port}/")
-                return await send_notification(sender, Webhook(url, SECRET), delivery(), NOW)
+                return await WebhookChannel(url, sender, SECRET, lambda: NOW).send([delivery()])
 
         outcome = anyio.run(babble)
     assert outcome.error is not None
@@ -140,7 +140,7 @@ def test_nothing_of_secret_or_path_is_told(caplog: pytest.LogCaptureFixture) -> 
     with receiving(lambda _: (500, {}, b"")) as receiver:
         url = f"{receiver.url}/token-in-path?key=token-in-query"
         outcomes = sent(url)
-    webhook = Webhook(WebhookUrl.parse(url), SECRET)
+    webhook = WebhookChannel(WebhookUrl.parse(url), WebhookSender(), SECRET)
     told = f"{caplog.text} {outcomes} {webhook!r} {webhook.url} {webhook.url!r}"
     assert not [word for word in (SECRET, "token-in-path", "token-in-query") if word in told]
     assert webhook.url.reveal() == url

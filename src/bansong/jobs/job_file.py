@@ -38,6 +38,7 @@ from bansong.base.messages import (
 from bansong.base.option import OptionSpec, specs_of
 from bansong.base.options import EngineName, ServiceOptions
 from bansong.base.remote import is_there
+from bansong.notify.channels import CHANNELS, VARIABLE_NAME, NonemptyText, VariableName
 from bansong.run.changes import CHANGES, Change
 from bansong.run.options import OPTION_KINDS
 from bansong.tables.inputs import InputFile
@@ -154,7 +155,14 @@ _STEP: Final = re.compile(r"\.(?P<key>[^.\[]+)|\[(?P<index>\d+|\.\.\.)\]")
 _UNKNOWN: Final = re.compile(r"Object contains unknown field `(?P<key>[^`]+)`")
 _MISSING: Final = re.compile(r"Object missing required field `(?P<key>[^`]+)`")
 _TOML_LINE: Final = re.compile(r" \(at line (\d+), column \d+\)$")
-_VARIABLES: Final = ("key_env", "webhook_env")
+_MODE: Final = "^0?[0-7]{3}$"
+_FILE_NAME: Final = r"""^[^\s/\\:*?"<>|]{1,64}$"""
+_PATTERNS: Final = {
+    VARIABLE_NAME: gettext_noop("the name of an environment variable (letters, digits, _), never the secret itself"),
+    _MODE: gettext_noop('three digits in quotes, like "0600"'),
+    _FILE_NAME: gettext_noop("a text in quotes that a file can be called, of 64 characters at most"),
+}
+"""What a text must be to have a pattern."""
 
 Steps = list[str | int]
 
@@ -253,12 +261,6 @@ def _explain(where: _Place, reason: str, found: Any) -> str:
 
 def _describe_type(where: _Place) -> str:
     last = str(where.steps[-1]) if where.steps else ""
-    if last in _VARIABLES:
-        return gettext("the name of an environment variable (letters, digits, _), never the secret itself")
-    if last == "mode":
-        return gettext('three digits in quotes, like "0600"')
-    if where.steps == ["name"]:
-        return gettext("a text in quotes that a file can be called, of 64 characters at most")
     members = where.type.types if isinstance(where.type, inspect.UnionType) else (where.type,)
     return gettext(" or ").join(said for member in members if (said := _describe_member(member, last)))
 
@@ -266,7 +268,10 @@ def _describe_type(where: _Place) -> str:
 def _describe_member(type: inspect.Type | None, name: str) -> str | None:
     match type:
         case inspect.StrType():
-            return gettext("a text in quotes, and not empty") if type.min_length else gettext("a text in quotes")
+            text = (
+                gettext_noop("a text in quotes, and not empty") if type.min_length else gettext_noop("a text in quotes")
+            )
+            return gettext(_PATTERNS.get(type.pattern or "", text))
         case inspect.IntType():
             return gettext("a whole number, {bound:g} or more", bound=type.ge or 0)
         case inspect.FloatType() if type.gt is not None:
@@ -325,11 +330,7 @@ JOB_FILE_UNREADABLE: Final = Problem(
 JOB_FILE_NOT_UTF8: Final = Problem("jobs.job_file_not_utf8", "{path}: is not UTF-8: {error}; save it as UTF-8")
 
 _Days = Annotated[float, msgspec.Meta(ge=0)]
-_Text = Annotated[str, msgspec.Meta(min_length=1)]
-_Mode = Annotated[str, msgspec.Meta(pattern="^0?[0-7]{3}$")]
 _KeyColumn = Literal["b_no", "name", "address", "zipcode"]
-_FILE_NAME: Final = r"""^[^\s/\\:*?"<>|]{1,64}$"""
-_Variable = Annotated[str, msgspec.Meta(pattern="^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
 class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -343,11 +344,11 @@ class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 class ColumnsPart(_Part, frozen=True):
     """``columns`` of an input: the header, or headers that are joined, of each role."""
 
-    b_no: str | tuple[_Text, ...] | None = None
-    name: str | tuple[_Text, ...] | None = None
-    address: str | tuple[_Text, ...] | None = None
-    zipcode: str | tuple[_Text, ...] | None = None
-    confirmed: str | tuple[_Text, ...] | None = None
+    b_no: str | tuple[NonemptyText, ...] | None = None
+    name: str | tuple[NonemptyText, ...] | None = None
+    address: str | tuple[NonemptyText, ...] | None = None
+    zipcode: str | tuple[NonemptyText, ...] | None = None
+    confirmed: str | tuple[NonemptyText, ...] | None = None
 
     def by_role(self) -> dict[str, str | list[str]]:
         roles = ((name, getattr(self, name)) for name in self.__struct_fields__)
@@ -359,7 +360,7 @@ _TYPES: Final[Mapping[str, Any]] = {
     "int": int,
     "float": float,
     "Sequence[str]": tuple[str, ...],
-    "str | Sequence[str]": str | tuple[_Text, ...],
+    "str | Sequence[str]": str | tuple[NonemptyText, ...],
 }
 """Annotation of an option → type of its field in a job file; any other is a text."""
 
@@ -368,9 +369,13 @@ Part = TypeVar("Part", bound=_Part)
 
 def _with_options(table: str) -> Callable[[type[Part]], type[Part]]:
     """Add the fields that options declare for a table."""
+    return _with_fields(
+        [_field_of(spec, kind) for kind in OPTION_KINDS for spec in specs_of(kind) if spec.table == table]
+    )
 
+
+def _with_fields(declared: Sequence[tuple[str, Any, Any]]) -> Callable[[type[Part]], type[Part]]:
     def extend(part: type[Part]) -> type[Part]:
-        declared = [_field_of(spec, kind) for kind in OPTION_KINDS for spec in specs_of(kind) if spec.table == table]
         extended = msgspec.defstruct(
             part.__name__,
             declared,
@@ -400,7 +405,7 @@ def _field_of(spec: OptionSpec, kind: type) -> tuple[str, Any, Any]:
 class InputPart(_Part, frozen=True):
     """``[[inputs]]``: a file, a glob or a folder, and how its files are read; see :func:`bansong.enrich`."""
 
-    path: _Text
+    path: NonemptyText
     force: bool = False
 
 
@@ -409,7 +414,7 @@ class EnginePart(_Part, frozen=True):
     """``[engine]``: who answers, and what it may spend; see :class:`bansong.ServiceOptions`."""
 
     name: EngineName = "local"
-    key_env: _Variable | None = None
+    key_env: VariableName | None = None
 
 
 @_with_options("status")
@@ -430,10 +435,10 @@ class OutputPart(_Part, frozen=True):
     ``{date}`` the day in Korea, ``{job}`` the job's name.
     """
 
-    path: _Text = "{name}.enriched.{ext}"
-    latest: _Text | None = None
-    changes: _Text | None = None
-    mode: _Mode = "0600"
+    path: NonemptyText = "{name}.enriched.{ext}"
+    latest: NonemptyText | None = None
+    changes: NonemptyText | None = None
+    mode: Annotated[str, msgspec.Meta(pattern=_MODE)] = "0600"
 
 
 class ChangePart(_Part, frozen=True):
@@ -443,20 +448,18 @@ class ChangePart(_Part, frozen=True):
     kinds: tuple[Change, ...] = CHANGES
 
 
+@_with_fields([(kind.field, kind.type, kind.default) for kind in CHANNELS])
 class NotificationPart(_Part, frozen=True):
     """``[notify]``: who is told, and when: of changes only, of every run, or of failures only."""
 
     when: Literal["changes", "always", "failure"] = "changes"
     kinds: tuple[Change, ...] = ("closed", "suspended", "reopened", "risk_up")
-    webhook_env: _Variable | None = None
-    command: tuple[_Text, ...] = ()
-    file: str | None = None
 
 
 class RunPart(_Part, frozen=True):
     """``[run]``: how long a run may take, and how long its traces are kept."""
 
-    deadline: _Text | None = None
+    deadline: NonemptyText | None = None
     skip_unchanged_days: _Days = 7.0
     keep_runs: Annotated[int, msgspec.Meta(ge=1)] = 400
     keep_outputs_days: Annotated[float, msgspec.Meta(ge=1)] | None = None

@@ -8,13 +8,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import date, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
 from msgspec import structs
 
-from bansong.base.cancel import CancelToken, StopRequest
+from bansong.base.cancel import CancelToken, StopRequest, run_async
 from bansong.base.display import Progress
 from bansong.base.errors import BansongError, StoppedError
 from bansong.base.files import as_path, is_remote
@@ -40,18 +41,18 @@ from bansong.jobs.report import (
     PAUSED,
     InputOutcome,
     JobReport,
-    channels_of,
     compose_message,
-    deliver_message,
     write_metrics,
 )
 from bansong.jobs.state import AnswerRecorder, JobRun, KnownInput, RunStore, job_place, locate, refuse_shared_name
+from bansong.notify.channels import Channel, deliver, open_channels
 from bansong.run.changes import CHANGE_SCHEMA, GONE, SNAPSHOT, advance, numbers_by_input, of_kinds, write_changes
 from bansong.run.files_report import FilesReport
 from bansong.run.report import Report
 from bansong.run.table import RunStart
 
 if TYPE_CHECKING:
+    from bansong.client.webhook import Outcome
     from bansong.jobs.inputs import InputEnrichment
     from bansong.jobs.state import EarlierRows
 
@@ -131,6 +132,7 @@ class _Run:
         self._all_are_there = True
         self._problems: list[str] = []
         self._mode = int(job.output.mode, 8)
+        self._channels = open_channels(structs.asdict(job.notify), folder)
 
     def carry_out(self) -> JobReport:
         try:
@@ -407,7 +409,7 @@ class _Run:
 
     def _compose(self, report: JobReport) -> str | None:
         part = self._job.notify
-        if not (part.webhook_env or part.command or part.file):
+        if not self._channels:
             return None
         failed = [f"{one.path}: {one.problem}" for one in report.inputs if one.exit_code not in (0, PAUSED)]
         paused = [f"{one.path}: {one.problem}" for one in report.inputs if one.exit_code == PAUSED]
@@ -442,19 +444,38 @@ class _Run:
 
         A failing channel is skipped until the next run, so that its messages stay in order.
         """
-        part, problems = self._job.notify, list[str]()
-        working = set(channels_of(part))
-        for run in self._store.runs():
-            if run.waits:
-                if self._stop.is_made:
-                    return [*problems, gettext("stopped before a message was delivered; the next run delivers it")]
-                outcome = deliver_message(part, self._folder, run.message or "", working.difference(run.taken))
-                working -= {channel for channel, error in outcome.items() if error is not None}
-                problems += filter(None, outcome.values())
-                taken = {*run.taken, *(channel for channel, error in outcome.items() if error is None)}
-                delivered = self._now() if taken.issuperset(channels_of(part)) else None
-                self._store.mark_taken(run.id, taken, delivered)
+        waiting = [run for run in self._store.runs() if run.waits]
+        taken = {run.id: set(run.taken) for run in waiting}
+        for run in waiting:
+            if self._are_all_in(taken[run.id]):  # the last one that lacked it has left the job file
+                self._store.mark_taken(run.id, taken[run.id], self._now())
+        problems = [problem for channel in self._channels for problem in self._deliver(channel, waiting, taken)]
+        if self._stop.is_made and not all(map(self._are_all_in, taken.values())):
+            problems.append(gettext("stopped before a message was delivered; the next run delivers it"))
         return problems
+
+    def _deliver(self, channel: Channel, waiting: Sequence[JobRun], taken: Mapping[str, set[str]]) -> list[str]:
+        problems: list[str] = []
+
+        async def settle(runs: Sequence[JobRun], outcome: Outcome) -> None:
+            if outcome.error is not None:
+                about = {"url": channel.receiver, "error": outcome.error}
+                refused = gettext("{url}: the message was not taken: {error}", **about)
+                problems.append(refused if channel.receiver else outcome.error)
+                return
+            for run in runs:
+                taken[run.id].add(channel.name)
+                delivered = self._now() if self._are_all_in(taken[run.id]) else None
+                self._store.mark_taken(run.id, taken[run.id], delivered)
+
+        left = [run for run in waiting if channel.name not in taken[run.id]]
+        if left:
+            sending = partial(deliver, channel, left, settle, is_over=lambda: self._stop.is_made)
+            run_async(sending, CancelToken())
+        return problems
+
+    def _are_all_in(self, taken: Collection[str]) -> bool:
+        return all(channel.name in taken for channel in self._channels)
 
 
 def _status_day(report: Report | FilesReport) -> str:

@@ -1,4 +1,4 @@
-"""Notifications of closures: their queue in a database, and their delivery to a file or a webhook.
+"""Notifications of closures: their queue in a database.
 
 A notification is made in the transaction that finds the closure, and delivered at least once, until it is acknowledged.
 Functions with a ``db`` are steps of the caller's transaction.
@@ -9,32 +9,17 @@ Functions with a ``db`` are steps of the caller's transaction.
 from __future__ import annotations
 
 import json
-import os
 import random
 import secrets
 import sqlite3
-import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import polars as pl
 
-from bansong.base.errors import OutputError, Problem
-from bansong.base.files import last_byte, open_private, sync_folder
-from bansong.base.messages import describe_os_error
 from bansong.base.schema import SEOUL
-from bansong.client.webhook import signature_headers
-
-if TYPE_CHECKING:
-    from bansong.client.webhook import Outcome, WebhookSender, WebhookUrl
-
-
-CLOSURES_UNWRITABLE: Final = Problem(
-    "watch.closures_unwritable", "{path}: closures cannot be appended: {value}; make it writable, or free space"
-)
 
 EVENT: Final = "closure"
 SUMMARY: Final = "closed_already"
@@ -50,9 +35,6 @@ _MAX_ERROR_CHARACTERS: Final = 300
 _UNDER_WAY_S: Final = 5.0
 """Seconds before a notification is due in which it is not changed, since it may be on its way."""
 CLOSED: Final = "closed"
-FILE: Final = "file"
-WEBHOOK: Final = "webhook"
-"""Channels, as written in the database."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +56,14 @@ class PendingDelivery:
     attempts: int
     due: float | None
     error: str | None
+
+    @property
+    def event(self) -> str:
+        return str(json.loads(self.payload)["event"])
+
+    @property
+    def text(self) -> str:
+        return self.payload
 
 
 def add_notifications(db: sqlite3.Connection, closures: pl.DataFrame, now: float, channels: Sequence[str]) -> None:
@@ -330,56 +320,6 @@ class Backoff:
         pause = min(self.longest, self.first * 2.0 ** min(attempts - 1, 60)) * (0.5 + self.random())
         due = now + max(pause, min(retry_after or 0.0, self.longest))
         return due if due <= begun + self.patience else None
-
-
-@dataclass(frozen=True, slots=True)
-class Webhook:
-    """The address of an owner's notifications, and the secret that signs them."""
-
-    url: WebhookUrl
-    secret: str = field(repr=False)
-
-
-async def send_notification(sender: WebhookSender, webhook: Webhook, delivery: PendingDelivery, now: float) -> Outcome:
-    """Send one signed notification; raises nothing."""
-    body, event = delivery.payload.encode(), json.loads(delivery.payload)["event"]
-    return await sender.send(webhook.url, signature_headers(webhook.secret, event, delivery.id, body, now), body)
-
-
-def append_lines(path: Path, lines: Sequence[str]) -> None:
-    """Append lines to a file (made with mode 0600) durably, in one write; raise :class:`OutputError`.
-
-    An unfinished last line is ended first, so that it spoils no other.
-    """
-    try:
-        is_new = not path.exists()
-        file = open_private(path, append=True)
-        try:
-            content = "".join(f"{line}\n" for line in lines).encode()
-            _write_all(file, b"\n" + content if content and _is_torn(file) else content)
-        finally:
-            os.close(file)
-        if is_new:
-            sync_folder(path.parent)
-    except OSError as error:
-        raise OutputError(CLOSURES_UNWRITABLE, path=path, value=describe_os_error(error)) from error
-
-
-def _is_torn(file: int) -> bool:
-    return stat.S_ISREG(os.fstat(file).st_mode) and last_byte(file) not in (b"", b"\n")
-
-
-def _write_all(file: int, content: bytes) -> None:
-    """Write everything, or, if the disk is full, nothing."""
-    about, left = os.fstat(file), memoryview(content)
-    try:
-        while left:
-            left = left[os.write(file, left) :]
-        os.fsync(file)
-    except OSError:
-        if stat.S_ISREG(about.st_mode):
-            os.ftruncate(file, about.st_size)
-        raise
 
 
 def korean_iso(seconds: float) -> str:

@@ -12,7 +12,7 @@ from datetime import date, datetime, timedelta
 from functools import partial
 from math import floor
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
@@ -32,13 +32,17 @@ from bansong.engine.risk.scorecard import Scorecard
 from bansong.history.labels import Labels, read_history
 from bansong.history.scorecards import resolve_model
 from bansong.notify import queue as notifications
-from bansong.notify.queue import FILE, WEBHOOK, PendingDelivery, SummaryWindow, Webhook, append_lines, send_notification
+from bansong.notify.channels import Channel, FileChannel, WebhookChannel, append_lines, deliver
+from bansong.notify.queue import PendingDelivery, SummaryWindow
 from bansong.reference.fetch import StatusFetch, fetch_statuses, load_nts_key
 from bansong.reference.status_store import StatusStore
 from bansong.watch import store
 from bansong.watch.lists import OWNER, Local, LocalFile, alone, watch_path
 from bansong.watch.report import CheckReport
 from bansong.watch.store import STATUS_DAY, VERDICT_COLUMNS, CheckResult
+
+if TYPE_CHECKING:
+    from bansong.client.webhook import Outcome
 
 INTERVAL_INVALID: Final = Problem(
     "watch.interval_invalid", "{parameter}: must be a number of hours, above 0, at most {seldom:,.0f}"
@@ -130,16 +134,6 @@ def recheck_wait(interval: float) -> float:
     return interval - min(interval * _SLACK_SHARE, _MAX_SLACK_S)
 
 
-@dataclass(frozen=True, slots=True)
-class _Channels:
-    file: Path | None = None
-    webhook: Webhook | None = None
-
-    @property
-    def names(self) -> list[str]:
-        return [REPORT, *([FILE] if self.file else []), *([WEBHOOK] if self.webhook else [])]
-
-
 def check(
     *,
     local: Local = True,
@@ -177,7 +171,9 @@ def check(
     if not 0 < every <= _MAX_INTERVAL_H:
         raise UsageError(INTERVAL_INVALID, parameter=Option("every", every), seldom=_MAX_INTERVAL_H)
     path, clock = watch_path(None if isinstance(local, bool) or local is None else local), time.monotonic()
-    channels = _Channels(None if notify is None else Path(notify), _webhook(webhook, allow_http))
+    channels: list[Channel] = [] if notify is None else [FileChannel(Path(notify))]
+    if webhook is not None:
+        channels.append(_open_webhook(webhook, allow_http, now))
     known, statuses = read_history(labels), _open_statuses(status, now)
     engine = LocalEngine(
         registry,
@@ -210,7 +206,7 @@ class _CheckRun:
     engine: LocalEngine
     statuses: WatchStatuses | None
     interval: float
-    channels: _Channels
+    channels: Sequence[Channel]
     now: Callable[[], float]
     started: float = field(init=False)
     _due: int = field(default=0, init=False)
@@ -220,6 +216,10 @@ class _CheckRun:
 
     def __post_init__(self) -> None:
         self.started = self.now()
+
+    @property
+    def names(self) -> list[str]:
+        return [REPORT, *(channel.name for channel in self.channels)]
 
     def make_due(self, *, everything: bool) -> None:
         wait = recheck_wait(self.interval)
@@ -231,7 +231,7 @@ class _CheckRun:
             db.execute(
                 "DELETE FROM deliveries WHERE delivered IS NULL AND owner = ?"
                 " AND channel NOT IN (SELECT value FROM json_each(?))",
-                (OWNER, json.dumps(self.channels.names)),
+                (OWNER, json.dumps(self.names)),
             )
 
     def check_due(self) -> None:
@@ -246,7 +246,7 @@ class _CheckRun:
             at = max(self.now(), self.started)
             with self.file.writing() as db:
                 window = SummaryWindow(self.started, at + _SUMMARY_WINDOW_S)
-                recorded: CheckResult = store.record(db, checked, at, again, self.channels.names, window)
+                recorded: CheckResult = store.record(db, checked, at, again, self.names, window)
                 still = store.due(db, self.started, due.height, [OWNER])["number"]  # no answer: not now, not for ever
                 store.postpone(db, still.filter(still.is_in(due["number"].implode())).to_list(), again)
             self._due += due.height
@@ -267,16 +267,17 @@ class _CheckRun:
             db.execute("UPDATE watches SET due = ? WHERE owner = ? AND due = ?", (self.started, OWNER, again))
             if db.execute("INSERT OR IGNORE INTO unasked_days VALUES (?)", (day,)).rowcount:
                 days = db.execute("SELECT count(*) FROM unasked_days").fetchone()[0]
-                channels = [name for name in self.channels.names if name != REPORT]
+                channels = [name for name in self.names if name != REPORT]
                 if days > 1 and channels:
                     notifications.add_unasked(db, OWNER, numbers, days, self.started, channels)
 
     def deliver(self) -> None:
-        file, webhook = self.channels.file, self.channels.webhook
-        if file is not None and (waiting := self._waiting(FILE)):
-            self._append(waiting, file)
-        if webhook is not None and (waiting := self._waiting(WEBHOOK)):
-            run_until_interrupted(lambda: self._send(waiting, webhook))
+        for channel in self.channels:
+            if waiting := self._waiting(channel.name):
+                settle = partial(self._settle, channel.name)
+                sending = partial(deliver, channel, waiting, settle, patience=_PATIENCE)
+                if run_until_interrupted(sending):
+                    log.info("%s: the other notifications are left to the next check", channel.name)
 
     def report(self, seconds: float) -> CheckReport:
         with self.file.reading() as db:
@@ -312,33 +313,13 @@ class _CheckRun:
         with self.file.reading() as db:
             return [one for one in notifications.list_undelivered(db, OWNER) if one.channel == channel]
 
-    def _append(self, waiting: Sequence[PendingDelivery], path: Path) -> None:
-        error = None
-        try:
-            append_lines(path, [one.payload for one in waiting])
-        except OutputError as failure:
-            error = str(failure)
-        self._mark(waiting, FILE, error)
-
-    async def _send(self, waiting: Sequence[PendingDelivery], webhook: Webhook) -> None:
-        from bansong.client.webhook import WebhookSender
-
-        sender, failures = WebhookSender(), 0  # to any address: who gives the URL is whose machine it is
-        for place, one in enumerate(waiting, 1):
-            outcome = await send_notification(sender, webhook, one, self.now())
-            self._mark([one], WEBHOOK, outcome.error)
-            failures = 0 if outcome.error is None else failures + 1
-            if failures >= _PATIENCE:
-                log.info("%d notifications are left to the next check", len(waiting) - place)
-                return
-
-    def _mark(self, deliveries: Sequence[PendingDelivery], channel: str, error: str | None) -> None:
+    async def _settle(self, channel: str, deliveries: Sequence[PendingDelivery], outcome: Outcome) -> None:
         now = self.now()
         with self.file.writing() as db:
-            if error is None:
+            if outcome.error is None:
                 notifications.mark_delivered(db, [(one.number, channel) for one in deliveries], now)
             else:
-                notifications.mark_failed(db, [(one.number, channel, error, now) for one in deliveries])
+                notifications.mark_failed(db, [(one.number, channel, outcome.error, now) for one in deliveries])
 
     def _warnings(self) -> tuple[str, ...]:
         registry, today = self.engine.registry, self.engine.today or seoul_day()
@@ -349,11 +330,12 @@ class _CheckRun:
         stale = stale_registry_alert(registry, self.engine.model.stale_after, today)
         if stale and (self.statuses is None or caution):
             notes.append(stale)
-        if self.channels.file is not None:  # to be heard of now, not when a business closes
-            try:
-                append_lines(self.channels.file, [])
-            except OutputError as error:
-                notes.append(Listed([error]))
+        for channel in self.channels:
+            if isinstance(channel, FileChannel):  # to be heard of now, not when a business closes
+                try:
+                    append_lines(channel.path, [])
+                except OutputError as error:
+                    notes.append(Listed([error]))
         return tuple(notes)
 
 
@@ -367,17 +349,16 @@ def _open_statuses(status: Status, now: Callable[[], float]) -> WatchStatuses | 
     return None if is_off else open_watch_statuses(status, now)
 
 
-def _webhook(url: str | None, allow_http: bool) -> Webhook | None:
-    if url is None:
-        return None
-    from bansong.client.webhook import WebhookUrl
+def _open_webhook(url: str, allow_http: bool, now: Callable[[], float]) -> Channel:
+    from bansong.client.webhook import WebhookSender, WebhookUrl
 
-    secret = variable(SECRET) or ""
-    if not secret.strip():
+    secret = (variable(SECRET) or "").strip()
+    if not secret:
         raise UsageError(SECRET_MISSING, secret=SECRET)
-    if len(secret.strip()) < _MIN_SECRET_CHARACTERS:
+    if len(secret) < _MIN_SECRET_CHARACTERS:
         raise UsageError(SECRET_GUESSABLE, secret=SECRET, secret_length=_MIN_SECRET_CHARACTERS)
-    return Webhook(WebhookUrl.parse(url, allow_http=allow_http), secret.strip())
+    sender = WebhookSender()  # to any address: who gives the URL is whose machine it is
+    return WebhookChannel(WebhookUrl.parse(url, allow_http=allow_http), sender, secret, now)
 
 
 _PAUSED_EXIT_CODE: Final = 5
