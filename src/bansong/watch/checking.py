@@ -7,10 +7,9 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
-from datetime import date, datetime, timedelta
+from dataclasses import dataclass, field
+from datetime import date, datetime
 from functools import partial
-from math import floor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,7 +20,8 @@ from bansong.base.errors import OutputError, Problem, StoreError, UsageError
 from bansong.base.files import variable
 from bansong.base.forking import refuse_after_fork
 from bansong.base.messages import Lang, Listed, Option, Phrase, gettext_noop, gettext_of
-from bansong.base.options import StatusOptions, StatusSource
+from bansong.base.options import StatusOptions
+from bansong.base.options import StatusSource as SourceName
 from bansong.base.schema import SEOUL, seoul_day
 from bansong.base.sqlite import is_in_use
 from bansong.engine.address.gazetteer import Gazetteer
@@ -34,8 +34,8 @@ from bansong.history.scorecards import resolve_model
 from bansong.notify import queue as notifications
 from bansong.notify.channels import Channel, FileChannel, WebhookChannel, append_lines, deliver
 from bansong.notify.queue import PendingDelivery, SummaryWindow
-from bansong.reference.fetch import StatusFetch, fetch_statuses, load_nts_key
-from bansong.reference.status_store import StatusStore
+from bansong.reference.fetch import StatusFetch
+from bansong.reference.statuses import StatusSource, fresh_since, open_source
 from bansong.watch import store
 from bansong.watch.lists import OWNER, Local, LocalFile, alone, watch_path
 from bansong.watch.report import CheckReport
@@ -93,7 +93,7 @@ JUDGED_COLUMNS: Final[dict[str, type[pl.DataType]]] = {
     **dict.fromkeys(("b_no", "name", "address"), pl.String),
 }
 Tell = Callable[[CheckReport], None]
-Status = StatusSource | StatusOptions
+Status = SourceName | StatusOptions
 
 
 class LocalJudge:
@@ -345,8 +345,12 @@ def _undelivered_dict(one: PendingDelivery) -> dict[str, Any]:
 
 
 def _open_statuses(status: Status, now: Callable[[], float]) -> WatchStatuses | None:
-    is_off = isinstance(status, str) and not StatusOptions(source=status).is_asking
-    return None if is_off else open_watch_statuses(status, now)
+    options = status if isinstance(status, StatusOptions) else StatusOptions(source=status, max_age=0)
+    if not options.is_asking:
+        return None
+    source = open_source(options)
+    source.check()
+    return WatchStatuses(source, options.max_age, now)
 
 
 def _open_webhook(url: str, allow_http: bool, now: Callable[[], float]) -> Channel:
@@ -362,23 +366,14 @@ def _open_webhook(url: str, allow_http: bool, now: Callable[[], float]) -> Chann
 
 
 _PAUSED_EXIT_CODE: Final = 5
-_LONGEST: Final = 100_000.0
-"""Days; a longer age would be before the first date."""
-
-
-def open_watch_statuses(status: StatusSource | StatusOptions, now: Callable[[], float]) -> WatchStatuses | None:
-    """Return the statuses of a check, ``None`` if the tax authority is not asked."""
-    options = status if isinstance(status, StatusOptions) else StatusOptions(source=status, max_age=0)
-    if not options.is_asking:
-        return None
-    return WatchStatuses(replace(options, key=load_nts_key(options)), now)
 
 
 @dataclass
 class WatchStatuses:
-    """Statuses asked during one check; ``now`` returns seconds since 1970."""
+    """Statuses asked during one check; ``max_age`` in days, ``now`` in seconds since 1970."""
 
-    options: StatusOptions
+    source: StatusSource
+    max_age: float
     now: Callable[[], float]
     _halted: list[StatusFetch] = field(default_factory=list, init=False)
 
@@ -400,13 +395,11 @@ class WatchStatuses:
 
     def _fetch(self, keys: pl.Series) -> StatusOverlay:
         token = CancelToken()
-        fetch = run_async(partial(fetch_statuses, keys, self.options, cancel=token, today=self._day), token)
+        fetch = run_async(partial(self.source.fetch, keys, cancel=token, today=self._day), token)
         log.info("asked the tax authority: %s", fetch)
         if fetch.halt is not None:
             self._halted.append(fetch)
-        with StatusStore(self.options.store) as store:
-            aged_before = self._day() - timedelta(days=floor(min(self.options.max_age, _LONGEST)))
-            return StatusOverlay(store.read(keys), aged_before=aged_before)
+        return self.source.known(keys, fresh_since(self.max_age, self._day()))
 
     @property
     def unasked(self) -> int:
