@@ -300,28 +300,23 @@ def line_of(text: str, steps: Steps, value: str | None = None) -> int:
 
     ``value``: that of an element of a list, which may stand some lines below its field.
     """
-    lines, at = text.splitlines(), 1
-    start = 0
+    lines, at, start = text.splitlines(), 1, 0
     for place, step in enumerate(steps):
         if isinstance(step, int):
-            found = _find_element(lines, start, f"[[{steps[place - 1]}]]", step, value)
+            heads = _find_lines(lines, rf"\s*{re.escape(f'[[{steps[place - 1]}]]')}")
+            element = _find_lines(lines, f".*{re.escape(value)}", start) if value is not None else []
+            found = heads[step : step + 1] if heads else element
         else:
-            name = re.escape(step)
-            pattern = re.compile(rf"""\s*(?:\[+\s*(?:[\w.]+\.)?["']?{name}["']?\s*\]+|["']?{name}["']?\s*[=.])""")
-            inline = re.compile(rf"""[{{,]\s*["']?{name}["']?\s*=""")
-            found = next((i for i in range(start, len(lines)) if pattern.match(lines[i])), None)
-            if found is None:
-                found = next((i for i in range(start, len(lines)) if inline.search(lines[i])), None)
-        if found is not None:
-            start, at = found, found + 1
+            name = f"""["']?{re.escape(step)}["']?"""
+            own = rf"\s*(?:\[+\s*(?:[\w.]+\.)?{name}\s*\]+|{name}\s*[=.])"
+            found = _find_lines(lines, own, start) or _find_lines(lines, rf".*[{{,]\s*{name}\s*=", start)
+        if found:
+            start, at = found[0], found[0] + 1
     return at
 
 
-def _find_element(lines: Sequence[str], start: int, head: str, place: int, value: str | None) -> int | None:
-    heads = [i for i, line in enumerate(lines) if line.strip().startswith(head)]
-    if heads:
-        return heads[place] if place < len(heads) else None
-    return next((i for i in range(start, len(lines)) if value is not None and value in lines[i]), None)
+def _find_lines(lines: Sequence[str], pattern: str, start: int = 0) -> list[int]:
+    return [place for place, line in enumerate(lines) if place >= start and re.match(pattern, line)]
 
 
 JOB_FILE_UNREADABLE: Final = Problem(

@@ -68,33 +68,10 @@ class PendingDelivery:
 
 def add_notifications(db: sqlite3.Connection, closures: pl.DataFrame, now: float, channels: Sequence[str]) -> None:
     """Add a notification of each closure (:attr:`CheckResult.closures`) on all channels."""
-    if closures.is_empty():
-        return
-    first: int = db.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'notices'").fetchone()[0]
-    numbered = closures.select(
-        pl.int_range(first + 1, first + 1 + pl.len(), dtype=pl.Int64).alias("number"),
-        pl.Series("id", [secrets.token_hex(16) for _ in range(closures.height)], pl.String),
-        *("owner", "watch_id", "biz_no", "name", "address", "status_before", "grade_before", "grade"),
-    )
-    payload = pl.struct(
-        pl.lit(EVENT).alias("event"),
-        *("id", "watch_id", "biz_no", "name", "address"),
-        pl.lit(CLOSED).alias("biz_status"),
-        "status_before",
-        "grade_before",
-        pl.col("grade").alias("grade_after"),
-        pl.lit(korean_iso(now)).alias("detected_at"),
-    ).struct.json_encode()
-    db.executemany(
-        "INSERT INTO notices (number, id, owner, watch_id, biz_no, payload, created) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        numbered.select(
-            "number", "id", "owner", "watch_id", "biz_no", payload.alias("payload"), pl.lit(now)
-        ).iter_rows(),
-    )
-    for channel in channels:
-        _begin_deliveries(
-            db, numbered.select("number", pl.lit(channel), "owner", begun=pl.lit(now), due=pl.lit(now)).iter_rows()
-        )
+    for one in closures.iter_rows(named=True):
+        facts = {name: one[name] for name in ("watch_id", "biz_no", "name", "address")}
+        facts |= {"biz_status": CLOSED, "status_before": one["status_before"], "grade_before": one["grade_before"]}
+        _add_notification(db, one["owner"], EVENT, facts | {"grade_after": one["grade"]}, now, channels, due=now)
 
 
 class SummaryWindow(NamedTuple):
@@ -139,12 +116,16 @@ def _add_notification(
     due: float,
 ) -> None:
     id_ = secrets.token_hex(16)
-    payload = {"event": event, "id": id_, **facts, "detected_at": korean_iso(now)}
+    payload = as_json({"event": event, "id": id_, **facts, "detected_at": korean_iso(now)})
+    watch = facts.get("watch_id", ""), facts.get("biz_no", "")
     made = db.execute(
-        "INSERT INTO notices (id, owner, watch_id, biz_no, payload, created) VALUES (?, ?, '', '', ?, ?)",
-        (id_, owner, as_json(payload), now),
+        "INSERT INTO notices (id, owner, watch_id, biz_no, payload, created) VALUES (?, ?, ?, ?, ?, ?)",
+        (id_, owner, *watch, payload, now),
     )
-    _begin_deliveries(db, [(made.lastrowid, channel, owner, now, due) for channel in channels])
+    db.executemany(
+        "INSERT INTO deliveries (notice, channel, owner, begun, due) VALUES (?, ?, ?, ?, ?)",
+        [(made.lastrowid, channel, owner, now, due) for channel in channels],
+    )
 
 
 def _open_summary(
@@ -160,10 +141,6 @@ def _open_summary(
         {"owner": owner, "since": since, "soon": now + _UNDER_WAY_S, "channels": as_json(sorted(channels))},
     ).fetchone()
     return None if row is None else (row[0], json.loads(row[1]))
-
-
-def _begin_deliveries(db: sqlite3.Connection, deliveries: Iterable[tuple[object, ...]]) -> None:
-    db.executemany("INSERT INTO deliveries (notice, channel, owner, begun, due) VALUES (?, ?, ?, ?, ?)", deliveries)
 
 
 def as_json(value: object) -> str:
@@ -189,9 +166,11 @@ def due_deliveries(
     db: sqlite3.Connection, now: float, limit: int, *, owner: str | None = None, channel: str | None = None
 ) -> list[PendingDelivery]:
     """Return at most ``limit`` due deliveries: the longest due first, then the least often tried."""
+    of = "" if owner is None else " AND d.owner = :owner"  # not `OR :owner IS NULL`, which would use no index
+    of += "" if channel is None else " AND d.channel = :channel"
     rows = db.execute(
         f"SELECT {_DELIVERY} FROM deliveries d JOIN notices n ON n.number = d.notice"
-        f" WHERE d.delivered IS NULL AND d.due <= :now {_filter_sql(owner, channel)}"
+        f" WHERE d.delivered IS NULL AND d.due <= :now{of}"
         " ORDER BY d.due, d.attempts, d.notice LIMIT :limit",
         {"now": now, "limit": limit, "owner": owner, "channel": channel},
     )
@@ -285,11 +264,6 @@ def purge(db: sqlite3.Connection, before: float) -> int:
         " AND number NOT IN (SELECT notice FROM deliveries WHERE delivered IS NULL)",
         (before,),
     ).rowcount
-
-
-def _filter_sql(owner: str | None, channel: str | None) -> str:
-    words = "" if owner is None else " AND d.owner = :owner"
-    return words if channel is None else f"{words} AND d.channel = :channel"
 
 
 @dataclass(frozen=True, slots=True)

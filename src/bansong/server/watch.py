@@ -40,7 +40,7 @@ from bansong.server.references import StatusSource, StatusSources, fetch_statuse
 from bansong.server.settings import Clock, Settings, WakeUp, loggable_message
 from bansong.server.store import Store
 from bansong.watch import store as watch_store
-from bansong.watch.checking import LocalJudge, judge_watches
+from bansong.watch.checking import judge_watches
 from bansong.watch.store import Block, CheckResult
 
 _CACHE_BYTES: Final = 64 << 20
@@ -329,7 +329,7 @@ class WatchScheduler:
 
     def _check(self, source: StatusSource, key_id: str, watches: pl.DataFrame) -> pl.DataFrame:
         engine = self._engines.engine(key_id)
-        return judge_watches(watches, LocalJudge(engine, partial(source.answer, engine)))
+        return judge_watches(watches, engine, partial(source.answer, engine))
 
     def _record(
         self, db: sqlite3.Connection, owner: str, started: float, watches: pl.DataFrame, checked: pl.DataFrame

@@ -66,7 +66,8 @@ _MAX_INTERVAL_H: Final = 1e6
 _AT_ONCE: Final = 10_000
 """Watches in one transaction; a killed check repeats at most these."""
 _SHOWN: Final = (
-    *("watch_id", "biz_no", "name", "address", "biz_status", "status_before", "grade_before", "grade", "bounce_prob"),
+    *("watch_id", "biz_no", "name", "address"),
+    *("biz_status", "status_before", "grade_before", "grade", "bounce_prob"),
 )
 _SUMMARY_WINDOW_S: Final = 3600.0
 """Seconds in which a check is done: its lots share one notification of businesses closed before."""
@@ -88,39 +89,23 @@ _STATUS_DAY: Final = r"\[status [+-][0-9]+\] [^|]*\([a-z]+, ([0-9]{4}-[0-9]{2}-[
 _SLACK_SHARE: Final = 0.1
 _MAX_SLACK_S: Final = 2 * 3600.0
 """Seconds: a nightly run may begin that much earlier than the one before, also at a change to summer time."""
-JUDGED_COLUMNS: Final[dict[str, type[pl.DataType]]] = {
-    "number": pl.Int64,
-    **dict.fromkeys(("b_no", "name", "address"), pl.String),
-}
 Tell = Callable[[CheckReport], None]
 Status = SourceName | StatusOptions
 
 
-class LocalJudge:
-    """Judges by the embedded engine; ``answer`` replaces the engine's own, for statuses better than its registry's."""
+def judge_watches(
+    watches: pl.DataFrame, engine: LocalEngine, answer: Callable[[pl.LazyFrame], pl.LazyFrame] | None = None
+) -> pl.DataFrame:
+    """Add verdicts to the watches of :func:`bansong.watch.store.due`; those left out stay due.
 
-    def __init__(self, engine: LocalEngine, answer: Callable[[pl.LazyFrame], pl.LazyFrame] | None = None) -> None:
-        self._engine = engine
-        self._answer = answer or engine.answer
-
-    def judge(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Add :data:`VERDICT_COLUMNS` to a frame of :data:`JUDGED_COLUMNS`; rows left out stay due."""
-        day = pl.col("reasons").str.extract(_STATUS_DAY).alias(STATUS_DAY)
-        answered = self._answer(frame.lazy()).select(*JUDGED_COLUMNS, *VERDICT_COLUMNS, day)
-        with self._engine.running():
-            return answered.collect()
-
-
-def judge_watches(watches: pl.DataFrame, judge: LocalJudge) -> pl.DataFrame:
-    """Ask a judge about the watches of :func:`bansong.watch.store.due`."""
-    asked = watches.select("number", "name", "address", b_no="biz_no").select(*_cast(JUDGED_COLUMNS))
-    judged = judge.judge(asked)
-    verdict = {name: dtype for name, dtype in (VERDICT_COLUMNS | {STATUS_DAY: pl.String}).items() if name in judged}
-    return judged.select("number", "name", "address", *_cast(verdict))
-
-
-def _cast(columns: dict[str, type[pl.DataType]]) -> list[pl.Expr]:
-    return [pl.col(name).cast(dtype) for name, dtype in columns.items()]
+    ``answer``: by default the engine's own; another one for statuses better than its registry's.
+    """
+    asked = watches.lazy().select("number", "name", "address", b_no=pl.col("biz_no").cast(pl.String))
+    day = pl.col("reasons").str.extract(_STATUS_DAY).alias(STATUS_DAY)
+    verdicts = (pl.col(name).cast(dtype) for name, dtype in VERDICT_COLUMNS.items())
+    answered = (answer or engine.answer)(asked).select("number", "name", "address", *verdicts, day)
+    with engine.running():
+        return answered.collect()
 
 
 def recheck_wait(interval: float) -> float:
@@ -242,7 +227,7 @@ class _CheckRun:
             if due.is_empty():
                 return
             engine = self.engine if self.statuses is None else self.statuses.give_to(self.engine, due["biz_no"])
-            checked = judge_watches(due, LocalJudge(engine))
+            checked = judge_watches(due, engine)
             at = max(self.now(), self.started)
             with self.file.writing() as db:
                 window = SummaryWindow(self.started, at + _SUMMARY_WINDOW_S)
