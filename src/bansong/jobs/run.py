@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -29,10 +29,12 @@ from bansong.jobs.inputs import (
     about_file,
     content_of,
     copy_file,
+    enrich_input,
     find_inputs,
     find_predecessors,
     fingerprint,
     is_asking,
+    is_stray_input,
     remove_old_outputs,
     set_mode,
 )
@@ -44,7 +46,16 @@ from bansong.jobs.report import (
     compose_message,
     write_metrics,
 )
-from bansong.jobs.state import AnswerRecorder, JobRun, KnownInput, RunStore, job_place, locate, refuse_shared_name
+from bansong.jobs.state import (
+    AnswerRecorder,
+    EarlierRows,
+    JobRun,
+    KnownInput,
+    RunStore,
+    job_place,
+    locate,
+    refuse_shared_name,
+)
 from bansong.notify.channels import Channel, deliver, open_channels
 from bansong.run.changes import CHANGE_SCHEMA, GONE, SNAPSHOT, advance, numbers_by_input, of_kinds, write_changes
 from bansong.run.files_report import FilesReport
@@ -53,8 +64,6 @@ from bansong.run.table import RunStart
 
 if TYPE_CHECKING:
     from bansong.client.webhook import Outcome
-    from bansong.jobs.inputs import InputEnrichment
-    from bansong.jobs.state import EarlierRows
 
 
 _log = logging.getLogger(__name__)
@@ -96,30 +105,23 @@ def run_job(
         return _Run(job, name, path.parent, store, now, limit, progress, stop).carry_out()
 
 
+@dataclass
 class _Run:
-    def __init__(
-        self,
-        job: JobFile,
-        name: str,
-        folder: Path,
-        store: RunStore,
-        now: Callable[[], float],
-        deadline: Deadline,
-        progress: Progress | None,
-        stop: StopRequest,
-    ) -> None:
-        self._job = job = structs.replace(job, lang=job.lang or current_language())
-        self._name = name
-        self._folder = folder
-        self._store = store
-        self._now = now
-        self._deadline = deadline
-        self._stop = stop
+    _job: JobFile
+    _name: str
+    _folder: Path
+    _store: RunStore
+    _now: Callable[[], float]
+    _deadline: Deadline
+    _progress: Progress | None
+    _stop: StopRequest
+
+    def __post_init__(self) -> None:
+        self._job = job = structs.replace(self._job, lang=self._job.lang or current_language())
         self._audience = JobFileAudience(current_audience())
-        self._start = replace(RunStart.now(now), at=datetime.fromtimestamp(now(), SEOUL))
-        self._names = OutputNames(folder, name, self._start.at.date())
+        self._start = replace(RunStart.now(self._now), at=datetime.fromtimestamp(self._now(), SEOUL))
+        self._names = OutputNames(self._folder, self._name, self._start.at.date())
         self._budget = job.engine.budget
-        self._progress = progress
         self._verified: dict[str, pl.DataFrame] = {}
         self._other_columns: set[str] = set()
         self._known: dict[str, KnownInput] = {}
@@ -132,7 +134,7 @@ class _Run:
         self._all_are_there = True
         self._problems: list[str] = []
         self._mode = int(job.output.mode, 8)
-        self._channels = open_channels(structs.asdict(job.notify), folder)
+        self._channels = open_channels(structs.asdict(job.notify), self._folder)
 
     def carry_out(self) -> JobReport:
         try:
@@ -250,7 +252,7 @@ class _Run:
             if self._stop.is_made:  # polars has made an error of the interruption
                 raise KeyboardInterrupt from error
             _log.info("%s: %s", path, error)  # the report says it
-            if self._name_before(one) not in earlier and self._enrichment().is_stray(one, error):
+            if self._name_before(one) not in earlier and is_stray_input(one, self._folder, error):
                 return InputOutcome(path, "passed_over", error=str(error))
             paid = self._paid_since(begun)
             self._spend(paid)
@@ -282,7 +284,18 @@ class _Run:
         earlier = self._earlier_rows(one, known)
         make_folder(one.output.parent)
         with self._deadline.ending(buys=engine_kind(self._job.engine.name).buys):
-            report = self._enrichment().carry_out(one, recorder, earlier, self._budget)
+            report = enrich_input(
+                self._job,
+                self._folder,
+                one,
+                self._budget,
+                day=self._start.at.date(),
+                now=self._now,
+                recorder=recorder,
+                earlier=earlier,
+                progress=self._progress,
+                cancel=self._deadline.cancel,
+            )
         set_mode(one.output, self._mode)
         kept = copy_file(one.output, one.latest, self._mode) if one.latest is not None else ()
         self._verified[str(one.path)] = recorder.snapshot()
@@ -316,8 +329,6 @@ class _Run:
         return outcome
 
     def _earlier_rows(self, one: JobInput, known: KnownInput | None) -> EarlierRows:
-        from bansong.jobs.state import EarlierRows
-
         if self._earlier_numbers is None:
             before = self._store.snapshot()
             self._earlier_numbers = {} if before is None else numbers_by_input(before)
@@ -331,12 +342,6 @@ class _Run:
 
     def _name_before(self, one: JobInput) -> str:
         return self._predecessors.get(str(one.path), str(one.path))
-
-    def _enrichment(self) -> InputEnrichment:
-        from bansong.jobs.inputs import InputEnrichment  # half a second, for nothing on quiet nights
-
-        day = self._start.at.date()
-        return InputEnrichment(self._job, self._folder, day, self._now, self._progress, self._deadline.cancel)
 
     def _know(self, one: JobInput, known: KnownInput) -> None:
         latest = "" if one.latest is None else about_file(one.latest)
