@@ -17,7 +17,7 @@ from msgspec import structs
 
 from bansong.base.cancel import CancelToken, StopRequest, run_async
 from bansong.base.display import Progress
-from bansong.base.errors import BansongError, StoppedError
+from bansong.base.errors import BansongError, OutputError, Problem, StoppedError
 from bansong.base.files import as_path, is_remote
 from bansong.base.forking import refuse_after_fork
 from bansong.base.messages import current_audience, current_language, gettext, join_clauses, use_audience, use_language
@@ -65,6 +65,8 @@ from bansong.run.table import RunStart
 if TYPE_CHECKING:
     from bansong.client.webhook import Outcome
 
+
+MESSAGE_NOT_TAKEN: Final = Problem("jobs.message_not_taken", "{url}: the message was not taken: {error}")
 
 _log = logging.getLogger(__name__)
 _DAY: Final = 86_400.0
@@ -464,9 +466,8 @@ class _Run:
 
         async def settle(runs: Sequence[JobRun], outcome: Outcome) -> None:
             if outcome.error is not None:
-                about = {"url": channel.receiver, "error": outcome.error}
-                refused = gettext("{url}: the message was not taken: {error}", **about)
-                problems.append(refused if channel.receiver else outcome.error)
+                refused = OutputError(MESSAGE_NOT_TAKEN, url=channel.receiver, error=outcome.error)
+                problems.append(str(refused) if channel.receiver else outcome.error)
                 return
             for run in runs:
                 taken[run.id].add(channel.name)

@@ -142,7 +142,10 @@ def entries(*, local: Local = None, **terms: Unpack[ServiceTerms]) -> pl.DataFra
     ``created_at``, ``checked_at``, ``next_check_at``, ``closed_at`` (Datetime, UTC), null if unknown.
     """
     check_keywords(entries, terms, ServiceTerms)
-    return entries_frame(open_store(local, **terms).frame())
+    times = {"created_at": "created", "checked_at": "checked", "next_check_at": "due", "closed_at": "closed"}
+    texts = ("watch_id", "biz_no", "name", "address", "biz_status", "grade")
+    listed = open_store(local, **terms).frame()
+    return listed.select(*texts, **{name: utc_expr(column) for name, column in times.items()})
 
 
 def history(which: str, *, local: Local = None, **terms: Unpack[ServiceTerms]) -> History:
@@ -172,12 +175,6 @@ def history_frame(which: str, *, local: Local = None, **terms: Unpack[ServiceTer
     """Return :func:`history` as a frame: ``at`` (Datetime, UTC), ``before``, ``after``, ``biz_status`` (String)."""
     check_keywords(history_frame, terms, ServiceTerms)
     return history(which, local=local, **terms).frame
-
-
-def entries_frame(listed: pl.DataFrame) -> pl.DataFrame:
-    times = {"created_at": "created", "checked_at": "checked", "next_check_at": "due", "closed_at": "closed"}
-    texts = ("watch_id", "biz_no", "name", "address", "biz_status", "grade")
-    return listed.select(*texts, **{name: utc_expr(column) for name, column in times.items()})
 
 
 def _likely_mistake(found: Businesses, plan: SyncPlan) -> str | None:
