@@ -9,12 +9,14 @@ Functions with a ``db`` are steps of the caller's transaction.
 from __future__ import annotations
 
 import json
+import math
 import random
 import secrets
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import polars as pl
@@ -296,6 +298,9 @@ class Backoff:
         return due if due <= begun + self.patience else None
 
 
-def korean_iso(seconds: float) -> str:
-    """Format a time as the service does: ISO 8601 in Korea's time, to the second."""
+@lru_cache(maxsize=1024)  # many watches are added, or checked, at the same moment
+def korean_iso(seconds: float | None) -> str | None:
+    """Format a time as the service does: ISO 8601 in Korea's time, to the second; ``None`` if unknown."""
+    if seconds is None or math.isnan(seconds):
+        return None
     return datetime.fromtimestamp(seconds, SEOUL).isoformat(timespec="seconds")

@@ -15,10 +15,11 @@ from bansong.base.errors import DoubtError, NotFoundError, Problem, RejectedErro
 from bansong.base.files import as_path
 from bansong.base.messages import Phrase, count_rows, gettext_noop, gettext_of
 from bansong.base.options import check_keywords
+from bansong.notify.queue import korean_iso
 from bansong.run.survey import NO_ADDRESS, PreparedTable, prepare_table
 from bansong.tables.detect import open_table, reading
 from bansong.watch.lists import Local, ServiceTerms, WatchStore, open_store
-from bansong.watch.report import History, seoul_iso, utc_expr
+from bansong.watch.report import History, utc_expr
 from bansong.watch.store import Business
 from bansong.watch.syncing import BUSINESS, Businesses, Done, Steps, SyncPlan, SyncReport, businesses, reconcile
 
@@ -120,7 +121,7 @@ def add(
     state: Literal["added", "changed"] = "changed" if plan.change.height else "added"
     done = _settle_doubts(watches, entry, watches.carry_out(_plan_steps(plan), lambda _done, _total: None))
     _raise_for(done)
-    return Placed(_find_watches(watches, number)["watch_id"][0], number, state, seoul_iso(done.first_check_by))
+    return Placed(_find_watches(watches, number)["watch_id"][0], number, state, korean_iso(done.first_check_by))
 
 
 def remove(which: str, *, local: Local = None, **terms: Unpack[ServiceTerms]) -> pl.DataFrame:

@@ -83,7 +83,7 @@ class CheckReport(Shown):
             "closures": [one for one in self.notices if one["event"] == EVENT],
             "closed_already": [number for one in self._summaries for number in one["biz_nos"]],
             "undelivered": list(self.undelivered),
-            "next_check_at": seoul_iso(self.next_due),
+            "next_check_at": korean_iso(self.next_due),
             "seconds": round(self.seconds, 3),
             "warnings": list(map(str, self.warnings)),
         }
@@ -101,7 +101,7 @@ class CheckReport(Shown):
     def progress_line(self) -> tuple[str, str]:
         if self.due or self.next_due is None:
             return gettext("checked"), gettext_of(self, "{checked:,} of {watched:,}")
-        at = str(seoul_iso(self.next_due))[:16].replace("T", " ")
+        at = str(korean_iso(self.next_due))[:16].replace("T", " ")
         return gettext("checked"), gettext_of(self, "0 of {watched:,}: nothing was due; the next is due {at}", at=at)
 
     def news(self) -> Iterator[tuple[str, str]]:
@@ -265,7 +265,7 @@ class History(Shown):
         lang = current_language()
         return [
             (
-                seoul_iso(change.at) or gettext("at an unknown time"),
+                korean_iso(change.at) or gettext("at an unknown time"),
                 f"{change.before or '–'} → {change.after or '–'}"
                 + (f", {word_of(change.biz_status, lang)}" if change.biz_status else ""),
             )
@@ -326,8 +326,3 @@ def _levels(changes: list[Change]) -> list[str]:
 def utc_expr(seconds: str) -> pl.Expr:
     micros = (pl.col(seconds) * 1e6).round().cast(pl.Int64)
     return pl.from_epoch(micros, time_unit="us").dt.replace_time_zone("UTC")
-
-
-def seoul_iso(seconds: float | None) -> str | None:
-    """Return a time as ISO 8601 in Korea's time zone, to the second; ``None`` if unknown."""
-    return None if seconds is None or math.isnan(seconds) else korean_iso(seconds)

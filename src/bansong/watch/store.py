@@ -9,7 +9,6 @@ import secrets
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -383,12 +382,7 @@ def rendered_entry(db: sqlite3.Connection, owner: str, watch_id: str) -> tuple[i
 
 
 def _document(row: Sequence[Any]) -> dict[str, str | None]:
-    return dict(zip(_DOCUMENT_FIELDS, (*row[:6], *map(_iso_or_none, row[6:])), strict=True))
-
-
-@lru_cache(maxsize=1024)  # many watches are added, or checked, at the same moment
-def _iso_or_none(seconds: float | None) -> str | None:
-    return None if seconds is None else korean_iso(seconds)
+    return dict(zip(_DOCUMENT_FIELDS, (*row[:6], *map(korean_iso, row[6:])), strict=True))
 
 
 def next_due(db: sqlite3.Connection, owner: str) -> float | None:

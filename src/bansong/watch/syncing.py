@@ -24,7 +24,8 @@ from bansong.client.errors import Action, error_action
 from bansong.engine.local import ROW_PROBLEM, ROW_PROBLEMS
 from bansong.engine.records import DIGITS, RIGHT, ROW_ID
 from bansong.engine.text import is_blank
-from bansong.watch.report import SHOWN, format_number, name_first, seoul_iso
+from bansong.notify.queue import korean_iso
+from bansong.watch.report import SHOWN, format_number, name_first
 from bansong.watch.store import Business
 
 if TYPE_CHECKING:
@@ -425,7 +426,7 @@ class SyncReport(Shown):
             "added": self.done.added,
             "changed": self.done.changed,
             "removed": self.done.removed,
-            "first_check_by": seoul_iso(self.done.first_check_by),
+            "first_check_by": korean_iso(self.done.first_check_by),
             "left": self.left if self.applied else self.to_do,
             "refused": [{"watch": name, "note": note} for name, note in self.done.refused],
             "in_doubt": list(self.done.doubts),
@@ -470,7 +471,7 @@ class SyncReport(Shown):
             return
         yield gettext("done"), gettext_of(done, "{added:,} added, {changed:,} changed, {removed:,} removed")
         if done.first_check_by is not None:
-            by = seoul_iso(done.first_check_by)
+            by = korean_iso(done.first_check_by)
             first = gettext("by {by} at the latest; until then what was added has no status", by=by)
             yield gettext("first check"), first
         for name, note in done.refused[:SHOWN]:
