@@ -23,7 +23,8 @@ from bansong.cli import app as cli
 request = cli.let_stop_signals_interrupt()  # as main does, before polars is imported
 cli.let_stop_signals_interrupt = lambda: request
 from bansong.engine.risk import assess
-from bansong.jobs import report as run_message, run as job, state as run_store
+from bansong.jobs import run as job, state as run_store
+from bansong.notify import channels
 from bansong.run.runner import Run
 
 def stop_behind(owner, name):
@@ -44,8 +45,7 @@ steps = {"found": (job, "find_inputs"), "noted": (store, "note_outputs"),
          "published": (Run, "carry_out"), "copied": (job, "copy_file"),
          "verified": (job, "about_file"), "compared": (job, "advance"),
          "changes written": (job, "write_changes"), "snapshot put": (store, "_put_snapshot"),
-         "committed": (store, "commit_run"), "sent": (run_message, "append_lines"),
-         "delivered": (job, "deliver_message"),
+         "committed": (store, "commit_run"), "sent": (channels, "append_lines"),
          "noted as told": (store, "mark_taken"), "all done": (job, "write_metrics")}
 stop, step = getattr(signal, sys.argv[1]), sys.argv[2]
 stop_behind(*steps[step])
@@ -70,7 +70,6 @@ WRITTEN_DOWN = {
     "committed": 3,
     "changes written": 3,
     "sent": 0,
-    "delivered": 0,
     "noted as told": 0,
     "all done": 0,
 }
@@ -149,7 +148,7 @@ def test_a_run_that_is_killed_tells_each_closure(step: str, nights: Nights) -> N
     """Killed anywhere: nothing half written, the closure told once; twice only where that it was sent was not noted."""
     done = stop_at(step, "SIGKILL", nights)
     assert done.returncode == -9, done.stderr
-    assert told_in_the_end(nights) == (2 if step in ("sent", "delivered") else 1)
+    assert told_in_the_end(nights) == (2 if step == "sent" else 1)
 
 
 INTERRUPTED = """

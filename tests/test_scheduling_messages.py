@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bansong.jobs import report as run_message
 from bansong.jobs.state import list_runs
+from bansong.notify import channels
 from conftest import write
 from hooks import OK, receiving
 from nightly_jobs import Nights, kinds
@@ -57,7 +57,7 @@ def test_a_command_that_hangs_is_stopped_and_its_arguments_are_not_shown(
     nights: Nights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A token among a command's arguments is in no message."""
-    monkeypatch.setattr(run_message, "_COMMAND_SECONDS", 0.3)
+    monkeypatch.setattr(channels, "_COMMAND_TIMEOUT_S", 0.3)
     notify(nights, "import time; time.sleep(60)", "t0ken")
     (problem,) = nights.run().problems
     assert "had not ended after 0.3 s" in problem
@@ -68,7 +68,8 @@ def test_a_command_that_prints_the_webhook_shows_it_to_nobody(nights: Nights, mo
     """A URL that is a secret stays one where the command that is given it complains."""
     url = "https://hooks.example.com/T0/secret"
     monkeypatch.setenv("HOOK", url)
-    monkeypatch.setattr(run_message, "_DELIVER", {"command": run_message._run_command})
+    only_commands = tuple(kind for kind in channels.CHANNELS if kind.name == channels.COMMAND)
+    monkeypatch.setattr(channels, "CHANNELS", only_commands)
     notify(nights, "import os, sys; sys.exit(os.environ['HOOK'] + ' is down')", more='webhook_env = "HOOK"\n')
     (problem,) = nights.run().problems
     assert "(the webhook's URL) is down" in problem

@@ -52,7 +52,7 @@ def added(owner: str, *names: int) -> Callable[[sqlite3.Connection], list[int]]:
 
 def removed(owner: str, place: int) -> Callable[[sqlite3.Connection], list[int]]:
     def do(db: sqlite3.Connection) -> list[int]:
-        ids = [watch.watch_id for watch in book.every(db, owner)]
+        ids = book.every(db, owner)["watch_id"].to_list()
         return [book.remove(db, owner, ids[place % len(ids)]) or 0] if ids else []
 
     return do
@@ -72,7 +72,7 @@ def checked(owner: str, at: float, count: int) -> Callable[[sqlite3.Connection],
 
 async def fresh(store: Store, owner: str) -> list[tuple[str, str | None]]:
     every = await store.read(lambda db: book.every(db, owner))
-    return [(watch.watch_id, watch.grade) for watch in every]
+    return every.select("watch_id", "grade").rows()
 
 
 async def watches(lists: WatchListCache, owner: str) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ import bansong as bs
 from bansong.base.options import StatusOptions
 from bansong.engine.local import LocalEngine
 from bansong.errors import UsageError
-from bansong.notify.queue import WEBHOOK
+from bansong.notify.channels import WEBHOOK
 from bansong.reference.nts import NtsKey
 from bansong.server import jobs as worker
 from bansong.server import keys as key_table

@@ -17,7 +17,7 @@ from bansong.engine.local import LocalEngine
 from bansong.notify import queue as notifications
 from bansong.server.payloads import WatchEntryPayload
 from bansong.watch import store
-from bansong.watch.checking import LocalJudge, judge_watches
+from bansong.watch.checking import judge_watches
 from bansong.watch.store import DDL, VERDICT_COLUMNS, Business, CheckResult
 from examples import examples
 
@@ -63,13 +63,12 @@ def test_an_owner_reads_and_removes_its_own_watches_alone(db: sqlite3.Connection
     watch, _ = store.add(db, OWNER, Business(NUMBER, "가", "서울"), 0.0)
     assert store.get(db, "k2", watch.watch_id) is None
     assert store.history(db, "k2", watch.watch_id) is None
-    assert store.every(db, "k2") == []
-    assert store.ids(db, "k2", [NUMBER]) == {}
+    assert store.every(db, "k2").is_empty()
     assert not store.remove(db, "k2", watch.watch_id)
     assert not store.remove_many(db, "k2", [watch.watch_id])
     other, done = store.add(db, "k2", Business(NUMBER, "나", None), 0.0)
     assert (done, other.name) == ("added", "나")
-    assert store.every(db, OWNER) == [watch]
+    assert store.every(db, OWNER)["watch_id"].to_list() == [watch.watch_id]
     assert store.history(db, OWNER, watch.watch_id) == []
 
 
@@ -207,13 +206,11 @@ def test_many_are_added_as_one_is(db: sqlite3.Connection) -> None:
     assert store.add_many(
         db, OWNER, [Business("1", None, "부산"), Business("2", ""), Business("3")], 3.0
     ) == store.Added(1, 1)
-    watches = {watch.biz_no: watch for watch in store.every(db, OWNER)}
-    assert (watches["1"].name, watches["1"].address, watches["1"].due) == ("가", "부산", 3.0)
-    assert (watches["2"].name, watches["2"].due) == (None, 102.0)
+    watches = {watch["biz_no"]: watch for watch in store.every(db, OWNER).to_dicts()}
+    assert [watches["1"][name] for name in ("name", "address", "due")] == ["가", "부산", 3.0]
+    assert [watches["2"][name] for name in ("name", "due")] == [None, 102.0]
     assert store.count(db, OWNER) == 3
-    wanted = store.ids(db, OWNER, ["1", "3", "4"])
-    assert wanted.keys() == {"1", "3"}
-    assert store.remove_many(db, OWNER, [*wanted.values(), "none"]) == 2
+    assert store.remove_many(db, OWNER, [watches["1"]["watch_id"], watches["3"]["watch_id"], "none"]) == 2
     assert (store.count(db, OWNER), store.count(db, "other")) == (1, 0)
 
 
@@ -258,7 +255,7 @@ def test_the_engine_is_a_judge(db: sqlite3.Connection) -> None:
         db, OWNER, [Business(NUMBER, "삼성전자", "경기 수원시 영통구 삼성로 129"), Business("0000000001")], 1.0
     )
     watches = store.due(db, 1.0, 10)
-    checked = judge_watches(watches, LocalJudge(LocalEngine()))
+    checked = judge_watches(watches, LocalEngine())
     assert sorted(checked["number"]) == sorted(watches["number"])
     assert dict(zip(checked["number"], checked["grade"].is_not_null(), strict=True)) == {
         watches["number"][0]: True,

@@ -10,6 +10,7 @@ import logging
 import os
 import socket
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
@@ -19,7 +20,8 @@ from hypothesis import strategies as st
 
 from bansong.client.webhook import Outcome, WebhookSender, WebhookUrl, signature_headers
 from bansong.errors import OutputError, UsageError
-from bansong.notify.queue import Backoff, PendingDelivery, Webhook, append_lines, send_notification
+from bansong.notify.channels import Message, WebhookChannel, append_lines, deliver
+from bansong.notify.queue import Backoff, PendingDelivery
 from bansong.watch import verify_signature
 from examples import examples
 from hooks import Answer, receiving
@@ -37,9 +39,8 @@ def sent(url: str, *, times: int = 1, timeout: float = 10.0) -> list[Outcome]:
     """Send the notice some times, one after the other, over one sender."""
 
     async def run() -> list[Outcome]:
-        sender = WebhookSender(timeout=timeout)
-        webhook = Webhook(WebhookUrl.parse(url), SECRET)
-        return [await send_notification(sender, webhook, delivery(), NOW) for _ in range(times)]
+        webhook = WebhookChannel(WebhookUrl.parse(url), WebhookSender(timeout=timeout), SECRET, lambda: NOW)
+        return [await webhook.send([delivery()]) for _ in range(times)]
 
     return anyio.run(run)
 
@@ -127,7 +128,7 @@ def test_it_speaks_no_http() -> None:
 
                 group.start_soon(once)
                 url = WebhookUrl.parse(f"http://127.0.0.1:{port}/")
-                return await send_notification(sender, Webhook(url, SECRET), delivery(), NOW)
+                return await WebhookChannel(url, sender, SECRET, lambda: NOW).send([delivery()])
 
         outcome = anyio.run(babble)
     assert outcome.error is not None
@@ -140,7 +141,7 @@ def test_nothing_of_secret_or_path_is_told(caplog: pytest.LogCaptureFixture) -> 
     with receiving(lambda _: (500, {}, b"")) as receiver:
         url = f"{receiver.url}/token-in-path?key=token-in-query"
         outcomes = sent(url)
-    webhook = Webhook(WebhookUrl.parse(url), SECRET)
+    webhook = WebhookChannel(WebhookUrl.parse(url), WebhookSender(), SECRET)
     told = f"{caplog.text} {outcomes} {webhook!r} {webhook.url} {webhook.url!r}"
     assert not [word for word in (SECRET, "token-in-path", "token-in-query") if word in told]
     assert webhook.url.reveal() == url
@@ -261,6 +262,68 @@ def test_a_changed_body_is_seen(body: bytes, place: int, change: int, at: int) -
     assert not verify_signature(SECRET, former, bytes(changed), now=at)
     moved = headers["x-bizverify-signature"].replace(f"t={at},", f"t={at + 1},")
     assert not verify_signature(SECRET, {"X-BANSONG-SIGNATURE": moved}, body, now=at)
+
+
+class _Receiver:
+    """A channel that takes one message at a time, and fails for some."""
+
+    name, batch, receiver = "receiver", 1, ""
+
+    def __init__(self, *failing: str) -> None:
+        self.failing, self.open, self.most, self.got = failing, 0, [], list[str]()
+
+    async def send(self, messages: Sequence[Message]) -> Outcome:
+        (message,) = messages
+        self.open += 1
+        self.most.append(self.open)
+        await anyio.sleep(0.01)
+        self.open -= 1
+        self.got.append(message.id)
+        return Outcome("no" if message.id in self.failing else None)
+
+
+@pytest.mark.parametrize(
+    ("failing", "patience", "parallel", "got", "fails"),
+    [
+        ("", 1, 1, "abcdef", False),
+        ("c", 1, 1, "abc", True),
+        ("be", 2, 1, "abcdef", False),
+        ("bce", 2, 1, "abc", True),
+        ("", 1, 3, "abcdef", False),
+        ("a", 1, 3, "a", True),
+    ],
+)
+def test_a_queue_is_delivered_in_order_until_it_fails(
+    failing: str, patience: int, parallel: int, got: str, fails: bool
+) -> None:
+    """Each outcome is settled at once; after failures in a row nothing more begins; the first attempt goes alone."""
+    receiver, settled = _Receiver(*failing), list[tuple[str, bool]]()
+
+    async def settle(messages: Sequence[PendingDelivery], outcome: Outcome) -> None:
+        settled.extend((one.id, outcome.error is None) for one in messages)
+
+    async def run() -> bool:
+        queue = [delivery(id_) for id_ in "abcdef"]
+        return await deliver(receiver, queue, settle, patience=patience, parallel=parallel)
+
+    assert anyio.run(run) is fails
+    assert sorted(receiver.got) == list(got)
+    assert settled == [(id_, id_ not in failing) for id_ in receiver.got]
+    assert receiver.most[0] == 1
+    assert max(receiver.most) == min(parallel, len(got))
+
+
+def test_a_queue_is_left_when_the_run_is_over() -> None:
+    """What was not begun stays for the next run."""
+    receiver = _Receiver()
+
+    async def settle(messages: Sequence[PendingDelivery], outcome: Outcome) -> None: ...
+
+    async def run() -> bool:
+        return await deliver(receiver, [delivery(i) for i in "abc"], settle, is_over=lambda: len(receiver.got) == 2)
+
+    assert anyio.run(run) is False
+    assert receiver.got == ["a", "b"]
 
 
 def test_lines_are_appended(tmp_path: Path) -> None:

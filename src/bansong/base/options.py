@@ -575,7 +575,7 @@ class StatusOptions(Options):
         if self.source == "auto":
             in_environment = any((variable(name) or "").strip() for name in (ENV_NTS_KEY, ENV_NTS_KEY_FILE))
             return self.key is not None or self.key_file is not None or in_environment
-        return self.source == "nts"
+        return self.source != "none"
 
 
 def status_options(
@@ -586,10 +586,10 @@ def status_options(
         status = StatusOptions(source=status, max_age=StatusOptions().max_age if max_age is None else max_age)
     elif max_age is not None:
         raise UsageError(AGE_SAID_TWICE, option=Option("max_status_age"), status=Option("status"))
-    if status.source == "nts" and given:
-        raise UsageError(
-            ENGINE_GIVEN_READY, option=Option("status", "nts"), engine=Option("engine"), status=Option("status")
-        )
-    if status.source == "nts" and not kind.answers_locally:
-        raise UsageError(STATUS_FROM_SERVICE, option=Option("status", "nts"), name=kind.name)
+    asked = Option("status", status.source)
+    is_named = status.source not in ("auto", "none")
+    if is_named and given:
+        raise UsageError(ENGINE_GIVEN_READY, option=asked, engine=Option("engine"), status=Option("status"))
+    if is_named and not kind.answers_locally:
+        raise UsageError(STATUS_FROM_SERVICE, option=asked, name=kind.name)
     return status if status.is_asking and kind.answers_locally and not given else None

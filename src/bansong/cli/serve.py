@@ -298,7 +298,7 @@ def retry(db: Path, key_id: str | None, notification_id: str | None, as_json: bo
 
 
 def _retry(db: sqlite3.Connection, key_id: str | None, notification_id: str | None, now: float) -> int:
-    from bansong.notify.queue import WEBHOOK
+    from bansong.notify.channels import WEBHOOK
     from bansong.notify.queue import retry as again
     from bansong.server import keys as key_table
 

@@ -280,61 +280,56 @@ KEY_VARIABLE_EMPTY: Final = Problem(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class InputEnrichment:
-    """Enriches inputs of a job, on one ``day``; ``now``: the time in seconds since 1970."""
+def enrich_input(
+    job: JobFile,
+    folder: Path,
+    one: JobInput,
+    budget: int | None,
+    *,
+    day: date,
+    now: Callable[[], float],
+    recorder: AnswerRecorder,
+    earlier: EarlierRows,
+    progress: Progress | None,
+    cancel: CancelToken,
+) -> Report | FilesReport:
+    """Verify an input and publish its output; ``now``: the time in seconds since 1970."""
+    local = LocalOptions(**options_in(job.reference, LocalOptions, folder), lang=job.lang, today=day)
+    engine = EngineRequest(job.engine.name, _service_keywords(job, folder, budget), local)
+    known = read_history(**options_in(job.reference, RunOptions, folder))
+    read = ReadOptions(**options_in(one.part, ReadOptions, folder))
+    write = WriteOptions(**options_in(job.output, WriteOptions, folder))
+    status = StatusOptions(**options_in(job.status, StatusOptions, folder))
+    is_one_table = read.sheet is None or (isinstance(read.sheet, str) and read.sheet != ALL_SHEETS)
+    return Run(
+        files=[InputFile(one.path, one.path.parent)],
+        label=str(one.path),
+        engine=engine.open(known.history if known else None),
+        read=read,
+        outputs=Outputs(write, file=one.output, alone=is_one_table),
+        start=RunStart.now(now),
+        known=known,
+        model=Path(local.model) if isinstance(local.model, str | Path) else None,
+        status=status_options(status, None, engine.kind, given=False),
+        progress=progress,
+        cancel=cancel,
+        observe=recorder.observe,
+        inspect=earlier.refuse_loss,
+    ).carry_out()
 
-    job: JobFile
-    folder: Path
-    day: date
-    now: Callable[[], float]
-    progress: Progress | None
-    cancel: CancelToken
 
-    def carry_out(
-        self, one: JobInput, recorder: AnswerRecorder, earlier: EarlierRows, budget: int | None
-    ) -> Report | FilesReport:
-        """Verify an input and publish its output."""
-        job, reference = self.job, self.job.reference
-        local = LocalOptions(**options_in(reference, LocalOptions, self.folder), lang=job.lang, today=self.day)
-        engine = EngineRequest(job.engine.name, self._service_keywords(budget), local)
-        known = read_history(**options_in(reference, RunOptions, self.folder))
-        answering = engine.open(known.history if known else None)
-        read = self._read_options(one.part)
-        write = WriteOptions(**options_in(job.output, WriteOptions, self.folder))
-        status = StatusOptions(**options_in(job.status, StatusOptions, self.folder))
-        is_one_table = read.sheet is None or (isinstance(read.sheet, str) and read.sheet != ALL_SHEETS)
-        return Run(
-            files=[InputFile(one.path, one.path.parent)],
-            label=str(one.path),
-            engine=answering,
-            read=read,
-            outputs=Outputs(write, file=one.output, alone=is_one_table),
-            start=RunStart.now(self.now),
-            known=known,
-            model=Path(local.model) if isinstance(local.model, str | Path) else None,
-            status=status_options(status, None, engine.kind, given=False),
-            progress=self.progress,
-            cancel=self.cancel,
-            observe=recorder.observe,
-            inspect=earlier.refuse_loss,
-        ).carry_out()
+def is_stray_input(one: JobInput, folder: Path, error: BansongError) -> bool:
+    """Return whether an input that nobody named failed because it holds no table at all."""
+    return one.listed and is_stray(one.path, error, ReadOptions(**options_in(one.part, ReadOptions, folder)))
 
-    def is_stray(self, one: JobInput, error: BansongError) -> bool:
-        """Return whether an input that nobody named failed because it holds no table at all."""
-        return one.listed and is_stray(one.path, error, self._read_options(one.part))
 
-    def _read_options(self, part: InputPart) -> ReadOptions:
-        return ReadOptions(**options_in(part, ReadOptions, self.folder))
-
-    def _service_keywords(self, budget: int | None) -> ServiceKeywords:
-        part = self.job.engine
-        options = options_in(part, ServiceOptions, self.folder)
-        given = {name: value for name, value in options.items() if value is not None}
-        if budget is not None:
-            given["budget"] = budget
-        if part.key_env is not None:
-            if not os.environ.get(part.key_env):
-                raise UsageError(KEY_VARIABLE_EMPTY, key_env=part.key_env)
-            given["api_key"] = ApiKey(os.environ[part.key_env])
-        return given  # type: ignore[return-value]
+def _service_keywords(job: JobFile, folder: Path, budget: int | None) -> ServiceKeywords:
+    options, variable = options_in(job.engine, ServiceOptions, folder), job.engine.key_env
+    given = {name: value for name, value in options.items() if value is not None}
+    if budget is not None:
+        given["budget"] = budget
+    if variable is not None:
+        if not os.environ.get(variable):
+            raise UsageError(KEY_VARIABLE_EMPTY, key_env=variable)
+        given["api_key"] = ApiKey(os.environ[variable])
+    return given  # type: ignore[return-value]

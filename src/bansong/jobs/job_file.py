@@ -38,6 +38,7 @@ from bansong.base.messages import (
 from bansong.base.option import OptionSpec, specs_of
 from bansong.base.options import EngineName, ServiceOptions
 from bansong.base.remote import is_there
+from bansong.notify.channels import CHANNELS, VARIABLE_NAME, NonemptyText, VariableName
 from bansong.run.changes import CHANGES, Change
 from bansong.run.options import OPTION_KINDS
 from bansong.tables.inputs import InputFile
@@ -154,7 +155,14 @@ _STEP: Final = re.compile(r"\.(?P<key>[^.\[]+)|\[(?P<index>\d+|\.\.\.)\]")
 _UNKNOWN: Final = re.compile(r"Object contains unknown field `(?P<key>[^`]+)`")
 _MISSING: Final = re.compile(r"Object missing required field `(?P<key>[^`]+)`")
 _TOML_LINE: Final = re.compile(r" \(at line (\d+), column \d+\)$")
-_VARIABLES: Final = ("key_env", "webhook_env")
+_MODE: Final = "^0?[0-7]{3}$"
+_FILE_NAME: Final = r"""^[^\s/\\:*?"<>|]{1,64}$"""
+_PATTERNS: Final = {
+    VARIABLE_NAME: gettext_noop("the name of an environment variable (letters, digits, _), never the secret itself"),
+    _MODE: gettext_noop('three digits in quotes, like "0600"'),
+    _FILE_NAME: gettext_noop("a text in quotes that a file can be called, of 64 characters at most"),
+}
+"""What a text must be to have a pattern."""
 
 Steps = list[str | int]
 
@@ -253,12 +261,6 @@ def _explain(where: _Place, reason: str, found: Any) -> str:
 
 def _describe_type(where: _Place) -> str:
     last = str(where.steps[-1]) if where.steps else ""
-    if last in _VARIABLES:
-        return gettext("the name of an environment variable (letters, digits, _), never the secret itself")
-    if last == "mode":
-        return gettext('three digits in quotes, like "0600"')
-    if where.steps == ["name"]:
-        return gettext("a text in quotes that a file can be called, of 64 characters at most")
     members = where.type.types if isinstance(where.type, inspect.UnionType) else (where.type,)
     return gettext(" or ").join(said for member in members if (said := _describe_member(member, last)))
 
@@ -266,7 +268,10 @@ def _describe_type(where: _Place) -> str:
 def _describe_member(type: inspect.Type | None, name: str) -> str | None:
     match type:
         case inspect.StrType():
-            return gettext("a text in quotes, and not empty") if type.min_length else gettext("a text in quotes")
+            text = (
+                gettext_noop("a text in quotes, and not empty") if type.min_length else gettext_noop("a text in quotes")
+            )
+            return gettext(_PATTERNS.get(type.pattern or "", text))
         case inspect.IntType():
             return gettext("a whole number, {bound:g} or more", bound=type.ge or 0)
         case inspect.FloatType() if type.gt is not None:
@@ -295,28 +300,23 @@ def line_of(text: str, steps: Steps, value: str | None = None) -> int:
 
     ``value``: that of an element of a list, which may stand some lines below its field.
     """
-    lines, at = text.splitlines(), 1
-    start = 0
+    lines, at, start = text.splitlines(), 1, 0
     for place, step in enumerate(steps):
         if isinstance(step, int):
-            found = _find_element(lines, start, f"[[{steps[place - 1]}]]", step, value)
+            heads = _find_lines(lines, rf"\s*{re.escape(f'[[{steps[place - 1]}]]')}")
+            element = _find_lines(lines, f".*{re.escape(value)}", start) if value is not None else []
+            found = heads[step : step + 1] if heads else element
         else:
-            name = re.escape(step)
-            pattern = re.compile(rf"""\s*(?:\[+\s*(?:[\w.]+\.)?["']?{name}["']?\s*\]+|["']?{name}["']?\s*[=.])""")
-            inline = re.compile(rf"""[{{,]\s*["']?{name}["']?\s*=""")
-            found = next((i for i in range(start, len(lines)) if pattern.match(lines[i])), None)
-            if found is None:
-                found = next((i for i in range(start, len(lines)) if inline.search(lines[i])), None)
-        if found is not None:
-            start, at = found, found + 1
+            name = f"""["']?{re.escape(step)}["']?"""
+            own = rf"\s*(?:\[+\s*(?:[\w.]+\.)?{name}\s*\]+|{name}\s*[=.])"
+            found = _find_lines(lines, own, start) or _find_lines(lines, rf".*[{{,]\s*{name}\s*=", start)
+        if found:
+            start, at = found[0], found[0] + 1
     return at
 
 
-def _find_element(lines: Sequence[str], start: int, head: str, place: int, value: str | None) -> int | None:
-    heads = [i for i, line in enumerate(lines) if line.strip().startswith(head)]
-    if heads:
-        return heads[place] if place < len(heads) else None
-    return next((i for i in range(start, len(lines)) if value is not None and value in lines[i]), None)
+def _find_lines(lines: Sequence[str], pattern: str, start: int = 0) -> list[int]:
+    return [place for place, line in enumerate(lines) if place >= start and re.match(pattern, line)]
 
 
 JOB_FILE_UNREADABLE: Final = Problem(
@@ -325,11 +325,7 @@ JOB_FILE_UNREADABLE: Final = Problem(
 JOB_FILE_NOT_UTF8: Final = Problem("jobs.job_file_not_utf8", "{path}: is not UTF-8: {error}; save it as UTF-8")
 
 _Days = Annotated[float, msgspec.Meta(ge=0)]
-_Text = Annotated[str, msgspec.Meta(min_length=1)]
-_Mode = Annotated[str, msgspec.Meta(pattern="^0?[0-7]{3}$")]
 _KeyColumn = Literal["b_no", "name", "address", "zipcode"]
-_FILE_NAME: Final = r"""^[^\s/\\:*?"<>|]{1,64}$"""
-_Variable = Annotated[str, msgspec.Meta(pattern="^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
 class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -343,11 +339,11 @@ class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 class ColumnsPart(_Part, frozen=True):
     """``columns`` of an input: the header, or headers that are joined, of each role."""
 
-    b_no: str | tuple[_Text, ...] | None = None
-    name: str | tuple[_Text, ...] | None = None
-    address: str | tuple[_Text, ...] | None = None
-    zipcode: str | tuple[_Text, ...] | None = None
-    confirmed: str | tuple[_Text, ...] | None = None
+    b_no: str | tuple[NonemptyText, ...] | None = None
+    name: str | tuple[NonemptyText, ...] | None = None
+    address: str | tuple[NonemptyText, ...] | None = None
+    zipcode: str | tuple[NonemptyText, ...] | None = None
+    confirmed: str | tuple[NonemptyText, ...] | None = None
 
     def by_role(self) -> dict[str, str | list[str]]:
         roles = ((name, getattr(self, name)) for name in self.__struct_fields__)
@@ -359,7 +355,7 @@ _TYPES: Final[Mapping[str, Any]] = {
     "int": int,
     "float": float,
     "Sequence[str]": tuple[str, ...],
-    "str | Sequence[str]": str | tuple[_Text, ...],
+    "str | Sequence[str]": str | tuple[NonemptyText, ...],
 }
 """Annotation of an option → type of its field in a job file; any other is a text."""
 
@@ -368,9 +364,13 @@ Part = TypeVar("Part", bound=_Part)
 
 def _with_options(table: str) -> Callable[[type[Part]], type[Part]]:
     """Add the fields that options declare for a table."""
+    return _with_fields(
+        [_field_of(spec, kind) for kind in OPTION_KINDS for spec in specs_of(kind) if spec.table == table]
+    )
 
+
+def _with_fields(declared: Sequence[tuple[str, Any, Any]]) -> Callable[[type[Part]], type[Part]]:
     def extend(part: type[Part]) -> type[Part]:
-        declared = [_field_of(spec, kind) for kind in OPTION_KINDS for spec in specs_of(kind) if spec.table == table]
         extended = msgspec.defstruct(
             part.__name__,
             declared,
@@ -400,7 +400,7 @@ def _field_of(spec: OptionSpec, kind: type) -> tuple[str, Any, Any]:
 class InputPart(_Part, frozen=True):
     """``[[inputs]]``: a file, a glob or a folder, and how its files are read; see :func:`bansong.enrich`."""
 
-    path: _Text
+    path: NonemptyText
     force: bool = False
 
 
@@ -409,7 +409,7 @@ class EnginePart(_Part, frozen=True):
     """``[engine]``: who answers, and what it may spend; see :class:`bansong.ServiceOptions`."""
 
     name: EngineName = "local"
-    key_env: _Variable | None = None
+    key_env: VariableName | None = None
 
 
 @_with_options("status")
@@ -430,10 +430,10 @@ class OutputPart(_Part, frozen=True):
     ``{date}`` the day in Korea, ``{job}`` the job's name.
     """
 
-    path: _Text = "{name}.enriched.{ext}"
-    latest: _Text | None = None
-    changes: _Text | None = None
-    mode: _Mode = "0600"
+    path: NonemptyText = "{name}.enriched.{ext}"
+    latest: NonemptyText | None = None
+    changes: NonemptyText | None = None
+    mode: Annotated[str, msgspec.Meta(pattern=_MODE)] = "0600"
 
 
 class ChangePart(_Part, frozen=True):
@@ -443,20 +443,18 @@ class ChangePart(_Part, frozen=True):
     kinds: tuple[Change, ...] = CHANGES
 
 
+@_with_fields([(kind.field, kind.type, kind.default) for kind in CHANNELS])
 class NotificationPart(_Part, frozen=True):
     """``[notify]``: who is told, and when: of changes only, of every run, or of failures only."""
 
     when: Literal["changes", "always", "failure"] = "changes"
     kinds: tuple[Change, ...] = ("closed", "suspended", "reopened", "risk_up")
-    webhook_env: _Variable | None = None
-    command: tuple[_Text, ...] = ()
-    file: str | None = None
 
 
 class RunPart(_Part, frozen=True):
     """``[run]``: how long a run may take, and how long its traces are kept."""
 
-    deadline: _Text | None = None
+    deadline: NonemptyText | None = None
     skip_unchanged_days: _Days = 7.0
     keep_runs: Annotated[int, msgspec.Meta(ge=1)] = 400
     keep_outputs_days: Annotated[float, msgspec.Meta(ge=1)] | None = None

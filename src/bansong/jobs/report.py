@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Literal
 
-import msgspec
 import polars as pl
 
-from bansong.base.cancel import CancelToken, run_async
 from bansong.base.display import Shown
-from bansong.base.errors import BansongError, OutputError, Problem, UsageError
 from bansong.base.messages import (
     Phrase,
     count_rows,
@@ -32,17 +27,10 @@ from bansong.base.messages import (
 from bansong.base.publish import publish_file
 from bansong.base.schema import SEOUL, Alert
 from bansong.jobs.inputs import set_mode
-from bansong.jobs.job_file import JobFileAudience, NotificationPart
-from bansong.notify.queue import append_lines
+from bansong.jobs.job_file import JobFileAudience
 from bansong.run.changes import CHANGES, Change, count_kinds
 from bansong.run.files_report import FilesReport
 from bansong.run.report import Report
-
-WEBHOOK_VARIABLE_EMPTY: Final = Problem(
-    "jobs.webhook_variable_empty", "the variable {variable} holds no URL; set it, or take `webhook_env` out"
-)
-MESSAGE_NOT_TAKEN: Final = Problem("jobs.message_not_taken", "{url}: the message was not taken: {error}")
-COMMAND_FAILED: Final = Problem("jobs.command_failed", "{name}: ended with {code}: {said}")
 
 _WORDS: Final[Mapping[Change, str]] = {
     "closed": gettext_noop("{count:,} newly closed"),
@@ -56,8 +44,6 @@ _WORDS: Final[Mapping[Change, str]] = {
     "new": gettext_noop("{count:,} new"),
     "gone": gettext_noop("{count:,} gone"),
 }
-_COMMAND_SECONDS: Final = 60.0
-Channel = Literal["file", "webhook", "command"]
 
 
 def compose_message(
@@ -102,81 +88,6 @@ def _describe_changes(job: str, rows: int, since: float | None, counts: Mapping[
 
 def describe_counts(counts: Mapping[str, int]) -> str:
     return ", ".join(gettext(_WORDS[kind], count=counts[kind]) for kind in CHANGES if counts.get(kind))
-
-
-def channels_of(part: NotificationPart) -> frozenset[Channel]:
-    named: dict[Channel, object] = {"file": part.file, "webhook": part.webhook_env, "command": part.command}
-    return frozenset(channel for channel, value in named.items() if value)
-
-
-def deliver_message(
-    part: NotificationPart, folder: Path, text: str, channels: Collection[Channel]
-) -> dict[Channel, str | None]:
-    """Send a message to ``channels``; return each one's error, if any. Raises nothing."""
-    outcome: dict[Channel, str | None] = {}
-    for channel, deliver in _DELIVER.items():
-        if channel in channels:
-            try:
-                deliver(part, folder, text)
-                outcome[channel] = None
-            except (BansongError, OSError, ValueError) as error:
-                outcome[channel] = str(error)
-    return outcome
-
-
-def _append(part: NotificationPart, folder: Path, text: str) -> None:
-    append_lines(folder / Path(part.file or "").expanduser(), text.splitlines())
-
-
-def _post(part: NotificationPart, _: Path, text: str) -> None:
-    """POST ``{"text": …}``, the form of Slack and its imitators."""
-    from bansong.client.webhook import WebhookSender, WebhookUrl
-
-    value = _url_of(part)
-    if not value:
-        raise UsageError(WEBHOOK_VARIABLE_EMPTY, variable=part.webhook_env)
-    url, body = WebhookUrl.parse(value), msgspec.json.encode({"text": text})
-
-    async def send() -> str | None:
-        return (await WebhookSender().send(url, {}, body)).error
-
-    if error := run_async(send, CancelToken()):
-        raise OutputError(MESSAGE_NOT_TAKEN, url=url, error=error)
-
-
-def _url_of(part: NotificationPart) -> str:
-    return os.environ.get(part.webhook_env or "", "").strip()
-
-
-def _run_command(part: NotificationPart, folder: Path, text: str) -> None:
-    """Run the operator's command without a shell; its arguments, which may be secrets, are never shown."""
-    name = part.command[0]
-    try:
-        done = subprocess.run(  # noqa: S603 - see above
-            part.command,
-            input=f"{text}\n".encode(),
-            cwd=folder,
-            timeout=_COMMAND_SECONDS,
-            capture_output=True,
-            check=False,
-            start_new_session=True,  # Ctrl-C is for this process, which lets it end
-        )
-    except subprocess.TimeoutExpired:
-        reason = gettext(
-            "{name}: had not ended after {seconds:g} s, and was stopped", name=name, seconds=_COMMAND_SECONDS
-        )
-        raise OutputError(reason) from None
-    if done.returncode:
-        said = done.stderr.decode(errors="replace").strip()
-        said = said.replace(url, gettext("(the webhook's URL)")) if (url := _url_of(part)) else said
-        raise OutputError(COMMAND_FAILED, name=name, code=done.returncode, said=said[:200])
-
-
-_DELIVER: Final[Mapping[Channel, Callable[[NotificationPart, Path, str], None]]] = {
-    "file": _append,
-    "webhook": _post,
-    "command": _run_command,
-}
 
 
 PAUSED: Final = 5

@@ -6,17 +6,18 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
 from msgspec import structs
 
-from bansong.base.cancel import CancelToken, StopRequest
+from bansong.base.cancel import CancelToken, StopRequest, run_async
 from bansong.base.display import Progress
-from bansong.base.errors import BansongError, StoppedError
+from bansong.base.errors import BansongError, OutputError, Problem, StoppedError
 from bansong.base.files import as_path, is_remote
 from bansong.base.forking import refuse_after_fork
 from bansong.base.messages import current_audience, current_language, gettext, join_clauses, use_audience, use_language
@@ -28,10 +29,12 @@ from bansong.jobs.inputs import (
     about_file,
     content_of,
     copy_file,
+    enrich_input,
     find_inputs,
     find_predecessors,
     fingerprint,
     is_asking,
+    is_stray_input,
     remove_old_outputs,
     set_mode,
 )
@@ -40,21 +43,30 @@ from bansong.jobs.report import (
     PAUSED,
     InputOutcome,
     JobReport,
-    channels_of,
     compose_message,
-    deliver_message,
     write_metrics,
 )
-from bansong.jobs.state import AnswerRecorder, JobRun, KnownInput, RunStore, job_place, locate, refuse_shared_name
+from bansong.jobs.state import (
+    AnswerRecorder,
+    EarlierRows,
+    JobRun,
+    KnownInput,
+    RunStore,
+    job_place,
+    locate,
+    refuse_shared_name,
+)
+from bansong.notify.channels import Channel, deliver, open_channels
 from bansong.run.changes import CHANGE_SCHEMA, GONE, SNAPSHOT, advance, numbers_by_input, of_kinds, write_changes
 from bansong.run.files_report import FilesReport
 from bansong.run.report import Report
 from bansong.run.table import RunStart
 
 if TYPE_CHECKING:
-    from bansong.jobs.inputs import InputEnrichment
-    from bansong.jobs.state import EarlierRows
+    from bansong.client.webhook import Outcome
 
+
+MESSAGE_NOT_TAKEN: Final = Problem("jobs.message_not_taken", "{url}: the message was not taken: {error}")
 
 _log = logging.getLogger(__name__)
 _DAY: Final = 86_400.0
@@ -95,30 +107,23 @@ def run_job(
         return _Run(job, name, path.parent, store, now, limit, progress, stop).carry_out()
 
 
+@dataclass
 class _Run:
-    def __init__(
-        self,
-        job: JobFile,
-        name: str,
-        folder: Path,
-        store: RunStore,
-        now: Callable[[], float],
-        deadline: Deadline,
-        progress: Progress | None,
-        stop: StopRequest,
-    ) -> None:
-        self._job = job = structs.replace(job, lang=job.lang or current_language())
-        self._name = name
-        self._folder = folder
-        self._store = store
-        self._now = now
-        self._deadline = deadline
-        self._stop = stop
+    _job: JobFile
+    _name: str
+    _folder: Path
+    _store: RunStore
+    _now: Callable[[], float]
+    _deadline: Deadline
+    _progress: Progress | None
+    _stop: StopRequest
+
+    def __post_init__(self) -> None:
+        self._job = job = structs.replace(self._job, lang=self._job.lang or current_language())
         self._audience = JobFileAudience(current_audience())
-        self._start = replace(RunStart.now(now), at=datetime.fromtimestamp(now(), SEOUL))
-        self._names = OutputNames(folder, name, self._start.at.date())
+        self._start = replace(RunStart.now(self._now), at=datetime.fromtimestamp(self._now(), SEOUL))
+        self._names = OutputNames(self._folder, self._name, self._start.at.date())
         self._budget = job.engine.budget
-        self._progress = progress
         self._verified: dict[str, pl.DataFrame] = {}
         self._other_columns: set[str] = set()
         self._known: dict[str, KnownInput] = {}
@@ -131,6 +136,7 @@ class _Run:
         self._all_are_there = True
         self._problems: list[str] = []
         self._mode = int(job.output.mode, 8)
+        self._channels = open_channels(structs.asdict(job.notify), self._folder)
 
     def carry_out(self) -> JobReport:
         try:
@@ -248,7 +254,7 @@ class _Run:
             if self._stop.is_made:  # polars has made an error of the interruption
                 raise KeyboardInterrupt from error
             _log.info("%s: %s", path, error)  # the report says it
-            if self._name_before(one) not in earlier and self._enrichment().is_stray(one, error):
+            if self._name_before(one) not in earlier and is_stray_input(one, self._folder, error):
                 return InputOutcome(path, "passed_over", error=str(error))
             paid = self._paid_since(begun)
             self._spend(paid)
@@ -280,7 +286,18 @@ class _Run:
         earlier = self._earlier_rows(one, known)
         make_folder(one.output.parent)
         with self._deadline.ending(buys=engine_kind(self._job.engine.name).buys):
-            report = self._enrichment().carry_out(one, recorder, earlier, self._budget)
+            report = enrich_input(
+                self._job,
+                self._folder,
+                one,
+                self._budget,
+                day=self._start.at.date(),
+                now=self._now,
+                recorder=recorder,
+                earlier=earlier,
+                progress=self._progress,
+                cancel=self._deadline.cancel,
+            )
         set_mode(one.output, self._mode)
         kept = copy_file(one.output, one.latest, self._mode) if one.latest is not None else ()
         self._verified[str(one.path)] = recorder.snapshot()
@@ -314,8 +331,6 @@ class _Run:
         return outcome
 
     def _earlier_rows(self, one: JobInput, known: KnownInput | None) -> EarlierRows:
-        from bansong.jobs.state import EarlierRows
-
         if self._earlier_numbers is None:
             before = self._store.snapshot()
             self._earlier_numbers = {} if before is None else numbers_by_input(before)
@@ -329,12 +344,6 @@ class _Run:
 
     def _name_before(self, one: JobInput) -> str:
         return self._predecessors.get(str(one.path), str(one.path))
-
-    def _enrichment(self) -> InputEnrichment:
-        from bansong.jobs.inputs import InputEnrichment  # half a second, for nothing on quiet nights
-
-        day = self._start.at.date()
-        return InputEnrichment(self._job, self._folder, day, self._now, self._progress, self._deadline.cancel)
 
     def _know(self, one: JobInput, known: KnownInput) -> None:
         latest = "" if one.latest is None else about_file(one.latest)
@@ -407,7 +416,7 @@ class _Run:
 
     def _compose(self, report: JobReport) -> str | None:
         part = self._job.notify
-        if not (part.webhook_env or part.command or part.file):
+        if not self._channels:
             return None
         failed = [f"{one.path}: {one.problem}" for one in report.inputs if one.exit_code not in (0, PAUSED)]
         paused = [f"{one.path}: {one.problem}" for one in report.inputs if one.exit_code == PAUSED]
@@ -442,19 +451,37 @@ class _Run:
 
         A failing channel is skipped until the next run, so that its messages stay in order.
         """
-        part, problems = self._job.notify, list[str]()
-        working = set(channels_of(part))
-        for run in self._store.runs():
-            if run.waits:
-                if self._stop.is_made:
-                    return [*problems, gettext("stopped before a message was delivered; the next run delivers it")]
-                outcome = deliver_message(part, self._folder, run.message or "", working.difference(run.taken))
-                working -= {channel for channel, error in outcome.items() if error is not None}
-                problems += filter(None, outcome.values())
-                taken = {*run.taken, *(channel for channel, error in outcome.items() if error is None)}
-                delivered = self._now() if taken.issuperset(channels_of(part)) else None
-                self._store.mark_taken(run.id, taken, delivered)
+        waiting = [run for run in self._store.runs() if run.waits]
+        taken = {run.id: set(run.taken) for run in waiting}
+        for run in waiting:
+            if self._are_all_in(taken[run.id]):  # the last one that lacked it has left the job file
+                self._store.mark_taken(run.id, taken[run.id], self._now())
+        problems = [problem for channel in self._channels for problem in self._deliver(channel, waiting, taken)]
+        if self._stop.is_made and not all(map(self._are_all_in, taken.values())):
+            problems.append(gettext("stopped before a message was delivered; the next run delivers it"))
         return problems
+
+    def _deliver(self, channel: Channel, waiting: Sequence[JobRun], taken: Mapping[str, set[str]]) -> list[str]:
+        problems: list[str] = []
+
+        async def settle(runs: Sequence[JobRun], outcome: Outcome) -> None:
+            if outcome.error is not None:
+                refused = OutputError(MESSAGE_NOT_TAKEN, url=channel.receiver, error=outcome.error)
+                problems.append(str(refused) if channel.receiver else outcome.error)
+                return
+            for run in runs:
+                taken[run.id].add(channel.name)
+                delivered = self._now() if self._are_all_in(taken[run.id]) else None
+                self._store.mark_taken(run.id, taken[run.id], delivered)
+
+        left = [run for run in waiting if channel.name not in taken[run.id]]
+        if left:
+            sending = partial(deliver, channel, left, settle, is_over=lambda: self._stop.is_made)
+            run_async(sending, CancelToken())
+        return problems
+
+    def _are_all_in(self, taken: Collection[str]) -> bool:
+        return all(channel.name in taken for channel in self._channels)
 
 
 def _status_day(report: Report | FilesReport) -> str:

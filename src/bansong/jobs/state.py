@@ -117,6 +117,19 @@ class JobRun:
         return self.message is not None and self.delivered is None
 
     @property
+    def event(self) -> str:
+        return "run"
+
+    @property
+    def text(self) -> str:
+        return self.message or ""
+
+    @property
+    def payload(self) -> str:
+        """The message in the form of Slack and its imitators."""
+        return msgspec.json.encode({"text": self.text}).decode()
+
+    @property
     def summary(self) -> str:
         return format_counts(self.counts) or gettext("none")
 

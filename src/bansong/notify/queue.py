@@ -1,4 +1,4 @@
-"""Notifications of closures: their queue in a database, and their delivery to a file or a webhook.
+"""Notifications of closures: their queue in a database.
 
 A notification is made in the transaction that finds the closure, and delivered at least once, until it is acknowledged.
 Functions with a ``db`` are steps of the caller's transaction.
@@ -9,32 +9,19 @@ Functions with a ``db`` are steps of the caller's transaction.
 from __future__ import annotations
 
 import json
-import os
+import math
 import random
 import secrets
 import sqlite3
-import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
 
 import polars as pl
 
-from bansong.base.errors import OutputError, Problem
-from bansong.base.files import last_byte, open_private, sync_folder
-from bansong.base.messages import describe_os_error
 from bansong.base.schema import SEOUL
-from bansong.client.webhook import signature_headers
-
-if TYPE_CHECKING:
-    from bansong.client.webhook import Outcome, WebhookSender, WebhookUrl
-
-
-CLOSURES_UNWRITABLE: Final = Problem(
-    "watch.closures_unwritable", "{path}: closures cannot be appended: {value}; make it writable, or free space"
-)
 
 EVENT: Final = "closure"
 SUMMARY: Final = "closed_already"
@@ -50,9 +37,6 @@ _MAX_ERROR_CHARACTERS: Final = 300
 _UNDER_WAY_S: Final = 5.0
 """Seconds before a notification is due in which it is not changed, since it may be on its way."""
 CLOSED: Final = "closed"
-FILE: Final = "file"
-WEBHOOK: Final = "webhook"
-"""Channels, as written in the database."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,36 +59,21 @@ class PendingDelivery:
     due: float | None
     error: str | None
 
+    @property
+    def event(self) -> str:
+        return str(json.loads(self.payload)["event"])
+
+    @property
+    def text(self) -> str:
+        return self.payload
+
 
 def add_notifications(db: sqlite3.Connection, closures: pl.DataFrame, now: float, channels: Sequence[str]) -> None:
     """Add a notification of each closure (:attr:`CheckResult.closures`) on all channels."""
-    if closures.is_empty():
-        return
-    first: int = db.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'notices'").fetchone()[0]
-    numbered = closures.select(
-        pl.int_range(first + 1, first + 1 + pl.len(), dtype=pl.Int64).alias("number"),
-        pl.Series("id", [secrets.token_hex(16) for _ in range(closures.height)], pl.String),
-        *("owner", "watch_id", "biz_no", "name", "address", "status_before", "grade_before", "grade"),
-    )
-    payload = pl.struct(
-        pl.lit(EVENT).alias("event"),
-        *("id", "watch_id", "biz_no", "name", "address"),
-        pl.lit(CLOSED).alias("biz_status"),
-        "status_before",
-        "grade_before",
-        pl.col("grade").alias("grade_after"),
-        pl.lit(korean_iso(now)).alias("detected_at"),
-    ).struct.json_encode()
-    db.executemany(
-        "INSERT INTO notices (number, id, owner, watch_id, biz_no, payload, created) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        numbered.select(
-            "number", "id", "owner", "watch_id", "biz_no", payload.alias("payload"), pl.lit(now)
-        ).iter_rows(),
-    )
-    for channel in channels:
-        _begin_deliveries(
-            db, numbered.select("number", pl.lit(channel), "owner", begun=pl.lit(now), due=pl.lit(now)).iter_rows()
-        )
+    for one in closures.iter_rows(named=True):
+        facts = {name: one[name] for name in ("watch_id", "biz_no", "name", "address")}
+        facts |= {"biz_status": CLOSED, "status_before": one["status_before"], "grade_before": one["grade_before"]}
+        _add_notification(db, one["owner"], EVENT, facts | {"grade_after": one["grade"]}, now, channels, due=now)
 
 
 class SummaryWindow(NamedTuple):
@@ -149,12 +118,16 @@ def _add_notification(
     due: float,
 ) -> None:
     id_ = secrets.token_hex(16)
-    payload = {"event": event, "id": id_, **facts, "detected_at": korean_iso(now)}
+    payload = as_json({"event": event, "id": id_, **facts, "detected_at": korean_iso(now)})
+    watch = facts.get("watch_id", ""), facts.get("biz_no", "")
     made = db.execute(
-        "INSERT INTO notices (id, owner, watch_id, biz_no, payload, created) VALUES (?, ?, '', '', ?, ?)",
-        (id_, owner, as_json(payload), now),
+        "INSERT INTO notices (id, owner, watch_id, biz_no, payload, created) VALUES (?, ?, ?, ?, ?, ?)",
+        (id_, owner, *watch, payload, now),
     )
-    _begin_deliveries(db, [(made.lastrowid, channel, owner, now, due) for channel in channels])
+    db.executemany(
+        "INSERT INTO deliveries (notice, channel, owner, begun, due) VALUES (?, ?, ?, ?, ?)",
+        [(made.lastrowid, channel, owner, now, due) for channel in channels],
+    )
 
 
 def _open_summary(
@@ -170,10 +143,6 @@ def _open_summary(
         {"owner": owner, "since": since, "soon": now + _UNDER_WAY_S, "channels": as_json(sorted(channels))},
     ).fetchone()
     return None if row is None else (row[0], json.loads(row[1]))
-
-
-def _begin_deliveries(db: sqlite3.Connection, deliveries: Iterable[tuple[object, ...]]) -> None:
-    db.executemany("INSERT INTO deliveries (notice, channel, owner, begun, due) VALUES (?, ?, ?, ?, ?)", deliveries)
 
 
 def as_json(value: object) -> str:
@@ -199,9 +168,11 @@ def due_deliveries(
     db: sqlite3.Connection, now: float, limit: int, *, owner: str | None = None, channel: str | None = None
 ) -> list[PendingDelivery]:
     """Return at most ``limit`` due deliveries: the longest due first, then the least often tried."""
+    of = "" if owner is None else " AND d.owner = :owner"  # not `OR :owner IS NULL`, which would use no index
+    of += "" if channel is None else " AND d.channel = :channel"
     rows = db.execute(
         f"SELECT {_DELIVERY} FROM deliveries d JOIN notices n ON n.number = d.notice"
-        f" WHERE d.delivered IS NULL AND d.due <= :now {_filter_sql(owner, channel)}"
+        f" WHERE d.delivered IS NULL AND d.due <= :now{of}"
         " ORDER BY d.due, d.attempts, d.notice LIMIT :limit",
         {"now": now, "limit": limit, "owner": owner, "channel": channel},
     )
@@ -297,11 +268,6 @@ def purge(db: sqlite3.Connection, before: float) -> int:
     ).rowcount
 
 
-def _filter_sql(owner: str | None, channel: str | None) -> str:
-    words = "" if owner is None else " AND d.owner = :owner"
-    return words if channel is None else f"{words} AND d.channel = :channel"
-
-
 @dataclass(frozen=True, slots=True)
 class Backoff:
     """Pauses in seconds before a failed delivery is tried again: doubled up to ``longest``, give or take half.
@@ -332,56 +298,9 @@ class Backoff:
         return due if due <= begun + self.patience else None
 
 
-@dataclass(frozen=True, slots=True)
-class Webhook:
-    """The address of an owner's notifications, and the secret that signs them."""
-
-    url: WebhookUrl
-    secret: str = field(repr=False)
-
-
-async def send_notification(sender: WebhookSender, webhook: Webhook, delivery: PendingDelivery, now: float) -> Outcome:
-    """Send one signed notification; raises nothing."""
-    body, event = delivery.payload.encode(), json.loads(delivery.payload)["event"]
-    return await sender.send(webhook.url, signature_headers(webhook.secret, event, delivery.id, body, now), body)
-
-
-def append_lines(path: Path, lines: Sequence[str]) -> None:
-    """Append lines to a file (made with mode 0600) durably, in one write; raise :class:`OutputError`.
-
-    An unfinished last line is ended first, so that it spoils no other.
-    """
-    try:
-        is_new = not path.exists()
-        file = open_private(path, append=True)
-        try:
-            content = "".join(f"{line}\n" for line in lines).encode()
-            _write_all(file, b"\n" + content if content and _is_torn(file) else content)
-        finally:
-            os.close(file)
-        if is_new:
-            sync_folder(path.parent)
-    except OSError as error:
-        raise OutputError(CLOSURES_UNWRITABLE, path=path, value=describe_os_error(error)) from error
-
-
-def _is_torn(file: int) -> bool:
-    return stat.S_ISREG(os.fstat(file).st_mode) and last_byte(file) not in (b"", b"\n")
-
-
-def _write_all(file: int, content: bytes) -> None:
-    """Write everything, or, if the disk is full, nothing."""
-    about, left = os.fstat(file), memoryview(content)
-    try:
-        while left:
-            left = left[os.write(file, left) :]
-        os.fsync(file)
-    except OSError:
-        if stat.S_ISREG(about.st_mode):
-            os.ftruncate(file, about.st_size)
-        raise
-
-
-def korean_iso(seconds: float) -> str:
-    """Format a time as the service does: ISO 8601 in Korea's time, to the second."""
+@lru_cache(maxsize=1024)  # many watches are added, or checked, at the same moment
+def korean_iso(seconds: float | None) -> str | None:
+    """Format a time as the service does: ISO 8601 in Korea's time, to the second; ``None`` if unknown."""
+    if seconds is None or math.isnan(seconds):
+        return None
     return datetime.fromtimestamp(seconds, SEOUL).isoformat(timespec="seconds")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import date, timedelta
 from math import floor
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import polars as pl
 
@@ -21,12 +21,15 @@ from bansong.engine.local import NUMBER, ROW_PROBLEM
 from bansong.engine.overlays import StatusOverlay
 from bansong.engine.registry import STATUS_SCHEMA
 from bansong.reference.fetch import StatusFetch, fetch_statuses, load_nts_key
-from bansong.reference.status_store import STATUS_FILE, StatusStore, find_status_store
+from bansong.reference.status_store import STATUS_FILE, find_status_store
 
 STATUS_FETCH_STOPPED: Final = Problem(
     "nts.status_fetch_stopped", "stopped while statuses were fetched; the same call goes on: {halt}"
 )
 STATUS_KEY_REFUSED: Final = Problem("nts.status_key_refused", "{halt}; nothing was written")
+
+_MAX_AGE_DAYS: Final = 100_000.0
+"""A larger ``max_age`` would be before the first date."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,29 +73,93 @@ class RunStatuses:
         return [(gettext("would ask nts"), free)]
 
 
-def status_files(options: StatusOptions) -> dict[str, Path | None]:
-    """Return the files of a fetch by description: no output may replace one."""
-    key = options.key_file or variable(ENV_NTS_KEY_FILE)
-    return {
-        gettext("status store"): STATUS_FILE.find(options.store),
-        gettext("NTS key file"): Path(key) if key else None,
-    }
+class StatusSource(Protocol):
+    """A source of statuses newer than a registry's: one class, and an entry of :data:`SOURCES`.
+
+    Numbers are UInt64 and distinct. A source that cannot be reached is no error: it is the ``halt`` of the fetch.
+    """
+
+    def check(self) -> None:
+        """Raise :class:`UsageError` if it cannot be asked: without a key, say."""
+
+    def files(self) -> dict[str, Path | None]:
+        """Return its files by description: no output may replace one."""
+
+    def plan(self, numbers: pl.Series, today: date) -> StatusFetch:
+        """Return what a fetch would ask for; nothing is asked."""
+
+    async def fetch(
+        self,
+        numbers: pl.Series,
+        *,
+        watch: Callable[[StatusFetch], None] | None = None,
+        cancel: CancelToken,
+        today: Callable[[], date],
+    ) -> StatusFetch:
+        """Ask for what is stale, and store the answers, also when it is cancelled."""
+
+    def known(self, numbers: pl.Series, aged_before: date | None = None) -> StatusOverlay:
+        """Return the stored statuses; those of a day before ``aged_before`` show their age."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaxAuthority:
+    """The tax authority's API, and the store of its answers."""
+
+    options: StatusOptions
+
+    def check(self) -> None:
+        load_nts_key(self.options)
+
+    def files(self) -> dict[str, Path | None]:
+        key = self.options.key_file or variable(ENV_NTS_KEY_FILE)
+        return {
+            gettext("status store"): STATUS_FILE.find(self.options.store),
+            gettext("NTS key file"): Path(key) if key else None,
+        }
+
+    def plan(self, numbers: pl.Series, today: date) -> StatusFetch:
+        fetch = StatusFetch(numbers=len(numbers), left=len(numbers))
+        if (store := find_status_store(self.options.store)) is not None:
+            with store:
+                fetch.left = store.stale(numbers, self.options.max_age, today).height
+                fetch.unanswered = len(store.find_unanswered(numbers, today))
+                fetch.oldest = store.oldest(numbers)
+        fetch.from_store = fetch.numbers - fetch.left - fetch.unanswered
+        return fetch
+
+    async def fetch(
+        self,
+        numbers: pl.Series,
+        *,
+        watch: Callable[[StatusFetch], None] | None = None,
+        cancel: CancelToken,
+        today: Callable[[], date],
+    ) -> StatusFetch:
+        return await fetch_statuses(numbers, self.options, watch=watch, cancel=cancel, today=today)
+
+    def known(self, numbers: pl.Series, aged_before: date | None = None) -> StatusOverlay:
+        store = find_status_store(self.options.store)
+        if store is None:
+            return StatusOverlay(pl.DataFrame(schema=STATUS_SCHEMA), aged_before=aged_before)
+        with store:
+            return StatusOverlay(store.read(numbers), aged_before=aged_before)
+
+
+SOURCES: Final[Mapping[str, Callable[[StatusOptions], StatusSource]]] = {"auto": TaxAuthority, "nts": TaxAuthority}
+"""By :attr:`StatusOptions.source`."""
+
+
+def open_source(options: StatusOptions) -> StatusSource:
+    return SOURCES[options.source](options)
 
 
 def plan_statuses(rows: pl.LazyFrame, options: StatusOptions) -> RunStatuses:
     """Return stored statuses of a run's rows, and how many would be asked; nothing is asked."""
-    load_nts_key(options)
-    numbers, day = numbers_of(rows), seoul_day()
-    fetch, stored = StatusFetch(numbers=len(numbers), left=len(numbers)), pl.DataFrame(schema=STATUS_SCHEMA)
-    store = find_status_store(options.store)
-    if store is not None:
-        with store:
-            stored = store.read(numbers)
-            fetch.left = store.stale(numbers, options.max_age, day).height
-            fetch.unanswered = len(store.find_unanswered(numbers, day))
-            fetch.oldest = stored.select(pl.col("as_of").min()).item()
-    fetch.from_store = fetch.numbers - fetch.left - fetch.unanswered
-    return RunStatuses(StatusOverlay(stored), fetch, day, planned=True)
+    source, day = open_source(options), seoul_day()
+    source.check()
+    numbers = numbers_of(rows)
+    return RunStatuses(source.known(numbers), source.plan(numbers, day), day, planned=True)
 
 
 def fetch_for_rows(
@@ -103,24 +170,28 @@ def fetch_for_rows(
     cancel: CancelToken | None = None,
     today: Callable[[], date] = seoul_day,
 ) -> RunStatuses:
-    """Ask the tax authority for stale statuses of a run's rows; return all known ones.
+    """Ask for stale statuses of a run's rows; return all known ones.
 
-    If the API fails, stored statuses are used with their age. A refused key is an error only if ``options.source`` is
-    ``nts``. Answers are stored, also when the run is stopped.
+    If the source fails, stored statuses are used with their age. A refused key is an error only if ``options.source``
+    names the source. Answers are stored, also when the run is stopped.
     """
-    load_nts_key(options)
-    numbers, token = numbers_of(rows), cancel or CancelToken()
-    fetch = run_async(lambda: fetch_statuses(numbers, options, watch=watch, cancel=token, today=today), token)
+    source, token = open_source(options), cancel or CancelToken()
+    source.check()
+    numbers = numbers_of(rows)
+    fetch = run_async(lambda: source.fetch(numbers, watch=watch, cancel=token, today=today), token)
     if fetch.exit_code == StoppedError.exit_code:
         raise StoppedError(STATUS_FETCH_STOPPED, halt=fetch.halt)
-    if fetch.exit_code == AuthenticationError.exit_code and options.source == "nts":
+    if fetch.exit_code == AuthenticationError.exit_code and options.source != "auto":
         raise AuthenticationError(STATUS_KEY_REFUSED, halt=fetch.halt)
     day = today()
     # where not all could be asked, whatever is not of today rests on an older look, a fresh registry too
-    aged_before = day if fetch.halt is not None else day - timedelta(days=floor(options.max_age))
-    with StatusStore(options.store) as store:
-        overlay = StatusOverlay(store.read(numbers), aged_before=aged_before)
-    return RunStatuses(overlay, fetch, day)
+    aged_before = day if fetch.halt is not None else fresh_since(options.max_age, day)
+    return RunStatuses(source.known(numbers, aged_before), fetch, day)
+
+
+def fresh_since(max_age: float, day: date) -> date:
+    """Return the first day of statuses that are not older than ``max_age`` days."""
+    return day - timedelta(days=floor(min(max_age, _MAX_AGE_DAYS)))
 
 
 def numbers_of(rows: pl.LazyFrame) -> pl.Series:

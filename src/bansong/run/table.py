@@ -120,9 +120,9 @@ class AnsweredRecords:
 def files_read(engine: Engine, model: Path | None, status: StatusOptions | None) -> dict[str, Path | None]:
     files = {**engine.files(), "model": model}
     if status is not None:
-        from bansong.reference.statuses import status_files
+        from bansong.reference.statuses import open_source
 
-        files |= status_files(status)
+        files |= open_source(status).files()
     return files
 
 

@@ -38,7 +38,7 @@ from bansong.history.labels import history_of, read_history
 from bansong.reference.fetch import StatusFetch, fetch_statuses
 from bansong.reference.registry import FetchedRegistry, check_registry_name, fetch_registry
 from bansong.reference.status_store import StatusStore
-from bansong.reference.statuses import numbers_of, status_files
+from bansong.reference.statuses import TaxAuthority, numbers_of
 from bansong.run import accounting
 from bansong.run.accounting import RowCounts
 from bansong.run.alerts import statuses_of
@@ -336,7 +336,7 @@ def fetch_files(
     for path in files:
         if same_file(path, output):
             raise UsageError(REGISTRY_IS_INPUT, output=output)
-    keep_apart(status_files(options), {"output": output}, in_place=False)
+    keep_apart(TaxAuthority(options).files(), {"output": output}, in_place=False)
     found = pl.concat([_numbers_in(path, read) for path in files]).unique()
     return fetch_registry(found, output, [path.name for path in files], options, watch=watch)
 

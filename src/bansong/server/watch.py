@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from functools import partial
 from itertools import islice, takewhile
 from pathlib import Path
@@ -18,27 +18,28 @@ import polars as pl
 from anyio.abc import TaskGroup
 from polars.exceptions import PanicException
 
-from bansong.base.errors import BansongError, OutputError
+from bansong.base.errors import BansongError
 from bansong.base.messages import gettext
 from bansong.client.webhook import Outcome, WebhookSender, WebhookUrl
 from bansong.notify import queue as notifications
-from bansong.notify.queue import (
+from bansong.notify.channels import (
     FILE,
     WEBHOOK,
-    Backoff,
-    PendingDelivery,
-    SummaryWindow,
-    Webhook,
+    Channel,
+    FileChannel,
+    UnusableChannel,
+    WebhookChannel,
     append_lines,
-    send_notification,
+    deliver,
 )
+from bansong.notify.queue import Backoff, PendingDelivery, SummaryWindow
 from bansong.server import keys as key_table
 from bansong.server.engines import EnginePool, StatusSource, StatusSources, fetch_statuses_of
 from bansong.server.keys import Key
 from bansong.server.settings import Clock, Settings, WakeUp, loggable_message
 from bansong.server.store import Store
 from bansong.watch import store as watch_store
-from bansong.watch.checking import LocalJudge, judge_watches
+from bansong.watch.checking import judge_watches
 from bansong.watch.store import Block, CheckResult
 
 _CACHE_BYTES: Final = 64 << 20  # some 200,000 watches
@@ -297,7 +298,7 @@ class WatchScheduler:
 
     def _check(self, source: StatusSource, key_id: str, watches: pl.DataFrame) -> pl.DataFrame:
         engine = self._engines.engine(key_id)
-        return judge_watches(watches, LocalJudge(engine, partial(source.answer, engine)))
+        return judge_watches(watches, engine, partial(source.answer, engine))
 
     def _record(
         self, db: sqlite3.Connection, owner: str, started: float, watches: pl.DataFrame, checked: pl.DataFrame
@@ -339,7 +340,11 @@ class Notifier:
             append_lines(file, [])
         self._store = store
         self._clock = clock
-        self._file = file
+        self._file: Channel = (
+            UnusableChannel(FILE, gettext("the server was started without `notices=`"))
+            if file is None
+            else FileChannel(file)
+        )
         self._backoff = backoff or Backoff()
         self._sender = sender
         self._wake_up = WakeUp(clock)
@@ -375,85 +380,40 @@ class Notifier:
         return _MAX_WAIT_S if due is None else min(_MAX_WAIT_S, due - now)
 
     async def _deliver(self, place: str) -> None:
-        if place == _FILE_QUEUE:
-            await self._append()
-        else:
-            await self._send(place)
+        """Deliver some notifications to the file, or those of a key: if one fails, its others are postponed, too."""
+        now, is_file = self._clock.now(), place == _FILE_QUEUE
+        of = {"channel": FILE} if is_file else {"channel": WEBHOOK, "owner": place}
+        limit = _LINES_PER_APPEND if is_file else _SENT_PER_ROUND
+        waiting, key = await self._store.read(
+            lambda db: (notifications.due_deliveries(db, now, limit, **of), key_table.find_key(db, place))
+        )
+        channel = self._file if is_file else _open_webhook(key, self._sender, self._clock.now)
+        if isinstance(channel, str):
+            given_up = [(delivery.number, str(delivery.channel), channel, None) for delivery in waiting]
+            await self._store.write(lambda db: notifications.mark_failed(db, given_up))
+        elif waiting:
+            settle = partial(self._settle, channel)
+            is_failing = await deliver(channel, waiting, settle, parallel=_REQUESTS_PER_RECEIVER, places=self._places)
+            if is_failing and not is_file:
+                until = self._clock.now() + self._backoff.first
+                await self._store.write(lambda db: notifications.postpone(db, place, WEBHOOK, until))
         self._busy.discard(place)
         self.wake()
 
-    async def _append(self) -> None:
-        now = self._clock.now()
-        waiting = await self._store.read(
-            lambda db: notifications.due_deliveries(db, now, _LINES_PER_APPEND, channel=FILE)
-        )
-        if not waiting:
-            return
-        outcome = await anyio.to_thread.run_sync(self._append_lines, waiting)
-        await self._settle([(delivery, outcome) for delivery in waiting])
-
-    def _append_lines(self, waiting: list[PendingDelivery]) -> Outcome:
-        if self._file is None:
-            return Outcome(gettext("the server was started without `notices=`"))
-        try:
-            append_lines(self._file, [delivery.payload for delivery in waiting])
-        except OutputError as error:
+    async def _settle(self, channel: Channel, deliveries: Sequence[PendingDelivery], outcome: Outcome) -> None:
+        now, error = self._clock.now(), outcome.error
+        done: list[tuple[int, str]] = []
+        failed: list[tuple[int, str, str, float | None]] = []
+        for one in deliveries:
+            if error is None:
+                done.append((one.number, channel.name))
+                continue
+            due = self._backoff.next_due(one.attempts + 1, one.begun, now, outcome.retry_after)
+            failed.append((one.number, channel.name, error, due))
+            if channel.receiver:
+                _log.warning("notice %s of key %s: %s %s", one.id, one.owner, channel.receiver, error)
+        if failed and not channel.receiver:
             _log.error("%s", error)
-            return Outcome(str(error))
-        return Outcome(None)
-
-    async def _send(self, owner: str) -> None:
-        now = self._clock.now()
-        waiting, key = await self._store.read(
-            lambda db: (
-                notifications.due_deliveries(db, now, _SENT_PER_ROUND, owner=owner, channel=WEBHOOK),
-                key_table.find_key(db, owner),
-            )
-        )
-        if not waiting:
-            return
-        webhook = _webhook_of(key)
-        if isinstance(webhook, str):
-            given_up = [(delivery.number, str(delivery.channel), webhook, None) for delivery in waiting]
-            await self._store.write(lambda db: notifications.mark_failed(db, given_up))
-            return
-        failing = await self._send_one(webhook, waiting[0])
-        room = anyio.CapacityLimiter(_REQUESTS_PER_RECEIVER)
-
-        async def send_delivery(delivery: PendingDelivery) -> None:
-            nonlocal failing
-            async with room:
-                if not failing:
-                    failing = await self._send_one(webhook, delivery) or failing
-
-        async with anyio.create_task_group() as group:
-            for delivery in waiting[1:]:
-                group.start_soon(send_delivery, delivery)
-        if failing:
-            until = self._clock.now() + self._backoff.first
-            await self._store.write(lambda db: notifications.postpone(db, owner, WEBHOOK, until))
-
-    async def _send_one(self, webhook: Webhook, delivery: PendingDelivery) -> bool:
-        async with self._places:
-            outcome = await send_notification(self._sender, webhook, delivery, self._clock.now())
-        if outcome.error is not None:
-            _log.warning("notice %s of key %s: %s %s", delivery.id, delivery.owner, webhook.url, outcome.error)
-        await self._settle([(delivery, outcome)])
-        return outcome.error is not None
-
-    async def _settle(self, made: list[tuple[PendingDelivery, Outcome]]) -> None:
-        now = self._clock.now()
-        done = [(delivery.number, str(delivery.channel)) for delivery, outcome in made if outcome.error is None]
-        failed = [
-            (
-                delivery.number,
-                str(delivery.channel),
-                outcome.error,
-                self._backoff.next_due(delivery.attempts + 1, delivery.begun, now, outcome.retry_after),
-            )
-            for delivery, outcome in made
-            if outcome.error is not None
-        ]
 
         def settle(db: sqlite3.Connection) -> None:
             notifications.mark_delivered(db, done, now)
@@ -462,7 +422,7 @@ class Notifier:
         await self._store.write(settle)
 
 
-def _webhook_of(key: key_table.Key | None) -> Webhook | str:
+def _open_webhook(key: Key | None, sender: WebhookSender, now: Callable[[], float]) -> Channel | str:
     if key is None or key.revoked is not None:
         return gettext("the key was revoked")
     if key.webhook_url is None or key.webhook_secret is None:
@@ -471,4 +431,4 @@ def _webhook_of(key: key_table.Key | None) -> Webhook | str:
         url = WebhookUrl.parse(key.webhook_url, allow_http=True)  # whether http may be was decided when it was set
     except BansongError as error:
         return str(error)
-    return Webhook(url, key.webhook_secret)
+    return WebhookChannel(url, sender, key.webhook_secret, now)

@@ -15,10 +15,11 @@ from bansong.base.errors import DoubtError, NotFoundError, Problem, RejectedErro
 from bansong.base.files import as_path
 from bansong.base.messages import Phrase, count_rows, gettext_noop, gettext_of
 from bansong.base.options import ReadOptions, WriteOptions, check_keywords
+from bansong.notify.queue import korean_iso
 from bansong.run.survey import NO_ADDRESS, PreparedTable, prepare_table
 from bansong.tables.detect import open_table, reading
 from bansong.watch.lists import Local, ServiceTerms, WatchStore, open_store
-from bansong.watch.report import History, seoul_iso, utc_expr
+from bansong.watch.report import History, utc_expr
 from bansong.watch.store import Business
 from bansong.watch.syncing import BUSINESS, Businesses, Done, Steps, SyncPlan, SyncReport, businesses, reconcile
 
@@ -121,7 +122,7 @@ def add(
     state: Literal["added", "changed"] = "changed" if plan.change.height else "added"
     done = _settle_doubts(watches, entry, watches.carry_out(_plan_steps(plan), lambda _done, _total: None))
     _raise_for(done)
-    return Placed(_find_watches(watches, number)["watch_id"][0], number, state, seoul_iso(done.first_check_by))
+    return Placed(_find_watches(watches, number)["watch_id"][0], number, state, korean_iso(done.first_check_by))
 
 
 def remove(which: str, *, local: Local = None, **terms: Unpack[ServiceTerms]) -> pl.DataFrame:
@@ -143,7 +144,10 @@ def entries(*, local: Local = None, **terms: Unpack[ServiceTerms]) -> pl.DataFra
     ``created_at``, ``checked_at``, ``next_check_at``, ``closed_at`` (Datetime, UTC), null if unknown.
     """
     check_keywords(entries, terms, ServiceTerms)
-    return entries_frame(open_store(local, **terms).frame())
+    times = {"created_at": "created", "checked_at": "checked", "next_check_at": "due", "closed_at": "closed"}
+    texts = ("watch_id", "biz_no", "name", "address", "biz_status", "grade")
+    listed = open_store(local, **terms).frame()
+    return listed.select(*texts, **{name: utc_expr(column) for name, column in times.items()})
 
 
 def history(which: str, *, local: Local = None, **terms: Unpack[ServiceTerms]) -> History:
@@ -173,12 +177,6 @@ def history_frame(which: str, *, local: Local = None, **terms: Unpack[ServiceTer
     """Return :func:`history` as a frame: ``at`` (Datetime, UTC), ``before``, ``after``, ``biz_status`` (String)."""
     check_keywords(history_frame, terms, ServiceTerms)
     return history(which, local=local, **terms).frame
-
-
-def entries_frame(listed: pl.DataFrame) -> pl.DataFrame:
-    times = {"created_at": "created", "checked_at": "checked", "next_check_at": "due", "closed_at": "closed"}
-    texts = ("watch_id", "biz_no", "name", "address", "biz_status", "grade")
-    return listed.select(*texts, **{name: utc_expr(column) for name, column in times.items()})
 
 
 def _likely_mistake(found: Businesses, plan: SyncPlan) -> str | None:

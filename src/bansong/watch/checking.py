@@ -7,12 +7,11 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
-from datetime import date, datetime, timedelta
+from dataclasses import dataclass, field
+from datetime import date, datetime
 from functools import partial
-from math import floor
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
@@ -21,7 +20,8 @@ from bansong.base.errors import OutputError, Problem, StoreError, UsageError
 from bansong.base.files import variable
 from bansong.base.forking import refuse_after_fork
 from bansong.base.messages import Lang, Listed, Option, Phrase, gettext_noop, gettext_of
-from bansong.base.options import StatusOptions, StatusSource
+from bansong.base.options import StatusOptions
+from bansong.base.options import StatusSource as SourceName
 from bansong.base.schema import SEOUL, seoul_day
 from bansong.base.sqlite import is_in_use
 from bansong.engine.address.gazetteer import Gazetteer
@@ -32,13 +32,17 @@ from bansong.engine.risk.scorecard import Scorecard
 from bansong.history.labels import Labels, read_history
 from bansong.history.scorecards import resolve_model
 from bansong.notify import queue as notifications
-from bansong.notify.queue import FILE, WEBHOOK, PendingDelivery, SummaryWindow, Webhook, append_lines, send_notification
-from bansong.reference.fetch import StatusFetch, fetch_statuses, load_nts_key
-from bansong.reference.status_store import StatusStore
+from bansong.notify.channels import Channel, FileChannel, WebhookChannel, append_lines, deliver
+from bansong.notify.queue import PendingDelivery, SummaryWindow
+from bansong.reference.fetch import StatusFetch
+from bansong.reference.statuses import StatusSource, fresh_since, open_source
 from bansong.watch import store
 from bansong.watch.lists import OWNER, Local, LocalFile, alone, watch_path
 from bansong.watch.report import CheckReport
 from bansong.watch.store import STATUS_DAY, VERDICT_COLUMNS, CheckResult
+
+if TYPE_CHECKING:
+    from bansong.client.webhook import Outcome
 
 INTERVAL_INVALID: Final = Problem(
     "watch.interval_invalid", "{parameter}: must be a number of hours, above 0, at most {seldom:,.0f}"
@@ -62,7 +66,8 @@ _MAX_INTERVAL_H: Final = 1e6
 _AT_ONCE: Final = 10_000
 """Watches in one transaction; a killed check repeats at most these."""
 _SHOWN: Final = (
-    *("watch_id", "biz_no", "name", "address", "biz_status", "status_before", "grade_before", "grade", "bounce_prob"),
+    *("watch_id", "biz_no", "name", "address"),
+    *("biz_status", "status_before", "grade_before", "grade", "bounce_prob"),
 )
 _SUMMARY_WINDOW_S: Final = 3600.0
 """Seconds in which a check is done: its lots share one notification of businesses closed before."""
@@ -84,39 +89,23 @@ _STATUS_DAY: Final = r"\[status [+-][0-9]+\] [^|]*\([a-z]+, ([0-9]{4}-[0-9]{2}-[
 _SLACK_SHARE: Final = 0.1
 _MAX_SLACK_S: Final = 2 * 3600.0
 """Seconds: a nightly run may begin that much earlier than the one before, also at a change to summer time."""
-JUDGED_COLUMNS: Final[dict[str, type[pl.DataType]]] = {
-    "number": pl.Int64,
-    **dict.fromkeys(("b_no", "name", "address"), pl.String),
-}
 Tell = Callable[[CheckReport], None]
-Status = StatusSource | StatusOptions
+Status = SourceName | StatusOptions
 
 
-class LocalJudge:
-    """Judges by the embedded engine; ``answer`` replaces the engine's own, for statuses better than its registry's."""
+def judge_watches(
+    watches: pl.DataFrame, engine: LocalEngine, answer: Callable[[pl.LazyFrame], pl.LazyFrame] | None = None
+) -> pl.DataFrame:
+    """Add verdicts to the watches of :func:`bansong.watch.store.due`; those left out stay due.
 
-    def __init__(self, engine: LocalEngine, answer: Callable[[pl.LazyFrame], pl.LazyFrame] | None = None) -> None:
-        self._engine = engine
-        self._answer = answer or engine.answer
-
-    def judge(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Add :data:`VERDICT_COLUMNS` to a frame of :data:`JUDGED_COLUMNS`; rows left out stay due."""
-        day = pl.col("reasons").str.extract(_STATUS_DAY).alias(STATUS_DAY)
-        answered = self._answer(frame.lazy()).select(*JUDGED_COLUMNS, *VERDICT_COLUMNS, day)
-        with self._engine.running():
-            return answered.collect()
-
-
-def judge_watches(watches: pl.DataFrame, judge: LocalJudge) -> pl.DataFrame:
-    """Ask a judge about the watches of :func:`bansong.watch.store.due`."""
-    asked = watches.select("number", "name", "address", b_no="biz_no").select(*_cast(JUDGED_COLUMNS))
-    judged = judge.judge(asked)
-    verdict = {name: dtype for name, dtype in (VERDICT_COLUMNS | {STATUS_DAY: pl.String}).items() if name in judged}
-    return judged.select("number", "name", "address", *_cast(verdict))
-
-
-def _cast(columns: dict[str, type[pl.DataType]]) -> list[pl.Expr]:
-    return [pl.col(name).cast(dtype) for name, dtype in columns.items()]
+    ``answer``: by default the engine's own; another one for statuses better than its registry's.
+    """
+    asked = watches.lazy().select("number", "name", "address", b_no=pl.col("biz_no").cast(pl.String))
+    day = pl.col("reasons").str.extract(_STATUS_DAY).alias(STATUS_DAY)
+    verdicts = (pl.col(name).cast(dtype) for name, dtype in VERDICT_COLUMNS.items())
+    answered = (answer or engine.answer)(asked).select("number", "name", "address", *verdicts, day)
+    with engine.running():
+        return answered.collect()
 
 
 def recheck_wait(interval: float) -> float:
@@ -128,16 +117,6 @@ def recheck_wait(interval: float) -> float:
     (22.0, 54.0)
     """
     return interval - min(interval * _SLACK_SHARE, _MAX_SLACK_S)
-
-
-@dataclass(frozen=True, slots=True)
-class _Channels:
-    file: Path | None = None
-    webhook: Webhook | None = None
-
-    @property
-    def names(self) -> list[str]:
-        return [REPORT, *([FILE] if self.file else []), *([WEBHOOK] if self.webhook else [])]
 
 
 def check(
@@ -177,7 +156,9 @@ def check(
     if not 0 < every <= _MAX_INTERVAL_H:
         raise UsageError(INTERVAL_INVALID, parameter=Option("every", every), seldom=_MAX_INTERVAL_H)
     path, clock = watch_path(None if isinstance(local, bool) or local is None else local), time.monotonic()
-    channels = _Channels(None if notify is None else Path(notify), _webhook(webhook, allow_http))
+    channels: list[Channel] = [] if notify is None else [FileChannel(Path(notify))]
+    if webhook is not None:
+        channels.append(_open_webhook(webhook, allow_http, now))
     known, statuses = read_history(labels), _open_statuses(status, now)
     engine = LocalEngine(
         registry,
@@ -210,7 +191,7 @@ class _CheckRun:
     engine: LocalEngine
     statuses: WatchStatuses | None
     interval: float
-    channels: _Channels
+    channels: Sequence[Channel]
     now: Callable[[], float]
     started: float = field(init=False)
     _due: int = field(default=0, init=False)
@@ -220,6 +201,10 @@ class _CheckRun:
 
     def __post_init__(self) -> None:
         self.started = self.now()
+
+    @property
+    def names(self) -> list[str]:
+        return [REPORT, *(channel.name for channel in self.channels)]
 
     def make_due(self, *, everything: bool) -> None:
         wait = recheck_wait(self.interval)
@@ -231,7 +216,7 @@ class _CheckRun:
             db.execute(
                 "DELETE FROM deliveries WHERE delivered IS NULL AND owner = ?"
                 " AND channel NOT IN (SELECT value FROM json_each(?))",
-                (OWNER, json.dumps(self.channels.names)),
+                (OWNER, json.dumps(self.names)),
             )
 
     def check_due(self) -> None:
@@ -242,11 +227,11 @@ class _CheckRun:
             if due.is_empty():
                 return
             engine = self.engine if self.statuses is None else self.statuses.give_to(self.engine, due["biz_no"])
-            checked = judge_watches(due, LocalJudge(engine))
+            checked = judge_watches(due, engine)
             at = max(self.now(), self.started)
             with self.file.writing() as db:
                 window = SummaryWindow(self.started, at + _SUMMARY_WINDOW_S)
-                recorded: CheckResult = store.record(db, checked, at, again, self.channels.names, window)
+                recorded: CheckResult = store.record(db, checked, at, again, self.names, window)
                 still = store.due(db, self.started, due.height, [OWNER])["number"]  # no answer: not now, not for ever
                 store.postpone(db, still.filter(still.is_in(due["number"].implode())).to_list(), again)
             self._due += due.height
@@ -267,16 +252,17 @@ class _CheckRun:
             db.execute("UPDATE watches SET due = ? WHERE owner = ? AND due = ?", (self.started, OWNER, again))
             if db.execute("INSERT OR IGNORE INTO unasked_days VALUES (?)", (day,)).rowcount:
                 days = db.execute("SELECT count(*) FROM unasked_days").fetchone()[0]
-                channels = [name for name in self.channels.names if name != REPORT]
+                channels = [name for name in self.names if name != REPORT]
                 if days > 1 and channels:
                     notifications.add_unasked(db, OWNER, numbers, days, self.started, channels)
 
     def deliver(self) -> None:
-        file, webhook = self.channels.file, self.channels.webhook
-        if file is not None and (waiting := self._waiting(FILE)):
-            self._append(waiting, file)
-        if webhook is not None and (waiting := self._waiting(WEBHOOK)):
-            run_until_interrupted(lambda: self._send(waiting, webhook))
+        for channel in self.channels:
+            if waiting := self._waiting(channel.name):
+                settle = partial(self._settle, channel.name)
+                sending = partial(deliver, channel, waiting, settle, patience=_PATIENCE)
+                if run_until_interrupted(sending):
+                    log.info("%s: the other notifications are left to the next check", channel.name)
 
     def report(self, seconds: float) -> CheckReport:
         with self.file.reading() as db:
@@ -312,33 +298,13 @@ class _CheckRun:
         with self.file.reading() as db:
             return [one for one in notifications.list_undelivered(db, OWNER) if one.channel == channel]
 
-    def _append(self, waiting: Sequence[PendingDelivery], path: Path) -> None:
-        error = None
-        try:
-            append_lines(path, [one.payload for one in waiting])
-        except OutputError as failure:
-            error = str(failure)
-        self._mark(waiting, FILE, error)
-
-    async def _send(self, waiting: Sequence[PendingDelivery], webhook: Webhook) -> None:
-        from bansong.client.webhook import WebhookSender
-
-        sender, failures = WebhookSender(), 0  # to any address: who gives the URL is whose machine it is
-        for place, one in enumerate(waiting, 1):
-            outcome = await send_notification(sender, webhook, one, self.now())
-            self._mark([one], WEBHOOK, outcome.error)
-            failures = 0 if outcome.error is None else failures + 1
-            if failures >= _PATIENCE:
-                log.info("%d notifications are left to the next check", len(waiting) - place)
-                return
-
-    def _mark(self, deliveries: Sequence[PendingDelivery], channel: str, error: str | None) -> None:
+    async def _settle(self, channel: str, deliveries: Sequence[PendingDelivery], outcome: Outcome) -> None:
         now = self.now()
         with self.file.writing() as db:
-            if error is None:
+            if outcome.error is None:
                 notifications.mark_delivered(db, [(one.number, channel) for one in deliveries], now)
             else:
-                notifications.mark_failed(db, [(one.number, channel, error, now) for one in deliveries])
+                notifications.mark_failed(db, [(one.number, channel, outcome.error, now) for one in deliveries])
 
     def _warnings(self) -> tuple[str, ...]:
         registry, today = self.engine.registry, self.engine.today or seoul_day()
@@ -349,11 +315,12 @@ class _CheckRun:
         stale = stale_registry_alert(registry, self.engine.model.stale_after, today)
         if stale and (self.statuses is None or caution):
             notes.append(stale)
-        if self.channels.file is not None:  # to be heard of now, not when a business closes
-            try:
-                append_lines(self.channels.file, [])
-            except OutputError as error:
-                notes.append(Listed([error]))
+        for channel in self.channels:
+            if isinstance(channel, FileChannel):  # to be heard of now, not when a business closes
+                try:
+                    append_lines(channel.path, [])
+                except OutputError as error:
+                    notes.append(Listed([error]))
         return tuple(notes)
 
 
@@ -363,41 +330,35 @@ def _undelivered_dict(one: PendingDelivery) -> dict[str, Any]:
 
 
 def _open_statuses(status: Status, now: Callable[[], float]) -> WatchStatuses | None:
-    is_off = isinstance(status, str) and not StatusOptions(source=status).is_asking
-    return None if is_off else open_watch_statuses(status, now)
-
-
-def _webhook(url: str | None, allow_http: bool) -> Webhook | None:
-    if url is None:
-        return None
-    from bansong.client.webhook import WebhookUrl
-
-    secret = variable(SECRET) or ""
-    if not secret.strip():
-        raise UsageError(SECRET_MISSING, secret=SECRET)
-    if len(secret.strip()) < _MIN_SECRET_CHARACTERS:
-        raise UsageError(SECRET_GUESSABLE, secret=SECRET, secret_length=_MIN_SECRET_CHARACTERS)
-    return Webhook(WebhookUrl.parse(url, allow_http=allow_http), secret.strip())
-
-
-_PAUSED_EXIT_CODE: Final = 5
-_LONGEST: Final = 100_000.0
-"""Days; a longer age would be before the first date."""
-
-
-def open_watch_statuses(status: StatusSource | StatusOptions, now: Callable[[], float]) -> WatchStatuses | None:
-    """Return the statuses of a check, ``None`` if the tax authority is not asked."""
     options = status if isinstance(status, StatusOptions) else StatusOptions(source=status, max_age=0)
     if not options.is_asking:
         return None
-    return WatchStatuses(replace(options, key=load_nts_key(options)), now)
+    source = open_source(options)
+    source.check()
+    return WatchStatuses(source, options.max_age, now)
+
+
+def _open_webhook(url: str, allow_http: bool, now: Callable[[], float]) -> Channel:
+    from bansong.client.webhook import WebhookSender, WebhookUrl
+
+    secret = (variable(SECRET) or "").strip()
+    if not secret:
+        raise UsageError(SECRET_MISSING, secret=SECRET)
+    if len(secret) < _MIN_SECRET_CHARACTERS:
+        raise UsageError(SECRET_GUESSABLE, secret=SECRET, secret_length=_MIN_SECRET_CHARACTERS)
+    sender = WebhookSender()  # to any address: who gives the URL is whose machine it is
+    return WebhookChannel(WebhookUrl.parse(url, allow_http=allow_http), sender, secret, now)
+
+
+_PAUSED_EXIT_CODE: Final = 5
 
 
 @dataclass
 class WatchStatuses:
-    """Statuses asked during one check; ``now`` returns seconds since 1970."""
+    """Statuses asked during one check; ``max_age`` in days, ``now`` in seconds since 1970."""
 
-    options: StatusOptions
+    source: StatusSource
+    max_age: float
     now: Callable[[], float]
     _halted: list[StatusFetch] = field(default_factory=list, init=False)
 
@@ -419,13 +380,11 @@ class WatchStatuses:
 
     def _fetch(self, keys: pl.Series) -> StatusOverlay:
         token = CancelToken()
-        fetch = run_async(partial(fetch_statuses, keys, self.options, cancel=token, today=self._day), token)
+        fetch = run_async(partial(self.source.fetch, keys, cancel=token, today=self._day), token)
         log.info("asked the tax authority: %s", fetch)
         if fetch.halt is not None:
             self._halted.append(fetch)
-        with StatusStore(self.options.store) as store:
-            aged_before = self._day() - timedelta(days=floor(min(self.options.max_age, _LONGEST)))
-            return StatusOverlay(store.read(keys), aged_before=aged_before)
+        return self.source.known(keys, fresh_since(self.max_age, self._day()))
 
     @property
     def unasked(self) -> int:

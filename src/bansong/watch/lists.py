@@ -41,11 +41,10 @@ OWNER: Final = "local"
 """Owner of a local list, in tables that a server shares among its keys."""
 _UNASKED: Final = "CREATE TABLE unasked_days (day TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;"
 """Consecutive days, in Korea, on which statuses were due and could not be asked."""
-APPLICATION_ID: Final = 0x62765763  # "bvWc"
 WATCH_FILE: Final = FileKind(
     gettext_noop("a watch file"),
     "local",
-    APPLICATION_ID,
+    0x62765763,  # "bvWc"
     DDL + _UNASKED,
     {**MIGRATIONS, 3: _UNASKED},
     StoreError,
@@ -67,28 +66,19 @@ class LocalFile:
 
     def __init__(self, path: Path, *, create: bool = True) -> None:
         self.path = path
-        self._create = create
-        self._connection: sqlite3.Connection | None = None
+        with WATCH_FILE.errors(path):
+            if not path.exists():
+                if not create:
+                    raise StoreError(WATCH_FILE_MISSING, path=path, env=ENV)
+                WATCH_FILE.prepare_folder(path)
+                WATCH_FILE.make(path)
+        self.connection = WATCH_FILE.open(path)
 
     def __enter__(self) -> Self:
-        with WATCH_FILE.errors(self.path):
-            if not self.path.exists():
-                if not self._create:
-                    raise StoreError(WATCH_FILE_MISSING, path=self.path, env=ENV)
-                WATCH_FILE.prepare_folder(self.path)
-                WATCH_FILE.make(self.path)
-        # a webhook is waited for in another thread, which writes down what came of it
-        self._connection = WATCH_FILE.open(self.path)
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.connection.close()
-        self._connection = None
-
-    @property
-    def connection(self) -> sqlite3.Connection:
-        assert self._connection is not None  # noqa: S101 - only this package opens it
-        return self._connection
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -225,18 +215,18 @@ class ServiceStore:
 
 
 class LocalStore:
-    """The watch list in a file (see :mod:`bansong.watch.lists`), made by the first addition."""
+    """The watch list in a file, made by the first addition."""
 
-    def __init__(self, path: str | Path | None = None, *, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, path: str | Path | None = None) -> None:
         self.path = watch_path(path)
         self.name = str(self.path)
-        self._now = now
 
     def frame(self) -> pl.DataFrame:
         if not self.path.exists():
             return pl.DataFrame(schema=LISTED)
         with LocalFile(self.path, create=False) as file, file.reading() as db:
-            return local_frame(db)
+            shown = {name: pl.lit(value=True) for name in ("shows_name", "shows_address")}
+            return store.every(db, OWNER).with_columns(**shown).select(*LISTED)
 
     def history(self, watch_id: str) -> list[Change]:
         with LocalFile(self.path, create=False) as file, file.reading() as db:
@@ -246,21 +236,10 @@ class LocalStore:
         """Do all steps, or none."""
         with LocalFile(self.path) as file, file.writing() as db:
             entries = [*steps.add, *(entry for _, entry in steps.change)]
-            added = store.add_many(db, OWNER, entries, self._now())
+            added = store.add_many(db, OWNER, entries, time.time())
             removed = store.remove_many(db, OWNER, steps.remove)
         progress(len(steps), len(steps))
         return Done(added=added.new, changed=added.changed, removed=removed)
-
-
-def local_frame(db: Any) -> pl.DataFrame:
-    schema = {name: dtype for name, dtype in LISTED.items() if not name.startswith("shows_")}
-    watches = [
-        (w.watch_id, w.biz_no, w.name, w.address, w.biz_status, w.grade, w.created, w.checked, w.due, w.closed)
-        for w in store.every(db, OWNER)
-    ]
-    return pl.DataFrame(watches, schema=schema, orient="row").with_columns(
-        shows_name=pl.lit(value=True), shows_address=pl.lit(value=True)
-    )
 
 
 WatchStore = ServiceStore | LocalStore

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 
 from bansong.base import business_number
-from bansong.base.display import Shown, pad_text
+from bansong.base.display import Shown, aligned_rows, pad_text
 from bansong.base.errors import Problem, UsageError
-from bansong.base.messages import current_language, gettext, gettext_noop, gettext_of, ngettext
+from bansong.base.messages import current_language, gettext, gettext_of, ngettext
 from bansong.base.schema import GRADES, KOREAN_WORDS, SEOUL, word_of
 from bansong.notify.queue import EVENT, SUMMARY, UNASKED, korean_iso
 from bansong.run.charts import as_svg, grade_history
@@ -83,7 +83,7 @@ class CheckReport(Shown):
             "closures": [one for one in self.notices if one["event"] == EVENT],
             "closed_already": [number for one in self._summaries for number in one["biz_nos"]],
             "undelivered": list(self.undelivered),
-            "next_check_at": seoul_iso(self.next_due),
+            "next_check_at": korean_iso(self.next_due),
             "seconds": round(self.seconds, 3),
             "warnings": list(map(str, self.warnings)),
         }
@@ -101,7 +101,7 @@ class CheckReport(Shown):
     def progress_line(self) -> tuple[str, str]:
         if self.due or self.next_due is None:
             return gettext("checked"), gettext_of(self, "{checked:,} of {watched:,}")
-        at = str(seoul_iso(self.next_due))[:16].replace("T", " ")
+        at = str(korean_iso(self.next_due))[:16].replace("T", " ")
         return gettext("checked"), gettext_of(self, "0 of {watched:,}: nothing was due; the next is due {at}", at=at)
 
     def news(self) -> Iterator[tuple[str, str]]:
@@ -185,11 +185,6 @@ def format_number(text: str | None) -> str:
     return f"{text[:3]}-{text[3:5]}-{text[5:]}" if text and len(text) == 10 and text.isdecimal() else text or ""
 
 
-_WIDE: Final = (
-    r"[\u{1100}-\u{115f}\u{2e80}-\u{a4cf}\u{ac00}-\u{d7a3}\u{f900}-\u{faff}"
-    r"\u{fe30}-\u{fe6f}\u{ff00}-\u{ff60}\u{ffe0}-\u{ffe6}\u{1f300}-\u{1faff}]"
-)
-"""Characters that take two columns of a terminal."""
 _UNSEEN: Final = r"[\p{Cc}\p{Zl}\p{Zp}]+"
 _MAX_CELL_CHARACTERS: Final = 24
 
@@ -199,32 +194,30 @@ def list_lines(frame: pl.DataFrame) -> list[str]:
     if frame.is_empty():
         return [gettext("nothing is watched")]
     words = KOREAN_WORDS["biz_status"] if current_language() == "ko" else {}
-    shown = with_local_times(frame).select(
-        pl.coalesce(business_number.format_expr(pl.col("biz_no")), "biz_no").alias("number"),
-        "name",
-        pl.col("biz_status").replace(words).alias("status"),
-        "grade",
-        pl.col("checked_at").str.slice(0, 16).str.replace("T", " ").fill_null(gettext("not yet")).alias("checked"),
-        "address",
-        pl.col("watch_id").alias("watch id"),
-    )
+    checked = pl.col("checked_at").str.slice(0, 16).str.replace("T", " ").fill_null(gettext("not yet"))
+    columns = [
+        (gettext("number"), pl.coalesce(business_number.format_expr(pl.col("biz_no")), "biz_no")),
+        (gettext("name"), _shorten("name")),
+        (gettext("status"), pl.col("biz_status").replace(words)),
+        (gettext("grade"), pl.col("grade")),
+        (gettext("checked"), checked),
+        (gettext("address"), _shorten("address")),
+        (gettext("watch id"), pl.col("watch_id")),
+    ]
+    if frame["checked_at"].null_count() + frame["created_at"].null_count() == 2 * frame.height:
+        del columns[4]  # a service that tells no times
+    cells = [text.fill_null("").str.replace_all(_UNSEEN, " ").alias(str(at)) for at, (_, text) in enumerate(columns)]
+    rows = with_local_times(frame).select(cells).rows()
     total = gettext("{count:,} watched", count=frame.height)
     if closed := frame.filter(pl.col("biz_status") == "closed").height:
         total += gettext(", {closed:,} of them closed", closed=closed)
-    if frame["checked_at"].null_count() + frame["created_at"].null_count() == 2 * frame.height:
-        shown = shown.drop("checked")  # a service that tells no times
-    return [*_columns(shown), total]
+    return [*aligned_rows([[header for header, _ in columns], *rows]), total]
 
 
-_HEADERS: Final = {
-    "number": gettext_noop("number"),
-    "name": gettext_noop("name"),
-    "status": gettext_noop("status"),
-    "grade": gettext_noop("grade"),
-    "checked": gettext_noop("checked"),
-    "address": gettext_noop("address"),
-    "watch id": gettext_noop("watch id"),
-}
+def _shorten(name: str) -> pl.Expr:
+    text = pl.col(name).str.replace_all(_UNSEEN, " ")
+    shortened = text.str.head(_MAX_CELL_CHARACTERS - 1) + "…"
+    return pl.when(text.str.len_chars() > _MAX_CELL_CHARACTERS).then(shortened).otherwise(text)
 
 
 def with_local_times(frame: pl.DataFrame) -> pl.DataFrame:
@@ -236,26 +229,6 @@ def with_local_times(frame: pl.DataFrame) -> pl.DataFrame:
         return at.astimezone(SEOUL).isoformat(timespec="seconds")
 
     return frame.with_columns(pl.col(times).map_elements(in_seoul, return_dtype=pl.String)) if times else frame
-
-
-def _columns(shown: pl.DataFrame) -> list[str]:
-    texts = shown.select(_cell(name) for name in shown.columns)
-    headed = pl.concat([pl.DataFrame({name: [gettext(_HEADERS[name])] for name in shown.columns}), texts])
-    padded = headed.select(_pad(name) for name in headed.columns)
-    return padded.select(pl.concat_str(pl.all(), separator="  ").str.strip_chars_end()).to_series().to_list()
-
-
-def _cell(name: str) -> pl.Expr:
-    text = pl.col(name).cast(pl.String).fill_null("").str.replace_all(_UNSEEN, " ")
-    if name not in ("name", "address"):
-        return text
-    shortened = text.str.head(_MAX_CELL_CHARACTERS - 1) + "…"
-    return pl.when(text.str.len_chars() > _MAX_CELL_CHARACTERS).then(shortened).otherwise(text)
-
-
-def _pad(name: str) -> pl.Expr:
-    width = pl.col(name).str.len_chars() + pl.col(name).str.count_matches(_WIDE)
-    return pl.col(name) + pl.lit(" ").repeat_by(width.max() - width).list.join("")
 
 
 _AFTER: Final = 0.06
@@ -292,7 +265,7 @@ class History(Shown):
         lang = current_language()
         return [
             (
-                seoul_iso(change.at) or gettext("at an unknown time"),
+                korean_iso(change.at) or gettext("at an unknown time"),
                 f"{change.before or '–'} → {change.after or '–'}"
                 + (f", {word_of(change.biz_status, lang)}" if change.biz_status else ""),
             )
@@ -353,8 +326,3 @@ def _levels(changes: list[Change]) -> list[str]:
 def utc_expr(seconds: str) -> pl.Expr:
     micros = (pl.col(seconds) * 1e6).round().cast(pl.Int64)
     return pl.from_epoch(micros, time_unit="us").dt.replace_time_zone("UTC")
-
-
-def seoul_iso(seconds: float | None) -> str | None:
-    """Return a time as ISO 8601 in Korea's time zone, to the second; ``None`` if unknown."""
-    return None if seconds is None or math.isnan(seconds) else korean_iso(seconds)

@@ -9,7 +9,6 @@ import secrets
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -130,8 +129,10 @@ def _summaries(db: sqlite3.Connection, b_no: str) -> Iterator[tuple[int, dict[st
 
 
 VERDICT_COLUMNS: Final[dict[str, type[pl.DataType]]] = {
-    **dict.fromkeys(("biz_status", "grade"), pl.String),
-    **{"bounce_prob": pl.Float64, "action": pl.String},
+    "biz_status": pl.String,
+    "grade": pl.String,
+    "bounce_prob": pl.Float64,
+    "action": pl.String,
 }
 STATUS_DAY: Final = "status_day"
 """Optional column of a judge: day (String, ISO) of the status, null if unknown."""
@@ -172,49 +173,32 @@ def compare_with_check(watches: pl.DataFrame, checked: pl.DataFrame, now: float)
     Status and grade stay if the new status is ``unknown`` or of an earlier day than the known one: another source
     answered, and knows less.
     """
-    watches, checked = _with_status_day(watches), _with_status_day(checked)
+    if STATUS_DAY not in checked:
+        checked = checked.with_columns(pl.lit(None, pl.String).alias(STATUS_DAY))
     verdict = (*VERDICT_COLUMNS, STATUS_DAY)
-    found = pl.struct(*verdict)
-    fits = pl.col("name").eq_missing(pl.col("name_asked")) & pl.col("address").eq_missing(pl.col("address_asked"))
-    work = (
-        watches.with_columns(found.alias("before"))
-        .drop(*verdict)
-        .join(
-            checked.select("number", found.alias("after"), name_asked="name", address_asked="address"),
-            on="number",
-            how="inner",
-            maintain_order="left",
-        )
-        .filter(fits)
-        .drop("name_asked", "address_asked")
+    asked = checked.select(
+        "number", name_asked="name", address_asked="address", **{f"{name}_found": name for name in verdict}
     )
-    before = pl.col("before").struct.field("biz_status")
-    is_older = pl.col("after").struct.field(STATUS_DAY) < pl.col("before").struct.field(STATUS_DAY)
-    after = pl.when(~is_older.fill_null(value=False)).then(pl.col("after").struct.field("biz_status"))
+    work = watches.join(asked, on="number", how="inner", maintain_order="left").filter(
+        pl.col(name).eq_missing(pl.col(f"{name}_asked")) for name in ("name", "address")
+    )
+    before, is_older = pl.col("biz_status"), pl.col(f"{STATUS_DAY}_found") < pl.col(STATUS_DAY)
+    after = pl.when(~is_older.fill_null(value=False)).then("biz_status_found")
     was_known, is_known = before.fill_null(UNKNOWN).ne(UNKNOWN), after.fill_null(UNKNOWN).ne(UNKNOWN)
-    in_the_dark = was_known & ~is_known
     closed, open_again = after.eq_missing(pl.lit(CLOSED)), after.is_in(OPEN).fill_null(value=False)
-    since = pl.when(closed).then(pl.lit(now, pl.Float64))
-    return (
-        work.with_columns(
-            pl.when(in_the_dark).then("before").otherwise("after").alias("found"),
-            before.alias("status_before"),
-            pl.col("before").struct.field("grade").alias("grade_before"),
-            (pl.col("checked").is_null() | (is_known & ~was_known)).alias("first"),
-            (closed & was_known & pl.col("closed").is_null()).alias("closure"),
-            (closed & ~was_known & pl.col("closed").is_null()).alias("closed_already"),
-            pl.when(~open_again).then(pl.coalesce("closed", since)).alias("closed"),
-        )
-        .unnest("found")
-        .drop("before", "after")
-        .with_columns(
-            (pl.col("checked").is_not_null() & pl.col("grade").ne_missing(pl.col("grade_before"))).alias("changed")
-        )
-    )
-
-
-def _with_status_day(frame: pl.DataFrame) -> pl.DataFrame:
-    return frame if STATUS_DAY in frame.columns else frame.with_columns(pl.lit(None, pl.String).alias(STATUS_DAY))
+    closed_now = closed & pl.col("closed").is_null()
+    grade = pl.when(was_known & ~is_known).then("grade").otherwise("grade_found")
+    was_checked = pl.col("checked").is_not_null()
+    return work.with_columns(
+        *(pl.when(was_known & ~is_known).then(name).otherwise(f"{name}_found").alias(name) for name in verdict),
+        before.alias("status_before"),
+        pl.col("grade").alias("grade_before"),
+        (~was_checked | (is_known & ~was_known)).alias("first"),
+        (closed_now & was_known).alias("closure"),
+        (closed_now & ~was_known).alias("closed_already"),
+        (was_checked & grade.ne_missing(pl.col("grade"))).alias("changed"),
+        pl.when(~open_again).then(pl.coalesce("closed", pl.when(closed).then(pl.lit(now, pl.Float64)))).alias("closed"),
+    ).select(*watches.columns, "status_before", "grade_before", "first", "closure", "closed_already", "changed")
 
 
 _WATCH: Final = "id, biz_no, name, address, created, checked, due, biz_status, grade, bounce_prob, action, closed"
@@ -222,10 +206,15 @@ _FRAME: Final[dict[str, type[pl.DataType]]] = {
     "number": pl.Int64,
     **dict.fromkeys(("owner", "watch_id", "biz_no", "name", "address"), pl.String),
     **dict.fromkeys(("created", "checked", "due"), pl.Float64),
-    **dict.fromkeys(("biz_status", "grade"), pl.String),
-    **{"bounce_prob": pl.Float64, "action": pl.String, "closed": pl.Float64, "status_day": pl.String},
+    **VERDICT_COLUMNS,
+    "closed": pl.Float64,
+    STATUS_DAY: pl.String,
 }
 _DOCUMENT: Final = "id, biz_no, name, address, biz_status, grade, created, checked, due, closed"
+_DOCUMENT_FIELDS: Final = (
+    *("watch_id", "biz_no", "name", "address", "biz_status", "grade"),
+    *("created_at", "checked_at", "next_check_at", "closed_at"),
+)
 _ENCODER: Final = msgspec.json.Encoder()
 _BLOCK: Final = 7
 """Low bits of a watch's number within its block: some 40 kB, rendered in a millisecond."""
@@ -269,9 +258,8 @@ class Change:
     biz_status: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Added:
-    """The result of adding many businesses: new watches, and known ones whose name or address changed."""
+class Added(NamedTuple):
+    """Counts of new watches, and of known ones whose name or address changed."""
 
     new: int
     changed: int
@@ -335,9 +323,8 @@ def get(db: sqlite3.Connection, owner: str, watch_id: str) -> WatchedBusiness | 
     return None if row is None else WatchedBusiness(*row)
 
 
-def every(db: sqlite3.Connection, owner: str) -> list[WatchedBusiness]:
-    rows = db.execute(f"SELECT {_WATCH} FROM watches WHERE owner = ? ORDER BY number", (owner,))
-    return [WatchedBusiness(*row) for row in rows]
+def every(db: sqlite3.Connection, owner: str) -> pl.DataFrame:
+    return _frame(db.execute(f"SELECT {_AS_FRAME} FROM watches WHERE owner = ? ORDER BY number", (owner,)))
 
 
 def remove(db: sqlite3.Connection, owner: str, watch_id: str) -> int | None:
@@ -361,15 +348,6 @@ def history(db: sqlite3.Connection, owner: str, watch_id: str) -> list[Change] |
         return None
     rows = db.execute("SELECT at, before, after, biz_status FROM watch_history WHERE watch = ? ORDER BY number", found)
     return [Change(*row) for row in rows]
-
-
-def ids(db: sqlite3.Connection, owner: str, numbers: Iterable[str]) -> dict[str, str]:
-    return dict(
-        db.execute(
-            "SELECT biz_no, id FROM watches WHERE owner = ? AND biz_no IN (SELECT value FROM json_each(?))",
-            (owner, json.dumps(list(numbers))),
-        )
-    )
 
 
 class Block(NamedTuple):
@@ -403,26 +381,8 @@ def rendered_entry(db: sqlite3.Connection, owner: str, watch_id: str) -> tuple[i
     return None if row is None else (row[0], _ENCODER.encode(_document(row[1:])))
 
 
-class _WatchDocument(msgspec.Struct):
-    watch_id: str
-    biz_no: str
-    name: str | None
-    address: str | None
-    biz_status: str | None
-    grade: str | None
-    created_at: str | None
-    checked_at: str | None
-    next_check_at: str | None
-    closed_at: str | None
-
-
-def _document(row: Sequence[Any]) -> _WatchDocument:
-    return _WatchDocument(*row[:6], *map(_iso_or_none, row[6:]))
-
-
-@lru_cache(maxsize=1024)  # many watches are added, or checked, at the same moment
-def _iso_or_none(seconds: float | None) -> str | None:
-    return None if seconds is None else korean_iso(seconds)
+def _document(row: Sequence[Any]) -> dict[str, str | None]:
+    return dict(zip(_DOCUMENT_FIELDS, (*row[:6], *map(korean_iso, row[6:])), strict=True))
 
 
 def next_due(db: sqlite3.Connection, owner: str) -> float | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import polars as pl
 
@@ -24,7 +24,8 @@ from bansong.client.errors import Action, error_action
 from bansong.engine.local import ROW_PROBLEM, ROW_PROBLEMS
 from bansong.engine.records import DIGITS, RIGHT, ROW_ID
 from bansong.engine.text import is_blank
-from bansong.watch.report import SHOWN, format_number, name_first, seoul_iso
+from bansong.notify.queue import korean_iso
+from bansong.watch.report import SHOWN, format_number, name_first
 from bansong.watch.store import Business
 
 if TYPE_CHECKING:
@@ -127,19 +128,16 @@ class ServiceSync:
 
     async def put(self, add: Sequence[Business], change: Sequence[tuple[str, Business]]) -> None:
         """Add and change watches. A change is a second POST; if that made a new watch, the first one is removed."""
-        steps = [_StepRequest(self, entry.biz_no, partial(self._add, entry), adds=True) for entry in add]
-        for watch_id, entry in change:
-            steps.append(_StepRequest(self, entry.biz_no, self._change(watch_id, entry), changes=True))
-        await self._carry_out(steps)
+        added = [_StepRequest(self, "add", entry.biz_no, partial(self._add, entry)) for entry in add]
+        changed = [_StepRequest(self, "change", entry.biz_no, self._change(id_, entry)) for id_, entry in change]
+        await self._carry_out([*added, *changed])
 
     async def remove(self, watch_ids: Sequence[str]) -> None:
         """Remove watches, then add what found the list full before; a missing watch counts as removed.
 
         Removals make no room for additions refused because the month's changes are used up.
         """
-        await self._carry_out(
-            [_StepRequest(self, watch_id, partial(self._remove, watch_id), safe=True) for watch_id in watch_ids]
-        )
+        await self._carry_out([_StepRequest(self, "remove", id_, partial(self._remove, id_)) for id_ in watch_ids])
         postponed, self._postponed = self._postponed, []
         is_full = self._refusal is not None and _is_list_full(self._refusal)
         if watch_ids and is_full and not self.dispatcher.is_cancelled:
@@ -189,41 +187,31 @@ class ServiceSync:
             log.info("a watch that was to be removed is gone already")
 
 
+@dataclass(eq=False)
 class _StepRequest(OutgoingRequest[None]):
-    """One step of a sync; ``name`` is listed with its outcome.
+    """One step of a sync; ``name`` is listed with its outcome."""
 
-    ``safe``: may be repeated. ``adds``: takes a place on the list. ``changes``: counts as a change of the month.
-    """
-
-    def __init__(
-        self,
-        sync: ServiceSync,
-        name: str,
-        go: Callable[[], Awaitable[None]],
-        *,
-        safe: bool = False,
-        adds: bool = False,
-        changes: bool = False,
-    ) -> None:
-        self._sync, self._name, self._go, self._safe = sync, name, go, safe
-        self._adds, self._changes = adds, changes
+    sync: ServiceSync
+    kind: Literal["add", "change", "remove"]
+    name: str
+    go: Callable[[], Awaitable[None]]
 
     async def skip(self) -> bool:
-        is_refused = self._sync._refusal is not None and self._is_held_back(self._sync._refusal)
+        is_refused = self.sync._refusal is not None and self._is_held_back(self.sync._refusal)
         if is_refused:
-            self._sync._postponed.append(self)
+            self.sync._postponed.append(self)
         return is_refused
 
     async def send(self, slot: Slot) -> None:
         del slot
-        await self._go()
+        await self.go()
 
     def choose_action(self, error: ServiceError, attempt: int) -> Action:
         del attempt
         if self._is_held_back(error):
             return Action.DROP
         action = error_action(error)
-        return Action.RETRY_OR_HOLD if action is Action.HOLD and self._safe else action
+        return Action.RETRY_OR_HOLD if action is Action.HOLD and self.kind == "remove" else action
 
     async def record_reply(self, reply: None, slot: Slot) -> None:
         del reply, slot
@@ -231,21 +219,21 @@ class _StepRequest(OutgoingRequest[None]):
 
     def give_up(self, error: ServiceError, action: Action) -> None:
         if action is Action.DROP:
-            self._sync._refusal = error
-            self._sync._postponed.append(self)
+            self.sync._refusal = error
+            self.sync._postponed.append(self)
         elif action is Action.REFUSE:
-            self._sync._done.refused.append((self._name, str(error)))
+            self.sync._done.refused.append((self.name, str(error)))
         elif action in (Action.HOLD, Action.RETRY_OR_HOLD):
-            self._sync._done.doubts.append(self._name)
+            self.sync._done.doubts.append(self.name)
         self._report_progress()
 
     def _is_held_back(self, error: ServiceError) -> bool:
         """Whether an error (as `bansong serve` words it) will come to every step of this kind, and to no removal."""
         changes_are_spent = isinstance(error, LimitError) and "watch_changes" in (error.detail or "")
-        return (self._adds and _is_list_full(error)) or ((self._adds or self._changes) and changes_are_spent)
+        return (self.kind == "add" and _is_list_full(error)) or (self.kind != "remove" and changes_are_spent)
 
     def _report_progress(self) -> None:
-        self._sync._progress(self._sync._done.settled, self._sync._total)
+        self.sync._progress(self.sync._done.settled, self.sync._total)
 
 
 def _is_list_full(error: ServiceError) -> bool:
@@ -438,7 +426,7 @@ class SyncReport(Shown):
             "added": self.done.added,
             "changed": self.done.changed,
             "removed": self.done.removed,
-            "first_check_by": seoul_iso(self.done.first_check_by),
+            "first_check_by": korean_iso(self.done.first_check_by),
             "left": self.left if self.applied else self.to_do,
             "refused": [{"watch": name, "note": note} for name, note in self.done.refused],
             "in_doubt": list(self.done.doubts),
@@ -483,7 +471,7 @@ class SyncReport(Shown):
             return
         yield gettext("done"), gettext_of(done, "{added:,} added, {changed:,} changed, {removed:,} removed")
         if done.first_check_by is not None:
-            by = seoul_iso(done.first_check_by)
+            by = korean_iso(done.first_check_by)
             first = gettext("by {by} at the latest; until then what was added has no status", by=by)
             yield gettext("first check"), first
         for name, note in done.refused[:SHOWN]:
