@@ -285,8 +285,7 @@ step = sys.argv[3]
 def kill(*given):
     os.kill(os.getpid(), signal.SIGKILL)
 setattr(account_erasure, step, kill)
-with account_erasure.open_account(Path(sys.argv[1]), sys.argv[2]) as account:
-    account.erase(1.8e9)
+account_erasure.erase_account(Path(sys.argv[1]), sys.argv[2], 1.8e9)
 """
 
 

@@ -172,6 +172,7 @@ def test_slow_and_idle_connections_lock_nobody_out(server: Served, tmp_path: Pat
         slow.sendall(b"GET /healthz HTTP/1.1\r\nHost:")
         with httpx.Client(verify=trusting, trust_env=False) as client:
             assert client.get(f"{url}/healthz").status_code == 200
+        assert server.app.state.metrics.connections() <= 1
         assert slow.recv(65536) == b""
 
 

@@ -300,7 +300,7 @@ def erase(key_id: str, db: Path, yes: bool, as_json: bool) -> None:
     ends with exit code 5 if it takes longer. Killed half-way, it is completed by the server, or when it is given again.
     """
     from bansong.base.sqlite import is_in_use
-    from bansong.server.erasure import open_account
+    from bansong.server.erasure import erase_account
     from bansong.server.settings import as_text
 
     key = require_key(db, key_id)
@@ -313,9 +313,7 @@ def erase(key_id: str, db: Path, yes: bool, as_json: bool) -> None:
         say(gettext("nothing was erased"))
         return
     try:
-        with open_account(db, key_id) as account:
-            held = account.holdings()
-            account.erase(time.time())
+        held = erase_account(db, key_id, time.time())
     except StoreError as error:
         if not is_in_use(error):
             raise

@@ -206,10 +206,7 @@ _NO_STORE: Final = (b"cache-control", b"no-store")  # no cache may keep answers 
 
 
 class AuthMiddleware:
-    """ASGI middleware: authenticate requests, turn errors into refusals, log.
-
-    ``public``: paths without a key. ``proxies``: those whose ``X-Forwarded-For`` and ``X-Request-Id`` are believed.
-    """
+    """Authenticate requests, turn errors into refusals, log. ``proxies``: those whose headers are believed."""
 
     def __init__(self, app: ASGIApp, public: Collection[str], proxies: Sequence[str]) -> None:
         self._app = app
@@ -294,8 +291,8 @@ class AuthMiddleware:
 
 _SHUTDOWN_GRACE_S: Final = 20
 _MAX_HEAD_BYTES: Final = 32 << 10
-_BACKLOG: Final = 2_048
-"""Pending connections of the socket; the event loop accepts all of them before it serves the first."""
+_OPEN_FILES: Final = 16_384  # as `deploy/bansong.service` has it
+_BACKLOG: Final = 2_048  # the event loop accepts all pending connections before it serves the first
 _KEEP_ALIVE_S: Final = 15  # longer than our own client keeps idle connections, so that none breaks under a request
 
 
@@ -375,14 +372,15 @@ class UvicornServer(uvicorn.Server):
 
 
 def _raise_file_limit() -> None:
-    """Let the process open as many files as the system allows: each connection is one."""
+    """Let the process open :data:`_OPEN_FILES` files, as far as the system allows: each connection is one."""
     try:
         import resource
     except ImportError:  # not on Windows
         return
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(_OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def server_for(

@@ -209,36 +209,20 @@ def remove_files(files: Path, key_id: str, job_ids: Iterable[str]) -> None:
             shutil.rmtree(folder)
 
 
-@contextmanager
-def open_account(path: Path, key_id: str) -> Iterator[AccountErasure]:
-    """Open a server's file, which no server may use meanwhile, to erase a key's account."""
-    with hold_server_file(path) as db:
-        with SERVER_FILE.errors(path):
-            key_table.require_key(db, key_id, path)
-        yield AccountErasure(path, db, key_id)
-
-
-class AccountErasure:
-    def __init__(self, path: Path, db: sqlite3.Connection, key_id: str) -> None:
-        self.path = path
-        self.key_id = key_id
-        self._db = db
-        self._files = Settings(db=path).files
-
-    def holdings(self) -> dict[str, int]:
-        with SERVER_FILE.errors(self.path):
-            return account_holdings(self._db, self._files, self.key_id)
-
-    def erase(self, now: float) -> None:
-        with SERVER_FILE.errors(self.path):
-            with transaction(self._db):
-                ask_for_erasure(self._db, self.key_id, now)
-            jobs = job_table.list_job_ids(self._db, self.key_id)
-            remove_files(self._files, self.key_id, jobs)
-            with transaction(self._db):
-                erase_rows(self._db, self.key_id, now)
-            results.remove_leftovers(self._files, job_table.list_job_ids(self._db))
-            rewrite_file(self._db)
+def erase_account(path: Path, key_id: str, now: float) -> dict[str, int]:
+    """Revoke a key and erase its account while no server uses the file; return what it held. Repeat it after a kill."""
+    files = Settings(db=path).files
+    with hold_server_file(path) as db, SERVER_FILE.errors(path):
+        key_table.require_key(db, key_id, path)
+        held = account_holdings(db, files, key_id)
+        with transaction(db):
+            ask_for_erasure(db, key_id, now)
+        remove_files(files, key_id, job_table.list_job_ids(db, key_id))
+        with transaction(db):
+            erase_rows(db, key_id, now)
+        results.remove_leftovers(files, job_table.list_job_ids(db))
+        rewrite_file(db)
+    return held
 
 
 _log = logging.getLogger(__name__)

@@ -35,7 +35,6 @@ from bansong.server.payloads import (
     JobStatus,
     JobSummaryPayload,
     Refusal,
-    conflict,
     encode,
     invalid,
     not_found,
@@ -184,10 +183,8 @@ async def record_label(request: Request) -> Response:
         if job is None:
             raise not_found(gettext("the job {job_id!r}", job_id=job_id[:100]))
         if job.state != "done":
-            raise conflict(
-                gettext("the job is {state}: only the rows of a job that is done have outcomes", state=job.state),
-                "job_not_done",
-            )
+            message = gettext("the job is {state}: only the rows of a job that is done have outcomes", state=job.state)
+            raise Refusal(409, "job_not_done", message)
         if label.row_id >= job.total:
             message = gettext(
                 "the row {row_id} of a job with {total:,} rows, counted from 0,", row_id=label.row_id, total=job.total
@@ -204,8 +201,7 @@ async def record_label(request: Request) -> Response:
 async def add_watch(request: Request) -> Response:
     """INTERFACE §4.5: add a business (201), or update name and address of a watched one (200).
 
-    The first check is a scheduled one: an immediate one would be a lookup without quota. Refused with 409 `watch_limit`
-    if the list is full, with 429 `limit_exceeded` if the month's changes are used up.
+    The first check is a scheduled one: an immediate one would be a lookup without quota.
     """
     context = context_of(request)
     wanted, key = await read_json(request, payloads.WatchRequest), await renew_key(request)
@@ -341,11 +337,7 @@ async def list_jobs(request: Request) -> Response:
 
 
 async def delete_job(request: Request) -> Response:
-    """Delete a job and its files; cancel it if it is not done, and give back the rows without an answer.
-
-    200: the files are gone. 202: the job was running, and its files go after the current slice. Outcomes are learned
-    first.
-    """
+    """Delete a job and its files, or cancel it (202: its files go after the current slice); learn outcomes first."""
     context, key, job_id = context_of(request), key_of(request), request.path_params["job_id"]
     if await context.store.read(lambda db: job_table.has_unlearned(db, key.id, job_id)):
         await context.learner.record()

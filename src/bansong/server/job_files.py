@@ -446,8 +446,7 @@ _LARGE_SECONDS: Final = 120.0
 class ReadingSlots:
     """Reads uploads in isolated processes: ``slots`` large ones at once, and as many small ones beside them.
 
-    Large files may take the memory of :class:`~bansong.base.isolation.SizeLimits` each and two minutes, small ones
-    a quarter of it and ten seconds. A small file that needs more is read again in a slot for large ones.
+    Small ones have a quarter of the memory and ten seconds. One that needs more is read again as a large one.
     """
 
     def __init__(self, slots: int) -> None:

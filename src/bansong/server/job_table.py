@@ -15,7 +15,7 @@ from starlette.requests import Request
 
 from bansong.base.messages import gettext
 from bansong.server import keys as key_table
-from bansong.server.payloads import Refusal, conflict, invalid
+from bansong.server.payloads import Refusal, invalid
 from bansong.server.settings import Clock
 from bansong.server.store import Store
 
@@ -27,11 +27,7 @@ _ACTIVE: Final = "state IN ('queued', 'running')"
 
 @dataclass(frozen=True, slots=True)
 class StoredJob:
-    """A job; times in seconds since 1970.
-
-    ``month``, ``charged``: lookups taken, and from which quota. ``attempts``: failures. ``starts``: starts since the
-    server last saw an attempt end. ``error``: code and message.
-    """
+    """A job. ``month``, ``charged``: lookups taken, and from which quota. ``starts``: since an attempt ended."""
 
     id: str
     key_id: str
@@ -319,10 +315,10 @@ def token_from(request: Request, endpoint: str) -> bytes | None:
 
 
 def mismatch() -> Refusal:
-    return conflict(
-        gettext("this {header} was used before for another request; take a new one for each request", header=HEADER),
-        "idempotency_mismatch",
+    message = gettext(
+        "this {header} was used before for another request; take a new one for each request", header=HEADER
     )
+    return Refusal(409, "idempotency_mismatch", message)
 
 
 class IdempotentRequests:

@@ -107,8 +107,8 @@ class JobWorker:
     async def delete(self, key_id: str, job_id: str) -> DeletedJob | None:
         """Delete a key's job and its files; cancel it if it is running; ``None`` if there is none.
 
-        The row goes first: files without a job are removed at the next start. Files of a running job go after its
-        current slice. Raises :class:`Refusal` 503 if outcomes of the job are not in a label store yet.
+        The row goes first: files without a job are removed at the next start. Outcomes that are not in a label store
+        yet refuse it.
         """
 
         def remove_row(db: sqlite3.Connection) -> int | None:

@@ -70,18 +70,8 @@ def build_label_batch(
         found = parse_reasons(wanted, "reasons", address="address", cards=cards).collect(engine="streaming")
         return found.with_columns(address_keys())
 
-    def find_sent_letters(by: MailingTerms) -> pl.DataFrame:
-        del by  # whatever is declared: nobody said which rows were mailed, so none is silent
-        return pl.DataFrame(schema=_SILENT_SCHEMA)
-
-    return LabelBatch(
-        about,
-        _labels(letters, outcomes),
-        pl.DataFrame(schema=_SILENT_SCHEMA),
-        find_known_letters,
-        find_sent_letters,
-        at,
-    )
+    silent = pl.DataFrame(schema=_SILENT_SCHEMA)  # nobody said which rows were mailed, so none is silent
+    return LabelBatch(about, _labels(letters, outcomes), silent, find_known_letters, lambda _: silent, at)
 
 
 def scan_letters(records: Path, results: Path) -> pl.LazyFrame:
@@ -195,7 +185,7 @@ class OutcomeLearner:
                 continue
             try:
                 async with self.writing:
-                    learned = await self._calibrate(key_id, now)
+                    learned = await anyio.to_thread.run_sync(self._calibrate, key_id, now)
             except _FAILURES:
                 _log.exception("key %s: learning failed and is tried again; its scorecard stays", key_id)
                 self._due[key_id] = min(self._due[key_id], now + _RETRY_S)
@@ -229,20 +219,13 @@ class OutcomeLearner:
         make_learning_folder(self._settings.files, job.key_id)
         self._engines.label_store(job.key_id).record(batch, replace=True)  # the later outcome counts
 
-    async def _calibrate(self, key_id: str, at: float) -> Calibrated | None:
+    def _calibrate(self, key_id: str, at: float) -> Calibrated | None:
         labels = self._engines.folder(key_id) / "labels"
         if not any(labels.glob("*.parquet")):  # all of it was forgotten, or expired
             return None
-        return await anyio.to_thread.run_sync(self._calibrate_from, key_id, labels, at)
-
-    def _calibrate_from(self, key_id: str, labels: Path, at: float) -> Calibrated | None:
         try:
-            learned = calibrate(
-                labels=labels,
-                store=self._engines.store(key_id),
-                today=self._clock.today(),
-                now=datetime.fromtimestamp(at, UTC),
-            )
+            now, store = datetime.fromtimestamp(at, UTC), self._engines.store(key_id)
+            learned = calibrate(labels=labels, store=store, today=self._clock.today(), now=now)
         except UsageError as error:
             if not self._warned:
                 _log.warning("scorecards are not learned, outcomes are recorded all the same: %s", error)

@@ -441,8 +441,6 @@ def _collect_letters(asked: Sequence[_Asked]) -> pl.DataFrame:
 
 
 _PAYMENTS_PER_COMMIT: Final = 1_024
-
-
 _Answering = Callable[[], Awaitable[VerificationPayload]]
 
 
@@ -455,7 +453,7 @@ class PaidLookups:
         self._clock = clock
         self._idempotent = idempotent
         self._payments: Microbatcher[tuple[str, str, int], int | None] = Microbatcher(
-            self._take_lookups, _PAYMENTS_PER_COMMIT
+            lambda payments: store.write(lambda db: key_table.take_single_lookups(db, payments)), _PAYMENTS_PER_COMMIT
         )
 
     async def answer(self, key: Key, lookup: VerifyRequest, token: bytes | None, *, offline: bool = False) -> bytes:
@@ -513,6 +511,3 @@ class PaidLookups:
 
     def _quota_exceeded(self, key: Key, used: int) -> Refusal:
         return quota_exceeded(1, key.quota, used, self._clock.month_ends(), self._clock.now())
-
-    async def _take_lookups(self, payments: Sequence[tuple[str, str, int]]) -> Sequence[int | None]:
-        return await self._store.write(lambda db: key_table.take_single_lookups(db, payments))

@@ -53,11 +53,7 @@ _ALARMING: Final = (
 
 
 class ServerMetrics:
-    """Counts what a server does, in a ``registry`` of its own.
-
-    Methods are thread-safe and take about a microsecond. Labels never hold text of clients: only route patterns, known
-    methods and codes of refusals. ``connections`` returns the open ones, if known.
-    """
+    """Counts what a server does; thread-safe. Labels never hold text of clients. ``connections``: the open ones."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()

@@ -393,10 +393,8 @@ _EXAMPLES: Final = (
 )
 
 
-def by_type() -> Mapping[Any, Any]:
-    """Return the examples as JSON values by their type."""
-    return {type(one): msgspec.to_builtins(one) for one in _EXAMPLES}
-
+EXAMPLES: Final[Mapping[Any, Any]] = {type(one): msgspec.to_builtins(one) for one in _EXAMPLES}
+"""JSON values by the type that they are examples of."""
 
 JSON: Final = "application/json"
 
@@ -501,10 +499,6 @@ def watch_changes_exceeded(limit: int, used: int, resets: datetime, now: float) 
 
 def invalid(message: str, *, code: str = "invalid_request") -> Refusal:
     return Refusal(400, code, message)
-
-
-def conflict(message: str, code: str) -> Refusal:
-    return Refusal(409, code, message)
 
 
 def busy(message: str, seconds: int) -> Refusal:

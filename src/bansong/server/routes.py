@@ -26,7 +26,6 @@ from bansong.client.webhook import (
 )
 from bansong.notify.queue import EVENT, SUMMARY
 from bansong.server import handlers, payloads
-from bansong.server import handlers as job_handlers
 from bansong.server.payloads import JSON
 
 Schema = dict[str, Any]
@@ -81,12 +80,7 @@ PARAMETERS: Final[Mapping[str, Schema]] = {
     "limit": {
         "in": "query",
         "description": "How many jobs a page has at most.",
-        "schema": {
-            "type": "integer",
-            "minimum": 1,
-            "maximum": job_handlers.MAX_PAGE,
-            "default": job_handlers.DEFAULT_PAGE,
-        },
+        "schema": {"type": "integer", "minimum": 1, "maximum": handlers.MAX_PAGE, "default": handlers.DEFAULT_PAGE},
     },
     "cursor": {
         "in": "query",
@@ -205,7 +199,7 @@ def describe_service(operations: Mapping[tuple[str, str], Operation]) -> Schema:
         "components": {
             "schemas": components,
             "parameters": {name: {"name": name, **parameter} for name, parameter in PARAMETERS.items()},
-            "responses": {_refusal_name(status): _describe_refusal(status, by_type) for status in REFUSALS},
+            "responses": {f"Refusal{status}": _describe_refusal(status, by_type) for status in REFUSALS},
             "headers": {
                 "Retry-After": {
                     "description": "Seconds after which it may be tried again.",
@@ -255,7 +249,7 @@ def _describe_operation(operation: Operation, by_type: Mapping[Any, Schema]) -> 
             responses[f"{status}"]["links"] = links
     refusals = operation.refusals if operation.public else {*operation.refusals, *_KEYED}
     described["responses"] = responses | {
-        f"{status}": _ref("responses", _refusal_name(status)) for status in sorted(refusals)
+        f"{status}": _ref("responses", f"Refusal{status}") for status in sorted(refusals)
     }
     return described
 
@@ -267,13 +261,9 @@ def _describe_refusal(status: int, by_type: Mapping[Any, Schema]) -> Schema:
     return refusal
 
 
-def _refusal_name(status: int) -> str:
-    return f"Refusal{status}"
-
-
 def _content(by_type: Mapping[Any, Schema], type_: Any) -> Schema:
     content = {"schema": by_type[type_]}
-    if (example := payloads.by_type().get(type_)) is not None:
+    if (example := payloads.EXAMPLES.get(type_)) is not None:
         content["example"] = example
     return {"content": {JSON: content}}
 
@@ -321,7 +311,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         links={"job_id": ("getJob", "labelRow", "deleteJob")},
     ),
     ("GET", "/batch"): Operation(
-        handler=job_handlers.list_jobs,
+        handler=handlers.list_jobs,
         id="listJobs",
         summary="The key's jobs, the newest first, in pages; costs nothing.",
         parameters=("limit", "cursor"),
@@ -329,7 +319,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         refusals=(400,),
     ),
     ("GET", "/batch/{job_id}"): Operation(
-        handler=job_handlers.show_job,
+        handler=handlers.show_job,
         id="getJob",
         summary="How far a job is, and its rows of highest risk once it is done; ask once a second.",
         parameters=("job_id", "preview"),
@@ -337,7 +327,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         refusals=(400, 404),
     ),
     ("DELETE", "/batch/{job_id}"): Operation(
-        handler=job_handlers.delete_job,
+        handler=handlers.delete_job,
         id="deleteJob",
         summary="Delete a job with its results; one that is not done is cancelled, rows not answered are given back.",
         parameters=("job_id",),

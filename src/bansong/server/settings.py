@@ -172,8 +172,7 @@ class RequestLog:
 class JsonFormatter(logging.Formatter):
     """Formats a record as a JSON line.
 
-    Exception messages may quote user data: only type and places are written, and the message of a
-    :class:`StoreError`. Messages of libraries are replaced by a fixed text for the same reason.
+    Messages of exceptions and libraries may quote user data: only type, places and our own messages are written.
     """
 
     def format(self, record: logging.LogRecord) -> str:

@@ -43,26 +43,18 @@ _REREAD_AFTER_S: Final = 60.0  # then the store is read again: another process m
 
 
 class SingleStatuses:
-    def __init__(
-        self,
-        clock: Clock,
-        *,
-        read: Callable[[Sequence[int]], StoredStatuses],
-        ask: Callable[[Sequence[int]], Awaitable[Statuses]],
-        most: int,
-        may_ask: Callable[[], bool],
-        is_fresh: Callable[[KnownStatus], bool],
-    ) -> None:
+    """Finds statuses of single lookups in memory, the store or at the tax authority; for one event loop."""
+
+    def __init__(self, nts: NtsStatuses, clock: Clock) -> None:
+        self._nts = nts
         self._clock = clock
-        self._read = read
-        self._ask = ask
-        self._may_ask = may_ask
-        self._is_fresh = is_fresh
         self._memory: OrderedDict[int, tuple[KnownStatus, float]] = OrderedDict()
         self._reads: Microbatcher[int, tuple[KnownStatus | None, bool]] = Microbatcher(
             self._read_stored, _NUMBERS_PER_READ
         )
-        self._calls: Microbatcher[int, asyncio.Task[Statuses]] = Microbatcher(self._begin_call, most, lambda: most)
+        self._calls: Microbatcher[int, asyncio.Task[Statuses]] = Microbatcher(
+            self._begin_call, MAX_NUMBERS, lambda: MAX_NUMBERS
+        )
         self._slots = asyncio.Semaphore(_PARALLEL_CALLS)
         self._running: dict[asyncio.Task[Statuses], Sequence[int]] = {}
         self._asking: dict[int, asyncio.Task[Statuses]] = {}
@@ -72,11 +64,16 @@ class SingleStatuses:
         if (fresh := self._recall(number)) is not None:
             return fresh
         stored, is_stale = await self._reads.submit(number)
-        if not (is_stale and self._may_ask()):
+        if not is_stale or self._nts.breaker.is_open:
             return stored
         answer = None
         async with anyio.create_task_group() as group:
-            group.start_soon(self._cancel_after_wait, group.cancel_scope)
+
+            async def cancel_after_wait() -> None:
+                await self._clock.sleep(WAIT_S)
+                group.cancel_scope.cancel()
+
+            group.start_soon(cancel_after_wait)
             answer = await self._find_asked(number)
             group.cancel_scope.cancel()
         return answer or stored
@@ -89,7 +86,7 @@ class SingleStatuses:
 
     def _recall(self, number: int) -> KnownStatus | None:
         found = self._memory.get(number)
-        if found is None or self._clock.now() - found[1] > _REREAD_AFTER_S or not self._is_fresh(found[0]):
+        if found is None or self._clock.now() - found[1] > _REREAD_AFTER_S or found[0].as_of < self._nts.fresh_since():
             return None
         self._memory.move_to_end(number)
         return found[0]
@@ -109,7 +106,8 @@ class SingleStatuses:
         further read begins until that one ends.
         """
         if self._late is None or self._late.done():
-            read, wait = asyncio.create_task(self._read_in_thread(numbers)), asyncio.create_task(self._sleep())
+            read = asyncio.create_task(self._read_in_thread(numbers))
+            wait = asyncio.ensure_future(self._clock.sleep(WAIT_S))
             await asyncio.wait([read, wait], return_when=asyncio.FIRST_COMPLETED)
             wait.cancel()
             if read.done():
@@ -120,7 +118,7 @@ class SingleStatuses:
         return [(self._memory[number][0] if number in self._memory else None, False) for number in numbers]
 
     async def _read_in_thread(self, numbers: Sequence[int]) -> StoredStatuses:
-        stored = await anyio.to_thread.run_sync(self._read, numbers)
+        stored = await anyio.to_thread.run_sync(self._nts.read_stored, numbers)
         self._memorise(stored.known)
         return stored
 
@@ -139,7 +137,7 @@ class SingleStatuses:
         return [call] * len(numbers)
 
     async def _call(self, numbers: Sequence[int]) -> Statuses:
-        answers = await self._ask(numbers)
+        answers = await self._nts.ask(numbers)
         self._memorise(answers)
         return answers
 
@@ -150,13 +148,6 @@ class SingleStatuses:
         self._slots.release()
         if not call.cancelled() and (error := call.exception()) is not None:
             _log.error("statuses are not asked for: %s", loggable_message(error))
-
-    async def _cancel_after_wait(self, scope: anyio.CancelScope) -> None:
-        await self._sleep()
-        scope.cancel()
-
-    async def _sleep(self) -> None:
-        await self._clock.sleep(WAIT_S)
 
 
 FAILURES: Final = 3  # failures in a row before a pause
@@ -217,10 +208,8 @@ class CircuitBreaker:
 class DayBudget:
     """Numbers that may still be asked for on a day in Korea; thread-safe.
 
-    Numbers are counted in ``store`` before a call, as by :mod:`bansong.reference.status_store`, so that all processes
-    together stay below the limit; if the store cannot be written, this process counts by itself. ``account``: the
-    fingerprint of the key. ``limit``: ``None`` means as many as the tax authority allows; then callers count.
-    Methods raise :class:`bansong.errors.StoreError`.
+    Numbers are counted in ``store`` before a call, so that all processes together stay below the limit; if it cannot be
+    written, this process counts by itself. ``limit``: ``None`` means as many as the tax authority allows.
     """
 
     def __init__(self, store: StatusStore, account: str, limit: int | None) -> None:
@@ -310,9 +299,7 @@ class NtsStatuses:
     """Statuses of a server that asks the tax authority: ``async with NtsStatuses(…) as statuses``.
 
     Single lookups (:meth:`find`), jobs and the watch list (:meth:`fetch`) share its store, daily budget and circuit
-    breaker. Statuses older than ``options.max_age`` days are asked for; if the API fails, the newest stored status or
-    the registry is used. Raises :class:`bansong.errors.UsageError` without a key, :class:`~bansong.errors.StoreError`
-    for an unusable store.
+    breaker. If the API fails, the newest stored status or the registry is used.
     """
 
     live = True
@@ -321,17 +308,10 @@ class NtsStatuses:
         key = load_nts_key(options)
         self._options = replace(options, source="nts", key=key, drain=min(options.drain, _DRAIN_S))
         self._clock = clock
-        self._breaker = CircuitBreaker(_SUBJECT, clock)
+        self.breaker = CircuitBreaker(_SUBJECT, clock)
         self._client = NtsClient(key, options.base_url, timeout=min(options.timeout, _TIMEOUT_S), today=clock.today)
         self._store = StatusStore(options.store)
-        self._single = SingleStatuses(
-            clock,
-            read=self._read_stored,
-            ask=self._ask,
-            most=MAX_NUMBERS,
-            may_ask=lambda: not self._breaker.is_open,
-            is_fresh=lambda status: status.as_of >= self._fresh_since(),
-        )
+        self._single = SingleStatuses(self, clock)
         self._budget = DayBudget(self._store, account_of(key), options.budget)
         self._bulk = anyio.Lock()
         self._counts = DayUsage()
@@ -357,11 +337,11 @@ class NtsStatuses:
         except StoreError as error:
             _log.error("statuses are not read, the registry alone answers: %s", loggable_message(error))
             return engine.answer(rows)
-        overlay = StatusOverlay(statuses, aged_before=self._fresh_since())
+        overlay = StatusOverlay(statuses, aged_before=self.fresh_since())
         return engine.with_known(Known(statuses=overlay)).answer(rows)
 
     def exchangeable(self) -> StatusOverlay:
-        return StatusOverlay.exchangeable(aged_before=self._fresh_since())
+        return StatusOverlay.exchangeable(aged_before=self.fresh_since())
 
     async def find(self, number: str) -> KnownStatus | None:
         return await self._single.find(int(number))
@@ -376,16 +356,16 @@ class NtsStatuses:
 
     def report(self) -> StatusReport:
         found, left = self._store.summary(), self._budget.remaining(self._clock.today())
-        return StatusReport(self._breaker.is_open, *self._totals, left, found.numbers, found.newest)
+        return StatusReport(self.breaker.is_open, *self._totals, left, found.numbers, found.newest)
 
-    def _fresh_since(self) -> date:
+    def fresh_since(self) -> date:
         return self._clock.today() - timedelta(days=floor(min(self._options.max_age, _MAX_AGE_DAYS)))
 
-    def _read_stored(self, numbers: Sequence[int]) -> StoredStatuses:
+    def read_stored(self, numbers: Sequence[int]) -> StoredStatuses:
         """Return stored statuses; called in a thread. If the store fails, nobody is asked."""
         try:
             found = read_statuses(self._store.read(_series(numbers)))
-            since = self._fresh_since()
+            since = self.fresh_since()
             stale = [number for number in set(numbers) if number not in found or found[number].as_of < since]
             in_vain = self._store.find_unanswered(_series(stale), self._clock.today()) if stale else ()
         except StoreError as error:
@@ -393,7 +373,7 @@ class NtsStatuses:
             return StoredStatuses({}, frozenset())
         return StoredStatuses(found, frozenset(stale).difference(in_vain))
 
-    async def _ask(self, numbers: Sequence[int]) -> Statuses:
+    async def ask(self, numbers: Sequence[int]) -> Statuses:
         """Ask for numbers and store the answers. A refused call is halved; a number refused alone rests for the day."""
         answers: dict[int, KnownStatus] = {}
         alone: list[int] = []
@@ -412,19 +392,19 @@ class NtsStatuses:
         if alone and answers:
             await anyio.to_thread.run_sync(self._write, None, DayUsage(), day, alone)
         elif refusal is not None and not answers:
-            self._breaker.record_failure(_loggable(refusal), lasting=not self._totals[1])
+            self.breaker.record_failure(_loggable(refusal), lasting=not self._totals[1])
         return answers
 
     async def _ask_at_once(self, numbers: Sequence[int]) -> Statuses | ServiceError:
         """Ask for numbers in one call; return its error if it was refused for its content."""
-        if self._breaker.is_open:
+        if self.breaker.is_open:
             return {}
         day = self._clock.today()
         allowed = await anyio.to_thread.run_sync(self._budget.take, len(numbers), day)
         if not allowed:
             await self._heed_budget(day, _SPENT)
             return {}
-        if not self._breaker.begin():
+        if not self.breaker.begin():
             await anyio.to_thread.run_sync(self._budget.give_back, allowed, day)
             return {}
         self._budget.count_sent(allowed)
@@ -436,27 +416,27 @@ class NtsStatuses:
 
         async def record_delay() -> None:
             await self._clock.sleep(WAIT_S)
-            self._breaker.record_failure(f"no answer within {WAIT_S:g} s")
+            self.breaker.record_failure(f"no answer within {WAIT_S:g} s")
 
         late = asyncio.create_task(record_delay())
         reply, refusal, used = None, None, DayUsage(len(numbers), 1)
         try:
             reply = await self._client.status(_series(numbers))
             if not late.done():
-                self._breaker.record_success()
+                self.breaker.record_success()
         except ServiceError as error:
             used = replace(used, exhausted=isinstance(error, QuotaError) and error.retry_after is None)
             if error_action(error) is Action.REFUSE:
                 refusal = error
-                self._breaker.record_refusal()
+                self.breaker.record_refusal()
             elif used.exhausted:
-                self._breaker.pause_until(_midnight_after(day), _loggable(error))
+                self.breaker.pause_until(_midnight_after(day), _loggable(error))
             elif error.retry_after is not None and is_long_wait(error.retry_after):
-                self._breaker.pause_until(self._clock.now() + error.retry_after, _loggable(error))
+                self.breaker.pause_until(self._clock.now() + error.retry_after, _loggable(error))
             elif not late.done():
-                self._breaker.record_failure(_loggable(error), lasting=_is_lasting(error))
+                self.breaker.record_failure(_loggable(error), lasting=_is_lasting(error))
         except BaseException as error:  # a defect, or the server ends: a trial must not go on for ever
-            self._breaker.record_failure(loggable_message(error))
+            self.breaker.record_failure(loggable_message(error))
             raise
         finally:
             late.cancel()
@@ -488,7 +468,7 @@ class NtsStatuses:
         if stale.is_empty() or not await self._ask_first(stale.head(MAX_NUMBERS).to_list()):
             return
         rest = await anyio.to_thread.run_sync(self._select_stale, stale, max_age)
-        if rest.is_empty() or self._breaker.is_open:
+        if rest.is_empty() or self.breaker.is_open:
             return
         day = self._clock.today()
         if await anyio.to_thread.run_sync(self._budget.remaining, day) == 0:
@@ -501,20 +481,20 @@ class NtsStatuses:
         why = _SPENT if fetch.halt is None else _NUMBERS.sub("…", fetch.halt)
         is_spent = await self._heed_budget(day, why) or fetch.budget_left == 0
         if fetch.halt is not None and not is_spent:
-            self._breaker.record_failure(why, lasting=not fetch.answered)
+            self.breaker.record_failure(why, lasting=not fetch.answered)
 
     async def _heed_budget(self, day: date, why: str) -> bool:
         is_spent = await anyio.to_thread.run_sync(self._budget.is_spent, day)
         if is_spent:
-            self._breaker.pause_until(_midnight_after(day), why)
+            self.breaker.pause_until(_midnight_after(day), why)
         return is_spent
 
     async def _ask_first(self, numbers: Sequence[int]) -> bool:
         for _ in range(FAILURES):
             began = self._clock.now()
-            if await self._ask(numbers):
+            if await self.ask(numbers):
                 return True
-            if self._breaker.is_open or self._clock.now() - began > WAIT_S:  # what hangs would hang again
+            if self.breaker.is_open or self._clock.now() - began > WAIT_S:  # what hangs would hang again
                 break
             await self._clock.sleep(_RETRY_AFTER_S)
         return False

@@ -175,10 +175,9 @@ SERVER_FILE: Final = FileKind(
 
 
 def open_server_file(path: Path, *, create: bool = True, writing: bool = True) -> sqlite3.Connection:
-    """Open the server's file; create it (0600) if missing and ``create``; raise :class:`StoreError`.
+    """Open the server's file; create it (0600) if missing and ``create``. Deleted content is overwritten.
 
-    None is created beside a folder with files: those belong to a lost file, and a new one would delete them. Deleted
-    content is overwritten.
+    None is created beside a folder with files: those belong to a lost file, and a new one would delete them.
     """
     given, path = path, Path(os.path.realpath(path))
     if not path.exists():

@@ -67,9 +67,8 @@ class _CachedList:
 class WatchListCache:
     """Cache of rendered watch lists; the least recently used go first beyond ``limit`` bytes.
 
-    Only the server writes watches and reports changes on disk (:meth:`mark_stale`). Lists streamed at that time may
-    show the change or not. Memory does not grow with a list: parts that are not cached are read as fast as they are
-    sent.
+    Only the server writes watches and reports changes on disk. Parts that are not cached are read as fast as they are
+    sent, so memory does not grow with a list.
     """
 
     def __init__(self, store: Store, limit: int = _CACHE_BYTES) -> None:
