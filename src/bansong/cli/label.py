@@ -11,17 +11,15 @@ import click
 from bansong.base.display import aligned_rows
 from bansong.base.errors import Problem, UsageError
 from bansong.base.messages import current_language, gettext, ngettext
-from bansong.base.options import ReadOptions, ServiceOptions
+from bansong.base.options import ServiceOptions
 from bansong.base.schema import word_of
 from bansong.cli.console import end_with, pair_lines, print_result, warn
-from bansong.cli.options import PATH, account_options, given_options, json_option, options_of
+from bansong.cli.options import PATH, account_options, given_options, json_option, list_options, options_of
 
 if TYPE_CHECKING:
     import polars as pl
 
     from bansong.learning.report import Calibration
-
-_ROLES: Final = ("b_no", "address", "bounced", "reason", "returned", "mailed", "row_id")
 
 
 @click.command(short_help="Record what came back of a mailing, and why.")
@@ -48,10 +46,7 @@ _ROLES: Final = ("b_no", "address", "bounced", "reason", "returned", "mailed", "
     metavar="all|ACTION,…",
     help="Which rows were mailed. With --complete those without an outcome then count as delivered.",
 )
-@options_of(ReadOptions, "columns", roles=_ROLES)
-@click.option("--sheet", metavar="NAME", help="The sheet of a workbook; by default the one with the number column.")
-@options_of(ReadOptions, "encoding", "delimiter")
-@click.option("--json-path", metavar="PATH", help="Where the list is in a JSON document; by default it is found.")
+@list_options("b_no", "address", "bounced", "reason", "returned", "mailed", "row_id")
 @click.option("--file-sheet", metavar="NAME", help="The sheet of the enriched file; by default found as --sheet.")
 @click.option("--file-encoding", metavar="NAME", help="The encoding of an enriched CSV file, as --encoding.")
 @click.option("--file-delimiter", metavar="CHAR", help="The delimiter of an enriched CSV file, as --delimiter.")
