@@ -14,7 +14,7 @@ import click
 from bansong.base.files import as_path
 from bansong.base.messages import NO_VALUE, current_language, gettext, gettext_noop, gettext_of
 from bansong.base.option import OptionSpec, specs_of
-from bansong.base.options import ServiceOptions, StatusOptions
+from bansong.base.options import ReadOptions, ServiceOptions, StatusOptions
 from bansong.base.schema import CONTEXT_COLUMNS, RECORD_COLUMNS, role_code, role_word
 from bansong.run.options import OPTION_KINDS
 
@@ -175,6 +175,18 @@ def engine_option(*engines: str) -> Decorator:
         show_default=True,
         help="Who answers: the embedded engine at no cost, or the hosted service, paid (hybrid: both).",
     )
+
+
+def list_options(*roles: str) -> Decorator:
+    """Return the options of a list that is no input of a run: it is read from one sheet or JSON document."""
+    sheet = click.option(
+        "--sheet", metavar="NAME", help="The sheet of a workbook; by default the one with the number column."
+    )
+    place = click.option(
+        "--json-path", metavar="PATH", help="Where the list is in a JSON document; by default it is found."
+    )
+    columns, kind = options_of(ReadOptions, "columns", roles=roles), options_of(ReadOptions, "encoding", "delimiter")
+    return add_all([columns, sheet, kind, place])
 
 
 account_options: Final = options_of(ServiceOptions, "base_url", "key_file", "allow_http")

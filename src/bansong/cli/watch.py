@@ -12,9 +12,18 @@ import click
 from bansong.base.display import pad_text
 from bansong.base.errors import OutputError, Problem
 from bansong.base.messages import describe_os_error, gettext, gettext_noop
-from bansong.base.options import STATUS_SOURCES, ReadOptions, ServiceOptions, StatusOptions
+from bansong.base.options import STATUS_SOURCES, ServiceOptions, StatusOptions
 from bansong.cli.console import INTERRUPTED, end_with, print_json, print_out, print_result, progress_shown, say, warn
-from bansong.cli.options import PATH, account_options, add_all, chosen_status, given_options, json_option, options_of
+from bansong.cli.options import (
+    PATH,
+    account_options,
+    add_all,
+    chosen_status,
+    given_options,
+    json_option,
+    list_options,
+    options_of,
+)
 from bansong.run.options import LocalOptions, RunOptions
 
 if TYPE_CHECKING:
@@ -60,10 +69,7 @@ def watch() -> None:
 @click.option(
     "--force", is_flag=True, help="Remove even more than half of a list of 20 businesses and more, or all of any list."
 )
-@options_of(ReadOptions, "columns", roles=("b_no", "name", "address"))
-@click.option("--sheet", metavar="NAME", help="The sheet of a workbook; by default the one with the number column.")
-@options_of(ReadOptions, "encoding", "delimiter")
-@click.option("--json-path", metavar="PATH", help="Where the list is in a JSON document; by default it is found.")
+@list_options("b_no", "name", "address")
 @_which
 @options_of(ServiceOptions, "rate", "concurrency")
 @json_option
@@ -78,7 +84,7 @@ def sync(file: Path, as_json: bool, local: str | None, **options: Any) -> None:
 
     try:
         with progress_shown("auto", "watches", "syncing") as advance:
-            report = reconcile(file, progress=advance, local=_local(local), **_given_options(options))
+            report = reconcile(file, progress=advance, local=_local(local), **given_options(options))
     except KeyboardInterrupt as error:
         if not str(error):  # nothing had been begun
             raise
@@ -98,7 +104,7 @@ def add(b_no: str, as_json: bool, local: str | None, **options: Any) -> None:
     from bansong.base import business_number
     from bansong.watch.api import add as put
 
-    placed = put(b_no, local=_local(local), **_given_options(options))
+    placed = put(b_no, local=_local(local), **given_options(options))
     number, state = business_number.format(placed.biz_no), gettext(_PLACED_WORDS[placed.state])
     lines = [gettext("{number} {state} (watch {watch_id})", number=number, state=state, watch_id=placed.watch_id)]
     if due := placed.first_check_at:
@@ -115,7 +121,7 @@ def list_(as_json: bool, local: str | None, **options: Any) -> None:
     from bansong.watch.api import entries
     from bansong.watch.report import list_lines
 
-    frame = entries(local=_local(local), **_given_options(options))
+    frame = entries(local=_local(local), **given_options(options))
     print_result(as_json, {"watches": _records(frame), "total": frame.height}, ["\n".join(list_lines(frame))])
 
 
@@ -128,7 +134,7 @@ def remove(which: str, as_json: bool, local: str | None, **options: Any) -> None
     from bansong.watch.api import remove as take_off
     from bansong.watch.report import format_number
 
-    gone = take_off(which, local=_local(local), **_given_options(options))
+    gone = take_off(which, local=_local(local), **given_options(options))
     said = gettext_noop("{format_number} is not watched any more (watch {watch_id})")
     rows = ((format_number(row["biz_no"]), row["watch_id"]) for row in gone.iter_rows(named=True))
     lines = [gettext(said, format_number=number, watch_id=watch_id) for number, watch_id in rows]
@@ -143,7 +149,7 @@ def history(which: str, as_json: bool, local: str | None, **options: Any) -> Non
     """Show the changes of one watched business's grade, the oldest first."""
     from bansong.watch.api import history as changes_of
 
-    found = changes_of(which, local=_local(local), **_given_options(options))
+    found = changes_of(which, local=_local(local), **given_options(options))
     value = {"watch_id": found.watch_id, "biz_no": found.biz_no, "history": _records(found.frame)}
     print_result(as_json, value, [repr(found)])
 
@@ -203,10 +209,6 @@ def check(as_json: bool, local: str | None, **options: Any) -> None:
 
 def _local(local: str | None) -> str | bool | None:
     return True if local == _OWN else local
-
-
-def _given_options(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None and value is not False}
 
 
 def _print_report(report: CheckReport, as_json: bool) -> None:
