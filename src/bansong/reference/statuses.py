@@ -73,7 +73,7 @@ class RunStatuses:
         return [(gettext("would ask nts"), free)]
 
 
-class StatusSource(Protocol):
+class StatusProvider(Protocol):
     """A source of statuses newer than a registry's: one class, and an entry of :data:`SOURCES`.
 
     Numbers are UInt64 and distinct. A source that cannot be reached is no error: it is the ``halt`` of the fetch.
@@ -98,7 +98,7 @@ class StatusSource(Protocol):
     ) -> StatusFetch:
         """Ask for what is stale, and store the answers, also when it is cancelled."""
 
-    def known(self, numbers: pl.Series, aged_before: date | None = None) -> StatusOverlay:
+    def read(self, numbers: pl.Series, aged_before: date | None = None) -> StatusOverlay:
         """Return the stored statuses; those of a day before ``aged_before`` show their age."""
 
 
@@ -138,7 +138,7 @@ class TaxAuthority:
     ) -> StatusFetch:
         return await fetch_statuses(numbers, self.options, watch=watch, cancel=cancel, today=today)
 
-    def known(self, numbers: pl.Series, aged_before: date | None = None) -> StatusOverlay:
+    def read(self, numbers: pl.Series, aged_before: date | None = None) -> StatusOverlay:
         store = find_status_store(self.options.store)
         if store is None:
             return StatusOverlay(pl.DataFrame(schema=STATUS_SCHEMA), aged_before=aged_before)
@@ -146,11 +146,11 @@ class TaxAuthority:
             return StatusOverlay(store.read(numbers), aged_before=aged_before)
 
 
-SOURCES: Final[Mapping[str, Callable[[StatusOptions], StatusSource]]] = {"auto": TaxAuthority, "nts": TaxAuthority}
+SOURCES: Final[Mapping[str, Callable[[StatusOptions], StatusProvider]]] = {"auto": TaxAuthority, "nts": TaxAuthority}
 """By :attr:`StatusOptions.source`."""
 
 
-def open_source(options: StatusOptions) -> StatusSource:
+def open_source(options: StatusOptions) -> StatusProvider:
     return SOURCES[options.source](options)
 
 
@@ -159,7 +159,7 @@ def plan_statuses(rows: pl.LazyFrame, options: StatusOptions) -> RunStatuses:
     source, day = open_source(options), seoul_day()
     source.check()
     numbers = numbers_of(rows)
-    return RunStatuses(source.known(numbers), source.plan(numbers, day), day, planned=True)
+    return RunStatuses(source.read(numbers), source.plan(numbers, day), day, planned=True)
 
 
 def fetch_for_rows(
@@ -186,7 +186,7 @@ def fetch_for_rows(
     day = today()
     # where not all could be asked, whatever is not of today rests on an older look, a fresh registry too
     aged_before = day if fetch.halt is not None else fresh_since(options.max_age, day)
-    return RunStatuses(source.known(numbers, aged_before), fetch, day)
+    return RunStatuses(source.read(numbers, aged_before), fetch, day)
 
 
 def fresh_since(max_age: float, day: date) -> date:

@@ -20,8 +20,7 @@ from bansong.base.errors import OutputError, Problem, StoreError, UsageError
 from bansong.base.files import variable
 from bansong.base.forking import refuse_after_fork
 from bansong.base.messages import Lang, Listed, Option, Phrase, gettext_noop, gettext_of
-from bansong.base.options import StatusOptions
-from bansong.base.options import StatusSource as SourceName
+from bansong.base.options import StatusOptions, StatusSource
 from bansong.base.schema import SEOUL, seoul_day
 from bansong.base.sqlite import is_in_use
 from bansong.engine.address.gazetteer import Gazetteer
@@ -35,7 +34,7 @@ from bansong.notify import queue as notifications
 from bansong.notify.channels import Channel, FileChannel, WebhookChannel, append_lines, deliver
 from bansong.notify.queue import PendingDelivery, SummaryWindow
 from bansong.reference.fetch import StatusFetch
-from bansong.reference.statuses import StatusSource, fresh_since, open_source
+from bansong.reference.statuses import StatusProvider, fresh_since, open_source
 from bansong.watch import store
 from bansong.watch.lists import OWNER, Local, LocalFile, alone, watch_path
 from bansong.watch.report import CheckReport
@@ -90,7 +89,7 @@ _SLACK_SHARE: Final = 0.1
 _MAX_SLACK_S: Final = 2 * 3600.0
 """Seconds: a nightly run may begin that much earlier than the one before, also at a change to summer time."""
 Tell = Callable[[CheckReport], None]
-Status = SourceName | StatusOptions
+Status = StatusSource | StatusOptions
 
 
 def judge_watches(
@@ -357,7 +356,7 @@ _PAUSED_EXIT_CODE: Final = 5
 class WatchStatuses:
     """Statuses asked during one check; ``max_age`` in days, ``now`` in seconds since 1970."""
 
-    source: StatusSource
+    source: StatusProvider
     max_age: float
     now: Callable[[], float]
     _halted: list[StatusFetch] = field(default_factory=list, init=False)
@@ -384,7 +383,7 @@ class WatchStatuses:
         log.info("asked the tax authority: %s", fetch)
         if fetch.halt is not None:
             self._halted.append(fetch)
-        return self.source.known(keys, fresh_since(self.max_age, self._day()))
+        return self.source.read(keys, fresh_since(self.max_age, self._day()))
 
     @property
     def unasked(self) -> int:
