@@ -188,17 +188,6 @@ def _holding_further_road() -> list[pl.Expr]:
     return [pl.when(text.str.contains(_FURTHER_ROAD)).then(text) for text in (pl.col("detail"), beside)]
 
 
-def find_named_roads(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """Find existing roads of the region, with or without the number: ``row``, ``road_id``."""
-    named = pl.coalesce("road", "loose_road")
-    return lookups.roads_here.find(rows, text_key("region", named), "road_id")
-
-
-def is_road_anywhere(lookups: Lookups, rows: pl.DataFrame) -> pl.Series:
-    keys = rows.select(text_key(pl.coalesce("road", "loose_road"))).to_series()
-    return lookups.roads_anywhere.holds(keys.fill_null(0))
-
-
 @remember_last
 def _find_roads(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     rows = _with_all(rows, "region", "main")

@@ -284,7 +284,7 @@ class _WholeLookups(Lookups):
     tables: Tables
     buildings = _built(lambda own: Index(own.tables.building_key))
     abolished_buildings = _built(lambda own: Index(own.tables.gone_key, own.tables.gone_building))
-    lots = _built(lambda own: Index(own.tables.lot_key, own.tables.lot_building))
+    lots = _built(lambda own: Index(own.tables.lots["key"], own.tables.lots["building"]))
 
     @built_once
     def names_in_dong(self) -> Index:
