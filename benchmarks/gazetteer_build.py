@@ -39,7 +39,7 @@ found = Gazetteer.open(sys.argv[1])
 say("open")
 found.tables
 say("and roads and building keys")
-found.tables.lot_key
+found.tables.lots
 say("and lots")
 found.tables.building_name
 say("and names")

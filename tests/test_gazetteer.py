@@ -145,9 +145,9 @@ def test_an_additional_lot_leads_to_its_building_and_never_replaces_the_represen
     (place,) = places(tables, "한누리대로", 1820)
     for main, sub, representative in ((862, 0, True), (46, 2, False)):
         key = pl.select(lot_key(*(pl.lit(value) for value in (0, 0, main, sub)))).item()
-        found = (tables.lot_key == key).arg_true().to_list()
-        assert [tables.lot_building[at] for at in found] == [place]
-        assert [tables.lot_representative[at] for at in found] == [representative]
+        found = (tables.lots["key"] == key).arg_true().to_list()
+        assert [tables.lots["building"][at] for at in found] == [place]
+        assert [tables.lots["representative"][at] for at in found] == [representative]
 
 
 def test_keys_are_sorted_and_repeat_where_two_roads_of_a_district_have_one_name(tmp_path: Path) -> None:
@@ -318,7 +318,7 @@ def test_changes_of_additional_lots_are_applied(full: Path) -> None:
     daily(full, "20230701", "No Data", lots=lots)
     report, tables = build(full)
     assert report.additional_lots == 1
-    more = tables.lot_key.filter(~tables.lot_representative)
+    more = tables.lots["key"].filter(~tables.lots["representative"])
     assert more.to_list() == [(46 << 17) + 9]
 
 
@@ -597,13 +597,13 @@ def test_a_gazetteer_that_is_replaced_while_in_use_is_not_mixed_with_the_new_one
     (full / "jibun_rnaddrkor_sejong.txt").unlink()
     bs.build_gazetteer([full], full / "out.parquet")
     with pytest.raises(GazetteerError, match=r"was replaced by version .* open it again"):
-        tables.lot_key  # noqa: B018
+        tables.lots["key"]
 
 
 def test_a_changed_bit_is_noticed_when_the_section_is_read(full: Path) -> None:
     """A postal code with another digit would be an authority for a wrong one."""
     _, tables = build(full)
-    right = (tables.building_zip.to_list(), tables.roads.rows(), tables.lot_key.to_list())
+    right = (tables.building_zip.to_list(), tables.roads.rows(), tables.lots["key"].to_list())
     output = full / "out.parquet"
     whole = output.read_bytes()
     footer = int.from_bytes(whole[-8:-4], "little")
@@ -611,7 +611,7 @@ def test_a_changed_bit_is_noticed_when_the_section_is_read(full: Path) -> None:
         output.write_bytes(whole[:place] + bytes([whole[place] ^ 16]) + whole[place + 1 :])
         with suppress(GazetteerError):
             tables = Tables(Gazetteer.open(output))
-            assert (tables.building_zip.to_list(), tables.roads.rows(), tables.lot_key.to_list()) == right
+            assert (tables.building_zip.to_list(), tables.roads.rows(), tables.lots["key"].to_list()) == right
 
 
 STEPS = pytest.mark.parametrize("step", [151, pytest.param(37, marks=pytest.mark.fuzz)])
@@ -622,7 +622,7 @@ STEPS = pytest.mark.parametrize("step", [151, pytest.param(37, marks=pytest.mark
 def test_a_damaged_footer_is_an_error_and_no_defect(full: Path, step: int) -> None:
     """The footer has no checksum of its own: whatever a byte in it becomes, what is read is right or refused."""
     _, tables = build(full)
-    right = (tables.building_zip.to_list(), tables.roads.rows(), tables.lot_key.to_list())
+    right = (tables.building_zip.to_list(), tables.roads.rows(), tables.lots["key"].to_list())
     output = full / "out.parquet"
     whole = output.read_bytes()
     begin = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
@@ -632,7 +632,7 @@ def test_a_damaged_footer_is_an_error_and_no_defect(full: Path, step: int) -> No
             output.write_bytes(whole[:place] + bytes([whole[place] ^ bit]) + whole[place + 1 :])
             with suppress(GazetteerError):
                 tables = Tables(Gazetteer.open(output))
-                assert (tables.building_zip.to_list(), tables.roads.rows(), tables.lot_key.to_list()) == right
+                assert (tables.building_zip.to_list(), tables.roads.rows(), tables.lots["key"].to_list()) == right
 
 
 @STEPS

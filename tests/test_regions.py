@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from bansong.engine.address.postal import postal_fits, split_region, without_gazetteer
 from bansong.engine.address.region_split import BeginningsRead, split_anywhere
-from bansong.engine.address.regions import districts, members, present_day, regions, spellings
+from bansong.engine.address.regions import members, present_day, regions, spellings
 from examples import examples
 
-TODAY = districts().rows()
+TODAY = [*regions().today]
 
 
 def split(*texts: str | None) -> list[dict[str, object]]:
@@ -269,7 +269,7 @@ def test_a_name_of_any_date_has_one_name_of_today_or_keeps_its_own(
 
 
 def test_names_of_today_stay_as_they_are() -> None:
-    frame = districts().with_columns(emd=pl.lit("어느동"))
+    frame = pl.DataFrame(TODAY, schema=["sido", "sigungu"], orient="row").with_columns(emd=pl.lit("어느동"))
     found = frame.select(present_day(pl.col("sido"), pl.col("sigungu"), pl.col("emd")).alias("now")).unnest("now")
     assert found.equals(frame)
 

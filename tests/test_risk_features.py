@@ -14,7 +14,7 @@ import pytest
 import bansong as bs
 from bansong.engine.address.attach import attach
 from bansong.engine.address.gazetteer import Gazetteer
-from bansong.engine.address.regions import districts
+from bansong.engine.address.regions import regions
 from bansong.engine.registry import MORE
 from bansong.engine.risk.features import OPTIONAL, WRITING, levels, with_looks
 from bansong.engine.risk.reasons import FEATURES
@@ -429,7 +429,7 @@ def test_a_day_that_cannot_be_read_says_nothing(written: str) -> None:
 
 def test_every_district_of_today_has_a_region_of_the_scorecard() -> None:
     """The provinces are the levels of the feature, no more and no less, with and without a gazetteer."""
-    names = districts()
+    names = pl.DataFrame(regions().today, schema=["sido", "sigungu"], orient="row")
     frame = names.select(
         address=pl.concat_str("sido", "sigungu", pl.lit("중앙로 1"), separator=" "), zipcode=pl.lit("")
     )

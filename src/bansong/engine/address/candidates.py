@@ -13,7 +13,7 @@ import polars as pl
 
 from bansong.engine.address.batches import ROW, Index, lacks_any, remember_last, slips, text_key
 from bansong.engine.address.gazetteer import NUMBER_LIMIT, building_key, lot_key
-from bansong.engine.address.lookups import Lookups, compact_building, number_range, without_digits, without_number
+from bansong.engine.address.lookups import Lookups, compact_building, without_digits, without_number
 
 NO_CANDIDATES: Final = pl.DataFrame(schema={ROW: pl.UInt32, "place": pl.UInt32})
 _ROAD_NUMBER: Final = ("under", "main", "sub")
@@ -153,7 +153,8 @@ def find_same_main_number(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
     roads = _find_roads(lookups, rows)
     if roads.is_empty():
         return NO_CANDIDATES
-    first, last = number_range(pl.col("road_id"), pl.col("under"), pl.col("main"))
+    number = pl.col("road_id"), pl.col("under"), pl.col("main")
+    first, last = (building_key(*number, pl.lit(sub)) for sub in (0, NUMBER_LIMIT - 1))
     return lookups.buildings.between(roads, first, last, "place")
 
 
@@ -186,17 +187,6 @@ def names_further_road() -> pl.Expr:
 def _holding_further_road() -> list[pl.Expr]:
     beside = pl.when(~pl.col("brackets").str.contains(OLD_ADDRESS)).then("brackets")
     return [pl.when(text.str.contains(_FURTHER_ROAD)).then(text) for text in (pl.col("detail"), beside)]
-
-
-def find_named_roads(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """Find existing roads of the region, with or without the number: ``row``, ``road_id``."""
-    named = pl.coalesce("road", "loose_road")
-    return lookups.roads_here.find(rows, text_key("region", named), "road_id")
-
-
-def is_road_anywhere(lookups: Lookups, rows: pl.DataFrame) -> pl.Series:
-    keys = rows.select(text_key(pl.coalesce("road", "loose_road"))).to_series()
-    return lookups.roads_anywhere.holds(keys.fill_null(0))
 
 
 @remember_last

@@ -217,22 +217,9 @@ class Tables(_Names):
         """The first fifteen digits of the building's official number (UInt64), null if unknown."""
         return read_section(self._gazetteer, "building", ("street_code",)).to_series()
 
-    @property
-    def lot_key(self) -> pl.Series:
-        """Sorted; a lot with several buildings is there several times."""
-        return self._lots["key"]
-
-    @property
-    def lot_building(self) -> pl.Series:
-        return self._lots["building"]
-
-    @property
-    def lot_representative(self) -> pl.Series:
-        """Whether it is the building's representative lot, not an additional one."""
-        return self._lots["representative"]
-
     @built_once
-    def _lots(self) -> pl.DataFrame:
+    def lots(self) -> pl.DataFrame:
+        """Lots sorted by `lot_key`, one with several buildings several times; `representative`: not additional."""
         return read_section(self._gazetteer, "lot").with_columns(pl.col("key").set_sorted())
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, cast
 import polars as pl
 
 from bansong.engine.address.batches import ROW, Index, built_once, patterns, text_key
-from bansong.engine.address.gazetteer import Gazetteer, StoredSection, StoredTables, Tables, building_key
+from bansong.engine.address.gazetteer import Gazetteer, StoredSection, StoredTables, Tables
 from bansong.engine.address.regions import members
 from bansong.engine.registry import KEY, Memo
 
@@ -245,10 +245,6 @@ def _road_of(building: pl.Series) -> pl.Series:
     return building.to_frame("key").select((pl.col("key") // 2**_ROAD_BITS).cast(pl.UInt32)).to_series()
 
 
-def number_range(road: pl.Expr, under: pl.Expr, main: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
-    return building_key(road, under, main, pl.lit(0)), building_key(road, under, main, pl.lit(2**17 - 1))
-
-
 FEW: Final = 16  # rows of a process that are looked up in parts of a gazetteer's file, before it is read whole
 _MAX_OPENED: Final = 2
 _lock: Final = threading.Lock()
@@ -284,7 +280,7 @@ class _WholeLookups(Lookups):
     tables: Tables
     buildings = _built(lambda own: Index(own.tables.building_key))
     abolished_buildings = _built(lambda own: Index(own.tables.gone_key, own.tables.gone_building))
-    lots = _built(lambda own: Index(own.tables.lot_key, own.tables.lot_building))
+    lots = _built(lambda own: Index(own.tables.lots["key"], own.tables.lots["building"]))
 
     @built_once
     def names_in_dong(self) -> Index:

@@ -305,7 +305,8 @@ def _decide_reading(lookups: Lookups, progress: _Progress, reading: _Reading, pr
         proposed = _drop_existing_elsewhere(lookups, progress.left, proposed)
     rows = progress.left.join(proposed[[ROW]], on=ROW, how="semi", maintain_order="left")
     if reading.renames:
-        rows = rows.with_columns(candidates.is_road_anywhere(lookups, rows).alias("needs_witness"))
+        roads = rows.select(text_key(pl.coalesce("road", "loose_road")).fill_null(0)).to_series()
+        rows = rows.with_columns(needs_witness=lookups.roads_anywhere.holds(roads))
     decided, ambiguous = decide_candidates(lookups, rows, proposed, reading.trust)
     if reading.renames:
         decided = keep_tenable(lookups, rows, decided)
@@ -369,7 +370,8 @@ def _describe_rest(lookups: Lookups, left: pl.DataFrame) -> pl.DataFrame:
             ROW, nothing.alias("place"), pl.lit(None, pl.String).alias("match_level"), postal_only=nothing
         )
     near = _postal_of_same_number(lookups, candidates.find_same_main_number(lookups, left))
-    named, gone = candidates.find_named_roads(lookups, left), candidates.find_abolished(lookups, left)
+    road = text_key("region", pl.coalesce("road", "loose_road"))
+    named, gone = lookups.roads_here.find(left, road, "road_id"), candidates.find_abolished(lookups, left)
     rules = {"abolished": _is_among(gone), "building_only": _is_among(near), "road_only": _is_among(named)}
     level = first_code(rules | {"region_only": _HAS_REGION}, "none")
     if near.is_empty():

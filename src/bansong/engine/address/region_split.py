@@ -488,20 +488,11 @@ def _province_at_the_end(words: pl.DataFrame) -> pl.DataFrame:
 
 
 _NO_TEXT: Final = pl.lit(None, pl.String)
-_EMPTY: Final = pl.lit("")
-_ALWAYS: Final = pl.lit(True)
+_UNLESS_FOUND: Final = {"lead": pl.lit(""), "body": _NO_TEXT, "behind": _NO_TEXT, "sure": pl.lit(True)}
 
 
-def _as_found(
-    words: pl.DataFrame,
-    head: pl.Expr,
-    *,
-    lead: pl.Expr = _EMPTY,
-    body: pl.Expr = _NO_TEXT,
-    behind: pl.Expr = _NO_TEXT,
-    sure: pl.Expr = _ALWAYS,
-) -> pl.DataFrame:
-    return words.select("line", "place", head=head, lead=lead, body=body, behind=behind, sure=sure)
+def _as_found(words: pl.DataFrame, head: pl.Expr, **found: pl.Expr) -> pl.DataFrame:
+    return words.select("line", "place", head=head, **(_UNLESS_FOUND | found))
 
 
 def _choose_found(found: pl.DataFrame) -> pl.DataFrame:

@@ -219,11 +219,6 @@ def _index_renames(renames: _Renames, *names: str) -> TextTable:
     return TextTable(map(_NAME_SEPARATOR.join, renames), **columns)
 
 
-def districts() -> pl.DataFrame:
-    """Return the regions of today: ``sido``, ``sigungu`` (a ward with its city; "" for none)."""
-    return pl.DataFrame(regions().today, schema=["sido", "sigungu"], orient="row")
-
-
 def members() -> pl.DataFrame:
     """Return the regions that a typed region may mean: ``sido``, ``sigungu`` → ``member_sido``, ``member_sigungu``.
 
