@@ -206,7 +206,7 @@ class _NumberColumns:
                 choices.append(replace(rated, confidence=round(rated.confidence * weight, 2)))
             elif ten * right >= _MOSTLY if headless else ten >= _MOSTLY and right >= _NEARLY_ALL:
                 choices.append(Choice(place, table.headers[place], CONFIDENCE, "content"))
-        self.fitting = sorted(choices, key=lambda choice: (self._held(choice).are_others, -choice.confidence))
+        self.fitting = sorted(choices, key=lambda choice: (self._numbers_of(choice).are_others, -choice.confidence))
 
     def _measure(self) -> dict[int, _Numbers]:
         """What the first rows of each column hold of numbers. One that repeats counts once, a leading 0 is wrong."""
@@ -232,7 +232,7 @@ class _NumberColumns:
             shares[ids[id_]] = _Numbers(ten, valid if different >= 3 or few else None)
         return shares
 
-    def _held(self, choice: Choice) -> _Numbers:
+    def _numbers_of(self, choice: Choice) -> _Numbers:
         return self.shares[choice.column]
 
     def choose(self, groups: Sequence[Party], *, address_list: bool) -> tuple[Choice, tuple[str, ...]] | None:
@@ -244,8 +244,8 @@ class _NumberColumns:
 
     def _holds_any(self, choice: Choice) -> bool:
         """Whether a column holds any number of ten digits; the rows behind the sample are read only if it has none."""
-        if self._held(choice).ten or self._sample.height < SAMPLE_ROWS:
-            return bool(self._held(choice).ten)
+        if self._numbers_of(choice).ten or self._sample.height < SAMPLE_ROWS:
+            return bool(self._numbers_of(choice).ten)
         digits = business_number.compact_expr(pl.col(self._table.ids[choice.column]).cast(pl.String))
         return bool(self._table.frame.select(digits.is_not_null().any()).collect(engine="streaming").item())
 
@@ -310,7 +310,7 @@ class _NumberColumns:
 
     def _blank_column(self) -> Choice:
         """The blank column with the header of a number; raise if there is none, or addresses: no list of businesses."""
-        blank = [choice for choice in self.fitting if self._held(choice).ten is None]
+        blank = [choice for choice in self.fitting if self._numbers_of(choice).ten is None]
         addresses = self._sample.select(is_sure_address(pl.all()).any().fill_null(False))
         if blank and not any(addresses.row(0) if addresses.width else ()):
             return blank[0]
@@ -327,18 +327,18 @@ class _NumberColumns:
 
     def _best_of(self, fitting: Sequence[Choice]) -> tuple[Choice, tuple[str, ...]]:
         best, *rest = fitting
-        near = [one for one in rest if self._held(one).ten and best.confidence - one.confidence < _TIE]
-        if equal := [one for one in near if self._held(one).are_others == self._held(best).are_others]:
+        near = [one for one in rest if self._numbers_of(one).ten and best.confidence - one.confidence < _TIE]
+        if equal := [one for one in near if self._numbers_of(one).are_others == self._numbers_of(best).are_others]:
             names = gettext(" and ").join(map(_quote_choice, [best, *equal]))
             advice = best.header if self._table.headers.count(best.header) == 1 else f"#{best.column + 1}"
             choose = Option("columns", {"b_no": advice})
             raise ColumnError(SEVERAL_NUMBER_COLUMNS, name=self._table.name, names=names, parameter=choose)
-        others = [choice for choice in rest if (self._held(choice).ten or 0.0) >= _MOSTLY]
+        others = [choice for choice in rest if (self._numbers_of(choice).ten or 0.0) >= _MOSTLY]
         if not others:
             return best, ()
         share = gettext_noop("{choice}, where {share:.0%} are numbers")
-        names = ", ".join(gettext(share, choice=_quote_choice(one), share=self._held(one).ten) for one in others)
-        by_content = best.why == "content" or any(self._held(one).are_others for one in others)
+        names = ", ".join(gettext(share, choice=_quote_choice(one), share=self._numbers_of(one).ten) for one in others)
+        by_content = best.why == "content" or any(self._numbers_of(one).are_others for one in others)
         digits, surely = gettext("its numbers have right check digits"), gettext("its header says so most surely")
         return best, (
             gettext(
