@@ -91,7 +91,9 @@ class Shop:
         self.jobs: dict[str, tuple[float, list[list[str]]]] = {}
         self.looks: list[float] = []
 
-    async def verify(self, b_no: str, name: str | None = None, address: str | None = None) -> Verified:
+    async def verify(
+        self, b_no: str, name: str | None = None, address: str | None = None, **_key: str | None
+    ) -> Verified:
         self.asked.append((anyio.current_time(), b_no))
         nth = len(self.asked)
         self.running += 1
@@ -111,7 +113,7 @@ class Shop:
         *,
         before_last_byte: Callable[[], Awaitable[None]],
         after_last_byte: Callable[[], Awaitable[None]],
-        **_flags: bool | None,
+        **_more: str | bool | None,
     ) -> BatchCreated:
         _, *rows = csv.reader(io.StringIO(content.decode()))
         self.uploads.append(rows)

@@ -25,9 +25,9 @@ from bansong.engine.protocol import Agreement, Answers, Purchase, QuotaStatus, R
 from bansong.engine.records import ROW_ID
 from bansong.purchase import answers as answer_join
 from bansong.purchase import lookups as selection
-from bansong.purchase.ledger import DAY_S, Ledger, LedgerRun
+from bansong.purchase.ledger import DAY_S, Ledger
 from bansong.purchase.ledger_file import ledger_path
-from bansong.purchase.run import buy, quota_of
+from bansong.purchase.run import buy, ledger_run, quota_of, read_standing
 
 NUMBERS_MISSING: Final = Problem("purchase.numbers_missing", "{option}: the column holds no numbers to go by")
 ENGINE_NOT_PAID: Final = Problem(
@@ -115,19 +115,17 @@ class PaidEngine(ABC):
     def _join_answers(self, rows: pl.LazyFrame, found: answer_join.StoredAnswers) -> pl.LazyFrame:
         """Add the nine columns to prepared rows."""
 
-    def read_standing(
-        self, ledger: Ledger | None, lookups: pl.DataFrame, since: float, begun: float | None
-    ) -> selection.Standing:
-        """Compare lookups to the ledger; ``wanted`` are those to be bought if nothing limits it."""
-        return selection.standing(ledger, lookups, since, begun)
+    def select_wanted(self, standing: selection.Standing) -> pl.DataFrame:
+        """Return the lookups that are to be bought if nothing limits it."""
+        return standing.wanted
 
     def counts(self) -> tuple[pl.Expr, ...]:
         """Aggregations over answered rows: alarming answers of the service."""
         return selection.BOUGHT_COUNTS
 
-    def agreement(self, tallied: Mapping[str, Any]) -> Agreement | None:  # noqa: ARG002 - the protocol's
+    @abstractmethod
+    def agreement(self, tallied: Mapping[str, Any]) -> Agreement | None:
         """Return how the local engine and the service agree; ``None`` where only the service answers."""
-        return None
 
     def hints(self, *, planned: bool) -> tuple[str, ...]:  # noqa: ARG002 - the protocol's
         """Name the registry and the gazetteer that answer nothing."""
@@ -166,9 +164,6 @@ class PaidEngine(ABC):
         said = {"count": wanted.height, "known": count, "service": service, "origin": origin}
         return (Notice(selection.KNOWN_ELSEWHERE, option=Option("known_as", origin), **said),)
 
-    def ledger_run(self, context: RunContext) -> LedgerRun:
-        return LedgerRun(context.run_id, self.kind.name, self.url.name, context.file, context.unix_time())
-
     def _lookups(self, records: Records) -> pl.DataFrame:
         lookups = selection.with_keys(selection.lookups_of(records.rows, records.priority), self.scope)
         if records.priority is not None and lookups.height and lookups[selection.PRIORITY].is_null().all():
@@ -177,8 +172,8 @@ class PaidEngine(ABC):
 
     def _quote(self, lookups: pl.DataFrame, ledger: Ledger | None, context: RunContext) -> Purchase:
         since = self.fresh_since(context)
-        begun = selection.continued_since(ledger.runs() if ledger else (), self.ledger_run(context))
-        standing = self.read_standing(ledger, lookups, since, begun)
+        begun = selection.continued_since(ledger.runs() if ledger else (), ledger_run(self, context))
+        standing = read_standing(self, ledger, lookups, since, begun)
         wanted = standing.wanted
         notes = [*self.cautions(ledger, wanted, since), *selection.continuation_note(standing.continued, begun)]
         quota, problem = self._ask_quota()
@@ -230,6 +225,9 @@ class ServiceEngine(PaidEngine):
     def _join_answers(self, rows: pl.LazyFrame, found: answer_join.StoredAnswers) -> pl.LazyFrame:
         return answer_join.attach_answers(rows, found, self.local.lang)
 
+    def agreement(self, tallied: Mapping[str, Any]) -> None:
+        """Return ``None``: only the service answers."""
+
 
 class HybridEngine(PaidEngine):
     """Answers every row by the local engine, and buys by single requests what that one is not sure of.
@@ -243,13 +241,9 @@ class HybridEngine(PaidEngine):
     def _join_answers(self, rows: pl.LazyFrame, found: answer_join.StoredAnswers) -> pl.LazyFrame:
         return answer_join.overlay_answers(self.local.answer(rows), found)
 
-    def read_standing(
-        self, ledger: Ledger | None, lookups: pl.DataFrame, since: float, begun: float | None
-    ) -> selection.Standing:
-        """Compare lookups to the ledger; ``wanted`` are those that the local engine is not sure of."""
-        found = super().read_standing(ledger, lookups, since, begun)
-        assessed = selection.assess_lookups(found.wanted, self.local)
-        return replace(found, wanted=selection.uncertain(assessed, self.options.band))
+    def select_wanted(self, standing: selection.Standing) -> pl.DataFrame:
+        """Return the lookups that the local engine is not sure of, with what it says of them."""
+        return selection.uncertain(selection.assess_lookups(standing.wanted, self.local), self.options.band)
 
     def counts(self) -> tuple[pl.Expr, ...]:
         """Aggregations over answered rows: of both engines, and how they agree."""

@@ -17,8 +17,8 @@ from bansong.client.dispatcher import Halt
 from bansong.engine.protocol import Purchase, QuotaStatus
 from bansong.purchase import lookups as selection
 from bansong.purchase.jobs import fetch_late_answers
-from bansong.purchase.ledger import DAY_S, Journal, Ledger
-from bansong.purchase.lookups import KEY, PurchaseContext, PurchaseCounts
+from bansong.purchase.ledger import DAY_S, Journal, Ledger, LedgerRun
+from bansong.purchase.lookups import KEY, PurchaseContext, PurchaseCounts, Standing
 from bansong.purchase.queries import StoredUpload
 from bansong.purchase.singles import buy_singly, settle_doubts
 from bansong.purchase.uploads import buy_in_uploads
@@ -48,9 +48,21 @@ class Bought:
     halt: Halt | None = None
 
 
+def ledger_run(engine: PaidEngine, context: RunContext) -> LedgerRun:
+    return LedgerRun(context.run_id, engine.kind.name, engine.url.name, context.file, context.unix_time())
+
+
+def read_standing(
+    engine: PaidEngine, ledger: Ledger | None, lookups: pl.DataFrame, since: float, begun: float | None
+) -> Standing:
+    """Compare lookups to the ledger; ``wanted`` are those that the engine would buy if nothing limits it."""
+    found = selection.standing(ledger, lookups, since, begun)
+    return replace(found, wanted=engine.select_wanted(found))
+
+
 def buy(engine: PaidEngine, lookups: pl.DataFrame, ledger: Ledger, context: RunContext) -> Bought:
     """Settle what earlier runs left, choose what may be bought, and buy it."""
-    run = engine.ledger_run(context)
+    run = ledger_run(engine, context)
     begun = selection.continued_since(ledger.runs(), run)
     ledger.begin(run)
     if engine.options.retry_trial:
@@ -81,7 +93,7 @@ class _PaidRun:
         self.read_standing()
 
     def read_standing(self) -> None:
-        self.standing = self.engine.read_standing(self.ledger, self.lookups, self.since, self.begun)
+        self.standing = read_standing(self.engine, self.ledger, self.lookups, self.since, self.begun)
 
     def carry_out(self) -> Bought:
         wanted = self.standing.wanted

@@ -289,7 +289,6 @@ def build_gazetteer(
         write_sections(made, about, temporary)
     return GazetteerReport(
         output=str(output),
-        version=about["version"],
         sources=tuple(about["sources"]),
         passed_over=tuple(others),
         read=content.read,
@@ -297,16 +296,13 @@ def build_gazetteer(
         examples=tuple(content.examples[:REFUSED_SHOWN]),
         duplicates=together.duplicates,
         changes=together.changes,
-        abolished=about["abolished"],
         notes=tuple(together.notes),
-        buildings=about["buildings"],
-        lots=about["lots"],
         additional_lots=int((~made["lot"]["representative"]).sum()),
         roads=made["road"].height,
         dongs=made["dong"].height,
         administrative=made["admin"].select("region", "name").n_unique(),
         districts=made["region"].height,
-        provinces=about["provinces"],
+        **{name: about[name] for name in ("version", "buildings", "lots", "abolished", "provinces")},
     )
 
 

@@ -148,9 +148,7 @@ _TOO_FAST: Final = _Fault(
 _BROKEN: Final = _Fault(UnavailableError, gettext_noop("it failed with an error of its own"), _LATER)
 
 _PORTAL_CODES: Final = {
-    "1": _BROKEN,
-    "2": _BROKEN,
-    "4": _BROKEN,
+    **dict.fromkeys(("1", "2", "4", "99"), _BROKEN),
     "5": _Fault(UnavailableError, gettext_noop("the tax authority did not answer the portal in time"), _LATER),
     "12": _NO_SUCH_API,
     "20": _REFUSED,
@@ -169,7 +167,6 @@ _PORTAL_CODES: Final = {
         gettext_noop("extend it at data.go.kr (마이페이지 → 연장신청)"),
     ),
     "32": _BLOCKED,
-    "99": _BROKEN,
 }
 
 _API_CODES: Final = {
@@ -248,7 +245,7 @@ def _find_fault(status: int, body: bytes) -> tuple[_Fault, list[str]]:
     if is_page(body):
         fault = _PAGE if is_success or status >= HTTPStatus.INTERNAL_SERVER_ERROR else _fault_of_status(status)
         return fault, [shorten(body_message(body) or "")]
-    content = _read_xml(body) if body.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<") else _read_json(body)
+    content = _read_content(body)
     reason = next((shorten(str(code)) for code in _reasons(content)), None)
     if reason is not None:
         unknown = _UNKNOWN_CODE if is_success else _fault_of_status(status)
@@ -272,18 +269,16 @@ def _fault_of_status(status: int) -> _Fault:
     return _REDIRECT if status < HTTPStatus.BAD_REQUEST else _MALFORMED
 
 
-def _read_json(body: bytes) -> object:
+def _read_content(body: bytes) -> object:
+    """Return what the body holds; a text says why it is unreadable."""
     try:
+        if body.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<"):
+            root: Element = fromstring(body)
+            return {element.tag.rpartition("}")[2]: element.text or "" for element in root.iter()}
         value = parse_json(body)
+        return [value] if isinstance(value, str) else value
     except UnreadableError as error:
         return str(error)
-    return [value] if isinstance(value, str) else value
-
-
-def _read_xml(body: bytes) -> object:
-    try:
-        root: Element = fromstring(body)
-        return {element.tag.rpartition("}")[2]: element.text or "" for element in root.iter()}
     except (ParseError, DefusedXmlException, ValueError, LookupError, RecursionError):
         return gettext("is neither JSON nor XML")
 
