@@ -378,7 +378,7 @@ async def test_a_hook_cannot_send_the_key_elsewhere() -> None:
 
     app = App(ME)
     async with client(app, event_hooks={"request": [lead_away]}) as service:
-        with pytest.raises(UsageError, match="elsewhere.test is not the configured service"):
+        with pytest.raises(UsageError, match=r"elsewhere\.test is not the configured service"):
             await service.me()
     assert app.asked == []
 
