@@ -331,6 +331,79 @@ async def test_a_call_has_its_own_timeouts() -> None:
     assert [(one["connect"], one["read"], one["write"]) for one in seen] == [(1, 2, 3), (5, 5, 5), (0.5, 60, 30)]
 
 
+@pytest.mark.anyio
+async def test_timeouts_may_be_those_of_httpx() -> None:
+    seen: list[dict[str, float]] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request.extensions["timeout"])
+        return httpx.Response(200, json={"limit": 1})
+
+    async with Client(URL, KEY, http=httpx.MockTransport(answer), timeout=httpx.Timeout(7, read=9)) as service:
+        await service.me()
+        with pytest.raises(UsageError, match="read must be a number"):
+            await service.me(timeout=httpx.Timeout(5, read=None))
+    assert (seen[0]["connect"], seen[0]["read"], seen[0]["write"]) == (7, 9, 7)
+
+
+# ------------------------------------------------------------------------------------------------- hooks and headers
+
+
+@pytest.mark.anyio
+async def test_hooks_see_requests_without_the_key_and_responses() -> None:
+    """What a request hook adds is sent; a response hook sees refusals, too."""
+    seen: list[object] = []
+
+    async def asked(request: httpx.Request) -> None:
+        seen.append(dict(request.headers))
+        request.headers["X-Trace-Id"] = "t-1"
+
+    async def answered(response: httpx.Response) -> None:
+        seen.append((response.status_code, response.json(), dict(response.request.headers)))
+
+    app = App(Said(401, {"error": "no"}))
+    async with client(app, event_hooks={"request": [asked], "response": [answered]}) as service:
+        with pytest.raises(AuthenticationError):
+            await service.me()
+    assert app.heads[0]["x-api-key"] == KEY
+    assert app.heads[0]["x-trace-id"] == "t-1"
+    assert seen[1][:2] == (401, {"error": "no"})  # type: ignore[index]
+    assert KEY not in str(seen)
+
+
+@pytest.mark.anyio
+async def test_a_hook_cannot_send_the_key_elsewhere() -> None:
+    async def lead_away(request: httpx.Request) -> None:
+        request.url = httpx.URL("https://elsewhere.test/me")
+
+    app = App(ME)
+    async with client(app, event_hooks={"request": [lead_away]}) as service:
+        with pytest.raises(UsageError, match=r"elsewhere\.test is not the configured service"):
+            await service.me()
+    assert app.asked == []
+
+
+@pytest.mark.anyio
+async def test_a_call_has_headers_of_its_own() -> None:
+    """Not those that the client sends itself: the key stays where it belongs."""
+    app = App(ME)
+    async with client(app) as service:
+        await service.me(headers={"X-Trace-Id": "t-2"})
+        for name in ("X-API-Key", "host", "Content-Length"):
+            with pytest.raises(UsageError, match=f"`headers=`: {name} is sent by the client itself"):
+                await service.me(headers={name: "x"})
+    assert [head["x-trace-id"] for head in app.heads] == ["t-2"]
+
+
+@pytest.mark.parametrize(
+    ("proxy", "words"), [("socks5://a:hidden@b", "a socks5 proxy"), ("x", "no URL"), (5, "of type int")]
+)
+def test_a_proxy_that_is_none_is_refused_without_its_password(proxy: Any, words: str) -> None:
+    with pytest.raises(UsageError, match=words) as caught:
+        Client(URL, KEY, proxy=proxy)
+    assert "hidden" not in str(caught.value)
+
+
 # ------------------------------------------------------------------------------------------------- raw responses
 
 

@@ -22,9 +22,10 @@ import httpx
 import pytest
 import trio.testing
 
-from bansong.client import ApiKey, BaseUrl, Client, pool
+from bansong.client import ApiKey, BaseUrl, Client
+from bansong.client import transport as sending
 from bansong.client.errors import body_message, seconds_to_wait
-from bansong.client.pool import PlainStream
+from bansong.client.network import WatchedStream
 from bansong.client.request import file_body
 from bansong.errors import (
     AuthenticationError,
@@ -336,7 +337,7 @@ async def test_every_request_carries_the_key_and_who_asks_but_nothing_of_netrc(
         async with client(server) as service:
             await service.verify("1248100998")
         head = server.requests[0].head.decode()
-    assert f"X-API-Key: {KEY}\r\n" in head
+    assert f"X-API-Key: {KEY}" in head
     assert re.search(r"User-Agent: bansong/\d", head)
     assert "authorization" not in head.lower()
 
@@ -354,12 +355,15 @@ async def test_the_environments_proxy_is_used_but_never_for_this_machine(monkeyp
         async with Client("http://service.invalid", KEY, max_retries=0, allow_http=True) as service:
             await service.verify("1248100998")
         assert proxy.requests[0].head.startswith(b"POST http://service.invalid/verify ")
+        async with Client("http://other.invalid", KEY, allow_http=True, proxy=proxy.url) as service:
+            await service.verify("1248100998")
+        assert proxy.requests[1].head.startswith(b"POST http://other.invalid/verify ")
         monkeypatch.setenv("NO_PROXY", "service.invalid")
         monkeypatch.setenv("no_proxy", "service.invalid")
         async with Client("http://service.invalid", KEY, max_retries=0, allow_http=True) as service:
             with pytest.raises(NotSentError):
                 await service.verify("1248100998")
-        assert proxy.connections == 1
+        assert proxy.connections == 2
 
 
 @pytest.mark.anyio
@@ -416,11 +420,11 @@ async def test_the_key_is_in_no_traceback_of_a_cancelled_request(monkeypatch: py
     writing = anyio.Event()
     caught: list[BaseException] = []
 
-    async def send(self: object, data: bytes) -> None:
+    async def send(self: object, data: bytes, timeout: float | None) -> None:
         writing.set()
         await anyio.sleep_forever()
 
-    monkeypatch.setattr(PlainStream, "send", send)
+    monkeypatch.setattr(WatchedStream, "write", send)
     with serving(answering(200, VERIFIED)) as server:
         async with client(server) as service, anyio.create_task_group() as tasks:
 
@@ -596,7 +600,7 @@ async def test_a_server_that_speaks_no_tls_was_sent_nothing() -> None:
 @pytest.mark.anyio
 async def test_a_connection_is_kept_but_an_upload_has_its_own_and_closes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once it has rested, that is, which takes no time here."""
-    monkeypatch.setattr(pool, "_rest_after", lambda _: 0.0)
+    monkeypatch.setattr(sending, "_rest_after", lambda _: 0.0)
 
     def script(line: Line) -> None:
         while line.read():

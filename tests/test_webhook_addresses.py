@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.abc
 import pytest
 import trustme
 from click.testing import CliRunner
 
 from bansong.cli.app import app as command_line
-from bansong.client import pool
 from bansong.client.address import AddressPolicy, parse_network
 from bansong.client.webhook import Outcome, WebhookSender, WebhookUrl
 from bansong.errors import UsageError
@@ -35,9 +35,9 @@ class Network:
         self.dialled: list[str] = []
         self._answers = list(answers)
         self._port = port
-        self._connect = pool._connect_socket
+        self._connect = anyio.connect_tcp
         monkeypatch.setattr(socket, "getaddrinfo", self._resolve)
-        monkeypatch.setattr(pool, "_connect_socket", self._dial)
+        monkeypatch.setattr(anyio, "connect_tcp", self._dial)
 
     def _resolve(self, host: bytes, port: int, *_: Any, **__: Any) -> list[tuple[Any, ...]]:
         self.asked.append(host.decode())
@@ -46,9 +46,9 @@ class Network:
             for one in self._answers.pop(0)
         ]
 
-    async def _dial(self, _: int, address: Any) -> socket.socket:
-        self.dialled.append(address[0])
-        return await self._connect(socket.AF_INET, ("127.0.0.1", self._port))
+    async def _dial(self, remote_host: str, **_: Any) -> anyio.abc.SocketStream:
+        self.dialled.append(remote_host)
+        return await self._connect("127.0.0.1", self._port)
 
 
 def post(url: str, *, times: int = 1, networks: Sequence[str] = ()) -> list[Outcome]:

@@ -7,7 +7,7 @@ from bansong.client.address import BaseUrl
 from bansong.client.arguments import BinaryFile, FileContent
 from bansong.client.blocking import BlockingClient, BlockingRawClient, RawClient, RawResponse
 from bansong.client.client import Client
-from bansong.client.request import Headers, HttpTransport, Step, Timeouts, Verify
+from bansong.client.request import Headers, Step, Timeouts, Verify
 from bansong.client.responses import (
     Account,
     Acknowledged,
@@ -19,6 +19,7 @@ from bansong.client.responses import (
     WatchChange,
     WatchEntry,
 )
+from bansong.client.transport import HttpTransport
 
 __all__ = [
     "Account",

@@ -6,7 +6,7 @@ import inspect
 import os
 import warnings
 import weakref
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, suppress
 from threading import Lock, Thread, current_thread
@@ -21,11 +21,11 @@ from bansong.base.key import ApiKey
 from bansong.client.address import BaseUrl
 from bansong.client.arguments import job_id_of, whole_number
 from bansong.client.client import Client, JobWatch, fetch_results
-from bansong.client.request import Headers, HttpTransport, ServiceRequest, Timeouts, Verify, request_id_of
+from bansong.client.request import Headers, ServiceRequest, Timeout, Verify, request_id_of
 from bansong.client.responses import BatchCreated, BatchStatus, Result
 
 if TYPE_CHECKING:
-    from bansong.client.transport import ServiceResponse
+    from bansong.client.transport import EventHooks, HttpTransport, ServiceResponse
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -61,10 +61,14 @@ class UnparsedClient(Client):
         self._client = client
 
     async def _send(  # type: ignore[override]
-        self, request: ServiceRequest[T], timeout: float | Timeouts | None, max_retries: int | None
+        self,
+        request: ServiceRequest[T],
+        timeout: Timeout | None,
+        max_retries: int | None,
+        headers: Mapping[str, str] | None,
     ) -> RawResponse[T]:
         client = self._client
-        response = await client._ask(request, timeout, max_retries)
+        response = await client._ask(request, timeout, max_retries, headers)
         return RawResponse(response, lambda one: client._read(one, request), client._key)
 
 
@@ -218,12 +222,14 @@ class BlockingClient:
         api_key: str | ApiKey | None = None,
         *,
         concurrency: int = 16,
-        timeout: float | Timeouts = 30.0,
+        timeout: Timeout = 30.0,
         max_retries: int = 2,
         allow_http: bool = False,
         verify: Verify = True,
         http: HttpTransport | None = None,
         app: object | None = None,
+        proxy: str | None = None,
+        event_hooks: EventHooks | None = None,
     ) -> None:
         try:
             key = api_key if api_key is None or isinstance(api_key, ApiKey) else ApiKey(api_key)
@@ -239,6 +245,8 @@ class BlockingClient:
             verify=verify,
             http=http,
             app=app,
+            proxy=proxy,
+            event_hooks=event_hooks,
         )
         self._loop: _LoopThread | None = None
         self._opening = Lock()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Final, Self, TypeVar
@@ -35,12 +35,13 @@ from bansong.client.arguments import (
 from bansong.client.errors import RAW_KEPT, may_go_again, one_line, seconds_before
 from bansong.client.evidence import UnreadableError
 from bansong.client.request import (
-    HttpTransport,
     ServiceRequest,
     Step,
+    Timeout,
     Timeouts,
     Verify,
-    check_http,
+    check_headers,
+    check_proxy,
     file_body,
     idempotency_header,
     post_request,
@@ -66,7 +67,7 @@ from bansong.client.responses import (
     read_watch,
     read_watches,
 )
-from bansong.client.transport import ServiceResponse, Transport
+from bansong.client.transport import EventHooks, HttpTransport, ServiceResponse, Transport, check_http
 
 if TYPE_CHECKING:
     from bansong.client.blocking import RawClient
@@ -196,7 +197,8 @@ class Client:
             verified = await client.verify("124-81-00998", "삼성전자")
 
     Without ``base_url`` and ``api_key`` the environment is read (BANSONG_BASE_URL, BANSONG_API_KEY). Without
-    ``async with``: :meth:`open` and :meth:`aclose`. Each method takes ``timeout`` and ``max_retries`` for that call.
+    ``async with``: :meth:`open` and :meth:`aclose`. Each method takes ``timeout``, ``max_retries`` and more ``headers``
+    for that call.
     Raises :class:`bansong.errors.BansongError`; a :class:`UsageError` is raised before anything is sent.
     """
 
@@ -206,21 +208,25 @@ class Client:
         api_key: str | ApiKey | None = None,
         *,
         concurrency: int = 16,
-        timeout: float | Timeouts = 30.0,
+        timeout: Timeout = 30.0,
         max_retries: int = 2,
         allow_http: bool = False,
         verify: Verify = True,
         http: HttpTransport | None = None,
         app: object | None = None,
+        proxy: str | None = None,
+        event_hooks: EventHooks | None = None,
     ) -> None:
         """Check the arguments; nothing is connected yet.
 
         ``concurrency``: requests at once, without uploads. ``timeout``: seconds without a sign of the service (uploads:
-        four times that), or :class:`Timeouts`. ``max_retries``: repetitions of a failed free request; other requests
-        are repeated only if they certainly did not arrive. ``allow_http``: plain http beyond this machine. ``verify``:
-        the path of a CA bundle (PEM) or an ``ssl.SSLContext``; ``False`` for a service on this machine only. ``http``:
-        an ``httpx.AsyncBaseTransport`` for all requests (own proxies, client certificates, tests), closed by the
-        caller. ``app``: an ASGI app in this process. Raises :class:`UsageError`.
+        four times that), :class:`Timeouts` or an ``httpx.Timeout``. ``max_retries``: repetitions of a failed free
+        request; other requests are repeated only if they certainly did not arrive. ``allow_http``: plain http beyond
+        this machine. ``verify``: the path of a CA bundle (PEM) or an ``ssl.SSLContext``; ``False`` for a service on
+        this machine only. ``http``: an ``httpx.AsyncBaseTransport`` for all requests (own proxies, client certificates,
+        tests), closed by the caller. ``app``: an ASGI app in this process. ``proxy``: the URL of an HTTP proxy, instead
+        of the environment's. ``event_hooks``: as httpx's, async functions for ``"request"`` (without the key) and
+        ``"response"``. Raises :class:`UsageError`.
         """
         self._transport: Transport | None = None
         self._unknown_words: set[str] = set()
@@ -239,8 +245,10 @@ class Client:
             concurrency=whole_number("concurrency", concurrency, 1),
             timeouts=Timeouts.of(timeout),
             app=app,
-            http=check_http(http, verify, app),
+            http=check_http(http, verify, app, proxy),
             tls=tls_context(verify, self._base),
+            proxy=check_proxy(proxy),
+            hooks=event_hooks,
         )
 
     @property
@@ -297,8 +305,9 @@ class Client:
         address: str | None = None,
         *,
         idempotency_key: str | None = None,
-        timeout: float | Timeouts | None = None,
+        timeout: Timeout | None = None,
         max_retries: int | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Verified:
         """Verify one business (INTERFACE §4.1). This is a paid lookup; only what is given is sent.
 
@@ -313,7 +322,7 @@ class Client:
             idempotency_header(idempotency_key),
             replacing=True,
         )
-        return await self._send(request, timeout, max_retries)
+        return await self._send(request, timeout, max_retries, headers)
 
     async def create_batch(
         self,
@@ -325,8 +334,9 @@ class Client:
         before_last_byte: Step | None = None,
         after_last_byte: Step | None = None,
         idempotency_key: str | None = None,
-        timeout: float | Timeouts | None = None,
+        timeout: Timeout | None = None,
         max_retries: int | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> BatchCreated:
         """Upload a file; each row of it is verified and paid for (INTERFACE §4.2).
 
@@ -337,21 +347,24 @@ class Client:
         handed to the network. ``idempotency_key``: as for :meth:`verify`.
         """
         flags = {name: flag(name, value) for name, value in (("offline", offline), ("paid", paid)) if value is not None}
-        headers = idempotency_header(idempotency_key)
+        repeated = idempotency_header(idempotency_key)
         file = await upload_file(content, filename)
         parts = (file.content, file.name, file.media_type)
         body = partial(file_body, *parts, before_last=before_last_byte, after_last=after_last_byte)
         params = {name: str(value).lower() for name, value in flags.items()} or None
-        request = ServiceRequest("POST", ("batch",), read_created, body, params=params, headers=headers, is_upload=True)
-        return await self._send(request, timeout, max_retries)
+        request = ServiceRequest(
+            "POST", ("batch",), read_created, body, params=params, headers=repeated, is_upload=True
+        )
+        return await self._send(request, timeout, max_retries, headers)
 
     async def batch(
         self,
         job_id: str,
         *,
         preview: int | None = None,
-        timeout: float | Timeouts | None = None,
+        timeout: Timeout | None = None,
         max_retries: int | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> BatchStatus:
         """Return the state of a job and its first ``preview`` results (INTERFACE §4.3)."""
         path = ("batch", job_id_text(job_id))
@@ -359,7 +372,7 @@ class Client:
         params = None if preview is None else {"preview": str(rows)}
         limit = _PREVIEW_BYTES + _PREVIEW_BYTES_A_ROW * rows
         request = ServiceRequest("GET", path, read_status, params=params, limit=limit, replacing=True)
-        return await self._send(request, timeout, max_retries)
+        return await self._send(request, timeout, max_retries, headers)
 
     async def wait(
         self,
@@ -400,8 +413,9 @@ class Client:
         *,
         bounced: bool,
         reason: str | None = None,
-        timeout: float | Timeouts | None = None,
+        timeout: Timeout | None = None,
         max_retries: int | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Acknowledged:
         """Record whether the letter to a row of a job came back (INTERFACE §4.4).
 
@@ -409,7 +423,7 @@ class Client:
         """
         path, row = ("batch", job_id_text(job_id), "label"), whole_number("row_id", row_id)
         outcome = without_missing(row_id=row, bounced=flag("bounced", bounced), reason=optional_text("reason", reason))
-        return await self._send(post_request(path, outcome, read_acknowledged), timeout, max_retries)
+        return await self._send(post_request(path, outcome, read_acknowledged), timeout, max_retries, headers)
 
     async def watch_add(
         self,
@@ -417,51 +431,83 @@ class Client:
         name: str | None = None,
         address: str | None = None,
         *,
-        timeout: float | Timeouts | None = None,
+        timeout: Timeout | None = None,
         max_retries: int | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> WatchEntry:
         """Put a business on the watch list (INTERFACE §4.5)."""
         digits = ten_digits("biz_no", biz_no)
         entry = without_missing(
             biz_no=digits, name=optional_text("name", name), address=optional_text("address", address)
         )
-        return await self._send(post_request(("watch",), entry, read_watch), timeout, max_retries)
+        return await self._send(post_request(("watch",), entry, read_watch), timeout, max_retries, headers)
 
     async def watch_list(
-        self, *, timeout: float | Timeouts | None = None, max_retries: int | None = None
+        self,
+        *,
+        timeout: Timeout | None = None,
+        max_retries: int | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> list[WatchEntry]:
         """Return the whole watch list (INTERFACE §4.6)."""
-        return await self._send(ServiceRequest("GET", ("watch",), read_watches), timeout, max_retries)
+        return await self._send(ServiceRequest("GET", ("watch",), read_watches), timeout, max_retries, headers)
 
     async def watch_remove(
-        self, watch_id: str, *, timeout: float | Timeouts | None = None, max_retries: int | None = None
+        self,
+        watch_id: str,
+        *,
+        timeout: Timeout | None = None,
+        max_retries: int | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Acknowledged:
         """Take a business off the watch list (INTERFACE §4.7)."""
         path = ("watch", watch_id_text(watch_id))
-        return await self._send(ServiceRequest("DELETE", path, read_acknowledged), timeout, max_retries)
+        return await self._send(ServiceRequest("DELETE", path, read_acknowledged), timeout, max_retries, headers)
 
     async def watch_history(
-        self, watch_id: str, *, timeout: float | Timeouts | None = None, max_retries: int | None = None
+        self,
+        watch_id: str,
+        *,
+        timeout: Timeout | None = None,
+        max_retries: int | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> list[WatchChange]:
         """Return the changes of a watched business's grade, the oldest first (INTERFACE §4.8; Business plan only)."""
         path = ("watch", watch_id_text(watch_id), "history")
-        return await self._send(ServiceRequest("GET", path, read_history), timeout, max_retries)
+        return await self._send(ServiceRequest("GET", path, read_history), timeout, max_retries, headers)
 
-    async def me(self, *, timeout: float | Timeouts | None = None, max_retries: int | None = None) -> Account:
+    async def me(
+        self,
+        *,
+        timeout: Timeout | None = None,
+        max_retries: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Account:
         """Return the account and its monthly quota (INTERFACE §4.9)."""
-        return await self._send(ServiceRequest("GET", ("me",), read_account), timeout, max_retries)
+        return await self._send(ServiceRequest("GET", ("me",), read_account), timeout, max_retries, headers)
 
-    async def _send(self, request: ServiceRequest[T], timeout: float | Timeouts | None, max_retries: int | None) -> T:
+    async def _send(
+        self,
+        request: ServiceRequest[T],
+        timeout: Timeout | None,
+        max_retries: int | None,
+        headers: Mapping[str, str] | None,
+    ) -> T:
         # UnparsedClient overrides this
-        return self._read(await self._ask(request, timeout, max_retries), request)
+        return self._read(await self._ask(request, timeout, max_retries, headers), request)
 
     async def _ask(
-        self, request: ServiceRequest[T], timeout: float | Timeouts | None, max_retries: int | None
+        self,
+        request: ServiceRequest[T],
+        timeout: Timeout | None,
+        max_retries: int | None,
+        headers: Mapping[str, str] | None,
     ) -> ServiceResponse:
         transport, url = self._transport, self._base.url(*request.path)
         if transport is None:
             raise UsageError(CLIENT_NOT_OPEN, name=type(self).__name__)
         timeouts = None if timeout is None else Timeouts.of(timeout)
+        more = check_headers(headers) | dict(request.headers or {})
         retries = self._max_retries if max_retries is None else whole_number("max_retries", max_retries, 0)
         for attempt in count(1):
             body = None if request.body is None else request.body()
@@ -473,7 +519,7 @@ class Client:
                     body=body,
                     upload=request.is_upload,
                     limit=request.limit,
-                    headers=request.headers,
+                    headers=more,
                     timeouts=timeouts,
                 )
             except ServiceError as error:

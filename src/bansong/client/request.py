@@ -13,19 +13,20 @@ import platform
 import re
 import secrets
 import ssl
+import zlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Generic, TypeVar
-
-import httpx
+from typing import Final, Generic, Protocol, TypeVar, runtime_checkable
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from bansong._version import __version__
 from bansong.base.errors import Problem, UsageError
 from bansong.base.key import SecretKey
-from bansong.base.messages import Option, Phrase, describe_os_error, gettext
+from bansong.base.messages import Option, Phrase, describe_os_error
 from bansong.client.address import BaseUrl
 from bansong.client.arguments import optional_text, wrong_type
 from bansong.client.errors import is_page
@@ -36,12 +37,20 @@ IDEMPOTENCY_KEY_INVALID: Final = Problem(
     "service.idempotency_key_invalid", "an idempotency key has 1 to 200 visible ASCII characters"
 )
 
+HEADER_IS_OURS: Final = Problem("service.header_is_ours", "{option}: {name} is sent by the client itself; leave it out")
+
 ORDINARY: Final = 2 << 20  # most bytes of an ordinary response
 _REQUEST_IDS: Final = (
     *("x-request-id", "request-id", "x-requestid", "x-correlation-id", "x-amzn-requestid", "x-amz-cf-id", "cf-ray"),
     "x-trace-id",
 )
 _SECRET: Final = frozenset({"set-cookie", "set-cookie2", "authorization", "proxy-authorization", "cookie", "x-api-key"})
+_OWN_HEADERS: Final = frozenset(
+    {
+        *("accept-encoding", "authorization", "connection", "content-length", "content-type", "cookie", "host"),
+        *("idempotency-key", "proxy-authorization", "transfer-encoding", "x-api-key"),
+    }
+)
 _VISIBLE: Final = re.compile("[!-~]{1,200}")
 _CHUNK_BYTES: Final = 64 * 1024
 
@@ -89,7 +98,7 @@ def user_agent() -> str:
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class RequestBody(httpx.AsyncByteStream):
+class RequestBody:
     """A body of known length in pieces: an async iterator, used once.
 
     ``before_last`` is awaited before the last piece, ``after_last`` when the network has taken it. ``complete``: the
@@ -220,6 +229,14 @@ def idempotency_header(idempotency_key: str | None) -> dict[str, str] | None:
     return {IDEMPOTENCY_KEY: key}
 
 
+def check_headers(headers: Mapping[str, str] | None) -> dict[str, str]:
+    """Return more headers of a call; raise :class:`UsageError` for one that the client sends itself."""
+    for name in headers or {}:
+        if name.lower() in _OWN_HEADERS:
+            raise UsageError(HEADER_IS_OURS, option=Option("headers"), name=name)
+    return dict(headers or {})
+
+
 def without_missing(**fields: object) -> dict[str, object]:
     """Return the fields that are not ``None``: absent ones are not sent (G23)."""
     return {name: value for name, value in fields.items() if value is not None}
@@ -228,9 +245,6 @@ def without_missing(**fields: object) -> dict[str, object]:
 CA_BUNDLE_UNUSABLE: Final = Problem(
     "service.ca_bundle_unusable", "{option}: {fault}; give the path of a CA bundle (PEM)"
 )
-NETWORK_OPTION_REDUNDANT: Final = Problem(
-    "service.network_option_redundant", "{option} does all of the network itself; leave {other_option} out"
-)
 CERTIFICATE_CHECK_OFF: Final = Problem(
     "service.certificate_check_off",
     "{option}: without a check of the certificate whoever answers for {host} would get the API key; give "
@@ -238,10 +252,87 @@ CERTIFICATE_CHECK_OFF: Final = Problem(
 )
 TIMEOUT_INVALID: Final = Problem("service.timeout_invalid", "{option}: {name} must be a number of seconds above 0")
 
-HttpTransport = httpx.AsyncBaseTransport
+_CODINGS: Final = ("gzip", "x-gzip", "deflate")
+_MAGIC_BYTES: Final = (b"\x1f\x8b", b"\x78")
+_GZIP_OR_ZLIB_WBITS: Final = 47
+
+
+def decompress(
+    packed: bytes | bytearray, headers: Mapping[str, str], limit: int, *, over: bool
+) -> tuple[bytes, bool, bool]:
+    """Return a body up to its limit (as it came if damaged; G27), whether there is more, whether it is damaged."""
+    packed = bytes(packed)
+    coding = headers.get("content-encoding", "").strip().lower()
+    if coding not in _CODINGS or not packed.startswith(_MAGIC_BYTES):
+        return packed, over, False
+    content, left = bytearray(), packed
+    try:
+        while left and len(content) <= limit:  # a body may have several members
+            member = zlib.decompressobj(wbits=_GZIP_OR_ZLIB_WBITS)
+            content += member.decompress(left, limit + 1 - len(content))
+            if not member.eof and len(content) <= limit:
+                return packed, over, not over
+            left = member.unused_data
+    except zlib.error:
+        return packed, over, not over
+    return bytes(content), over or len(content) > limit, False
+
+
+PROXY_UNUSABLE: Final = Problem(
+    "service.proxy_unusable", "the environment's proxy is {fault}; set {upper}_PROXY to an http:// one, or NO_PROXY"
+)
+PROXY_INVALID: Final = Problem("service.proxy_invalid", "{option}: is {fault}; give the URL of an http:// proxy")
+
+_PROXY_SCHEMES: Final = ("http", "https")
+
+
+def environment_proxy(base: BaseUrl) -> str | None:
+    """Return the environment's proxy for a service, if any, never for this machine; raise :class:`UsageError`."""
+    if base.is_loopback or proxy_bypass(base.host.strip("[]")):
+        return None
+    found = getproxies()
+    named = found.get(base.scheme) or found.get("all")
+    if not named:
+        return None
+    url = named if "://" in named else f"http://{named}"
+    fault = _proxy_fault(url)
+    if fault is not None:
+        raise UsageError(PROXY_UNUSABLE, fault=fault, upper=base.scheme.upper())
+    return url
+
+
+def check_proxy(proxy: str | None) -> str | None:
+    """Return the URL of ``proxy=``; raise :class:`UsageError` without its password."""
+    if proxy is None:
+        return None
+    fault = _proxy_fault(optional_text("proxy", proxy) or "")
+    if fault is not None:
+        raise UsageError(PROXY_INVALID, option=Option("proxy"), fault=fault)
+    return proxy
+
+
+def _proxy_fault(url: str) -> Phrase | str | None:
+    try:
+        parts = urlsplit(url)
+        is_whole = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_whole = False
+    if is_whole and parts.scheme not in _PROXY_SCHEMES:
+        return Phrase("a {scheme} proxy, which is not supported", scheme=parts.scheme)
+    return None if is_whole else "no URL"
+
+
 Verify = bool | str | os.PathLike[str] | ssl.SSLContext
 
 _CONNECT_TIMEOUT_S: Final = 10.0
+
+
+@runtime_checkable
+class _TimeoutParts(Protocol):
+    # an httpx.Timeout
+    connect: float | None
+    read: float | None
+    write: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,10 +354,12 @@ class Timeouts:
                 raise UsageError(TIMEOUT_INVALID, option=Option("timeout", seconds), name=part.name)
 
     @classmethod
-    def of(cls, timeout: float | Timeouts) -> Timeouts:
-        """Return a number as timeouts: it bounds each part; connecting takes 10 s at most."""
+    def of(cls, timeout: Timeout) -> Timeouts:
+        """Return a number, which bounds each part (connecting takes 10 s at most), or an ``httpx.Timeout``."""
         if isinstance(timeout, Timeouts):
             return timeout
+        if isinstance(timeout, _TimeoutParts):
+            return cls(timeout.connect, timeout.read, timeout.write)  # type: ignore[arg-type] # None is refused
         whole = cls(read=timeout, write=timeout)  # checks the number before it is compared
         return replace(whole, connect=min(_CONNECT_TIMEOUT_S, timeout))
 
@@ -289,18 +382,6 @@ def tls_context(verify: Verify, base: BaseUrl) -> ssl.SSLContext | None:
     return _context_of(Path(verify).expanduser())
 
 
-def check_http(http: HttpTransport | None, verify: Verify, app: object | None) -> HttpTransport | None:
-    if http is None:
-        return None
-    if not isinstance(http, HttpTransport):
-        remedy = gettext("an httpx.AsyncBaseTransport, as httpx.AsyncHTTPTransport (to the blocking client, too)")
-        wrong_type("http", http, remedy)
-    if app is not None or verify is not True:
-        other = "app" if app is not None else "verify"
-        raise UsageError(NETWORK_OPTION_REDUNDANT, option=Option("http"), other_option=Option(other))
-    return http
-
-
 def _require_loopback(base: BaseUrl) -> None:
     if not base.is_loopback:
         raise UsageError(CERTIFICATE_CHECK_OFF, option=Option("verify"), host=base.host)
@@ -316,3 +397,6 @@ def _context_of(path: Path) -> ssl.SSLContext:
     except OSError as error:
         fault = Phrase("cannot be read: {value}", value=describe_os_error(error))
     raise UsageError(CA_BUNDLE_UNUSABLE, option=Option("verify", str(path)), fault=fault)
+
+
+Timeout = float | Timeouts | _TimeoutParts

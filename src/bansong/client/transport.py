@@ -1,23 +1,28 @@
 """Sends one request and returns one response or error: the key, the headers, the meaning of a response.
 
-Own connections (:mod:`bansong.client.connection`) have no cookies, redirects or ``.netrc``: paid requests must not use
-them. The key is added just before sending, for the configured origin only; no error keeps a frame of the network's.
+Each connection has an httpx transport of its own, since the pool of one httpx client is quadratic. After an answer it
+rests as long as the answer took: surplus bytes, which would be taken for the next answer, show meanwhile; once any
+came, no connection is used again. There are no cookies, redirects or ``.netrc``, which paid requests must not use. The
+key is added just before sending, below the hooks, for the configured origin only; no error keeps a frame of the
+network's.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from itertools import count
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
 import anyio
-import h11
+import anyio.lowlevel
+import httpcore
 import httpx
 
 from bansong.base.errors import (
@@ -31,12 +36,21 @@ from bansong.base.errors import (
     UsageError,
 )
 from bansong.base.key import SecretKey
-from bansong.base.messages import Listed, Phrase, current_language, describe_os_error, gettext, gettext_noop
+from bansong.base.messages import Listed, Option, Phrase, current_language, describe_os_error, gettext, gettext_noop
 from bansong.client.address import BaseUrl
-from bansong.client.connection import MuddledError, UnreachableError, WireRequest, WireResponse, decompress_body
+from bansong.client.arguments import wrong_type
 from bansong.client.errors import RAW_KEPT, certificate_error, one_line, seconds_to_wait, status_error
-from bansong.client.pool import Pool, environment_proxy
-from bansong.client.request import ORDINARY, RequestBody, Timeouts, request_id_of, user_agent
+from bansong.client.network import Network, StaleError
+from bansong.client.request import (
+    ORDINARY,
+    RequestBody,
+    Timeouts,
+    Verify,
+    decompress,
+    environment_proxy,
+    request_id_of,
+    user_agent,
+)
 
 HOST_NOT_CONFIGURED: Final = Problem(
     "service.host_not_configured", "{hostname} is not the configured service: the API key is not sent there"
@@ -45,14 +59,32 @@ CERTIFICATE_NOT_TRUSTED: Final = Problem(
     "service.certificate_not_trusted", "{asked}: the service's certificate is not trusted ({one_line}); {untrusted}"
 )
 REQUEST_CUT_OFF: Final = Problem("service.request_cut_off", "{words} before all was sent; {incomplete}")
+NETWORK_OPTION_REDUNDANT: Final = Problem(
+    "service.network_option_redundant", "{option} does all of the network itself; leave {other_option} out"
+)
+
+HttpTransport = httpx.AsyncBaseTransport
+Url = httpx.URL
+InvalidUrl = httpx.InvalidURL
+EventHooks = Mapping[str, Sequence[Callable[[Any], Awaitable[object]]]]
 
 _log = logging.getLogger(__name__)
 
 _UPLOAD_READ_FACTOR: Final = 4  # a service may read all the rows before it says anything
 _EXCHANGE_TIMEOUTS: Final = 10  # read timeouts for the whole exchange: a dripping response must end
-_NEVER_SENT: Final = (httpx.ConnectError, httpx.PoolTimeout, httpx.ProxyError, httpx.UnsupportedProtocol)
-
-_split_url = lru_cache(maxsize=256)(urlsplit)
+_KEEP_ALIVE_S: Final = 2.0  # a server that is closing an idle connection would turn a paid request into a doubt
+_MIN_REST_S: Final = 0.01  # for surplus bytes of a broken service to show
+_WITHOUT_BODY: Final = (204, 304)
+_CHUNKS_A_TURN: Final = 256  # then other tasks have a turn: a piece may hold thousands, of a byte each
+_DISCONNECTED: Final = re.compile("Server disconnected")  # as httpcore says it
+_PROXY_LOGIN: Final = "407"
+_PORTS: Final = {"http": 80, "https": 443}
+_LIMITS: Final = httpx.Limits(max_connections=1)
+_NO_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # for plain http: to load certificates takes 130 ms
+_NEVER_SENT: Final = (
+    *(httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError),
+    httpx.UnsupportedProtocol,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +97,19 @@ class ServiceResponse:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Attempt:
+    # a request, and the response so far; `over`: there is more than `limit`
     asked: str
-    method: str
-    target: str
+    request: httpx.Request
     body: RequestBody | None
     upload: bool
-    limit: int
     timeouts: Timeouts
-    headers: Mapping[str, str]
+    limit: int
+    status: int | None = None
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    content: bytearray = field(default_factory=bytearray, repr=False)
+    over: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,34 +136,34 @@ class Transport:
         concurrency: int,
         timeouts: Timeouts,
         app: Any = None,
-        http: httpx.AsyncBaseTransport | None = None,
+        http: HttpTransport | None = None,
         tls: ssl.SSLContext | None = None,
         wording: Wording | None = None,
+        proxy: str | None = None,
+        hooks: EventHooks | None = None,
     ) -> None:
         self._key = key
         self._wording = wording or Wording()
         self._timeouts = timeouts
         self._room = anyio.Semaphore(concurrency, fast_acquire=True)
         self._tls = tls
+        self._hooks = hooks or {}
         parts = urlsplit(base.origin)
         self._origin = (parts.scheme, parts.netloc)
-        origin = f"{parts.scheme}://{parts.netloc}"
-        http = http if app is None else httpx.ASGITransport(app)
-        self._adapter = None if http is None else _HttpxAdapter(http, origin)
-        proxy = environment_proxy(base) if http is None else None
-        self._pool = Pool(base, proxy, self._tls_context)
+        self._given = http if app is None else httpx.ASGITransport(app)
+        named = proxy or (environment_proxy(base) if self._given is None else None)
+        self._proxy = None if named is None else httpx.Proxy(named)
         self._headers = [
             (b"Host", parts.netloc.encode()),
             (b"User-Agent", user_agent().encode()),
             (b"Accept", b"application/json"),
         ]
-        self._target = ""
-        if proxy is not None and parts.scheme == "http":
-            self._target = origin
-            self._headers += proxy.headers
+        self._is_secure = parts.scheme == "https"
+        self._idle: list[tuple[float, _Line]] = []  # with the time at which its rest ends
+        self._may_keep = True
 
     async def aclose(self) -> None:
-        self._pool.close()
+        await self._trust_none()
 
     async def ask(
         self,
@@ -143,180 +178,341 @@ class Transport:
         timeouts: Timeouts | None = None,
     ) -> ServiceResponse:
         """Send one request; read at most ``limit`` bytes of the response. Errors of the body's steps come through."""
-        parts = _split_url(url)
-        if (parts.scheme, parts.netloc) != self._origin:
-            raise UsageError(HOST_NOT_CONFIGURED, hostname=parts.hostname)
-        target = f"{self._target}{parts.path}{'?' + urlencode(params) if params else ''}"
-        timeouts = timeouts or self._timeouts
-        spoken = {} if current_language() == "en" else {"Accept-Language": current_language()}
-        headers = spoken | dict(headers or {})
-        asked = self._wording.subject or f"{method} {url}"
-        attempt = _Attempt(asked, method, target, body, upload, limit, timeouts, headers)
+        attempt = _Attempt(
+            asked=self._wording.subject or f"{method} {url}",
+            request=self._request(method, f"{url}?{urlencode(params)}" if params else url, body, limit, headers or {}),
+            body=body,
+            upload=upload,
+            timeouts=timeouts or self._timeouts,
+            limit=limit,
+        )
+        for hook in self._hooks.get("request", ()):
+            await hook(attempt.request)
+        target = attempt.request.url  # a hook may have changed it
+        if (target.scheme, target.netloc.decode("ascii")) != self._origin:
+            raise UsageError(HOST_NOT_CONFIGURED, hostname=target.host)
         try:
             async with nullcontext() if upload else self._room:
                 outcome = await self._send(attempt)
         except BaseException as error:  # cancelled: the frames below hold the key
             raise error.with_traceback(None)  # noqa: B904 - it is the same error
+        if attempt.status is not None:
+            for hook in self._hooks.get("response", ()):
+                await hook(_shown_response(attempt, outcome))
         if isinstance(outcome, ServiceResponse):
             return outcome
         raise outcome
 
+    def _request(
+        self, method: str, url: str, body: RequestBody | None, limit: int, headers: Mapping[str, str]
+    ) -> httpx.Request:
+        raw = [*self._headers, (b"Accept-Encoding", b"gzip" if limit > ORDINARY else b"identity")]
+        if body is not None:
+            raw.append((b"Content-Type", body.content_type.encode()))
+            raw.append((b"Content-Length", str(body.length).encode()))
+        if current_language() != "en":
+            raw.append((b"Accept-Language", current_language().encode()))
+        raw += [(name.encode("ascii"), value.encode("ascii")) for name, value in headers.items()]
+        return httpx.Request(method, url, headers=raw, stream=httpx.ByteStream(b""))
+
     async def _send(self, attempt: _Attempt) -> ServiceResponse | Exception:
         # errors are returned and raised further out, without a frame of the network's
-        response = WireResponse(attempt.limit)
         fault: Exception | None = None
         try:
-            await self._exchange(attempt, response)
-        except Exception as error:  # the network's, h11's, and whatever a given transport raises
+            await self._exchange(attempt)
+        except Exception as error:  # the network's, and whatever a given transport raises
             fault = error
-        _log.debug("%s: %s", attempt.asked, response.status if fault is None else type(fault).__name__)
+        _log.debug("%s: %s", attempt.asked, attempt.status if fault is None else type(fault).__name__)
         body = attempt.body
         if body is not None and body.failure is not None:
             return body.failure.with_traceback(body.failure_traceback)
-        outcome = self._conclude(attempt, response, fault)
+        outcome = self._conclude(attempt, fault)
         if isinstance(outcome, ServiceError):
-            outcome.request_id = request_id_of(response.headers, self._key)
+            outcome.request_id = request_id_of(attempt.headers, self._key)
         return outcome
 
-    async def _exchange(self, attempt: _Attempt, response: WireResponse) -> None:
-        request = self._wire_request(attempt)
-        if self._adapter is not None:
-            await self._adapter.exchange(request, response)
-            return
-        connection = await self._pool.take(attempt.timeouts, new=attempt.upload)
-        try:
-            await connection.exchange(request, response)
-        finally:
-            self._pool.give(connection)
+    async def _exchange(self, attempt: _Attempt) -> None:
+        line: _Line | None = None
+        patience = _EXCHANGE_TIMEOUTS * attempt.timeouts.read
+        is_over, is_kept = True, False
+        began = anyio.current_time()
+        with anyio.move_on_after(math.inf if attempt.upload else patience) as scope:
+            try:
+                response = None
+                while response is None:
+                    line = None if self._given is not None else await self._take(attempt)
+                    response = await self._ask(attempt, line)
+                if attempt.upload:  # the step before the last byte, the ledger's, has no time of its own
+                    scope.deadline = anyio.current_time() + patience
+                await _read(response, attempt)
+                is_kept = line is not None and await self._keep(line, attempt, anyio.current_time() - began)
+            finally:
+                if line is not None and not is_kept:
+                    with anyio.CancelScope(shield=True):
+                        await line.aclose()
+            is_over = False
+        if is_over:
+            raise httpx.ReadTimeout(gettext("no end of the answer within {patience:g} s", patience=patience))
 
-    def _wire_request(self, attempt: _Attempt) -> WireRequest:
-        encoding = b"gzip" if attempt.limit > ORDINARY else b"identity"
-        headers = [*self._headers, self._key.header, (b"Accept-Encoding", encoding)]
-        headers += [(name.encode("ascii"), value.encode("ascii")) for name, value in attempt.headers.items()]
-        body, timeouts = attempt.body, attempt.timeouts
-        patience = _EXCHANGE_TIMEOUTS * timeouts.read
-        if body is not None:
-            headers.append((b"Content-Type", body.content_type.encode()))
-            headers.append((b"Content-Length", str(body.length).encode()))
+    def _wire_request(self, attempt: _Attempt, line: _Line | None) -> httpx.Request:
+        # with the key, which hooks do not see
+        request, timeouts = attempt.request, attempt.timeouts
+        headers = [*request.headers.raw, self._key.header]
         if attempt.upload:
             headers.append((b"Connection", b"close"))
             timeouts = replace(timeouts, read=timeouts.read * _UPLOAD_READ_FACTOR)
-        return WireRequest(attempt.method, attempt.target, headers, body, timeouts, patience, watch=attempt.upload)
+        waits = {"connect": timeouts.connect, "read": timeouts.read, "write": timeouts.write, "pool": timeouts.connect}
+        network = line.network if line and attempt.upload else None
+        stream = request.stream if attempt.body is None else _BodyStream(attempt.body, network)
+        return httpx.Request(request.method, request.url, headers=headers, stream=stream, extensions={"timeout": waits})
 
-    def _conclude(
-        self, attempt: _Attempt, response: WireResponse, fault: Exception | None
-    ) -> ServiceResponse | ServiceError:
-        asked, status = attempt.asked, response.status
+    async def _ask(self, attempt: _Attempt, line: _Line | None) -> httpx.Response | None:
+        # none: a kept connection could not take the request, of which nothing was sent
+        transport = self._given or line
+        assert transport is not None  # noqa: S101 - for mypy
+        try:
+            return await transport.handle_async_request(self._wire_request(attempt, line))
+        except httpx.ConnectError as error:
+            if line is None or not isinstance(error.__cause__, StaleError):
+                raise
+            if await line.look():
+                await self._trust_none()
+            await line.aclose()
+            return None
+
+    async def _take(self, attempt: _Attempt) -> _Line:
+        now = anyio.current_time()
+        while self._idle and self._idle[0][0] < now - _KEEP_ALIVE_S:
+            await self._idle.pop(0)[1].aclose()
+        for place in () if attempt.upload else range(len(self._idle) - 1, -1, -1):
+            if self._idle[place][0] <= now:
+                return self._idle.pop(place)[1]
+        return _Line(self._tls_context() if self._is_secure else _NO_TLS, self._proxy)
+
+    async def _keep(self, line: _Line, attempt: _Attempt, seconds: float) -> bool:
+        # surplus bytes: nobody knows whose answer is whose
+        surplus, extra = await line.look(), line.surplus(attempt)
+        if not attempt.over and (surplus or (extra is not None and extra > 0)):
+            attempt.status, attempt.content = None, bytearray()
+            await self._trust_none()
+            raise httpx.RemoteProtocolError(gettext("more came than one answer"))
+        if surplus is not None or extra != 0 or attempt.upload or not self._may_keep:
+            return False
+        self._idle.append((anyio.current_time() + _rest_after(seconds), line))
+        return True
+
+    async def _trust_none(self) -> None:
+        # no connection is used twice from now on
+        self._may_keep = False
+        while self._idle:
+            await self._idle.pop()[1].aclose()
+
+    def _conclude(self, attempt: _Attempt, fault: Exception | None) -> ServiceResponse | Exception:
+        asked, status = attempt.asked, attempt.status
         complete = attempt.body is None or attempt.body.complete
         is_success = status is not None and 200 <= status < 300
-        raw, over, is_damaged = decompress_body(response)
+        raw, over, is_damaged = decompress(attempt.content, attempt.headers, attempt.limit, over=attempt.over)
         if self._key.is_telling or not is_success or fault is not None:
             raw = self._key.redact(raw)
-        if isinstance(fault, MuddledError) and complete:
-            raw = b""  # nobody knows whose it is
-        elif status is not None and not is_success:
-            wait = seconds_to_wait(response.headers.get("retry-after"))
-            return status_error(
-                asked, status, raw, complete=complete, is_free=attempt.method == "GET", retry_after=wait
-            )
-        elif over:
+        is_free = attempt.request.method == "GET"
+        if status is not None and not is_success:
+            wait = seconds_to_wait(attempt.headers.get("retry-after"))
+            return status_error(asked, status, raw, complete=complete, is_free=is_free, retry_after=wait)
+        if over:
             words = Phrase(
                 "{asked}: {status}, the answer is far too large to be one; is the base URL right?",
                 asked=asked,
                 status=status,
             )
             return ShapeError(words, status=status, raw=self._key.redact(raw)[:RAW_KEPT])
-        elif fault is None and status is not None and not is_damaged:
-            return ServiceResponse(asked, status, raw, response.headers)
-        if isinstance(fault, ssl.SSLCertVerificationError):
+        if fault is None and status is not None and not is_damaged:
+            return ServiceResponse(asked, status, raw, attempt.headers)
+        untrusted = certificate_error(fault) if isinstance(fault, _NEVER_SENT) else None
+        if untrusted is not None:
             return CertificateError(
                 CERTIFICATE_NOT_TRUSTED,
                 asked=asked,
-                one_line=one_line(fault.verify_message),
+                one_line=one_line(untrusted.verify_message),
                 untrusted=Phrase(self._wording.untrusted),
             )
         what = Phrase("the answer is compressed and damaged") if is_damaged else self._describe(fault, attempt.timeouts)
         said = Listed([asked, what], ": ")
-        if isinstance(fault, UnreachableError):
+        if isinstance(fault, _NEVER_SENT):
             return NotSentError(Listed([said, Phrase(self._wording.unreachable)]))
         if status is None and not complete:
             return NotSentError(REQUEST_CUT_OFF, words=said, incomplete=Phrase(self._wording.incomplete))
-        if attempt.method == "GET":
+        if is_free:
             return UnavailableError(said, status=status, raw=raw[:RAW_KEPT])
         return DoubtError(Listed([said, Phrase(self._wording.in_doubt)]), status=status, raw=raw[:RAW_KEPT])
 
     def _describe(self, fault: Exception | None, timeouts: Timeouts) -> str:
-        detail = one_line(self._key.redact(str(fault or "")))
-        if isinstance(fault, TimeoutError):
-            return detail or Phrase("no answer in time (timeout {read:g} s)", read=timeouts.read)
-        if isinstance(fault, UnreachableError | MuddledError):
-            return detail
-        if isinstance(fault, h11.ProtocolError) and "ConnectionClosed" in detail:  # h11's words are of its states
-            return Phrase("the connection broke ({detail})", detail=Phrase("it was closed before there was an answer"))
-        if not detail or not isinstance(fault, OSError | h11.ProtocolError):
+        if isinstance(fault, httpx.ConnectTimeout):
+            return self._through_proxy(gettext("no connection within {connect:g} s", connect=timeouts.connect))
+        if isinstance(fault, httpx.ProxyError) and str(fault)[:3].isdecimal():
+            status = str(fault)[:3]
+            remedy = gettext("; put its user and password into HTTPS_PROXY") if status == _PROXY_LOGIN else ""
+            said = gettext("the proxy answered {status}{remedy}", status=status, remedy=remedy)
+            return self._through_proxy(gettext("cannot connect ({error})", error=said))
+        detail = one_line(self._key.redact(str(describe_os_error(_cause(fault))) if fault else ""))
+        if isinstance(fault, _NEVER_SENT):
+            return self._through_proxy(gettext("cannot connect ({error})", error=detail))
+        if isinstance(fault, httpx.TimeoutException | TimeoutError):
+            said = one_line(self._key.redact(str(fault)))
+            return said or Phrase("no answer in time (timeout {read:g} s)", read=timeouts.read)
+        if isinstance(fault, httpx.RemoteProtocolError) and _DISCONNECTED.match(detail):
+            detail = Phrase("it was closed before there was an answer")
+        elif not isinstance(fault, OSError | httpx.TransportError):
             detail = f"{type(fault).__name__} {detail}".strip()
         return Phrase("the connection broke ({detail})", detail=detail)
+
+    def _through_proxy(self, fault: str) -> str:
+        if self._proxy is None:
+            return fault
+        url = self._proxy.url
+        port = url.port or _PORTS.get(url.scheme)
+        return gettext("{fault}, through the proxy {host}:{port}", fault=fault, host=url.host, port=port)
 
     def _tls_context(self) -> ssl.SSLContext:
         # read when needed, once: it takes 130 ms
         if self._tls is None:
-            self._tls = httpx.create_ssl_context()
-            self._tls.set_alpn_protocols(["http/1.1"])
+            self._tls = default_tls_context()
         return self._tls
 
 
-class _HttpxAdapter:
-    # raises what an `HttpConnection` raises
-    def __init__(self, transport: httpx.AsyncBaseTransport, origin: str) -> None:
-        self._transport = transport
-        self._origin = origin
+class UnconnectedError(Exception):
+    """No connection was made: nothing was sent."""
 
-    async def exchange(self, request: WireRequest, response: WireResponse) -> None:
-        over = True
-        with anyio.move_on_after(math.inf if request.watch else request.patience) as scope:
+
+def default_tls_context() -> ssl.SSLContext:
+    """Read the certificates that are trusted, SSL_CERT_FILE's instead of certifi's; it takes 130 ms."""
+    return httpx.create_ssl_context()
+
+
+class _Line(httpx.AsyncHTTPTransport):
+    # one connection, for one request at a time
+    def __init__(self, tls: ssl.SSLContext, proxy: httpx.Proxy | None) -> None:
+        super().__init__(verify=tls, trust_env=False, limits=_LIMITS, proxy=proxy)
+        self.network = self._pool._network_backend = Network()
+
+    async def look(self) -> bytes | None:
+        # what came unasked: none yet, or nothing more
+        stream = self.network.stream
+        return b"" if stream is None else await stream.look()
+
+    def surplus(self, attempt: _Attempt) -> int | None:
+        # bytes behind a response, if it says its length
+        length = "0" if attempt.status in _WITHOUT_BODY else attempt.headers.get("content-length", "")
+        stream = self.network.stream
+        return stream.surplus(int(length)) if stream is not None and length.isdecimal() else None
+
+
+@dataclass(slots=True, eq=False)
+class _BodyStream(httpx.AsyncByteStream):
+    body: RequestBody
+    network: Network | None
+
+    def __aiter__(self) -> _BodyStream:
+        return self
+
+    async def __anext__(self) -> bytes:
+        stream = None if self.network is None else self.network.stream
+        if stream is not None and not self.body.complete and await stream.look() is not None:
+            raise httpcore.WriteError  # httpcore sends no more and reads the response
+        return await anext(self.body)
+
+
+async def _read(response: httpx.Response, attempt: _Attempt) -> None:
+    stream = response.stream
+    assert isinstance(stream, httpx.AsyncByteStream)  # noqa: S101 - of an async transport it is
+    try:
+        if {"content-length", "transfer-encoding"} <= response.headers.keys():
+            raise httpx.RemoteProtocolError(gettext("an answer with two lengths: Content-Length and Transfer-Encoding"))
+        attempt.status, attempt.headers = response.status_code, dict(response.headers)
+        turns = count(1)
+        async for chunk in stream:
+            if attempt.over:
+                continue
+            if next(turns) % _CHUNKS_A_TURN == 0:
+                await anyio.lowlevel.checkpoint()
+            attempt.content += chunk
+            attempt.over = len(attempt.content) > attempt.limit
+            connection = response.extensions.get("network_stream")
+            if attempt.over and connection is not None:  # ends the iteration: trio warns of generators that are left
+                await connection.aclose()
+    except httpx.TransportError:
+        if not attempt.over:
+            raise
+    finally:
+        with anyio.CancelScope(shield=True):
+            await response.aclose()
+
+
+def _rest_after(seconds: float) -> float:
+    return min(max(_MIN_REST_S, seconds), _KEEP_ALIVE_S)
+
+
+def _shown_response(attempt: _Attempt, outcome: object) -> httpx.Response:
+    # of a body that is unpacked already
+    packed = ("content-encoding", "content-length", "transfer-encoding")
+    headers = {name: value for name, value in attempt.headers.items() if name not in packed}
+    content = outcome.body if isinstance(outcome, ServiceResponse) else bytes(attempt.content)
+    return httpx.Response(attempt.status or 0, headers=headers, content=content, request=attempt.request)
+
+
+def _cause(error: Exception) -> Exception:
+    # the error of the system below those of the libraries
+    found = error
+    below = error.__cause__ or error.__context__
+    while below is not None:
+        if isinstance(below, OSError) and below.errno:
+            found = below
+        below = below.exceptions[0] if isinstance(below, BaseExceptionGroup) else below.__cause__ or below.__context__
+    return found
+
+
+async def post_once(
+    url: httpx.URL,
+    addresses: Sequence[str],
+    headers: Mapping[str, str],
+    body: bytes,
+    timeouts: Timeouts,
+    tls: ssl.SSLContext | None,
+) -> tuple[int, Mapping[str, str]]:
+    """POST to the first address that takes a connection and return status and headers; TLS asks for the URL's host.
+
+    Nothing is resolved, redirected or sent through a proxy. Raises :class:`UnconnectedError` if nothing was sent.
+    """
+    host = url.raw_host.decode("ascii")
+    given = {"Host": url.netloc.decode("ascii"), "Connection": "close", **headers}
+    waits = {"connect": timeouts.connect / len(addresses), "read": timeouts.read, "write": timeouts.write}
+    fault: Exception | None = None
+    async with httpx.AsyncHTTPTransport(verify=tls or _NO_TLS, trust_env=False) as line:
+        for address in addresses:
+            extensions = {"timeout": waits, "sni_hostname": host}
+            place = url.copy_with(host=address)
+            request = httpx.Request("POST", place, headers=given, content=body, extensions=extensions)
             try:
-                await self._exchange(request, response, scope)
+                response = await line.handle_async_request(request)
             except httpx.ConnectTimeout:
-                raise UnreachableError(
-                    gettext("no connection within {connect:g} s", connect=request.timeouts.connect)
-                ) from None
-            except _NEVER_SENT as error:
-                raise certificate_error(error) or UnreachableError(
-                    gettext("cannot connect ({error})", error=describe_os_error(error))
-                ) from error
-            except httpx.TimeoutException:
-                raise TimeoutError from None
-            except httpx.TransportError as error:
-                if not response.over:
-                    raise OSError(str(error)) from error
-            over = False
-        if over:
-            raise TimeoutError(gettext("no end of the answer within {patience:g} s", patience=request.patience))
+                fault = TimeoutError()
+            except httpx.ConnectError as error:
+                fault = UnconnectedError()
+                fault.__cause__ = error
+            else:
+                await response.aclose()
+                return response.status_code, response.headers
+    raise fault or UnconnectedError
 
-    async def _exchange(self, request: WireRequest, response: WireResponse, scope: anyio.CancelScope) -> None:
-        parts = request.timeouts
-        waits = {"connect": parts.connect, "read": parts.read, "write": parts.write, "pool": parts.connect}
-        found = await self._transport.handle_async_request(
-            httpx.Request(
-                request.method,
-                self._origin + request.target,
-                headers=request.headers,
-                stream=request.body or httpx.ByteStream(b""),
-                extensions={"timeout": waits},
-            )
-        )
-        if request.watch:
-            scope.deadline = anyio.current_time() + request.patience
-        try:
-            response.begin(found.status_code, found.headers.raw)
-            assert isinstance(found.stream, httpx.AsyncByteStream)  # noqa: S101 - of an async transport it is
-            async for chunk in found.stream:
-                if response.over:
-                    continue
-                response.add(chunk)
-                line = found.extensions.get("network_stream")
-                if response.over and line is not None:  # breaks the iteration: trio warns of generators that are left
-                    await line.aclose()
-        finally:
-            with anyio.CancelScope(shield=True):
-                await found.aclose()
+
+def check_http(
+    http: HttpTransport | None, verify: Verify, app: object | None, proxy: object | None = None
+) -> HttpTransport | None:
+    if http is None:
+        return None
+    if not isinstance(http, HttpTransport):
+        remedy = gettext("an httpx.AsyncBaseTransport, as httpx.AsyncHTTPTransport (to the blocking client, too)")
+        wrong_type("http", http, remedy)
+    if app is not None or verify is not True or proxy is not None:
+        other = "app" if app is not None else "proxy" if proxy is not None else "verify"
+        raise UsageError(NETWORK_OPTION_REDUNDANT, option=Option("http"), other_option=Option(other))
+    return http

@@ -11,9 +11,10 @@ import hmac
 import math
 import re
 import secrets
+import socket
 import ssl
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Final
@@ -21,16 +22,14 @@ from urllib.parse import urlsplit
 
 import anyio
 import anyio.to_thread
-import httpx
 
 from bansong._version import __version__
 from bansong.base.errors import Problem, UsageError
 from bansong.base.messages import gettext
 from bansong.client.address import RefusedAddressError, can_exist
-from bansong.client.connection import HttpConnection, RawHeaders, Stream, WireRequest, WireResponse
 from bansong.client.errors import certificate_error, seconds_to_wait
-from bansong.client.pool import AddressCheck, TlsStream, allow_any, connect_tcp
-from bansong.client.request import RequestBody, Timeouts
+from bansong.client.request import Timeouts
+from bansong.client.transport import InvalidUrl, UnconnectedError, Url, default_tls_context, post_once
 
 URL_UNUSABLE: Final = Problem(
     "webhook.url_unusable", "the webhook's URL is not one; give it like https://example.com/closures"
@@ -49,19 +48,17 @@ URL_INVALID: Final = Problem(
     "webhook.url_invalid", "the webhook's URL is not a URL; give it like https://example.com/closures"
 )
 
-_MAX_RESPONSE_BYTES: Final = 16 << 10
 _CONNECT_TIMEOUT_S: Final = 5.0
 _PORTS: Final = {"http": 80, "https": 443}
-_JSON: Final = "application/json"
 _UNSAFE: Final = re.compile(r"[\s\\\x00-\x20\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
 class WebhookUrl:
-    """The URL of a webhook; ``shown`` is scheme, host and port, and only :meth:`reveal` returns the rest."""
+    """The URL of a webhook; ``shown`` is scheme, host and port, and only :meth:`reveal` and ``whole`` have the rest."""
 
     shown: str
-    _url: httpx.URL = field(repr=False)
+    whole: Url = field(repr=False)
 
     @classmethod
     def parse(cls, text: str, *, allow_http: bool = False) -> WebhookUrl:
@@ -70,8 +67,8 @@ class WebhookUrl:
         try:
             parts = urlsplit(text)
             host, port = parts.hostname, parts.port
-            whole = httpx.URL(text)
-        except (ValueError, httpx.InvalidURL):
+            whole = Url(text)
+        except (ValueError, InvalidUrl):
             raise UsageError(URL_INVALID) from None
         if parts.scheme not in ("http", "https") or not host or _UNSAFE.search(text) or port == 0:
             raise UsageError(URL_UNUSABLE)
@@ -87,26 +84,29 @@ class WebhookUrl:
         return cls(shown, whole)
 
     def reveal(self) -> str:
-        return str(self._url)
+        return str(self.whole)
 
     @property
     def is_secure(self) -> bool:
-        return self._url.scheme == "https"
+        return self.whole.scheme == "https"
 
     @property
     def host(self) -> str:
-        return self._url.raw_host.decode("ascii")
+        return self.whole.raw_host.decode("ascii")
 
     @property
     def port(self) -> int:
-        return self._url.port or _PORTS[self._url.scheme]
-
-    @property
-    def target(self) -> str:
-        return self._url.raw_path.decode("ascii")
+        return self.whole.port or _PORTS[self.whole.scheme]
 
     def __str__(self) -> str:
         return self.shown
+
+
+AddressCheck = Callable[[str], None]  # raises for a forbidden address
+
+
+def allow_any(_address: str) -> None:
+    """Allow every address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,69 +128,41 @@ class WebhookSender:
 
     async def send(self, url: WebhookUrl, headers: Mapping[str, str], body: bytes) -> Outcome:
         """POST a JSON body; any 2xx acknowledges it. Failures are in the outcome, not raised."""
-        response = WireResponse(_MAX_RESPONSE_BYTES)
         error = gettext("no answer within {read:g} s", read=self._timeouts.read)
+        headers = {"User-Agent": f"bansong/{__version__}", "Content-Type": "application/json", **headers}
         try:
             with anyio.move_on_after(self._timeouts.read):
-                stream = await self._connect(url)
-                try:
-                    await HttpConnection(stream).exchange(self._request(url, headers, body), response)
-                finally:
-                    stream.close()
-        except _UnconnectedError as failure:
-            error = str(failure)
+                return await self._send(url, headers, body)
+        except RefusedAddressError as failure:
+            error = gettext("not sent: {error}", error=failure)
+        except UnconnectedError as failure:  # errors lose their own words, which may hold the URL
+            untrusted = certificate_error(failure) is not None
+            error = gettext("the receiver's certificate is not accepted") if untrusted else gettext("cannot connect")
         except TimeoutError:
-            pass
-        except Exception as failure:  # not h11's and OSErrors alone: a few of the TLS library's come through
+            error = gettext("no connection within {connect:g} s", connect=self._timeouts.connect)
+        except Exception as failure:  # not httpx's alone: a few of the TLS library's come through
             error = gettext("the connection broke ({name})", name=type(failure).__name__)
-        return Outcome(error) if response.status is None else _outcome_of(response.status, response.headers)
+        return Outcome(error)
 
-    async def _connect(self, url: WebhookUrl) -> Stream:
-        # errors lose their own words, which may hold the URL; the name goes to the TLS library for SNI and the
-        # certificate's check, the connection to the checked address
-        context = await self._tls() if url.is_secure else None
-        try:
-            with anyio.fail_after(self._timeouts.connect):
-                stream = await connect_tcp(url.host, url.port, self._check)
-                try:
-                    return stream if context is None else await TlsStream.over(stream, context, url.host)
-                except BaseException:
-                    stream.close()
-                    raise
-        except RefusedAddressError as error:
-            raise _UnconnectedError(gettext("not sent: {error}", error=error)) from None
-        except TimeoutError:
-            raise _UnconnectedError(
-                gettext("no connection within {connect:g} s", connect=self._timeouts.connect)
-            ) from None
-        except (OSError, ValueError) as error:  # ValueError: a name that no resolver can be asked for
-            untrusted = certificate_error(error) is not None
-            raise _UnconnectedError(
-                gettext("the receiver's certificate is not accepted") if untrusted else gettext("cannot connect")
-            ) from None
-
-    def _request(self, url: WebhookUrl, headers: Mapping[str, str], body: bytes) -> WireRequest:
-        named = {
-            "Host": url.shown.partition("://")[2],
-            "User-Agent": f"bansong/{__version__}",
-            "Content-Type": _JSON,
-            "Content-Length": str(len(body)),
-            "Connection": "close",
-            **headers,
-        }
-        raw: RawHeaders = [(name.encode("ascii"), value.encode("latin-1")) for name, value in named.items()]
-        content = RequestBody(iter(()), body, length=len(body), content_type=_JSON)
-        return WireRequest("POST", url.target, raw, content, self._timeouts, self._timeouts.read)
+    async def _send(self, url: WebhookUrl, headers: Mapping[str, str], body: bytes) -> Outcome:
+        # resolved once: to an address that was checked, while the name goes to the TLS library
+        tls = await self._tls() if url.is_secure else None
+        with anyio.fail_after(self._timeouts.connect):
+            try:
+                found = await anyio.getaddrinfo(url.host, url.port, type=socket.SOCK_STREAM)
+            except (OSError, ValueError) as error:  # ValueError: a name that no resolver can be asked for
+                raise UnconnectedError from error
+        addresses = list(dict.fromkeys(str(to[0]) for *_, to in found))
+        for address in addresses:
+            self._check(address)
+        status, answered = await post_once(url.whole, addresses, headers, body, self._timeouts, tls)
+        return _outcome_of(status, answered)
 
     async def _tls(self) -> ssl.SSLContext:
         async with self._making:
             if self._context is None:
-                self._context = await anyio.to_thread.run_sync(httpx.create_ssl_context)  # 130 ms: not in the loop
+                self._context = await anyio.to_thread.run_sync(default_tls_context)  # 130 ms: not in the loop
         return self._context
-
-
-class _UnconnectedError(Exception):
-    """No connection was made: nothing was sent."""
 
 
 def _outcome_of(status: int, headers: Mapping[str, str]) -> Outcome:

@@ -47,8 +47,8 @@ from bansong.client.address import BaseUrl
 from bansong.client.arguments import ten_digits
 from bansong.client.errors import RAW_KEPT, body_message, is_page, one_line
 from bansong.client.evidence import UnreadableError, parse_json
-from bansong.client.request import HttpTransport, Timeouts, check_http, json_body, tls_context
-from bansong.client.transport import Transport, Wording
+from bansong.client.request import Timeouts, json_body, tls_context
+from bansong.client.transport import HttpTransport, Transport, Wording, check_http
 from bansong.engine.registry import STATUS_SCHEMA, observations
 from bansong.engine.text import day_expr
 
