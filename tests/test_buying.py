@@ -965,3 +965,23 @@ def test_it_runs_in_another_thread_and_raises_what_was_raised() -> None:
     assert len(results) == 2
     assert results[0] not in (thread.ident, threading.get_ident())
     assert results[1] == "no such thing"
+
+
+@pytest.mark.parametrize("in_a_task", [True, False])
+def test_an_interrupt_that_polars_raises_in_the_loops_thread_ends_the_run(
+    in_a_task: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Polars raises Ctrl-C in whichever thread runs a query; there it comes in groups of exceptions, or alone."""
+
+    async def query() -> None:
+        raise KeyboardInterrupt
+
+    async def main() -> None:
+        if not in_a_task:
+            await query()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(query)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_async(main, CancelToken())
+    assert capfd.readouterr() == ("", "")

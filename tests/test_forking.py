@@ -55,7 +55,7 @@ FORK = """
 children = {}
 for name, call in calls.items():
     if not (child := os.fork()):
-        signal.alarm(10)
+        signal.alarm(40)
         try:
             eval(call)
             end = "returned"

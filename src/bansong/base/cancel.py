@@ -122,26 +122,38 @@ class PortalTask(Generic[R]):
 
     def __init__(self, portal: BlockingPortal, main: Callable[[], Awaitable[R]]) -> None:
         self._main = main
-        self._over = False
+        self.is_over = False
         self._pulse: SimpleQueue[None] = SimpleQueue()
         self._future = portal.start_task_soon(self._run)
 
     async def _run(self) -> R:
+        asyncio.get_running_loop().set_exception_handler(_log_unless_interrupt)
         try:
             return await self._main()
         finally:
-            self._over = True
+            self.is_over = True
             self._pulse.put(None)
 
     def wait(self) -> R:
         """Return the result or raise the task's error (futures' ``CancelledError`` if it was cancelled)."""
-        while not self._over:
+        while not self.is_over:
             with suppress(Empty):
                 self._pulse.get(timeout=_SIGNAL_POLL_S)
         return self._future.result()
 
     def cancel(self) -> None:
         self._future.cancel()
+
+
+def _is_interrupt(error: object) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return error.subgroup(KeyboardInterrupt) is not None
+    return isinstance(error, KeyboardInterrupt)
+
+
+def _log_unless_interrupt(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    if not _is_interrupt(context.get("exception")):
+        loop.default_exception_handler(context)
 
 
 def loop_options() -> dict[str, Any]:
@@ -207,10 +219,16 @@ def run_async(main: Callable[[], Awaitable[R]], cancel: CancelToken) -> R:
                 result = task.wait()
                 break
             except KeyboardInterrupt:
+                if task.is_over:  # polars raised it in the loop's thread, if a query ran there
+                    raise
                 presses += 1
                 cancel.cancel() if presses == 1 else task.cancel()
             except CancelledError:
                 raise KeyboardInterrupt from None
+            except BaseExceptionGroup as errors:
+                if _is_interrupt(errors):
+                    raise KeyboardInterrupt from None
+                raise
     cancel.set_portal(None)
     if presses:
         raise KeyboardInterrupt
