@@ -110,7 +110,7 @@ def test_the_examples_of_the_client_run(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("BANSONG_API_KEY", "test-key")
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "client.md").read_text(encoding="utf-8"), flags=re.S)
-    assert len(blocks) == 9
+    assert len(blocks) == 10
     names: dict[str, Any] = {}
     with serve(service) as url:
         monkeypatch.setenv("BANSONG_BASE_URL", url)

@@ -7,7 +7,7 @@ from bansong.client.address import BaseUrl
 from bansong.client.arguments import BinaryFile, FileContent
 from bansong.client.blocking import BlockingClient, BlockingRawClient, RawClient, RawResponse
 from bansong.client.client import Client
-from bansong.client.request import Headers, Step, Timeouts, Verify
+from bansong.client.request import Headers, Step, Timeout, Timeouts, Verify
 from bansong.client.responses import (
     Account,
     Acknowledged,
@@ -19,7 +19,7 @@ from bansong.client.responses import (
     WatchChange,
     WatchEntry,
 )
-from bansong.client.transport import HttpTransport
+from bansong.client.transport import EventHooks, HttpTransport
 
 __all__ = [
     "Account",
@@ -32,6 +32,7 @@ __all__ = [
     "BlockingClient",
     "BlockingRawClient",
     "Client",
+    "EventHooks",
     "FileContent",
     "Headers",
     "HttpTransport",
@@ -40,6 +41,7 @@ __all__ = [
     "RawResponse",
     "Result",
     "Step",
+    "Timeout",
     "Timeouts",
     "Verified",
     "Verify",

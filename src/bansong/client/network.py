@@ -13,22 +13,11 @@ import httpcore
 _CHUNK_BYTES: Final = 64 * 1024
 _LOOK_S: Final = 0.01  # for bytes that have arrived: a record of TLS may hold no answer
 _END_OF_HEAD: Final = b"\r\n\r\n"
-_PLACE_OF_STATUS: Final = len("HTTP/1.1 ")
-_INTERIM: Final = ord("1")  # of the statuses 100 to 199, which come before the real one
+_INTERIM: Final = (b"HTTP/1.1 1", b"HTTP/1.0 1")  # the statuses 100 to 199, which come before the real one
 
 
 class StaleError(httpcore.ConnectError):
     """Something came over a kept connection, or it ended, before a request was sent: none was."""
-
-
-class Network(httpcore.AnyIOBackend):
-    """Connects, and shows what came over its connection before it is read."""
-
-    stream: WatchedStream | None = None
-
-    async def connect_tcp(self, *given: Any, **options: Any) -> httpcore.AsyncNetworkStream:
-        self.stream = WatchedStream(await super().connect_tcp(*given, **options))
-        return self.stream
 
 
 class WatchedStream(httpcore.AsyncNetworkStream):
@@ -71,7 +60,7 @@ class WatchedStream(httpcore.AsyncNetworkStream):
             self._head += data
         while not self._has_head and (end := self._head.find(_END_OF_HEAD)) >= 0:
             end += len(_END_OF_HEAD)
-            self._has_head = self._head[_PLACE_OF_STATUS] != _INTERIM
+            self._has_head = not self._head.startswith(_INTERIM)
             self._head_bytes += end
             self._head = self._head[end:]
         return data
@@ -95,3 +84,21 @@ class WatchedStream(httpcore.AsyncNetworkStream):
     def get_extra_info(self, info: str) -> Any:
         # httpcore would close a connection over which something came unasked, and never say so
         return False if info == "is_readable" else self._stream.get_extra_info(info)
+
+
+class Network(httpcore.AnyIOBackend):
+    """Connects, and shows what came over its connection before it is read."""
+
+    stream: WatchedStream | None = None
+
+    async def connect_tcp(self, *given: Any, **options: Any) -> httpcore.AsyncNetworkStream:
+        self.stream = WatchedStream(await super().connect_tcp(*given, **options))
+        return self.stream
+
+    async def look(self) -> bytes | None:
+        """Return what can be read now: ``None`` if there is nothing (yet), ``b""`` after the last."""
+        return None if self.stream is None else await self.stream.look()
+
+    def surplus(self, length: str) -> int | None:
+        """Return the number of bytes behind a response with a body of ``length``, if that is known."""
+        return self.stream.surplus(int(length)) if self.stream is not None and length.isdecimal() else None

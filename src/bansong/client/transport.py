@@ -81,10 +81,7 @@ _PROXY_LOGIN: Final = "407"
 _PORTS: Final = {"http": 80, "https": 443}
 _LIMITS: Final = httpx.Limits(max_connections=1)
 _NO_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # for plain http: to load certificates takes 130 ms
-_NEVER_SENT: Final = (
-    *(httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError),
-    httpx.UnsupportedProtocol,
-)
+_NEVER_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +160,10 @@ class Transport:
         self._may_keep = True
 
     async def aclose(self) -> None:
-        await self._trust_none()
+        """Close all idle connections; no connection is used twice from now on."""
+        self._may_keep = False
+        while self._idle:
+            await self._idle.pop()[1].aclose()
 
     async def ask(
         self,
@@ -275,8 +275,8 @@ class Transport:
         except httpx.ConnectError as error:
             if line is None or not isinstance(error.__cause__, StaleError):
                 raise
-            if await line.look():
-                await self._trust_none()
+            if await line.network.look():
+                await self.aclose()
             await line.aclose()
             return None
 
@@ -291,21 +291,16 @@ class Transport:
 
     async def _keep(self, line: _Line, attempt: _Attempt, seconds: float) -> bool:
         # surplus bytes: nobody knows whose answer is whose
-        surplus, extra = await line.look(), line.surplus(attempt)
+        length = "0" if attempt.status in _WITHOUT_BODY else attempt.headers.get("content-length", "")
+        surplus, extra = await line.network.look(), line.network.surplus(length)
         if not attempt.over and (surplus or (extra is not None and extra > 0)):
             attempt.status, attempt.content = None, bytearray()
-            await self._trust_none()
+            await self.aclose()
             raise httpx.RemoteProtocolError(gettext("more came than one answer"))
         if surplus is not None or extra != 0 or attempt.upload or not self._may_keep:
             return False
         self._idle.append((anyio.current_time() + _rest_after(seconds), line))
         return True
-
-    async def _trust_none(self) -> None:
-        # no connection is used twice from now on
-        self._may_keep = False
-        while self._idle:
-            await self._idle.pop()[1].aclose()
 
     def _conclude(self, attempt: _Attempt, fault: Exception | None) -> ServiceResponse | Exception:
         asked, status = attempt.asked, attempt.status
@@ -373,9 +368,7 @@ class Transport:
         return gettext("{fault}, through the proxy {host}:{port}", fault=fault, host=url.host, port=port)
 
     def _tls_context(self) -> ssl.SSLContext:
-        # read when needed, once: it takes 130 ms
-        if self._tls is None:
-            self._tls = default_tls_context()
+        self._tls = self._tls or default_tls_context()  # read when needed, once
         return self._tls
 
 
@@ -394,17 +387,6 @@ class _Line(httpx.AsyncHTTPTransport):
         super().__init__(verify=tls, trust_env=False, limits=_LIMITS, proxy=proxy)
         self.network = self._pool._network_backend = Network()
 
-    async def look(self) -> bytes | None:
-        # what came unasked: none yet, or nothing more
-        stream = self.network.stream
-        return b"" if stream is None else await stream.look()
-
-    def surplus(self, attempt: _Attempt) -> int | None:
-        # bytes behind a response, if it says its length
-        length = "0" if attempt.status in _WITHOUT_BODY else attempt.headers.get("content-length", "")
-        stream = self.network.stream
-        return stream.surplus(int(length)) if stream is not None and length.isdecimal() else None
-
 
 @dataclass(slots=True, eq=False)
 class _BodyStream(httpx.AsyncByteStream):
@@ -415,8 +397,7 @@ class _BodyStream(httpx.AsyncByteStream):
         return self
 
     async def __anext__(self) -> bytes:
-        stream = None if self.network is None else self.network.stream
-        if stream is not None and not self.body.complete and await stream.look() is not None:
+        if self.network is not None and not self.body.complete and await self.network.look() is not None:
             raise httpcore.WriteError  # httpcore sends no more and reads the response
         return await anext(self.body)
 
@@ -484,7 +465,7 @@ async def post_once(
     """
     host = url.raw_host.decode("ascii")
     given = {"Host": url.netloc.decode("ascii"), "Connection": "close", **headers}
-    waits = {"connect": timeouts.connect / len(addresses), "read": timeouts.read, "write": timeouts.write}
+    waits = {"connect": timeouts.connect / max(1, len(addresses)), "read": timeouts.read, "write": timeouts.write}
     fault: Exception | None = None
     async with httpx.AsyncHTTPTransport(verify=tls or _NO_TLS, trust_env=False) as line:
         for address in addresses:
