@@ -114,7 +114,8 @@ class Calibrated(Shown):
         yield gettext("false returns"), wrong
         yield gettext("evidence"), self._evidence()
         yield gettext("decision"), self._decision()
-        moved = self._moved_levels()
+        change = pl.col("after") - pl.col("before")
+        moved = self.frame.filter(change != 0).sort(pl.col("letters") > 0, change.abs(), "letters", descending=True)
         if moved.is_empty() and self.ceiling[0] == self.ceiling[1]:
             yield gettext("points"), gettext("none would move")
             return
@@ -158,10 +159,6 @@ class Calibrated(Shown):
         if self.dry_run:
             return gettext("would be replaced: {champion} → {version}", champion=self.champion, version=self.version)
         return gettext("is replaced: {champion} → {version}", champion=self.champion, version=self.version)
-
-    def _moved_levels(self) -> pl.DataFrame:
-        change = pl.col("after") - pl.col("before")
-        return self.frame.filter(change != 0).sort(pl.col("letters") > 0, change.abs(), "letters", descending=True)
 
     def _effect(self) -> str:
         letters = count_letters(self.saving.letters)
@@ -267,7 +264,6 @@ def _released_mailings(events: Sequence[Event]) -> dict[str, tuple[int, int]]:
 
 
 def _drift_warnings(rows: pl.DataFrame, frame: pl.DataFrame) -> Iterator[str]:
-    """Warn if the newest mailing has other letters than those before, and if too much comes back."""
     newest = rows.filter(pl.col(RIPE_AT) == pl.col(RIPE_AT).max())["mailing"][-1]
     of_newest = pl.col("mailing") == newest
     if not (older := rows.filter(~of_newest)).is_empty():

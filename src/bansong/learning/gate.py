@@ -158,7 +158,6 @@ def _returns_only_doubt(letters: int) -> tuple[str, ...]:
 
 
 def _declared_doubts(letters: int, declared: MailingTerms) -> tuple[str, ...]:
-    """Return why nothing can be learned from a mailing by its terms, with the remedy."""
     if declared.silence_is_delivery:
         return ()
     text = (

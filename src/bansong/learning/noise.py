@@ -171,7 +171,9 @@ class RankedLetters:
         for share in _SHARES:
             theta, value = bins.climb(theta, share)
             values.append(value)
-        return _likeliest(values)
+        best = max(values)
+        within = [share for share, value in zip(_SHARES, values, strict=True) if value > best - _DROP]
+        return FalseBounces(_SHARES[values.index(best)], within[0], within[-1])
 
     def riskiest(self, least: int) -> tuple[int, int]:
         """Return the highest ranked fiftieth, or ``least`` letters: how many, and how many came back."""
@@ -234,12 +236,6 @@ def _scores(fit: Fit, letters: pl.DataFrame) -> Array:
     unit = math.log(2) / fit.prior.points_to_double
     scores: Array = unit * (fit.base + design(letters) @ np.array(list(fit.points().values())))
     return scores
-
-
-def _likeliest(values: list[float]) -> FalseBounces:
-    best = max(values)
-    within = [share for share, value in zip(_SHARES, values, strict=True) if value > best - _DROP]
-    return FalseBounces(_SHARES[values.index(best)], within[0], within[-1])
 
 
 def _sigmoid(x: Array) -> Array:

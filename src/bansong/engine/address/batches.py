@@ -133,7 +133,6 @@ class Index:
         return self._expand_ranges(asked.with_columns(_place=place), "_last", value, keep)
 
     def holds(self, keys: pl.Series) -> pl.Series:
-        """Return for each key (not null) whether it is there."""
         if keys.is_empty():
             return pl.Series("held", dtype=pl.Boolean)
         held = values_at(self._keys, self._keys.search_sorted(keys)) == keys

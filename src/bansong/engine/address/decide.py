@@ -291,7 +291,7 @@ def _all_else_right() -> pl.Expr:
 
 
 def _city_stands(lookups: Lookups) -> pl.Expr:
-    # the filled-in region lies within the written city, or above; beside a misspelt province the district must be unique
+    # the filled-in one lies within the written city, or above; beside a misspelt province the district must be unique
     sole = lookups.tables.regions.filter(pl.len().over("sigungu") == 1, pl.col("sigungu") != "")["sigungu"]
     as_written = pl.col("region_typed").str.contains(pl.col("of_sigungu"), literal=True)
     misspelt = (pl.col("region_change") == "typo").fill_null(False)

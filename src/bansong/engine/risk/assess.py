@@ -155,7 +155,7 @@ def assess(
     *,
     every_row: bool = False,
 ) -> pl.LazyFrame:
-    """Add ``assessable``, ``level:<feature>`` (UInt8: the level's place in :data:`FEATURES`, or 0) and :data:`ADDED`."""
+    """Add ``assessable``, ``level:<feature>`` (UInt8: its place in :data:`FEATURES`, or 0) and :data:`ADDED`."""
     answers = _assessor_of(card, tuple((feature, tuple(names)) for feature, names in levels.items()), lang, origin)
     frame = with_looks(frame).with_columns(is_assessable().alias(ASSESSABLE))
     # null for most rows, and on nulls patterns cost nothing
