@@ -46,7 +46,7 @@ _HOME: Final = "row:"  # before the caller's columns while the engine works, so 
 MATCH_LEVEL: Final = "bv:match_level"
 DISTRICT_CODE: Final = "bv:district_code"  # of the legal dong of a row's building (String)
 PLACE: Final = "bv:place"  # which of the gazetteer's buildings a row's is (UInt32)
-UNSURE: Final = "bv:unsure"  # why a person should look at a row's address: `ambiguous`, `unsupported`, else null
+UNSURE: Final = "bv:unsure"  # reason to review a row's address: `ambiguous`, `unsupported`, else null
 STATUS_STALE: Final = "bv:status_stale"  # whether a row's status was checked too long ago (Boolean)
 STATUS_BY_NTS: Final = "bv:status_by_nts"  # whether a row's status is the one of `status` (Boolean)
 STATUS_DAY: Final = "bv:status_day"  # the day on which a row's status was known (Date)
@@ -56,8 +56,8 @@ MATCH_COUNTS: Final = tuple((pl.col(MATCH_LEVEL) == level).sum().alias(f"match:{
 STATUS_COUNTS: Final = (pl.col(STATUS_STALE).sum().alias("status:stale"),)
 
 # optional columns of a run's rows
-ROW_PROBLEM: Final = "row_problem"  # why a row is no row of the list, found by looking at the whole file
-NUMBER: Final = "bv:number"  # what `business_number.key_expr` reads in `b_no`
+ROW_PROBLEM: Final = "row_problem"  # code of a totals or header row, found in the whole file
+NUMBER: Final = "bv:number"  # the result of `business_number.key_expr`
 ADDRESS_LIST: Final = "bv:address_list"  # Boolean: the list has no business numbers, its rows are names and addresses
 
 ROW_PROBLEMS: Final[dict[str, dict[Lang, str]]] = {  # codes of `ROW_PROBLEM` → text in each language

@@ -94,11 +94,8 @@ class StatusOverlay:
             self._statuses.check()
 
     def attach(self, frame: pl.LazyFrame, key: str, registry: Registry | None, *, names: bool = True) -> pl.LazyFrame:
-        """Do what :meth:`Registry.attach` does, and add the columns of :data:`BY_NTS` (Boolean).
-
-        For a number in both the newer ``as_of`` counts, on a tie the overlay's; missing values (opening, taxation,
-        merging, name, and the day of closure if both are closed) are taken from the other.
-        """
+        """Do what :meth:`Registry.attach` does, and add :data:`BY_NTS` (Boolean); the newer ``as_of`` counts."""
+        # on a tie the overlay's; missing values, and the day of closure if both are closed, are taken from the other
         more = self.more if registry is None else {*self.more, *registry.more}
         dtypes = attached_dtypes(more, names=names)
         found = pl.col(key).map_batches(
@@ -211,11 +208,8 @@ _KEY: Final = "letter:address_key"
 
 
 def address_key(address: pl.Expr) -> pl.Expr:
-    """Return the text that spellings of one address share (String): its letters and digits, and gaps between digits.
-
-    NFKC in lower case, without white space, punctuation, symbols and zero-width characters; between two digits any of
-    these is one ``-``, for ``12-3`` is not ``123``. Null for a blank or masked address.
-    """
+    """Return the text that spellings of one address share: its letters and digits (String), null if blank or masked."""
+    # between two digits any other characters are one -, for 12-3 is not 123
     text = address.cast(pl.String)
     said = pl.when(~is_blank(text) & ~is_masked(text)).then(text)
     # as fields of structs each step is computed once, and the costly ones only on the few texts that need them
@@ -238,21 +232,15 @@ def _only(needed: pl.Expr, changed: pl.Expr) -> pl.Expr:
 
 
 def attach_history(frame: pl.LazyFrame, history: pl.LazyFrame | None, today: date, number: str = "key") -> pl.LazyFrame:
-    """Add :data:`HISTORY` (String) to a frame with ``address`` and the business number as UInt64 in ``number``.
-
-    The newest letter to a business at an address counts, up to ``today``: a delivered one for :data:`TRUSTED_MONTHS`, a
-    returned one until there is a newer one. Rows and their order stay.
-    """
+    """Add :data:`HISTORY` (String), from the newest letter to each business (UInt64 ``number``) at its ``address``."""
+    # a delivered letter counts for TRUSTED_MONTHS, a returned one until there is a newer one
     if history is None:
         return frame.with_columns(pl.lit(None, pl.String).alias(HISTORY))
     return with_letters(frame, _newest_outcomes(history, today), number)
 
 
 def with_letters(frame: pl.LazyFrame, letters: pl.LazyFrame, number: str) -> pl.LazyFrame:
-    """Add the columns of ``letters`` for each row's business (UInt64 ``number``) and address; rows and order stay.
-
-    ``letters`` has distinct pairs of ``b_no`` (UInt64) and ``address_key`` (String).
-    """
+    """Add columns of ``letters`` (by distinct ``b_no`` and ``address_key``) for each row's ``number`` and address."""
     # first by the number alone: most rows have no letters, and their address key is not needed
     businesses = letters.select(pl.col("b_no").alias(_NUMBER)).unique().with_columns(pl.lit(True).alias(_WRITTEN))
     known = frame.join(businesses, left_on=number, right_on=_NUMBER, how="left", maintain_order="left")

@@ -81,7 +81,7 @@ class Records:
 
     rows: pl.LazyFrame
     count: int = 0  # 0 if not counted
-    priority: str | None = None  # column that orders what is bought
+    priority: str | None = None  # column that orders purchases
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +117,11 @@ class Engine(Protocol):
 
     @property
     def local(self) -> LocalEngine:
-        """The local engine that answers, or that decides what is bought first."""
+        """The local engine that answers, or that orders purchases."""
 
     @property
     def priority(self) -> str | None:
-        """The header of the column that orders what is bought."""
+        """The header of the column that orders purchases."""
 
     def with_known(self, known: Known) -> Engine:
         """Return this engine with earlier letters, statuses and choices; those that it has already stay."""
@@ -133,10 +133,10 @@ class Engine(Protocol):
         """Add the columns by which the engine answers."""
 
     def quote(self, records: Records, context: RunContext) -> Purchase | None:
-        """Return what prepared records would cost; ``None`` for an engine that buys nothing. Spends nothing."""
+        """Return the cost of prepared records, without spending; ``None`` for an engine that buys nothing."""
 
     def answer(self, records: Records, context: RunContext) -> Answers:
-        """Buy what the prepared records of all tables ask for; the local engine buys nothing."""
+        """Buy and return the answers to the prepared records of all tables; the local engine buys nothing."""
 
     def counts(self) -> tuple[pl.Expr, ...]:
         """Aggregations over answered rows, collected while they are written."""

@@ -1,8 +1,6 @@
-"""Rows as records, and the features that only the whole file gives.
+"""Rows as records, and the features that only the whole file gives, in 16 bytes a row."""
 
-Both cost points, and undeserved points harm more than missed ones, so only plain cases count. At most two passes read a
-few columns and hold 16 bytes a row; two Booleans a row stay.
-"""
+# undeserved points harm more than missed ones, so only plain cases count
 
 from __future__ import annotations
 
@@ -35,12 +33,8 @@ _TOTALS: Final = rf"(?i)^{_GAP}(?:(?:{_LABEL}){_GAP}(?:{_COUNT})?|총{_GAP}[0-9]
 
 
 def records(table: Table, chosen: Mapping[str, Choice], ours: Collection[int] = ()) -> pl.LazyFrame:
-    """Return the table's rows numbered from 0 (``row_id``) with their record beside the user's columns.
-
-    The record: ``b_no``, ``name``, ``address``, ``zipcode``, and context columns, as written, as far as columns were
-    chosen; several columns of one role are joined. With a number column come :data:`DIGITS` (String), :data:`RIGHT`
-    (Boolean) and ``row_problem`` (String), else ``bv:address_list``. ``ours``: columns from an earlier enrichment.
-    """
+    """Return rows with ``row_id`` (from 0) and record beside the user's columns; ``ours``: an earlier run's columns."""
+    # with a number column come DIGITS, RIGHT and ROW_PROBLEM, else ADDRESS_LIST
     ids = table.ids
     rows = table.frame.with_row_index(ROW_ID).with_columns(
         role_cell(table, role, choice).alias(role)
@@ -119,13 +113,9 @@ def with_cross_row_features(rows: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def find_cross_row_features(rows: pl.LazyFrame) -> pl.DataFrame | None:
-    """Return :data:`CROWDED` and :data:`SEVERAL` (Boolean) of each row of :func:`records`, if it has the columns.
-
-    Null for rows without number or address. *Crowded*: :data:`CROWD` businesses (numbers with the right check digit) at
-    one :func:`~bansong.engine.overlays.address_key`, at least :data:`ALIKE` of them in one spelling. *Several
-    addresses*: the number has two building numbers, or two lot numbers, in plain addresses; other spellings, a missing
-    province, unit or postal code, and the lot address beside the road address do not count.
-    """
+    """Return :data:`CROWDED` and :data:`SEVERAL` (Boolean) of each row; null for rows without number or address."""
+    # crowded: CROWD businesses at one `address_key`, at least ALIKE of them in one spelling; several addresses: two
+    # building or two lot numbers, in plain addresses (a lot address beside the road address does not count)
     if not _has_records(rows):
         return None
     address = pl.col("address").cast(pl.String)
@@ -162,10 +152,7 @@ def _has_records(rows: pl.LazyFrame) -> bool:
 
 
 def row_keys(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Return the columns :data:`KEYS` of rows with ``b_no`` and ``address``, for features found by another engine.
-
-    Nothing is hashed: polars' hashes differ between releases.
-    """
+    """Return the columns :data:`KEYS`, for features found by another engine; unhashed, as hashes differ by release."""
     address = pl.col("address").cast(pl.String)
     said = pl.when(~is_masked(address)).then(address)
     work = _with_number(rows.select("b_no", address.alias(_TEXT), said.alias("address")))
@@ -190,7 +177,7 @@ def _find_crowded(rows: pl.LazyFrame, found: pl.DataFrame) -> pl.Series:
     alike = _find_with_different(_with_repeated(found, _PLACE, ALIKE), _PLACE, ALIKE)
     if alike.is_empty():
         return _NO_ROWS
-    # what is spelled alike has one key: it is made of the first of these rows
+    # equal spellings have one key, made from the first of their rows
     spelled = _select_rows(rows, found, _is_among(_PLACE, alike) & pl.col(_PLACE).is_first_distinct())
     keys = spelled.select(ROW_ID, address_key(pl.col("address")).alias(_KEY)).drop_nulls()
     hashed = keys.with_columns(pl.col(_KEY).hash()).collect(engine="streaming")

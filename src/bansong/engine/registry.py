@@ -1,10 +1,4 @@
-"""A registry file; keys found by their place in it.
-
-Columns: ``b_no`` UInt64, ``biz_status`` Enum (active, suspended, closed, unregistered), ``since`` Date (closed or
-suspended since, nullable), ``opened`` Date (nullable), ``as_of`` Date (how fresh the row is). Optional columns, null if
-unknown: ``taxation`` Enum (general, simplified, exempt), ``merged`` Boolean (closed by merging into unit taxation,
-사업자단위과세 전환), ``name`` String.
-"""
+"""A registry file; keys found by their place in it."""
 
 from __future__ import annotations
 
@@ -44,9 +38,8 @@ def values_at(column: pl.Series, places: pl.Series) -> pl.Series:
 class KeyIndex:
     """Finds keys in a sorted column; one object for all threads.
 
-    A slot for the remainder of a key has the place of the last key with this remainder; other keys are searched for.
-    The slots take 32 bytes a key, and are made once, by one thread, when enough keys were asked for; others search
-    meanwhile, as the maker needs polars' threads.
+    A slot (32 bytes a key) has the place of the last key with a remainder; other keys are searched for, and all while
+    one thread makes the slots, as that needs polars' threads.
     """
 
     def __init__(self, keys: pl.Series) -> None:
@@ -108,14 +101,14 @@ STATUS_DTYPE: Final = pl.Enum(STATUSES)
 SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "b_no": pl.UInt64,
     "biz_status": STATUS_DTYPE,
-    "since": pl.Date,
+    "since": pl.Date,  # closed or suspended since
     "opened": pl.Date,
-    "as_of": pl.Date,
+    "as_of": pl.Date,  # day of the status
 }
 TAXATIONS: Final = ("general", "simplified", "exempt")
 MORE: Final[dict[str, pl.DataType | type[pl.DataType]]] = {  # columns that a registry has only with a value in them
     "taxation": pl.Enum(TAXATIONS),
-    "merged": pl.Boolean,
+    "merged": pl.Boolean,  # closed by merging into unit taxation (사업자단위과세 전환)
     "name": pl.String,
 }
 # columns of a frame of statuses: those of a registry, without names
@@ -123,7 +116,7 @@ STATUS_SCHEMA: Final = SCHEMA | {name: dtype for name, dtype in MORE.items() if 
 
 METADATA_KEY: Final = "bizverify.registry"
 FORMAT: Final = 2
-_FORMATS: Final = (1, FORMAT)  # format 1 had none of MORE
+_FORMATS: Final = (1, FORMAT)  # format 1 lacked the columns MORE
 
 ATTACHED: Final = ("biz_status", "since", "opened", "as_of")  # columns that every registry gives to a row
 # names of the columns of MORE beside a row, which has its own name
@@ -191,10 +184,7 @@ class Registry:
         return [self.path, self.version, self.rows, self.more, {}]  # another process reads the file itself
 
     def attach(self, frame: pl.LazyFrame, key: str, *, names: bool = True) -> pl.LazyFrame:
-        """Add :data:`ATTACHED`, and those of :attr:`more`, to each row by its UInt64 number ``key``; null if absent.
-
-        ``registry_name`` is added only with ``names``. Order and number of rows and columns stay.
-        """
+        """Add :data:`ATTACHED` and :attr:`more` by the UInt64 number ``key``, null if absent; rows and order stay."""
         dtypes = attached_dtypes(self.more, names=names)
         found = pl.col(key).map_batches(partial(self.find, dtypes), return_dtype=pl.Struct(dtypes), is_elementwise=True)
         return frame.with_columns(found.alias("bv:registry")).unnest("bv:registry")
@@ -249,13 +239,8 @@ def observations(
     merged: str | None = None,
     name: str | None = None,
 ) -> pl.LazyFrame:
-    """Read rows of a source as observations: the registry's columns, ``problem``, ``word`` and ``strange``.
-
-    ``problem``: why a row is unusable (a code of :data:`bansong.base.business_number.PROBLEMS`, ``unknown_status`` or
-    ``no_status``), null for usable rows; ``word``: the source's status; ``strange``: an unknown word for taxation or
-    merging, which is ignored. If the tax authority's status is blank, its taxation may say that the number is not
-    registered.
-    """
+    """Read rows of a source: a registry's columns, ``problem`` (a code), ``word`` (status), ``strange`` (ignored)."""
+    # if the tax authority's status is blank, its taxation may say that the number is not registered
     status_word, words = _word_expr(status), {"taxation": _word_expr(taxation), "merged": _word_expr(merged)}
     if taxation is not None:
         unregistered = meaning_expr(words["taxation"]) == "unregistered"
@@ -285,10 +270,8 @@ def observations(
 
 
 def snapshot(usable: pl.LazyFrame, more: Collection[str] = tuple(MORE)) -> pl.LazyFrame:
-    """Return one row a number, sorted: the newest ``as_of`` wins, among equals the later row.
-
-    Taxation and name are those of the newest row that has them; ``merged`` belongs to the status.
-    """
+    """Return one row a number, sorted: the newest ``as_of`` wins, among equals the later row."""
+    # taxation and name are those of the newest row that has them; `merged` belongs to the status
     newest = usable.with_row_index("place").sort("b_no", pl.col("as_of").fill_null(pl.date(1, 1, 1)), "place")
     found = newest.unique("b_no", keep="last", maintain_order=True).drop("taxation", "name")
     for name in {"taxation", "name"}.intersection(more):
@@ -328,10 +311,7 @@ KEY: Final = "key"
 
 
 class Memo:
-    """Rows by their UInt64 :data:`KEY`; one object for all threads.
-
-    Each thread makes the rows that it lacks, and the rows of the last one are kept.
-    """
+    """Rows by their UInt64 :data:`KEY`, for all threads: each makes the rows that it lacks, the last one's are kept."""
 
     def __init__(self, most: int) -> None:
         """``most``: beyond so many rows, only the newest are kept."""
@@ -339,11 +319,7 @@ class Memo:
         self._known: _KnownRows | None = None
 
     def look_up(self, keys: pl.Series, make: Callable[[pl.Series], pl.DataFrame | None]) -> pl.DataFrame | None:
-        """Return the row of each key, without the key.
-
-        ``make`` gets the mask of the new keys, if any, and returns a row for each distinct one, or ``None`` if they are
-        not worth keeping: then this returns ``None``, too.
-        """
+        """Return each key's row, made by ``make`` from the mask of new keys; ``None`` if they are not worth keeping."""
         known = self._known
         lines = known.index.find(keys) if known else _NOWHERE.new_from_index(0, len(keys))
         if known is None or lines.null_count():

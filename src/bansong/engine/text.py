@@ -41,10 +41,7 @@ def postal_digits(code: pl.Expr) -> pl.Expr:
 
 
 def is_plain(address: pl.Expr) -> pl.Expr:
-    """Whether an address is in Korean, with a number, no mask, and no postal code in front, as most are; null for null.
-
-    Patterns need to look only at the others: on nulls they cost nothing.
-    """
+    """Whether an address is in Korean, with number, no mask, and no postal code in front, as most; null for null."""
     return (address >= "가") & (address < "\ud7a4") & address.str.contains("[0-9]") & ~is_masked(address)
 
 
@@ -97,13 +94,9 @@ _MIN_LATIN_LETTERS: Final = 5  # fewer letters are an unknown abbreviation
 
 
 def names_differ(one: pl.Expr, other: pl.Expr) -> pl.Expr:
-    """Whether two names (String) clearly belong to different businesses (Boolean, null if undecidable).
-
-    Ignored: forms of characters, case, spaces, punctuation, the legal form ((주), Co., Ltd.), a branch at the end
-    (강남점), a trade at the end (건설) unless little is left without it. Names are the same if one contains the other,
-    or has at least half of the shorter one's syllables (pairs of letters in Latin script). Null: blank and masked
-    names, 삼성 against Samsung, a single syllable, fewer than five Latin letters.
-    """
+    """Whether two names (String) clearly belong to different businesses (Boolean, null if undecidable)."""
+    # ignored: legal form, branch (강남점), trade (건설) at the end; alike: one contains the other, or half of one's
+    # syllables are shared; undecidable: blank, masked, 삼성 against Samsung, too short
     pair = pl.struct(one.alias("a"), other.alias("b"))
     return pair.map_batches(_compare_batch, return_dtype=pl.Boolean, is_elementwise=True)
 

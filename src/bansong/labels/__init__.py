@@ -1,1 +1,1 @@
-"""Record what came back, and send it to the service."""
+"""Record the outcomes of letters, and send them to the service."""

@@ -1,4 +1,4 @@
-"""Record what came back."""
+"""Record the outcomes of letters."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ OUTPUT_IS_ENRICHED: Final = Problem(
     "labels.output_is_enriched", "{path}: is the enriched file itself; give another output"
 )
 
+# columns of a mailing's file as those of a labelled file
 _LABELLED: Final = (
     pl.col("row_id"),
     pl.coalesce("said", "bounced").alias("bounced"),
     pl.coalesce("reason", "reason_code").alias("bounce_reason"),
     pl.col("returned").alias("bounced_at"),
 )
-"""Columns of a mailing's file as those of a labelled file."""
 
 
 def label(outcomes: str | Path, **options: Unpack[LabelKeywords]) -> LabelReport:
@@ -132,7 +132,7 @@ def _record(path: Path, asked: LabelOptions, service: ServiceKeywords) -> LabelR
             return report
         try:  # before the output is written, which may replace the file
             lookups = None if service_terms is None else _labels_with_lookups(mailing, recorded)
-        except BansongError:  # nothing can be sent; what was recorded is written all the same
+        except BansongError:  # nothing can be sent, but the records are written
             outputs.write(report, mailing, matched, recorded)
             raise
         report = outputs.write(report, mailing, matched, recorded)
@@ -181,7 +181,7 @@ class _Outputs:
         return cls(labelled, asked.output_encoding, unmatched)
 
     def check(self, outcomes: Path, mailing: OpenMailing, store: LabelStore) -> None:
-        """Refuse outputs that would replace what is read; only the enriched file may be replaced."""
+        """Refuse outputs that would replace an input other than the enriched file."""
         for path in (outcomes, mailing.path, self.labelled, self.unmatched):
             if path is not None and store.is_own(path):
                 raise UsageError(OUTPUT_IN_STORE, path=path)
@@ -189,7 +189,7 @@ class _Outputs:
         read = {"outcomes": outcomes, gettext("enriched file"): mailing.path, gettext("labelled file"): self.labelled}
         keep_apart(read, {"output": None, gettext("list (`unmatched=`)"): self.unmatched}, False)
         if self.labelled is not None:
-            if is_remote(self.labelled) and self.labelled == mailing.path:  # what it was before would be lost
+            if is_remote(self.labelled) and self.labelled == mailing.path:  # the old file would be lost
                 raise UsageError(OUTPUT_IS_ENRICHED, path=self.labelled)
             label_target(mailing.table, self.labelled, self.encoding)
 

@@ -1,8 +1,7 @@
-"""Send labels to the service, once.
+"""Send labels to the service, once."""
 
-Only rows bought through ``/batch`` have a job: their lookup's key in the ledger gives upload and row. The results of
-the job say how the service numbers that row (G30). :mod:`bansong.labels.sender` sends each label once.
-"""
+# Only rows bought through `/batch` have a job: their lookup's key in the ledger gives upload and row. The job's
+# results say how the service numbers that row (G30).
 
 from __future__ import annotations
 
@@ -231,28 +230,21 @@ _SHOWN: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class SendReport:
-    """The report of labels that were to be sent.
-
-    ``labels``: rows that surely came back or arrived; ``without_job``: those that no upload at this service holds;
-    ``job_rows``: job rows of the others, of which ``done`` were sent earlier, ``sent`` now, and ``left`` not yet. Not
-    sent: ``contradictory`` (``row_id`` of rows of one lookup with both outcomes), ``unnumbered`` (jobs with unknown row
-    numbers). ``refused`` and ``doubts`` in this run; ``held``: all refused or doubtful labels of the file. ``paused``:
-    why sending stopped early.
-    """
+    """The report of labels that were to be sent."""
 
     ledger: str
-    labels: int
-    without_job: int
-    job_rows: int = 0
+    labels: int  # rows that surely came back or arrived
+    without_job: int  # rows of no upload at this service
+    job_rows: int = 0  # of the other labels; sent earlier (`done`), `sent` now, or `left`
     done: int = 0
     sent: int = 0
     left: int = 0
     refused: int = 0
     doubts: int = 0
-    unnumbered: int = 0
-    contradictory: tuple[tuple[int, ...], ...] = ()
-    held: tuple[HeldLabel, ...] = ()
-    paused: str | None = None
+    unnumbered: int = 0  # jobs with unknown row numbers; not sent
+    contradictory: tuple[tuple[int, ...], ...] = ()  # `row_id` of rows of one lookup with both outcomes; not sent
+    held: tuple[HeldLabel, ...] = ()  # all refused or doubtful labels of the file
+    paused: str | None = None  # why sending stopped early
 
     @property
     def exit_code(self) -> int:
@@ -314,11 +306,8 @@ def send_labels(
     first_row: int | None = None,
     cancel: CancelToken | None = None,
 ) -> SendReport:
-    """Send labels of :func:`labels_with_lookups` to the jobs in which their rows were bought, each once.
-
-    ``mailed``: the day of mailing; earlier jobs are preferred. ``resend``: send refused and doubtful labels again.
-    ``first_row``: number of a job's first row, if its results do not prove it. The ledger has what was sent.
-    """
+    """Send labels of :func:`labels_with_lookups` to the jobs in which their rows were bought, each once."""
+    # of several jobs the last one before `mailed` is used
     if first_row not in (None, 0, 1, 2):
         raise UsageError(FIRST_ROW_INVALID, first_row=first_row)
     url = BaseUrl.parse(terms.base_url, allow_http=terms.allow_http, known_as=terms.known_as)

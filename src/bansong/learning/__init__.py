@@ -1,1 +1,1 @@
-"""The scorecard learns from what really bounced, behind its gate."""
+"""Learn the scorecard from returned letters; a gate decides on its promotion."""

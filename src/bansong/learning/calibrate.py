@@ -41,12 +41,7 @@ from bansong.learning.gate import (
     last_test,
     select_training_rows,
 )
-from bansong.learning.noise import (
-    distrust,
-    level_counts,
-    overall_calibration,
-    stability_index,
-)
+from bansong.learning.noise import distrust, level_counts, overall_calibration, stability_index
 
 _SHOWN: Final = 8
 _NO_SAVING: Final = Saving(0, 0, 0.0, 0, 0.0)
@@ -57,40 +52,33 @@ _TO_CORRECT: Final = gettext_noop(
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class Calibrated(Shown):
-    """The outcome of one calibration. Displays as a table in a notebook and as text elsewhere.
-
-    ``labels`` letters were used, ``bounced`` came back, ``expected`` by the ``champion``. ``version`` is the
-    challenger's, ``promoted``: whether it answers from now on (in a dry run: would). ``e_value``: the highest so far,
-    ``required``: what is enough, ``needed``: after how many contest labels it was (``None``: not yet). ``frame``: see
-    :func:`bansong.learning.fit.points_frame`. ``left_out``: unused letters by reason; ``set_aside``: quarantined
-    mailings, with letters and reasons. ``unproven``: missing returns are possible, so no risk is lowered.
-    """
+    """The outcome of one calibration. Displays as a table in a notebook and as text elsewhere."""
 
     champion: str
-    version: str
-    promoted: bool
+    version: str  # of the challenger
+    promoted: bool  # the challenger answers from now on (in a dry run: would)
     dry_run: bool
     mailings: int = 0
     labels: int = 0
     bounced: int = 0
-    expected: float = 0.0
+    expected: float = 0.0  # returns, by the champion
     false_bounces: float = 0.0
     ceiling: tuple[float, float]
-    e_value: float = 1.0
+    e_value: float = 1.0  # the highest so far
     contest: int = 0
-    needed: int | None = None
-    required: float = ENOUGH
+    needed: int | None = None  # contest labels after which the e-value was enough, `None`: not yet
+    required: float = ENOUGH  # e-value that is enough
     doubts: tuple[str, ...] = ()
-    unproven: bool = False
-    frame: pl.DataFrame
+    unproven: bool = False  # missing returns are possible, so no risk is lowered
+    frame: pl.DataFrame  # see :func:`bansong.learning.fit.points_frame`
     saving: Saving = _NO_SAVING
-    left_out: Mapping[str, int]
-    set_aside: Mapping[str, tuple[int, tuple[str, ...]]]
+    left_out: Mapping[str, int]  # unused letters by reason
+    set_aside: Mapping[str, tuple[int, tuple[str, ...]]]  # quarantined mailings: letters, reasons
     warnings: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
-        """0, or 3 where labels are quarantined: somebody has to look at them."""
+        """3 if labels are quarantined, else 0."""
         return 3 if self.set_aside or self.doubts else 0
 
     def as_dict(self) -> dict[str, object]:
@@ -126,7 +114,8 @@ class Calibrated(Shown):
         yield gettext("false returns"), wrong
         yield gettext("evidence"), self._evidence()
         yield gettext("decision"), self._decision()
-        moved = self._moved_levels()
+        change = pl.col("after") - pl.col("before")
+        moved = self.frame.filter(change != 0).sort(pl.col("letters") > 0, change.abs(), "letters", descending=True)
         if moved.is_empty() and self.ceiling[0] == self.ceiling[1]:
             yield gettext("points"), gettext("none would move")
             return
@@ -171,10 +160,6 @@ class Calibrated(Shown):
             return gettext("would be replaced: {champion} → {version}", champion=self.champion, version=self.version)
         return gettext("is replaced: {champion} → {version}", champion=self.champion, version=self.version)
 
-    def _moved_levels(self) -> pl.DataFrame:
-        change = pl.col("after") - pl.col("before")
-        return self.frame.filter(change != 0).sort(pl.col("letters") > 0, change.abs(), "letters", descending=True)
-
     def _effect(self) -> str:
         letters = count_letters(self.saving.letters)
         if not self.saving.held and not self.saving.mailed:
@@ -191,8 +176,8 @@ class Calibrated(Shown):
         return f"<bansong.Calibrated {self.champion}: {letters}, promoted {self.promoted}>"
 
 
+# row-specific parts of a reason's text, which do not belong to its level's name
 _FILLED: Final = re.compile(r"\([^()]*\{[^()]*\)|:.*|\s*\{\w+\}")
-"""What a reason's text says of one row: no part of the name of its level."""
 
 
 def _level_name(feature: str, level: str) -> str:
@@ -270,7 +255,7 @@ def _report_nothing(champion: Scorecard, data: TrainingData, *, dry_run: bool) -
 
 
 def _released_mailings(events: Sequence[Event]) -> dict[str, tuple[int, int]]:
-    """Return the letters and returns of mailings that an audit of an earlier release found right."""
+    """Return the letters and returns of mailings that passed an audit of an earlier release."""
     found: dict[str, tuple[int, int]] = {}
     for event in events:
         if event.kind == "released":
@@ -279,7 +264,6 @@ def _released_mailings(events: Sequence[Event]) -> dict[str, tuple[int, int]]:
 
 
 def _drift_warnings(rows: pl.DataFrame, frame: pl.DataFrame) -> Iterator[str]:
-    """Warn if the newest mailing is of other letters than those before, and if too much comes back."""
     newest = rows.filter(pl.col(RIPE_AT) == pl.col(RIPE_AT).max())["mailing"][-1]
     of_newest = pl.col("mailing") == newest
     if not (older := rows.filter(~of_newest)).is_empty():
@@ -329,7 +313,7 @@ def calibrate(
     :class:`bansong.errors.LabelError`, :class:`~bansong.errors.ModelError`, and :class:`~bansong.errors.UsageError`
     without numpy; the champion stays then.
     """
-    numpy()  # says at once what is missing
+    numpy()  # fail early if it is missing
     book, models = _open_store(labels), store or ModelStore()
     now, expert = now or datetime.now(UTC), Scorecard.load()
     day = day_given("today", today) or seoul_day(now.timestamp())

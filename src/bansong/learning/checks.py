@@ -1,9 +1,7 @@
-"""Labels in doubt, and the control group that shows missing returns.
+"""Labels in doubt, and the control group that shows missing returns."""
 
-The expert's prior does not judge labels, since they are to correct it. A mailing is doubted by itself for one outcome
-only, for returns that rise towards the safest letters, and for a control group that does not come back. The rest is
-judged together, since few mailings have enough letters to tell 4 % wrong labels from 10 %.
-"""
+# The expert's prior does not judge labels, since they are to correct it. Small mailings are judged together: few have
+# enough letters to tell 4 % wrong labels from 10 %.
 
 from __future__ import annotations
 
@@ -20,17 +18,13 @@ from bansong.learning.fit import TERMS, count_patterns, design, numpy, predict
 from bansong.learning.noise import FALSE_BOUNCES, USUAL, WIDE, FalseBounces, RankedLetters, interval
 
 CONTROL: Final = ("status", "closed_over_12_months")
-_MIN_SHARE, _USUAL_SHARE = 0.5, 0.8
-"""Share of the control group that must come back, and that usually does if all returns are recorded."""
+_MIN_SHARE, _USUAL_SHARE = 0.5, 0.8  # shares of the control group: must come back, usually comes back
 _MIN_CONTROL_LETTERS: Final = 5
-LEVEL: Final = 20
-"""Letters from which another group is judged."""
+LEVEL: Final = 20  # letters from which another group is judged
 _LIKELY_CONFIDENCE: Final = 0.8
 _RECORDED, _LEFT = 0.7, 0.33
-_TIMES_AS_LIKELY, _SHOWN = 5.0, 0.4
-"""Likelihood ratio of the rates above, and share, at which a group shows that returns are recorded."""
-_LETTERS_WITHOUT_CONTROL: Final = 2_500
-"""Letters after which a control group is no longer required."""
+_TIMES_AS_LIKELY, _SHOWN = 5.0, 0.4  # likelihood ratio and share at which a group shows that returns are recorded
+_LETTERS_WITHOUT_CONTROL: Final = 2_500  # letters after which a control group is no longer required
 
 REMEDY: Final = gettext_noop(
     "ask the mail room or the post whether returned letters were left out or lost, and record them with `bansong label`"
@@ -39,21 +33,16 @@ REMEDY: Final = gettext_noop(
 
 @dataclass(frozen=True, slots=True)
 class ControlGroup:
-    """Of ``letters`` to firms closed for over a year ``returned`` came back, among ``of`` letters in all.
-
-    ``riskiest``: the highest ranked letters, and their returns. ``complete``: more than half of some group surely came
-    back, so at most half of the returns are missing.
-    """
+    """Letters to firms closed for over a year, and how many came back."""
 
     letters: int
     returned: int
-    of: int
-    riskiest: tuple[int, int]
-    complete: bool
+    of: int  # letters in all
+    riskiest: tuple[int, int]  # the highest ranked letters, and their returns
+    complete: bool  # at most half of the returns are missing: more than half of some group surely came back
 
     @classmethod
     def count(cls, patterns: pl.DataFrame, riskiest: tuple[int, int] = (0, 0)) -> ControlGroup:
-        """Count the group in patterns of :func:`bansong.learning.fit.count_patterns`."""
         n, bounced = (patterns[name].cast(pl.Float64).to_numpy() for name in ("n", "bounced"))
         levels = design(patterns)
         counts = [
@@ -67,10 +56,7 @@ class ControlGroup:
         return cls(*counts[TERMS.index(CONTROL)], round(n.sum()), riskiest, complete)
 
     def describe_loss(self, confidence: float = USUAL) -> str | None:
-        """Return why returns are missing, with figures and remedy; ``None`` if that is not sure.
-
-        Give :data:`bansong.learning.noise.WIDE` as ``confidence`` when judging one of many mailings.
-        """
+        """Return why returns are missing, with figures and remedy; ``None`` if that is not sure."""
         ranked, of_ranked = self.riskiest
         possible = ranked > 0 and interval(of_ranked, ranked)[1] > _MIN_SHARE
         if self.complete or possible or interval(self.returned, self.letters, confidence)[1] >= _MIN_SHARE:
@@ -88,7 +74,7 @@ class ControlGroup:
         )
 
     def describe_uncertainty(self) -> str | None:
-        """Return why missing returns cannot be excluded yet, and what to do; ``None`` if they can."""
+        """Return why missing returns are still possible, and what to do; ``None`` if they are not."""
         groups = [(self.letters, self.returned)]
         if (
             self.letters < _MIN_CONTROL_LETTERS
@@ -121,38 +107,27 @@ def _shows_returns(returned: int, letters: int) -> bool:
     return likelier >= math.log(_TIMES_AS_LIKELY) or interval(returned, letters)[0] > _SHOWN
 
 
-ENOUGH_TO_JUDGE: Final = 300
-"""Letters from which a share of wrong labels is estimated."""
-_TOO_MANY, _SOME = 0.065, 0.02
-"""Wrong returns of all mailings together: doubted if the estimate is above the first and its lower limit above the
-second."""
-_MOST, _UNKNOWN = 0.1, 0.25
-"""Largest assumed share of wrong returns; and the one assumed if too few letters are judged."""
+ENOUGH_TO_JUDGE: Final = 300  # letters from which a share of wrong labels is estimated
+_TOO_MANY, _SOME = 0.065, 0.02  # wrong returns of all mailings: doubted if estimate and lower limit are above
+_MOST, _UNKNOWN = 0.1, 0.25  # largest assumed share of wrong returns; the share for too few letters
 _NEARLY_WORST: Final = 2 / 3
 _SAFE_PROBABILITY: Final = 0.03
-_NONE_EXPECTED: Final = 7.0
-"""Expected returns from which none at all is implausible: e⁻⁷ is one mailing in a thousand."""
+_NONE_EXPECTED: Final = 7.0  # returns, from which none at all is implausible: e⁻⁷ is one mailing in a thousand
 
 
 @dataclass(frozen=True, slots=True)
 class LabelChecks:
-    """Doubts by mailing; ``missing``: those about missing returns.
-
-    ``unproven``: why missing returns of the other mailings are possible. ``false_bounces``: the highest share of wrong
-    returns that the others leave possible.
-    """
+    """Doubts by mailing."""
 
     doubts: Mapping[str, tuple[str, ...]]
-    missing: tuple[str, ...] = ()
-    unproven: str | None = None
-    false_bounces: float = 0.0
+    missing: tuple[str, ...] = ()  # doubts about missing returns
+    unproven: str | None = None  # why missing returns of the other mailings are possible
+    false_bounces: float = 0.0  # highest share of wrong returns that the other mailings leave possible
 
 
 def check_labels(parts: Mapping[str, pl.DataFrame], champion: Scorecard, prior: Scorecard) -> LabelChecks:
-    """Judge mailings (evidence by name, in order of use), each by itself and all together.
-
-    ``prior``: the expert's scorecard; the champion has learned from these labels and cannot rank them.
-    """
+    """Judge mailings (evidence by name, in order of use), each by itself and all together."""
+    # `prior` ranks: the champion has learned from these labels
     checks = _MailingChecks(parts, {name: count_patterns(part.lazy()) for name, part in parts.items()}, champion)
     checks.judge_each()
     for group in _groups(checks.remaining()):
@@ -164,10 +139,7 @@ def check_labels(parts: Mapping[str, pl.DataFrame], champion: Scorecard, prior: 
 
 
 def label_doubts(counted: pl.DataFrame, champion: Scorecard, *, part: bool = False) -> tuple[str, ...]:
-    """Return why labels (patterns with counts) cannot be right by themselves.
-
-    ``part``: one mailing of several; returns only are plausible there if all its letters were risky.
-    """
+    """Return why labels (patterns with counts) cannot be right by themselves; ``part``: one mailing of several."""
     np = numpy()
     n, bounced = (counted[name].cast(pl.Float64).to_numpy() for name in ("n", "bounced"))
     letters, returned = int(n.sum()), int(bounced.sum())
@@ -198,7 +170,6 @@ def label_doubts(counted: pl.DataFrame, champion: Scorecard, *, part: bool = Fal
 
 
 def one_class(n: int) -> str:
-    """Return the reason for labels without a letter known to have arrived."""
     return Phrase("one class only: all {n:,} letters came back, none is known to have arrived", n=n)
 
 
@@ -225,10 +196,8 @@ class _MailingChecks:
                 self.found[name] = why
 
     def judge_wrong_returns(self, prior: Scorecard) -> None:
-        """Doubt mailings with surely too many wrong returns, the worst first, then all together.
-
-        The worst spoil the ranking of the others, so these are ranked again without them.
-        """
+        """Doubt mailings with surely too many wrong returns, the worst first, then all together."""
+        # the worst spoil the ranking of the others, so these are ranked again without them
         while True:
             left = self.remaining()
             if sum(part.height for part in left.values()) < ENOUGH_TO_JUDGE:

@@ -5,9 +5,7 @@ A hierarchical maximum a posteriori estimate. With the expert's points in log-od
     η = base + shift + slope · Σ points + Σ δ(level)          p = ceiling · σ(η)
     P(the label says it came back) = e0 + (1 - e0) · p
 
-The priors are those of :class:`Priors`. ``e0``, the share of letters recorded as returned by mistake, is estimated so
-that wrong labels do not raise every probability; it is not served. Missed returns are not estimated: nothing tells them
-from the ceiling.
+``e0`` is the share of letters recorded as returned by mistake. Missed returns cannot be told from the ceiling.
 """
 
 from __future__ import annotations
@@ -38,7 +36,6 @@ NUMPY_MISSING: Final = Problem("learning.numpy_missing", 'learning needs numpy: 
 
 
 def numpy() -> ModuleType:
-    """Return the module numpy (the extra ``learn``); raise :class:`UsageError` if it is not installed."""
     try:
         import numpy as np
     except ImportError as error:
@@ -68,8 +65,8 @@ def merge_patterns(parts: list[pl.DataFrame]) -> pl.DataFrame:
     return pl.concat(parts).group_by(LEVELS).agg(pl.col(COUNTS).sum())
 
 
+# columns of a design
 TERMS: Final = tuple((feature, level) for feature, levels in FEATURES.items() for level in levels)
-"""Every level of every feature: the columns of a design."""
 _ROWS: Final = 1 << 16
 _SIZES: Final = tuple(map(len, FEATURES.values()))
 
@@ -80,12 +77,9 @@ def expert_points(card: Scorecard) -> list[int]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Design:
-    """A sparse matrix: one row a pattern, one column a term, 1 if the level holds.
+    """A sparse matrix: one row a pattern, one column a term, 1 if the level holds."""
 
-    ``codes`` has an array for each feature: the place of the level that holds, one beyond the last if none does.
-    """
-
-    codes: tuple[Codes, ...]
+    codes: tuple[Codes, ...]  # for each feature: place of its level, one beyond the last if none holds
 
     def __len__(self) -> int:
         return len(self.codes[0])
@@ -108,10 +102,8 @@ class Design:
         return found
 
     def products(self, weights: Array, sides: Array) -> tuple[Array, Array]:
-        """Return the weighted cross products of all terms, and the sums of each column of ``sides`` by term.
-
-        In single precision: this steers the steps of a fit and does not decide where it ends.
-        """
+        """Return the weighted cross products of all terms, and the sums of each column of ``sides`` by term."""
+        # in single precision: this steers the steps of a fit and does not decide where it ends
         np = numpy()
         width = len(TERMS) + len(_SIZES)
         pairs: Array = np.zeros((width, width))
@@ -166,10 +158,8 @@ def _term_columns() -> list[int]:
 
 _MAX_STEPS: Final = 60
 _MAX_HALVINGS: Final = 30
-_MIN_GAIN: Final = 5e-3
-"""Log-posterior gain below which the fit ends: less moves no estimate by a tenth of its uncertainty."""
-_FAR: Final = 1.0
-"""Log-posterior gain above which the curvature is computed again."""
+_MIN_GAIN: Final = 5e-3  # log-posterior: less moves no estimate by a tenth of its uncertainty
+_FAR: Final = 1.0  # log-posterior gain above which the curvature is computed again
 _FEW: Final = 20_000
 _PART: Final = 8
 _MAX_E0: Final = 0.5
@@ -178,20 +168,16 @@ _SURE: Final = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Priors:
-    """Standard deviations, in log-odds, by which labels may move the expert's points (normal distributions).
-
-    ``delta``: a level's own deviation, by feature, else ``others``. ``false_bounces``: parameters of e0's beta
-    distribution. ``ceiling`` is in log-odds of the ceiling.
-    """
+    """Standard deviations, in log-odds, by which labels may move the expert's points (normal distributions)."""
 
     shift: float = 0.25
     slope: float = 0.10
-    others: float = 0.30
+    others: float = 0.30  # for the levels of a feature without `delta`
     delta: Mapping[str, float] = field(
         default_factory=lambda: {"status": 0.45, "address": 0.45, "history": 0.45, "freshness": 0.38, "region": 0.15}
     )
-    ceiling: float = 0.30
-    false_bounces: tuple[float, float] = (1.0, 15.0)
+    ceiling: float = 0.30  # of the ceiling's log-odds
+    false_bounces: tuple[float, float] = (1.0, 15.0)  # parameters of e0's beta distribution
 
     def of(self, feature: str) -> float:
         return self.delta.get(feature, self.others)
@@ -251,7 +237,7 @@ def fit_points(patterns: pl.DataFrame, prior: Scorecard, priors: Priors | None =
 
 @dataclass(frozen=True, slots=True)
 class _Point:
-    """Parameters with what follows from them: σ(η), the probability of a returned label, and the log-posterior."""
+    """Parameters with σ(η), the probability of a returned label, and the log-posterior."""
 
     theta: Array
     sigma: Array
@@ -371,18 +357,14 @@ def _sigmoid(x: float) -> float:
     return 1 / (1 + math.exp(-x))
 
 
-MOST: Final = 10
-"""Points that a level may move in one promotion, so that a wrong batch of labels does little."""
+MOST: Final = 10  # points that a level may move in one promotion, so that a wrong batch of labels does little
 _MAX_CEILING_STEP: Final = 0.05
 HELD: Final = ("hold", "do_not_send")
 
 
 def make_challenger(fit: Fit, champion: Scorecard) -> Scorecard:
-    """Return the champion with the points of a fit: rounded, each moved by :data:`MOST` at most.
-
-    Levels to which the expert gives points stay in the reasons even at 0 points, so that the next learning can read
-    them.
-    """
+    """Return the champion with the points of a fit: rounded, each moved by :data:`MOST` at most."""
+    # levels to which the expert gives points stay in the reasons at 0 points: the next learning reads them
     points = fit.points()
     features = {
         feature: {name: _move_level(level, points, feature, name) for name, level in levels.items()}
@@ -394,10 +376,8 @@ def make_challenger(fit: Fit, champion: Scorecard) -> Scorecard:
 
 
 def keep_held(challenger: Scorecard, champion: Scorecard) -> Scorecard:
-    """Keep every level that alone holds a letter as strong as in the champion.
-
-    Such letters are hardly ever mailed, and missing returns would lower just these levels the most.
-    """
+    """Keep every level that alone holds a letter as strong as in the champion."""
+    # such letters are hardly ever mailed, and missing returns would lower just these levels the most
     fallen = champion.base.points - challenger.base.points
     features = {
         feature: {
@@ -446,11 +426,7 @@ class Saving:
 
 
 def points_frame(counted: pl.DataFrame, expert: Scorecard, before: Scorecard, after: Scorecard) -> pl.DataFrame:
-    """Return every level with its points and its evidence; the first row is the base, with all letters.
-
-    Columns: ``feature``, ``level`` (String), ``expert``, ``before``, ``after`` (Int64 points), ``letters``, ``bounced``
-    (Int64), ``expected`` (Float64: returns that the scorecard before predicted).
-    """
+    """Return each level with points, evidence and ``expected`` returns (by ``before``); the first row is the base."""
     levels = design(counted)
     n, bounced = (counted[name].cast(pl.Float64).to_numpy() for name in ("n", "bounced"))
     expected = n * predict(before, levels)

@@ -1,14 +1,10 @@
 """The rows to learn from, and the contest of two scorecards.
 
-Labels come in blocks. Before each, a challenger is fitted to all labels so far; both predict the block, and the
+Before each block of labels a challenger is fitted to the labels so far; both scorecards predict the block, and the
 likelihood ratios are multiplied. If the champion is right, this e-value reaches 20 with a probability of 5 % at most,
-however often one looks (Ville's inequality; Grünwald, de Heide and Koolen, "Safe testing", 2024).
-
-That holds while labels are only appended. If judged labels have changed, a new contest begins, and the k-th contest
-needs k² times the evidence: since 1 + 1/4 + 1/9 + … < 1.65, all of them together promote wrongly in 8.3 % of cases at
-most.
-
-The contest is held for several kinds of recording errors (:class:`Recording`), and the worst result counts.
+however often one looks (Ville's inequality; Grünwald, de Heide and Koolen, "Safe testing", 2024). If judged labels have
+changed, a new contest begins. The k-th contest needs k² times the evidence: since 1 + 1/4 + 1/9 + … < 1.65, all of them
+together promote wrongly in 8.3 % of cases at most. The worst result of several :class:`Recording` errors counts.
 """
 
 from __future__ import annotations
@@ -48,8 +44,7 @@ if TYPE_CHECKING:
     from bansong.learning.fit import Array
 
 
-RIPE_DAYS: Final = 45
-"""Days after mailing until which returns trickle in, so that earlier labels are biased."""
+RIPE_DAYS: Final = 45  # after mailing: earlier, returns still trickle in
 RIPE_AT: Final = "ripe_at"
 YOUNG: Final = gettext_noop("mailed less than 45 days ago")
 UNCERTAIN: Final = gettext_noop("outcome not certain")
@@ -61,35 +56,23 @@ _ADDRESSEE: Final = ("b_no", "address_key")
 
 @dataclass(frozen=True, slots=True)
 class TrainingData:
-    """The labels that learning may use.
+    """The labels that learning may use."""
 
-    ``rows``: evidence with ``mailing`` and :data:`RIPE_AT` (Datetime UTC, when it became usable), in that order.
-    ``left_out``: unused letters by reason. ``set_aside``: quarantined mailings with letters and reasons;
-    ``suspicious``: their letters with doubtful labels, where not only returns were recorded. ``mailed``: the rows and
-    repeated letters. ``missing``: why returns seem to be missing; ``unproven``: why that is possible.
-    ``false_bounces``: the highest share of wrong returns that the labels leave possible.
-    """
-
-    rows: pl.DataFrame
-    left_out: Mapping[str, int]
-    set_aside: Mapping[str, tuple[int, tuple[str, ...]]]
-    suspicious: int
-    mailed: pl.DataFrame
-    missing: tuple[str, ...]
-    unproven: str | None
-    false_bounces: float
+    rows: pl.DataFrame  # in order of `RIPE_AT` (Datetime UTC, when evidence became usable) and `mailing`
+    left_out: Mapping[str, int]  # unused letters by reason
+    set_aside: Mapping[str, tuple[int, tuple[str, ...]]]  # quarantined mailings: letters, reasons
+    suspicious: int  # letters set aside with doubtful labels, where not only returns were recorded
+    mailed: pl.DataFrame  # `rows`, and repeated letters
+    missing: tuple[str, ...]  # why returns seem to be missing
+    unproven: str | None  # why returns may be missing
+    false_bounces: float  # the highest share of wrong returns that the labels leave possible
 
 
 def select_training_rows(
     store: LabelStore, today: date, champion: Scorecard, prior: Scorecard, released: Mapping[str, tuple[int, int]]
 ) -> TrainingData:
-    """Select the labels of a store that learning may use.
-
-    Left out: letters mailed less than :data:`RIPE_DAYS` days ago, uncertain outcomes, and reasons of no known
-    scorecard. A mailing with doubtful labels is set aside whole, unless these very labels (letters, returns) were
-    ``released``. Of several letters to one addressee in the same state only the first is used: repeats are no
-    independent evidence.
-    """
+    """Select the labels of a store that learning may use; mailings with doubtful labels are set aside whole."""
+    # unless these very labels (letters, returns) were `released`; repeated letters are no independent evidence
     rows = _letters(store)
     ripe = pl.col("mailed") <= today - timedelta(days=RIPE_DAYS)
     known = pl.col("bounced").is_not_null()
@@ -175,7 +158,6 @@ def _returns_only_doubt(letters: int) -> tuple[str, ...]:
 
 
 def _declared_doubts(letters: int, declared: MailingTerms) -> tuple[str, ...]:
-    """Return why nothing can be learned from a mailing by its terms, with the remedy."""
     if declared.silence_is_delivery:
         return ()
     text = (
@@ -197,12 +179,10 @@ def _letters(store: LabelStore) -> pl.LazyFrame:
     return rows.with_columns(pl.max_horizontal("recorded", ripe_at).alias(RIPE_AT))
 
 
-ENOUGH: Final = 20.0
-"""E-value at which the champion is replaced."""
+ENOUGH: Final = 20.0  # e-value at which the champion is replaced
 _FIRST: Final = 50
 _BLOCK_GROWTH: Final = 0.25
-_MIN_RECORDED_SHARE: Final = 0.4
-"""Smallest share of the returns that is recorded, if missing returns are possible."""
+_MIN_RECORDED_SHARE: Final = 0.4  # of the returns, if missing returns are possible
 
 
 class Recording(NamedTuple):
@@ -234,7 +214,7 @@ class Gate:
 
 
 def blocks(evidence: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """Yield evidence in its order as patterns of blocks: 50 letters, then a quarter of what went before."""
+    """Yield evidence in its order as patterns of blocks: 50 letters, then a quarter of the letters so far."""
     first = 0
     while first < evidence.height:
         size = max(_FIRST, int(first * _BLOCK_GROWTH))
@@ -249,11 +229,7 @@ def run_gate(
     prior: Scorecard,
     ways: Sequence[Recording] = (Recording(),),
 ) -> Gate:
-    """Let the challenger predict block after block.
-
-    ``before``: patterns known when the champion was promoted; ``after``: new blocks; ``prior``: the expert's scorecard;
-    ``ways``: assumed errors of recording.
-    """
+    """Let the challenger predict block after block; ``before``: patterns known when the champion was promoted."""
     seen = [] if before is None else [before]
     labels, log_e, steps, fit = 0, [0.0] * len(ways), list[Step](), None
     for block in after:
@@ -330,17 +306,14 @@ def _digest(rows: pl.DataFrame, release: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The result of a contest; ``doubts`` concern all labels together, ``required`` is the e-value that is enough.
-
-    ``unproven``: why missing returns are possible; the challenger then has to win under that assumption, too.
-    """
+    """The result of a contest."""
 
     champion: Scorecard
     challenger: Scorecard
     gate: Gate
-    doubts: tuple[str, ...]
-    required: float = ENOUGH
-    unproven: str | None = None
+    doubts: tuple[str, ...]  # about all labels together
+    required: float = ENOUGH  # e-value that is enough
+    unproven: str | None = None  # why missing returns are possible: the challenger has to win with them, too
 
     @property
     def promotes(self) -> bool:
@@ -365,12 +338,8 @@ def evaluate_challenger(
     unproven: str | None = None,
     false_bounces: float | None = None,
 ) -> Decision:
-    """Fit a challenger to evidence (in its order), and compare it with the champion.
-
-    ``since``: when the champion was promoted; labels usable by then may have chosen it, so they are no part of the
-    contest. ``version`` and ``now`` are the challenger's; the others as in :class:`Decision`. ``false_bounces``: the
-    highest share of wrong returns that the labels leave possible.
-    """
+    """Fit a challenger to evidence (in its order), and compare it with the champion."""
+    # labels usable by `since`, the champion's promotion, may have chosen it: they are no part of the contest
     fresh = pl.lit(True) if since is None else pl.col(RIPE_AT) > since
     before = rows.filter(~fresh)
     known = count_patterns(before.lazy()) if before.height else None

@@ -1,12 +1,9 @@
 """Significance, wrong returns, and quarantined labels.
 
-Wrong labels lift the returns of the safest letters and leave their rate flat; if the expert is wrong instead, the rate
-goes on falling towards the safest letters. Each half of the letters is ranked by a fit to the other half with a free
-intercept, and a curve is laid through the rates by rank::
+Wrong labels leave the rate of the safest letters flat; if the expert is wrong instead, it goes on falling. Each half of
+the letters is ranked by a fit to the other half with a free intercept, and a curve is laid through the rates by rank::
 
     P(the label says it came back) = e0 + (1 - e0) · ceiling · σ(a + b · score)
-
-``e0``, where the curve levels off, is the share of wrong returns; a, b and the ceiling are free.
 """
 
 from __future__ import annotations
@@ -32,10 +29,7 @@ USUAL = 0.95
 
 
 def interval(hits: int, of: int, confidence: float = USUAL) -> tuple[float, float]:
-    """Return the interval of a share by Wilson's score (1927); (0, 1) for no observations.
-
-    Unlike the normal interval it holds for few rows and for shares near 0.
-    """
+    """Return the interval of a share by Wilson's score (1927), which holds for few rows, too; (0, 1) without rows."""
     if not of:
         return 0.0, 1.0
     z = NormalDist().inv_cdf((1 + confidence) / 2)
@@ -53,8 +47,7 @@ def chi_square_bound(freedom: int, confidence: float = WIDE) -> float:
     return float(freedom * (1 - part + NormalDist().inv_cdf(confidence) * math.sqrt(part)) ** 3)
 
 
-SHIFTED: Final = 0.2
-"""Population stability index above which a feature's shares have shifted (the usual rule of credit scoring)."""
+SHIFTED: Final = 0.2  # population stability index: the feature's shares have shifted (the usual rule of credit scoring)
 _HALF: Final = 0.5
 NONE: Final = "(none)"
 
@@ -84,12 +77,8 @@ def level_counts(evidence: pl.LazyFrame) -> pl.DataFrame:
 
 
 def stability_index(reference: pl.DataFrame, current: pl.DataFrame) -> pl.DataFrame:
-    """Return the population stability index of each feature between two :func:`level_counts`, the largest first.
-
-    Columns: ``feature`` (String), ``psi``, ``chance`` (Float64: 99 % bound by chance alone), ``shifted`` (Boolean:
-    above both 0.2 and chance), ``level`` (String: the one whose share changed most), ``before``, ``after`` (Float64,
-    its shares). A level that one side lacks counts as half a row there; a feature that one side lacks is left out.
-    """
+    """Return the population stability index of each feature between two :func:`level_counts`, the largest first."""
+    # `chance`: 99 % bound; `level`: the most changed one; a level that one side lacks counts as half a row there
     both = reference.select("feature", "level", r="n").join(
         current.select("feature", "level", c="n"), on=["feature", "level"], how="full", coalesce=True
     )
@@ -126,6 +115,7 @@ def overall_calibration(n: int, bounced: int, expected: float) -> OverallCalibra
     return OverallCalibration(n, bounced, expected, bounced / expected, low, high, not low <= 1 <= high)
 
 
+# for the fits that rank: a free intercept, and wide deviations
 RANKING: Final = Priors(
     shift=2.0,
     slope=0.3,
@@ -133,18 +123,14 @@ RANKING: Final = Priors(
     delta={"status": 0.7, "address": 0.7, "history": 0.7, "freshness": 0.5, "region": 0.2},
     false_bounces=(1.0, 200.0),
 )
-"""Priors of the fits that rank: a free intercept, and wide deviations."""
-MOST: Final = 20_000
-"""Letters used for the ranking; more would not sharpen one rate."""
+MOST: Final = 20_000  # letters used for the ranking; more would not sharpen one rate
 _MAX_BINS, _LEAST = 40, 10
 _SHARES: Final = tuple(step / 200 for step in range(51))
-_DROP: Final = 1.35
-"""Log-likelihood below the best: the limits of a 90 % interval."""
+_DROP: Final = 1.35  # log-likelihood below the best: the limits of a 90 % interval
 _MAX_STEPS, _MIN_GAIN, _MIN_STEP = 40, 1e-4, 1e-4
+# prior means of a curve (a, log b, logit of the ceiling): the score is right, and 93 % of the returns come back
 _MIDDLE: Final = (0.0, 0.0, 2.6)
-"""Prior means of a curve (a, log b, logit of the ceiling): the score is right, and 93 % of the returns come back."""
-_SPREAD: Final = (1 / 3.0, 1 / 0.5, 1 / 0.5)
-"""One over their standard deviations."""
+_SPREAD: Final = (1 / 3.0, 1 / 0.5, 1 / 0.5)  # one over their standard deviations
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +171,9 @@ class RankedLetters:
         for share in _SHARES:
             theta, value = bins.climb(theta, share)
             values.append(value)
-        return _likeliest(values)
+        best = max(values)
+        within = [share for share, value in zip(_SHARES, values, strict=True) if value > best - _DROP]
+        return FalseBounces(_SHARES[values.index(best)], within[0], within[-1])
 
     def riskiest(self, least: int) -> tuple[int, int]:
         """Return the highest ranked fiftieth, or ``least`` letters: how many, and how many came back."""
@@ -250,22 +238,14 @@ def _scores(fit: Fit, letters: pl.DataFrame) -> Array:
     return scores
 
 
-def _likeliest(values: list[float]) -> FalseBounces:
-    best = max(values)
-    within = [share for share, value in zip(_SHARES, values, strict=True) if value > best - _DROP]
-    return FalseBounces(_SHARES[values.index(best)], within[0], within[-1])
-
-
 def _sigmoid(x: Array) -> Array:
     np = numpy()
     found: Array = 1 / (1 + np.exp(-x))
     return found
 
 
-FALSE_BOUNCES: Final = 0.05
-"""Highest share of wrong labels that is usual."""
-MANY_ASIDE: Final = 0.2
-"""Share of quarantined letters above which the other labels are not trusted either."""
+FALSE_BOUNCES: Final = 0.05  # highest share of wrong labels that is usual
+MANY_ASIDE: Final = 0.2  # share of quarantined letters above which the other labels are not trusted either
 
 
 def distrust(set_aside: int, letters: int) -> tuple[str, ...]:

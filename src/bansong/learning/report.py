@@ -59,7 +59,7 @@ def open_labelled(path: Path) -> Iterator[tuple[pl.LazyFrame, Table]]:
 
 
 def _find_columns(headers: Sequence[str]) -> dict[str, int]:
-    """Find our columns; the last of several with a name, since ours stand behind the user's."""
+    """Find our columns; of several with a name the last, since ours stand behind the user's."""
     found = {}
     for place, header in enumerate(headers):
         name = _NAMES.get(re.sub(r"_bv[0-9]*$", "", header))
@@ -102,18 +102,17 @@ CALIBRATED_COLUMN_MISSING: Final = Problem(
 )
 
 BINS: Final = 10
-FEW: Final = 50
-"""Rows below which the figures are too uncertain to judge by."""
+FEW: Final = 50  # rows below which the figures are too uncertain to judge by
 GROUPS: Final = ("engine", "model", "grade", "action")
 
+# figures of each bin and group; `low` to `high`: 95 % interval (Wilson) of `rate`; `lift`: its ratio to all rows
 GROUP_DTYPES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     **dict.fromkeys(("n", "bounced"), pl.Int64),
     **dict.fromkeys(("expected", "mean_p", "rate", "low", "high", "lift", "brier", "log_loss", "auc"), pl.Float64),
 }
-"""Figures of each bin and group: ``low`` to ``high`` is the 95 % interval (Wilson) of ``rate``, ``lift`` its ratio to
-all rows."""
 
 ABBREVIATIONS: Final = {"auc": "AUC", "ece": "ECE"}
+# columns and groups of the frames, marked here to be translated where they are shown
 _SHOWN: Final = (
     *(gettext_noop("bin"), gettext_noop("group"), gettext_noop("lowest"), gettext_noop("highest")),
     *(gettext_noop("n"), gettext_noop("bounced"), gettext_noop("expected"), gettext_noop("mean_p")),
@@ -121,7 +120,6 @@ _SHOWN: Final = (
     *(gettext_noop("brier"), gettext_noop("log_loss")),
     *(gettext_noop("engine"), gettext_noop("model"), gettext_noop("grade"), gettext_noop("reason")),
 )
-"""Columns and groups of the frames, marked here to be translated where they are shown."""
 
 _P, _N, _BOUNCED = pl.col("p"), pl.col("n"), pl.col("bounced")
 _FIGURES: Final = (
@@ -138,40 +136,29 @@ _FIGURES: Final = (
     "auc",
     "ece",
 )
-_WRITTEN: Final = 5e-5
-"""Half of the last place that probabilities are written with."""
+_WRITTEN: Final = 5e-5  # half of the last place of a written probability
 _REASON_HEAD: Final = r"(?:^|\| )\[\S+ [+-]\d+\]"
 _REASON_LABEL: Final = r"\[(\S+) "
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Calibration(Shown):
-    """Probabilities against outcomes. Displays as a table in a notebook and as text elsewhere.
+    """Probabilities against outcomes. Displays as a table in a notebook and as text elsewhere."""
 
-    ``n`` rows have both, ``left_out`` lack one; ``bounced`` came back, ``expected`` is the sum of the probabilities.
-    ``ratio``: bounced over expected, with its 95 % interval ``low`` to ``high`` (Wilson). ``brier``: mean squared
-    error; ``log_loss`` in nats; ``auc``: how often a returned letter ranks above an arrived one, ties count half;
-    ``ece``: expected calibration error over ten bins of about equal count. A figure that is not defined is ``None``.
-
-    ``frame``: the bins: ``bin``, ``lowest``, ``highest`` and :data:`GROUP_DTYPES`. ``groups``: for each column (and
-    ``reason``) a frame with ``group``, :data:`GROUP_DTYPES` and ``ece``. ``whose``: whose probabilities they are, if
-    known.
-    """
-
-    n: int
-    left_out: int
+    n: int  # rows with probability and outcome
+    left_out: int  # rows without one of them
     bounced: int
-    expected: float
-    ratio: float | None
-    low: float | None
+    expected: float  # sum of the probabilities
+    ratio: float | None  # bounced over expected; like the other figures `None` if not defined
+    low: float | None  # 95 % interval of `ratio` (Wilson)
     high: float | None
-    brier: float | None
-    log_loss: float | None
-    auc: float | None
-    ece: float | None
-    frame: pl.DataFrame
-    groups: Mapping[str, pl.DataFrame]
-    whose: str | None = None
+    brier: float | None  # mean squared error
+    log_loss: float | None  # in nats
+    auc: float | None  # how often a returned letter ranks above an arrived one; ties count half
+    ece: float | None  # expected calibration error over the bins
+    frame: pl.DataFrame  # bins: `bin`, `lowest`, `highest` and `GROUP_DTYPES`
+    groups: Mapping[str, pl.DataFrame]  # by column, and by `reason`: `group`, `GROUP_DTYPES` and `ece`
+    whose: str | None = None  # source of the probabilities, if known
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -256,13 +243,8 @@ def calibration(
     by: Sequence[str] | None = None,
     whose: str | None = None,
 ) -> Calibration:
-    """Compare probabilities with outcomes.
-
-    ``frame`` has ``probability`` (0 to 1) and ``bounced`` (Boolean); rows where one is null are counted as left out.
-    ``by``: columns to break the figures down by, by default :data:`GROUPS`. ``reasons`` (List or joined String) or
-    ``level:`` columns give figures by reason as well. Raises :class:`LabelError` for an invalid probability,
-    :class:`UsageError` for a missing column.
-    """
+    """Compare probabilities (0 to 1) with outcomes (Boolean), also ``by`` columns and by reason; nulls are left out."""
+    # raises LabelError for an invalid probability, UsageError for a missing column
     rows, schema = frame.lazy(), frame.lazy().collect_schema()
     for column in (probability, bounced, *(by or ())):
         if column not in schema:
@@ -391,17 +373,12 @@ def _count_by_reason(known: pl.LazyFrame, schema: Mapping[str, Any]) -> list[pl.
 
 
 def file_calibration(path: Path) -> Calibration:
-    """Return the calibration of a labelled file of any format.
-
-    It needs ``bounced`` and ``bounce_prob``; ``grade``, ``action``, ``reasons``, ``engine``, ``model`` are optional.
-    Raises :class:`InputError`, and :class:`LabelError` for a missing column or an unreadable value.
-    """
+    """Return the calibration of a labelled file of any format; raise :class:`InputError` or :class:`LabelError`."""
     with open_labelled(path) as (rows, _):
         return calibration(rows)
 
 
-UNREAD_ENGINE: Final = gettext_noop("service or unknown")
-"""``engine`` of labels whose reasons no known scorecard gave."""
+UNREAD_ENGINE: Final = gettext_noop("service or unknown")  # `engine` of labels whose reasons no known scorecard gave
 
 
 def store_calibration(folder: Path | None = None) -> tuple[str, Calibration]:

@@ -1,4 +1,4 @@
-"""Attach to each row what its address means: official form, postal code, codes, suggestions."""
+"""Attach the official address to each row: form, postal code, codes, suggestions."""
 
 from __future__ import annotations
 
@@ -373,13 +373,8 @@ SUGGESTED: Final = {"row": pl.UInt32, "address": pl.String, "zipcode": pl.String
 
 
 def suggest(addresses: pl.DataFrame, gazetteer: Gazetteer, lang: Lang, most: int = 5) -> pl.DataFrame:
-    """Return the likeliest places of each address for a person to choose from, the best first, at most ``most``.
-
-    ``addresses`` has ``address`` and ``zipcode`` (String). Columns of :data:`SUGGESTED`: ``row``, the address's line;
-    ``address`` and ``zipcode`` of the place, with the written unit; ``changes``, the differences in words of ``lang``.
-    Any reading may propose a place, for the address as written or with a region from its other words. Places are
-    ordered by the number of witnesses, then by the reading.
-    """
+    """Return the likeliest places of each address (columns of :data:`SUGGESTED`), the best first, at most ``most``."""
+    # any reading may propose a place; places are ordered by the number of witnesses, then by the reading
     parsed = parse.parse(addresses.lazy().select("address", "zipcode")).collect()
     lookups = lookups_of(gazetteer, len(parsed))
     rows = open_rows(lookups, split_joined_numbers(lookups, parsed.with_row_index(ROW)))
@@ -430,11 +425,7 @@ ADDED: Final[dict[str, type[pl.DataType]]] = {  # the columns that `attach` adds
 
 
 def attach(frame: pl.LazyFrame, gazetteer: Gazetteer | None, lang: Lang) -> pl.LazyFrame:
-    """Add the columns of :data:`ADDED`, the meaning of each row's address.
-
-    ``frame`` has ``address`` and ``zipcode`` (String); its rows and their order stay. Without a gazetteer only the
-    region is recognised and compared to the postal code. With one, batches are matched: the query streams.
-    """
+    """Add the columns of :data:`ADDED` to each row; without a gazetteer, only compare the postal code to the region."""
     if gazetteer is None:
         names = frame.collect_schema().names()
         read = pl.struct("address", "zipcode").map_batches(

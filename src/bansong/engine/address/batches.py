@@ -1,16 +1,7 @@
-"""Prepared queries over batches of rows, and names that are one slip apart.
+"""Prepared queries over batches of rows, and names that are one slip apart."""
 
-- :class:`TextIndex`, :class:`TextTable`: a few thousand texts known beforehand (names of regions)
-- :class:`Index`: millions of sorted keys, searched. A join would build its hash table for each batch; a sorted array is
-  built (or read) once, shared by all threads, and a query costs a fraction of a microsecond
-- :func:`for_few`, :func:`fill_few`: a step for few rows. Patterns and the planning of queries cost time on rows without
-  text too: without such rows in a batch, the step is not even planned
-- :class:`PreparedStep`: a step whose query is made once and run over batch after batch
-- :func:`with_groups`, :func:`where`: the groups of a pattern, and texts kept where a condition holds
-
-``column[places]`` and ``&`` work on a column at once, in a microsecond; ``column.gather(places)``, ``fill_null`` and
-the like are queries of fifty microseconds each, however few the rows.
-"""
+# `column[places]` and `&` take a microsecond; `column.gather(places)`, `fill_null` and the like are queries of fifty
+# microseconds each, however few the rows.
 
 from __future__ import annotations
 
@@ -53,15 +44,11 @@ class TextTable(TextIndex):
         self._columns = columns
 
     def look_up(self, text: pl.Expr, column: str) -> pl.Expr:
-        """Return a column's value for a text, null for an unknown one."""
         return pl.lit(self._columns[column]).gather(self.find(text))
 
 
 def text_key(*parts: str | pl.Expr) -> pl.Expr:
-    """Return the UInt64 key of one or several values read as text, null if one of them is null.
-
-    Never stored: the hash may change with polars' version.
-    """
+    """Return the UInt64 key of values read as text, null if one is null; never stored: polars may change its hash."""
     if all(isinstance(part, str) for part in parts):
         return _key_of_columns(*parts)
     return _key_of([pl.col(part) if isinstance(part, str) else part for part in parts])
@@ -78,10 +65,7 @@ def _key_of(columns: list[pl.Expr]) -> pl.Expr:
 
 
 class built_once(Generic[T]):
-    """A cached property for several threads: each thread that needs it first builds it, and the first result is kept.
-
-    No lock is held: its holder would wait for polars' threads, which would wait for the lock.
-    """
+    """A cached property for several threads, without a lock: its holder would wait for polars' threads, they for it."""
 
     def __init__(self, build: Callable[[Any], T]) -> None:
         self._build = build
@@ -101,7 +85,7 @@ class built_once(Generic[T]):
 
 
 class Index:
-    """Sorted keys with their values; a key may occur several times."""
+    """Sorted keys with their values, repeated or not; a join would build its hash table anew for each batch."""
 
     def __init__(self, keys: pl.Series, values: pl.Series | None = None) -> None:
         """``keys``: UInt64, sorted. ``values``: as long as ``keys``, by default the keys' positions."""
@@ -149,7 +133,6 @@ class Index:
         return self._expand_ranges(asked.with_columns(_place=place), "_last", value, keep)
 
     def holds(self, keys: pl.Series) -> pl.Series:
-        """Return for each key (not null) whether it is there."""
         if keys.is_empty():
             return pl.Series("held", dtype=pl.Boolean)
         held = values_at(self._keys, self._keys.search_sorted(keys)) == keys
@@ -182,10 +165,7 @@ def _collect_unoptimised(query: pl.LazyFrame) -> pl.DataFrame:
 
 
 class PreparedStep:
-    """A step from frame to frame whose query is made once: making it takes longer than running it over a few rows.
-
-    All frames have the same columns. Each thread takes a query that no other runs, or makes one.
-    """
+    """A step whose query is made once, at more cost than a run over few rows; frames must have the same columns."""
 
     def __init__(self, step: Callable[[pl.LazyFrame], pl.LazyFrame]) -> None:
         self._step = step
@@ -233,10 +213,8 @@ def for_few(
     needs: tuple[str, ...],
     adds: Mapping[str, type[pl.DataType]],
 ) -> pl.LazyFrame:
-    """Add the columns ``adds`` that ``step`` makes of the columns ``needs``, for rows with ``few``; null in others.
-
-    ``step`` must keep rows and order, and look at one row at a time.
-    """
+    """Add the columns ``adds`` that ``step`` makes of ``needs``, for rows with ``few``; without any, plan nothing."""
+    # `step` must keep rows and order, and look at one row at a time
     return frame.with_columns(_compute_few(few, step, needs, adds)).unnest(_FEW)
 
 
@@ -303,10 +281,8 @@ def scatter(values: pl.Series, at: pl.Series) -> pl.Series:
 
 
 def with_groups(frame: pl.LazyFrame, source: pl.Expr, pattern: str, *names: str) -> pl.LazyFrame:
-    """Add the capture groups of a pattern as String columns of these names, null where it does not match.
-
-    Source and match become columns first: polars would compute them for every group.
-    """
+    """Add the capture groups of a pattern as String columns of these names, null where it does not match."""
+    # source and match become columns first: polars would compute them for every group
     found = pl.col("_found")
     return (
         frame.with_columns(_found=source)
@@ -317,10 +293,8 @@ def with_groups(frame: pl.LazyFrame, source: pl.Expr, pattern: str, *names: str)
 
 
 def where(condition: pl.Expr, text: pl.Expr) -> pl.Expr:
-    """Return the text, stripped, where the condition holds, else null.
-
-    Stripping rewrites the column: polars' replacements work on texts under nulls too, at full cost.
-    """
+    """Return the text, stripped, where the condition holds, else null."""
+    # stripping rewrites the column: polars' replacements work on texts under nulls too, at full cost
     return pl.when(condition).then(text).str.strip_chars(" ")
 
 
@@ -358,11 +332,7 @@ def patterns(frame: pl.DataFrame, name: str, slip: Literal["hole", "gap"], *keep
 
 
 def slips(frame: pl.DataFrame, name: str, *keep: str) -> pl.DataFrame:
-    """Return a line for each Hangul syllable of ``name``: ``keep``, and keys of the region and a misspelt name.
-
-    ``hole``: the syllable unreadable; ``gap``: without it; ``swap``: swapped with the next one (null if that is not
-    Hangul).
-    """
+    """Return keys of names with one syllable unreadable (``hole``), missing (``gap``) or swapped (``swap``)."""
     return _slips_of(name, keep).run(frame[list(dict.fromkeys(("region", name, *keep)))])
 
 
@@ -427,10 +397,7 @@ def _change_jamo(syllable: str) -> tuple[str, ...]:
 
 
 def compare_names(written: pl.Series, official: pl.Series) -> pl.DataFrame:
-    """Return ``difference`` (a :class:`NameDifference`, null for equal names) and ``short`` (Boolean) of each pair.
-
-    ``short``: the shorter name without numbers and 로 or 길 has at most two syllables, and the written one is a road's.
-    """
+    """Return ``difference`` (:class:`NameDifference`, null if equal) and ``short`` (a short road name) of each pair."""
     one, other, head = pl.col("written"), pl.col("official"), pl.col("head")
     names = pl.DataFrame({"written": written, "official": official}).with_columns(
         head=pl.sum_horizontal((one.str.head(count) == other.str.head(count)) for count in range(1, _MAX_PREFIX_CHARS))

@@ -1,8 +1,6 @@
-"""Buildings that an address may mean, by its road or by its lot: each function reads it in one way.
+"""Buildings that an address may mean, by its road or lot: each function reads it in one way."""
 
-All take rows with the columns of :data:`bansong.engine.address.parse.PARSED`, ``row``, ``region`` (UInt32, null if
-open) and ``scope``, and return candidates: a line of ``row`` and ``place`` (of a building) each.
-"""
+# all take rows of `PARSED` with `row`, `region` (null if open) and `scope`, and return lines of `row` and `place`
 
 from __future__ import annotations
 
@@ -29,11 +27,8 @@ _FURTHER_ROAD: Final = r"([가-힣0-9·]+(?:로|길|거리)) ?([0-9]{1,5})(?:-([
 
 
 def split_joined_numbers(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """Read ``부강1 13`` as 13 on a road 부강1…, and ``만남로6석길 5`` as 5 on 만남로6석길: not as number 1, or 6.
-
-    Not if there is no such road. Words between the numbers belong to the name (``loose_road``): ``상도로15카 9`` is 9
-    on 상도로15카길.
-    """
+    """Read ``부강1 13`` as 13 on a road 부강1…, ``만남로6석길 5`` as 5 on 만남로6석길, if there is such a road."""
+    # words between the numbers belong to the name: 상도로15카 9 is 9 on 상도로15카길
     if lacks_any(rows, "detail"):
         return rows
     name, main = pl.coalesce("road", "loose_road"), pl.coalesce("main", "loose_main").cast(pl.String)
@@ -105,10 +100,8 @@ def find_on_other_level(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def find_misspelt_road(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """Find roads of the same region with one syllable different or two swapped, and with that number.
-
-    Not for a road that exists as written: the number may be wrong. Nor for one of a family (새내1길, 새내2길 …).
-    """
+    """Find misspelt roads of the region (one syllable different, two swapped) with that number; not one of a family."""
+    # not if the road exists as written: the number may be wrong
     name = pl.coalesce("road", "loose_road")
     numbered = pl.when(name.str.contains("[0-9]")).then(text_key("region", without_digits(name)))
     keys = rows.select(whole=text_key("region", name).fill_null(0), numbered=numbered.fill_null(0))
@@ -279,10 +272,7 @@ def find_building_on_whole_lot(lookups: Lookups, rows: pl.DataFrame) -> pl.DataF
 
 
 def find_misspelt_lot(lookups: Lookups, rows: pl.DataFrame) -> pl.DataFrame:
-    """Find dongs of the same region with one syllable different or two swapped, and with that lot.
-
-    Not for a dong that exists as written, a name of two syllables, or an address with a second number.
-    """
+    """Find misspelt dongs of the region (one syllable different, two swapped) with that lot, unless the dong exists."""
     rows = _with_lot(
         rows,
         pl.col("region").is_not_null()

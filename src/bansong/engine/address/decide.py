@@ -1,9 +1,4 @@
-"""Choice of the one candidate that is meant, or none; never the first of several.
-
-An address has witnesses besides its road and number: the 읍·면·동 before it, the 동 in brackets, the postal code, the
-name of the building. Each speaks for a candidate, against it, or not at all. A repair is confirmed (``supported``) by
-words of the row in which nothing was changed.
-"""
+"""Choose the one candidate that postal code, dong and building's name support, or none; never the first of several."""
 
 from __future__ import annotations
 
@@ -35,10 +30,7 @@ class Trust(Enum):
 def decide_candidates(
     lookups: Lookups, rows: pl.DataFrame, candidates: pl.DataFrame, trust: Trust
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return (``row``, ``place``) of decided rows, and ``row`` of ambiguous ones.
-
-    Rows in neither have only a refuted candidate: they may be read in another way.
-    """
+    """Return (``row``, ``place``) of decided rows, and ``row`` of ambiguous ones; other candidates are refuted."""
     candidates = drop_repeated(lookups, candidates)
     if trust is Trust.GIVEN:
         plain, candidates = _split_undoubted(lookups, rows, candidates)
@@ -63,10 +55,8 @@ def drop_repeated(lookups: Lookups, candidates: pl.DataFrame) -> pl.DataFrame:
 
 
 def find_outvoted(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame, others: pl.DataFrame) -> pl.DataFrame:
-    """Return ``row`` where more witnesses speak for another (``row``, ``place``) than for the chosen building.
-
-    A province that contradicts the district speaks for the others that lie in it.
-    """
+    """Return ``row`` where more witnesses support another (``row``, ``place``) than the chosen building."""
+    # a province that contradicts the district supports the others in that province
     if others.is_empty():
         return rows.select(ROW).clear()
     mine = hear_witnesses(lookups, rows, decided).select(ROW, mine="place", votes="pro")
@@ -115,7 +105,7 @@ def _on_twin_road(lookups: Lookups, pairs: pl.DataFrame) -> pl.Expr:
 
 
 def hear_witnesses(lookups: Lookups, rows: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:
-    """Add what each witness says: ``*_pro`` (null for nothing), ``*_contra``, and the number in favour (``pro``)."""
+    """Add the votes of each witness: ``*_pro`` (null if silent), ``*_contra``, and the number in favour (``pro``)."""
     open_region = pl.col("region").is_null() | pl.col("narrowed") | pl.col("region_conflict").fill_null(False)
     pairs = lookups.describe(candidates.join(rows.with_columns(open=open_region).select(ROW, *_WITNESSES), on=ROW))
     given = pl.col("zipcode_given").cast(pl.UInt32, strict=False)
@@ -227,14 +217,8 @@ def keep_tenable(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) ->
 
 
 def judge_support(lookups: Lookups, rows: pl.DataFrame) -> pl.Series:
-    """Whether other words of each row of :func:`~.matcher.match_addresses` confirm the repair.
-
-    The rows also have their ``level``, ``postal_match`` and the building's ``of_emd``. Null without a repair, or if an
-    address was renumbered and all else is right. Witnesses: the postal code or a neighbouring one; the 동 or 리, and
-    unless a road was repaired the 읍 or 면; the building's name, if it is not the only word (buildings of a complex
-    share it); the city, if only its district was filled in. No witnesses: the region of a repaired road, or a lack of
-    similar names.
-    """
+    """Whether unchanged words of each matched row confirm its repair; null without a repair, or if only renumbered."""
+    # not counted: the region of a repaired road; a building's name as the only word, as a complex shares it
     nothing = _NOT_JUDGED.new_from_index(0, rows.height)
     if lacks_any(rows, "place"):
         return nothing
@@ -307,7 +291,7 @@ def _all_else_right() -> pl.Expr:
 
 
 def _city_stands(lookups: Lookups) -> pl.Expr:
-    # what was filled in lies within the written city, or above; beside a misspelt province the district must be unique
+    # the filled-in one lies within the written city, or above; beside a misspelt province the district must be unique
     sole = lookups.tables.regions.filter(pl.len().over("sigungu") == 1, pl.col("sigungu") != "")["sigungu"]
     as_written = pl.col("region_typed").str.contains(pl.col("of_sigungu"), literal=True)
     misspelt = (pl.col("region_change") == "typo").fill_null(False)

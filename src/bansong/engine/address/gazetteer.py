@@ -1,9 +1,6 @@
-"""The file of official addresses, and its sections.
+"""The file of official addresses: sections, each in its own row groups, with the names of the present day."""
 
-The file has sections (``region``, ``dong``, ``admin``, ``road``, ``building``, ``lot``, ``gone``), each in its own row
-groups, so that it is read alone. All names are those of the present day. pyarrow decodes: polars' decoder ends the
-process on some damaged pages.
-"""
+# pyarrow decodes: polars' decoder ends the process on some damaged pages
 
 from __future__ import annotations
 
@@ -330,11 +327,7 @@ def _damage_error(path: Path, error: Exception) -> GazetteerError:
 
 
 class StoredSection:
-    """A section of the file, sorted by ``key``; a row's place is its number within the section.
-
-    Row groups are read at their first use and kept. The footer says which of them may hold a key; it has no checksum,
-    so it is checked against the data, and for a key between two row groups both are read.
-    """
+    """A section of the file, sorted by ``key``, with ``place`` as row number; row groups are read once, and kept."""
 
     def __init__(self, gazetteer: Gazetteer, name: str) -> None:
         self._gazetteer, self._name = gazetteer, name

@@ -191,11 +191,8 @@ class Lookups(ABC):
     )
 
     def settle_scope(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Add ``scope`` (the key of the words, null without any), ``region`` (if it is one), ``covered``.
-
-        A district that the gazetteer does not have means those of its city, or its parts: districts change more often
-        than files.
-        """
+        """Add ``scope`` (the key of the words, null without any), ``region`` (if it is one), ``covered``."""
+        # an unknown district means those of its city, or its parts: districts change more often than files
         words = rows.select(*_SCOPE_WORDS, pl.struct(_SCOPE_WORDS).hash(_SEED).alias(KEY))
         found = self._scopes.look_up(words[KEY], lambda new: self._settle_words(words.filter(new).unique()))
         return rows.hstack(cast("pl.DataFrame", found))  # never None: each combination of words is worth keeping

@@ -1,8 +1,4 @@
-"""Match addresses to buildings, the surest reading first; keep doubts.
-
-Each reading proposes candidates for the rows that are left, and :mod:`.decide` decides; decided and ambiguous rows
-leave. So the ordinary address costs two lookups, and only unread rows are repaired.
-"""
+"""Match addresses to buildings, the surest reading first; decided and ambiguous rows leave before the next reading."""
 
 from __future__ import annotations
 
@@ -34,10 +30,8 @@ _REGION_AND_NUMBER: Final = rf"[가-힣][시도군구울산천전종주기원남
 
 
 def find_two_addresses(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
-    """Return rows that also name another building: two addresses, one letter.
-
-    A lot found only under another name of its dong must lie in another dong and postal district.
-    """
+    """Return rows that also name another building: two addresses, one letter."""
+    # a lot found only under another name of its dong must lie in another dong and postal district
     by_lot = pl.concat([_find_part_of_lot(lookups, rows, decided), _find_other_lot(lookups, rows, decided)])
     if lacks_any(rows, "main"):
         return by_lot
@@ -137,10 +131,8 @@ def find_other_road(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame)
 
 
 def find_two_regions(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
-    """Return rows that also name another region, before the road or with a number behind it: two addresses, one letter.
-
-    Before the road it must be a district or the long name of a province: 부산 may be a name.
-    """
+    """Return rows that also name another region, before the road or with a number behind it: two addresses."""
+    # before the road it must be a district or the long name of a province: 부산 may be a name
     behind = pl.concat_str("detail", "brackets", separator=", ", ignore_nulls=True)
     numbered, district = pl.col("rest").str.contains(_NUMBERED), pl.col("sigungu") != ""
     long = pl.col("region_typed").str.len_chars() > _SHORT_NAME_CHARS
@@ -169,10 +161,8 @@ def _find_elsewhere(
 
 
 def find_better_elsewhere(lookups: Lookups, rows: pl.DataFrame, decided: pl.DataFrame) -> pl.DataFrame:
-    """Return rows whose witnesses agree with the same road and number of another region, or with a similar road.
-
-    ``경기도 성남시 우뜰면 회동1길 35`` may be in 성남시 or in 우뜰면: if both exist, one of the words is wrong.
-    """
+    """Return rows whose witnesses agree with the same road and number of another region, or with a similar road."""
+    # 경기도 성남시 우뜰면 회동1길 35 may be in 성남시 or in 우뜰면: if both exist, one of the words is wrong
     suspects = _find_contradicted(lookups, rows, decided)
     if suspects.is_empty():
         return suspects[[ROW]]
@@ -209,11 +199,8 @@ LEVELS: Final = (
 
 
 def match_addresses(lookups: Lookups, parsed: pl.DataFrame) -> pl.DataFrame:
-    """Return a line for each row, in order: ``row``, ``match_level``, ``covered``, ``place`` (null if uncertain).
-
-    ``parsed``: the columns of :data:`bansong.engine.address.parse.PARSED`. Also added: ``region``, ``narrowed`` (a
-    witness filled in the region), ``postal_only`` (UInt32, the code of all buildings with that main number).
-    """
+    """Return a line for each row of ``parsed`` (columns of ``PARSED``), in order; ``place`` is null if uncertain."""
+    # `narrowed`: a witness filled in the region; `postal_only`: the postal code of all buildings with that main number
     rows = open_rows(lookups, candidates.split_joined_numbers(lookups, parsed.with_row_index(ROW)))
     progress = _Progress(rows)
     if not lacks_any(rows, "moved_from"):
@@ -324,7 +311,7 @@ def _decide_reading(lookups: Lookups, progress: _Progress, reading: _Reading, pr
 
 
 def _drop_existing_elsewhere(lookups: Lookups, left: pl.DataFrame, proposed: pl.DataFrame) -> pl.DataFrame:
-    # rows that name no one region, if what is written exists in another region
+    # rows without a single region, if the written address exists in another region
     narrowed = left.filter("narrowed")
     if narrowed.is_empty():
         return proposed
@@ -333,7 +320,7 @@ def _drop_existing_elsewhere(lookups: Lookups, left: pl.DataFrame, proposed: pl.
 
 
 def _has_sole_district(lookups: Lookups, rows: pl.DataFrame) -> pl.Expr:
-    # a province alone is written, of which the gazetteer has one district: there may be others
+    # only a province is written; the gazetteer has one district of it, but others may exist
     district = pl.lit(lookups.tables.regions["sigungu"][rows["region"]])
     return (pl.col("sigungu").is_null() & (district != "")).fill_null(False)
 

@@ -191,11 +191,8 @@ _NEEDED: Final = ("_tail", "brackets", "_ahead", "_front", "_before_road", "emd"
 
 
 def read_detail(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add ``detail``, ``hint_dong``, ``building`` (String), ``has_unit`` (Boolean) from ``_tail`` and ``brackets``.
-
-    Words before the road or dong that name no region come to the end of ``detail``; those that look like places are
-    also in ``ahead`` (String), for the gazetteer to decide.
-    """
+    """Add ``detail``, ``hint_dong``, ``building`` (String), ``has_unit`` (Boolean) from ``_tail`` and ``brackets``."""
+    # also `ahead`: words before the road or dong that look like places, for the gazetteer to decide
     unexplained = pl.col("_ahead") != pl.col("emd").fill_null("")
     words = pl.col("brackets", "_front", "_before_road").is_not_null()
     given = pl.any_horizontal(pl.col("_tail") != "", unexplained, words)
@@ -325,11 +322,8 @@ _PO_BOX: Final = r"사서함|(?i)\bp\.? ?o\.? ?box\b"
 
 
 def parse(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Read the String columns ``address`` and ``zipcode``; add the columns of `PARSED`, null for what is not found.
-
-    ``kind`` is ``korean``, ``english`` (``123, Teheran-ro, Gangnam-gu``), ``po_box`` (사서함) or ``none``; only Korean
-    addresses are read. Other columns, rows and their order stay.
-    """
+    """Read the String columns ``address`` and ``zipcode``; add the columns of :data:`PARSED`, null if not found."""
+    # only `kind` korean is read, not english (123, Teheran-ro, Gangnam-gu), po_box (사서함) or none
     kept = [name for name in frame.collect_schema().names() if name not in PARSED]
     return (
         frame.select(kept)

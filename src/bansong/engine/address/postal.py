@@ -33,12 +33,8 @@ _OTHER, _FITS, _GIVEN_UP = range(3)  # another's prefix, this one's, a former on
 
 
 def postal_fits(zipcode: pl.Expr, sido: pl.Expr, sigungu: pl.Expr) -> pl.Expr:
-    """Whether a postal code may belong to a region (Boolean); null if undecidable.
-
-    ``zipcode``: five digits (String); ``sido``, ``sigungu``: as of :func:`split_region`. The first three digits belong
-    to one district: true for this one, false for another. If district or digits are unknown, the first two digits are
-    compared to the province: false for another's, true if no district was named and they are this one's.
-    """
+    """Whether a postal code (five digits) may belong to a region of :func:`split_region`; null if undecidable."""
+    # the first three digits belong to one district; if it is unknown, the first two are compared to the province
     code = pl.when(zipcode.str.contains("^[0-9]{5}$")).then(zipcode)
     return fits_numbers(code.cast(pl.UInt32, strict=False), region_numbers(sido, sigungu))
 
@@ -124,15 +120,11 @@ _CODE_FIRST: Final = (
 _CODE_INSIDE: Final = r"(?:^|[(\[<우]) ?([0-9]{5})(?:$|[)\]> ,])"
 _PERHAPS_CODE: Final = r"[0-9]{5}|[^\x00-\x7F가-힣]"
 _USUAL_BEGINNING: Final = r"^[가-힣]+ [가-힣0-9]+ \S"
-_MAX_CHARS: Final = 300  # what follows says nothing about the region
+_MAX_CHARS: Final = 300  # the region stands before
 
 
 def without_gazetteer(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add the columns of a match with a gazetteer, as far as region and postal code alone say something.
-
-    ``match_level`` is ``region_only`` or ``none``, null if the address is blank or masked; ``postal_match`` is
-    ``other_district`` for a code of another region.
-    """
+    """Add the columns of a match with a gazetteer, as far as region and postal code alone decide them."""
     judged = _judge(pl.col("address"), pl.col("zipcode"))
     work = frame.with_columns(judged.alias(_STATE), pl.lit(False).alias("covered"))
     work = work.with_columns(pl.col(_STATE).struct.field(*_JUDGED_COLUMNS)).drop(_STATE)
@@ -187,7 +179,7 @@ def _code_in_address() -> pl.Expr:
 
 @cache
 def _describe_place() -> list[pl.Expr]:
-    """Each a column, as a step within a step is done twice."""
+    # each is a column: polars would compute a nested step twice
     place = pl.col("place")
     provinces = pl.select(level_number(pl.lit(catalogue().columns["sido"]))).to_series()
     return [
@@ -248,18 +240,12 @@ def _find_five_digits(written: pl.Series) -> pl.Series:
 
 
 def split_region(frame: pl.LazyFrame, text: str = "text") -> pl.LazyFrame:
-    """Take the region out of each address, usually off its head; rows and order stay, nothing is computed yet.
+    """Take the region out of each ``text`` (String, single spaces), usually off its head; rows and order stay.
 
-    ``frame`` has a String column ``text`` with single spaces. Added (String but ``sido_given`` and
-    ``region_conflict``):
-
-    - ``sido``: the province of today, typed or the only one with the district; else null;
-    - ``sigungu``: the district of today (``수원시 영통구``); "" in a province without districts, null if none is named;
-    as typed, with ``sido`` null, if several provinces have it;
-    - ``sido_given``: a province was typed; ``region_conflict``: it does not have the typed district;
-    - ``region_change``: ``typo``, ``renamed``, ``abbreviated``, null for the full name of today;
-    - ``region_typed``: the words taken off; ``sido_typed``: the full name of the typed province at its time;
-    - ``rest``: the text after the region; ``lead``: words before it that are no part of the address.
+    ``sido``, ``sigungu``: today's names, typed or the only possible; ``sigungu`` is "" in a province without districts,
+    null if none is named. ``sido_given``: a province was typed; ``region_conflict``: it does not have the district.
+    ``region_change``: ``typo``, ``renamed``, ``abbreviated`` or null. ``region_typed``: the words taken off;
+    ``sido_typed``: the typed province's full name of its time. ``rest``, ``lead``: the text after and before it.
     """
     region = pl.col(text).map_batches(split_batch, return_dtype=pl.Struct(ADDED), is_elementwise=True)
     work = frame.with_columns(region.alias("r:region"))

@@ -239,10 +239,8 @@ _DOUBT: Final = "r:found_doubt"
 
 
 def find_unspaced(frame: pl.LazyFrame, text: pl.Expr, nothing_before: pl.Expr) -> pl.LazyFrame:
-    """Add ``r:found`` (String): words of a region at the head of a text that run into the next word, or null.
-
-    A district or a province alone is searched for only with ``nothing_before`` (Boolean), when no region was found.
-    """
+    """Add ``r:found`` (String): words of a region at the head of a text that run into the next word, or null."""
+    # a district or a province alone only with `nothing_before`, when no region was found
     both, alone, province = _region_patterns()
     whole, without_districts = _full_provinces()
     work = frame.with_columns(text.alias(_TEXT), pl.lit(None, pl.String).alias(_FOUND))
@@ -381,11 +379,9 @@ _SEED: Final = randbits(64)
 
 
 class BeginningsRead:
-    """Places of the heads of texts by their first characters, each distinct beginning read once a process.
+    """Places of heads by the first characters of a text; each distinct beginning is read once a process."""
 
-    They are found by their hash: faster than the distinct values of a batch. Its seed is new in each process, so that
-    no crafted address is taken for another's.
-    """
+    # found by their hash, faster than distinct values; its seed is new in each process, against crafted addresses
 
     def __init__(self, length: int, most: int = 1 << 16) -> None:
         self._beginning = pl.col("text").str.head(length)

@@ -177,11 +177,8 @@ def _levels() -> tuple[TextIndex, pl.Series]:
 
 
 def present_day(sido: pl.Expr, sigungu: pl.Expr, emd: pl.Expr) -> pl.Expr:
-    """Return the names of today for names of an official file of any date: Struct(sido, sigungu, emd), all String.
-
-    A name is changed only if one name of today replaces it: 강원도 → 강원특별자치도, 인천광역시 중구 운서동 → 영종구. A
-    split district keeps its name unless ``emd`` (읍면동) decides. Nulls and unknown names stay.
-    """
+    """Return today's names for names of an official file of any date: Struct(sido, sigungu, emd), all String."""
+    # a split district keeps its name unless `emd` (읍면동) decides; unknown names stay
     provinces, districts, towns = _renames()
     district = pl.concat_str(sido, sigungu.fill_null(""), separator=_NAME_SEPARATOR)
     town = pl.concat_str(district, emd, separator=_NAME_SEPARATOR)
@@ -220,12 +217,8 @@ def _index_renames(renames: _Renames, *names: str) -> TextTable:
 
 
 def members() -> pl.DataFrame:
-    """Return the regions that a typed region may mean: ``sido``, ``sigungu`` → ``member_sido``, ``member_sigungu``.
-
-    수원시 means its four wards, 인천광역시 중구 today's 제물포구 or 영종구, a ward also its city (in an older
-    gazetteer). ``sido`` may be a former province, with ``sigungu`` "": 전라남도 means its own districts, not those of
-    광주광역시. Each name is a member of itself.
-    """
+    """Return the regions that a typed region may mean: ``sido``, ``sigungu`` → ``member_sido``, ``member_sigungu``."""
+    # 수원시 means its wards, a ward also its city (in an older gazetteer), a former province only its own districts
     table = regions()
     cities = [Region(place.sido, place.sigungu.split(" ")[0]) for place in table.today]
     whole = [Region(province.name, "") for province in table.provinces]

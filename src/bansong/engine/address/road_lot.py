@@ -51,10 +51,7 @@ _JOINED_TOWNSHIP: Final = f"^([가-힣]{{1,4}}?면){_ROAD}$"
 
 
 def read_road(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add the columns of a road, ``_town``, ``_tail`` (the text after the number), from ``rest``, or else ``brackets``.
-
-    Null if there is none; a road without a number is left to `read_bare`.
-    """
+    """Add the columns of a road, ``_town`` and ``_tail`` (after the number), from ``rest``, or else ``brackets``."""
     maybe = pl.col("rest").str.contains("[로길리]") | pl.col("brackets").is_not_null()
     unread = pl.col("road").is_null() & ~pl.col("_lot") & maybe
     return (
@@ -229,11 +226,8 @@ _NO_LOOSE: Final = (  # words before a unit's or a plot's number: no road has su
 
 
 def read_lot(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add the columns of a lot; ``_tail`` where it is a lot.
-
-    An address without a road is read as a lot from its beginning. Beside a road only the strict form counts: a word
-    ending in 동, 리 or N가 and a number that cannot be a unit.
-    """
+    """Add the columns of a lot; ``_tail`` where it is a lot."""
+    # beside a road only the strict form counts: a word ending in 동, 리 or N가 and a number that cannot be a unit
     around = (pl.col("_tail") != "").fill_null(False) | pl.col("_before_road", "brackets").is_not_null()
     unread = ~pl.col("_lot") & (_alone() | pl.any_horizontal(around))
     return (
@@ -317,7 +311,7 @@ def _with_second_address(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _with_road_like(frame: pl.LazyFrame) -> pl.LazyFrame:
-    # three 동 end in 로: only the gazetteer knows whether road or lot is meant
+    # three 동 end in 로: the gazetteer decides between road and lot
     district = pl.col("sigungu").is_in(["종로구", "중구"]) & pl.col("lot_main").is_null()
     dong = district & pl.col("road").is_in(ROAD_LIKE_DONGS) & (pl.col("under") == 0)
     of_road: dict[str, str | pl.Expr] = {

@@ -1,9 +1,4 @@
-"""Uniform text of an address; the forms of roads and lots.
-
-:func:`normalise` makes the characters uniform and takes the postal code out. :func:`rewrite_spellings` rewrites a few
-spellings that the readers do not know: ``서울특별시, 강남구, 테헤란로, 152``, ``보통리-100번지``, ``원동(763-3)``,
-``원동 3통 2반 764``, ``152번지의 3``, ``(명동 1가)``. Of an address that plainly states a move the new one is taken.
-"""
+"""Uniform text of an address; the forms of roads and lots."""
 
 from __future__ import annotations
 
@@ -49,10 +44,7 @@ _POSTAL_BARE_TAIL: Final = rf"^(.*(?:[ 가-힣][0-9][0-9-]*(?:번지|호|층)?|[
 
 
 def normalise(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add ``text`` (String: NFKC, single spaces, round brackets, plain dashes, no quotes; null if it cannot be read).
-
-    And ``zipcode_inside``, ``zipcode_given`` (String, five digits), ``_peeled`` (String: the text without postal code).
-    """
+    """Add ``text`` (NFKC; null if unreadable), ``zipcode_inside``, ``zipcode_given``, ``_peeled`` (no postal code)."""
     return frame.pipe(_uniform).pipe(_without_postal_code)
 
 
@@ -175,6 +167,7 @@ _TWO: Final = rf"{_NUMBERED_PLACE}.*{_ARROW}.*{_NUMBERED_PLACE}"
 
 def rewrite_spellings(frame: pl.LazyFrame) -> pl.LazyFrame:
     """Rewrite ``_peeled``; add ``moved_from`` (String): the old address that was left out, "" for an unclear move."""
+    # such as 서울특별시, 강남구, 테헤란로, 152; 보통리-100번지; 원동(763-3); 원동 3통 2반 764; 152번지의 3; (명동 1가)
     added = {"_respelled": pl.String, "moved_from": pl.String}
     return (
         frame.pipe(for_few, pl.col("_peeled").str.contains(_TO_REWRITE), _rewrite, ("_peeled",), added)
@@ -245,7 +238,7 @@ _NUMBERED: Final = f"[0-9]{{1,4}}번?{LETTER}?길"
 _TOWN: Final = "(?:[가-힣]{1,6}[읍면] )?"
 _USUAL_NUMBER: Final = "[0-9]{1,5}(?:-[0-9]{1,5})?"
 _ROAD: Final = f"^{_TOWN}{_STEM}(?:(?:로|길)(?:{_NUMBERED})?|{_NUMBERED}|[0-9]{{1,4}}로) {_USUAL_NUMBER}(?:, .*)?$"
-_NO_ROAD: Final = "[^로길리]*"  # 어진동 671, 도움6로 11 has a road, and that is what counts
+_NO_ROAD: Final = "[^로길리]*"  # 어진동 671, 도움6로 11 has a road, which counts
 _LOT: Final = f"^{_TOWN}{_SYLLABLE}*(?:{_SYLLABLE}동|[가-힣&&[^읍면거]]리) (?:산 ?)?{_USUAL_NUMBER}(?:, {_NO_ROAD})?$"
 _NO_DONG: Final = f"(?:{COMPLEXES})제?[가나다라마바사]?동 |(?:{ANNEXES})동 "
 

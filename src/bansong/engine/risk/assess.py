@@ -1,9 +1,6 @@
-"""Score, probability, grade, action and reasons of a batch of rows, computed once for each pattern of levels.
+"""Score, probability, grade, action and reasons of a batch of rows, computed once for each pattern of levels."""
 
-A row's *pattern* is one number: the codes of its levels and the day of its status, as digits. Thousands of rows share
-one, so each pattern is computed once from tables made beforehand, kept for later batches, and gathered by its rows.
-Only values of the row within a text (a date, a name, a change) are filled in row by row.
-"""
+# A pattern is one number: the codes of its levels and the day of its status, as digits. Thousands of rows share one.
 
 from __future__ import annotations
 
@@ -158,10 +155,7 @@ def assess(
     *,
     every_row: bool = False,
 ) -> pl.LazyFrame:
-    """Add ``assessable``, the code of each level (``level:<feature>``, UInt8) and the columns of :data:`ADDED`.
-
-    A code is the level's position in :data:`FEATURES` from 1, 0 for none. See :meth:`Scorecard.assess`.
-    """
+    """Add ``assessable``, ``level:<feature>`` (UInt8: its place in :data:`FEATURES`, or 0) and :data:`ADDED`."""
     answers = _assessor_of(card, tuple((feature, tuple(names)) for feature, names in levels.items()), lang, origin)
     frame = with_looks(frame).with_columns(is_assessable().alias(ASSESSABLE))
     # null for most rows, and on nulls patterns cost nothing

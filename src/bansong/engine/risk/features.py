@@ -79,13 +79,8 @@ def levels(
     columns: Collection[str] = frozenset(),
     numbers: bool = True,
 ) -> dict[str, Levels]:
-    """Return the possible levels of each feature as Boolean expressions; of several that hold the first counts.
-
-    ``registry``, ``gazetteer``: whether one was given; ``stale_after``: days for which a status is valid; ``numbers``:
-    whether the list has business numbers. The frame has ``name``, ``address``, ``zipcode`` (String), ``kind`` (String),
-    ``check_digit_ok`` (Boolean), the columns of :func:`with_looks`, of the registry and of ``address.attach``, and
-    ``columns``: those of :data:`OPTIONAL`. Levels that need others are not returned.
-    """
+    """Return the possible levels of each feature as Boolean expressions; of several that hold the first counts."""
+    # `stale_after`: days for which a status is valid; levels that need absent columns of OPTIONAL are left out
     fresh = (pl.col("as_of") >= today - timedelta(days=stale_after)).fill_null(False)
     unchecked = "without_numbers" if not numbers else "not_found" if registry else "not_checked"
     possible = _status(today, fresh, unchecked) | _always(today, gazetteer=gazetteer, numbers=numbers)

@@ -1,7 +1,4 @@
-"""Levels and score of a row, read back from the reasons of an enriched file.
-
-It also has the dtypes of the evidence for learning: the knowledge at mailing, and the outcome of a letter.
-"""
+"""Levels and score of a row, read back from the reasons of an enriched file; dtypes of the evidence for learning."""
 
 from __future__ import annotations
 
@@ -51,17 +48,11 @@ _SPLIT: Final = REASON_SEPARATOR.strip()
 def parse_reasons(
     frame: pl.LazyFrame, reasons: str, *, address: str | None = None, cards: Sequence[Scorecard] = ()
 ) -> pl.LazyFrame:
-    """Add what the reasons of an enriched file state: ``score``, ``level:<feature>``, ``unread``.
+    """Add ``score`` (null without a probability), ``level:<feature>`` and ``unread``, as the ``reasons`` state them.
 
-    ``reasons``: their column, one text joined by ``|`` or a list of texts, in English or Korean. ``address``: column of
-    the mailed address, for the region if no reason states it. ``cards``: possible scorecards, by default the built-in
-    one. Columns ``bounce_prob`` and ``model`` (version of the scorecard) are used if there: points and probability must
-    agree with a known version, since a text cut off between two reasons looks whole.
-
-    ``score`` Int32: sum of the points, null without a probability (no base reason) or with an unreadable reason.
-    ``level:<feature>`` Enum: null if no reason states it. ``unread`` Boolean: a reason is in no card, repeated, or
-    contradicts another or the model, or the base is missing beside a probability; such a row must not be learned from.
-    No content of a column raises an error.
+    ``cards``: possible scorecards, by default the built-in one. ``address``: column for the region if no reason has it.
+    ``unread``: a reason is in no card, repeated, or contradicts another, ``bounce_prob`` or ``model`` (a text cut off
+    between two reasons looks whole); such a row must not be learned from. No content of a column raises an error.
     """
     schema = frame.collect_schema()
     model = pl.col("model").cast(pl.String, strict=False) if "model" in schema else pl.lit(None, pl.String)

@@ -89,7 +89,7 @@ PLACEHOLDERS: Final[dict[str, Placeholder]] = {
         pattern=", [-+0-9]+(?:, (?:1 day|[0-9]+ days) old|, [0-9]+일 전 확인)?",
         sample=", 2026-01-01",
     ),
-    # words of the user's file: what separates reasons must not come in with them
+    # words of the user's file must not contain the separator of reasons
     "changes": Placeholder(
         "changes",
         lambda changes: changes.str.replace_all(r"[|\p{Cc}\x{2028}\x{2029}]+", " "),

@@ -142,7 +142,7 @@ def _misfits_of_grades(grades: object) -> Iterator[str]:
             )
 
 
-# ── the sense: what a file of the right shape still can get wrong ────────────────────────────────────────────────
+# ── the sense: errors in a file of the right shape ────────────────────────────────────────────────
 
 
 def _find_faults(card: Scorecard) -> Iterator[str]:
