@@ -35,8 +35,7 @@ from bansong.run.survey import RowReader, prepare_table
 from bansong.tables import frames
 from bansong.tables.table import Table, contract_name, unique_names, written_column
 
-FindFile = Callable[[str], Path]
-"""Returns where a worker has a file that is known by its path where the program runs; picklable."""
+FindFile = Callable[[str], Path]  # where a worker has a file that is known by its path elsewhere; picklable
 
 _KEPT: Final = 2
 _lock: Final = threading.Lock()
@@ -136,8 +135,8 @@ BATCH_FAILED: Final = Problem(
     "that ran out",
 )
 
+# Boolean columns of the cluster with features of the whole file, and what each is
 FOUND: Final[Mapping[str, str]] = {"bv_crowded": CROWDED, "bv_several_addresses": SEVERAL}
-"""Columns in which the engine of the cluster hands in what only the whole file tells (Boolean), and what each is."""
 
 _OTHERS: Final = {"bounce_prob": pa.float64(), "reasons": pa.list_(pa.string())}
 ADDED_SCHEMA: Final = pa.schema([(name, _OTHERS.get(name, pa.string())) for name in ADDED_COLUMNS])
@@ -145,8 +144,7 @@ ADDED_SCHEMA: Final = pa.schema([(name, _OTHERS.get(name, pa.string())) for name
 _TEXTS: Final = ("place", "key")
 KEYS_SCHEMA: Final = pa.schema([(name, pa.string() if name in _TEXTS else pa.int64()) for name in KEYS])
 
-ROWS_AT_ONCE: Final = 100_000
-"""Rows that are gathered of an iterator's small batches: with a gazetteer a batch has a price whatever its rows."""
+ROWS_AT_ONCE: Final = 100_000  # gathered of small batches: with a gazetteer a batch has a price whatever its rows
 
 BYTES_AT_ONCE: Final = 64 << 20
 
@@ -285,7 +283,6 @@ class BatchVerifier:
             first += table.num_rows
 
     def _at_place(self, act: Callable[[pa.Table], pa.Table], table: pa.Table | pa.RecordBatch, first: int) -> pa.Table:
-        """Run a step on a table; errors name the place and the rows from ``first`` on."""
         if isinstance(table, pa.RecordBatch):
             table = pa.Table.from_batches([table])
         where = Phrase(
@@ -304,7 +301,6 @@ class BatchVerifier:
             raise InputError(BATCH_FAILED, where=where, name=type(error).__name__, reason=reason) from error
 
     def _read(self, table: pa.Table) -> tuple[Table, pl.LazyFrame]:
-        """Return the user's columns as a table, and its rows with what the cluster found."""
         read = frames.read(table)
         users = _set_apart(read, [name for name in self.found if name in read.headers])
         if users.headers != self.reader.headers or len(users.headers) + len(self.found) != len(read.headers):

@@ -94,7 +94,6 @@ def describe_partition() -> str:
 
 
 def _output_schema(df: DataFrame, verifier: BatchVerifier) -> StructType:
-    """Return the schema of the output: the user's columns and ours, in the order of the layout."""
     users = [field for field in df.schema.fields if field.name not in verifier.found]
     of_column = _ADDED | {f"c{place}": field for place, field in enumerate(users)}
     fields = [
@@ -116,10 +115,8 @@ def _with_found(df: DataFrame, keys: BatchVerifier) -> DataFrame:
 
 
 def _find_marks(keys: DataFrame) -> DataFrame:
-    """Return number and address, as hashes of what is written, of rows of which the whole file tells something.
-
-    The same rules as :func:`bansong.engine.records.with_cross_row_features`, as windows over all rows.
-    """
+    """Return the hashed number and address of crowded rows, and of rows whose number has several addresses."""
+    # the same rules as bansong.engine.records.with_cross_row_features, as windows over all rows
     hashes = {name: F.when(F.col(name).isNotNull(), F.xxhash64(name)) for name in _TEXTS}
     several = _differ("building") | _differ("lot")
     keys = keys.withColumns({**hashes, _SEVERAL: F.col("business").isNotNull() & several})

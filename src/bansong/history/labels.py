@@ -69,39 +69,28 @@ class Mailing:
 
 @dataclass(frozen=True, slots=True)
 class RecordResult:
-    """The outcome of recording: how many labels were ``new``, ``known`` before or ``replaced`` others.
-
-    ``clashing``: row numbers whose recorded label was kept. ``silent``: mailed rows without an outcome that are kept as
-    well. ``unmailed``: labels of rows declared as not mailed. ``frame``: the mailing's rows now.
-    """
+    """The outcome of recording a batch of labels."""
 
     id: str
     path: Path
     new: int
-    known: int
-    replaced: int
-    silent: int
-    unmailed: int
-    clashing: pl.Series
+    known: int  # before
+    replaced: int  # others
+    silent: int  # mailed rows without an outcome, kept as well
+    unmailed: int  # labels of rows declared as not mailed
+    clashing: pl.Series  # row numbers whose recorded label was kept
     declaration: MailingTerms
-    frame: pl.DataFrame
+    frame: pl.DataFrame  # the mailing's rows now
 
 
 class LabelStore:
-    """A folder with one Parquet file a mailing, by default ``labels/`` in the state directory (mode 0700, files 0600).
-
-    Raises :class:`LabelError` naming a damaged file.
-    """
+    """A folder (mode 0700) with one Parquet file (0600) a mailing, by default ``labels/`` in the state directory."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder if folder is not None else state_directory() / "labels"
 
     def record(self, batch: LabelBatch, *, replace: bool = False, dry_run: bool = False) -> RecordResult:
-        """Merge labels with what is recorded of their mailing; the same ones again change nothing.
-
-        A contradicting label is taken only with ``replace``. Where silence is delivery, letters without an outcome are
-        kept as well. Waits for another process that records. ``dry_run`` writes nothing.
-        """
+        """Merge labels with the recorded ones of their mailing; contradictions are taken only with ``replace``."""
         if dry_run:
             return self._merge_batch(batch, replace)[0]
         with self._lock():
@@ -133,17 +122,17 @@ class LabelStore:
         return self.folder / f"{mailing}.parquet"
 
     def evidence(
-        self, mailings: Iterable[str] | None = None, *, unread: bool = False, addressee: bool = False
+        self,
+        mailings: Iterable[str] | None = None,
+        *,
+        unread: bool = False,  # also rows whose reasons no scorecard gave, marked; their levels are null
+        addressee: bool = False,  # with b_no and address_key
     ) -> pl.LazyFrame:
-        """Return letters with an assessed risk: EVIDENCE_DTYPES, ``mailing`` (String), ``recorded`` (Datetime, UTC).
-
-        ``unread``: with rows whose reasons no scorecard gave, marked in a column ``unread``; their levels are null.
-        ``addressee``: with ``b_no`` and ``address_key``. A copied file is refused: its letters would count twice.
-        """
+        """Return letters with an assessed risk: EVIDENCE_DTYPES, ``mailing``, ``recorded`` (Datetime, UTC)."""
         wanted = None if mailings is None else set(mailings)
         paths = [path for path in self._files() if wanted is None or path.stem in wanted]
         for path in paths:
-            refuse_other_name(path)
+            refuse_other_name(path)  # letters of a copied file would count twice
         parts = [scan_rows(path).with_columns(pl.lit(path.stem).alias("mailing")) for path in paths]
         empty = pl.LazyFrame(schema=STORE_SCHEMA | {"mailing": pl.String})
         rows = pl.concat([empty, *parts]).filter(pl.col("bounce_prob").is_not_null())
@@ -153,7 +142,6 @@ class LabelStore:
         return rows.select(*EVIDENCE_DTYPES, "mailing", "recorded", *more)
 
     def outcomes(self) -> pl.LazyFrame:
-        """Return the newest outcome of each addressee, by number and address."""
         rows = self._outcomes().with_columns(
             pl.coalesce("said", "bounced").alias("bounced"),
             pl.coalesce("reason", "reason_code").alias("bounce_reason"),
@@ -162,11 +150,8 @@ class LabelStore:
         return _newest(rows).select("b_no", "address_key", "bounced", "bounce_reason", "bounced_at", "mailed")
 
     def history(self, b_no: str | None = None) -> pl.LazyFrame | None:
-        """Return each addressee's history (:data:`HISTORY_SCHEMA`); ``None`` for an empty store.
-
-        ``b_no``: ten digits, to read one business alone. ``moved`` and ``absent`` follow the return reason,
-        ``delivered`` means surely arrived; other outcomes are left out and hide no older one.
-        """
+        """Return each addressee's history (:data:`HISTORY_SCHEMA`), of ``b_no`` (ten digits) alone if given."""
+        # outcomes other than moved, absent and surely delivered are left out, and hide no older one
         if not self._files():
             return None
         why = pl.col("reason_code").replace_strict(_HISTORY, default=None, return_dtype=pl.String)
@@ -196,7 +181,6 @@ class LabelStore:
         return {path: count for path, count in counts.items() if count}
 
     def erase(self, numbers: Collection[str]) -> None:
-        """Erase the letters of numbers (ten digits), also from file names in metadata."""
         if not self.folder.is_dir():
             return
         with self._lock():
@@ -218,11 +202,10 @@ class LabelStore:
         return len(old)
 
     def is_own(self, path: Path) -> bool:
-        """Whether a path is that of a file of the store, or would be."""
         return path.suffix == ".parquet" and path.resolve().parent == self.folder.resolve()
 
     def _files(self) -> list[Path]:
-        try:  # a folder that cannot be read is none without files, to which `glob` makes it
+        try:  # `glob` takes an unreadable folder for an empty one
             found = list(self.folder.iterdir())
         except FileNotFoundError:
             return []
@@ -314,8 +297,7 @@ STORE_MISSING: Final = Problem(
     "labels.store_missing", "{folder}: there is no such folder; give `labels=` the folder of a label store"
 )
 
-Labels = str | Path | Literal[False] | None
-"""Folder of a label store; ``None``: the user's own, if there is one; ``False``: none."""
+Labels = str | Path | Literal[False] | None  # a folder; None: the user's own store, if there is one; False: none
 
 
 @dataclass(frozen=True, slots=True)

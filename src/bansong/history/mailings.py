@@ -47,22 +47,16 @@ _FIRST_YEAR: Final = 2000
 
 
 class MailingTerms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The terms of one mailing, as the user declares them.
-
-    ``returns_requested``: undeliverable letters were to come back (bulk letters in Korea only if marked so).
-    ``complete``: all returns are recorded. ``mail_class``: a word of the user's (``ordinary``, ``registered``,
-    ``bulk``). ``sent``: the actions whose rows were mailed, or ``("all",)``; ``None`` if not said.
-    """
+    """The terms of one mailing, as the user declares them."""
 
     mailed: date
-    returns_requested: bool
-    complete: bool = False
-    mail_class: str | None = None
-    sent: tuple[str, ...] | None = None
+    returns_requested: bool  # undeliverable letters were to come back (bulk letters in Korea only if marked so)
+    complete: bool = False  # all returns are recorded
+    mail_class: str | None = None  # a word of the user's: ordinary, registered, bulk
+    sent: tuple[str, ...] | None = None  # the actions whose rows were mailed, or ("all",); None: not said
 
     @property
     def silence_is_delivery(self) -> bool:
-        """Whether a letter without an outcome has arrived."""
         return self.returns_requested and self.complete
 
     @property
@@ -71,26 +65,19 @@ class MailingTerms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.silence_is_delivery and self.sent is not None and ALL not in self.sent
 
     def certain_outcome(self) -> pl.Expr:
-        """Return the certain outcome (Boolean, else null), from ``said`` and ``reason_code``.
-
-        True: the letter came back, and the addressee did not refuse it. False: it did not, by an outcome or by silence,
-        and it would have.
-        """
+        """Return whether the letter certainly came back (Boolean, else null), from ``said`` and ``reason_code``."""
+        # a letter that did not come back arrived only if it would have come back
         came = pl.col("said").fill_null(False)
         silent = pl.col("reason_code").is_in(SAYS_NOTHING).fill_null(False)
         return pl.when(came & ~silent).then(True).when(~came & pl.lit(self.silence_is_delivery)).then(False)
 
     def was_sent(self) -> pl.Expr:
-        """Whether a row was mailed, by its ``action`` (Boolean)."""
         if self.sent is None:
             return pl.lit(False)
         return pl.lit(True) if ALL in self.sent else pl.col("action").is_in(self.sent).fill_null(False)
 
     def merge(self, later: MailingTerms, *, replace: bool) -> MailingTerms:
-        """Merge with later terms of the same mailing: gaps are filled, complete stays complete.
-
-        Raises :class:`LabelError` for a contradiction; with ``replace`` the later terms win.
-        """
+        """Merge with later terms: gaps are filled, contradictions refused; with ``replace`` the later terms win."""
         if replace:
             return msgspec.structs.replace(
                 later, mail_class=later.mail_class or self.mail_class, sent=later.sent or self.sent
@@ -169,21 +156,16 @@ METADATA_KEY: Final = "bizverify.labels"
 STORE_SCHEMA: Final[dict[str, Any]] = {
     **EVIDENCE_DTYPES,
     "unread": pl.Boolean,
-    "said": pl.Boolean,
-    "doubt": pl.Boolean,
+    "said": pl.Boolean,  # null for silence
+    "doubt": pl.Boolean,  # outcomes could not be used, so silence is no delivery
     "letter": pl.UInt32,
     "b_no": pl.String,
-    "address_key": pl.String,
-    "fixed_key": pl.String,
+    "address_key": pl.String,  # as written
+    "fixed_key": pl.String,  # as corrected
     "reason": pl.String,
     "returned": pl.Date,
     "recorded": pl.Datetime("us", "UTC"),
 }
-"""A row of a mailing's file: the evidence, the outcome (``said``, null for silence), and the letter.
-
-``address_key``, ``fixed_key``: its address as written and as corrected. ``doubt``: outcomes could not be used, so
-silence is no delivery.
-"""
 KNOWN: Final = (*KNOWN_DTYPES, "unread", "b_no", "address_key", "fixed_key")
 
 
@@ -196,7 +178,7 @@ class OutcomeSource(msgspec.Struct, frozen=True):
 
 
 class MailingMetadata(msgspec.Struct, frozen=True):
-    """The metadata of a mailing's file; ``paid``: of a job of the server whose lookups were charged."""
+    """The metadata of a mailing's file."""
 
     id: str
     file: str
@@ -206,7 +188,7 @@ class MailingMetadata(msgspec.Struct, frozen=True):
     declaration: MailingTerms
     sources: tuple[OutcomeSource, ...]
     recorded_at: datetime
-    paid: bool = False
+    paid: bool = False  # of a job of the server whose lookups were charged
 
 
 def read_metadata(path: Path) -> MailingMetadata:
@@ -266,7 +248,6 @@ PROBLEMS: Final[dict[str, str]] = {
     "contradictory": gettext_noop("another outcome says something else of the same row"),
     "known_otherwise": gettext_noop("contradicts what was recorded before, which was kept unless it is to be replaced"),
 }
-"""Words for problem codes. An outcome with ``date_not_read`` is used all the same."""
 
 _KINDS = (
     gettext_noop("not understood"),
@@ -283,30 +264,24 @@ KINDS: Final[dict[str, tuple[str, ...]]] = {
 
 LABEL_SCHEMA: Final = {
     "row_id": pl.UInt32,
-    "letter": pl.UInt32,
+    "letter": pl.UInt32,  # the first row of the file with the same number and address
     "said": pl.Boolean,
     "reason_code": pl.String,
     "reason": pl.String,
     "returned": pl.Date,
 }
-"""One labelled row; ``letter`` is the first row of the file with the same number and address."""
 
 
 @dataclass(frozen=True, slots=True)
 class MatchResult:
-    """Labels (:data:`LABEL_SCHEMA`, one a mailed row) and the outcomes behind them.
-
-    ``matches``: used outcomes with their row as ``target``. ``listed``: outcomes with a problem, in file order.
-    ``doubtful``: rows (``row_id``, ``letter``) that unusable outcomes may mean, so that their silence is no delivery.
-    ``ways``: outcomes by how they found their row; ``repeated``: outcomes that repeat another one.
-    """
+    """Labels (:data:`LABEL_SCHEMA`, one a mailed row) and the outcomes behind them."""
 
     labels: pl.DataFrame
-    matches: pl.DataFrame
-    listed: pl.DataFrame
-    doubtful: pl.DataFrame
-    ways: dict[str, int]
-    repeated: int
+    matches: pl.DataFrame  # used outcomes, with their row as `target`
+    listed: pl.DataFrame  # outcomes with a problem, in file order
+    doubtful: pl.DataFrame  # row_id, letter of rows that unusable outcomes may mean: their silence is no delivery
+    ways: dict[str, int]  # outcomes by how they found their row
+    repeated: int  # outcomes that repeat another one
 
 
 def find_candidates(letters: pl.LazyFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
@@ -326,21 +301,14 @@ def address_keys() -> tuple[pl.Expr, pl.Expr]:
 
 
 def letter_expr() -> pl.Expr:
-    """Return the first row with the same number and address (UInt32): several rows may be one letter.
-
-    A row without number or readable address is its own letter. The frame must hold all rows of a number.
-    """
+    """Return the first row with the same number and address (UInt32); the frame must hold all rows of a number."""
     same, is_known = pl.col("row_id").min().over("b_no", "address_key"), pl.col("b_no", "address_key").is_not_null()
     return pl.when(pl.all_horizontal(is_known)).then(same).otherwise("row_id").alias("letter")
 
 
 def match(outcomes: pl.DataFrame, rows: pl.DataFrame, mailed: pl.Expr) -> MatchResult:
-    """Match outcomes (:data:`bansong.history.outcomes.OUTCOME_SCHEMA`) to mailed rows of :func:`find_candidates`.
-
-    By ``row_id`` if given; else by number and address (written or corrected); else by a number whose rows are one
-    letter. An outcome of several rows labels the first; contradicting outcomes label none. ``mailed``: the day of
-    mailing.
-    """
+    """Match outcomes (``OUTCOME_SCHEMA``) to mailed rows (:func:`find_candidates`); ``mailed``: the day of mailing."""
+    # by row_id if given; else by number and address; else by a number whose rows are one letter
     numbers = (
         rows.filter(pl.col("b_no").is_not_null())
         .group_by("b_no")
@@ -431,20 +399,15 @@ _LABEL: Final[dict[str, Any]] = LABEL_SCHEMA | {"doubt": pl.Boolean}
 
 @dataclass(frozen=True, slots=True)
 class LabelBatch:
-    """Labels of one mailing (``LABEL_SCHEMA``), to be recorded.
-
-    ``known`` returns for row numbers (UInt32) ``row_id`` and :data:`KNOWN`; ``sent`` returns for terms ``row_id`` and
-    ``letter`` of all mailed letters. ``doubtful``: ``row_id`` and ``letter`` whose outcomes could not be used, so that
-    their silence is no delivery. ``unplaced``: some outcomes may concern any letter, so that no silence is delivery.
-    """
+    """Labels of one mailing (``LABEL_SCHEMA``), to be recorded."""
 
     about: MailingMetadata
     labels: pl.DataFrame
-    doubtful: pl.DataFrame
-    known: Callable[[pl.Series], pl.DataFrame]
-    sent: Callable[[MailingTerms], pl.DataFrame]
+    doubtful: pl.DataFrame  # row_id, letter whose outcomes could not be used: their silence is no delivery
+    known: Callable[[pl.Series], pl.DataFrame]  # row_id and KNOWN of row numbers (UInt32)
+    sent: Callable[[MailingTerms], pl.DataFrame]  # row_id and letter of all mailed letters
     now: datetime
-    unplaced: bool = False
+    unplaced: bool = False  # some outcomes may concern any letter, so no silence is delivery
 
 
 def merge_recorded(known: pl.DataFrame, new: pl.DataFrame, replace: bool) -> tuple[pl.DataFrame, pl.Series, int]:

@@ -71,17 +71,13 @@ REASON_CODES: Final = (
     gettext_noop("other"),
 )
 
-SAYS_NOTHING: Final = ("refused",)
-"""Codes that say nothing about the address: learning leaves them out."""
+SAYS_NOTHING: Final = ("refused",)  # about the address: learning leaves them out
+# in headers under which a bare `Y` means that the letter came back
 _RETURNS: Final = ("반송", "반환", "bounce", "return")
-"""Words of headers under which a bare ``Y`` means that the letter came back."""
 
 
 def reason_code(text: pl.Expr) -> pl.Expr:
-    """Return the code of a reason (one of :data:`REASON_CODES`), null for blank text.
-
-    Only letters count. ``other`` if no code fits, or several do.
-    """
+    """Return the code of a reason by its letters, null for blank text; ``other`` if none fits, or several do."""
     plain = text.str.normalize("NFKC").str.to_lowercase().str.replace_all(r"[^\p{L}]", "")
     words = _vocabulary()["reasons"]
     whole = {word: code for code, forms in words.items() for word in forms["exact"]}
@@ -99,11 +95,8 @@ def reason_code(text: pl.Expr) -> pl.Expr:
 
 
 def came_back(text: pl.Expr, header: str) -> pl.Expr:
-    """Whether a letter came back, by a cell of a column under ``header`` (Boolean).
-
-    Null for blank or unknown words. Flags (``Y``, ``O``, ``1``, ``true``) count only under a header about returns; a
-    reason (``폐문부재``) means a return.
-    """
+    """Whether a letter came back, by a cell of a column under ``header``; null for blank or unknown words."""
+    # flags (Y, O, 1) count only under a header about returns; a reason (폐문부재) means a return
     words = _vocabulary()
     plain = text.str.normalize("NFKC").str.to_lowercase().str.replace_all(r"[\s.\-_()\[\]]", "")
     exact = text.str.normalize("NFKC").str.to_lowercase().str.strip_chars()
@@ -121,11 +114,10 @@ def _vocabulary() -> dict[str, Any]:
     return tomllib.loads(files("bansong.history").joinpath("return_reasons.toml").read_text(encoding="utf-8"))
 
 
-ROLES: Final = ("b_no", "address", "bounced", "reason", "returned", "mailed", "row_id")
-"""Columns of outcomes; ``b_no`` or ``row_id`` is required."""
+ROLES: Final = ("b_no", "address", "bounced", "reason", "returned", "mailed", "row_id")  # b_no or row_id is required
 
 OUTCOME_SCHEMA: Final = {
-    "place": pl.UInt32,
+    "place": pl.UInt32,  # from 1; in a workbook, its row
     "row_id": pl.UInt32,
     "digits": pl.String,
     "key": pl.String,
@@ -136,12 +128,11 @@ OUTCOME_SCHEMA: Final = {
     "mailed_on": pl.Date,
     "problem": pl.String,
 }
-"""One row an outcome: its place (from 1; in a workbook, its row), which letter it means, what it says, its problem."""
 _DAY: Final = r"^\s*([0-9]{4})\s*[-./년]\s*([0-9]{1,2})\s*[-./월]\s*([0-9]{1,2})\s*일?\s*\.?(?:[T ].*)?$"
 _SHORT: Final = r"^\s*'?([0-9]{2})\s*[-./년]\s*([0-9]{1,2})\s*[-./월]\s*([0-9]{1,2})\s*일?\s*\.?$"
 _WITHOUT_YEAR: Final = r"^\s*'?([0-9]{1,2})\s*[-./월]\s*([0-9]{1,2})\s*일?\s*\.?$"
+# day number of a workbook, 1982 to 2064, whose cell lost its format
 _SERIAL: Final = r"^\s*([345][0-9]{4})(?:\.[0-9]+)?\s*$"
-"""Day number of a workbook, from 1982 to 2064, whose cell lost its date format."""
 _PACKED: Final = r"^\s*([0-9]{4})([0-9]{2})([0-9]{2})(?:\.0)?\s*$"
 _SPOKEN: Final = ("bounced", "reason", "returned", "mailed")
 _TEXTS: Final = ("b_no", "address", *_SPOKEN, "row_id")
@@ -149,19 +140,15 @@ _TEXTS: Final = ("b_no", "address", *_SPOKEN, "row_id")
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """A table of outcomes, read.
-
-    ``frame``: :data:`OUTCOME_SCHEMA` and the cells as read, ``written:<role>``. ``blank``: rows without an outcome.
-    ``only_returns``: no column says whether a letter came back, so each row is one that did.
-    """
+    """A table of outcomes, read."""
 
     path: Path
     name: str
     columns: Mapping[str, Choice]
-    frame: pl.DataFrame
+    frame: pl.DataFrame  # OUTCOME_SCHEMA and the cells as read, `written:<role>`
     rows: int
-    blank: int
-    only_returns: bool
+    blank: int  # rows without an outcome
+    only_returns: bool  # no column says whether a letter came back, so each row is one that did
     sha256: str
     notes: tuple[str, ...]
 
@@ -171,13 +158,9 @@ def read_outcomes(
     read: ReadOptions,
     columns: Mapping[str, str] | None = None,
     *,
-    mailed: date | None = None,
+    mailed: date | None = None,  # a date without a year is the next such day from this or the row's own mailing date
 ) -> Outcomes:
-    """Read a table of outcomes; raise :class:`InputError`, or :class:`LabelError` if it holds none.
-
-    ``columns`` maps roles of :data:`ROLES` to headers; others are found. A date without a year is the next such day
-    from ``mailed``, else from the row's own mailing date.
-    """
+    """Read a table of outcomes; ``columns`` maps roles of :data:`ROLES` to headers, others are found."""
     with fetch_file(path) as data, open_table(path, read, data=data.path) as table, reading(table):
         found = _choose_columns(table, {role_code(role): header for role, header in (columns or {}).items()})
         chosen = found.columns

@@ -43,33 +43,26 @@ JOURNAL_UNWRITABLE: Final = Problem(
 
 PROMOTED: Final = "promoted"
 ROLLED_BACK: Final = "rolled_back"
-DECIDING: Final = (PROMOTED, ROLLED_BACK)
-"""Kinds of events that change the champion; all others are notes."""
+DECIDING: Final = (PROMOTED, ROLLED_BACK)  # kinds of events that change the champion; all others are notes
 _OWN: Final = ("at", "kind", "version")
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An entry of the journal: ``kind`` is ``promoted``, ``rolled_back`` or a note (``refused``, ``quarantined``, …).
-
-    ``version``: the scorecard concerned, if any; ``data``: what else was recorded (``e_value``, ``labels``, …).
-    """
+    """An entry of the journal."""
 
     at: datetime
-    kind: str
-    version: str | None
-    data: Mapping[str, Any]
+    kind: str  # promoted, rolled_back, or a note: refused, quarantined, …
+    version: str | None  # of the scorecard concerned, if any
+    data: Mapping[str, Any]  # e_value, labels, …
 
     def as_dict(self) -> dict[str, object]:
         return {"at": self.at.isoformat(), "kind": self.kind, "version": self.version, **self.data}
 
 
 def read_events(path: Path) -> list[Event]:
-    """Return all events, the oldest first.
-
-    An incomplete last line, left by a crash, is ignored. Raises :class:`ModelError` for any other unreadable line,
-    since it might name the champion.
-    """
+    """Return all events, the oldest first; an incomplete last line, left by a crash, is ignored."""
+    # any other unreadable line is an error: it might name the champion
     try:
         content = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):  # where a file stands for the folder, nothing was ever promoted
@@ -132,10 +125,7 @@ class ScorecardDifference:
 
 
 def add_missing_levels(card: Scorecard, builtin: Scorecard) -> tuple[Scorecard, tuple[str, ...]]:
-    """Add levels that a scorecard lacks from the built-in one; return it and their names.
-
-    A learned scorecard thus stays usable when a release adds features.
-    """
+    """Add levels that a learned scorecard lacks since a release added features; return it and their names."""
     missing = [
         (feature, level)
         for feature, levels in FEATURES.items()
@@ -181,7 +171,6 @@ def points_table(card: Scorecard, beside: Scorecard) -> pl.DataFrame:
 
 
 def levels_of(card: Scorecard) -> Iterator[tuple[str, Level]]:
-    """Yield every level of a scorecard by name, ``base`` first, in the order of the features."""
     yield BASE, card.base
     yield from (
         (f"{feature}.{name}", level) for feature, levels in card.features.items() for name, level in levels.items()
@@ -225,35 +214,27 @@ STORE_BUSY: Final = Problem(
 )
 STORE_UNWRITABLE: Final = Problem("models.store_unwritable", "{folder}: scorecards cannot be kept here: {reason}")
 
-BUILTIN: Final = "builtin"
-"""Name of the release's own scorecard, beside its version."""
+BUILTIN: Final = "builtin"  # name of the release's own scorecard, beside its version
 _JOURNAL: Final = "journal.jsonl"
 _VERSION: Final = re.compile(r"(?!(?i:con|prn|aux|nul|com\d|lpt\d)(?:\.|$))[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 """Versions that can be file names everywhere; Windows reserves some names whatever their suffix."""
 _WAIT: Final = 10.0
-_SINCE: Final = "release"
-"""Key in a promotion's event: version of the built-in scorecard at that time."""
+_SINCE: Final = "release"  # in a promotion's event: version of the built-in scorecard at that time
 
 
 @dataclass(frozen=True, slots=True)
 class StoredScorecard:
-    """A stored scorecard; ``added``: levels that its file lacks and the built-in scorecard lent it.
-
-    ``release``: version of the built-in scorecard when it was promoted, if recorded.
-    """
+    """A stored scorecard."""
 
     card: Scorecard
-    added: tuple[str, ...] = ()
-    release: str | None = None
+    added: tuple[str, ...] = ()  # levels that its file lacks and the built-in scorecard lent it
+    release: str | None = None  # version of the built-in scorecard when it was promoted, if recorded
 
 
 class ModelStore:
-    """The scorecards of a user, in a folder: by default ``models`` in the state directory.
+    """The scorecards of a user: ``<version>.toml``, written once, and ``journal.jsonl``, by default in ``models/``."""
 
-    ``<version>.toml`` is written once; ``journal.jsonl`` records promotions, rollbacks, refusals and quarantines.
-    Without a promotion the built-in scorecard is the champion. Reading takes no lock; writing waits ten seconds for
-    another process.
-    """
+    # reading takes no lock; writing waits ten seconds for another process
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = Path(folder) if folder is not None else state_directory() / "models"
@@ -294,11 +275,7 @@ class ModelStore:
         return read_events(self.path)
 
     def promote(self, card: Scorecard, event: Mapping[str, Any]) -> None:
-        """Make a scorecard the champion, and record the event with it.
-
-        Raises :class:`ModelError` for a version that exists or cannot be a file name, and for a scorecard learned from
-        another champion (another process was faster).
-        """
+        """Make a scorecard the champion; refuse a version that exists, or one learned from another champion."""
         if not _VERSION.fullmatch(card.version) or card.version == BUILTIN:
             raise ModelError(VERSION_INVALID, version=card.version, builtin=BUILTIN)
         builtin, text = Scorecard.load(), card.to_toml()
@@ -383,11 +360,7 @@ class ModelStore:
 
 
 def resolve_model(model: str | Path | Scorecard | None, store: ModelStore | None = None) -> Scorecard:
-    """Return the scorecard of a file, ``builtin``, or a stored version; ``None`` is the champion.
-
-    A file takes precedence over a version of the same name; a file called ``builtin`` is reached as the str
-    ``./builtin``. Raises :class:`ModelError`.
-    """
+    """Return ``builtin``, the scorecard of a file, or a stored version, in this order; ``None``: the champion."""
     if isinstance(model, Scorecard):
         return model
     store = store or ModelStore()
@@ -396,7 +369,7 @@ def resolve_model(model: str | Path | Scorecard | None, store: ModelStore | None
     name = str(model)
     if name == BUILTIN:
         return Scorecard.load()
-    with suppress(OSError, ValueError):  # a name too long for a file, or with a NUL, is none
+    with suppress(OSError, ValueError):  # the name is too long for a file, or holds a NUL
         if Path(name).exists() and not Path(name).is_dir():
             return Scorecard.load(name)
     if os.sep in name or name.endswith(".toml"):

@@ -19,11 +19,9 @@ from bansong.purchase.lookups import KEY, LOOKUP, SHORT, short_expr, telling_see
 if TYPE_CHECKING:
     from bansong.purchase.ledger import Ledger
 
-CHOSEN: Final = "chosen"
-"""Whether this run set out to buy the lookup (Boolean)."""
+CHOSEN: Final = "chosen"  # whether this run set out to buy the lookup (Boolean)
 
-BEFORE: Final = "local:"
-"""Prefix of the hybrid engine's own answers where the service has answered, too."""
+BEFORE: Final = "local:"  # prefix of the hybrid engine's own answers where the service has answered, too
 
 Unchosen = Literal["unchosen", "unaffordable"] | None
 
@@ -84,7 +82,6 @@ _STATUS: Final = {
     **dict.fromkeys(("unreadable", "missing", "lost", "refused"), "failed"),
     **dict.fromkeys(("running", "unaffordable", "unchosen", "halted", "stopped"), "pending"),
 }
-"""Standing of a lookup after a run → ``row_status``."""
 
 
 def find_outcomes(
@@ -92,17 +89,13 @@ def find_outcomes(
     lookups: pl.DataFrame,
     *,
     run_id: str,
-    since: float,
-    halted: str,
-    unchosen: Unchosen,
+    since: float,  # unix seconds of the earliest usable answer
+    halted: str,  # why the run did not buy all chosen ones
+    unchosen: Unchosen,  # why others were not chosen; None leaves them out
     lang: Lang,
-    stopped: bool = False,
+    stopped: bool = False,  # the same command would not buy them either
 ) -> pl.DataFrame:
-    """Return :data:`LOOKUP` and the nine columns for lookups with keys and :data:`CHOSEN`.
-
-    ``since``: earliest time of a usable answer; ``halted``: why the run did not buy all chosen ones; ``unchosen``: why
-    others were not chosen, ``None`` to leave them out; ``stopped``: the same command would not buy them either.
-    """
+    """Return :data:`LOOKUP` and the nine columns of lookups (with keys and :data:`CHOSEN`) that have an outcome."""
     parts = [_select_standing(part, run_id, since) for part in ledger.entries(lookups[KEY])]
     known = pl.concat(
         [pl.DataFrame(schema=_SCHEMA | {"place": pl.get_index_type(), "stands": pl.String}), *parts], how="diagonal"
@@ -203,11 +196,7 @@ def attach_answers(rows: pl.LazyFrame, found: StoredAnswers, lang: Lang) -> pl.L
 
 
 def overlay_answers(rows: pl.LazyFrame, found: StoredAnswers) -> pl.LazyFrame:
-    """Put :func:`find_outcomes` over the nine columns of rows of the local engine.
-
-    An answer of the service replaces the local one, which stays under :data:`BEFORE`; otherwise the local answer stays,
-    with the outcome's ``row_status`` and note.
-    """
+    """Put the service's answers over the local ones (kept under :data:`BEFORE`); else add the outcome's status."""
     joined = found.join_to(rows.rename({name: BEFORE + name for name in ADDED_COLUMNS}))
     answered = pl.col("row_status").is_in(["verified", "cached"]).fill_null(False)
     status_columns = ("row_status", "row_note")
@@ -223,10 +212,7 @@ def overlay_answers(rows: pl.LazyFrame, found: StoredAnswers) -> pl.LazyFrame:
 
 
 def agreement_counts() -> tuple[pl.Expr, ...]:
-    """Return aggregations over rows of :func:`overlay_answers`: the agreement of both engines where both answered.
-
-    Statuses are compared by meaning if both are known, probabilities if both are given.
-    """
+    """Aggregate how the engines agree: statuses by meaning if both are known, probabilities if both are given."""
     both = pl.col(BEFORE + "both")
     status = pl.when(both).then(meaning_expr(pl.col("biz_status")))
     ours = pl.when(both & (pl.col(BEFORE + "biz_status") != "unknown")).then(pl.col(BEFORE + "biz_status"))

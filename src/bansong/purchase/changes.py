@@ -51,8 +51,7 @@ from bansong.purchase.ledger_file import (
 
 _SPENT: Final = """trial AND state NOT IN ('prepared', 'dropped', 'refused')
     AND number > coalesce((SELECT t.upload FROM trials t WHERE t.origin = uploads.origin), 0)"""
-COUNTED: Final = f"SELECT number FROM uploads WHERE {_SPENT}"
-"""Trial uploads that may have been paid since their service last answered."""
+COUNTED: Final = f"SELECT number FROM uploads WHERE {_SPENT}"  # trials that may have been paid since the last answer
 _UNANSWERED: Final = f"""
     SELECT count(*) FROM lookups
     WHERE {UNSETTLED} AND state IN ('doubt', 'unreadable', 'lost') AND upload IS NULL
@@ -172,7 +171,6 @@ class LookupAnswered:
 
 
 def keep_answer(tx: Transaction, key: bytes, answer: Answer) -> None:
-    """Keep the answer of a done lookup, count it as paid, and delete its request."""
     lookup, run = tx.connection.execute("SELECT id, run FROM lookups WHERE key = ?", (key,)).fetchone()
     tx.answer([(lookup, answer)], run, None)
     tx.count(run, paid=1, answered=1)
@@ -237,10 +235,7 @@ class LookupDoubted(_LookupStep):
 
 @dataclass(frozen=True, slots=True)
 class UploadPrepared:
-    """Lookups, in this order, are about to be uploaded together; with a ``request`` that may be repeated.
-
-    ``trial``: the upload is to show whether the service answers at all.
-    """
+    """Lookups, in this order, are about to be uploaded together; with a ``request`` that may be repeated."""
 
     upload: str
     run_id: str
@@ -249,7 +244,7 @@ class UploadPrepared:
     paid: bool | None
     origin: str
     request: StoredRequest | None = None
-    trial: bool = False
+    trial: bool = False  # it is to show whether the service answers at all
 
     def write(self, tx: Transaction) -> None:
         run = tx.run(self.run_id)
@@ -322,7 +317,7 @@ class UploadRefused(_UploadStep):
 class UploadDropped(_UploadStep):
     """The upload's last bytes were certainly not sent."""
 
-    # gated too: the run may be stopped between the commit and the bytes, and knows it
+    # gated too: the run may be stopped between the commit and the bytes
     LEGAL, STATE, FREES_ROWS = "'prepared', 'gated'", "dropped", True
 
 
@@ -374,17 +369,13 @@ def count_upload(tx: Transaction, upload: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class JobFetched:
-    """Answers of a job by place in the upload, and faults of other places; ``note`` is about the whole.
-
-    ``base``: the service's key of the first row, if proven. A done upload may be fetched again, which is free: missing
-    rows may be found, none gets lost.
-    """
+    """The answers and faults of a job by place in the upload; a done upload may be fetched again, for free."""
 
     upload: str
     answers: Mapping[int, Answer]
     faults: Mapping[int, str]
-    note: str | None
-    base: int | None = None
+    note: str | None  # about the whole
+    base: int | None = None  # the service's key of the first row, if proven
 
     def write(self, tx: Transaction) -> None:
         number = step_upload(self, tx, self.upload, "done", "'known', 'done'", note=clean(self.note))["upload"]

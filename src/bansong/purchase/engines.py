@@ -38,11 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class PaidEngine(ABC):
-    """Buys what a run's rows ask for, once, and answers the rows from the ledger.
-
-    ``local``: the local engine, by default the built-in one without registry and gazetteer. Raises
-    :class:`bansong.errors.UsageError` for options of another kind and for a base URL that is none.
-    """
+    """Buys what rows ask for, once, and answers them from the ledger."""
 
     def __init__(self, kind: EngineKind, options: ServiceOptions | None, local: LocalEngine | None) -> None:
         self.kind, self.local = kind, local or LocalEngine()
@@ -55,22 +51,19 @@ class PaidEngine(ABC):
         self.path = ledger_path(Path(self.options.ledger) if self.options.ledger is not None else None)
 
     def fresh_since(self, context: RunContext) -> float:
-        """Return unix seconds: for a run that begins now, answers from before are too old."""
+        """Return the unix seconds before which answers are too old for a run that begins now."""
         return context.unix_time() - self.options.max_age * DAY_S
 
     @property
     def priority(self) -> str | None:
-        """The header of the column that orders what is bought."""
         return self.options.priority
 
     def with_known(self, known: Known) -> Self:
-        """Return this engine with ``known`` in its local engine."""
         other = copy(self)
         other.local = self.local.with_known(known)
         return other
 
     def files(self) -> Mapping[str, Path | None]:
-        """The ledger, the file of the API key, and the local engine's files."""
         key = self.options.key_file
         return local_files(self.local) | {
             "ledger": self.path,
@@ -78,7 +71,6 @@ class PaidEngine(ABC):
         }
 
     def prepare(self, records: Records) -> Records:
-        """Add :data:`bansong.purchase.lookups.LOOKUP`, what each row asks for."""
         lookup = selection.lookup_expr(records.rows, suspect=self.options.buy_suspect)
         return replace(records, rows=records.rows.with_columns(lookup.alias(selection.LOOKUP)))
 
@@ -89,11 +81,7 @@ class PaidEngine(ABC):
             return self._quote(lookups, ledger, context)
 
     def answer(self, records: Records, context: RunContext) -> Answers:
-        """Buy what the prepared records of all tables ask for.
-
-        Raises what ends a run: a refusal (401, 403), a ledger that fails, a quota that does not last for the plan; and
-        ``KeyboardInterrupt`` when it was interrupted. All that was bought is in the ledger then.
-        """
+        """Buy what the prepared records ask for; whatever is raised, all that was bought is in the ledger."""
         lookups = self._lookups(records)
         with Ledger.open(self.path, clock=context.unix_time) as ledger:
             bought = buy(self, lookups, ledger, context)
@@ -116,11 +104,9 @@ class PaidEngine(ABC):
         """Add the nine columns to prepared rows."""
 
     def select_wanted(self, standing: selection.Standing) -> pl.DataFrame:
-        """Return the lookups that are to be bought if nothing limits it."""
         return standing.wanted
 
     def counts(self) -> tuple[pl.Expr, ...]:
-        """Aggregations over answered rows: alarming answers of the service."""
         return selection.BOUGHT_COUNTS
 
     @abstractmethod
@@ -148,7 +134,7 @@ class PaidEngine(ABC):
         return selection.why_stopped(ledger, self.url.name, uploads=self.kind.uploads)
 
     def cautions(self, ledger: Ledger | None, wanted: pl.DataFrame, since: float) -> tuple[str, ...]:
-        """Return what is to be said before the wanted lookups are bought: the ledger knows them at other base URLs."""
+        """Warn if the ledger has the wanted lookups at other base URLs."""
         if ledger is None or wanted.is_empty() or self.options.budget == 0:
             return ()
         buying = {name for name, kind in ENGINE_KINDS.items() if kind.buys}

@@ -65,14 +65,11 @@ class UploadedJob:
 
 @dataclass(frozen=True, slots=True)
 class JobOutcome:
-    """Outcome of a job: ``passes`` if it shows that the service works, else ``note`` says why not.
+    """The outcome of a fetched job."""
 
-    ``cut_at``: number of rows before the results break off; ``None`` for rows missing here and there, or none.
-    """
-
-    passes: bool
-    cut_at: int | None = None
-    note: str = ""
+    passes: bool  # it shows that the service works
+    cut_at: int | None = None  # rows before the results break off; None: rows are missing here and there, or none
+    note: str = ""  # why it does not pass
 
 
 async def collect_job(context: PurchaseContext, job: UploadedJob) -> JobOutcome | None:

@@ -31,8 +31,7 @@ from bansong.purchase.ledger_file import LEDGER_FILE, LedgerChange, Transaction,
 from bansong.purchase.queries import shown_ids
 
 DAY_S: Final = 86_400.0
-LIMIT_KEPT_S: Final = 30 * DAY_S
-"""Age at which the service's limit on uploads is forgotten: plans change."""
+LIMIT_KEPT_S: Final = 30 * DAY_S  # the service's limit on uploads is forgotten then: plans change
 
 _MIN_FREE_SHARE: Final = 0.25  # of the file, for a rewrite to be worth it
 
@@ -131,15 +130,11 @@ _BYTES: Final = ("lookups", "uploads")
 
 @dataclass(frozen=True, slots=True)
 class LedgerHoldings:
-    """Records of a number: ``counts`` of rows by kind, and ``files`` whose runs asked about it.
+    """Records of a number."""
 
-    ``unsettled``: ids, as `bansong resolve` shows them, of lookups and uploads that may have been paid and have no
-    answer; erasing them could pay twice.
-    """
-
-    counts: Mapping[str, int]
-    files: tuple[str, ...]
-    unsettled: tuple[str, ...]
+    counts: Mapping[str, int]  # rows by kind
+    files: tuple[str, ...]  # whose runs asked about it
+    unsettled: tuple[str, ...]  # ids of what may have been paid and has no answer: erasing them could pay twice
 
 
 def holdings(connection: sqlite3.Connection, b_no: str) -> LedgerHoldings:
@@ -224,15 +219,11 @@ def _end(tx: Transaction, run_id: str, outcome: str) -> None:
 
 
 class Ledger:
-    """Lookups asked, paid and answered. Open it with :meth:`open`; use it from any thread, close it when done.
-
-    ``created``: the file is new; ``recovered``: what an earlier process left under way. Every method raises
-    :class:`LedgerError` if the file cannot be used, or a change breaks its rules.
-    """
+    """Lookups asked, paid and answered, for any thread; :meth:`open` opens it. Methods raise :class:`LedgerError`."""
 
     path: Path
-    created: bool
-    recovered: recovery.RecoveryCounts
+    created: bool  # the file is new
+    recovered: recovery.RecoveryCounts  # what an earlier process left under way
 
     open_uploads = _query(queries.open_uploads)
     incomplete_uploads = _query(queries.incomplete_uploads)
@@ -270,10 +261,7 @@ class Ledger:
 
     @classmethod
     def open(cls, path: Path | None = None, *, clock: Clock = time.time) -> Self:
-        """Open the ledger at ``path``, ``BANSONG_LEDGER``, or the user's default; make it if it does not exist.
-
-        Raises :class:`LedgerError`: damaged, in use, newer than this version, or misplaced.
-        """
+        """Open the ledger at ``path``, ``BANSONG_LEDGER``, or the user's default; make it if it does not exist."""
         path = ledger_path(path)
         with ExitStack() as undo:
             lock = LEDGER_FILE.lock(path, LEDGER_FILE.busy)
@@ -289,7 +277,6 @@ class Ledger:
         return ledger
 
     def close(self) -> None:
-        """Close the file and release its lock; closing twice is allowed."""
         with self._turn:
             if self._closed:
                 return
@@ -312,11 +299,9 @@ class Ledger:
                 change.write(tx)
 
     def entries(self, keys: pl.Series, *, answers: bool = True) -> Iterator[pl.DataFrame]:
-        """Yield what is known of ``keys`` (Binary), at most 50,000 rows a frame, without nulls and unknown keys.
-
-        ``place``: position in ``keys``. ``run_id``, ``upload``, ``job_id``: of the buyer of the answer, or of the last
-        request. The answer is the last one bought, whatever the ``state``; to leave it out is several times as fast.
-        """
+        """Yield what is known of ``keys`` (Binary), 50,000 rows a frame at most; ``place``: position in ``keys``."""
+        # run and upload are those of the answer (the last one bought, whatever the state), or of the last request;
+        # without answers it is several times as fast
         for first in range(0, len(keys), queries.CHUNK):
             with self._connect() as connection:
                 frame = queries.entries_of(connection, keys.slice(first, queries.CHUNK), first, answers=answers)
@@ -334,7 +319,7 @@ class Ledger:
     def prepare_labels(
         self, run: LedgerRun, wanted: Iterable[label_outbox.WantedLabel], *, resend: bool = False
     ) -> label_outbox.LabelQueue:
-        """Record a run and its labels to be sent; without labels nothing of the run is kept."""
+        """Record a run and its labels to be sent; without labels the run is not kept."""
         with self._transaction() as tx:
             _begin(tx, run)
             return label_outbox.prepare(tx, run.run_id, wanted, resend=resend)
@@ -373,11 +358,7 @@ class Ledger:
         return purged
 
     def erase(self, numbers: Iterable[str]) -> None:
-        """Erase numbers (ten digits) so that none of their bytes stay in the file; see :meth:`holdings` first.
-
-        They are bought again when needed again. Raises :class:`UsageError`, and erases nothing, if a lookup of them is
-        unsettled.
-        """
+        """Erase numbers (ten digits) so that none of their bytes stay in the file; refuse unsettled ones."""
         with self._transaction() as tx:
             for b_no in numbers:
                 if unsettled := holdings(tx.connection, b_no).unsettled:
@@ -416,10 +397,7 @@ class _Waiting:
 
 
 class Journal:
-    """Settles changes of many tasks in shared commits; ``await journal.settle(…)`` returns when they are durable.
-
-    Use it as ``async with Journal(ledger) as journal``, under asyncio or trio.
-    """
+    """Settles changes of many tasks in shared commits; use it in ``async with``, under asyncio or trio."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -445,16 +423,13 @@ class Journal:
         await self._tasks.__aexit__(None, None, None)
 
     async def settle(self, *changes: LedgerChange) -> None:
-        """Make the changes, all or none; durable on return. Raises :class:`~bansong.errors.LedgerError`.
-
-        It cannot be cancelled: a caller unsure of what is recorded could pay twice.
-        """
+        """Make the changes, all or none; durable on return."""
         if self._tasks is None or self._ending:
             raise RuntimeError("a Journal settles only inside its 'async with'")
         waiting = _Waiting(changes)
         self._waiting.append(waiting)
         self._wake.set()
-        with anyio.CancelScope(shield=True):
+        with anyio.CancelScope(shield=True):  # a caller unsure of what is recorded could pay twice
             await waiting.settled.wait()
         if waiting.error is not None:
             raise waiting.error
@@ -469,7 +444,7 @@ class Journal:
                 try:
                     if batch:
                         await anyio.to_thread.run_sync(self._commit, batch, limiter=thread)
-                except Exception as error:  # no thread available: the waiting tasks must be told
+                except Exception as error:  # no thread available: the waiting tasks must get the error
                     for waiting in batch:
                         waiting.error = waiting.error or error
                 for waiting in batch:

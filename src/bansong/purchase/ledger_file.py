@@ -17,8 +17,7 @@ from bansong.base.messages import Phrase, gettext_noop
 from bansong.base.schema import Answer
 from bansong.base.sqlite import FileKind
 
-APPLICATION_ID: Final = 0x62767266
-"""``bvrf``, in the header of every ledger, so that no other application's database is written to."""
+APPLICATION_ID: Final = 0x62767266  # `bvrf`, in the header: no other application's database is written to
 
 # Each label of a row has its own ``turn`` (from 0): a late return changes the label of its row, and what was sent
 # before stays on record.
@@ -63,8 +62,8 @@ CREATE TABLE trials (
 );
 """
 
+# lookups that are neither done nor free; SQLite uses their index only for these very words
 UNSETTLED: Final = "state <> 'done' AND state <> 'uploaded' AND state <> 'refused'"
-"""Lookups that are neither done nor free. SQLite uses their index only for these very words."""
 
 # An answer is not in the row of its lookup, so that later changes of the lookup cannot lose it. Rows are in the order
 # of asking and only the index is in the order of the (random) keys: an answer then changes pages side by side, and no
@@ -153,16 +152,13 @@ CREATE TABLE decisions (
 );
 {_LABELS}{_REQUESTS.format(more=f", {_REPEATS}")}{_TRIALS}"""
 
+# to the next version; base: the service's key of an upload's first row, trial: it tries out the service
 MIGRATIONS: Final = {
     1: f"ALTER TABLE uploads ADD COLUMN base INTEGER; {_LABELS}",
     2: _REQUESTS.format(more=""),
     3: "ALTER TABLE uploads ADD COLUMN trial INTEGER NOT NULL DEFAULT 0; "
     f"ALTER TABLE requests ADD COLUMN {_REPEATS}; {_TRIALS}",
 }
-"""Migration from each version to the next; a newer ledger is refused.
-
-``base``: the service's key of an upload's first row; ``trial``: the upload tries out the service.
-"""
 
 LEDGER_FILE: Final = FileKind(
     gettext_noop("a ledger"),
@@ -201,9 +197,9 @@ RAW_KEPT: Final = 64 * 1024
 
 ONE: Final = "key = :key"
 
+# lookups of an upload that were not asked otherwise since
 OF_UPLOAD: Final = """upload = :upload AND id IN
     (SELECT l.id FROM upload_rows r JOIN lookups l ON l.key = r.key WHERE r.upload = :upload)"""
-"""Lookups of an upload that were not asked otherwise since."""
 
 ANSWERED: Final = "EXISTS (SELECT 1 FROM answers WHERE lookup = id)"
 _ANSWER: Final = "INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -222,16 +218,13 @@ _as_json: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).en
 
 @dataclass(frozen=True, slots=True)
 class StoredRequest:
-    """A request with the key ``token`` and its compressed ``content``.
+    """A request that may be repeated with its idempotency key."""
 
-    ``account`` identifies the API key; ``keep``: seconds for which the service remembers ``token``.
-    """
-
-    token: str
+    token: str  # the idempotency key
     origin: str
-    account: bytes
-    keep: float
-    content: bytes
+    account: bytes  # identifies the API key without revealing it
+    keep: float  # seconds for which the service remembers the token
+    content: bytes  # compressed
 
 
 @dataclass(slots=True)
@@ -276,7 +269,6 @@ class Transaction:
         )
 
     def answer(self, answers: Iterable[tuple[int, Answer]], run: int, upload: int | None) -> None:
-        """Keep the answer of each lookup (by id), replacing an earlier one."""
         self.connection.executemany(
             _ANSWER, ((lookup, self.now, run, upload, *_fields(answer)) for lookup, answer in answers)
         )
@@ -300,7 +292,6 @@ class Transaction:
     def store_request(
         self, request: StoredRequest | None, *, key: bytes | None = None, upload: int | None = None
     ) -> None:
-        """Store a request, if any, that is about to be sent for the first time."""
         if request is not None:
             self.connection.execute(
                 "INSERT INTO requests VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)",
@@ -316,7 +307,7 @@ class Transaction:
 
 
 class LedgerChange(Protocol):
-    """What a lookup, an upload or a label goes through."""
+    """A change of a lookup, an upload or a label."""
 
     def write(self, tx: Transaction) -> None:
         """Record it; raise :class:`LedgerError` if it does not fit the records."""

@@ -31,15 +31,12 @@ if TYPE_CHECKING:
     from bansong.purchase.ledger import Journal, Ledger, LedgerRun
     from bansong.purchase.queries import RunRecord
 
-LOOKUP: Final = "lookup"
-"""A row's canonical record as one text; null where nothing may be asked."""
-Record = tuple[str | None, str | None, str | None]
-"""Number, name and address."""
+LOOKUP: Final = "lookup"  # a row's canonical record as one text; null where nothing may be asked
+Record = tuple[str | None, str | None, str | None]  # number, name and address
 
 SHORT: Final = "lookup_hash"
 KEY: Final = "key"
-BESIDE: Final = ("zipcode", *CONTEXT_COLUMNS, CROWDED, SEVERAL)
-"""Columns for the local engine alone: no part of a lookup, and never sent."""
+BESIDE: Final = ("zipcode", *CONTEXT_COLUMNS, CROWDED, SEVERAL)  # for the local engine alone; never sent
 PRIORITY: Final = "priority"
 
 _BETWEEN: Final = "\x1f"
@@ -59,12 +56,7 @@ class Lookup:
 
 
 def lookup_expr(rows: pl.LazyFrame, *, suspect: bool) -> pl.Expr:
-    """Return the canonical text of each row of :func:`bansong.engine.records.records` (String).
-
-    Number, name and address in Unicode's composed form, without zero-width characters, each run of white space or
-    control characters as one space, blank names and addresses as "". Null for rows without a business number, and
-    unless ``suspect`` for numbers with a wrong check digit.
-    """
+    """Return the canonical text of each row (String); null without a number, or with a wrong one unless ``suspect``."""
     names = rows.collect_schema().names()
     if DIGITS not in names:
         return pl.lit(None, pl.String)
@@ -76,11 +68,7 @@ def lookup_expr(rows: pl.LazyFrame, *, suspect: bool) -> pl.Expr:
 
 
 def lookups_of(rows: pl.LazyFrame, priority: str | None = None) -> pl.DataFrame:
-    """Return the distinct lookups of rows that have :data:`LOOKUP`, in the order of their first row.
-
-    Columns: :data:`LOOKUP`, ``row_id``, those of :data:`BESIDE` that the rows have (of the first row; ``zipcode`` as
-    text), and :data:`PRIORITY` (Float64, the largest of its rows) where ``priority`` names a column.
-    """
+    """Return the distinct lookups of rows, with :data:`BESIDE`, in the order of their first row."""
     names = rows.collect_schema().names()
     found = [pl.col(ROW_ID).min()]
     beside = {name: pl.col(name) for name in BESIDE if name in names}
@@ -139,6 +127,7 @@ def split(lookups: pl.DataFrame) -> pl.DataFrame:
 
 
 def _clean_text(text: pl.Expr) -> pl.Expr:
+    # part of the keys: a change would buy all lookups again
     seen = text.cast(pl.String).str.replace_all(_ZERO_WIDTH, "")
     plain = seen.str.normalize("NFC").str.replace_all(_SPACES, " ").str.strip_chars()
     return pl.when(is_blank(plain)).then(pl.lit("")).otherwise(plain)
@@ -166,27 +155,23 @@ QUOTA_TOO_SMALL: Final = Problem(
 _BUYABLE: Final = ("done", "refused")  # states of lookups with a too old answer, or without a payment
 
 _DAY_S: Final = 86_400.0
-_MAX_PAUSE_S: Final = 35 * _DAY_S  # between two runs of which the later continues the earlier: a quota lasts a month
-_MAX_CHAIN_S: Final = 100 * _DAY_S  # from the first of such runs: older answers are too old for anybody
+_MAX_PAUSE_S: Final = 35 * _DAY_S  # between a run and the one that continues it: a quota lasts a month
+_MAX_CHAIN_S: Final = 100 * _DAY_S  # since the first of such runs: older answers are too old
 _PROBABILITY: Final = "bounce_prob"
 _SAMPLE_LOOKUPS: Final = 1000  # searched under other addresses; after a hit all are
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """State of a run's lookups before it begins.
-
-    ``held``: asked without an answer, so not asked again by itself; ``incomplete``: fetched uploads with unanswered
-    rows; ``continued``: cached ones that are too old but were bought by a run that this one continues.
-    """
+    """State of a run's lookups before it begins."""
 
     cached: int
     running: int
-    held: int
+    held: int  # asked without an answer, so not asked again by itself
     wanted: pl.DataFrame
-    uploads: frozenset[str]
-    incomplete: frozenset[str]
-    continued: int = 0
+    uploads: frozenset[str]  # running ones
+    incomplete: frozenset[str]  # fetched uploads with unanswered rows
+    continued: int = 0  # cached ones that are too old, but bought by a run that this one continues
 
     @property
     def counts(self) -> tuple[int, int, int, int]:
@@ -221,12 +206,8 @@ def standing(
 
 
 def continued_since(earlier: Iterable[RunRecord], run: LedgerRun) -> float | None:
-    """Return the start (unix seconds) of the first run that ``run`` continues, if any.
-
-    Those are runs of the same engine for the same file and service that did not end as done (killed, interrupted,
-    paused), at most :data:`_MAX_PAUSE_S` apart and not older than :data:`_MAX_CHAIN_S`. Their answers are new to the
-    file, whatever the maximum age.
-    """
+    """Return the start (unix seconds) of the first unfinished run that ``run`` continues, if any."""
+    # answers of such runs are new to the file, whatever the maximum age
     begun, next_start = None, run.started
     for one in reversed([*earlier]):
         if (one.engine, one.origin, one.file) != (run.engine, run.origin, run.file):
@@ -241,7 +222,7 @@ def continued_since(earlier: Iterable[RunRecord], run: LedgerRun) -> float | Non
 def known_elsewhere(
     ledger: Ledger, lookups: pl.DataFrame, scopes: Sequence[tuple[str, str]], since: float
 ) -> list[tuple[str, int]]:
-    """Return the number of lookups that the ledger knows at other services, given as (origin, scope)."""
+    """Return how many lookups the ledger holds of other services, given as (origin, scope)."""
     sample = lookups.gather_every(max(1, lookups.height // _SAMPLE_LOOKUPS))
 
     def count_known(asked: pl.DataFrame, scope: str) -> int:
@@ -309,17 +290,15 @@ def affordable(wanted: int, budget: int | None, remaining: int | None, unread: S
     return min([wanted, *limits])
 
 
-TRIALS: Final = 3
-"""How many trial uploads may come to nothing; the next waits for an answer to one of them, or for the user."""
-REQUESTS: Final = 300
-"""How many single requests may come to nothing: as many lookups as three trial uploads hold."""
+TRIALS: Final = 3  # trial uploads without an answer, before the next waits for one, or for the user
+REQUESTS: Final = 300  # single requests without an answer: as many lookups as three trial uploads hold
 
 
 @dataclass(slots=True)
 class PurchaseCounts(DispatchCounts):
-    """What a run's buying came to, counted as it happens; ``repeated``: requests sent again with their key."""
+    """Counts of a run's purchases so far."""
 
-    repeated: int = 0
+    repeated: int = 0  # requests sent again with their key
     paid: int = 0
     doubts: int = 0
     fetched: int = 0
@@ -327,11 +306,7 @@ class PurchaseCounts(DispatchCounts):
 
 @dataclass
 class PurchaseContext:
-    """One run's purchases: who is asked, where it is written down, and the dispatcher that sends.
-
-    ``lookups``: those of the run's file, with keys: what was sent is not in the ledger. ``idempotency``: the service's
-    promise for requests that are sent again; ``hopeless``: such requests in a row that led to nothing.
-    """
+    """One run's purchases: the service, the records, and the dispatcher that sends."""
 
     client: Client
     ledger: Ledger
@@ -341,16 +316,14 @@ class PurchaseContext:
     scope: str
     progress: Callable[[int], None] = lambda _: None
     counts: PurchaseCounts = field(default_factory=PurchaseCounts)
-    idempotency: Idempotency | None = None
-    hopeless: int = 0
-    lookups: pl.DataFrame | None = None
+    idempotency: Idempotency | None = None  # the service's promise for requests that are sent again
+    hopeless: int = 0  # repeated requests in a row without an answer
+    lookups: pl.DataFrame | None = None  # of the run's file, with keys: their texts are not in the ledger
 
     def __post_init__(self) -> None:
         self.dispatcher = Dispatcher(rate=self.terms.rate, drain=self.terms.drain, counts=self.counts)
-        self.repetition_gate = anyio.Lock()
-        """One request at a time is repeated with its key."""
-        self.upload_gate = anyio.Lock()
-        """One upload at a time is between its first byte and its reply: a run that is killed leaves one in doubt."""
+        self.repetition_gate = anyio.Lock()  # one request at a time is repeated with its key
+        self.upload_gate = anyio.Lock()  # one upload at a time awaits its reply: a killed run leaves one in doubt
 
 
 def why_stopped(ledger: Ledger, origin: str, *, uploads: bool) -> str | None:
@@ -395,13 +368,12 @@ _GARBLED: Final = pl.col("row_status").is_in(["verified", "cached"]) & pl.col("r
 
 _BOUGHT_SEND: Final = (pl.col("action") == "send") & pl.col("row_status").is_in(["verified", "cached"])
 _MEANING: Final = meaning_expr(pl.when(pl.col("action") == "send").then(pl.col("biz_status")))
+# sent rows that the service calls closed or unknown; answers that are not all UTF-8, and the first such row
 BOUGHT_COUNTS: Final = (
     (_BOUGHT_SEND & _MEANING.is_in(["closed", "unknown"]).fill_null(False)).sum().alias(UNCHECKED_SENDS),
     _GARBLED.sum().alias(GARBLED),
     pl.col(ROW_ID).filter(_GARBLED).min().alias(GARBLED_FIRST),
 )
-"""Rows with `send` that the service calls closed or unknown, and answers that are not all UTF-8 (and the first such
-row), as aggregations over a run's rows."""
 
 
 def continuation_note(answers: int, begun: float | None) -> tuple[str, ...]:

@@ -59,12 +59,7 @@ def _read_echoes(
     *,
     strict: bool,
 ) -> list[Echo]:
-    """Return the rows that each item can be about by its echo: any without an echo, none if it repeats another row.
-
-    If a number was sent more than once, the whole row decides. An echo without name or address may be shortened, and
-    then equals a row that was sent without; so it counts only if the echoes of a number find all its rows. If
-    ``strict``, a whole row decides wherever it is echoed. A number with another name or address is another row's.
-    """
+    """Return the rows that each item can be about by its echo: any without an echo, none if it repeats another row."""
     row_of = {key: row for row, (key, _) in enumerate(sent)}
     rows_of: defaultdict[str, set[int]] = defaultdict(set)
     for row, (_, its_number) in enumerate(sent):
@@ -75,6 +70,7 @@ def _read_echoes(
     found: defaultdict[str, set[int]] = defaultdict(set)
     for result, b_no in zip(results, numbers, strict=True):
         whole = None
+        # a number sent more than once, or any if strict: the whole row decides
         if b_no is not None and len(rows_of.get(b_no, _NO_ROWS)) > (0 if strict else 1):
             whole = row_of.get(key_of(b_no, result.name or None, result.address or None))
         if b_no is not None and whole is not None:
@@ -84,6 +80,7 @@ def _read_echoes(
     def echo(result: Result, b_no: str | None, whole: int | None) -> Echo:
         if b_no is None:
             return without_number(result.name, result.address)
+        # an echo without name or address may be shortened: it counts only if the echoes of a number find all its rows
         if whole is not None and ((result.name and result.address) or found[b_no] == rows_of[b_no]):
             return Echo((whole,), has_number=True)
         if strict and whole is None and result.name and result.address:
@@ -151,8 +148,8 @@ def _integer(key: int | str | None) -> int | None:
 
 
 def _may_count_other_rows(keys: Sequence[int | None], totals: Collection[int | None], rows: int) -> bool:
-    # of another job, or of fewer rows numbered anew: if rows were left out and the others kept their numbers, the keys
-    # have # a gap. A header may be counted as a row, and nothing may be counted yet
+    # of another job, or of fewer rows numbered anew: rows left out of the old numbers would leave a gap in the keys;
+    # a header may be counted as a row, and nothing may be counted yet
     odd = [total for total in totals if total and not rows <= total <= rows + 1]
     given = {key for key in keys if key is not None}
     has_no_gap = bool(given) and max(given) - min(given) + 1 == len(given)
@@ -162,18 +159,12 @@ def _may_count_other_rows(keys: Sequence[int | None], totals: Collection[int | N
 def find_numbering(
     keys: Sequence[int | None], echoes: Sequence[Echo], results: Sequence[Result], rows: int, *, foreign: bool
 ) -> Numbering | None:
-    """Return the proven numbering of the service, if any.
-
-    Every item rules out the bases under which its key is not a place that it can belong to. So the key 0 proves 0,
-    the key rows + 1 proves 2, the keys 1 and rows together prove 1, and each echo rules out contradicting bases; an
-    echo of an unsent row says nothing. An error without an echo may be the header's, read as a row: it counts only if
-    there is a key for every row.
-
-    A service that leaves rows out may number the others anew, and then each key is too small by the number of rows
-    left out before it. The first and the last row's keys together prove all keys; one is enough if no other base is
-    possible. Two items with certain rows prove the keys between them, with the first row's key also those before.
-    Nothing else does. Without echoes no key may have two answers, and keys must not be ``foreign`` or ranks.
-    """
+    """Return the proven numbering of the service, if any; each item rules out the bases that contradict it."""
+    # the key 0 proves the base 0, the key rows + 1 the base 2, the keys 1 and rows together the base 1. An error
+    # without an echo may be the header's, read as a row: it counts only if there is a key for every row. A service that
+    # leaves rows out may number the others anew: only the first and the last row's keys together prove all keys (one is
+    # enough if no other base is possible), or two items with certain rows the keys between them (with the first row's
+    # key also those before). Without echoes, keys must not be foreign, ranks, or have two answers
     items = zip(keys, echoes, results, strict=True)
     keyed = [(key, echo, result) for key, echo, result in items if key is not None and echo.rows]
     numbered = [(key, echo) for key, echo, _ in keyed if echo.has_number]
@@ -217,22 +208,17 @@ def _are_ranks(keys: Sequence[int | None], results: Sequence[Result]) -> bool:
 
 _MIN_WITNESSES: Final = 100  # rows at their own position that prove the order of all
 
-EMPTY_ANSWER: Final = Answer()
-"""An answer without content: all of its fields are null or empty."""
+EMPTY_ANSWER: Final = Answer()  # all of its fields are null or empty
 
 
 @dataclass(frozen=True, slots=True)
 class MatchedResults:
-    """Answers and faults by row of the upload (from 0), and a note on results that fit no row.
-
-    ``base``: the row key of the first row, if all row keys are proven to count from there. A row in neither was not
-    answered, or its answer cannot be identified.
-    """
+    """Answers and faults by row of the upload (from 0); a row in neither has no identified answer."""
 
     answers: dict[int, Answer] = field(default_factory=dict)
     faults: dict[int, str] = field(default_factory=dict)
-    note: str | None = None
-    base: int | None = None
+    note: str | None = None  # on results that fit no row
+    base: int | None = None  # row key of the first row, if all row keys are proven to count from there
 
 
 def match_results(
@@ -240,28 +226,15 @@ def match_results(
     sent: Sequence[tuple[bytes, str]],
     key_of: KeyOf,
     *,
-    records: Sequence[Texts | None] = (),
-    totals: Collection[int | None] = (),
-    shared: bool = False,
-    by_hand: bool = False,
+    records: Sequence[Texts | None] = (),  # name and address of each row sent, None if unknown
+    totals: Collection[int | None] = (),  # the service's numbers of rows of the job
+    shared: bool = False,  # the job is another upload's, too
+    by_hand: bool = False,  # a person named the job: an echo that differs is of another job
 ) -> MatchedResults:
-    """Return the answers to the rows sent, given as (lookup key, number) in the order of the upload.
-
-    An item goes, by the first of these that is proven,
-
-    1. to the row that its whole echo names: ``key_of`` (number, name, address) is the key of one row sent, or name and
-       address are those of one row of ``records`` (of each row sent, ``None`` if unknown);
-    2. to the row of its echoed number, if the number was sent once;
-    3. to the row of its row key: see :func:`~bansong.purchase.proof.find_numbering`;
-    4. to its own position, if every item stands at a row of its number, and enough of them prove the order.
-
-    Two different answers for one row are a fault; so are an error, an empty answer, and another number under the row's
-    key. Uncertain items are counted in the note.
-
-    ``totals``: the service's numbers of rows of the job; ``shared``: the job is another upload's, too. Either may say
-    that row keys count other rows, and then they need echoes. If the job is shared, or was named ``by_hand``, an echo
-    with another name or address is another job's.
-    """
+    """Return the answers to the rows sent, given as (lookup key, number) in the order of the upload."""
+    # an item goes, by the first of these that is proven, to the row of its whole echo (by key_of, or by name and
+    # address in records); of its number, if sent once; of its row key; or to its own position, if every item stands at
+    # a row of its number and enough of them prove the order. Two different answers for one row are a fault
     results = _drop_repeats(results)
     echoes = _read_echoes(results, sent, key_of, records, strict=shared or by_hand)
     keys = _read_row_keys(results)

@@ -16,8 +16,7 @@ import polars as pl
 from bansong.base.schema import ANSWER_COLUMNS, REASON_SEPARATOR, Answer
 from bansong.purchase.ledger_file import UNSETTLED, flag
 
-CHUNK: Final = 50_000
-"""Keys looked up at once, which bounds the memory."""
+CHUNK: Final = 50_000  # keys looked up at once, which bounds the memory
 
 # a row of a held upload is held itself; a done row belongs to the buyer of its answer
 STATE: Final = "CASE WHEN l.state = 'uploaded' AND u.state IN ('doubt', 'unreadable') THEN u.state ELSE l.state END"
@@ -83,47 +82,41 @@ _KEYS_PROVEN: Final = """
 
 @dataclass(frozen=True, slots=True)
 class StoredUpload:
-    """An upload and its job; ``total``: number of rows that the service took; ``created``: unix seconds.
-
-    ``base``: the service's key of its first row, if known.
-    """
+    """An upload and its job."""
 
     number: int
     id: str
     run_id: str
     state: str
     job_id: str
-    total: int | None
+    total: int | None  # rows that the service took
     rows: int
-    created: float
+    created: float  # unix seconds
     note: str | None
-    base: int | None
+    base: int | None  # the service's key of its first row, if known
     offline: bool | None
     paid: bool | None
 
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """A lookup, or an upload with ``rows`` undecided ones, to be settled by a person.
+    """A lookup, or an upload with ``rows`` undecided ones, to be settled by a person."""
 
-    ``id`` is for ``accept``, ``resend`` and ``attach``. Lookups have a ``b_no``, uploads a ``job_id``.
-    """
-
-    id: str
+    id: str  # for `accept`, `resend` and `attach`
     kind: Literal["lookup", "upload"]
     state: str
     since: float
     run_id: str
     file: str
-    b_no: str | None
+    b_no: str | None  # of a lookup
     rows: int
-    job_id: str | None
+    job_id: str | None  # of an upload
     note: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """A run with its ``paid`` lookups, of which ``answered`` have an answer so far."""
+    """A run; ``answered``: its ``paid`` lookups that have an answer so far."""
 
     run_id: str
     engine: str

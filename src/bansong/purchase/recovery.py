@@ -173,8 +173,7 @@ def _record(tx: Transaction, decision: str, what: _Held, rows: int, job_id: str 
     tx.delete_old_requests()
 
 
-REPEATS: Final = 8
-"""Most repetitions of a request over all runs: each may be paid if a promise is not kept."""
+REPEATS: Final = 8  # of a request over all runs: each may be paid if a promise is not kept
 
 _OPEN: Final = """
     SELECT l.key, NULL, NULL, 1, q.token, q.account, q.first, :now - q.first, q.keep, q.repeats, q.content, NULL, NULL
@@ -196,11 +195,7 @@ _YOUNG: Final = """
 
 @dataclass(frozen=True, slots=True)
 class PendingRequest:
-    """A doubtful request: of a lookup, by its ``key``, or of an ``upload`` with the ``keys`` of its lookups.
-
-    ``age``: seconds since it was ``first`` sent, negative (unknown) if the clock was set back; ``repeats``: number of
-    repetitions.
-    """
+    """A doubtful request: of a lookup, by its key, or of an ``upload`` with the ``keys`` of its lookups."""
 
     keys: tuple[bytes, ...]
     upload: str | None
@@ -208,9 +203,9 @@ class PendingRequest:
     token: str
     account: bytes
     first: float
-    age: float
+    age: float  # seconds since `first`; negative (unknown) if the clock was set back
     keep: float
-    repeats: int
+    repeats: int  # so far
     content: bytes
     offline: bool | None
     paid: bool | None

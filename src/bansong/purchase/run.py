@@ -36,15 +36,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Bought:
-    """The lookups that a run set out to buy, what came of it, and why it ended early, if it did.
-
-    ``since``: unix seconds from which answers count for this run; ``unchosen``: what kept others from being chosen.
-    """
+    """The lookups that a run set out to buy, the purchase, and why it ended early, if it did."""
 
     chosen: pl.DataFrame
     purchase: Purchase
-    since: float
-    unchosen: Unchosen
+    since: float  # unix seconds from which answers count for this run
+    unchosen: Unchosen  # what kept others from being chosen
     halt: Halt | None = None
 
 
@@ -61,7 +58,6 @@ def read_standing(
 
 
 def buy(engine: PaidEngine, lookups: pl.DataFrame, ledger: Ledger, context: RunContext) -> Bought:
-    """Settle what earlier runs left, choose what may be bought, and buy it."""
     run = ledger_run(engine, context)
     begun = selection.continued_since(ledger.runs(), run)
     ledger.begin(run)

@@ -44,22 +44,18 @@ _MAX_HOPELESS: Final = 3  # unsettled requests in a row, before no other is repe
 _SURE_SHARE: Final = 0.9  # of the promised time, in which a key is believed to be remembered
 
 Reply = TypeVar("Reply")
-Ask = Callable[[bool], Awaitable[Reply]]
-"""Sends a request; its argument says whether that is a repetition."""
+Ask = Callable[[bool], Awaitable[Reply]]  # sends a request; the argument: it is a repetition
 
 
 @dataclass(frozen=True, slots=True)
 class _KeyedRequest:
-    # `begun` by anyio's clock, `dated` by the ledger's (seconds): one stops while a machine sleeps, the other may be
-    # set back; # `keep`: seconds for which the service promised to know the key; `repeats`: repetitions by earlier
-    # runs
     endpoint: str
     token: str
     account: bytes
-    keep: float
-    begun: float
-    dated: float
-    repeats: int = 0
+    keep: float  # seconds for which the service promised to know the key
+    begun: float  # seconds of anyio's clock, which stops while a machine sleeps
+    dated: float  # seconds of the ledger's clock, which may be set back
+    repeats: int = 0  # by earlier runs
 
     def is_old(self, now: float, promised: float) -> bool:
         age = max(anyio.current_time() - self.begun, now - self.dated)
@@ -101,11 +97,7 @@ async def send_once(
 
 
 async def settle_doubts(context: PurchaseContext, wanted: Collection[bytes] | None, most: int | None) -> int:
-    """Repeat the doubtful requests of earlier runs; return the number of settled lookups.
-
-    ``wanted``: only requests with one of these keys; ``most``: most lookups, since the first sending may never have
-    arrived.
-    """
+    """Repeat doubtful requests of earlier runs (``wanted`` keys, ``most`` lookups); return the number settled."""
     requests = [
         request
         for request in context.ledger.pending_requests(context.client.origin)
@@ -123,7 +115,7 @@ async def settle_doubts(context: PurchaseContext, wanted: Collection[bytes] | No
     def next_task() -> Task | None:
         nonlocal tried
         for request in source:
-            if most is None or tried + request.rows <= most:
+            if most is None or tried + request.rows <= most:  # the first sending may never have arrived
                 tried += request.rows
                 return partial(repeat, request)
         return None

@@ -40,12 +40,9 @@ _SHRINKAGE: Final = 10  # of uploads after a failed one
 
 
 async def buy_in_uploads(context: PurchaseContext, wanted: pl.DataFrame, running: Iterable[StoredUpload]) -> None:
-    """Buy the wanted lookups in uploads, and fetch the ``running`` ones of earlier runs.
-
-    The first upload is a trial; each answered one lets the next be :data:`_GROWTH` times as large, alone, until one of
-    full size was answered; then several go at once. A failed one starts this anew, with other rows, until
-    :data:`~bansong.purchase.lookups.TRIALS` are spent.
-    """
+    """Buy the wanted lookups in uploads, and fetch the ``running`` ones of earlier runs."""
+    # the first upload is a trial; each answered one lets the next be _GROWTH times as large, alone, until one of full
+    # size was answered; then several go at once. A failed one starts this anew, with other rows
     ledger, origin, terms, dispatcher = context.ledger, context.client.origin, context.terms, context.dispatcher
     chunks, waiting = Chunks(wanted, min(ledger.limit(origin) or terms.chunk, terms.chunk)), deque(running)
     concurrency, answered = min(terms.jobs, terms.concurrency), 0
@@ -90,16 +87,12 @@ def _shrink(context: PurchaseContext, chunks: Chunks, rows: int) -> None:
 
 
 class Chunks:
-    """Hands out the wanted lookups in pieces of at most ``limit`` rows.
-
-    ``answered`` and ``failed`` count the answered and the failed pieces since :meth:`start`; ``trial``: the pieces are
-    to show whether the service answers at all.
-    """
+    """The wanted lookups in pieces of at most ``limit`` rows; pieces are counted since :meth:`start`."""
 
     def __init__(self, wanted: pl.DataFrame, limit: int) -> None:
         self.limit = limit
         self.answered = self.failed = 0
-        self.trial = False
+        self.trial = False  # the pieces are to show whether the service answers at all
         self._size, self._pieces = limit, math.inf
         self._wanted = wanted.with_row_index(_ORDER)
         self._left = deque([(0, wanted.height)] if wanted.height else [])
@@ -114,11 +107,7 @@ class Chunks:
         self.answered = self.failed = 0
 
     def arrange(self, *, distinct: bool) -> None:
-        """Restore the order of the file; if ``distinct``, so that no piece holds a number twice.
-
-        Then the parts are of equal size, and as few as possible: the rows of a number go to different parts. Nothing
-        may be under way.
-        """
+        """Restore the order of the file; if ``distinct``, no piece holds a number twice. Nothing may be under way."""
         if distinct == self._distinct or not self._left:
             return
         self._distinct = distinct
@@ -152,11 +141,10 @@ class Chunks:
         return self._wanted[start:end].with_columns(pl.int_range(start, end).alias("at"))
 
     def not_more_than(self, rows: int) -> None:
-        """Limit pieces to the number of results that the service gave for a larger one."""
         self.limit = max(1, min(self.limit, rows))
 
     def too_large(self, chunk: pl.DataFrame) -> None:
-        """Put a piece back that the service found too large, and halve the limit."""
+        """Put a too large piece back, and halve the limit."""
         self.limit = max(1, min(self.limit, chunk.height // 2))
         self.back(chunk)
 
@@ -167,7 +155,7 @@ class Chunks:
             self.not_more_than(max(least, rows // _SHRINKAGE))
 
     def back(self, chunk: pl.DataFrame) -> None:
-        """Put a piece back of which nothing was bought."""
+        """Put an unbought piece back."""
         start = int(chunk["at"][0])
         self._left.appendleft((start, start + chunk.height))
 

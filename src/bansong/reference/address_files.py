@@ -114,7 +114,6 @@ class SourceFile:
 
     @contextmanager
     def open(self) -> Iterator[IO[bytes]]:
-        """Open for reading; raise :class:`GazetteerError` for a file or zip that cannot be read."""
         try:
             if self.member is None:
                 with self.path.open("rb") as file:
@@ -135,10 +134,7 @@ class SourceFile:
 
 
 def find_sources(given: Iterable[str | Path], output: Path) -> tuple[list[SourceFile], list[str]]:
-    """Return the official files in files, folders and zips, in a stable order, and the ignored names.
-
-    A file that is there twice (in a zip and beside it) is one source. Raises :class:`GazetteerError`.
-    """
+    """Return the official files in files, folders and zips, once each, in a stable order; and the ignored names."""
     found: list[SourceFile] = []
     others: list[str] = []
     for source in map(Path, given):
@@ -201,7 +197,6 @@ def files_below(folder: Path) -> list[Path]:
 
 
 def format_counts(counts: Mapping[str, int]) -> str:
-    """Format counts as ``active 1,200, closed 3``, without zeros."""
     return ", ".join(f"{gettext(name)} {count:,}" for name, count in counts.items() if count) or gettext("none")
 
 
@@ -360,8 +355,7 @@ _LAYOUTS: Final[dict[Kind, dict[int, str]]] = {
     "lot changes": _JIBUN,
     "postal": _POSTAL,
 }
-_BELOW_DISTRICT: Final = 10**8
-"""The upper half of a management number divided by this is the building's district, five digits."""
+_BELOW_DISTRICT: Final = 10**8  # id_high divided by this: the building's district, five digits
 _NO_DATA: Final = b"no data"
 _NEITHER_BAR_NOR_END: Final = bytes(byte for byte in range(256) if byte not in b"|\n")
 _REFUSED_SHARE: Final = 100
@@ -370,26 +364,20 @@ _REFUSED_ALWAYS: Final = 10
 
 @dataclass(slots=True)
 class Content:
-    """The content of the files; rows point to ``streets``, ``dongs``, ``admins`` by number or code.
+    """The content of the files; rows point to streets, dongs and administrative dongs by number or code."""
 
-    ``rows``: street UInt32, id_high, id_low UInt64, under UInt8, main, sub, zipcode UInt32, apartment Boolean, name
-    String, san UInt8, lot_main, lot_sub UInt32, reason UInt8 (0 in a full file). ``lots``: id_high, id_low, dong_code
-    UInt64, san, lot_main, lot_sub, reason, and the names in ``dongs``. Daily changes of buildings also have dong_code
-    and ``day`` (UInt16, the number of their file).
-    """
-
-    rows: dict[Kind, list[pl.DataFrame]] = field(default_factory=dict)
+    rows: dict[Kind, list[pl.DataFrame]] = field(default_factory=dict)  # changes also have the number of their file
     streets: list[pl.DataFrame] = field(default_factory=list)
     dongs: list[pl.DataFrame] = field(default_factory=list)
     lot_districts: list[pl.DataFrame] = field(default_factory=list)
     admins: list[pl.DataFrame] = field(default_factory=list)
-    read: dict[str, int] = field(default_factory=dict)
-    refused: dict[str, int] = field(default_factory=dict)
+    read: dict[str, int] = field(default_factory=dict)  # rows by kind
+    refused: dict[str, int] = field(default_factory=dict)  # rows by problem
     examples: list[str] = field(default_factory=list)
     street_count: int = 0
 
     def add(self, source: SourceFile, number: int, advance: Callable[[int], None]) -> None:
-        """Read one file; ``advance`` gets the bytes read. Raises :class:`GazetteerError` with file and line."""
+        """Read one file; ``advance`` gets the bytes read."""
         frames, rows = [], 0
         refused, examples = Counter[str](), list[dict[str, object]]()
         for first, text, frame in _frames(source):

@@ -1,6 +1,6 @@
 """Fetch statuses of many numbers, within the day's allowance."""
 
-# ruff: noqa: ARG002 - a request is told more than this one needs
+# ruff: noqa: ARG002 - calls get arguments that they do not need
 
 from __future__ import annotations
 
@@ -38,32 +38,24 @@ from bansong.reference.status_store import DayAllowance, DayUsage, StatusStore, 
 
 @dataclass(slots=True)
 class StatusFetch:
-    """The result of a fetch run, so far or at its end.
+    """The result of a fetch run, so far or at its end."""
 
-    ``numbers``: distinct numbers given. ``from_store``: fresh ones. ``asked``: sent at least once; ``answered``, of
-    these ``unregistered``; ``unanswered``: left out by the replies again and again, today. ``left``: still to be asked.
-    ``calls`` include ``retries``. ``seconds``: duration. ``budget_left``: of the day's budget (``None``: none).
-    ``oldest``: oldest day of a stored status. ``problems``: unusable rows of replies, by a sentence. ``halt``: why it
-    ended early; ``refused``: the key was refused, or its day's requests are used up; ``exit_code``: of a command that
-    only fetches.
-    """
-
-    numbers: int = 0
-    from_store: int = 0
-    asked: int = 0
+    numbers: int = 0  # distinct ones given
+    from_store: int = 0  # fresh ones
+    asked: int = 0  # at least once
     answered: int = 0
-    unregistered: int = 0
-    unanswered: int = 0
-    left: int = 0
-    calls: int = 0
+    unregistered: int = 0  # of the answered
+    unanswered: int = 0  # left out by the replies again and again, today
+    left: int = 0  # still to be asked
+    calls: int = 0  # with retries
     retries: int = 0
     seconds: float = 0.0
-    budget_left: int | None = None
-    oldest: date | None = None
-    problems: dict[str, int] = field(default_factory=dict)
-    halt: str | None = None
-    refused: bool = False
-    exit_code: int = 0
+    budget_left: int | None = None  # of the day's budget; None: no budget
+    oldest: date | None = None  # day of a stored status
+    problems: dict[str, int] = field(default_factory=dict)  # unusable rows of replies, by a sentence
+    halt: str | None = None  # why it ended early
+    refused: bool = False  # the key was refused, or its day's requests are used up
+    exit_code: int = 0  # of a command that only fetches
 
     @property
     def unasked(self) -> int:
@@ -95,14 +87,11 @@ class StatusFetch:
         return ", ".join(parts)
 
 
-_COMMIT_INTERVAL_S: Final = 0.2
-"""Seconds between commits; a killed run repeats no more than that."""
+_COMMIT_INTERVAL_S: Final = 0.2  # a killed run repeats no more than that
 _MAX_RESERVED_BLOCK: Final = 10_000
-_MAX_TRIES: Final = 3
-"""How often to ask a number that replies leave out, or to retry a refused call of a key that worked."""
+_MAX_TRIES: Final = 3  # of a number that replies leave out, or of a refused call of a key that worked
 _CLAIMED_AT_ONCE: Final = 10 * MAX_NUMBERS
-_CLAIM_S: Final = 10.0
-"""Seconds of a claim on numbers, renewed while the run lasts: a killed run delays others no longer."""
+_CLAIM_S: Final = 10.0  # of a claim on numbers, renewed while the run lasts: a killed run delays others no longer
 _LOOK_INTERVAL_S: Final = 0.5
 _PAUSED_EXIT_CODE: Final = 5
 _INTERRUPTED_EXIT_CODE: Final = 130
@@ -192,7 +181,7 @@ class FetchRun:
         return lambda slot: self.dispatcher.deliver(call, slot)
 
     async def take_numbers(self, numbers: int) -> int:
-        """Return how many of so many numbers may be asked now; if none, the run ends for the day."""
+        """Return how many of these numbers may be asked now; if none, end the run for the day."""
         taken = await self._allowance.take(numbers)
         if not taken:
             self._halt_for_day(self._budget_note(), self._today())
@@ -244,7 +233,6 @@ class FetchRun:
         return found
 
     def _claim(self, piece: pl.Series) -> None:
-        """Claim the stale numbers of a piece; those of another run are looked at again later."""
         now = time.time()
         mine = self._store.claim(piece, self._run_id, now, now + _CLAIM_S)
         # after the claim: an answer that came meanwhile has ended the claim of its run
@@ -253,7 +241,7 @@ class FetchRun:
         self._report.left -= len(piece) - len(stale)
         is_mine = stale.is_in(mine.implode())
         self._claimed = stale.filter(is_mine).to_list()
-        self._elsewhere = pl.concat([self._elsewhere, stale.filter(~is_mine)])
+        self._elsewhere = pl.concat([self._elsewhere, stale.filter(~is_mine)])  # looked at again later
         is_answered = len(stale) < len(piece)
         self._waits = not (is_answered or is_mine.any())
         if is_answered:
@@ -450,22 +438,15 @@ async def fetch_statuses(
     numbers: pl.Series,
     options: StatusOptions | None = None,
     *,
-    known: pl.DataFrame | None = None,
+    known: pl.DataFrame | None = None,  # days of statuses known elsewhere (b_no, as_of), which may be fresh as well
     progress: Progress | None = None,
     watch: Callable[[StatusFetch], None] | None = None,
     cancel: CancelToken | None = None,
-    tries_spent: bool = False,
+    tries_spent: bool = False,  # try a key whose day's requests are used up once more
     today: Callable[[], date] = seoul_day,
 ) -> StatusFetch:
-    """Ask for stale statuses of ``numbers`` (UInt64), and store the answers.
-
-    ``known``: days of statuses known elsewhere (``b_no``, ``as_of``), which may be fresh as well. Unknown numbers are
-    asked first, then the oldest. ``progress`` and ``watch`` are called after calls. ``tries_spent``: try a key whose
-    day's requests are used up once more.
-
-    A run that cannot go on (refused key, used budget or allowance, outage, ``cancel``) ends with ``halt`` in its
-    report.
-    """
+    """Ask for stale statuses of ``numbers`` (UInt64), unknown numbers first, and store the answers."""
+    # a run that cannot go on (refused key, used budget, outage, cancel) ends with a halt in its report
     options = options or StatusOptions()
     report = StatusFetch()
     with StatusStore(options.store) as store:
@@ -493,7 +474,7 @@ def _stale_numbers(
     stale = store.stale(numbers, max_age, today)
     if known is None:
         return stale
-    known = known.filter(pl.col("as_of") <= today)  # one of a day to come tells of a wrong clock, not of a fresh look
+    known = known.filter(pl.col("as_of") <= today)  # a future day shows a wrong clock, not a fresh status
     stale = stale.join(known.select("b_no", pl.col("as_of").alias("elsewhere")), on="b_no", how="left")
     stale = stale.select("b_no", pl.max_horizontal("as_of", "elsewhere").alias("as_of"))
     age = (pl.lit(today) - pl.col("as_of")).dt.total_days()

@@ -166,10 +166,7 @@ def building_section(rows: pl.DataFrame, places: PlaceNumbers) -> pl.DataFrame:
 
 
 def _street_code() -> pl.Expr:
-    """Return the first fifteen digits of a management number: district, town, road.
-
-    Null unless the number is composed so, as the address agency's are; the post office's differ.
-    """
+    """Return district, town and road of a management number if composed as the address agency's, else null."""
     street = pl.col("id_high") * 100 + pl.col("id_low") // _BEHIND_STREET
     numbers = (pl.col("under").cast(pl.UInt64) * 100_000 + pl.col("main")) * 100_000 + pl.col("sub")
     same_road = street % _ROAD_NUMBERS == pl.col("road_code") % _ROAD_NUMBERS

@@ -41,11 +41,8 @@ _MAX_FILES_SHOWN: Final = 5
 
 
 def changed_rows(rows: pl.DataFrame, events: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, dict[str, int]]:
-    """Apply ``events`` in their order; return the buildings, those that left, and counts of the changes.
-
-    Buildings that left have ``heir_high``, ``heir_low``: the successor's management number, null if uncertain. An
-    update of an unknown building inserts it, an insert of a known one replaces it: a day may be applied twice.
-    """
+    """Apply ``events`` in their order; return the buildings, those that left with their successor, and counts."""
+    # a day may be applied twice: an update of an unknown building inserts it, an insert of a known one replaces it
     last = events.unique(list(ID), keep="last", maintain_order=True)
     there = last.join(rows.select(ID), on=list(ID), how="semi")
     gone = last["reason"].is_in(_DELETES)
@@ -73,8 +70,7 @@ def _abolished_rows(last: pl.DataFrame) -> pl.DataFrame:
 
 
 def changed_lots(lots: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
-    """Apply ``events`` to additional lots; each is a pair of a building and a lot."""
-    pair = [*ID, *LOT]
+    pair = [*ID, *LOT]  # an event is about a building and a lot
     last = events.unique(pair, keep="last", maintain_order=True)
     kept = lots.join(last.select(pair), on=pair, how="anti", maintain_order="left")
     return pl.concat([kept, last.filter(~pl.col("reason").is_in(_DELETES))])
@@ -82,16 +78,13 @@ def changed_lots(lots: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
 
 @dataclass(slots=True)
 class Together:
-    """Buildings (``rows``), additional ``lots``, and the places they point to, with present-day names.
+    """Merged sources, with present-day names."""
 
-    ``gone``: buildings abolished by daily changes, as :func:`changed_rows` returns them.
-    """
-
-    rows: pl.DataFrame
-    lots: pl.DataFrame
+    rows: pl.DataFrame  # buildings
+    lots: pl.DataFrame  # additional ones
     streets: pl.DataFrame
     lot_dongs: pl.DataFrame
-    gone: pl.DataFrame | None = None
+    gone: pl.DataFrame | None = None  # abolished by daily changes; heirs: null if uncertain
     duplicates: int = 0
     changes: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -102,7 +95,6 @@ class Together:
 
 
 def put_together(content: Content, found: list[SourceFile]) -> Together:
-    """Merge buildings and additional lots of all sources, and apply the daily changes."""
     streets = present_day(pl.concat(content.streets), "emd")
     _refuse_twice(streets, content, found)
     dongs = present_day(pl.concat(content.dongs), "emd") if content.dongs else streets.head(0)

@@ -40,7 +40,7 @@ from bansong.base.errors import (
 )
 from bansong.base.files import variable
 from bansong.base.key import SecretKey
-from bansong.base.messages import Option, Phrase, gettext, gettext_noop
+from bansong.base.messages import Option, Phrase, gettext, gettext_noop, gettext_noops
 from bansong.base.options import ENV_NTS_KEY, ENV_NTS_KEY_FILE
 from bansong.base.schema import seoul_day
 from bansong.client.address import BaseUrl
@@ -85,65 +85,61 @@ class NtsKey(SecretKey):
 
 
 _REASON: Final = "returnReasonCode"
-_SECOND: Final = 1.0
 _LONGEST: Final = 60
 _MAX_DEPTH: Final = 4
-_QUOTA_WORDS: Final = b"quota exceeded"
-"""Part of the plain text ``API token quota exceeded``, with 429 or 200: the day's limit."""
+_QUOTA_WORDS: Final = b"quota exceeded"  # in plain text, with 429 or 200: the day's limit
 
 
 @dataclass(frozen=True, slots=True)
 class _Fault:
-    """The meaning of a code; ``wait``: seconds to wait if the reply does not say."""
-
     kind: type[ServiceError]
     what: str
     remedy: str
-    wait: float | None = None
+    wait: float | None = field(default=None, kw_only=True)  # seconds, if the reply does not say
 
 
 _LATER: Final = gettext_noop("try again later")
 _NO_SUCH_API: Final = _Fault(
     NotFoundError,
-    gettext_noop("there is no such API"),
-    gettext_noop("check BANSONG_NTS_URL, and see at data.go.kr whether the API has moved"),
+    *gettext_noops("there is no such API", "check BANSONG_NTS_URL, and see at data.go.kr whether the API has moved"),
 )
 _WRONG_KEY: Final = _Fault(
     AuthenticationError,
-    gettext_noop("the key is not registered"),
-    gettext_noop(
-        "copy it again from data.go.kr (마이페이지 → 인증키); a new key works up to an hour after its 활용신청"
+    *gettext_noops(
+        "the key is not registered",
+        "copy it again from data.go.kr (마이페이지 → 인증키); a new key works up to an hour after its 활용신청",
     ),
 )
 _REFUSED: Final = _Fault(
     PlanError,
-    gettext_noop("the key has no access to this API (yet)"),
-    gettext_noop(
+    *gettext_noops(
+        "the key has no access to this API (yet)",
         "see at data.go.kr (마이페이지) that the 활용신청 of 국세청_사업자등록정보 진위확인 및 상태조회 서비스 "
-        "is approved (승인), and wait up to an hour after that"
+        "is approved (승인), and wait up to an hour after that",
     ),
 )
 _BLOCKED: Final = _Fault(
     PlanError,
-    gettext_noop("it does not take requests from this network's IP address"),
-    gettext_noop("ask from another network, or have data.go.kr (공공데이터활용지원센터) lift the block"),
+    *gettext_noops(
+        "it does not take requests from this network's IP address",
+        "ask from another network, or have data.go.kr (공공데이터활용지원센터) lift the block",
+    ),
 )
 _MALFORMED: Final = _Fault(
-    RejectedError, gettext_noop("it calls the request malformed"), gettext_noop("report this as a defect of bansong")
+    RejectedError, *gettext_noops("it calls the request malformed", "report this as a defect of bansong")
 )
 _TOO_LARGE: Final = _Fault(
-    TooLargeError, gettext_noop("it calls the request too large"), gettext_noop("ask for fewer numbers a call")
+    TooLargeError, *gettext_noops("it calls the request too large", "ask for fewer numbers a call")
 )
 _DAY_IS_OVER: Final = _Fault(
     QuotaError,
-    gettext_noop("the key's requests of the day are used up"),
-    gettext_noop("go on after midnight in Seoul, or ask for more with a 변경신청 (일일 트래픽) at data.go.kr"),
+    *gettext_noops(
+        "the key's requests of the day are used up",
+        "go on after midnight in Seoul, or ask for more with a 변경신청 (일일 트래픽) at data.go.kr",
+    ),
 )
 _TOO_FAST: Final = _Fault(
-    QuotaError,
-    gettext_noop("too many requests in one second"),
-    gettext_noop("ask again a second later, and more slowly"),
-    _SECOND,
+    QuotaError, *gettext_noops("too many requests in one second", "ask again a second later, and more slowly"), wait=1.0
 )
 _BROKEN: Final = _Fault(UnavailableError, gettext_noop("it failed with an error of its own"), _LATER)
 
@@ -154,8 +150,7 @@ _PORTAL_CODES: Final = {
     "20": _REFUSED,
     "21": _Fault(
         AuthenticationError,
-        gettext_noop("the key is disabled for the time being"),
-        gettext_noop("see data.go.kr (마이페이지) for why"),
+        *gettext_noops("the key is disabled for the time being", "see data.go.kr (마이페이지) for why"),
     ),
     "22": _DAY_IS_OVER,
     "23": _TOO_FAST,
@@ -163,8 +158,7 @@ _PORTAL_CODES: Final = {
     "30": _WRONG_KEY,
     "31": _Fault(
         AuthenticationError,
-        gettext_noop("the key's term (활용기간) has ended"),
-        gettext_noop("extend it at data.go.kr (마이페이지 → 연장신청)"),
+        *gettext_noops("the key's term (활용기간) has ended", "extend it at data.go.kr (마이페이지 → 연장신청)"),
     ),
     "32": _BLOCKED,
 }
@@ -174,8 +168,10 @@ _API_CODES: Final = {
     "-4": _WRONG_KEY,
     "-999": _Fault(
         UnavailableError,
-        gettext_noop("it failed and does not say why"),
-        gettext_noop("try again later, and if it stays so copy the key again from data.go.kr (마이페이지 → 인증키)"),
+        *gettext_noops(
+            "it failed and does not say why",
+            "try again later, and if it stays so copy the key again from data.go.kr (마이페이지 → 인증키)",
+        ),
     ),
     "BAD_JSON_REQUEST": _MALFORMED,
     "REQUEST_DATA_MALFORMED": _MALFORMED,
@@ -189,9 +185,7 @@ _STATUSES: Final = {
     403: _REFUSED,
     404: _NO_SUCH_API,
     407: _Fault(
-        AuthenticationError,
-        gettext_noop("the proxy wants a user and password"),
-        gettext_noop("put them into HTTPS_PROXY"),
+        AuthenticationError, *gettext_noops("the proxy wants a user and password", "put them into HTTPS_PROXY")
     ),
     411: _MALFORMED,
     413: _TOO_LARGE,
@@ -200,31 +194,33 @@ _STATUSES: Final = {
 }
 _PAGE: Final = _Fault(
     UnavailableError,
-    gettext_noop("a web page came instead of an answer"),
-    gettext_noop(
-        "it may be under maintenance (점검): try again later, and if it stays so check BANSONG_NTS_URL and the proxy"
+    *gettext_noops(
+        "a web page came instead of an answer",
+        "it may be under maintenance (점검): try again later, and if it stays so check BANSONG_NTS_URL and the proxy",
     ),
 )
 _REDIRECT: Final = _Fault(
     RejectedError,
-    gettext_noop("it redirects elsewhere, which is not followed"),
-    gettext_noop("check BANSONG_NTS_URL and the proxy"),
+    *gettext_noops("it redirects elsewhere, which is not followed", "check BANSONG_NTS_URL and the proxy"),
 )
 _UNKNOWN_CODE: Final = _Fault(
     UnavailableError,
-    gettext_noop("it answers with a code that is not known"),
-    gettext_noop("try again later, and if it stays so look the code up at data.go.kr"),
+    *gettext_noops(
+        "it answers with a code that is not known", "try again later, and if it stays so look the code up at data.go.kr"
+    ),
 )
 _DAMAGED: Final = _Fault(UnavailableError, gettext_noop("the answer is damaged"), _LATER)
 _SHAPE: Final = _Fault(
     ShapeError,
-    gettext_noop("the answer has another shape than the API's"),
-    gettext_noop("check BANSONG_NTS_URL, and whether a newer bansong knows the shape"),
+    *gettext_noops(
+        "the answer has another shape than the API's",
+        "check BANSONG_NTS_URL, and whether a newer bansong knows the shape",
+    ),
 )
 
 
 def reply_error(subject: str, status: int, body: bytes, retry_after: float | None = None) -> ServiceError:
-    """Return the error that a reply stands for; ``subject`` names who replied."""
+    """Return the error for a reply; ``subject`` names who replied."""
     fault, evidence = _find_fault(status, body)
     words = Phrase(
         "{subject}: {what} ({evidence}); {remedy}",
@@ -316,14 +312,11 @@ _DAY: Final = re.compile("[0-9]{8}")
 
 @dataclass(frozen=True, slots=True)
 class StatusReply:
-    """The statuses of a reply (:data:`STATUS_SCHEMA`), sorted by ``b_no``; ``unregistered`` is a status, too.
-
-    ``missing``: asked numbers (ten digits) without a status, in order. ``problems``: unusable rows, by a sentence.
-    """
+    """The statuses of a reply (:data:`STATUS_SCHEMA`), sorted by ``b_no``; ``unregistered`` is a status, too."""
 
     statuses: pl.DataFrame
-    missing: tuple[str, ...] = ()
-    problems: Counter[str] = field(default_factory=Counter)
+    missing: tuple[str, ...] = ()  # asked numbers (ten digits) without a status, in order
+    problems: Counter[str] = field(default_factory=Counter)  # unusable rows, by a sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,44 +450,32 @@ CLIENT_NOT_OPEN: Final = Problem("nts.client_not_open", "this {name} is not open
 
 ENV_NTS_URL: Final = "BANSONG_NTS_URL"
 NTS_URL: Final = "https://api.odcloud.kr"
-MAX_NUMBERS: Final = 100
-"""Numbers a call."""
+MAX_NUMBERS: Final = 100  # a call
 _PATH: Final = ("api", "nts-businessman", "v1", "status")
+# cut off from a given URL: parts of the path, and a query, which would show a key
 _PATH_END: Final = re.compile(r"(/api(/nts-businessman(/v1(/status)?)?)?)?/?(\?.*)?$")
-"""Parts of the path that a URL may have, and a query, which would show a key."""
 _SUBJECT: Final = gettext_noop("the tax authority's API")
-_TIMEOUT_S: Final = 35.0
-"""Seconds: an overloaded portal says so (504) after 30."""
+_TIMEOUT_S: Final = 35.0  # an overloaded portal says so (504) after 30
 
 
 class NtsClient:
-    """Asks the tax authority for statuses, under asyncio and trio::
+    """The tax authority's API, under asyncio and trio: ``async with NtsClient() as nts: await nts.status([…])``."""
 
-        async with NtsClient() as nts:
-            reply = await nts.status(["124-81-00998"])
-
-    A call costs nothing, so nothing is ever in doubt: a failure is an :class:`~bansong.errors.UnavailableError`.
-    Retries, pace and budget are the caller's (:mod:`bansong.client.dispatcher`).
-    """
+    # a call costs nothing, so nothing is ever in doubt; retries, pace and budget are the caller's
 
     def __init__(
         self,
-        key: NtsKey | None = None,
-        base_url: str | None = None,
+        key: NtsKey | None = None,  # by default from BANSONG_NTS_KEY or BANSONG_NTS_KEY_FILE
+        base_url: str | None = None,  # by default BANSONG_NTS_URL; it may end with the API's path
         *,
         concurrency: int = 8,
         timeout: float | Timeouts = _TIMEOUT_S,
         verify: bool | str | os.PathLike[str] | ssl.SSLContext = True,
         http: HttpTransport | None = None,
         app: object | None = None,
-        today: Callable[[], date] = seoul_day,
+        today: Callable[[], date] = seoul_day,  # gives the day of statuses
     ) -> None:
-        """Check the arguments; nothing is connected yet.
-
-        ``key``: by default from BANSONG_NTS_KEY or BANSONG_NTS_KEY_FILE. ``base_url``: by default BANSONG_NTS_URL, else
-        https://api.odcloud.kr; it may end with the API's path (``…/v1/status``). The others as for
-        :class:`bansong.client.Client`; ``today`` gives the day of statuses. Raises :class:`UsageError`.
-        """
+        """Check the arguments, as :class:`bansong.client.Client` does; nothing is connected yet."""
         self._transport: Transport | None = None
         self._key = NtsKey.load() if key is None else key
         base = _base_url(base_url)
@@ -535,11 +516,7 @@ class NtsClient:
         return f"{type(self).__name__}({self._url!r})"
 
     async def status(self, numbers: pl.Series | Sequence[str] | Sequence[int]) -> StatusReply:
-        """Ask for the statuses of up to 100 numbers, texts or whole numbers, in one request.
-
-        A repeated number is asked once. Raises :class:`UsageError` for an invalid number, and a
-        :class:`~bansong.errors.ServiceError` for the reply or its absence.
-        """
+        """Ask for the statuses of up to 100 numbers, texts or whole numbers, each once, in one request."""
         if self._transport is None:
             raise UsageError(CLIENT_NOT_OPEN, name=type(self).__name__)
         given = numbers.to_list() if isinstance(numbers, pl.Series) else list(numbers)

@@ -72,27 +72,22 @@ _DAY_OF_STATUS: Final = r"\[status [-+][0-9]+\] [^|]*\((?:registry|nts), ([0-9]{
 
 @dataclass(frozen=True, slots=True)
 class RegistryReport(Shown):
-    """Counts of rows read, kept and left out (by problem); ``unknown_words`` by status not understood.
-
-    ``known_besides``: businesses with known taxation, merging, name; ``strange_words``: words about the first two that
-    were not understood. ``newest``: newest day of a status; ``undated``: businesses with a status of an unknown day,
-    which never justifies sending.
-    """
+    """Counts of rows read, kept and left out."""
 
     output: str
     version: str
     sources: tuple[str, ...]
     columns: tuple[Mapping[str, Choice], ...]
     rows: int
-    left_out: dict[str, int]
-    unknown_words: dict[str, int]
+    left_out: dict[str, int]  # rows by problem
+    unknown_words: dict[str, int]  # statuses that were not understood
     duplicates: int
     businesses: int
     by_status: dict[str, int]
-    known_besides: dict[str, int]
-    strange_words: dict[str, int]
-    newest: date | None
-    undated: int
+    known_besides: dict[str, int]  # businesses with known taxation, merging, name
+    strange_words: dict[str, int]  # not understood, about taxation or merging
+    newest: date | None  # newest day of a status
+    undated: int  # businesses with a status of an unknown day, which never justifies sending
 
     def as_dict(self) -> dict[str, object]:
         return asdict(self) | {"newest": self.newest.isoformat() if self.newest else None}
@@ -322,14 +317,14 @@ Watch = Callable[[StatusFetch], None]
 
 @dataclass(frozen=True, slots=True)
 class FetchedRegistry:
-    """A fetch, and the registry written from it, if any; ``updated``: businesses with a status of another day."""
+    """A fetch, and the registry written from it, if any."""
 
     fetch: StatusFetch
     output: str | None = None
     version: str | None = None
     businesses: int = 0
     by_status: dict[str, int] | None = None
-    updated: int = 0
+    updated: int = 0  # businesses with a status of another day
 
     @property
     def exit_code(self) -> int:
@@ -363,10 +358,7 @@ class FetchedRegistry:
 def fetch_registry(
     numbers: pl.Series, output: Path, sources: Sequence[str], options: StatusOptions, *, watch: Watch | None = None
 ) -> FetchedRegistry:
-    """Fetch stale statuses of ``numbers`` (UInt64), and write all stored ones as a registry.
-
-    ``sources``: names of the files with the numbers. A run that ended early writes what is known.
-    """
+    """Fetch stale statuses of ``numbers`` (UInt64), and write all stored ones as a registry."""
     fetch = _fetch(numbers, None, options, watch)
     with StatusStore(options.store) as store:
         found = store.read(numbers.unique()).sort("b_no")
@@ -376,10 +368,7 @@ def fetch_registry(
 
 
 def refresh_registry(path: Path, options: StatusOptions, *, watch: Watch | None = None) -> FetchedRegistry:
-    """Ask for the numbers of a registry with the oldest statuses, and replace its file in one step.
-
-    Name, day of opening and a taxation that the tax authority does not say stay.
-    """
+    """Refresh the oldest statuses of a registry in one step; other facts stay unless the tax authority gives them."""
     registry = Registry.open(path)
     registry.check()
     before = pl.read_parquet(path, columns=["b_no", "as_of"], glob=False)
@@ -419,7 +408,6 @@ def _fetch(numbers: pl.Series, known: pl.DataFrame | None, options: StatusOption
 def _publish_fetched(
     found: pl.DataFrame, output: Path, sources: Sequence[str], fetch: StatusFetch, updated: int
 ) -> FetchedRegistry:
-    """Write a frame (a registry's columns, sorted by number) as a registry, in one step."""
     check_registry_name(output)
     newest = found.select(pl.col("as_of").max()).item()
     version = f"{newest or _UNDATED}-{found.hash_rows(0).sum() % 2**32:08x}"
@@ -447,18 +435,17 @@ BY_HAND: Final = {
 
 @dataclass(frozen=True, slots=True)
 class DataUpdate:
-    """Result of updating one reference file: ``said`` is a description, ``remedy`` an advice."""
+    """The result of updating one reference file."""
 
     what: str
     path: str
     state: Literal["refreshed", "current"]
-    said: str
-    remedy: str | None = None
+    said: str  # a description
+    remedy: str | None = None  # an advice
     exit_code: int = 0
 
 
 def update_registry(path: Path, options: StatusOptions, *, watch: Watch | None = None) -> DataUpdate:
-    """Refresh the oldest statuses of a registry from the tax authority; raises its errors."""
     report = refresh_registry(path, options, watch=watch)
     said = ngettext(
         "{count:,} status of a newer day, {fetch}",
@@ -472,11 +459,7 @@ def update_registry(path: Path, options: StatusOptions, *, watch: Watch | None =
 
 
 def update_gazetteer(path: Path, addresses: Sequence[Path], *, progress: Progress | None = None) -> DataUpdate:
-    """Build the gazetteer at ``path`` anew if the address files are newer, or there is none.
-
-    A set without building files of the old gazetteer is refused: provinces would be lost. The old one stays until the
-    new one is whole. Raises the errors of :func:`build_gazetteer`.
-    """
+    """Build the gazetteer at ``path`` anew if the address files are newer, or there is none."""
     found, _ = find_sources(addresses, path)
     before = Gazetteer.open(path) if path.exists() else None
     if before is not None and not _is_newer(found, before):
@@ -486,6 +469,7 @@ def update_gazetteer(path: Path, addresses: Sequence[Path], *, progress: Progres
         )
         return DataUpdate("gazetteer", str(path), "current", said, gettext(_DOWNLOAD))
     needed = [one["name"] for one in _sources(before) if one["kind"] in ("buildings", "lots")] if before else []
+    # without them, provinces would be lost
     if lost := [name for name in needed if name not in {one.short for one in found}]:
         raise GazetteerError(EARLIER_SOURCES_MISSING, path=path, lost=", ".join(lost))
     report = build_gazetteer(addresses, path, progress=progress)

@@ -84,11 +84,7 @@ def headers() -> dict[str, str]:
 
 
 def write_review(answers: pl.LazyFrame, target: Path, gazetteer: Gazetteer) -> int:
-    """Write a workbook of the unsure addresses of answered rows; return their number.
-
-    ``answers``: rows of :meth:`bansong.engine.local.LocalEngine.answer` with a gazetteer, the record's columns and
-    ``row_id``. One line for each business and address, in the order of the rows.
-    """
+    """Write a workbook of the unsure addresses of answered rows, one line each; return their number."""
     unsure = _unsure_addresses(answers)
     lines = unsure.hstack(_candidates(unsure, gazetteer))
     if lines.height > _ROWS_OF_A_SHEET:
@@ -177,8 +173,7 @@ CREATE TABLE choices (
     default="choices.sqlite",
 )
 
-Choices = str | Path | Literal[False] | None
-"""A store of choices; ``None``: the user's own, if there is one; ``False``: none."""
+Choices = str | Path | Literal[False] | None  # None: the user's own store, if there is one; False: none
 
 _PUT: Final = """
 INSERT INTO choices VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (b_no, address_key) DO UPDATE SET
@@ -202,10 +197,7 @@ def read_choices(choices: Choices) -> pl.DataFrame | None:
 
 
 class ChoiceStore:
-    """A store of choices at ``path``, ``BANSONG_CHOICES``, or ``choices.sqlite`` in the state directory.
-
-    It is made, mode 0600, by the first choice. All methods raise :class:`StoreError`.
-    """
+    """A store of choices at ``path``, ``BANSONG_CHOICES``, or in the state directory; made by the first choice."""
 
     def __init__(self, path: str | Path | None = None) -> None:
         self.path = CHOICE_FILE.find(path)
@@ -232,7 +224,6 @@ class ChoiceStore:
             return int(db.execute("SELECT count(*) FROM choices WHERE b_no = ?", (number,)).fetchone()[0])
 
     def forget(self, *numbers: int) -> None:
-        """Erase numbers, and write the file anew."""
         with self._use() as db:
             with db:
                 db.execute("BEGIN IMMEDIATE")

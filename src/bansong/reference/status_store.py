@@ -50,11 +50,11 @@ CREATE TABLE usage (
 
 CREATE TABLE claims (b_no INTEGER PRIMARY KEY, run TEXT NOT NULL, until REAL NOT NULL) STRICT;
 """
+# answered: a call with the key was answered; claims: numbers that a run is about to ask
 MIGRATIONS: Final = {
     1: "ALTER TABLE usage ADD COLUMN answered INTEGER NOT NULL DEFAULT 0 CHECK (answered IN (0, 1));"
     "CREATE TABLE claims (b_no INTEGER PRIMARY KEY, run TEXT NOT NULL, until REAL NOT NULL) STRICT;"
 }
-"""``answered``: a call with the key was answered; ``claims``: numbers that a run is about to ask."""
 
 STATUS_FILE: Final = FileKind(
     gettext_noop("a status store"),
@@ -68,8 +68,7 @@ STATUS_FILE: Final = FileKind(
 )  # "bvSt"
 
 _OF_A_NUMBER: Final = ("statuses", "unanswered", "claims")
-_PIECE: Final = 50_000
-"""Rows read or written in one statement, so that others wait briefly and memory stays flat."""
+_PIECE: Final = 50_000  # rows read or written in one statement: others wait briefly, and memory stays flat
 _EPOCH: Final = date(1970, 1, 1)
 _ROWS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "b_no": pl.UInt64,
@@ -80,8 +79,8 @@ _ROWS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "merged": pl.Boolean,
 }
 _DAYS: Final = {"b_no": pl.UInt64, "as_of": pl.Int32}
+# one JSON array: SQLite reads it faster than Python fills a table
 _OF_NUMBERS: Final = "FROM json_each(?) AS wanted CROSS JOIN {table} AS found ON found.b_no = wanted.value"
-"""Numbers are passed as one JSON array, which SQLite reads faster than Python fills a table."""
 _UPSERT: Final = """
 INSERT INTO statuses VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (b_no) DO UPDATE SET
     biz_status = excluded.biz_status, since = excluded.since, as_of = excluded.as_of,
@@ -126,11 +125,7 @@ def find_status_store(path: str | Path | None = None) -> StatusStore | None:
 
 
 class StatusStore:
-    """A status store, open: ``with StatusStore(path) as store: store.read(numbers)``; any thread may use it.
-
-    The file is ``path``, ``BANSONG_STATUS_STORE``, or ``statuses.sqlite`` in the state directory, made with mode 0600.
-    All methods raise :class:`StoreError`.
-    """
+    """An open status store at ``path``, ``BANSONG_STATUS_STORE``, or in the state directory; for any thread."""
 
     def __init__(self, path: str | Path | None = None) -> None:
         self.path = STATUS_FILE.find(path)
@@ -142,7 +137,6 @@ class StatusStore:
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """Close the file; may be called twice."""
         with self._lock:
             self._connection.close()
 
@@ -171,13 +165,9 @@ class StatusStore:
         )
 
     def stale(self, numbers: pl.Series, max_age: float, today: date) -> pl.DataFrame:
-        """Return which of ``numbers`` (UInt64, each once) to ask: ``b_no``, ``as_of`` (Date, null: unknown).
-
-        Left out: statuses at most ``max_age`` days old, and numbers asked today without an answer. Unknown numbers come
-        first, then the oldest. A future status, left by a wrong clock, does not count.
-        """
+        """Return which of ``numbers`` to ask, unknown ones first, then the oldest: ``b_no``, ``as_of`` (Date)."""
         known = self._read_of(numbers, "SELECT found.b_no, found.as_of " + _OF_NUMBERS.format(table="statuses"), _DAYS)
-        known = known.filter(pl.col("as_of") <= _days(today))
+        known = known.filter(pl.col("as_of") <= _days(today))  # later ones are left by a wrong clock
         wanted = pl.DataFrame([numbers.alias("b_no")]).join(known, on="b_no", how="left")
         wanted = wanted.filter(~(_days(today) - pl.col("as_of") <= max_age).fill_null(value=False))
         in_vain = self.find_unanswered(wanted["b_no"], today)
@@ -254,15 +244,11 @@ class StatusStore:
         self,
         statuses: pl.DataFrame | None = None,
         *,
-        unanswered: pl.Series | None = None,
-        usage: Mapping[tuple[str, date], DayUsage] | None = None,
-        today: date | None = None,
+        unanswered: pl.Series | None = None,  # numbers without an answer today
+        usage: Mapping[tuple[str, date], DayUsage] | None = None,  # additions by fingerprint of the key and day
+        today: date | None = None,  # statuses of a later day always lose
     ) -> None:
-        """Write the results of calls in one durable commit.
-
-        The newest ``as_of`` of a number wins, among equals the later write; one after ``today`` always loses.
-        ``unanswered``: numbers without an answer today; ``usage``: additions by fingerprint of the key and day.
-        """
+        """Write the results of calls in one durable commit; the newest ``as_of`` wins, among equals the later write."""
         to_come = pl.lit(_days(today or date.max)).alias("to_come")
         with self._transaction() as db:
             if statuses is not None:
@@ -289,7 +275,6 @@ class StatusStore:
             )
 
     def forget(self, *numbers: int) -> int:
-        """Erase numbers, and write the file anew; return how many rows there were."""
         with self._transaction() as db:
             rows = sum(
                 db.execute(f"DELETE FROM {table} WHERE b_no = ?", (number,)).rowcount  # noqa: S608 - two constants
@@ -329,8 +314,7 @@ def _json(frame: pl.DataFrame) -> str:
 
 
 _SALT: Final = "bizverify status store"
-_PART: Final = 8
-"""Largest part of the remaining budget that is reserved at a time."""
+_PART: Final = 8  # largest part of the remaining budget that is reserved at a time: an eighth
 
 
 def account_of(key: NtsKey) -> str:
@@ -339,20 +323,15 @@ def account_of(key: NtsKey) -> str:
 
 
 class DayAllowance:
-    """Reserves numbers of the day's budget, so that parallel runs never exceed it together.
-
-    Numbers are reserved in blocks of ``block``, since a commit for each call would be slow; unused ones are returned by
-    :meth:`close`. A killed run leaves at most a block counted too much. ``limit``: numbers a day, ``None`` for no limit
-    (then the caller counts). Methods raise :class:`bansong.errors.StoreError`.
-    """
+    """Reserves numbers of the day's budget, so that parallel runs never exceed it together."""
 
     def __init__(
         self, store: StatusStore, account: str, limit: int | None, block: int, today: Callable[[], date]
     ) -> None:
-        self.limit = limit
+        self.limit = limit  # numbers a day; None: no limit, and the caller counts
         self._store = store
         self._account = account
-        self._block = block
+        self._block = block  # reserved at once: a commit a call would be slow; a killed run counts as much too much
         self._today = today
         self._day = today()
         self.spare = 0  # reserved numbers without a call yet
@@ -360,7 +339,6 @@ class DayAllowance:
         self._lock = anyio.Lock()
 
     async def take(self, numbers: int) -> int:
-        """Return for how many of so many numbers a call may ask now."""
         if self.limit is None:
             return numbers
         async with self._lock:

@@ -28,8 +28,7 @@ STATUS_FETCH_STOPPED: Final = Problem(
 )
 STATUS_KEY_REFUSED: Final = Problem("nts.status_key_refused", "{halt}; nothing was written")
 
-_MAX_AGE_DAYS: Final = 100_000.0
-"""A larger ``max_age`` would be before the first date."""
+_MAX_AGE_DAYS: Final = 100_000.0  # more would be before the first date
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,6 @@ class RunStatuses:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Problems of replies, a sentence each."""
         problems = self.fetch.problems.items()
         return tuple(
             Phrase(
@@ -74,10 +72,7 @@ class RunStatuses:
 
 
 class StatusProvider(Protocol):
-    """A source of statuses newer than a registry's: one class, and an entry of :data:`SOURCES`.
-
-    Numbers are UInt64 and distinct. A source that cannot be reached is no error: it is the ``halt`` of the fetch.
-    """
+    """A source of statuses newer than a registry's; if it cannot be reached, the fetch has a ``halt``."""
 
     def check(self) -> None:
         """Raise :class:`UsageError` if it cannot be asked: without a key, say."""
@@ -147,7 +142,6 @@ class TaxAuthority:
 
 
 SOURCES: Final[Mapping[str, Callable[[StatusOptions], StatusProvider]]] = {"auto": TaxAuthority, "nts": TaxAuthority}
-"""By :attr:`StatusOptions.source`."""
 
 
 def open_source(options: StatusOptions) -> StatusProvider:
@@ -170,11 +164,8 @@ def fetch_for_rows(
     cancel: CancelToken | None = None,
     today: Callable[[], date] = seoul_day,
 ) -> RunStatuses:
-    """Ask for stale statuses of a run's rows; return all known ones.
-
-    If the source fails, stored statuses are used with their age. A refused key is an error only if ``options.source``
-    names the source. Answers are stored, also when the run is stopped.
-    """
+    """Ask for stale statuses of a run's rows; return all known ones."""
+    # if the source fails, stored statuses are used with their age; a refused key is an error only for a named source
     source, token = open_source(options), cancel or CancelToken()
     source.check()
     numbers = numbers_of(rows)
