@@ -70,10 +70,14 @@ class PendingDelivery:
 
 def add_notifications(db: sqlite3.Connection, closures: pl.DataFrame, now: float, channels: Sequence[str]) -> None:
     """Add a notification of each closure (:attr:`CheckResult.closures`) on all channels."""
-    for one in closures.iter_rows(named=True):
-        facts = {name: one[name] for name in ("watch_id", "biz_no", "name", "address")}
-        facts |= {"biz_status": CLOSED, "status_before": one["status_before"], "grade_before": one["grade_before"]}
-        _add_notification(db, one["owner"], EVENT, facts | {"grade_after": one["grade"]}, now, channels, due=now)
+    facts = closures.select(
+        *("watch_id", "biz_no", "name", "address"),
+        pl.lit(CLOSED).alias("biz_status"),
+        *("status_before", "grade_before"),
+        pl.col("grade").alias("grade_after"),
+    )
+    found = list(zip(closures["owner"], facts.iter_rows(named=True), strict=True))
+    _insert_notifications(db, found, EVENT, now, channels, due=now)
 
 
 class SummaryWindow(NamedTuple):
@@ -97,36 +101,38 @@ def add_summaries(
             db.execute("UPDATE notices SET payload = ? WHERE number = ?", (as_json(summary), number))
             continue
         facts = {"closed": len(numbers), "biz_nos": numbers}
-        _add_notification(db, owner, SUMMARY, facts, now, channels, due=window.until)
+        _insert_notifications(db, [(owner, facts)], SUMMARY, now, channels, due=window.until)
 
 
 def add_unasked(
     db: sqlite3.Connection, owner: str, numbers: int, days: int, now: float, channels: Sequence[str]
 ) -> None:
     """Notify that statuses of so many numbers could not be asked, for so many days in a row."""
-    _add_notification(db, owner, UNASKED, {"numbers": numbers, "days": days}, now, channels, due=now)
+    _insert_notifications(db, [(owner, {"numbers": numbers, "days": days})], UNASKED, now, channels, due=now)
 
 
-def _add_notification(
+def _insert_notifications(
     db: sqlite3.Connection,
-    owner: str,
+    found: Sequence[tuple[str, Mapping[str, object]]],
     event: str,
-    facts: Mapping[str, object],
     now: float,
     channels: Sequence[str],
     *,
     due: float,
 ) -> None:
-    id_ = secrets.token_hex(16)
-    payload = as_json({"event": event, "id": id_, **facts, "detected_at": korean_iso(now)})
-    watch = facts.get("watch_id", ""), facts.get("biz_no", "")
-    made = db.execute(
-        "INSERT INTO notices (id, owner, watch_id, biz_no, payload, created) VALUES (?, ?, ?, ?, ?, ?)",
-        (id_, owner, *watch, payload, now),
-    )
+    rows, at = [], korean_iso(now)
+    for owner, facts in found:
+        id_ = secrets.token_hex(16)
+        payload = as_json({"event": event, "id": id_, **facts, "detected_at": at})
+        rows.append((id_, owner, facts.get("watch_id", ""), facts.get("biz_no", ""), payload, now))
+    last = db.execute("SELECT coalesce(max(number), 0) FROM notices").fetchone()[0]
     db.executemany(
-        "INSERT INTO deliveries (notice, channel, owner, begun, due) VALUES (?, ?, ?, ?, ?)",
-        [(made.lastrowid, channel, owner, now, due) for channel in channels],
+        "INSERT INTO notices (id, owner, watch_id, biz_no, payload, created) VALUES (?, ?, ?, ?, ?, ?)", rows
+    )
+    db.execute(
+        "INSERT INTO deliveries (notice, channel, owner, begun, due)"
+        " SELECT number, value, owner, ?, ? FROM notices, json_each(?) WHERE number > ?",
+        (now, due, json.dumps(channels), last),
     )
 
 
