@@ -1,8 +1,4 @@
-"""Notifications of closures: their queue in a database.
-
-A notification is made in the transaction that finds the closure, and delivered at least once, until it is acknowledged.
-Functions with a ``db`` are steps of the caller's transaction.
-"""
+"""Notifications of closures, kept until acknowledged; functions with a ``db`` are steps of the caller's transaction."""
 
 # ruff: noqa: S608 - statements are put together from constants of this module; values are always bound
 
@@ -24,39 +20,32 @@ import polars as pl
 from bansong.base.schema import SEOUL
 
 EVENT: Final = "closure"
-SUMMARY: Final = "closed_already"
-"""Event of one notification of all businesses that were closed at their first check."""
-UNASKED: Final = "statuses_not_asked"
-"""Event from the second day in a row on which statuses could not be asked."""
+SUMMARY: Final = "closed_already"  # one notification of all businesses that were closed at their first check
+UNASKED: Final = "statuses_not_asked"  # from the second day in a row on which statuses could not be asked
 
 _DELIVERY: Final = (
     "n.number, n.id, n.owner, n.biz_no, n.payload, n.created,"
     " d.channel, coalesce(d.begun, n.created), coalesce(d.attempts, 0), d.due, d.error"
 )
 _MAX_ERROR_CHARACTERS: Final = 300
-_UNDER_WAY_S: Final = 5.0
-"""Seconds before a notification is due in which it is not changed, since it may be on its way."""
+_UNDER_WAY_S: Final = 5.0  # before it is due, a notification that may be on its way is not changed
 CLOSED: Final = "closed"
 
 
 @dataclass(frozen=True, slots=True)
 class PendingDelivery:
-    """A notification to be delivered on one ``channel`` (``None``: there was none at the closure).
-
-    ``id`` lets a receiver recognise repeats; ``payload`` is the JSON that is sent, the same at each attempt. ``biz_no``
-    is empty for :data:`SUMMARY` and :data:`UNASKED`. ``due``: next attempt, ``None`` if given up.
-    """
+    """A notification to be delivered on one channel; ``id`` lets a receiver recognise repeats."""
 
     number: int
     id: str
     owner: str
-    biz_no: str
-    payload: str
+    biz_no: str  # empty for SUMMARY and UNASKED
+    payload: str  # the JSON that is sent, the same at each attempt
     created: float
-    channel: str | None
+    channel: str | None  # ``None``: there was none at the closure
     begun: float
     attempts: int
-    due: float | None
+    due: float | None  # next attempt; ``None``: given up
     error: str | None
 
     @property
@@ -69,7 +58,6 @@ class PendingDelivery:
 
 
 def add_notifications(db: sqlite3.Connection, closures: pl.DataFrame, now: float, channels: Sequence[str]) -> None:
-    """Add a notification of each closure (:attr:`CheckResult.closures`) on all channels."""
     facts = closures.select(
         *("watch_id", "biz_no", "name", "address"),
         pl.lit(CLOSED).alias("biz_status"),
@@ -166,7 +154,7 @@ def next_due(db: sqlite3.Connection, after: float) -> float | None:
 
 
 def bring_forward(db: sqlite3.Connection, until: float) -> None:
-    """Let no delivery wait for longer than ``until``: it was put off while the clock was wrong."""
+    """Deliver nothing later than ``until``: it was put off while the clock was wrong."""
     db.execute("UPDATE deliveries SET due = ? WHERE delivered IS NULL AND due > ?", (until, until))
 
 
@@ -203,7 +191,6 @@ def mark_failed(db: sqlite3.Connection, deliveries: Iterable[tuple[int, str, str
 
 
 def postpone(db: sqlite3.Connection, owner: str, channel: str, due: float) -> None:
-    """Try nothing on an owner's channel before ``due``."""
     db.execute(
         "UPDATE deliveries SET due = ? WHERE delivered IS NULL AND due < ? AND owner = ? AND channel = ?",
         (due, due, owner, channel),
@@ -229,7 +216,7 @@ class Undelivered(NamedTuple):
 
 
 def summarize_undelivered(db: sqlite3.Connection) -> tuple[Undelivered, Undelivered]:
-    """Count the deliveries that are still tried, and those that were given up."""
+    """Count the deliveries that are still tried, and those given up."""
     rows = db.execute(
         "SELECT due IS NULL, count(*), min(begun) FROM deliveries WHERE delivered IS NULL GROUP BY due IS NULL"
     )
@@ -245,10 +232,7 @@ def retry(
     notification_id: str | None = None,
     channels: Sequence[str] = (),
 ) -> int:
-    """Deliver unacknowledged notifications again (of one owner, one id, or all); return how many deliveries.
-
-    Attempts are counted anew. Notifications without a channel get ``channels``.
-    """
+    """Deliver unacknowledged notifications again; return how many. Those without a channel get ``channels``."""
     chosen = "SELECT number FROM notices WHERE (:owner IS NULL OR owner = :owner) AND (:notice IS NULL OR id = :notice)"
     values = {"now": now, "owner": owner, "notice": notification_id, "channels": json.dumps(channels)}
     tried = db.execute(
@@ -276,16 +260,12 @@ def purge(db: sqlite3.Connection, before: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Pauses in seconds before a failed delivery is tried again: doubled up to ``longest``, give or take half.
-
-    Given up after so many ``attempts``, or if the next would be later than ``patience`` after the first was due; by
-    default after three days.
-    """
+    """Pauses in seconds before a failed delivery is tried again: doubled up to ``longest``, give or take half."""
 
     first: float = 30.0
     longest: float = 12 * 3600.0
-    attempts: int = 20
-    patience: float = 3 * 86400.0
+    attempts: int = 20  # given up after so many
+    patience: float = 3 * 86400.0  # given up if the next attempt were later than this after the first was due
     random: Callable[[], float] = field(default=random.random, repr=False)
 
     @property
@@ -293,10 +273,7 @@ class Backoff:
         return self.longest * 1.5
 
     def next_due(self, attempts: int, begun: float, now: float, retry_after: float | None = None) -> float | None:
-        """Return the time of the next attempt after so many failed ones; ``None``: given up.
-
-        A receiver's ``retry_after`` is respected, up to ``longest``.
-        """
+        """Return the time of the next attempt, ``None`` if given up; respect ``retry_after`` up to ``longest``."""
         if attempts >= self.attempts:
             return None
         pause = min(self.longest, self.first * 2.0 ** min(attempts - 1, 60)) * (0.5 + self.random())

@@ -73,8 +73,6 @@ class DeletedJob(NamedTuple):
 
 
 class JobWorker:
-    """The queue of a server and its worker."""
-
     def __init__(
         self,
         settings: Settings,
@@ -105,11 +103,7 @@ class JobWorker:
         return job.total if job.state == "done" else self._processed.get(job.id, 0)
 
     async def delete(self, key_id: str, job_id: str) -> DeletedJob | None:
-        """Delete a key's job and its files; cancel it if it is running; ``None`` if there is none.
-
-        The row goes first: files without a job are removed at the next start. Outcomes that are not in a label store
-        yet refuse it.
-        """
+        """Delete a key's job and its files, or cancel it; the row goes first: leftover files go at the next start."""
 
         def remove_row(db: sqlite3.Connection) -> int | None:
             if job_table.has_unlearned(db, key_id, job_id):
@@ -135,7 +129,7 @@ class JobWorker:
             self.disk.drop_jobs([job_id])
 
     def _answered_rows(self, job_id: str) -> int:
-        """Rows of a job that are not given back; also called in the writer's thread."""
+        """Return the rows that are not given back; also called in the writer's thread."""
         attempt = self._attempt
         return attempt.answered if attempt is not None and attempt.job_id == job_id else 0
 
@@ -273,7 +267,7 @@ class JobRequest:
 
 
 class JobAcceptance:
-    """Accepts uploads as jobs, within the limits of server and plan. ``reading``: reads their files."""
+    """Accepts uploads as jobs, within the limits of server and plan."""
 
     def __init__(self, settings: Settings, clock: Clock, store: Store, jobs: JobWorker, disk: DiskUse) -> None:
         self._settings = settings
