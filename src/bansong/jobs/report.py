@@ -88,7 +88,7 @@ def describe_counts(counts: Mapping[str, int]) -> str:
 
 PAUSED: Final = 5  # exit code of inputs that the next run continues
 _FAILED: Final = 3
-# exit codes by urgency: what somebody must mend goes before what mends itself
+# exit codes by urgency: failures that people must repair come first
 _SEVEREST: Final = (4, 1, 2, 3, PAUSED, 0)
 What = Literal["verified", "unchanged", "failed", "left", "passed_over"]
 WHATS: Final[Mapping[What, str]] = {

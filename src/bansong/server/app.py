@@ -186,7 +186,7 @@ async def supervise(name: str, work: Callable[[], Awaitable[None]], clock: Clock
         started = clock.now()
         try:
             await work()
-        except (Exception, PanicException):  # what went wrong in one step must not stop the next
+        except (Exception, PanicException):  # a failed step must not stop the next
             _log.exception("%s failed and is begun again", name)
             failed.inc()
         if clock.now() - started > _CALM_S:
@@ -311,7 +311,7 @@ def run(
     listener = listen(host, port)
     try:
         server = server_for(settings, freeze_and_report, status_sources=status_sources)
-        with suppress(KeyboardInterrupt):  # the signal that ended it, raised once more when all is closed
+        with suppress(KeyboardInterrupt):  # uvicorn raises the signal again after shutdown
             server.run(sockets=[listener])
     finally:
         listener.close()

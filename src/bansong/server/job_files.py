@@ -324,7 +324,7 @@ _GROUP: Final = 20_000
 LONGEST_CELL: Final = 2_000  # longer cells are cut: twice the longest address of the interface
 _KNOWN_COLUMNS: Final = (ROW_ID, *RECORD_COLUMNS, *CONTEXT_COLUMNS, ROW_PROBLEM, CROWDED, SEVERAL)
 _RENAME: Final = gettext_noop("here there is no such parameter: rename the column's header to b_no")
-# refusals of files whose process gave no result
+# refusals of files that could not be read in their process
 _ABANDONED: Final = {
     "memory": (413, "too_large", gettext_noop("takes too much memory to read; send its table as a CSV file")),
     "time": (413, "too_large", gettext_noop("takes too long to read; send its table as a CSV file, in parts")),
@@ -411,7 +411,7 @@ def _write_records(path: Path, target: Path, most: int) -> dict[str, Any]:
         with publish_file(target) as temporary, reading(table):
             rows = with_cross_row_features(prepared.rows)
             names = rows.collect_schema().names()
-            if "b_no" not in names:  # `[]`: there is nothing of which a number could be missing
+            if "b_no" not in names:  # `[]`: no record, so no columns
                 rows, names = rows.with_columns(pl.lit(None, pl.String).alias("b_no")), [*names, "b_no"]
             records = shorten_cells(rows.select(name for name in _KNOWN_COLUMNS if name in names))
             records.sink_parquet(temporary, row_group_size=_GROUP)

@@ -161,14 +161,14 @@ class JobWorker:
         while gone := await self._store.write(lambda db: job_table.purge_jobs(db, before)):
             await anyio.to_thread.run_sync(results.remove_job_folders, self._settings.files, gone)
             self.disk.drop_jobs(gone)
-        self.disk.drop_jobs(await anyio.to_thread.run_sync(self.disk.missing_jobs))  # whoever else deleted them
+        self.disk.drop_jobs(await anyio.to_thread.run_sync(self.disk.missing_jobs))  # deleted by others
         self.disk.set_learned(await anyio.to_thread.run_sync(self.disk.measure_learned))
 
     async def _work_on(self, job: StoredJob) -> None:
         try:
             await self._answer_job(job)
         except anyio.get_cancelled_exc_class():
-            with anyio.CancelScope(shield=True):  # a stop in good order says nothing against the job
+            with anyio.CancelScope(shield=True):  # an orderly stop is no failure of the job
                 await self._put_back(job, 0.0, job.attempts)
             raise
         except (Exception, pl.exceptions.PanicException) as error:

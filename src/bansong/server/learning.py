@@ -62,7 +62,7 @@ def build_label_batch(
         found = parse_reasons(wanted, "reasons", address="address", cards=cards).collect(engine="streaming")
         return found.with_columns(address_keys())
 
-    silent = pl.DataFrame(schema=_SILENT_SCHEMA)  # nobody said which rows were mailed, so none is silent
+    silent = pl.DataFrame(schema=_SILENT_SCHEMA)  # which rows were mailed is unknown, so none is silent
     return LabelBatch(about, _labels(letters, outcomes), silent, find_known_letters, lambda _: silent, at)
 
 
@@ -212,7 +212,7 @@ class OutcomeLearner:
 
     def _calibrate(self, key_id: str, at: float) -> Calibrated | None:
         labels = self._engines.folder(key_id) / "labels"
-        if not any(labels.glob("*.parquet")):  # all of it was forgotten, or expired
+        if not any(labels.glob("*.parquet")):  # all were erased, or expired
             return None
         try:
             now, store = datetime.fromtimestamp(at, UTC), self._engines.store(key_id)

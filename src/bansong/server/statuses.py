@@ -120,7 +120,7 @@ class SingleStatuses:
 
     async def _find_asked(self, number: int) -> KnownStatus | None:
         call = self._asking.get(number) or await self._calls.submit(number)
-        await asyncio.wait([call])  # who waits no longer leaves the call alone: its answer is still stored
+        await asyncio.wait([call])  # a caller that gives up does not cancel the call, whose answer is stored
         return None if call.cancelled() or call.exception() else call.result().get(number)
 
     async def _begin_call(self, numbers: Sequence[int]) -> Sequence[asyncio.Task[Statuses]]:
@@ -264,7 +264,7 @@ _TRIES: Final = 3  # times a day that a number is asked for if replies leave it 
 _TIMEOUT_S: Final = 35.0  # the portal gives up after 30 and says so
 _RETRY_AFTER_S: Final = 1.0  # pause before the first call of a job is repeated
 _SPENT: Final = "the budget of numbers for the day is spent"
-_NUMBERS: Final = re.compile(r"\d[\d-]{8,}\d")  # looks like somebody's number
+_NUMBERS: Final = re.compile(r"\d[\d-]{8,}\d")  # may be a person's or business's number
 
 
 def open_nts_statuses(settings: Settings, clock: Clock) -> NtsStatuses | None:
@@ -360,7 +360,7 @@ class NtsStatuses:
         answers: dict[int, KnownStatus] = {}
         alone: list[int] = []
         parts, refusal, day = [numbers], None, self._clock.today()
-        while parts and (answers or len(alone) < FAILURES):  # else it refuses whatever is asked
+        while parts and (answers or len(alone) < FAILURES):  # else all calls are refused
             part = parts.pop()
             found = await self._ask_at_once(part)
             if not isinstance(found, ServiceError):
@@ -473,7 +473,7 @@ class NtsStatuses:
             began = self._clock.now()
             if await self.ask(numbers):
                 return True
-            if self.breaker.is_open or self._clock.now() - began > WAIT_S:  # what hangs would hang again
+            if self.breaker.is_open or self._clock.now() - began > WAIT_S:  # another call would hang, too
                 break
             await self._clock.sleep(_RETRY_AFTER_S)
         return False

@@ -344,7 +344,7 @@ def _wake_waiting(results: list[tuple[_PendingChange, Any, BaseException | None]
         settled = [result for result in results if result[0].loop is loop]
         try:
             loop.call_soon_threadsafe(_resolve_futures, settled)
-        except RuntimeError:  # the loop is closed: nobody waits any more
+        except RuntimeError:  # the loop is closed
             continue
 
 

@@ -330,7 +330,7 @@ def _open_webhook(url: str, allow_http: bool, now: Callable[[], float]) -> Chann
         raise UsageError(SECRET_MISSING, secret=SECRET)
     if len(secret) < _MIN_SECRET_CHARACTERS:
         raise UsageError(SECRET_GUESSABLE, secret=SECRET, secret_length=_MIN_SECRET_CHARACTERS)
-    sender = WebhookSender()  # to any address: who gives the URL is whose machine it is
+    sender = WebhookSender()  # to any address: the URL comes from the user of this machine
     return WebhookChannel(WebhookUrl.parse(url, allow_http=allow_http), sender, secret, now)
 
 

@@ -203,7 +203,7 @@ def list_lines(frame: pl.DataFrame) -> list[str]:
         (gettext("watch id"), pl.col("watch_id")),
     ]
     if frame["checked_at"].null_count() + frame["created_at"].null_count() == 2 * frame.height:
-        del columns[4]  # a service that tells no times
+        del columns[4]  # the service sends no times
     cells = [text.fill_null("").str.replace_all(_UNSEEN, " ").alias(str(at)) for at, (_, text) in enumerate(columns)]
     rows = with_local_times(frame).select(cells).rows()
     total = gettext("{count:,} watched", count=frame.height)
@@ -219,7 +219,6 @@ def _shorten(name: str) -> pl.Expr:
 
 
 def with_local_times(frame: pl.DataFrame) -> pl.DataFrame:
-    # the rules of this machine's zone are known to Python alone
     times = [name for name, dtype in frame.schema.items() if dtype == pl.Datetime]
 
     def in_seoul(at: datetime) -> str:

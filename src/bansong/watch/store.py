@@ -170,7 +170,7 @@ def compare_with_check(watches: pl.DataFrame, checked: pl.DataFrame, now: float)
         pl.col(name).eq_missing(pl.col(f"{name}_asked")) for name in ("name", "address")
     )
     before, is_older = pl.col("biz_status"), pl.col(f"{STATUS_DAY}_found") < pl.col(STATUS_DAY)
-    # an unknown status, or one of an earlier day, comes from another source, which knows less: the known one stays
+    # an unknown status, or one of an earlier day, comes from a poorer source: the known one stays
     after = pl.when(~is_older.fill_null(value=False)).then("biz_status_found")
     was_known, is_known = before.fill_null(UNKNOWN).ne(UNKNOWN), after.fill_null(UNKNOWN).ne(UNKNOWN)
     closed, open_again = after.eq_missing(pl.lit(CLOSED)), after.is_in(OPEN).fill_null(value=False)
