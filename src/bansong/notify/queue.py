@@ -58,14 +58,9 @@ class PendingDelivery:
 
 
 def add_notifications(db: sqlite3.Connection, closures: pl.DataFrame, now: float, channels: Sequence[str]) -> None:
-    facts = closures.select(
-        *("watch_id", "biz_no", "name", "address"),
-        pl.lit(CLOSED).alias("biz_status"),
-        *("status_before", "grade_before"),
-        pl.col("grade").alias("grade_after"),
-    )
-    found = list(zip(closures["owner"], facts.iter_rows(named=True), strict=True))
-    _insert_notifications(db, found, EVENT, now, channels, due=now)
+    names = "watch_id", "biz_no", "name", "address", pl.lit(CLOSED).alias("biz_status"), "status_before", "grade_before"
+    facts = closures.select(*names, grade_after="grade").iter_rows(named=True)
+    _insert_notifications(db, list(zip(closures["owner"], facts, strict=True)), EVENT, now, channels, due=now)
 
 
 class SummaryWindow(NamedTuple):
