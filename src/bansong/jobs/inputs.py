@@ -68,8 +68,7 @@ def copy_file(source: Path, target: Path, mode: int) -> tuple[Alert, ...]:
 
 
 def set_mode(path: Path, mode: int) -> None:
-    """Set a file's mode if it differs; an object's access is its bucket's."""
-    if is_remote(path):
+    if is_remote(path):  # an object's access is its bucket's
         return
     try:
         if path.stat().st_mode & 0o777 != mode:
@@ -79,17 +78,14 @@ def set_mode(path: Path, mode: int) -> None:
 
 
 def remove_old_outputs(outputs: Iterable[Path], before: date) -> list[Path]:
-    """Remove outputs with a day before ``before`` in their names; return those that are gone.
-
-    The day in a name may be the list's, so files written on that day or later stay, as do names without a day. Objects
-    stay: their bucket has rules of its own.
-    """
+    """Remove outputs with a day before ``before`` in their names; return the removed ones."""
     gone: list[Path] = []
     for path in outputs:
         days = [day for day in map(_day_of, _DATED_NAME.findall(path.name)) if day is not None]
-        if is_remote(path) or not days or max(days) >= before:
+        if is_remote(path) or not days or max(days) >= before:  # buckets have rules of their own
             continue
         try:
+            # the day in a name may be the list's
             if path.exists() and seoul_day(path.stat().st_mtime) >= before:
                 continue
             path.unlink(missing_ok=True)
@@ -107,7 +103,7 @@ def _day_of(text: str) -> date | None:
 
 
 def about_file(path: Path) -> str:
-    """Return size and time of change of a file, or the version of an object, as text; empty if missing."""
+    """Return size and time of change of a file, or the version of an object; empty if missing."""
     if isinstance(path, RemotePath):
         version = look_at_object(path)
         return (version and version.label) or ""
@@ -137,12 +133,12 @@ OUTPUT_IS_INPUT: Final = Problem(
 )
 
 _DIGITS: Final = re.compile(r"[0-9]+")
+# days and months in names: 20261127, 2026-11, 26.11.27, 11월 27일
 _DAY: Final = re.compile(
     r"(?<![0-9])20[0-9]{2}[-._ ]?(0[1-9]|1[0-2])"
     r"|(?<![0-9])[0-9]{2}[-._ ]?(0[1-9]|1[0-2])[-._ ]?(0[1-9]|[12][0-9]|3[01])(?![0-9])"
     r"|[0-9]월"
 )
-"""Days and months in names: 20261127, 2026-11, 26.11.27, 11월 27일."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +155,7 @@ class JobInput:
 def find_inputs(
     job: JobFile, folder: Path, names: OutputNames, written: Collection[str], changes: Path | None = None
 ) -> tuple[list[JobInput], dict[str, str]]:
-    """Return the files of a job in the order of its job file, and a sentence for each missing one.
-
-    ``written``: the job's outputs, which are no inputs; nor are other files named in the job file.
-    """
+    """Return the files of a job in the order of its job file, and a sentence for each missing one."""
     reference, engine, status = job.reference, job.engine, job.status
     references = (reference.registry, reference.gazetteer, reference.model)
     side_files = _locate_all(folder, job.notify.file, job.run.metrics)
@@ -193,7 +186,7 @@ def find_inputs(
 
 
 def find_predecessors(paths: set[str], known: Mapping[str, object]) -> dict[str, str]:
-    """Return for unknown paths the known one that each continues: the newest with other digits in its name."""
+    """Match unknown paths with the known ones that they continue: the newest with other digits in its name."""
     found: dict[str, str] = {}
     for path in paths - known.keys():
         series = [one for one in known if _DIGITS.sub("0", one) == _DIGITS.sub("0", path)]
@@ -247,7 +240,7 @@ def _refuse_one_output(inputs: Collection[JobInput], others: Collection[Path]) -
 
 
 def content_of(path: Path) -> str:
-    """Return a key of an input's content: its SHA-256, or the version of an object, which is not read."""
+    """Return the SHA-256 of an input's content, or the version of an object, which is not read."""
     if isinstance(path, RemotePath) and (version := look_at_input(path)) is not None and version.label:
         return version.label
     with fetch_file(path) as data:
@@ -255,10 +248,7 @@ def content_of(path: Path) -> str:
 
 
 def fingerprint(job: JobFile, one: JobInput, folder: Path, content: str) -> str:
-    """Return a key of all that the answers of an input depend on: content, options, reference files.
-
-    Reference files count by size and time of change.
-    """
+    """Return a key of all that an input's answers depend on; reference files count by size and time of change."""
     digest = hashlib.sha256(content.encode())
     parts = (one.part, job.engine, job.status, job.reference, job.output, job.changes.key, job.lang, __version__)
     digest.update(msgspec.json.encode((*parts, is_asking(job, folder))))
@@ -293,7 +283,6 @@ def enrich_input(
     progress: Progress | None,
     cancel: CancelToken,
 ) -> Report | FilesReport:
-    """Verify an input and publish its output; ``now``: the time in seconds since 1970."""
     local = LocalOptions(**options_in(job.reference, LocalOptions, folder), lang=job.lang, today=day)
     engine = EngineRequest(job.engine.name, _service_keywords(job, folder, budget), local)
     known = read_history(**options_in(job.reference, RunOptions, folder))
@@ -319,7 +308,7 @@ def enrich_input(
 
 
 def is_stray_input(one: JobInput, folder: Path, error: BansongError) -> bool:
-    """Return whether an input that nobody named failed because it holds no table at all."""
+    """Return whether an input found in a folder or glob failed because it holds no table."""
     return one.listed and is_stray(one.path, error, ReadOptions(**options_in(one.part, ReadOptions, folder)))
 
 

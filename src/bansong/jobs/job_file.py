@@ -74,7 +74,7 @@ def check_pattern(pattern: str, *, of_input: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class OutputNames:
-    """Names of a job's outputs on one day; see :class:`bansong.jobs.job_file.OutputPart`."""
+    """Names of a job's outputs on one day; see :class:`OutputPart`."""
 
     folder: Path
     job: str
@@ -87,7 +87,7 @@ class OutputNames:
         return path_on_disk(self.folder / as_path(filled.replace("/./", "/")).expanduser())
 
     def changes(self, pattern: str) -> Path:
-        """Return where changes are written; a file of an earlier run of the day is not replaced."""
+        """Return where changes are written, never an existing file of an earlier run of the day."""
         named = self.fill(pattern)
         if named.suffix.lower() not in _TABLES_OF_CHANGES:
             raise UsageError(CHANGES_NAME_INVALID, named=named)
@@ -109,7 +109,7 @@ def _stem_and_ext(path: Path) -> tuple[str, str]:
 
 
 class Deadline:
-    """The time by which a run must be done: what is under way is ended then, and nothing more begins."""
+    """The time by which a run must be done: work is ended then, and none begins."""
 
     def __init__(self, seconds: float | None, cancel: CancelToken, stop: StopRequest) -> None:
         self.cancel = cancel
@@ -133,7 +133,7 @@ class Deadline:
 
     @contextmanager
     def ending(self, *, buys: bool) -> Iterator[None]:
-        """End the block when the time comes: what buys is cancelled, what does not is interrupted."""
+        """End the block at the deadline: cancel an engine that buys, interrupt another."""
         with self._lock:
             self._interruptible = not buys
         try:
@@ -157,30 +157,29 @@ _MISSING: Final = re.compile(r"Object missing required field `(?P<key>[^`]+)`")
 _TOML_LINE: Final = re.compile(r" \(at line (\d+), column \d+\)$")
 _MODE: Final = "^0?[0-7]{3}$"
 _FILE_NAME: Final = r"""^[^\s/\\:*?"<>|]{1,64}$"""
+# expected values by pattern
 _PATTERNS: Final = {
     VARIABLE_NAME: gettext_noop("the name of an environment variable (letters, digits, _), never the secret itself"),
     _MODE: gettext_noop('three digits in quotes, like "0600"'),
     _FILE_NAME: gettext_noop("a text in quotes that a file can be called, of 64 characters at most"),
 }
-"""What a text must be to have a pattern."""
 
 Steps = list[str | int]
 
 
 class _Place(NamedTuple):
-    """A field: the way to it, and what the job file may hold there; ``None`` where it may hold nothing."""
+    """A field of the job file and its type, ``None`` if it may hold nothing."""
 
     steps: Steps
     type: inspect.Type | None
 
     @property
     def field(self) -> str:
-        """The field as people write it."""
         return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in self.steps).removeprefix(".")
 
 
 def explain_syntax(path: Path, text: str, error: tomllib.TOMLDecodeError) -> str:
-    """Return why a text is not TOML, with its line and, for a path of Windows in it, the remedy."""
+    """Explain a syntax error with its line and, for a Windows path, the remedy."""
     found = _TOML_LINE.search(str(error))
     line = int(found[1]) if found else len(text.splitlines())
     reason = describe_library_error(error)
@@ -191,10 +190,7 @@ def explain_syntax(path: Path, text: str, error: tomllib.TOMLDecodeError) -> str
 
 
 def explain_value(path: Path, text: str, values: Mapping[str, Any], model: type, message: str) -> str:
-    """Return what msgspec found wrong in the ``values`` of a job file, with line and remedy.
-
-    The value itself is not shown, unless it is a word that another one is close to: it may be a secret.
-    """
+    """Explain a validation error with line and remedy; the value, which may be a secret, is not shown."""
     place = _PLACE.search(message)
     reason = message[: place.start()] if place else message
     where = _find_place(model, place["path"] if place else "")
@@ -296,10 +292,7 @@ def _words(type: inspect.LiteralType) -> str:
 
 
 def line_of(text: str, steps: Steps, value: str | None = None) -> int:
-    """Return the line of a field; of the last table on the way to it where the field itself is nowhere.
-
-    ``value``: that of an element of a list, which may stand some lines below its field.
-    """
+    """Return the line of a field, else of its table; ``value``: of a list element, some lines below its field."""
     lines, at, start = text.splitlines(), 1, 0
     for place, step in enumerate(steps):
         if isinstance(step, int):
@@ -350,6 +343,7 @@ class ColumnsPart(_Part, frozen=True):
         return {name: list(value) if isinstance(value, tuple) else value for name, value in roles if value is not None}
 
 
+# annotation of an option → type of its field in a job file; any other is a text
 _TYPES: Final[Mapping[str, Any]] = {
     "bool": bool,
     "int": int,
@@ -357,13 +351,11 @@ _TYPES: Final[Mapping[str, Any]] = {
     "Sequence[str]": tuple[str, ...],
     "str | Sequence[str]": str | tuple[NonemptyText, ...],
 }
-"""Annotation of an option → type of its field in a job file; any other is a text."""
 
 Part = TypeVar("Part", bound=_Part)
 
 
 def _with_options(table: str) -> Callable[[type[Part]], type[Part]]:
-    """Add the fields that options declare for a table."""
     return _with_fields(
         [_field_of(spec, kind) for kind in OPTION_KINDS for spec in specs_of(kind) if spec.table == table]
     )
@@ -488,13 +480,12 @@ _DURATION: Final = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
 
 
 def job_template() -> str:
-    """Return a job file with every field and what it means in the current language: what ``run --init`` writes."""
+    """Return a job file with all fields, explained in the current language."""
     name = _TEMPLATES[current_language()]
     return resources.files("bansong.jobs").joinpath(name).read_text(encoding="utf-8")
 
 
 def load_job_file(path: str | Path) -> JobFile:
-    """Read a job file; raise :class:`UsageError` with file, line, what is wrong, and the value."""
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -519,7 +510,6 @@ def load_job_file(path: str | Path) -> JobFile:
 
 
 def _checks(job: JobFile) -> Iterator[tuple[str, str, Callable[[], object]]]:
-    """What the type of a field does not say: table, field, and what raises ValueError for a value that cannot be."""
     yield "run", "deadline", partial(parse_duration, job.run.deadline)
     for field, of_input in (("path", True), ("latest", True), ("changes", False)):
         if (pattern := getattr(job.output, field)) is not None:
@@ -527,7 +517,7 @@ def _checks(job: JobFile) -> Iterator[tuple[str, str, Callable[[], object]]]:
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a job file, for editors that complete and check it; it says what the template says."""
+    """Return the JSON Schema of a job file, described as in the template."""
     schema = msgspec.json.schema(JobFile)
     tables = schema["$defs"]
     top = tables["JobFile"]
@@ -546,7 +536,7 @@ def _table_of(field: Mapping[str, Any]) -> str:
 
 
 def _described_fields(template: str) -> Iterator[tuple[str, str, str]]:
-    """Return (table, field, what it means) of the template's lines; without a field, what the table means."""
+    """Yield table, field (empty for the table itself) and description from the template's lines."""
     table = ""
     for line in template.splitlines():
         if head := _HEAD.match(line):
@@ -557,11 +547,7 @@ def _described_fields(template: str) -> Iterator[tuple[str, str, str]]:
 
 
 def parse_duration(text: str | None) -> float | None:
-    """Return seconds: ``2h``, ``90m``, ``1h30m``, ``45s``; raise ValueError for anything else.
-
-    >>> parse_duration("1h30m"), parse_duration(None)
-    (5400.0, None)
-    """
+    """Return the seconds of ``2h``, ``90m``, ``1h30m`` or ``45s``; raise ValueError for anything else."""
     if text is None:
         return None
     found = _DURATION.fullmatch(text.strip())
@@ -579,17 +565,13 @@ _FIELDS: Final[Mapping[str, tuple[str, str]]] = _OWN_FIELDS | {
 
 @dataclass(frozen=True)
 class JobFileAudience:
-    """Who wrote a job file; ``beside``: who reads what its fields are no matter of, as the command line."""
+    """Author of a job file; ``beside`` is used for options without a field in it."""
 
     beside: Audience
     sets_limits = True
 
     def option(self, name: str, value: object = NO_VALUE) -> str | None:
-        """See :meth:`bansong.base.messages.Audience.option`.
-
-        >>> JobFileAudience(PYTHON).option("base_url"), JobFileAudience(PYTHON).option("status", "nts")
-        ('`[engine] base_url`', '`[status] source = "nts"`')
-        """
+        """See :meth:`bansong.base.messages.Audience.option`."""
         if name not in _FIELDS:
             return self.beside.option(name, value)
         table, key = _FIELDS[name]

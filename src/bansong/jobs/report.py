@@ -55,11 +55,7 @@ def compose_message(
     paused: Sequence[str] = (),
     unasked_nights: int = 0,
 ) -> str:
-    """Return the message of a run: changes ``since`` a time (``None``: the first run), failures.
-
-    ``unasked_nights``: consecutive nights on which due statuses could not be asked. The message holds no numbers, names
-    or addresses, apart from paths of inputs.
-    """
+    """Return the message of a run, without numbers, names or addresses apart from paths of inputs."""
     lines = [_describe_changes(job, rows, since, counts, is_whole=not (failed or paused))]
     if unasked_nights > 1:
         lines.append(
@@ -90,11 +86,10 @@ def describe_counts(counts: Mapping[str, int]) -> str:
     return ", ".join(gettext(_WORDS[kind], count=counts[kind]) for kind in CHANGES if counts.get(kind))
 
 
-PAUSED: Final = 5
-"""Exit code of inputs that the next run continues."""
+PAUSED: Final = 5  # exit code of inputs that the next run continues
 _FAILED: Final = 3
+# exit codes by urgency: failures that people must repair come first
 _SEVEREST: Final = (4, 1, 2, 3, PAUSED, 0)
-"""Exit codes by urgency: what somebody must mend goes before what mends itself."""
 What = Literal["verified", "unchanged", "failed", "left", "passed_over"]
 WHATS: Final[Mapping[What, str]] = {
     "verified": gettext_noop("verified"),
@@ -107,25 +102,19 @@ WHATS: Final[Mapping[What, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class InputOutcome:
-    """The outcome of one input of a run.
-
-    ``what``: ``verified``; ``unchanged`` (answers and output reused); ``failed``, with ``error``; ``left`` at the
-    deadline; ``passed_over``: a file without a table in a folder or pattern. ``rows``, ``paid`` lookups. ``unasked``:
-    due numbers that could not be asked. ``lost``: columns that the run before had. ``kept``: alerts about edited
-    copies.
-    """
+    """The outcome of one input of a run."""
 
     path: str
-    what: What
+    what: What  # unchanged: output reused; left: at the deadline; passed_over: a file without a table in a folder
     output: str | None = None
     rows: int = 0
-    paid: int = 0
+    paid: int = 0  # lookups
     exit_code: int = 0
     error: str | None = None
-    unasked: int = 0
-    lost: tuple[str, ...] = ()
+    unasked: int = 0  # due numbers that could not be asked
+    lost: tuple[str, ...] = ()  # columns that the run before had
     report: Report | FilesReport | None = field(default=None, repr=False)
-    kept: tuple[Alert, ...] = ()
+    kept: tuple[Alert, ...] = ()  # about edited copies
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -136,7 +125,6 @@ class InputOutcome:
 
     @property
     def code_of_report(self) -> int:
-        """Exit code of a verified input: 3 before 5, since somebody must act on it."""
         if self.report is None:
             return 0
         if self.lost or self._unanswered_rows or (self.unasked and self.report.asked is None):
@@ -151,7 +139,6 @@ class InputOutcome:
 
     @property
     def problems_of_rows(self) -> Iterator[str]:
-        """Problems that no alert of the report states."""
         if self.lost:
             yield gettext(
                 "columns that the run before found are missing ({columns}), so only statuses were compared",
@@ -183,7 +170,7 @@ class InputOutcome:
         return counts.get("failed", 0) + counts.get("in_doubt", 0)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the outcome as plain values, without warnings, which may name values of rows."""
+        """Return plain values, without warnings, which may name values of rows."""
         names = ("path", "what", "output", "rows", "paid", "exit_code", "error", "unasked", "lost")
         return {name: getattr(self, name) for name in names} | {"row_status": self.report.counts if self.report else {}}
 
@@ -262,12 +249,10 @@ class JobReport(Shown):
         return gettext("since {day} {changes}", day=day, changes=changes) if changes else gettext("none")
 
 
-_METRICS_MODE: Final = 0o644
-"""Mode for all readers: the collector runs as another user, and only figures are in it."""
+_METRICS_MODE: Final = 0o644  # for all readers: the collector runs as another user, and only figures are in it
 
 
 def write_metrics(report: JobReport, target: Path) -> None:
-    """Write a run's figures, readable for all; raise :class:`bansong.errors.OutputError`."""
     job = f"job={json.dumps(report.job, ensure_ascii=False)}"
     figures: dict[str, float] = {
         f"bansong_job_last_run_timestamp_seconds{{{job}}}": report.started.timestamp(),

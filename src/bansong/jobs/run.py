@@ -207,11 +207,7 @@ class _Run:
     def _advance(
         self, paths: Sequence[str], earlier: Collection[str], *, complete: bool
     ) -> tuple[pl.DataFrame | None, pl.DataFrame]:
-        """Return the new snapshot, ``None`` if it stays, and the changes.
-
-        Inputs that were not verified keep their rows. Those of ``earlier`` that are gone lose them if the list is
-        ``complete``; otherwise a missing input may be theirs.
-        """
+        """Return the new snapshot, ``None`` if it stays, and the changes; unverified inputs keep their rows."""
         nothing = pl.DataFrame(schema=CHANGE_SCHEMA)
         removed = set(earlier) - set(paths) if complete else set()
         if not self._verified and not removed:
@@ -355,7 +351,6 @@ class _Run:
             self._budget = max(0, self._budget - paid)
 
     def _paid_since(self, begun: float) -> int:
-        """Return how many lookups a failed run paid since a time, by the ledger."""
         if not engine_kind(self._job.engine.name).buys:
             return 0
         from bansong.purchase.ledger import Ledger
@@ -395,10 +390,7 @@ class _Run:
             sweep_unfinished(folder)
 
     def _remove_old_outputs(self) -> None:
-        """Remove old outputs of this job, never one that an input has or may have again.
-
-        A name that was noted and not written is forgotten first: a later file of that name is somebody else's.
-        """
+        """Remove outputs that no input has or may have again; forget unwritten names: others may use them later."""
         unwritten = [path for path, about in self._about_new.items() if about_file(path) == about]
         self._store.forget_outputs(unwritten)
         days = self._job.run.keep_outputs_days
@@ -447,10 +439,7 @@ class _Run:
         self._store.commit_run(run, snapshot, changed, self._known, self._job.run.keep_runs, due)
 
     def _tell(self) -> list[str]:
-        """Deliver messages of this and earlier runs to channels that lack them.
-
-        A failing channel is skipped until the next run, so that its messages stay in order.
-        """
+        """Deliver messages to channels that lack them; a failing channel waits for the next run, to keep order."""
         waiting = [run for run in self._store.runs() if run.waits]
         taken = {run.id: set(run.taken) for run in waiting}
         for run in waiting:

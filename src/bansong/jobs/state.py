@@ -1,8 +1,4 @@
-"""What a job remembers: its runs, answers and place.
-
-It holds the newest answers (the snapshot), the changes of each run, verified inputs, and undelivered messages. A run is
-recorded in one transaction when its outputs are published; after a kill the next run starts from the state before.
-"""
+"""The stored state of a job: snapshot of answers, changes of each run, verified inputs, undelivered messages."""
 
 from __future__ import annotations
 
@@ -77,40 +73,34 @@ CREATE TABLE outputs (path TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
 
 CREATE TABLE snapshot (part INTEGER PRIMARY KEY, rows BLOB NOT NULL) STRICT;
 """
+# ``changes_due``: file of changes still to be written
 MIGRATIONS: Final = {
     1: "ALTER TABLE runs ADD COLUMN changes_due TEXT; ALTER TABLE inputs ADD COLUMN latest TEXT NOT NULL DEFAULT '';",
     2: "ALTER TABLE inputs ADD COLUMN roles TEXT NOT NULL DEFAULT '';"
     "ALTER TABLE inputs ADD COLUMN status_day TEXT NOT NULL DEFAULT '';",
 }
-"""``changes_due``: file of changes still to be written; ``latest``, ``roles``, ``status_day``: see :class:`KnownInput`.
-"""
 RUN_FILE: Final = FileKind(
     gettext_noop("the state of a scheduled job"), "job", 0x6276526E, DDL, MIGRATIONS, StoreError
 )  # "bvRn"
 _TAKEN: Final = gettext_noop("a run of this job is under way, so nothing was done; wait for it, or stop it")
-_ROWS_A_CELL: Final = 1_000_000
-"""Rows of a snapshot in one cell: SQLite's cells end at a gigabyte."""
+_ROWS_A_CELL: Final = 1_000_000  # SQLite's cells end at a gigabyte
 _RUN: Final = "id, started, finished, exit_code, rows, counts, inputs, message, taken, delivered"
 
 
 @dataclass(frozen=True, slots=True)
 class JobRun:
-    """One recorded run of a job; times in seconds since 1970.
-
-    ``counts``: rows by kind of change; ``inputs``: outcomes as in ``bansong run --json``. ``taken``: channels that took
-    ``message``; ``delivered``: when the last of them did.
-    """
+    """One recorded run of a job; times in seconds since 1970."""
 
     id: str
     started: float
     finished: float
     exit_code: int
     rows: int
-    counts: Mapping[str, int]
-    inputs: Sequence[Mapping[str, Any]] = field(repr=False)
+    counts: Mapping[str, int]  # rows by kind of change
+    inputs: Sequence[Mapping[str, Any]] = field(repr=False)  # outcomes as in ``bansong run --json``
     message: str | None = None
-    taken: Sequence[str] = ()
-    delivered: float | None = None
+    taken: Sequence[str] = ()  # channels that took the message
+    delivered: float | None = None  # when the last channel took it
 
     @property
     def waits(self) -> bool:
@@ -126,7 +116,7 @@ class JobRun:
 
     @property
     def payload(self) -> str:
-        """The message in the form of Slack and its imitators."""
+        """The message in Slack's format."""
         return msgspec.json.encode({"text": self.text}).decode()
 
     @property
@@ -139,21 +129,16 @@ class JobRun:
 
 @dataclass(frozen=True, slots=True)
 class KnownInput:
-    """A verified input: its fingerprint, time (seconds since 1970), output, rows.
-
-    ``written`` and ``latest``: size and time of the output and its copy as written, to recognise edited ones.
-    ``roles``: found columns, separated by commas. ``status_day``: oldest day (ISO) of its statuses of the tax
-    authority.
-    """
+    """A verified input."""
 
     fingerprint: str
-    verified: float
+    verified: float  # seconds since 1970
     output: str
-    written: str
+    written: str  # size and time of the output as written, to recognise an edited one
     rows: int
-    latest: str = ""
-    roles: str = ""
-    status_day: str = ""
+    latest: str = ""  # as ``written``, of the copy
+    roles: str = ""  # found columns, separated by commas
+    status_day: str = ""  # oldest day (ISO) of its statuses of the tax authority
 
 
 def state_folder() -> Path:
@@ -161,7 +146,7 @@ def state_folder() -> Path:
 
 
 class RunStore:
-    """The state of one job, open: ``with RunStore(path) as store``. All methods raise :class:`StoreError`."""
+    """The state of one job, open; its methods raise :class:`StoreError`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -207,7 +192,7 @@ class RunStore:
         return {path: KnownInput(*rest) for path, *rest in rows}
 
     def outputs(self) -> set[str]:
-        """Return all paths that this job ever wrote: they are no inputs, whatever a glob says."""
+        """Return all paths that this job ever wrote, which are no inputs."""
         return {path for (path,) in self._select("SELECT path FROM outputs")}
 
     def job_file(self) -> Path | None:
@@ -231,7 +216,7 @@ class RunStore:
         return [_run(row) for row in self._select(f"SELECT {_RUN} FROM runs ORDER BY number")]  # noqa: S608 - a constant
 
     def changes_between(self, after: str | None, until: str) -> list[pl.DataFrame]:
-        """Return the changes of each run after one (``None``: from the first) up to another, by ids."""
+        """Return the changes of each run after one (``None``: from the first) up to another."""
         rows = self._select(
             "SELECT changes FROM runs WHERE changes IS NOT NULL"
             " AND number > coalesce((SELECT number FROM runs WHERE id = ?), 0)"
@@ -250,11 +235,7 @@ class RunStore:
         keep: int,
         changes_due: Path | None = None,
     ) -> None:
-        """Record a run in one transaction.
-
-        ``snapshot``: ``None`` if it stays; inputs missing in it are forgotten. ``known``: verified inputs; ``keep``:
-        runs to remember; ``changes_due``: file of changes still to be written.
-        """
+        """Record a run in one transaction; forget inputs missing in ``snapshot``, keep the last ``keep`` runs."""
         with self._transaction():
             self._db.execute(
                 "INSERT INTO runs"
@@ -282,7 +263,7 @@ class RunStore:
             )
 
     def changes_due(self) -> list[tuple[str, Path, pl.DataFrame]]:
-        """Return runs with changes still to be written: id, file, changes, oldest first."""
+        """Return id, file and changes of runs with changes still to be written, oldest first."""
         rows = self._select("SELECT id, changes_due, changes FROM runs WHERE changes_due IS NOT NULL ORDER BY number")
         return [(id_, as_path(due), _unpack(blob)) for id_, due, blob in rows]
 
@@ -302,7 +283,6 @@ class RunStore:
             self._db.execute("INSERT INTO snapshot VALUES (0, ?)", (_pack(snapshot),))
 
     def mark_taken(self, run_id: str, channels: Collection[str], delivered: float | None) -> None:
-        """Record the channels that took a run's message, and when it was ``delivered`` to all."""
         with self._transaction():
             taken = json.dumps(sorted(channels))
             self._db.execute("UPDATE runs SET taken = ?, delivered = ? WHERE id = ?", (taken, delivered, run_id))
@@ -317,7 +297,6 @@ class RunStore:
         }
 
     def erase(self, numbers: Sequence[str]) -> None:
-        """Erase business numbers from answers and changes; messages hold none."""
         kept = ~pl.col("b_no").is_in(list(numbers)).fill_null(False)
         with self._transaction():
             if (snapshot := self.snapshot()) is not None:
@@ -379,15 +358,12 @@ _PROTECTED_ROWS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class EarlierRows:
-    """Rows of an input in the run before, and its business numbers as UInt64.
-
-    ``may_lose``: the job allows losing most of them. ``where``: "the run before", or the file with these rows.
-    """
+    """Rows of an input in the run before, and its business numbers as UInt64."""
 
     rows: int = 0
     numbers: pl.Series = field(default_factory=lambda: pl.Series(dtype=pl.UInt64))
-    may_lose: bool = False
-    where: str = ""
+    may_lose: bool = False  # the job allows losing most of them
+    where: str = ""  # "the run before", or the file with these rows
 
     def refuse_loss(self, rows: pl.LazyFrame) -> None:
         """Raise :class:`InputError` for rows that lack more than half of the earlier ones, or all numbers."""
@@ -427,7 +403,7 @@ class AnswerRecorder:
         self._lock = threading.Lock()
 
     def observe(self, answers: pl.LazyFrame) -> pl.LazyFrame:
-        """Return the same rows; they are recorded as they pass, from any thread and in any order."""
+        """Return the same rows, recorded as they pass, from any thread and in any order."""
         names = set(answers.collect_schema().names())
         if not names.intersection(self._key) and not (DIGITS in names and "b_no" in self._key):
             raise ColumnError(ROW_KEY_MISSING, input=self._input, names=", ".join(self._key))
@@ -451,7 +427,7 @@ class AnswerRecorder:
         return frame[ROW_ID]
 
     def snapshot(self) -> pl.DataFrame:
-        """Return the recorded rows, one a key: :data:`SNAPSHOT`, in the order of the file."""
+        """Return the recorded rows, one a key, in the order of the file."""
         if not self._parts:
             return pl.DataFrame(schema=SNAPSHOT)
         rows = pl.concat(self._parts).sort(_TABLE, ROW_ID).with_columns(key_expr(self._key).alias(KEY))
@@ -466,7 +442,7 @@ class AnswerRecorder:
 
 
 def _status_codes(words: pl.Series) -> dict[str, str]:
-    """Map service-specific status words to our codes: ``폐업자`` is a closure as well."""
+    """Map service-specific status words to our codes, such as ``폐업자``."""
     found = pl.DataFrame({"word": words.drop_nulls().unique()}, schema={"word": pl.String})
     return dict(
         found.with_columns(status_code_expr(pl.col("word")).alias("code"))
@@ -481,7 +457,7 @@ JOB_NAME_TAKEN: Final = Problem(
 
 
 def job_place(path: Path, job: JobFile) -> tuple[str, Path]:
-    """Return a job's name and state file. Without a name in it, a job file is a job at its path."""
+    """Return a job's name (else its path stands for it) and state file."""
     if job.name is not None:
         return job.name, state_folder() / f"{job.name}.sqlite"
     place = hashlib.sha256(os.fsencode(path)).hexdigest()[:8]
@@ -489,10 +465,7 @@ def job_place(path: Path, job: JobFile) -> tuple[str, Path]:
 
 
 def refuse_shared_name(path: Path, name: str, other: Path | None) -> None:
-    """Raise :class:`UsageError` if another job file has this name: each would lose the other's rows.
-
-    A job file that was moved or renamed keeps its state.
-    """
+    """Raise :class:`UsageError` if another job file has this name; a moved file keeps its state."""
     if other is None or other == path or not other.is_file() or other.samefile(path):
         return
     try:
@@ -508,7 +481,6 @@ def locate(folder: Path, name: str | None) -> Path | None:
 
 
 def options_in(part: msgspec.Struct, kind: type, folder: Path) -> dict[str, Any]:
-    """Return the options of a dataclass that a table of the job file holds, as its constructor takes them."""
     given: dict[str, Any] = {}
     for spec in specs_of(kind):
         if spec.key:
@@ -550,7 +522,6 @@ def find_run(job: Path, named: str) -> JobRun:
 
 
 def compare_runs(job: Path, before: str, after: str) -> pl.DataFrame:
-    """Return the changes from one run to a later one: :data:`bansong.run.changes.CHANGE_SCHEMA`."""
     with open_store(job) as store:
         runs = store.runs()
         first, last = _find(runs, before), _find(runs, after)

@@ -1,7 +1,4 @@
-"""Channels that messages go to, and the loop that delivers a queue to one of them.
-
-A new channel is one class with :class:`Channel`'s methods and one entry of :data:`CHANNELS`.
-"""
+"""Channels that messages go to, and the loop that delivers a queue to one; a new channel is one entry of CHANNELS."""
 
 from __future__ import annotations
 
@@ -32,19 +29,16 @@ WEBHOOK_VARIABLE_EMPTY: Final = Problem(
 )
 COMMAND_FAILED: Final = Problem("jobs.command_failed", "{name}: ended with {code}: {said}")
 
+# names of channels, as stored
 FILE: Final = "file"
 WEBHOOK: Final = "webhook"
 COMMAND: Final = "command"
-"""Names of channels, as stored."""
 _MAX_LINES: Final = 10_000
 _COMMAND_TIMEOUT_S: Final = 60.0
 
 
 class Message(Protocol):
-    """A message of a queue: ``payload`` (JSON) for machines, ``text`` for people.
-
-    ``id``: the same at each attempt, so that a receiver recognises repeats.
-    """
+    """A message: JSON ``payload``, ``text`` for people; the same ``id`` each time, so receivers recognise repeats."""
 
     @property
     def id(self) -> str: ...
@@ -57,7 +51,7 @@ class Message(Protocol):
 
 
 class Channel(Protocol):
-    """Where messages go. ``batch``: messages in one attempt; ``receiver``: its name if its errors do not name it."""
+    """A receiver of messages. ``batch``: messages in one attempt; ``receiver``: its name if errors do not name it."""
 
     @property
     def name(self) -> str: ...
@@ -110,10 +104,7 @@ class WebhookChannel:
 
 @dataclass(frozen=True, slots=True)
 class CommandChannel:
-    """Gives each text to the operator's command, which runs without a shell.
-
-    Its arguments, which may be secrets, are never shown, nor is ``secret_url`` in what it prints.
-    """
+    """Gives each text to the operator's command, without a shell; shows neither its arguments nor ``secret_url``."""
 
     command: tuple[str, ...] = field(repr=False)
     folder: Path
@@ -165,10 +156,7 @@ class UnusableChannel:
 
 
 class ChannelKind(NamedTuple):
-    """A channel of job files: ``field`` of its table [notify], that field's ``type``, and how it is opened.
-
-    ``open`` gets the table and the job file's folder.
-    """
+    """A channel of job files: ``field`` of its table [notify], its ``type``; ``open`` gets table and folder."""
 
     name: str
     field: str
@@ -209,7 +197,6 @@ CHANNELS: Final = (
 
 
 def open_channels(table: Mapping[str, Any], folder: Path) -> list[Channel]:
-    """Return the channels that the table [notify] of a job file names."""
     channels: list[Channel] = []
     for kind in CHANNELS:
         if table[kind.field]:
@@ -233,12 +220,7 @@ async def deliver(
     places: AbstractAsyncContextManager[object] | None = None,
     is_over: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Deliver a queue to a channel, at least once; return whether ``patience`` attempts in a row failed.
-
-    Each outcome is settled at once: what is sent and not settled is sent again. After such failures, or when
-    ``is_over``, nothing more is begun. The first attempt goes alone, since a receiver that hangs must not block more
-    than one of the ``places``; then ``parallel`` ones.
-    """
+    """Deliver a queue at least once; return whether ``patience`` attempts in a row failed."""
     import anyio
 
     failures = 0
@@ -256,6 +238,7 @@ async def deliver(
             await settle(messages, outcome)
 
     batches = [waiting[first : first + channel.batch] for first in range(0, len(waiting), channel.batch)]
+    # the first goes alone: a receiver that hangs must not block more than one of the places
     for batch in batches[:1] if parallel > 1 else batches:
         await attempt(batch)
     if parallel > 1:
@@ -278,10 +261,7 @@ async def _in_thread(act: Callable[[], None]) -> Outcome:
 
 
 def append_lines(path: Path, lines: Sequence[str]) -> None:
-    """Append lines to a file (made with mode 0600) durably, in one write; raise :class:`OutputError`.
-
-    An unfinished last line is ended first, so that it spoils no other.
-    """
+    """Append lines durably in one write to a file (made with mode 0600); end an unfinished last line first."""
     try:
         is_new = not path.exists()
         file = open_private(path, append=True)

@@ -1,8 +1,4 @@
-"""Notifications of closures: their queue in a database.
-
-A notification is made in the transaction that finds the closure, and delivered at least once, until it is acknowledged.
-Functions with a ``db`` are steps of the caller's transaction.
-"""
+"""Notifications of closures, kept until acknowledged; functions with a ``db`` are steps of the caller's transaction."""
 
 # ruff: noqa: S608 - statements are put together from constants of this module; values are always bound
 
@@ -24,39 +20,32 @@ import polars as pl
 from bansong.base.schema import SEOUL
 
 EVENT: Final = "closure"
-SUMMARY: Final = "closed_already"
-"""Event of one notification of all businesses that were closed at their first check."""
-UNASKED: Final = "statuses_not_asked"
-"""Event from the second day in a row on which statuses could not be asked."""
+SUMMARY: Final = "closed_already"  # one notification of all businesses that were closed at their first check
+UNASKED: Final = "statuses_not_asked"  # from the second day in a row on which statuses could not be asked
 
 _DELIVERY: Final = (
     "n.number, n.id, n.owner, n.biz_no, n.payload, n.created,"
     " d.channel, coalesce(d.begun, n.created), coalesce(d.attempts, 0), d.due, d.error"
 )
 _MAX_ERROR_CHARACTERS: Final = 300
-_UNDER_WAY_S: Final = 5.0
-"""Seconds before a notification is due in which it is not changed, since it may be on its way."""
+_UNDER_WAY_S: Final = 5.0  # before it is due, a notification that may be on its way is not changed
 CLOSED: Final = "closed"
 
 
 @dataclass(frozen=True, slots=True)
 class PendingDelivery:
-    """A notification to be delivered on one ``channel`` (``None``: there was none at the closure).
-
-    ``id`` lets a receiver recognise repeats; ``payload`` is the JSON that is sent, the same at each attempt. ``biz_no``
-    is empty for :data:`SUMMARY` and :data:`UNASKED`. ``due``: next attempt, ``None`` if given up.
-    """
+    """A notification to be delivered on one channel; ``id`` lets a receiver recognise repeats."""
 
     number: int
     id: str
     owner: str
-    biz_no: str
-    payload: str
+    biz_no: str  # empty for SUMMARY and UNASKED
+    payload: str  # the JSON that is sent, the same at each attempt
     created: float
-    channel: str | None
+    channel: str | None  # ``None``: there was none at the closure
     begun: float
     attempts: int
-    due: float | None
+    due: float | None  # next attempt; ``None``: given up
     error: str | None
 
     @property
@@ -69,11 +58,9 @@ class PendingDelivery:
 
 
 def add_notifications(db: sqlite3.Connection, closures: pl.DataFrame, now: float, channels: Sequence[str]) -> None:
-    """Add a notification of each closure (:attr:`CheckResult.closures`) on all channels."""
-    for one in closures.iter_rows(named=True):
-        facts = {name: one[name] for name in ("watch_id", "biz_no", "name", "address")}
-        facts |= {"biz_status": CLOSED, "status_before": one["status_before"], "grade_before": one["grade_before"]}
-        _add_notification(db, one["owner"], EVENT, facts | {"grade_after": one["grade"]}, now, channels, due=now)
+    names = "watch_id", "biz_no", "name", "address", pl.lit(CLOSED).alias("biz_status"), "status_before", "grade_before"
+    facts = closures.select(*names, grade_after="grade").iter_rows(named=True)
+    _insert_notifications(db, list(zip(closures["owner"], facts, strict=True)), EVENT, now, channels, due=now)
 
 
 class SummaryWindow(NamedTuple):
@@ -97,36 +84,38 @@ def add_summaries(
             db.execute("UPDATE notices SET payload = ? WHERE number = ?", (as_json(summary), number))
             continue
         facts = {"closed": len(numbers), "biz_nos": numbers}
-        _add_notification(db, owner, SUMMARY, facts, now, channels, due=window.until)
+        _insert_notifications(db, [(owner, facts)], SUMMARY, now, channels, due=window.until)
 
 
 def add_unasked(
     db: sqlite3.Connection, owner: str, numbers: int, days: int, now: float, channels: Sequence[str]
 ) -> None:
     """Notify that statuses of so many numbers could not be asked, for so many days in a row."""
-    _add_notification(db, owner, UNASKED, {"numbers": numbers, "days": days}, now, channels, due=now)
+    _insert_notifications(db, [(owner, {"numbers": numbers, "days": days})], UNASKED, now, channels, due=now)
 
 
-def _add_notification(
+def _insert_notifications(
     db: sqlite3.Connection,
-    owner: str,
+    found: Sequence[tuple[str, Mapping[str, object]]],
     event: str,
-    facts: Mapping[str, object],
     now: float,
     channels: Sequence[str],
     *,
     due: float,
 ) -> None:
-    id_ = secrets.token_hex(16)
-    payload = as_json({"event": event, "id": id_, **facts, "detected_at": korean_iso(now)})
-    watch = facts.get("watch_id", ""), facts.get("biz_no", "")
-    made = db.execute(
-        "INSERT INTO notices (id, owner, watch_id, biz_no, payload, created) VALUES (?, ?, ?, ?, ?, ?)",
-        (id_, owner, *watch, payload, now),
-    )
+    rows, at = [], korean_iso(now)
+    for owner, facts in found:
+        id_ = secrets.token_hex(16)
+        payload = as_json({"event": event, "id": id_, **facts, "detected_at": at})
+        rows.append((id_, owner, facts.get("watch_id", ""), facts.get("biz_no", ""), payload, now))
+    last = db.execute("SELECT coalesce(max(number), 0) FROM notices").fetchone()[0]
     db.executemany(
-        "INSERT INTO deliveries (notice, channel, owner, begun, due) VALUES (?, ?, ?, ?, ?)",
-        [(made.lastrowid, channel, owner, now, due) for channel in channels],
+        "INSERT INTO notices (id, owner, watch_id, biz_no, payload, created) VALUES (?, ?, ?, ?, ?, ?)", rows
+    )
+    db.execute(
+        "INSERT INTO deliveries (notice, channel, owner, begun, due)"
+        " SELECT number, value, owner, ?, ? FROM notices, json_each(?) WHERE number > ?",
+        (now, due, json.dumps(channels), last),
     )
 
 
@@ -160,7 +149,7 @@ def next_due(db: sqlite3.Connection, after: float) -> float | None:
 
 
 def bring_forward(db: sqlite3.Connection, until: float) -> None:
-    """Let no delivery wait for longer than ``until``: it was put off while the clock was wrong."""
+    """Deliver nothing later than ``until``: it was put off while the clock was wrong."""
     db.execute("UPDATE deliveries SET due = ? WHERE delivered IS NULL AND due > ?", (until, until))
 
 
@@ -197,7 +186,6 @@ def mark_failed(db: sqlite3.Connection, deliveries: Iterable[tuple[int, str, str
 
 
 def postpone(db: sqlite3.Connection, owner: str, channel: str, due: float) -> None:
-    """Try nothing on an owner's channel before ``due``."""
     db.execute(
         "UPDATE deliveries SET due = ? WHERE delivered IS NULL AND due < ? AND owner = ? AND channel = ?",
         (due, due, owner, channel),
@@ -223,7 +211,7 @@ class Undelivered(NamedTuple):
 
 
 def summarize_undelivered(db: sqlite3.Connection) -> tuple[Undelivered, Undelivered]:
-    """Count the deliveries that are still tried, and those that were given up."""
+    """Count the deliveries that are still tried, and those given up."""
     rows = db.execute(
         "SELECT due IS NULL, count(*), min(begun) FROM deliveries WHERE delivered IS NULL GROUP BY due IS NULL"
     )
@@ -239,10 +227,7 @@ def retry(
     notification_id: str | None = None,
     channels: Sequence[str] = (),
 ) -> int:
-    """Deliver unacknowledged notifications again (of one owner, one id, or all); return how many deliveries.
-
-    Attempts are counted anew. Notifications without a channel get ``channels``.
-    """
+    """Deliver unacknowledged notifications again; return how many. Those without a channel get ``channels``."""
     chosen = "SELECT number FROM notices WHERE (:owner IS NULL OR owner = :owner) AND (:notice IS NULL OR id = :notice)"
     values = {"now": now, "owner": owner, "notice": notification_id, "channels": json.dumps(channels)}
     tried = db.execute(
@@ -270,16 +255,12 @@ def purge(db: sqlite3.Connection, before: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Pauses in seconds before a failed delivery is tried again: doubled up to ``longest``, give or take half.
-
-    Given up after so many ``attempts``, or if the next would be later than ``patience`` after the first was due; by
-    default after three days.
-    """
+    """Pauses in seconds before a failed delivery is tried again: doubled up to ``longest``, give or take half."""
 
     first: float = 30.0
     longest: float = 12 * 3600.0
-    attempts: int = 20
-    patience: float = 3 * 86400.0
+    attempts: int = 20  # given up after so many
+    patience: float = 3 * 86400.0  # given up if the next attempt were later than this after the first was due
     random: Callable[[], float] = field(default=random.random, repr=False)
 
     @property
@@ -287,10 +268,7 @@ class Backoff:
         return self.longest * 1.5
 
     def next_due(self, attempts: int, begun: float, now: float, retry_after: float | None = None) -> float | None:
-        """Return the time of the next attempt after so many failed ones; ``None``: given up.
-
-        A receiver's ``retry_after`` is respected, up to ``longest``.
-        """
+        """Return the time of the next attempt, ``None`` if given up; respect ``retry_after`` up to ``longest``."""
         if attempts >= self.attempts:
             return None
         pause = min(self.longest, self.first * 2.0 ** min(attempts - 1, 60)) * (0.5 + self.random())

@@ -62,11 +62,7 @@ _CALM_S: Final = 600.0
 def create_app(
     settings: Settings, clock: Clock | None = None, *, status_sources: Sequence[StatusSource] = ()
 ) -> Starlette:
-    """Return the ASGI app; its lifespan opens the database and takes its lock.
-
-    ``status_sources``: status sources better than the registry file, best first. Batch jobs and the watch list use the
-    first that is allowed. Startup raises :class:`bansong.errors.BansongError` if the database or an index is unusable.
-    """
+    """Return the ASGI app; its lifespan opens the database. ``status_sources`` come before the registry, best first."""
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -190,7 +186,7 @@ async def supervise(name: str, work: Callable[[], Awaitable[None]], clock: Clock
         started = clock.now()
         try:
             await work()
-        except (Exception, PanicException):  # what went wrong in one step must not stop the next
+        except (Exception, PanicException):  # a failed step must not stop the next
             _log.exception("%s failed and is begun again", name)
             failed.inc()
         if clock.now() - started > _CALM_S:
@@ -199,8 +195,8 @@ async def supervise(name: str, work: Callable[[], Awaitable[None]], clock: Clock
         failures += 1
 
 
+# named in logs and metrics; anything else is text of the client
 _METHODS: Final = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
-"""Methods that logs and metrics name; anything else is text of the client."""
 _SOON: Final = {"Retry-After": "5", "Connection": "close"}
 _NO_STORE: Final = (b"cache-control", b"no-store")  # no cache may keep answers that need a key
 
@@ -304,11 +300,7 @@ def run(
     *,
     status_sources: Sequence[StatusSource] = (),
 ) -> None:
-    """Serve until SIGINT or SIGTERM; call ``on_start`` with the base URL once requests are accepted.
-
-    ``status_sources``: as for :func:`create_app`. Raises :class:`bansong.errors.BansongError` if the database, an index
-    or the address is unusable.
-    """
+    """Serve until SIGINT or SIGTERM; call ``on_start`` with the base URL once requests are accepted."""
 
     def freeze_and_report() -> None:
         # what was made until now stays: looking through it for garbage would stop all requests for 80 ms each time
@@ -319,14 +311,13 @@ def run(
     listener = listen(host, port)
     try:
         server = server_for(settings, freeze_and_report, status_sources=status_sources)
-        with suppress(KeyboardInterrupt):  # the signal that ended it, raised once more when all is closed
+        with suppress(KeyboardInterrupt):  # uvicorn raises the signal again after shutdown
             server.run(sockets=[listener])
     finally:
         listener.close()
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket; port 0 takes a free one. Raises :class:`UsageError`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # the protocol is named because asyncio sets TCP_NODELAY only then: without it each reply takes 40 ms
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -354,8 +345,6 @@ def url_of(listener: socket.socket) -> str:
 
 
 class UvicornServer(uvicorn.Server):
-    """A uvicorn server that calls ``on_start`` after startup and raises the app's startup error."""
-
     def __init__(self, config: uvicorn.Config, on_start: Callable[[], None]) -> None:
         super().__init__(config)
         self._on_start = on_start
@@ -372,7 +361,6 @@ class UvicornServer(uvicorn.Server):
 
 
 def _raise_file_limit() -> None:
-    """Let the process open :data:`_OPEN_FILES` files, as far as the system allows: each connection is one."""
     try:
         import resource
     except ImportError:  # not on Windows
@@ -390,7 +378,6 @@ def server_for(
     *,
     status_sources: Sequence[StatusSource] = (),
 ) -> UvicornServer:
-    """The server of an app, quiet: what it logs goes through ``logging`` under ``bansong.server``."""
     _raise_file_limit()
     app = create_app(settings, clock, status_sources=status_sources)
     metrics: ServerMetrics = app.state.metrics

@@ -1,7 +1,4 @@
-"""Bodies of requests: JSON, and ``multipart/form-data`` uploads on disk, bounded in size, time and parts.
-
-Starlette's form parser bounds neither size nor time of a file, so its parser, python-multipart, is used directly.
-"""
+"""Bodies of requests; Starlette's form parser bounds neither size nor time, so its parser is used directly."""
 
 from __future__ import annotations
 
@@ -43,7 +40,7 @@ T = TypeVar("T")
 
 
 async def read_json(request: Request, type: type[T]) -> T:
-    """Decode the body as ``type``; ignore unknown fields. Raises :class:`Refusal` 400, 408, 413, 415."""
+    """Decode the body; raise :class:`Refusal` 400, 408, 413, 415."""
     kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if kind != "application/json" and not kind.endswith("+json"):
         raise Refusal(
@@ -91,7 +88,6 @@ def _explain_decode_error(error: Exception) -> str:
 
 
 async def read_body(request: Request, limit: int) -> bytes:
-    """Read the body, at most ``limit`` bytes. Raises :class:`Refusal` 400, 408, 413."""
     declared = request.headers.get("content-length", "0")
     if declared.isdecimal() and int(declared) > limit:
         raise too_large(gettext("the request"), limit, "bytes")
@@ -124,8 +120,6 @@ LINGER_SECONDS: Final = 10.0
 
 
 class IncomingBody:
-    """The messages of a request; remembers whether more of the body is to come."""
-
     def __init__(self, receive: Receive, scope: Scope) -> None:
         self._receive = receive
         self._more = any(
@@ -139,10 +133,7 @@ class IncomingBody:
         return message
 
     async def answer(self, response: Response, scope: Scope, send: Send) -> None:
-        """Send a response, and read the rest of the body for ten seconds, so that a client that still sends reads it.
-
-        A response that is not ended makes uvicorn close the connection: that is for a client that goes on sending.
-        """
+        """Send a response, and read the rest of the body for ten seconds: a client that still sends reads it then."""
 
         async def send_and_drain(message: Message) -> None:
             if message["type"] != "http.response.body" or not self._more:
@@ -157,8 +148,8 @@ class IncomingBody:
         await response(scope, self, send_and_drain)
 
 
+# it logs what it parses, which is user data
 logging.getLogger("python_multipart").setLevel(logging.CRITICAL + 1)  # disabled, it would not silence those below it
-"""The parser logs what it parses, which is user data."""
 
 OVERHEAD: Final = 64 << 10  # bytes around the file: boundaries, part headers, small other fields
 _WRITE_BYTES: Final = 1 << 20
@@ -176,28 +167,24 @@ _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @dataclass(frozen=True, slots=True)
 class ReceivedUpload:
-    """``name``: the client's file name, for messages; ``digest``: SHA-256 of the content and the file type."""
-
     folder: Path
     path: Path
-    name: str
-    digest: bytes
+    name: str  # the client's file name, for messages
+    digest: bytes  # SHA-256 of the content and the file type
 
 
 @dataclass(frozen=True, slots=True)
 class UploadBounds:
-    """Bytes of the file (``size``), seconds without a byte (``stall``), and seconds in all (``within``)."""
-
-    size: int
-    stall: float
-    within: float
+    size: int  # bytes of the file
+    stall: float  # seconds without a byte
+    within: float  # seconds in all
 
 
 @asynccontextmanager
 async def receive_upload(
     request: Request, uploads: Path, bounds: UploadBounds, set_aside: Callable[[int], None]
 ) -> AsyncIterator[ReceivedUpload]:
-    """Store the file of a request while the block lasts; ``set_aside`` raises if further bytes have no room."""
+    """Store the file of a request during the block; ``set_aside`` raises if further bytes have no room."""
     folder = uploads / secrets.token_hex(16)
     try:
         with refusing_full_disk():
@@ -241,7 +228,6 @@ async def _receive_form(
 
 @contextmanager
 def refusing_full_disk() -> Iterator[None]:
-    """Turn a full disk into :class:`Refusal` 507."""
     try:
         yield
     except OSError as error:
@@ -408,7 +394,6 @@ class _UploadParser:
 
 
 def display_name(name: str) -> str:
-    """Return a client's file name for messages: its last part, printable characters only."""
     last = name.replace("\\", "/").rpartition("/")[2]
     return "".join(letter for letter in last if letter.isprintable())[-_MAX_NAME_LENGTH:] or gettext("the file")
 

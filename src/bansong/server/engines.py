@@ -1,8 +1,4 @@
-"""Engines of a server, one per key: each learns from its own outcomes. Files held open, sources of statuses.
-
-An engine is replaced only when its data changes: an index file, the scorecard or label store, or the day. So callers
-may cache what they derive from it. An engine that was handed out stays usable.
-"""
+"""Engines, one per key, replaced only when their data changes: callers may cache what they derive from one."""
 
 from __future__ import annotations
 
@@ -44,8 +40,8 @@ class _Index(Protocol):
 
 
 T = TypeVar("T", bound=_Index)
+# raised for damaged files; a panic is no Exception
 DAMAGED: Final = (pl.exceptions.PolarsError, pl.exceptions.PanicException, RuntimeError, OSError)
-"""Errors of reading a damaged file; a panic is no Exception."""
 
 FileStamp = tuple[int, ...]  # device, inode, size and modification time (ns): changes when a file is replaced
 
@@ -59,11 +55,7 @@ def stamp_of(file: Path | int) -> FileStamp | None:
 
 
 class OpenFile:
-    """A file that stays readable under :attr:`path` while this object lives, even if its name is reused.
-
-    Where the system has no paths for open files (Windows) it is read by its name and not held: holding it would prevent
-    its replacement.
-    """
+    """A file that stays readable while this object lives; not held on Windows, where that prevents replacing it."""
 
     def __init__(self, path: Path) -> None:
         descriptor = os.open(path, os.O_RDONLY)
@@ -119,16 +111,12 @@ class ReferenceFile(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class ReferenceData:
-    """Registry and gazetteer at one time; keep it to keep their files readable."""
-
     registry: Registry | None
     gazetteer: Gazetteer | None
-    held: tuple[OpenFile, ...]
+    held: tuple[OpenFile, ...]  # keeps the files readable
 
 
 class StatusSource(Protocol):
-    """Answers rows with an engine and better statuses than those of its registry."""
-
     @property
     def live(self) -> bool:
         """Whether it uses the network, which ``offline`` forbids."""
@@ -139,14 +127,8 @@ class StatusSource(Protocol):
 
 @runtime_checkable
 class FetchingSource(StatusSource, Protocol):
-    """A source that asks for the statuses of rows before it answers them."""
-
     async def fetch(self, numbers: pl.Series, max_age: float | None = None) -> None:
-        """Fetch statuses of ``numbers`` (UInt64, unique) that are unknown or older than ``max_age`` days.
-
-        ``max_age``: by default that of its settings. Raises nothing if nobody can be asked. Cancelled, it
-        keeps the answers so far.
-        """
+        """Fetch statuses older than ``max_age`` days for ``numbers`` (UInt64, unique); raises nothing."""
 
 
 async def fetch_statuses_of(source: StatusSource, rows: pl.LazyFrame, max_age: float | None = None) -> None:
@@ -190,11 +172,11 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeyLetters:
-    """The letters of a key: :data:`bansong.engine.overlays.HISTORY_SCHEMA`, sorted by ``b_no``."""
+    """The letters of a key, sorted by ``b_no``."""
 
     frame: pl.DataFrame
+    # for caches, which must not keep the letters alive
     number: int = field(init=False, default_factory=lambda: next(_numbers))
-    """Identifies the letters in a cache, which must not keep them alive."""
 
     def mentions(self, number: int) -> bool:
         numbers = self.frame["b_no"]
@@ -202,7 +184,6 @@ class KeyLetters:
         return place < numbers.len() and numbers[place] == number
 
     def of(self, numbers: pl.Series) -> pl.DataFrame:
-        """Return the letters to businesses (UInt64) by binary search."""
         first = self.frame["b_no"].search_sorted(numbers, "left")
         last = self.frame["b_no"].search_sorted(numbers, "right")
         lines = pl.select(pl.int_ranges(first, last, dtype=pl.UInt32).list.explode(empty_as_null=False)).to_series()
@@ -211,8 +192,7 @@ class KeyLetters:
 
 _MAX_KEYS: Final = 256
 _READ_RETRIES: Final = 5
-_MAX_LETTERS: Final = 5_000_000
-"""Letters in all loaded histories; beyond that the least recently used keys are unloaded."""
+_MAX_LETTERS: Final = 5_000_000  # in all loaded histories; beyond that the least recently used keys are unloaded
 
 
 class ServedEngine(LocalEngine):
@@ -227,7 +207,6 @@ class ServedEngine(LocalEngine):
         self.letters = letters
 
     def without_letters(self) -> ServedEngine:
-        """Return a copy without history, which keys can share."""
         other = copy(self)
         other.letters, other.history = None, None if self.history is None else pl.LazyFrame(schema=HISTORY_SCHEMA)
         return other
@@ -251,7 +230,7 @@ class _Learned:
 
 
 class EnginePool:
-    """Hand out engines by key; thread-safe."""
+    """Hands out engines by key; thread-safe."""
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self._settings = settings
@@ -270,7 +249,6 @@ class EnginePool:
 
     @property
     def learns(self) -> bool:
-        """Whether scorecards may be learned: not if the server was started with one."""
         return self.fixed is None
 
     @property
@@ -298,7 +276,7 @@ class EnginePool:
         return key_id in self._learned
 
     def engine(self, key_id: str, *, paid: bool = True) -> LocalEngine:
-        """Return the current engine of a key. Its first call reads files: on the event loop use :meth:`open_engine`."""
+        """Return the current engine; the first call reads files: on the event loop use :meth:`open_engine`."""
         learned = self._find_loaded(key_id) or self._keep(key_id, self._load(key_id))
         today, data = self._clock.today(), self._data if paid else _NOTHING
         with self._lock:
@@ -409,7 +387,7 @@ class EnginePool:
         raise AssertionError("the last time it returns or raises")
 
     def _stamps(self, key_id: str) -> tuple[FileStamp | None, ...]:
-        """Return stamps that change whenever a key's scorecards or label store do: both are replaced by renames."""
+        """Return stamps of a key's scorecards and label store, which are replaced by renames."""
         return stamp_of(self.store(key_id).path), stamp_of(self.folder(key_id) / "labels")
 
 

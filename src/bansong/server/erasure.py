@@ -1,7 +1,4 @@
-"""What is erased: of a number, of an account, of what is old.
-
-The rows of jobs stay without content, so that row ids and charges remain right; clients see a row without a number.
-"""
+"""Erase numbers, accounts and old data; rows of jobs stay without content, so that row ids and charges remain right."""
 
 from __future__ import annotations
 
@@ -139,6 +136,7 @@ def _erase_rows(path: Path, numbers: Collection[str]) -> None:
         rows.sink_parquet(temporary, row_group_size=results.ROWS)
 
 
+# tables whose rows are erased with a key, and its column; rows that refer to these go by cascade
 OWNED: Final = {
     "watches": "owner",
     "watch_counts": "owner",
@@ -149,9 +147,8 @@ OWNED: Final = {
     "secrets": "key_id",
     "audit": "key_id",
 }
-"""Tables whose rows are erased with a key, and the column with its id. Rows that refer to these go by cascade."""
+# requests an erasure in the table ``audit``; a file of an earlier release may hold one, too
 ERASE: Final = "keys erase"
-"""Action in the table ``audit`` that requests an erasure; a file of an earlier release may hold one, too."""
 KEPT: Final = {"usage": "key_id"}  # tables whose rows of a key stay
 _BLANK: Final = (
     "UPDATE keys SET note = NULL, customer = NULL, pool = 0, last_used = NULL, webhook_url = NULL,"
@@ -177,7 +174,7 @@ def account_holdings(db: sqlite3.Connection, files: Path, key_id: str) -> dict[s
 
 
 def list_mailings(files: Path, key_id: str, job_ids: Iterable[str]) -> list[Path]:
-    """List the label files with outcomes of a key: its own, and those of its jobs that a former pool has left."""
+    """List a key's label files, also those that a former pool has left."""
     jobs = set(job_ids)
     stored = [path for folder in list_folder(learning_folder(files)) for path in list_folder(folder / "labels")]
     return [
@@ -195,7 +192,7 @@ def erase_rows(db: sqlite3.Connection, key_id: str, now: float) -> None:
 
 
 def ask_for_erasure(db: sqlite3.Connection, key_id: str, now: float) -> None:
-    """Revoke a key and request its erasure; the server that runs, or starts next, carries it out."""
+    """Revoke a key and request its erasure; the server carries it out."""
     key_table.revoke_key(db, key_id, now)
     db.execute("INSERT INTO audit (at, who, action, key_id, details) VALUES (?, '', ?, ?, '{}')", (now, ERASE, key_id))
 
@@ -210,7 +207,7 @@ def remove_files(files: Path, key_id: str, job_ids: Iterable[str]) -> None:
 
 
 def erase_account(path: Path, key_id: str, now: float) -> dict[str, int]:
-    """Revoke a key and erase its account while no server uses the file; return what it held. Repeat it after a kill."""
+    """Erase an account while no server uses the file; return what it held. Repeat it after a kill."""
     files = Settings(db=path).files
     with hold_server_file(path) as db, SERVER_FILE.errors(path):
         key_table.require_key(db, key_id, path)
@@ -233,17 +230,14 @@ _REVOKED_SETTLED_S: Final = 3.0  # after that no new request of a revoked key is
 
 
 class Retention:
-    """Erase what is older than ``keep_labels_days`` and ``keep_revoked_days`` of the settings."""
-
     def __init__(
         self,
         settings: Settings,
         clock: Clock,
         store: Store,
         learner: OutcomeLearner,
-        is_asking: Callable[[str], bool] = lambda _: False,
+        is_asking: Callable[[str], bool] = lambda _: False,  # whether a key has requests under way
     ) -> None:
-        """``is_asking``: return whether a key has requests under way."""
         self._is_asking = is_asking
         self._failed: dict[str, float] = {}
         self._settings = settings

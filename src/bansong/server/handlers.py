@@ -91,7 +91,6 @@ async def check_health(request: Request) -> Response:
 
 
 async def show_account(request: Request) -> Response:
-    """INTERFACE §4.9: what the key may do, and what is left of its quota."""
     context, key = context_of(request), key_of(request)
     plan, month = context.keys.plan(key), context.clock.month()
     used, changes = await context.store.read(
@@ -126,7 +125,7 @@ async def show_account(request: Request) -> Response:
 
 
 async def verify_business(request: Request) -> Response:
-    """INTERFACE §4.1: answer one lookup; the quota is given back if there is no answer."""
+    """INTERFACE §4.1; the quota is given back if there is no answer."""
     context = context_of(request)
     context.lookups.answerer.admit(key_of(request).id)
     token = token_from(request, "POST /verify")
@@ -138,7 +137,7 @@ async def verify_business(request: Request) -> Response:
 
 
 async def create_job(request: Request) -> Response:
-    """INTERFACE §4.2: receive a file and queue it; all its rows are taken from the quota, or none."""
+    """INTERFACE §4.2; all rows are taken from the quota, or none."""
     context, key = context_of(request), key_of(request)
     plan, settings, acceptance = context.keys.plan(key), context.settings, context.acceptance
     offline, paid = _flag(request, "offline", default=False), _flag(request, "paid", default=True)
@@ -173,7 +172,6 @@ def _flag(request: Request, name: str, *, default: bool) -> bool:
 
 
 async def record_label(request: Request) -> Response:
-    """INTERFACE §4.4: record the outcome of a row's letter; a later one replaces it."""
     context, job_id = context_of(request), request.path_params["job_id"]
     label, key = await read_json(request, payloads.LabelRequest), await renew_key(request)
     now, disk = context.clock.now(), context.jobs.disk
@@ -199,10 +197,7 @@ async def record_label(request: Request) -> Response:
 
 
 async def add_watch(request: Request) -> Response:
-    """INTERFACE §4.5: add a business (201), or update name and address of a watched one (200).
-
-    The first check is a scheduled one: an immediate one would be a lookup without quota.
-    """
+    """INTERFACE §4.5. The first check is a scheduled one: an immediate one would be a lookup without quota."""
     context = context_of(request)
     wanted, key = await read_json(request, payloads.WatchRequest), await renew_key(request)
     plan, clock = context.keys.plan(key), context.clock
@@ -249,7 +244,6 @@ async def remove_watch(request: Request) -> Response:
 
 
 async def show_watch_history(request: Request) -> Response:
-    """INTERFACE §4.8: the changes of grade of a business, oldest first; for plans with `watch_history`."""
     context, key, watch_id = context_of(request), key_of(request), request.path_params["watch_id"]
     if not context.keys.plan(key).watch_history:
         raise not_in_plan(gettext("the watch history"), key.plan)
@@ -278,7 +272,6 @@ _GONE: Final = gettext_noop("the job's results are not on the server's disk any 
 
 
 async def show_job(request: Request) -> Response:
-    """INTERFACE §4.3: the progress of a job, and its results of highest risk once it is done."""
     context, key = context_of(request), key_of(request)
     refusal = gettext("preview must be a whole number of rows, 0 or more")
     preview = _whole_number(request, "preview", DEFAULT_PREVIEW, range(10**18), refusal)
@@ -353,7 +346,6 @@ def _cursor_behind(job: StoredJob) -> str:
 
 
 def _cursor(request: Request) -> tuple[float, str] | None:
-    """Parse the ``cursor`` of :func:`_cursor_behind`: when the last job of the page before was made, and its id."""
     text = request.query_params.get("cursor")
     if text is None:
         return None

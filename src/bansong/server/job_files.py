@@ -47,7 +47,6 @@ def job_folder(files: Path, job_id: str) -> Path:
 
 
 def records_path(files: Path, job_id: str) -> Path:
-    """The rows of a job: :func:`bansong.server.job_files.write_records`."""
     return job_folder(files, job_id) / "records.parquet"
 
 
@@ -56,7 +55,6 @@ def results_path(files: Path, job_id: str) -> Path:
 
 
 def remove_unfinished(files: Path, job_id: str) -> None:
-    """Remove what an interrupted attempt has left of a job; keep the records."""
     kept = records_path(files, job_id)
     for left in [path for path in kept.parent.iterdir() if path != kept]:
         if left.is_dir():
@@ -71,7 +69,6 @@ def remove_job_folders(files: Path, job_ids: Collection[str]) -> None:
 
 
 def remove_leftovers(files: Path, known: Collection[str]) -> None:
-    """Remove what a killed server has left: uploads, and folders of jobs that were never accepted."""
     shutil.rmtree(uploads_folder(files), ignore_errors=True)
     for left in [path for path in list_folder(files / "jobs") if path.name not in known]:
         shutil.rmtree(left, ignore_errors=True)
@@ -86,6 +83,7 @@ _RISK: Final = ("bounce_prob", "row_id")
 _ITEM: Final = list(JobResult.__struct_fields__)
 
 _TEXTS: Final[dict[str, pl.DataType]] = {name: pl.String() for name in ANSWER_COLUMNS}
+# ``b_no``: ten digits, or the original text if invalid; then ``error`` says why there is no answer
 RESULTS: Final[dict[str, pl.DataType]] = (
     {"row_id": pl.UInt32(), "b_no": pl.String()}
     | _TEXTS
@@ -96,17 +94,11 @@ RESULTS: Final[dict[str, pl.DataType]] = (
         "row_status": pl.String(),
     }
 )
-"""Columns of a job's results: the items of ``GET /batch/{job_id}``, and ``row_status``.
-
-``b_no``: ten digits, or the original text if invalid; then ``error`` says why there is no answer.
-"""
 SHOWN_NUMBER: Final = 100  # characters shown of a longer cell that is no business number
 _CUT: Final = "… (cut: "
 
 
 class ResultCounts:
-    """Rows of a job by grade (``none`` without one), and rows that could not be looked up."""
-
     def __init__(self) -> None:
         self.grades: Counter[str] = Counter()
         self.without_answer = 0
@@ -122,7 +114,6 @@ def scan_slice(records: Path, first: int) -> pl.LazyFrame:
 
 
 def answer_slice(source: StatusSource, engine: LocalEngine, records: Path, first: int, part: Path) -> pl.DataFrame:
-    """Answer the slice of the records that begins with row ``first``; write it to ``part``, and return it."""
     rows = scan_slice(records, first)
     valid = pl.col("row_status") != "invalid"
     written = shorten_number(pl.col("b_no").cast(pl.String))
@@ -150,7 +141,6 @@ def shorten_number(text: pl.Expr) -> pl.Expr:
 
 
 def merge_slices(parts: list[Path], target: Path) -> None:
-    """Merge answered slices, which are sorted, into ``target``, highest risk first."""
     with publish_file(target) as temporary:
         schema = pl.DataFrame(schema=RESULTS).to_arrow().schema
         with pq.ParquetWriter(temporary, schema) as writer:
@@ -218,7 +208,7 @@ class _JobBytes:
 
 
 class DiskUse:
-    """Bytes on the disk per key, as measured; for the event loop alone, so that check and reservation are one step."""
+    """Bytes on the disk per key; for the event loop alone, so that check and reservation are one step."""
 
     def __init__(self, files: Path, jobs: Iterable[JobOnDisk] = ()) -> None:
         self._files = files
@@ -231,11 +221,9 @@ class DiskUse:
             self.add_outcomes(job.id, job.outcome_bytes)
 
     def total_bytes(self, key_id: str) -> int:
-        """Return the bytes of jobs, outcomes, learned data and arriving uploads of a key."""
         return self._bytes_at_rest(key_id) + self._coming[key_id]
 
     def measure(self, job_id: str, rows: int = 0) -> int:
-        """Measure a job's files on the disk; add room for ``rows`` further results."""
         return folder_bytes(job_folder(self._files, job_id)) + rows * RESULT_BYTES
 
     def reserve(self, key_id: str, plan: ServicePlan, size: int) -> None:
@@ -252,13 +240,11 @@ class DiskUse:
         self._set(job_id, key_id, size)
 
     def update_job(self, job_id: str, size: int) -> None:
-        """Set the bytes of a counted job; ignore dropped ones."""
         if job_id in self._jobs:
             self._set(job_id, self._jobs[job_id].key_id, size)
 
     @contextmanager
     def hold_outcome(self, key_id: str, plan: ServicePlan) -> Iterator[None]:
-        """Reserve room for an outcome during the block; raise as :meth:`put_job`."""
         self.reserve(key_id, plan, LARGEST_OUTCOME)
         try:
             yield
@@ -271,7 +257,6 @@ class DiskUse:
             self._add(job.key_id, size)
 
     def measure_learned(self) -> dict[str, int]:
-        """Measure the label stores and scorecards on the disk, by key."""
         return {folder.name: folder_bytes(folder) for folder in list_folder(learning_folder(self._files))}
 
     def set_learned(self, sizes: Mapping[str, int]) -> None:
@@ -321,7 +306,6 @@ class DiskUse:
 
 
 def folder_bytes(folder: Path) -> int:
-    """Return the bytes of a folder and its files in blocks of 4 KiB; 0 if it does not exist."""
     size = _BLOCK_BYTES
     try:
         with os.scandir(folder) as entries:
@@ -340,6 +324,7 @@ _GROUP: Final = 20_000
 LONGEST_CELL: Final = 2_000  # longer cells are cut: twice the longest address of the interface
 _KNOWN_COLUMNS: Final = (ROW_ID, *RECORD_COLUMNS, *CONTEXT_COLUMNS, ROW_PROBLEM, CROWDED, SEVERAL)
 _RENAME: Final = gettext_noop("here there is no such parameter: rename the column's header to b_no")
+# refusals of files that could not be read in their process
 _ABANDONED: Final = {
     "memory": (413, "too_large", gettext_noop("takes too much memory to read; send its table as a CSV file")),
     "time": (413, "too_large", gettext_noop("takes too long to read; send its table as a CSV file, in parts")),
@@ -349,11 +334,9 @@ _ABANDONED: Final = {
         gettext_noop("is damaged, or takes too much memory to read; send its table as a CSV file"),
     ),
 }
-"""Refusals of files whose process gave no result."""
 
 
 async def read_isolated(upload: ReceivedUpload, target: Path, most: int, memory: int, seconds: float) -> int:
-    """Write the records of an upload to ``target`` and return their number."""
     call = partial(
         run_isolated,
         _FUNCTION,
@@ -390,7 +373,6 @@ def shorten_cells(rows: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _cut_numbers(*, known: bool) -> dict[str, pl.Expr]:
-    """Return the cut ``b_no`` and its problem; ``known``: rows may have a problem already."""
     long = pl.when(pl.col("b_no").str.len_chars() > LONGEST_CELL).then("b_no")  # else null, on which nothing costs much
     inner = long.str.strip_chars()
     short = pl.when(inner.str.len_chars() > LONGEST_CELL).then(shorten_number(inner)).otherwise(inner)
@@ -407,7 +389,6 @@ def _cut_text(text: pl.Expr) -> pl.Expr:
 
 
 def write_records(path: str, target: str, most: int) -> dict[str, Any]:
-    """Write the records of a table to ``target``; return their number, or what is refused."""
     try:
         with use_audience(CLIENT):
             return _write_records(Path(path), Path(target), most)
@@ -430,7 +411,7 @@ def _write_records(path: Path, target: Path, most: int) -> dict[str, Any]:
         with publish_file(target) as temporary, reading(table):
             rows = with_cross_row_features(prepared.rows)
             names = rows.collect_schema().names()
-            if "b_no" not in names:  # `[]`: there is nothing of which a number could be missing
+            if "b_no" not in names:  # `[]`: no record, so no columns
                 rows, names = rows.with_columns(pl.lit(None, pl.String).alias("b_no")), [*names, "b_no"]
             records = shorten_cells(rows.select(name for name in _KNOWN_COLUMNS if name in names))
             records.sink_parquet(temporary, row_group_size=_GROUP)
@@ -444,10 +425,7 @@ _LARGE_SECONDS: Final = 120.0
 
 
 class ReadingSlots:
-    """Reads uploads in isolated processes: ``slots`` large ones at once, and as many small ones beside them.
-
-    Small ones have a quarter of the memory and ten seconds. One that needs more is read again as a large one.
-    """
+    """Reads uploads in isolated processes, small ones beside large ones; a failed small one is read as large."""
 
     def __init__(self, slots: int) -> None:
         self._small = anyio.CapacityLimiter(slots)
@@ -463,7 +441,6 @@ class ReadingSlots:
         return self._small.borrowed_tokens + self._large.borrowed_tokens
 
     async def read(self, key_id: str, upload: ReceivedUpload, target: Path, most: int) -> int:
-        """Read a key's file in turn; as :func:`~bansong.server.job_files.read_isolated`."""
         async with self._of_key.setdefault(key_id, anyio.Lock()):
             memory, size = limits().memory, await anyio.to_thread.run_sync(lambda: upload.path.stat().st_size)
             if size <= SMALL_FILE:

@@ -27,20 +27,18 @@ _ACTIVE: Final = "state IN ('queued', 'running')"
 
 @dataclass(frozen=True, slots=True)
 class StoredJob:
-    """A job. ``month``, ``charged``: lookups taken, and from which quota. ``starts``: since an attempt ended."""
-
     id: str
     key_id: str
     state: str
     total: int
     offline: bool
     paid: bool
-    month: str
-    charged: int
+    month: str  # of the quota that ``charged`` was taken from
+    charged: int  # lookups taken
     created: float
     finished: float | None = None
     attempts: int = 0
-    starts: int = 0
+    starts: int = 0  # since an attempt ended
     grades: Mapping[str, int] | None = None
     model: str | None = None
     error: tuple[str, str] | None = None
@@ -101,10 +99,7 @@ def requeue_running(db: sqlite3.Connection, *, survived: bool = False) -> int:
 
 
 def start_next(db: sqlite3.Connection, now: float) -> StoredJob | None:
-    """Start the next due job of the key whose last turn is longest ago.
-
-    The turn is stored with the key, because a key can delete its jobs.
-    """
+    """Start the next due job of the key whose turn (stored with the key: it can delete jobs) is longest ago."""
     row = db.execute(
         f"SELECT {_COLUMNS} FROM jobs WHERE number IN"  # noqa: S608
         " (SELECT min(number) FROM jobs WHERE state = 'queued' AND due <= ? GROUP BY key_id)"
@@ -138,7 +133,6 @@ def finish_job(
 
 
 def put_back(db: sqlite3.Connection, job: StoredJob, *, due: float, attempts: int) -> None:
-    """Requeue a running job for a later attempt; ``attempts``: its failures so far."""
     db.execute(
         "UPDATE jobs SET state = 'queued', starts = 0, due = ?, attempts = ? WHERE id = ? AND state = 'running'",
         (due, attempts, job.id),
@@ -165,12 +159,10 @@ def list_job_ids(db: sqlite3.Connection, key_id: str | None = None) -> set[str]:
 
 
 class JobOnDisk(NamedTuple):
-    """Disk space of a job: its rows, whether results are still to come, and the bytes of its outcomes."""
-
     id: str
     key_id: str
     total: int
-    is_active: bool
+    is_active: bool  # results are still to come
     outcome_bytes: int
 
 
@@ -250,11 +242,9 @@ KEPT: Final = 7 * 86_400  # seconds that an answer is kept
 
 
 class EarlierRequest(NamedTuple):
-    """An earlier request with the same ``Idempotency-Key``; ``answer``: ``None`` until it is finished."""
-
     request: bytes
     created: float
-    answer: bytes | None
+    answer: bytes | None  # ``None`` until it is finished
 
 
 def identity_of(method: str, path: str, body: bytes) -> bytes:
@@ -270,7 +260,6 @@ def find_earlier(db: sqlite3.Connection, key_id: str, token: bytes) -> EarlierRe
 def begin_request(
     db: sqlite3.Connection, key_id: str, token: bytes, request: bytes, now: float
 ) -> EarlierRequest | None:
-    """Store that a request has begun and return ``None``, or return the earlier request."""
     earlier = find_earlier(db, key_id, token)
     if earlier is None:
         row = (key_id, token, request, now)
@@ -284,7 +273,6 @@ def finish_request(db: sqlite3.Connection, key_id: str, token: bytes, answer: by
 
 
 def forget_request(db: sqlite3.Connection, key_id: str, token: bytes) -> bool:
-    """Delete a failed attempt; return whether there was one without an answer."""
     statement = "DELETE FROM idempotency WHERE key_id = ? AND token = ? AND answer IS NULL"
     return db.execute(statement, (key_id, token)).rowcount == 1
 
@@ -302,7 +290,6 @@ _PURGE_BATCH: Final = 10_000
 
 
 def token_from(request: Request, endpoint: str) -> bytes | None:
-    """Return the token of the request's ``Idempotency-Key``, if given."""
     values = [value for name, value in request.scope["headers"] if name == b"idempotency-key"]
     if not values:
         return None
@@ -330,12 +317,9 @@ class IdempotentRequests:
         self._under_way: dict[tuple[str, bytes], tuple[bytes, asyncio.Future[bytes | None]]] = {}
 
     async def once(self, key_id: str, token: bytes, identity: bytes, attempt: Callable[[], Awaitable[bytes]]) -> bytes:
-        """Return the result of ``attempt``, or of the same request that is under way.
-
-        ``attempt`` checks the store first (:func:`begin_request`) and leaves nothing there if it fails; then a waiting
-        request tries again. Raises :class:`Refusal` 409 if another request (``identity``) with this key is under way.
-        """
+        """Return the result of ``attempt``, which checks the store first, or of the same request under way."""
         place = key_id, token
+        # an attempt that fails leaves nothing in the store; then a waiting request tries again
         while (other := self._under_way.get(place)) is not None:
             asked, answering = other
             if asked != identity:

@@ -73,8 +73,6 @@ class DeletedJob(NamedTuple):
 
 
 class JobWorker:
-    """The queue of a server and its worker."""
-
     def __init__(
         self,
         settings: Settings,
@@ -105,11 +103,7 @@ class JobWorker:
         return job.total if job.state == "done" else self._processed.get(job.id, 0)
 
     async def delete(self, key_id: str, job_id: str) -> DeletedJob | None:
-        """Delete a key's job and its files; cancel it if it is running; ``None`` if there is none.
-
-        The row goes first: files without a job are removed at the next start. Outcomes that are not in a label store
-        yet refuse it.
-        """
+        """Delete a key's job and its files, or cancel it; the row goes first: leftover files go at the next start."""
 
         def remove_row(db: sqlite3.Connection) -> int | None:
             if job_table.has_unlearned(db, key_id, job_id):
@@ -135,7 +129,7 @@ class JobWorker:
             self.disk.drop_jobs([job_id])
 
     def _answered_rows(self, job_id: str) -> int:
-        """Rows of a job that are not given back; also called in the writer's thread."""
+        """Return the rows that are not given back; also called in the writer's thread."""
         attempt = self._attempt
         return attempt.answered if attempt is not None and attempt.job_id == job_id else 0
 
@@ -167,14 +161,14 @@ class JobWorker:
         while gone := await self._store.write(lambda db: job_table.purge_jobs(db, before)):
             await anyio.to_thread.run_sync(results.remove_job_folders, self._settings.files, gone)
             self.disk.drop_jobs(gone)
-        self.disk.drop_jobs(await anyio.to_thread.run_sync(self.disk.missing_jobs))  # whoever else deleted them
+        self.disk.drop_jobs(await anyio.to_thread.run_sync(self.disk.missing_jobs))  # deleted by others
         self.disk.set_learned(await anyio.to_thread.run_sync(self.disk.measure_learned))
 
     async def _work_on(self, job: StoredJob) -> None:
         try:
             await self._answer_job(job)
         except anyio.get_cancelled_exc_class():
-            with anyio.CancelScope(shield=True):  # a stop in good order says nothing against the job
+            with anyio.CancelScope(shield=True):  # an orderly stop is no failure of the job
                 await self._put_back(job, 0.0, job.attempts)
             raise
         except (Exception, pl.exceptions.PanicException) as error:
@@ -273,7 +267,7 @@ class JobRequest:
 
 
 class JobAcceptance:
-    """Accepts uploads as jobs, within the limits of server and plan. ``reading``: reads their files."""
+    """Accepts uploads as jobs, within the limits of server and plan."""
 
     def __init__(self, settings: Settings, clock: Clock, store: Store, jobs: JobWorker, disk: DiskUse) -> None:
         self._settings = settings

@@ -1,7 +1,4 @@
-"""Keys, their secrets and quotas in the server's file; keys of requests, and their bounds.
-
-A key is an account with plan, quota, jobs and watches. Clients send a secret of it.
-"""
+"""Keys, their secrets and quotas in the server's file; keys of requests, their rates."""
 
 from __future__ import annotations
 
@@ -71,7 +68,6 @@ def rotate_secret(db: sqlite3.Connection, key_id: str, now: float, overlap: floa
 
 
 def undo_rotation(db: sqlite3.Connection, rotation: Rotation) -> None:
-    """Delete a secret that nobody has seen, and restore the expiry of the others."""
     db.execute("DELETE FROM secrets WHERE digest = ?", (digest_of(rotation.secret),))
     db.executemany(
         "UPDATE secrets SET expires = ? WHERE number = ?", [(one.expires, one.number) for one in rotation.before]
@@ -93,18 +89,16 @@ _COLUMNS = "id, plan, quota, note, created, last_used, revoked, webhook_url, web
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key; times in seconds since 1970. ``erased``: when its data was deleted."""
-
     id: str
     plan: str
     quota: int
     note: str | None
-    created: float
+    created: float  # seconds since 1970, as all times
     last_used: float | None
     revoked: float | None
     webhook_url: str | None
     webhook_secret: str | None = field(repr=False)
-    erased: float | None
+    erased: float | None  # when its data was deleted
 
 
 def create_key(
@@ -147,7 +141,6 @@ def list_keys(db: sqlite3.Connection) -> list[Key]:
 
 
 def list_pooled(db: sqlite3.Connection) -> list[str]:
-    """List the valid keys that an earlier release put into its pool."""
     return [id_ for (id_,) in db.execute("SELECT id FROM keys WHERE pool AND revoked IS NULL ORDER BY created, id")]
 
 
@@ -176,7 +169,6 @@ def record_last_use(db: sqlite3.Connection, times: dict[str, float]) -> None:
 
 
 def set_webhook(db: sqlite3.Connection, id_: str, url: str | None) -> str | None:
-    """Set a key's webhook; return its new signing secret, ``None`` without a URL."""
     secret = None if url is None else new_secret()
     db.execute("UPDATE keys SET webhook_url = ?, webhook_secret = ? WHERE id = ?", (url, secret, id_))
     return secret
@@ -244,14 +236,11 @@ def _add_usage(db: sqlite3.Connection, key_id: str, month: str, lookups: int) ->
 
 
 _CACHED_S: Final = 1.0  # a revoked key may still be accepted for that long
-KEY: Final = "bansong.key"
-"""Where a scope has the key of its request."""
+KEY: Final = "bansong.key"  # of a scope: the key of its request
 _MAX_CACHED_KEYS: Final = 10_000
 
 
 class KeyCache:
-    """Cache of keys by secret; also records when keys were last used."""
-
     def __init__(self, store: Store, plans: Mapping[str, ServicePlan], clock: Clock) -> None:
         self._store = store
         self._plans = plans
@@ -309,7 +298,6 @@ async def renew_key(request: Request) -> Key:
 
 
 async def authenticate(scope: Scope) -> Key:
-    """Find the key of a request and put it into its scope."""
     given = {value.strip() for name, value in scope["headers"] if name == b"x-api-key"}
     if len(given) > 1:
         raise invalid(gettext("the header X-API-Key came more than once, with different keys; send one"))
@@ -333,11 +321,7 @@ def decrease(counts: Counter[str], key_id: str, by: int = 1) -> None:
 
 
 class KeyBounds:
-    """Admit requests within the rate and concurrency of a key's plan.
-
-    A token bucket of ``request_burst`` tokens, refilled with ``requests_per_second``, as a generic cell rate algorithm:
-    the state of a key is the time at which its bucket is full.
-    """
+    """Admit requests within a key's rate and concurrency; GCRA: a bucket is kept as the time at which it is full."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

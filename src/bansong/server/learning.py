@@ -1,8 +1,4 @@
-"""What a key learns from its outcomes.
-
-Each key has its own label store and scorecards. An outcome is marked learned once the label store has it on disk;
-recording it again after a crash changes nothing.
-"""
+"""Learning from the outcomes of a key; they are marked learned once its label store has them on disk."""
 
 from __future__ import annotations
 
@@ -49,11 +45,7 @@ _SILENT_SCHEMA: Final = {"row_id": pl.UInt32, "letter": pl.UInt32}
 def build_label_batch(
     folder: Path, job: StoredJob, outcomes: Sequence[Outcome], cards: Sequence[Scorecard], now: float
 ) -> LabelBatch:
-    """Build the batch that records outcomes of a job; ``folder`` is the server's, with the files of jobs.
-
-    Outcomes are declared letter by letter: ``bounced: false`` is a delivery, and a row without an outcome says nothing.
-    The day of mailing is taken to be the day on which the job finished. Raises :class:`FileNotFoundError`.
-    """
+    """Build the batch of a job's outcomes, declared letter by letter: a row without one says nothing."""
     assert job.finished is not None  # noqa: S101 - it is done
     letters = scan_letters(results.records_path(folder, job.id), results.results_path(folder, job.id))
     declaration = MailingTerms(
@@ -70,12 +62,11 @@ def build_label_batch(
         found = parse_reasons(wanted, "reasons", address="address", cards=cards).collect(engine="streaming")
         return found.with_columns(address_keys())
 
-    silent = pl.DataFrame(schema=_SILENT_SCHEMA)  # nobody said which rows were mailed, so none is silent
+    silent = pl.DataFrame(schema=_SILENT_SCHEMA)  # which rows were mailed is unknown, so none is silent
     return LabelBatch(about, _labels(letters, outcomes), silent, find_known_letters, lambda _: silent, at)
 
 
 def scan_letters(records: Path, results: Path) -> pl.LazyFrame:
-    """Scan the rows of a job with their answers, as :data:`bansong.run.manifest.LETTER_SCHEMA`."""
     for path in (records, results):
         path.stat()
     asked, answered = pl.scan_parquet(records, glob=False), pl.scan_parquet(results, glob=False)
@@ -103,7 +94,7 @@ def scan_letters(records: Path, results: Path) -> pl.LazyFrame:
 
 
 def possible_scorecards(engines: EnginePool, key_id: str, version: str | None) -> list[Scorecard]:
-    """Return the scorecards that may have scored a job: that of its ``version`` if it is stored, else all."""
+    """Return the scorecard of a job's ``version`` if it is stored, else all that may have scored it."""
     if engines.fixed is not None and engines.fixed.version == version:
         return [engines.fixed]
     own = engines.store(key_id)
@@ -136,7 +127,7 @@ _FAILURES: Final = (Exception, pl.exceptions.PanicException)  # a panic is no Ex
 
 
 class OutcomeLearner:
-    """Record outcomes in label stores and calibrate scorecards. Hold ``writing`` to write in a learning folder."""
+    """Record outcomes and calibrate scorecards; hold ``writing`` to write in a learning folder."""
 
     def __init__(self, settings: Settings, clock: Clock, store: Store, engines: EnginePool) -> None:
         self._settings = settings
@@ -221,7 +212,7 @@ class OutcomeLearner:
 
     def _calibrate(self, key_id: str, at: float) -> Calibrated | None:
         labels = self._engines.folder(key_id) / "labels"
-        if not any(labels.glob("*.parquet")):  # all of it was forgotten, or expired
+        if not any(labels.glob("*.parquet")):  # all were erased, or expired
             return None
         try:
             now, store = datetime.fromtimestamp(at, UTC), self._engines.store(key_id)
@@ -238,7 +229,6 @@ class OutcomeLearner:
 
 
 def warn_about_pools(files: Path, db: sqlite3.Connection) -> None:
-    """Warn of each key that an earlier release put into its pool; ``files``: the server's folder, left untouched."""
     folders = (learning_folder(files) / name for name in ("pool", "former-pool"))
     left = " and ".join(str(folder) for folder in folders if folder.is_dir())
     unused = f"; what the pool learned is not used: {left}" if left else ""

@@ -53,8 +53,6 @@ Statuses = Mapping[int, KnownStatus]
 
 
 class StoredStatuses(NamedTuple):
-    """Stored statuses of some numbers, and the numbers to ask for."""
-
     known: Statuses
     stale: frozenset[int]
 
@@ -64,13 +62,13 @@ def read_statuses(statuses: pl.DataFrame) -> dict[int, KnownStatus]:
 
 
 _SCHEMA: Final = pl.Schema(dict.fromkeys(RECORD_COLUMNS, pl.String))
+# for a few rows, other optimisations cost more than they save
 _PRUNED: Final = pl.QueryOptFlags.none(projection_pushdown=True)
-"""For a few rows, other optimisations cost more than they save."""
 _ANSWERS: Final = [pl.col(name) for name in ANSWER_COLUMNS]
 
 
 class PreparedQuery:
-    """A reusable query of an engine for a few lookups at a time; for one thread at a time."""
+    """A reusable query for a few lookups at a time, on one thread at a time."""
 
     def __init__(self, engine: LocalEngine) -> None:
         self._engine = engine
@@ -98,7 +96,7 @@ class PreparedQuery:
         statuses: Iterable[KnownStatus] = (),
         letters: pl.DataFrame | None = None,
     ) -> list[VerificationPayload]:
-        """Answer lookups in their order; ``letters``: to these numbers, by default from the engine's history."""
+        """Answer lookups in their order; ``letters`` to these numbers, by default from the engine's history."""
         columns = {"b_no": [one.b_no for one in lookups], "name": [one.name for one in lookups]}
         columns |= {"address": [one.address for one in lookups], "zipcode": [None] * len(lookups)}
         self._rows, self._letters = pl.DataFrame(columns, schema=_SCHEMA), letters
@@ -124,7 +122,6 @@ def _status_frame(statuses: Iterable[KnownStatus]) -> pl.DataFrame:
 
 
 def _source(rows: Callable[[], pl.DataFrame], schema: pl.Schema) -> pl.LazyFrame:
-    """Return a lazy frame whose rows are those of ``rows()`` when the query runs."""
 
     def read(
         columns: list[str] | None, predicate: pl.Expr | None, limit: int | None, batch: int | None
@@ -165,21 +162,14 @@ class _Asked(NamedTuple):
 
 
 class Microbatcher(Generic[Item, Result]):
-    """Process up to ``most`` items at once, one batch at a time, for callers on one event loop.
-
-    ``work`` returns a result or exception per item, in order; an exception that it raises is set for all. Items whose
-    caller was cancelled are skipped. A batch waits :data:`MOMENT_S` while ``expected()`` exceeds the waiting items,
-    since one more item costs little and one more batch costs much. It also waits for as many items as the batch before
-    had, for up to ``patience`` times its duration: those callers may ask again. Keys take turns: if several ask, each
-    has at most ``share`` items in a batch.
-    """
+    """Process items in batches, one at a time; keys take turns with at most ``share`` items each."""
 
     def __init__(
         self,
-        work: Callable[[Sequence[Item]], Awaitable[Sequence[Result | BaseException]]],
+        work: Callable[[Sequence[Item]], Awaitable[Sequence[Result | BaseException]]],  # results in order
         most: int,
-        expected: Callable[[], int] = int,
-        patience: float = 0,
+        expected: Callable[[], int] = int,  # a batch waits a moment for so many: one more batch costs much
+        patience: float = 0,  # share of the last batch's duration to wait for its callers, who may ask again
         share: int | None = None,
     ) -> None:
         self._work = work
@@ -405,7 +395,7 @@ class _EngineQueue:
 
 
 def _engine_identity(engine: LocalEngine) -> tuple[object, ...]:
-    """Return what is equal for engines with equal answers, apart from letters; a queue keeps the data alive."""
+    """Return an equal value for engines with equal answers, apart from letters; a queue keeps these objects alive."""
     files = id(engine.registry), id(engine.status), id(engine.gazetteer)
     of_key = isinstance(engine, ServedEngine)
     history = engine.history is None if of_key else id(engine.history)
@@ -457,7 +447,7 @@ class PaidLookups:
         )
 
     async def answer(self, key: Key, lookup: VerifyRequest, token: bytes | None, *, offline: bool = False) -> bytes:
-        """Answer one lookup as JSON. A cancelled lookup may stay paid."""
+        """Answer one lookup; a cancelled one may stay paid."""
         answering = partial(self.answerer.answer, key.id, lookup, offline=offline)
         with self.answerer.expect(key.id, offline=offline):
             if token is None:

@@ -41,6 +41,7 @@ _REQUEST_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0
 _COMMIT_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 _DELAY_SECONDS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 _DELAY_INTERVAL_S: Final = 0.25
+# exported from the start as 0: monitors see no increase in the first value of a series
 _ALARMING: Final = (
     ("busy", ""),
     ("insufficient_storage", ""),
@@ -49,11 +50,10 @@ _ALARMING: Final = (
     ("quota_exceeded", ""),
     ("timeout", ""),
 )
-"""Refusals exported from the start as 0: monitors see no increase in the first value of a series."""
 
 
 class ServerMetrics:
-    """Counts what a server does; thread-safe. Labels never hold text of clients. ``connections``: the open ones."""
+    """Counts what a server does; thread-safe. Labels never hold text of clients."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -83,7 +83,6 @@ class ServerMetrics:
             self.jobs.labels(state)
 
     def observe_request(self, route: str, method: str, status: int, seconds: float) -> None:
-        """Count an answered request; ``status`` 0: the client was gone."""
         self._requests.labels(route, method, status).inc()
         self._seconds.labels(route, method).observe(seconds)
 
@@ -108,7 +107,7 @@ _STATES: Final = ("queued", "running", "done", "failed")
 
 
 class StateCollector(Collector):
-    """Reads the parts of a running server; one that cannot be read is left out, and ``bansong_readable`` says so."""
+    """Reads the parts of a running server; ``bansong_readable`` reports those left out."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -211,7 +210,7 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def serve_metrics(registry: CollectorRegistry, host: str, port: int) -> Iterator[int]:
-    """Serve ``GET /metrics`` during the block; in its own thread, so that it answers even if the event loop hangs."""
+    """Serve ``GET /metrics`` in its own thread, so that it answers even if the event loop hangs."""
     try:
         server, thread = start_http_server(port, host, registry)
     except (OSError, OverflowError) as error:

@@ -1,7 +1,4 @@
-"""The operations: one table of path, method, handler, models and documentation.
-
-Routes and the OpenAPI 3.1 document come from it; a test checks all answers against the document.
-"""
+"""The operations in one table, from which routes and the OpenAPI 3.1 document come."""
 
 from __future__ import annotations
 
@@ -66,8 +63,8 @@ REFUSALS: Final[Mapping[int, str]] = {
 
 _WAITS: Final = (429, 503, 507)
 _PAYLOAD: Final = re.compile(r"\b(\w+)Payload\b")
+# published component names; other ``…Payload`` types lose that suffix
 _PUBLISHED: Final = {"VerificationPayload": "Verified"}
-"""Published component names; other ``…Payload`` types lose that suffix."""
 
 PARAMETERS: Final[Mapping[str, Schema]] = {
     "job_id": {"in": "path", "required": True, "schema": {"type": "string", "minLength": 1}},
@@ -105,6 +102,7 @@ PARAMETERS: Final[Mapping[str, Schema]] = {
     },
 }
 
+# posted to webhooks: operation name, event, body type, summary
 _NOTIFICATIONS: Final = (
     (
         "closure",
@@ -119,7 +117,6 @@ _NOTIFICATIONS: Final = (
         "Businesses were closed already when they were first checked: posted once for all that were added together.",
     ),
 )
-"""Posted to webhooks: operation name, event, body type, summary."""
 
 
 def _describe_notification(name: str, event: str, type_: type, summary: str, by_type: Mapping[Any, Schema]) -> Schema:
@@ -405,7 +402,6 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
 }
 
 PUBLIC: Final = frozenset(path for (_, path), operation in OPERATIONS.items() if operation.public)
-"""Paths without a key."""
 
 
 def routes() -> list[Route]:

@@ -60,8 +60,6 @@ def parse_proxies(proxies: Iterable[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """``now``: seconds since 1970 (UTC). ``sleep``: wait that many seconds."""
-
     now: Callable[[], float] = time.time
     sleep: Callable[[float], Awaitable[None]] = anyio.sleep
 
@@ -81,7 +79,7 @@ def as_text(seconds: float | None) -> str | None:
 
 
 class WakeUp:
-    """An interruptible sleep of one task. A :meth:`ring` before :meth:`wait` ends that wait at once."""
+    """An interruptible sleep of one task; a :meth:`ring` before :meth:`wait` ends that wait at once."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -91,7 +89,6 @@ class WakeUp:
         self._event.set()
 
     async def wait(self, seconds: float | None) -> bool:
-        """Wait for :meth:`ring`, at most that many seconds; return whether it rang."""
         async with anyio.create_task_group() as group:
 
             async def sleep(seconds: float) -> None:
@@ -113,8 +110,8 @@ _RENDERED: Final = "bansong_rendered"
 _WRITE_INTERVAL_S: Final = 0.2
 _encode: Final = msgspec.json.Encoder().encode
 
+# of the current request, also in threads that it waits for; else empty
 REQUEST_ID: Final[ContextVar[str]] = ContextVar("bansong_request_id", default="")
-"""Id of the current request, also in threads that it waits for; else empty."""
 
 
 def configure_logging(stream: TextIO | None = None, level: str | None = None) -> None:
@@ -146,7 +143,7 @@ class RequestLine(msgspec.Struct, omit_defaults=True):
 
 
 class RequestLog:
-    """Writes the log lines of requests in groups: one record each would cost a tenth of the request."""
+    """Writes log lines of requests in groups: one record each would cost a tenth of the request."""
 
     def __init__(self) -> None:
         self._logger = logging.getLogger(f"{LOGGER_ROOT}.server.requests")
@@ -170,10 +167,7 @@ class RequestLog:
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats a record as a JSON line.
-
-    Messages of exceptions and libraries may quote user data: only type, places and our own messages are written.
-    """
+    """Formats JSON lines; messages of exceptions and libraries, which may quote user data, are not written."""
 
     def format(self, record: logging.LogRecord) -> str:
         if getattr(record, _RENDERED, False):
@@ -197,7 +191,6 @@ class JsonFormatter(logging.Formatter):
 
 
 def loggable_message(error: BaseException) -> str:
-    """Return the message of a :class:`StoreError`; of any other error only the type."""
     return str(error) if isinstance(error, StoreError) else type(error).__name__
 
 
@@ -214,8 +207,7 @@ def _place(frame: traceback.FrameSummary) -> str:
 
 
 HEADER: Final = b"x-request-id"
-_SANE: Final = re.compile(rb"[0-9A-Fa-f-]{16,64}")
-"""Hexadecimal digits and hyphens, as in nginx's ``$request_id`` and UUIDs; no key or name fits."""
+_SANE: Final = re.compile(rb"[0-9A-Fa-f-]{16,64}")  # nginx's ``$request_id`` and UUIDs; no key or name fits
 
 
 def request_id_of(scope: Scope, proxies: Container[str]) -> str:
@@ -228,7 +220,6 @@ def request_id_of(scope: Scope, proxies: Container[str]) -> str:
 
 
 def client_of(scope: Scope) -> str:
-    """Return the address of a request's client; empty for a Unix socket, and for text that is no address."""
     client = scope.get("client")
     return _parsed_address(client[0]) if client else ""
 
@@ -245,7 +236,6 @@ _MAX_HEADER_BYTES: Final = 200  # browsers send some fifty
 
 
 def choose_language(scope: Scope) -> None:
-    """Use the language that a request asks for, else English, in its task."""
     given = next((value for name, value in scope["headers"] if name == _HEADER), b"")
     speak(_language_of(given[:_MAX_HEADER_BYTES]))
 
@@ -276,7 +266,7 @@ _Size = Annotated[int, msgspec.Meta(gt=0)]
 
 
 class ServicePlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a plan allows; ``plans.toml`` explains the fields. Defaults of 0 or -1 are derived from other fields."""
+    """What a plan allows; ``plans.toml`` explains the fields. Defaults of 0 or -1 are derived."""
 
     api: bool
     quota: _Count
@@ -294,7 +284,6 @@ class ServicePlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     watch_changes: _Count = _NOT_GIVEN
 
     def __post_init__(self) -> None:
-        """Derive missing fields; raise :class:`ValueError` if the largest upload does not fit on the disk quota."""
         set_field = msgspec.structs.force_setattr
         if not self.uploads:
             set_field(self, "uploads", self.jobs)
@@ -316,7 +305,6 @@ Plans = Mapping[str, ServicePlan]
 
 
 def load_plans(path: Path | None = None) -> Plans:
-    """Read a file of plans, by default the built-in ones; raise :class:`UsageError` with plan and field."""
     path = path or BUILT_IN
     try:
         plans = msgspec.toml.decode(path.read_bytes(), type=dict[str, ServicePlan])
@@ -331,40 +319,29 @@ def load_plans(path: Path | None = None) -> Plans:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Settings of a server. ``db``: its SQLite file; larger data is in the folder ``DB.files`` beside it.
+    """Settings of a server; ``registry``, ``gazetteer``, ``model``, ``lang`` as for the local engine."""
 
-    ``registry``, ``gazetteer``, ``model``, ``lang``: as for the local engine. ``status``: whether and how the tax
-    authority is asked. ``notices``: a file that gets a JSON line per closure. ``webhook_networks``: private networks to
-    which webhooks may post. ``keep_days``: retention of ended jobs; ``keep_labels_days``: of outcomes;
-    ``keep_revoked_days``: of accounts of revoked keys. ``queue``: waiting jobs of all keys. ``body_seconds``,
-    ``stall_seconds``: timeouts of an upload, in all and without a byte. ``refresh_seconds``: how often index files are
-    checked. ``learn_hours``: how often scorecards are calibrated. ``trusted_proxies``: addresses or networks of proxies
-    that report client addresses. ``connections_per_address``: ignored, the proxy bounds them. ``reading_slots``: large
-    uploads read at once, and as many small ones beside them.
-    ``metrics_port``: where metrics are served, nowhere by default.
-    """
-
-    db: Path
-    status: StatusOptions = _NOBODY
+    db: Path  # SQLite; larger data is in the folder ``DB.files`` beside it
+    status: StatusOptions = _NOBODY  # whether and how the tax authority is asked
     registry: Path | None = None
     gazetteer: Path | None = None
     model: str | Path | None = None
     lang: Lang | None = None
     plans: Mapping[str, ServicePlan] = field(default_factory=load_plans)
-    notices: Path | None = None
-    webhook_networks: tuple[IpNetwork, ...] = ()
-    keep_days: float = 90.0
-    keep_labels_days: float = 730.0
-    keep_revoked_days: float = 30.0
-    queue: int = 64
-    body_seconds: float = 600.0
-    stall_seconds: float = 30.0
-    refresh_seconds: float = 10.0
-    learn_hours: float = 24.0
-    trusted_proxies: tuple[str, ...] = ()
-    connections_per_address: int | None = None
-    reading_slots: int = 4
-    metrics_port: int | None = None
+    notices: Path | None = None  # gets a JSON line per closure
+    webhook_networks: tuple[IpNetwork, ...] = ()  # private networks to which webhooks may post
+    keep_days: float = 90.0  # of ended jobs
+    keep_labels_days: float = 730.0  # of outcomes
+    keep_revoked_days: float = 30.0  # of accounts of revoked keys
+    queue: int = 64  # waiting jobs of all keys
+    body_seconds: float = 600.0  # timeout of an upload
+    stall_seconds: float = 30.0  # timeout of an upload without a byte
+    refresh_seconds: float = 10.0  # between looks at index files
+    learn_hours: float = 24.0  # between calibrations
+    trusted_proxies: tuple[str, ...] = ()  # addresses or networks
+    connections_per_address: int | None = None  # ignored: the proxy bounds them
+    reading_slots: int = 4  # large uploads read at once, and as many small ones
+    metrics_port: int | None = None  # ``None``: no metrics
     metrics_host: str = "127.0.0.1"
 
     @property
@@ -373,5 +350,4 @@ class Settings:
 
     @property
     def status_store(self) -> Path:
-        """The file of the statuses that were fetched: ``status.store`` if it says one, else it is in the folder."""
         return Path(self.status.store) if self.status.store is not None else self.files / "statuses.sqlite"

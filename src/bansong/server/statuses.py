@@ -100,11 +100,7 @@ class SingleStatuses:
             self._memory.popitem(last=False)
 
     async def _read_stored(self, numbers: Sequence[int]) -> Sequence[tuple[KnownStatus | None, bool]]:
-        """Return the stored status of each number, and whether to ask for it.
-
-        Another process may lock the store for longer than :data:`WAIT_S`: then what is in memory is used, and no
-        further read begins until that one ends.
-        """
+        """Return each number's stored status and whether to ask; while the store is locked, memory is used."""
         if self._late is None or self._late.done():
             read = asyncio.create_task(self._read_in_thread(numbers))
             wait = asyncio.ensure_future(self._clock.sleep(WAIT_S))
@@ -124,7 +120,7 @@ class SingleStatuses:
 
     async def _find_asked(self, number: int) -> KnownStatus | None:
         call = self._asking.get(number) or await self._calls.submit(number)
-        await asyncio.wait([call])  # who waits no longer leaves the call alone: its answer is still stored
+        await asyncio.wait([call])  # a caller that gives up does not cancel the call, whose answer is stored
         return None if call.cancelled() or call.exception() else call.result().get(number)
 
     async def _begin_call(self, numbers: Sequence[int]) -> Sequence[asyncio.Task[Statuses]]:
@@ -155,7 +151,7 @@ PAUSES_S: Final = (5.0, 30.0, 120.0, 600.0)  # seconds of the first pause, the s
 
 
 class CircuitBreaker:
-    """Pauses calls to something that failed. After a pause, one trial call may go, and ends it if it succeeds."""
+    """Pauses calls after failures; after a pause, one trial call may go, and ends it if it succeeds."""
 
     def __init__(self, name: str, clock: Clock) -> None:
         self._name = name
@@ -182,11 +178,10 @@ class CircuitBreaker:
         self._until, self._trial = 0.0, False
 
     def record_refusal(self) -> None:
-        """The call was refused for its content; another may be the trial."""
         self._trial = False
 
     def record_failure(self, why: str, *, lasting: bool = False) -> None:
-        """The call failed; ``lasting``: the next one would fail in the same way."""
+        """Count a failure; ``lasting``: the next call would fail in the same way."""
         if self._clock.now() < self._until:  # asked before the pause began
             return
         self._failures += 1
@@ -206,15 +201,11 @@ class CircuitBreaker:
 
 
 class DayBudget:
-    """Numbers that may still be asked for on a day in Korea; thread-safe.
-
-    Numbers are counted in ``store`` before a call, so that all processes together stay below the limit; if it cannot be
-    written, this process counts by itself. ``limit``: ``None`` means as many as the tax authority allows.
-    """
+    """Numbers left to ask on a day in Korea, counted in ``store`` before a call for all processes; thread-safe."""
 
     def __init__(self, store: StatusStore, account: str, limit: int | None) -> None:
         self.account = account
-        self.limit = limit
+        self.limit = limit  # ``None``: as many as the tax authority allows
         self._store = store
         self._unsent = 0
         self._unstored = date.min, 0
@@ -273,11 +264,10 @@ _TRIES: Final = 3  # times a day that a number is asked for if replies leave it 
 _TIMEOUT_S: Final = 35.0  # the portal gives up after 30 and says so
 _RETRY_AFTER_S: Final = 1.0  # pause before the first call of a job is repeated
 _SPENT: Final = "the budget of numbers for the day is spent"
-_NUMBERS: Final = re.compile(r"\d[\d-]{8,}\d")  # looks like somebody's number
+_NUMBERS: Final = re.compile(r"\d[\d-]{8,}\d")  # may be a person's or business's number
 
 
 def open_nts_statuses(settings: Settings, clock: Clock) -> NtsStatuses | None:
-    """Return the statuses of a server that asks the tax authority, else ``None``. Raises as :class:`NtsStatuses`."""
     options = settings.status
     if options.source == "auto" and options.key is None and NtsKey.find(options.key_file) is None:
         return None
@@ -285,22 +275,16 @@ def open_nts_statuses(settings: Settings, clock: Clock) -> NtsStatuses | None:
 
 
 class StatusReport(NamedTuple):
-    """``budget_left``: ``None`` without limit. ``newest``: day of the newest stored status."""
-
     circuit_open: bool
     asked: int
     answered: int
-    budget_left: int | None
+    budget_left: int | None  # ``None`` without limit
     stored: int
     newest: date | None
 
 
 class NtsStatuses:
-    """Statuses of a server that asks the tax authority: ``async with NtsStatuses(…) as statuses``.
-
-    Single lookups (:meth:`find`), jobs and the watch list (:meth:`fetch`) share its store, daily budget and circuit
-    breaker. If the API fails, the newest stored status or the registry is used.
-    """
+    """Statuses of a server that asks the tax authority; lookups, jobs and watches share store, budget and breaker."""
 
     live = True
 
@@ -331,7 +315,6 @@ class NtsStatuses:
         await self._open.aclose()
 
     def answer(self, engine: LocalEngine, rows: pl.LazyFrame) -> pl.LazyFrame:
-        """Answer rows by stored statuses over the engine's registry; called in a thread."""
         try:
             statuses = self._store.read(numbers_of(rows))
         except StoreError as error:
@@ -347,7 +330,6 @@ class NtsStatuses:
         return await self._single.find(int(number))
 
     async def fetch(self, numbers: pl.Series, max_age: float | None = None) -> None:
-        """Ask for statuses of ``numbers`` (UInt64, unique) older than ``max_age`` days, within the budget."""
         try:
             async with self._bulk:  # one at a time: numbers of a job may be those of another, and are asked once
                 await self._fetch(numbers, self._options.max_age if max_age is None else max_age)
@@ -362,7 +344,7 @@ class NtsStatuses:
         return self._clock.today() - timedelta(days=floor(min(self._options.max_age, _MAX_AGE_DAYS)))
 
     def read_stored(self, numbers: Sequence[int]) -> StoredStatuses:
-        """Return stored statuses; called in a thread. If the store fails, nobody is asked."""
+        """Return stored statuses, in a thread; if the store fails, nobody is asked."""
         try:
             found = read_statuses(self._store.read(_series(numbers)))
             since = self.fresh_since()
@@ -374,11 +356,11 @@ class NtsStatuses:
         return StoredStatuses(found, frozenset(stale).difference(in_vain))
 
     async def ask(self, numbers: Sequence[int]) -> Statuses:
-        """Ask for numbers and store the answers. A refused call is halved; a number refused alone rests for the day."""
+        """Ask for numbers and store the answers; a refused call is halved, a number refused alone rests for the day."""
         answers: dict[int, KnownStatus] = {}
         alone: list[int] = []
         parts, refusal, day = [numbers], None, self._clock.today()
-        while parts and (answers or len(alone) < FAILURES):  # else it refuses whatever is asked
+        while parts and (answers or len(alone) < FAILURES):  # else all calls are refused
             part = parts.pop()
             found = await self._ask_at_once(part)
             if not isinstance(found, ServiceError):
@@ -396,7 +378,6 @@ class NtsStatuses:
         return answers
 
     async def _ask_at_once(self, numbers: Sequence[int]) -> Statuses | ServiceError:
-        """Ask for numbers in one call; return its error if it was refused for its content."""
         if self.breaker.is_open:
             return {}
         day = self._clock.today()
@@ -412,7 +393,6 @@ class NtsStatuses:
         return read_statuses(reply.statuses) if isinstance(reply, StatusReply) else reply or {}
 
     async def _call(self, numbers: Sequence[int], day: date) -> StatusReply | ServiceError | None:
-        """Make one call and record its outcome; a late answer is used, too."""
 
         async def record_delay() -> None:
             await self._clock.sleep(WAIT_S)
@@ -455,7 +435,6 @@ class NtsStatuses:
             _log.error("statuses are not stored: %s", loggable_message(error))
 
     def _select_vain(self, reply: StatusReply, day: date) -> list[int]:
-        """Return the numbers that replies of this day have repeatedly left out."""
         if self._missed[0] != day:
             self._missed = day, Counter()
         missing = [int(number) for number in reply.missing]
@@ -463,7 +442,7 @@ class NtsStatuses:
         return [number for number in missing if self._missed[1][number] >= _TRIES]
 
     async def _fetch(self, numbers: pl.Series, max_age: float) -> None:
-        """Make one call first, which shows whether more can be asked, then the others."""
+        """Make one call first, which shows whether more can be asked."""
         stale = await anyio.to_thread.run_sync(self._select_stale, numbers, max_age)
         if stale.is_empty() or not await self._ask_first(stale.head(MAX_NUMBERS).to_list()):
             return
@@ -494,13 +473,13 @@ class NtsStatuses:
             began = self._clock.now()
             if await self.ask(numbers):
                 return True
-            if self.breaker.is_open or self._clock.now() - began > WAIT_S:  # what hangs would hang again
+            if self.breaker.is_open or self._clock.now() - began > WAIT_S:  # another call would hang, too
                 break
             await self._clock.sleep(_RETRY_AFTER_S)
         return False
 
     async def _run_fetch(self, numbers: pl.Series, max_age: float, budget: int | None) -> StatusFetch | None:
-        """Fetch in an event loop of another thread, so that this one need not wait for the store."""
+        """Fetch in another thread's event loop, so that this one need not wait for the store."""
         options, cancel = replace(self._options, max_age=max_age, budget=budget), CancelToken()
         fetch = partial(fetch_statuses, numbers, options, cancel=cancel, today=self._clock.today)
         async with anyio.create_task_group() as group:
@@ -566,5 +545,4 @@ def _is_lasting(error: ServiceError) -> bool:
 
 
 def _loggable(error: ServiceError) -> str:
-    """Return the message of an error without anything that may be somebody's number."""
     return _NUMBERS.sub("…", str(error))

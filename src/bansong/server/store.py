@@ -1,7 +1,4 @@
-"""The file of a server, and its writer.
-
-One server at a time owns it; ``bansong keys`` and ``bansong notices`` write to it beside the server.
-"""
+"""The file of a server, owned by one server at a time; ``bansong keys`` and ``bansong notices`` write beside it."""
 
 from __future__ import annotations
 
@@ -166,8 +163,8 @@ ALTER TABLE keys ADD COLUMN turn INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE jobs DROP COLUMN started;
 """
 
+# the steps of watch lists have other numbers in a watch file
 MIGRATIONS: Final = {1: WATCH_MIGRATIONS[1], 2: WATCH_MIGRATIONS[2], 3: _VERSION_4, 4: _VERSION_5, 5: _VERSION_6}
-"""The steps of watch lists have other numbers in a watch file."""
 
 SERVER_FILE: Final = FileKind(
     gettext_noop("the file of a bansong server"), "db", APPLICATION_ID, DDL, MIGRATIONS, StoreError
@@ -175,10 +172,7 @@ SERVER_FILE: Final = FileKind(
 
 
 def open_server_file(path: Path, *, create: bool = True, writing: bool = True) -> sqlite3.Connection:
-    """Open the server's file; create it (0600) if missing and ``create``. Deleted content is overwritten.
-
-    None is created beside a folder with files: those belong to a lost file, and a new one would delete them.
-    """
+    """Open or create the server's file, but none beside a folder of files, which a new one would delete."""
     given, path = path, Path(os.path.realpath(path))
     if not path.exists():
         refuse_lost_file(given)
@@ -211,7 +205,6 @@ def hold_server_file(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def lock_server_file(path: Path) -> FileLock:
-    """Take ``PATH.lock``, which one server at a time holds; raise :class:`StoreError` if it is taken."""
     return SERVER_FILE.lock(
         Path(os.path.realpath(path)), gettext("another server is running on it; stop that one first")
     )
@@ -247,7 +240,7 @@ class Store:
         self._thread.start()
 
     async def write(self, change: Change[T]) -> T:
-        """Return the result of a change once it is on the disk. If cancelled, the change may still be made."""
+        """Return the result of a change once it is on the disk; if cancelled, it may still be made."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         self._queue.put(_PendingChange(change, loop, future, copy_context()))
@@ -257,7 +250,6 @@ class Store:
         return await anyio.to_thread.run_sync(self._query, query)
 
     async def check(self) -> None:
-        """Raise :class:`bansong.errors.StoreError` unless the file can be read, and written within the last second."""
         if time.monotonic() - self._written > _CHECK_INTERVAL_S:
             await self.write(_write_version)
         await self.read(lambda db: db.execute("SELECT 1 FROM keys LIMIT 1").fetchone())
@@ -347,13 +339,12 @@ def _write_version(db: sqlite3.Connection) -> None:
 
 
 def _wake_waiting(results: list[tuple[_PendingChange, Any, BaseException | None]]) -> None:
-    """Resolve futures with one call per event loop, not per change."""
     loops = {asked.loop for asked, _, _ in results}
     for loop in loops:
         settled = [result for result in results if result[0].loop is loop]
         try:
             loop.call_soon_threadsafe(_resolve_futures, settled)
-        except RuntimeError:  # the loop is closed: nobody waits any more
+        except RuntimeError:  # the loop is closed
             continue
 
 

@@ -49,7 +49,7 @@ _PIECE_BYTES: Final = 256 << 10  # read, and sent, at a time: what a slow reader
 
 
 class _CachedList:
-    """Cached blocks of one list. A change removes ``readings`` under way, so that a stale read is not cached."""
+    """Cached blocks of one list; a change removes ``readings`` under way, so that a stale read is not cached."""
 
     def __init__(self) -> None:
         self.numbers: set[int] | None = None
@@ -66,11 +66,7 @@ class _CachedList:
 
 
 class WatchListCache:
-    """Cache of rendered watch lists; the least recently used go first beyond ``limit`` bytes.
-
-    Only the server writes watches and reports changes on disk. Parts that are not cached are read as fast as they are
-    sent, so memory does not grow with a list.
-    """
+    """Cache of rendered watch lists, least recently used out first; uncached parts are read as they are sent."""
 
     def __init__(self, store: Store, limit: int = _CACHE_BYTES) -> None:
         self._store = store
@@ -180,8 +176,7 @@ CHUNK: Final = 1_000  # watches checked at a time: a quarter of a second's work 
 _MAX_PAUSE_S: Final = 60.0  # keys are looked at again after that time: one may be new, or revoked
 _MIN_PAUSE_S: Final = 5.0  # watches due within that time are checked together
 _SOONEST: Final = 0.5  # fraction of the plan's interval before the first check of a new watch
-_SLOTS: Final = 24
-"""First checks are grouped into this many times per interval, so that a list is asked and reported together."""
+_SLOTS: Final = 24  # first checks are grouped per interval, so that a list is asked and reported together
 _SUMMARY_S: Final = 60.0  # closures at first checks within that time are reported in one notification
 _SPREAD: Final = 0.1  # fraction of the interval by which a watch may be due earlier, to spread watches added together
 _MAX_AGE_DAYS: Final = 0.0  # ask for every due status not asked on the same day
@@ -192,8 +187,6 @@ _BACKOFF_S: Final = (5.0, 30.0, 120.0, 600.0)
 
 
 class WatchScheduler:
-    """Check due watches; call ``on_notification`` when there are notifications to deliver."""
-
     def __init__(
         self,
         settings: Settings,
@@ -243,7 +236,7 @@ class WatchScheduler:
                 await self._check_chunk(key)
 
     async def _bring_forward(self) -> None:
-        """Reschedule watches that are due later than their plan allows: the plan changed, or the clock was wrong."""
+        """Reschedule watches due later than their plan allows: the plan changed, or the clock was wrong."""
         late = await self._store.read(lambda db: self._overdue(db, self._clock.now()))
         for owner, until in late:
             forward = partial(watch_store.bring_forward, owner=owner, until=until, limit=CHUNK)
@@ -320,8 +313,7 @@ class WatchScheduler:
 
 
 _LINES_PER_APPEND: Final = 1_000
-_SENT_PER_ROUND: Final = 64
-"""Notifications of a key per round. The first is sent alone: a receiver that hangs blocks one slot only."""
+_SENT_PER_ROUND: Final = 64  # of a key; the first is sent alone: a receiver that hangs blocks one slot only
 _REQUESTS_PER_RECEIVER: Final = 8  # parallel requests to one receiver
 _REQUESTS: Final = 32  # parallel requests to all receivers
 _MAX_WAIT_S: Final = 60.0  # `bansong notices retry` writes to the file, too, so look again after that time
@@ -331,8 +323,6 @@ _FILE_QUEUE: Final = ""  # name of the queue for the file; the others are named 
 
 
 class Notifier:
-    """Deliver pending notifications. Raises :class:`OutputError` if ``file`` cannot be appended to."""
-
     def __init__(
         self, store: Store, clock: Clock, sender: WebhookSender, *, file: Path | None, backoff: Backoff | None = None
     ) -> None:
@@ -380,7 +370,7 @@ class Notifier:
         return _MAX_WAIT_S if due is None else min(_MAX_WAIT_S, due - now)
 
     async def _deliver(self, place: str) -> None:
-        """Deliver some notifications to the file, or those of a key: if one fails, its others are postponed, too."""
+        """Deliver to the file or a key's webhook; if one fails, its others are postponed, too."""
         now, is_file = self._clock.now(), place == _FILE_QUEUE
         of = {"channel": FILE} if is_file else {"channel": WEBHOOK, "owner": place}
         limit = _LINES_PER_APPEND if is_file else _SENT_PER_ROUND

@@ -45,8 +45,7 @@ from bansong.purchase.ledger_file import LEDGER_FILE
 from bansong.reference.status_store import STATUS_FILE, find_status_store
 from bansong.watch.lists import WATCH_FILE
 
-Level = Literal["ok", "note", "warning", "error"]
-"""``note``: not used; ``warning``: worth a look; ``error``: a run would fail."""
+Level = Literal["ok", "note", "warning", "error"]  # note: not used; warning: worth a look; error: a run would fail
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +73,6 @@ class Diagnosis:
 
 
 def findings_of(what: str, check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
-    """Yield the findings of a check, then its exception, if any."""
     try:
         yield from check()
     except BansongError as error:
@@ -89,6 +87,7 @@ def findings_of(what: str, check: Callable[[], Iterable[Finding]]) -> Iterator[F
         yield Finding(what, "error", said, gettext("please report it, with the versions above"))
 
 
+# modules and purpose of each extra
 EXTRAS: Final = {
     "learn": (("numpy",), gettext_noop("to learn the scorecard from letters (`bansong calibrate`)")),
     "server": (
@@ -99,9 +98,8 @@ EXTRAS: Final = {
     "fast": (("uvloop",), gettext_noop("for more requests a second of the processor")),
     "notebook": (("pandas", "ipykernel"), gettext_noop("for pandas frames and notebooks")),
 }
-"""Modules and purpose of each extra."""
+# for translation
 _CALLED: Final = gettext_noops("extra learn", "extra server", "extra cloud", "extra fast", "extra notebook")
-"""For translation."""
 _PACKAGES: Final = ("polars", "pyarrow", "openpyxl", "fastexcel", "httpx")
 _AMPLE_BYTES: Final = 1 << 30  # A run writes little besides its output; a server needs room for uploads
 _MIN_BYTES: Final = 16 << 20
@@ -202,7 +200,6 @@ def look_at_gazetteer(path: Path | None, today: date) -> Iterator[Finding]:
 
 
 def look_at_folder(what: str, folder: Path, remedy: str) -> Iterator[Finding]:
-    """Check that a folder, or the one it will be made in, is writable (else ``remedy``) and has room."""
     there = next((one for one in (folder, *folder.absolute().parents) if one.exists()), Path("/"))
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         yield Finding(what, "error", gettext("{there}: is no folder that can be written to", there=there), remedy)
@@ -254,7 +251,7 @@ class DoctorOptions:
 
 
 def diagnose(options: DoctorOptions, *, today: date | None = None) -> Diagnosis:
-    """Check everything that a run needs. Raises nothing: errors are findings."""
+    """Check everything that a run needs; errors are findings."""
     today = today or seoul_day()
     checks: tuple[tuple[str, Callable[[], Iterable[Finding]]], ...] = (
         (gettext_noop("versions"), look_at_versions),
@@ -381,7 +378,6 @@ def _look_at_nts(options: DoctorOptions) -> Iterator[Finding]:
 
 
 def _ask_in_time(ask: Callable[[], Awaitable[T]], who: str, timeout: float) -> T:
-    """Ask in an event loop; raise :class:`TransportError` if an answer never ends."""
     import anyio
 
     from bansong.base.cancel import run_until_interrupted

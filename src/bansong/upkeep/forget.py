@@ -32,12 +32,12 @@ NUMBER_NOT_GIVEN: Final = Problem("forget.number_not_given", "no business number
 PLACE_MISSING: Final = Problem("forget.place_missing", "{path}: does not exist; check {option}")
 
 _PAID: Final = gettext_noop("paid answers")
+# for translation: stores, kinds of rows, places out of reach
 _NAMES: Final = (
     *gettext_noops("ledger", "label store", "watch list", "status store", "chosen addresses", "job", "server"),
     *gettext_noops("letters", "statuses", "choices", "outputs", "reference", "closures", "scorecards", "service"),
     *gettext_noops("answers", "notifications", "summaries", "results of jobs", "records of jobs"),
 )
-"""For translation: stores, kinds of rows, places out of reach."""
 OUT_OF_REACH: Final = {
     "outputs": gettext_noop(
         "files that were read or written, their backups (.bak), exports of a server's keys: delete them, or the row "
@@ -57,13 +57,13 @@ OUT_OF_REACH: Final = {
 
 @dataclass(frozen=True, slots=True)
 class StoreHoldings:
-    """Rows of the numbers in one store, by kind; ids of lookups to settle first; names of files with a number."""
+    """Rows of the numbers in one store."""
 
     store: str
     path: str
-    counts: Mapping[str, int]
-    unsettled: tuple[str, ...] = ()
-    files: tuple[str, ...] = ()
+    counts: Mapping[str, int]  # by kind
+    unsettled: tuple[str, ...] = ()  # ids of lookups to settle first
+    files: tuple[str, ...] = ()  # names of files with a number
 
 
 @dataclass(frozen=True, slots=True)

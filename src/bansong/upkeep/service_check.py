@@ -1,7 +1,4 @@
-"""Checks of ``bansong serve --check``, also beside a running server.
-
-Nothing is changed: no file is made, migrated or locked for long, and no network is used.
-"""
+"""Checks of ``bansong serve --check``, also beside a running server; nothing is changed, no network is used."""
 
 from __future__ import annotations
 
@@ -71,7 +68,7 @@ class ServiceToCheck:
 
 
 def check_service(service: ServiceToCheck, *, today: date | None = None) -> Diagnosis:
-    """Check everything that a server is given. Raises nothing: errors are findings."""
+    """Check everything that a server is given; errors are findings."""
     today = today or seoul_day()
     running = _is_running(service.db)
     checks: tuple[tuple[str, Callable[[], Iterable[Finding]]], ...] = (
@@ -94,7 +91,7 @@ def check_service(service: ServiceToCheck, *, today: date | None = None) -> Diag
 
 
 def _is_running(db: Path) -> bool:
-    """Return whether a server holds the lock of the file; the lock is taken only for this test."""
+    """Return whether a server holds the lock of the file; it is taken only for this test."""
     try:
         descriptor = os.open(f"{os.path.realpath(db)}.lock", os.O_RDWR)
     except OSError:

@@ -180,7 +180,6 @@ def history_frame(which: str, *, local: Local = None, **terms: Unpack[ServiceTer
 
 
 def _likely_mistake(found: Businesses, plan: SyncPlan) -> str | None:
-    """Return why a sync is probably a mistake: it removes most of a long list, or all of any."""
     going = plan.remove["biz_no"].n_unique()
     most = plan.watched >= _PROTECTED_SIZE and going * 2 > plan.watched
     if not most and not (going and going == plan.watched):
@@ -200,7 +199,7 @@ def _plan_steps(plan: SyncPlan) -> Steps:
 
 
 def _settle_doubts(watches: WatchStore, file: pl.DataFrame, done: Done) -> Done:
-    """Read the list again after doubtful requests: what is as wanted was done."""
+    """Read the list again after doubtful requests, and count as done what is as wanted."""
     if not done.doubts:
         return done
     try:

@@ -57,22 +57,17 @@ SECRET_GUESSABLE: Final = Problem(
 log = logging.getLogger(__name__)
 SECRET: Final = "BANSONG_WEBHOOK_SECRET"  # noqa: S105 - the name of a variable
 _MIN_SECRET_CHARACTERS: Final = 16
-EVERY: Final = 24.0
-"""Hours after which a watch is due again by default."""
-REPORT: Final = "report"
-"""Channel of the caller, who gets the report."""
+EVERY: Final = 24.0  # hours until a watch is due again by default
+REPORT: Final = "report"  # channel of the caller, who gets the report
 _MAX_INTERVAL_H: Final = 1e6
-_AT_ONCE: Final = 10_000
-"""Watches in one transaction; a killed check repeats at most these."""
+_AT_ONCE: Final = 10_000  # watches in one transaction; a killed check repeats at most these
 _SHOWN: Final = (
     *("watch_id", "biz_no", "name", "address"),
     *("biz_status", "status_before", "grade_before", "grade", "bounce_prob"),
 )
-_SUMMARY_WINDOW_S: Final = 3600.0
-"""Seconds in which a check is done: its lots share one notification of businesses closed before."""
+_SUMMARY_WINDOW_S: Final = 3600.0  # the lots of a check share one notification of businesses closed before
 _KEEP_DELIVERED_S: Final = 90 * 86400.0
-_PATIENCE: Final = 3
-"""Failed deliveries in a row after which a webhook is left to the next check."""
+_PATIENCE: Final = 3  # failed deliveries in a row after which a webhook is left to the next check
 
 _NO_REGISTRY: Final = gettext_noop(
     "no registry was given, so that closures cannot be found; set BANSONG_NTS_KEY, a free key of the tax authority's "
@@ -83,11 +78,11 @@ _EMPTY: Final[dict[str, type[pl.DataType]]] = {
     "bounce_prob": pl.Float64,
     **dict.fromkeys(("changed", "closure", "closed_already"), pl.Boolean),
 }
+# the reason of a status, with source and day; it holds no user text
 _STATUS_DAY: Final = r"\[status [+-][0-9]+\] [^|]*\([a-z]+, ([0-9]{4}-[0-9]{2}-[0-9]{2})"
-"""The reason of a status, with source and day; it holds no user text."""
 _SLACK_SHARE: Final = 0.1
+# a nightly run may begin that much earlier than the one before, also at a change to summer time
 _MAX_SLACK_S: Final = 2 * 3600.0
-"""Seconds: a nightly run may begin that much earlier than the one before, also at a change to summer time."""
 Tell = Callable[[CheckReport], None]
 Status = StatusSource | StatusOptions
 
@@ -95,10 +90,7 @@ Status = StatusSource | StatusOptions
 def judge_watches(
     watches: pl.DataFrame, engine: LocalEngine, answer: Callable[[pl.LazyFrame], pl.LazyFrame] | None = None
 ) -> pl.DataFrame:
-    """Add verdicts to the watches of :func:`bansong.watch.store.due`; those left out stay due.
-
-    ``answer``: by default the engine's own; another one for statuses better than its registry's.
-    """
+    """Add verdicts to the watches of :func:`bansong.watch.store.due`; those left out stay due."""
     asked = watches.lazy().select("number", "name", "address", b_no=pl.col("biz_no").cast(pl.String))
     day = pl.col("reasons").str.extract(_STATUS_DAY).alias(STATUS_DAY)
     verdicts = (pl.col(name).cast(dtype) for name, dtype in VERDICT_COLUMNS.items())
@@ -108,13 +100,7 @@ def judge_watches(
 
 
 def recheck_wait(interval: float) -> float:
-    """Return seconds from the start of a check until its watches are due again: the interval less some slack.
-
-    A scheduled job may begin a little early, and must not find that nothing is due.
-
-    >>> recheck_wait(24 * 3600) / 3600, recheck_wait(3600) / 60
-    (22.0, 54.0)
-    """
+    """Return seconds until watches are due again: less than the interval, since a job may begin a little early."""
     return interval - min(interval * _SLACK_SHARE, _MAX_SLACK_S)
 
 
@@ -239,7 +225,6 @@ class _CheckRun:
             self._found.append(recorded.watches.filter(pl.any_horizontal("changed", "closure", "closed_already")))
 
     def note_unasked(self) -> None:
-        """Notify from the second day in a row on which statuses could not be asked."""
         if self.statuses is None or not self._due:
             return
         numbers, day = self.statuses.unasked, datetime.fromtimestamp(self.started, SEOUL).date().isoformat()
@@ -345,7 +330,7 @@ def _open_webhook(url: str, allow_http: bool, now: Callable[[], float]) -> Chann
         raise UsageError(SECRET_MISSING, secret=SECRET)
     if len(secret) < _MIN_SECRET_CHARACTERS:
         raise UsageError(SECRET_GUESSABLE, secret=SECRET, secret_length=_MIN_SECRET_CHARACTERS)
-    sender = WebhookSender()  # to any address: who gives the URL is whose machine it is
+    sender = WebhookSender()  # to any address: the URL comes from the user of this machine
     return WebhookChannel(WebhookUrl.parse(url, allow_http=allow_http), sender, secret, now)
 
 
@@ -362,10 +347,7 @@ class WatchStatuses:
     _halted: list[StatusFetch] = field(default_factory=list, init=False)
 
     def give_to(self, engine: LocalEngine, numbers: pl.Series) -> LocalEngine:
-        """Ask for numbers (ten digits); return the engine with their statuses.
-
-        If the API fails, stored statuses count; if another process holds the store, the engine's registry alone.
-        """
+        """Return the engine with statuses of the numbers (ten digits); if the API fails, stored ones count."""
         keys = numbers.cast(pl.UInt64).unique()
         try:
             return engine.with_known(Known(statuses=self._fetch(keys)))
@@ -395,7 +377,6 @@ class WatchStatuses:
         return min((fetch.run_exit_code for fetch in self._halted), default=0)
 
     def caution(self, registry: Registry | None) -> str | None:
-        """Return a warning if not all due statuses could be asked."""
         if not self._halted:
             return None
         days = [fetch.oldest for fetch in self._halted if fetch.oldest is not None]

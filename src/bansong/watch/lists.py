@@ -37,10 +37,9 @@ WATCH_FILE_MISSING: Final = Problem(
 )
 
 ENV: Final = "BANSONG_WATCH"
-OWNER: Final = "local"
-"""Owner of a local list, in tables that a server shares among its keys."""
+OWNER: Final = "local"  # owner of a local list, in tables that a server shares among its keys
+# consecutive days in Korea on which statuses were due and could not be asked
 _UNASKED: Final = "CREATE TABLE unasked_days (day TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;"
-"""Consecutive days, in Korea, on which statuses were due and could not be asked."""
 WATCH_FILE: Final = FileKind(
     gettext_noop("a watch file"),
     "local",
@@ -54,15 +53,11 @@ WATCH_FILE: Final = FileKind(
 
 
 def watch_path(given: str | Path | None = None) -> Path:
-    """Return the path of the local list: ``given``, ``BANSONG_WATCH``, or ``watch.sqlite`` in the state directory.
-
-    Links are followed, so that two names of one file are one list.
-    """
     return WATCH_FILE.find(given)
 
 
 class LocalFile:
-    """A watch file, open; it is made, mode 0600, unless ``create`` is false. Raises :class:`StoreError`."""
+    """A watch file, open; made with mode 0600 unless ``create`` is false. Raises :class:`StoreError`."""
 
     def __init__(self, path: Path, *, create: bool = True) -> None:
         self.path = path
@@ -117,31 +112,24 @@ URL_MISSING: Final = Problem(
 )
 
 T = TypeVar("T")
+# ``None`` or false: the service's list; true: the user's own local one; else a local list's file
 Local = str | Path | bool | None
-"""Which list: ``None`` or false is the service's; true is the user's own local one; else a local list's file."""
 
 
 class ServiceTerms(TypedDict, total=False):
-    """Which service, with which key, how fast: as in :class:`ServiceOptions` of `enrich`.
+    """Options as in :class:`ServiceOptions`; ``drain``: seconds that an interrupted sync waits for replies."""
 
-    ``base_url`` (or ``BANSONG_BASE_URL``), ``api_key`` or ``key_file`` (or ``BANSONG_API_KEY``,
-    ``BANSONG_API_KEY_FILE``); ``allow_http``; ``rate``: requests per second, 50 by default; ``concurrency``, 16;
-    ``timeout``: seconds to wait for a reply, 30; ``drain``: seconds that an interrupted sync waits for open requests,
-    10.
-    """
-
-    base_url: str | None
-    api_key: ApiKey | str | None
-    key_file: str | Path | None
+    base_url: str | None  # or BANSONG_BASE_URL
+    api_key: ApiKey | str | None  # or BANSONG_API_KEY
+    key_file: str | Path | None  # or BANSONG_API_KEY_FILE
     allow_http: bool
-    rate: float
-    concurrency: int
-    timeout: float
-    drain: float
+    rate: float  # requests a second, by default 50
+    concurrency: int  # by default 16
+    timeout: float  # seconds to wait for a reply, by default 30
+    drain: float  # by default 10
 
 
 def open_store(local: Local = None, **terms: Any) -> WatchStore:
-    """Return the local list if ``local`` names one, else the service's."""
     refuse_after_fork()
     if local is None or local is False:
         from bansong.client.address import ENV_BASE_URL
@@ -170,12 +158,12 @@ class ServiceStore:
         return pl.DataFrame([_row(entry) for entry in entries], schema=LISTED, orient="row")
 
     def history(self, watch_id: str) -> list[Change]:
-        """Return the changes of grade of one watch, the oldest first. An unreadable time is ``NaN``."""
+        """Return the changes of grade, the oldest first; an unreadable time is ``NaN``."""
         changes = self._call(lambda client: client.watch_history(watch_id))
         return [_change(change) for change in changes]
 
     def carry_out(self, steps: Steps, progress: Progress) -> Done:
-        """Do the steps, additions first. A request in doubt is not sent again."""
+        """Do the steps, additions first; a request in doubt is not sent again."""
         cancel, done = CancelToken(), Done()
 
         async def main(client: Client) -> None:
@@ -233,7 +221,6 @@ class LocalStore:
             return store.history(db, OWNER, watch_id) or []
 
     def carry_out(self, steps: Steps, progress: Progress) -> Done:
-        """Do all steps, or none."""
         with LocalFile(self.path) as file, file.writing() as db:
             entries = [*steps.add, *(entry for _, entry in steps.change)]
             added = store.add_many(db, OWNER, entries, time.time())
@@ -242,8 +229,7 @@ class LocalStore:
         return Done(added=added.new, changed=added.changed, removed=removed)
 
 
-WatchStore = ServiceStore | LocalStore
-"""A list of watched businesses; ``name`` is for people, ``frame`` has the columns of LISTED."""
+WatchStore = ServiceStore | LocalStore  # ``name`` is for people; ``frame`` has the columns of LISTED
 
 
 def _row(entry: WatchEntry) -> tuple[object, ...]:

@@ -29,8 +29,7 @@ HISTORY_EMPTY: Final = Problem(
 )
 
 SHOWN: Final = 5
-_LONGEST: Final = 60
-"""Characters of a business's number and name in a line."""
+_LONGEST: Final = 60  # characters of a business's number and name in a line
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -190,7 +189,6 @@ _MAX_CELL_CHARACTERS: Final = 24
 
 
 def list_lines(frame: pl.DataFrame) -> list[str]:
-    """Return the lines of :func:`bansong.watch.entries`, with a header and a total."""
     if frame.is_empty():
         return [gettext("nothing is watched")]
     words = KOREAN_WORDS["biz_status"] if current_language() == "ko" else {}
@@ -205,7 +203,7 @@ def list_lines(frame: pl.DataFrame) -> list[str]:
         (gettext("watch id"), pl.col("watch_id")),
     ]
     if frame["checked_at"].null_count() + frame["created_at"].null_count() == 2 * frame.height:
-        del columns[4]  # a service that tells no times
+        del columns[4]  # the service sends no times
     cells = [text.fill_null("").str.replace_all(_UNSEEN, " ").alias(str(at)) for at, (_, text) in enumerate(columns)]
     rows = with_local_times(frame).select(cells).rows()
     total = gettext("{count:,} watched", count=frame.height)
@@ -221,8 +219,6 @@ def _shorten(name: str) -> pl.Expr:
 
 
 def with_local_times(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return times as ISO 8601 text in Korea's time zone."""
-    # the rules of this machine's zone are known to Python alone
     times = [name for name, dtype in frame.schema.items() if dtype == pl.Datetime]
 
     def in_seoul(at: datetime) -> str:
@@ -231,8 +227,7 @@ def with_local_times(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(pl.col(times).map_elements(in_seoul, return_dtype=pl.String)) if times else frame
 
 
-_AFTER: Final = 0.06
-"""Length of the last grade's line behind the last change, as a share of the width."""
+_AFTER: Final = 0.06  # length of the last grade's line behind the last change, as a share of the width
 _DAY_S: Final = 86400.0
 
 
@@ -318,7 +313,6 @@ class History(Shown):
 
 
 def _levels(changes: list[Change]) -> list[str]:
-    """Return the grades on the axis, the best first: the usual five, or the service's own."""
     seen = dict.fromkeys(grade or "–" for change in changes for grade in (change.before, change.after))
     return list(GRADES) if set(seen) <= set(GRADES) else sorted(seen, key=lambda grade: (grade == "–", grade))
 

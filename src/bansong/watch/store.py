@@ -84,11 +84,8 @@ CREATE TABLE deliveries (
 CREATE INDEX deliveries_open ON deliveries (owner, due, attempts) WHERE delivered IS NULL;
 """
 
+# ``entry`` was a generated column: the watch as JSON
 MIGRATIONS: Final = {1: "ALTER TABLE watches DROP COLUMN entry;", 2: "ALTER TABLE watches ADD COLUMN status_day TEXT;"}
-"""Steps from one version of the tables to the next.
-
-``entry`` was the watch as JSON, a generated column. ``status_day``: day (ISO) of a watch's status.
-"""
 
 
 _SUMMARIES: Final = "SELECT number, payload FROM notices WHERE biz_no = '' AND instr(payload, ?)"
@@ -103,7 +100,7 @@ HELD: Final = {
 
 
 def holdings(db: sqlite3.Connection, b_no: str) -> dict[str, int]:
-    """Count the rows of a number (ten digits), by kind; ``undelivered`` ones are notifications as well."""
+    """Count the rows of a number (ten digits), by kind; ``undelivered`` ones are notifications, too."""
     counts = {what: int(db.execute(query, (b_no,)).fetchone()[0]) for what, query in HELD.items()}
     return counts | {"summaries": sum(1 for _ in _summaries(db, b_no))}
 
@@ -134,11 +131,10 @@ VERDICT_COLUMNS: Final[dict[str, type[pl.DataType]]] = {
     "bounce_prob": pl.Float64,
     "action": pl.String,
 }
-STATUS_DAY: Final = "status_day"
-"""Optional column of a judge: day (String, ISO) of the status, null if unknown."""
+STATUS_DAY: Final = "status_day"  # optional column of a judge: day (ISO) of the status
 UNKNOWN: Final = "unknown"
+# statuses of a closed business that has opened again; ``unknown`` is none of them
 OPEN: Final = ("active", "suspended")
-"""Statuses with which a closed business has opened again; ``unknown`` is none of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +145,6 @@ class CheckResult:
 
     @property
     def changes(self) -> pl.DataFrame:
-        """The watches with another grade than at the last check."""
         return self.watches.filter("changed")
 
     @property
@@ -164,15 +159,7 @@ class CheckResult:
 
 
 def compare_with_check(watches: pl.DataFrame, checked: pl.DataFrame, now: float) -> pl.DataFrame:
-    """Compare the result of a check with the watches as they are now; one row for each fitting answer.
-
-    An answer does not fit if the watch is gone, or its name or address has changed. New columns: ``status_before``,
-    ``grade_before``; ``changed``: another grade than at the last check; ``first``: the first check, or the first that
-    found a status; ``closure``: found closed, known to be open before; ``closed_already``: closed at the first check.
-
-    Status and grade stay if the new status is ``unknown`` or of an earlier day than the known one: another source
-    answered, and knows less.
-    """
+    """Compare a check with the watches as they are now; drop answers to a gone watch, or another name or address."""
     if STATUS_DAY not in checked:
         checked = checked.with_columns(pl.lit(None, pl.String).alias(STATUS_DAY))
     verdict = (*VERDICT_COLUMNS, STATUS_DAY)
@@ -183,6 +170,7 @@ def compare_with_check(watches: pl.DataFrame, checked: pl.DataFrame, now: float)
         pl.col(name).eq_missing(pl.col(f"{name}_asked")) for name in ("name", "address")
     )
     before, is_older = pl.col("biz_status"), pl.col(f"{STATUS_DAY}_found") < pl.col(STATUS_DAY)
+    # an unknown status, or one of an earlier day, comes from a poorer source: the known one stays
     after = pl.when(~is_older.fill_null(value=False)).then("biz_status_found")
     was_known, is_known = before.fill_null(UNKNOWN).ne(UNKNOWN), after.fill_null(UNKNOWN).ne(UNKNOWN)
     closed, open_again = after.eq_missing(pl.lit(CLOSED)), after.is_in(OPEN).fill_null(value=False)
@@ -216,8 +204,7 @@ _DOCUMENT_FIELDS: Final = (
     *("created_at", "checked_at", "next_check_at", "closed_at"),
 )
 _ENCODER: Final = msgspec.json.Encoder()
-_BLOCK: Final = 7
-"""Low bits of a watch's number within its block: some 40 kB, rendered in a millisecond."""
+_BLOCK: Final = 7  # low bits of a watch's number within its block: some 40 kB, rendered in a millisecond
 _AS_FRAME: Final = ", ".join("id AS watch_id" if name == "watch_id" else name for name in _FRAME)
 
 
@@ -271,11 +258,7 @@ Addition = Literal["added", "changed", "unchanged"]
 def add(
     db: sqlite3.Connection, owner: str, entry: Business, now: float, first_check: float | None = None
 ) -> tuple[WatchedBusiness, Addition]:
-    """Put a business on an owner's list once; return it, and whether it was new or changed.
-
-    A name and address replace known ones. A new watch is due at ``first_check``, a changed one keeps its time; without
-    ``first_check`` both are due at once.
-    """
+    """Put a business on an owner's list once, due at ``first_check``, else now; a changed one keeps its time then."""
     done: Addition = "added"
     found = db.execute(f"SELECT {_WATCH} FROM watches WHERE owner = ? AND biz_no = ?", (owner, entry.biz_no)).fetchone()
     if found is None:
@@ -328,7 +311,6 @@ def every(db: sqlite3.Connection, owner: str) -> pl.DataFrame:
 
 
 def remove(db: sqlite3.Connection, owner: str, watch_id: str) -> int | None:
-    """Remove a watch and its history; return its number, ``None`` if there was none."""
     gone = db.execute("DELETE FROM watches WHERE owner = ? AND id = ? RETURNING number", (owner, watch_id)).fetchall()
     return gone[0][0] if gone else None
 
@@ -342,7 +324,6 @@ def remove_many(db: sqlite3.Connection, owner: str, watch_ids: Iterable[str]) ->
 
 
 def history(db: sqlite3.Connection, owner: str, watch_id: str) -> list[Change] | None:
-    """Return the changes of grade of a watch, the oldest first; ``None`` for an unknown watch."""
     found = db.execute("SELECT number FROM watches WHERE owner = ? AND id = ?", (owner, watch_id)).fetchone()
     if found is None:
         return None
@@ -422,10 +403,7 @@ def bring_forward(db: sqlite3.Connection, owner: str, until: float, limit: int) 
 
 
 def make_due(db: sqlite3.Connection, owner: str, now: float, wait: float | None = None) -> None:
-    """Let an owner's watches be due; with ``wait`` only those last checked so many seconds ago.
-
-    So are watches checked or added later than now: the clock was wrong.
-    """
+    """Make watches due; with ``wait`` those checked that long ago, or (the clock was wrong) later than now."""
     db.execute(
         "UPDATE watches SET due = :now WHERE owner = :owner AND due > :now"
         " AND (:wait IS NULL OR checked <= :now - :wait OR coalesce(checked, created) > :now)",
@@ -434,7 +412,6 @@ def make_due(db: sqlite3.Connection, owner: str, now: float, wait: float | None 
 
 
 def due(db: sqlite3.Connection, now: float, limit: int, owners: Sequence[str] | None = None) -> pl.DataFrame:
-    """Return at most ``limit`` due watches, the longest waiting first; of some owners, or of all."""
     whose = "" if owners is None else "AND owner IN (SELECT value FROM json_each(:owners))"
     rows = db.execute(
         f"SELECT {_AS_FRAME} FROM watches WHERE due <= :now {whose} ORDER BY due, number LIMIT :limit",
@@ -451,11 +428,7 @@ def record(
     channels: Sequence[str] = (),
     window: SummaryWindow | None = None,
 ) -> CheckResult:
-    """Record a check: the watches, the changes of grade, and a notification of each closure.
-
-    Answers that do not fit their watch any more are dropped. ``next_due``: a time, or an expression over the columns of
-    :func:`due`. Businesses closed at their first check share one notification within ``window``.
-    """
+    """Record a check: watches, changes of grade, notifications; businesses closed at their first check share one."""
     numbers = json.dumps(checked["number"].to_list())
     rows = db.execute(
         f"SELECT {_AS_FRAME} FROM watches WHERE number IN (SELECT value FROM json_each(?)) ORDER BY number", (numbers,)
@@ -483,7 +456,6 @@ def record(
 
 
 def postpone(db: sqlite3.Connection, numbers: Iterable[int], due: float) -> None:
-    """Postpone watches that could not be checked, unless they are due later anyway."""
     db.execute(
         "UPDATE watches SET due = ? WHERE due < ? AND number IN (SELECT value FROM json_each(?))",
         (due, due, json.dumps(list(numbers))),

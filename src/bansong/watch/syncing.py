@@ -1,4 +1,4 @@
-"""Bring a watch list to what a file says."""
+"""Make a watch list equal to a file."""
 
 from __future__ import annotations
 
@@ -47,18 +47,11 @@ def watch_time(entry: WatchEntry, of: str) -> float | None:
     return next((parse_time(more[name]) for name in WATCH_TIMES[of] if name in more), None)
 
 
-_MIN_MILLISECONDS: Final = 1e11
-"""Numbers from here on are milliseconds; as seconds they would be in the year 5138."""
+_MIN_MILLISECONDS: Final = 1e11  # larger numbers are milliseconds; as seconds they would be in the year 5138
 
 
 def parse_time(text: object) -> float | None:
-    """Parse a service's time as seconds since 1970; ``None`` if it is none.
-
-    ISO 8601 (UTC without a zone), or a number of seconds or milliseconds.
-
-    >>> parse_time("2026-11-22T09:00:00+09:00") == parse_time("1795305600") == parse_time(1795305600000)
-    True
-    """
+    """Parse a service's time (ISO 8601, seconds or milliseconds) as seconds since 1970; ``None`` if it is none."""
     if isinstance(text, bool) or not isinstance(text, str | int | float):
         return None
     if isinstance(text, str) and re.fullmatch(r"\s*\d{1,4}-\d.*", text, flags=re.A | re.S):
@@ -93,20 +86,15 @@ class Steps:
 
 @dataclass(slots=True)
 class Done:
-    """Result of :class:`Steps`, counted as it happens.
-
-    ``refused``: numbers and reasons. ``doubts``: numbers (of removals: watch_id) with an unknown result. ``halt``: why
-    the rest was left. ``first_check_by``: when the last added business is first checked (seconds since 1970), if the
-    service says so.
-    """
+    """Result of :class:`Steps`. ``doubts``: numbers (of removals: watch_id) with an unknown result."""
 
     added: int = 0
     changed: int = 0
     removed: int = 0
-    refused: list[tuple[str, str]] = field(default_factory=list)
+    refused: list[tuple[str, str]] = field(default_factory=list)  # numbers and reasons
     doubts: list[str] = field(default_factory=list)
-    halt: Halt | None = None
-    first_check_by: float | None = None
+    halt: Halt | None = None  # why the rest was left
+    first_check_by: float | None = None  # when the last added business is first checked (seconds since 1970)
 
     @property
     def settled(self) -> int:
@@ -114,7 +102,7 @@ class Done:
 
 
 class ServiceSync:
-    """Carries out the steps of one sync; ``dispatcher`` sends and cancels them."""
+    """Carries out the steps of one sync."""
 
     def __init__(self, client: Client, terms: ServiceOptions, done: Done, total: int, progress: Progress) -> None:
         self.dispatcher = Dispatcher(rate=terms.rate, drain=terms.drain)
@@ -127,18 +115,16 @@ class ServiceSync:
         self._postponed: list[_StepRequest] = []
 
     async def put(self, add: Sequence[Business], change: Sequence[tuple[str, Business]]) -> None:
-        """Add and change watches. A change is a second POST; if that made a new watch, the first one is removed."""
+        """Add and change watches; a change is a second POST, and removes the first watch if that made a new one."""
         added = [_StepRequest(self, "add", entry.biz_no, partial(self._add, entry)) for entry in add]
         changed = [_StepRequest(self, "change", entry.biz_no, self._change(id_, entry)) for id_, entry in change]
         await self._carry_out([*added, *changed])
 
     async def remove(self, watch_ids: Sequence[str]) -> None:
-        """Remove watches, then add what found the list full before; a missing watch counts as removed.
-
-        Removals make no room for additions refused because the month's changes are used up.
-        """
+        """Remove watches, then add what found the list full before."""
         await self._carry_out([_StepRequest(self, "remove", id_, partial(self._remove, id_)) for id_ in watch_ids])
         postponed, self._postponed = self._postponed, []
+        # removals do not help additions that were refused because the month's changes are used up
         is_full = self._refusal is not None and _is_list_full(self._refusal)
         if watch_ids and is_full and not self.dispatcher.is_cancelled:
             self._refusal = None
@@ -228,7 +214,7 @@ class _StepRequest(OutgoingRequest[None]):
         self._report_progress()
 
     def _is_held_back(self, error: ServiceError) -> bool:
-        """Whether an error (as `bansong serve` words it) will come to every step of this kind, and to no removal."""
+        """Return whether an error (as `bansong serve` words it) will come to all steps of this kind but removals."""
         changes_are_spent = isinstance(error, LimitError) and "watch_changes" in (error.detail or "")
         return (self.kind == "add" and _is_list_full(error)) or (self.kind != "remove" and changes_are_spent)
 
@@ -237,18 +223,16 @@ class _StepRequest(OutgoingRequest[None]):
 
 
 def _is_list_full(error: ServiceError) -> bool:
-    """Whether the list has no place left, in the words of `bansong serve`."""
     is_conflict = isinstance(error, RejectedError) and error.status == HTTPStatus.CONFLICT
     return is_conflict and "watch_limit" in (error.detail or "")
 
 
+# times in seconds since 1970; ``shows_…``: whether the list shows that field, so that it can differ
 LISTED: Final[dict[str, type[pl.DataType]]] = {
     **dict.fromkeys(("watch_id", "biz_no", "name", "address", "biz_status", "grade"), pl.String),
     **dict.fromkeys(("created", "checked", "due", "closed"), pl.Float64),
     **dict.fromkeys(("shows_name", "shows_address"), pl.Boolean),
 }
-"""A watch list as a frame, in its order; times in seconds since 1970. ``shows_…``: whether the list shows that field,
-so that it can differ."""
 BUSINESS: Final = {"biz_no": pl.String, "name": pl.String, "address": pl.String}
 CHANGE: Final = {"watch_id": pl.String, **BUSINESS, "name_before": pl.String, "address_before": pl.String}
 REMOVAL: Final = {"watch_id": pl.String, **BUSINESS}
@@ -257,40 +241,30 @@ _PLACE: Final = "place"
 
 @dataclass(frozen=True, slots=True)
 class Businesses:
-    """The businesses of a table, and its unusable rows.
-
-    ``frame``: :data:`BUSINESS`, one row a number, in file order, with the first name and address given. ``unusable``:
-    ``row_id`` (from 0) and ``problem``, a code. ``repeated``: ``biz_no``, ``rows`` and ``differing`` (several names or
-    addresses). ``suspect``: numbers with a wrong check digit; they are watched all the same.
-    """
+    """The businesses of a table (:data:`BUSINESS`, the first name and address given), and its unusable rows."""
 
     frame: pl.DataFrame
     rows: int
-    unusable: pl.DataFrame
-    repeated: pl.DataFrame
-    suspect: int
+    unusable: pl.DataFrame  # ``row_id`` (from 0) and ``problem``, a code
+    repeated: pl.DataFrame  # ``biz_no``, ``rows``, ``differing`` (several names or addresses)
+    suspect: int  # numbers with a wrong check digit, watched all the same
 
 
 @dataclass(frozen=True, slots=True)
 class SyncPlan:
-    """The steps that make the list equal to the file.
+    """The steps that make the list equal to the file. ``repeated``: further watches of a business."""
 
-    ``add``: :data:`BUSINESS`. ``change``: :data:`CHANGE`, with the file's name and address. ``remove``:
-    :data:`REMOVAL`. ``repeated``: :data:`REMOVAL`, further watches of a business. ``unchanged``: matching watches;
-    ``unnumbered``: watches shown without a number, left alone. ``watched``: businesses on the list.
-    """
-
-    add: pl.DataFrame
-    change: pl.DataFrame
-    remove: pl.DataFrame
-    repeated: pl.DataFrame
+    add: pl.DataFrame  # BUSINESS
+    change: pl.DataFrame  # CHANGE, with the file's name and address
+    remove: pl.DataFrame  # REMOVAL
+    repeated: pl.DataFrame  # REMOVAL
     unchanged: int
-    unnumbered: int
-    watched: int
+    unnumbered: int  # watches shown without a number, left alone
+    watched: int  # businesses
 
 
 def businesses(rows: pl.LazyFrame) -> Businesses:
-    """Return the businesses of :attr:`bansong.enrichment.PreparedTable.rows`; reads the file."""
+    """Read the businesses of :attr:`bansong.run.survey.PreparedTable.rows`."""
     names = rows.collect_schema().names()
     if DIGITS not in names:  # `[]`: no record, so no columns
         nothing = pl.DataFrame(schema={"biz_no": pl.String, "rows": pl.UInt32, "differing": pl.Boolean})
@@ -323,11 +297,7 @@ def businesses(rows: pl.LazyFrame) -> Businesses:
 
 
 def reconcile(file: pl.DataFrame, listed: pl.DataFrame) -> SyncPlan:
-    """Compare the businesses of a file (:data:`BUSINESS`) with a list (:data:`LISTED`).
-
-    White space, Unicode forms and missing fields are no differences. Of several watches of a business the first
-    matching one stays, else the first.
-    """
+    """Compare a file (:data:`BUSINESS`) with a list (:data:`LISTED`), ignoring white space and missing fields."""
     numbered = listed.with_columns(business_number.compact_expr(pl.col("biz_no")).alias("biz_no")).with_row_index(
         _PLACE
     )
