@@ -113,8 +113,8 @@ def run_isolated(
     folder: Path | None = None,
     checkpoint: Callable[[], None] = lambda: None,
 ) -> Any:
-    """Call ``function`` (``"bansong.package.module:name"``) with JSON values in a child process; return its JSON result."""
-    # ``folder``: the child's working folder and place of temporary files. ``checkpoint`` runs every 20 ms; if it raises,
+    """Call ``function`` (``"bansong.package.module:name"``) on JSON values in a child process; return its result."""
+    # ``folder``: the child's working folder, also for temporary files. ``checkpoint`` runs every 20 ms; if it raises,
     # the child ends. The child has its own session, so that Ctrl-C reaches the parent alone, and ends with the parent.
     # Raises IsolationError, and the function's BansongError or OSError.
     if _isolated:
