@@ -61,7 +61,7 @@ class CancelToken:
 class StopRequest:
     """A request to stop this process by signals, noted even if KeyboardInterrupt gets lost."""
 
-    # polars turns a KeyboardInterrupt while building a query into its own error: runs check between steps and after errors
+    # polars turns a KeyboardInterrupt while building a query into its own error: runs check between steps
 
     def __init__(self, interrupt: Callable[[], None] | None = None) -> None:
         self._interrupt = interrupt

@@ -108,7 +108,7 @@ def set_audience(audience: Audience) -> Audience:
 
 
 def parameter(name: str, value: object = NO_VALUE) -> str:
-    """Return the audience's name of a parameter, alone or with a value: ``registry=``, or ``--registry`` as an option."""
+    """Return the audience's name of a parameter, alone or with a value: ``registry=``, ``--registry``."""
     return current_audience().option(name, value) or PYTHON.option(name, value)
 
 

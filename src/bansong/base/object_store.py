@@ -121,7 +121,10 @@ _KEYS: Final = {
     "region": "region",
     "endpoint_url": "endpoint",
 }
-_OVERRIDING: Final = "ACCESS_KEY_ID WEB_IDENTITY_TOKEN_FILE CONTAINER_CREDENTIALS_RELATIVE_URI CONTAINER_CREDENTIALS_FULL_URI"  # credentials in the environment (``AWS_…``) that override a profile except for its region and endpoint
+# credentials in the environment (``AWS_…``) that override a profile except for its region and endpoint
+_OVERRIDING: Final = (
+    "ACCESS_KEY_ID WEB_IDENTITY_TOKEN_FILE CONTAINER_CREDENTIALS_RELATIVE_URI CONTAINER_CREDENTIALS_FULL_URI"
+)
 
 
 def read_profile() -> dict[str, str]:
