@@ -83,7 +83,6 @@ def option(default: Any = None, *, flag: str = "", job: str = "", **declared: An
 
 
 def option_of(kind: type, name: str) -> Any:
-    """Declare a field as the same option as a field of another dataclass."""
     declared = next(one for one in fields(kind) if one.name == name)
     return field(default=declared.default, metadata=declared.metadata)
 

@@ -310,7 +310,6 @@ def _confirm_erasure(key_id: str, held: Mapping[str, int]) -> bool:
 
 
 def _ask_server_to_erase(db: Path, key_id: str) -> None:
-    """Ask the running server to erase a key; end with exit code 5 if that takes over a minute."""
     from bansong.server import keys as key_table
     from bansong.server.erasure import ask_for_erasure
 
