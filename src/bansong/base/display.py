@@ -214,7 +214,7 @@ class ProgressLines:
 
 
 _FIRST_UPDATE_S: Final = 0.5  # seconds before a bar appears; shorter runs leave no output at all
-_UPDATE_INTERVAL_S: Final = 0.2  # seconds between two updates, each of which goes to the browser
+_UPDATE_INTERVAL_S: Final = 0.2  # seconds between two updates, sent to the browser
 _BAR: Final = (
     '<div role="progressbar" aria-valuemin="0" aria-valuemax="100" aria-valuenow="{percent:.0f}" '
     'style="display:flex;gap:.7em;align-items:center"><span>{doing}</span>'

@@ -196,7 +196,6 @@ def _rebuild_error(answer: dict[str, Any]) -> Exception:
 
 
 def serve_call() -> None:
-    """Serve one call, a line of JSON on stdin; write its result to stdout and end the process."""
     global _isolated
     _isolated = True
     request = json.loads(sys.stdin.buffer.readline())

@@ -134,7 +134,6 @@ def gettext(message: str, /, **fields: object) -> str:
 
 
 def ngettext(singular: str, plural: str, /, count: int, **fields: object) -> str:
-    """Return the message for a count, which is the field ``count``."""
     text = _catalogue(current_language()).ngettext(singular, plural, count)
     return _name_parameters(text, escaped=True).format(count=count, **fields)
 

@@ -88,7 +88,6 @@ def option_of(kind: type, name: str) -> Any:
 
 
 def specs_of(kind: type) -> tuple[OptionSpec, ...]:
-    """Return the options that the fields of a dataclass declare."""
     return _specs_of(kind)
 
 

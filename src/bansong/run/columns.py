@@ -296,7 +296,6 @@ def checked_extra_columns(asked: Sequence[str]) -> tuple[str, ...]:
 
 
 def with_extra_columns(answers: pl.LazyFrame, names: Sequence[str], gazetteer: Gazetteer | None) -> pl.LazyFrame:
-    """Add the columns ``names`` to answered rows, null where the engine has no value."""
     there = answers.collect_schema().names()
     nothing = pl.lit(None, pl.String)
     columns = {name: pl.col(source) if source in there else nothing for name, source in _SOURCES.items()}

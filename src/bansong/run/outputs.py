@@ -138,7 +138,6 @@ class Outputs:
         return True
 
     def _output_of(self, file: InputFile, format: Format) -> str | Path | None:
-        """Return the path of an output in a list; ``None`` for the input itself, or its name beside it."""
         if self.file is not None:
             return self.file
         if self.folder is not None:

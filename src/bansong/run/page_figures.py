@@ -216,7 +216,7 @@ def draw_charts(figures: PageFigures) -> list[Markup]:
             charts.regions(figures.regions.select("region", "rows", "expected")),
         )
         images = [charts.as_svg(chart) for chart in drawn]
-    except (UsageError, ImportError, ValueError):  # Altair says ValueError where vl-convert is missing
+    except (UsageError, ImportError, ValueError):  # Altair raises ValueError without vl-convert
         return []
     return [Markup(svg.replace("<svg ", '<svg aria-hidden="true" ', 1)) for svg in images]
 

@@ -370,7 +370,6 @@ class Surveyor:
     def _choose_outputs(
         self, file: InputFile, data: InputData, table: Table, *, several: bool
     ) -> tuple[Target, SideFiles]:
-        """Choose a table's output and the files beside it; refuse one that is read."""
         write = self.outputs.write
         target = self.outputs.target_of(file, table, self.resources, several=several)
         sides = self.outputs.sides_of(target, self.engine.local.gazetteer if self.engine.kind.answers_locally else None)

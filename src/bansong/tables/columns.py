@@ -84,6 +84,8 @@ def choose_columns(
 ) -> Chosen:
     """Choose a column for each role; the first role (in an ``address_list``: the address) must get one."""
     # ``given`` (headers by role) overrides; ``ours``: positions of columns from an earlier enrichment, never chosen.
+    # The number's column must hold ten digits; right check digits count under any header. Without headers,
+    # content decides. Of several businesses in a row, all roles are of one.
     chosen = _given_columns(table, roles, {role_code(role): header for role, header in (given or {}).items()})
     key, *others = roles
     schema, ids = table.frame.collect_schema(), table.ids

@@ -456,7 +456,7 @@ def reading(table: Table) -> Iterator[None]:
     try:
         yield
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:  # a panic is no Exception
-        if "KeyboardInterrupt" in str(error):  # raised while a query was built, of which polars makes a panic
+        if "KeyboardInterrupt" in str(error):  # polars makes a panic of it while it builds a query
             raise KeyboardInterrupt from error
         if table.file is None:
             raise

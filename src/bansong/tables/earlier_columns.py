@@ -32,7 +32,7 @@ from bansong.tables.candidates import SAMPLE_ROWS
 from bansong.tables.roles import PROVINCE
 from bansong.tables.table import Table, contract_name
 
-_MANY: Final = 6  # of the nine headers: nobody else has so many
+_MANY: Final = 6  # of the nine headers: users do not have so many
 _SOME: Final = 3
 _PROOFS: Final = 2
 _LABELS: Final = 2

@@ -65,7 +65,7 @@ _LAST_TAG: Final = "bansong-end"  # fed behind the page: a tag or a comment with
 class PageTable:
     """A table of a page: ``top`` are its first rows, ``merges`` the merged cells among them, ``batches`` all rows."""
 
-    outer: PageTable | None = None  # the table in a cell of which it stands
+    outer: PageTable | None = None  # the table in whose cell it is
     top: list[Row] = field(default_factory=list)
     merges: list[Merge] = field(default_factory=list)
     batches: list[pl.DataFrame] = field(default_factory=list)

@@ -52,7 +52,7 @@ class InputFile:
 
     path: Path
     base: Path  # the folder below which outputs have the same relative names
-    listed: bool = False  # a glob or a folder found it, nobody named it
+    listed: bool = False  # found by a glob or in a folder, not named
 
     @property
     def relative(self) -> Path:
@@ -118,7 +118,7 @@ def find_files(given: str | Path, folder: Path = Path()) -> list[InputFile]:
 
 
 def _expand_home(path: Path) -> Path:
-    with suppress(RuntimeError):  # `~$a.xlsx` is nobody's home
+    with suppress(RuntimeError):  # `~$a.xlsx` names no home
         return path.expanduser()
     return path
 

@@ -253,7 +253,6 @@ def _best_leaf(table: Table, leaves: Sequence[_Leaf], role: str) -> _Leaf:
 
 
 def _beside(role: str, leaves: Sequence[_Leaf], number: _Leaf | None) -> _Leaf | None:
-    """Return the only leaf of a role: in the number's object, else by all of its keys."""
     if number is not None:
         outer = number.path[:-1]
         inside = [leaf for leaf in leaves if leaf.path[: len(outer)] == outer and _ends_surely(role, leaf)]

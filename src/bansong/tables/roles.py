@@ -35,7 +35,7 @@ _BLANKS: Final = [
     *("", "-", "--", ".", ",", "/", "·", "null", "NULL", "none", "None", "nan", "NaN", "N/A", "n/a", "NA", "na"),
     *("없음", "해당없음", "해당 없음"),
 ]
-_FILLER: Final = r"^[\W_0]*$"  # a detail that says nothing: ``0``, ``**``, ``--``
+_FILLER: Final = r"^[\W_0]*$"  # a detail without content: ``0``, ``**``, ``--``
 _GUARDS: Final = ("=", "＝", "'", "＇")
 _FORMULA_GUARD: Final = r"""(?s)^[=＝]\s*["＂](.*)["＂]\s*$"""
 _APOSTROPHE: Final = r"(?s)^['＇]([^'＇A-Za-z][^'＇]*)$"  # before a letter it may be part of a name: 'n Coffee

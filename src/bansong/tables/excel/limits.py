@@ -355,7 +355,7 @@ EXCEL_95_WORKBOOK: Final = Problem(
 
 # built-in formats of dates and times in Korea, Japan and China; no file defines them
 _EAST_ASIAN_DATES: Final = frozenset((*range(27, 37), *range(50, 59)))
-_DATE: Final = 14  # a built-in date format that calamine knows
+_DATE: Final = 14  # a built-in date format that calamine reads
 _UTF16: Final = 1200
 _SINGLE_BYTE: Final = frozenset(
     (874, *range(1250, 1259), _UTF16, 10000, 10007, 20127, 20866, 21866, *range(28591, 28606))

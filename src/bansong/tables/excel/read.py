@@ -226,7 +226,6 @@ def _load_xlsx(
 
 
 def _with_typed(data: Path, loaded: Loaded) -> pl.LazyFrame:
-    """Return the rows with ``typed_id`` columns; the sheet is parsed again only if these are requested."""
     frame = loaded.frame
     marks = {typed_id(id_): pl.Boolean() for id_, dtype in frame.schema.items() if dtype == pl.String}
     if not marks:

@@ -99,6 +99,8 @@ def render_rows(
     frame: pl.DataFrame, columns: Mapping[str, int], styles: Mapping[str, Style], first: int, *, blanks: bool = False
 ) -> pl.DataFrame:
     """Render rows: ``r`` (Int64, the sheet's row) and ``cells`` (String); ``blanks``: styled cells for nulls."""
+    # Text is an inline string, so never a formula. What Excel cannot hold as a number (more than 15 digits, infinities,
+    # days before March 1900, time zones) is text. A text whose ``typed_id`` is true becomes what it was.
     numbers = pl.int_range(first, first + frame.height, dtype=pl.Int64, eager=True).alias("r")
     work = frame.with_columns(numbers, numbers.cast(pl.String).alias("row"))
     pieces: list[pl.Expr | str] = []
