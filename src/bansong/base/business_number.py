@@ -123,10 +123,7 @@ _DIGITS: Final = r"^[0-9][0-9. -]*$"
 
 
 def _once(rule: Callable[..., pl.Expr], *values: pl.Expr) -> pl.Expr:
-    """Return ``rule(*values)`` with each value computed once.
-
-    Within one expression polars computes a part as often as it is written there; a field of a struct is computed once.
-    """
+    # polars computes a part as often as it occurs in an expression, but a field of a struct once
     names = [f"x{place}" for place in range(len(values))]
     fields = pl.struct(value.alias(name) for value, name in zip(values, names, strict=True))
     return fields.struct.with_fields(rule(*map(pl.field, names)).alias("y")).struct.field("y")
@@ -262,7 +259,6 @@ def _group_digits(digits: pl.Expr) -> pl.Expr:
 
 
 def first_code(rules: dict[str, pl.Expr], otherwise: str | None = None) -> pl.Expr:
-    """Return the code (String) of the first true condition, else ``otherwise``."""
     code = pl.lit(otherwise, pl.String)
     for name, condition in reversed(rules.items()):
         code = pl.when(condition).then(pl.lit(name)).otherwise(code)

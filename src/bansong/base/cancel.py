@@ -1,7 +1,4 @@
-"""Run async code in blocking code, and settle it on Ctrl-C.
-
-:func:`run_async` runs a coroutine in an event loop of its own thread, :class:`CancelToken` cancels it from anywhere.
-"""
+"""Run async code in blocking code, in an event loop of its own thread; settle it on Ctrl-C."""
 
 from __future__ import annotations
 
@@ -62,11 +59,9 @@ class CancelToken:
 
 
 class StopRequest:
-    """A request to stop this process by signals, noted even if KeyboardInterrupt gets lost.
+    """A request to stop this process by signals, noted even if KeyboardInterrupt gets lost."""
 
-    polars turns a KeyboardInterrupt while it builds a query into its own error. So a run checks for a stop between
-    steps and after failures. Steps that must not be cut off :meth:`hold_back` KeyboardInterrupt.
-    """
+    # polars turns a KeyboardInterrupt while building a query into its own error: runs check between steps
 
     def __init__(self, interrupt: Callable[[], None] | None = None) -> None:
         self._interrupt = interrupt
@@ -114,11 +109,10 @@ class StopRequest:
 
 
 class PortalTask(Generic[R]):
-    """A coroutine function that runs in a portal's event loop.
+    """A coroutine function that runs in a portal's event loop."""
 
-    ``concurrent.futures.wait`` is unsafe in a thread that receives signals: after a ``KeyboardInterrupt`` between
-    taking and releasing the future's lock, the event loop waits for ever. ``SimpleQueue``, in C, has no such gap.
-    """
+    # ``concurrent.futures.wait`` is unsafe in a thread that receives signals: after a KeyboardInterrupt while it holds
+    # the future's lock, the event loop waits for ever. ``SimpleQueue``, in C, has no such gap.
 
     def __init__(self, portal: BlockingPortal, main: Callable[[], Awaitable[R]]) -> None:
         self._main = main
@@ -157,7 +151,6 @@ def _log_unless_interrupt(loop: asyncio.AbstractEventLoop, context: dict[str, An
 
 
 def loop_options() -> dict[str, Any]:
-    """Return anyio's options for an event loop: uvloop's if it is installed (``fast``), else asyncio's."""
     return {"use_uvloop": find_spec("uvloop") is not None}
 
 
@@ -203,11 +196,8 @@ def _raise(error: BaseException) -> NoReturn:
 
 
 def run_async(main: Callable[[], Awaitable[R]], cancel: CancelToken) -> R:
-    """Run async code in an event loop of its own thread; this one may have another (a notebook's).
-
-    The first Ctrl-C cancels the token and waits for ``main`` to end in good order; the second cancels ``main``. Then
-    ``KeyboardInterrupt`` is raised, unless ``main`` raised an error.
-    """
+    """Run async code in an event loop of its own thread; this one may have another (a notebook's)."""
+    # The first Ctrl-C cancels the token and waits for ``main`` to end in good order; the second cancels ``main``.
     from anyio.from_thread import start_blocking_portal
 
     presses = 0

@@ -85,7 +85,6 @@ class Shown(ABC):
     WIDTH: ClassVar[int] = 16
 
     def lines(self) -> list[tuple[str, str]]:
-        """Return the lines of the report as (label, value)."""
         return list(self._describe())
 
     @abstractmethod
@@ -113,7 +112,7 @@ def pad_text(text: str, width: int) -> str:
 
 
 def aligned_rows(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
-    """Align rows of cells as lines of a terminal; ``right``: places of right-aligned columns."""
+    # right: places of right-aligned columns
     from rich.cells import cell_len
 
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
@@ -215,7 +214,7 @@ class ProgressLines:
 
 
 _FIRST_UPDATE_S: Final = 0.5  # seconds before a bar appears; shorter runs leave no output at all
-_UPDATE_INTERVAL_S: Final = 0.2  # seconds between two updates, each of which goes to the browser
+_UPDATE_INTERVAL_S: Final = 0.2  # seconds between two updates, sent to the browser
 _BAR: Final = (
     '<div role="progressbar" aria-valuemin="0" aria-valuemax="100" aria-valuenow="{percent:.0f}" '
     'style="display:flex;gap:.7em;align-items:center"><span>{doing}</span>'
@@ -284,8 +283,7 @@ _FIGURES: Final = {
     "numbers": gettext_noop("{done}/{total} numbers"),
     "watches": gettext_noop("{done}/{total} watches"),
     "MB": "{done}/{total} MB",
-}
-"""Figures by unit: Korean counts units with other words than headings use."""
+}  # by unit: Korean counts units with other words than headings use
 
 
 class TerminalBar:
@@ -318,7 +316,7 @@ class TerminalBar:
 
 
 def _align(done: int, total: int) -> str:
-    """Pad a number to the width of its total, so that the text after it does not move."""
+    # padded to the width of the total, so that the text after it does not move
     return f"{done:>{len(str(total))}}"
 
 
@@ -346,7 +344,6 @@ AskedProgress = bool | Progress | None  # `True`: a bar in a notebook or on a te
 
 @contextmanager
 def progress_asked(asked: AskedProgress, unit: str = "rows", doing: str = "verifying") -> Iterator[Progress | None]:
-    """Yield the given display, or a bar in a notebook or on a terminal."""
     if asked is not True:
         yield asked or None
     elif is_notebook():

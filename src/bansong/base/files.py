@@ -1,8 +1,6 @@
-"""Private files and folders, the state directory, environment variables, and URLs as paths.
-
-Only this module handles what Windows lacks (modes of open files, synced folders, `flock`). Callers close files before
-they move or remove them, as Windows demands.
-"""
+"""Private files and folders, the state directory, environment variables, and URLs as paths."""
+# Only this module handles what Windows lacks (modes of open files, synced folders, `flock`); close files before moving
+# or removing them, as Windows demands.
 
 from __future__ import annotations
 
@@ -98,8 +96,7 @@ def new_run_id(started: datetime) -> str:
 
 PRIVATE: Final = 0o600
 _PRIVATE_FOLDER: Final = "bansong-private-"
-_PRIVATE_FOLDERS: Final = (_PRIVATE_FOLDER, "bizverify-private-")
-"""With those of the former name, which hold addresses, too."""
+_PRIVATE_FOLDERS: Final = (_PRIVATE_FOLDER, "bizverify-private-")  # also of the former name: they hold addresses, too
 _STALE_S: Final = 24 * 3600.0
 _BINARY: Final[int] = getattr(os, "O_BINARY", 0)  # without it Windows changes line ends
 
@@ -159,7 +156,6 @@ def sync_file(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Flush the names in a folder to the disk (Windows cannot)."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except PermissionError:
@@ -273,8 +269,7 @@ if sys.platform == "win32":
 else:
     from pathlib import PosixPath as _LocalPath
 
-STORES: Final = ("s3", "gs", "az")
-"""Schemes that are read and written; ``https`` is only read."""
+STORES: Final = ("s3", "gs", "az")  # schemes that are read and written; ``https`` is only read
 _URL: Final = re.compile(r"(s3|gs|az|https):(/{1,2})(?!/)([^/].*)", re.IGNORECASE | re.DOTALL)
 _ODD: Final = re.compile(r"[\x00-\x1f\x7f\\]")
 
@@ -292,7 +287,6 @@ class RemotePath(_LocalPath):
         return f"{scheme}//{'/'.join(rest)}"
 
     def __rtruediv__(self, folder: Any) -> RemotePath:
-        """Ignore the folder, as an absolute path does."""
         return self
 
     def relative_to(self, *other: Any, **options: Any) -> Path:  # type: ignore[override]

@@ -113,13 +113,10 @@ def run_isolated(
     folder: Path | None = None,
     checkpoint: Callable[[], None] = lambda: None,
 ) -> Any:
-    """Call ``function`` (``"bansong.package.module:name"``) with keyword arguments in a child process.
-
-    Arguments and result must be JSON values. ``folder``: the child's working folder and place of temporary files.
-    ``checkpoint`` is called every 20 ms and ends the child by raising. The child has a session of its own, so that
-    Ctrl-C reaches the parent alone, and ends with the parent. An isolated process calls the function itself. Raises
-    :class:`IsolationError`, and the function's :class:`BansongError` or :class:`OSError`.
-    """
+    """Call ``function`` (``"bansong.package.module:name"``) on JSON values in a child process; return its result."""
+    # ``folder``: the child's working folder, also for temporary files. ``checkpoint`` runs every 20 ms; if it raises,
+    # the child ends. The child has its own session, so that Ctrl-C reaches the parent alone, and ends with the parent.
+    # Raises IsolationError, and the function's BansongError or OSError.
     if _isolated:
         return _find_function(function)(**arguments)
     environment = os.environ | {"POLARS_MAX_THREADS": str(threads), "PYTHONUTF8": "1", VARIABLE: current_language()}
@@ -199,7 +196,6 @@ def _rebuild_error(answer: dict[str, Any]) -> Exception:
 
 
 def serve_call() -> None:
-    """Serve one call, a line of JSON on stdin; write its result to stdout and end the process."""
     global _isolated
     _isolated = True
     request = json.loads(sys.stdin.buffer.readline())
@@ -233,7 +229,7 @@ def serve_call() -> None:
 
 @dataclass(frozen=True)
 class _PickledAudience:
-    """The audience of the parent, unpickled for the first message that names an option: it may import much."""
+    """The parent's audience, unpickled for the first message that names an option: it may import much."""
 
     pickled: bytes
 
@@ -257,7 +253,6 @@ def _find_function(name: str) -> Callable[..., Any]:
 
 
 def _end_with_parent() -> None:
-    """Kill this session when the parent's end of the pipe closes."""
     sys.stdin.buffer.read()
     if hasattr(os, "killpg"):
         os.killpg(os.getpgid(0), signal.SIGKILL)

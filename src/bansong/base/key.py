@@ -33,19 +33,14 @@ _TELLING_CHARS: Final = 8  # a shorter key may be part of an ordinary text, so d
 
 
 class SecretKey:
-    """A key that only :meth:`reveal` and :attr:`header` show: no repr, log, traceback or pickle does.
-
-    Subclasses define name, origin and header. Raises :class:`UsageError` for a value that no header can hold.
-    """
+    """A key that only :meth:`reveal` and :attr:`header` show: no repr, log, traceback or pickle does."""
 
     NAME: ClassVar[str]
-    ORIGIN: ClassVar[str]
-    """Completes "copy it again from …"."""
+    ORIGIN: ClassVar[str]  # completes "copy it again from …"
     ENV: ClassVar[str]
     ENV_FILE: ClassVar[str]
     HEADER: ClassVar[str]
-    SCHEME: ClassVar[str] = ""
-    """Prefix of the value in the header."""
+    SCHEME: ClassVar[str] = ""  # prefix of the value in the header
 
     __slots__ = ("_forms", "_value")
 
@@ -103,7 +98,7 @@ class SecretKey:
 
     @property
     def is_telling(self) -> bool:
-        """Whether the key is too long to be part of an ordinary text."""
+        # too long to be part of an ordinary text
         return len(self._value) >= _TELLING_CHARS
 
     def __repr__(self) -> str:

@@ -1,16 +1,11 @@
-"""Translate every text that a person reads, into Korean or English.
-
-Code writes a message in English, as one sentence with named fields::
-
-    gettext("{path}: there is no such file; check its name", path=path)
-    ngettext("{count:,} row has no number", "{count:,} rows have no number", count)
-
-A message names a parameter of the library between backquotes, as ``` `registry=` ``` or ``` `labels=False` ```; an
-:class:`Audience` may have another name for it (an option of the command line, a field of a job file). A :class:`Phrase`
-is a message that is kept and read later. :func:`gettext_noop` marks constants.
-
-The Korean is in ``locale/ko/LC_MESSAGES/bansong.po``; ``python docs/translations.py --write`` collects the messages.
-"""
+"""Translate every text for people into Korean or English."""
+# Code writes English messages, one sentence with named fields; backquotes name a parameter of the library, which an
+# :class:`Audience` may call otherwise (an option of the command line, a field of a job file):
+#
+#     gettext("{path}: there is no such file; check `registry=`", path=path)
+#     ngettext("{count:,} row has no number", "{count:,} rows have no number", count)
+#
+# The Korean is in ``locale/ko/LC_MESSAGES/bansong.po``; ``python docs/translations.py --write`` collects the messages.
 
 from __future__ import annotations
 
@@ -40,7 +35,7 @@ _of_context: ContextVar[Lang | None] = ContextVar("bansong_language", default=No
 
 
 class Audience(Protocol):
-    """Who reads messages, and what they call the library's parameters."""
+    """The readers of messages, with their names for the library's parameters."""
 
     @property
     def sets_limits(self) -> bool:
@@ -113,11 +108,7 @@ def set_audience(audience: Audience) -> Audience:
 
 
 def parameter(name: str, value: object = NO_VALUE) -> str:
-    """Return the audience's name of a parameter, alone or with a value.
-
-    >>> parameter("registry"), parameter("labels", False), parameter("columns", {"b_no": "#3"})
-    ('`registry=`', '`labels=False`', "`columns={'b_no': '#3'}`")
-    """
+    """Return the audience's name of a parameter, alone or with a value: ``registry=``, ``--registry``."""
     return current_audience().option(name, value) or PYTHON.option(name, value)
 
 
@@ -143,13 +134,12 @@ def gettext(message: str, /, **fields: object) -> str:
 
 
 def ngettext(singular: str, plural: str, /, count: int, **fields: object) -> str:
-    """Return the message for a count, which is the field ``count``."""
     text = _catalogue(current_language()).ngettext(singular, plural, count)
     return _name_parameters(text, escaped=True).format(count=count, **fields)
 
 
 def _name_parameters(template: str, *, escaped: bool = False) -> str:
-    """Replace parameters by the audience's names. ``escaped``: the template is formatted later, so braces double."""
+    # escaped: the template is formatted later, so braces double
     if "`" not in template or current_audience() is PYTHON:
         return template
 
@@ -167,11 +157,9 @@ def _name_parameters(template: str, *, escaped: bool = False) -> str:
 
 
 class Phrase(str):
-    """A message with its fields, kept to be read later.
+    """A message with its fields, read later; its own value is the text in the writer's language."""
 
-    Its own value is the text in the writer's language. ``str`` and ``format`` translate it for the reader, with the
-    reader's names of options. ``plural`` is the message for another ``count`` than one.
-    """
+    # ``str`` and ``format`` translate it for the reader, with the reader's names of options.
 
     text: str
     plural: str
@@ -229,7 +217,6 @@ def gettext_noop(message: str) -> str:
 
 
 def gettext_noops(*messages: str) -> tuple[str, ...]:
-    """Mark several messages, as :func:`gettext_noop` does with one."""
     return messages
 
 
@@ -239,7 +226,7 @@ def end_sentence(text: str) -> str:
 
 
 def join_clauses(*clauses: str) -> str:
-    """Join clauses by semicolons; in Korean, sentences by full stops and phrases by commas. Blank ones are left out."""
+    """Join clauses except blank ones: by semicolons; in Korean, sentences by full stops and phrases by commas."""
     said = [clause for clause in clauses if clause]
     if current_language() != "ko":
         return "; ".join(said)
@@ -291,7 +278,7 @@ def _language_of_environment() -> Lang:
 
 
 def _spoken(tag: str) -> Lang | None:
-    """Return the language of ``ko-KR``, ``ko_KR.UTF-8`` or, as Windows has it, ``Korean_Korea``."""
+    # of ``ko-KR``, ``ko_KR.UTF-8`` or, on Windows, ``Korean_Korea``
     start = tag[:2].lower()
     return next((lang for lang in LANGS if lang == start), None)
 
@@ -317,15 +304,13 @@ SYSTEM: Final = (
     *gettext_noops("No such file or directory", "Not a directory", "Operation not permitted"),
     *gettext_noops("Operation not supported", "Permission denied", "Read-only file system", "Stale file handle"),
     *gettext_noops("Text file busy", "Too many levels of symbolic links", "Too many open files"),
-)
-"""Errors of the operating system about files and addresses, for translation."""
+)  # errors of the operating system, for translation
 
 SQLITE_AND_PARSERS: Final = (
     *gettext_noops("attempt to write a readonly database", "database disk image is malformed", "database is locked"),
     *gettext_noops("database or disk is full", "disk I/O error", "file is not a database"),
     *gettext_noops("unable to open database file", "Input data was truncated", "at end of document"),
-)
-"""For translation."""
+)  # for translation
 
 _LIBRARY_MESSAGES: Final = (
     *gettext_noops("Expected `{wanted}`, got `{found}`", "Expected `{kind}` {bound}"),
@@ -341,8 +326,7 @@ _LIBRARY_MESSAGES: Final = (
     *gettext_noops(
         "Invalid hex value ({place})", "Expected {quote} ({place})", "Illegal character {character} ({place})"
     ),
-)
-"""Errors of msgspec and the TOML parser as they say them; each ``{name}`` stands for a changing part."""
+)  # errors of msgspec and the TOML parser; each ``{name}`` stands for a changing part
 _REWORDED: Final = {
     r"JSON is malformed: .+ \(byte (?P<byte>\d+)\)": gettext_noop("JSON is malformed (byte {byte})"),
     r"Expected '=' after a key in a key/value pair \((?P<place>.+)\)": gettext_noop(

@@ -1,8 +1,5 @@
-"""Read and write objects of S3, GCS and Azure.
-
-An object is written by one conditional PUT: no parts are left behind, and no change by others is overwritten
-(docs/decisions/049-cloud-files.md).
-"""
+"""Read and write objects of S3, GCS and Azure (docs/decisions/049-cloud-files.md)."""
+# An object is written by one conditional PUT: no parts are left behind, and no change by others is overwritten.
 
 from __future__ import annotations
 
@@ -82,8 +79,7 @@ _KNOWN: Final = {
         "set"
     ),
     r"SlowDown|5\d\d [A-Z]": gettext_noop("{url}: the store has failed, or is too busy; try again later"),
-}
-"""Sentences by patterns of errors; the first match counts."""
+}  # sentences by patterns of errors; the first match counts
 
 
 def missing_object_error(url: RemotePath) -> InputError:
@@ -102,7 +98,7 @@ def means_no_bucket(url: RemotePath, error: BaseException) -> bool:
 
 
 def _codes_of(url: RemotePath, error: BaseException) -> str:
-    """Return the text of an error without bucket and object names, which may look like codes."""
+    # without bucket and object names, which may look like codes
     text = f"{type(error).__name__} {error}"
     for name in filter(None, (url.key, quote(url.key), quote(url.key, safe=""), url.bucket)):
         text = text.replace(name, "")
@@ -125,10 +121,10 @@ _KEYS: Final = {
     "region": "region",
     "endpoint_url": "endpoint",
 }
+# credentials in the environment (``AWS_…``) that override a profile except for its region and endpoint
 _OVERRIDING: Final = (
     "ACCESS_KEY_ID WEB_IDENTITY_TOKEN_FILE CONTAINER_CREDENTIALS_RELATIVE_URI CONTAINER_CREDENTIALS_FULL_URI"
 )
-"""Credentials ``AWS_…`` in the environment, which override a profile except for its region and endpoint."""
 
 
 def read_profile() -> dict[str, str]:
@@ -183,11 +179,11 @@ _MIN_BYTES_PER_S: Final = 250_000  # slower transfers (bytes/s) time out
 _READ_TIMEOUT_S: Final = 30
 _EXIT_PAUSE_S: Final = 0.1
 _MAX_RETRIES: Final = 3
+# metadata of an object with the id of its upload: shows whether an unanswered write was made
 _MARK: Final = "bizverifyupload"
-"""Metadata of an object that names the upload: shows whether an unanswered write was made."""
 _ENDPOINTS: Final = {"s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"), "az": ("AZURE_STORAGE_ENDPOINT",), "gs": ()}
+# variables that allow endpoints without TLS
 _PLAIN: Final = {"s3": "AWS_ALLOW_HTTP", "az": "AZURE_ALLOW_HTTP", "gs": "GOOGLE_ALLOW_HTTP"}
-"""Variables that allow endpoints without TLS."""
 _LOOPBACK: Final = re.compile(r"localhost|127(\.\d+){3}|::1")
 
 
@@ -258,7 +254,7 @@ def upload_object(path: Path, url: RemotePath, seen: RemoteVersion | None) -> No
 
 
 def list_objects(folder: RemotePath) -> list[RemotePath]:
-    """Return all objects below a folder, by name, without empty ones that stand for folders."""
+    """List all objects below a folder by name, except empty ones that stand for folders."""
     store = _open_store(folder, 0)
     import obstore
 
@@ -282,7 +278,7 @@ def changed_error(url: RemotePath) -> InputError:
 
 
 def _look(url: RemotePath, failure: type[BansongError]) -> tuple[RemoteVersion, Any] | None:
-    """Return an object's version and attributes, by a GET: refusals of a HEAD carry no reason."""
+    # by a GET: refusals of a HEAD carry no reason
     store = _open_store(url, 0)
     import obstore
 

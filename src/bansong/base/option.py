@@ -1,8 +1,5 @@
-"""Declare options as fields of dataclasses.
-
-Command line, job files, checks of values and keywords, and names in messages are derived from them (:func:`specs_of`).
-Nothing here imports polars or click: ``--help`` loads it.
-"""
+"""Declare options as fields of dataclasses: command line, job files, checks and names in messages derive from them."""
+# Nothing here imports polars or click: ``--help`` loads it.
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ Kind = TypeVar("Kind")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Which values are right, in code and in words; ``bound``: the lower limit that a schema can state."""
+    """A check of values, in code and in words; ``bound``: the lower limit that a schema can state."""
 
     is_right: Callable[[Any], bool]
     wanted: str
@@ -47,7 +44,7 @@ def whole(least: int, wanted: str, most: float = math.inf) -> Rule:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """The formats of input files for which an option of reading has a meaning, and what messages call such files."""
+    """The input formats for which an option of reading has a meaning, and their name in messages."""
 
     formats: tuple[str, ...]
     named: str
@@ -55,31 +52,25 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True)
 class OptionSpec:
-    """The declaration of an option.
-
-    ``off``: the flag that gives ``False``, with ``off_help`` if ``flag`` takes a value; ``table``, ``key``: its place
-    in a job file; ``parameter``: its name in messages, by default the field's; ``parse``: reads the flag's value or
-    raises ``ValueError``; ``engines``, ``inputs``: the only ones that take it; ``hide_key``: hides a key among the
-    constructor's keywords; ``type``: the field's annotation without ``None``.
-    """
+    """The declaration of an option."""
 
     flag: str = ""
     short: str = ""
     metavar: str | None = None
-    off: str = ""
+    off: str = ""  # the flag that gives ``False``
     help: str = ""
-    off_help: str = ""
-    table: str = ""
+    off_help: str = ""  # if ``flag`` takes a value
+    table: str = ""  # with ``key``: its place in a job file
     key: str = ""
-    parameter: str = ""
+    parameter: str = ""  # in messages; by default the field's name
     choices: tuple[str, ...] = ()
-    parse: Callable[[str], Any] | None = None
+    parse: Callable[[str], Any] | None = None  # of the flag's value; raises ValueError
     rule: Rule | None = None
-    engines: tuple[str, ...] = ()
+    engines: tuple[str, ...] = ()  # the only ones that take it, as ``inputs``
     inputs: Inputs | None = None
-    hide_key: Callable[[dict[str, Any]], None] | None = None
+    hide_key: Callable[[dict[str, Any]], None] | None = None  # among the constructor's keywords
     name: str = ""
-    type: str = ""
+    type: str = ""  # annotation without ``None``
     default: Any = None
 
 
@@ -92,13 +83,11 @@ def option(default: Any = None, *, flag: str = "", job: str = "", **declared: An
 
 
 def option_of(kind: type, name: str) -> Any:
-    """Declare a field as the same option as a field of another dataclass."""
     declared = next(one for one in fields(kind) if one.name == name)
     return field(default=declared.default, metadata=declared.metadata)
 
 
 def specs_of(kind: type) -> tuple[OptionSpec, ...]:
-    """Return the options that the fields of a dataclass declare."""
     return _specs_of(kind)
 
 
@@ -136,7 +125,6 @@ class Options:
 
 
 def hides_keys(kind: type[Kind]) -> type[Kind]:
-    """Keep a key that is a text out of the frames of the constructor, which a traceback would show."""
     construct = kind.__init__
     hiding = [spec.hide_key for spec in specs_of(kind) if spec.hide_key is not None]
 
@@ -155,7 +143,7 @@ def take_options(kind: type[Kind], keywords: dict[str, Any]) -> Kind:
 
 
 def choose_options(name: str, given: Kind | None, flat: Kind) -> Kind:
-    """Return ``given``, the options in one value (parameter ``name``), or those given as keywords; refuse both."""
+    """Return ``given`` (parameter ``name``), or the options given as keywords; refuse both."""
     if given is None:
         return flat
     if not isinstance(given, type(flat)):

@@ -221,7 +221,7 @@ class ServiceOptions(Options):
 def check_keywords(
     function: Callable[..., object], keywords: Any, kind: type[ServiceKeywords] | Any = ServiceKeywords
 ) -> None:
-    """Hide the key among the ``keywords`` of a public function; refuse those that it does not take."""
+    """Hide the key among the ``keywords`` of a public function; refuse unknown ones."""
     hide_key(keywords)
     own = [name for name, one in signature(function).parameters.items() if one.kind is Parameter.KEYWORD_ONLY]
     known = [*own, *kind.__annotations__]
@@ -237,7 +237,7 @@ _RENAMED: Final = {"brake": "cancel"}
 
 
 def refuse_foreign(kind: EngineKind, names: Iterable[str]) -> None:
-    """Raise :class:`UsageError` for an option that only other engines take; ``names``: the options that are given."""
+    # names: the options that are given
     owners = {spec.name: spec.engines for spec in specs_of(ServiceOptions) if spec.engines}
     for name in names:
         if name in owners and name not in kind.own_options:
@@ -282,8 +282,7 @@ ENGINE_KINDS: Final[Mapping[str, EngineKind]] = {
         EngineKind("batch", uploads=True, has_jobs=True, own_options=_options_of("batch")),
         EngineKind("hybrid", answers_locally=True, has_jobs=True, own_options=_options_of("hybrid")),
     )
-}
-"""Kinds of engines by name; other code asks a kind, never for a name."""
+}  # other code asks a kind, never for a name
 
 
 def engine_kind(name: str) -> EngineKind:
@@ -303,8 +302,7 @@ def service_options(engine: str, keywords: ServiceKeywords) -> ServiceOptions:
     return ServiceOptions(**keywords)
 
 
-ALL_SHEETS: Final = "*"
-"""A sheet's name that means every sheet with business numbers."""
+ALL_SHEETS: Final = "*"  # a sheet's name that means every sheet with business numbers
 
 
 def _names_headers(value: object) -> bool:
@@ -571,7 +569,7 @@ class StatusOptions(Options):
 
     @property
     def is_asking(self) -> bool:
-        """Whether the tax authority is to be asked: ``auto`` does where a key is given or in the environment."""
+        # ``auto`` asks if a key is given or in the environment
         if self.source == "auto":
             in_environment = any((variable(name) or "").strip() for name in (ENV_NTS_KEY, ENV_NTS_KEY_FILE))
             return self.key is not None or self.key_file is not None or in_environment
@@ -581,7 +579,7 @@ class StatusOptions(Options):
 def status_options(
     status: StatusSource | StatusOptions, max_age: float | None, kind: EngineKind, *, given: bool
 ) -> StatusOptions | None:
-    """Return how a call asks for statuses, ``None`` if not; ``given``: the caller made the engine."""
+    # given: the caller made the engine
     if not isinstance(status, StatusOptions):
         status = StatusOptions(source=status, max_age=StatusOptions().max_age if max_age is None else max_age)
     elif max_age is not None:

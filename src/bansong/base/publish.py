@@ -48,8 +48,8 @@ FOLDER_UNMAKEABLE: Final = Problem("files.folder_unmakeable", "{path}: the folde
 SOURCE_UNREADABLE: Final = Problem("files.source_unreadable", "{place}cannot be read: {reason}")
 
 _OURS: Final = ".bansong-"
+# also under the former name: files of older releases hold customers
 _UNFINISHED: Final = re.compile(r"\.(bansong|bizverify)-[0-9a-f]{8}-")
-"""Under the former name, too: what an older release left holds customers."""
 _NAME_KEPT: Final = 100
 _STALE_S: Final = 3600.0
 _CONTENTS_KNOWN: Final = 100  # how many contents are remembered of all files of one name
@@ -57,13 +57,10 @@ _CONTENTS_KNOWN: Final = 100  # how many contents are remembered of all files of
 
 @contextmanager
 def publish_file(target: Path, seen: RemoteVersion | None = None) -> Iterator[Path]:
-    """Yield a temporary file that replaces ``target`` when the block ends without an error.
-
-    A remote object is replaced only if it still is the version ``seen`` (default: as the block begins). A local file is
-    created beside ``target`` with O_EXCL and mode 0600, or the mode of the replaced file, synced, moved by
-    ``os.replace``, and its folder synced. Links are followed; files left by killed runs are removed. Raises
-    :class:`OutputError`, or :class:`InputError` if the block failed on another file.
-    """
+    """Yield a temporary file that replaces ``target`` when the block ends without an error."""
+    # A remote object is replaced only if it still is the version ``seen`` (default: as the block begins). A local file
+    # is made with O_EXCL and mode 0600, or the mode of the replaced file; it and its folder are synced. Raises
+    # OutputError, or InputError if the block failed on another file.
     if isinstance(target, RemotePath):
         with publish_remote(target, seen) as finished:
             try:
@@ -96,11 +93,8 @@ def publish_file(target: Path, seen: RemoteVersion | None = None) -> Iterator[Pa
 
 @contextmanager
 def backed_up(target: Path, apart_from: Path) -> Iterator[Path]:
-    """Yield a backup ``NAME.bak`` (``.bak2``, …) beside ``target``; remove it if ``target`` was not replaced.
-
-    It is a hard link, which keeps mode, owner and times, else a synced copy; the copy of an object stays.
-    ``apart_from``: a name that is about to be used. Raises :class:`OutputError`.
-    """
+    """Yield a backup ``NAME.bak`` (``.bak2``, …) beside ``target``; remove it if ``target`` was not replaced."""
+    # a hard link, which keeps mode, owner and times, else a synced copy; ``apart_from``: a name needed next
     if isinstance(target, RemotePath):
         names = (target.with_name(f"{target.name}.bak{again if again > 1 else ''}") for again in count(1))
         copy = next(name for name in names if look_at_output(name) is None)
@@ -159,7 +153,7 @@ def _digest(path: Path) -> str | None:
 
 
 def same_file(one: Path, other: Path) -> bool:
-    """Whether two paths lead to one file, through links of either kind too; it need not exist yet."""
+    """Whether two paths lead to one file, also through links; it need not exist yet."""
     with suppress(OSError):  # a name that is too long; using it will say so
         if one.exists() and other.exists():
             return one.samefile(other)
@@ -177,7 +171,7 @@ def remove_unfinished(folder: Path) -> None:
 
 
 def _is_of_another_file(error: OSError, temporary: Path) -> bool:
-    """Whether an error in the block is not about the file that is written. Writing itself names no file."""
+    # errors of writing itself name no file
     if error.filename is not None:
         return bool(os.fsdecode(error.filename) != str(temporary))
     # polars puts the path into the text; the temporary file is there and ours, so it is not what is missing

@@ -130,8 +130,7 @@ INPUT_COPY_FAILED: Final = Problem(
 
 _LEFT_FREE_BYTES: Final = 64 << 20  # bytes of a disk that a copy leaves free
 _COPY: Final = "data"
-_MAX_NAME_BYTES: Final = 100
-"""Length of the local copy's name: file systems allow fewer bytes than stores."""
+_MAX_NAME_BYTES: Final = 100  # of the local copy's name: file systems allow fewer bytes than stores
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +199,6 @@ def look_at_input(url: RemotePath) -> RemoteVersion | None:
 
 
 def is_there(path: Path) -> bool:
-    """Return whether a local file or an object exists; raise :class:`InputError` if that is unknown."""
     if not isinstance(path, RemotePath):
         return path.exists()
     return path.scheme in STORES and look_at_object(path) is not None

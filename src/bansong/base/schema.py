@@ -1,7 +1,5 @@
-"""The columns we add, their Korean headers and words, and the values that pass between packages.
-
-Code computes with codes; ``headers="ko"`` writes the Korean words, and a file is read back with either.
-"""
+"""The columns we add, their Korean headers and words, and the values that pass between packages."""
+# Code computes with codes; ``headers="ko"`` writes the Korean words, and a file is read back with either.
 
 from __future__ import annotations
 
@@ -18,44 +16,38 @@ if TYPE_CHECKING:
 InputFormat = Literal["csv", "xlsx", "xls", "xlsb", "ods", "html", "json", "ndjson", "parquet"]
 INPUT_FORMATS: Final[tuple[InputFormat, ...]] = get_args(InputFormat)
 
+# no time zone database: Korea has had no summer time since 1988
 SEOUL: Final = timezone(timedelta(hours=9), "Asia/Seoul")
-"""Korea has had no summer time since 1988, so that no time zone database is needed."""
 
 
 def seoul_day(unix_time: float | None = None) -> date:
     return (datetime.now(SEOUL) if unix_time is None else datetime.fromtimestamp(unix_time, SEOUL)).date()
 
 
+# in the order in which they are added to the user's file
 ANSWER_COLUMNS: Final = ("biz_status", "bounce_prob", "grade", "action", "fixed_zipcode", "fixed_address", "reasons")
-"""The seven fields of a verification, in the order in which they are added to the user's file."""
 
 ROW_COLUMNS: Final = ("row_status", "row_note")
 
 ADDED_COLUMNS: Final = (*ANSWER_COLUMNS, *ROW_COLUMNS)
-"""The nine columns that enrichment adds, in this order."""
 
-LABEL_COLUMNS: Final = ("bounced", "bounce_reason", "bounced_at")
-"""The outcome of a row's letter: Boolean, text, date."""
+LABEL_COLUMNS: Final = ("bounced", "bounce_reason", "bounced_at")  # the outcome of a row's letter: Boolean, text, date
 
+# on request: first row (from 1) with this number and address, match level, legal dong, official building number
 EXTRA_COLUMNS: Final = ("duplicate_of", "match_level", "district_code", "building_code")
-"""Added behind the nine on request: the first row (from 1) with the same number and corrected address, how well the
-address was understood, the code of the building's legal dong, the building's official number."""
 
 OUR_COLUMNS: Final = (*ADDED_COLUMNS, *LABEL_COLUMNS, *EXTRA_COLUMNS)
 
-RECORD_COLUMNS: Final = ("b_no", "name", "address", "zipcode")
-"""Roles that the engine reads; only ``b_no`` is required."""
+RECORD_COLUMNS: Final = ("b_no", "name", "address", "zipcode")  # roles that the engine reads; only ``b_no`` is required
 
-CONTEXT_COLUMNS: Final = ("confirmed",)
-"""Further roles, for the embedded engine alone: the day when the address was last confirmed."""
+CONTEXT_COLUMNS: Final = ("confirmed",)  # for the embedded engine alone: the day when the address was last confirmed
 
 BIZ_STATUSES: Final = ("active", "suspended", "closed", "unregistered", "unknown")
 GRADES: Final = ("A", "B", "C", "D", "E")
 ACTIONS: Final = ("send", "fix_address", "confirm", "hold", "do_not_send")
 ROW_STATUSES: Final = ("verified", "cached", "invalid", "pending", "in_doubt", "failed")
 
-REASON_SEPARATOR: Final = " | "
-"""Between the reasons of a row in formats without lists (CSV, Excel)."""
+REASON_SEPARATOR: Final = " | "  # in formats without lists (CSV, Excel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +60,10 @@ class JoinedColumn:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A column of the user's file chosen for a role.
+    """A column of the user's file chosen for a role, by its position from 0."""
 
-    ``column``: its position from 0; ``confidence``: 0 to 1 (1: named by the user or an exact synonym); ``joined``:
-    further columns of the value, in order; ``otherwise``: alternatives for rows where the value is blank.
-    """
+    # ``confidence``: 0 to 1 (1: named by the user or an exact synonym); ``joined``: further columns of the value, in
+    # order; ``otherwise``: alternatives for rows where the value is blank.
 
     column: int
     header: str
@@ -83,21 +74,18 @@ class Choice:
 
     @property
     def alternatives(self) -> tuple[Choice, ...]:
-        """The choice without its alternatives, then these."""
         return (replace(self, otherwise=()), *self.otherwise)
 
     @property
     def parts(self) -> tuple[JoinedColumn, ...]:
-        """All columns that are read for the value."""
         own = (JoinedColumn(self.column, self.header), *self.joined)
         return (*own, *(part for one in self.otherwise for part in one.parts))
 
     def spell(self, spell_part: Callable[[JoinedColumn], str], joint: str = "+", otherwise: str = "|") -> str:
-        """Spell the columns, with ``joint`` between joined ones and ``otherwise`` between alternatives."""
+        # ``joint`` between joined columns, ``otherwise`` between alternatives
         return otherwise.join(joint.join(map(spell_part, one.parts)) for one in self.alternatives)
 
     def move(self, place_of: Callable[[JoinedColumn], int]) -> Choice:
-        """Return the choice with other positions of its columns."""
         joined = tuple(replace(part, column=place_of(part)) for part in self.joined)
         others = tuple(one.move(place_of) for one in self.otherwise)
         return replace(self, column=place_of(self.parts[0]), joined=joined, otherwise=others)
@@ -179,11 +167,9 @@ KOREAN_WORDS: Final[Mapping[str, Mapping[str, str]]] = {
         "ambiguous": "후보 여럿",
         "none": "확인 불가",
     },
-}
-"""Words of codes, by column; other values, of the hosted service perhaps, are left unchanged."""
+}  # by column; the hosted service may have other values, which stay
 
-EARLIER_WORDS: Final = {"row_status": {"확인": "verified"}}
-"""Words in files of earlier releases."""
+EARLIER_WORDS: Final = {"row_status": {"확인": "verified"}}  # in files of earlier releases
 
 
 def language_of_columns(headers: Sequence[str], ours: Mapping[str, int]) -> Lang | None:
@@ -205,13 +191,12 @@ def with_words(frame: pl.LazyFrame, lang: Lang | None) -> pl.LazyFrame:
 
 
 def code_expr(value: pl.Expr, column: str) -> pl.Expr:
-    """Return the codes (String) of a column written in either language."""
     codes = {word: code for code, word in KOREAN_WORDS.get(column, {}).items()} | EARLIER_WORDS.get(column, {})
     return _replace(value, codes) if codes else value
 
 
 def _replace(value: pl.Expr, words: Mapping[str, str]) -> pl.Expr:
-    """Return a text with some words replaced; polars does not stream ``Expr.replace``."""
+    # polars does not stream ``Expr.replace``
     import polars as pl
 
     found = value
@@ -235,8 +220,7 @@ _KOREAN_PROBLEMS: Final = {
     "totals_row": "합계 행",
     "header_row": "반복된 제목 행",
     "other": "기타",
-}
-"""Words of reports for problems of numbers."""
+}  # of problems of numbers, in reports
 
 KOREAN_ROLES: Final = {
     "b_no": "사업자번호",
@@ -253,8 +237,7 @@ KOREAN_ROLES: Final = {
     "returned": "반송일",
     "mailed": "발송일",
     "row_id": "행번호",
-}
-"""Korean names of roles, in messages and options."""
+}  # in messages and options
 
 
 def role_word(role: str, lang: Lang) -> str:
@@ -262,7 +245,6 @@ def role_word(role: str, lang: Lang) -> str:
 
 
 def role_code(word: str) -> str:
-    """Return the role with a name in either language; other texts unchanged."""
     return next((role for role, korean in KOREAN_ROLES.items() if word == korean), word)
 
 
@@ -284,8 +266,8 @@ def word_of(code: str, lang: Lang) -> str:
     return next((words[code] for words in tables if code in words), code) if lang == "ko" else code
 
 
+# for colour-blind people, too
 GRADE_COLOURS: Final = {"A": "#2166ac", "B": "#67a9cf", "C": "#f4c542", "D": "#ef8a62", "E": "#b2182b"}
-"""Colours that colour-blind people can tell apart."""
 
 NEUTRAL: Final = "#9aa0a6"
 BETTER: Final = GRADE_COLOURS["A"]

@@ -1,8 +1,6 @@
-"""Find, make, open and migrate SQLite files: ledgers, server files, watch lists.
-
-A file is checked before SQLite opens it, renamed into place once complete, and migrated in numbered steps. Decisions:
-026; 009 and 017 for exclusive files (one process, write-ahead log) and shared ones (rollback journal).
-"""
+"""Find, make, open and migrate SQLite files: ledgers, server files, watch lists."""
+# A file is checked before SQLite opens it, renamed into place once complete, and migrated in numbered steps (decision
+# 026). 009: exclusive files have one process and a write-ahead log; 017: shared ones have a rollback journal.
 
 from __future__ import annotations
 
@@ -52,13 +50,12 @@ class Connection(sqlite3.Connection):
         self.file = None
 
 
-OPENING: Final = Lock()
-"""Held while a file is read and its connection made: closing another handle drops POSIX locks."""
+OPENING: Final = Lock()  # held while a file is read and its connection made: closing another handle drops POSIX locks
 _CONNECTIONS: Final[WeakSet[Connection]] = WeakSet()
 
 
 def is_open_here(path: Path) -> bool:
-    """Return whether this process has a connection to a file; hold :data:`OPENING`."""
+    # hold :data:`OPENING`
     try:
         file = _identity(path)
     except OSError:
@@ -67,7 +64,7 @@ def is_open_here(path: Path) -> bool:
 
 
 def connect(path: Path, *, writing: bool, timeout: float) -> Connection:
-    """Connect to an existing file, for any thread, in autocommit mode; hold :data:`OPENING`."""
+    # for any thread, in autocommit mode; hold :data:`OPENING`
     connection = sqlite3.connect(
         f"{path.as_uri()}?mode={'rw' if writing else 'ro'}",
         uri=True,
@@ -135,8 +132,7 @@ _EXCLUSIVE: Final = (
     "journal_size_limit = 67108864",
 )
 _LOCKS: Final[WeakValueDictionary[Path, FileLock]] = WeakValueDictionary()  # locks held by this process, by file
-_MIGRATION: Final = threading.Lock()
-"""Prevents two threads from migrating: the second would find the lock held by its own process."""
+_MIGRATION: Final = threading.Lock()  # stops a second thread from migrating, which would find its own process's lock
 
 
 def is_in_use(error: BaseException) -> bool:
@@ -146,27 +142,21 @@ def is_in_use(error: BaseException) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """A kind of file: its name in messages, its parameter, its tables.
-
-    ``application_id`` in the header identifies it. ``ddl`` makes the newest version; ``migrations[n]`` changes version
-    ``n`` to ``n + 1`` in one transaction. An ``exclusive`` file belongs to one process, which locks it before opening;
-    a shared one has several writers. ``variable`` and ``default``: the file if none is given. ``busy`` and
-    ``unwritten`` complete messages.
-    """
+    """A kind of file: its name in messages, its parameter, its tables."""
 
     noun: str
     parameter: str
-    application_id: int
-    ddl: str
-    migrations: Mapping[int, str]
+    application_id: int  # identifies the file, in its header
+    ddl: str  # of the newest version
+    migrations: Mapping[int, str]  # ``n``: from version ``n`` to ``n + 1``, in one transaction
     error: type[LedgerError | StoreError]
-    exclusive: bool = False
-    variable: str = ""
+    exclusive: bool = False  # one process locks it before opening
+    variable: str = ""  # with ``default``: the file if none is given
     default: str = ""
     busy: str = gettext_noop("another process is writing to it for long; try again")
     unwritten: str = gettext_noop("nothing was written; free space")
+    # oldest SQLite for ``ddl`` and ``migrations``; STRICT tables came with 3.37
     minimum: tuple[int, int, int] = (3, 37, 0)
-    """Oldest SQLite for ``ddl`` and ``migrations``; STRICT tables came with 3.37."""
 
     @property
     def version(self) -> int:

@@ -93,7 +93,7 @@ def command_line_reads() -> Iterator[None]:
 
 @contextmanager
 def language_of(words: Sequence[str]) -> Iterator[None]:
-    """Use the language that ``--lang`` names during the block, also in processes started in it."""
+    """Use the language of ``--lang`` during the block, also in child processes."""
     before = {name: os.environ.get(name) for name in (VARIABLE, "LANGUAGE")}
     set_language(_named_language(words) or current_language())
     os.environ["LANGUAGE"] = current_language()  # click asks for it at each of its own messages
@@ -108,7 +108,7 @@ def language_of(words: Sequence[str]) -> Iterator[None]:
 
 
 def add_language_option(command: click.Command) -> None:
-    """Add ``--lang`` to a command and its subcommands; :class:`LocalizedGroup` reads its value."""
+    # :class:`LocalizedGroup` reads its value
     option = click.Option(
         ["--lang"],
         type=click.Choice(LANGS),
@@ -122,7 +122,6 @@ def add_language_option(command: click.Command) -> None:
 
 
 def translate_command(command: click.Command) -> click.Command:
-    """Return a copy of a command and its subcommands, with all help in the current language."""
     translated = copy(command)
     translated.help = _translate(command.help)
     translated.short_help = _translate(command.short_help)
@@ -153,13 +152,10 @@ def _named_language(words: Sequence[str]) -> Lang | None:
 
 
 def let_stop_signals_interrupt() -> StopRequest:
-    """Let SIGTERM and SIGHUP act like Ctrl-C, so that a stopped job cleans up; return their record.
-
-    Python handlers run only after a query, and polars handles SIGINT alone. So the two are blocked in every thread, and
-    their own thread turns them into SIGINT. Ignored signals stay ignored (SIGHUP under ``nohup``, SIGINT in a
-    background job, which is also blocked, because polars traps it). Call this before polars is imported: its SIGINT
-    handler calls the earlier one.
-    """
+    """Let SIGTERM and SIGHUP act like Ctrl-C, so that a stopped job cleans up; return their record."""
+    # Python handlers run only after a query, and polars handles SIGINT alone: a thread turns the two signals, blocked
+    # in all others, into SIGINT. Ignored signals stay ignored (SIGHUP under ``nohup``; SIGINT in a background job is
+    # also blocked, because polars traps it). Must precede the import of polars, whose handler calls the earlier one.
     stop = StopRequest(interrupt_main_thread)
     ignored = {one for one in (signal.SIGINT,) if signal.getsignal(one) == signal.SIG_IGN}
     if not hasattr(signal, "pthread_sigmask"):  # Windows has neither these signals nor masks
@@ -189,7 +185,7 @@ def _forward(
 
 
 def interrupt_main_thread() -> None:
-    """Act like Ctrl-C from another thread, also in a background job that ignores Ctrl-C."""
+    # also in a background job that ignores Ctrl-C
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         signal.raise_signal(signal.SIGINT)
     elif (main_thread := threading.main_thread().ident) is not None:

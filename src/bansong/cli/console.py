@@ -64,7 +64,7 @@ def set_up_logging() -> None:
 
 
 def say(text: str) -> None:
-    """Print to stderr; a closed stderr does not stop the work."""
+    # a closed stderr does not stop the work
     with suppress(OSError):
         _echo(end_sentence(text), sys.stderr)
 
@@ -91,7 +91,6 @@ def say_columns(chosen: Mapping[str, Choice]) -> None:
 
 
 def warn(warnings: Iterable[str]) -> None:
-    """Print warnings to stderr, alerts first."""
     for warning in sorted(warnings, key=lambda warning: not isinstance(warning, Alert)):
         if isinstance(warning, Alert):
             label = click.style(gettext("ATTENTION"), fg="red", bold=True)
@@ -147,7 +146,6 @@ def print_result(as_json: bool, value: Mapping[str, object], lines: Iterable[str
 
 
 def print_json(value: object, *, needed: bool = False) -> None:
-    """Print one JSON object to stdout, as :func:`print_out` does."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     try:
         text.encode(sys.stdout.encoding or "utf-8")
@@ -183,10 +181,8 @@ def print_table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def print_out(text: str, *, needed: bool = False) -> None:
-    """Print to stdout; raise :class:`OutputError` if that fails (a full disk, say).
-
-    A reader that has closed stdout (``| head``) is no failure, unless the text is ``needed``.
-    """
+    """Print to stdout; raise :class:`OutputError` if that fails (a full disk, say)."""
+    # a reader that has closed stdout (``| head``) is no failure, unless the text is ``needed``
     _print_as_is(end_sentence(text), needed)
 
 
@@ -201,7 +197,7 @@ def _print_as_is(text: str, needed: bool) -> None:
 
 
 def _echo(text: str, stream: TextIO) -> None:
-    """Print to a stream; redirect one whose reader is gone to devnull, so that later flushes succeed."""
+    # a stream without a reader goes to devnull, so that later flushes succeed
     try:
         click.echo(text, file=stream)
     except BrokenPipeError:
@@ -223,13 +219,13 @@ def progress_shown(mode: str, unit: str = "rows", doing: str = "verifying") -> I
 
 
 def open_closed_streams() -> None:
-    """Open closed standard streams (``2>&-``) on devnull, so that no file gets their number."""
+    # of a call with ``2>&-``: else a file would get their number
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "r" if name == "stdin" else "w"))
 
 
 def escape_what_stdout_lacks() -> None:
-    """Escape characters that the encoding of stdout (CP949, CP1252) lacks."""
+    # an encoding such as CP949 or CP1252
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")

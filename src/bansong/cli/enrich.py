@@ -85,7 +85,7 @@ def plan(as_json: bool, **options: Any) -> None:
 
 
 def _chosen_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options for the library: one input by itself, where it is one table that goes into one file."""
+    # a single input by itself if it is one table that goes into one file
     from bansong.tables.inputs import is_one_file
 
     status, given = chosen_status(options), given_options(options)

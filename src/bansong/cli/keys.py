@@ -89,7 +89,7 @@ def create(db: Path, plan: str, quota: int | None, note: str | None, plans: Path
     key, secret = change_file(db, make, make=True)
     try:
         print_out(secret, needed=True)
-    except OutputError:  # nobody has seen it, and nobody can
+    except OutputError:  # it was never shown, and cannot be again
         change_file(db, lambda it: key_table.revoke_key(it, key.id, time.time()))
         raise
     made = ngettext(
@@ -195,7 +195,7 @@ def rotate(key_id: str, db: Path, overlap: float) -> None:
     rotation = change_file(db, replace)
     try:
         print_out(rotation.secret, needed=True)
-    except OutputError:  # nobody has seen it: the one before goes on
+    except OutputError:  # it was never shown: the one before stays valid
         change_file(db, lambda it: key_table.undo_rotation(it, rotation))
         raise
     before = gettext("is not valid any more")
@@ -310,7 +310,6 @@ def _confirm_erasure(key_id: str, held: Mapping[str, int]) -> bool:
 
 
 def _ask_server_to_erase(db: Path, key_id: str) -> None:
-    """Ask the running server to erase a key; end with exit code 5 if that takes over a minute."""
     from bansong.server import keys as key_table
     from bansong.server.erasure import ask_for_erasure
 

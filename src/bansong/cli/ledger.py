@@ -37,8 +37,7 @@ _RUN_COLUMNS: Final = gettext_noops("started", "engine", "paid", "answered", "en
 _KEPT_WORDS: Final = (
     *gettext_noops("plan", "limit", "used", "remaining", "done", "failed", "interrupted", "killed", "quota", "lookup"),
     *gettext_noops("upload", "uploaded", "asking", "refused", "doubt", "unreadable", "missing", "lost", "unfetched"),
-)
-"""For translation: fields of an account; ends of runs, doubts and states of lookups."""
+)  # for translation: fields of an account; ends of runs, doubts and states of lookups
 
 
 @click.command(short_help="What was paid, when, for which file.")
@@ -167,8 +166,7 @@ def _open_ledger(path: Path | None) -> Iterator[Ledger]:
         yield opened
 
 
-_NO_FILES: Final = gettext_noops("a frame", "one lookup")
-"""Noted in the ledger instead of a file's name."""
+_NO_FILES: Final = gettext_noops("a frame", "one lookup")  # noted in the ledger instead of a file's name
 
 
 def _file_words(file: str) -> str:

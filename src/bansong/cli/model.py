@@ -208,7 +208,7 @@ def _diff_lines(found: list[ScorecardDifference], a: str, b: str) -> list[str]:
 
 
 def _difference_words(what: str) -> str:
-    """Return what differs in words; names in the scorecard file stay."""
+    # names in the scorecard file stay
     if found := re.fullmatch("grade (?P<grade>[A-E]) up to", what):
         return gettext("grade {grade} up to", **found.groupdict())
     name, _, points = what.rpartition(" ")

@@ -14,7 +14,7 @@ import click
 from bansong.base.files import as_path
 from bansong.base.messages import NO_VALUE, current_language, gettext, gettext_noop, gettext_of
 from bansong.base.option import OptionSpec, specs_of
-from bansong.base.options import ReadOptions, ServiceOptions, StatusOptions
+from bansong.base.options import ServiceOptions, StatusOptions
 from bansong.base.schema import CONTEXT_COLUMNS, RECORD_COLUMNS, role_code, role_word
 from bansong.run.options import OPTION_KINDS
 
@@ -29,7 +29,7 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class PathType(_PathBase):
-    """The type of files: a path, or the URL of a remote file."""
+    """A path, or the URL of a remote file."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return as_path(os.fsdecode(super().convert(value, param, ctx)))
@@ -98,7 +98,7 @@ _ROLES: Final = (*RECORD_COLUMNS, *CONTEXT_COLUMNS)
 
 
 def options_of(kind: type, *parameters: str, roles: Iterable[str] = _ROLES) -> Decorator:
-    """Return a decorator that adds the options of a dataclass; ``parameters``: only these; ``roles``: of columns."""
+    # parameters: only these; ``roles``: of columns
     declared = [pair for spec in specs_of(kind) for pair in _options_of(spec, roles)]
     return add_all([option for name, option in declared if not parameters or name in parameters])
 
@@ -143,7 +143,7 @@ def add_all(options: Iterable[Decorator]) -> Decorator:
 
 
 def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the given options, ``False`` for what was turned off; refuse a value with the flag against it."""
+    """Return the given options, ``False`` for those turned off; refuse a value with the flag against it."""
     given = {name: value for name, value in options.items() if _is_given(name, value)}
     for name in [name for name, spec in _SPECS.items() if spec.flag and spec.off and given.pop(f"no_{name}", False)]:
         if name in given:
@@ -161,7 +161,7 @@ _SPECS: Final = {spec.parameter: spec for kind in OPTION_KINDS for spec in specs
 
 
 def chosen_status(options: dict[str, Any]) -> StatusOptions:
-    """Take the status options out of a command's; the default of ``--status`` is to ask."""
+    # the default of ``--status`` is to ask
     given = {spec.name: options.pop(spec.parameter, None) for spec in specs_of(StatusOptions) if spec.flag}
     said = {name: value for name, value in given.items() if value is not None}
     return StatusOptions(**{"source": "nts"} | said)
@@ -175,18 +175,6 @@ def engine_option(*engines: str) -> Decorator:
         show_default=True,
         help="Who answers: the embedded engine at no cost, or the hosted service, paid (hybrid: both).",
     )
-
-
-def list_options(*roles: str) -> Decorator:
-    """Return the options of a list that is no input of a run: it is read from one sheet or JSON document."""
-    sheet = click.option(
-        "--sheet", metavar="NAME", help="The sheet of a workbook; by default the one with the number column."
-    )
-    place = click.option(
-        "--json-path", metavar="PATH", help="Where the list is in a JSON document; by default it is found."
-    )
-    columns, kind = options_of(ReadOptions, "columns", roles=roles), options_of(ReadOptions, "encoding", "delimiter")
-    return add_all([columns, sheet, kind, place])
 
 
 account_options: Final = options_of(ServiceOptions, "base_url", "key_file", "allow_http")
@@ -248,7 +236,7 @@ def _spell_value(value: object) -> str:
 
 @cache
 def _options() -> dict[str, click.Option]:
-    """Return the options of all commands by parameter, preferring those named like it."""
+    # preferring those named like the parameter
     from bansong.cli.app import app
 
     found: dict[str, click.Option] = {}

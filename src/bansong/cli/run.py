@@ -123,7 +123,6 @@ class _JsonFormatter(logging.Formatter):
 
 
 def _write_template(path: Path) -> None:
-    """Write the template and, for editors, its schema; replace no file."""
     from bansong.jobs.job_file import job_template, json_schema
 
     schema = path.with_name("bansong-job.schema.json")

@@ -61,7 +61,6 @@ def require_living_key(db: Path, key_id: str) -> Key:
 
 
 def minute(time: object) -> str:
-    """Return an ISO time to the minute; empty for ``None``."""
     return str(time or "")[:16].replace("T", " ")
 
 
@@ -71,7 +70,7 @@ db_option = click.option("--db", type=PATH, required=True, metavar="FILE", help=
 
 
 def _number(context: click.Context, option: click.Parameter, value: float) -> float:
-    """Refuse "nan", which no range excludes."""
+    # no range excludes "nan"
     if math.isnan(value):
         raise click.BadParameter(gettext("nan is no number"), context, option)
     return value
@@ -216,7 +215,6 @@ def _check(**options: Any) -> NoReturn:
 
 
 def _announce(url: str, *, behind_proxy: bool) -> None:
-    """Print where the server listens; warn if others reach it without TLS."""
     from bansong.client.address import BaseUrl
 
     say(gettext("serving on {url}; stop with Ctrl-C", url=url))

@@ -147,8 +147,7 @@ _NAMES: Final = (
     *gettext_noops("scorecard", "registry", "status store", "gazetteer", "state directory", "ledger", "label store"),
     *gettext_noops("API key", "tax authority's key", "tax authority", "service", "watch list", "jobs", "server"),
     *gettext_noops("database"),
-)
-"""For translation."""
+)  # for translation
 
 
 def print_findings(diagnosis: Diagnosis) -> None:

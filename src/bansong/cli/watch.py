@@ -12,7 +12,7 @@ import click
 from bansong.base.display import pad_text
 from bansong.base.errors import OutputError, Problem
 from bansong.base.messages import describe_os_error, gettext, gettext_noop
-from bansong.base.options import STATUS_SOURCES, ServiceOptions, StatusOptions
+from bansong.base.options import STATUS_SOURCES, ReadOptions, ServiceOptions, StatusOptions
 from bansong.cli.console import INTERRUPTED, end_with, print_json, print_out, print_result, progress_shown, say, warn
 from bansong.cli.options import (
     PATH,
@@ -21,7 +21,6 @@ from bansong.cli.options import (
     chosen_status,
     given_options,
     json_option,
-    list_options,
     options_of,
 )
 from bansong.run.options import LocalOptions, RunOptions
@@ -69,7 +68,10 @@ def watch() -> None:
 @click.option(
     "--force", is_flag=True, help="Remove even more than half of a list of 20 businesses and more, or all of any list."
 )
-@list_options("b_no", "name", "address")
+@options_of(ReadOptions, "columns", roles=("b_no", "name", "address"))
+@click.option("--sheet", metavar="NAME", help="The sheet of a workbook; by default the one with the number column.")
+@options_of(ReadOptions, "encoding", "delimiter")
+@click.option("--json-path", metavar="PATH", help="Where the list is in a JSON document; by default it is found.")
 @_which
 @options_of(ServiceOptions, "rate", "concurrency")
 @json_option
@@ -212,7 +214,7 @@ def _local(local: str | None) -> str | bool | None:
 
 
 def _print_report(report: CheckReport, as_json: bool) -> None:
-    """Print a report; closures count as reported once printed."""
+    # closures count as reported once printed
     warn(report.warnings)
     if as_json:
         print_json(report.as_dict(), needed=True)

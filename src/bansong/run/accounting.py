@@ -111,7 +111,7 @@ def plan_of(counts: Mapping[str, int]) -> LookupPlan:
 
 @dataclass(frozen=True, slots=True)
 class RowCounts:
-    """Counts of a finished run, taken from the rows that were written."""
+    """Counts of a finished run, from the rows that were written."""
 
     rows: int
     in_order: bool
@@ -163,7 +163,6 @@ def row_counts_of(tallied: Mapping[str, int | bool]) -> RowCounts:
 
 
 def check_balance(rows_in: int, account: RowCounts, rows_written: int) -> None:
-    """Raise :class:`AccountingError` unless each row of the input was written once, in order, with one status."""
     faults = []
     counted = sum(account.by_row_status.values())
     if counted != rows_in:
@@ -172,7 +171,7 @@ def check_balance(rows_in: int, account: RowCounts, rows_written: int) -> None:
 
 
 def check_rows(rows_in: int, rows_out: int, rows_written: int, *faults: Phrase, in_order: bool) -> None:
-    """Raise :class:`AccountingError` if rows were lost, added or moved, or for the ``faults`` found before."""
+    """Raise :class:`AccountingError` for lost, added or moved rows, or for earlier ``faults``."""
     found = []
     if rows_out != rows_in:
         found.append(_fault(rows_in, Phrase("{count:,} answered", count=rows_out)))
@@ -201,7 +200,7 @@ _COUNT: Final = "replaced "
 
 
 def replaced_counts(earlier: EarlierColumns) -> list[pl.Expr]:
-    """Return counts of rows in which a cell of an earlier output becomes another, as aggregations over a run's rows."""
+    """Count the cells of an earlier output that change, as aggregations over a run's rows."""
     found = []
     for name in _TYPED:
         places = [place for column, place in earlier.nine.items() if contract_name(column) == name]

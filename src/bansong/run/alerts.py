@@ -101,7 +101,7 @@ def is_majority(part: int, rows: int) -> bool:
 
 
 def answer_alerts(tallied: Mapping[str, int], first_row: int) -> Iterator[Notice]:
-    """Alert about bought answers and vanished choices; ``first_row``: number of the first row."""
+    # first_row: number of the first row
     if found := int(tallied.get(UNCHECKED_SENDS) or 0):
         yield Notice(STATUS_UNCHECKED, count=found)
     if found := int(tallied.get(GARBLED) or 0):
@@ -111,7 +111,7 @@ def answer_alerts(tallied: Mapping[str, int], first_row: int) -> Iterator[Notice
 
 
 def invalid_alert(plan: LookupPlan, header: str | None) -> Notice | None:
-    """Alert if most rows are invalid; ``header``: of the column with the business numbers."""
+    # header: of the column with the business numbers
     if not is_majority(plan.invalid, plan.rows):
         return None
     problem = max(plan.invalid_by_problem, key=plan.invalid_by_problem.__getitem__, default="missing")
@@ -167,7 +167,7 @@ class NtsCounts:
 
 @dataclass(frozen=True, slots=True)
 class StatusCounts:
-    """Number of rows with a business number whose status was checked."""
+    """Numbers of rows with a business number, by the check of their status."""
 
     rows: int
     checked: int
@@ -236,7 +236,7 @@ class StatusCounts:
 
     @property
     def is_alarming(self) -> bool:
-        """Whether most rows have no fresh status, or not all numbers were asked."""
+        # most rows have no fresh status, or not all numbers were asked
         halted = self.nts is not None and self.nts.halt is not None
         return halted or is_majority(self.rows - self.checked + self.stale, self.rows)
 
@@ -244,7 +244,7 @@ class StatusCounts:
 def statuses_of(
     engine: Engine, counts: RowCounts, tallied: Mapping[str, Any], halt: str | None = None
 ) -> StatusCounts | None:
-    """Return the status counts of a run, ``None`` if no row has a number; ``tallied``: with ``LocalEngine.counts``."""
+    """Return the status counts of a run, ``None`` without numbers; ``tallied``: with ``LocalEngine.counts``."""
     local, rows = engine.local, sum(counts.by_biz_status.values())
     if not rows:
         return None

@@ -1,9 +1,6 @@
-"""Changes between two runs over the same rows: pure functions over frames of answers.
-
-A *snapshot* (:data:`SNAPSHOT`) has the last answer of each key and input. A row that is left open this time (pending,
-failed, status unknown) keeps its earlier answer, so that nothing is reported twice. A row that left the list stays for
-:data:`KEEP_GONE_DAYS`. Closures are compared by business number.
-"""
+"""Changes between two runs over the same rows: pure functions over frames of answers."""
+# A *snapshot* (:data:`SNAPSHOT`) has the last answer of each key and input. A row left open now (pending, failed,
+# status unknown) keeps its earlier answer, so that nothing is reported twice; a row that left stays KEEP_GONE_DAYS.
 
 from __future__ import annotations
 
@@ -57,19 +54,17 @@ _SEVEREST_FIRST: Final = ("closed", "suspended", "active")
 
 
 def key_expr(columns: Iterable[str]) -> pl.Expr:
-    """Return the text that identifies a row: its cells in these columns, without white space."""
     cells = [pl.col(name).cast(pl.String).fill_null("") for name in columns]
     return without_space(pl.concat_str(cells, separator=_BETWEEN))
 
 
 def without_space(text: pl.Expr) -> pl.Expr:
-    """Return a text without white space: other spacing is no edit."""
+    # other spacing is no edit
     # blanks first: the pattern alone takes five times as long
     return text.str.replace_all(" ", "", literal=True).str.replace_all(r"\s", "")
 
 
 def status_code_expr(status: pl.Expr) -> pl.Expr:
-    """Return the code of a status word, Korean or English; unknown words stay."""
     return pl.coalesce(meaning_expr(status), status)
 
 
@@ -98,11 +93,9 @@ def advance(
 
 
 def rebase(before: pl.DataFrame, after: pl.DataFrame, inputs: Collection[str]) -> pl.DataFrame:
-    """Return ``before`` with the rows of ``inputs`` as they are ``after``, except for the statuses of their numbers.
-
-    When other columns are read, keys, grades and addresses differ for this reason alone. Rows without a number, and
-    all rows of an input without known numbers, cannot be matched: the present ones replace the earlier ones.
-    """
+    """Return ``before`` with the rows of ``inputs`` as they are ``after``, except for the statuses of their numbers."""
+    # If other columns are read, keys, grades and addresses differ for this reason alone. Rows without a number, and
+    # inputs without known numbers, cannot be matched: the present rows replace the earlier ones.
     if not inputs:
         return before
     is_rebased = pl.col("input").is_in(list(inputs)) & pl.col(GONE).is_null()
@@ -118,7 +111,7 @@ def rebase(before: pl.DataFrame, after: pl.DataFrame, inputs: Collection[str]) -
 
 
 def recognize(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
-    """Return ``before`` with the keys of ``after``, where one row of a number left and one came: a row was edited."""
+    """Give edited rows the keys of ``after``: a number of which one row left and one came."""
     listed = before.filter(pl.col(GONE).is_null())
     gone, came = (
         rows.filter(pl.col("b_no").is_not_null() & ~_hash(rows, KEY).is_in(_hash(others, KEY).implode()))
@@ -157,11 +150,9 @@ def _hash(rows: pl.DataFrame, *columns: str) -> pl.Series:
 
 
 def settle(after: pl.DataFrame, before: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows ``after`` with the earlier values of what was left open.
-
-    An unanswered row keeps its whole answer. A row with an unknown status keeps the status, and unless its address
-    changed the risk too: else an outage would raise all risks, and its end lower them again.
-    """
+    """Return the rows ``after`` with the earlier values of those left open."""
+    # An unanswered row keeps its whole answer. A row with an unknown status keeps the status, and at the same address
+    # the risk, too: else an outage would raise all risks, and its end lower them again.
     known = before.unique(KEY, keep="first", maintain_order=True)
     names = (*_SHOWN, "address")
     joined = after.join(known.select(KEY, *(pl.col(name).alias(f"{name}{BEFORE}") for name in names)), KEY, "left")
@@ -182,11 +173,9 @@ def settle(after: pl.DataFrame, before: pl.DataFrame) -> pl.DataFrame:
 def compare(
     before: pl.DataFrame, after: pl.DataFrame, known: pl.DataFrame | None = None, now: pl.DataFrame | None = None
 ) -> pl.DataFrame:
-    """Return the changes from ``before`` to ``after``: :data:`CHANGE_SCHEMA`, ordered as ``after``, then gone rows.
-
-    Both are settled snapshots; of a key in several inputs the first counts. ``known`` and ``now``: rows with the
-    statuses of the numbers, by default the same. A number's closure is a change of its first row that shows it.
-    """
+    """Return the changes between settled snapshots: :data:`CHANGE_SCHEMA`, ordered as ``after``, then gone rows."""
+    # Of a key in several inputs the first counts. ``known`` and ``now``: rows with the statuses of the numbers,
+    # by default the same. A number's closure is a change of its first row with it.
     known, now = number_statuses(before if known is None else known), number_statuses(after if now is None else now)
     before, after = (frame.unique(KEY, keep="first", maintain_order=True) for frame in (before, after))
     both = after.with_row_index(_PLACE).join(before, KEY, "full", suffix=BEFORE, coalesce=True)
@@ -240,7 +229,7 @@ def _rank(name: str, words: Sequence[str]) -> tuple[pl.Expr, pl.Expr]:
 
 
 def combine(changes: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Return the changes over several runs from those of each, the oldest first; what came back is no change."""
+    """Return the changes over several runs from those of each, oldest first; a change that was reversed is none."""
     steps = pl.concat([frame.with_columns(pl.lit(place).alias("step")) for place, frame in enumerate(changes)])
     first, last = (steps.unique(KEY, keep=keep, maintain_order=True) for keep in ("first", "last"))
     was_new, went = pl.col(CHANGE).list.contains("new"), pl.col(CHANGE).list.contains("gone")

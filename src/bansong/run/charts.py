@@ -155,7 +155,7 @@ def regions(frame: pl.DataFrame) -> alt.LayerChart:
 
 
 def reasons(frame: pl.DataFrame, most: int = 10) -> alt.LayerChart:
-    """Return the weightiest reasons as bars: ``reason`` (text), ``rows`` (in which it weighs most)."""
+    """Return the weightiest reasons as bars: ``reason`` (text), ``rows`` (with this as the weightiest)."""
     alt = altair()
     top = frame.sort("rows", descending=True, maintain_order=True).head(most)
     base = alt.Chart(top).encode(
@@ -241,7 +241,7 @@ def waterfall_steps(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _labels(steps: pl.DataFrame) -> str:
-    """Return the axis's labels as a Vega expression: two reasons may read alike, so their places are the axis."""
+    # two reasons may read alike, so their places are the axis
     import json
 
     return f"{json.dumps(steps['reason'].to_list(), ensure_ascii=False)}[datum.value]"

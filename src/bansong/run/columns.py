@@ -82,7 +82,7 @@ class Target:
 
 
 def choose_target(path: Path, format: Format, output: str | Path | None, in_place: bool, **options: Any) -> Target:
-    """Return the output's place; raise :class:`UsageError`, :class:`OutputError` for what cannot be."""
+    """Return the output's place; raise :class:`UsageError`, :class:`OutputError` for impossible ones."""
     if in_place:
         if output is not None:
             raise UsageError(IN_PLACE_AND_OUTPUT)
@@ -122,12 +122,9 @@ def lay_out_columns(
     names: Sequence[str] = ADDED_COLUMNS,
     lang: Lang = "en",
 ) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
-    """Return the output's columns as (column, header), and warnings.
-
-    First the file's columns at the positions ``kept``, then ``names`` under their headers in ``lang``. Columns of an
-    earlier enrichment or labelling (``ours``: contract name → position) are replaced where they stand. If a kept column
-    of the user has our name, in any case, ours is called ``<name>_bv``, then ``<name>_bv2`` and so on.
-    """
+    """Return the output's columns as (column, header), first the user's at ``kept``, and warnings."""
+    # Columns of an earlier enrichment or labelling (``ours``: contract name → position) are replaced in place. Beside a
+    # user's column of our name, in any case, ours is called ``<name>_bv``, then ``<name>_bv2`` and so on.
     replaced = {place: name for name, place in ours.items()}
     columns = [(replaced.get(place, f"c{place}"), header) for place, header in enumerate(headers) if place in kept]
     taken = {header.casefold() for _, header in columns}  # an Excel table, as SQL, has no `Grade` beside `grade`
@@ -148,7 +145,7 @@ def lay_out_columns(
 
 
 def refuse_wide(table: Table, target: Target, prefix: str) -> None:
-    """Refuse a sheet without room for our columns, first: choosing among thousands of columns takes seconds."""
+    # first, since choosing among thousands of columns takes seconds
     if target.format.can.max_columns is not None:
         ours = find_earlier_columns(table, prefix).nine
         target.format.refuse_wide(len(table.headers) + len(set(ADDED_COLUMNS) - ours.keys()))
@@ -218,7 +215,7 @@ def _lock_beside(path: Path) -> Path | None:
 
 
 def keep_apart(read: Mapping[str, Path | None], written: Mapping[str, Path | None], in_place: bool) -> None:
-    """Refuse a written file that is also read, or written twice; only ``in_place`` writes the output over the input."""
+    """Refuse a file that is both read and written, or written twice; only ``in_place`` allows input as output."""
     others = dict(read)
     for use, path in written.items():
         for other, taken in others.items():
@@ -254,11 +251,8 @@ _REFERENCE: Final = r"\s*\([^()0-9]*\)$"  # behind an official address: the lega
 
 
 def with_duplicates(answers: pl.LazyFrame) -> pl.LazyFrame:
-    """Add :data:`FIRST` (UInt32) to answered rows, which are read for it, at once; 20 bytes a row are held.
-
-    Rows with a number and a readable address are the same where the number and the key of the corrected (else the
-    written) address are; brackets behind a corrected one do not count.
-    """
+    """Add :data:`FIRST` (UInt32) to answered rows, reading them at once; 20 bytes a row are held."""
+    # equal rows: with the same number and the same key of the corrected (else the written) address
     names = answers.collect_schema().names()
     if NUMBER not in names or "address" not in names:
         return answers.with_columns(pl.lit(None, pl.UInt32).alias(FIRST))
@@ -271,12 +265,11 @@ def with_duplicates(answers: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def look_up(values: pl.Series) -> pl.Expr:
-    """The value of each row from a series that has one for each, in order."""
     return pl.col(ROW_ID).map_batches(partial(gather_values, values), values.dtype, is_elementwise=True)
 
 
 def find_first_rows(found: pl.DataFrame) -> pl.Series:
-    """Return for each row the place of the first that is alike in both columns; null for the first, or where one is."""
+    """Return for each row the place of the first equal one; null for the first, and if either column is null."""
     often = find_repeated(found[NUMBER], 2)
     alike = [NUMBER, _PLACE]
     some = found.with_row_index(ROW_ID).filter(pl.col(NUMBER).is_in(often.implode())).drop_nulls()
@@ -294,7 +287,6 @@ _NO_CODES: Final = gettext_noop(
 
 
 def checked_extra_columns(asked: Sequence[str]) -> tuple[str, ...]:
-    """Return the names that are asked for in the order of the contract; raise :class:`UsageError` for unknown ones."""
     given = [part.strip() for one in ([asked] if isinstance(asked, str) else asked) for part in one.split(",")]
     if unknown := [name for name in given if name not in EXTRA_COLUMNS]:
         known = ", ".join(EXTRA_COLUMNS)
@@ -304,7 +296,6 @@ def checked_extra_columns(asked: Sequence[str]) -> tuple[str, ...]:
 
 
 def with_extra_columns(answers: pl.LazyFrame, names: Sequence[str], gazetteer: Gazetteer | None) -> pl.LazyFrame:
-    """Add the columns ``names`` to answered rows, null where the engine found nothing out."""
     there = answers.collect_schema().names()
     nothing = pl.lit(None, pl.String)
     columns = {name: pl.col(source) if source in there else nothing for name, source in _SOURCES.items()}
@@ -315,7 +306,7 @@ def with_extra_columns(answers: pl.LazyFrame, names: Sequence[str], gazetteer: G
 
 
 def unknown_extra_columns(names: Sequence[str], gazetteer: Gazetteer | None) -> tuple[str, ...]:
-    """Return a warning about those of ``names`` that stay empty; ``gazetteer``: the one that is looked up, if any."""
+    """Return a warning about those of ``names`` that stay empty; ``gazetteer``: the one in use, if any."""
     empty = [name for name in names if name in (*_SOURCES, _BUILDING_CODE)]
     if gazetteer is not None:
         lacks_codes = _BUILDING_CODE in empty and not gazetteer.has_building_codes
@@ -355,12 +346,9 @@ def write_labels(
     prefix: str = "",
     warned: Callable[[str], None],
 ) -> None:
-    """Write an enriched file again with the outcomes of its letters behind its columns; errors publish nothing.
-
-    ``labels``: :data:`LABEL_DTYPES`, at most one a row; other rows get nulls. Columns of an earlier labelling are
-    replaced in place; a user's own column of such a name stays and ours gets ``_bv``. ``output`` may be the file
-    itself. ``prefix``: as the file was enriched with; ``warned`` gets each warning.
-    """
+    """Write an enriched file again with the outcomes of its letters behind its columns; errors publish nothing."""
+    # ``labels``: LABEL_DTYPES, at most one a row; other rows get nulls. Columns of an earlier labelling are replaced in
+    # place. ``output`` may be the file itself. ``prefix``: of the enrichment; ``warned`` gets each warning.
     with detect.reading(table):
         labels = check_labels(labels, table)
         target, over = label_target(table, output, output_encoding)
@@ -390,7 +378,7 @@ def write_labels(
 
 
 def check_labels(labels: pl.DataFrame, table: Table) -> pl.DataFrame:
-    """Return the labels in their dtypes; raise :class:`LabelError` unless each is about one row of the table."""
+    """Return the labels in their dtypes; raise :class:`LabelError` unless each belongs to one row of the table."""
     if missing := [name for name in LABEL_DTYPES if name not in labels.columns]:
         raise LabelError(COLUMN_MISSING, name=table.name, missing=missing[0], names=", ".join(LABEL_DTYPES))
     labels = labels.select(pl.col(name).cast(dtype) for name, dtype in LABEL_DTYPES.items())

@@ -60,10 +60,7 @@ Status = StatusSource | StatusOptions  # whether the tax authority is asked for 
 
 
 class EngineRequest:
-    """The engine that a call asks for: refused when this is made if it cannot be, opened by :meth:`open`.
-
-    Raises :class:`UsageError` for an unknown name, and for options that are not of this engine.
-    """
+    """The engine that a call asks for, opened by :meth:`open`; raises :class:`UsageError` for foreign options."""
 
     def __init__(self, engine: AnyEngine, service: ServiceKeywords, local: LocalOptions) -> None:
         refuse_after_fork()
@@ -83,7 +80,7 @@ class EngineRequest:
         self.given, self.kind = given, kind
 
     def open(self, history: pl.LazyFrame | None, choices: Choices = None) -> Engine:
-        """Return the engine, its indexes opened; one that buys is imported only now, since it brings the network."""
+        """Return the engine, its indexes opened; one that buys is imported only now, with the network."""
         if self.given is not None:
             return self.given.with_known(Known(history))
         of_local = self._of_local | {"model": resolve_model(self._of_local["model"]), "history": history}
@@ -95,7 +92,6 @@ class EngineRequest:
         return paid_engine(self.kind, self._service, local)
 
     def status_options(self, options: RunOptions) -> StatusOptions | None:
-        """Return how the tax authority is asked for statuses; ``None`` if it is not."""
         return status_options(options.status, options.max_status_age, self.kind, given=self.given is not None)
 
     @property
@@ -104,7 +100,7 @@ class EngineRequest:
 
 
 def take_request(engine: AnyEngine, keywords: dict[str, Any]) -> tuple[EngineRequest, LocalOptions, RunOptions]:
-    """Take a call's options of the engine and the run out of ``keywords``; the service's are left, and used."""
+    """Take a call's options of the engine and the run out of ``keywords``; the service's stay there."""
     local, own = take_options(LocalOptions, keywords), take_options(RunOptions, keywords)
     return EngineRequest(engine, cast(ServiceKeywords, keywords), local), local, own
 
@@ -118,8 +114,8 @@ INPUTS_NOT_LISTED: Final = Problem(
     "inputs.inputs_not_listed", "{path}: several inputs are given in a list: enrich([{path!r}])"
 )
 
+# files, globs, folders, partitioned datasets; no ``Sequence``, since a text is one, too
 Inputs = list[str] | list[Path] | list[str | Path] | tuple[str | Path, ...]
-"""Several inputs: files, globs, folders, partitioned datasets. No ``Sequence``, since a text is one, too."""
 
 
 class LocalKeywords(TypedDict, total=False):

@@ -88,7 +88,7 @@ class FilesReport(Shown):
 
     @property
     def columns(self) -> Mapping[str, Choice]:
-        """The columns of the tables where they are the same in all; else each part tells its own."""
+        """The columns of the tables if all have the same; else see each part."""
         first = self.parts[0].columns if self.parts else {}
         return first if all(part.columns == first for part in self.parts) else {}
 

@@ -163,7 +163,7 @@ def _enrichment_of(found: Mapping[str, Any]) -> Enrichment:
 
 
 def last_runs(source: str, *, before: str | None = None) -> Iterator[Enrichment]:
-    """Yield runs over an input whose output is still as they wrote it, the last first; ``before``: a run's id."""
+    """Yield runs over an input whose output is unchanged since, the last first; ``before``: a run's id."""
     replaced = set[str]()
     for manifest in _manifests():
         is_earlier = before is None or manifest.stem < before
@@ -174,7 +174,6 @@ def last_runs(source: str, *, before: str | None = None) -> Iterator[Enrichment]
 
 
 def output_of(by: Enrichment) -> Path:
-    """Return the file that a run wrote; raise :class:`LabelError` if it is gone."""
     path = as_path(by.output)
     if not is_remote(path) and not path.is_file():
         raise LabelError(RUN_OUTPUT_GONE, run_id=by.run_id, output=by.output, parameter=Option("run", by.run_id))
@@ -182,7 +181,7 @@ def output_of(by: Enrichment) -> Path:
 
 
 def find_writer(path: Path, rows: int, name: str) -> tuple[Enrichment | None, tuple[str, ...]]:
-    """Find the last run that wrote a file (table ``name``), by manifests; with a note if it is not known."""
+    """Find the last run that wrote a file (table ``name``), by manifests; with a note if unknown."""
     for found in (one for manifest in _manifests() for one in _read_manifest(manifest)):
         if not same_file(Path(found.output), path) or (found.sheet and not name.endswith(f"[{found.sheet}]")):
             continue
@@ -296,7 +295,7 @@ def open_mailing(
     *,
     besides: Sequence[str] = (),
 ) -> Iterator[OpenMailing]:
-    """Open the mailing of ``run`` (an id, or a manifest's path) or ``file``, enriched; its letters have ``besides``."""
+    """Open the mailing of ``run`` (an id, or a manifest's path) or ``file``; its letters have ``besides``."""
     given = as_path(file) if file is not None else None
     by = find_run(run, given) if run is not None else None
     path = output_of(by) if given is None and by is not None else given
@@ -369,7 +368,7 @@ def _letters(
 
 
 def _record_columns(table: Table, ours: frozenset[int], by: Enrichment | None) -> tuple[Table, dict[str, Choice]]:
-    """Find the columns of the record by the headers that the run chose, as far as each is there once."""
+    """Find the columns of the record by the headers that the run chose, if each is there once."""
     headers = unfold(table).headers
     users = [header for place, header in enumerate(headers) if place not in ours]
     known = {role: by.headers[role] for role in RECORD_COLUMNS if by and role in by.headers}
@@ -397,11 +396,11 @@ class _HashingFile:
         return len(data)
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: nothing is buffered."""
 
 
 def _content_id(letters: pl.LazyFrame) -> str:
-    """Hash number, address and answers, the same in whatever format or encoding."""
+    # the same in whatever format or encoding
     hashed = _HashingFile()
     letters.select(_IDENTITY).sink_csv(hashed, maintain_order=True, engine="streaming")  # type: ignore[call-overload]
     return hashed.sha256.hexdigest()[:16]

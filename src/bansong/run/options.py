@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalOptions(Options):
-    """What a :class:`bansong.LocalEngine` is made of; an engine that is given has its own."""
+    """Options of a :class:`bansong.LocalEngine`; a given engine has its own."""
 
     registry: str | Path | Registry | None = option(
         flag="--registry", job="reference.registry", help="A registry built by `bansong data build-registry`."
@@ -43,7 +43,7 @@ class LocalOptions(Options):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions(Options):
-    """What a run asks, recalls and shows, whichever engine answers; see :func:`bansong.enrich` for each field."""
+    """Options of a run beside its engine; see :func:`bansong.enrich` for each field."""
 
     status: StatusSource | StatusOptions = "auto"
     max_status_age: float | None = None

@@ -1,4 +1,4 @@
-"""Where outputs go: each to a place of its own, which can be written, and is no input."""
+"""Choose the output of each input: writable, and no input."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Outputs:
         raise UsageError(OUTPUT_NOT_FOLDER, output=place)
 
     def target_of(self, file: InputFile, table: Table, resources: ExitStack, *, several: bool) -> Target:
-        """Return where a table's output goes; ``several``: it is one of several sheets of a workbook."""
+        # several: it is one of several sheets of a workbook
         write = self.write
         options: dict[str, Any] = {"encoding": write.output_encoding, "backup": write.backup, "summary": write.summary}
         if self.alone and self._is_streamed(file):
@@ -115,7 +115,7 @@ class Outputs:
         return SideFiles.of(one_list_of_all, target, gazetteer)
 
     def refuse_shared(self, files: Sequence[InputFile], outputs: Iterable[tuple[InputFile, Target, SideFiles]]) -> None:
-        """Raise :class:`UsageError` where two inputs would be written to one file, or an input would be replaced."""
+        """Raise :class:`UsageError` if two inputs would be written to one file, or an input would be replaced."""
         read = {_same_as(file.path): file.path for file in files}
         taken: dict[str, Path] = {}
         for file, target, sides in outputs:
@@ -138,7 +138,6 @@ class Outputs:
         return True
 
     def _output_of(self, file: InputFile, format: Format) -> str | Path | None:
-        """Return the path of an output in a list; ``None`` for the input itself, or its name beside it."""
         if self.file is not None:
             return self.file
         if self.folder is not None:
@@ -175,14 +174,13 @@ class Unpublished:
     in_place: bool
 
     def find_foreign(self) -> Future[list[Path]]:
-        """Find the files that are replaced and hold what somebody else wrote; in place, the caller chose the backup."""
+        """Find replaced files that hold the work of others; in place, the caller chose the backup."""
         files = {path: finished for path, finished in self.sides.at.items() if path != self.sides.page}
         if not (self.target.private or self.in_place):
             files[self.target.path] = self.temporary
         return self.pool.submit(find_foreign, files)
 
     def back_up(self, paths: Iterable[Path], record: Path | None) -> dict[Path, Path]:
-        """Return the backup of each path, and of the output where it is to have one; ``record``: the manifest."""
         kept = dict.fromkeys([*([self.target.path] if self.target.backup else []), *paths])
         apart_from = record or self.target.path
         return {path: self.backups.enter_context(backed_up(path, apart_from)) for path in kept}
@@ -190,7 +188,7 @@ class Unpublished:
 
 @contextmanager
 def publish_output(target: Target, sides: SideFiles, data: InputData, *, in_place: bool) -> Iterator[Unpublished]:
-    """Yield an output's files; the contexts, from the last to the first, are the order of publication."""
+    # the contexts, from the last to the first, are the order of publication
     version = data.version if in_place else None  # the very version that was read
     with (
         ExitStack() as backups,  # undone behind the output: only then is it known whether the old file was replaced
@@ -213,7 +211,6 @@ def _is_file_name(output: str | Path, place: Path) -> bool:
 
 
 def _check_writable(output: Path) -> None:
-    """Raise :class:`OutputError` where nothing can be written, before anything is bought."""
     if isinstance(output, RemotePath):
         look_at_output(output)
         return
@@ -225,5 +222,5 @@ def _check_writable(output: Path) -> None:
 
 
 def _same_as(path: Path) -> str:
-    """Return the same text for the same file; local file systems may ignore case, buckets do not."""
+    # local file systems may ignore case, buckets do not
     return str(path) if is_remote(path) else os.path.realpath(path).casefold()

@@ -369,13 +369,9 @@ def report_page(
     delimiter: str | None = None,
     before: str | Path | None = None,
 ) -> Path:
-    """Write the page of a run as HTML (mode 0600, in the current language) and return where it is.
-
-    ``run``: its id, its manifest, or the enriched file; the output of a run must still be there. ``before``: the
-    enriched file of an earlier run to compare with; by default the last one over the same input. ``letter_cost``: won a
-    letter, for the money at stake. Names, numbers and addresses are masked unless ``unmask``. ``sheet``, ``encoding``,
-    ``json_path``, ``delimiter``: of the enriched file. Raises :class:`bansong.errors.BansongError`.
-    """
+    """Write the page of a run as HTML (mode 0600, in the current language) and return its path."""
+    # ``run``: its id, its manifest, or the enriched file; its output must still exist. ``before``: the enriched file to
+    # compare with; by default of the last run over the same input. ``letter_cost``: won a letter.
     check_letter_cost(letter_cost)
     target = check_page(as_path(output))
     given = as_path(run)
@@ -403,7 +399,6 @@ def report_page(
 
 
 def read_figures(run: Path | None, file: Path) -> PageFigures:
-    """Return the figures of an enriched file, described by the manifest ``run`` if there is one."""
     with open_mailing(run, file, besides=BESIDES) as mailing:
         return collect_figures(mailing.letters)
 

@@ -1,4 +1,4 @@
-"""What a page counts and shows, and the run before; masking of people's data."""
+"""The figures and charts of a page, and the run before; masking of people's data."""
 
 from __future__ import annotations
 
@@ -30,16 +30,12 @@ class Markup(str):
 
 
 def tag(name: str, /, *children: str, **attributes: str) -> Markup:
-    """Return an element; children other than :class:`Markup`, and attributes, are escaped.
-
-    ``class_`` means ``class``, ``aria_label`` means ``aria-label``.
-    """
+    """Return an element; children other than :class:`Markup`, and attributes, are escaped; ``class_`` is ``class``."""
     given = "".join(f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"' for key, value in attributes.items())
     return Markup(f"<{name}{given}>{join(*children)}</{name}>")
 
 
 def join(*children: str) -> Markup:
-    """Join children, escaped unless they are :class:`Markup`."""
     return Markup("".join(child if isinstance(child, Markup) else escape(str(child)) for child in children))
 
 
@@ -50,22 +46,22 @@ _MAX_WORD_CHARACTERS = 7
 
 
 def mask_number(number: pl.Expr) -> pl.Expr:
-    """The first three digits of a business number: ``124-**-*****``."""
+    # ``124-**-*****``
     return pl.concat_str(number.str.slice(0, 3), pl.lit("-**-*****"))
 
 
 def mask_name(name: pl.Expr) -> pl.Expr:
-    """The first character of a name, behind words for a company: ``삼○○``."""
+    # without words for a company: ``삼○○``
     return pl.concat_str(name.str.replace(_COMPANY, "").str.slice(0, 1), pl.lit("○○"))
 
 
 def mask_digits(text: pl.Expr) -> pl.Expr:
-    """A text with its digits hidden: ``지번 범어동 ***-*``."""
+    # ``지번 범어동 ***-*``
     return text.str.replace_all(r"\p{N}", "*")
 
 
 def mask_address(address: pl.Expr) -> pl.Expr:
-    """Return three words from the region on, without digits: before it may stand a name."""
+    # three words from the region on, without digits: a name may stand before the region
     words = address.str.strip_chars().str.replace_all(r"\s+", " ").str.split(" ")
     begins = words.list.eval(names_region(pl.element()) | pl.element().str.contains(_UNSPACED_REGION))
     short = words.list.slice(begins.list.arg_max(), pl.when(begins.list.any()).then(3).otherwise(0))
@@ -119,11 +115,8 @@ class PageFigures:
 
 
 def collect_figures(answers: pl.LazyFrame, *, unmask: bool = False, first_row: int = 1) -> PageFigures:
-    """Count and list answered rows (:data:`COLUMNS`) in one streaming pass, batch by batch.
-
-    ``reasons`` is one text a row; ``first_row``: number of the first row. A single query of several counts would keep
-    all rows in memory.
-    """
+    """Count and list answered rows (:data:`COLUMNS`) in one streaming pass; ``first_row``: number of the first."""
+    # batch by batch: a single query of several counts would keep all rows in memory
     found = _tally(_readable(answers.clear()).collect())
     for batch in _readable(answers).collect_batches(chunk_size=_BATCH, engine="streaming"):
         found = _merge(found, _tally(batch))
@@ -215,7 +208,7 @@ def _list_rows(rows: pl.DataFrame, unmask: bool, first_row: int) -> pl.DataFrame
 
 
 def draw_charts(figures: PageFigures) -> list[Markup]:
-    """Return the charts as SVG, hidden from screen readers (tables say the same); none if nothing draws."""
+    """Return the charts as SVG, hidden from screen readers (tables say the same); none if none can be drawn."""
     try:
         drawn = (
             charts.grades(figures.counts["grade"], figures.rows),
@@ -223,7 +216,7 @@ def draw_charts(figures: PageFigures) -> list[Markup]:
             charts.regions(figures.regions.select("region", "rows", "expected")),
         )
         images = [charts.as_svg(chart) for chart in drawn]
-    except (UsageError, ImportError, ValueError):  # Altair says ValueError where vl-convert is missing
+    except (UsageError, ImportError, ValueError):  # Altair raises ValueError without vl-convert
         return []
     return [Markup(svg.replace("<svg ", '<svg aria-hidden="true" ', 1)) for svg in images]
 
@@ -253,11 +246,9 @@ def find_changes(
     besides: Path | None = None,
     unmask: bool = False,
 ) -> RunChanges | None:
-    """Return the changes of a run's rows since an earlier one, ``None`` without one to compare with.
-
-    ``after``: the columns of record and answers. ``earlier``: an enriched file; by default that of the last run before
-    ``run_id`` over the same ``source`` whose output still exists, other than ``besides``.
-    """
+    """Return the changes of a run's rows since an earlier one, ``None`` without an earlier one."""
+    # ``earlier``: an enriched file; by default that of the last run before ``run_id`` over the same ``source`` whose
+    # output still exists, other than ``besides``.
     run, file = None, earlier
     if file is None:
         runs = last_runs(source, before=run_id)
@@ -276,7 +267,7 @@ def find_changes(
 
 
 def _snapshot(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Return rows as :data:`SNAPSHOT`; ``input`` is the padded place in the file, so that texts sort as rows stand."""
+    # ``input`` is the padded place in the file, so that texts sort as rows stand
     there = rows.collect_schema().names()
     texts = [name for name in (*changes.RECORD, *changes.ANSWER, "row_status") if name != "b_no"]
     cells = [pl.col(name).cast(pl.String) if name in there else pl.lit(None, pl.String).alias(name) for name in texts]
@@ -290,7 +281,7 @@ def _snapshot(rows: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _compare(before: pl.LazyFrame, after: pl.LazyFrame) -> tuple[Mapping[str, int], pl.DataFrame]:
-    """Count changes by kind, with the first rows; at most :data:`_TOGETHER` differing rows are in memory."""
+    # at most :data:`_TOGETHER` differing rows are in memory
     seen = pl.struct(changes.KEY, *changes.ANSWER, "row_status").hash().alias(_SEEN)
     hashes = [rows.select(pl.struct(changes.KEY).hash().alias(_KEY_HASH), seen) for rows in (before, after)]
     old, new = pl.collect_all(hashes, engine="streaming")
@@ -312,7 +303,7 @@ def _compare(before: pl.LazyFrame, after: pl.LazyFrame) -> tuple[Mapping[str, in
 
 
 def _parts(sides: list[pl.LazyFrame], parts: int, folder: Path) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
-    """Yield rows of both sides in parts; those of one business are in one part, since edited rows are matched by it."""
+    # those of one business are in one part, since edited rows are matched by it
     if parts == 1:
         was, now = pl.collect_all(sides, engine="streaming")
         yield was, now

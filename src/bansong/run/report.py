@@ -44,13 +44,12 @@ def lookups_as_dict(plan: LookupPlan, purchase: Purchase | None) -> dict[str, ob
 
 
 def count_lines(*counts: Mapping[str, int]) -> list[tuple[str, str]]:
-    """Rows by row status, business status, grade and action, for people."""
     labels = (gettext("row status"), gettext("business"), gettext("grade"), gettext("action"))
     return [*zip(labels, map(listed_counts, counts), strict=True)]
 
 
 def quote_lines(purchase: Purchase, sure: int) -> list[tuple[str, str]]:
-    """What would be bought, for people; ``sure``: lookups that the local engine answers for good (hybrid)."""
+    # sure: lookups that the local engine answers for good (hybrid)
     found = [] if purchase.before is None else [(gettext("quota left"), _render_quota(purchase.before))]
     missing = ngettext(
         "{chosen:,} of {count:,} missing lookup",
@@ -62,7 +61,7 @@ def quote_lines(purchase: Purchase, sure: int) -> list[tuple[str, str]]:
 
 
 def purchase_lines(purchase: Purchase, sure: int) -> list[tuple[str, str]]:
-    """What was bought, for people: only what there is to say; ``sure`` as for a quote."""
+    # nonzero figures only; ``sure`` as for a quote
     chosen = ngettext(
         "{paid:,} of {count:,} chosen lookup",
         "{paid:,} of {count:,} chosen lookups",
@@ -145,7 +144,7 @@ _REASONS_SHOWN: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """Versions of all that the answers were computed with."""
+    """Versions of everything that computed the answers."""
 
     bansong: str
     model: str

@@ -1,7 +1,5 @@
-"""The runner of `enrich`, `plan` and jobs: survey, statuses, features, answers, then output after output.
-
-One input is a list of one: its table is opened once, and no records are kept.
-"""
+"""Run `enrich`, `plan` and jobs: survey, statuses, features, answers, then output after output."""
+# One input is a list of one: its table is opened once, and no records are kept.
 
 from __future__ import annotations
 
@@ -84,7 +82,6 @@ class AnswersForLetters:
     paths: list[Path] = field(default_factory=list)
 
     def keep(self, answers: pl.LazyFrame) -> pl.LazyFrame:
-        """Answer one table, keep the answers, and return them to be written."""
         place = len(self.paths)
         whole, kept = self.folder / f"whole-{place}.arrow", self.folder / f"letters-{place}.arrow"
         for earlier in self.folder.glob("whole-*.arrow"):  # its table has been written
@@ -100,7 +97,7 @@ class AnswersForLetters:
         return answered
 
     def publish(self, failed: dict[str, str], *, complete: bool) -> side_files.WrittenSides | None:
-        """Count and publish the letters of all tables; unless ``complete``, note in ``failed`` why there is none."""
+        # unless ``complete``, the reason for a missing list goes into ``failed``
         path = self.list_path
         if not complete:
             if path is not None:
@@ -159,7 +156,7 @@ class Run:
         write: WriteOptions,
         **options: Any,
     ) -> Run:
-        """Return the run over one input, or over the files that a list means; ``options``: the other fields."""
+        # options: the other fields
         if isinstance(inputs, str | Path):
             path = as_path(inputs)
             files, label, outputs = [InputFile(path, path.parent)], str(path), Outputs(write, file=output, alone=True)
@@ -180,7 +177,7 @@ class Run:
             return self._report(parts, survey, step, purchase)
 
     def carry_out(self) -> Report | FilesReport:
-        """Answer all rows, publish each output when its rows balance; a ``StoppedError`` names what was published."""
+        """Answer all rows, publish each output once its rows balance; a ``StoppedError`` lists what was published."""
         given = self.outputs.write.manifest
         with self._prepare(planned=False) as (survey, step, resources):
             record = as_path(given) if given is not None else default_manifest(self.start.run_id)
@@ -221,7 +218,7 @@ class Run:
             yield survey, step, resources
 
     def _publish_all(self, survey: InputSurvey, step: EngineStep, resources: ExitStack) -> FilesReport:
-        """Publish output after output, then the list of letters of all; an input that fails leaves the others."""
+        # an input that fails leaves the others
         letters = letters_of(self.outputs.write, resources)
         observers = [one for one in (self.observe, letters.keep if letters else None) if one is not None]
 
@@ -259,7 +256,7 @@ class Run:
         first: int,
         observe: Observe,
     ) -> list[Report]:
-        """Publish the output of one input of a list; each sheet is spliced into what the one before has made."""
+        # of a workbook, each sheet is spliced into the result of the one before
         one.refuse_change()
         make_folder(one.target.path.parent)
         reports, book = list[Report](), None
@@ -286,7 +283,7 @@ class Run:
         target: Target | None = None,
         book: Path | None = None,
     ) -> TableRun:
-        """Return the run of a table, opened again unless it stayed open; ``book``: with the sheets before it."""
+        # opened again unless it stayed open; ``book``: with the sheets before it
         prepared, rows = table.opened, step.records.rows
         if prepared is None:
             path = one.file.path

@@ -119,7 +119,7 @@ def _recipient(names: Collection[str]) -> pl.Expr:
 
 
 def count_letters(answers: pl.LazyFrame, cost: float | None, *, listed: bool) -> LetterCounts:
-    """Count the letters of rows of :func:`mark_letters`; if they are ``listed``, also the empty cells of the list."""
+    """Count the letters of rows of :func:`mark_letters`; if ``listed``, also the empty cells of the list."""
     action = pl.col("action")
     counts = {
         "rows": pl.len(),
@@ -156,7 +156,7 @@ def _letter_rows(answers: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def publish_letters(answers: pl.LazyFrame, path: Path, temporary: Path, letters: int, *, allow_empty: bool) -> bool:
-    """Write the letters to the file that replaces ``path``, or keep a list that would become empty (false)."""
+    """Write the letters to the file that replaces ``path``; return false if a list would become empty and is kept."""
     tallied, count_written = frames.write_frame(letters_of(answers), temporary, output_format(temporary), _headers())
     accounting.check_rows(letters, int(tallied["rows"].item()), count_written(), in_order=True)
     if letters or allow_empty or not replaces_other(path, temporary):
@@ -167,7 +167,6 @@ def publish_letters(answers: pl.LazyFrame, path: Path, temporary: Path, letters:
 
 
 def replaces_other(path: Path, temporary: Path) -> bool:
-    """Whether ``path`` has an earlier file that differs from the finished one."""
     if not (look_at_output(path) is not None if isinstance(path, RemotePath) else path.exists()):
         return False
     with fetch_file(path) as earlier:
@@ -330,7 +329,7 @@ class SideFiles:
 
     @classmethod
     def of(cls, write: WriteOptions, target: Target, gazetteer: Gazetteer | None) -> SideFiles:
-        """Return the files that the options ask for; ``gazetteer``: the one by which addresses are corrected."""
+        # gazetteer: the one by which addresses are corrected
         if write.split not in (None, "action", KOREAN_SPLIT):
             raise UsageError(SPLIT_COLUMN_INVALID, by=write.split)
         letters = letter_list_of(write)

@@ -1,8 +1,6 @@
-"""Open all inputs of a run, choose their columns, keep their records.
-
-A single table stays open, and its records are its query. The records of several tables are kept in Arrow files, so
-that what is the same in all of them is looked up and counted once, and memory does not grow with the tables.
-"""
+"""Open all inputs of a run, choose their columns, keep their records."""
+# A single table stays open. The records of several are kept in Arrow files, so that common ones are looked up and
+# counted once, and memory does not grow with the tables.
 
 from __future__ import annotations
 
@@ -77,7 +75,7 @@ NO_ADDRESS: Final = gettext_noop(
 
 @dataclass(frozen=True, slots=True)
 class RowReader:
-    """Which columns are what, for every table with the same headers, picklable; ``ours``: of an earlier enrichment."""
+    """The roles of columns, for all tables with the same headers; picklable; ``ours``: of an earlier enrichment."""
 
     headers: tuple[str, ...]
     chosen: Mapping[str, Choice]
@@ -128,10 +126,8 @@ def prepare_table(
     write: WriteOptions = _WRITE_AS_READ,
     engine: EngineKind | None = None,
 ) -> PreparedTable:
-    """Choose a table's columns, number its rows, lay its output out; raises :class:`bansong.errors.ColumnError`.
-
-    ``engine``: the one that answers the rows; without one, and for one that buys, a list must have business numbers.
-    """
+    """Choose a table's columns, number its rows, lay its output out; raise :class:`bansong.errors.ColumnError`."""
+    # engine: without one, and with one that buys, a list must have business numbers
     with reading(table):
         earlier = find_earlier_columns(table, write.prefix)
     before = earlier.places
@@ -260,7 +256,7 @@ class SurveyedTable:
 
 @dataclass(frozen=True, slots=True)
 class SurveyedInput:
-    """An input that can be read, and whose output can be written; ``state``: size and time of change, if looked for."""
+    """A readable input with a writable output; ``state``: size and time of change, if recorded."""
 
     file: InputFile
     target: Target
@@ -281,7 +277,7 @@ class SurveyedInput:
 
 @dataclass(frozen=True, slots=True)
 class InputSurvey:
-    """The inputs that can be enriched; ``failed``: why others cannot, by path; ``strays``: notes on others."""
+    """The inputs to enrich; ``failed``: why others cannot be, by path; ``strays``: notes on others."""
 
     inputs: tuple[SurveyedInput, ...]
     failed: dict[str, str]
@@ -310,7 +306,7 @@ class InputSurvey:
 
 @dataclass(frozen=True, slots=True)
 class Surveyor:
-    """Looks at the inputs of a run."""
+    """Surveys the inputs of a run."""
 
     engine: Engine
     read: ReadOptions
@@ -320,7 +316,7 @@ class Surveyor:
     plan_table: Callable[[InputFile, PreparedTable, Records], Report] | None = None
 
     def look_at(self, files: Sequence[InputFile], *, keep_going: bool) -> InputSurvey:
-        """Look at every input; raise :class:`InputError` where one fails, or with ``keep_going`` all do."""
+        """Survey every input; raise :class:`InputError` if one fails, or with ``keep_going`` if all do."""
         folder = None if self.outputs.alone else self.resources.enter_context(private_folder())
         found, failed, strays = list[SurveyedInput](), dict[str, str](), list[str]()
         for place, file in enumerate(files):
@@ -374,7 +370,6 @@ class Surveyor:
     def _choose_outputs(
         self, file: InputFile, data: InputData, table: Table, *, several: bool
     ) -> tuple[Target, SideFiles]:
-        """Return where a table's output and the files beside it go; refuse one that is read."""
         write = self.outputs.write
         target = self.outputs.target_of(file, table, self.resources, several=several)
         sides = self.outputs.sides_of(target, self.engine.local.gazetteer if self.engine.kind.answers_locally else None)
@@ -393,7 +388,7 @@ class Surveyor:
         return target, sides
 
     def _sheets_of(self, file: InputFile, data: InputData) -> Sequence[str | None]:
-        """Return the sheets of an input that are enriched; ``None`` for the table that the reader finds."""
+        # None for the table that the reader finds
         sheet = self.read.sheet
         if sheet is None or (isinstance(sheet, str) and sheet != ALL_SHEETS):
             return (sheet,)
@@ -425,7 +420,7 @@ def state_of(path: Path, data: InputData) -> tuple[int, int]:
 
 
 def plan_together(records: pl.LazyFrame, plans: Sequence[LookupPlan]) -> LookupPlan:
-    """Return the plan of several tables: rows are those of each, lookups those that differ in all ``records``."""
+    """Return the plan of several tables: the sum of their rows, the distinct lookups of all ``records``."""
     if len(plans) == 1:
         return plans[0]
     lookups, problems = accounting.plan(records).lookups, Counter[str]()
@@ -453,7 +448,7 @@ def _keep(records: Records, path: Path) -> Records:
 
 
 def _name_file(path: Path, text: str) -> str:
-    """Return an error with the whole path of its file: several may have one name."""
+    # several files may have one name
     if str(path) in text:
         return text
     return f"{path}{text.removeprefix(path.name)}" if text.startswith(path.name) else f"{path}: {text}"

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunStart:
-    """A run's id, and when it began: as a time, and in seconds of the monotonic clock."""
+    """A run's id and beginning: as a time, and in seconds of the monotonic clock."""
 
     run_id: str
     at: datetime
@@ -60,7 +60,7 @@ class RunStart:
 
 @dataclass(frozen=True, slots=True)
 class EngineStep:
-    """An engine with the prepared records that it answers; ``asked``: what the tax authority was asked for them."""
+    """An engine with the prepared records that it answers; ``asked``: the tax authority's part."""
 
     engine: Engine
     records: Records
@@ -73,7 +73,7 @@ class EngineStep:
         return self.asked.fetch.halt if self.asked is not None else None
 
     def with_statuses(self, options: StatusOptions, *, planned: bool = False) -> EngineStep:
-        """Return this step with the statuses of its numbers: fetched, or only counted where it is ``planned``."""
+        """Return this step with the statuses of its numbers: fetched, or only counted if ``planned``."""
         from bansong.reference import statuses as run_statuses  # brings the network with it
 
         rows, context = self.records.rows, self.context
@@ -87,13 +87,13 @@ class EngineStep:
         return replace(self, engine=self.engine.with_known(Known(statuses=asked.overlay)), asked=asked)
 
     def quote(self) -> Purchase | None:
-        """Return what the records would cost; ``None`` for an engine that buys nothing."""
+        # None for an engine that buys nothing
         if not self.engine.kind.buys:
             return None
         return self.engine.quote(self._find_features()[0], self.context)
 
     def answer(self, count: int | None = None) -> AnsweredRecords:
-        """Find the features of the records, which reads them, and buy what they ask for; ``count``: of the records."""
+        """Collect the features of the records and buy the lookups; ``count``: of the records."""
         records, features = self._find_features()
         records = records if count is None else replace(records, count=count)
         return AnsweredRecords(self.engine.answer(records, self.context), features)
@@ -105,7 +105,7 @@ class EngineStep:
 
 @dataclass(frozen=True, slots=True)
 class AnsweredRecords:
-    """The answers to records; ``features``: their cross-row features, where the local engine answers."""
+    """The answers to records; ``features``: their cross-row features, of the local engine."""
 
     answers: Answers
     features: pl.DataFrame | None
@@ -186,10 +186,8 @@ class TableRun:
     def publish(
         self, target: Target, record: Path | None, answer: Callable[[int], AnsweredRecords]
     ) -> Iterator[Report]:
-        """Answer the rows, write them, check that they balance; published when the block ends without an error.
-
-        ``record``: the manifest, which no backup may replace. ``answer`` is called once the output can be written.
-        """
+        """Answer the rows, write them, check the balance; published when the block ends without an error."""
+        # ``record``: the manifest, which no backup may replace; ``answer``: called once the output can be written
         table, data = self.prepared.table, self.data or InputData(self.path)
         with publish_output(target, self.sides, data, in_place=target.path == self.path) as files:
             rows_in = table.count()
@@ -248,7 +246,7 @@ class TableRun:
     def _write_answers(
         self, answered: AnsweredRecords, files: Unpublished, rows_in: int, warn: Callable[[str], object]
     ) -> _WrittenAnswers:
-        """Write the rows and files beside them; the tally rides on that pass: one of its own could disagree."""
+        # the tally is of the same pass: one of its own could disagree
         target, sides, purchase = files.target, files.sides, answered.answers.purchase
         answers = answered.of(accounting.with_plan_columns(self.rows))
         if self.with_outcomes:
@@ -274,7 +272,7 @@ class TableRun:
         return _WrittenAnswers(tallied, count_written, purchase, beside, figures, changes)
 
     def _with_extras(self, answers: pl.LazyFrame) -> pl.LazyFrame:
-        """Add the extra columns; answers read twice are kept in a file: answering again costs more, or buys."""
+        # answers read twice are kept in a file: answering again costs more, or buys
         extras, counts_letters = self.prepared.extras, self.sides.counts_letters
         if "duplicate_of" in extras or self.sides.wanted:
             path = self.resources.enter_context(private_folder()) / "answers.arrow"

@@ -316,7 +316,7 @@ async def afetch_status(
 def look_up_statuses(
     numbers: Any, options: StatusOptions | None = None, *, lang: Lang | None = None
 ) -> FetchedStatuses:
-    """Do what :func:`fetch_status` does; failures, a refused key too, are in the report alone."""
+    """Do what :func:`fetch_status` does; failures, also a refused key, are only in the report."""
     token = CancelToken()
     return run_async(lambda: _fetch(numbers, options, lang, None, token), token)
 
@@ -328,10 +328,7 @@ def fetch_files(
     read: ReadOptions,
     watch: Callable[[StatusFetch], None] | None = None,
 ) -> FetchedRegistry:
-    """Fetch the statuses of numbers in files, found as by :func:`bansong.enrich`; write a registry.
-
-    Raises :class:`bansong.errors.InputError` for a file without numbers, :class:`~bansong.errors.UsageError`.
-    """
+    """Fetch the statuses of numbers in files, found as by :func:`bansong.enrich`; write a registry."""
     check_registry_name(output)
     for path in files:
         if same_file(path, output):

@@ -1,4 +1,4 @@
-"""Ranks several columns that fit a role, and words the notes on those that are not taken."""
+"""Rank several columns that fit a role, and word the notes on the others."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _ZIPCODE: Final = r"^\W*(?:[0-9]{4,5}|[0-9]{3}-[0-9]{2})(?:\.0)?\W*$"
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A column that fits a role, and the shares of its first rows that are filled, and hold the right kind of text."""
+    """A column that fits a role: the shares of its first rows that are filled, and that hold the right kind of text."""
 
     choice: Choice
     purpose: Purpose | None
@@ -70,7 +70,6 @@ class Candidate:
 
     @property
     def group(self) -> tuple[int, bool]:
-        """The order of its purpose, and whether its header only resembles one: in a group content decides."""
         return list(PURPOSES).index(self.kind), self.choice.why == "similar"
 
     def __str__(self) -> str:
@@ -79,14 +78,14 @@ class Candidate:
 
 
 class Preferred(NamedTuple):
-    """The column that was taken for a role, if one was, and what the user should know."""
+    """The column chosen for a role, if any, and notes for the user."""
 
     choice: Choice | None
     notes: tuple[str, ...] = ()
 
 
 class ColumnCandidates:
-    """The columns of a table by header and by the first rows of their content (``sample``, all text)."""
+    """The columns of a table by header and by their first rows (``sample``, all text)."""
 
     def __init__(self, table: Table, sample: pl.DataFrame, rated: Callable[[str, int], Choice | None]) -> None:
         self.table = table
@@ -95,7 +94,6 @@ class ColumnCandidates:
         self._rate = rated
 
     def address(self, places: Sequence[int]) -> Preferred:
-        """The address: where mail is sent rather than elsewhere, in the fuller column, with its details joined."""
         bases, details = self._addresses(places)
         rest = details
         if not bases:  # 상세주소 alone is the address where it holds some
@@ -155,7 +153,6 @@ class ColumnCandidates:
         return max(zip(fit, shares.row(0), strict=True), key=lambda one: one[1]) if fit else (-1, 0.0)
 
     def _alternatives(self, best: Candidate, bases: Sequence[Candidate]) -> list[Candidate]:
-        """The best address, and those in other notations that fill its gaps."""
         ranked = sorted(bases, key=lambda base: (_header_rank(base), -base.right, base.place))
         fitting = [base for base in ranked if base.kind == best.kind and base.filled * _MOSTLY <= base.right > 0]
         order = _NOTATIONS.index(best.notation)
@@ -279,7 +276,7 @@ class ColumnCandidates:
     def _compare_addresses(
         self, best: Candidate, others: Sequence[Candidate], fullest: float, filled: float
     ) -> list[str]:
-        """Notes on the addresses that are not taken; ``filled``: the share of rows in which one of those taken is."""
+        # filled: the share of rows in which a chosen address is filled
         rank = _address_rank(best, fullest)[:-1]
         same = [one for one in others if _address_rank(one, fullest)[:-1] == rank]
         if other := next((one for one in same if not self._alike(best, one)), None):
@@ -377,7 +374,6 @@ class ColumnCandidates:
 
 
 def _address_rank(base: Candidate, fullest: float) -> tuple[tuple[int, bool], bool, int, float, int]:
-    """The order of address columns; ``fullest``: the largest share of addresses in one of the same group."""
     group, notation, confidence = _header_rank(base)
     return group, base.right < fullest - _MARGIN, notation, confidence, base.place
 
@@ -403,7 +399,6 @@ def _passed_over(base: Candidate, best: Candidate) -> Alert:
 
 
 def _owner_kind(one: Candidate, bases: Sequence[Candidate], *, nearest: bool = False) -> Purpose | None:
-    """The purpose of the address that a detail or a postal code belongs to: that of its header or of the one before."""
     if one.purpose is not None and any(base.kind == one.kind for base in bases):
         return one.kind
     near = [base for base in bases if nearest or base.place < one.place] or list(bases)
@@ -434,7 +429,6 @@ def _owners(detail: Candidate, bases: Sequence[Candidate], details: Sequence[Can
 def _of_same_notation(
     detail: Candidate, bases: Sequence[Candidate], details: Sequence[Candidate]
 ) -> Sequence[Candidate]:
-    """The addresses written as a detail says, or where it says nothing, those that no other detail names."""
     if detail.notation != "any":
         same = [base for base in bases if base.notation == detail.notation]
         return same or [base for base in bases if base.notation == "any"]

@@ -1,4 +1,4 @@
-"""Chooses the columns with the number, the name and the address of a file: by headers, checked on content."""
+"""Choose the columns of number, name and address: by headers, checked on content."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ _MOSTLY: Final = 0.5
 _NEARLY_ALL: Final = 0.9
 _SHOWN: Final = 6
 _PARTS: Final = (3, 2, 5)
+# legal dong codes: a tenth have a right check digit, and a list of one dong repeats one of them
 _DONG_CODE: Final = "^(?:11|2[6-9]|3[016]|4[1-8]|5[0-2])[0-9]{6}00$"
-"""The code of a legal dong: a tenth of them have a right check digit, and a list of one dong repeats one of them."""
 
 
 class _Numbers(NamedTuple):
@@ -67,7 +67,7 @@ class _Numbers(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The column of each role that has one, and what the user should know about the choice."""
+    """The column of each role, and notes on the choice for the user."""
 
     columns: dict[str, Choice]
     notes: tuple[str, ...] = ()
@@ -82,13 +82,10 @@ def choose_columns(
     *,
     address_list: bool = False,
 ) -> Chosen:
-    """Choose a column for each role; the first role must get one, or in an ``address_list`` the address.
-
-    ``given`` names headers by role and overrides; ``ours`` are the positions of columns from an earlier enrichment,
-    which are never chosen. A column without any number of ten digits is not chosen as the number, and one whose numbers
-    have right check digits is found under any header. Where no column has a header (all are ``#1``, ``#2``, …) the
-    others are found by content, too. Where a row holds several businesses, all is taken from one of them.
-    """
+    """Choose a column for each role; the first role (in an ``address_list``: the address) must get one."""
+    # ``given`` (headers by role) overrides; ``ours``: positions of columns from an earlier enrichment, never chosen.
+    # The number's column must hold ten digits; right check digits count under any header. Without headers,
+    # content decides. Of several businesses in a row, all roles are of one.
     chosen = _given_columns(table, roles, {role_code(role): header for role, header in (given or {}).items()})
     key, *others = roles
     schema, ids = table.frame.collect_schema(), table.ids
@@ -176,7 +173,6 @@ def _prefer_column(columns: ColumnCandidates, role: str, pool: Sequence[int], ad
 
 
 def _pools(role: str, places: Sequence[int], number: Choice | None, groups: Sequence[Party]) -> list[list[int]]:
-    """The places among which a role's column is chosen: those of the number's party, then those of no party."""
     own = [party.columns for party in groups if number is not None and party.number == number.column]
     if not own or role not in PARTY_ROLES:
         return [list(places)]
@@ -192,8 +188,6 @@ def _rate_header(table: Table, role: str, place: int) -> Choice | None:
 
 
 class _NumberColumns:
-    """The columns of a table that may hold business numbers, by header and by the first rows (``sample``)."""
-
     def __init__(self, table: Table, sample: pl.DataFrame, free: Sequence[int], *, headless: bool) -> None:
         self._table, self._sample, self._free, self._headless = table, sample, free, headless
         self.shares = self._measure()
@@ -209,7 +203,6 @@ class _NumberColumns:
         self.fitting = sorted(choices, key=lambda choice: (self._numbers_of(choice).are_others, -choice.confidence))
 
     def _measure(self) -> dict[int, _Numbers]:
-        """What the first rows of each column hold of numbers. One that repeats counts once, a leading 0 is wrong."""
         shares = dict.fromkeys(self._free, _Numbers())
         names, sampled = self._table.ids, set(self._sample.columns)
         ids = {names[place]: place for place in self._free if names[place] in sampled}
@@ -243,7 +236,7 @@ class _NumberColumns:
         return None
 
     def _holds_any(self, choice: Choice) -> bool:
-        """Whether a column holds any number of ten digits; the rows behind the sample are read only if it has none."""
+        # rows behind the sample are read only if it has none
         if self._numbers_of(choice).ten or self._sample.height < SAMPLE_ROWS:
             return bool(self._numbers_of(choice).ten)
         digits = business_number.compact_expr(pl.col(self._table.ids[choice.column]).cast(pl.String))
@@ -282,11 +275,8 @@ class _NumberColumns:
         return choices[party.number], (note,)
 
     def settle_without(self, chosen: dict[str, Choice]) -> tuple[Alert, ...]:
-        """Alerts about the columns of an address list that fit the number by their header only.
-
-        Where there are no addresses either, a blank column is chosen. Raises for a first row that is one of the list:
-        it would be lost as the header.
-        """
+        """Return alerts about columns of an address list whose header alone fits the number."""
+        # A first row that is an entry of the list is refused: it would be lost as the header.
         address = chosen.get("address")
         if address is None or not self._leave_address_list(address):
             chosen["b_no"] = self._blank_column()
@@ -302,14 +292,13 @@ class _NumberColumns:
         return tuple(Alert(gettext(unused, choice=_quote_choice(choice))) for choice in self.fitting)
 
     def _leave_address_list(self, address: Choice) -> bool:
-        """Whether the address is not a whole line under a number's header, and filled where others fit the number."""
         if any(level_of("b_no", part.header) for part in address.parts):
             return False
         filled = [is_filled(pl.col(self._table.ids[part.column]).cast(pl.String)) for part in address.parts]
         return not self.fitting or bool(self._sample.select(pl.any_horizontal(filled).any()).item())
 
     def _blank_column(self) -> Choice:
-        """The blank column with the header of a number; raise if there is none, or addresses: no list of businesses."""
+        """Return the blank column with a number's header; raise without one, or if there are addresses."""
         blank = [choice for choice in self.fitting if self._numbers_of(choice).ten is None]
         addresses = self._sample.select(is_sure_address(pl.all()).any().fill_null(False))
         if blank and not any(addresses.row(0) if addresses.width else ()):

@@ -174,7 +174,7 @@ def refuse_in_place(path: Path, format: Format) -> None:
 
 
 def default_output(path: Path, format: Format, mark: str = ".enriched") -> Path:
-    """Return ``INPUT.enriched.EXT`` beside the input, with the extension of its real format, packed as it is."""
+    """Return ``INPUT.enriched.EXT`` beside the input, with the extension of its real format and packing."""
     plain = unpacked_name(path)
     written = format if format.can.written else FORMATS["xlsx"]
     own = written is format and plain.suffix.lower() in format.extensions
@@ -241,7 +241,7 @@ def _is_parquet(look: Look) -> Evidence | None:
 
 
 def _is_called_csv(look: Look) -> bool:
-    """Whether Parquet's marks at the start say nothing: the first header of a CSV file may be PARENT."""
+    """Whether a Parquet mark at the start is text: the first header of a CSV file may be PARENT."""
     return look.suffix in FORMATS["csv"].extensions
 
 
@@ -286,7 +286,7 @@ def _is_ndjson(look: Look) -> Evidence | None:
 
 
 def _may_be_csv(look: Look) -> Evidence | None:
-    """Take any text whose name or first line allows it, also one that bears the name of a workbook."""
+    """Accept any text whose name or first line allows it, also under the name of a workbook."""
     if not _is_text(look) or (_has_zeros(look) and not _is_surely_called_csv(look)):
         return None
     named = look.suffix in EXTENSIONS or look.wanted.delimiter is not None or _is_utf16(look)
@@ -310,7 +310,7 @@ def _has_zeros(look: Look) -> bool:
 
 
 def _begins_as_csv(look: Look) -> bool:
-    """Whether a file that is called JSON begins as no JSON does, with comments or Python's quotes either."""
+    """Whether a file named as JSON cannot be JSON, not even with comments or Python's quotes."""
     start = _start(look)
     return (
         not _is_utf16(look)
@@ -320,7 +320,7 @@ def _begins_as_csv(look: Look) -> bool:
 
 
 def _is_utf16(look: Look) -> bool:
-    """Whether bytes look like text in UTF-16; without a byte order mark ASCII's zeros are all on one side."""
+    """Whether bytes look like UTF-16; without a byte order mark, the zero bytes of ASCII are all on one side."""
     head = look.head
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return True
@@ -419,8 +419,8 @@ TABLE_COPY_FAILED: Final = Problem(
 
 
 OPTIONS: Final = {spec.name: spec.name for spec in specs_of(ReadOptions) if spec.inputs and spec.flag}
+# names of options where two files are read, and this is the enriched one
 FILE_OPTIONS: Final = {option: f"file_{option}" for option in OPTIONS}
-"""Names of options where two files are read, and this is the enriched one."""
 ONLY_ENCODING: Final = {name: name for name in ("encoding", "delimiter")}
 
 
@@ -432,10 +432,7 @@ def open_table(
     options: Mapping[str, str] = OPTIONS,
     data: Path | None = None,
 ) -> Iterator[Table]:
-    """Open a file as a lazy :class:`Table`; ``options``: those of the caller that messages may name.
-
-    ``data``: where it is, if not at ``path``, which is then only what it is called.
-    """
+    """Open a table lazily; messages may name ``options``; ``data``: where it is, if not at ``path``."""
     with ExitStack() as resources:
         try:
             with use_audience(OptionNames(current_audience(), options, frozenset(OPTIONS))):
@@ -455,11 +452,11 @@ def open_table(
 
 @contextmanager
 def reading(table: Table) -> Iterator[None]:
-    """Turn an error of polars over an unreadable part of a file into an :class:`InputError` that names the place."""
+    """Turn an error of polars about an unreadable part of a file into an :class:`InputError` with the place."""
     try:
         yield
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:  # a panic is no Exception
-        if "KeyboardInterrupt" in str(error):  # raised while a query was built, of which polars makes a panic
+        if "KeyboardInterrupt" in str(error):  # polars makes a panic of it while it builds a query
             raise KeyboardInterrupt from error
         if table.file is None:
             raise
@@ -469,10 +466,8 @@ def reading(table: Table) -> Iterator[None]:
 def write_table(
     result: Enriched, target: Path, format: Format, encoding: str | None = None, *, anew: bool = False
 ) -> tuple[pl.DataFrame, Callable[[], int]]:
-    """Write an enriched table; return the tally of the same pass, and a call that counts the finished file's rows.
-
-    ``anew``: never into a copy of the input, which has rows that the table leaves out.
-    """
+    """Write an enriched table; return the tally of the same pass, and a counter of the finished file's rows."""
+    # anew: never into a copy of the input, which has rows that the table leaves out
     if encoding is not None and not format.takes("encoding"):
         raise UsageError(OUTPUT_ENCODING_NEEDLESS, target=target)
     frame = with_copies(with_words(result.frame, result.lang), result.layout)

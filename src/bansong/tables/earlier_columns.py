@@ -1,9 +1,7 @@
-"""Finds the columns that an earlier run added to a table, wherever they stand now.
-
-Users have columns with our names (``grade``), so a header is not enough. A table counts as an earlier output if
-several of the nine headers are there in one language, two of which nobody else has, and the cells of two are what we
-write. Then a column is ours if its cells are, or if it stands beside a neighbour from the contract's order.
-"""
+"""Find the columns that an earlier run added to a table, wherever they are now."""
+# Users have columns with our names (``grade``). A table is an earlier output only if it has several of the nine headers
+# in one language, two of them unique to us, and our words in two columns. Then a column is ours by its cells, or by a
+# neighbour from the contract's order.
 
 from __future__ import annotations
 
@@ -34,7 +32,7 @@ from bansong.tables.candidates import SAMPLE_ROWS
 from bansong.tables.roles import PROVINCE
 from bansong.tables.table import Table, contract_name
 
-_MANY: Final = 6  # of the nine headers: nobody else has so many
+_MANY: Final = 6  # of the nine headers: users do not have so many
 _SOME: Final = 3
 _PROOFS: Final = 2
 _LABELS: Final = 2
@@ -62,19 +60,18 @@ _PATTERNS: Final = {
 _LOCAL_REASON: Final = r"\[base [+-]?[0-9]+\]|\(registry|\(nts, "
 _SERVICE_WORDS: Final = frozenset({"biz_status", "grade", "action", "fixed_zipcode", "fixed_address"})
 _PLAIN: Final = frozenset({"fixed_zipcode", "fixed_address"})  # anybody may have written such cells
+# users have such columns, too; with two copies of another of ours, all are ours
 _TYPED: Final = frozenset({"grade", "action", "fixed_zipcode", "fixed_address", "row_note"})
-"""Columns that people have for themselves, too. Where another of ours is there twice, all are ours."""
 _ANSWERED: Final = [word for code in ("verified", "cached") for word in (code, KOREAN_WORDS["row_status"][code])]
 _MOST: Final = 0.5
 _FEW: Final = 0.25
 _WIDEST: Final = 0.5  # between probabilities of one grade
-_THEIRS, _DOUBTFUL, _OPEN, _PROVED = range(4)
-"""What a column's cells say: they are the user's; perhaps; nothing; they are ours."""
+_THEIRS, _DOUBTFUL, _OPEN, _PROVED = range(4)  # whose a column's cells are: the user's; perhaps the user's; open; ours
 
 
 @dataclass(frozen=True, slots=True)
 class EarlierColumns:
-    """Positions of the columns of an earlier run by contract name, with ``+2`` behind it for a column's copy."""
+    """Positions of the columns of an earlier run by contract name; a column's copy has ``+2`` behind the name."""
 
     nine: Mapping[str, int] = field(default_factory=dict)
     labels: Mapping[str, int] = field(default_factory=dict)
@@ -173,7 +170,6 @@ def _candidates_of(candidates: Iterable[_Candidate], name: str, level: int) -> l
 
 
 def _has_own_words(sample: pl.DataFrame, candidates: Sequence[_Candidate]) -> bool:
-    """Whether the answers are of a service, whose status, grade and action may be any words."""
     reasons = [_cell(one) for one in candidates if one.name == "reasons"]
     served, local = (
         [cell.str.contains(pattern).any() for cell in reasons] for pattern in (_PATTERNS["reasons"], _LOCAL_REASON)
@@ -190,7 +186,7 @@ def _text(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
 
 
 def _is_ours(name: str, text: pl.Expr) -> pl.Expr:
-    """Whether a cell is what we write, null for blank cells and for columns that may hold anything."""
+    """Whether a cell is one of our values; null for blank cells and for columns of free text."""
     if name in _VALUES:
         fits = text.is_in(_VALUES[name])
     elif name in _PATTERNS:
@@ -211,7 +207,7 @@ def _level(one: _Candidate, share: float | None, has_own_words: bool) -> int:
 
 
 def _disagree(sample: pl.DataFrame, grade: _Candidate, probability: _Candidate) -> bool:
-    """Whether grades are another's: they do not rise with the probabilities, and equal ones have several."""
+    """Whether grades contradict the probabilities: they do not rise with them, or equal ones have several."""
     risk = _cell(probability).str.strip_chars(" %").cast(pl.Float64, strict=False)
     rated = sample.select(grade=_cell(grade), risk=risk).drop_nulls().filter(pl.col("grade").is_in(GRADES))
     if rated.is_empty():
@@ -228,7 +224,6 @@ def _disagree(sample: pl.DataFrame, grade: _Candidate, probability: _Candidate) 
 
 
 def _find_unpaired(sample: pl.DataFrame, judged: Sequence[_Candidate]) -> list[_Candidate]:
-    """Addresses and postal codes of the user's: ours are filled in the same rows."""
     addresses, codes = (_candidates_of(judged, name, _DOUBTFUL) for name in ("fixed_address", "fixed_zipcode"))
     if not addresses or not codes:
         return []
@@ -246,7 +241,7 @@ def _find_unpaired(sample: pl.DataFrame, judged: Sequence[_Candidate]) -> list[_
 
 
 def _other_notes(sample: pl.DataFrame, judged: Sequence[_Candidate]) -> list[_Candidate]:
-    """Notes of the user's: ours stand in rows without an answer."""
+    """Find the user's notes: ours are filled in rows without an answer."""
     answered = [_cell(one).is_in(_ANSWERED) for one in _candidates_of(judged, "row_status", _PROVED)[:1]]
     notes = _candidates_of(judged, "row_note", _OPEN) if answered else []
     shares = {one: sample.filter(_is_filled(one)).select(answered[0].mean()).item() for one in notes}

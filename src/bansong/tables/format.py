@@ -1,4 +1,4 @@
-"""What a file format is: its declaration, what it can hold, and the verbs that the rest of the package calls."""
+"""A file format: its declaration, its capabilities, and the verbs that the rest of the package calls."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ INPUTS_OF: Final = {spec.name: spec.inputs for spec in specs_of(ReadOptions) if 
 
 
 def wanted_sheet(wanted: ReadOptions) -> str | None:
-    """The one sheet that a reader is to take; ``None`` leaves the choice to it."""
+    """Return the one sheet to read; ``None`` leaves the choice to the reader."""
     return wanted.sheet if isinstance(wanted.sheet, str) else None
 
 
 class Evidence(IntEnum):
-    """How sure it is that a file has a format. The best evidence wins."""
+    """The certainty that a file has a format. The best evidence wins."""
 
     POSSIBLE = 1
     LIKELY = 2
@@ -49,7 +49,7 @@ class Evidence(IntEnum):
 
 @dataclass(frozen=True)
 class Look:
-    """The name and the first bytes of a file, and how the user wants it to be read."""
+    """The name and first bytes of a file, and the user's options for reading."""
 
     file: File
     head: bytes
@@ -62,7 +62,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a format can do beyond a table of texts below one header line."""
+    """Capabilities of a format beyond a table of texts below one header line."""
 
     # Where such files are taken from
     in_folders: bool = True
@@ -82,7 +82,7 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """An output to be written; ``leaves_out``: it lacks columns of the user's; ``summary``: with a summary sheet."""
+    """An output to write; ``leaves_out``: without some columns of the user's; ``summary``: with a summary sheet."""
 
     path: Path
     headers: tuple[str, ...]
@@ -93,35 +93,34 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A finished output: the tally of the pass that wrote it, and its rows where the writer has counted them."""
+    """A finished output: the tally of the pass that wrote it, and its rows if the writer counted them."""
 
     tally: pl.DataFrame
     rows: int | None = None
 
 
 class Verbs(ABC):
-    """The code of a format. A format that is only read needs :meth:`read` alone."""
+    """The code of a format. A read-only format needs :meth:`read` alone."""
 
     def __init__(self, format: Format) -> None:
         self.format = format
 
     @abstractmethod
     def read(self, file: File, wanted: ReadOptions, resources: ExitStack) -> Table:
-        """Open a file as a lazy table; what has to be made of it lives as long as ``resources``."""
+        """Open a file as a lazy table; temporary files live as long as ``resources``."""
 
     def check(self, table: Table, planned: Planned) -> tuple[str, ...]:  # noqa: ARG002 - for others
-        """Refuse what the format cannot write, before anything is bought; return warnings about what it changes."""
+        """Refuse what the format cannot write, before any purchase; return warnings about changed values."""
         return ()
 
     def splice(self, result: Enriched, target: Path) -> Written | None:  # noqa: ARG002
-        """Write the input's own bytes with one insertion a row; ``None`` where that cannot be done: render then."""
+        """Write the input's own bytes with one insertion a row; ``None`` if impossible: render then."""
         return None
 
     def render(self, result: Enriched, target: Path) -> Written:
         raise NotImplementedError(self.format.name)
 
     def count(self, result: Enriched, path: Path) -> int:
-        """Read a finished output back and count its rows."""
         raise NotImplementedError(self.format.name)
 
     def explain(self, table: Table, error: BaseException) -> InputError:

@@ -1,8 +1,5 @@
-"""Frames of pandas, polars and pyarrow, in and out.
-
-Only the added columns are made by polars; the others are those of the given frame, so that no dtype, index or metadata
-of theirs goes through a conversion.
-"""
+"""Frames of pandas, polars and pyarrow, in and out."""
+# polars makes only the added columns. The user's are never converted, so that dtypes, index and metadata stay.
 
 from __future__ import annotations
 
@@ -83,7 +80,6 @@ def _attach_to_pandas(given: Any, added: pl.DataFrame, names: Sequence[str], sou
 
 
 def _as_headers(columns: Any, names: Sequence[str]) -> Any:
-    """Names as an Index like that of the columns: in a MultiIndex they are on the first level, the others blank."""
     import pandas as pd
 
     if isinstance(columns, pd.MultiIndex):
@@ -121,19 +117,19 @@ def _attach_to_arrow(given: Any, added: pl.DataFrame, names: Sequence[str], sour
 
 
 def _header_texts(columns: Any) -> tuple[str, ...]:
-    """The headers of a pandas frame; of several levels joined, without blank cells (``Unnamed: 1_level_0``)."""
+    """Return the headers of a pandas frame; levels are joined without blank cells (``Unnamed: 1_level_0``)."""
     if columns.nlevels == 1:
         return tuple(map(str, columns))
     levels = ([part for part in map(str, header) if part and not part.startswith("Unnamed: ")] for header in columns)
     return tuple(map(" ".join, levels))
 
 
+# raised by polars for types that it lacks; pyarrow's errors are among these
 _NOT_CONVERTED: Final = (pl.exceptions.PolarsError, TypeError, ValueError, OverflowError, NotImplementedError)
-"""What polars raises where it has no such type; pyarrow's errors are among these."""
 
 
 def read(frame: Any) -> Table:
-    """Take a frame as a table; a pandas index is left out, and columns for which polars has no type are text."""
+    """Read a frame as a table, without a pandas index; columns of types that polars lacks become text."""
     lazy, headers = _lazy(as_known_frame(frame))
     notes = nested_roles(headers, lazy.collect_schema().dtypes())
     return Table(lazy, headers, FRAME, gettext("the frame"), notes=notes)
@@ -149,7 +145,6 @@ def nested_roles(headers: Sequence[str], dtypes: Sequence[pl.DataType]) -> tuple
 
 
 def _lazy(frame: Any) -> tuple[pl.LazyFrame, tuple[str, ...]]:
-    """The columns as ``c0``, ``c1``, … and their names: polars has no two columns of one name, others have."""
     if isinstance(frame, pl.LazyFrame | pl.DataFrame):
         lazy = frame.lazy()
         names = lazy.collect_schema().names()

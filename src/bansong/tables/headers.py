@@ -1,4 +1,4 @@
-"""Header words, whose number a column holds, and the header row."""
+"""Header words, the party of a number column, and the header row."""
 
 from __future__ import annotations
 
@@ -48,8 +48,7 @@ _DETAIL: Final = re.compile(
     "(?:상세|나머지|세부|하위)(?:주소|소재지)[0-9]?$|(?:주소|소재지)(?:상세|나머지|세부|[23])$|동호수?$"
     "|addr(?:ess)?(?:line)?[23]$|addr(?:ess)?(?:details?|dtl)[0-9]?$|(?:detail(?:ed)?|dtl)addr(?:ess)?[0-9]?$"
     "|street(?:address)?(?:line)?[23]$"
-)
-"""``상세주소``, ``주소2``, ``Address Line 2``: the rest of an address that begins in another column."""
+)  # ``상세주소``, ``주소2``, ``Address Line 2``: the rest of an address that begins in another column
 
 _PARTS: Final = (
     "시도|광역시도",
@@ -64,12 +63,11 @@ _REGIONS: Final = tuple(re.compile(f"(?:사업장|업소|회사|소재지|주소
 _ROAD: Final = frozenset({4, 5})
 _LOT: Final = frozenset({2, 3, 6})
 _LEAST_PARTS: Final = 3
+# chosen with the number: a name of one party and an address of another would be no business
 ROLES: Final = ("name", "address", "zipcode")
-"""What belongs to a number: a name from one party and an address from another would be of no business."""
 
 
 def address_parts(headers: Sequence[str]) -> list[int]:
-    """The columns in which an address is split by region, road and number, in its order."""
     plain = [_plain(header) for header in headers]
     found = {
         order: place
@@ -96,7 +94,7 @@ def names_column(cell: str) -> bool:
 
 @lru_cache(_CACHED_HEADERS)
 def level_of(role: str, header: str) -> str | None:
-    """The certainty with which a header names a role: ``sure``, ``likely``, ``contains``, or ``None``."""
+    """Return the certainty with which a header names a role: ``sure``, ``likely``, ``contains``, or ``None``."""
     words = _synonyms()[role]
     forms = {_plain(header), _plain(re.sub(r"[(\[].*?[)\]]", "", header)), without_side(header)}
     for level in _LEVELS:
@@ -140,7 +138,7 @@ def is_detail(header: str) -> bool:
 
 
 def split_number(header: str) -> tuple[str, int] | None:
-    """A header's words and the figure behind them: ``사업자번호1``, ``사업자번호(1)``; ``None`` without a figure."""
+    """Split a header into words and figure: ``사업자번호1``, ``사업자번호(1)``; ``None`` without a figure."""
     found = re.fullmatch("(.*[^0-9])([1-9])", _plain(header))
     return (found[1], int(found[2])) if found else None
 
@@ -169,11 +167,9 @@ class Party:
 
 
 def parties(headers: Sequence[str], numbers: Collection[int]) -> tuple[Party, ...]:
-    """Group columns around those that hold ``numbers``; empty unless there are at least two parties.
-
-    A column belongs to the number whose side its header names, else to the last number before it, or to the number
-    behind it where the same headers stand before each number.
-    """
+    """Group columns around those that hold ``numbers``; empty unless there are at least two parties."""
+    # A column belongs to the number whose side its header names, else to the number before it, or to the one behind it
+    # if the same headers precede each number.
     places = sorted(numbers)
     near = _nearby(headers, places)
     sides = {place: side_of(headers[place]) or _common_side(headers, near[place]) for place in places}
@@ -195,10 +191,8 @@ def parties(headers: Sequence[str], numbers: Collection[int]) -> tuple[Party, ..
 
 
 def choose_party(table: Table, competing: Sequence[Party]) -> tuple[Party, str] | None:
-    """Choose the party that gets the letters, with the reason: the one whose number changes, else the buyer.
-
-    An export of one's own invoices has one's own number on one side throughout.
-    """
+    """Choose the party that gets the letters, with the reason: the one whose number changes, else the buyer."""
+    # in an export of one's own invoices, one side has one's own number throughout
     kinds = _kinds(table, competing)
     best = [party for party in competing if kinds[party.number] == max(kinds.values())]
     if len(best) == 1:
@@ -209,7 +203,6 @@ def choose_party(table: Table, competing: Sequence[Party]) -> tuple[Party, str] 
 
 
 def _kinds(table: Table, competing: Sequence[Party]) -> dict[int, int]:
-    """How many numbers each party's column holds: 0, 1, or 2 for several."""
     ids = {party.number: table.ids[party.number] for party in competing}
     digits = table.frame.select(business_number.compact_expr(pl.col(id_)).alias(id_) for id_ in ids.values())
     ends = [(pl.col(id_).min().alias(f"{id_}:min"), pl.col(id_).max().alias(f"{id_}:max")) for id_ in ids.values()]
@@ -255,10 +248,10 @@ _LONGEST: Final = 100
 _WIDE: Final = 1000
 _NUMBER_HIT: Final = 3
 _OUR_HEADERS: Final = "|".join(header for headers in HEADERS.values() for header in headers.values())
+# a header that enrichment added, with any prefix or group label before it
 OURS: Final = re.compile(rf".*({_OUR_HEADERS})(_bv[0-9]*)?", flags=re.S)
-"""A header that enrichment has added, whatever prefix or group label stands before it."""
+# ``회사명 : 가나다상사``: a label and its value, as in title rows
 _TITLE: Final = re.compile(r"[^:：(（\[]+[:：]\s*\S.*", flags=re.S)
-"""``회사명 : 가나다상사``: a value behind what it is, as title rows have it."""
 _NO_LABEL: Final = re.compile(r"[:：※(（]|^[\W\d_]*$|[0-9]{4}\s*[.\-/년]")
 
 
@@ -291,11 +284,9 @@ def headless_note(headers: Sequence[str]) -> str:
 def find_heading(
     rows: Sequence[Row], merges: Collection[Merge] = (), *, name: str = "", blank_rows: int = 0
 ) -> Heading:
-    """Find the header among the first rows of a table, above the first business number.
-
-    It is the row with the most cells that name a role (the number's counts most; of equal rows the fuller one), else
-    the first one that holds at least half as many cells as the fullest. ``blank_rows`` stand above ``rows``.
-    """
+    """Find the header among the first rows of a table (below ``blank_rows``), above the first business number."""
+    # It is the row with most cells that name a role (the number's counts most; of equal rows the fuller one), else the
+    # first one with at least half as many cells as the fullest.
     rows = rows[:LOOK]
     counts = [sum(map(_is_filled, row)) for row in rows]
     if not any(counts):
@@ -433,7 +424,6 @@ def _join_labels(labels: Sequence[str], own: str) -> str:
 
 
 def _spread_labels(line: Row, place: int, below: Sequence[Row], merges: Collection[Merge]) -> list[str]:
-    """A line's labels, each over its merged cells, or the columns up to the next label."""
     labels = [cell or "" if _is_filled(cell) else "" for cell in line]
     across = [(left, right) for top, left, bottom, right in merges if top <= place <= bottom and left < right]
     if across:

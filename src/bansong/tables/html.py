@@ -1,4 +1,4 @@
-"""Web pages → tables: what portals and ERPs send as ``.xls`` is often a table in HTML; pages are only read."""
+"""Web pages → tables; read only. Portals and ERPs often send ``.xls`` files that are tables in HTML."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ _AROUND_BREAK: Final = re.compile(rf" *{_BREAK}[ {_BREAK}]*")
 _EDGES: Final = " \n\N{NO-BREAK SPACE}"
 _SPAN: Final = re.compile(r"\s*([0-9]{1,9})")
 _ROW_END: Final = re.compile(rb"</tr(?=[\s/>])", re.IGNORECASE)
+# attribute of a ``<br>`` put before each ``</tr>``: the parser drops that tag in a row without ``<tr>``
 _ROW_END_MARK: Final = "bansong-row-end"
-"""Attribute of a ``<br>`` put before each ``</tr>``: the parser drops that tag where a row has no ``<tr>``."""
 _LAST_TAG: Final = "bansong-end"  # fed behind the page: a tag or a comment without an end swallows it
 
 
@@ -65,7 +65,7 @@ _LAST_TAG: Final = "bansong-end"  # fed behind the page: a tag or a comment with
 class PageTable:
     """A table of a page: ``top`` are its first rows, ``merges`` the merged cells among them, ``batches`` all rows."""
 
-    outer: PageTable | None = None  # the table in a cell of which it stands
+    outer: PageTable | None = None  # the table in whose cell it is
     top: list[Row] = field(default_factory=list)
     merges: list[Merge] = field(default_factory=list)
     batches: list[pl.DataFrame] = field(default_factory=list)
@@ -111,7 +111,7 @@ class PageTable:
 
 
 class Page:
-    """The tables of a page that the parser of lxml reads without a tree; one within a cell is a table of its own."""
+    """The tables of a page, parsed by lxml without a tree; nested tables count by themselves."""
 
     def __init__(self, path: Path) -> None:
         self.grids: list[PageTable] = []
@@ -181,7 +181,7 @@ class Page:
             texts.append(text)
 
     def close(self) -> None:
-        """Do nothing: the parser has ended all that was open."""
+        """Do nothing: the parser has ended all open elements."""
 
     def _begin_cell(self, attributes: Mapping[str, str]) -> None:
         self._end_cell()
@@ -241,7 +241,7 @@ def _mark_row_ends(parts: Iterable[bytes]) -> Iterator[bytes]:
 
 
 class HtmlVerbs(Verbs):
-    """Web pages, only read."""
+    """Web pages; read only."""
 
     def read(self, file: File, wanted: ReadOptions, _resources: ExitStack) -> Table:
         page = decode_file(
@@ -275,7 +275,7 @@ class HtmlVerbs(Verbs):
 
 
 def _join_tables(grids: list[PageTable]) -> list[PageTable]:
-    """Join tables of equal width that follow one another: portals divide long lists, and headers from lists."""
+    """Join adjacent tables of equal width: portals divide long lists, and headers from lists."""
     joined: list[PageTable] = []
     for grid in grids:
         if joined and joined[-1].outer is grid.outer and joined[-1].width == grid.width > 1:

@@ -1,4 +1,4 @@
-"""Names, globs, folders and datasets become input files. Nothing is opened here."""
+"""Expand names, globs, folders and datasets to input files, without opening any."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ _OF_FOLDERS: Final = frozenset(suffix for suffix, format in EXTENSIONS.items() i
 _NOT_MEANT: Final = (".", "~$")  # hidden files, locks of Excel
 _BESIDE_DATA: Final = (*_NOT_MEANT, "_")  # in datasets ``_SUCCESS``, too
 _PARTITION: Final = re.compile(r"[^=/\\]+=.*")
+# ``a.enriched.csv``, ``a.enriched.send.csv``, ``a.enriched.csv.gz``
 _EARLIER: Final = re.compile(r".+\.enriched(\.[a-z_]+)?(\.[A-Za-z0-9]+){1,2}")
-"""``a.enriched.csv``, ``a.enriched.send.csv``, ``a.enriched.csv.gz``."""
 _BACKUP: Final = re.compile(r".+\.bak[0-9]*")
 
 
 @dataclass(frozen=True, slots=True)
 class InputFile:
-    """A file that was given, or found in what was given."""
+    """A file that was given, or found in a given folder or pattern."""
 
     path: Path
     base: Path  # the folder below which outputs have the same relative names
-    listed: bool = False  # a glob or a folder found it, nobody named it
+    listed: bool = False  # found by a glob or in a folder, not named
 
     @property
     def relative(self) -> Path:
@@ -60,7 +60,7 @@ class InputFile:
 
     @property
     def partitions(self) -> tuple[str, ...]:
-        """The columns that the names of its folders give: ``country`` of ``country=KR/part-0.parquet``."""
+        """Columns from folder names: ``country`` of ``country=KR/part-0.parquet``."""
         return tuple(part.partition("=")[0] for part in self.relative.parts[:-1] if _PARTITION.fullmatch(part))
 
     @property
@@ -73,7 +73,7 @@ class InputFile:
 def collect_inputs(
     given: Sequence[str | Path], output_folder: Path | None, read_besides: Sequence[Path]
 ) -> tuple[list[InputFile], tuple[str, ...]]:
-    """Return the files that names, globs and folders mean, each once, and notes on those that are no inputs."""
+    """Return the files that names, globs and folders mean, each once, and notes on other files there."""
     if not given:
         raise UsageError(INPUT_NOT_GIVEN)
     if any(Path(one) == STREAM for one in given):
@@ -98,7 +98,6 @@ def label_inputs(given: Sequence[str | Path]) -> str:
 
 
 def is_one_file(given: str | Path) -> bool:
-    """Whether what was given means one file by its name, there or not."""
     path = as_path(given)
     if isinstance(path, RemotePath):
         return not path.is_folder and bool(path.key) and (path.scheme not in STORES or not glob.has_magic(str(path)))
@@ -119,7 +118,7 @@ def find_files(given: str | Path, folder: Path = Path()) -> list[InputFile]:
 
 
 def _expand_home(path: Path) -> Path:
-    with suppress(RuntimeError):  # `~$a.xlsx` is nobody's home
+    with suppress(RuntimeError):  # `~$a.xlsx` names no home
         return path.expanduser()
     return path
 
@@ -132,7 +131,7 @@ def _in_order(place: Path, found: Iterable[InputFile]) -> list[InputFile]:
 
 
 def _each_once(given: Sequence[InputFile]) -> tuple[list[InputFile], dict[Path, Path]]:
-    """Return each file once, whatever links lead to it; and the paths left out, with those that stay."""
+    """Return each file once, whatever links lead to it; and the omitted paths, with those that stay."""
     kept: dict[str, InputFile] = {}
     again: dict[Path, Path] = {}
     refuse_alike(one.path for one in given)
@@ -149,7 +148,7 @@ def _each_once(given: Sequence[InputFile]) -> tuple[list[InputFile], dict[Path, 
 
 
 def refuse_alike(paths: Iterable[Path]) -> None:
-    """Raise :class:`UsageError` for URLs that are shown alike and are not: their outputs would be, too."""
+    """Raise :class:`UsageError` for different URLs that are shown alike: their outputs would collide."""
     shown: dict[str, str] = {}
     for path in paths:
         if isinstance(path, RemotePath) and shown.setdefault(str(path), path.identity) != path.identity:

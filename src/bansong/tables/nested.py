@@ -1,8 +1,5 @@
-"""Values within objects and lists as columns of their own: ``biz.number`` of ``{"biz": {"number": …}}``.
-
-The objects are JSON texts or structs; ``addresses.0.road`` is of the first object in a list. The values are read for a
-role and never written: the output has the objects as they were.
-"""
+"""Values within objects and lists (JSON texts or structs) as columns: ``biz.number`` of ``{"biz": {"number": …}}``."""
+# ``addresses.0.road`` is of the first object in a list. Values are only read; the output has the objects.
 
 from __future__ import annotations
 
@@ -57,13 +54,9 @@ def choose_nested(
     *,
     address_list: bool = False,
 ) -> tuple[Table, Chosen]:
-    """Choose a column for each role as :func:`~bansong.tables.columns.choose_columns`, also within objects.
-
-    Returns the table with the values within its objects behind its columns, and the choice among all. A value within
-    an object is taken where the user names it, or for a role that no column has: the number, where one nested key is
-    surely its; what stands in the same object, or a key whose path is surely the role's. Values within lists must be
-    named.
-    """
+    """Choose a column for each role as :func:`~bansong.tables.columns.choose_columns`, also within objects."""
+    # A nested value is taken if named, or for a role without a column: the one sure number; values in the same object,
+    # or under a sure path. Values within lists must be named.
     texts, given = _json_texts(table), {role_code(role): header for role, header in (given or {}).items()}
     leaves = _leaves(table, texts)
     unfolded = _unfold_leaves(table, leaves)
@@ -124,7 +117,6 @@ def _holder_of(headers: Sequence[str], part: JoinedColumn) -> int:
 
 
 def _leaves(table: Table, texts: _Texts) -> list[_Leaf]:
-    """The values within objects, under headers that no column has; the first one where two have the same."""
     schema = table.frame.collect_schema()
     found = [
         leaf
@@ -151,7 +143,6 @@ def _fields(column: int, path: Path_, value: pl.Expr, dtype: pl.DataType | DataT
 
 
 def _json_texts(table: Table) -> _Texts:
-    """The JSON texts in the first rows of each column that has some, and whether it holds nothing else."""
     if table.file is None:  # a frame may be read in parts, whose first rows have other keys
         return {}
     schema = table.frame.collect_schema()
@@ -262,7 +253,6 @@ def _best_leaf(table: Table, leaves: Sequence[_Leaf], role: str) -> _Leaf:
 
 
 def _beside(role: str, leaves: Sequence[_Leaf], number: _Leaf | None) -> _Leaf | None:
-    """The only leaf of a role: in the object in which the number stands, else by all of its keys."""
     if number is not None:
         outer = number.path[:-1]
         inside = [leaf for leaf in leaves if leaf.path[: len(outer)] == outer and _ends_surely(role, leaf)]

@@ -1,9 +1,6 @@
-"""Parquet ⇄ frames.
-
-pyarrow decodes: polars' own decoder ends the process over some damaged pages. And polars has fewer types than Parquet,
-so the user's columns do not pass through it on their way back to Parquet: they are copied from the input as they are,
-beside ours, and the file's schema and metadata with them.
-"""
+"""Parquet ⇄ frames."""
+# pyarrow decodes: polars' decoder ends the process over some damaged pages. polars has fewer types than Parquet, so the
+# user's columns, the schema and its metadata are copied from the input without it.
 
 from __future__ import annotations
 
@@ -91,7 +88,6 @@ class ParquetVerbs(Verbs):
 
 
 def _unmarked_texts(file: File, arrow: pa.Schema) -> frozenset[int]:
-    """The columns of bytes that hold texts only, as Impala and old versions of Spark write them."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -143,7 +139,6 @@ def _frames(file: File, batches: Iterator[Any], places: Sequence[int], texts: fr
 
 
 def _frame(arrow: Any, places: Sequence[int], texts: frozenset[int]) -> pl.DataFrame:
-    """Arrow's columns as those of ``places``, ``c0``, ``c1``, …: names may be blank or repeat."""
     frame = pl.from_arrow(arrow.rename_columns([f"c{place}" for place in places]))
     assert isinstance(frame, pl.DataFrame)  # noqa: S101 - of a table, not of one column
     return frame.with_columns(pl.col(f"c{place}").cast(pl.String) for place in places if place in texts)
@@ -194,7 +189,6 @@ def _refuse_wide_decimals(file: File, arrow: pa.Schema) -> None:
 
 
 def _refuse_inflating(file: File, footer: Any) -> None:
-    """Raise where a few bytes stand for a group of rows too large for memory."""
     most = max(limits().cells, limits().ratio * file.data.stat().st_size)
     for place in range(footer.num_row_groups):
         group = footer.row_group(place)
@@ -291,7 +285,7 @@ def _usual(type_: Any) -> Any:
 
 
 def _codecs(schema: Schema, arrow: pa.Schema) -> dict[str, str] | str:
-    """The codec of each leaf: for the user's columns their own, for ours the most frequent of those."""
+    """Return the codec of each leaf: the user's columns keep theirs, ours get the most frequent of those."""
     import pyarrow as pa
 
     added = [column for column in arrow.names if column not in schema.arrow.names]

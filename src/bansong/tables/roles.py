@@ -1,7 +1,5 @@
-"""Columns named by the user, and what a column's cells say about its role.
-
-A value is a column's cell, or the cells of several columns joined.
-"""
+"""Columns named by the user, and the evidence of a column's cells for a role."""
+# A value is a column's cell, or the cells of several columns joined.
 
 from __future__ import annotations
 
@@ -24,8 +22,8 @@ _PROVINCES: Final = (
     "서울|부산|대구|인천|광주|대전|울산|세종|경기|강원|충청|충북|충남|전라|전북|전남|경상|경북|경남|제주"
 )
 PROVINCE: Final = rf"{_BEGIN}(?:{_PROVINCES})"
+# the name of a district alone, which is no mailing address: ``서울 중구``
 _DISTRICT: Final = rf"{_BEGIN}(?:(?:{_PROVINCES}|[가-힣]{{1,8}}[시도군구])\s*)+$"
-"""The name of a district alone, where nothing can be sent: ``서울 중구``."""
 NUMBERED: Final = (
     r"[가-힣](?:시|도|군|구|읍|면|동|리|가|로|길)(?:[0-9]+[가-힣]?길)?\s*(?:산\s*)?[0-9]"
     r"|(?i)-(?:ro|gil|dong|gu|si|do)\b"
@@ -37,7 +35,7 @@ _BLANKS: Final = [
     *("", "-", "--", ".", ",", "/", "·", "null", "NULL", "none", "None", "nan", "NaN", "N/A", "n/a", "NA", "na"),
     *("없음", "해당없음", "해당 없음"),
 ]
-_FILLER: Final = r"^[\W_0]*$"  # a detail that says nothing: ``0``, ``**``, ``--``
+_FILLER: Final = r"^[\W_0]*$"  # a detail without content: ``0``, ``**``, ``--``
 _GUARDS: Final = ("=", "＝", "'", "＇")
 _FORMULA_GUARD: Final = r"""(?s)^[=＝]\s*["＂](.*)["＂]\s*$"""
 _APOSTROPHE: Final = r"(?s)^['＇]([^'＇A-Za-z][^'＇]*)$"  # before a letter it may be part of a name: 'n Coffee
@@ -55,13 +53,10 @@ _LEAST: Final = {"address": 0.5, "zipcode": 0.5, "name": 0.2}  # share of rows
 
 
 def role_cell(table: Table, role: str, choice: Choice) -> pl.Expr:
-    """Return the cells of a role: those of its column as they are, or as text where several make it up.
-
-    Texts are without the guards of Excel: ``="…"``, an apostrophe. A name and an address are joined by spaces; what is
-    blank, or stands at the end already, is left out. The rest of an address without its beginning is none. A number is
-    joined by dashes, its parts filled up with zeros where that alone gives the right check digit. Of alternatives the
-    first one that is not blank is taken, of addresses the first that looks like one, if any does.
-    """
+    """Return the cells of a role: of one column as they are, of several as text."""
+    # Texts lose Excel's guards (``="…"``, an apostrophe). Names and addresses join by spaces, without repeated ends;
+    # a detail without an address is null. Numbers join by dashes, zero-filled if only that gives the right check digit.
+    # Of alternatives the first filled one counts, of addresses the first plausible one.
     schema = table.frame.collect_schema()
     if choice.otherwise:
         cells = [role_cell(table, role, one) for one in choice.alternatives]
@@ -206,10 +201,7 @@ POSITION: Final = re.compile(r"#[1-9][0-9]*")  # a column named by its place: `#
 
 
 def given_choice(table: Table, role: str, given: str | Sequence[str]) -> Choice:
-    """Return what the user names for a role: headers or positions, as in ``도로명주소+상세주소|지번주소``.
-
-    A header that holds such a sign goes before its parts.
-    """
+    """Return the user's choice for a role: headers or positions, as in ``도로명주소+상세주소|지번주소``."""
     spelled = parameter("columns", {role: given if isinstance(given, str) else "+".join(given)})
     first, *others = [_given_alternative(table, role, spelled, names) for names in _split(table, given)]
     if first in others or len(set(others)) < len(others):
@@ -273,7 +265,6 @@ def _split(table: Table, given: str | Sequence[str]) -> list[list[str]]:
 
 
 def _split_at(table: Table, text: str, signs: str) -> list[str]:
-    """Names and the signs between them; headers may hold signs, and the longest that fits is taken."""
     items: list[str] = []
     pieces = re.split(f"([{re.escape(signs)}])", text)
     while pieces:
@@ -295,7 +286,7 @@ def _one_place(table: Table, role: str, name: str) -> int:
 
 
 def _places_named(table: Table, name: str) -> set[int]:
-    """The positions that a header or ``#n`` names; else those that end with the name, below the label of a group."""
+    """Return the positions of a header or ``#n``, else of headers that end with the name, below a group's label."""
     name = name.strip()
     if POSITION.fullmatch(name) and int(name[1:]) <= len(table.headers):
         return {int(name[1:]) - 1}

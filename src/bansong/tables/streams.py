@@ -43,13 +43,13 @@ _MAGIC: Final[dict[bytes, Packing]] = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd":
 _CHUNK: Final = 1 << 20
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):/+(.+)")
 
+# errors of zipfile for damaged or unusual zips; RuntimeError: encryption, an unknown packing
 BROKEN_ZIP: Final = (BadZipFile, zlib.error, OSError, RuntimeError, EOFError, ValueError)
-"""What zipfile raises over a damaged or unusual zip; encryption is a RuntimeError, and so is an unknown packing."""
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file of the user's: ``path`` is what they call it, ``data`` where its plain bytes are read."""
+    """A file of the user's: ``path`` is their name for it, ``data`` the file with its plain bytes."""
 
     path: Path
     data: Path
@@ -62,7 +62,6 @@ class File:
 
 
 def unpacked_name(path: Path) -> Path:
-    """``customers.csv.gz`` → ``customers.csv``; other paths as they are."""
     return path.with_suffix("") if path.suffix.lower() in SUFFIXES else path
 
 
@@ -71,7 +70,7 @@ def packing_of(path: Path) -> Packing | None:
 
 
 def open_file(path: Path, resources: ExitStack, data: Path | None = None) -> File:
-    """Return a file, fetched and unpacked; ``data``: where it is, if ``path`` is only what it is called."""
+    """Return a file, fetched and unpacked; ``data``: where it is, if ``path`` is only its name."""
     where = data or resources.enter_context(fetch_file(path)).path
     if os.path.isdir(where):  # noqa: PTH112 - Path.is_dir raises where a name is too long
         raise InputError(INPUT_IS_FOLDER, path=path)
@@ -97,7 +96,6 @@ def open_file(path: Path, resources: ExitStack, data: Path | None = None) -> Fil
 
 
 def url_of(path: Path) -> str | None:
-    """The URL that was given as a path, which has lost its slashes."""
     found = _URL.match(path.as_posix())
     return found and f"{found[1]}:{'///' if found[1] == 'file' else '//'}{found[2]}"
 

@@ -36,11 +36,9 @@ def advise_sheet(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A file (or a frame in memory) with a header, read lazily.
+    """A file (or a frame in memory) with a header, read lazily; ``headers`` may repeat, be blank or clash with ours."""
 
-    ``frame`` has the columns ``c0``, ``c1``, … in file order, plus :data:`RAW` for JSON and the Boolean columns of
-    :func:`typed_id`. Users' headers may repeat, be blank or clash with ours, so they are kept apart, in ``headers``.
-    """
+    # columns: ``c0``, ``c1``, … in file order, plus :data:`RAW` for JSON and the Boolean columns of :func:`typed_id`
 
     frame: pl.LazyFrame
     headers: tuple[str, ...]
@@ -109,7 +107,7 @@ def written_column(column: str, *, lists: bool) -> pl.Expr:
 
 
 def typed_id(id_: str) -> str:
-    """The name of the column that is true where a text is a number, date, time or truth value in the file."""
+    """Return the name of the column that is true where a text is a number, date, time or truth value in the file."""
     return f"{id_}:typed"
 
 
@@ -119,7 +117,7 @@ def typed_columns(result: Enriched) -> list[str]:
 
 
 def contract_name(column: str) -> str:
-    """The contract name of an added column: ``action`` also of ``action+2``, its copy where it stands twice."""
+    """Return the contract name of an added column: ``action`` also of ``action+2``, its copy."""
     return column.partition("+")[0]
 
 
@@ -138,7 +136,7 @@ def positional(frame: pl.LazyFrame, names: list[str]) -> pl.LazyFrame:
 
 
 def unique_names(headers: list[str]) -> list[str]:
-    """Headers with ``_2``, ``_3``, … behind repeated ones and ``column_N`` for blank ones."""
+    """Return headers with ``_2``, ``_3``, … behind repeated ones and ``column_N`` for blank ones."""
     taken = set(headers)
     seen: set[str] = set()
     names = []
@@ -163,7 +161,6 @@ def renamed_headers(headers: Sequence[str], format: Format) -> tuple[str, ...]:
 
 
 def escape_formula(column: str) -> pl.Expr:
-    """A column of texts, those that a spreadsheet would take for a formula with a ``'`` in front."""
     text = pl.col(column)
     low = pl.when(text < _ABOVE_FORMULA).then(text)  # one comparison excludes most texts
     escaped = "'" + pl.when(low.str.slice(0, 1).is_in(_FORMULA)).then(low)

@@ -1,10 +1,7 @@
-"""The encoding of a text file: found on its first part, verified on the rest, read as UTF-8 in blocks of lines.
-
-CP949 files may hold the byte 0xA0, a no-break space out of a web page, which the encoding itself does not have. By the
-standard 0xA0 begins one of 178 syllables that no word has (잸 to 좤). Where it cannot, or where taking it for a space
-leaves nothing but everyday characters, it is a no-break space. It is written as 0xA0 again, so that a cell comes back
-as the bytes it was, however it was read.
-"""
+"""Find the encoding of a text file on its first part, verify it on the rest, read blocks of lines as UTF-8."""
+# CP949 files may hold 0xA0, a no-break space of web pages that the codec lacks. By the standard it begins one of 178
+# syllables that no word has (잸 to 좤). It is a space where it cannot begin one, or where all else then is everyday
+# characters. It is written as 0xA0 again, so that a cell keeps its bytes.
 
 from __future__ import annotations
 
@@ -93,7 +90,7 @@ codecs.register_error(_HANDLER, _handle_error)
 
 @dataclass(frozen=True, slots=True)
 class Coding:
-    """A codec of Python's without byte order mark, and the mark in front of the file, if any."""
+    """A codec of Python without byte order mark, and the file's mark, if any."""
 
     codec: str
     mark: bytes = b""
@@ -121,7 +118,7 @@ _MEANT: Final = {"utf-8-sig": ("utf-8",), "utf-16": ("utf-16-le", "utf-16-be")}
 
 
 class Undecodable(Exception):
-    """Bytes that an encoding does not have: where, from 1, and in which words."""
+    """Bytes outside an encoding: their place, from 1, and a text for the user."""
 
     def __init__(self, coding: Coding, line: int, column: int, what: str) -> None:
         super().__init__(gettext("line {line}, character {column}: {what}", line=line, column=column, what=what))
@@ -181,7 +178,6 @@ def sample_of(file: File, coding: Coding) -> str:
 
 
 def blocks(file: File, coding: Coding) -> Iterator[bytes]:
-    """Yield the whole file as UTF-8 without its mark, in blocks of whole lines; raise :class:`Undecodable`."""
     rest: list[bytes] = []
     held = 0
     for part in parts(file, coding):
@@ -199,14 +195,14 @@ def blocks(file: File, coding: Coding) -> Iterator[bytes]:
 
 
 def parts(file: File, coding: Coding) -> Iterator[bytes]:
-    """Yield the whole file as UTF-8 without its mark, cut between characters. Raises as :func:`blocks` does."""
+    """Yield the file as UTF-8 without mark, cut between characters; raise as :func:`blocks`."""
     with file.data.open("rb", buffering=0) as stream:
         stream.seek(len(coding.mark))
         yield from _verify_utf8(stream, coding) if coding.is_plain else _decode_chunks(stream, coding, file)
 
 
 def is_broken_utf8(file: File) -> bool:
-    """Whether a file is UTF-8 but for a few bytes; CP949 read as UTF-8 is mostly rubbish from the start."""
+    """Whether a file is UTF-8 except for a few bytes; CP949 read as UTF-8 is mostly rubbish from the start."""
     with file.data.open("rb") as stream:
         while chunk := stream.read(_CHUNK):
             if not chunk.isascii():
@@ -226,7 +222,7 @@ def _has_bare_cr(coding: Coding, head: bytes) -> bool:
 
 
 def _unmarked_utf16(head: bytes) -> Coding | None:
-    """UTF-16 without a mark, where ASCII and Hangul come out, with lines and fields, and little else."""
+    """Guess UTF-16 without a mark: it gives ASCII and Hangul with lines and fields, and little else."""
     even = head[: len(head) // 2 * 2]
     if b"\0" not in even:
         return None
@@ -237,7 +233,7 @@ def _unmarked_utf16(head: bytes) -> Coding | None:
 
 
 def _verify_utf8(stream: BinaryIO, coding: Coding) -> Iterator[bytes]:
-    """The bytes of a UTF-8 file, cut behind a line end where there is one, else between characters."""
+    # cut behind a line end if possible, else between characters
     done = stream.tell()
     while chunk := stream.read(_CHUNK + 3):  # one whole character at least
         part = chunk[: chunk.rfind(b"\n") + 1 or len(chunk) - _cut_off(chunk) or len(chunk)]
@@ -265,7 +261,6 @@ def _refuse_bad(stream: BinaryIO, coding: Coding, done: int, part: bytes) -> Non
 
 
 def _cut_off(data: bytes) -> int:
-    """The number of bytes at the end that begin a character of the next chunk."""
     for back in range(1, min(4, len(data) + 1)):
         byte = data[-back]
         if byte >= 0xC0:

@@ -64,7 +64,7 @@ def write(result: Enriched, target: Path, stream: BinaryIO) -> pl.DataFrame:
 
 
 def dialect_for(table: Table, target: Path, encoding: str | None) -> Dialect:
-    """The dialect of an output: the input's own, but for ``encoding`` and the delimiter of another extension."""
+    """Return the output's dialect: the input's, except for ``encoding`` and the delimiter of another extension."""
     dialect = table.source if isinstance(table.source, Dialect) else Dialect()
     delimiter = dialect.delimiter
     suffix = unpacked_name(target).suffix
@@ -80,7 +80,7 @@ def dialect_for(table: Table, target: Path, encoding: str | None) -> Dialect:
 
 
 def _change_delimiter(dialect: Dialect, delimiter: str) -> str:
-    """The lines above the header with another delimiter; ``sep=`` would name the old one."""
+    """Change the delimiter of the lines above the header; ``sep=`` would name the old one."""
     out = io.StringIO()
     lines = csv.reader(io.StringIO(dialect.prolog, newline=""), delimiter=dialect.delimiter)
     writer = csv.writer(out, delimiter=delimiter, lineterminator=_line_end(dialect))
@@ -90,7 +90,7 @@ def _change_delimiter(dialect: Dialect, delimiter: str) -> str:
 
 
 def _line_end(dialect: Dialect) -> Literal["\n", "\r\n", "\r"]:
-    """The line end written to the sink, which turns LF into CR for files of bare CR."""
+    # the sink turns LF into CR for files of bare CR
     return "\n" if dialect.coding.bare_cr else dialect.line_end
 
 
@@ -164,7 +164,7 @@ def _unwritable(rows: pl.LazyFrame, result: Enriched, dialect: Dialect, characte
 
 @contextmanager
 def _sink(file: BinaryIO, dialect: Dialect, lacking: list[str], *, keep_end: bool) -> Iterator[BinaryIO]:
-    """The file, or sinks in front of it; ``lacking`` gets the first character that the encoding does not have."""
+    # lacking: gets the first character that the encoding does not have
     with ExitStack() as sinks:
         if not keep_end:
             end = dialect.line_end.encode(dialect.coding.codec)
@@ -175,7 +175,7 @@ def _sink(file: BinaryIO, dialect: Dialect, lacking: list[str], *, keep_end: boo
 
 
 class _Encoder(io.RawIOBase):
-    """A sink that takes UTF-8 in pieces and writes another encoding, or other line ends."""
+    """A sink that takes pieces of UTF-8 and writes another encoding or other line ends."""
 
     def __init__(self, file: BinaryIO, dialect: Dialect, lacking: list[str]) -> None:
         self._file = file

@@ -1,12 +1,5 @@
-"""Checks the number of fields of each CSV line, and copies files that polars would not read right.
-
-:class:`Survey` finds what polars pads or passes over without a word. Of every line it looks at the *shape*: its
-delimiters, quotes, CR and NUL. A file of a million lines has a handful of shapes, so that only the first line of each
-shape, and lines of an unusual one, cost anything.
-
-:func:`repair` copies by the csv module: files with quotes within cells that are not quoted (``5" pipe``), delimiters
-behind the last column, or a last header line narrower than the table. Only these pay for a loop over rows in Python.
-"""
+"""Check the number of fields of each CSV line; copy files that polars would misread."""
+# Only each line's *shape* is checked: delimiters, quotes, CR and NUL. A million lines have a handful of shapes.
 
 from __future__ import annotations
 
@@ -54,12 +47,12 @@ _QUOTED: Final = re.compile(rb'"[^"]*+"')
 
 
 class Irregular(Exception):
-    """A file with a line that polars would not read, or not read right, but may be a table all the same."""
+    """A line that polars would refuse or misread, in a file that may be a table all the same."""
 
 
 @dataclass(slots=True)
 class LineNumbers:
-    """Line numbers: the first ones, and how many there are."""
+    """The first line numbers, and their total."""
 
     first: list[int] = field(default_factory=list)
     count: int = 0
@@ -77,7 +70,7 @@ class LineNumbers:
 
 
 class Survey:
-    """A pass over the blocks of a file: counts its rows and finds lines that are too short, but not blank."""
+    """Counts rows over the blocks of a file, and finds short lines that are not blank."""
 
     def __init__(self, path: Path, dialect: Dialect) -> None:
         self.rows = -1 if dialect.headed else 0  # the header is no row
@@ -97,7 +90,7 @@ class Survey:
         self._record = rf"\A{cell}(?:{delimiter}{cell})*\r?\z"
 
     def feed(self, block: bytes) -> None:
-        """Look at the next whole lines; raise for a NUL byte and for a CR that polars would drop, or Irregular."""
+        """Check the next whole lines; raise for a NUL byte, a CR that polars would drop, or :class:`Irregular`."""
         block = self._below_titles(self.pending + block)
         self.pending = b""
         outline = block.translate(None, self._rest)
@@ -128,7 +121,7 @@ class Survey:
         return rest if len(titles) == left else b""
 
     def _is_regular(self, shape: bytes) -> bool:
-        """Whether all lines of a shape are rows as wide as the header; where escaped quotes may be, not for certain."""
+        """Whether all lines of a shape are as wide as the header; uncertain with escaped quotes."""
         cells = _QUOTED.sub(b"Q", shape)
         plain = cells.removesuffix(b"\r").replace(b"Q", b"")
         fits = plain == self._delimiter * (self._width - 1) and b"\0" not in shape and not cells.endswith(b"\rQ")
@@ -194,7 +187,7 @@ def _place(record: bytes, at: int, line: int) -> tuple[int, int]:
 
 @dataclass(slots=True)
 class Repaired:
-    """Rows below the header; lines that are short, whose surplus fields are all blank, and that are too long."""
+    """The number of rows; short lines, lines with blank surplus fields, and long lines."""
 
     rows: int = 0
     short: LineNumbers = field(default_factory=LineNumbers)
@@ -214,7 +207,7 @@ class Repaired:
 
 
 def repair(path: Path, plain: Path, copy: Path, dialect: Dialect) -> Repaired:
-    """Write ``copy`` from the UTF-8 file ``plain``: one header line, and every row as wide as the header."""
+    """Write ``copy`` from the UTF-8 file ``plain`` by the csv module: one header line, rows as wide as it."""
     found, width, delimiter = Repaired(), len(dialect.header), dialect.delimiter
     with plain.open(encoding="utf-8-sig", newline="\n") as text, copy.open("w", encoding="utf-8", newline="") as out:
         minimal = csv.writer(out, delimiter=delimiter, lineterminator="\n")
@@ -236,7 +229,6 @@ def repair(path: Path, plain: Path, copy: Path, dialect: Dialect) -> Repaired:
 
 
 def _records(path: Path, text: TextIO, delimiter: str, skip: int) -> Iterator[tuple[int, list[str]]]:
-    """Each record and the line it begins in; lines end in LF, so that a CR elsewhere is one too many."""
     for _ in range(skip):
         text.readline()
     reader = csv.reader(_lines(path, text, skip), delimiter=delimiter, strict=True)

@@ -106,7 +106,7 @@ def _sniff_dialect(file: File, coding: Coding, wanted: ReadOptions) -> tuple[Dia
 
 
 def _split(file: File, lines: list[str], wanted: ReadOptions) -> tuple[str, list[list[str]], list[int], Heading]:
-    """The delimiter (any, where it does not divide the header), the first records, their first lines, the header."""
+    """Return the delimiter (any for a header that none divides), the first records, their first lines, the header."""
     path = file.path
     given = None if wanted.delimiter is None else _read_delimiter(wanted.delimiter)
     alone = given or ("\t" if file.name.suffix.lower() in (".tsv", ".tab") else ",")
@@ -145,7 +145,6 @@ def _refuse_wide(path: Path, columns: int) -> None:
 
 
 def _delimiters(lines: list[str]) -> list[str]:
-    """The one that Excel's line ``sep=`` names, else candidates: first what splits most lines equally, into more."""
     if lines and (named := _named_delimiter(lines)):
         return [named]
     scores = _scores(lines, _DELIMITERS)
@@ -153,7 +152,7 @@ def _delimiters(lines: list[str]) -> list[str]:
 
 
 def _scores(lines: list[str], delimiters: Iterable[str]) -> dict[str, tuple[float, int]]:
-    """For each delimiter that divides any line: the share of lines with the usual number of fields, and that number."""
+    """For each delimiter in use: the share of lines with the usual number of fields, and that number."""
     scores = {}
     for delimiter in delimiters:
         widths = Counter(map(len, filter(None, _records(lines[:_JUDGED], delimiter)[0])))
@@ -170,7 +169,7 @@ def _named_delimiter(lines: list[str]) -> str | None:
 
 
 def _records(lines: list[str], delimiter: str) -> tuple[list[list[str]], list[int]]:
-    """The first records and the line (from 0) that each begins in, up to one that the csv module gives up."""
+    """Return the first records and the line (from 0) of each, up to one that the csv module refuses."""
     records: list[list[str]] = []
     starts = [0]
     reader = csv.reader(lines, delimiter=delimiter)
@@ -222,16 +221,12 @@ _SPACE: Final = SPACE.encode()
 
 
 def read(file: File, wanted: ReadOptions, resources: ExitStack) -> Table:
-    """Open a CSV file as a table of text columns: blank cells are null, quoted blank ones ``""``.
-
-    The file is looked through once, whole; what polars cannot read as it is (encodings other than UTF-8, bare CR, …)
-    goes in the same pass to a private copy.
-    """
+    """Open a CSV file as a table of text columns: blank cells are null, quoted blank ones ``""``."""
+    # The same pass checks the file and copies it if polars cannot read it (other encodings than UTF-8, bare CR, …).
     return decode_file(file, wanted.encoding, lambda coding: _read(file, coding, wanted, resources))
 
 
 def decode_file(file: File, encoding: str | None, read: Callable[[Coding], T]) -> T:
-    """Read a file in the first of its likely encodings in which all of its bytes decode."""
     failures: list[Undecodable] = []
     for coding in encodings.codings(file, encoding):
         if failures and encodings.is_broken_utf8(file):
@@ -320,7 +315,7 @@ def _scan(source: Path, dialect: Dialect) -> pl.LazyFrame:
 
 
 def _survey_blocks(file: File, coding: Coding, survey: Survey, out: BinaryIO | None) -> tuple[bool, int]:
-    """Whether polars reads all lines as they are, and how many no-break spaces the encoding does not have."""
+    """Return whether polars reads all lines as they are, and the number of no-break spaces outside the encoding."""
     regular, raw_spaces = True, 0
     for block in blocks(file, coding):  # verified, and copied, to the end in any case
         if coding.raw_spaces:

@@ -1,4 +1,4 @@
-"""New workbooks; the sheet of choices for a review."""
+"""Create workbooks; the sheet of choices for a review."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ _BLOCK: Final = 20_000
 TitleRows = Sequence[Sequence[str | None]]
 _DAY_FORMAT, _MOMENT_FORMAT = "yyyy-mm-dd", "yyyy-mm-dd hh:mm:ss"
 _AMONG_TEXTS: Final = {sheet_xml.DAY: _DAY_FORMAT, sheet_xml.MOMENT: _MOMENT_FORMAT, sheet_xml.TIME: "[h]:mm:ss"}
+# the skeleton's rows with styles: of the header, of each column, and from the third on of dates among texts
 _HEADER_ROW, _COLUMNS_ROW, _AMONG_TEXTS_ROW = 1, 2, 3
-"""The skeleton's rows that show styles: of the header, of each column, and from the third on dates among texts."""
 
 
 def add_summary(book: Workbook, sections: Sequence[Section]) -> None:
@@ -89,7 +89,7 @@ def _chart(sheet: Worksheet, section: Section, row: int) -> BarChart:
 def create_workbook(
     result: Enriched, frame: pl.DataFrame, sections: Sequence[Section], target: Path
 ) -> list[tuple[str, str, pl.DataFrame]]:
-    """Make a new workbook: a skeleton with headers and styles, then the rows; return each sheet, its part and rows."""
+    """Create a workbook: a skeleton with headers and styles, then the rows; return each sheet, its part and rows."""
     _check_limits(result, frame)
     first = MAX_ROWS - len(result.table.title_rows)
     starts = [0, *range(first, frame.height, MAX_ROWS)]
@@ -228,7 +228,7 @@ def count_rows(table: Table, path: Path) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceSheet:
-    """A sheet of lines; each offers its cells of some columns, side by side, for another."""
+    """A sheet of lines; each offers cells of some columns, side by side, as choices for another column."""
 
     title: str
     headers: tuple[str, ...]

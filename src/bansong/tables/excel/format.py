@@ -1,8 +1,4 @@
-"""Excel workbooks ⇄ frames: ``read`` any (``limits``, ``sheets``), ``splice`` the user's own, ``create`` a new one.
-
-A splice edits the sheet's rows (``sheet_xml``), what stands around them (``sheet_metadata``) and ranges over them
-(``ranges``), by bytes (``package``). Both outputs pass the ``proof`` before they are published.
-"""
+"""Excel workbooks ⇄ frames: read any (``limits``, ``sheets``), ``splice`` the user's own, ``create`` new ones."""
 
 from __future__ import annotations
 
@@ -46,7 +42,7 @@ MACROS_NOT_WRITTEN: Final = Problem(
 
 
 class XlsxVerbs(Verbs):
-    """Workbooks of Excel 2007 and later, with macros or without."""
+    """Workbooks of Excel 2007 and later, with or without macros."""
 
     def read(self, file: File, wanted: ReadOptions, resources: ExitStack) -> Table:
         named = with_extension(file, self.format, resources)
@@ -91,7 +87,7 @@ class XlsxVerbs(Verbs):
 
 
 class XlsVerbs(Verbs):
-    """Workbooks of Excel 97 to 2003, only read."""
+    """Workbooks of Excel 97 to 2003; read only."""
 
     def read(self, file: File, wanted: ReadOptions, resources: ExitStack) -> Table:
         named = with_extension(file, self.format, resources)
@@ -99,7 +95,7 @@ class XlsVerbs(Verbs):
 
 
 class XlsbVerbs(Verbs):
-    """Binary workbooks, only read."""
+    """Binary workbooks; read only."""
 
     def read(self, file: File, wanted: ReadOptions, resources: ExitStack) -> Table:
         named = with_extension(file, self.format, resources)
@@ -108,7 +104,7 @@ class XlsbVerbs(Verbs):
 
 
 class OdsVerbs(Verbs):
-    """OpenDocument spreadsheets, only read."""
+    """OpenDocument spreadsheets; read only."""
 
     def read(self, file: File, wanted: ReadOptions, resources: ExitStack) -> Table:
         named = with_extension(file, self.format, resources)

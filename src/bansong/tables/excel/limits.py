@@ -1,4 +1,4 @@
-"""Look over a workbook before a parser sees it; repair what the parser cannot decode."""
+"""Check a workbook before a parser reads it; repair what the parser cannot decode."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ _ENCRYPTED: Final = 0x1
 _LONGEST_CHARACTER: Final = 12  # bytes that a character of a text may take in XML: &#x0000AC00;
 
 _UNREAD: Final = re.compile("xl/(?:media|embeddings|drawings|charts|pivotcache)/|docprops/|pictures/")
+# bytes of memory that the parser takes: at all, a shared text, a cell, a place between first and last
 _BASE, _TEXT, _CELL, _PLACE = 80_000_000, 60, 40, 32
-"""Bytes of memory that the parser takes: at all, for a shared text, for a cell, for a place between first and last."""
 _COPIES: Final = 2  # of a shared text for each cell that holds it: the parser's and the frame's
 
 _ROOT: Final = re.compile(rb"(?s)(?:\s|<\?.*?\?>|<!--.*?-->)*<(?:[\w.-]+:)?([\w.-]+)[\s/>]")
@@ -64,17 +64,16 @@ _ROW: Final = re.compile(
     rb"""<(?:\w+:)?row[^>]*>\s*<(?:\w+:)?c\s(?:[^>]*?\s)?r\s*=\s*["'][A-Z]{1,3}([1-9][0-9]{0,6})["']"""
 )
 _HIDDEN_ROW: Final = re.compile(rb"""<(?:\w+:)?row\s[^<>]*?\bhidden\s*=\s*["'](?:1|true)["'][^<>]*(?<!/)>(?!\s*</)""")
+# a formula that was never calculated: its cell has no value, which is no empty text either
 _UNSOLVED: Final = re.compile(rb'<c (?:(?! t="str")[^<>])*><f(?:[^<>]*/>|[^<>]*>[^<]*</f>)(?:<v */>|<v></v>)?</c>')
-"""A formula that no program has worked out yet: its cell has no value, and is no empty text either."""
 _MERGE: Final = re.compile(rb'<mergeCell ref="([A-Z]{1,3})([0-9]{1,7}):([A-Z]{1,3})([0-9]{1,7})"')
 
 
 @dataclass(slots=True)
 class Extent:
-    """Bounds of a sheet's rows and columns: no cell lies beyond, as long as ``plain``.
+    """Upper bounds of a sheet's rows and columns, valid as long as ``plain``."""
 
-    They are rounded up (less where ``closer``): each time that a cell raises them, a new pattern is made.
-    """
+    # Rounded up (less if ``closer``): each cell that raises them costs a new pattern.
 
     closer: bool = False
     rows: int = 0
@@ -90,7 +89,6 @@ class Extent:
         return gettext("{rows:,} rows × {columns:,} columns", rows=self.rows, columns=self.columns)
 
     def take(self, buffer: bytes) -> int:
-        """Widen the bounds by the cells in a piece of XML; return where an element begins that is cut off."""
         until = max(buffer.rfind(b"<"), 0)
         self.plain = self.plain and not (b":" in buffer and _PREFIXED.search(buffer))
         place = 0
@@ -106,7 +104,6 @@ class Extent:
         return until
 
     def _reaches(self, reference: str) -> bool:
-        """Widen the bounds to a cell; false where a sheet has no such cell."""
         found = _REFERENCE_PARTS.fullmatch(reference)
         column, row = (column_number(found.group(1)), int(found.group(2))) if found else (0, 0)
         if not 0 < column <= MAX_COLUMNS or row > MAX_ROW:
@@ -130,7 +127,7 @@ def _pattern_beyond(rows: int, columns: int) -> re.Pattern[bytes]:
 
 
 def _at_most(text: str, first: str, lowest: str, highest: str) -> str:
-    """A pattern of the numbers up to ``text`` in the digits ``lowest`` to ``highest``; they begin with ``first``."""
+    """Match the numbers up to ``text`` in the digits ``lowest`` to ``highest`` that begin with ``first``."""
     size, full = len(text), text == highest * len(text)
     shorter = size if full else size - 1
     patterns = [f"[{first}-{highest}]" + (f"[{lowest}-{highest}]{{0,{shorter - 1}}}" if shorter > 1 else "")]
@@ -165,7 +162,7 @@ class PartContent:
     extent: Extent = field(default_factory=Extent)
 
     def memory(self, longest: int = 0) -> float:
-        """The most bytes that reading takes: of the texts, or of a sheet whose longest shared text is ``longest``."""
+        """Return the most bytes that reading takes: the texts, or a sheet whose longest shared text is ``longest``."""
         if self.texts:
             return _TEXT * self.texts + self.size
         if not self.extent.plain:
@@ -176,10 +173,8 @@ class PartContent:
 def check_zip(
     path: Path, data: Path, *, xml: bool, only: Collection[str] = (), without: Collection[str] = ()
 ) -> dict[str, PartContent]:
-    """Unfold the parts of a workbook in flat memory; refuse what is damaged or too large; return each part's content.
-
-    ``xml``: its parts are XML, and looked into. ``only``: no others, in lower case.
-    """
+    """Unfold the parts of a workbook in flat memory; refuse damaged or too large ones; return each part's content."""
+    # xml: parts are XML, and are parsed; only: the parts to look at, in lower case
     try:
         with ZipFile(data) as archive:
             entries = [entry for entry in _entries(path, archive) if not only or plain_name(entry.filename) in only]
@@ -327,7 +322,7 @@ class _Scan:
             raise self._refusal(gettext("has a cell {odd}, which no sheet has", odd=part.extent.odd))
 
     def _refuse_disorder(self, buffer: bytes, until: int) -> None:
-        """Check rows of the first and the last piece, and the ends of others: the parser loses those out of order."""
+        """Refuse unordered rows in the first and last piece and at the ends of others: the parser loses them."""
         if self._last and len(buffer) >= _CHUNK and self._part.extent.plain:
             ends = [_ROW.search(buffer, 0, until), _ROW.search(buffer, max(buffer.rfind(b"<row", 0, until), 0), until)]
             found = [int(end.group(1)) for end in ends if end]
@@ -358,14 +353,13 @@ EXCEL_95_WORKBOOK: Final = Problem(
     "and save it as .xlsx",
 )
 
+# built-in formats of dates and times in Korea, Japan and China; no file defines them
 _EAST_ASIAN_DATES: Final = frozenset((*range(27, 37), *range(50, 59)))
-"""Built-in number formats that show dates and times in Korea, Japan and China; no file defines them."""
-_DATE: Final = 14  # a built-in date format that calamine knows
+_DATE: Final = 14  # a built-in date format that calamine reads
 _UTF16: Final = 1200
 _SINGLE_BYTE: Final = frozenset(
     (874, *range(1250, 1259), _UTF16, 10000, 10007, 20127, 20866, 21866, *range(28591, 28606))
-)
-"""Code pages by which calamine decodes the texts of Excel 95; others, such as 949, it mixes up with UTF-16."""
+)  # code pages of Excel 95 that calamine decodes; it takes others, such as 949, for UTF-16
 
 _XML_CELL_FORMAT: Final = re.compile(rb"""(<(?:\w+:)?xf\s[^>]*?\bnumFmtId\s*=\s*["'])([0-9]{1,9})""")
 _XML_DEFINED: Final = re.compile(rb"""<(?:\w+:)?numFmt\s[^>]*?\bnumFmtId\s*=\s*["']([0-9]{1,9})""")
@@ -382,7 +376,7 @@ Edits = Mapping[int, int]  # numbers of two bytes (little-endian) by the offset 
 
 
 def decodable_xls(file: File, resources: ExitStack) -> File:
-    """Return the workbook, or a copy where calamine would misread dates, or texts by the code page that is stated."""
+    """Return the workbook, or a copy if calamine would misread its dates, or its texts by the declared code page."""
     data = file.data.read_bytes()
     edited = _edit_xls(data, file.path)
     if edited == data:
@@ -441,7 +435,6 @@ def _edit_xlsb(styles: bytes) -> bytes:
 
 
 def _xlsb_records(data: bytes) -> Iterator[tuple[int, int, int]]:
-    """The kind, start and size of each record; kind and size are numbers in pieces of seven bits."""
     place = 0
     while place < len(data):
         kind, place = _in_sevens(data, place, 2)
@@ -522,7 +515,7 @@ def _workbook_stream(data: bytes) -> tuple[Sequence[int], int]:
 
 
 def _allocation_table(data: bytes, size: int, more: int) -> Sequence[int]:
-    """The number of each sector's next one in an OLE file; ``more``: the first sector of further entries."""
+    """Return the next sector of each sector of an OLE file; ``more``: the first sector of further entries."""
     listed = list(struct.unpack_from(f"<{_HEADER_ENTRIES}I", data, 76))
     sectors = len(data) // size
     while more < sectors and len(listed) <= sectors:

@@ -55,12 +55,11 @@ class Element:
 
     @property
     def prefix(self) -> str:
-        """The prefix of its namespace with the colon, or nothing."""
         return self.tag[: -len(self.name)]
 
 
 def elements_of(xml: bytes, part: str) -> list[Element]:
-    """Return the elements of a part; raise where it is damaged, not UTF-8, or has a document type."""
+    """Return the elements of a part; raise if it is damaged, not UTF-8, or has a document type."""
     elements: list[Element] = []
     stack: list[Element] = []
     parser = expat.ParserCreate()
@@ -108,7 +107,6 @@ def refuse_encoding(xml: bytes, part: str) -> None:
 
 
 def apply_edits(xml: bytes, edits: Iterable[Edit]) -> bytes:
-    """Make edits, which do not overlap; insertions at one place keep their order."""
     pieces, done = [], 0
     for start, stop, new in sorted(edits, key=lambda edit: edit[0]):
         pieces += [xml[done:start], new]
@@ -180,7 +178,7 @@ _LARGE: Final = 8_000_000  # bytes of a sheet from which on it is packed fast in
 
 @dataclass(frozen=True, slots=True)
 class SheetEntry:
-    """A sheet as the workbook lists it; ``part`` is ``None`` for what is not a table, such as a chart."""
+    """A sheet in the workbook's list; ``part`` is ``None`` for anything but a table, such as a chart."""
 
     name: str
     visible: bool
@@ -212,12 +210,12 @@ def entries_of(archive: ZipFile) -> list[SheetEntry]:
 
 
 def plain_name(part: str) -> str:
-    """A part's name as programs compare it: in lower case; some programs write slashes as backslashes."""
+    """Return a part's name in lower case and with slashes, as programs compare it."""
     return part.replace("\\", "/").lower()
 
 
 def usual_name(part: str) -> str:
-    """A part's name as every program finds it: with slashes, and the list of types in its own letter case."""
+    """Return a part's name with slashes, and the list of types in its own letter case, as every program finds it."""
     name = part.replace("\\", "/")
     return _TYPES if name.lower() == _TYPES.lower() else name
 
@@ -282,10 +280,7 @@ def refuse_other_kind(archive: ZipFile, target: Path) -> None:
 
 
 def copy_package(source: Path | IO[bytes], target: Path, changed: Mapping[str, Iterable[bytes]], size: int = 0) -> None:
-    """Copy a workbook, putting new content of about ``size`` bytes in place of the parts in ``changed``.
-
-    Every other part is carried over as it lies in the zip, packed, byte for byte; all have their :func:`usual_name`.
-    """
+    """Copy a workbook with new content (about ``size`` bytes) of parts ``changed``; others byte for byte."""
     level = _FAST if size > _LARGE else _SMALL
     with ZipFile(source) as old, ZipFile(target, "w", ZIP_DEFLATED, compresslevel=level) as new:
         for part in old.infolist():
@@ -297,7 +292,7 @@ def copy_package(source: Path | IO[bytes], target: Path, changed: Mapping[str, I
 
 
 def prove_same_parts(source: Path, target: Path, changed: Iterable[str]) -> None:
-    """Raise :class:`AccountingError` unless a finished workbook has the parts it had, but for those ``changed``."""
+    """Raise :class:`AccountingError` unless a finished workbook has the parts it had, except for those ``changed``."""
     with ZipFile(source) as old, ZipFile(target) as new:
         if [*map(usual_name, old.namelist())] != new.namelist():
             raise AccountingError(PARTS_DIFFER)

@@ -1,4 +1,4 @@
-"""Proves a finished workbook by readers that did not write it: expat parses its parts, calamine reads its cells."""
+"""Prove a finished workbook by independent readers: expat parses its parts, calamine reads its cells."""
 
 from __future__ import annotations
 
@@ -29,28 +29,26 @@ WORKBOOK_NOT_PROVEN: Final = Problem(
     "write another format, `output='OUT.csv'`",
 )
 
+# larger sheets are read in stretches of rows: a cell takes the reader about 150 bytes
 _CELLS_AT_ONCE: Final = 2_500_000
-"""A sheet of more cells is read in stretches of rows: the reader takes about 150 bytes of memory for a cell."""
-_FOLDERS_READ: Final = ("", "_rels", "xl", "xl/_rels")
-"""Where the reader finds all but the cells: names of the sheets, styles, shared texts."""
+_FOLDERS_READ: Final = ("", "_rels", "xl", "xl/_rels")  # where the reader finds sheet names, styles and shared texts
 _SHARED_TEXTS: Final = "xl/sharedstrings.xml"
+# shared texts are the same part before and after, so comparing their numbers is enough
 _AS_NUMBERS: Final = (b' t="s"><', b' t="n"><')
-"""Shared texts are the same part before and after: to compare their numbers is enough, and saves to read them again."""
 _ROW: Final = re.compile(rb"""<(?:\w+:)?row\s(?:[^>]*?\s)?r\s*=\s*["']([0-9]+)""")
 _ROWS_BEGIN: Final = re.compile(rb"<((?:\w+:)?)sheetData[^>]*>")
 _SCANNED_BYTES: Final = 1 << 16
 _NINE_DECIMALS: Final = 1e-9  # the reader rounds a number that it gives as text
+# characters that the reader leaves as Excel spells them
 _STAY_SPELLED: Final = {"\ufffe": "_xFFFE_", "\uffff": "_xFFFF_"}
-"""Characters that the reader leaves as Excel spells them."""
 _READER_ERRORS: Final = ("CalamineError", "CannotRetrieveCellDataError", "PanicException", "SheetNotFoundError")
 
-Added = Mapping[int, tuple[str, pl.Series]]
-"""What was added, by the number of its column (from 1): the header, and the value of each row below it."""
+Added = Mapping[int, tuple[str, pl.Series]]  # by column (from 1): the header, and the value of each row below it
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedSheet:
-    """A sheet of a finished workbook, with what was added to it."""
+    """A sheet of a finished workbook, with the values added to it."""
 
     name: str
     part: str
@@ -73,7 +71,7 @@ class FinishedSheet:
         return AccountingError(WORKBOOK_NOT_PROVEN, called=self.called, why=why)
 
     def parse(self, archive: ZipFile, part: str) -> Iterator[bytes]:
-        """Yield a part in pieces that expat parses on their way; :class:`AccountingError` unless it is well-formed."""
+        """Yield a part in pieces and parse them by expat; :class:`AccountingError` unless it is well-formed."""
         parser = expat.ParserCreate(namespace_separator=" ")
         try:
             for piece in part_pieces(archive, part):
@@ -84,11 +82,9 @@ class FinishedSheet:
             raise self.refuse(f"{part}: {error}") from error
 
     def prove_cells(self, before: Path, after: Path, above: pl.DataFrame, own: Added) -> int:
-        """Count the rows that a reader finds; :class:`AccountingError` unless it finds all that was there or added.
-
-        ``above``, ``own``: rows above the table and the user's columns, as that reader found them when the run began.
-        Only where cells are not what they say (dates among texts), the workbook ``before`` is read again.
-        """
+        """Count the rows that a reader finds; :class:`AccountingError` unless it finds all old and added cells."""
+        # ``above``, ``own``: rows above the table and the user's columns as first read. ``before`` is read again only
+        # if shown and stored values differ (dates among texts).
         with self._refusing():
             olds, last = self._read(before), 0
             for start, new in zip(self.starts, self._read(after), strict=True):
@@ -103,7 +99,6 @@ class FinishedSheet:
         return min(last, self.bottom) - self.header
 
     def prove_new(self, path: Path, own: Mapping[int, pl.Series]) -> None:
-        """Refuse a new sheet unless it parses and a reader finds what was added, and the user's columns (``own``)."""
         with ZipFile(path) as archive:
             deque(self.parse(archive, self.part), maxlen=0)
         with self._refusing():
@@ -118,7 +113,6 @@ class FinishedSheet:
                     self._refuse_cell(column, first, (found == "") == blank)
 
     def _span(self, start: int) -> tuple[int, int]:
-        """The row that a reader begins with in a stretch, and the last that is compared."""
         return self.first if start == 1 else start, min(start + self.starts.step - 1, self.bottom)
 
     def _compare(self, old: pl.DataFrame, new: pl.DataFrame, start: int) -> None:
@@ -140,7 +134,7 @@ class FinishedSheet:
             raise self.refuse(gettext("another program reads something else in cell {cell}", cell=cell))
 
     def _read(self, path: Path) -> Iterator[pl.DataFrame]:
-        """The cells of each stretch as texts, from the first row with a value; columns named by their numbers."""
+        """Yield the cells of each stretch as text, from the first row with a value; columns are named by number."""
         import fastexcel
 
         for start, book in zip(self.starts, _stretches(path, self.part, self.starts), strict=True):
@@ -160,7 +154,7 @@ class FinishedSheet:
 
 
 def _stretches(path: Path, part: str, starts: range) -> Iterator[bytes]:
-    """A workbook whole, or one for each stretch of its rows, below a cell, since the reader begins at a value."""
+    """Return the whole workbook, or one for each stretch of rows, below a cell: the reader begins at a value."""
     if len(starts) == 1:
         yield path.read_bytes()
         return

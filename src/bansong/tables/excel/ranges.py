@@ -1,7 +1,5 @@
-"""Filters, tables, formulas and drawings that reach over the new columns.
-
-A range that ends before them is worse than none: one click on "sort" moves the customers and leaves the verdicts.
-"""
+"""Filters, tables, formulas and drawings that reach over the new columns."""
+# A range that ends before them would do harm: one click on "sort" moves the customers and leaves the verdicts.
 
 from __future__ import annotations
 
@@ -25,8 +23,7 @@ from bansong.tables.headers import OURS
 
 _SHOWN: Final = 5
 _COUNTED: Final = 1_000
-_OVERLAP_BYTES: Final = 20_000
-"""More than a cell with a formula takes: one that is cut off is found with the next piece."""
+_OVERLAP_BYTES: Final = 20_000  # more bytes than a formula cell takes: one that is cut off is found with the next piece
 
 
 _FORMULAS_WIDENED: Final = gettext_noop(
@@ -93,7 +90,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f]")
 
 @dataclass(frozen=True)
 class AddedColumns:
-    """The added columns and the table that they stand beside, on its sheet."""
+    """The added columns and the table beside them, on its sheet."""
 
     called: str  # file and sheet, for messages
     sheet: SheetXml
@@ -124,7 +121,6 @@ class AddedColumns:
         return gettext(message, letter=column_letter(column), header=header)
 
     def reach(self, area: Area, *, gaps: bool) -> int:
-        """The last column that an area can be widened to, over ours and (``gaps``) blank ones."""
         right, ours = area.right, self.ours
         for column in range(area.right + 1, max(ours) + 1):
             if column in ours:
@@ -159,7 +155,6 @@ class _Range:
 def widen(
     archive: ZipFile, part: str, name: str, added: AddedColumns
 ) -> tuple[list[Edit], dict[str, bytes], list[str]]:
-    """Widen the filter, tables and sort state of a sheet; return edits around the rows, other parts, and warnings."""
     sheet = added.sheet
     edits: list[Edit] = []
     parts: dict[str, bytes] = {}
@@ -371,14 +366,14 @@ _UNITS_OF_POINT: Final = 12_700
 _UNITS_OF_CHARACTER: Final = 7 * 9_525  # English metric units, in Excel's usual font
 _USUAL_WIDTH_CHARACTERS: Final = 64 / 7
 _USUAL_HEIGHT_POINTS: Final = 15.0
+# rows below the header whose heights are read; a drawing further down lies beside records anyway
 _MEASURED_ROWS: Final = 1_000
-"""Rows behind the header whose heights are looked at; a drawing that reaches so far lies beside records anyway."""
 _MAX_DRAWING_BYTES: Final = 16_000_000
 _NUMBER: Final = re.compile(r"-?[0-9]{1,18}(?:\.[0-9]+)?")
 
 
 def warn_of_drawings(archive: ZipFile, part: str, added: AddedColumns, new: Mapping[str, int]) -> Iterator[Alert]:
-    """Name the drawings that lie over the ``new`` columns, which stay: a gap would part them in a sort."""
+    """Name the drawings over the ``new`` columns; they stay, since a gap would part them in a sort."""
     if not new:
         return
     first, last = min(new.values()), max(new.values())
@@ -395,8 +390,8 @@ def warn_of_drawings(archive: ZipFile, part: str, added: AddedColumns, new: Mapp
         yield added.alert(_DRAWINGS_OVER, columns=columns, remedy=remedy, **_list_some(found))
 
 
+# sizes of columns or rows that a sheet states, and the default size, in English metric units
 _Sizes = tuple[Mapping[int, float], float]
-"""The sizes of columns or rows that a sheet states, and that of all others, in English metric units."""
 
 
 def _measure(added: AddedColumns, new: Mapping[str, int]) -> tuple[_Sizes, _Sizes]:

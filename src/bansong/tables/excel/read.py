@@ -95,7 +95,7 @@ def _explain_failure(error: IsolationError, path: Path, memory: int) -> InputErr
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """The sheet that was read of an .xlsx or .xlsm workbook; ``header`` and ``below`` as in :class:`Loaded`."""
+    """The sheet of an .xlsx or .xlsm workbook that was read; ``header`` and ``below`` as in :class:`Loaded`."""
 
     name: str
     header: int = 0
@@ -103,14 +103,13 @@ class Sheet:
 
 
 def read_xlsx(file: File, given: File, format: Format, wanted: ReadOptions, resources: ExitStack) -> Table:
-    """Open a sheet of a workbook; ``file`` is ``given``, or a copy of it. Without a header an output is made anew."""
+    """Open a sheet of a workbook; ``file`` is ``given`` or its copy. Without a header the output is a new workbook."""
     loaded, frame, part = _load_xlsx(file, wanted, resources)
     source = Sheet(loaded.name, loaded.header, loaded.below) if loaded.header >= 0 else None
     return _table(loaded, frame, given, format, wanted, source, _display_notes(part), part.first or 0)
 
 
 def read_old(file: File, given: File, format: Format, wanted: ReadOptions, notes: Iterable[str] = ()) -> Table:
-    """Open a sheet as :func:`read_xlsx` does, always in a child process; an output is a new workbook."""
     loaded = load_isolated(file.data, given.path, wanted, None)
     return _table(loaded, loaded.frame.lazy(), given, format, wanted, None, notes, 0)
 
@@ -143,7 +142,6 @@ def _table(
 
 
 def _further_sheets(loaded: Loaded) -> Iterator[Alert]:
-    """Say which sheet was taken and which were left out; a summary that an earlier run wrote is no such sheet."""
     summaries = set()
     for lang in LANGS if loaded.name in (SHEET, FORMER_SHEET) else ():
         with use_language(lang):
@@ -156,7 +154,7 @@ def _further_sheets(loaded: Loaded) -> Iterator[Alert]:
 
 
 def with_extension(file: File, format: Format, resources: ExitStack) -> File:
-    """Return the file, or where its extension is that of another format, a copy with its own: the parser goes by it."""
+    """Return the file, or a copy with the extension of its real format: the parser goes by it."""
     if file.data.suffix.lower() in format.extensions:
         return file
     folder = resources.enter_context(private_folder())
@@ -228,7 +226,6 @@ def _load_xlsx(
 
 
 def _with_typed(data: Path, loaded: Loaded) -> pl.LazyFrame:
-    """The rows of a sheet with ``typed_id`` columns; it is parsed again only if these are asked for."""
     frame = loaded.frame
     marks = {typed_id(id_): pl.Boolean() for id_, dtype in frame.schema.items() if dtype == pl.String}
     if not marks:

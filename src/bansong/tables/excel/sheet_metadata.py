@@ -18,12 +18,11 @@ GRADE_COLOURS: Final = {
     "C": ("7F6000", "FFF2CC"),
     "D": ("974706", "FCD5B4"),
     "E": ("9C0006", "FFC7CE"),
-}
-"""Text and background of a grade, as RGB."""
+}  # RGB of text and background by grade
 
 _GENERAL: Final = "0"
+# formats that show text as it is, ``General`` and ``@``: others can hide it (``;;;``) or add to it
 AS_TEXT: Final = ("0", "49")
-"""Number formats that show any text as it is, ``General`` and ``@``: others can hide it (``;;;``) or add to it."""
 AS_PERCENT: Final = ("10",)  # the number format `0.00%`
 _REFERENCES: Final = ("numFmtId", "fontId", "fillId", "borderId", "xfId")
 _MOST_FORMATS: Final = 64_000
@@ -36,7 +35,7 @@ _BEFORE_FORMATS: Final = (  # in the order that the schema of a worksheet prescr
 
 @dataclass
 class Styles:
-    """The styles of a workbook, and the cell formats and grade colours that are to be added."""
+    """The styles of a workbook, and the cell formats and grade colours to add."""
 
     part: str
     xml: bytes
@@ -51,12 +50,11 @@ class Styles:
 
     @classmethod
     def of(cls, part: str, xml: bytes) -> Styles | None:
-        """The styles of a part; ``None`` for one without cell formats, as some programs write it: none can be added."""
+        """Return the styles of a part; ``None`` without cell formats, as some programs write it: none can be added."""
         styles = cls(part, xml)
         return styles if styles.formats else None
 
     def add_grades(self) -> int:
-        """Add the grades' colours; return the number (``dxfId``) of the first."""
         self.graded = True
         return len(self._entries("dxfs"))
 
@@ -70,7 +68,7 @@ class Styles:
         return apply_edits(self.xml, self._append_entries("cellXfs", self.added) + self._append_entries("dxfs", grades))
 
     def variant(self, style: str, formats: tuple[str, ...]) -> str:
-        """The style itself if it has one of these number formats, else one like it that has the first."""
+        """Return the style if it has one of these number formats, else a copy with the first."""
         if int(style) >= len(self.formats):
             return style  # the workbook names a style that it does not have
         xf = self.formats[int(style)]
@@ -87,7 +85,7 @@ class Styles:
         return str(self.places[look])
 
     def _look(self, attributes: Mapping[str, str], xf: Element) -> tuple[frozenset[tuple[str, str]], bytes]:
-        """The references, alignment and protection of a cell format: equal for formats that look the same."""
+        """Return references, alignment and protection of a cell format; equal for formats that look the same."""
         compared = {name: value for name, value in attributes.items() if name in _REFERENCES}
         compared |= {name: "0" for name, value in attributes.items() if name[:5] == "apply" and value in ("0", "false")}
         compared.pop("applyNumberFormat", None)
@@ -115,13 +113,11 @@ class Styles:
 
 
 def merged_areas(elements: Sequence[Element], top: int, bottom: int) -> list[Area]:
-    """The merged ranges that reach into rows ``top`` to ``bottom``."""
     areas = [Area.parse(element.attributes.get("ref", "")) for element in elements if element.name == "mergeCell"]
     return [area for area in areas if area and area.meets_rows(top, bottom)]
 
 
 def dimension_edits(xml: bytes, elements: Sequence[Element], right: int, bottom: int) -> list[Edit]:
-    """Widen the used range that the sheet states, if it states one."""
     stated = find_child(elements, "dimension")
     found = stated and re.fullmatch(r"([A-Z]+)([0-9]+)(?::([A-Z]+)([0-9]+))?", stated.attributes.get("ref", ""))
     if not stated or not found:
@@ -134,10 +130,7 @@ def dimension_edits(xml: bytes, elements: Sequence[Element], right: int, bottom:
 
 
 def width_edits(xml: bytes, elements: Sequence[Element], widths: Mapping[int, float], *, replaced: bool) -> list[Edit]:
-    """Give columns their widths (in characters), and show them where they lie in hidden or folded ones.
-
-    ``replaced``: the columns stood there before, so widths that the user gave them since are kept.
-    """
+    """Set widths (characters) of columns; show hidden or folded ones; ``replaced`` ones keep the user's widths."""
     whole = find_child(elements, "cols")
     ranges = [element for element in elements if element.name == "col"] if whole else []
     data = next(element for element in elements if element.name == "sheetData")
@@ -197,7 +190,6 @@ def _is_of_grades(elements: Sequence[Element], place: int) -> bool:
 
 
 def _split(tag: bytes, low: int, high: int, ours: Mapping[int, float]) -> bytes:
-    """A ``<col>`` that spans columns of ours, cut so that each of them has its own."""
     first, last = min(ours), max(ours)
     closed = tag if tag.endswith(b"/>") else tag[:-1] + b"/>"
     before = attribute(closed, "max", first - 1) if low < first else b""

@@ -46,8 +46,8 @@ _ESCAPES: Final = {
     "\uffff": "_xFFFF_",
 }
 _SPACED: Final = r"^[ \t\r\n]|[ \t\r\n]$|[\t\r\n]|  "  # spaces that are kept only with xml:space="preserve"
+# characters that XML cannot hold as they are; rare, so a column is tested first
 _SPECIAL: Final = rf"[&<>\x00-\x1F\x{{FFFE}}\x{{FFFF}}]|_x[0-9A-Fa-f]{{4}}_|{_SPACED}"
-"""What cannot stand in XML as it is; most columns hold none of it."""
 
 
 def column_letter(number: int) -> str:
@@ -73,7 +73,6 @@ class Area:
 
     @classmethod
     def parse(cls, reference: str) -> Self | None:
-        """The area that ``A1:C9``, ``$A$1:$C$9``, ``A1``, ``A:C`` or ``1:9`` names; ``None`` for any other text."""
         if found := _WHOLE.fullmatch(reference):
             return cls(column_number(found[1]), 1, column_number(found[2]), MAX_ROW)
         if found := _ROWS.fullmatch(reference):
@@ -99,12 +98,9 @@ Style = str | pl.Expr  # the number of a cell format: one for all rows (`""` for
 def render_rows(
     frame: pl.DataFrame, columns: Mapping[str, int], styles: Mapping[str, Style], first: int, *, blanks: bool = False
 ) -> pl.DataFrame:
-    """Render rows: ``r`` (Int64, the sheet's row, from ``first`` on) and ``cells`` (String, the ``<c>`` elements).
-
-    Text is an inline string, so never a formula; what Excel cannot hold as a number (more than 15 digits, infinities,
-    days before March 1900, time zones) is text. A text whose ``typed_id`` is true becomes what it was. A null is no
-    cell or, with ``blanks``, an empty one that has a style.
-    """
+    """Render rows: ``r`` (Int64, the sheet's row) and ``cells`` (String); ``blanks``: styled cells for nulls."""
+    # Text is an inline string, so never a formula. What Excel cannot hold as a number (more than 15 digits, infinities,
+    # days before March 1900, time zones) is text. A text whose ``typed_id`` is true becomes what it was.
     numbers = pl.int_range(first, first + frame.height, dtype=pl.Int64, eager=True).alias("r")
     work = frame.with_columns(numbers, numbers.cast(pl.String).alias("row"))
     pieces: list[pl.Expr | str] = []
@@ -198,12 +194,11 @@ def _text(values: pl.Series) -> list[pl.Expr | str]:
     return [kept, guarded.str.replace_many(list(_ESCAPES), list(_ESCAPES.values()))]
 
 
+# characters; reasons are long, so they get a wide column rather than a tall row
 WIDTHS: Final = dict(zip(OUR_COLUMNS, (13, 12, 8, 13, 13, 24, 70, 11, 30, 9, 24, 12, 13, 15, 14, 30), strict=True))
-"""Characters; reasons are long, so they get a wide column rather than a tall row."""
 
 
 def titles(result: Enriched, columns: Mapping[str, int]) -> pl.DataFrame:
-    """Return the output's headers as one row; blank ones null."""
     return pl.DataFrame({column: [header or None] for column, header in result.layout if column in columns})
 
 
@@ -214,13 +209,12 @@ SHEET_NOT_EXTENSIBLE: Final = Problem(
 
 _PART: Final = gettext_noop("the part of its sheet")
 _CUT: Final = "\x01"  # put where a row is to be cut; XML cannot hold it
+# an XML attribute; its value may hold ``>`` and ``/``
 _ATTRIBUTE: Final = r"""\s+[^\s=>"'/]+\s*=\s*(?:"[^"]*"|'[^']*')"""
-"""An attribute as XML has it: its value may hold ``>`` and ``/``."""
-_REFERENCE: Final = rf"""(?:{_ATTRIBUTE})*?\s+r\s*=\s*["']"""
-"""What stands between the name of a row or a cell and its reference."""
+_REFERENCE: Final = rf"""(?:{_ATTRIBUTE})*?\s+r\s*=\s*["']"""  # between the name of a row or a cell and its reference
 _REST: Final = rf"""["'](?:{_ATTRIBUTE})*\s*"""  # what stands between a cell's reference and the end of its tag
+# between a cell's reference and its content; lxml writes an empty cell as ``<c …></c>``
 _FILLED: Final = rf"{_REST}>\s*<[^/]"
-"""What stands between a cell's reference and its content; lxml writes an empty cell as ``<c …></c>``."""
 _USUAL: Final = 'c r="'  # how cells mostly begin: their reference comes first
 _NO_LETTER: Final = r"[^\s\S]"
 _FEW: Final = 2_000
@@ -229,8 +223,6 @@ _LIKELY: Final = 3  # so many columns are asked one by one whether they are the 
 
 @dataclass(frozen=True)
 class _Block:
-    """Rows (``xml`` and ``end``), and what stands behind the last."""
-
     rows: pl.DataFrame
     rest: str
     usual: bool  # all cells are known to begin in the usual way
@@ -248,7 +240,7 @@ class Parted:
     tail: bytes
 
     def rows(self) -> pl.DataFrame:
-        """All rows with their numbers; :class:`OutputError` where they carry none or do not stand in order."""
+        """All rows with their numbers; :class:`OutputError` if these are missing or out of order."""
         if not self.blocks:
             raise unusual(gettext("it holds no rows"))
         p, rows = self.prefix, pl.concat(block.rows for block in self.blocks)
@@ -263,7 +255,7 @@ class Parted:
         return rows.insert_column(0, number)
 
     def cell(self) -> str:
-        """A pattern for the beginnings of all cells; :class:`OutputError` where some carry no reference."""
+        """A pattern for the beginnings of all cells; :class:`OutputError` if some carry no reference."""
         if all(block.usual for block in self.blocks):
             return f"<{self.prefix}{_USUAL}"
         general = f"<{self.prefix}c{_REFERENCE}"
@@ -283,7 +275,7 @@ class Parted:
 
 
 def split_rows(pieces: Iterable[bytes], *, cells: bool = True) -> Parted:
-    """Cut a sheet's XML, given in pieces, at its rows; ``cells``: :meth:`Parted.cell` and others will be asked."""
+    """Cut a sheet's XML, given in pieces, at its rows; ``cells``: :meth:`Parted.cell` and others will be called."""
     pieces = iter(pieces)
     head, p, data = _head(pieces)
     end, close, stop = f"</{p}row>".encode(), f"</{p}sheetData".encode(), -1
@@ -367,11 +359,9 @@ def _references(starts: pl.Series) -> pl.Series:
 
 @dataclass(frozen=True)
 class SheetXml:
-    """A worksheet's XML. Put together again, its pieces are its bytes.
+    """A worksheet's XML, whose pieces add up to its bytes."""
 
-    ``rows``: ``r`` (the row's number), ``xml`` (the row without its end, with what stands before it) and ``end`` (its
-    end tag, or ``/>``), ascending.
-    """
+    # rows: ``r`` (number, ascending), ``xml`` (the row without its end, with the text before it), ``end`` (its tag)
 
     around: bytes  # all but the rows
     cut: int  # where the rows stand in it
@@ -422,7 +412,6 @@ class SheetXml:
         return least
 
     def last_column(self, first: int, last: int) -> int:
-        """The last column (from 1) that holds anything, a value or a formula, in rows ``first`` to ``last``."""
         for number in sorted(self.columns, reverse=True)[:_LIKELY]:
             if self.holds(number, first, last):
                 return number
@@ -436,21 +425,19 @@ class SheetXml:
         return max(map(column_number, letters), default=0)
 
     def holds(self, column: int, first: int, last: int) -> bool:
-        """Whether a column holds a value or a formula in rows ``first`` to ``last``."""
         if column not in self.columns or last < first:
             return False
         filled = rf"{self.cell}{column_letter(column)}[0-9]+{_FILLED}"
         return bool(self.between(first, last)["xml"].str.contains(filled).any())
 
     def array_areas(self, first: int, last: int) -> list[Area]:
-        """The ranges of array formulas that reach into rows ``first`` to ``last``; their cells may not be there."""
+        """Return the ranges of array formulas that reach into rows ``first`` to ``last``, with or without cells."""
         array = rf"""<{self.prefix}f(?:{_ATTRIBUTE})*?\s+t\s*=\s*["'](?:array|dataTable)["'](?:{_ATTRIBUTE})*"""
         tags = self.between(1, last)["xml"].str.extract_all(array).explode().drop_nulls()
         references = tags.str.extract(r"""\sref\s*=\s*["']([^"']+)""").unique().drop_nulls()
         return [area for text in references if (area := Area.parse(text)) and area.bottom >= first]
 
     def styles(self, column: int, first: int, last: int) -> pl.Series:
-        """The style of a column's cells in rows ``first`` to ``last``, one for each (String, null for none)."""
         rows, letters = self.between(first, last), column_letter(column)
         tag = rows["xml"].str.extract(f"({self.cell}{letters}[0-9]+{_REST})")
         style = tag.str.extract(rf"""^<[^\s]+(?:{_ATTRIBUTE})*?\s+s\s*=\s*["']([0-9]+)""").alias("style")
@@ -461,7 +448,7 @@ class SheetXml:
         return found["style"]
 
     def cut_rows(self, rows: pl.DataFrame, first: int, last: int) -> pl.DataFrame:
-        """``before``, ``within`` and ``behind`` the cells of columns ``first`` to ``last``, which stand in order."""
+        """Cut rows ``before``, ``within`` and ``behind`` the cells of columns ``first`` to ``last``."""
         xml, ends = pl.col("xml"), []
         for number in (first, last + 1):
             letters = "|".join(column_letter(column) for column in self.columns if column >= number) or _NO_LETTER
@@ -473,7 +460,6 @@ class SheetXml:
         return at.select("r", *(piece.cast(pl.String).alias(name) for name, piece in pieces.items()))
 
     def refuse_disorder(self, rows: pl.DataFrame) -> None:
-        """Raise :class:`OutputError` where cells do not stand in the order of their columns."""
         starts = pl.col("xml").str.extract_all(f"{self.cell}[A-Z]+").list.join(_CUT)
         orders = rows.select(starts).unique().with_row_index("order")  # most rows have the same cells
         cells = orders.with_columns(pl.col("xml").str.split(_CUT)).explode("xml")
@@ -483,10 +469,8 @@ class SheetXml:
             raise unusual(gettext("the cells of its rows stand in another order than their columns"))
 
     def _rows_with_values(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """``r`` and ``letters``: the rows that hold a value, and the column of the first.
-
-        A formula without a stored result is no value, as for the reader; an empty text as its result is one.
-        """
+        """Find rows with a value (``r``), and the column of the first (``letters``)."""
+        # as the reader counts: a formula without a stored result is no value, an empty text as its result is one
         p, xml, rest = self.prefix, pl.col("xml"), rf"(?:{_ATTRIBUTE})*\s*"
         formula = rf"(?:<{p}f{rest}(?:/>|>[^<]*</{p}f\s*>))?"
         nothing = rf"\s*(?:<{p}v{rest}>\s*</{p}v\s*>|<{p}v{rest}/>)"

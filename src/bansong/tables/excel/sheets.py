@@ -1,4 +1,4 @@
-"""Chooses a sheet of a workbook, finds its header and loads its columns with their natural types."""
+"""Choose a sheet of a workbook, find its header and load its columns with their natural types."""
 
 from __future__ import annotations
 
@@ -45,14 +45,13 @@ SHEET_NAMES_AMBIGUOUS: Final = Problem("excel.sheet_names_ambiguous", "{path}: {
 
 _EXACT_INTEGERS: Final = 10**15
 _DAY_OF_TIMES: Final = date(1899, 12, 31)  # the day that calamine puts before a time of day
+# a text column's dates before 1910 are lengths of time: nobody was a customer then
 _FIRST_DATE: Final = pl.duration(days=3660)
-"""A text column's dates before 1910 are lengths of time: nobody was a customer then."""
 _DATED: Final = r"^[0-9]{4,}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?$"
 _MAY_BE_TYPED: Final = (
     r"^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?$|^[0-9]{4,}-[0-9]{2}-[0-9]{2}(?:[ T][0-9:.]+)?$"
     r"|^-?[0-9]+:[0-9:.]+$|^(?:true|false)$"
-)
-"""Texts of numbers, dates, times and truth values, as they are in a column that holds texts too."""
+)  # texts of numbers, dates, times and truth values, as in a column that holds texts, too
 _UNSURE: Final = re.compile(r"could not determine dtype for column (.*)")
 _RETRIES: Final = 8
 
@@ -79,11 +78,8 @@ class _Grid:
 
 
 def _load_below(book: ExcelReader, sheet: str, whole: _Grid, skipped: int, start: int, *, name: str) -> _Grid:
-    """Load the rows of a sheet once more, without the first ``skipped`` of ``whole``.
-
-    The parser counts the rows to skip from the top of the sheet if it skips any, and hides where its first value is:
-    ``start`` is a guess, checked by the number of rows.
-    """
+    """Load a sheet again without the first ``skipped`` rows of ``whole``."""
+    # The parser skips rows from the top of the sheet and hides its first value: the count checks the guess ``start``.
     due = whole.height - skipped
     grid = _load_grid(book, sheet, skipped + start)
     if grid.height != due:
@@ -94,10 +90,7 @@ def _load_below(book: ExcelReader, sheet: str, whole: _Grid, skipped: int, start
 
 
 def _load_grid(book: ExcelReader, sheet: str, skipped: int = 0, *, headed: bool = True) -> _Grid:
-    """Load the rows of a sheet below its first one that holds a value (unless ``headed`` with it) or ``skipped`` rows.
-
-    Text stays text, whole numbers are Int64, dates Date, times of day Time; a column of mixed types is text.
-    """
+    """Load a sheet below its first row with a value (unless ``headed`` with it), or below ``skipped`` rows."""
     options: dict[str, Any] = {"skip_rows": skipped or None, "header_row": 0 if headed else None}
     loaded, forced = _load_untyped(book, sheet, options)
     columns, frame = loaded.selected_columns, loaded.to_polars()
@@ -118,7 +111,7 @@ def _load_grid(book: ExcelReader, sheet: str, skipped: int = 0, *, headed: bool 
 
 
 def _load_untyped(book: ExcelReader, sheet: str, options: dict[str, Any]) -> tuple[ExcelSheet, bool]:
-    """The sheet, and whether it took several attempts: fastexcel has no type for texts beside lengths of time."""
+    """Load a sheet, and whether a retry was needed: fastexcel has no type for texts beside lengths of time."""
     import fastexcel
 
     texts: dict[str | int, Any] = {}
@@ -132,7 +125,7 @@ def _load_untyped(book: ExcelReader, sheet: str, options: dict[str, Any]) -> tup
 
 
 def _shown_text(text: pl.Expr, days: pl.Series) -> pl.Expr:
-    """``days``: what Excel stores, as a duration; null for what is neither date nor time."""
+    # days: what Excel stores, as a duration; null for anything but dates and times
     serial = pl.lit(days)
     date_or_length = pl.when(serial < _FIRST_DATE).then(_hours(serial)).otherwise(text.str.strip_suffix(" 00:00:00"))
     shown = pl.when(serial < pl.duration(days=1)).then(text.str.slice(11)).otherwise(date_or_length)
@@ -160,7 +153,7 @@ def _without_tail(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _natural_types(frame: pl.DataFrame) -> pl.DataFrame:
-    """Excel knows only floats and date-times: make integers, dates and times of the columns that hold nothing else."""
+    """Make integers, dates and times: Excel stores only floats and date-times."""
     natural: list[pl.Expr] = []
     for values in frame:
         if values.dtype == pl.Float64 and ((values % 1 == 0) & (values.abs() < _EXACT_INTEGERS)).all():
@@ -176,7 +169,7 @@ def _natural_types(frame: pl.DataFrame) -> pl.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Facts about a sheet that is not loaded yet: ``merges`` by its own rows, ``first`` the first row with a value."""
+    """Facts about a sheet before loading: ``merges`` by its own rows, ``first`` the first row with a value."""
 
     visible: bool
     table: bool = True
@@ -201,10 +194,7 @@ class Loaded:
 
 
 def load(data: Path, path: Path, wanted: ReadOptions, facts: Mapping[str, Facts] | None) -> Loaded:
-    """Load a sheet: the wanted one, else the first visible one with business numbers, else with addresses or anything.
-
-    Whatever happens inside the parser is an :class:`InputError`.
-    """
+    """Load the wanted sheet, else the first visible one with numbers, with addresses, or any."""
     import fastexcel
 
     for library in ("fastexcel", "calamine"):  # they warn of every column without a value, of parts that are no sheets
@@ -224,7 +214,6 @@ def load(data: Path, path: Path, wanted: ReadOptions, facts: Mapping[str, Facts]
 
 
 def load_typed(data: Path, loaded: Loaded) -> pl.DataFrame:
-    """Load which cells of columns of text are numbers, dates, times or truth values in the file (``typed_id``)."""
     import fastexcel
 
     texts = loaded.frame.select(pl.col(pl.String).str.contains(_MAY_BE_TYPED).any())
@@ -260,7 +249,6 @@ class _Sheets:
         return loaded
 
     def _choose(self, names: Sequence[str]) -> Loaded:
-        """The first sheet with business numbers, else with a header for them, with addresses, with anything."""
         best: Loaded | InputError | None = None
         highest, holding, filled = -1, [], []
         for name in names:
@@ -294,7 +282,6 @@ class _Sheets:
             raise
 
     def _load_with_header(self, name: str, *, hidden: bool = False) -> Loaded | None:
-        """A sheet with its header found: one parse where the header is its first row, another where it is not."""
         book, facts, called = self._book, self._facts[name], f"{self._path} [{name}]"
         grid = _load_grid(book, name)
         if not grid.names or not (grid.visible or hidden):
@@ -320,7 +307,6 @@ class _Sheets:
 
 
 def rank(found: Loaded | InputError) -> int:
-    """Rank a sheet as the table of businesses; from :data:`HAS_NUMBERS` on it holds business numbers."""
     if isinstance(found, InputError):
         return _NO_HEADER
     sample = found.frame.head(_SAMPLE_ROWS)

@@ -1,4 +1,4 @@
-"""Extends the user's own workbook by new columns and proves that nothing else changed."""
+"""Extend the user's own workbook by new columns and prove that nothing else changed."""
 
 from __future__ import annotations
 
@@ -117,7 +117,6 @@ class Splice:
         return bool(both["same"].all() and placed and cells == ours == blanks + values)
 
     def _splice_rows(self, new: pl.DataFrame) -> bytes:
-        """Rows with their new cells (``new``, of :func:`render_rows`); rows that did not exist are made."""
         first, last = int(new["r"][0]), int(new["r"][-1])
         p = self.sheet.prefix
         if p:
@@ -139,7 +138,6 @@ class Splice:
         return pl.concat_str(pl.lit(f'<{self.sheet.prefix}row r="'), pl.col("r").cast(pl.String), pl.lit('">'))
 
     def _cut_rows(self, first: int, last: int) -> pl.DataFrame:
-        """Rows ``first`` to ``last``: ``r``, and what stands ``before``, ``within`` and ``behind`` the new columns."""
         rows = _open_rows(self.sheet.between(first, last))
         if self.crossing:
             return self.sheet.cut_rows(rows, min(self.columns.values()), max(self.columns.values()))
@@ -153,7 +151,7 @@ def _open_rows(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def extend_workbook(result: Enriched, frame: pl.DataFrame, file: File, source: Sheet, target: Path) -> int:
-    """Splice ``frame`` into the user's own sheet; return how many rows a reader finds in the finished workbook."""
+    """Splice ``frame`` into the user's own sheet; return the number of rows that a reader finds in the result."""
     data, left, rows = file.data, list(frame.columns), 0
     added: AddedColumns | None = None
     with private_folder() as folder:
@@ -235,7 +233,6 @@ def _warn(result: Enriched, archive: ZipFile, part: str, added: AddedColumns, wa
 
 
 def _side_by_side(places: Mapping[str, int]) -> dict[str, int]:
-    """The leftmost columns that have none of the user's between them: what goes into a sheet at once."""
     first = min(places.values())
     taken = set(places.values())
     end = next(number for number in range(first, sheet_xml.MAX_COLUMNS + 2) if number not in taken)
@@ -282,7 +279,7 @@ def _plan_splice(
 
 
 def _places(result: Enriched, sheet: SheetXml, left: int, rows: tuple[int, int]) -> dict[str, int]:
-    """The sheet's column (from 1) of each added column: where it stood before, else behind everything."""
+    """Return the sheet's column (from 1) of each added column: its earlier place, else behind everything."""
     own = len(result.table.headers)
     added = [(place, column) for place, (column, _) in enumerate(result.layout) if contract_name(column) in OUR_COLUMNS]
     places = {column: left + place for place, column in added if place < own}
@@ -301,7 +298,7 @@ def _places(result: Enriched, sheet: SheetXml, left: int, rows: tuple[int, int])
 def _styles(
     columns: Mapping[str, int], beside: pl.Series, styles: Styles | None, frame: pl.DataFrame | None
 ) -> tuple[dict[str, Style], pl.DataFrame]:
-    """Each column's style, made of those beside it, and the frame with what they refer to (none: of the titles)."""
+    """Return each column's style, made of those beside it, and the frame with their references (none: titles)."""
     found = beside.unique().to_list()
     text = {style: style for style in found if style is not None}
     percent = dict(text)

@@ -34,12 +34,12 @@ from bansong.tables.table import (
 )
 
 _CHUNK: Final = 1 << 20
+# numbers and truth values as the tables of workbooks spell them
 _BARE: Final = r"^-?[0-9]+(?:\.[0-9]+)?$|^(?:true|false)$"
-"""Numbers and truth values as the tables of workbooks spell them."""
 
 
 def write_lines(result: Enriched, stream: BinaryIO) -> pl.DataFrame:
-    """Write one object a line; those that came from JSON stay as they stood, with our fields behind."""
+    """Write one object a line; those from JSON keep their text, with our fields behind."""
     return _sink_lines(result, _lines(result), stream, "\n")
 
 
@@ -138,7 +138,7 @@ def _append_fields(result: Enriched) -> pl.LazyFrame:
 
 
 class JsonVerbs(Verbs):
-    """JSON documents; what stands around the records of one stands around them in the output."""
+    """JSON documents; the text around the records stays around them in the output."""
 
     lines = False
     write = staticmethod(write_document)
@@ -163,7 +163,7 @@ class JsonVerbs(Verbs):
 
 
 class NdjsonVerbs(JsonVerbs):
-    """One object a line."""
+    """NDJSON: one object a line."""
 
     lines = True
     write = staticmethod(write_lines)

@@ -124,7 +124,7 @@ def spell_path(steps: Path_) -> str:
 
 
 def _check_around(path: Path, document: Document) -> None:
-    """Raise :class:`InputError` where what stands around the array is no JSON: it is written back as it is."""
+    """Raise :class:`InputError` if the text around the array is no JSON: it is written back as it is."""
     size = document.data.stat().st_size
     if size - (document.end - document.start) > limits().document:
         raise InputError(DOCUMENT_TOO_LARGE, path=path, document_path=document.path)
@@ -258,16 +258,13 @@ _decode_object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class _NotPlainError(Exception):
-    """A line is more or less than one object."""
+    """A line that is not exactly one object."""
 
 
 def read(file: File, wanted: ReadOptions, resources: ExitStack, *, lines: bool) -> Table:
-    """Open a JSON or NDJSON file in flat memory; ``lines``: its name says that it holds one object a line.
-
-    A column is typed where the type gives back every value as it stands in the file: integers, floats, booleans, text,
-    nested values of one shape. Otherwise (``1.10``, ``1`` beside ``0.5``, objects with different keys), and under the
-    header of a role, it is text: texts as they are, everything else as its JSON.
-    """
+    """Open a JSON or NDJSON file in flat memory; ``lines``: its name says NDJSON."""
+    # A column is typed only if that gives back every value as written (nested values: of one shape). Others (``1.10``,
+    # ``1`` beside ``0.5``), and columns of a role, are text: texts, else their JSON.
     try:
         data = _utf8(file, resources)
         document = _document(file.path, data, wanted.json_path, lines=lines)
@@ -335,7 +332,7 @@ def _private(resources: ExitStack, name: str) -> Path:
 
 
 def _is_plain_lines(columns: ColumnTypes, data: Path) -> bool:
-    """Learn the columns of a file that can be read where it is: one object a line and nothing else."""
+    """Learn the columns of a file that needs no copy: one object a line and nothing else."""
     try:
         deque(_learn_beside(columns, _plain_lines(data)), maxlen=0)
     except (_NotPlainError, InputError):

@@ -1,4 +1,4 @@
-"""Values of a JSON text, one after another; faults with their place."""
+"""Scan the values of a JSON text in order; report faults with their place."""
 
 from __future__ import annotations
 
@@ -52,8 +52,7 @@ _SAID_BY_MSGSPEC: Final = (
     gettext_noop("trailing characters"),
     gettext_noop("trailing comma in array"),
     gettext_noop("trailing comma in object"),
-)
-"""Reasons of the parser, which :func:`_malformed_json` translates with its own."""
+)  # reasons of the parser, which :func:`_malformed_json` translates with its own
 _CUT_OFF: Final = gettext_noop("the text ends in the middle of a value; the file is not whole; copy or export it again")
 CHUNK: Final = 1 << 22
 _TRIES: Final = 3
@@ -114,7 +113,7 @@ def _line_and_column(data: Path, position: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RecordChunk:
-    """Some records of a file, one a line without a line break in it; ``start`` and ``end`` are where they stand."""
+    """Some records of a file, one a line without inner line breaks; ``start`` and ``end`` are their bytes."""
 
     lines: bytes
     count: int
@@ -123,7 +122,7 @@ class RecordChunk:
 
 
 class Scanner:
-    """Reads a file's values one after the other. Use as a context; every method raises :class:`InputError`."""
+    """Reads a file's values in order. Use as a context; every method raises :class:`InputError`."""
 
     def __init__(self, path: Path, data: Path, start: int = 0) -> None:
         self.path = path
@@ -159,7 +158,7 @@ class Scanner:
         self._at += 1
 
     def inside(self) -> bytes:
-        """The first byte behind the bracket that comes next, white space left out; nothing is passed."""
+        """Return the first byte behind the next bracket and white space, without passing anything."""
         self.peek()
         while True:
             at = _end_of(_BLANK, self._window, self._at + 1)
@@ -232,7 +231,7 @@ class Scanner:
                 raise self.fault(gettext_noop("there is a comma too many"))
 
     def _guess_records(self, sign: bytes, decode: Callable[[bytes], Raws]) -> Raws | None:
-        """Many records at once, up to a place that looks like the end of one: that they parse proves that it is."""
+        """Take many records, up to an apparent end of one; parsing them proves it."""
         while len(self._window) - self._at < CHUNK and self._grow():
             pass
         end = len(self._window)
@@ -279,7 +278,7 @@ class Scanner:
         return len(view), False
 
     def _grow(self) -> bool:
-        """Drop what is passed and read on, at least doubling the rest; whether there was more."""
+        """Drop the passed bytes and read on, at least doubling the rest; return whether there was more."""
         rest = self._window[self._at :]
         cap = limits().document
         if len(rest) > cap:
@@ -315,13 +314,12 @@ _VALUES: Final[dict[object, str]] = {
     pl.Float64(): r"(?:-?(?:0|[1-9][0-9]{0,9})\.(?:0|[0-9]{0,3}[1-9])|null)",
     pl.Boolean(): "(?:true|false|null)",
     pl.Null(): "null",
-}
-"""Values of a type, ``None`` for text, in a spelling that is the column's own: of numbers the usual ones."""
+}  # values by type (``None``: text) in the spelling that polars gives back; numbers in the usual ones
 _SPACES: Final = "[ \t]*"
 
 
 def plain_pattern(types: Mapping[str, pl.DataType | DataTypeClass | None]) -> str | None:
-    """The pattern of plain lines with these keys; ``None`` where a type is nested. No key needs an escape."""
+    """Return the pattern of plain lines with these keys, which need no escape; ``None`` for a nested type."""
     if not all(dtype in _VALUES for dtype in types.values()):
         return None
     members = (f'"{re.escape(key)}"{_SPACES}:{_SPACES}{_VALUES[dtype]}' for key, dtype in types.items())
@@ -329,7 +327,7 @@ def plain_pattern(types: Mapping[str, pl.DataType | DataTypeClass | None]) -> st
 
 
 def other_lines(lines: bytes, count: int, pattern: str) -> tuple[bytes, int]:
-    """Those of ``count`` lines that do not match a pattern; all where polars cannot read them."""
+    """Return those of ``count`` lines that do not match a pattern; all if polars cannot read them."""
     try:
         texts = pl.scan_lines(lines, name=RAW).filter(~pl.col(RAW).str.contains(pattern)).collect(engine="streaming")
     except pl.exceptions.PolarsError:

@@ -1,4 +1,4 @@
-"""The type of each key's column: one that gives back every value as it stands in the file, or text."""
+"""Type each key's column by one that gives back every value as it stands in the file, else text."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ COLUMNS: Final = 4096  # how many different keys the objects of a file may have
 _ABSENT: Final = msgspec.Raw(b"")
 _STRING: Final = r'"(?:[^"\\]|\\.)*"'
 _FLOAT: Final = r"-?[0-9]+(?:\.[0-9]+(?:[eE][+-]?[0-9]+)?|[eE][+-]?[0-9]+)"
+# replaces an integer in a union with ``float``, which alone would take integers, too
 _NO_INTEGER: Final = Annotated[int, msgspec.Meta(ge=1, le=0)]
-"""Takes an integer's place in a union with ``float``, which alone would take integers too."""
 _I64: Final = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _LEAVES: Final[dict[DataType, Any]] = {
     pl.Null(): None,
@@ -76,7 +76,7 @@ _NOT_NESTED: Final = (
 
 
 class ColumnTypes:
-    """Learns from one part of the records after the other; ``types`` has ``None`` for text, Null for nothing yet."""
+    """Learns from parts of the records in turn; ``types`` has ``None`` for text, Null for no value so far."""
 
     def __init__(self, path: Path, data: Path) -> None:
         self.path = path
@@ -101,7 +101,7 @@ class ColumnTypes:
         self.rows += part.count
 
     def schema(self) -> dict[str, DataType | None]:
-        """The type of each key in the end, ``None`` for text. A key that never has a value is text of nulls."""
+        """Return the final type of each key, ``None`` for text. A key without any value is text of nulls."""
         return {
             key: pl.String() if dtype == pl.Null else dtype if dtype is None or _is_whole(dtype) else None
             for key, dtype in self.types.items()
@@ -174,7 +174,7 @@ class ColumnTypes:
         raise InputError(RECORDS_NOT_SEPARABLE, path=self.path, start=part.start)
 
     def _check_depth(self, part: RecordChunk, nested: pl.Series) -> None:
-        """Raise where values are nested beyond the limit: polars reads them on threads with small stacks."""
+        """Raise for nesting beyond the limit: polars reads on threads with small stacks."""
         cap = limits().depth - 1
         many = nested.filter(nested.str.count_matches(r"[\[{]") > cap)
         brackets = many.str.replace_all(_STRING, "").str.replace_all(r"[^\[\]{}]", "")
@@ -189,7 +189,7 @@ class ColumnTypes:
             raise scan.too_deep(self.path, what)
 
     def _check_texts(self, part: RecordChunk, texts: pl.Series) -> None:
-        """Raise where a text cannot be read, naming the record: half a surrogate pair."""
+        """Raise for an unreadable text (half a surrogate pair), naming the record."""
         try:
             _decode_texts(_join_lines(texts))
         except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -203,7 +203,7 @@ class ColumnTypes:
             raise
 
     def _check_keys(self, part: RecordChunk) -> None:
-        """Raise where an object has a key twice: readers of JSON differ in which value counts."""
+        """Raise for a key that an object has twice: readers of JSON differ in which value counts."""
         for number, line in self._numbered_lines(part):
             try:
                 json.loads(line, object_pairs_hook=_once, parse_int=str, parse_float=str, parse_constant=str)
@@ -266,7 +266,7 @@ def _keys_in(nested: pl.Series, others: int | None) -> int | None:
 
 
 def _rows_decoder(types: Mapping[str, DataType | None]) -> msgspec.json.Decoder[Any]:
-    """A decoder of objects with each of these keys and values of its type; no key needs an escape."""
+    """Return a decoder of objects with each of these keys (which need no escape) and values of its type."""
     fields = [
         (f"f{place}", msgspec.Raw if dtype is None or _is_raw(dtype) else _type(dtype))
         for place, dtype in enumerate(types.values())
@@ -311,7 +311,6 @@ def _type_of(tokens: pl.Series, *, whole: bool) -> DataType | None:
 
 
 def _nested_type(tokens: pl.Series) -> DataType | None:
-    """Let polars guess a type; msgspec refuses a value of another."""
     try:
         lone = '{"' + _LONE + '":' + tokens + "}"
         dtype = pl.read_ndjson(_join_lines(lone), infer_schema_length=None).schema[_LONE]
@@ -352,7 +351,7 @@ def _merge_types(one: DataType | None, other: DataType | None) -> DataType | Non
 
 
 def _type(dtype: DataType) -> Any:
-    """The type that msgspec must find where a column of this type gives back the value as it was, if there is one."""
+    """Return the type for msgspec by which a column of this type gives back each value, if any."""
     if isinstance(dtype, pl.Struct) and dtype.fields:
         return TypedDict("Object", {field.name: _type(field.dtype) for field in dtype.fields}) | None  # type: ignore
     if isinstance(dtype, pl.List):
