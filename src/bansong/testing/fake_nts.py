@@ -106,7 +106,6 @@ NTS_FAULTS: Final[dict[str, Act]] = {
 
 _PATH: Final = "/api/nts-businessman/v1/status"
 _MAX_NUMBERS: Final = 100
-_UNREGISTERED: Final = "국세청에 등록되지 않은 사업자등록번호입니다."
 _WORDS: Final = {"active": ("계속사업자", "01"), "suspended": ("휴업자", "02"), "closed": ("폐업자", "03")}
 _TAXATIONS: Final = {
     "general": ("부가가치세 일반과세자", "01"),
@@ -122,7 +121,7 @@ def nts_row(
     names = ("b_stt", "b_stt_cd", "tax_type", "tax_type_cd", "end_dt", "utcc_yn", "tax_type_change_dt")
     row: Row = {"b_no": b_no} | dict.fromkeys((*names, "invoice_apply_dt", "rbf_tax_type", "rbf_tax_type_cd"), "")
     if status == "unregistered":
-        return row | {"tax_type": _UNREGISTERED}
+        return row | {"tax_type": "국세청에 등록되지 않은 사업자등록번호입니다."}
     row["b_stt"], row["b_stt_cd"] = _WORDS[status]
     row["tax_type"], row["tax_type_cd"] = _TAXATIONS[taxation]
     row |= {"end_dt": since, "utcc_yn": "Y" if merged else "N", "rbf_tax_type": "해당없음", "rbf_tax_type_cd": "99"}

@@ -145,7 +145,6 @@ Endpoint = Callable[["FakeService", FakeRequest], Awaitable[FakeReply]]
 
 
 async def verify(service: FakeService, request: FakeRequest) -> FakeReply:
-    """POST /verify: paid once the request is understood."""
     body = await _json_object(service, request)
     lookup = Lookup(_number(body, "b_no"), _text(body, "name"), _text(body, "address"))
     if not service.take((lookup,)):
@@ -156,7 +155,6 @@ async def verify(service: FakeService, request: FakeRequest) -> FakeReply:
 
 
 async def batch(service: FakeService, request: FakeRequest) -> FakeReply:
-    """POST /batch: all rows are paid once the whole upload is understood."""
     query = request.query()
     for name in ("offline", "paid"):
         if query.get(name, "true").lower() not in ("true", "false"):
@@ -245,7 +243,6 @@ async def watch_remove(service: FakeService, request: FakeRequest) -> FakeReply:
 
 
 async def watch_history(service: FakeService, request: FakeRequest) -> FakeReply:
-    """GET /watch/{watch_id}/history: Business plan only."""
     if service.plan != "business":
         raise RefusedError(403, "the history needs the Business plan")
     key, changes = service.dialect.history, _watch(service, request).changes
@@ -366,8 +363,7 @@ class FakeService(FakeApp):
         self.max_rows, self.max_bytes = max_rows, max_bytes
         self.job_seconds, self.forget_fetched = job_seconds, forget_fetched
         self.idempotency, self.memory = idempotency, state.ReplayMemory()
-        self.count_only = count_only
-        self.journal = None if journal is None else Path(journal)
+        self.count_only, self.journal = count_only, None if journal is None else Path(journal)
         self.paid_total = 0
         self.jobs: dict[str, FakeJob] = {}
         self.uploads: list[FakeUpload] = []

@@ -124,17 +124,14 @@ class Act:
 
 @dataclass(frozen=True, slots=True)
 class Status(Act):
-    """Reply with this status. With ``paid`` the lookup is taken first.
-
-    ``retry_after``: seconds or any text. ``read=False``: answer without reading the body.
-    """
+    """Reply with this status; with ``paid`` the lookup is taken first."""
 
     code: int
-    retry_after: float | str | None = None
+    retry_after: float | str | None = None  # seconds or any text
     body: bytes = b""
     content_type: str | None = "application/json"
     paid: bool = False
-    read: bool = True
+    read: bool = True  # False: answer without reading the body
 
     async def before(self, request: FakeRequest) -> FakeReply | None:
         if self.paid:
@@ -162,10 +159,7 @@ class Redirect(Act):
 
 @dataclass(frozen=True, slots=True)
 class Delay(Act):
-    """Wait, then go on even if the client has left, so that an impatient one pays, too.
-
-    With ``after_paying`` the lookup is paid first and its reply is late.
-    """
+    """Wait, also if the client has left, so that an impatient one pays, too; ``after_paying``: the reply is late."""
 
     seconds: float
     after_paying: bool = False
@@ -373,9 +367,8 @@ class Repeated(Act):
     times: int = 3
 
     def edit_results(self, request: FakeRequest, results: list[Object]) -> list[Object]:
-        most = request.query().get("preview")
         every = [item for item in results for _ in range(self.times)]
-        return every if most is None else every[: int(most)]
+        return every[: int(request.query().get("preview", len(every)))]
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,7 @@ def verdict(b_no: str, name: str = "", address: str = "") -> dict[str, Any]:
     return {"biz_status": status, **risk, "reasons": reasons}
 
 
+Object = dict[str, Any]
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -69,10 +70,7 @@ WRITE: Final = "bansong.write"
 
 
 class BrokenConnectionError(ConnectionResetError):
-    """The connection was broken on purpose: by RST with ``reset``, else by closing it early.
-
-    In-process it passes through ``httpx.ASGITransport``; on a socket clients see a broken connection.
-    """
+    """The connection was broken on purpose: by RST with ``reset``, else by closing it early."""
 
     def __init__(self, message: str, *, reset: bool = True) -> None:
         super().__init__(message)
@@ -190,7 +188,7 @@ class FakeRequest:
     service: FakeService
     releases: int
     polls: int = 0
-    edits: list[ResultsEdit] = field(default_factory=list)
+    edits: list[Callable[[list[Object]], list[Object]]] = field(default_factory=list)
     word: str | None = None
     answered_record: Callable[[Lookup], Lookup] | None = None
     on_sent: Callable[[], object] | None = None
@@ -285,8 +283,7 @@ class FakeApp(ABC):
         return reply
 
     @abstractmethod
-    def _kind(self, scope: Scope) -> tuple[str, str]:
-        """Return the kind of request and the identifier in its path."""
+    def _kind(self, scope: Scope) -> tuple[str, str]: ...  # and the identifier in its path
 
     @abstractmethod
     def _count(self, request: FakeRequest) -> None: ...
@@ -296,10 +293,6 @@ class FakeApp(ABC):
 
     @abstractmethod
     def _refusal(self, refused: RefusedError) -> FakeReply: ...
-
-
-Object = dict[str, Any]
-ResultsEdit = Callable[[list[Object]], list[Object]]
 
 
 def encode_json(value: object) -> bytes:
