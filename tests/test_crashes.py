@@ -10,12 +10,13 @@ from pathlib import Path
 from random import Random
 from threading import Timer
 from typing import Literal
+from unittest.mock import patch
 
 import pytest
 
 from bansong.purchase import changes as ledger_changes
 from bansong.purchase.ledger import Ledger
-from bansong.testing import GARBAGE, Fault, Reset, Status
+from bansong.testing import GARBAGE, FakeService, Fault, Reset, Status
 from crashing import KILLED, Blow, Calls, Campaign, Nursery, Place, campaign
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "waitid"), reason="the runs are forked")
@@ -160,11 +161,8 @@ def settle_by_hand(runs: Campaign) -> None:
 
 def resent(runs: Campaign) -> set[str]:
     """Give the command after ``--resend``, which may pay again what somebody decided to pay again."""
-    again, runs.service.billing.again = runs.service.billing.again, lambda: 0  # type: ignore[method-assign]
-    try:
+    with patch.object(FakeService, "paid_again", 0):
         return set(+runs.conclude(runs.finish()))
-    finally:
-        runs.service.billing.again = again  # type: ignore[method-assign]
 
 
 def lost_lookups(runs: Campaign) -> set[object]:

@@ -5,23 +5,17 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from hmac import compare_digest
-from threading import Lock
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
-
-import anyio
+from typing import Any, Final, Literal, cast
 
 from bansong.testing.faults import HTML, Act, Body, Faults, Redirect, Status, Truncate
-from bansong.testing.messages import ClientGoneError, FakeReply, FakeRequest, Receive, RefusedError, Scope, Send, header
+from bansong.testing.messages import FakeApp, FakeReply, FakeRequest, Receive, RefusedError, Scope, Send, header
 from bansong.testing.state import is_number
-
-if TYPE_CHECKING:
-    from bansong.testing.fake_service import FakeService
-
 
 Row = dict[str, Any]
 
@@ -67,6 +61,7 @@ def _other_status(row: Row) -> Row:
     return row | {"b_stt": "계속사업자" if is_closed else "폐업자", "b_stt_cd": "01" if is_closed else "03"}
 
 
+# known faults by name; those of rows edit the answer, the others replace it
 NTS_FAULTS: Final[dict[str, Act]] = {
     "bad_key": _api_error(401, {"code": -4, "msg": "등록되지 않은 인증키 입니다."}),
     "no_such_service": _api_error(404, {"code": -3, "msg": "등록되지 않은 서비스 입니다."}),
@@ -105,17 +100,12 @@ NTS_FAULTS: Final[dict[str, Act]] = {
     "more": EditedRows(lambda rows: [*rows, rows[0] | {"b_no": "9999999999"}]),
     "repeated": EditedRows(lambda rows: [*rows, rows[0]]),
     "conflicting": EditedRows(lambda rows: [*rows, _other_status(rows[0])]),
-    "hyphens": EditedRows(
-        lambda rows: [row | {"b_no": "{:.3}-{:.2}-{}".format(n := row["b_no"], n[3:], n[5:])} for row in rows]
-    ),
+    "hyphens": EditedRows(lambda rows: [row | {"b_no": re.sub(r"^(...)(..)", r"\1-\2-", row["b_no"])} for row in rows]),
     "new_word": EditedRows(lambda rows: [rows[0] | {"b_stt": "영업정지자", "b_stt_cd": "04"}, *rows[1:]]),
 }
-"""Known faults by name; those of rows edit the answer, the others replace it."""
-
 
 _PATH: Final = "/api/nts-businessman/v1/status"
 _MAX_NUMBERS: Final = 100
-_UNREGISTERED: Final = "국세청에 등록되지 않은 사업자등록번호입니다."
 _WORDS: Final = {"active": ("계속사업자", "01"), "suspended": ("휴업자", "02"), "closed": ("폐업자", "03")}
 _TAXATIONS: Final = {
     "general": ("부가가치세 일반과세자", "01"),
@@ -131,22 +121,22 @@ def nts_row(
     names = ("b_stt", "b_stt_cd", "tax_type", "tax_type_cd", "end_dt", "utcc_yn", "tax_type_change_dt")
     row: Row = {"b_no": b_no} | dict.fromkeys((*names, "invoice_apply_dt", "rbf_tax_type", "rbf_tax_type_cd"), "")
     if status == "unregistered":
-        return row | {"tax_type": _UNREGISTERED}
+        return row | {"tax_type": "국세청에 등록되지 않은 사업자등록번호입니다."}
     row["b_stt"], row["b_stt_cd"] = _WORDS[status]
     row["tax_type"], row["tax_type_cd"] = _TAXATIONS[taxation]
-    more = {"end_dt": since, "utcc_yn": "Y" if merged else "N", "rbf_tax_type": "해당없음", "rbf_tax_type_cd": "99"}
-    return row | more
+    row |= {"end_dt": since, "utcc_yn": "Y" if merged else "N", "rbf_tax_type": "해당없음", "rbf_tax_type_cd": "99"}
+    return row
 
 
 @dataclass(eq=False, repr=False)
-class FakeNts:
+class FakeNts(FakeApp):
     """The tax authority's ``/status``, for ``httpx.ASGITransport`` or :func:`bansong.testing.serve`.
 
-    ``statuses``: status of a number as a word (active, suspended, closed, unregistered) or as the API's row
-    (:func:`nts_row`); other numbers are ``default``. ``latency``: seconds per call. ``daily_limit``: numbers, or calls
-    with ``limit_unit="calls"``, until :meth:`start_day`; beyond it code 22. ``per_second``: calls per second by
-    ``clock``; beyond it code 23. ``faults``: of the kind ``status``; see :data:`NTS_FAULTS`. All may be changed while
-    it serves. ``GET /counts`` returns the counters as JSON.
+    ``statuses``: a number's status (active, suspended, closed, unregistered) or the API's row (:func:`nts_row`); other
+    numbers are ``default``. ``latency``: seconds per call. ``daily_limit``: numbers (or calls: ``limit_unit``) until
+    :meth:`start_day`; beyond it code 22. ``per_second``: calls per second by ``clock``; beyond it code 23. ``faults``:
+    of the kind ``status``; see :data:`NTS_FAULTS`. All may be changed while it serves. ``GET /counts`` returns the
+    counters as JSON.
     """
 
     api_key: str = "test-key"
@@ -160,12 +150,13 @@ class FakeNts:
     per_second: int | None = None
     clock: Callable[[], float] = time.monotonic
 
+    faults_hit_refusals = False
+
     def __post_init__(self) -> None:
-        self.calls = self.numbers = self.in_flight = self.most_in_flight = self._used = 0
-        self._asks: Counter[int] = Counter()
-        self._recent: deque[float] = deque()
-        self._urls: Counter[str] = Counter()
-        self._lock = Lock()
+        super().__init__()
+        self.calls = self.numbers = self._used = 0
+        self._asks, self._urls = Counter[int](), Counter[str]()
+        self._recent: deque[float] = deque()  # times of the last second's calls
 
     @property
     def asks(self) -> Counter[str]:
@@ -187,8 +178,7 @@ class FakeNts:
 
     def counts(self) -> dict[str, int]:
         """Return ``calls``, ``numbers`` answered, ``asked_again`` and ``most_in_flight``."""
-        names = ("calls", "numbers", "asked_again", "most_in_flight")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in ("calls", "numbers", "asked_again", "most_in_flight")}
 
     def start_day(self) -> None:
         """Begin a new day, with its whole limit."""
@@ -196,46 +186,26 @@ class FakeNts:
             self._used = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
-        request = FakeRequest("status", "", scope, receive, cast("FakeService", self), self.faults.releases)
-        if (scope["method"], scope["path"]) == ("GET", "/counts"):
+        if (scope.get("method"), scope.get("path")) == ("GET", "/counts"):
             await FakeReply(200, encode(self.counts())).send(send)
-            return
-        with self._lock:
-            self.calls += 1
-            self._urls[f"{scope['path']}?{scope['query_string'].decode('latin-1')}".removesuffix("?")] += 1
-            self.in_flight += 1
-            self.most_in_flight = max(self.most_in_flight, self.in_flight)
-        try:
-            await (await self._reply(request)).send(send)
-        except ClientGoneError:
-            pass
-        finally:
-            with self._lock:
-                self.in_flight -= 1
+        else:
+            await super().__call__(scope, receive, send)
 
-    async def _reply(self, request: FakeRequest) -> FakeReply:
-        acts = self.faults.of(request)
-        if self.latency:
-            await request.body()
-            await anyio.sleep(self.latency)
-        for act in acts:
-            instead = await act.before(request)
-            if instead is not None:
-                return instead
-        body = await request.body()
-        try:
-            reply = self._answer(request.scope, body)
-        except RefusedError as refused:
-            fault = cast("Status", NTS_FAULTS[str(refused)])
-            return FakeReply(fault.code, fault.body, fault.content_type)
-        for act in acts:
-            reply = await act.after(request, reply)
-        return reply
+    def _kind(self, scope: Scope) -> tuple[str, str]:
+        return "status", ""
 
-    def _answer(self, scope: Scope, body: bytes) -> FakeReply:
-        """Raises :class:`RefusedError` with the name of a fault."""
+    def _count(self, request: FakeRequest) -> None:
+        self.calls += 1
+        path, query = request.scope["path"], request.scope["query_string"].decode("latin-1")
+        self._urls[f"{path}?{query}".removesuffix("?")] += 1
+
+    def _refusal(self, refused: RefusedError) -> FakeReply:
+        fault = cast("Status", NTS_FAULTS[str(refused)])
+        return FakeReply(fault.code, fault.body, fault.content_type)
+
+    async def _answer(self, request: FakeRequest) -> FakeReply:
+        """Answer; a :class:`RefusedError` has the name of a fault."""
+        body, scope = await request.body(), request.scope
         if (scope["method"], scope["path"]) != ("POST", _PATH):
             raise RefusedError(404, "no_such_service")
         key = header(scope, b"authorization")
@@ -243,8 +213,7 @@ class FakeNts:
             raise RefusedError(401, "bad_key")
         numbers = _read_numbers(body)
         with self._lock:
-            self._count_second()
-            self._count_day(len(numbers))
+            self._charge(len(numbers))
             self.numbers += len(numbers)
             self._asks.update(map(int, numbers))
         rows = [self._row(number) for number in numbers]
@@ -255,17 +224,13 @@ class FakeNts:
         known = self.statuses.get(number, self.default)
         return nts_row(number, known) if isinstance(known, str) else {**known, "b_no": number}
 
-    def _count_second(self) -> None:
-        if self.per_second is None:
-            return
+    def _charge(self, numbers: int) -> None:
         now = self.clock()
         while self._recent and self._recent[0] <= now - 1:
             self._recent.popleft()
-        if len(self._recent) >= self.per_second:
+        if self.per_second is not None and len(self._recent) >= self.per_second:
             raise RefusedError(200, "second_limit")
         self._recent.append(now)
-
-    def _count_day(self, numbers: int) -> None:
         used = self._used + (numbers if self.limit_unit == "numbers" else 1)
         if self.daily_limit is not None and used > self.daily_limit:
             raise RefusedError(200, "day_limit")

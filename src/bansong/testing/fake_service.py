@@ -12,68 +12,36 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
+from hashlib import blake2b
 from hmac import compare_digest
+from itertools import count
 from pathlib import Path
-from threading import Lock, Thread
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from secrets import token_hex
+from threading import Thread
+from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import unquote
 
 import anyio
 
-from bansong.testing import messages
+from bansong.testing import messages, state
 from bansong.testing.faults import Faults
-from bansong.testing.messages import (
-    WRITE,
-    BrokenConnectionError,
-    ClientGoneError,
-    FakeReply,
-    FakeRequest,
-    Lookup,
-    Receive,
-    RefusedError,
-    Scope,
-    Send,
-    Verdict,
-    header,
-    parts_of,
-)
-from bansong.testing.state import (
-    PROMISE,
-    Billing,
-    Dialect,
-    FakeJob,
-    FakeLabel,
-    FakeUpload,
-    FakeWatches,
-    ReplayMemory,
-    is_number,
-    is_text,
-    new_id,
-    read_upload,
-)
+from bansong.testing.messages import FakeApp, FakeReply, FakeRequest, Lookup, Receive, RefusedError, Scope, Send, header
+from bansong.testing.state import Dialect, FakeJob, FakeLabel, FakeUpload, FakeWatch, is_number, is_text
 
 if TYPE_CHECKING:
     import uvicorn
 
 
+# SO_LINGER with 0 seconds: closing such a socket sends RST
 _AT_ONCE: Final = struct.pack("ii", 1, 0)
-"""SO_LINGER with 0 seconds: closing such a socket sends RST."""
-
-
-class FakeApp(Protocol):
-    """An ASGI app with faults."""
-
-    faults: Faults
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
 
 
 @contextmanager
 def serve(service: FakeApp, host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
     """Serve on a loopback port during the block; yield the base URL. Needs uvicorn.
 
-    Leaving the block breaks busy connections, as a crash would. The service can be served again, also on the same
-    ``port``.
+    Leaving the block breaks busy connections, as a crash would. The service can be served again.
     """
     server = server_for(service)
     listener = listening(host, port)
@@ -125,19 +93,17 @@ def server_for(service: FakeApp) -> uvicorn.Server:
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             service.faults.release()
             for connection in list(self.server_state.connections):
-                transport: Any = getattr(connection, "transport", None)
-                if transport is not None:
+                if transport := getattr(connection, "transport", None):
                     transport.abort()
             await anyio.sleep(0.01)
             await super().shutdown(sockets)
 
     async def breakable(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            scope[WRITE] = lambda content: _write(server, scope, content)
+        scope[messages.WRITE] = partial(_write, server, scope)
         try:
             await service(scope, receive, send)
-        except BrokenConnectionError as broken:
-            _break(server, scope, reset=broken.reset)
+        except messages.BrokenConnectionError as broken:
+            _break(_transport(server, scope), reset=broken.reset)
             while (await receive())["type"] != "http.disconnect":
                 pass
 
@@ -156,56 +122,51 @@ def server_for(service: FakeApp) -> uvicorn.Server:
     return server
 
 
-def _break(server: uvicorn.Server, scope: Scope, *, reset: bool) -> None:
-    transport = _transport(server, scope)
-    if transport is None:
-        return
-    if reset:
-        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
-        transport.abort()
-    else:
-        transport.close()
-
-
-def _write(server: uvicorn.Server, scope: Scope, content: bytes) -> None:
-    transport = _transport(server, scope)
-    if transport is not None:
-        transport.write(content)
-
-
 def _transport(server: uvicorn.Server, scope: Scope) -> Any:
     connections = list(server.server_state.connections)
     found = (one for one in connections if getattr(one, "client", None) == scope["client"])
     return getattr(next(found, None), "transport", None)
 
 
+def _write(server: uvicorn.Server, scope: Scope, content: bytes) -> None:
+    if transport := _transport(server, scope):
+        transport.write(content)
+
+
+def _break(transport: Any, *, reset: bool) -> None:
+    if transport and reset:
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+        transport.abort()
+    elif transport:
+        transport.close()
+
+
 Endpoint = Callable[["FakeService", FakeRequest], Awaitable[FakeReply]]
 
 
 async def verify(service: FakeService, request: FakeRequest) -> FakeReply:
-    """POST /verify: paid once the request is understood."""
     body = await _json_object(service, request)
     lookup = Lookup(_number(body, "b_no"), _text(body, "name"), _text(body, "address"))
-    if not service.billing.take((lookup,)):
-        raise _no_quota(service)
+    if not service.take((lookup,)):
+        raise RefusedError(429, "monthly quota exceeded")
     answered = lookup if request.answered_record is None else request.answered_record(lookup)
-    body = messages.verification(service.dialect, answered, service.verdict(*answered))
-    return FakeReply(200, messages.encode_json(body))
+    answer = messages.verification(service.dialect, answered, service.verdict(*answered))
+    return FakeReply(200, messages.encode_json(answer))
 
 
 async def batch(service: FakeService, request: FakeRequest) -> FakeReply:
-    """POST /batch: all rows are paid once the whole upload is understood."""
     query = request.query()
     for name in ("offline", "paid"):
         if query.get(name, "true").lower() not in ("true", "false"):
             raise RefusedError(422, f"{name} is true or false")
     body = await request.body(service.max_bytes)
-    upload, lookups = read_upload(parts_of(header(request.scope, b"content-type"), body))
+    upload, lookups = state.read_upload(messages.parts_of(header(request.scope, b"content-type"), body))
     upload.offline, upload.paid = query.get("offline"), query.get("paid")
     service.uploads.append(upload)
     if service.max_rows is not None and len(lookups) > service.max_rows:
         raise RefusedError(413, f"more than {service.max_rows} rows")
     job = _create_job(service, upload, lookups)
+    service.jobs[job.id] = job
     shown: str | int = int(job.id) if service.dialect.job_ids == "integer" else job.id
     created: messages.Object = {"job_id": shown, "total": len(lookups)}
     if service.dialect.extras:
@@ -214,20 +175,16 @@ async def batch(service: FakeService, request: FakeRequest) -> FakeReply:
 
 
 def _create_job(service: FakeService, upload: FakeUpload, lookups: Sequence[Lookup]) -> FakeJob:
-    """Create the job of rows that are now paid; its faults are invalid rows and those beyond the quota."""
+    """Create the job of rows that are now paid; it refuses invalid rows and those beyond the quota."""
     faults = {place: "b_no is not ten digits" for place, row in enumerate(lookups) if not is_number(row.b_no)}
     places = [place for place in range(len(lookups)) if place not in faults]
-    job_id = new_id(service.dialect)
-    taken = service.billing.take(
-        [lookups[place] for place in places], partial=service.batch_quota == "partial", job=job_id
-    )
+    job_id = state.new_id(service.dialect)
+    taken = service.take([lookups[place] for place in places], service.batch_quota == "partial", job_id)
     if places and not taken:
-        raise _no_quota(service)
+        raise RefusedError(429, "monthly quota exceeded")
     faults |= dict.fromkeys(places[taken:], "monthly quota exceeded")
     upload.job_id = job_id
-    job = FakeJob(job_id, lookups, upload, anyio.current_time(), service.job_seconds, faults)
-    service.jobs[job_id] = job
-    return job
+    return FakeJob(job_id, lookups, upload, anyio.current_time(), service.job_seconds, faults)
 
 
 async def job(service: FakeService, request: FakeRequest) -> FakeReply:
@@ -238,17 +195,19 @@ async def job(service: FakeService, request: FakeRequest) -> FakeReply:
         raise RefusedError(422, "preview is an integer") from error
     if preview is not None and preview < 0:
         raise RefusedError(422, "preview is not negative")
-    job = _job(service, request)
+    job, dialect = _job(service, request), service.dialect
     job.polls += 1
-    word, done = job.progress(service.dialect, anyio.current_time())
+    word, done = job.progress(dialect, anyio.current_time())
+    if service.forget_fetched and word == dialect.done and (preview or 0) >= len(job.rows):
+        request.on_sent = partial(service.jobs.pop, job.id, None)
     if request.answered_record is not None:
         job = replace(job, rows=[request.answered_record(row) for row in job.rows])
-    record = messages.status_record(
-        service.dialect, job, request.word or word, done, preview, service.verdict, request.edits
-    )
-    if service.forget_fetched and word == service.dialect.done and (preview or 0) >= len(job.rows):
-        request.last = job.id
-    return FakeReply(200, messages.encode_json(record))
+    word, results = request.word or word, None
+    if word == dialect.done or dialect.early == "so far":
+        results = messages.job_results(dialect, job, done, preview, service.verdict)
+        for edit in request.edits:
+            results = edit(results)
+    return FakeReply(200, messages.encode_json(messages.status_record(dialect, job, word, done, results)))
 
 
 async def label(service: FakeService, request: FakeRequest) -> FakeReply:
@@ -264,75 +223,73 @@ async def label(service: FakeService, request: FakeRequest) -> FakeReply:
 
 
 async def watch_add(service: FakeService, request: FakeRequest) -> FakeReply:
-    body = await _json_object(service, request)
-    watch = service.watches.add(
-        _number(body, "biz_no"), _text(body, "name"), _text(body, "address"), service.dialect, service.verdict
-    )
-    entry = watch.entry(service.dialect)
-    return _reply(service, entry, service.dialect.created)
+    body, dialect = await _json_object(service, request), service.dialect
+    record = _number(body, "biz_no"), _text(body, "name"), _text(body, "address")
+    answer = service.verdict(*record)
+    watch_id = str(next(service.watch_numbers)) if dialect.watch_ids == "number" else token_hex(6)
+    watch = FakeWatch(watch_id, *record, answer["biz_status"], answer["grade"])
+    service.watches.append(watch)
+    return _reply(service, watch.entry(dialect), dialect.created)
 
 
 async def watch_list(service: FakeService, request: FakeRequest) -> FakeReply:
-    entries: Any = [watch.entry(service.dialect) for watch in service.watches]
-    if service.dialect.watches != "list":
-        entries = {service.dialect.watches: entries, "total": len(entries)}
-    return _reply(service, entries)
+    key, entries = service.dialect.watches, [watch.entry(service.dialect) for watch in service.watches]
+    return _reply(service, entries if key == "list" else {key: entries, "total": len(entries)})
 
 
 async def watch_remove(service: FakeService, request: FakeRequest) -> FakeReply:
-    if not service.watches.remove(request.target):
-        raise RefusedError(404, "no such watch")
+    service.watches.remove(_watch(service, request))
     return _confirm(service, service.dialect.removed)
 
 
 async def watch_history(service: FakeService, request: FakeRequest) -> FakeReply:
-    """GET /watch/{watch_id}/history: Business plan only."""
     if service.plan != "business":
         raise RefusedError(403, "the history needs the Business plan")
-    watch = service.watches.get(request.target)
-    if watch is None:
-        raise RefusedError(404, "no such watch")
-    changes: Any = watch.changes
-    if service.dialect.history != "list":
-        changes = {service.dialect.history: changes}
-    return _reply(service, changes)
+    key, changes = service.dialect.history, _watch(service, request).changes
+    return _reply(service, changes if key == "list" else {key: changes})
 
 
 async def me(service: FakeService, request: FakeRequest) -> FakeReply:
     account = messages.account(service.dialect, service.plan, service.quota, service.used)
-    return _reply(service, account | (PROMISE if service.idempotency else {}))
+    return _reply(service, account | ({"idempotency": state.PROMISE} if service.idempotency else {}))
 
 
-ENDPOINTS: Final[dict[str, Endpoint]] = {
-    "verify": verify,
-    "batch": batch,
-    "job": job,
-    "label": label,
-    "watch_add": watch_add,
-    "watch_list": watch_list,
-    "watch_remove": watch_remove,
-    "watch_history": watch_history,
-    "me": me,
+_ROUTES: Final[dict[tuple[str, tuple[str, ...]], Endpoint]] = {
+    ("POST", ("verify",)): verify,
+    ("POST", ("batch",)): batch,
+    ("GET", ("batch", "*")): job,
+    ("POST", ("batch", "*", "label")): label,
+    ("POST", ("watch",)): watch_add,
+    ("GET", ("watch",)): watch_list,
+    ("DELETE", ("watch", "*")): watch_remove,
+    ("GET", ("watch", "*", "history")): watch_history,
+    ("GET", ("me",)): me,
 }
+_ENDPOINTS: Final = {endpoint.__name__: endpoint for endpoint in _ROUTES.values()}
 
 
 def _reply(service: FakeService, value: object, status: int = 200) -> FakeReply:
-    return FakeReply(status, messages.encode_json(messages.wrap_reply(service.dialect, value)))
+    """Reply in the dialect's envelope; for replies whose shape the document does not show."""
+    envelope = service.dialect.envelope
+    content = value if envelope is None else {"success": True, envelope: value}
+    return FakeReply(status, messages.encode_json(content))
 
 
 def _confirm(service: FakeService, status: int) -> FakeReply:
     return FakeReply(204, content_type=None) if status == 204 else _reply(service, {"ok": True}, status)
 
 
-def _no_quota(service: FakeService) -> RefusedError:
-    return RefusedError(429, "monthly quota exceeded", retry_after=service.quota_retry_after)
-
-
 def _job(service: FakeService, request: FakeRequest) -> FakeJob:
-    job = service.jobs.get(request.target)
-    if job is None:
+    if request.target not in service.jobs:
         raise RefusedError(404, "no such job")
-    return job
+    return service.jobs[request.target]
+
+
+def _watch(service: FakeService, request: FakeRequest) -> FakeWatch:
+    for watch in service.watches:
+        if watch.id == request.target:
+            return watch
+    raise RefusedError(404, "no such watch")
 
 
 async def _json_object(service: FakeService, request: FakeRequest) -> dict[str, Any]:
@@ -357,27 +314,12 @@ def _number(body: dict[str, Any], name: str) -> str:
 
 def _text(body: dict[str, Any], name: str) -> str:
     value = body.get(name)
-    if value is None:
-        return ""
-    if not is_text(value):
+    if value is not None and not is_text(value):
         raise RefusedError(422, f"{name} is text")
-    return str(value)
+    return str(value or "")
 
 
-_ROUTES: Final = {
-    ("POST", ("verify",)): "verify",
-    ("POST", ("batch",)): "batch",
-    ("GET", ("batch", "*")): "job",
-    ("POST", ("batch", "*", "label")): "label",
-    ("POST", ("watch",)): "watch_add",
-    ("GET", ("watch",)): "watch_list",
-    ("DELETE", ("watch", "*")): "watch_remove",
-    ("GET", ("watch", "*", "history")): "watch_history",
-    ("GET", ("me",)): "me",
-}
-
-
-class FakeService:
+class FakeService(FakeApp):
     """The service of INTERFACE.md, for ``httpx.ASGITransport`` or :func:`bansong.testing.serve`.
 
     A lookup is paid when it is taken: by ``/verify`` once the request is understood, by ``/batch`` with all rows once
@@ -386,9 +328,8 @@ class FakeService:
     ``quota``: ``None`` is unlimited. A batch beyond it is refused, or with ``batch_quota="partial"`` its first rows are
     taken and the others fail. ``plan``: only ``business`` has a watch history, ``free`` has nothing. ``job_seconds``:
     duration of a job (0: as many polls as the dialect has words). ``forget_fetched``: drop a job once all its results
-    were fetched. ``idempotency``: promise in ``/me`` that a request with an ``Idempotency-Key`` is done once; repeated,
-    it gets the same reply unpaid, and another request with that key 409. All may be changed while it serves. A service
-    that is served again remembers everything, unless :meth:`forget_jobs`.
+    were fetched. ``idempotency``: do a request with an ``Idempotency-Key`` once, as ``/me`` promises. All may be
+    changed while it serves.
     """
 
     def __init__(
@@ -400,7 +341,7 @@ class FakeService:
         plan: str = "business",
         dialect: Dialect | None = None,
         faults: Faults | None = None,
-        verdict: Verdict | None = None,
+        verdict: messages.Verdict | None = None,
         max_rows: int | None = None,
         max_bytes: int | None = None,
         batch_quota: Literal["whole", "partial"] = "whole",
@@ -412,44 +353,39 @@ class FakeService:
         prefix: str = "",
         idempotency: bool = False,
     ) -> None:
-        self.api_key = api_key
-        self.plan = plan
+        super().__init__()
+        self.api_key, self.plan, self.prefix = api_key, plan, prefix
+        self.quota, self.used = quota, used
+        self.batch_quota, self.quota_retry_after = batch_quota, quota_retry_after
         self.dialect = dialect or Dialect()
         self.faults = faults or Faults()
         self.verdict = verdict or messages.verdict
-        self.max_rows = max_rows
-        self.max_bytes = max_bytes
-        self.batch_quota = batch_quota
-        self.quota_retry_after = quota_retry_after
-        self.job_seconds = job_seconds
-        self.forget_fetched = forget_fetched
-        self.prefix = prefix
-        self.idempotency = idempotency
-        self.memory = ReplayMemory()
-        self.billing = Billing(quota, used, count_only=count_only, journal=None if journal is None else Path(journal))
+        self.max_rows, self.max_bytes = max_rows, max_bytes
+        self.job_seconds, self.forget_fetched = job_seconds, forget_fetched
+        self.idempotency, self.memory = idempotency, state.ReplayMemory()
+        self.count_only, self.journal = count_only, None if journal is None else Path(journal)
+        self.paid_total = 0
         self.jobs: dict[str, FakeJob] = {}
         self.uploads: list[FakeUpload] = []
         self.labels: list[FakeLabel] = []
-        self.watches = FakeWatches()
-        self.in_flight = 0
-        self.most_in_flight = 0
-        self._requests: Counter[str] = Counter()
-        self._polls: Counter[str] = Counter()
-        self._lock = Lock()
+        self.watches: list[FakeWatch] = []
+        self.watch_numbers = count(1)
+        self._paid: Counter[Any] = Counter()  # of lookups, or with count_only of 16 bytes of each
+        self._requests, self._polls = Counter[str](), Counter[str]()
 
     @property
     def paid(self) -> Counter[Lookup]:
         """How often each (b_no, name, address) was paid; a copy."""
-        return self.billing.count_paid()
-
-    @property
-    def paid_total(self) -> int:
-        return self.billing.total
+        if self.count_only:
+            raise RuntimeError("with count_only only the numbers are kept: ask paid_total and paid_again")
+        with self._lock:
+            return self._paid.copy()
 
     @property
     def paid_again(self) -> int:
         """Payments of lookups that had been paid before."""
-        return self.billing.again()
+        with self._lock:
+            return self.paid_total - len(self._paid)
 
     @property
     def requests(self) -> Counter[str]:
@@ -457,66 +393,30 @@ class FakeService:
         with self._lock:
             return self._requests.copy()
 
-    @property
-    def quota(self) -> int | None:
-        return self.billing.quota
-
-    @quota.setter
-    def quota(self, quota: int | None) -> None:
-        self.billing.quota = quota
-
-    @property
-    def used(self) -> int:
-        """Used part of the quota; set it to 0 for a new month."""
-        return self.billing.used
-
-    @used.setter
-    def used(self, used: int) -> None:
-        self.billing.used = used
+    def take(self, lookups: Sequence[Lookup], partly: bool = False, job: str | None = None) -> int:
+        """Charge all lookups, or ``partly`` as many as the quota allows; return how many."""
+        with self._lock:
+            free = len(lookups) if self.quota is None else max(self.quota - self.used, 0)
+            taken = len(lookups) if len(lookups) <= free else free if partly else 0
+            paid = lookups[:taken]
+            self.used += taken
+            self.paid_total += taken
+            self._paid.update(map(_mark, paid) if self.count_only else paid)
+            if self.journal is not None and paid:
+                lines = (json.dumps({**lookup._asdict(), "job_id": job}, ensure_ascii=False) + "\n" for lookup in paid)
+                with self.journal.open("ab") as file:
+                    file.write("".join(lines).encode("utf-8"))
+        return taken
 
     def forget_jobs(self) -> None:
         """Forget all jobs, as a restart without memory would. What was paid stays paid."""
         self.jobs.clear()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await _live(receive, send)
-            return
-        request = FakeRequest(*self._kind(scope), scope, receive, self, self.faults.releases)
-        with self._lock:
-            self._requests[request.kind] += 1
-            if request.kind == "job":
-                self._polls[request.target] += 1
-                request.polls = self._polls[request.target]
-            self.in_flight += 1
-            self.most_in_flight = max(self.most_in_flight, self.in_flight)
-        try:
-            reply = await self._reply(request)
-            await reply.send(send)
-            if reply.twice and WRITE in scope:
-                scope[WRITE](reply.whole())
-            if request.last is not None:
-                self.jobs.pop(request.last, None)
-        except ClientGoneError:
-            pass
-        finally:
-            with self._lock:
-                self.in_flight -= 1
-
-    async def _reply(self, request: FakeRequest) -> FakeReply:
-        acts = self.faults.of(request)
-        for act in acts:
-            instead = await act.before(request)
-            if instead is not None:
-                return instead
-        try:
-            reply = await self._answer(request)
-        except RefusedError as refused:
-            await request.rest()  # a client that is still sending would see a broken connection
-            reply = self._refusal(refused)
-        for act in acts:
-            reply = await act.after(request, reply)
-        return reply
+    def _count(self, request: FakeRequest) -> None:
+        self._requests[request.kind] += 1
+        if request.kind == "job":
+            self._polls[request.target] += 1
+            request.polls = self._polls[request.target]
 
     async def _answer(self, request: FakeRequest) -> FakeReply:
         key = header(request.scope, b"x-api-key")
@@ -524,38 +424,33 @@ class FakeService:
             raise RefusedError(401, "the API key is missing or invalid")
         if self.plan == "free":
             raise RefusedError(403, "the API is not available in this plan")
-        endpoint = ENDPOINTS.get(request.kind)
+        endpoint = _ENDPOINTS.get(request.kind)
         if endpoint is None:
             raise RefusedError(404 if request.kind == "unknown" else 405, "no such endpoint")
-        if not self.idempotency:
+        has_key = header(request.scope, b"idempotency-key") is not None
+        if not (self.idempotency and has_key and request.kind in ("verify", "batch")):
             return await endpoint(self, request)
-        return await self.memory.reply(request, self.max_bytes, lambda: endpoint(self, request))
+        body = await request.body(self.max_bytes)
+        return await self.memory.reply(request, body, lambda: endpoint(self, request))
 
     def _refusal(self, refused: RefusedError) -> FakeReply:
-        body, content_type = messages.error_body(self.dialect, refused.status, str(refused))
-        wait = refused.retry_after
-        headers = [] if wait is None else [(b"retry-after", wait.encode("latin-1"))]
-        return FakeReply(refused.status, body, content_type, headers)
+        reply = messages.error_reply(self.dialect, refused.status, str(refused))
+        if refused.status == 429 and self.quota_retry_after is not None:
+            reply.headers.append((b"retry-after", self.quota_retry_after.encode("latin-1")))
+        return reply
 
     def _kind(self, scope: Scope) -> tuple[str, str]:
         path = scope.get("raw_path", b"").decode("latin-1") or scope["path"]
-        if path == "/verify" and not self.prefix:  # the way that must be short
-            segments = ["verify"]
-        elif path.startswith(f"{self.prefix}/"):
-            segments = path[len(self.prefix) + 1 :].split("/")
-        else:
+        if not path.startswith(f"{self.prefix}/"):
             return "unknown", ""
+        segments = path[len(self.prefix) + 1 :].split("/")
         target = unquote(segments[1]) if len(segments) > 1 else ""
         shape = (segments[0], *(["*"] if target else segments[1:2]), *segments[2:])
-        kind = _ROUTES.get((scope["method"], shape))
-        if kind is None:
-            kind = "wrong_method" if any(shape == known for _, known in _ROUTES) else "unknown"
-        return kind, target
+        endpoint = _ROUTES.get((scope["method"], shape))
+        if endpoint is not None:
+            return endpoint.__name__, target
+        return "wrong_method" if any(shape == known for _, known in _ROUTES) else "unknown", target
 
 
-async def _live(receive: Receive, send: Send) -> None:
-    while True:
-        message = await receive()
-        await send({"type": f"{message['type']}.complete"})
-        if message["type"] == "lifespan.shutdown":
-            return
+def _mark(lookup: Lookup) -> bytes:
+    return blake2b("\x1f".join(lookup).encode("utf-8"), digest_size=16).digest()

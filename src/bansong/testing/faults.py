@@ -1,46 +1,25 @@
-"""Faults at will.
+"""Faults at will: an act hits a request before it is read (nothing is taken), or after it was taken and paid."""
 
-An act works before the request is read (nothing is taken), or after it was taken and paid but not answered. Only the
-former failures may be repeated.
-"""
-
-# ruff: noqa: ARG002 - every act has the same two methods, and few need all they are given
+# ruff: noqa: ARG002 - every act has the same methods
 
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from itertools import chain
+from math import inf
 from random import Random
 from threading import Lock
 from typing import Final, Literal
 
 import anyio
 
-from bansong.testing.messages import (
-    BrokenConnectionError,
-    ClientGoneError,
-    FakeReply,
-    FakeRequest,
-    Lookup,
-    Object,
-    encode_json,
-)
+from bansong.testing import messages
+from bansong.testing.messages import BrokenConnectionError, ClientGoneError, FakeReply, FakeRequest, Lookup, Object
 
-KINDS: Final = (
-    "verify",
-    "batch",
-    "job",
-    "label",
-    "watch_add",
-    "watch_list",
-    "watch_remove",
-    "watch_history",
-    "me",
-    "status",
-)
-"""One per endpoint: ``batch`` is the upload, ``job`` the poll, ``status`` the tax authority's."""
+# one per endpoint: `batch` is the upload, `job` the poll, `status` the tax authority's
+KINDS = ("verify", "batch", "job", "label", "watch_add", "watch_list", "watch_remove", "watch_history", "me", "status")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +106,6 @@ def fresh(times: int) -> Callable[[FakeRequest], bool]:
     return lambda request: request.polls <= times
 
 
-_MIN_TICK_S: Final = 0.02
-_MAX_TICK_S: Final = 1.0
-
-
 class Act:
     """What happens to a request; by itself nothing."""
 
@@ -142,32 +117,30 @@ class Act:
         """Run after the request was taken; return the reply to send."""
         return reply
 
+    def edit_results(self, request: FakeRequest, results: list[Object]) -> list[Object]:
+        """Edit the results of a job."""
+        return results
+
 
 @dataclass(frozen=True, slots=True)
 class Status(Act):
-    """Reply with this status. With ``paid`` the lookup is taken first.
-
-    ``retry_after``: seconds or any text. ``read=False``: answer without reading the body.
-    """
+    """Reply with this status; with ``paid`` the lookup is taken first."""
 
     code: int
-    retry_after: float | str | None = None
+    retry_after: float | str | None = None  # seconds or any text
     body: bytes = b""
     content_type: str | None = "application/json"
     paid: bool = False
-    read: bool = True
+    read: bool = True  # False: answer without reading the body
 
     async def before(self, request: FakeRequest) -> FakeReply | None:
         if self.paid:
             return None
         if self.read:
             await request.rest()
-        return self._reply()
+        return await self.after(request, FakeReply())
 
     async def after(self, request: FakeRequest, reply: FakeReply) -> FakeReply:
-        return self._reply()
-
-    def _reply(self) -> FakeReply:
         headers = [] if self.retry_after is None else [(b"retry-after", f"{self.retry_after}".encode("latin-1"))]
         return FakeReply(self.code, self.body, self.content_type, headers)
 
@@ -186,10 +159,7 @@ class Redirect(Act):
 
 @dataclass(frozen=True, slots=True)
 class Delay(Act):
-    """Wait, then go on even if the client has left, so that an impatient one pays, too.
-
-    With ``after_paying`` the lookup is paid first and its reply is late.
-    """
+    """Wait, also if the client has left, so that an impatient one pays, too; ``after_paying``: the reply is late."""
 
     seconds: float
     after_paying: bool = False
@@ -197,18 +167,13 @@ class Delay(Act):
     async def before(self, request: FakeRequest) -> FakeReply | None:
         if not self.after_paying:
             await request.body()
-            await self._wait(request)
+            await _wait(request, self.seconds)
         return None
 
     async def after(self, request: FakeRequest, reply: FakeReply) -> FakeReply:
         if self.after_paying:
-            await self._wait(request)
+            await _wait(request, self.seconds)
         return reply
-
-    async def _wait(self, request: FakeRequest) -> None:
-        start = anyio.current_time()
-        while not request.released and (left := start + self.seconds - anyio.current_time()) > 0:
-            await anyio.sleep(min(left, _tick(start)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,34 +198,32 @@ class Hang(Act):
 
 
 async def _hang(request: FakeRequest) -> bool:
-    left, start = False, anyio.current_time()
+    """Wait for a release or until the client has left; return whether it has."""
 
-    async def watch() -> None:
-        nonlocal left
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
-        left = True
+    async def wait_for_release() -> None:
+        await _wait(request, inf)
+        tasks.cancel_scope.cancel()
 
+    left = False
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(watch)
-        while not left and not request.released:
-            await anyio.sleep(_tick(start))
+        tasks.start_soon(wait_for_release)
+        while not left:
+            left = (await request.receive())["type"] == "http.disconnect"
         tasks.cancel_scope.cancel()
     return left
 
 
-def _tick(start: float) -> float:
-    """Seconds until the next check for a release, which may come from another thread; grows with the time passed."""
-    return min(max((anyio.current_time() - start) / 20, _MIN_TICK_S), _MAX_TICK_S)
+async def _wait(request: FakeRequest, seconds: float) -> None:
+    """Wait for so long or for a release, which may come from another thread: look for it more and more rarely."""
+    start = now = anyio.current_time()
+    while not request.released and now < start + seconds:
+        await anyio.sleep(min(start + seconds - now, max((now - start) / 20, 0.02), 1.0))
+        now = anyio.current_time()
 
 
 @dataclass(frozen=True, slots=True)
 class Reset(Act):
-    """Reset the connection ``before`` the body is read, ``in`` the body, ``after`` paying, or in the ``reply``.
-
-    The first two are not paid. (In-process under trio, ``in`` leaves the client's body generator unfinished, and trio
-    warns.)
-    """
+    """Reset the connection ``before`` the body is read or ``in`` it (unpaid), ``after`` paying, or in the ``reply``."""
 
     place: Literal["before", "in", "after", "reply"]
 
@@ -344,94 +307,77 @@ class Huge(Act):
     size: int
 
     async def after(self, request: FakeRequest, reply: FakeReply) -> FakeReply:
-        return FakeReply(reply.status, parts=self._parts())
-
-    def _parts(self) -> Iterator[bytes]:
-        yield b'{"padding": "'
-        for start in range(0, self.size - 15, 65_536):
-            yield b"x" * min(65_536, self.size - 15 - start)
-        yield b'"}'
-
-
-_FIELDS: Final = ("biz_status", "bounce_prob", "grade", "action", "fixed_zipcode", "fixed_address", "reasons")
-
-
-class _ResultsFault(Act, ABC):
-    async def before(self, request: FakeRequest) -> FakeReply | None:
-        request.edits.append(lambda results: self.edit(request, results))
-        return None
-
-    @abstractmethod
-    def edit(self, request: FakeRequest, results: list[Object]) -> list[Object]: ...
+        size = self.size - 15
+        padding = (b"x" * min(65_536, size - start) for start in range(0, size, 65_536))
+        return FakeReply(reply.status, parts=chain([b'{"padding": "'], padding, [b'"}']))
 
 
 @dataclass(frozen=True, slots=True)
-class Partial(_ResultsFault):
+class Partial(Act):
     """Only the first ``share`` of a job's results."""
 
     share: float = 0.5
 
-    def edit(self, request: FakeRequest, results: list[Object]) -> list[Object]:
+    def edit_results(self, request: FakeRequest, results: list[Object]) -> list[Object]:
         return results[: int(len(results) * self.share)]
 
 
 @dataclass(frozen=True, slots=True)
-class Missing(_ResultsFault):
+class Missing(Act):
     """Results without a scattered ``share``, the same at each poll. ``renumbered``: close the gaps in the keys."""
 
     share: float = 0.03
     renumbered: bool = False
     seed: int = 0
 
-    def edit(self, request: FakeRequest, results: list[Object]) -> list[Object]:
+    def edit_results(self, request: FakeRequest, results: list[Object]) -> list[Object]:
         dialect = request.service.dialect
         count = len(results) - int(len(results) * self.share)
-        kept = sorted(Random(self.seed).sample(range(len(results)), count))  # noqa: S311 - not a secret
-        left = [results[place] for place in kept]
+        places = Random(self.seed).sample(range(len(results)), count)  # noqa: S311 - not a secret
+        left = [results[place] for place in sorted(places)]
         if not self.renumbered or dialect.row_key is None:
             return left
         return [{**item, dialect.row_key: place + dialect.row_base} for place, item in enumerate(left)]
 
 
 @dataclass(frozen=True, slots=True)
-class Reordered(_ResultsFault):
+class Reordered(Act):
     """A job's results in another order."""
 
     seed: int = 0
 
-    def edit(self, request: FakeRequest, results: list[Object]) -> list[Object]:
+    def edit_results(self, request: FakeRequest, results: list[Object]) -> list[Object]:
         return Random(self.seed).sample(results, len(results))  # noqa: S311 - not a secret
 
 
 @dataclass(frozen=True, slots=True)
-class Duplicated(_ResultsFault):
+class Duplicated(Act):
     """A job's results, the first few given twice."""
 
     count: int = 1
 
-    def edit(self, request: FakeRequest, results: list[Object]) -> list[Object]:
+    def edit_results(self, request: FakeRequest, results: list[Object]) -> list[Object]:
         return [*results, *results[: self.count]]
 
 
 @dataclass(frozen=True, slots=True)
-class Repeated(_ResultsFault):
+class Repeated(Act):
     """Each result that many times, but no more in all than ``preview`` asks for."""
 
     times: int = 3
 
-    def edit(self, request: FakeRequest, results: list[Object]) -> list[Object]:
-        most = request.query().get("preview")
+    def edit_results(self, request: FakeRequest, results: list[Object]) -> list[Object]:
         every = [item for item in results for _ in range(self.times)]
-        return every if most is None else every[: int(most)]
+        return every[: int(request.query().get("preview", len(every)))]
 
 
 @dataclass(frozen=True, slots=True)
-class ShiftedKeys(_ResultsFault):
+class ShiftedKeys(Act):
     """Each result with the row key of the one ``by`` places further."""
 
     by: int = 1
 
-    def edit(self, request: FakeRequest, results: list[Object]) -> list[Object]:
+    def edit_results(self, request: FakeRequest, results: list[Object]) -> list[Object]:
         key = request.service.dialect.row_key
         if key is None:
             return results
@@ -440,11 +386,11 @@ class ShiftedKeys(_ResultsFault):
 
 
 @dataclass(frozen=True, slots=True)
-class Emptied(_ResultsFault):
+class Emptied(Act):
     """Results with null in the seven fields."""
 
-    def edit(self, request: FakeRequest, results: list[Object]) -> list[Object]:
-        under, nothing = request.service.dialect.answer_under, dict.fromkeys(_FIELDS)
+    def edit_results(self, request: FakeRequest, results: list[Object]) -> list[Object]:
+        under, nothing = request.service.dialect.answer_under, dict.fromkeys(messages.verdict("0"))
         return [item | (nothing if under is None else {under: nothing}) for item in results]
 
 
@@ -478,7 +424,7 @@ class FirstJob(Act):
 
     async def after(self, request: FakeRequest, reply: FakeReply) -> FakeReply:
         if request.kind == "batch" and reply.status < 300:
-            reply.body = encode_json(json.loads(reply.body) | {"job_id": next(iter(request.service.jobs))})
+            reply.body = messages.encode_json(json.loads(reply.body) | {"job_id": next(iter(request.service.jobs))})
         return reply
 
 

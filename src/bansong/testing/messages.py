@@ -1,19 +1,25 @@
-"""Requests and replies of the fake, its verdicts and bodies."""
+"""Apps that answer requests and have faults; the service's verdicts and bodies."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from http import HTTPStatus
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from urllib.parse import parse_qsl
+
+import anyio
 
 if TYPE_CHECKING:
     from bansong.testing.fake_service import FakeService
+    from bansong.testing.faults import Faults
     from bansong.testing.state import Dialect, FakeJob
 
 
@@ -27,74 +33,44 @@ class Lookup(NamedTuple):
 
 Verdict = Callable[[str, str, str], dict[str, Any]]
 
-STATUSES: Final = (
-    "active",
-    "계속사업자",
-    "closed",
-    "휴업자",
-    "active",
-    "suspended",
-    "폐업자",
-    "unregistered",
-    "unknown",
-    "under_review",
-)
-"""``biz_status`` by the number's last digit, in two languages, with unknown words."""
-
-ACTIONS: Final = ("send", "send", "confirm", "hold", "do_not_send")
+# by the number's last digit, in two languages, with unknown words
+_STATUSES = "active 계속사업자 closed 휴업자 active suspended 폐업자 unregistered unknown under_review".split()  # noqa: SIM905 - one a digit
+_ACTIONS: Final = ("send", "send", "confirm", "hold", "do_not_send")
 
 
 def verdict(b_no: str, name: str = "", address: str = "") -> dict[str, Any]:
     """The seven fields of INTERFACE §2.2 for a record; risk is judged when both name and address are given (§1).
 
-    >>> verdict("1248100998")["biz_status"]
-    'unknown'
     >>> answer = verdict("1248100998", "삼성전자", "경기 수원시 영통구 삼성로 129")
     >>> answer["bounce_prob"], answer["grade"], answer["fixed_address"]
     (0.839, 'E', '경기 수원시 영통구 삼성로 129')
     """
-    status = STATUSES[int(b_no[-1])]
-    answer: dict[str, Any] = {
-        "biz_status": status,
-        "bounce_prob": None,
-        "grade": None,
-        "action": None,
-        "fixed_zipcode": None,
-        "fixed_address": None,
-        "reasons": [f"[상태 {int(b_no[-1]) - 5:+d}] {b_no}: {status} (nts)"],
-    }
+    status = _STATUSES[int(b_no[-1])]
+    reasons = [f"[상태 {int(b_no[-1]) - 5:+d}] {b_no}: {status} (nts)"]
+    risk: dict[str, Any] = dict.fromkeys(("bounce_prob", "grade", "action", "fixed_zipcode", "fixed_address"))
     if name and address:
         mark = int.from_bytes(blake2b(f"{b_no}\x1f{name}\x1f{address}".encode(), digest_size=6).digest(), "big")
         level = mark % 1000 // 200
-        answer["bounce_prob"] = mark % 1000 / 1000
-        answer["grade"] = "ABCDE"[level]
-        answer["action"] = ACTIONS[level]
-        answer["fixed_zipcode"] = f"{mark // 1000 % 100_000:05d}"
-        answer["fixed_address"] = address
-        answer["reasons"] += [
-            f"[주소 {mark % 41 - 20:+d}] {address} (juso)",
-            f"[상호 {mark % 23 - 11:+d}] {name} (model)",
-        ]
-    return answer
+        values = (mark % 1000 / 1000, "ABCDE"[level], _ACTIONS[level], f"{mark // 1000 % 100_000:05d}", address)
+        risk = dict(zip(risk, values, strict=True))
+        reasons.append(f"[주소 {mark % 41 - 20:+d}] {address} (juso)")
+        reasons.append(f"[상호 {mark % 23 - 11:+d}] {name} (model)")
+    return {"biz_status": status, **risk, "reasons": reasons}
 
 
+Object = dict[str, Any]
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
+# key of a scope: on a real socket, the function that writes raw bytes to its connection
 WRITE: Final = "bansong.write"
-"""Key of a scope: on a real socket, the function that writes raw bytes to its connection."""
 
 
 class BrokenConnectionError(ConnectionResetError):
-    """The connection was broken on purpose.
-
-    On a real socket :mod:`bansong.testing.fake_service` breaks it, by RST with ``reset``, else by closing it early.
-    In-process it passes through ``httpx.ASGITransport``, where a real connection would raise ``httpx.ReadError`` or
-    ``httpx.RemoteProtocolError``.
-    """
+    """The connection was broken on purpose: by RST with ``reset``, else by closing it early."""
 
     def __init__(self, message: str, *, reset: bool = True) -> None:
         super().__init__(message)
@@ -108,18 +84,14 @@ class ClientGoneError(Exception):
 class RefusedError(Exception):
     """An error reply."""
 
-    def __init__(self, status: int, message: str, *, retry_after: str | None = None) -> None:
+    def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
-        self.retry_after = retry_after
 
 
 @dataclass(slots=True)
 class FakeReply:
-    """A reply. ``parts`` are streamed instead of ``body``; after ``cut`` bytes of ``body`` the connection breaks.
-
-    ``twice``: send it again, on a real socket.
-    """
+    """A reply. ``parts`` are streamed instead of ``body``; after ``cut`` bytes of ``body`` the connection breaks."""
 
     status: int = 200
     body: bytes = b""
@@ -128,7 +100,7 @@ class FakeReply:
     parts: Iterable[bytes] | None = None
     cut: int | None = None
     reset: bool = True
-    twice: bool = False
+    twice: bool = False  # on a real socket
 
     def whole(self) -> bytes:
         lines = [b"HTTP/1.1 %d %s" % (self.status, HTTPStatus(self.status).phrase.encode())]
@@ -155,10 +127,7 @@ class FakeReply:
 
 
 def header(scope: Scope, name: bytes) -> bytes | None:
-    for key, value in scope["headers"]:
-        if key == name:
-            return bytes(value)
-    return None
+    return next((bytes(value) for key, value in scope["headers"] if key == name), None)
 
 
 _BOUNDARY: Final = re.compile(rb"""multipart/form-data\s*;.*?\bboundary=(?:"([^"]{1,70})"|([^\s";,]{1,70}))""", re.I)
@@ -176,10 +145,7 @@ class FormPart:
 
 
 def parts_of(content_type: bytes | None, body: bytes) -> list[FormPart]:
-    """Split a complete body into its parts; raise :class:`RefusedError` 415 for other content, 400 if it is incomplete.
-
-    A body that ends early, even within its closing boundary, is incomplete.
-    """
+    """Split a body into its parts; refuse other content (415), and a body that ends early, even by a byte (400)."""
     found = _BOUNDARY.match(content_type or b"")
     if found is None:
         raise RefusedError(415, "multipart/form-data with a boundary is expected")
@@ -212,8 +178,7 @@ class FakeRequest:
     """A request, and what acts change in its reply.
 
     ``target``: the identifier in its path. ``polls``: polls of this job so far. ``answered_record``: replaces the
-    records that are answered. ``releases``: releases of the faults before it came. ``last``: a job to forget after the
-    reply. ``whole``: the body was read.
+    records that are answered. ``releases``: releases of the faults before it came. ``whole``: the body was read.
     """
 
     kind: str
@@ -223,10 +188,10 @@ class FakeRequest:
     service: FakeService
     releases: int
     polls: int = 0
-    edits: list[ResultsEdit] = field(default_factory=list)
+    edits: list[Callable[[list[Object]], list[Object]]] = field(default_factory=list)
     word: str | None = None
     answered_record: Callable[[Lookup], Lookup] | None = None
-    last: str | None = None
+    on_sent: Callable[[], object] | None = None
     whole: bool = False
     parts: list[bytes] = field(default_factory=list)
 
@@ -241,12 +206,13 @@ class FakeRequest:
         return dict(pairs)
 
     async def body(self, most: int | None = None) -> bytes:
-        """Return the whole body."""
-        while not self.whole:
+        """Return the whole body; refuse one of more than ``most`` bytes."""
+        while True:
+            if most is not None and sum(map(len, self.parts)) > most:
+                raise RefusedError(413, f"more than {most} bytes")
+            if self.whole:
+                return b"".join(self.parts)
             self.parts.append(await self._part())
-            self._limit(most)
-        self._limit(most)
-        return b"".join(self.parts)
 
     async def rest(self) -> None:
         while not self.whole:
@@ -259,23 +225,81 @@ class FakeRequest:
         self.whole = not message.get("more_body", False)
         return bytes(message.get("body", b""))
 
-    def _limit(self, most: int | None) -> None:
-        if most is not None and sum(map(len, self.parts)) > most:
-            raise RefusedError(413, f"more than {most} bytes")
 
+class FakeApp(ABC):
+    """An ASGI app that counts its requests and has faults."""
 
-Object = dict[str, Any]
-ResultsEdit = Callable[[list[Object]], list[Object]]
+    faults: Faults
+    latency: float = 0.0
+    faults_hit_refusals = True
 
-_SEED: Final = 20_040_229
+    def __init__(self) -> None:
+        self.in_flight = self.most_in_flight = 0
+        self._lock = Lock()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        while scope["type"] == "lifespan":
+            message = await receive()
+            await send({"type": f"{message['type']}.complete"})
+            if message["type"] == "lifespan.shutdown":
+                return
+        request = FakeRequest(*self._kind(scope), scope, receive, cast("FakeService", self), self.faults.releases)
+        with self._lock:
+            self._count(request)
+            self.in_flight += 1
+            self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        try:
+            reply = await self._reply(request)
+            await reply.send(send)
+            if reply.twice and WRITE in scope:
+                scope[WRITE](reply.whole())
+            if request.on_sent is not None:
+                request.on_sent()
+        except ClientGoneError:
+            pass
+        finally:
+            with self._lock:
+                self.in_flight -= 1
+
+    async def _reply(self, request: FakeRequest) -> FakeReply:
+        acts = self.faults.of(request)
+        if self.latency:
+            await request.body()
+            await anyio.sleep(self.latency)
+        for act in acts:
+            request.edits.append(partial(act.edit_results, request))
+            instead = await act.before(request)
+            if instead is not None:
+                return instead
+        try:
+            reply = await self._answer(request)
+        except RefusedError as refused:
+            await request.rest()  # a client that is still sending would see a broken connection
+            reply = self._refusal(refused)
+            if not self.faults_hit_refusals:
+                return reply
+        for act in acts:
+            reply = await act.after(request, reply)
+        return reply
+
+    @abstractmethod
+    def _kind(self, scope: Scope) -> tuple[str, str]: ...  # and the identifier in its path
+
+    @abstractmethod
+    def _count(self, request: FakeRequest) -> None: ...
+
+    @abstractmethod
+    async def _answer(self, request: FakeRequest) -> FakeReply: ...
+
+    @abstractmethod
+    def _refusal(self, refused: RefusedError) -> FakeReply: ...
 
 
 def encode_json(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
-def answer(dialect: Dialect, fields: Object) -> Object:
-    """Return the seven fields in the dialect, with fields of its own."""
+def _answer(dialect: Dialect, fields: Object) -> Object:
     if dialect.blanks == "absent":
         fields = {name: value for name, value in fields.items() if value is not None}
     elif dialect.blanks == "empty":  # a number has no empty text
@@ -284,74 +308,48 @@ def answer(dialect: Dialect, fields: Object) -> Object:
 
 
 def verification(dialect: Dialect, row: Lookup, fields: Object) -> Object:
-    said = answer(dialect, fields)
-    match dialect.verify_echo:
-        case "flat":
-            return _echo(dialect, row) | said
-        case "nested":
-            return {dialect.echo_under: _echo(dialect, row), dialect.answer_under or "result": said}
-    return said
+    echo, answer = _echo(dialect, row), _answer(dialect, fields)
+    nested = {dialect.echo_under: echo, dialect.answer_under or "result": answer}
+    return {"none": answer, "flat": echo | answer, "nested": nested}[dialect.verify_echo]
 
 
-def wrap_reply(dialect: Dialect, value: object) -> object:
-    """Put a value into the dialect's envelope; for replies whose shape the document does not show."""
-    return value if dialect.envelope is None else {"success": True, dialect.envelope: value}
-
-
-def status_record(
-    dialect: Dialect,
-    job: FakeJob,
-    word: str,
-    done: int,
-    preview: int | None,
-    verdict: Verdict,
-    edits: Sequence[ResultsEdit],
-) -> Object:
-    record: Object = {"status": word, **_progress(dialect, done, len(job.rows))}
+def status_record(dialect: Dialect, job: FakeJob, word: str, done: int, results: list[Object] | None) -> Object:
+    """Return the record of a job; ``results`` are ``None`` if it shows none yet."""
+    total = len(job.rows)
+    progress: dict[str, Object] = {
+        "none": {},
+        "flat": {"total": total, "done": done},
+        "nested": {"progress": {"processed": done, "total": total}},
+        "percent": {"progress": round(done / total, 3) if total else 1.0},
+    }
+    record = {"status": word, **progress[dialect.progress]}
     if dialect.extras:
         record |= {"job_id": job.id, "links": {"self": f"/batch/{job.id}"}}
-    if word == dialect.done or dialect.early == "so far":
-        results = _results(dialect, job, done, preview, verdict)
-        for edit in edits:
-            results = edit(results)
-    elif dialect.early == "empty":
-        results = []
-    else:
+    if results is None and dialect.early == "absent":
         return record
     *path, last = dialect.results
     place = record
     for key in path:
         place = place.setdefault(key, {})
-    place[last] = results
+    place[last] = results or []
     return record
 
 
-def _progress(dialect: Dialect, done: int, total: int) -> Object:
-    match dialect.progress:
-        case "flat":
-            return {"total": total, "done": done}
-        case "nested":
-            return {"progress": {"processed": done, "total": total}}
-        case "percent":
-            return {"progress": round(done / total, 3) if total else 1.0}
-    return {}
-
-
-def _results(dialect: Dialect, job: FakeJob, done: int, preview: int | None, verdict: Verdict) -> list[Object]:
+def job_results(dialect: Dialect, job: FakeJob, done: int, preview: int | None, verdict: Verdict) -> list[Object]:
     most = dialect.preview if preview is None else preview
     if preview == 0 and dialect.zero_is_all:
         most = None
     most = min(len(job.rows) if bound is None else bound for bound in (most, dialect.preview_most))
+
+    def risk(place: int) -> float:
+        return -1.0 if place in job.faults else float(verdict(*job.rows[place]).get("bounce_prob") or 0.0)
+
     places = list(range(done))
     if dialect.order == "shuffled":
-        Random(_SEED).shuffle(places)  # noqa: S311 - not a secret
+        Random(20_040_229).shuffle(places)  # noqa: S311 - not a secret
     elif dialect.order == "risk":
-        places.sort(key=lambda place: -(_risk(job, place, verdict)))
+        places.sort(key=lambda place: -risk(place))
     return [_item(dialect, job, place, verdict) for place in places[:most]]
-
-
-def _risk(job: FakeJob, place: int, verdict: Verdict) -> float:
-    return -1.0 if place in job.faults else float(verdict(*job.rows[place]).get("bounce_prob") or 0.0)
 
 
 def _item(dialect: Dialect, job: FakeJob, place: int, verdict: Verdict) -> Object:
@@ -360,72 +358,57 @@ def _item(dialect: Dialect, job: FakeJob, place: int, verdict: Verdict) -> Objec
     if dialect.row_key is not None:
         key = place + dialect.row_base
         item[dialect.row_key] = str(key) if dialect.row_text else key
-    if dialect.echo == "flat":
-        item |= _echo(dialect, row)
-    elif dialect.echo == "under":
-        item[dialect.echo_under] = _echo(dialect, row)
+    if dialect.echo != "none":
+        echo = _echo(dialect, row)
+        item |= echo if dialect.echo == "flat" else {dialect.echo_under: echo}
     fault = job.faults.get(place)
-    if fault is not None:
-        return item | _row_error(dialect, fault)
-    fields = answer(dialect, verdict(*row))
-    return {**item, **fields} if dialect.answer_under is None else {**item, dialect.answer_under: fields}
+    if fault is None:
+        fields = _answer(dialect, verdict(*row))
+        return item | (fields if dialect.answer_under is None else {dialect.answer_under: fields})
+    errors: dict[str, Object] = {
+        "error": {"error": fault},
+        "object": {"error": {"code": "NOT_VERIFIED", "message": fault}},
+        "status": {"status": "error", "message": fault},
+    }
+    return item | errors[dialect.row_error]
 
 
 def _echo(dialect: Dialect, row: Lookup) -> Object:
     number = row.b_no
     if dialect.hyphens:
         number = f"{number[:3]}-{number[3:5]}-{number[5:]}"
-    said = {"b_no": (dialect.echo_number, number), "name": ("name", row.name), "address": ("address", row.address)}
-    return dict(said[name] for name in dialect.echoed)
-
-
-def _row_error(dialect: Dialect, fault: str) -> Object:
-    match dialect.row_error:
-        case "object":
-            return {"error": {"code": "NOT_VERIFIED", "message": fault}}
-        case "status":
-            return {"status": "error", "message": fault}
-    return {"error": fault}
+    echo = {"b_no": (dialect.echo_number, number), "name": ("name", row.name), "address": ("address", row.address)}
+    return dict(echo[name] for name in dialect.echoed)
 
 
 def account(dialect: Dialect, plan: str, quota: int | None, used: int) -> Object:
     left = None if quota is None else max(quota - used, 0)
-    match dialect.me:
-        case "left":
-            return {"plan": plan, "limit": quota, "remaining": left}
-        case "nested":
-            return {
-                "account": {"name": "Example Ltd.", "plan": {"name": plan}},
-                "limits": {"monthly_lookups": quota},
-                "usage": {"monthly_lookups": used},
-            }
-        case "camel":
-            return {"planName": plan, "monthlyQuota": quota, "usedThisMonth": used, "resetsAt": "2026-12-01"}
-        case "list":
-            lookups = {"name": "lookups", "period": "month", "limit": quota, "used": used}
-            return {"plan": plan, "limits": [{"name": "watches", "limit": 100, "used": 3}, lookups]}
-        case "text":
-            return {"tier": plan, "quota": {"limit": _text(quota), "remaining": _text(left)}}
-    return {"plan": plan, "monthly_quota": quota, "used": used, "remaining": left}
+    limit_text, left_text = ("unlimited" if number is None else f"{number:,}" for number in (quota, left))
+    lookups = {"name": "lookups", "period": "month", "limit": quota, "used": used}
+    accounts: dict[str, Object] = {
+        "flat": {"plan": plan, "monthly_quota": quota, "used": used, "remaining": left},
+        "left": {"plan": plan, "limit": quota, "remaining": left},
+        "nested": {
+            "account": {"name": "Example Ltd.", "plan": {"name": plan}},
+            "limits": {"monthly_lookups": quota},
+            "usage": {"monthly_lookups": used},
+        },
+        "camel": {"planName": plan, "monthlyQuota": quota, "usedThisMonth": used, "resetsAt": "2026-12-01"},
+        "list": {"plan": plan, "limits": [{"name": "watches", "limit": 100, "used": 3}, lookups]},
+        "text": {"tier": plan, "quota": {"limit": limit_text, "remaining": left_text}},
+    }
+    return accounts[dialect.me]
 
 
-def _text(number: int | None) -> str:
-    return "unlimited" if number is None else f"{number:,}"
-
-
-def error_body(dialect: Dialect, status: int, message: str) -> tuple[bytes, str | None]:
-    body: Object
-    match dialect.error:
-        case "error":
-            body = {"error": message}
-        case "nested":
-            body = {"error": {"code": f"E{status}", "message": message}}
-        case "list":
-            body = {"detail": [{"loc": ["request"], "msg": message, "type": "value_error"}]}
-        case "text":
-            return message.encode("utf-8"), "text/plain; charset=utf-8"
-        case "empty":
-            return b"", None
-        case _:
-            body = {"detail": message}
-    return encode_json(body), "application/json"
+def error_reply(dialect: Dialect, status: int, message: str) -> FakeReply:
+    if dialect.error == "empty":
+        return FakeReply(status, b"", None)
+    if dialect.error == "text":
+        return FakeReply(status, message.encode("utf-8"), "text/plain; charset=utf-8")
+    bodies: dict[str, Object] = {
+        "detail": {"detail": message},
+        "error": {"error": message},
+        "nested": {"error": {"code": f"E{status}", "message": message}},
+        "list": {"detail": [{"loc": ["request"], "msg": message, "type": "value_error"}]},
+    }
+    return FakeReply(status, encode_json(bodies[dialect.error]))
