@@ -39,8 +39,8 @@ from bansong.client import (
     RawResponse,
     Timeouts,
 )
-from bansong.client.errors import seconds_before
 from bansong.client.request import user_agent
+from bansong.client.retries import seconds_before
 from bansong.errors import (
     AuthenticationError,
     DoubtError,

@@ -261,7 +261,7 @@ UNREAD: dict[str, tuple[Fault, type[ServiceError], str]] = {
 @pytest.fixture
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """No pauses between tries of what is free."""
-    monkeypatch.setattr("bansong.client.dispatcher.RetryBudget.backoff", lambda *_: 0.0)
+    monkeypatch.setattr("bansong.client.retries.RetryBudget.backoff", lambda *_: 0.0)
 
 
 @pytest.mark.usefixtures("_at_once")

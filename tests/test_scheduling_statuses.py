@@ -18,7 +18,7 @@ import pytest
 
 import bansong as bs
 from bansong.base.schema import SEOUL
-from bansong.client.dispatcher import RetryBudget
+from bansong.client.retries import RetryBudget
 from bansong.jobs.run import run_job
 from bansong.jobs.state import RunStore, compare_runs, state_folder
 from bansong.reference.status_store import STATUS_FILE

@@ -23,7 +23,7 @@ import pytest
 
 import bansong as bs
 from bansong.base.schema import SEOUL, Alert
-from bansong.client.dispatcher import RetryBudget
+from bansong.client.retries import RetryBudget
 from bansong.errors import AuthenticationError, StoppedError, StoreError, UsageError
 from bansong.testing import NTS_FAULTS, EditedRows, FakeNts, FakeService, Fault, Faults, serve
 from conftest import SAMPLE, json_of, write

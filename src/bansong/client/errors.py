@@ -1,8 +1,7 @@
-"""What a response or a fault means for a paid request, and what follows.
+"""The error of a refusal or an unreadable response, in words of the service.
 
 A message says what was asked, what came back and what to do, in one line without the key. The numbers G22, … are lines
-of ``docs/guesses.md``. The client repeats free requests after any passing error, others only if the service certainly
-never had all of the request (decision 022).
+of ``docs/guesses.md``.
 """
 
 from __future__ import annotations
@@ -14,15 +13,12 @@ import ssl
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from enum import Enum
 from html import unescape
 from http import HTTPStatus
-from random import Random
 from typing import Final
 
 from bansong.base.errors import (
     AuthenticationError,
-    CertificateError,
     DoubtError,
     LimitError,
     NotFoundError,
@@ -31,7 +27,6 @@ from bansong.base.errors import (
     QuotaError,
     RejectedError,
     ServiceError,
-    ShapeError,
     TooLargeError,
     UnavailableError,
 )
@@ -44,11 +39,6 @@ _TEXTS: Final = ("message", "msg", "error_message", "error_description", "descri
 _PARTS: Final = ("error", "errors", "detail", "details", "data")
 _CODES: Final = ("code", "type", "error")
 _UNSEEN: Final = re.compile(r"[\x00-\x20\x7f-\xa0\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff\ud800-\udfff]+")
-
-_FIRST_WAIT_S: Final = 0.5
-_MAX_WAIT_S: Final = 8.0
-
-_random: Final = Random()  # noqa: S311 - it spreads waits, it keeps no secret
 
 _LIMIT_CODES: Final = frozenset(
     {"limit_exceeded", "rate_limit_exceeded", "rate_limited", "too_many_requests", "throttled"}
@@ -225,89 +215,3 @@ def _phrase(status: int) -> str:
         return HTTPStatus(status).phrase
     except ValueError:
         return gettext("an unknown status")
-
-
-def may_go_again(error: ServiceError, *, is_free: bool, was_sent: bool) -> bool:
-    """Whether a request that failed may be repeated; ``was_sent``: all of its body was handed over."""
-    if is_long_wait(error.retry_after) or isinstance(error, CertificateError):
-        return False
-    if not is_free:
-        return isinstance(error, NotSentError) and not was_sent
-    if isinstance(error, QuotaError):
-        return error.retry_after is not None  # without one it is the month's quota
-    status = error.status
-    if isinstance(error, LimitError):
-        return True
-    if isinstance(error, UnavailableError):
-        return status is None or 200 <= status < 300 or status == HTTPStatus.REQUEST_TIMEOUT or 500 <= status < 600
-    return isinstance(error, NotSentError)
-
-
-def seconds_before(attempt: int, retry_after: float | None) -> float:
-    """Return the seconds before retry ``attempt`` (from 1): 0.5, 1, 2, 4, 8, less a random quarter to spread them."""
-    longest = min(_MAX_WAIT_S, _FIRST_WAIT_S * 2.0 ** (min(attempt, 16) - 1))
-    chance = longest * _random.uniform(0, 0.25)
-    return longest - chance if retry_after is None else retry_after + chance
-
-
-class Action(Enum):
-    """Consequence for a request and its run."""
-
-    RETRY = "certainly not sent: send it again within the retry budget, else pause the run"
-    WAIT = "over a limit: send it again after the time that the service says, else pause the run"
-    DELAY = "over a bound that passes: send it again after the time that the service says, if that is short, else pause"
-    HOLD = "perhaps done, or done without a readable answer: never send it again, and count a failure"
-    RETRY_OR_HOLD = "perhaps done, and harmless if done twice: send it again within the retry budget, else hold it"
-    REFUSE = "refused for what it says, and so not done: leave this request, and count a tenth of a failure"
-    DROP = "nothing more is to be done for this request; the run goes on"
-    END_RUN = "refused whatever it says: end the run and raise the error"
-
-
-ERROR_ACTIONS: Final[dict[type[Exception], Action]] = {
-    NotSentError: Action.RETRY,
-    CertificateError: Action.END_RUN,
-    QuotaError: Action.WAIT,
-    LimitError: Action.DELAY,
-    DoubtError: Action.HOLD,
-    UnavailableError: Action.RETRY_OR_HOLD,
-    ShapeError: Action.HOLD,
-    TooLargeError: Action.REFUSE,
-    RejectedError: Action.REFUSE,  # but not a redirect: see error_action
-    ServiceError: Action.END_RUN,  # 401, 403, 404 and whatever else: it will be the same for every other request
-}
-"""Action for each class of errors; the nearest listed base class counts."""
-
-MAX_RETRY_AFTER: Final = 60.0
-"""Seconds: for a longer Retry-After a run pauses, and a client raises the error at once."""
-
-_OVERLOAD: Final = frozenset({502, 503, 504})
-
-
-def error_action(error: ServiceError) -> Action:
-    if isinstance(error, RejectedError) and is_redirect(error):
-        return Action.END_RUN
-    return next(ERROR_ACTIONS[kind] for kind in type(error).__mro__ if kind in ERROR_ACTIONS)
-
-
-def is_redirect(error: ServiceError) -> bool:
-    return error.status is not None and 300 <= error.status < 400
-
-
-def is_overload(error: ServiceError) -> bool:
-    """Whether the service is overloaded: no answer in time, 502 to 504, or a short limit."""
-    if isinstance(error, DoubtError | UnavailableError):
-        return error.status is None or error.status in _OVERLOAD
-    if isinstance(error, LimitError):
-        return not is_long_wait(error.retry_after)
-    return isinstance(error, QuotaError) and error.retry_after is not None and not is_long_wait(error.retry_after)
-
-
-def is_long_wait(retry_after: float | None) -> bool:
-    return retry_after is not None and retry_after > MAX_RETRY_AFTER
-
-
-def may_pass(error: ServiceError) -> bool:
-    action = error_action(error)
-    if action is Action.WAIT:
-        return error.retry_after is not None
-    return action in (Action.RETRY, Action.DELAY) or isinstance(error, DoubtError | UnavailableError)

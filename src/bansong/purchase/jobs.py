@@ -25,8 +25,8 @@ from bansong.base.errors import (
 )
 from bansong.base.messages import gettext, join_clauses
 from bansong.client.dispatcher import Halt, HaltReason
-from bansong.client.errors import is_redirect
 from bansong.client.evidence import JOB_IDS
+from bansong.client.retries import is_redirect
 from bansong.purchase.changes import JobFetched, JobLost, JobUnfetched, passes
 from bansong.purchase.lookups import KEY, PurchaseContext, keys_of, scope_of, split
 from bansong.purchase.proof import MatchedResults, match_results

@@ -16,7 +16,7 @@ import polars as pl
 from bansong.base.errors import DoubtError, LedgerError, NotSentError, ServiceError, ShapeError, TooLargeError
 from bansong.base.messages import gettext
 from bansong.client.dispatcher import FAILURE_WEIGHT, Halt, OutgoingRequest, Slot, Task
-from bansong.client.errors import Action, error_action
+from bansong.client.retries import Action, error_action
 from bansong.purchase import changes
 from bansong.purchase.jobs import UploadedJob, collect_job
 from bansong.purchase.lookups import KEY, PurchaseContext, split, why_stopped
