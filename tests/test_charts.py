@@ -184,13 +184,13 @@ def test_the_reliability_of_a_calibration_is_its_frame() -> None:
 
 @pytest.mark.parametrize("wanted", ["{}", '{"letters": folder / "l.csv", "extra_columns": ["duplicate_of"]}'])
 def test_a_run_imports_no_library_that_it_does_not_use(tmp_path: Path, wanted: str) -> None:
-    """Charts, workbooks and frames of others: a CSV file is enriched without them, and starts sooner."""
+    """Charts, workbooks, frames of others, HTTP: a CSV file is enriched without them, and starts sooner."""
     code = f"""
 import sys, pathlib
 import bansong as bs
 folder = pathlib.Path({str(tmp_path)!r})
 bs.enrich({str(SAMPLE / "customers.csv")!r}, folder / "out.csv", status="none", **{wanted})
-heavy = {{"altair", "vl_convert", "openpyxl", "numpy", "pandas", "IPython"}}
+heavy = {{"altair", "vl_convert", "openpyxl", "numpy", "pandas", "IPython", "httpx", "httpcore", "pydantic", "trio"}}
 print(sorted(heavy & set(sys.modules)))
 """
     environment = os.environ | {"BANSONG_STATE_DIR": str(tmp_path / "state")}
