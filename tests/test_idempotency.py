@@ -38,7 +38,7 @@ MANY = int(os.environ.get("SCHEDULES", "10000"))
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses before a repetition are tried on fake clocks; here they would only take time."""
-    monkeypatch.setattr("bansong.client.dispatcher._FIRST_BACKOFF_S", 0.01)
+    monkeypatch.setattr("bansong.client.retries._FIRST_BACKOFF_S", 0.01)
 
 
 @pytest.fixture(scope="module")
