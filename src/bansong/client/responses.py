@@ -363,7 +363,7 @@ class WatchChange(Shape):
 
 
 def read_account(value: object) -> Account:
-    """Read the answer of ``GET /me`` (G16, G17); numbers that are not found are ``None``."""
+    """Read the answer of ``GET /me`` (G16, G17); missing numbers become ``None``."""
     outer = require_object(value)
     numbers = list(_numbers(outer))
     limit, used, remaining = (

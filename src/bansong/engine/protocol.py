@@ -45,7 +45,7 @@ class Agreement:
 
 @dataclass(frozen=True, slots=True)
 class Purchase:
-    """What a run bought, or would buy."""
+    """Lookups that a run bought, or that a plan would buy."""
 
     ledger: str
     ledger_created: bool

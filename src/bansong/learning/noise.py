@@ -108,7 +108,7 @@ def stability_index(reference: pl.DataFrame, current: pl.DataFrame) -> pl.DataFr
 
 
 def overall_calibration(n: int, bounced: int, expected: float) -> OverallCalibration | None:
-    """Compare returned and expected letters; ``None`` if nothing was expected."""
+    """Return the ratio of returned to expected letters with its interval, or ``None`` if none were expected."""
     if not n or expected <= 0:
         return None
     low, high = (bound * n / expected for bound in interval(bounced, n, WIDE))

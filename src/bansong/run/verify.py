@@ -308,7 +308,7 @@ async def afetch_status(
     progress: AskedProgress = True,
     cancel: CancelToken | None = None,
 ) -> pl.DataFrame:
-    """Do what :func:`fetch_status` does within an event loop (asyncio or trio)."""
+    """Fetch statuses as :func:`fetch_status`, in a running event loop (asyncio or trio)."""
     with progress_asked(progress, "numbers", "asking nts") as shown:
         return _frame_of(await _fetch(numbers, options, lang, shown, cancel or CancelToken()))
 

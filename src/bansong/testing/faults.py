@@ -24,7 +24,7 @@ KINDS = ("verify", "batch", "job", "label", "watch_add", "watch_list", "watch_re
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """``what`` happens to requests of this ``kind`` (``*``: any) if all given conditions hold.
+    """A fault, the kind of requests it is for (``*``: any), and the conditions under which it occurs.
 
     ``at``: the n-th such request (or several), from 1; ``every``: each n-th; ``share``: probability; ``when``: a
     predicate; ``times``: at most. Requests are counted from when the fault was added, if ``when`` holds.

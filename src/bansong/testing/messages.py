@@ -314,7 +314,7 @@ def verification(dialect: Dialect, row: Lookup, fields: Object) -> Object:
 
 
 def status_record(dialect: Dialect, job: FakeJob, word: str, done: int, results: list[Object] | None) -> Object:
-    """Return the record of a job; ``results`` are ``None`` if it shows none yet."""
+    """Return a job's status record, without rows if ``results`` is ``None``."""
     total = len(job.rows)
     progress: dict[str, Object] = {
         "none": {},
