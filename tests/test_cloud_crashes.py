@@ -53,23 +53,23 @@ main()
 MEMORY = """
 import json, os, sys, threading, time
 from pathlib import Path
-from bansong.base import object_store
+from bansong.base import remote
 from bansong.base.files import as_path
 
 def anonymous():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("RssAnon")) * 1024
 
 url, given, back = as_path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
-object_store.look_at_object(url)
+remote.look_at_object(url)
 begun, most, done = anonymous(), [0], threading.Event()
 def watch():
     while not done.wait(0.005):
         most[0] = max(most[0], anonymous())
 watcher = threading.Thread(target=watch)
 watcher.start()
-object_store.upload_object(given, url, None)
+remote.upload_object(given, url, None)
 with back.open("wb") as copy:
-    object_store.download_object(url, object_store.look_at_object(url), copy.fileno())
+    remote.download_object(url, remote.look_at_object(url), copy.fileno())
 done.set()
 watcher.join()
 print(json.dumps(most[0] - begun))

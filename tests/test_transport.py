@@ -25,8 +25,8 @@ import trio.testing
 from bansong.client import ApiKey, BaseUrl, Client
 from bansong.client import transport as sending
 from bansong.client.errors import body_message, seconds_to_wait
-from bansong.client.network import WatchedStream
 from bansong.client.request import file_body
+from bansong.client.transport import WatchedStream
 from bansong.errors import (
     AuthenticationError,
     BansongError,
