@@ -64,8 +64,8 @@ from bansong.testing import (
     serve,
     verdict,
 )
-from bansong.testing.messages import FakeRequest, header
-from bansong.testing.state import FakeJob, FakeUpload
+from bansong.testing.fake_service import FakeJob
+from bansong.testing.messages import FakeRequest, FakeUpload, header
 
 KEY = {"X-API-Key": "test-key"}
 ONE = {"b_no": "1248100998", "name": "삼성전자", "address": "경기 수원시 영통구 삼성로 129"}
