@@ -120,8 +120,8 @@ _JOIN_TIMEOUT_S: Final = 1.0
 
 
 class _LoopThread:
-    # a daemon thread with an event loop in which `resource` is entered, until `close`; a forked process has no such
-    # thread: # there the resource is left as it is
+    # a daemon thread with an event loop in which `resource` is entered, until `close`; in a forked process, which has
+    # no such thread, the resource is left as it is
     def __init__(self, resource: AbstractAsyncContextManager[object]) -> None:
         self._abort, self._process = False, os.getpid()
         self._ready: Future[BlockingPortal] = Future()
