@@ -488,12 +488,14 @@ def test_a_forked_process_ends_and_cannot_use_its_parents_client() -> None:
 
 
 def test_a_client_that_cannot_open_says_why_and_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HTTPS_PROXY", "socks5://localhost:1")
-    monkeypatch.setenv("https_proxy", "socks5://localhost:1")
+    monkeypatch.setenv("HTTPS_PROXY", "socks5://user:hidden@localhost:1")
+    monkeypatch.setenv("https_proxy", "socks5://user:hidden@localhost:1")
     before = threading.active_count()
     service = BlockingClient("https://api.example.com", KEY)
-    with pytest.raises(UsageError, match="socks5 proxy"):
+    with pytest.raises(UsageError) as caught:
         service.open()
+    assert caught.value.code == "service.proxy_unusable"
+    assert "hidden" not in str(caught.value)
     assert threading.active_count() == before
 
 
