@@ -9,12 +9,11 @@ import pickle
 import pkgutil
 import re
 import string
+from functools import cache
 from types import ModuleType
 from typing import Any
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
 
 import bansong
 from bansong.base.messages import use_audience
@@ -30,6 +29,9 @@ CELLS = {
 
 @pytest.fixture(scope="module")
 def shown() -> dict[str, Any]:
+    import nbformat
+    from nbclient import NotebookClient
+
     cells = [nbformat.v4.new_code_cell(source) for source in CELLS.values()]
     book = nbformat.v4.new_notebook(cells=cells)
     NotebookClient(book, kernel_name="python3", allow_errors=True, timeout=120).execute()
