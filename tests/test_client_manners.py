@@ -8,7 +8,6 @@ import io
 import json
 import os
 import pickle
-import platform
 import ssl
 import subprocess
 import sys
@@ -40,7 +39,6 @@ from bansong.client import (
     Timeouts,
 )
 from bansong.client.arguments import upload_file
-from bansong.client.request import user_agent
 from bansong.client.retries import seconds_before
 from bansong.errors import (
     AuthenticationError,
@@ -408,16 +406,6 @@ def test_what_cannot_be_an_option_of_the_network_is_refused(kind: type[Client]) 
     Client("https://api.example.com", KEY, verify=ssl.create_default_context())
 
 
-def test_the_user_agent_names_the_runtime() -> None:
-    app = App(ME)
-    with BlockingClient(URL, KEY, app=app) as service:
-        service.me()
-    assert app.heads[0]["user-agent"] == user_agent()
-    runtime = f"{platform.python_implementation()} {platform.python_version()}; {platform.system()}"
-    assert user_agent() == f"bansong/{bs.__version__} ({runtime})"
-    assert user_agent().isascii()
-
-
 def test_a_client_is_opened_and_closed_without_a_block() -> None:
     before = threading.active_count()
     service = BlockingClient(URL, KEY, app=App(ME)).open()
@@ -752,21 +740,3 @@ def test_a_key_given_as_text_is_in_no_traceback(taker: str, key: str, tmp_path: 
     assert [line for line in shown if KEY in line] == []
     if " " in key:
         assert "the API key holds a space" in str(caught.value)
-
-
-def test_a_run_takes_its_key_as_text(tmp_path: Path) -> None:
-    file = tmp_path / "a.csv"
-    file.write_text(f"b_no\n{B_NO}\n", encoding="utf-8")
-    service = FakeService(KEY)
-    with serve(service) as url:
-        report = bs.enrich(file, engine="verify", base_url=url, api_key=KEY, ledger=tmp_path / "ledger")
-        assert bs.watch.entries(base_url=url, api_key=KEY).height == 0
-    assert service.paid_total == 1
-    assert KEY not in repr(report)
-    assert KEY.encode() not in (tmp_path / "ledger").read_bytes()
-    with pytest.raises(UsageError, match="the API key is of type int, and no str"):
-        bs.plan(file, engine="verify", api_key=4711)
-    with pytest.raises(UsageError, match="the API key is of type bytes"):
-        Client(URL, b"k")  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="`base_url=`: of type int"):
-        Client(5, KEY)  # type: ignore[arg-type]

@@ -493,21 +493,6 @@ def test_a_disk_without_room_and_an_object_too_large_are_told_before_it_is_too_l
     assert s3.names() == ["a.csv"]
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is full is made of /dev/full")
-def test_a_disk_that_is_full_names_the_object_and_tmpdir_not_a_private_copy(
-    s3: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def fill(source: object, target: Path, *rest: object, **more: object) -> None:
-        with Path("/dev/full").open("wb", 0) as file:
-            file.write(b"x")
-
-    (tmp_path / "in.csv").write_text(CSV, "utf-8")
-    monkeypatch.setattr("bansong.tables.csv.format.write", fill)
-    said = refused(lambda: bs.enrich(tmp_path / "in.csv", f"{ROOT}/out.csv"))
-    assert said.startswith(f"{ROOT}/out.csv: cannot be written on this machine before it is sent: No space left")
-    assert s3.names() == []
-
-
 class Files(BaseHTTPRequestHandler):
     """A web server with one file, one that leads to it, one that leads to plain HTTP, one that ends too early."""
 

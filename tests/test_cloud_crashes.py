@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -17,37 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from conftest import SAMPLE
 from s3_server import BUCKET, S3Server, serving_s3
 
 OLD = b"the old object"
 ROWS = 3_000
-KILLED_AT = """
-import os, signal, sys
-from bansong.base import remote as remote_files
-import bansong.base.publish
-
-def kill_at(owner, name, before, nth):
-    act, left = getattr(owner, name), [nth]
-    def act_and_die(*given, **more):
-        left[0] -= 1
-        if left[0]:
-            return act(*given, **more)
-        if before:
-            os.kill(os.getpid(), signal.SIGKILL)
-        done = act(*given, **more)
-        os.kill(os.getpid(), signal.SIGKILL)
-    setattr(owner, name, act_and_die)
-
-step, nth = sys.argv.pop(1), int(sys.argv.pop(1))
-steps = {
-    "file finished": (remote_files, "upload_object", True),
-    "object written": (remote_files, "upload_object", False),
-}
-kill_at(*steps[step], nth)
-from bansong.cli.app import main
-main()
-"""
 MEMORY = """
 import json, os, sys, threading, time
 from pathlib import Path
@@ -127,33 +99,6 @@ def environment(server: S3Server, folder: Path, **more: str) -> dict[str, str]:
 
 def command(*given: str) -> list[str]:
     return [sys.executable, "-m", "bansong", "enrich", *given]
-
-
-@pytest.mark.crash
-@pytest.mark.parametrize(("step", "nth", "finished"), [("file finished", 2, 1), ("object written", 1, 1)])
-def test_a_run_killed_between_two_objects_leaves_each_old_or_new(
-    s3: S3Server, tmp_path: Path, step: str, nth: int, finished: int
-) -> None:
-    """In the order of the inputs, a workbook and a list; no parts, and the same command comes to the same objects."""
-    shutil.copy(SAMPLE / "customers.xlsx", tmp_path / "a.xlsx")
-    for name in ("a.xlsx", "in.csv"):
-        s3.put(f"wanted/{name}", OLD)
-        s3.put(f"killed/{name}", OLD)
-
-    def run(program: list[str], folder: str) -> int:
-        call = [*program, "a.xlsx", "in.csv", "-o", f"s3://{BUCKET}/{folder}/"]
-        return subprocess.run(call, cwd=tmp_path, env=environment(s3, tmp_path), capture_output=True).returncode
-
-    def objects(folder: str) -> list[bytes]:
-        return [s3.get(f"{folder}/{name}") for name in ("a.xlsx", "in.csv")]
-
-    assert run(command(), "wanted") == 0
-    killing = [sys.executable, "-c", KILLED_AT, step, str(nth), "enrich"]
-    assert run(killing, "killed") == -signal.SIGKILL
-    assert objects("killed") == objects("wanted")[:finished] + [OLD] * (2 - finished)
-    assert (len(s3.names()), s3.unfinished_uploads()) == (5, 0)
-    assert run(command(), "killed") == 0
-    assert objects("killed") == objects("wanted")
 
 
 class KillingProxy:

@@ -14,16 +14,14 @@ from functools import partial
 from pathlib import Path
 
 import anyio
-import httpx
 import pytest
 import trustme
 
-import bansong as bs
 from bansong.base.key import ApiKey
 from bansong.client import Client
 from bansong.client import transport as sending
 from bansong.client.address import BaseUrl
-from bansong.client.request import Timeouts, file_body, json_body
+from bansong.client.request import Timeouts, file_body
 from bansong.client.transport import Transport
 from bansong.errors import (
     AuthenticationError,
@@ -164,34 +162,6 @@ async def test_an_answer_that_comes_again_within_its_own_latency_is_not_the_next
                 assert (await service.verify(number)).biz_status == number
                 told.release()
         assert server.connections == 4
-
-
-def test_a_service_that_answers_everything_twice_puts_no_answer_on_a_wrong_row(tmp_path: Path) -> None:
-
-    def script(line: Line) -> None:
-        while line.read():
-            if b"GET /me" in line.head:
-                line.say(200, b'{"plan": "business", "remaining": 1000}')
-                continue
-            answer = message(json.dumps({"biz_status": json.loads(line.body)["b_no"]}).encode())
-            line.socket.sendall(answer * 2)
-
-    source = tmp_path / "in.csv"
-    numbers = [n for n in map(str, range(1248100998, 1248101038)) if bs.number.is_valid(n)]
-    source.write_text("b_no,name\n" + "".join(f"{number},a\n" for number in numbers))
-    with serving(script) as server:
-        report = bs.enrich(
-            source,
-            tmp_path / "out.csv",
-            engine="verify",
-            base_url=server.url,
-            api_key=ApiKey(KEY),
-            ledger=tmp_path / "ledger.sqlite",
-        )
-    lines = (tmp_path / "out.csv").read_text().splitlines()[1:]
-    assert len(lines) == len(numbers) == 5
-    assert report.exit_code == 3
-    assert all("in_doubt" in line for line in lines)
 
 
 CHUNKED = "Transfer-Encoding: chunked\r\n\r\n"
@@ -410,22 +380,6 @@ async def test_a_certificate_that_is_not_trusted_is_an_error_of_its_own(authorit
     assert caught.value.exit_code == 2
 
 
-def test_a_run_against_a_certificate_that_is_not_trusted_ends_at_once(authority: trustme.CA, tmp_path: Path) -> None:
-    source = tmp_path / "in.csv"
-    source.write_text("b_no,name\n1248100998,a\n")
-    with serving(over_tls(authority, answering(200, VERIFIED))) as server:
-        with pytest.raises(CertificateError, match="SSL_CERT_FILE"):
-            bs.enrich(
-                source,
-                tmp_path / "out.csv",
-                engine="verify",
-                base_url=server.url.replace("http:", "https:"),
-                api_key=ApiKey(KEY),
-                ledger=tmp_path / "ledger.sqlite",
-            )
-        assert server.connections == 1
-
-
 @pytest.mark.anyio
 @pytest.mark.parametrize("ssl_cert_file", [True, False])
 async def test_certificates_may_come_from_ssl_cert_file(
@@ -517,23 +471,3 @@ async def test_a_proxys_refusal_is_understood_from_its_head(
         with pytest.raises(NotSentError, match="the proxy answered 407; put its user and password into HTTPS_PROXY"):
             await service.ask("POST", "https://service.invalid/verify")
         done.set()
-
-
-@pytest.mark.anyio
-async def test_a_transport_of_the_callers_means_the_same() -> None:
-    faults = {httpx.ConnectError: NotSentError, httpx.ConnectTimeout: NotSentError}
-    faults |= {httpx.ReadTimeout: DoubtError, httpx.ReadError: DoubtError}
-
-    class Given(httpx.AsyncBaseTransport):
-        fault: type[Exception]
-
-        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-            await request.aread()
-            raise self.fault("no")
-
-    base, given = BaseUrl.parse("https://service.invalid"), Given()
-    service = Transport(base, ApiKey(KEY), concurrency=1, timeouts=Timeouts(), http=given)
-    for given.fault, kind in faults.items():
-        with pytest.raises(ServiceError) as caught:
-            await service.ask("POST", base.url("verify"), body=json_body(b"{}"))
-        assert type(caught.value) is kind

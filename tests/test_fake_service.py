@@ -39,8 +39,7 @@ from bansong.testing import (
     serve,
     verdict,
 )
-from bansong.testing.fake_service import FakeJob
-from bansong.testing.messages import FakeRequest, FakeUpload, header
+from bansong.testing.messages import FakeRequest, header
 
 KEY = {"X-API-Key": "test-key"}
 ONE = {"b_no": "1248100998", "name": "삼성전자", "address": "경기 수원시 영통구 삼성로 129"}
@@ -185,33 +184,6 @@ async def test_a_batch_beyond_the_quota_is_refused_whole_or_taken_in_part() -> N
 
 
 @pytest.mark.anyio
-async def test_an_upload_is_paid_row_by_row_and_remembered_as_it_came() -> None:
-    service = FakeService()
-    async with client(service) as asking:
-        reply = await asking.post("/batch?offline=true&paid=false", **form(csv_of(ROWS)))
-    upload = service.uploads[0]
-    assert (reply.json()["total"], service.paid) == (40, dict.fromkeys(ROWS, 1))
-    assert (upload.header, upload.columns) == (b"b_no,name,address", ("b_no", "name", "address"))
-    assert (upload.filename, upload.rows, upload.offline, upload.paid) == ("lookups.csv", 40, "true", "false")
-    assert service.jobs[reply.json()["job_id"]].upload is upload
-
-
-@pytest.mark.anyio
-async def test_rows_come_in_csv_of_any_quoting_and_in_json() -> None:
-    rows = [Lookup("1248100998", 'a "b", c', "line\nbreak"), Lookup("2208162517", "나", "")]
-    contents = [
-        form(b"\xef\xbb\xbf" + csv_of(rows)),
-        form(csv_of(rows).replace(b"\r\n", b"\n") + b"\n"),
-        form(json.dumps([{**row._asdict(), "address": row.address or None} for row in rows]).encode(), "rows.json"),
-    ]
-    for content in contents:
-        service = FakeService()
-        async with client(service) as asking:
-            assert (await asking.post("/batch", **content)).json()["total"] == 2
-        assert list(service.paid) == rows
-
-
-@pytest.mark.anyio
 async def test_a_multipart_body_that_ends_early_starts_nothing() -> None:
     body = b'--edge\r\nContent-Disposition: form-data; name="file"; filename="a.csv"\r\n\r\n' + csv_of(ROWS[:1])
     body += b"\r\n--edge--"
@@ -271,33 +243,6 @@ async def test_in_every_dialect_each_result_is_the_answer_of_its_row(name: str) 
         assert risks == sorted(risks, reverse=True)
 
 
-def test_with_seconds_a_job_moves_by_the_clock() -> None:
-    dialect = Dialect(words=("queued", "running"))
-    upload = FakeUpload("a.csv", None, b"", (), 40)
-    job = FakeJob("1", ROWS, upload, started=100.0, seconds=10.0)
-    seen = [job.progress(dialect, now) for now in (100.0, 104.9, 105.0, 109.9, 110.0, 50.0)]
-    assert seen == [("queued", 0), ("queued", 19), ("running", 20), ("running", 39), ("done", 40), ("done", 40)]
-    job.seconds = float("inf")
-    assert job.progress(dialect, 1e9) == ("queued", 0)
-
-
-@pytest.mark.anyio
-async def test_preview_is_what_the_dialect_makes_of_it() -> None:
-    service = FakeService(dialect=Dialect(words=(), preview=7, preview_most=30))
-    async with client(service) as asking:
-        path = job_path(await asking.post("/batch", **form(csv_of(ROWS))))
-
-        async def count(query: str = "") -> int:
-            return len((await asking.get(path + query)).json()["results"])
-
-        counts = [await count(), await count("?preview=0"), await count("?preview=12"), await count("?preview=99")]
-        assert counts == [7, 0, 12, 30]
-        service.dialect = Dialect(words=(), preview=None, zero_is_all=True)
-        assert [await count(), await count("?preview=0"), await count("?preview=2")] == [40, 40, 2]
-        for bad in ("?preview=-1", "?preview=x", "?preview=1&preview=2"):
-            assert (await asking.get(path + bad)).status_code == 422
-
-
 def struck(what: faults.Act, kind: str = "verify") -> FakeService:
     return FakeService(faults=Faults(Fault(kind, what, at=1)))
 
@@ -328,37 +273,6 @@ async def test_in_process_a_reset_is_an_exception_that_passes_through(place: Any
             with pytest.raises(BrokenConnectionError):
                 await asking.post(f"/{kind}", **({"json": ONE} if kind == "verify" else form(csv_of(ROWS[:1]))))
         assert (service.paid_total, service.requests[kind], service.in_flight) == (paid, 1, 0)
-
-
-@pytest.mark.parametrize(("place", "paid"), [("in", 0), ("reply", 1)])
-def test_on_a_socket_a_reset_is_a_reset(place: Any, paid: int) -> None:
-    service = struck(faults.Reset(place))
-    with serve(service) as base_url, httpx.Client(base_url=base_url, headers=KEY) as other:
-        assert other.get("/me").status_code == 200
-        connection, request = raw_verify(base_url)
-        with connection:
-            connection.sendall(request)
-            got: list[bytes] = []
-            with pytest.raises(ConnectionResetError):
-                got.extend(iter(lambda: connection.recv(65536), b""))
-        assert bool(got) <= (place == "reply")
-        assert service.paid_total == paid
-        assert other.get("/me").status_code == 200
-
-
-def test_a_truncated_reply_ends_early_though_its_length_is_announced() -> None:
-    service = struck(faults.Truncate(keep=5))
-    with serve(service) as base_url:
-        connection, request = raw_verify(base_url)
-        with connection:
-            connection.sendall(request)
-            got = b""
-            while part := connection.recv(65536):
-                got += part
-    head, _, body = got.partition(b"\r\n\r\n")
-    assert len(body) == 5
-    assert b"content-length: %d" % len(json.dumps(verdict(**ONE), ensure_ascii=False).encode()) in head.lower()
-    assert service.paid_total == 1
 
 
 @pytest.mark.parametrize("paid", [False, True])
@@ -466,26 +380,6 @@ async def test_answers_can_be_empty_or_somebody_elses() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_single_answer_may_repeat_what_was_asked() -> None:
-    for how, said in (
-        ("none", verdict(**ONE)),
-        ("flat", ONE | verdict(**ONE)),
-        ("nested", {"input": ONE, "result": verdict(**ONE)}),
-    ):
-        async with client(FakeService(dialect=Dialect(verify_echo=how))) as asking:
-            assert (await asking.post("/verify", json=ONE)).json() == said
-    other = {**ONE, "name": "다른 상사"}
-    service = FakeService(
-        dialect=Dialect(verify_echo="nested", echoed=("name",)),
-        faults=Faults(Fault("verify", faults.SomebodyElses("name"))),
-    )
-    async with client(service) as asking:
-        reply = (await asking.post("/verify", json=ONE)).json()
-    assert reply == {"input": {"name": other["name"]}, "result": verdict(**other)}
-    assert service.paid == Counter([PAID])
-
-
-@pytest.mark.anyio
 async def test_every_upload_may_be_the_first_job() -> None:
     service = FakeService()
     async with client(service) as asking:
@@ -527,21 +421,6 @@ def test_a_response_can_be_sent_twice_on_one_connection() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_job_may_fail_or_be_unknown_at_first() -> None:
-    service = FakeService(
-        faults=Faults(Fault("job", faults.Status(404), when=faults.fresh(2)), Fault("job", faults.Word("failed"), at=3))
-    )
-    async with client(service) as asking:
-        path = job_path(await asking.post("/batch", **form(csv_of(ROWS))))
-        replies = [await asking.get(path) for _ in range(4)]
-        service.forget_jobs()
-        assert (await asking.get(path)).status_code == 404
-    assert [reply.status_code for reply in replies] == [404, 404, 200, 200]
-    assert [reply.json()["status"] for reply in replies[2:]] == ["failed", "done"]
-    assert service.paid_total == 40
-
-
-@pytest.mark.anyio
 async def test_faults_hit_the_requests_that_they_name() -> None:
     async def hits(count: int = 12, **conditions: Any) -> list[int]:
         service = FakeService(faults=Faults(Fault("verify", faults.Status(500), **conditions), seed=5))
@@ -559,17 +438,6 @@ async def test_faults_hit_the_requests_that_they_name() -> None:
     some = await hits(200, share=0.1)
     assert some == await hits(200, share=0.1)
     assert 5 < len(some) < 40
-
-
-@pytest.mark.anyio
-async def test_faults_come_one_after_another_and_any_endpoint_may_be_hit() -> None:
-    service = FakeService(faults=Faults(Fault("*", faults.Delay(0.001)), Fault("*", faults.Status(502), every=2)))
-    async with client(service) as asking:
-        replies = [await asking.get(path) for path in ("/me", "/watch", "/me", "/batch/x")]
-    assert [reply.status_code for reply in replies] == [200, 502, 200, 502]
-    assert service.faults.hits == 6
-    with pytest.raises(ValueError, match="no kind of request"):
-        Fault("verfy", faults.HTML)
 
 
 STORM: dict[str, tuple[faults.Act, bool]] = {
@@ -615,30 +483,6 @@ def test_in_a_storm_of_faults_exactly_what_was_taken_is_counted() -> None:
         until(lambda: service.in_flight == 0)
     assert service.paid == Counter(paid)
     assert (service.paid_again, service.faults.hits > 25) == (0, True)
-
-
-@pytest.mark.anyio
-async def test_a_job_may_be_forgotten_once_it_was_fetched_whole() -> None:
-    service = FakeService(dialect=Dialect(words=()), forget_fetched=True)
-    service.faults.add(Fault("job", faults.Reset("reply"), at=2))
-    async with client(service) as asking:
-        path = job_path(await asking.post("/batch", **form(csv_of(ROWS))))
-        assert len((await asking.get(f"{path}?preview=39")).json()["results"]) == 39
-        with pytest.raises(BrokenConnectionError):
-            await asking.get(f"{path}?preview=40")
-        assert len((await asking.get(f"{path}?preview=40")).json()["results"]) == 40
-        assert (await asking.get(f"{path}?preview=40")).status_code == 404
-
-
-@pytest.mark.anyio
-async def test_big_runs_count_without_keeping() -> None:
-    service = FakeService(count_only=True)
-    async with client(service) as asking:
-        await asking.post("/batch", **form(csv_of([*ROWS, ROWS[7]])))
-        await asking.post("/verify", json=ROWS[3]._asdict())
-    assert (service.paid_total, service.paid_again) == (42, 2)
-    with pytest.raises(RuntimeError, match="paid_total"):
-        _ = service.paid
 
 
 def test_a_service_can_be_served_again_on_its_port_and_knows_what_it_knew() -> None:

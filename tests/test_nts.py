@@ -452,38 +452,6 @@ async def test_the_key_is_in_no_log_error_or_traceback(fake: FakeNts, caplog: py
     assert "127.0.0.1" in caplog.text  # the log is on
 
 
-RUN = """
-import asyncio, logging, sys
-import polars as pl
-from bansong.base.options import StatusOptions
-from bansong.reference.fetch import fetch_statuses
-logging.basicConfig(level=logging.DEBUG)
-options = StatusOptions(base_url=sys.argv[1], store="statuses.sqlite", rate=1000)
-report = asyncio.run(fetch_statuses(pl.Series(range(1000000001, 1000000501), dtype=pl.UInt64), options))
-print(repr(report), report.halt)
-"""
-
-
-@pytest.mark.process
-def test_a_whole_run_at_debug_level_shows_and_stores_no_key(
-    fake: FakeNts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    echo = Status(400, body=f'{{"code":-999,"msg":"{KEY} {ENCODED}"}}'.encode())
-    acts = (NTS_FAULTS["cut_json"], echo, NTS_FAULTS["other_shape"])
-    fake.faults.add(*(Fault("status", act, at=place) for place, act in enumerate(acts, 1)))
-    fake.faults.add(Fault("status", NTS_FAULTS["expired_key"], at=range(6, 100)))
-    monkeypatch.setenv("BANSONG_NTS_KEY", ENCODED)
-    with serve(fake) as url:
-        command = [sys.executable, "-c", RUN, url]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120, check=True)
-    written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
-    assert b"the tax authority's API" in done.stderr
-    assert b"halt" in done.stdout
-    assert len(written) >= 1
-    found = [*written, done.stdout, done.stderr, "".join(fake.urls).encode()]
-    assert [text for text in found if b"efgh" in text] == []
-
-
 def test_the_url_is_of_this_machine_or_encrypted_and_may_hold_the_whole_path(monkeypatch: pytest.MonkeyPatch) -> None:
     for url, words in {
         "http://nts.example.com": r"plain http would show the NTS API key .*BANSONG_NTS_URL",
