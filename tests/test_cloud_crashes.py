@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,10 +17,26 @@ from pathlib import Path
 
 import pytest
 
+from conftest import SAMPLE
 from s3_server import BUCKET, S3Server, serving_s3
 
 OLD = b"the old object"
 ROWS = 3_000
+KILLED_BEFORE_THE_SECOND = """
+import os, signal
+from bansong.base import remote
+
+upload, done = remote.upload_object, []
+
+def upload_or_die(*given):
+    if done:
+        os.kill(os.getpid(), signal.SIGKILL)
+    done.append(upload(*given))
+
+remote.upload_object = upload_or_die
+from bansong.cli.app import main
+main()
+"""
 MEMORY = """
 import json, os, sys, threading, time
 from pathlib import Path
@@ -99,6 +116,30 @@ def environment(server: S3Server, folder: Path, **more: str) -> dict[str, str]:
 
 def command(*given: str) -> list[str]:
     return [sys.executable, "-m", "bansong", "enrich", *given]
+
+
+@pytest.mark.crash
+def test_a_run_killed_between_two_objects_leaves_each_old_or_new(s3: S3Server, tmp_path: Path) -> None:
+    """In the order of the inputs, a workbook and a list; no parts, and the same command comes to the same objects."""
+    shutil.copy(SAMPLE / "customers.xlsx", tmp_path / "a.xlsx")
+    for name in ("a.xlsx", "in.csv"):
+        s3.put(f"wanted/{name}", OLD)
+        s3.put(f"killed/{name}", OLD)
+
+    def run(program: list[str], folder: str) -> int:
+        call = [*program, "a.xlsx", "in.csv", "-o", f"s3://{BUCKET}/{folder}/"]
+        return subprocess.run(call, cwd=tmp_path, env=environment(s3, tmp_path), capture_output=True).returncode
+
+    def objects(folder: str) -> list[bytes]:
+        return [s3.get(f"{folder}/{name}") for name in ("a.xlsx", "in.csv")]
+
+    assert run(command(), "wanted") == 0
+    wanted = objects("wanted")
+    assert run([sys.executable, "-c", KILLED_BEFORE_THE_SECOND, "enrich"], "killed") == -signal.SIGKILL
+    assert objects("killed") == [wanted[0], OLD]
+    assert (len(s3.names()), s3.unfinished_uploads()) == (5, 0)
+    assert run(command(), "killed") == 0
+    assert objects("killed") == wanted
 
 
 class KillingProxy:
