@@ -15,6 +15,8 @@ from bansong.client.request import request_id_of
 from bansong.errors import DoubtError, NotSentError, NumberError, ShapeError
 from test_client_manners import B_NO, KEY, URL, App, Said, anyio_backend, client
 
+pytestmark = pytest.mark.anyio
+
 __all__ = ["anyio_backend"]
 
 
@@ -26,7 +28,6 @@ def asked(app: App) -> list[tuple[str, object]]:
     return [(target, json.loads(body) if body else None) for target, body in zip(app.asked, app.bodies, strict=True)]
 
 
-@pytest.mark.anyio
 async def test_verify_sends_what_is_given_and_nothing_else() -> None:
     """G23: an absent name is no name, an empty one is sent as it is."""
     app = answers({"biz_status": "01", "fixed_zipcode": 16677})
@@ -42,7 +43,6 @@ async def test_verify_sends_what_is_given_and_nothing_else() -> None:
     ]
 
 
-@pytest.mark.anyio
 async def test_what_is_no_business_number_is_never_sent() -> None:
     app = answers({})
     async with client(app) as service:
@@ -53,7 +53,6 @@ async def test_what_is_no_business_number_is_never_sent() -> None:
     assert app.asked == []
 
 
-@pytest.mark.anyio
 async def test_each_other_method_is_one_request() -> None:
     """G21, G23, G30: a label's row is sent as it is given."""
     entry = {"watch_id": "w 1", "biz_no": "1248100998"}
@@ -87,7 +86,6 @@ async def test_each_other_method_is_one_request() -> None:
     ]
 
 
-@pytest.mark.anyio
 async def test_a_paid_answer_that_cannot_be_read_is_kept() -> None:
     """G2: its bytes are in the error, at most 64 KiB of them, and the error says what is wrong."""
     app = answers({"verdict": "fine"}, b'{"x": "' + b"y" * 100_000 + b'"}', b"<html><head><title>Log in</title>", b"")
@@ -107,7 +105,6 @@ async def test_a_paid_answer_that_cannot_be_read_is_kept() -> None:
     assert caught.value.__context__ is None
 
 
-@pytest.mark.anyio
 async def test_a_page_is_no_acknowledgement() -> None:
     """G21: a login page says 200 to everything."""
     app = answers(b"<!doctype html><html>", b"OK", b"null")
@@ -118,7 +115,6 @@ async def test_a_page_is_no_acknowledgement() -> None:
         assert (await service.watch_remove("w1")).raw is None
 
 
-@pytest.mark.anyio
 async def test_a_key_that_an_answer_echoes_is_not_shown() -> None:
     app = answers({"plan": "business", "api_key": KEY}, {"api_key": KEY})
     async with client(app) as service:
@@ -128,7 +124,6 @@ async def test_a_key_that_an_answer_echoes_is_not_shown() -> None:
     assert KEY.encode() not in caught.value.raw
 
 
-@pytest.mark.anyio
 async def test_no_more_requests_are_under_way_than_allowed() -> None:
     under_way, most = 0, 0
 
@@ -147,7 +142,6 @@ async def test_no_more_requests_are_under_way_than_allowed() -> None:
     assert most == 3
 
 
-@pytest.mark.anyio
 async def test_an_app_that_breaks_is_a_connection_that_breaks() -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await receive()
@@ -190,7 +184,6 @@ def test_a_request_id_is_one_short_word() -> None:
         assert request_id_of({"x-request-id": nonsense}, key) is None
 
 
-@pytest.mark.anyio
 async def test_a_dead_proxy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "HTTP_PROXY"):
         monkeypatch.setenv(name, "http://user:hidden@127.0.0.1:9")

@@ -53,6 +53,8 @@ from bansong.errors import (
 )
 from bansong.testing import FakeService, Fault, Faults, Status, serve
 
+pytestmark = pytest.mark.anyio
+
 URL = "http://localhost:9"
 KEY = "bv-secret-4711"
 B_NO = "124-81-00998"
@@ -146,7 +148,6 @@ async def tries(call: Callable[[Client], Awaitable[Any]], *answers: Said, **opti
     return len(app.asked), None
 
 
-@pytest.mark.anyio
 @autojump
 async def test_what_is_free_is_asked_again_after_what_passes() -> None:
     for call in FREE.values():
@@ -157,7 +158,6 @@ async def test_what_is_free_is_asked_again_after_what_passes() -> None:
     assert [(await tries(FREE["me"], Said(status)))[0] for status in LASTING] == [1] * len(LASTING)
 
 
-@pytest.mark.anyio
 @autojump
 @pytest.mark.parametrize("call", CHANGING)
 async def test_what_is_paid_or_changes_something_is_never_sent_twice(call: str) -> None:
@@ -182,7 +182,6 @@ class Unreachable(httpx.AsyncBaseTransport):
         return httpx.Response(200, json={"grade": "A", "job_id": "j", "ok": True, "watch_id": "w"})
 
 
-@pytest.mark.anyio
 @autojump
 @pytest.mark.parametrize("call", CHANGING)
 async def test_what_certainly_was_not_sent_goes_again(call: str) -> None:
@@ -192,7 +191,6 @@ async def test_what_certainly_was_not_sent_goes_again(call: str) -> None:
     assert network.asked == 3
 
 
-@pytest.mark.anyio
 @autojump
 async def test_the_gate_of_an_upload_is_passed_once_and_what_was_read_whole_is_not_sent_again() -> None:
     steps: list[str] = []
@@ -210,7 +208,6 @@ async def test_the_gate_of_an_upload_is_passed_once_and_what_was_read_whole_is_n
     assert network.asked == 1
 
 
-@pytest.mark.anyio
 @autojump
 async def test_a_retry_waits_longer_each_time_and_never_less_than_the_service_asks() -> None:
     app = App(Said(503), Said(503), Said(503, retry_after="7"), Said(429, retry_after="30"), ME)
@@ -223,7 +220,6 @@ async def test_a_retry_waits_longer_each_time_and_never_less_than_the_service_as
         assert (await tries(FREE["me"], Said(status, retry_after="61")))[0] == 1
 
 
-@pytest.mark.anyio
 @autojump
 async def test_how_often_is_chosen_for_the_client_and_for_a_call() -> None:
     for options, more, times in [({"max_retries": 0}, {}, 1), ({}, {"max_retries": 0}, 1), ({}, {"max_retries": 4}, 5)]:
@@ -255,7 +251,6 @@ def test_the_runs_own_retries_are_not_multiplied(tmp_path: Path, monkeypatch: py
     assert made == [0, 0, 2, 0]
 
 
-@pytest.mark.anyio
 async def test_a_call_has_its_own_timeouts_and_headers() -> None:
     seen: list[httpx.Request] = []
 
@@ -279,7 +274,6 @@ async def test_a_call_has_its_own_timeouts_and_headers() -> None:
     assert seen[0].headers["x-trace-id"] == "t-2"
 
 
-@pytest.mark.anyio
 async def test_hooks_see_requests_without_the_key_and_cannot_send_it_elsewhere() -> None:
     seen: list[object] = []
 
@@ -307,7 +301,6 @@ async def test_hooks_see_requests_without_the_key_and_cannot_send_it_elsewhere()
     assert len(app.asked) == 1
 
 
-@pytest.mark.anyio
 async def test_a_reply_can_be_had_as_it_came() -> None:
     app = App(Said(203, {"limit": 10, "used": 3}, x_request_id="req-1", x_ratelimit="9", set_cookie="a=b", echo=KEY))
     async with client(app) as service:
@@ -321,7 +314,6 @@ async def test_a_reply_can_be_had_as_it_came() -> None:
     assert repr(raw) == "RawResponse(status=203, request_id='req-1')"
 
 
-@pytest.mark.anyio
 async def test_every_method_has_its_raw_form_and_its_refusal() -> None:
     value = {"grade": "A", "job_id": "j", "watch_id": "w", "status": "done", "watches": [], "history": []}
     async with client(App(Said(200, value))) as good, client(App(Said(401, request_id="r1"))) as bad:
@@ -333,7 +325,6 @@ async def test_every_method_has_its_raw_form_and_its_refusal() -> None:
         assert service.with_raw_response.me().parse() == Account(limit=10, raw={"limit": 10})
 
 
-@pytest.mark.anyio
 async def test_an_error_carries_the_services_request_id() -> None:
     async with client(App(Said(401, {"error": "no"}, x_request_id=f"abc-{KEY}"))) as service:
         with pytest.raises(AuthenticationError) as caught:
@@ -346,7 +337,6 @@ async def test_an_error_carries_the_services_request_id() -> None:
     assert caught.value.request_id is None
 
 
-@pytest.mark.anyio
 async def test_a_transport_of_the_users_carries_all_requests_and_stays_open() -> None:
 
     class Own(httpx.MockTransport):
@@ -492,7 +482,6 @@ def status(word: str, results: int = 0, total: int | None = None) -> Said:
     return Said(200, {"status": word, "results": rows} | ({} if total is None else {"total": total}))
 
 
-@pytest.mark.anyio
 @autojump
 async def test_a_job_is_waited_for() -> None:
     app = App(Said(404), status("queued"), status("running"), status("done", 1))
@@ -507,7 +496,6 @@ async def test_a_job_is_waited_for() -> None:
     assert await tries(lambda service: service.wait("j"), Said(404)) == (1, NotFoundError)
 
 
-@pytest.mark.anyio
 async def test_a_status_word_that_is_not_known_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     words = [f"dozing {KEY}", f"dozing {KEY}", "running", "done"]
     app = App(*(Said(value={"status": word, "results": [], "total": 0}) for word in words))
@@ -519,7 +507,6 @@ async def test_a_status_word_that_is_not_known_is_logged_once(caplog: pytest.Log
     ]
 
 
-@pytest.mark.anyio
 @autojump
 async def test_waiting_has_an_end_and_a_long_job_is_looked_at_less_often() -> None:
     app = App(status("running"))
@@ -552,7 +539,6 @@ def test_a_blocking_client_calls_progress_in_the_callers_thread() -> None:
     assert seen == [("running", 10, True), ("done", 10, True)]
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("job", "options", "answers", "asked"),
     [
@@ -572,7 +558,6 @@ async def test_all_results_of_a_job_come_one_by_one(
         assert [result.key for result in service.results(job, **options)] == [0, 1, 2]
 
 
-@pytest.mark.anyio
 async def test_results_that_are_missing_are_told_after_those_that_came() -> None:
     async with client(App(status("done", 2))) as service:
         results = service.results("j", total=5)
@@ -593,7 +578,6 @@ async def test_results_that_are_missing_are_told_after_those_that_came() -> None
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 
 
-@pytest.mark.anyio
 async def test_an_upload_comes_from_bytes_a_path_or_a_file(tmp_path: Path) -> None:
     sheet, korean, listed = tmp_path / "고객.XLSX", tmp_path / "old.csv", b'[{"b_no": "1248100998"}]'
     sheet.write_bytes(b"PK\x03\x04 and so on")
@@ -657,7 +641,6 @@ WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.anyio
 async def test_a_wrong_argument_is_refused_before_anything_is_sent() -> None:
     app, errors = App(ME), list[bs.BansongError]()
     async with client(app) as service:

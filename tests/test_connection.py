@@ -33,6 +33,8 @@ from bansong.errors import (
 )
 from test_transport import CONTENT, KEY, VERIFIED, Line, Server, answering, client, serving
 
+pytestmark = pytest.mark.anyio
+
 
 @pytest.fixture(params=["asyncio", "trio"])
 def anyio_backend(request: pytest.FixtureRequest) -> str:
@@ -84,7 +86,6 @@ def saying(raw: bytes, *, close: bool = True) -> Callable[[Line], None]:
     return script
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("status", [200, 401, 429])
 async def test_what_follows_a_complete_answer_makes_it_doubtful_and_ends_the_connection(status: int) -> None:
     with serving(saying(message(VERIFIED, status=status) * 2, close=False)) as server:
@@ -96,7 +97,6 @@ async def test_what_follows_a_complete_answer_makes_it_doubtful_and_ends_the_con
         assert server.connections == 3
 
 
-@pytest.mark.anyio
 @pytest.mark.usefixtures("no_rest")
 async def test_what_comes_over_an_idle_connection_is_nobodys_answer() -> None:
     extra, sent = threading.Event(), threading.Event()
@@ -117,7 +117,6 @@ async def test_what_comes_over_an_idle_connection_is_nobodys_answer() -> None:
         assert (first.biz_status, second.biz_status, server.connections) == ("1", "2", 2)
 
 
-@pytest.mark.anyio
 async def test_an_answer_that_comes_again_a_little_later_is_not_the_next_ones() -> None:
     answers = iter(range(1000))
 
@@ -143,7 +142,6 @@ async def test_an_answer_that_comes_again_a_little_later_is_not_the_next_ones() 
     assert wrong == []
 
 
-@pytest.mark.anyio
 async def test_an_answer_that_comes_again_within_its_own_latency_is_not_the_next_ones() -> None:
     told = threading.Semaphore(0)
 
@@ -189,7 +187,6 @@ FRAMES: dict[str, tuple[bytes, type[ServiceError] | None]] = {
 }
 
 
-@pytest.mark.anyio
 async def test_each_framing_is_an_answer_or_a_doubt() -> None:
     found: dict[str, type[ServiceError] | None] = {}
     for name, (raw, _) in FRAMES.items():
@@ -203,7 +200,6 @@ async def test_each_framing_is_an_answer_or_a_doubt() -> None:
     assert found == {name: kind for name, (_, kind) in FRAMES.items()}
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("is_upload", [False, True])
 async def test_an_answer_that_drips_ends_some_day(monkeypatch: pytest.MonkeyPatch, is_upload: bool) -> None:
     """Each byte comes in time, the whole never does; an upload's time begins with its last byte."""
@@ -225,7 +221,6 @@ async def test_an_answer_that_drips_ends_some_day(monkeypatch: pytest.MonkeyPatc
         done.set()
 
 
-@pytest.mark.anyio
 async def test_an_answer_in_tiny_chunks_leaves_others_their_turn() -> None:
     chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in VERIFIED.ljust(9000))
     raw = b"HTTP/1.1 200 X\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
@@ -248,7 +243,6 @@ async def test_an_answer_in_tiny_chunks_leaves_others_their_turn() -> None:
 PACKED = gzip.compress(VERIFIED)
 
 
-@pytest.mark.anyio
 async def test_a_compressed_answer_is_whole_or_a_doubt() -> None:
     whole = [PACKED, gzip.compress(VERIFIED[:40]) + gzip.compress(VERIFIED[40:]), VERIFIED]
     cut_off, wrong_sum = PACKED[:-9], PACKED[:-8] + b"\0\0\0\0" + PACKED[-4:]
@@ -263,7 +257,6 @@ async def test_a_compressed_answer_is_whole_or_a_doubt() -> None:
                         await service.verify("1248100998")
 
 
-@pytest.mark.anyio
 @pytest.mark.usefixtures("no_rest")
 @pytest.mark.parametrize("end", ["announced", "closed", "reset", "half"])
 async def test_a_server_that_closes_after_an_answer_costs_nothing(end: str) -> None:
@@ -297,7 +290,6 @@ async def test_a_server_that_closes_after_an_answer_costs_nothing(end: str) -> N
         assert server.connections == 3
 
 
-@pytest.mark.anyio
 async def test_an_answer_that_arrived_while_nobody_looked_is_no_doubt() -> None:
     answered = threading.Event()
 
@@ -325,7 +317,6 @@ def transport(url: str, tls: ssl.SSLContext | None = None) -> Transport:
     return Transport(BaseUrl.parse(url), ApiKey(KEY), concurrency=4, timeouts=Timeouts(), app=None, tls=tls)
 
 
-@pytest.mark.anyio
 @pytest.mark.usefixtures("no_rest")
 async def test_requests_go_over_tls_and_the_connection_is_kept(authority: trustme.CA) -> None:
     large = b'{"x": "' + b"y" * 1_000_000 + b'"}'
@@ -344,7 +335,6 @@ async def test_requests_go_over_tls_and_the_connection_is_kept(authority: trustm
         assert server.connections == 1
 
 
-@pytest.mark.anyio
 async def test_an_answer_in_the_middle_of_an_upload_is_seen_under_tls(authority: trustme.CA) -> None:
     asked: list[str] = []
 
@@ -366,7 +356,6 @@ async def test_an_answer_in_the_middle_of_an_upload_is_seen_under_tls(authority:
     assert asked == []
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("fault", ["unknown authority", "another name"])
 async def test_a_certificate_that_is_not_trusted_is_an_error_of_its_own(authority: trustme.CA, fault: str) -> None:
     trusted, name = (trusting(authority), "other.invalid") if fault == "another name" else (None, "127.0.0.1")
@@ -380,7 +369,6 @@ async def test_a_certificate_that_is_not_trusted_is_an_error_of_its_own(authorit
     assert caught.value.exit_code == 2
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("ssl_cert_file", [True, False])
 async def test_certificates_may_come_from_ssl_cert_file(
     authority: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ssl_cert_file: bool
@@ -429,7 +417,6 @@ def through(proxy: Server, monkeypatch: pytest.MonkeyPatch, scheme: str = "https
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.mark.anyio
 async def test_tls_goes_through_a_proxys_tunnel(authority: trustme.CA, monkeypatch: pytest.MonkeyPatch) -> None:
     secure = over_tls(authority, answering(200, VERIFIED), "service.invalid")
     with serving(secure) as server, serving(proxying(server)) as proxy:
@@ -444,7 +431,6 @@ async def test_tls_goes_through_a_proxys_tunnel(authority: trustme.CA, monkeypat
     assert "X-API-Key" not in head
 
 
-@pytest.mark.anyio
 async def test_a_proxy_that_wants_a_password_for_plain_http_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(answering(407, b"who are you")) as proxy:
         through(proxy, monkeypatch, "http")
@@ -454,7 +440,6 @@ async def test_a_proxy_that_wants_a_password_for_plain_http_ends_the_run(monkeyp
     assert f"Proxy-Authorization: Basic {base64.b64encode(b'us@er:pa:ss').decode()}\r\n".encode() in proxy.heads[0]
 
 
-@pytest.mark.anyio
 async def test_a_proxys_refusal_is_understood_from_its_head(
     authority: trustme.CA, monkeypatch: pytest.MonkeyPatch
 ) -> None:

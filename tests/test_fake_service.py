@@ -41,6 +41,8 @@ from bansong.testing import (
 )
 from bansong.testing.messages import FakeRequest, header
 
+pytestmark = pytest.mark.anyio
+
 KEY = {"X-API-Key": "test-key"}
 ONE = {"b_no": "1248100998", "name": "삼성전자", "address": "경기 수원시 영통구 삼성로 129"}
 PAID = Lookup(**ONE)
@@ -100,7 +102,6 @@ def until(holds: Callable[[], bool]) -> None:
     raise AssertionError("it did not come to pass")
 
 
-@pytest.mark.anyio
 async def test_a_lookup_is_answered_from_its_record_and_paid_each_time() -> None:
     service = FakeService(quota=10, prefix="/api")
     async with client(service) as asking:
@@ -137,7 +138,6 @@ NO_LOOKUP = {
 }
 
 
-@pytest.mark.anyio
 async def test_what_is_not_understood_or_too_large_is_not_paid() -> None:
     service, json_type = FakeService(max_rows=39, max_bytes=5000), {"Content-Type": "application/json"}
     async with client(service) as asking:
@@ -152,7 +152,6 @@ async def test_what_is_not_understood_or_too_large_is_not_paid() -> None:
     assert [upload.job_id for upload in service.uploads] == [None]
 
 
-@pytest.mark.anyio
 async def test_of_many_requests_at_once_the_quota_pays_as_many_as_it_has() -> None:
     service = FakeService(quota=120, used=20)
     replies: list[int] = []
@@ -170,7 +169,6 @@ async def test_of_many_requests_at_once_the_quota_pays_as_many_as_it_has() -> No
     assert (account["monthly_quota"], account["used"], account["remaining"]) == (120, 120, 0)
 
 
-@pytest.mark.anyio
 async def test_a_batch_beyond_the_quota_is_refused_whole_or_taken_in_part() -> None:
     service = FakeService(quota=30, quota_retry_after="86400")
     async with client(service) as asking:
@@ -183,7 +181,6 @@ async def test_a_batch_beyond_the_quota_is_refused_whole_or_taken_in_part() -> N
     assert [item["b_no"] for item in results if "biz_status" in item] == [row.b_no for row in ROWS[:30]]
 
 
-@pytest.mark.anyio
 async def test_a_multipart_body_that_ends_early_starts_nothing() -> None:
     body = b'--edge\r\nContent-Disposition: form-data; name="file"; filename="a.csv"\r\n\r\n' + csv_of(ROWS[:1])
     body += b"\r\n--edge--"
@@ -215,7 +212,6 @@ def listed(dialect: Dialect, record: Any) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("name", EVERY)
 async def test_in_every_dialect_each_result_is_the_answer_of_its_row(name: str) -> None:
     dialect = EVERY[name]
@@ -247,7 +243,6 @@ def struck(what: faults.Act, kind: str = "verify") -> FakeService:
     return FakeService(faults=Faults(Fault(kind, what, at=1)))
 
 
-@pytest.mark.anyio
 async def test_a_status_is_given_before_or_after_paying_and_a_redirect_is_not_paid() -> None:
     for paid in (False, True):
         service = struck(faults.Status(503, retry_after=2, body=b"busy", content_type="text/plain", paid=paid))
@@ -264,7 +259,6 @@ async def test_a_status_is_given_before_or_after_paying_and_a_redirect_is_not_pa
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # trio, of a body cut short
-@pytest.mark.anyio
 @pytest.mark.parametrize(("place", "paid"), [("before", 0), ("in", 0), ("after", 1), ("reply", 1)])
 async def test_in_process_a_reset_is_an_exception_that_passes_through(place: Any, paid: int) -> None:
     for kind in ("verify", "batch"):
@@ -324,7 +318,6 @@ def test_a_delay_is_before_or_after_paying_and_takes_no_time_on_a_mock_clock(aft
     assert service.paid_total == 1
 
 
-@pytest.mark.anyio
 async def test_bodies_that_are_not_what_they_should_be_are_paid() -> None:
     answer = verdict(**ONE)
     huge = 3_000_000
@@ -344,7 +337,6 @@ async def test_bodies_that_are_not_what_they_should_be_are_paid() -> None:
             assert service.paid_total == number
 
 
-@pytest.mark.anyio
 async def test_results_can_be_partial_reordered_or_given_twice() -> None:
     def keys(record: dict[str, Any]) -> list[int]:
         return [item["row_id"] for item in record["results"]]
@@ -367,7 +359,6 @@ async def test_results_can_be_partial_reordered_or_given_twice() -> None:
     assert await hit(faults.Missing(0.1, renumbered=True)) == whole[:36]
 
 
-@pytest.mark.anyio
 async def test_answers_can_be_empty_or_somebody_elses() -> None:
     record = await finished(FakeService(faults=Faults(Fault("job", faults.Emptied()))), preview=40)
     assert all(item[name] is None for item in record["results"] for name in verdict("1248100998"))
@@ -379,7 +370,6 @@ async def test_answers_can_be_empty_or_somebody_elses() -> None:
             assert {name: item[name] for name in verdict(*echo)} == verdict(*echo)
 
 
-@pytest.mark.anyio
 async def test_every_upload_may_be_the_first_job() -> None:
     service = FakeService()
     async with client(service) as asking:
@@ -395,7 +385,6 @@ async def test_every_upload_may_be_the_first_job() -> None:
     assert service.paid_total == 41
 
 
-@pytest.mark.anyio
 async def test_one_byte_can_make_a_reply_no_text() -> None:
     service = FakeService(faults=Faults(Fault("verify", faults.InvalidByte(), at=2)))
     async with client(service) as asking:
@@ -420,7 +409,6 @@ def test_a_response_can_be_sent_twice_on_one_connection() -> None:
     assert service.paid_total == 2
 
 
-@pytest.mark.anyio
 async def test_faults_hit_the_requests_that_they_name() -> None:
     async def hits(count: int = 12, **conditions: Any) -> list[int]:
         service = FakeService(faults=Faults(Fault("verify", faults.Status(500), **conditions), seed=5))

@@ -65,6 +65,8 @@ from bansong.testing import (
 )
 from examples import examples
 
+pytestmark = pytest.mark.anyio
+
 KEY = "Ab+cd/efgh0123456789=="
 ENCODED = quote(KEY, safe="")
 DAY = date(2026, 11, 23)
@@ -110,7 +112,6 @@ def read(rows: object, asked: list[str] = NUMBERS) -> StatusReply:
     return found
 
 
-@pytest.mark.anyio
 async def test_a_reply_is_a_frame_of_statuses_by_number(fake: FakeNts) -> None:
     reply = await ask(fake)
     assert reply.statuses.schema == STATUS_SCHEMA == SCHEMA | {name: MORE[name] for name in ("taxation", "merged")}
@@ -127,7 +128,6 @@ async def test_a_reply_is_a_frame_of_statuses_by_number(fake: FakeNts) -> None:
     assert (await ask(fake, [str(1000000000 + place) for place in range(100)])).statuses.height == 100
 
 
-@pytest.mark.anyio
 async def test_what_is_no_call_of_numbers_is_not_sent(fake: FakeNts) -> None:
     wrong: list[Any] = [[], ["abc"], [None], [0], [10**10], [10**30], [1.5], [str(10**9 + n) for n in range(101)]]
     for numbers in wrong:
@@ -136,7 +136,6 @@ async def test_what_is_no_call_of_numbers_is_not_sent(fake: FakeNts) -> None:
     assert fake.calls == 0
 
 
-@pytest.mark.anyio
 async def test_only_numbers_are_sent() -> None:
     """The request is a POST of ``b_no`` alone: no key and no returnType in its URL."""
     sent: list[httpx.Request] = []
@@ -153,7 +152,6 @@ async def test_only_numbers_are_sent() -> None:
     assert "x-api-key" not in request.headers
 
 
-@pytest.mark.anyio
 async def test_rows_are_matched_by_number_alone_and_what_is_not_plainly_answered_is_missing(fake: FakeNts) -> None:
     expected = (await ask(fake)).statuses
     first: list[str] = NUMBERS[:1]
@@ -251,7 +249,6 @@ def assert_is_one_sentence(error: ServiceError) -> None:
     assert text.count("; ") >= 1  # what is wrong, and what to do
 
 
-@pytest.mark.anyio
 async def test_each_fault_is_one_sentence_with_a_remedy() -> None:
     rows = {"reordered", "fewer", "more", "repeated", "conflicting", "hyphens", "new_word"}
     assert NTS_FAULTS.keys() - FAULTS == rows
@@ -264,7 +261,6 @@ async def test_each_fault_is_one_sentence_with_a_remedy() -> None:
         assert pickle.loads(pickle.dumps(error)).args == error.args
 
 
-@pytest.mark.anyio
 async def test_a_second_s_limit_passes_and_a_day_s_does_not() -> None:
     names = ("second_limit", "too_many", "day_limit", "day_limit_text_429")
     errors = [await error_by(NTS_FAULTS[name]) for name in names]
@@ -293,7 +289,6 @@ def test_the_portal_s_code_is_found_in_each_of_its_forms_and_an_xml_bomb_is_not_
     assert isinstance(read_reply(bomb, 200, NUMBERS, DAY, "the API"), UnavailableError)
 
 
-@pytest.mark.anyio
 async def test_a_hang_a_reset_and_a_closed_port_may_be_asked_again(fake: FakeNts) -> None:
     fake.faults.add(Fault("status", Hang(), at=1), Fault("status", Reset("after"), at=2))
     with serve(fake) as url:
@@ -309,7 +304,6 @@ async def test_a_hang_a_reset_and_a_closed_port_may_be_asked_again(fake: FakeNts
     assert_is_one_sentence(error)
 
 
-@pytest.mark.anyio
 async def test_a_certificate_that_is_not_trusted_ends_the_run() -> None:
     def refuse(request: httpx.Request) -> httpx.Response:
         cause = ssl.SSLCertVerificationError(1, "certificate verify failed")
@@ -428,7 +422,6 @@ def test_a_key_is_blotted_out_in_each_of_its_forms_and_never_shown_pickled_or_co
             copying(key)
 
 
-@pytest.mark.anyio
 async def test_the_key_is_in_no_log_error_or_traceback(fake: FakeNts, caplog: pytest.LogCaptureFixture) -> None:
     echo = Status(401, body=f'{{"code":-4,"msg":"key {KEY} {ENCODED}"}}'.encode())
     echo_200 = Body(f'{{"key":"{KEY}","encoded":"{ENCODED}"}}'.encode())
@@ -468,7 +461,6 @@ def test_the_url_is_of_this_machine_or_encrypted_and_may_hold_the_whole_path(mon
                 assert f"'{base}{path}'" in repr(NtsClient(NtsKey(KEY)))
 
 
-@pytest.mark.anyio
 async def test_a_client_is_used_inside_of_its_block(fake: FakeNts) -> None:
     client = NtsClient(NtsKey(KEY), HERE, app=fake)
     with pytest.raises(UsageError, match="is not open"):
@@ -479,7 +471,6 @@ async def test_a_client_is_used_inside_of_its_block(fake: FakeNts) -> None:
                 pass
 
 
-@pytest.mark.anyio
 async def test_the_fake_counts_its_day_and_its_seconds() -> None:
     for unit, limit, calls in (("numbers", 8, 2), ("calls", 3, 3)):
         fake = FakeNts(KEY, TRUTH, daily_limit=limit, limit_unit=unit)  # type: ignore[arg-type]
@@ -499,7 +490,6 @@ async def test_the_fake_counts_its_day_and_its_seconds() -> None:
             assert "returnReasonCode 23" in str(await error_of(fake))
 
 
-@pytest.mark.anyio
 async def test_the_fake_says_how_many_calls_it_had_at_once_and_refuses_what_the_api_refuses(fake: FakeNts) -> None:
     fake.latency = 0.02
     async with NtsClient(NtsKey(KEY), HERE, concurrency=4, app=fake) as nts, anyio.create_task_group() as tasks:

@@ -43,6 +43,8 @@ from bansong.errors import (
     UsageError,
 )
 
+pytestmark = pytest.mark.anyio
+
 KEY = 'bv/secret+4711"<key>'
 VERIFIED = b'{"biz_status": "active", "bounce_prob": 0.25}'
 CREATED = b'{"job_id": "j1", "total": 2}'
@@ -207,7 +209,6 @@ def test_each_status_has_its_class() -> None:
     assert type(status_error("POST x", 503, b"", complete=False)) is NotSentError
 
 
-@pytest.mark.anyio
 async def test_any_2xx_is_success_and_what_the_service_asks_to_wait_is_in_the_error() -> None:
     """G25, G26: INTERFACE names no success status."""
     answers = [(status, "") for status in (200, 201, 202, 203, 299)]
@@ -270,7 +271,6 @@ def test_a_bodys_own_message_is_found_whatever_its_shape() -> None:
     assert "\ufffd" in str(body_message("한글".encode("cp949")))
 
 
-@pytest.mark.anyio
 async def test_a_redirect_is_not_followed_and_the_key_stays_here() -> None:
     with serving(answering(200, VERIFIED)) as other:
         led = [(status, f"{other.url}/verify") for status in (301, 302, 303, 307, 308)]
@@ -282,7 +282,6 @@ async def test_a_redirect_is_not_followed_and_the_key_stays_here() -> None:
         assert other.connections == 0
 
 
-@pytest.mark.anyio
 async def test_every_request_carries_the_key_and_who_asks_but_nothing_of_netrc(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,7 +298,6 @@ async def test_every_request_carries_the_key_and_who_asks_but_nothing_of_netrc(
     assert "authorization" not in head.lower()
 
 
-@pytest.mark.anyio
 async def test_the_environments_proxy_is_used_but_never_for_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(answering(200, VERIFIED)) as proxy, serving(answering(200, VERIFIED)) as server:
         for name in ("http_proxy", "HTTP_PROXY"):
@@ -326,7 +324,6 @@ async def test_the_environments_proxy_is_used_but_never_for_this_machine(monkeyp
 ECHO = b'{"error": "the key %s is not known"}' % KEY.replace('"', '\\"').encode()
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("status", [200, 401, 500])
 async def test_the_key_is_nowhere_to_be_seen(status: int, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
@@ -347,7 +344,6 @@ async def test_the_key_is_nowhere_to_be_seen(status: int, caplog: pytest.LogCapt
     assert (type(again), str(again), again.status, again.raw) == (type(error), str(error), status, error.raw)
 
 
-@pytest.mark.anyio
 async def test_the_key_is_in_no_traceback_of_a_cancelled_request(monkeypatch: pytest.MonkeyPatch) -> None:
     writing = anyio.Event()
     caught: list[BaseException] = []
@@ -385,7 +381,6 @@ def assert_hidden(text: str) -> None:
     assert "secret%2B4711" not in text
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("framing", ["Content-Length: 200000000", "Transfer-Encoding: chunked", "X: read to the end"])
 async def test_a_huge_answer_is_not_read_in(framing: str) -> None:
     sent = 0
@@ -409,7 +404,6 @@ async def test_a_huge_answer_is_not_read_in(framing: str) -> None:
     assert sent < 60_000_000
 
 
-@pytest.mark.anyio
 async def test_a_compressed_answer_is_unpacked_but_no_bomb() -> None:
     """G27: compression is asked for where many rows are asked for, and taken wherever it is used."""
     packed = {"/verify": gzip.compress(VERIFIED), "/batch/j": gzip.compress(b" " * 50_000_000)}
@@ -443,7 +437,6 @@ def broken(before: str) -> Callable[[Line], None]:
     return script
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("when", ["reset", "no answer, closed", "in the head", "in the body", "nonsense"])
 async def test_what_breaks_after_the_request_is_a_doubt(when: str) -> None:
     with serving(broken(when)) as server:
@@ -456,7 +449,6 @@ async def test_what_breaks_after_the_request_is_a_doubt(when: str) -> None:
     assert error.__context__ is None
 
 
-@pytest.mark.anyio
 async def test_a_refusal_that_breaks_off_is_still_a_refusal() -> None:
     def script(line: Line) -> None:
         line.read()
@@ -466,7 +458,6 @@ async def test_a_refusal_that_breaks_off_is_still_a_refusal() -> None:
         assert type(await verify(server)) is AuthenticationError
 
 
-@pytest.mark.anyio
 async def test_no_answer_in_time_is_a_doubt() -> None:
     done = threading.Event()
 
@@ -481,7 +472,6 @@ async def test_no_answer_in_time_is_a_doubt() -> None:
     assert "0.05 s" in str(error)
 
 
-@pytest.mark.anyio
 async def test_a_refused_connection_is_certainly_not_sent() -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         url = f"http://127.0.0.1:{gone.getsockname()[1]}"
@@ -491,7 +481,6 @@ async def test_a_refused_connection_is_certainly_not_sent() -> None:
                 await call
 
 
-@pytest.mark.anyio
 async def test_a_server_that_speaks_no_tls_was_sent_nothing() -> None:
 
     def script(line: Line) -> None:
@@ -505,7 +494,6 @@ async def test_a_server_that_speaks_no_tls_was_sent_nothing() -> None:
         assert server.requests == []
 
 
-@pytest.mark.anyio
 async def test_a_connection_is_kept_but_an_upload_has_its_own_and_closes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sending, "_rest_after", lambda _: 0.0)
 
@@ -527,7 +515,6 @@ async def test_a_connection_is_kept_but_an_upload_has_its_own_and_closes_it(monk
     assert closing == [False, False, False, True, True, False]
 
 
-@pytest.mark.anyio
 async def test_a_cancelled_request_does_not_take_its_turn_with_it() -> None:
     arrived, gone = threading.Event(), threading.Event()
 
@@ -549,7 +536,6 @@ async def test_a_cancelled_request_does_not_take_its_turn_with_it() -> None:
             assert (await service.verify("1248100998")).biz_status == "active"
 
 
-@pytest.mark.anyio
 async def test_the_service_has_no_whole_file_before_the_gate_opens() -> None:
     almost = threading.Event()
     at_gate: list[int] = []
@@ -587,7 +573,6 @@ def boundary(line: Line) -> bytes:
     return re.findall(rb"boundary=(\S+)", line.head)[0]
 
 
-@pytest.mark.anyio
 async def test_the_upload_is_one_file_part_and_the_flags_are_sent_only_when_given() -> None:
     """G23, G28: the part is named ``file``, its type is CSV, its bytes are those that were given."""
     with serving(answering(200, CREATED)) as server:
@@ -604,7 +589,6 @@ async def test_the_upload_is_one_file_part_and_the_flags_are_sent_only_when_give
     assert b"Content-Type: text/csv; charset=utf-8\r\n" in first.body
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("close", [False, True])
 @pytest.mark.parametrize(("status", "kind"), [(413, TooLargeError), (401, AuthenticationError), (503, NotSentError)])
 async def test_an_answer_in_the_middle_of_an_upload_ends_it(status: int, kind: type[ServiceError], close: bool) -> None:
@@ -631,7 +615,6 @@ async def test_an_answer_in_the_middle_of_an_upload_ends_it(status: int, kind: t
     assert len(server.requests[0].body) < server.requests[0].length
 
 
-@pytest.mark.anyio
 async def test_an_upload_that_breaks_before_the_gate_is_not_sent() -> None:
     def script(line: Line) -> None:
         line.read_head()
@@ -642,7 +625,6 @@ async def test_an_upload_that_breaks_before_the_gate_is_not_sent() -> None:
     assert type(error) is NotSentError
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("when", ["reset", "no answer, closed", "in the body"])
 async def test_an_upload_that_breaks_after_the_gate_is_a_doubt(when: str) -> None:
     passed: list[str] = []
@@ -655,7 +637,6 @@ async def test_an_upload_that_breaks_after_the_gate_is_a_doubt(when: str) -> Non
     assert passed == ["gate"]
 
 
-@pytest.mark.anyio
 async def test_a_gate_that_raises_keeps_the_last_byte_back() -> None:
 
     async def gate() -> None:
