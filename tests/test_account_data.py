@@ -24,7 +24,6 @@ from bansong.errors import StoreError, UsageError
 from bansong.history.labels import LabelStore
 from bansong.server import erasure as account_erasure
 from bansong.server import erasure as expiry
-from bansong.server import keys as key_table
 from bansong.server.engines import EnginePool
 from bansong.server.erasure import KEPT, OWNED, Retention
 from bansong.server.learning import OutcomeLearner
@@ -65,7 +64,6 @@ class Kept:
 
 @pytest.fixture(scope="module")
 def kept_once(tmp_path_factory: pytest.TempPathFactory) -> Kept:
-    """What each test has a copy of."""
     folder = tmp_path_factory.mktemp("kept")
     hand, db = HandClock(KEPT_AT), folder / "home" / "server.sqlite"
     db.parent.mkdir()
@@ -82,7 +80,6 @@ def kept_once(tmp_path_factory: pytest.TempPathFactory) -> Kept:
 
 @pytest.fixture
 def kept(kept_once: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kept:
-    """A copy of it, for a server and a command that look often for what there is to erase."""
     read_here(monkeypatch)
     monkeypatch.setattr(expiry, "_LOOK_INTERVAL_S", LOOKED_EVERY)
     monkeypatch.setattr(key_data, "_LOOKED_EVERY", LOOKED_EVERY)
@@ -115,7 +112,6 @@ def use(server: Served, hand: HandClock, secret: str, number: str) -> str:
 
 
 def test_every_table_with_rows_of_a_key_is_erased_or_kept_on_purpose(tmp_path: Path) -> None:
-    """A table that is added later, and says whose its rows are, must be on one of the two lists."""
     path = tmp_path / "new.sqlite"
     SERVER_FILE.make(path)
     owned: dict[str, str] = {}
@@ -125,10 +121,6 @@ def test_every_table_with_rows_of_a_key_is_erased_or_kept_on_purpose(tmp_path: P
             for column in columns & {"owner", "key_id"}:
                 owned[table] = column
     assert owned == OWNED | KEPT
-
-
-class Killed(BaseException):
-    """What a kill is stood for by: nothing catches it."""
 
 
 def erased(kept: Kept) -> None:
@@ -152,7 +144,6 @@ def erased(kept: Kept) -> None:
 
 
 def test_erasing_a_key_leaves_no_byte_of_its_data(kept: Kept) -> None:
-    """Its usage by month stays; its secret is refused; the command says how much; once more does nothing."""
     assert kept.named(NUMBER)
     told = keys("erase", kept.key_id, "--db", kept.db, "--yes")
     assert "jobs 1, outcomes 1, watches 1" in told.stdout
@@ -162,21 +153,20 @@ def test_erasing_a_key_leaves_no_byte_of_its_data(kept: Kept) -> None:
         assert HTTP.get(f"{server.url}/me", headers={"X-API-Key": kept.secret}).status_code == 401
 
 
-@pytest.mark.parametrize("name", ["pool", "former-pool", "pool-training"])
-def test_what_a_pool_left_of_a_key_is_erased_too(kept: Kept, name: str) -> None:
-    """Letters of its jobs that lie in a folder of the pool of earlier releases; those of others' jobs stay."""
-    former = kept.files / "learning" / name / "labels"
-    former.mkdir(mode=0o700, parents=True)
-    for key_id in (kept.key_id, kept.other):
-        for path in (kept.files / "learning" / key_id / "labels").glob("*.parquet"):
-            path.rename(former / path.name)
-    assert "learned mailings 1" in keys("erase", kept.key_id, "--db", kept.db, "--yes").stdout
-    assert len(list(former.glob("*.parquet"))) == 1
+def test_what_a_pool_left_of_a_key_is_erased_too(kept: Kept) -> None:
+    names = ("pool", "former-pool", "pool-training")
+    folders = [kept.files / "learning" / name / "labels" for name in names]
+    for former in folders:
+        former.mkdir(mode=0o700, parents=True)
+        for key_id in (kept.key_id, kept.other):
+            for path in (kept.files / "learning" / key_id / "labels").glob("*.parquet"):
+                shutil.copy(path, former)
+    assert "learned mailings 4" in keys("erase", kept.key_id, "--db", kept.db, "--yes").stdout
+    assert [len(list(former.glob("*.parquet"))) for former in folders] == [1, 1, 1]
     assert kept.named(NUMBER) == []
 
 
 def test_nothing_is_erased_unasked(kept: Kept) -> None:
-    """Without a terminal --yes is needed, which is said; an unknown key is named."""
     with pytest.raises(UsageError, match=r"nothing was erased.*--yes"):
         keys("erase", kept.key_id, "--db", kept.db)
     with pytest.raises(UsageError, match="no key with this id"):
@@ -186,7 +176,6 @@ def test_nothing_is_erased_unasked(kept: Kept) -> None:
 
 
 def test_a_running_server_erases_a_key_when_it_is_asked_to(kept: Kept) -> None:
-    """No byte of it stays, nobody else's data is touched, and the command ends when that is so."""
     with served(kept.db, HandClock(time.time()).clock) as server:
         headers = {"X-API-Key": kept.secret}
         watch = HTTP.get(f"{server.url}/watch", headers=headers).json()["watches"][0]["watch_id"]
@@ -194,15 +183,17 @@ def test_a_running_server_erases_a_key_when_it_is_asked_to(kept: Kept) -> None:
         HTTP.delete(f"{server.url}/watch/{watch}", headers=headers)
         HTTP.post(f"{server.url}/watch", json=gone, headers=headers)
     with served(kept.db) as server:
+        assert HTTP.get(f"{server.url}/me", headers=headers).status_code == 200
         told = keys("erase", kept.key_id, "--db", kept.db, "--yes")
         assert "jobs 1, outcomes 1, watches 1" in told.stdout
         assert kept.named(NUMBER) == kept.named(GONE) == []
         assert HTTP.get(f"{server.url}/me", headers=headers).status_code == 401
     erased(kept)
+    (key,) = [one for one in listed(kept.db) if one["id"] == kept.key_id]
+    assert key["last_used"] is None  # it is written down at a stop, too
 
 
 def test_an_account_waits_for_its_requests_and_jobs(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until they have ended nothing is erased; the command says so with exit code 5, and the server does it then."""
     monkeypatch.setattr(key_data, "_PATIENCE", 0.0)
     with served(kept.db) as server:
         bounds = server.app.state.context.bounds
@@ -217,31 +208,7 @@ def test_an_account_waits_for_its_requests_and_jobs(kept: Kept, monkeypatch: pyt
     erased(kept)
 
 
-def test_an_erased_key_is_not_told_again_when_it_was_used(kept: Kept) -> None:
-    """When keys were used is written down every minute, and at a stop: of one that was erased before, no more."""
-    with served(kept.db) as server:
-        assert HTTP.get(f"{server.url}/me", headers={"X-API-Key": kept.secret}).status_code == 200
-        keys("erase", kept.key_id, "--db", kept.db, "--yes")
-    erased(kept)
-    (key,) = [one for one in listed(kept.db) if one["id"] == kept.key_id]
-    assert key["last_used"] is None
-
-
-def test_looking_for_accounts_to_erase_reads_the_requests_once(tmp_path: Path) -> None:
-    """The server looks every two seconds: what that takes must not grow with keys times entries."""
-    SERVER_FILE.make(tmp_path / "server.sqlite")
-    with closing(SERVER_FILE.open(tmp_path / "server.sqlite")) as db:
-        plans: list[str] = []
-        db.set_trace_callback(plans.append)
-        key_table.keys_to_erase(db, 0.0, 1.0, account_erasure.ERASE)
-        db.set_trace_callback(None)
-        steps = [str(row[3]) for row in db.execute(f"EXPLAIN QUERY PLAN {plans[0]}")]
-    before = steps[: next(place for place, step in enumerate(steps) if "audit" in step)]
-    assert any(step.startswith("LIST SUBQUERY") for step in before)  # not CORRELATED: computed for all keys together
-
-
 def test_a_start_completes_an_erasure_that_was_begun(kept: Kept) -> None:
-    """A server that was killed before it erased what an operator had asked for does so after its next start."""
     with closing(sqlite3.connect(kept.db)) as db:
         account_erasure.ask_for_erasure(db, kept.key_id, time.time() - 10)
         db.commit()
@@ -251,31 +218,6 @@ def test_a_start_completes_an_erasure_that_was_begun(kept: Kept) -> None:
 
 
 STEPS = ("remove_files", "erase_rows", "rewrite_file")
-
-
-@pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("after", [False, True])
-def test_an_erasure_that_was_killed_is_completed_by_the_next(
-    kept: Kept, monkeypatch: pytest.MonkeyPatch, step: str, after: bool
-) -> None:
-    """Before and after each step: from the beginning the key is revoked, and giving it again erases the rest."""
-    real = getattr(account_erasure, step)
-
-    def killed(*given: Any) -> None:
-        if after:
-            real(*given)
-        raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(account_erasure, step, killed)
-        with pytest.raises(Killed):
-            keys("erase", kept.key_id, "--db", kept.db, "--yes")
-    assert listed(kept.db)[0]["revoked"] is not None
-    with served(kept.db, HandClock(KEPT_AT).clock) as server:  # whoever forgets it may start the server meanwhile
-        assert HTTP.get(f"{server.url}/me", headers={"X-API-Key": kept.secret}).status_code == 401
-    keys("erase", kept.key_id, "--db", kept.db, "--yes")
-    erased(kept)
-
 
 ERASE = """
 import os, signal, sys
@@ -291,17 +233,18 @@ account_erasure.erase_account(Path(sys.argv[1]), sys.argv[2], 1.8e9)
 
 @pytest.mark.crash
 @pytest.mark.parametrize("step", STEPS)
-def test_a_process_that_is_killed_half_way_is_completed(kept: Kept, step: str) -> None:
-    """The same with a process that is really killed, so that no transaction is left in good order."""
+def test_an_erasure_that_is_killed_half_way_is_completed_by_the_next(kept: Kept, step: str) -> None:
     done = subprocess.run([sys.executable, "-c", ERASE, str(kept.db), kept.key_id, step], check=False)
     assert done.returncode == -9
+    assert listed(kept.db)[0]["revoked"] is not None
+    with served(kept.db, HandClock(KEPT_AT).clock) as server:
+        assert HTTP.get(f"{server.url}/me", headers={"X-API-Key": kept.secret}).status_code == 401
     keys("erase", kept.key_id, "--db", kept.db, "--yes")
     erased(kept)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows knows no such modes")
 def test_what_cannot_be_removed_is_said_and_not_called_erased(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder that cannot be removed ends it with the reason; the key is revoked, and not marked as erased."""
 
     def refused(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
@@ -311,6 +254,7 @@ def test_what_cannot_be_removed_is_said_and_not_called_erased(kept: Kept, monkey
         with pytest.raises(StoreError, match="Permission denied"):
             keys("erase", kept.key_id, "--db", kept.db, "--yes")
     assert listed(kept.db)[0]["erased"] is None
+    assert listed(kept.db)[0]["revoked"] is not None
     keys("erase", kept.key_id, "--db", kept.db, "--yes")
     erased(kept)
 
@@ -330,35 +274,23 @@ def retain(kept: Kept, hand: HandClock, **settings: float) -> None:
         store.close()
 
 
-def test_the_account_of_a_revoked_key_is_erased_when_its_time_has_come(kept: Kept) -> None:
-    """Not before; no byte of it stays in the file; the key that was not revoked keeps everything; usage stays."""
+def test_the_account_of_a_revoked_key_is_erased_when_its_time_has_come_and_its_jobs_have_ended(kept: Kept) -> None:
     keys("revoke", kept.key_id, "--db", kept.db)
     hand = HandClock(time.time())
-    hand.forward(days=29.9)
-    retain(kept, hand, keep_revoked_days=30)
-    assert kept.named(NUMBER)
-    hand.forward(days=0.2)
-    retain(kept, hand, keep_revoked_days=30)
-    erased(kept)
-
-
-def test_the_account_of_a_revoked_key_stays_until_its_jobs_have_ended(kept: Kept) -> None:
-    """However short its time: what is being answered is not deleted under the hands that answer it."""
-    keys("revoke", kept.key_id, "--db", kept.db)
-    hand = HandClock(time.time())
-    hand.forward(days=1)
-    for state in ("running", "done"):
+    for state, days, left in (("done", 29.9, True), ("running", 0.2, True), ("done", 0.0, False)):
         with closing(sqlite3.connect(kept.db)) as db:
             db.execute("UPDATE jobs SET state = ? WHERE id = ?", (state, kept.job))
             db.commit()
-        assert kept.named(NUMBER)
-        retain(kept, hand, keep_revoked_days=0)
+        hand.forward(days=days)
+        retain(kept, hand, keep_revoked_days=30)
+        assert bool(kept.named(NUMBER)) is left
     erased(kept)
 
 
 def test_an_outcome_that_is_being_recorded_goes_with_its_account(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is recorded when an account's time has come is no exception: nothing of it is left in a label store."""
-    told_again(kept)
+    with closing(sqlite3.connect(kept.db)) as db:  # it is one that no label store has yet
+        db.execute("UPDATE labels SET learned = NULL, bounced = 0 WHERE job = ?", (kept.job,))
+        db.commit()
     keys("revoke", kept.key_id, "--db", kept.db)
     hand, begun, go = HandClock(time.time()), Event(), Event()
     hand.forward(days=1)
@@ -385,36 +317,7 @@ def test_an_outcome_that_is_being_recorded_goes_with_its_account(kept: Kept, mon
     assert not (kept.files / "learning" / kept.key_id).exists()
 
 
-def told_again(kept: Kept) -> None:
-    """Let the outcome of the key's job be one that no label store has yet."""
-    with closing(sqlite3.connect(kept.db)) as db:
-        db.execute("UPDATE labels SET learned = NULL, bounced = 0 WHERE job = ?", (kept.job,))
-        db.commit()
-
-
-@pytest.mark.parametrize("step", STEPS[:2])
-def test_an_account_that_a_kill_left_half_erased_is_completed_the_next_time(
-    kept: Kept, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
-    """Whether the server was killed before the files went, or between files and rows."""
-    keys("revoke", kept.key_id, "--db", kept.db)
-    hand = HandClock(time.time())
-    hand.forward(days=1)
-
-    def killed(*_: object) -> None:
-        raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(expiry, step, killed)
-        with pytest.raises(Killed):
-            retain(kept, hand, keep_revoked_days=0)
-    assert listed(kept.db)[0]["erased"] is None
-    retain(kept, hand, keep_revoked_days=0)
-    erased(kept)
-
-
 def test_a_running_server_erases_what_was_kept_long_enough(kept: Kept) -> None:
-    """Beside its requests, every hour of its clock."""
     keys("revoke", kept.key_id, "--db", kept.db)
     hand = HandClock(time.time())
     with served(kept.db, hand.clock, keep_days=10_000):
@@ -424,7 +327,6 @@ def test_a_running_server_erases_what_was_kept_long_enough(kept: Kept) -> None:
 
 
 def test_letters_are_not_learned_from_longer_than_was_said(kept: Kept) -> None:
-    """The mailing's file is deleted when its time has come, with its numbers; job and learned scorecards stay."""
     models = kept.files / "learning" / kept.key_id / "models"
     models.mkdir(mode=0o700)
     (models / "journal.jsonl").write_text("")
@@ -442,7 +344,6 @@ def test_letters_are_not_learned_from_longer_than_was_said(kept: Kept) -> None:
 def test_a_label_store_that_is_damaged_keeps_no_other_from_being_purged(
     kept: Kept, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is logged, and the next store is purged all the same."""
     first, second = (str(key["id"]) for key in listed(kept.db))
     (path,) = (kept.files / "learning" / first / "labels").glob("*.parquet")
     path.write_bytes(b"PAR1")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-import re
 import socket
 import ssl
 import threading
@@ -15,16 +14,14 @@ from functools import partial
 from pathlib import Path
 
 import anyio
-import httpx
 import pytest
 import trustme
 
-import bansong as bs
 from bansong.base.key import ApiKey
 from bansong.client import Client
 from bansong.client import transport as sending
 from bansong.client.address import BaseUrl
-from bansong.client.request import Timeouts, file_body, json_body
+from bansong.client.request import Timeouts, file_body
 from bansong.client.transport import Transport
 from bansong.errors import (
     AuthenticationError,
@@ -34,7 +31,9 @@ from bansong.errors import (
     ServiceError,
     TooLargeError,
 )
-from test_transport import CONTENT, KEY, VERIFIED, Line, Server, answering, client, serving, verify
+from test_transport import CONTENT, KEY, VERIFIED, Line, Server, answering, client, serving
+
+pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture(params=["asyncio", "trio"])
@@ -44,7 +43,6 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Connections are used again at once."""
     monkeypatch.setattr(sending, "_rest_after", lambda _: 0.0)
 
 
@@ -88,13 +86,8 @@ def saying(raw: bytes, *, close: bool = True) -> Callable[[Line], None]:
     return script
 
 
-# ------------------------------------------------------------------------------------------ more than one answer
-
-
-@pytest.mark.anyio
 @pytest.mark.parametrize("status", [200, 401, 429])
 async def test_what_follows_a_complete_answer_makes_it_doubtful_and_ends_the_connection(status: int) -> None:
-    """Nobody knows which of two answers is this request's: nothing of either is used, also where one refuses."""
     with serving(saying(message(VERIFIED, status=status) * 2, close=False)) as server:
         async with client(server, concurrency=1) as service:
             for _ in range(3):
@@ -104,10 +97,8 @@ async def test_what_follows_a_complete_answer_makes_it_doubtful_and_ends_the_con
         assert server.connections == 3
 
 
-@pytest.mark.anyio
 @pytest.mark.usefixtures("no_rest")
 async def test_what_comes_over_an_idle_connection_is_nobodys_answer() -> None:
-    """The answers before and after it are right; the connection is closed, another is opened."""
     extra, sent = threading.Event(), threading.Event()
 
     def script(line: Line) -> None:
@@ -126,9 +117,7 @@ async def test_what_comes_over_an_idle_connection_is_nobodys_answer() -> None:
         assert (first.biz_status, second.biz_status, server.connections) == ("1", "2", 2)
 
 
-@pytest.mark.anyio
 async def test_an_answer_that_comes_again_a_little_later_is_not_the_next_ones() -> None:
-    """A connection that has just answered rests: a repetition some milliseconds later meets no request."""
     answers = iter(range(1000))
 
     def script(line: Line) -> None:
@@ -139,7 +128,7 @@ async def test_an_answer_that_comes_again_a_little_later_is_not_the_next_ones() 
             time.sleep(0.003)
             line.socket.sendall(answer)
 
-    numbers = [f"{1248100000 + n}" for n in range(40)]
+    numbers = [f"{1248100000 + n}" for n in range(20)]
     wrong = []
     with serving(script) as server:
         async with client(server) as service:
@@ -153,9 +142,7 @@ async def test_an_answer_that_comes_again_a_little_later_is_not_the_next_ones() 
     assert wrong == []
 
 
-@pytest.mark.anyio
 async def test_an_answer_that_comes_again_within_its_own_latency_is_not_the_next_ones() -> None:
-    """A connection rests as long as its answer took, and none is used twice after a byte that is nobody's."""
     told = threading.Semaphore(0)
 
     def script(line: Line) -> None:
@@ -174,60 +161,6 @@ async def test_an_answer_that_comes_again_within_its_own_latency_is_not_the_next
                 told.release()
         assert server.connections == 4
 
-
-@pytest.mark.anyio
-async def test_closing_a_client_closes_the_connections_of_requests_under_way() -> None:
-    """The request gets its answer; its connection ends with it."""
-    asked, closed, ended = threading.Event(), threading.Event(), threading.Event()
-
-    def script(line: Line) -> None:
-        line.read()
-        asked.set()
-        closed.wait(20)
-        line.say(200, VERIFIED)
-        if not line.socket.recv(1):
-            ended.set()
-
-    with serving(script) as server:
-        service = await client(server).open()
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(service.verify, "1248100998")
-            await anyio.to_thread.run_sync(asked.wait, 20)
-            await service.aclose()
-            closed.set()
-        assert await anyio.to_thread.run_sync(ended.wait, 20)
-
-
-def test_a_service_that_answers_everything_twice_puts_no_answer_on_a_wrong_row(tmp_path: Path) -> None:
-    """Through the public surface: what is not in doubt is the row's own answer."""
-
-    def script(line: Line) -> None:
-        while line.read():
-            if b"GET /me" in line.head:
-                line.say(200, b'{"plan": "business", "remaining": 1000}')
-                continue
-            answer = message(json.dumps({"biz_status": json.loads(line.body)["b_no"]}).encode())
-            line.socket.sendall(answer * 2)
-
-    source = tmp_path / "in.csv"
-    numbers = [n for n in map(str, range(1248100998, 1248101038)) if bs.number.is_valid(n)]
-    source.write_text("b_no,name\n" + "".join(f"{number},a\n" for number in numbers))
-    with serving(script) as server:
-        report = bs.enrich(
-            source,
-            tmp_path / "out.csv",
-            engine="verify",
-            base_url=server.url,
-            api_key=ApiKey(KEY),
-            ledger=tmp_path / "ledger.sqlite",
-        )
-    lines = (tmp_path / "out.csv").read_text().splitlines()[1:]
-    assert len(lines) == len(numbers) == 5
-    assert report.exit_code == 3
-    assert all("in_doubt" in line for line in lines)
-
-
-# ------------------------------------------------------------------------------------------- heads and framing
 
 CHUNKED = "Transfer-Encoding: chunked\r\n\r\n"
 FRAMES: dict[str, tuple[bytes, type[ServiceError] | None]] = {
@@ -254,59 +187,41 @@ FRAMES: dict[str, tuple[bytes, type[ServiceError] | None]] = {
 }
 
 
-@pytest.mark.anyio
-@pytest.mark.parametrize("name", FRAMES)
-async def test_each_framing_is_an_answer_or_a_doubt(name: str) -> None:
-    """What is one complete answer beyond question is read; all else is in doubt, at once and in bounded memory."""
-    raw, kind = FRAMES[name]
-    with serving(saying(raw)) as server:
-        if kind is not None:
-            assert type(await verify(server)) is kind
-            return
-        async with client(server) as service:
-            assert (await service.verify("1248100998")).bounce_prob == 0.25
+async def test_each_framing_is_an_answer_or_a_doubt() -> None:
+    found: dict[str, type[ServiceError] | None] = {}
+    for name, (raw, _) in FRAMES.items():
+        with serving(saying(raw)) as server:
+            async with client(server) as service:
+                try:
+                    assert (await service.verify("1248100998")).bounce_prob == 0.25
+                    found[name] = None
+                except ServiceError as error:
+                    found[name] = type(error)
+    assert found == {name: kind for name, (_, kind) in FRAMES.items()}
 
 
-@pytest.mark.anyio
-async def test_a_head_that_drips_ends_some_day() -> None:
-    """Each byte comes in time, the whole never does: ten timeouts bound it."""
+@pytest.mark.parametrize("is_upload", [False, True])
+async def test_an_answer_that_drips_ends_some_day(monkeypatch: pytest.MonkeyPatch, is_upload: bool) -> None:
+    """Each byte comes in time, the whole never does; an upload's time begins with its last byte."""
+    monkeypatch.setattr(sending, "_EXCHANGE_TIMEOUTS", 2)
     done = threading.Event()
 
     def script(line: Line) -> None:
         line.read()
-        for byte in b"HTTP/1.1 200 X\r\n" + b"A: b\r\n" * 1000:
+        head = b"Content-Length: 100000\r\n\r\n" if is_upload else b"A: b\r\n"
+        for byte in b"HTTP/1.1 200 X\r\n" + head * 1000:
             line.socket.sendall(bytes([byte]))
-            if done.wait(0.01):
+            if done.wait(0.005):
                 return
 
     with serving(script) as server:
-        error = await verify(server, timeout=0.5)  # each byte must come within it, on a busy machine, too
-        done.set()
-    assert type(error) is DoubtError
-    assert "no end of the answer within 5 s" in str(error)
-
-
-@pytest.mark.anyio
-async def test_an_upload_whose_answer_drips_ends_some_day() -> None:
-    """Ten timeouts from its last byte on."""
-    done = threading.Event()
-
-    def script(line: Line) -> None:
-        line.read()
-        line.socket.sendall(b"HTTP/1.1 200 X\r\nContent-Length: 100000\r\n\r\n")
-        while not done.wait(0.01):
-            line.socket.sendall(b" ")
-
-    with serving(script) as server:
-        async with client(server, timeout=0.5, max_retries=0) as service:
-            with pytest.raises(DoubtError, match=r"no end of the answer within 5 s"):
-                await service.create_batch(CONTENT)
+        async with client(server, timeout=0.5) as service:
+            with pytest.raises(DoubtError, match="no end of the answer within 1 s"):
+                await (service.create_batch(CONTENT) if is_upload else service.verify("1248100998"))
         done.set()
 
 
-@pytest.mark.anyio
 async def test_an_answer_in_tiny_chunks_leaves_others_their_turn() -> None:
-    """A piece from the network may hold thousands of chunks."""
     chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in VERIFIED.ljust(9000))
     raw = b"HTTP/1.1 200 X\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
     turns = 0
@@ -328,36 +243,23 @@ async def test_an_answer_in_tiny_chunks_leaves_others_their_turn() -> None:
 PACKED = gzip.compress(VERIFIED)
 
 
-@pytest.mark.anyio
-@pytest.mark.parametrize(
-    ("packed", "is_whole"),
-    [
-        (PACKED, True),
-        (gzip.compress(VERIFIED[:40]) + gzip.compress(VERIFIED[40:]), True),
-        (VERIFIED, True),
-        (PACKED[:-9], False),
-        (PACKED[:-8] + b"\0\0\0\0" + PACKED[-4:], False),
-        (gzip.compress(VERIFIED) + gzip.compress(b" ")[:-1], False),
-        (PACKED + b"x", False),
-    ],
-    ids=["one member", "two members", "not packed", "cut off", "wrong sum", "second cut off", "something behind"],
-)
-async def test_a_compressed_answer_is_whole_or_a_doubt(packed: bytes, is_whole: bool) -> None:
-    """All its members are read; one that is cut off or has a wrong sum is broken, however well it begins."""
-    with serving(saying(message(packed, "Content-Encoding: gzip\r\n"))) as server:
-        async with client(server, max_retries=0) as service:
-            if is_whole:
-                assert (await service.verify("1248100998")).bounce_prob == 0.25
-            else:
-                with pytest.raises(DoubtError, match="compressed and damaged"):
-                    await service.verify("1248100998")
+async def test_a_compressed_answer_is_whole_or_a_doubt() -> None:
+    whole = [PACKED, gzip.compress(VERIFIED[:40]) + gzip.compress(VERIFIED[40:]), VERIFIED]
+    cut_off, wrong_sum = PACKED[:-9], PACKED[:-8] + b"\0\0\0\0" + PACKED[-4:]
+    damaged = [cut_off, wrong_sum, PACKED + gzip.compress(b" ")[:-1], PACKED + b"x"]
+    for packed in whole + damaged:
+        with serving(saying(message(packed, "Content-Encoding: gzip\r\n"))) as server:
+            async with client(server) as service:
+                if packed in whole:
+                    assert (await service.verify("1248100998")).bounce_prob == 0.25
+                else:
+                    with pytest.raises(DoubtError, match="compressed and damaged"):
+                        await service.verify("1248100998")
 
 
-@pytest.mark.anyio
 @pytest.mark.usefixtures("no_rest")
 @pytest.mark.parametrize("end", ["announced", "closed", "reset", "half"])
 async def test_a_server_that_closes_after_an_answer_costs_nothing(end: str) -> None:
-    """However it closes, the next request goes over a new connection and none is in doubt."""
 
     def script(line: Line) -> None:
         if not line.read():
@@ -388,9 +290,7 @@ async def test_a_server_that_closes_after_an_answer_costs_nothing(end: str) -> N
         assert server.connections == 3
 
 
-@pytest.mark.anyio
 async def test_an_answer_that_arrived_while_nobody_looked_is_no_doubt() -> None:
-    """A machine that slept, or a loop that was held up, past the timeout: what has come is read before it counts."""
     answered = threading.Event()
 
     def script(line: Line) -> None:
@@ -412,18 +312,13 @@ async def test_an_answer_that_arrived_while_nobody_looked_is_no_doubt() -> None:
             assert (await service.verify("1248100998")).biz_status == "active"
 
 
-# ---------------------------------------------------------------------------------------------- TLS and proxies
-
-
 def transport(url: str, tls: ssl.SSLContext | None = None) -> Transport:
     """What a client sends its requests by, trusting ``tls``."""
     return Transport(BaseUrl.parse(url), ApiKey(KEY), concurrency=4, timeouts=Timeouts(), app=None, tls=tls)
 
 
-@pytest.mark.anyio
 @pytest.mark.usefixtures("no_rest")
 async def test_requests_go_over_tls_and_the_connection_is_kept(authority: trustme.CA) -> None:
-    """Large answers and small ones; the tickets that TLS sends are nobody's answer."""
     large = b'{"x": "' + b"y" * 1_000_000 + b'"}'
 
     def script(line: Line) -> None:
@@ -440,9 +335,7 @@ async def test_requests_go_over_tls_and_the_connection_is_kept(authority: trustm
         assert server.connections == 1
 
 
-@pytest.mark.anyio
 async def test_an_answer_in_the_middle_of_an_upload_is_seen_under_tls(authority: trustme.CA) -> None:
-    """The gate is never asked, and the refusal is told."""
     asked: list[str] = []
 
     def script(line: Line) -> None:
@@ -463,10 +356,8 @@ async def test_an_answer_in_the_middle_of_an_upload_is_seen_under_tls(authority:
     assert asked == []
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("fault", ["unknown authority", "another name"])
 async def test_a_certificate_that_is_not_trusted_is_an_error_of_its_own(authority: trustme.CA, fault: str) -> None:
-    """Nothing was sent, trying again does not help, and the message names SSL_CERT_FILE."""
     trusted, name = (trusting(authority), "other.invalid") if fault == "another name" else (None, "127.0.0.1")
     with serving(over_tls(authority, answering(200, VERIFIED), name)) as server:
         url = server.url.replace("http:", "https:")
@@ -478,29 +369,10 @@ async def test_a_certificate_that_is_not_trusted_is_an_error_of_its_own(authorit
     assert caught.value.exit_code == 2
 
 
-def test_a_run_against_a_certificate_that_is_not_trusted_ends_at_once(authority: trustme.CA, tmp_path: Path) -> None:
-    """It is asked once, not for half a minute, and the run ends with the error's own message."""
-    source = tmp_path / "in.csv"
-    source.write_text("b_no,name\n1248100998,a\n")
-    with serving(over_tls(authority, answering(200, VERIFIED))) as server:
-        with pytest.raises(CertificateError, match="SSL_CERT_FILE"):
-            bs.enrich(
-                source,
-                tmp_path / "out.csv",
-                engine="verify",
-                base_url=server.url.replace("http:", "https:"),
-                api_key=ApiKey(KEY),
-                ledger=tmp_path / "ledger.sqlite",
-            )
-        assert server.connections == 1
-
-
-@pytest.mark.anyio
 @pytest.mark.parametrize("ssl_cert_file", [True, False])
 async def test_certificates_may_come_from_ssl_cert_file(
     authority: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ssl_cert_file: bool
 ) -> None:
-    """SSL_CERT_FILE names what is trusted instead of certifi's list."""
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     if ssl_cert_file:
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
@@ -513,14 +385,11 @@ async def test_certificates_may_come_from_ssl_cert_file(
                 await service.verify("1248100998")
 
 
-def proxying(target: Server, refusing: bool = False) -> Callable[[Line], None]:
+def proxying(target: Server) -> Callable[[Line], None]:
     """A proxy that connects to one server, whatever it is asked for."""
 
     def script(line: Line) -> None:
         line.read_head()
-        if refusing:
-            line.say(407, b"who are you", 'Proxy-Authenticate: Basic realm="x"\r\n')
-            return
         line.socket.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
         port = int(target.url.rpartition(":")[2])
         with socket.create_connection(("127.0.0.1", port)) as further:
@@ -548,9 +417,7 @@ def through(proxy: Server, monkeypatch: pytest.MonkeyPatch, scheme: str = "https
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.mark.anyio
 async def test_tls_goes_through_a_proxys_tunnel(authority: trustme.CA, monkeypatch: pytest.MonkeyPatch) -> None:
-    """CONNECT with the credentials of the proxy's URL; the proxy sees neither the key nor the request."""
     secure = over_tls(authority, answering(200, VERIFIED), "service.invalid")
     with serving(secure) as server, serving(proxying(server)) as proxy:
         through(proxy, monkeypatch)
@@ -564,44 +431,18 @@ async def test_tls_goes_through_a_proxys_tunnel(authority: trustme.CA, monkeypat
     assert "X-API-Key" not in head
 
 
-@pytest.mark.anyio
-async def test_a_proxy_that_refuses_was_given_nothing(authority: trustme.CA, monkeypatch: pytest.MonkeyPatch) -> None:
-    """407 of a proxy's is no answer of the service's: nothing was sent."""
-    with serving(answering(200, VERIFIED)) as server, serving(proxying(server, refusing=True)) as proxy:
-        through(proxy, monkeypatch)
-        service = transport("https://service.invalid", trusting(authority))
-        with pytest.raises(NotSentError, match="the proxy answered 407"):
-            await service.ask("POST", "https://service.invalid/verify")
-        assert server.connections == 0
-
-
-@pytest.mark.anyio
-async def test_a_proxy_for_plain_http_is_told_the_whole_url(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Absolute form, with the credentials of the proxy's URL in every request."""
-    with serving(answering(200, VERIFIED)) as proxy:
-        through(proxy, monkeypatch, "http")
-        async with Client("http://service.invalid/v1", KEY, allow_http=True) as service:
-            await service.verify("1248100998")
-        head = proxy.requests[0].head.decode()
-    assert head.startswith("POST http://service.invalid/v1/verify HTTP/1.1\r\nHost: service.invalid\r\n")
-    assert f"Proxy-Authorization: Basic {base64.b64encode(b'us@er:pa:ss').decode()}\r\n" in head
-
-
-@pytest.mark.anyio
 async def test_a_proxy_that_wants_a_password_for_plain_http_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its 407 is about who asks, as a 401 is, and not about the row."""
     with serving(answering(407, b"who are you")) as proxy:
         through(proxy, monkeypatch, "http")
         async with Client("http://service.invalid/v1", KEY, allow_http=True) as service:
-            with pytest.raises(AuthenticationError, match="the proxy wants a user and password"):
+            with pytest.raises(AuthenticationError):  # it is about who asks, not about the row
                 await service.verify("1248100998")
+    assert f"Proxy-Authorization: Basic {base64.b64encode(b'us@er:pa:ss').decode()}\r\n".encode() in proxy.heads[0]
 
 
-@pytest.mark.anyio
 async def test_a_proxys_refusal_is_understood_from_its_head(
     authority: trustme.CA, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its page may never end."""
     done = threading.Event()
 
     def script(line: Line) -> None:
@@ -615,93 +456,3 @@ async def test_a_proxys_refusal_is_understood_from_its_head(
         with pytest.raises(NotSentError, match="the proxy answered 407; put its user and password into HTTPS_PROXY"):
             await service.ask("POST", "https://service.invalid/verify")
         done.set()
-
-
-@pytest.mark.anyio
-async def test_a_body_without_a_length_ends_with_tls(authority: trustme.CA) -> None:
-    def script(line: Line) -> None:
-        line.read()
-        line.socket.sendall(b"HTTP/1.1 200 X\r\nConnection: close\r\n\r\n" + VERIFIED)
-        line.socket.unwrap()  # type: ignore[attr-defined]
-
-    with serving(over_tls(authority, script)) as server:
-        url = server.url.replace("http:", "https:")
-        service = transport(url, trusting(authority))
-        assert (await service.ask("GET", f"{url}/me")).body == VERIFIED
-        await service.aclose()
-
-
-# ---------------------------------------------------------------------------------- addresses, paths, given transports
-
-
-@pytest.mark.anyio
-async def test_an_ipv6_address_is_reached_and_named_in_brackets() -> None:
-    """``http://[::1]:port`` is connected to as ``::1`` and sent as ``Host: [::1]:port``."""
-    try:
-        listener = socket.create_server(("::1", 0), family=socket.AF_INET6)
-    except OSError:
-        pytest.skip("this machine has no IPv6")
-    heads: list[bytes] = []
-
-    def serve() -> None:
-        connection, _ = listener.accept()
-        with connection:
-            heads.append(connection.recv(65536))
-            connection.sendall(message(VERIFIED))
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    port = listener.getsockname()[1]
-    async with Client(f"http://[::1]:{port}", KEY) as service:
-        await service.verify("1248100998")
-    thread.join(20)
-    listener.close()
-    assert re.search(rb"Host: \[::1\]:%d\r\n" % port, heads[0])
-
-
-@pytest.mark.anyio
-async def test_a_name_with_several_addresses_is_reached_at_the_one_that_listens() -> None:
-    """``localhost`` is ``::1`` and ``127.0.0.1``; a server that listens on one of them is found."""
-    with serving(answering(200, VERIFIED)) as server:
-        async with Client(server.url.replace("127.0.0.1", "localhost"), KEY) as service:
-            assert (await service.verify("1248100998")).biz_status == "active"
-
-
-@pytest.mark.anyio
-async def test_a_jobs_name_is_one_segment_of_the_path() -> None:
-    """Slashes, spaces and Korean letters are quoted as UTF-8."""
-    with serving(answering(200, b'{"status": "done"}')) as server:
-        async with client(server) as service:
-            await service.batch("a/b 가?", preview=3)
-        assert server.heads[0].startswith(b"GET /batch/a%2Fb%20%EA%B0%80%3F?preview=3 HTTP/1.1\r\n")
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize(
-    ("fault", "kind"),
-    [
-        (httpx.ConnectError("no"), NotSentError),
-        (httpx.ConnectTimeout("no"), NotSentError),
-        (httpx.ReadTimeout("no"), DoubtError),
-        (httpx.ReadError("no"), DoubtError),
-        (None, AuthenticationError),
-    ],
-)
-async def test_a_transport_of_the_callers_means_the_same(fault: Exception | None, kind: type[ServiceError]) -> None:
-    """What httpx raises becomes the error of the tree that our own connection would have come to."""
-
-    def handler(request: httpx.Request) -> httpx.Response:
-        if fault is not None:
-            raise fault
-        return httpx.Response(401, json={"error": "no"})
-
-    class Given(httpx.AsyncBaseTransport):
-        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-            await request.aread()
-            return handler(request)
-
-    base = BaseUrl.parse("https://service.invalid")
-    service = Transport(base, ApiKey(KEY), concurrency=1, timeouts=Timeouts(), app=None, http=Given())
-    with pytest.raises(kind) as caught:
-        await service.ask("POST", base.url("verify"), body=json_body(b"{}"))
-    assert type(caught.value) is kind

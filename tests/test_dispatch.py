@@ -57,7 +57,6 @@ def every(kind: type[ServiceError]) -> list[type[ServiceError]]:
 
 
 def test_every_error_of_the_service_has_an_action() -> None:
-    """Whatever the client may raise; what is in the table is an error of the service."""
     assert all(isinstance(error_action(kind("…")), Action) for kind in every(ServiceError))
     assert set(ERROR_ACTIONS) <= set(every(ServiceError))
     assert {error_action(kind("…", status=302)) for kind in (RejectedError,)} == {Action.END_RUN}
@@ -85,7 +84,6 @@ def test_every_error_of_the_service_has_an_action() -> None:
     ],
 )
 def test_what_follows_from_an_error(outcomes: list[ServiceError], written: list[str], why: str | None) -> None:
-    """Each attempt is recorded before the next; the next request goes where the run is not over."""
     request, after = Sending(*outcomes), Sending()
     halt = delivered(request, after).halt
     assert request.written == written
@@ -94,14 +92,12 @@ def test_what_follows_from_an_error(outcomes: list[ServiceError], written: list[
 
 
 def test_a_bound_that_passes_never_ends_a_run() -> None:
-    """A service that takes one request in ten for ever is waited for, whatever the budget of retries has left."""
     requests = [Sending(*[errors.LimitError("429", status=429, retry_after=1.0)] * 9) for _ in range(50)]
     assert delivered(*requests).halt is None
     assert [request.written[-1] for request in requests] == ["reply"] * 50
 
 
 def test_a_bound_that_does_not_pass_pauses_the_run_in_the_end() -> None:
-    """A request that is told to wait for ever does not keep a run for ever."""
     request = Sending(*[errors.LimitError("429", status=429, retry_after=1.0)] * 10_000)
     halt = delivered(request).halt
     assert halt is not None
@@ -110,7 +106,6 @@ def test_a_bound_that_does_not_pass_pauses_the_run_in_the_end() -> None:
 
 
 def test_an_outage_of_what_is_free_ends_a_run_without_an_error() -> None:
-    """Requests that are asked again in vain are left; after some of them nothing more is sent."""
     requests = [Sending(*[errors.UnavailableError("maintenance", status=503)] * 9) for _ in range(40)]
     halt = delivered(*requests).halt
     assert halt is not None
@@ -119,7 +114,6 @@ def test_an_outage_of_what_is_free_ends_a_run_without_an_error() -> None:
 
 
 def test_a_certificate_that_is_not_trusted_ends_any_run_at_once() -> None:
-    """Labels and watches were sent again seven times, and then the service was called unreachable."""
     request = Sending(*[CertificateError("not trusted")] * 9)
     halt = delivered(request).halt
     assert request.written == ["sent", "END_RUN"]

@@ -13,10 +13,9 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from itertools import combinations
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -30,42 +29,19 @@ import trio.testing
 
 from bansong.testing import (
     DIALECTS,
-    GARBAGE,
-    HTML,
-    Act,
-    Body,
     BrokenConnectionError,
-    Delay,
     Dialect,
-    Duplicated,
-    Emptied,
     FakeService,
     Fault,
     Faults,
-    FirstJob,
-    Hang,
-    Huge,
-    InvalidByte,
     Lookup,
-    Missing,
-    Partial,
-    Redirect,
-    Reordered,
-    Repeated,
-    Reset,
-    Retyped,
-    ShiftedKeys,
-    SomebodyElses,
-    Status,
-    Truncate,
-    Twice,
-    Word,
-    fresh,
+    faults,
     serve,
     verdict,
 )
 from bansong.testing.messages import FakeRequest, header
-from bansong.testing.state import FakeJob, FakeUpload
+
+pytestmark = pytest.mark.anyio
 
 KEY = {"X-API-Key": "test-key"}
 ONE = {"b_no": "1248100998", "name": "삼성전자", "address": "경기 수원시 영통구 삼성로 129"}
@@ -73,9 +49,9 @@ PAID = Lookup(**ONE)
 ROWS = [Lookup(f"12481{place:05d}", f"상호, {place}", f"서울 중구 {place}" if place % 5 else "") for place in range(40)]
 
 
-@pytest.fixture(params=["asyncio", pytest.param("trio", marks=pytest.mark.fuzz)])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
 
 
 def client(service: FakeService) -> httpx.AsyncClient:
@@ -117,115 +93,67 @@ def raw_verify(base_url: str) -> tuple[socket.socket, bytes]:
     ), f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
-# ---------------------------------------------------------------- answers and refusals
+def until(holds: Callable[[], bool]) -> None:
+    """Wait for another thread, which has ten seconds."""
+    for _ in range(2000):
+        if holds():
+            return
+        time.sleep(0.005)
+    raise AssertionError("it did not come to pass")
 
 
-@pytest.mark.anyio
-async def test_a_lookup_is_answered_from_its_record_and_paid() -> None:
-    service = FakeService(quota=10)
+async def test_a_lookup_is_answered_from_its_record_and_paid_each_time() -> None:
+    service = FakeService(quota=10, prefix="/api")
     async with client(service) as asking:
-        reply = await asking.post("/verify", json=ONE)
-    assert (reply.status_code, reply.json()) == (200, verdict(**ONE))
-    assert service.paid == {PAID: 1}
-    assert (service.used, service.paid_total, service.paid_again, service.requests["verify"]) == (1, 1, 0, 1)
-
-
-@pytest.mark.anyio
-async def test_asking_twice_is_paid_twice() -> None:
-    """An absent, a null and an empty name are the same lookup, so paying for them is paying again."""
-    service = FakeService()
-    async with client(service) as asking:
+        reply = await asking.post("/api/verify", json=ONE)
         for body in ({"b_no": "1248100998"}, {"b_no": "1248100998", "name": None}, {"b_no": "1248100998", "name": ""}):
-            await asking.post("/verify", json=body)
-    assert service.paid == {("1248100998", "", ""): 3}
-    assert service.paid_again == 2
-
-
-def test_risk_is_judged_with_name_and_address_only_and_answers_have_the_documents_shape() -> None:
-    answers = [verdict(f"12481009{digit}{digit}", "상호", "주소") for digit in range(10)]
-    assert {"휴업자", "active"} <= {answer["biz_status"] for answer in answers}
-    assert all(0 <= answer["bounce_prob"] <= 1 and answer["fixed_address"] == "주소" for answer in answers)
-    assert verdict("1248100998", "상호")["bounce_prob"] is None
-    labels = [reason for answer in answers for reason in answer["reasons"]]
-    assert all(reason.startswith("[") and reason.endswith(")") for reason in labels)
-    assert any(reason.endswith("(nts)") for reason in labels)
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize("headers", [{}, {"X-API-Key": "other"}, {"X-API-Key": ""}], ids=["none", "other", "empty"])
-async def test_without_the_key_every_endpoint_is_401_and_nothing_is_paid(headers: dict[str, str]) -> None:
-    service = FakeService()
-    transport = httpx.ASGITransport(app=service)
-    async with httpx.AsyncClient(transport=transport, base_url="http://fake", headers=headers) as asking:
-        replies = [
-            await asking.post("/verify", json=ONE),
-            await asking.post("/batch", **form(csv_of(ROWS))),
-            await asking.get("/batch/1"),
-            await asking.post("/batch/1/label", json={"row_id": 0, "bounced": True}),
-            await asking.post("/watch", json={"biz_no": "1248100998"}),
-            await asking.get("/watch"),
-            await asking.delete("/watch/1"),
-            await asking.get("/watch/1/history"),
-            await asking.get("/me"),
-        ]
-    assert [reply.status_code for reply in replies] == [401] * 9
-    assert not service.paid
-
-
-@pytest.mark.anyio
-async def test_the_plan_decides_what_there_is() -> None:
-    service = FakeService(plan="free")
-    async with client(service) as asking:
-        assert (await asking.get("/me")).status_code == 403
-        service.plan = "enterprise"
-        watch = (await asking.post("/watch", json={"biz_no": "1248100998"})).json()
-        assert (await asking.get(f"/watch/{watch['watch_id']}/history")).status_code == 403
-        service.plan = "business"
-        assert (await asking.get(f"/watch/{watch['watch_id']}/history")).status_code == 200
-
-
-@pytest.mark.anyio
-async def test_what_is_not_there_is_404_and_another_method_405() -> None:
-    async with client(FakeService()) as asking:
-        for path in ("/batch/none", "/batch/", "/watch/none/history", "/nothing", "/", "/verify/x", "/batch/a%2Fb"):
-            assert (await asking.get(path)).status_code == 404, path
-        assert (await asking.delete("/watch/none")).status_code == 404
-        assert (await asking.get("/verify")).status_code == 405
-
-
-@pytest.mark.anyio
-async def test_a_request_that_is_not_understood_is_not_paid() -> None:
-    service = FakeService(max_bytes=500)
-    async with client(service) as asking:
-        assert (await asking.post("/verify", content=b"{}")).status_code == 415
-        for status, content in (
-            (400, b"{"),
-            (422, b"[]"),
-            (422, b'{"b_no": "124-81-00998"}'),
-            (422, b'{"b_no": 1248100998}'),
-            (422, b'{"b_no": "1248100998", "name": 7}'),
-            (422, b'{"b_no": "1248100998", "name": "\\ud800"}'),
-            (413, b'{"b_no": "1248100998", "name": "' + b"x" * 500 + b'"}'),
-        ):
-            reply = await asking.post("/verify", content=content, headers={"Content-Type": "application/json"})
-            assert reply.status_code == status, content
-    assert not service.paid
-
-
-@pytest.mark.anyio
-async def test_the_service_can_stand_under_a_path() -> None:
-    service = FakeService(prefix="/api/v1")
-    async with client(service) as asking:
-        assert (await asking.post("/api/v1/verify", json=ONE)).status_code == 200
+            await asking.post("/api/verify", json=body)
         assert (await asking.post("/verify", json=ONE)).status_code == 404
+    assert (reply.status_code, reply.json()) == (200, verdict(**ONE))
+    assert service.paid == {PAID: 1, ("1248100998", "", ""): 3}
+    assert (service.used, service.paid_total, service.paid_again, service.requests["verify"]) == (4, 4, 2, 4)
 
 
-# ---------------------------------------------------------------- quota
+UNREADABLE: list[tuple[int, dict[str, Any]]] = [
+    (400, form(b"")),
+    (400, form(b"number,name\n1248100998,x\n")),
+    (400, form(b"b_no,b_no\n1,2\n")),
+    (400, form(b"b_no,name,address\n1248100998,x\n")),
+    (400, form("b_no,name\n1248100998,상호\n".encode("cp949"))),
+    (400, form(b'{"b_no": "1248100998"}', "rows.json")),
+    (400, form(b'[{"b_no": 1248100998}]', "rows.json")),
+    (400, {"files": {"other": ("lookups.csv", csv_of(ROWS), "text/csv")}}),
+    (400, {"files": {"file": ("a.csv", csv_of(ROWS))}, "data": {"more": "1"}}),
+    (415, {"json": [ONE]}),
+    (413, form(csv_of(ROWS))),
+    (413, form(csv_of(ROWS[:30] * 20))),
+]
+NO_LOOKUP = {
+    b"{": 400,
+    b"[]": 422,
+    b'{"b_no": "124-81-00998"}': 422,
+    b'{"b_no": 1248100998}': 422,
+    b'{"b_no": "1248100998", "name": "\\ud800"}': 422,
+    b'{"b_no": "1248100998", "name": "' + b"x" * 5000 + b'"}': 413,
+}
 
 
-@pytest.mark.anyio
-async def test_of_a_thousand_requests_at_once_a_quota_of_500_pays_500() -> None:
-    service = FakeService(quota=600, used=100)
+async def test_what_is_not_understood_or_too_large_is_not_paid() -> None:
+    service, json_type = FakeService(max_rows=39, max_bytes=5000), {"Content-Type": "application/json"}
+    async with client(service) as asking:
+        uploads = [(await asking.post("/batch", **content)).status_code for _, content in UNREADABLE]
+        lookups = [(await asking.post("/verify", content=body, headers=json_type)).status_code for body in NO_LOOKUP]
+        assert (await asking.post("/batch?offline=maybe", **form(csv_of(ROWS[:9])))).status_code == 422
+        assert (await asking.post("/verify", content=b"{}")).status_code == 415
+        assert (await asking.get("/verify")).status_code == 405
+    assert uploads == [status for status, _ in UNREADABLE]
+    assert lookups == list(NO_LOOKUP.values())
+    assert (service.paid_total, len(service.jobs)) == (0, 0)
+    assert [upload.job_id for upload in service.uploads] == [None]
+
+
+async def test_of_many_requests_at_once_the_quota_pays_as_many_as_it_has() -> None:
+    service = FakeService(quota=120, used=20)
     replies: list[int] = []
     async with client(service) as asking:
 
@@ -233,28 +161,14 @@ async def test_of_a_thousand_requests_at_once_a_quota_of_500_pays_500() -> None:
             replies.append((await asking.post("/verify", json={"b_no": f"{place:010d}"})).status_code)
 
         async with anyio.create_task_group() as tasks:
-            for place in range(1000):
+            for place in range(200):
                 tasks.start_soon(ask, place)
         account = (await asking.get("/me")).json()
-    assert (replies.count(200), replies.count(429)) == (500, 500)
-    assert (service.paid_total, service.paid_again) == (500, 0)
-    assert (account["monthly_quota"], account["used"], account["remaining"]) == (600, 600, 0)
+    assert (replies.count(200), replies.count(429)) == (100, 100)
+    assert (service.paid_total, service.paid_again) == (100, 0)
+    assert (account["monthly_quota"], account["used"], account["remaining"]) == (120, 120, 0)
 
 
-def test_threads_on_real_connections_are_counted_exactly_too() -> None:
-    service = FakeService(quota=150)
-
-    def ask(start: int) -> list[int]:
-        with httpx.Client(base_url=base_url, headers=KEY) as asking:
-            return [asking.post("/verify", json={"b_no": f"{start + n:010d}"}).status_code for n in range(50)]
-
-    with serve(service) as base_url, ThreadPoolExecutor(6) as threads:
-        replies = [status for statuses in threads.map(ask, range(0, 300, 50)) for status in statuses]
-    assert (replies.count(200), replies.count(429)) == (150, 150)
-    assert (service.paid_total, service.paid_again) == (150, 0)
-
-
-@pytest.mark.anyio
 async def test_a_batch_beyond_the_quota_is_refused_whole_or_taken_in_part() -> None:
     service = FakeService(quota=30, quota_retry_after="86400")
     async with client(service) as asking:
@@ -267,65 +181,7 @@ async def test_a_batch_beyond_the_quota_is_refused_whole_or_taken_in_part() -> N
     assert [item["b_no"] for item in results if "biz_status" in item] == [row.b_no for row in ROWS[:30]]
 
 
-# ---------------------------------------------------------------- uploads
-
-
-@pytest.mark.anyio
-async def test_an_upload_is_paid_row_by_row_and_remembered_as_it_came() -> None:
-    service = FakeService()
-    async with client(service) as asking:
-        reply = await asking.post("/batch?offline=true&paid=false", **form(csv_of(ROWS)))
-    upload = service.uploads[0]
-    assert (reply.json()["total"], service.paid) == (40, dict.fromkeys(ROWS, 1))
-    assert (upload.header, upload.columns) == (b"b_no,name,address", ("b_no", "name", "address"))
-    assert (upload.filename, upload.rows, upload.offline, upload.paid) == ("lookups.csv", 40, "true", "false")
-    assert service.jobs[reply.json()["job_id"]].upload is upload
-
-
-@pytest.mark.anyio
-async def test_rows_come_in_csv_of_any_quoting_and_in_json() -> None:
-    rows = [Lookup("1248100998", 'a "b", c', "line\nbreak"), Lookup("2208162517", "나", "")]
-    contents = [
-        form(b"\xef\xbb\xbf" + csv_of(rows)),
-        form(csv_of(rows).replace(b"\r\n", b"\n") + b"\n"),
-        form(json.dumps([{**row._asdict(), "address": row.address or None} for row in rows]).encode(), "rows.json"),
-    ]
-    for content in contents:
-        service = FakeService()
-        async with client(service) as asking:
-            assert (await asking.post("/batch", **content)).json()["total"] == 2
-        assert list(service.paid) == rows
-
-
-@pytest.mark.anyio
-async def test_an_upload_that_cannot_be_read_or_is_too_large_is_not_paid() -> None:
-    service = FakeService(max_rows=39, max_bytes=5000)
-    bad = [
-        (400, form(b"")),
-        (400, form(b"number,name\n1248100998,x\n")),
-        (400, form(b"b_no,b_no\n1,2\n")),
-        (400, form(b"b_no,name,address\n1248100998,x\n")),
-        (400, form("b_no,name\n1248100998,상호\n".encode("cp949"))),
-        (400, form(b'{"b_no": "1248100998"}', "rows.json")),
-        (400, form(b'[{"b_no": 1248100998}]', "rows.json")),
-        (400, form(b'[{"b_no": "1248100998", "name": "\\ud800"}]', "rows.json")),
-        (400, {"files": {"other": ("lookups.csv", csv_of(ROWS), "text/csv")}}),
-        (400, {"files": {"file": ("a.csv", csv_of(ROWS))}, "data": {"more": "1"}}),
-        (415, {"json": [ONE]}),
-        (413, form(csv_of(ROWS))),
-        (413, form(csv_of(ROWS[:30] * 20))),
-    ]
-    async with client(service) as asking:
-        for status, content in bad:
-            assert (await asking.post("/batch", **content)).status_code == status, content
-        assert (await asking.post("/batch?offline=maybe", **form(csv_of(ROWS[:9])))).status_code == 422
-    assert (service.paid_total, len(service.jobs)) == (0, 0)
-    assert [upload.job_id for upload in service.uploads] == [None]
-
-
-@pytest.mark.anyio
 async def test_a_multipart_body_that_ends_early_starts_nothing() -> None:
-    """Cut anywhere, the closing boundary's last hyphen included; what follows it is refused, too."""
     body = b'--edge\r\nContent-Disposition: form-data; name="file"; filename="a.csv"\r\n\r\n' + csv_of(ROWS[:1])
     body += b"\r\n--edge--"
     service = FakeService()
@@ -338,33 +194,6 @@ async def test_a_multipart_body_that_ends_early_starts_nothing() -> None:
             assert (await asking.post("/batch", content=content, headers=headers)).status_code == 200
     assert service.paid == {ROWS[0]: 2}
 
-
-def test_a_client_that_leaves_before_its_last_byte_has_started_nothing() -> None:
-    """The bytes up to the closing boundary were sent, the announced length was not reached."""
-    service = FakeService()
-    body = b'--edge\r\nContent-Disposition: form-data; name="file"; filename="a.csv"\r\n\r\n' + csv_of(ROWS)
-    head = (
-        "POST /batch HTTP/1.1\r\nHost: x\r\nX-API-Key: test-key\r\nContent-Type: multipart/form-data; boundary=edge\r\n"
-    )
-    with serve(service) as base_url:
-        host, port = base_url.removeprefix("http://").split(":")
-        with socket.create_connection((host, int(port))) as connection:
-            connection.sendall(f"{head}Content-Length: {len(body) + 10}\r\n\r\n".encode() + body)
-            until(lambda: service.requests["batch"] == 1)
-        until(lambda: service.in_flight == 0)
-    assert (service.paid_total, len(service.jobs)) == (0, 0)
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Wait for another thread, which has ten seconds."""
-    for _ in range(2000):
-        if holds():
-            return
-        time.sleep(0.005)
-    raise AssertionError("it did not come to pass")
-
-
-# ---------------------------------------------------------------- dialects
 
 EVERY = {
     "plain": Dialect(),
@@ -383,12 +212,16 @@ def listed(dialect: Dialect, record: Any) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("name", EVERY)
 async def test_in_every_dialect_each_result_is_the_answer_of_its_row(name: str) -> None:
-    """Joined by what the dialect shows: its key, else its echo, else the order."""
     dialect = EVERY[name]
-    results = listed(dialect, await finished(FakeService(dialect=dialect), preview=1000))
+    service = FakeService(dialect=dialect)
+    async with client(service) as asking:
+        created = await asking.post("/batch", **form(csv_of(ROWS)))
+        records = [(await asking.get(job_path(created), params={"preview": 1000})).json() for _ in range(6)]
+    assert created.status_code == dialect.created
+    assert [record["status"] for record in records] == [*dialect.words, *["done"] * 6][:6]
+    results = listed(dialect, records[-1])
     assert len(results) == len(ROWS)
     for place, item in enumerate(results):
         if dialect.row_key is not None:
@@ -397,199 +230,48 @@ async def test_in_every_dialect_each_result_is_the_answer_of_its_row(name: str) 
             echo = item[dialect.echo_under] if dialect.echo == "under" else item
             row = next(row for row in ROWS if row.b_no == echo[dialect.echo_number].replace("-", ""))
         else:
-            assert dialect.order == "sent"
             row = ROWS[place]
         fields = item if dialect.answer_under is None else item[dialect.answer_under]
         for field, value in verdict(*row).items():
             assert (fields.get(field) or None) == (value or None), field
     if dialect.order == "risk":
-        fields = [item if dialect.answer_under is None else item[dialect.answer_under] for item in results]
-        risks = [field["bounce_prob"] or 0 for field in fields]
+        risks = [item["bounce_prob"] or 0 for item in results]
         assert risks == sorted(risks, reverse=True)
 
 
-@pytest.mark.anyio
-async def test_dialects_differ_from_one_another() -> None:
-    """Of their records, accounts and errors, no two presets share all; half of all pairs share none."""
-    shapes = []
-    for dialect in (Dialect(), *DIALECTS.values()):
-        service = FakeService(dialect=dialect, quota=100)
-        record = await finished(service, preview=1000)
-        async with client(service) as asking:
-            account = (await asking.get("/me")).json()
-            error = (await asking.get("/batch/none")).text
-        item = listed(dialect, record)[0]
-        shapes.append((tuple(record), tuple(item), tuple(account), error))
-    assert len(set(shapes)) == 1 + len(DIALECTS)
-    pairs = list(combinations(shapes, 2))
-    assert sum(all(a != b for a, b in zip(*pair, strict=True)) for pair in pairs) > len(pairs) / 2
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize("name", EVERY)
-async def test_words_come_one_a_poll_and_then_done(name: str) -> None:
-    dialect = EVERY[name]
-    service = FakeService(dialect=dialect)
-    async with client(service) as asking:
-        created = await asking.post("/batch", **form(csv_of(ROWS)))
-        assert created.status_code == dialect.created
-        records = [(await asking.get(job_path(created), params={"preview": 3})).json() for _ in range(6)]
-    words = [record["status"] for record in records]
-    assert words == [*dialect.words, *["done"] * 6][:6]
-    early = records[0]
-    if dialect.words and dialect.early == "absent":
-        with pytest.raises(KeyError):
-            listed(dialect, early)
-    elif dialect.words:
-        assert len(listed(dialect, early)) <= 3
-
-
-def test_with_seconds_a_job_moves_by_the_clock() -> None:
-    """A job of a clock that has been replaced (another event loop's) is long done; an endless one never is."""
-    dialect = Dialect(words=("queued", "running"))
-    upload = FakeUpload("a.csv", None, b"", (), 40)
-    job = FakeJob("1", ROWS, upload, started=100.0, seconds=10.0)
-    seen = [job.progress(dialect, now) for now in (100.0, 104.9, 105.0, 109.9, 110.0, 50.0)]
-    assert seen == [("queued", 0), ("queued", 19), ("running", 20), ("running", 39), ("done", 40), ("done", 40)]
-    job.seconds = float("inf")
-    assert job.progress(dialect, 1e9) == ("queued", 0)
-
-
-@pytest.mark.anyio
-async def test_preview_is_what_the_dialect_makes_of_it() -> None:
-    service = FakeService(dialect=Dialect(words=(), preview=7, preview_most=30))
-    async with client(service) as asking:
-        path = job_path(await asking.post("/batch", **form(csv_of(ROWS))))
-
-        async def count(query: str = "") -> int:
-            return len((await asking.get(path + query)).json()["results"])
-
-        counts = [await count(), await count("?preview=0"), await count("?preview=12"), await count("?preview=99")]
-        assert counts == [7, 0, 12, 30]
-        service.dialect = Dialect(words=(), preview=None, zero_is_all=True)
-        assert [await count(), await count("?preview=0"), await count("?preview=2")] == [40, 40, 2]
-        for bad in ("?preview=-1", "?preview=x", "?preview=1&preview=2"):
-            assert (await asking.get(path + bad)).status_code == 422
-
-
-@pytest.mark.anyio
-async def test_an_identifier_may_be_an_integer_or_need_quoting() -> None:
-    kinds: tuple[tuple[Any, type], ...] = (("odd", str), ("integer", int), ("number", str), ("hex", str))
-    for job_ids, kind in kinds:
-        async with client(FakeService(dialect=Dialect(job_ids=job_ids))) as asking:
-            created = await asking.post("/batch", **form(csv_of(ROWS)))
-            assert type(created.json()["job_id"]) is kind
-            assert (await asking.get(job_path(created))).status_code == 200
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize("name", EVERY)
-async def test_labels_and_watches_work_in_every_dialect(name: str) -> None:
-    dialect = EVERY[name]
-    service = FakeService(dialect=dialect)
-    async with client(service) as asking:
-        path = job_path(await asking.post("/batch", **form(csv_of(ROWS))))
-        last = dialect.row_base + len(ROWS) - 1
-        labelled = await asking.post(f"{path}/label", json={"row_id": last, "bounced": True, "reason": "이사"})
-        beyond = await asking.post(f"{path}/label", json={"row_id": last + 1, "bounced": True})
-        wrong = await asking.post(f"{path}/label", json={"row_id": "1", "bounced": True})
-        assert (labelled.status_code, beyond.status_code, wrong.status_code) == (dialect.label, 404, 422)
-        assert service.labels == [(next(iter(service.jobs)), last, True, "이사")]
-
-        added = await asking.post("/watch", json={"biz_no": "1248100998", "name": "삼성전자"})
-        assert added.status_code == dialect.created
-        watch = next(iter(service.watches))
-        watch.change("E", "closed")
-        assert watch.id in (await asking.get("/watch")).text
-        assert "closed" in (await asking.get(f"/watch/{watch.id}/history")).text
-        removed = await asking.delete(f"/watch/{watch.id}")
-        assert (removed.status_code, removed.content == b"") == (dialect.removed, dialect.removed == 204)
-        assert (await asking.delete(f"/watch/{watch.id}")).status_code == 404
-    assert not len(service.watches)
-
-
-# ---------------------------------------------------------------- faults
-
-
-def struck(what: Act, kind: str = "verify") -> FakeService:
+def struck(what: faults.Act, kind: str = "verify") -> FakeService:
     return FakeService(faults=Faults(Fault(kind, what, at=1)))
 
 
-@pytest.mark.anyio
-@pytest.mark.parametrize("paid", [False, True])
-async def test_a_status_is_given_before_or_after_paying(paid: bool) -> None:
-    service = struck(Status(503, retry_after=2, body=b"busy", content_type="text/plain", paid=paid))
+async def test_a_status_is_given_before_or_after_paying_and_a_redirect_is_not_paid() -> None:
+    for paid in (False, True):
+        service = struck(faults.Status(503, retry_after=2, body=b"busy", content_type="text/plain", paid=paid))
+        async with client(service) as asking:
+            reply = await asking.post("/verify", json=ONE)
+            assert (reply.status_code, reply.headers["Retry-After"], reply.text) == (503, "2", "busy")
+            assert service.paid_total == paid
+            assert (await asking.post("/verify", json=ONE)).status_code == 200
+    service = struck(faults.Redirect("http://elsewhere.example/verify", 308))
     async with client(service) as asking:
         reply = await asking.post("/verify", json=ONE)
-        assert (reply.status_code, reply.headers["Retry-After"], reply.text) == (503, "2", "busy")
-        assert service.paid_total == paid
-        assert (await asking.post("/verify", json=ONE)).status_code == 200
-    assert service.paid_total == 1 + paid
+    assert (reply.status_code, reply.headers["Location"]) == (308, "http://elsewhere.example/verify")
+    assert service.paid_total == 0
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # trio, of a body cut short
-@pytest.mark.anyio
 @pytest.mark.parametrize(("place", "paid"), [("before", 0), ("in", 0), ("after", 1), ("reply", 1)])
 async def test_in_process_a_reset_is_an_exception_that_passes_through(place: Any, paid: int) -> None:
     for kind in ("verify", "batch"):
-        service = struck(Reset(place), kind)
+        service = struck(faults.Reset(place), kind)
         async with client(service) as asking:
             with pytest.raises(BrokenConnectionError):
                 await asking.post(f"/{kind}", **({"json": ONE} if kind == "verify" else form(csv_of(ROWS[:1]))))
         assert (service.paid_total, service.requests[kind], service.in_flight) == (paid, 1, 0)
 
 
-@pytest.mark.parametrize(("place", "paid"), [("before", 0), ("in", 0), ("after", 1), ("reply", 1)])
-def test_on_a_socket_a_reset_is_a_reset(place: Any, paid: int) -> None:
-    """The client's system reports ECONNRESET; other connections live on."""
-    service = struck(Reset(place))
-    with serve(service) as base_url, httpx.Client(base_url=base_url, headers=KEY) as other:
-        assert other.get("/me").status_code == 200
-        connection, request = raw_verify(base_url)
-        with connection:
-            connection.sendall(request)
-            got: list[bytes] = []
-            with pytest.raises(ConnectionResetError):
-                got.extend(iter(lambda: connection.recv(65536), b""))
-        assert bool(got) <= (place == "reply")
-        assert service.paid_total == paid
-        assert other.get("/me").status_code == 200
-
-
-@pytest.mark.parametrize("kind", ["verify", "batch"])
-def test_an_http_client_sees_broken_connections_as_such(kind: str) -> None:
-    """Where it is still writing, httpx swallows the reset and then finds the connection closed."""
-    service = FakeService()
-    with serve(service) as base_url, httpx.Client(base_url=base_url, headers=KEY) as asking:
-        for place in ("before", "in", "after", "reply"):
-            service.faults.add(Fault(kind, Reset(place), times=1))
-            with pytest.raises((httpx.NetworkError, httpx.RemoteProtocolError)):
-                asking.post(f"/{kind}", **({"json": ONE} if kind == "verify" else form(csv_of(ROWS * 500))))
-        service.faults.add(Fault("me", Truncate(), times=1))
-        with pytest.raises(httpx.RemoteProtocolError):
-            asking.get("/me")
-    assert service.paid_again == (1 if kind == "verify" else 2 * 500 * 40 - 40)
-
-
-def test_a_truncated_reply_ends_early_though_its_length_is_announced() -> None:
-    service = struck(Truncate(keep=5))
-    with serve(service) as base_url:
-        connection, request = raw_verify(base_url)
-        with connection:
-            connection.sendall(request)
-            got = b""
-            while part := connection.recv(65536):
-                got += part
-    head, _, body = got.partition(b"\r\n\r\n")
-    assert len(body) == 5
-    assert b"content-length: %d" % len(json.dumps(verdict(**ONE), ensure_ascii=False).encode()) in head.lower()
-    assert service.paid_total == 1
-
-
 @pytest.mark.parametrize("paid", [False, True])
 def test_a_hanging_request_is_paid_or_not_as_said(paid: bool) -> None:
-    """Until the client goes; and another is let go: the paid one is answered then, the other breaks."""
-    service = FakeService(faults=Faults(Fault("verify", Hang(paid=paid))))
+    service = FakeService(faults=Faults(Fault("verify", faults.Hang(paid=paid))))
     with serve(service) as base_url:
         connection, request = raw_verify(base_url)
         with connection:
@@ -605,20 +287,8 @@ def test_a_hanging_request_is_paid_or_not_as_said(paid: bool) -> None:
     assert service.paid_total == 2 * paid
 
 
-@pytest.mark.anyio
-async def test_in_process_a_client_that_gives_up_ends_what_hangs() -> None:
-    service = struck(Hang(paid=True))
-    async with client(service) as asking, anyio.create_task_group() as tasks:
-        tasks.start_soon(lambda: asking.post("/verify", json=ONE))
-        while not service.paid_total:
-            await anyio.sleep(0)
-        tasks.cancel_scope.cancel()
-    assert (service.paid_total, service.in_flight) == (1, 0)
-
-
 def test_an_impatient_client_pays_all_the_same() -> None:
-    """It leaves while its request waits; the service has that request, and takes it when its turn comes."""
-    service = struck(Delay(3600))
+    service = struck(faults.Delay(3600))
     with serve(service) as base_url:
         connection, request = raw_verify(base_url)
         with connection:
@@ -634,7 +304,7 @@ def test_an_impatient_client_pays_all_the_same() -> None:
 
 @pytest.mark.parametrize(("after", "paid"), [(False, 0), (True, 1)])
 def test_a_delay_is_before_or_after_paying_and_takes_no_time_on_a_mock_clock(after: bool, paid: int) -> None:
-    service = struck(Delay(3600, after_paying=after))
+    service = struck(faults.Delay(3600, after_paying=after))
 
     async def ask() -> float:
         started = anyio.current_time()
@@ -648,17 +318,16 @@ def test_a_delay_is_before_or_after_paying_and_takes_no_time_on_a_mock_clock(aft
     assert service.paid_total == 1
 
 
-@pytest.mark.anyio
 async def test_bodies_that_are_not_what_they_should_be_are_paid() -> None:
     answer = verdict(**ONE)
     huge = 3_000_000
-    checks: list[tuple[Act, Callable[[httpx.Response], bool]]] = [
-        (HTML, lambda reply: reply.headers["Content-Type"].startswith("text/html") and "<html>" in reply.text),
-        (GARBAGE, lambda reply: b"\xff\x00" in reply.content),
-        (Body(b"[]", status=202), lambda reply: (reply.status_code, reply.json()) == (202, [])),
-        (Retyped("text/plain"), lambda r: r.headers["Content-Type"] == "text/plain" and r.json() == answer),
-        (Retyped(None), lambda reply: "Content-Type" not in reply.headers and reply.json() == answer),
-        (Huge(huge), lambda reply: len(reply.content) == huge and list(reply.json()) == ["padding"]),
+    checks: list[tuple[faults.Act, Callable[[httpx.Response], bool]]] = [
+        (faults.HTML, lambda reply: reply.headers["Content-Type"].startswith("text/html") and "<html>" in reply.text),
+        (faults.GARBAGE, lambda reply: b"\xff\x00" in reply.content),
+        (faults.Body(b"[]", status=202), lambda reply: (reply.status_code, reply.json()) == (202, [])),
+        (faults.Retyped("text/plain"), lambda r: r.headers["Content-Type"] == "text/plain" and r.json() == answer),
+        (faults.Retyped(None), lambda reply: "Content-Type" not in reply.headers and reply.json() == answer),
+        (faults.Huge(huge), lambda reply: len(reply.content) == huge and list(reply.json()) == ["padding"]),
     ]
     service = FakeService()
     async with client(service) as asking:
@@ -668,80 +337,46 @@ async def test_bodies_that_are_not_what_they_should_be_are_paid() -> None:
             assert service.paid_total == number
 
 
-@pytest.mark.anyio
-async def test_a_redirect_is_not_paid() -> None:
-    service = struck(Redirect("http://elsewhere.example/verify", 308))
-    async with client(service) as asking:
-        reply = await asking.post("/verify", json=ONE)
-    assert (reply.status_code, reply.headers["Location"]) == (308, "http://elsewhere.example/verify")
-    assert service.paid_total == 0
-
-
-@pytest.mark.anyio
 async def test_results_can_be_partial_reordered_or_given_twice() -> None:
     def keys(record: dict[str, Any]) -> list[int]:
         return [item["row_id"] for item in record["results"]]
 
-    async def hit(*acts: Act) -> list[int]:
+    async def hit(*acts: faults.Act) -> list[int]:
         return keys(await finished(FakeService(faults=Faults(*(Fault("job", act) for act in acts))), preview=40))
 
     whole = list(range(40))
     assert await hit() == whole
-    assert await hit(Partial(0.25)) == whole[:10]
-    assert await hit(Duplicated(2)) == [*whole, 0, 1]
-    mixed = await hit(Reordered(seed=3))
+    assert await hit(faults.Partial(0.25)) == whole[:10]
+    assert await hit(faults.Duplicated(2)) == [*whole, 0, 1]
+    mixed = await hit(faults.Reordered(seed=3))
     assert (mixed != whole, sorted(mixed)) == (True, whole)
-    assert len(await hit(Reordered(), Partial(0.5), Duplicated(1))) == 21
-    assert await hit(Repeated(2)) == [row for row in whole[:20] for _ in range(2)], "no more than the preview"
-    assert await hit(ShiftedKeys(3)) == [*whole[3:], 0, 1, 2]
-    scattered = await hit(Missing(0.1))
+    assert len(await hit(faults.Reordered(), faults.Partial(0.5), faults.Duplicated(1))) == 21
+    assert await hit(faults.Repeated(2)) == [row for row in whole[:20] for _ in range(2)], "no more than the preview"
+    assert await hit(faults.ShiftedKeys(3)) == [*whole[3:], 0, 1, 2]
+    scattered = await hit(faults.Missing(0.1))
     assert (len(scattered), set(scattered) < set(whole), scattered == sorted(scattered)) == (36, True, True)
-    assert await hit(Missing(0.1)) == scattered, "the same rows at each poll"
-    assert await hit(Missing(0.1, renumbered=True)) == whole[:36]
+    assert await hit(faults.Missing(0.1)) == scattered, "the same rows at each poll"
+    assert await hit(faults.Missing(0.1, renumbered=True)) == whole[:36]
 
 
-@pytest.mark.anyio
 async def test_answers_can_be_empty_or_somebody_elses() -> None:
-    """What is about another record says so in its echo, and is the true answer for that one."""
-    record = await finished(FakeService(faults=Faults(Fault("job", Emptied()))), preview=40)
+    record = await finished(FakeService(faults=Faults(Fault("job", faults.Emptied()))), preview=40)
     assert all(item[name] is None for item in record["results"] for name in verdict("1248100998"))
     for field in Lookup._fields:
-        others = await finished(FakeService(faults=Faults(Fault("job", SomebodyElses(field)))), preview=40)
+        others = await finished(FakeService(faults=Faults(Fault("job", faults.SomebodyElses(field)))), preview=40)
         for row, item in zip(ROWS, others["results"], strict=True):
             echo = Lookup(*(item[name] for name in Lookup._fields))
             assert [name for name in Lookup._fields if getattr(echo, name) != getattr(row, name)] == [field]
             assert {name: item[name] for name in verdict(*echo)} == verdict(*echo)
 
 
-@pytest.mark.anyio
-async def test_a_single_answer_may_repeat_what_was_asked() -> None:
-    """Not at all, beside the seven fields, or with these under a key of their own; also of somebody else."""
-    for how, said in (
-        ("none", verdict(**ONE)),
-        ("flat", ONE | verdict(**ONE)),
-        ("nested", {"input": ONE, "result": verdict(**ONE)}),
-    ):
-        async with client(FakeService(dialect=Dialect(verify_echo=how))) as asking:
-            assert (await asking.post("/verify", json=ONE)).json() == said
-    other = {**ONE, "name": "다른 상사"}
-    service = FakeService(
-        dialect=Dialect(verify_echo="nested", echoed=("name",)), faults=Faults(Fault("verify", SomebodyElses("name")))
-    )
-    async with client(service) as asking:
-        reply = (await asking.post("/verify", json=ONE)).json()
-    assert reply == {"input": {"name": other["name"]}, "result": verdict(**other)}
-    assert service.paid == Counter([PAID])
-
-
-@pytest.mark.anyio
 async def test_every_upload_may_be_the_first_job() -> None:
-    """The reply to an upload names the first job, or a poll shows it; both uploads were paid."""
     service = FakeService()
     async with client(service) as asking:
         first = (await asking.post("/batch", **form(csv_of(ROWS[:3])))).json()["job_id"]
-        service.faults.add(Fault("batch", FirstJob(), times=1))
+        service.faults.add(Fault("batch", faults.FirstJob(), times=1))
         assert (await asking.post("/batch", **form(csv_of(ROWS[3:])))).json() == {"job_id": first, "total": 37}
-        service.faults.add(Fault("job", FirstJob()))
+        service.faults.add(Fault("job", faults.FirstJob()))
         second = (await asking.post("/batch", **form(csv_of(ROWS[5:6])))).json()["job_id"]
         assert second != first
         for _ in range(2):
@@ -750,18 +385,15 @@ async def test_every_upload_may_be_the_first_job() -> None:
     assert service.paid_total == 41
 
 
-@pytest.mark.anyio
 async def test_one_byte_can_make_a_reply_no_text() -> None:
-    """One byte of one Korean character is replaced; all others are as they were."""
-    service = FakeService(faults=Faults(Fault("verify", InvalidByte(), at=2)))
+    service = FakeService(faults=Faults(Fault("verify", faults.InvalidByte(), at=2)))
     async with client(service) as asking:
         true, broken = [(await asking.post("/verify", json=ONE)).content for _ in range(2)]
     assert [(a >= 0xC0, b) for a, b in zip(true, broken, strict=True) if a != b] == [(True, 0xFF)]
 
 
 def test_a_response_can_be_sent_twice_on_one_connection() -> None:
-    """The connection stays open, and what comes after the response is the very same response once more."""
-    service = FakeService(faults=Faults(Fault("verify", Twice(), at=1)))
+    service = FakeService(faults=Faults(Fault("verify", faults.Twice(), at=1)))
     with serve(service) as base_url:
         connection, request = raw_verify(base_url)
         with connection:
@@ -777,24 +409,9 @@ def test_a_response_can_be_sent_twice_on_one_connection() -> None:
     assert service.paid_total == 2
 
 
-@pytest.mark.anyio
-async def test_a_job_may_fail_or_be_unknown_at_first() -> None:
-    service = FakeService(faults=Faults(Fault("job", Status(404), when=fresh(2)), Fault("job", Word("failed"), at=3)))
-    async with client(service) as asking:
-        path = job_path(await asking.post("/batch", **form(csv_of(ROWS))))
-        replies = [await asking.get(path) for _ in range(4)]
-    assert [reply.status_code for reply in replies] == [404, 404, 200, 200]
-    assert [reply.json()["status"] for reply in replies[2:]] == ["failed", "done"]
-    service.faults.clear()
-    service.faults.add(Fault("job", Word("failed")))
-    async with client(service) as asking:
-        assert (await asking.get(path)).json()["status"] == "failed"
-
-
-@pytest.mark.anyio
 async def test_faults_hit_the_requests_that_they_name() -> None:
     async def hits(count: int = 12, **conditions: Any) -> list[int]:
-        service = FakeService(faults=Faults(Fault("verify", Status(500), **conditions), seed=5))
+        service = FakeService(faults=Faults(Fault("verify", faults.Status(500), **conditions), seed=5))
         async with client(service) as asking:
             await asking.get("/me")
             replies = [await asking.post("/verify", json=ONE) for _ in range(count)]
@@ -811,31 +428,20 @@ async def test_faults_hit_the_requests_that_they_name() -> None:
     assert 5 < len(some) < 40
 
 
-@pytest.mark.anyio
-async def test_faults_come_one_after_another_and_any_endpoint_may_be_hit() -> None:
-    service = FakeService(faults=Faults(Fault("*", Delay(0.001)), Fault("*", Status(502), every=2)))
-    async with client(service) as asking:
-        replies = [await asking.get(path) for path in ("/me", "/watch", "/me", "/batch/x")]
-    assert [reply.status_code for reply in replies] == [200, 502, 200, 502]
-    assert service.faults.hits == 6
-    with pytest.raises(ValueError, match="no kind of request"):
-        Fault("verfy", HTML)
-
-
-STORM: dict[str, tuple[Act, bool]] = {
-    "before": (Reset("before"), False),
-    "in": (Reset("in"), False),
-    "after": (Reset("after"), True),
-    "reply": (Reset("reply"), True),
-    "truncate": (Truncate(), True),
-    "refuse": (Status(503), False),
-    "refuse at once": (Status(503, read=False), False),
-    "lose": (Status(503, paid=True), True),
-    "hang": (Hang(), False),
-    "hang paid": (Hang(paid=True), True),
-    "delay": (Delay(0.05), True),
-    "delay paid": (Delay(0.05, after_paying=True), True),
-    "redirect": (Redirect("http://elsewhere.example/"), False),
+STORM: dict[str, tuple[faults.Act, bool]] = {
+    "before": (faults.Reset("before"), False),
+    "in": (faults.Reset("in"), False),
+    "after": (faults.Reset("after"), True),
+    "reply": (faults.Reset("reply"), True),
+    "truncate": (faults.Truncate(), True),
+    "refuse": (faults.Status(503), False),
+    "refuse at once": (faults.Status(503, read=False), False),
+    "lose": (faults.Status(503, paid=True), True),
+    "hang": (faults.Hang(), False),
+    "hang paid": (faults.Hang(paid=True), True),
+    "delay": (faults.Delay(0.05), True),
+    "delay paid": (faults.Delay(0.05, after_paying=True), True),
+    "redirect": (faults.Redirect("http://elsewhere.example/"), False),
 }
 
 
@@ -844,66 +450,27 @@ def asked_for(name: str) -> Callable[[FakeRequest], bool]:
 
 
 def test_in_a_storm_of_faults_exactly_what_was_taken_is_counted() -> None:
-    """Eight clients at once, large and small requests, each with a fault of its own choice."""
     service = FakeService(faults=Faults(*(Fault("*", act, when=asked_for(name)) for name, (act, _) in STORM.items())))
 
     def work(seed: int) -> list[Lookup]:
         dice, paid = Random(seed), []
         with httpx.Client(base_url=base_url, headers=KEY) as asking:
-            for number in range(10):
+            for number in range(8):
                 fault = dice.choice([*STORM, "none", "none"])
                 rows = [Lookup(f"{seed:05d}{number:02d}{row:03d}", "x" * dice.choice([1, 9000])) for row in range(20)]
                 rows = rows[: dice.choice([1, 20])]
                 body = {"json": rows[0]._asdict()} if len(rows) == 1 else form(csv_of(rows))
-                path, patience = "/verify" if len(rows) == 1 else "/batch", 1 if "hang" in fault else 30
+                path, patience = "/verify" if len(rows) == 1 else "/batch", 0.5 if "hang" in fault else 30
                 with suppress(httpx.TransportError):
                     asking.post(path, headers={"X-Fault": fault}, timeout=patience, **body)
                 paid += rows if fault == "none" or STORM[fault][1] else []
         return paid
 
-    with serve(service) as base_url, ThreadPoolExecutor(8) as threads:
-        paid = [lookup for lookups in threads.map(work, range(8)) for lookup in lookups]
+    with serve(service) as base_url, ThreadPoolExecutor(6) as threads:
+        paid = [lookup for lookups in threads.map(work, range(6)) for lookup in lookups]
         until(lambda: service.in_flight == 0)
     assert service.paid == Counter(paid)
-    assert (service.paid_again, service.faults.hits > 50) == (0, True)
-
-
-# ---------------------------------------------------------------- memory
-
-
-@pytest.mark.anyio
-async def test_a_restart_may_forget_the_jobs_but_not_what_was_paid() -> None:
-    service = FakeService()
-    async with client(service) as asking:
-        path = job_path(await asking.post("/batch", **form(csv_of(ROWS))))
-        assert (await asking.get(path)).status_code == 200
-        service.forget_jobs()
-        assert (await asking.get(path)).status_code == 404
-    assert service.paid_total == 40
-
-
-@pytest.mark.anyio
-async def test_a_job_may_be_forgotten_once_it_was_fetched_whole() -> None:
-    service = FakeService(dialect=Dialect(words=()), forget_fetched=True)
-    service.faults.add(Fault("job", Reset("reply"), at=2))
-    async with client(service) as asking:
-        path = job_path(await asking.post("/batch", **form(csv_of(ROWS))))
-        assert len((await asking.get(f"{path}?preview=39")).json()["results"]) == 39
-        with pytest.raises(BrokenConnectionError):
-            await asking.get(f"{path}?preview=40")
-        assert len((await asking.get(f"{path}?preview=40")).json()["results"]) == 40
-        assert (await asking.get(f"{path}?preview=40")).status_code == 404
-
-
-@pytest.mark.anyio
-async def test_big_runs_count_without_keeping() -> None:
-    service = FakeService(count_only=True)
-    async with client(service) as asking:
-        await asking.post("/batch", **form(csv_of([*ROWS, ROWS[7]])))
-        await asking.post("/verify", json=ROWS[3]._asdict())
-    assert (service.paid_total, service.paid_again) == (42, 2)
-    with pytest.raises(RuntimeError, match="paid_total"):
-        _ = service.paid
+    assert (service.paid_again, service.faults.hits > 25) == (0, True)
 
 
 def test_a_service_can_be_served_again_on_its_port_and_knows_what_it_knew() -> None:
@@ -918,63 +485,27 @@ def test_a_service_can_be_served_again_on_its_port_and_knows_what_it_knew() -> N
         assert httpx.get(f"{base_url}/me", headers=KEY).json()["remaining"] == 1
 
 
-def test_going_down_breaks_what_is_busy() -> None:
-    service = FakeService(faults=Faults(Fault("verify", Delay(60))))
-    with ThreadPoolExecutor(1) as thread:
-        with serve(service) as base_url:
-            reply = thread.submit(httpx.post, f"{base_url}/verify", headers=KEY, json=ONE, timeout=30)
-            until(lambda: service.in_flight == 1)
-        assert isinstance(reply.exception(), httpx.TransportError)
-
-
-def test_without_uvicorn_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "uvicorn", None)
-    with pytest.raises(RuntimeError, match="pip install uvicorn"), serve(FakeService()):
-        pass
-
-
-# ---------------------------------------------------------------- a process of its own
-
-
-@pytest.fixture
-def process(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    command = [
-        sys.executable,
-        "-m",
-        "bansong.testing",
-        "--api-key",
-        "other-key",
-        "--quota",
-        "3",
-        "--dialect",
-        "terse",
-    ]
+def test_the_process_journals_what_is_paid_before_it_replies(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "bansong.testing", "--api-key", "other-key", "--quota", "3", "--dialect", "terse"]
     with subprocess.Popen(
         [*command, "--journal", "paid.jsonl"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as running:
-        yield running
-        running.kill()
-
-
-def test_the_process_journals_what_is_paid_before_it_replies(process: subprocess.Popen[str], tmp_path: Path) -> None:
-    assert process.stdout is not None
-    base_url = process.stdout.readline().strip()
-    with httpx.Client(base_url=base_url, headers={"X-API-Key": "other-key"}) as asking:
-        assert asking.post("/verify", json=ONE).status_code == 200
-        created = asking.post("/batch", **form(csv_of(ROWS[:2])))
-        lines = [json.loads(line) for line in (tmp_path / "paid.jsonl").read_text(encoding="utf-8").splitlines()]
-        assert asking.post("/verify", json=ONE).status_code == 429
-    assert created.status_code == DIALECTS["terse"].created
+    ) as process:
+        assert process.stdout is not None
+        base_url = process.stdout.readline().strip()
+        with httpx.Client(base_url=base_url, headers={"X-API-Key": "other-key"}) as asking:
+            assert asking.post("/verify", json=ONE).status_code == 200
+            created = asking.post("/batch", **form(csv_of(ROWS[:2])))
+            lines = [json.loads(line) for line in (tmp_path / "paid.jsonl").read_text(encoding="utf-8").splitlines()]
+            assert asking.post("/verify", json=ONE).status_code == 429
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=30)[1] == ""
+    assert (process.returncode, created.status_code) == (130, DIALECTS["terse"].created)
     assert [(line["b_no"], line["name"], line["address"]) for line in lines] == [PAID, *ROWS[:2]]
     assert [line["job_id"] for line in lines] == [None, *[created.json()["job_id"]] * 2]
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
-    assert (process.returncode, errors) == (130, "")
 
 
 @pytest.mark.process
 def test_the_page_for_users_works_as_it_is_written(tmp_path: Path) -> None:
-    """Its blocks of Python are run as tests."""
     page = (Path(__file__).parent.parent / "docs" / "testing.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", page, flags=re.S)
     (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n", encoding="utf-8")
@@ -988,7 +519,6 @@ def test_the_page_for_users_works_as_it_is_written(tmp_path: Path) -> None:
 
 
 def test_the_fake_shares_nothing_with_the_client() -> None:
-    """Client and server that share shapes share misreadings: not one import from client/ or purchase/."""
     import bansong.testing
 
     for path in Path(bansong.testing.__file__).parent.glob("*.py"):

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT
-from signals import IGNORING
 
 HANGING = """
 import asyncio, itertools, threading, time
@@ -56,30 +55,3 @@ def test_a_test_that_hangs_fails_alone(tmp_path: Path) -> None:
     assert "crashed while running 'test_hanging.py::test_in_c'" in said
     assert "in test_in_c" in said
     assert "5 failed, 1 passed" in said
-
-
-@pytest.mark.process
-def test_without_sigalrm_the_worker_names_the_test_that_hangs(tmp_path: Path) -> None:
-    said = output_of_hanging(tmp_path, "--timeout-method", "thread", "-k", "lock or quick")
-    assert "crashed while running 'test_hanging.py::test_lock'" in said
-    assert "in test_lock" in said
-    assert "1 failed, 1 passed" in said
-
-
-@pytest.mark.skipif(os.name == "nt", reason="no signals that a child could inherit")
-@pytest.mark.process
-def test_signals_can_be_sent_though_the_caller_ignores_them() -> None:
-    """In a background job of a script and under `nohup`, whose children ignore SIGINT and SIGHUP, too."""
-    tests = (
-        "tests/test_buying.py::test_the_first_interrupt_lets_the_run_settle",
-        "tests/test_fake_service.py::test_the_process_journals_what_is_paid_before_it_replies",
-    )
-    done = subprocess.run(
-        [*IGNORING, sys.executable, "-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider", *tests],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=200,
-    )
-    assert "2 passed" in done.stdout, done.stdout + done.stderr

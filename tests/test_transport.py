@@ -20,13 +20,11 @@ from pathlib import Path
 import anyio
 import httpx
 import pytest
-import trio.testing
 
 from bansong.client import ApiKey, BaseUrl, Client
 from bansong.client import transport as sending
-from bansong.client.errors import body_message, seconds_to_wait
-from bansong.client.network import WatchedStream
-from bansong.client.request import file_body
+from bansong.client.errors import body_message, seconds_to_wait, status_error
+from bansong.client.transport import WatchedStream
 from bansong.errors import (
     AuthenticationError,
     BansongError,
@@ -41,8 +39,11 @@ from bansong.errors import (
     ServiceError,
     ShapeError,
     TooLargeError,
+    UnavailableError,
     UsageError,
 )
+
+pytestmark = pytest.mark.anyio
 
 KEY = 'bv/secret+4711"<key>'
 VERIFIED = b'{"biz_status": "active", "bounce_prob": 0.25}'
@@ -177,82 +178,57 @@ async def upload(server: Server, content: bytes = CONTENT, **steps: Callable[[],
     return caught.value
 
 
-# ---------------------------------------------------------------------------------------------- what a status means
-
-MEANINGS: dict[int, type[ServiceError]] = {
-    301: RejectedError,
-    302: RejectedError,
-    303: DoubtError,
-    307: RejectedError,
-    308: RejectedError,
-    400: RejectedError,
-    401: AuthenticationError,
-    402: RejectedError,
-    403: PlanError,
-    404: NotFoundError,
-    405: RejectedError,
-    408: DoubtError,
-    409: RejectedError,
-    413: TooLargeError,
-    422: RejectedError,
-    429: QuotaError,
-    500: DoubtError,
-    502: DoubtError,
-    503: DoubtError,
-    504: DoubtError,
-    599: DoubtError,
-    799: DoubtError,
+CLASSES: dict[type[ServiceError], tuple[int, ...]] = {
+    RejectedError: (301, 302, 307, 308, 400, 402, 405, 409, 422),
+    DoubtError: (303, 408, 500, 502, 503, 504, 599, 799),
+    AuthenticationError: (401,),
+    PlanError: (403,),
+    NotFoundError: (404,),
+    TooLargeError: (413,),
+    QuotaError: (429,),
+}
+MEANINGS = {status: kind for kind, statuses in CLASSES.items() for status in statuses}
+LIMITS: dict[bytes, type[ServiceError]] = {  # a 429 is the quota unless its code says another bound
+    b'{"error": {"code": "limit_exceeded", "message": "too many"}}': LimitError,
+    b'{"code": "rate_limited"}': LimitError,
+    b'{"error": {"code": "quota_exceeded"}}': QuotaError,
+    b'{"error": {"message": "too many requests a second"}}': QuotaError,
+    b"": QuotaError,
 }
 
 
-@pytest.mark.anyio
-@pytest.mark.parametrize("status", MEANINGS)
-async def test_each_status_has_its_class(status: int) -> None:
-    """G22, G29: the error names what was asked and carries the body's message, whatever the status."""
-    with serving(answering(status, b'{"error": "no luck today"}')) as server:
-        error = await verify(server)
-    assert type(error) is MEANINGS[status]
-    assert isinstance(error, ServiceError)
-    assert (error.status, error.detail) == (status, "no luck today")
-    assert str(error).startswith(f"POST {server.url}/verify: {status}, ")
-    assert "no luck today" in str(error)
-    assert "\n" not in str(error)
+def test_each_status_has_its_class() -> None:
+    """G22, G29, G35: the error names what was asked and carries the body's message, in one line."""
+    for status, kind in MEANINGS.items():
+        error = status_error("POST x", status, b'{"error": "no luck\\ntoday"}')
+        assert (type(error), error.status, error.detail) == (kind, status, "no luck today")
+        assert str(error).startswith(f"POST x: {status}, ")
+        assert "no luck today" in str(error)
+    assert [type(status_error("POST x", 429, body)) for body in LIMITS] == list(LIMITS.values())
+    assert type(status_error("GET x", 503, b"", is_free=True)) is UnavailableError
+    assert type(status_error("POST x", 503, b"", complete=False)) is NotSentError
 
 
-@pytest.mark.anyio
-@pytest.mark.parametrize("status", [200, 201, 202, 203, 299])
-async def test_any_2xx_is_success(status: int) -> None:
-    """G25: INTERFACE names no success status."""
-    with serving(answering(status, VERIFIED)) as server:
+async def test_any_2xx_is_success_and_what_the_service_asks_to_wait_is_in_the_error() -> None:
+    """G25, G26: INTERFACE names no success status."""
+    answers = [(status, "") for status in (200, 201, 202, 203, 299)]
+    waits = {(429, "7"): 7.0, (503, "1.5"): 1.5, (429, "soon"): None}
+    answers += [(status, f"Retry-After: {wait}\r\n") for status, wait in waits]
+    left = iter(answers)
+
+    def script(line: Line) -> None:
+        while line.read():
+            status, headers = next(left)
+            line.say(status, VERIFIED, headers)
+
+    with serving(script) as server:
         async with client(server) as service:
-            assert (await service.verify("1248100998")).grade is None
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize(("status", "header", "seconds"), [(429, "7", 7.0), (503, "1.5", 1.5), (429, "soon", None)])
-async def test_what_the_service_asks_to_wait_is_in_the_error(status: int, header: str, seconds: float | None) -> None:
-    """G26"""
-    with serving(answering(status, b"", f"Retry-After: {header}\r\n")) as server:
-        error = await verify(server)
-    assert isinstance(error, ServiceError)
-    assert error.retry_after == seconds
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize(
-    ("body", "kind"),
-    [
-        (b'{"error": {"code": "limit_exceeded", "message": "too many"}}', LimitError),
-        (b'{"code": "rate_limited"}', LimitError),
-        (b'{"error": {"code": "quota_exceeded"}}', QuotaError),
-        (b'{"error": {"message": "too many requests a second"}}', QuotaError),
-        (b"", QuotaError),
-    ],
-)
-async def test_a_429_is_the_quota_unless_its_code_says_another_bound(body: bytes, kind: type[ServiceError]) -> None:
-    """G35: what somebody says in words is not believed: a run that takes the quota for a short bound asks for ever."""
-    with serving(answering(429, body)) as server:
-        assert type(await verify(server)) is kind
+            for _ in range(5):
+                assert (await service.verify("1248100998")).bounce_prob == 0.25
+            for wait in waits.values():
+                with pytest.raises(ServiceError) as caught:
+                    await service.verify("1248100998")
+                assert caught.value.retry_after == wait
 
 
 def test_a_wait_is_seconds_or_a_date_and_nothing_else() -> None:
@@ -265,67 +241,47 @@ def test_a_wait_is_seconds_or_a_date_and_nothing_else() -> None:
         assert seconds_to_wait(nonsense, now) is None
 
 
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        (b"", None),
-        (b'{"error": "a"}', "a"),
-        (b'{"error": {"message": "a", "code": "E1"}}', "a (E1)"),
-        (b'{"error": {"code": 17}}', "17"),
-        (b'{"error": "quota_exceeded", "message": "Monthly quota"}', "Monthly quota (quota_exceeded)"),
-        (b'{"message": "a"}', "a"),
-        (b'{"detail": "a"}', "a"),
-        (b'{"detail": [{"loc": ["body", "b_no"], "msg": "field required", "type": "x"}]}', "body.b_no: field required"),
-        (b'{"errors": ["a", "b", "c", "d"]}', "a; b; c"),
-        (b'{"errors": [{"title": "a"}]}', "a"),
-        (b'"a"', "a"),
-        (b'{"x": 1}', '{"x": 1}'),
-        (b"{broken", "{broken"),
-        (b"[" * 100_000, "[" * 300 + "…"),
-        (b"plain words", "plain words"),
-        ("\ufeff한글".encode(), "한글"),
-        ("한글".encode("cp949"), "\ufffd" * 3 + "\ufffd"),
-        (b"<!DOCTYPE html><html><head><title>502 Bad\n Gateway</title>", "502 Bad Gateway"),
-        (b"<html><body>hi", "an HTML page"),
-        (b"a\x1b[31m\x00\r\nb\xe2\x80\xaec", "a [31m b c"),
-        (b"x" * 5000, "x" * 300 + "…"),
-    ],
-)
-def test_a_bodys_own_message_is_found_whatever_its_shape(body: bytes, message: str | None) -> None:
+MESSAGES: list[tuple[bytes, str | None]] = [
+    (b"", None),
+    (b'{"error": "a"}', "a"),
+    (b'{"error": {"message": "a", "code": "E1"}}', "a (E1)"),
+    (b'{"error": {"code": 17}}', "17"),
+    (b'{"error": "quota_exceeded", "message": "Monthly quota"}', "Monthly quota (quota_exceeded)"),
+    (b'{"message": "a"}', "a"),
+    (b'{"detail": "a"}', "a"),
+    (b'{"detail": [{"loc": ["body", "b_no"], "msg": "field required", "type": "x"}]}', "body.b_no: field required"),
+    (b'{"errors": ["a", "b", "c", "d"]}', "a; b; c"),
+    (b'{"errors": [{"title": "a"}]}', "a"),
+    (b'"a"', "a"),
+    (b'{"x": 1}', '{"x": 1}'),
+    (b"{broken", "{broken"),
+    (b"[" * 100_000, "[" * 300 + "…"),
+    (b"plain words", "plain words"),
+    ("\ufeff한글".encode(), "한글"),
+    (b"<!DOCTYPE html><html><head><title>502 Bad\n Gateway</title>", "502 Bad Gateway"),
+    (b"<html><body>hi", "an HTML page"),
+    (b"a\x1b[31m\x00\r\nb\xe2\x80\xaec", "a [31m b c"),
+    (b"x" * 5000, "x" * 300 + "…"),
+]
+
+
+def test_a_bodys_own_message_is_found_whatever_its_shape() -> None:
     """G22: one line, no control characters, no more than a person reads."""
-    found = body_message(body)
-    assert found == message or (found is not None and "\ufffd" in found and "\ufffd" in str(message))
+    assert [(body, body_message(body)) for body, _ in MESSAGES] == MESSAGES
+    assert "\ufffd" in str(body_message("한글".encode("cp949")))
 
 
-# ------------------------------------------------------------------------------------------- where the key may go
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-async def test_a_redirect_is_not_followed_and_the_key_stays_here(status: int) -> None:
+async def test_a_redirect_is_not_followed_and_the_key_stays_here() -> None:
     with serving(answering(200, VERIFIED)) as other:
-        with serving(answering(status, b"", f"Location: {other.url}/verify\r\nSet-Cookie: a=b\r\n")) as server:
-            error = await verify(server)
+        led = [(status, f"{other.url}/verify") for status in (301, 302, 303, 307, 308)]
+        led += [(302, location) for location in ("http://[", "//", "\x80", "mailto:x")]
+        for status, location in led:
+            with serving(answering(status, b"", f"Location: {location}\r\nSet-Cookie: a=b\r\n")) as server:
+                assert type(await verify(server)) is MEANINGS[status]
             assert b"cookie" not in server.requests[-1].head.lower()
         assert other.connections == 0
-    assert isinstance(error, ServiceError)
-    assert error.status == status
 
 
-@pytest.mark.anyio
-@pytest.mark.parametrize("location", ["http://[", "//", "\x80", "mailto:x"])
-async def test_a_redirect_that_leads_nowhere_is_refused_all_the_same(location: str) -> None:
-    with serving(answering(302, b"", f"Location: {location}\r\n")) as server:
-        assert type(await verify(server)) is RejectedError
-
-
-def test_plain_http_is_for_this_machine_alone() -> None:
-    with pytest.raises(UsageError, match="plain http"):
-        Client("http://api.example.com", KEY)
-    assert Client("http://api.example.com", KEY, allow_http=True).origin == "http://api.example.com"
-
-
-@pytest.mark.anyio
 async def test_every_request_carries_the_key_and_who_asks_but_nothing_of_netrc(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -342,7 +298,6 @@ async def test_every_request_carries_the_key_and_who_asks_but_nothing_of_netrc(
     assert "authorization" not in head.lower()
 
 
-@pytest.mark.anyio
 async def test_the_environments_proxy_is_used_but_never_for_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(answering(200, VERIFIED)) as proxy, serving(answering(200, VERIFIED)) as server:
         for name in ("http_proxy", "HTTP_PROXY"):
@@ -366,24 +321,11 @@ async def test_the_environments_proxy_is_used_but_never_for_this_machine(monkeyp
         assert proxy.connections == 2
 
 
-@pytest.mark.anyio
-async def test_a_proxy_that_cannot_be_used_is_named_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("https_proxy", "socks5://user:hidden@127.0.0.1:1")
-    monkeypatch.delenv("no_proxy", raising=False)
-    monkeypatch.delenv("NO_PROXY", raising=False)
-    with pytest.raises(UsageError, match="proxy") as caught:
-        async with Client("https://service.invalid", KEY):
-            pass
-    assert "hidden" not in str(caught.value)
-
-
 ECHO = b'{"error": "the key %s is not known"}' % KEY.replace('"', '\\"').encode()
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("status", [200, 401, 500])
 async def test_the_key_is_nowhere_to_be_seen(status: int, caplog: pytest.LogCaptureFixture) -> None:
-    """Not in a message, repr, pickle, log at its loudest or traceback with its variables, even if it is echoed."""
     caplog.set_level(logging.DEBUG)
     with serving(answering(status, ECHO)) as server:
         service = client(server)
@@ -402,21 +344,7 @@ async def test_the_key_is_nowhere_to_be_seen(status: int, caplog: pytest.LogCapt
     assert (type(again), str(again), again.status, again.raw) == (type(error), str(error), status, error.raw)
 
 
-@pytest.mark.anyio
-async def test_the_key_is_in_no_traceback_of_a_broken_connection() -> None:
-    def script(line: Line) -> None:
-        line.read()
-        line.reset()
-
-    with serving(script) as server:
-        error = await verify(server)
-    assert_hidden("\n".join(texts(error)))
-    assert error.__context__ is None
-
-
-@pytest.mark.anyio
 async def test_the_key_is_in_no_traceback_of_a_cancelled_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The frames of the network, which hold the header, are not in the cancellation that comes through."""
     writing = anyio.Event()
     caught: list[BaseException] = []
 
@@ -453,13 +381,8 @@ def assert_hidden(text: str) -> None:
     assert "secret%2B4711" not in text
 
 
-# ------------------------------------------------------------------------------------------ how far an answer is read
-
-
-@pytest.mark.anyio
 @pytest.mark.parametrize("framing", ["Content-Length: 200000000", "Transfer-Encoding: chunked", "X: read to the end"])
 async def test_a_huge_answer_is_not_read_in(framing: str) -> None:
-    """200 MB are offered; a few MB are taken, 64 KiB are kept, and the client goes on."""
     sent = 0
 
     def script(line: Line) -> None:
@@ -481,7 +404,6 @@ async def test_a_huge_answer_is_not_read_in(framing: str) -> None:
     assert sent < 60_000_000
 
 
-@pytest.mark.anyio
 async def test_a_compressed_answer_is_unpacked_but_no_bomb() -> None:
     """G27: compression is asked for where many rows are asked for, and taken wherever it is used."""
     packed = {"/verify": gzip.compress(VERIFIED), "/batch/j": gzip.compress(b" " * 50_000_000)}
@@ -500,9 +422,6 @@ async def test_a_compressed_answer_is_unpacked_but_no_bomb() -> None:
         assert b"Accept-Encoding: gzip" in server.heads[1]
 
 
-# ------------------------------------------------------------------------------------------------ broken connections
-
-
 def broken(before: str) -> Callable[[Line], None]:
     def script(line: Line) -> None:
         line.read()
@@ -518,7 +437,6 @@ def broken(before: str) -> Callable[[Line], None]:
     return script
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("when", ["reset", "no answer, closed", "in the head", "in the body", "nonsense"])
 async def test_what_breaks_after_the_request_is_a_doubt(when: str) -> None:
     with serving(broken(when)) as server:
@@ -527,9 +445,10 @@ async def test_what_breaks_after_the_request_is_a_doubt(when: str) -> None:
     assert error.exit_code == 3
     assert error.status == (200 if when == "in the body" else None)
     assert error.raw == (VERIFIED[:20] if when == "in the body" else b"")
+    assert_hidden("\n".join(texts(error)))
+    assert error.__context__ is None
 
 
-@pytest.mark.anyio
 async def test_a_refusal_that_breaks_off_is_still_a_refusal() -> None:
     def script(line: Line) -> None:
         line.read()
@@ -539,7 +458,6 @@ async def test_a_refusal_that_breaks_off_is_still_a_refusal() -> None:
         assert type(await verify(server)) is AuthenticationError
 
 
-@pytest.mark.anyio
 async def test_no_answer_in_time_is_a_doubt() -> None:
     done = threading.Event()
 
@@ -554,7 +472,6 @@ async def test_no_answer_in_time_is_a_doubt() -> None:
     assert "0.05 s" in str(error)
 
 
-@pytest.mark.anyio
 async def test_a_refused_connection_is_certainly_not_sent() -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         url = f"http://127.0.0.1:{gone.getsockname()[1]}"
@@ -564,24 +481,7 @@ async def test_a_refused_connection_is_certainly_not_sent() -> None:
                 await call
 
 
-@pytest.mark.anyio
-async def test_the_certificates_are_read_once_and_only_for_https(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = []
-    create = httpx.create_ssl_context
-    monkeypatch.setattr(httpx, "create_ssl_context", lambda: made.append(1) or create())
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        place = f"127.0.0.1:{gone.getsockname()[1]}"
-    for scheme, times in (("http", 0), ("https", 1)):
-        async with Client(f"{scheme}://{place}", KEY, max_retries=0) as service:
-            for _ in range(3):
-                with pytest.raises(NotSentError):
-                    await service.verify("1248100998")
-        assert len(made) == times
-
-
-@pytest.mark.anyio
 async def test_a_server_that_speaks_no_tls_was_sent_nothing() -> None:
-    """The handshake fails before the request: nothing of it can have been understood."""
 
     def script(line: Line) -> None:
         line.socket.recv(65536)
@@ -594,12 +494,7 @@ async def test_a_server_that_speaks_no_tls_was_sent_nothing() -> None:
         assert server.requests == []
 
 
-# --------------------------------------------------------------------------------------------- connections and turns
-
-
-@pytest.mark.anyio
 async def test_a_connection_is_kept_but_an_upload_has_its_own_and_closes_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once it has rested, that is, which takes no time here."""
     monkeypatch.setattr(sending, "_rest_after", lambda _: 0.0)
 
     def script(line: Line) -> None:
@@ -620,9 +515,7 @@ async def test_a_connection_is_kept_but_an_upload_has_its_own_and_closes_it(monk
     assert closing == [False, False, False, True, True, False]
 
 
-@pytest.mark.anyio
 async def test_a_cancelled_request_does_not_take_its_turn_with_it() -> None:
-    """With one turn in all, the next request finds it free, on a connection that works."""
     arrived, gone = threading.Event(), threading.Event()
 
     def script(line: Line) -> None:
@@ -643,12 +536,7 @@ async def test_a_cancelled_request_does_not_take_its_turn_with_it() -> None:
             assert (await service.verify("1248100998")).biz_status == "active"
 
 
-# ---------------------------------------------------------------------------------------------------- the last byte
-
-
-@pytest.mark.anyio
 async def test_the_service_has_no_whole_file_before_the_gate_opens() -> None:
-    """All but the closing boundary has arrived when the gate is asked; only then does the rest come."""
     almost = threading.Event()
     at_gate: list[int] = []
     after: list[str] = []
@@ -685,7 +573,6 @@ def boundary(line: Line) -> bytes:
     return re.findall(rb"boundary=(\S+)", line.head)[0]
 
 
-@pytest.mark.anyio
 async def test_the_upload_is_one_file_part_and_the_flags_are_sent_only_when_given() -> None:
     """G23, G28: the part is named ``file``, its type is CSV, its bytes are those that were given."""
     with serving(answering(200, CREATED)) as server:
@@ -702,11 +589,9 @@ async def test_the_upload_is_one_file_part_and_the_flags_are_sent_only_when_give
     assert b"Content-Type: text/csv; charset=utf-8\r\n" in first.body
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("close", [False, True])
 @pytest.mark.parametrize(("status", "kind"), [(413, TooLargeError), (401, AuthenticationError), (503, NotSentError)])
 async def test_an_answer_in_the_middle_of_an_upload_ends_it(status: int, kind: type[ServiceError], close: bool) -> None:
-    """The gate is never asked, so even a 503 has done nothing; the rest of 30 MB is not sent."""
     asked: list[str] = []
 
     def script(line: Line) -> None:
@@ -730,7 +615,6 @@ async def test_an_answer_in_the_middle_of_an_upload_ends_it(status: int, kind: t
     assert len(server.requests[0].body) < server.requests[0].length
 
 
-@pytest.mark.anyio
 async def test_an_upload_that_breaks_before_the_gate_is_not_sent() -> None:
     def script(line: Line) -> None:
         line.read_head()
@@ -741,7 +625,6 @@ async def test_an_upload_that_breaks_before_the_gate_is_not_sent() -> None:
     assert type(error) is NotSentError
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("when", ["reset", "no answer, closed", "in the body"])
 async def test_an_upload_that_breaks_after_the_gate_is_a_doubt(when: str) -> None:
     passed: list[str] = []
@@ -754,9 +637,7 @@ async def test_an_upload_that_breaks_after_the_gate_is_a_doubt(when: str) -> Non
     assert passed == ["gate"]
 
 
-@pytest.mark.anyio
 async def test_a_gate_that_raises_keeps_the_last_byte_back() -> None:
-    """A ledger that cannot be written: its own error comes through, and the service has no whole file."""
 
     async def gate() -> None:
         raise LedgerError("the disk is full")
@@ -774,53 +655,13 @@ async def test_a_gate_that_raises_keeps_the_last_byte_back() -> None:
     assert not any("h11" in line for line in traceback.format_exception(error))
 
 
-@pytest.mark.anyio
-async def test_a_body_is_complete_when_its_last_piece_is_handed_over_and_no_sooner() -> None:
-    """A gate that is open late, or not at all, leaves no doubt; the step after it waits for the network."""
-    steps: list[tuple[str, bool]] = []
-
-    async def before() -> None:
-        steps.append(("before", body.complete))
-
-    async def after() -> None:
-        steps.append(("after", body.complete))
-
-    body = file_body(b"x" * 200_000, "x.csv", before_last=before, after_last=after)
-    pieces = [(piece, body.complete, len(steps)) async for piece in body]
-    assert sum(len(piece) for piece, _, _ in pieces) == body.length
-    assert [(complete, count) for _, complete, count in pieces] == [(False, 0)] * 5 + [(True, 1)]
-    assert steps == [("before", False), ("after", True)]
-    assert max(len(piece) for piece, _, _ in pieces) == 65536
-
-
-# ------------------------------------------------------------------------------------------------------- fake clocks
-
-
-@pytest.mark.parametrize("anyio_backend", [("trio", {"clock": trio.testing.MockClock(autojump_threshold=0)})])
-@pytest.mark.anyio
-async def test_an_answer_that_never_ends_is_given_up() -> None:
-    """The whole exchange has an end, ten timeouts, though each byte comes in time."""
-
-    async def app(scope: object, receive: object, send: object) -> None:
-        await anyio.sleep(1e6)
-
-    async with Client("http://localhost", KEY, max_retries=0, app=app) as service:
-        start = anyio.current_time()
-        with pytest.raises(NotSentError):  # the app has not even asked for the body
-            await service.verify("1248100998")
-        assert anyio.current_time() - start == pytest.approx(300)
-
-
-# --------------------------------------------------------------------------------------------------- key and address
-
-
-@pytest.mark.parametrize("value", ["", " ", "a b", "a\n", "\x00", "a\x7f", "키", "a\u200b"])
-def test_a_key_that_cannot_be_sent_is_refused_without_showing_it(value: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        ApiKey("secret" + value if value else value)
-    shown = "".join(traceback.TracebackException.from_exception(caught.value, capture_locals=True).format())
-    assert "secret" not in str(caught.value)
-    assert "value = 'secret" not in shown
+def test_a_key_that_cannot_be_sent_is_refused_without_showing_it() -> None:
+    for odd in ("", " ", "a b", "a\n", "\x00", "a\x7f", "키", "a\u200b"):
+        with pytest.raises(UsageError) as caught:
+            ApiKey("secret" + odd if odd else odd)
+        shown = traceback.TracebackException.from_exception(caught.value, capture_locals=True).format()
+        assert "secret" not in str(caught.value)
+        assert "value = 'secret" not in "".join(shown)
 
 
 def test_a_key_is_shown_nowhere_and_goes_into_no_pickle() -> None:
@@ -829,17 +670,14 @@ def test_a_key_is_shown_nowhere_and_goes_into_no_pickle() -> None:
     assert not hasattr(key, "__dict__")
     with pytest.raises(TypeError):
         pickle.dumps(key)
-    assert key == ApiKey(KEY)
-    assert key != ApiKey("another")
-    assert len({key, ApiKey(KEY)}) == 1
+    assert len({key, ApiKey(KEY), ApiKey("another")}) == 2
     assert key.reveal() == KEY
-
-
-def test_a_key_is_blotted_out_of_texts_and_bytes_in_all_its_forms() -> None:
-    key = ApiKey(KEY)
     forms = [KEY, "bv%2Fsecret%2B4711%22%3Ckey%3E", 'bv/secret+4711\\"<key>', "bv/secret+4711&quot;&lt;key&gt;"]
     assert key.redact(" ".join(forms)) == "[key] [key] [key] [key]"
     assert key.redact(f"x{KEY}y".encode()) == b"x[key]y"
+    short = ApiKey("in")  # may be a part of any word; alone it is the key
+    assert short.redact("invalid in plan, key=in") == "invalid [key] plan, key=[key]"
+    assert short.redact("가입 in 확인".encode()).decode() == "가입 [key] 확인"
 
 
 def test_the_key_comes_from_a_file_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -854,62 +692,47 @@ def test_the_key_comes_from_a_file_or_the_environment(tmp_path: Path, monkeypatc
     monkeypatch.setenv("BANSONG_API_KEY", "from-environment\n")
     assert ApiKey.load().reveal() == "from-environment"
     assert ApiKey.load(file).reveal() == "from-file"
-    for content, message in [(b"", "is empty"), (b"a\nb", "space"), (b"\xff\xfe", "not text"), (b"x" * 5000, "large")]:
+    for content in (b"", b"a\nb", b"\xff\xfe", b"x" * 5000):
         file.write_bytes(content)
-        with pytest.raises(UsageError, match=message):
+        with pytest.raises(UsageError):
             ApiKey.load(file)
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(UsageError):
         ApiKey.load(tmp_path / "none")
 
 
-@pytest.mark.parametrize(
-    ("text", "origin"),
-    [
-        ("https://api.example.com", "https://api.example.com"),
-        (" HTTPS://API.Example.COM:443/ ", "https://api.example.com"),
-        ("https://api.example.com:8443/v1//", "https://api.example.com:8443/v1"),
-        ("http://localhost:80", "http://localhost"),
-        ("http://127.9.9.9:8000", "http://127.9.9.9:8000"),
-        ("http://[::1]:8000/x", "http://[::1]:8000/x"),
-        ("https://한글.kr/가", "https://xn--bj0bj06e.kr/%EA%B0%80"),
-    ],
-)
-def test_a_base_url_has_one_form(text: str, origin: str) -> None:
-    assert BaseUrl.parse(text).origin == origin
+ORIGINS = {
+    "https://api.example.com": "https://api.example.com",
+    " HTTPS://API.Example.COM:443/ ": "https://api.example.com",
+    "https://api.example.com:8443/v1//": "https://api.example.com:8443/v1",
+    "http://localhost:80": "http://localhost",
+    "http://127.9.9.9:8000": "http://127.9.9.9:8000",
+    "http://[::1]:8000/x": "http://[::1]:8000/x",
+    "https://한글.kr/가": "https://xn--bj0bj06e.kr/%EA%B0%80",
+}
+NO_ORIGINS = [
+    *("", "api.example.com", "ftp://a.com", "https://", "https:///x", "//a.com", "https://u:hidden@a.com"),
+    *("https://hidden@a.com", "https://a.com?x=1", "https://a.com/#x", "https://a.com?", "http://a.com"),
+    *("http://127.0.0.1.example.com", "http://localhost.example.com", "https://a.com:0", "https://a.com:99999"),
+    *("https://a.com:x", "https://[::1", "https://[x]", "https://a b.com", "https://a.com/../x", "https://a.com\\@b"),
+    *("https://a.com/\x01", "https://-a%20", "http://0.0.0.0"),
+]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("", "api.example.com", "ftp://a.com", "https://", "https:///x", "//a.com", "https://u:hidden@a.com"),
-        *("https://hidden@a.com", "https://a.com?x=1", "https://a.com/#x", "https://a.com?", "http://a.com"),
-        *("http://127.0.0.1.example.com", "http://localhost.example.com", "https://a.com:0", "https://a.com:99999"),
-        *(
-            "https://a.com:x",
-            "https://[::1",
-            "https://[x]",
-            "https://a b.com",
-            "https://a.com/../x",
-            "https://a.com\\@b",
-        ),
-        *("https://a.com/\x01", "https://-a%20", "http://0.0.0.0"),
-    ],
-)
-def test_what_is_no_base_url_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_base_url_has_one_form_and_plain_http_is_for_this_machine_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {text: BaseUrl.parse(text).origin for text in ORIGINS} == ORIGINS
+    assert Client("http://api.example.com", KEY, allow_http=True).origin == "http://api.example.com"
     monkeypatch.delenv("BANSONG_BASE_URL", raising=False)
-    with pytest.raises(UsageError) as caught:
-        BaseUrl.parse(text)
-    assert "hidden" not in str(caught.value)
-
-
-def test_a_base_url_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for text in NO_ORIGINS:
+        with pytest.raises(UsageError) as caught:
+            BaseUrl.parse(text)
+        assert "hidden" not in str(caught.value)
     monkeypatch.setenv("BANSONG_BASE_URL", "https://a.com/v1")
-    assert BaseUrl.parse(None).url("batch", "1") == "https://a.com/v1/batch/1"
+    assert BaseUrl.parse(None).origin == "https://a.com/v1"
 
 
 def test_no_segment_leads_out_of_its_path() -> None:
     base = BaseUrl.parse("https://a.com/v1")
-    assert base.url("batch", "../../x?y#z%2e") == "https://a.com/v1/batch/..%2F..%2Fx%3Fy%23z%252e"
+    assert base.url("batch", "../../x?y#z%2e 가") == "https://a.com/v1/batch/..%2F..%2Fx%3Fy%23z%252e%20%EA%B0%80"
     assert httpx.URL(base.url("batch", "a/b", "label")).raw_path == b"/v1/batch/a%2Fb/label"
     for segment in ("", ".", "..", "\ud800"):
         with pytest.raises(UsageError):

@@ -10,6 +10,7 @@ import logging
 import os
 import socket
 import stat
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -46,7 +47,6 @@ def sent(url: str, *, times: int = 1, timeout: float = 10.0) -> list[Outcome]:
 
 
 def test_a_notice_arrives_signed() -> None:
-    """The receiver gets the payload byte for byte, the contract's headers, and a signature that it can check."""
     with receiving() as receiver:
         assert sent(f"{receiver.url}?token=t1", times=2) == [Outcome(None)] * 2
     got, again = receiver.received
@@ -62,81 +62,55 @@ def test_a_notice_arrives_signed() -> None:
     assert not got.is_signed(SECRET, NOW - 301)
 
 
-@pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
-def test_any_2xx_acknowledges(status: int) -> None:
-    """Every status of success acknowledges a notice."""
-    with receiving(lambda _: (status, {}, b"")) as receiver:
-        assert sent(receiver.url) == [Outcome(None)]
+ANSWERS: list[tuple[Answer, Outcome]] = [
+    *[((status, {}, b""), Outcome(None)) for status in (200, 204, 299)],
+    ((500, {}, b"secret words"), Outcome("answered 500")),
+    ((429, {"Retry-After": "77"}, b""), Outcome("answered 429", 77.0)),
+    ((200, {"Content-Length": str(1 << 40)}, b"x" * 200_000), Outcome(None)),  # endless: not read
+]
 
 
-@pytest.mark.parametrize(
-    ("answer", "error", "wait"),
-    [
-        ((500, {}, b"secret words"), "answered 500", None),
-        ((429, {"Retry-After": "77"}, b""), "answered 429", 77.0),
-        ((404, {}, b""), "answered 404", None),
-    ],
-)
-def test_anything_else_does_not(answer: Answer, error: str, wait: float | None) -> None:
-    """Another status is a failure, told without the receiver's own words, with the seconds that it asks for."""
-    with receiving(lambda _: answer) as receiver:
-        assert sent(receiver.url) == [Outcome(error, wait)]
+def test_any_2xx_acknowledges_and_nothing_else_does() -> None:
+    left = iter(ANSWERS)
+    with receiving(lambda _: next(left)[0]) as receiver:
+        assert sent(receiver.url, times=len(ANSWERS), timeout=5.0) == [outcome for _, outcome in ANSWERS]
 
 
 def test_redirects_are_not_followed() -> None:
-    """A redirect is a failure: a notice goes nowhere but where it was set to go."""
     with receiving() as elsewhere, receiving(lambda _: (307, {"Location": elsewhere.url}, b"")) as receiver:
         assert sent(receiver.url) == [Outcome("answered 307; redirects are not followed")]
     assert elsewhere.received == []
 
 
 def test_a_receiver_that_hangs_is_given_up() -> None:
-    """Without an answer in time an attempt has failed."""
     with receiving(lambda _: None) as receiver:
         (outcome,) = sent(receiver.url, timeout=0.2)
     assert outcome.error == "no answer within 0.2 s"
 
 
-def test_an_endless_answer_is_not_read() -> None:
-    """Of an acknowledgement that goes on and on no more than a little is read, and it counts."""
-    with receiving(lambda _: (200, {"Content-Length": str(1 << 40)}, b"x" * 200_000)) as receiver:
-        assert sent(receiver.url, timeout=5.0) == [Outcome(None)]
-
-
 def test_nobody_listens() -> None:
-    """Where nobody listens the attempt has failed, and the words hold nothing of the URL's path."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}/token-in-path"
-        (outcome,) = sent(url)
-    assert outcome.error == "cannot connect"
+        assert [outcome.error for outcome in sent(url)] == ["cannot connect"]
 
 
 def test_it_speaks_no_http() -> None:
-    """What answers without HTTP is a failure, not a crash."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
 
-        async def babble() -> Outcome:
-            sender = WebhookSender(timeout=5.0)
-            async with anyio.create_task_group() as group:
+        def babble() -> None:
+            line, _ = server.accept()
+            line.sendall(b"SSH-2.0-none\r\n\r\n")
+            line.close()
 
-                async def once() -> None:
-                    line, _ = await anyio.to_thread.run_sync(server.accept)
-                    line.sendall(b"SSH-2.0-none\r\n\r\n")
-                    line.close()
-
-                group.start_soon(once)
-                url = WebhookUrl.parse(f"http://127.0.0.1:{port}/")
-                return await WebhookChannel(url, sender, SECRET, lambda: NOW).send([delivery()])
-
-        outcome = anyio.run(babble)
-    assert outcome.error is not None
-    assert outcome.error.startswith("the connection broke (")
+        thread = threading.Thread(target=babble)
+        thread.start()
+        (outcome,) = sent(f"http://127.0.0.1:{server.getsockname()[1]}/", timeout=5.0)
+        thread.join()
+    assert str(outcome.error).startswith("the connection broke (")
 
 
 def test_nothing_of_secret_or_path_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    """The secret and all of the URL but scheme, host and port stay out of logs and reprs."""
     caplog.set_level(logging.DEBUG)
     with receiving(lambda _: (500, {}, b"")) as receiver:
         url = f"{receiver.url}/token-in-path?key=token-in-query"
@@ -147,66 +121,57 @@ def test_nothing_of_secret_or_path_is_told(caplog: pytest.LogCaptureFixture) -> 
     assert webhook.url.reveal() == url
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "",
-        "example.com/x",
-        "ftp://example.com/",
-        "http://example.com/tok",
-        "http://192.168.0.1/tok",
-        "https://user:tok@example.com/",
-        "https://tok@example.com/",
-        "https:///tok",
-        "https://example.com/to k",
-        "https://example.com/tok\n",
-        "https://example.com:0/tok",
-        "https://example.com:99999/tok",
-        "https://example.com/x#tok",
-        "https://[::1/tok",
-        "https://hooks..example.com/tok",
-        "https://.example.com/tok",
-        "https://example.com../tok",
-        "https://-hooks.example.com/tok",
-        "https://a,b.example.com/tok",
-        "https://a%20b.example.com/tok",
-        f"https://{'a' * 64}.example.com/tok",
-        f"https://{'a.' * 130}com/tok",
-        "https://1.2.3.4.5/tok",
-        "https://hooks.invalid/tok",
-    ],
-)
-def test_what_is_no_place_for_notices(url: str) -> None:
-    """What is not https, nor http on this machine, holds credentials, or names no host that can be, is refused.
+NO_PLACES = [
+    *("", "example.com/x", "ftp://example.com/", "http://example.com/tok", "http://192.168.0.1/tok"),
+    *("https://user:tok@example.com/", "https://tok@example.com/", "https:///tok", "https://example.com/to k"),
+    *("https://example.com/tok\nx", "https://example.com:0/tok", "https://example.com:99999/tok", "https://[::1/tok"),
+    *("https://example.com/x#tok", "https://hooks..example.com/tok", "https://.example.com/tok"),
+    *("https://example.com../tok", "https://-hooks.example.com/tok", "https://a,b.example.com/tok"),
+    *("https://a%20b.example.com/tok", f"https://{'a' * 64}.example.com/tok", f"https://{'a.' * 130}com/tok"),
+    *("https://1.2.3.4.5/tok", "https://hooks.invalid/tok"),
+]
 
-    Its secrets are not repeated.
-    """
-    if url.endswith("\n"):
-        url = f"{url}x"
-    with pytest.raises(UsageError) as caught:
-        WebhookUrl.parse(url)
-    assert "tok" not in str(caught.value)
+
+def test_what_is_no_place_for_notices_is_refused_without_its_secrets() -> None:
+    for url in NO_PLACES:
+        with pytest.raises(UsageError) as caught:
+            WebhookUrl.parse(url)
+        assert "tok" not in str(caught.value)
 
 
 def test_where_notices_may_go() -> None:
-    """Https anywhere, http to this machine; elsewhere http only where it is allowed."""
     named = ("https://example.com/a?b=c", "https://my_hooks/", "https://example.com./x", f"https://{'a' * 63}.kr/")
     for url in (*named, "http://localhost:9/x", "http://127.0.0.1/x", "http://[::1]:8/x"):
         assert WebhookUrl.parse(url).reveal() == url
     assert str(WebhookUrl.parse("http://example.com:81/tok", allow_http=True)) == "http://example.com:81"
 
 
-@pytest.mark.parametrize(
-    "value",
-    ["", "t=1", "v1=00", "t=x,v1=00", "t=1,t=1,v1=00", "t=²,v1=00", f"t={'9' * 400},v1=00", "t=-1,v1=0", "t=1,v1=é"],
-)
-def test_signatures_that_are_none(value: str) -> None:
-    """What is not a signature is refused, whatever it is."""
-    assert not verify_signature(SECRET, {"X-Bizverify-Signature": value}, b"", now=1.0)
+FORMER = [
+    "",
+    "t=1",
+    "v1=00",
+    "t=x,v1=00",
+    "t=1,t=1,v1=00",
+    "t=²,v1=00",
+    f"t={'9' * 400},v1=00",
+    "t=-1,v1=0",
+    "t=1,v1=é",
+]
+
+
+def test_what_is_no_signature_is_refused() -> None:
+    for value in FORMER:
+        assert not verify_signature(SECRET, {"X-Bizverify-Signature": value}, b"", now=1.0)
+    for value in ("", "v1", "v1,", "v1,é", "v2,AAAA", "v1 AAAA", " " * 400):
+        headers = signature_headers(SECRET, "closure", "n1", b"", 1.0) | {"webhook-signature": value}
+        assert not verify_signature(SECRET, headers, b"", now=1.0)
+    forged = hmac.digest(b"", b"n.1700000000.{}", "sha256")  # with the key that is no key
+    headers = {"webhook-id": "n", "webhook-timestamp": "1700000000"}
+    headers["webhook-signature"] = f"v1,{base64.b64encode(forged).decode()}"
+    assert not verify_signature("whsec_", headers, b"{}", now=1_700_000_000)
 
 
 def test_the_published_example_of_standard_webhooks() -> None:
-    """The signature is that of the Standard Webhooks specification, for a secret with its prefix."""
     secret, body = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", b'{"test": 2432232314}'
     headers = {
         "webhook-id": "msg_p5jXN8AQM9LWM0D4loKWxJek",
@@ -221,16 +186,7 @@ def test_the_published_example_of_standard_webhooks() -> None:
     assert not verify_signature(secret, headers, body, now=1614265331 + 301)
 
 
-def test_an_empty_key_signs_nothing() -> None:
-    """The bare prefix is a text like another: nobody can sign with the key that is no key."""
-    headers = {"webhook-id": "n", "webhook-timestamp": "1700000000"}
-    forged = hmac.digest(b"", b"n.1700000000.{}", "sha256")
-    headers["webhook-signature"] = f"v1,{base64.b64encode(forged).decode()}"
-    assert not verify_signature("whsec_", headers, b"{}", now=1_700_000_000)
-
-
 def test_a_secret_is_used_in_either_form() -> None:
-    """A secret that is any text is the same key as `whsec_` and the base64 of its bytes, padded or not."""
     sent = signature_headers("열려라 참깨 123456", "closure", "n1", b"{}", NOW)
     standard = {name: value for name, value in sent.items() if name.startswith("webhook-")}
     encoded = base64.b64encode("열려라 참깨 123456".encode()).decode()
@@ -239,17 +195,9 @@ def test_a_secret_is_used_in_either_form() -> None:
     assert not verify_signature("whsec_열려라", standard, b"{}", now=NOW)
 
 
-@pytest.mark.parametrize("value", ["", "v1", "v1,", "v1,é", "v2,AAAA", "v1 AAAA", " " * 400])
-def test_standard_signatures_that_are_none(value: str) -> None:
-    """What is no signature is refused, also where the former header beside it has a good one."""
-    headers = signature_headers(SECRET, "closure", "n1", b"", 1.0) | {"webhook-signature": value}
-    assert not verify_signature(SECRET, headers, b"", now=1.0)
-
-
-@examples(100)
+@examples(30)
 @given(st.binary(max_size=40), st.integers(0, 30), st.integers(1, 255), st.integers(0, 10**10))
 def test_a_changed_body_is_seen(body: bytes, place: int, change: int, at: int) -> None:
-    """A signature holds for its body, in any case of the header, and for no other body or time."""
     headers = {name.lower(): value for name, value in signature_headers(SECRET, "closure", "n1", body, at).items()}
     assert verify_signature(SECRET, headers, body, now=at + 300)
     changed = bytearray(body or b"\0")
@@ -296,7 +244,6 @@ class _Receiver:
 def test_a_queue_is_delivered_in_order_until_it_fails(
     failing: str, patience: int, parallel: int, got: str, fails: bool
 ) -> None:
-    """Each outcome is settled at once; after failures in a row nothing more begins; the first attempt goes alone."""
     receiver, settled = _Receiver(*failing), list[tuple[str, bool]]()
 
     async def settle(messages: Sequence[PendingDelivery], outcome: Outcome) -> None:
@@ -314,7 +261,6 @@ def test_a_queue_is_delivered_in_order_until_it_fails(
 
 
 def test_a_queue_is_left_when_the_run_is_over() -> None:
-    """What was not begun stays for the next run."""
     receiver = _Receiver()
 
     async def settle(messages: Sequence[PendingDelivery], outcome: Outcome) -> None: ...
@@ -326,62 +272,35 @@ def test_a_queue_is_left_when_the_run_is_over() -> None:
     assert receiver.got == ["a", "b"]
 
 
-def test_lines_are_appended(tmp_path: Path) -> None:
-    """Lines are added to what is there, and the file is its owner's alone."""
+def test_lines_are_appended_to_a_file_of_its_owner_alone(tmp_path: Path) -> None:
     path = tmp_path / "closures.jsonl"
     append_lines(path, [PAYLOAD])
     append_lines(path, [PAYLOAD, PAYLOAD])
     assert [json.loads(line)["name"] for line in path.read_text("utf-8").splitlines()] == ["가나다"] * 3
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-
-
-def test_a_torn_line_is_ended(tmp_path: Path) -> None:
-    """A last line that a crash left unfinished does not run into the next."""
-    path = tmp_path / "closures.jsonl"
-    path.write_bytes(b'{"event":"clo')
+    path.write_bytes(b'{"event":"clo')  # a crash left it unfinished
     append_lines(path, [PAYLOAD])
     assert path.read_bytes() == f'{{"event":"clo\n{PAYLOAD}\n'.encode()
-
-
-def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
-    """Where nothing can be appended the error names the file."""
     with pytest.raises(OutputError, match=r"none/closures\.jsonl"):
         append_lines(tmp_path / "none" / "closures.jsonl", [PAYLOAD])
-    with pytest.raises(OutputError, match=tmp_path.name):
-        append_lines(tmp_path, [PAYLOAD])
-    full = Path("/dev/full")
-    if os.access(full, os.W_OK):
-        with pytest.raises(OutputError, match="/dev/full"):
-            append_lines(full, [PAYLOAD])
 
 
-def test_a_failed_notice_waits_longer_each_time() -> None:
-    """The pause doubles up to its bound, is spread by chance, and ends when attempts or patience do."""
+def test_a_failed_notice_waits_longer_each_time_and_by_default_for_days() -> None:
     backoff = Backoff(first=10, longest=100, attempts=8, patience=1_000, random=lambda: 0.5)
     assert [backoff.next_due(n, 0.0, 0.0) for n in range(1, 9)] == [10, 20, 40, 80, 100, 100, 100, None]
     assert backoff.next_due(1, 0.0, 995.0) is None
     spread = [Backoff(first=10, random=lambda r=r: r).next_due(1, 0.0, 0.0) for r in (0.0, 0.999)]
     assert spread == [5.0, pytest.approx(15.0, abs=0.02)]
-    assert backoff.next_due(1, 0.0, 0.0, 60.0) == 60.0
-    assert backoff.next_due(1, 0.0, 0.0, 1e9) == 100.0
+    assert [backoff.next_due(1, 0.0, 0.0, wait) for wait in (60.0, 1e9)] == [60.0, 100.0]
     assert backoff.next_due(3, 0.0, 0.0, 1.0) == 40.0
-
-
-def test_the_default_goes_on_for_days() -> None:
-    """By default a notice is tried for more than two days and no more than three, less than twenty times."""
-    backoff, now, tried = Backoff(random=lambda: 0.5), 0.0, 0
-    while True:
-        tried += 1
-        due = backoff.next_due(tried, 0.0, now)
-        if due is None:
-            break
-        now = due
-    assert 2 * 86400 < now <= 3 * 86400
-    assert tried < 20
+    usual, times = Backoff(random=lambda: 0.5), [0.0]
+    while (due := usual.next_due(len(times), 0.0, times[-1])) is not None:
+        times.append(due)
+    assert 2 * 86400 < times[-1] <= 3 * 86400
+    assert len(times) < 20
 
 
 def test_a_disk_that_fills_up_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What could be written in part only is taken back: readers of the file find whole lines."""
     path = tmp_path / "closures.jsonl"
     append_lines(path, [PAYLOAD])
     before, works = path.read_bytes(), os.write

@@ -88,7 +88,7 @@ class BaseUrl:
             raise UsageError(URL_MISSING, option=Option("base_url"), env_base_url=ENV_BASE_URL)
         parts = _parts(text)
         host = _host(parts)
-        if parts.scheme == "http" and not allow_http and not _is_loopback(host):
+        if parts.scheme == "http" and not allow_http and not is_loopback(host):
             raise UsageError(URL_NOT_ENCRYPTED, host=host)
         return cls(f"{parts.scheme}://{_netloc(parts, host)}{_path(parts)}", parts.scheme, host, known)
 
@@ -100,7 +100,7 @@ class BaseUrl:
     @property
     def is_loopback(self) -> bool:
         """Whether the service runs on this machine."""
-        return _is_loopback(self.host)
+        return is_loopback(self.host)
 
     def url(self, *segments: str) -> str:
         """Return the URL of a path below the base; the segments are quoted, so that none leads elsewhere."""
@@ -180,7 +180,7 @@ def _path(parts: SplitResult) -> str:
         raise UsageError(URL_PATH_INVALID) from None
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     if host in ("localhost", "localhost.") or host.endswith((".localhost", ".localhost.")):
         return True
     try:

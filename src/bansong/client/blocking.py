@@ -54,24 +54,6 @@ class RawResponse(Generic[T]):
         return f"{type(self).__name__}(status={self.status}, request_id={self.request_id!r})"
 
 
-class UnparsedClient(Client):
-    """An open client whose methods return a :class:`RawResponse`."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    async def _send(  # type: ignore[override]
-        self,
-        request: ServiceRequest[T],
-        timeout: Timeout | None,
-        max_retries: int | None,
-        headers: Mapping[str, str] | None,
-    ) -> RawResponse[T]:
-        client = self._client
-        response = await client._ask(request, timeout, max_retries, headers)
-        return RawResponse(response, lambda one: client._read(one, request), client._key)
-
-
 def copy_signature(method: Callable[..., Any], call: Callable[..., Any], owner: str, returns: str = "{}") -> None:
     """Give ``call``, a method of ``owner``, the name, parameters and docstring of ``method``, for ``help()``."""
     signature = inspect.signature(method)
@@ -85,8 +67,8 @@ def copy_signature(method: Callable[..., Any], call: Callable[..., Any], owner: 
 def _raw(
     method: Callable[Concatenate[Client, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[RawClient, P], Coroutine[Any, Any, RawResponse[R]]]:
-    async def call(self: RawClient, /, *args: P.args, **kwargs: P.kwargs) -> Any:
-        return await method(UnparsedClient(self._client), *args, **kwargs)
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+        return method(self, *args, **kwargs)  # it asks by the `_send` below
 
     copy_signature(method, call, "RawClient", "RawResponse[{}]")
     return call
@@ -108,6 +90,17 @@ class RawClient:
     watch_history = _raw(Client.watch_history)
     me = _raw(Client.me)
 
+    async def _send(
+        self,
+        request: ServiceRequest[T],
+        timeout: Timeout | None,
+        max_retries: int | None,
+        headers: Mapping[str, str] | None,
+    ) -> RawResponse[T]:
+        client = self._client
+        response = await client._ask(request, timeout, max_retries, headers)
+        return RawResponse(response, lambda one: client._read(one, request), client._key)
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._client.origin!r})"
 
@@ -127,8 +120,8 @@ _JOIN_TIMEOUT_S: Final = 1.0
 
 
 class _LoopThread:
-    # a daemon thread with an event loop in which `resource` is entered, until `close`; a forked process has no such
-    # thread: # there the resource is left as it is
+    # a daemon thread with an event loop in which `resource` is entered, until `close`; in a forked process, which has
+    # no such thread, the resource is left as it is
     def __init__(self, resource: AbstractAsyncContextManager[object]) -> None:
         self._abort, self._process = False, os.getpid()
         self._ready: Future[BlockingPortal] = Future()
@@ -199,8 +192,8 @@ def _blocking_raw(
     method: Callable[Concatenate[Client, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[BlockingRawClient, P], RawResponse[R]]:
     def call(self: BlockingRawClient, /, *args: P.args, **kwargs: P.kwargs) -> Any:
-        client = self._client
-        return client.run(lambda: method(UnparsedClient(client.client), *args, **kwargs))
+        raw: Any = self._client.client.with_raw_response
+        return self._client.run(lambda: method(raw, *args, **kwargs))
 
     copy_signature(method, call, "BlockingRawClient", "RawResponse[{}]")
     return call

@@ -494,7 +494,7 @@ class Client:
         max_retries: int | None,
         headers: Mapping[str, str] | None,
     ) -> T:
-        # UnparsedClient overrides this
+        # RawClient has another
         return self._read(await self._ask(request, timeout, max_retries, headers), request)
 
     async def _ask(

@@ -14,7 +14,7 @@ import math
 import re
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Final
@@ -40,7 +40,6 @@ from bansong.base.messages import Listed, Option, Phrase, current_language, desc
 from bansong.client.address import BaseUrl
 from bansong.client.arguments import wrong_type
 from bansong.client.errors import RAW_KEPT, certificate_error, one_line, seconds_to_wait, status_error
-from bansong.client.network import Network, StaleError
 from bansong.client.request import (
     ORDINARY,
     RequestBody,
@@ -51,6 +50,100 @@ from bansong.client.request import (
     request_id_of,
     user_agent,
 )
+
+_CHUNK_BYTES: Final = 64 * 1024
+_LOOK_S: Final = 0.01  # for bytes that have arrived: a record of TLS may hold no answer
+_END_OF_HEAD: Final = b"\r\n\r\n"
+_INTERIM: Final = (b"HTTP/1.1 1", b"HTTP/1.0 1")  # the statuses 100 to 199, which come before the real one
+
+
+class StaleError(httpcore.ConnectError):
+    """Something came over a kept connection, or it ended, before a request was sent: none was."""
+
+
+class WatchedStream(httpcore.AsyncNetworkStream):
+    """A connection, plain or TLS; it takes no request after bytes that belong to none."""
+
+    def __init__(self, stream: httpcore.AsyncNetworkStream) -> None:
+        self._stream = stream
+        self._ahead: bytes | None = None
+        self._is_closed = False
+        self._begin()
+
+    def _begin(self) -> None:
+        # a response
+        self._head = b""
+        self._has_head = False
+        self._head_bytes = self._received_bytes = 0
+
+    def surplus(self, body_bytes: int) -> int | None:
+        """Return the number of bytes behind the response, if its head was seen."""
+        return self._received_bytes - self._head_bytes - body_bytes if self._has_head else None
+
+    async def look(self) -> bytes | None:
+        """Return what can be read now: ``None`` if there is nothing yet, ``b""`` after the last."""
+        if self._ahead is None and self._is_closed:
+            return b""
+        if self._ahead is None and self._stream.get_extra_info("is_readable"):
+            with suppress(httpcore.ReadTimeout):  # session tickets of TLS are no answer
+                try:
+                    self._ahead = await self._stream.read(_CHUNK_BYTES, _LOOK_S)
+                except httpcore.ReadError:
+                    self._ahead = b""
+        return self._ahead
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        data, self._ahead = self._ahead, None
+        if data is None:
+            data = await self._stream.read(max_bytes, timeout)
+        self._received_bytes += len(data)
+        if not self._has_head:
+            self._head += data
+        while not self._has_head and (end := self._head.find(_END_OF_HEAD)) >= 0:
+            end += len(_END_OF_HEAD)
+            self._has_head = not self._head.startswith(_INTERIM)
+            self._head_bytes += end
+            self._head = self._head[end:]
+        return data
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        if self._received_bytes:  # of the response before this request
+            if await self.look() is not None:
+                raise StaleError
+            self._begin()
+        await self._stream.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        self._is_closed = True
+        await self._stream.aclose()
+
+    async def start_tls(self, *given: Any, **options: Any) -> httpcore.AsyncNetworkStream:
+        self._stream = await self._stream.start_tls(*given, **options)
+        self._begin()
+        return self
+
+    def get_extra_info(self, info: str) -> Any:
+        # httpcore would close a connection over which something came unasked, and never say so
+        return False if info == "is_readable" else self._stream.get_extra_info(info)
+
+
+class Network(httpcore.AnyIOBackend):
+    """Connects, and shows what came over its connection before it is read."""
+
+    stream: WatchedStream | None = None
+
+    async def connect_tcp(self, *given: Any, **options: Any) -> httpcore.AsyncNetworkStream:
+        self.stream = WatchedStream(await super().connect_tcp(*given, **options))
+        return self.stream
+
+    async def look(self) -> bytes | None:
+        """Return what can be read now: ``None`` if there is nothing (yet), ``b""`` after the last."""
+        return None if self.stream is None else await self.stream.look()
+
+    def surplus(self, length: str) -> int | None:
+        """Return the number of bytes behind a response with a body of ``length``, if that is known."""
+        return self.stream.surplus(int(length)) if self.stream is not None and length.isdecimal() else None
+
 
 HOST_NOT_CONFIGURED: Final = Problem(
     "service.host_not_configured", "{hostname} is not the configured service: the API key is not sent there"
@@ -64,8 +157,6 @@ NETWORK_OPTION_REDUNDANT: Final = Problem(
 )
 
 HttpTransport = httpx.AsyncBaseTransport
-Url = httpx.URL
-InvalidUrl = httpx.InvalidURL
 EventHooks = Mapping[str, Sequence[Callable[[Any], Awaitable[object]]]]
 
 _log = logging.getLogger(__name__)
@@ -80,7 +171,7 @@ _DISCONNECTED: Final = re.compile("Server disconnected")  # as httpcore says it
 _PROXY_LOGIN: Final = "407"
 _PORTS: Final = {"http": 80, "https": 443}
 _LIMITS: Final = httpx.Limits(max_connections=1)
-_NO_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # for plain http: to load certificates takes 130 ms
+NO_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # for plain http: to load certificates takes 130 ms
 _NEVER_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
 
 
@@ -287,7 +378,7 @@ class Transport:
         for place in () if attempt.upload else range(len(self._idle) - 1, -1, -1):
             if self._idle[place][0] <= now:
                 return self._idle.pop(place)[1]
-        return _Line(self._tls_context() if self._is_secure else _NO_TLS, self._proxy)
+        return _Line(self._tls_context() if self._is_secure else NO_TLS, self._proxy)
 
     async def _keep(self, line: _Line, attempt: _Attempt, seconds: float) -> bool:
         # surplus bytes: nobody knows whose answer is whose
@@ -368,17 +459,8 @@ class Transport:
         return gettext("{fault}, through the proxy {host}:{port}", fault=fault, host=url.host, port=port)
 
     def _tls_context(self) -> ssl.SSLContext:
-        self._tls = self._tls or default_tls_context()  # read when needed, once
+        self._tls = self._tls or httpx.create_ssl_context()  # once, when needed: it takes 130 ms
         return self._tls
-
-
-class UnconnectedError(Exception):
-    """No connection was made: nothing was sent."""
-
-
-def default_tls_context() -> ssl.SSLContext:
-    """Read the certificates that are trusted, SSL_CERT_FILE's instead of certifi's; it takes 130 ms."""
-    return httpx.create_ssl_context()
 
 
 class _Line(httpx.AsyncHTTPTransport):
@@ -449,40 +531,6 @@ def _cause(error: Exception) -> Exception:
             found = below
         below = below.exceptions[0] if isinstance(below, BaseExceptionGroup) else below.__cause__ or below.__context__
     return found
-
-
-async def post_once(
-    url: httpx.URL,
-    addresses: Sequence[str],
-    headers: Mapping[str, str],
-    body: bytes,
-    timeouts: Timeouts,
-    tls: ssl.SSLContext | None,
-) -> tuple[int, Mapping[str, str]]:
-    """POST to the first address that takes a connection and return status and headers; TLS asks for the URL's host.
-
-    Nothing is resolved, redirected or sent through a proxy. Raises :class:`UnconnectedError` if nothing was sent.
-    """
-    host = url.raw_host.decode("ascii")
-    given = {"Host": url.netloc.decode("ascii"), "Connection": "close", **headers}
-    waits = {"connect": timeouts.connect / max(1, len(addresses)), "read": timeouts.read, "write": timeouts.write}
-    fault: Exception | None = None
-    async with httpx.AsyncHTTPTransport(verify=tls or _NO_TLS, trust_env=False) as line:
-        for address in addresses:
-            extensions = {"timeout": waits, "sni_hostname": host}
-            place = url.copy_with(host=address)
-            request = httpx.Request("POST", place, headers=given, content=body, extensions=extensions)
-            try:
-                response = await line.handle_async_request(request)
-            except httpx.ConnectTimeout:
-                fault = TimeoutError()
-            except httpx.ConnectError as error:
-                fault = UnconnectedError()
-                fault.__cause__ = error
-            else:
-                await response.aclose()
-                return response.status_code, response.headers
-    raise fault or UnconnectedError
 
 
 def check_http(

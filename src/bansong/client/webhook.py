@@ -16,20 +16,20 @@ import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
 import anyio
 import anyio.to_thread
+import httpx
 
 from bansong._version import __version__
 from bansong.base.errors import Problem, UsageError
 from bansong.base.messages import gettext
-from bansong.client.address import RefusedAddressError, can_exist
+from bansong.client.address import RefusedAddressError, can_exist, is_loopback
 from bansong.client.errors import certificate_error, seconds_to_wait
 from bansong.client.request import Timeouts
-from bansong.client.transport import InvalidUrl, UnconnectedError, Url, default_tls_context, post_once
+from bansong.client.transport import NO_TLS
 
 URL_UNUSABLE: Final = Problem(
     "webhook.url_unusable", "the webhook's URL is not one; give it like https://example.com/closures"
@@ -58,7 +58,7 @@ class WebhookUrl:
     """The URL of a webhook; ``shown`` is scheme, host and port, and only :meth:`reveal` and ``whole`` have the rest."""
 
     shown: str
-    whole: Url = field(repr=False)
+    whole: httpx.URL = field(repr=False)
 
     @classmethod
     def parse(cls, text: str, *, allow_http: bool = False) -> WebhookUrl:
@@ -67,8 +67,8 @@ class WebhookUrl:
         try:
             parts = urlsplit(text)
             host, port = parts.hostname, parts.port
-            whole = Url(text)
-        except (ValueError, InvalidUrl):
+            whole = httpx.URL(text)
+        except (ValueError, httpx.InvalidURL):
             raise UsageError(URL_INVALID) from None
         if parts.scheme not in ("http", "https") or not host or _UNSAFE.search(text) or port == 0:
             raise UsageError(URL_UNUSABLE)
@@ -79,7 +79,7 @@ class WebhookUrl:
         shown = f"{whole.scheme}://{whole.netloc.decode('ascii')}"
         if not can_exist(whole.raw_host.decode("ascii")):
             raise UsageError(URL_HOST_INVALID, shown=shown)
-        if parts.scheme == "http" and not allow_http and not _is_loopback(host):
+        if parts.scheme == "http" and not allow_http and not is_loopback(host):
             raise UsageError(URL_NOT_ENCRYPTED, shown=shown)
         return cls(shown, whole)
 
@@ -135,10 +135,10 @@ class WebhookSender:
                 return await self._send(url, headers, body)
         except RefusedAddressError as failure:
             error = gettext("not sent: {error}", error=failure)
-        except UnconnectedError as failure:  # errors lose their own words, which may hold the URL
+        except httpx.ConnectError as failure:  # errors lose their own words, which may hold the URL
             untrusted = certificate_error(failure) is not None
             error = gettext("the receiver's certificate is not accepted") if untrusted else gettext("cannot connect")
-        except TimeoutError:
+        except (TimeoutError, httpx.ConnectTimeout):
             error = gettext("no connection within {connect:g} s", connect=self._timeouts.connect)
         except Exception as failure:  # not httpx's alone: a few of the TLS library's come through
             error = gettext("the connection broke ({name})", name=type(failure).__name__)
@@ -151,35 +151,47 @@ class WebhookSender:
             try:
                 found = await anyio.getaddrinfo(url.host, url.port, type=socket.SOCK_STREAM)
             except (OSError, ValueError) as error:  # ValueError: a name that no resolver can be asked for
-                raise UnconnectedError from error
+                raise httpx.ConnectError("no address") from error
         addresses = list(dict.fromkeys(str(to[0]) for *_, to in found))
         for address in addresses:
             self._check(address)
-        status, answered = await post_once(url.whole, addresses, headers, body, self._timeouts, tls)
-        return _outcome_of(status, answered)
+        return await self._post(url, addresses, headers, body, tls or NO_TLS)
+
+    async def _post(
+        self, url: WebhookUrl, addresses: list[str], headers: Mapping[str, str], body: bytes, tls: ssl.SSLContext
+    ) -> Outcome:
+        # to the first address that takes a connection; TLS asks for the URL's host
+        headers = {"Host": url.whole.netloc.decode("ascii"), "Connection": "close", **headers}
+        waits = {part: getattr(self._timeouts, part) for part in ("connect", "read", "write")}
+        waits["connect"] /= max(1, len(addresses))
+        fault: httpx.TransportError = httpx.ConnectError("no address")
+        async with httpx.AsyncHTTPTransport(verify=tls, trust_env=False) as line:
+            for address in addresses:
+                extensions = {"timeout": waits, "sni_hostname": url.host}
+                place = url.whole.copy_with(host=address)
+                request = httpx.Request("POST", place, headers=headers, content=body, extensions=extensions)
+                try:
+                    response = await line.handle_async_request(request)
+                except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+                    fault = error
+                    continue
+                await response.aclose()
+                return _outcome_of(response)
+        raise fault
 
     async def _tls(self) -> ssl.SSLContext:
         async with self._making:
             if self._context is None:
-                self._context = await anyio.to_thread.run_sync(default_tls_context)  # 130 ms: not in the loop
+                self._context = await anyio.to_thread.run_sync(httpx.create_ssl_context)  # 130 ms: not in the loop
         return self._context
 
 
-def _outcome_of(status: int, headers: Mapping[str, str]) -> Outcome:
-    if 200 <= status < 300:
+def _outcome_of(response: httpx.Response) -> Outcome:
+    if response.is_success:
         return Outcome(None)
-    followed = gettext("; redirects are not followed") if 300 <= status < 400 else ""
-    said = gettext("answered {status}{followed}", status=status, followed=followed)
-    return Outcome(said, seconds_to_wait(headers.get("retry-after")))
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
+    followed = gettext("; redirects are not followed") if response.is_redirect else ""
+    said = gettext("answered {status}{followed}", status=response.status_code, followed=followed)
+    return Outcome(said, seconds_to_wait(response.headers.get("retry-after")))
 
 
 ID_HEADER: Final = "webhook-id"

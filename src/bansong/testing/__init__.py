@@ -34,8 +34,7 @@ from bansong.testing.faults import (
     Word,
     fresh,
 )
-from bansong.testing.messages import BrokenConnectionError, Lookup, verdict
-from bansong.testing.state import DIALECTS, Dialect
+from bansong.testing.messages import DIALECTS, BrokenConnectionError, Dialect, Lookup, verdict
 
 __all__ = [
     "DIALECTS",

@@ -12,8 +12,7 @@ from typing import Any
 from bansong.testing.fake_nts import NTS_FAULTS, FakeNts
 from bansong.testing.fake_service import FakeService, listening, server_for, url_of
 from bansong.testing.faults import Delay, Fault, Faults
-from bansong.testing.messages import FakeApp
-from bansong.testing.state import DIALECTS
+from bansong.testing.messages import DIALECTS, FakeApp
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -13,9 +13,9 @@ from dataclasses import KW_ONLY, dataclass, field
 from hmac import compare_digest
 from typing import Any, Final, Literal, cast
 
+from bansong.testing import messages
 from bansong.testing.faults import HTML, Act, Body, Faults, Redirect, Status, Truncate
-from bansong.testing.messages import FakeApp, FakeReply, FakeRequest, Receive, RefusedError, Scope, Send, header
-from bansong.testing.state import is_number
+from bansong.testing.messages import FakeApp, FakeReply, FakeRequest, RefusedError, encode_json, header, is_number
 
 Row = dict[str, Any]
 
@@ -35,11 +35,7 @@ class EditedRows(Act):
     async def after(self, request: FakeRequest, reply: FakeReply) -> FakeReply:
         content = json.loads(reply.body)
         content["data"] = self.edit(content["data"])
-        return FakeReply(reply.status, encode(content))
-
-
-def encode(content: object) -> bytes:
-    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+        return FakeReply(reply.status, encode_json(content))
 
 
 def portal_code(code: int | str, word: str = "SERVICE ERROR", *, status: int = 200) -> Status:
@@ -53,7 +49,7 @@ def portal_code(code: int | str, word: str = "SERVICE ERROR", *, status: int = 2
 
 
 def _api_error(status: int, content: Row) -> Status:
-    return Status(status, body=encode(content))
+    return Status(status, body=encode_json(content))
 
 
 def _other_status(row: Row) -> Row:
@@ -185,13 +181,13 @@ class FakeNts(FakeApp):
         with self._lock:
             self._used = 0
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: messages.Scope, receive: messages.Receive, send: messages.Send) -> None:
         if (scope.get("method"), scope.get("path")) == ("GET", "/counts"):
-            await FakeReply(200, encode(self.counts())).send(send)
+            await FakeReply(200, encode_json(self.counts())).send(send)
         else:
             await super().__call__(scope, receive, send)
 
-    def _kind(self, scope: Scope) -> tuple[str, str]:
+    def _kind(self, scope: messages.Scope) -> tuple[str, str]:
         return "status", ""
 
     def _count(self, request: FakeRequest) -> None:
@@ -218,7 +214,9 @@ class FakeNts(FakeApp):
             self._asks.update(map(int, numbers))
         rows = [self._row(number) for number in numbers]
         found = sum(row["b_stt_cd"] != "" for row in rows)
-        return FakeReply(200, encode({"request_cnt": len(rows), "match_cnt": found, "status_code": "OK", "data": rows}))
+        return FakeReply(
+            200, encode_json({"request_cnt": len(rows), "match_cnt": found, "status_code": "OK", "data": rows})
+        )
 
     def _row(self, number: str) -> Row:
         known = self.statuses.get(number, self.default)

@@ -1,4 +1,4 @@
-"""The hosted service, faked, on a socket."""
+"""The hosted service, faked: its uploads, jobs, labels, watches and repeated requests; and fakes on a socket."""
 
 # ruff: noqa: ARG001 - every endpoint is called alike
 
@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
 from hmac import compare_digest
@@ -19,15 +19,14 @@ from itertools import count
 from pathlib import Path
 from secrets import token_hex
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from urllib.parse import unquote
 
 import anyio
 
-from bansong.testing import messages, state
+from bansong.testing import messages
 from bansong.testing.faults import Faults
-from bansong.testing.messages import FakeApp, FakeReply, FakeRequest, Lookup, Receive, RefusedError, Scope, Send, header
-from bansong.testing.state import Dialect, FakeJob, FakeLabel, FakeUpload, FakeWatch, is_number, is_text
+from bansong.testing.messages import Dialect, FakeApp, FakeReply, FakeRequest, FakeUpload, Lookup, RefusedError, header
 
 if TYPE_CHECKING:
     import uvicorn
@@ -98,7 +97,7 @@ def server_for(service: FakeApp) -> uvicorn.Server:
             await anyio.sleep(0.01)
             await super().shutdown(sockets)
 
-    async def breakable(scope: Scope, receive: Receive, send: Send) -> None:
+    async def breakable(scope: messages.Scope, receive: messages.Receive, send: messages.Send) -> None:
         scope[messages.WRITE] = partial(_write, server, scope)
         try:
             await service(scope, receive, send)
@@ -122,13 +121,13 @@ def server_for(service: FakeApp) -> uvicorn.Server:
     return server
 
 
-def _transport(server: uvicorn.Server, scope: Scope) -> Any:
+def _transport(server: uvicorn.Server, scope: messages.Scope) -> Any:
     connections = list(server.server_state.connections)
     found = (one for one in connections if getattr(one, "client", None) == scope["client"])
     return getattr(next(found, None), "transport", None)
 
 
-def _write(server: uvicorn.Server, scope: Scope, content: bytes) -> None:
+def _write(server: uvicorn.Server, scope: messages.Scope, content: bytes) -> None:
     if transport := _transport(server, scope):
         transport.write(content)
 
@@ -139,6 +138,104 @@ def _break(transport: Any, *, reset: bool) -> None:
         transport.abort()
     elif transport:
         transport.close()
+
+
+_NUMBERS: Final = count(1001)
+
+
+@dataclass(slots=True)
+class FakeJob:
+    """The rows of an upload; ``faults``: why a row was not taken, by its place."""
+
+    id: str
+    rows: Sequence[Lookup]
+    upload: FakeUpload
+    started: float
+    seconds: float = 0.0
+    faults: dict[int, str] = field(default_factory=dict)
+    polls: int = 0
+
+    def progress(self, dialect: Dialect, now: float) -> tuple[str, int]:
+        """Return the status word and the number of finished rows; without ``seconds`` each poll is a step."""
+        words = dialect.words
+        share = (self.polls - 1) / len(words) if words else 1.0
+        if self.seconds:  # a start in the future is of another run's clock: that job is long done
+            share = (now - self.started) / self.seconds if now >= self.started else 1.0
+        if share >= 1:
+            return dialect.done, len(self.rows)
+        step = int(share * len(words) + 1e-9)
+        return (words[step] if words else "processing"), int(share * len(self.rows))
+
+
+def new_id(dialect: Dialect) -> str:
+    if dialect.job_ids == "hex":
+        return token_hex(8)
+    number = next(_NUMBERS)
+    return f"2026/11:{number} 작업+#?" if dialect.job_ids == "odd" else str(number)
+
+
+class FakeLabel(NamedTuple):
+    """A recorded label."""
+
+    job_id: str
+    row_id: int
+    bounced: bool
+    reason: str
+
+
+@dataclass(slots=True)
+class FakeWatch:
+    """A watched business; ``changes``: its history, oldest first."""
+
+    id: str
+    biz_no: str
+    name: str
+    address: str
+    biz_status: str
+    grade: str | None
+    changes: list[dict[str, Any]] = field(default_factory=list)
+
+    def entry(self, dialect: Dialect) -> dict[str, Any]:
+        watch_id: object = int(self.id) if dialect.watch_ids == "number" else self.id
+        entry = {"watch_id": watch_id, dialect.watch_number: self.biz_no, "name": self.name, "address": self.address}
+        return entry | {"grade": self.grade, "biz_status": self.biz_status}
+
+    def change(self, grade: str | None, biz_status: str | None = None, at: str | None = None) -> None:
+        """Let a re-check find another grade, and perhaps another status."""
+        at = at or f"2026-11-{len(self.changes) + 1:02d}T09:00:00+09:00"
+        item = {"at": at, "before": self.grade, "after": grade, "biz_status": biz_status or self.biz_status}
+        self.changes.append(item)
+        self.grade, self.biz_status = grade, biz_status or self.biz_status
+
+
+# part of ``/me``; the fake never forgets
+PROMISE: Final = {"header": "Idempotency-Key", "endpoints": ["POST /verify", "POST /batch"], "keep_seconds": 7 * 86_400}
+
+
+class ReplayMemory:
+    """Successful replies by key. ``replayed``: requests answered from it."""
+
+    def __init__(self) -> None:
+        self.replayed = 0
+        self._known: dict[bytes, tuple[object, FakeReply]] = {}
+
+    async def reply(self, request: FakeRequest, body: bytes, do: Callable[[], Awaitable[FakeReply]]) -> FakeReply:
+        """Return the known reply to a request, else that of ``do``, which is remembered if successful."""
+        key = header(request.scope, b"idempotency-key") or b""
+        content = [body]
+        if request.kind == "batch":  # its boundary may differ
+            content = [part.content for part in messages.parts_of(header(request.scope, b"content-type"), body)]
+        identity = request.kind, request.query(), content
+        if key in self._known:
+            before, reply = self._known[key]
+            if before != identity:
+                raise RefusedError(409, "another request had this Idempotency-Key")
+            self.replayed += 1
+            return replace(reply)
+        reply = await do()  # the whole body is here, so nothing comes between this and what follows
+        if 200 <= reply.status < 300:
+            self._known[key] = identity, replace(reply)
+        return reply
 
 
 Endpoint = Callable[["FakeService", FakeRequest], Awaitable[FakeReply]]
@@ -160,7 +257,7 @@ async def batch(service: FakeService, request: FakeRequest) -> FakeReply:
         if query.get(name, "true").lower() not in ("true", "false"):
             raise RefusedError(422, f"{name} is true or false")
     body = await request.body(service.max_bytes)
-    upload, lookups = state.read_upload(messages.parts_of(header(request.scope, b"content-type"), body))
+    upload, lookups = messages.read_upload(messages.parts_of(header(request.scope, b"content-type"), body))
     upload.offline, upload.paid = query.get("offline"), query.get("paid")
     service.uploads.append(upload)
     if service.max_rows is not None and len(lookups) > service.max_rows:
@@ -176,9 +273,9 @@ async def batch(service: FakeService, request: FakeRequest) -> FakeReply:
 
 def _create_job(service: FakeService, upload: FakeUpload, lookups: Sequence[Lookup]) -> FakeJob:
     """Create the job of rows that are now paid; it refuses invalid rows and those beyond the quota."""
-    faults = {place: "b_no is not ten digits" for place, row in enumerate(lookups) if not is_number(row.b_no)}
+    faults = {place: "b_no is not ten digits" for place, row in enumerate(lookups) if not messages.is_number(row.b_no)}
     places = [place for place in range(len(lookups)) if place not in faults]
-    job_id = state.new_id(service.dialect)
+    job_id = new_id(service.dialect)
     taken = service.take([lookups[place] for place in places], service.batch_quota == "partial", job_id)
     if places and not taken:
         raise RefusedError(429, "monthly quota exceeded")
@@ -251,7 +348,7 @@ async def watch_history(service: FakeService, request: FakeRequest) -> FakeReply
 
 async def me(service: FakeService, request: FakeRequest) -> FakeReply:
     account = messages.account(service.dialect, service.plan, service.quota, service.used)
-    return _reply(service, account | ({"idempotency": state.PROMISE} if service.idempotency else {}))
+    return _reply(service, account | ({"idempotency": PROMISE} if service.idempotency else {}))
 
 
 _ROUTES: Final[dict[tuple[str, tuple[str, ...]], Endpoint]] = {
@@ -307,14 +404,14 @@ async def _json_object(service: FakeService, request: FakeRequest) -> dict[str, 
 
 def _number(body: dict[str, Any], name: str) -> str:
     value = body.get(name)
-    if not is_number(value):
+    if not messages.is_number(value):
         raise RefusedError(422, f"{name} is a text of ten digits")
     return str(value)
 
 
 def _text(body: dict[str, Any], name: str) -> str:
     value = body.get(name)
-    if value is not None and not is_text(value):
+    if value is not None and not messages.is_text(value):
         raise RefusedError(422, f"{name} is text")
     return str(value or "")
 
@@ -362,7 +459,7 @@ class FakeService(FakeApp):
         self.verdict = verdict or messages.verdict
         self.max_rows, self.max_bytes = max_rows, max_bytes
         self.job_seconds, self.forget_fetched = job_seconds, forget_fetched
-        self.idempotency, self.memory = idempotency, state.ReplayMemory()
+        self.idempotency, self.memory = idempotency, ReplayMemory()
         self.count_only, self.journal = count_only, None if journal is None else Path(journal)
         self.paid_total = 0
         self.jobs: dict[str, FakeJob] = {}
@@ -439,7 +536,7 @@ class FakeService(FakeApp):
             reply.headers.append((b"retry-after", self.quota_retry_after.encode("latin-1")))
         return reply
 
-    def _kind(self, scope: Scope) -> tuple[str, str]:
+    def _kind(self, scope: messages.Scope) -> tuple[str, str]:
         path = scope.get("raw_path", b"").decode("latin-1") or scope["path"]
         if not path.startswith(f"{self.prefix}/"):
             return "unknown", ""
