@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bansong.base.schema import SEOUL
-from bansong.server import keys as key_table
 from bansong.server.lookups import PreparedQuery
 from bansong.server.payloads import VerificationPayload, VerifyRequest
 from bansong.server.settings import Clock
-from bansong.server.store import DDL
-from examples import examples
 from serving import HTTP, Served, ServedProcess, answers_held, make_key, rows_of, served
 
 BODY = {"b_no": "1248100998", "name": "삼성전자", "address": "경기 수원시 영통구 삼성로 129"}
@@ -231,25 +224,3 @@ def test_every_answered_lookup_is_counted_when_the_server_is_killed(tmp_path: Pa
         assert me["quota"]["used"] == counted
     finally:
         process.stop()
-
-
-@examples(100)
-@given(
-    asked=st.lists(st.tuples(st.sampled_from(["a", "b"]), st.sampled_from(["2026-11", "2026-12"])), max_size=30),
-    limit=st.integers(0, 12),
-    before=st.integers(0, 14),
-)
-def test_taking_together_is_taking_one_by_one(asked: list[tuple[str, str]], limit: int, before: int) -> None:
-    """Single lookups taken in one step get and leave the same as if each were taken by itself."""
-    singly: list[object] = []
-    for together in (False, True):
-        with closing(sqlite3.connect(":memory:")) as db:
-            db.executescript(DDL)
-            key_table.take_lookups(db, "a", "2026-11", before, 99)
-            wanted = [(*each, limit) for each in asked]
-            if together:
-                taken = key_table.take_single_lookups(db, wanted)
-            else:
-                taken = [key_table.take_lookups(db, key, month, 1, limit) for key, month, _ in wanted]
-            singly.append((taken, db.execute("SELECT * FROM usage ORDER BY key_id, month").fetchall()))
-    assert singly[0] == singly[1]

@@ -782,15 +782,14 @@ def test_a_server_that_asks_nobody_any_more_opens_nobody(tmp_path: Path) -> None
 
 def test_what_was_taken_and_not_asked_is_left_for_others(tmp_path: Path) -> None:
     """While the rest of the budget is taken lookups are not asked; when it is given back, before it is, they are."""
-    day = date(2026, 11, 20)
     with asking(tmp_path, known(), budget=100) as it:
         budget = it.statuses._budget
-        assert budget.take(200, day) == 100
+        assert budget.take(200) == 100
         assert it.verify()["biz_status"] == "unknown"
-        assert not budget.is_spent(day)
-        budget.give_back(100, day)
+        assert not budget.is_spent()
+        budget.give_back(100)
         assert it.verify()["biz_status"] == "active"
-        assert budget.remaining(day) == 99
+        assert budget.remaining() == 99
 
 
 def test_other_processes_see_what_is_being_asked(tmp_path: Path) -> None:
@@ -805,7 +804,7 @@ def test_other_processes_see_what_is_being_asked(tmp_path: Path) -> None:
         it.fake.faults.clear()
         it.fake.faults.release()
         until(lambda: not [it.hand.forward(seconds=0.5)] or hanging.done())
-        assert it.statuses._budget.remaining(date(2026, 11, 20)) == 0
+        assert it.statuses._budget.remaining() == 0
         assert it.verify(OTHER)["biz_status"] == "unknown"
         assert it.fake.calls == 1
 

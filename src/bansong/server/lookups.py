@@ -442,9 +442,7 @@ class PaidLookups:
         self._store = store
         self._clock = clock
         self._idempotent = idempotent
-        self._payments: Microbatcher[tuple[str, str, int], int | None] = Microbatcher(
-            lambda payments: store.write(lambda db: key_table.take_single_lookups(db, payments)), _PAYMENTS_PER_COMMIT
-        )
+        self._payments: Microbatcher[tuple[str, str, int], int | None] = Microbatcher(self._take, _PAYMENTS_PER_COMMIT)
 
     async def answer(self, key: Key, lookup: VerifyRequest, token: bytes | None, *, offline: bool = False) -> bytes:
         """Answer one lookup; a cancelled one may stay paid."""
@@ -456,6 +454,11 @@ class PaidLookups:
             return await self._idempotent.once(
                 key.id, token, identity, lambda: self._answer_idempotent(key, answering, token, identity)
             )
+
+    async def _take(self, payments: Sequence[tuple[str, str, int]]) -> list[int | None]:
+        return await self._store.write(
+            lambda db: [key_table.take_lookups(db, key_id, month, 1, limit) for key_id, month, limit in payments]
+        )
 
     async def _answer_paid(self, key: Key, answering: _Answering) -> bytes:
         month = self._clock.month()
