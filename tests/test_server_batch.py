@@ -30,7 +30,7 @@ from bansong.server import job_files as results
 from bansong.server import job_table
 from bansong.server import jobs as worker
 from bansong.server import keys as key_table
-from bansong.server.engines import RegistrySnapshot, StatusSources
+from bansong.server.engines import RegistrySnapshot
 from bansong.server.job_files import merge_slices
 from bansong.server.jobs import JobAcceptance
 from bansong.server.settings import Clock
@@ -346,7 +346,7 @@ class Held:
 
 
 def sources(server: Served, *better: Any) -> None:
-    server.app.state.context.jobs.sources = StatusSources(*better)
+    server.app.state.context.jobs.sources = (*better, RegistrySnapshot())
 
 
 def test_a_full_queue_refuses_before_the_body(tmp_path: Path) -> None:
@@ -585,7 +585,6 @@ def test_offline_leaves_live_sources_out(tmp_path: Path) -> None:
         assert live.asked == []
         until(server, key, upload(server, key, params={"offline": "false"}).json()["job_id"])
         assert live.asked == ["124-81-00998", "12345"]
-    assert StatusSources().source(offline=False).live is RegistrySnapshot.live is False
 
 
 def test_old_jobs_are_purged(tmp_path: Path) -> None:

@@ -26,7 +26,6 @@ from bansong import watch
 from bansong.cli.app import app as command_line
 from bansong.engine.local import LocalEngine
 from bansong.server import keys as key_table
-from bansong.server.engines import StatusSources
 from bansong.server.payloads import WatchHistory, WatchListPayload
 from bansong.server.settings import ServicePlan
 from bansong.server.store import open_server_file
@@ -366,7 +365,7 @@ def test_a_slow_source_does_not_make_the_next_check_later(tmp_path: Path, hand: 
             return super().answer(engine, rows)
 
     with serving(tmp_path, hand) as (server, key, _):
-        server.app.state.context.watches.sources = StatusSources(Slow())
+        server.app.state.context.watches.source = Slow()
         key.watch()
         hand.forward(days=1)
         hand.until(key.is_checked, seconds=1)

@@ -8,7 +8,7 @@ import os
 import weakref
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from datetime import date
@@ -109,7 +109,7 @@ class ReferenceFile(Generic[T]):
             raise type(error)(str(error).replace(str(held.path), str(self._path))) from error
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ReferenceData:
     registry: Registry | None
     gazetteer: Gazetteer | None
@@ -157,14 +157,8 @@ class RegistrySnapshot:
         return engine.answer(rows)
 
 
-class StatusSources:
-    """The status sources of a server, best first; the registry comes last."""
-
-    def __init__(self, *better: StatusSource) -> None:
-        self._sources: tuple[StatusSource, ...] = (*better, RegistrySnapshot())
-
-    def source(self, *, offline: bool) -> StatusSource:
-        return next(source for source in self._sources if not (offline and source.live))
+def choose_source(sources: Sequence[StatusSource], *, offline: bool) -> StatusSource:
+    return next(source for source in sources if not (offline and source.live))
 
 
 _numbers = itertools.count()
@@ -241,7 +235,6 @@ class EnginePool:
         if settings.gazetteer is not None:
             self._files["gazetteer"] = ReferenceFile(settings.gazetteer, Gazetteer.open)
         self._data = self._current_data()
-        self._before = self._data
         self.fixed = None if settings.model is None else resolve_model(settings.model)
         self._learned: OrderedDict[str, _Learned] = OrderedDict()
         self._lock = Lock()
@@ -310,8 +303,7 @@ class EnginePool:
                 why = error if isinstance(error, BansongError) else type(error).__name__
                 _log.warning("the newer files cannot be used, those before go on serving: %s", why)
             else:
-                # those before stay readable one time longer, for a query that was planned but not begun
-                self._before, self._data = self._data, data
+                self._data = data
                 self._let_go()
         for key_id, learned in list(self._learned.items()):
             if self._stamps(key_id) != learned.stamps:
@@ -322,7 +314,7 @@ class EnginePool:
         with self._lock:
             for learned in self._learned.values():
                 for paid, made in list(learned.engines.items()):
-                    if all(made.data is not used for used in (self._data, self._before, _NOTHING)):
+                    if made.data not in (self._data, _NOTHING):
                         del learned.engines[paid]
 
     def _warm(self, data: ReferenceData) -> None:

@@ -34,7 +34,7 @@ from bansong.notify.channels import (
 )
 from bansong.notify.queue import Backoff, PendingDelivery, SummaryWindow
 from bansong.server import keys as key_table
-from bansong.server.engines import EnginePool, StatusSource, StatusSources, fetch_statuses_of
+from bansong.server.engines import EnginePool, StatusSource, fetch_statuses_of
 from bansong.server.keys import Key
 from bansong.server.settings import Clock, Settings, WakeUp, loggable_message
 from bansong.server.store import Store
@@ -193,14 +193,14 @@ class WatchScheduler:
         clock: Clock,
         store: Store,
         engines: EnginePool,
-        sources: StatusSources,
+        sources: Sequence[StatusSource],
         *,
         on_notification: Callable[[], None],
     ) -> None:
         self.lists = WatchListCache(store)
         self._store = store
         self._engines = engines
-        self.sources = sources
+        self.source = sources[0]
         self._plans = settings.plans
         self._clock = clock
         self._channels = [FILE] if settings.notices is not None else []
@@ -265,7 +265,7 @@ class WatchScheduler:
     async def _check_chunk(self, key: Key) -> None:
         now = self._clock.now()
         watches = await self._store.read(lambda db: watch_store.due(db, now, CHUNK, [key.id]))
-        source = self.sources.source(offline=False)
+        source = self.source
         try:
             await fetch_statuses_of(source, watches.lazy().select(b_no="biz_no"), _MAX_AGE_DAYS)
             checked = await anyio.to_thread.run_sync(self._check, source, key.id, watches)
