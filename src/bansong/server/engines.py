@@ -234,19 +234,11 @@ class EnginePool:
             self._files["registry"] = ReferenceFile(settings.registry, Registry.open)
         if settings.gazetteer is not None:
             self._files["gazetteer"] = ReferenceFile(settings.gazetteer, Gazetteer.open)
-        self._data = self._current_data()
+        self.data = self._current_data()
         self.fixed = None if settings.model is None else resolve_model(settings.model)
         self._learned: OrderedDict[str, _Learned] = OrderedDict()
         self._lock = Lock()
         self._looking = anyio.Lock()
-
-    @property
-    def learns(self) -> bool:
-        return self.fixed is None
-
-    @property
-    def data(self) -> ReferenceData:
-        return self._data
 
     def refused_files(self) -> dict[str, bool]:
         return {name: file.is_refused for name, file in self._files.items()}
@@ -271,7 +263,7 @@ class EnginePool:
     def engine(self, key_id: str, *, paid: bool = True) -> LocalEngine:
         """Return the current engine; the first call reads files: on the event loop use :meth:`open_engine`."""
         learned = self._find_loaded(key_id) or self._keep(key_id, self._load(key_id))
-        today, data = self._clock.today(), self._data if paid else _NOTHING
+        today, data = self._clock.today(), self.data if paid else _NOTHING
         with self._lock:
             made = learned.engines.get(paid)
             if made is None or made.data is not data or made.today != today:
@@ -303,7 +295,7 @@ class EnginePool:
                 why = error if isinstance(error, BansongError) else type(error).__name__
                 _log.warning("the newer files cannot be used, those before go on serving: %s", why)
             else:
-                self._data = data
+                self.data = data
                 self._let_go()
         for key_id, learned in list(self._learned.items()):
             if self._stamps(key_id) != learned.stamps:
@@ -314,7 +306,7 @@ class EnginePool:
         with self._lock:
             for learned in self._learned.values():
                 for paid, made in list(learned.engines.items()):
-                    if made.data not in (self._data, _NOTHING):
+                    if made.data not in (self.data, _NOTHING):
                         del learned.engines[paid]
 
     def _warm(self, data: ReferenceData) -> None:

@@ -172,7 +172,7 @@ class OutcomeLearner:
                 continue
             self._due[key_id] = now + self._settings.learn_hours * 3600
             self._new.pop(key_id, None)
-            if not self._engines.learns:
+            if self._engines.fixed is not None:
                 continue
             try:
                 async with self.writing:
