@@ -72,9 +72,7 @@ def scan_letters(records: Path, results: Path) -> pl.LazyFrame:
     asked, answered = pl.scan_parquet(records, glob=False), pl.scan_parquet(results, glob=False)
     written = asked.collect_schema()
     address = pl.col("address").cast(pl.String) if "address" in written else pl.lit(None, pl.String)
-    reasons = pl.col("reasons")
-    if isinstance(answered.collect_schema()["reasons"], pl.List):
-        reasons = reasons.list.join(REASON_SEPARATOR)
+    reasons = pl.col("reasons").list.join(REASON_SEPARATOR)
     rows = asked.select(
         pl.col("row_id").cast(pl.UInt32),
         business_number.compact_expr(pl.col("b_no")).alias("b_no"),
