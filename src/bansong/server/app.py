@@ -80,6 +80,8 @@ def create_app(
             await context.keys.record_last_use()
             context.requests.write()
 
+    if settings.connections_per_address is not None:
+        _log.warning("connections_per_address is ignored: the proxy bounds connections, see deploy/nginx.conf")
     metrics = ServerMetrics()
     app = Starlette(routes=routes(), lifespan=lifespan)
     app.middleware_stack = AuthMiddleware(app.router, PUBLIC, settings.trusted_proxies)  # catches errors, too

@@ -57,8 +57,6 @@ class Context:
         metrics: ServerMetrics,
         stack: ExitStack | AsyncExitStack,
     ) -> None:
-        if settings.connections_per_address is not None:
-            _log.warning("connections_per_address is ignored: the proxy bounds connections, see deploy/nginx.conf")
         self.settings, self.clock, self.metrics = settings, clock, metrics
         stack.callback(lock_server_file(settings.db).release)
         self.store = store = Store(settings.db, metrics.commits.observe)
