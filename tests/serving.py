@@ -315,9 +315,13 @@ def answers_held(monkeypatch: pytest.MonkeyPatch) -> tuple[Event, Event]:
     return begun, go
 
 
-def line_from(server: Served, address: str = "127.0.0.1") -> socket.socket:
+def address_of(server: Served) -> tuple[str, int]:
     host, port = server.url.removeprefix("http://").split(":")
-    return socket.create_connection((host, int(port)), timeout=20, source_address=(address, 0))
+    return host, int(port)
+
+
+def line_from(server: Served, address: str = "127.0.0.1") -> socket.socket:
+    return socket.create_connection(address_of(server), timeout=20, source_address=(address, 0))
 
 
 def said_to(line: socket.socket) -> bytes:
