@@ -28,7 +28,7 @@ from bansong.server.job_files import folder_bytes
 from bansong.server.settings import ServicePlan, load_plans
 from customers import numbers
 from handclock import HandClock
-from serving import HTTP, Served, ServedProcess, answers_held, make_key, read_here, rows_of, served, wait_until
+from serving import HTTP, Served, answers_held, make_key, read_here, rows_of, served, wait_until
 
 BUSINESS = load_plans()["business"]
 KIND = "multipart/form-data; boundary=b"
@@ -277,25 +277,6 @@ def test_an_outcome_that_replaces_another_takes_its_room(tmp_path: Path) -> None
 
         assert 0 < takes(None) == takes(None) < takes("이사불명") < takes("가" * 1_000) == takes("나" * 1_000)
         assert takes(None) == 128
-
-
-@pytest.mark.crash
-def test_a_killed_server_counts_what_is_there(tmp_path: Path) -> None:
-    """After SIGKILL in the middle of an upload its bytes are gone and not counted; a job that was accepted is."""
-    process = ServedProcess(tmp_path / "db.sqlite")
-    key = make_key(process.db)
-    try:
-        server = Served(process.start(), process.db, None)
-        job = send(server, key, rows(50)).json()["job_id"]
-        slow = SlowUpload(server, key, form(rows(40_000)), 500_000)
-        wait_for(server, key, 1)
-        process.kill()
-        slow.line.close()
-        server = Served(process.start(), process.db, None)
-        until_done(server, key, job)
-        assert uploaded(server) == 0
-    finally:
-        process.stop()
 
 
 def test_requests_a_second_are_bounded_by_key(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from bansong.testing import NTS_FAULTS, FakeNts, Fault, Hang, Status, serve
 from bansong.testing.faults import Act
 from bansong.testing.messages import FakeReply, FakeRequest
 from handclock import HandClock
-from serving import HTTP, NUMBER, Account, ServedProcess, hosted, make_key, read_here, wait_until
+from serving import NUMBER, Account, hosted, read_here, wait_until
 
 KEY = "kEy+of/the=portal%2Bwith+all"
 OTHER, THIRD = "2208162517", "1208800767"
@@ -442,29 +442,6 @@ def test_a_call_that_hangs_holds_up_the_watch_list_once(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------------------------------- kills, keys, forgetting
-
-
-@pytest.mark.crash
-def test_a_killed_server_loses_no_status_that_it_answered_with(tmp_path: Path) -> None:
-    """Killed at any moment, what was told is stored: nothing of it is asked again, and no log or file has the key."""
-    fake = known(**{f"n{fresh(number)}": "closed" for number in range(5)})
-    with serve(fake) as url:
-        env = {"BANSONG_NTS_KEY": KEY, "BANSONG_NTS_URL": url, "BANSONG_LOG": "debug"}
-        server = ServedProcess(tmp_path / "db.sqlite", "--status", "nts", env=env)
-        for kill in range(3):
-            base = server.start()
-            key = {"X-API-Key": make_key(server.db)}
-            for number in range(kill, kill + 3):
-                reply = HTTP.post(f"{base}/verify", json={"b_no": fresh(number)}, headers=key)
-                assert reply.json()["biz_status"] == "closed", server.state()
-            server.kill()
-    assert (fake.numbers, fake.asked_again) == (5, 0)
-    written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
-    written += [server.state().encode(), *(path.encode() for path in fake.urls)]
-    for form in {KEY, NtsKey(KEY).reveal(), *NtsKey(KEY)._forms}:
-        assert not [found for found in written if form.encode() in found]
-    (store,) = tmp_path.rglob("statuses.sqlite")
-    assert (store.parent.name, store.stat().st_mode & 0o777) == ("db.sqlite.files", 0o600)
 
 
 def test_the_log_counts_and_names_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -33,7 +33,7 @@ from bansong.watch import store
 from bansong.watch.store import Business
 from handclock import HandClock
 from hooks import OK, Answer, Received, receiving
-from serving import Served, ServedProcess, make_key, rows_of, served
+from serving import Served, make_key, rows_of, served
 
 NUMBER, OTHER = "1248100998", "2208162517"
 CLIENT = httpx.Client(trust_env=False)
@@ -628,37 +628,6 @@ def test_a_closure_with_nowhere_to_go_is_listed(tmp_path: Path, hand: HandClock)
             connection.execute("UPDATE deliveries SET begun = ?, due = ?", (hand.seconds, hand.seconds))
         hand.until(lambda: bool(receiver.received), seconds=10)
         assert receiver.received[0].is_signed(secret, hand.seconds, 3600)
-
-
-@pytest.mark.crash
-def test_killed_between_sending_and_acknowledging(tmp_path: Path) -> None:
-    """A server killed while a receiver has the notice sends the same one again when it is started again."""
-    db, file = tmp_path / "db.sqlite", tmp_path / "closures.jsonl"
-    path = registry(tmp_path, n1248100998="폐업자")
-    with receiving(lambda _: None) as receiver:
-        process = ServedProcess(db, "--registry", path, "--notices", file, "--webhook-network", "127.0.0.1")
-        key, secret = account(db, "", webhook=receiver.url)
-        with closing(open_server_file(db)) as connection:
-            store.add(connection, key.id, Business(NUMBER, "가"), time.time())
-        known_open(db)
-        process.start()
-        try:
-            _wait_for(lambda: bool(receiver.received))
-        finally:
-            process.kill()
-        receiver.answer = lambda _: OK
-        receiver.hung.set()
-        process.start()
-        try:
-            open_ = "SELECT count(*) FROM deliveries WHERE delivered IS NULL"
-            _wait_for(lambda: len(receiver.received) > 1 and rows_of(db, open_) == [(0,)])
-        finally:
-            assert process.stop() == 0
-    first, second = receiver.received
-    assert (first.notice, first.headers["X-Bizverify-Delivery"]) == (second.notice, first.notice["id"])
-    assert second.is_signed(secret, time.time(), 300)
-    assert rows_of(db, "SELECT count(*) FROM notices") == [(1,)]
-    assert {line["id"] for line in lines(file)} == {first.notice["id"]}
 
 
 def test_a_long_list_comes_whole(tmp_path: Path, hand: HandClock) -> None:
