@@ -53,10 +53,8 @@ class Scene:
     def key(self, plan: str = "business") -> Account:
         return self.server.account(plan)
 
-    def tell(
-        self, key: Account, job: str, row_id: int = 0, bounced: bool = True, reason: str | None = "이사불명"
-    ) -> None:
-        assert key.label(job, row_id, bounced, reason).status_code == 201
+    def tell(self, key: Account, job: str, row_id: int = 0, bounced: bool = True, reason: str = "이사불명") -> None:
+        assert key.label(job, row_id, bounced, reason if bounced else None).status_code == 201
         self.learned()
 
 
