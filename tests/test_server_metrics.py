@@ -18,7 +18,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import bansong as bs
 from bansong.base.options import StatusOptions
-from bansong.engine.local import LocalEngine
 from bansong.errors import UsageError
 from bansong.notify.channels import WEBHOOK
 from bansong.reference.nts import NtsKey
@@ -147,7 +146,7 @@ class Unreachable:
 
     live = True
 
-    def answer(self, engine: LocalEngine, rows: pl.LazyFrame) -> pl.LazyFrame:
+    def answer(self, *_: object) -> pl.LazyFrame:
         raise RuntimeError("away")
 
 
