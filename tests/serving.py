@@ -23,12 +23,13 @@ from typing import IO, Any, Final
 
 import httpx
 import pytest
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from bansong import BlockingClient
 from bansong.server import job_files as isolated_reader
 from bansong.server import keys as key_table
 from bansong.server import settings as server_settings
-from bansong.server.app import listen, server_for, url_of
+from bansong.server.app import create_app, listen, server_for, url_of
 from bansong.server.engines import StatusSource
 from bansong.server.lookups import PreparedQuery
 from bansong.server.payloads import VerificationPayload, VerifyRequest
@@ -39,6 +40,11 @@ HTTP: Final = httpx.Client(trust_env=False, verify=False, timeout=60, limits=htt
 """For single requests: made once, as making one takes longer than a request; patient; each has its own connection."""
 
 
+NUMBER: Final = "1248100998"
+ADDRESSED: Final = {"b_no": NUMBER, "name": "삼성전자", "address": "경기 수원시 영통구 삼성로 129"}
+CSV: Final = "사업자번호,상호,주소\n124-81-00998,삼성전자,경기 수원시 영통구 삼성로 129\n12345,가게,서울\n"
+
+
 @dataclass(frozen=True)
 class Served:
     """A server under test: ``app.state.context`` has its parts."""
@@ -46,12 +52,82 @@ class Served:
     url: str
     db: Path
     app: Any
+    http: httpx.Client = HTTP
+
+    @property
+    def files(self) -> Path:
+        return self.db.with_name(f"{self.db.name}.files")
+
+    @property
+    def context(self) -> Any:
+        return self.app.state.context
 
     def key(self, plan: str = "business", quota: int = 5_000, **more: Any) -> str:
         return make_key(self.db, plan, quota, **more)
 
+    def account(self, plan: str = "business", quota: int = 5_000) -> Account:
+        return Account(self, self.key(plan, quota))
+
     def client(self, key: str | None = None) -> BlockingClient:
         return BlockingClient(self.url, key or self.key())
+
+
+@dataclass(frozen=True)
+class Account:
+    """A key at a server, and what it asks."""
+
+    server: Served
+    secret: str
+
+    @property
+    def id(self) -> str:
+        ((found,),) = rows_of(
+            self.server.db, "SELECT key_id FROM secrets WHERE digest = ?", key_table.digest_of(self.secret)
+        )
+        return str(found)
+
+    def ask(self, method: str, path: str, **more: Any) -> httpx.Response:
+        headers = {"X-API-Key": self.secret} | more.pop("headers", {})
+        return self.server.http.request(method, self.server.url + path, headers=headers, timeout=60, **more)
+
+    def get(self, path: str) -> Any:
+        return self.ask("GET", path).json()
+
+    def verify(self, number: str = NUMBER, query: str = "", **more: Any) -> httpx.Response:
+        headers = more.pop("headers", {})
+        return self.ask("POST", f"/verify{query}", json={"b_no": number, **more}, headers=headers)
+
+    def upload(self, content: bytes | str = CSV, query: str = "", name: str = "in.csv", **more: Any) -> httpx.Response:
+        data = content.encode() if isinstance(content, str) else content
+        return self.ask("POST", f"/batch{query}", files={"file": (name, data)}, **more)
+
+    def until(self, job_id: str, *states: str, preview: int = 10) -> Any:
+        """The job, when it is in one of the states (done)."""
+        found: dict[str, Any] = {"status": ""}
+
+        def is_there() -> bool:
+            found.update(self.get(f"/batch/{job_id}?preview={preview}"))
+            return found["status"] in (states or ("done",))
+
+        wait_until(is_there)
+        return found
+
+    def job(self, content: bytes | str = CSV, query: str = "", *, preview: int = 10, **more: Any) -> Any:
+        """A job of a file, when it is done."""
+        answer = self.upload(content, query, **more)
+        assert answer.status_code == 200, answer.text
+        return self.until(answer.json()["job_id"], preview=preview)
+
+    def label(self, job_id: str, row_id: int, bounced: bool = True, reason: str | None = None) -> httpx.Response:
+        body = {"row_id": row_id, "bounced": bounced, "reason": reason}
+        return self.ask("POST", f"/batch/{job_id}/label", json=body)
+
+    def used(self) -> int:
+        return int(self.get("/me")["quota"]["used"])
+
+
+def refused(answer: httpx.Response) -> tuple[int, str]:
+    return answer.status_code, answer.json()["error"]["code"]
 
 
 def make_key(db: Path, plan: str = "business", quota: int = 5_000, **more: Any) -> str:
@@ -91,6 +167,34 @@ def served(
         server.should_exit = True
         thread.join()
         listener.close()
+
+
+class _InProcess(httpx.BaseTransport):
+    def __init__(self, app: Any, portal: BlockingPortal) -> None:
+        self._app = httpx.ASGITransport(app, client=("127.0.0.1", 1), raise_app_exceptions=False)
+        self._portal = portal
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        request.read()
+        return self._portal.call(self._answer, request)
+
+    async def _answer(self, request: httpx.Request) -> httpx.Response:
+        answer = await self._app.handle_async_request(request)
+        return httpx.Response(answer.status_code, headers=answer.headers, content=await answer.aread())
+
+
+@contextmanager
+def hosted(
+    db: Path, clock: Clock | None = None, *, status_sources: Sequence[StatusSource] = (), **settings: Any
+) -> Iterator[Served]:
+    """Serve without a socket for as long as the block lasts: for what is not about connections."""
+    app = create_app(Settings(db=db, **settings), clock, status_sources=status_sources)
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(app.router.lifespan_context(app)),
+        httpx.Client(transport=_InProcess(app, portal)) as http,
+    ):
+        yield Served("http://hosted", db, app, http)
 
 
 class ServedProcess:
@@ -211,9 +315,13 @@ def answers_held(monkeypatch: pytest.MonkeyPatch) -> tuple[Event, Event]:
     return begun, go
 
 
-def line_from(server: Served, address: str = "127.0.0.1") -> socket.socket:
+def address_of(server: Served) -> tuple[str, int]:
     host, port = server.url.removeprefix("http://").split(":")
-    return socket.create_connection((host, int(port)), timeout=20, source_address=(address, 0))
+    return host, int(port)
+
+
+def line_from(server: Served, address: str = "127.0.0.1") -> socket.socket:
+    return socket.create_connection(address_of(server), timeout=20, source_address=(address, 0))
 
 
 def said_to(line: socket.socket) -> bytes:

@@ -1,28 +1,41 @@
-"""The list of a key's jobs, and jobs that are deleted: at any state, once, with all that lies on the disk."""
+"""Batch jobs of the server: answered as the local engine answers, listed, deleted, and never paid without an answer."""
 
 from __future__ import annotations
 
-import random
+import asyncio
+import errno
+import json
+import socket
+import sqlite3
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import Timer
 from typing import Any
 
-import httpx
 import polars as pl
 import pytest
 
+import bansong as bs
 from bansong.engine.local import LocalEngine
+from bansong.errors import StoreError
 from bansong.history.labels import LabelStore
 from bansong.server import job_files as results
+from bansong.server import job_table
 from bansong.server import jobs as worker
+from bansong.server import keys as key_table
+from bansong.server.engines import RegistrySnapshot
+from bansong.server.jobs import JobAcceptance
+from bansong.server.store import open_server_file
 from handclock import HandClock
-from serving import HTTP, Served, read_here, rows_of, served
-from test_server_batch import CSV, Held, look, sources, until, upload, used
-from test_server_crash import Crashing
+from serving import NUMBER, Account, Served, address_of, hosted, read_here, refused, rows_of, served, wait_until
+
+HERE = "서울 강남구 테헤란로 1"
+SEVEN = ("biz_status", "bounce_prob", "grade", "action", "fixed_zipcode", "fixed_address", "reasons")
+TWO = f"b_no\n{NUMBER}\n2208162517\n"
 
 
 @pytest.fixture(autouse=True)
@@ -32,278 +45,568 @@ def quickly_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with served(tmp_path_factory.mktemp("server") / "db.sqlite") as running:
+    with hosted(tmp_path_factory.mktemp("server") / "db.sqlite") as running:
         yield running
 
 
-def listed(server: Served, key: str, **params: object) -> Any:
-    return HTTP.get(f"{server.url}/batch", headers={"X-API-Key": key}, params={k: str(v) for k, v in params.items()})
+@pytest.fixture
+def key(server: Served) -> Account:
+    return server.account()
 
 
-def delete(server: Served, key: str, job_id: str) -> httpx.Response:
-    return HTTP.delete(f"{server.url}/batch/{job_id}", headers={"X-API-Key": key}, timeout=60)
+class Held:
+    """An engine's answers, held back from the slice ``begin`` on; the first ``failures`` of them fail."""
+
+    live = True
+
+    def __init__(self, failures: int = 0, error: Exception | None = None, begin: int = 0, *, go: bool = False) -> None:
+        self.go, self.began, self._begin = threading.Event(), threading.Event(), begin
+        self.failures, self._error = failures, error or ValueError("this row is of 홍길동")
+        self.asked: list[str] = []
+        if go:
+            self.go.set()
+
+    def answer(self, engine: LocalEngine, rows: pl.LazyFrame) -> pl.LazyFrame:
+        if self._begin:
+            self._begin -= 1
+            return engine.answer(rows)
+        self.began.set()
+        self.asked += rows.select("b_no").collect()["b_no"].to_list()
+        if self.failures:
+            self.failures -= 1
+            raise self._error
+        assert self.go.wait(60)
+        return engine.answer(rows)
 
 
-def folder(server: Served, job_id: str) -> Path:
-    return server.db.parent / f"{server.db.name}.files" / "jobs" / job_id
+@contextmanager
+def holding(tmp_path: Path, held: Held, **settings: Any) -> Iterator[Served]:
+    with hosted(tmp_path / "db.sqlite", status_sources=[held], **settings) as server:
+        yield server
 
 
-def test_the_list_has_each_job_once_the_newest_first(server: Served) -> None:
-    """In pages that stay right though jobs come and go between them; as each is shown alone, without results."""
-    key = server.key(plan="enterprise")
-    jobs = [upload(server, key).json()["job_id"] for _ in range(5)]
-    for job_id in jobs:
-        until(server, key, job_id)
-    first = listed(server, key, limit=2).json()
-    assert [job["job_id"] for job in first["jobs"]] == jobs[:2:-1]
-    later = upload(server, key).json()["job_id"]
-    delete(server, key, jobs[3])  # the last of the page, from which the next one goes on
-    second = listed(server, key, limit=2, cursor=first["next_cursor"]).json()
-    third = listed(server, key, limit=2, cursor=second["next_cursor"]).json()
-    assert [job["job_id"] for page in (second, third) for job in page["jobs"]] == [jobs[2], jobs[1], jobs[0]]
-    assert third["next_cursor"] is None
-    alone = look(server, key, jobs[0]).json()
-    assert third["jobs"] == [{name: value for name, value in alone.items() if name != "results"}]
-    everything = listed(server, key).json()
-    assert [job["job_id"] for job in everything["jobs"]] == [later, jobs[4], jobs[2], jobs[1], jobs[0]]
-    assert everything["next_cursor"] is None
+def delete(key: Account, job_id: str) -> Any:
+    return key.ask("DELETE", f"/batch/{job_id}")
 
 
-def test_the_list_is_of_one_key(server: Served) -> None:
-    """Another key's jobs are not on it, also with a cursor that the other was given."""
-    key, other = server.key(), server.key()
-    for _ in range(3):
-        upload(server, key)
-    cursor = listed(server, key, limit=1).json()["next_cursor"]
-    assert listed(server, other).json() == {"jobs": [], "next_cursor": None}
-    assert listed(server, other, cursor=cursor).json()["jobs"] == []
+def folder(key: Account, job_id: str) -> Path:
+    return key.server.files / "jobs" / job_id
+
+
+# -------------------------------------------------------------------------------------------------------- answers
+
+
+def people() -> pl.DataFrame:
+    """Rows of every kind: a crowd at one address, one number at two, none, a total."""
+    numbers = pl.Series("b_no", [f"{1_000_000_000 + place * 97}" for place in range(1_000)])
+    right = numbers.to_frame().filter(pl.col("b_no").brn.is_valid())["b_no"].to_list()[:40]  # type: ignore[attr-defined]
+    rows = [(number, f"상점 {place}", HERE) for place, number in enumerate(right[:20])]
+    rows += [(number, None, f"부산 해운대구 우동 {place}") for place, number in enumerate(right[20:])]
+    rows += [
+        (right[0], "상점 0", "대전 유성구 대학로 291"),
+        ("1", "가게", HERE),
+        (None, "합계", None),
+        (right[5],) + (None,) * 2,
+    ]
+    return pl.DataFrame(rows, schema=["사업자등록번호", "상호", "주소"], orient="row")
+
+
+@pytest.mark.parametrize("kind", ["cp949.csv", "xlsx", "ndjson"])
+def test_a_file_is_answered_as_the_local_engine_answers_it(key: Account, tmp_path: Path, kind: str) -> None:
+    """Row for row what `enrich` makes of it, whole-file facts included; the highest risk first."""
+    path, rows = tmp_path / f"in.{kind}", people()
+    if kind == "xlsx":
+        rows.write_excel(path)
+    elif kind == "ndjson":
+        rows.write_ndjson(path)
+    else:
+        path.write_bytes(rows.write_csv().encode("cp949"))
+    bs.enrich(path, tmp_path / "out.json")
+    enriched = json.loads((tmp_path / "out.json").read_bytes())
+    enriched = enriched["rows"] if isinstance(enriched, dict) else enriched
+    job = key.job(path.read_bytes(), name=path.name, preview=rows.height)
+    assert job["total"] == rows.height == len(enriched) == sum(job["grades"].values())
+    risks = [row["bounce_prob"] for row in job["results"]]
+    assert risks == sorted(risks, key=lambda risk: -1 if risk is None else risk, reverse=True)
+    found = sorted(job["results"], key=lambda row: row["row_id"])
+    assert [row["row_id"] for row in found] == list(range(rows.height))
+    for row, expected in zip(found, enriched, strict=True):
+        assert {name: row[name] or None for name in SEVEN} == {name: expected[name] or None for name in SEVEN}
+        assert (row["error"] is None) == (expected["biz_status"] is not None)
+
+
+def test_cells_that_are_too_long_are_cut_before_the_engine_reads_them(key: Account) -> None:
+    """Of each text 2,000 characters are judged; of what is no number the results show the beginning and the length."""
+    address = "서울 중구 세종대로 1 "
+    rows = pl.DataFrame({"b_no": [NUMBER, "9" * 2_000_000, "9" * 100], "name": ["가" * 5_000, "나", "다"]})
+    rows = rows.with_columns(address=pl.lit(address + "나" * 5_000))
+    job = key.job(rows.write_csv())
+    found = {row["row_id"]: row for row in job["results"]}
+    assert [found[place]["b_no"] for place in range(3)] == [
+        NUMBER,
+        f"{'9' * 100}… (cut: 2000000 characters)",
+        "9" * 100,
+    ]
+    kept = pl.read_parquet(results.records_path(key.server.files, job["job_id"]))
+    assert (kept["name"][0], kept["address"][0]) == ("가" * 2_000, (address + "나" * 5_000)[:2_000])
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "written", ["\u200b" * 3_000 + NUMBER, "124" + "-" * 3_000 + "8100998", NUMBER + "." + "0" * 3_000]
+)
+def test_a_number_in_a_cell_that_is_too_long_stays_that_number(written: str) -> None:
+    assert results.shorten_cells(pl.LazyFrame({"b_no": [written]})).collect()["b_no"].to_list() == [NUMBER]
+
+
+@pytest.mark.parametrize("written", ["9" * 3_000, "9" * 1_500 + "-" * 1_500 + "번", "가" * 3_000, "1" + "-" * 3_000])
+def test_the_reason_of_a_number_that_was_cut_is_that_of_the_whole_cell(written: str) -> None:
+    """What marks the cut are not letters of the cell."""
+    whole = pl.LazyFrame({"b_no": [written, NUMBER]})
+    notes = [
+        bs.LocalEngine().verify(rows).collect()["row_note"].to_list() for rows in (whole, results.shorten_cells(whole))
+    ]
+    assert notes[0] == notes[1]
+    assert notes[0][1] is None
+
+
+@pytest.mark.parametrize("blanks", [" ", "\n", "\u3000"])
+def test_blanks_do_not_cut_off_what_a_cell_says(blanks: str) -> None:
+    """The unit of such an address fell away once, and the corrected one lacked it without a word."""
+    many = blanks * 3_000
+    rows = pl.LazyFrame({"b_no": [NUMBER], "address": [f"{many}서울 중구 세종대로 1{many}101호{many}"]})
+    assert results.shorten_cells(rows).collect()["address"].to_list() == ["서울 중구 세종대로 1 101호"]
+
+
+def test_slices_are_merged_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "ROWS", 7)
+    records, parts, tally = tmp_path / "records.parquet", list[Path](), results.ResultCounts()
+    rows = people().rename({"사업자등록번호": "b_no", "상호": "name", "주소": "address"}).with_row_index("row_id")
+    rows.write_parquet(records)
+    for first in range(0, rows.height, 7):
+        parts.append(tmp_path / f"{first}.parquet")
+        tally.take(results.answer_slice(RegistrySnapshot(), LocalEngine(), records, first, parts[-1]))
+    results.merge_slices(parts, tmp_path / "results.parquet")
+    found = pl.read_parquet(tmp_path / "results.parquet")
+    whole = pl.concat([pl.read_parquet(part) for part in parts])
+    assert found.equals(whole.sort("bounce_prob", "row_id", descending=[True, False], nulls_last=True))
+    assert (found.schema, tally.grades.total(), tally.without_answer) == (pl.Schema(results.RESULTS), rows.height, 2)
+
+
+def test_a_file_of_no_rows_is_a_job_that_is_done(key: Account) -> None:
+    for content, name in (("[]", "in.json"), ("b_no,name\n", "in.csv")):
+        job = key.job(content, name=name)
+        assert (job["total"], job["results"], job["grades"], job["progress"]) == (0, [], {}, 1)
+    assert key.used() == 0
+
+
+def test_results_that_are_gone_are_told_before_the_answer_begins(key: Account) -> None:
+    """Not by an answer that breaks off."""
+    job_id = key.job()["job_id"]
+    path = folder(key, job_id) / "results.parquet"
+    path.write_bytes(b"PAR1" * 30)
+    assert refused(key.ask("GET", f"/batch/{job_id}")) == (500, "internal")
+    path.unlink()
+    assert refused(key.ask("GET", f"/batch/{job_id}")) == (404, "not_found")
+    assert key.ask("GET", f"/batch/{job_id}?preview=0").status_code == 200
+
+
+def test_a_slow_reader_holds_few_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what a client asked for and does not take, most is never rendered."""
+    rendered, items = list[int](), results.render_items
+    monkeypatch.setattr(results, "render_items", lambda *given: (rendered.append(given[2]), items(*given))[1])
+    with served(tmp_path / "db.sqlite") as server:
+        key = server.account(quota=20_000)
+        job_id = key.job("b_no\n" + f"{NUMBER}\n" * 20_000, preview=0)["job_id"]
+        with socket.socket() as line:
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            line.connect(address_of(server))
+            head = f"GET /batch/{job_id}?preview=20000 HTTP/1.1\r\nHost: x\r\nX-API-Key: {key.secret}\r\n\r\n"
+            line.sendall(head.encode())
+            before = -1
+            while len(rendered) != before or not rendered:
+                before = len(rendered)
+                time.sleep(0.3)
+            assert (max(rendered), sum(rendered) < 15_000) == (500, True)
+        assert len(key.get(f"/batch/{job_id}?preview=20000")["results"]) == 20_000
+
+
+# ------------------------------------------------------------------------------------------------------- the queue
+
+
+def test_a_full_queue_takes_no_more(tmp_path: Path) -> None:
+    """More jobs than the plan allows are 429, than the server takes on 503."""
+    with holding(tmp_path, held := Held(), queue=4) as server:
+        key, other = server.account(), server.account("enterprise")
+        jobs = [key.upload().json()["job_id"] for _ in range(4)]
+        assert held.began.wait(60)
+        assert key.get(f"/batch/{jobs[0]}")["status"] == "running"
+        full = key.upload()
+        error = full.json()["error"]
+        assert (*refused(full), error["bound"], error["limit"], error["used"]) == (429, "limit_exceeded", "jobs", 4, 4)
+        assert full.headers["Retry-After"] == "5"
+        assert [other.upload().status_code for _ in range(3)] == [200, 200, 503]
+        held.go.set()
+        for job_id in jobs:
+            key.until(job_id)
+        assert key.upload().status_code == 200
+
+
+def test_keys_that_fill_the_queue_shut_out_nobody(tmp_path: Path) -> None:
+    """While two keys have all the jobs that may wait, a third is taken on; the two are told to wait."""
+    with holding(tmp_path, held := Held(), queue=4) as server:
+        *loud, quiet = (server.account("enterprise") for _ in range(3))
+        assert [key.upload().status_code for key in loud * 3] == [200] * 5 + [503]
+        assert quiet.upload().status_code == 200
+        assert [key.upload().status_code for key in (*loud, quiet)] == [503] * 3
+        held.go.set()
+
+
+def test_an_upload_that_is_repeated_is_one_job_also_when_that_was_deleted(key: Account) -> None:
+    """Also when it comes twice at once; with another file or flag, 409: a repeat must not be paid twice."""
+    once = {"headers": {"Idempotency-Key": "once"}}
+    with ThreadPoolExecutor(3) as pool:
+        answers = list(pool.map(lambda _: key.upload(**once), range(3)))
+    assert len({(answer.status_code, answer.content) for answer in answers}) == 1
+    key.until(job_id := answers[0].json()["job_id"])
+    for other in ((CSV_MORE,), (CSV_MORE, "?offline=true"), (CSV_MORE, "", "in.tsv")):
+        assert refused(key.upload(*other, **once)) == (409, "idempotency_mismatch")
+    delete(key, job_id)
+    assert key.upload(**once).content == answers[0].content
+    assert key.ask("GET", f"/batch/{job_id}").status_code == 404
+    assert key.used() == 1
+
+
+CSV_MORE = "b_no\n1\n"
+
+
+@pytest.mark.parametrize("failures", [2, 3])
+def test_a_job_that_fails_is_tried_three_times(tmp_path: Path, failures: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After three failures its quota is back, and no person is named."""
+    monkeypatch.setattr(worker, "PAUSES", (0.0, 0.0))
+    with holding(tmp_path, Held(failures, go=True)) as server:
+        key = server.account()
+        job = key.until(key.upload().json()["job_id"], "done", "failed")
+        assert (job["status"], key.used()) == (("failed", 0) if failures == 3 else ("done", 1))
+        assert (job["error"] is None) == (failures < 3)
+        assert "홍길동" not in json.dumps(job, ensure_ascii=False)
+
+
+def test_a_job_that_is_to_be_tried_again_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "PAUSES", (3_600.0,))
+    with holding(tmp_path, held := Held(1, go=True)) as server:
+        job_id = (key := server.account()).upload().json()["job_id"]
+        assert held.began.wait(60)
+        server.account().job()
+        assert key.get(f"/batch/{job_id}")["status"] == "queued"
+
+
+@pytest.mark.parametrize(("starts", "state", "kept"), [(9, "done", 1), (10, "failed", 0)])
+def test_a_job_that_ends_the_server_is_given_up(tmp_path: Path, starts: int, state: str, kept: int) -> None:
+    """A job under which the server ended ten times gives its quota back."""
+    with holding(tmp_path, failing := Held(99)) as server:
+        job_id = (key := server.account()).upload().json()["job_id"]
+        assert failing.began.wait(60)
+    with closing(open_server_file(tmp_path / "db.sqlite")) as db:
+        db.execute("UPDATE jobs SET state = 'running', attempts = 0, starts = ?, due = 0", (starts,))
+    with hosted(tmp_path / "db.sqlite") as server:
+        key = Account(server, key.secret)
+        assert (key.until(job_id, "done", "failed")["status"], key.used()) == (state, kept)
+
+
+@pytest.mark.parametrize(
+    "error",
     [
-        *({"limit": value} for value in ("0", "101", "-1", "x", "", "1.5", "٣", "9" * 30)),
-        *({"cursor": value} for value in ("", "x", "AAAA", "bmFuIGpvYg==", "MS4w", "한", "MS4wIGpvYg", "z" * 5_000)),
+        OSError(errno.ENOSPC, "No space left on device"),
+        pl.exceptions.ComputeError("underlying IO error: No space left on device (os error 28)"),
+        StoreError("the disk is full"),
     ],
 )
-def test_a_limit_or_cursor_that_is_none_is_refused(server: Served, wrong: dict[str, str]) -> None:
-    """400 with what it must be, not a page of something else."""
-    refused = listed(server, server.key(), **wrong)
-    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid_request")
-    assert next(iter(wrong)) in refused.json()["error"]["message"]
+def test_a_full_disk_is_no_failure_of_a_job(tmp_path: Path, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "_NO_ROOM_PAUSE_S", 0.0)
+    with holding(tmp_path, held := Held(5, error, go=True)) as server:
+        server.account().job()
+        assert held.failures == 0
 
 
-def test_a_done_job_that_is_deleted_is_gone_and_was_paid(server: Served) -> None:
+def test_a_stop_in_good_order_does_not_count_against_a_job(tmp_path: Path) -> None:
+    """It waits as if it had not been begun, and is done later."""
+    with holding(tmp_path, held := Held()) as server:
+        job_id = (key := server.account()).upload().json()["job_id"]
+        assert held.began.wait(60)
+        Timer(0.1, held.go.set).start()
+    assert rows_of(tmp_path / "db.sqlite", "SELECT state, starts, attempts FROM jobs") == [("queued", 0, 0)]
+    with hosted(tmp_path / "db.sqlite") as server:
+        Account(server, key.secret).until(job_id)
+
+
+def test_a_key_that_is_revoked_while_its_file_comes_in_makes_no_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_isolated = results.read_isolated
+
+    async def slow(*given: Any) -> int:
+        with closing(open_server_file(tmp_path / "db.sqlite")) as db:
+            db.execute("UPDATE keys SET revoked = 1")
+        return await read_isolated(*given)
+
+    monkeypatch.setattr(results, "read_isolated", slow)
+    with hosted(tmp_path / "db.sqlite") as server:
+        assert server.account().upload().status_code == 401
+    assert rows_of(tmp_path / "db.sqlite", "SELECT 1 FROM jobs UNION SELECT 1 FROM usage") == []
+    assert list((tmp_path / "db.sqlite.files" / "jobs").iterdir()) == []
+
+
+def test_a_job_that_was_queued_keeps_its_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that is cut off when its job is in the queue already leaves the job what it needs."""
+    queued = JobAcceptance._queue_job
+
+    async def cut_off(*given: Any) -> bytes:
+        await queued(*given)
+        raise asyncio.CancelledError
+
+    with hosted(tmp_path / "db.sqlite") as server:
+        key = server.account()
+        with monkeypatch.context() as patched:
+            patched.setattr(JobAcceptance, "_queue_job", cut_off)
+            assert key.upload().status_code >= 500
+    with hosted(tmp_path / "db.sqlite") as server:
+        ((job_id,),) = rows_of(server.db, "SELECT id FROM jobs")
+        Account(server, key.secret).until(job_id)
+
+
+def test_offline_leaves_live_sources_out(tmp_path: Path) -> None:
+    with holding(tmp_path, live := Held(go=True)) as server:
+        key = server.account()
+        for query in ("?offline=true", "?offline=1", "?paid=false"):
+            key.job(query=query)
+        assert live.asked == []
+        key.job(query="?offline=false")
+        assert live.asked == ["124-81-00998", "12345"]
+
+
+def test_old_jobs_are_purged(tmp_path: Path) -> None:
+    """When they ended long enough ago, with their files, but not while outcomes wait to be learned from."""
+    hand = HandClock()
+    with hosted(tmp_path / "db.sqlite", hand.clock, keep_days=10) as server:
+        key = server.account()
+        one, two = (key.job()["job_id"] for _ in range(2))
+        assert key.get(f"/batch/{one}")["expires_at"] == "2026-11-30T12:00:00+09:00"
+        with closing(open_server_file(server.db)) as db:
+            db.execute("INSERT INTO labels (job, row_id, bounced, recorded, learned) VALUES (?, 0, 1, 1, 1)", (two,))
+            server.context.learner.record = asyncio.Event().wait  # which learns nothing any more
+            hand.forward(days=9.9)
+            asyncio.run(server.context.jobs.purge_once())
+            assert [key.ask("GET", f"/batch/{job}").status_code for job in (one, two)] == [200, 200]
+            db.execute("UPDATE labels SET learned = NULL")
+            hand.forward(days=0.2)
+            asyncio.run(server.context.jobs.purge_once())
+            assert [key.ask("GET", f"/batch/{job}").status_code for job in (one, two)] == [404, 200]
+            db.execute("UPDATE labels SET learned = 1")
+        asyncio.run(server.context.jobs.purge_once())
+        assert list((server.files / "jobs").iterdir()) == []
+
+
+def test_a_new_server_sweeps_what_a_killed_one_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Uploads and folders of jobs that are not known, as of one whose row was deleted before its files."""
+
+    def killed(*_: object) -> None:
+        raise RuntimeError("killed")
+
+    with hosted(tmp_path / "db.sqlite") as server:
+        key = server.account()
+        kept, gone = (key.job()["job_id"] for _ in range(2))
+        with monkeypatch.context() as patch:
+            patch.setattr(results, "remove_job_folders", killed)
+            assert delete(key, gone).status_code == 500
+        assert key.ask("GET", f"/batch/{gone}").status_code == 404
+        assert {path.stat().st_mode & 0o077 for path in server.files.rglob("*")} == {0}
+        for name in ("jobs", "uploads"):
+            (server.files / name / "orphan").mkdir()
+        assert folder(key, gone).exists()
+    with hosted(tmp_path / "db.sqlite") as server:
+        key = Account(server, key.secret)
+        assert [path.name for path in (server.files / "jobs").iterdir()] == [kept]
+        assert list((server.files / "uploads").iterdir()) == []
+        assert (key.get(f"/batch/{kept}")["status"], key.used()) == ("done", 2)
+
+
+# ----------------------------------------------------------------------------------------------- the table of jobs
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[tuple[sqlite3.Connection, str, str]]:
+    """A file with two keys, and their ids."""
+    with closing(open_server_file(tmp_path / "db.sqlite")) as db:
+        yield db, *(key_table.create_key(db, plan="business", quota=99, now=1)[0].id for _ in range(2))
+
+
+def add(db: sqlite3.Connection, key: str, *names: str) -> None:
+    for name in names:
+        job_table.add_job(db, job_table.StoredJob(name, key, "queued", 20, False, True, "2026-11", 20, 1.0))
+
+
+def started(db: sqlite3.Connection, now: float) -> str | None:
+    job = job_table.start_next(db, now)
+    return None if job is None else job.id
+
+
+def test_keys_take_turns(table: tuple[sqlite3.Connection, str, str]) -> None:
+    """A key's second job waits behind another's first, also where it deletes jobs, whatever the clock says."""
+    db, one, two = table
+    add(db, one, "a1", "a2", "a3")
+    add(db, two, "b1", "b2")
+    assert [started(db, float(now)) for now in range(10, 16)] == ["a1", "b1", "a2", "b2", "a3", None]
+    assert job_table.requeue_running(db) == 5
+    assert started(db, 10.0) == "b1"
+    job_table.delete_job(db, two, "b1", 0)
+    assert [started(db, 5.0) for _ in range(2)] == ["a1", "b2"]
+
+
+def test_a_worker_that_is_begun_again_does_not_count_against_a_job(table: tuple[sqlite3.Connection, str, str]) -> None:
+    db, one, _ = table
+    add(db, one, "a")
+    for survived, left in ((False, 1), (False, 2), (True, 0)):
+        assert started(db, 1.0) == "a"
+        assert job_table.requeue_running(db, survived=survived) == 1
+        assert db.execute("SELECT state, starts FROM jobs").fetchall() == [("queued", left)]
+
+
+def test_an_end_is_told_once(table: tuple[sqlite3.Connection, str, str]) -> None:
+    """A job that has ended is neither ended again nor put back, and gives its quota back once."""
+    db, one, _ = table
+    key_table.take_lookups(db, one, "2026-11", 50, 99)
+    add(db, one, "a")
+    job = job_table.start_next(db, 1.0)
+    assert job is not None
+    for _ in range(2):
+        job_table.fail_job(db, job, now=2.0, code="internal", message="x")
+        job_table.finish_job(db, job, now=2.0, grades={}, model="m", without_answer=7)
+        job_table.put_back(db, job, due=0.0, attempts=1)
+    assert key_table.used_lookups(db, one, "2026-11") == 30
+    assert db.execute("SELECT state, charged FROM jobs").fetchall() == [("failed", 0)]
+
+
+# ---------------------------------------------------------------------------------------------- list and deletion
+
+
+def test_the_list_has_each_job_once_the_newest_first(server: Served) -> None:
+    """In pages that stay right though jobs come and go between them; of one key, also with another's cursor."""
+    key, other = server.account("enterprise"), server.account()
+    jobs = [key.job(TWO)["job_id"] for _ in range(5)]
+    first = key.get("/batch?limit=2")
+    assert [job["job_id"] for job in first["jobs"]] == jobs[:2:-1]
+    later = key.job()["job_id"]
+    delete(key, jobs[3])  # the last of the page, from which the next one goes on
+    second = key.get(f"/batch?limit=2&cursor={first['next_cursor']}")
+    third = key.get(f"/batch?limit=2&cursor={second['next_cursor']}")
+    assert [job["job_id"] for page in (second, third) for job in page["jobs"]] == [jobs[2], jobs[1], jobs[0]]
+    alone = key.get(f"/batch/{jobs[0]}")
+    assert third == {"jobs": [{name: alone[name] for name in alone if name != "results"}], "next_cursor": None}
+    assert [job["job_id"] for job in key.get("/batch")["jobs"]] == [later, jobs[4], jobs[2], jobs[1], jobs[0]]
+    assert other.get(f"/batch?cursor={first['next_cursor']}") == {"jobs": [], "next_cursor": None}
+
+
+def test_a_number_or_cursor_that_is_none_is_refused(key: Account) -> None:
+    wrong = {
+        "limit": ("0", "101", "-1", "x", "", "1.5", "٣", "9" * 30),
+        "cursor": ("", "x", "AAAA", "bmFuIGpvYg==", "MS4w", "한", "MS4wIGpvYg", "z" * 5_000),
+        "preview": ("-1", "x", "1.5", "", "9" * 30, "٣"),
+    }
+    for name, values in wrong.items():
+        path = "/batch/job_none" if name == "preview" else "/batch"
+        for value in values:
+            answer = key.ask("GET", path, params={name: value})
+            assert refused(answer) == (400, "invalid_request"), (name, value)
+            assert name in answer.json()["error"]["message"]
+
+
+def test_a_done_job_that_is_deleted_is_gone_and_was_paid(server: Served, key: Account) -> None:
     """Its files are off the disk when it is answered; nothing is given back; a second time, or another's: 404."""
-    key, other = server.key(), server.key()
-    job_id = upload(server, key).json()["job_id"]
-    until(server, key, job_id)
-    assert delete(server, other, job_id).status_code == 404
-    assert folder(server, job_id).exists()
-    gone = delete(server, key, job_id)
-    assert gone.json() == {"job_id": job_id, "deleted": True, "given_back": 0}
-    assert not folder(server, job_id).exists()
-    assert look(server, key, job_id).status_code == delete(server, key, job_id).status_code == 404
-    assert used(server, key) == 1
-
-
-def test_an_upload_whose_job_was_deleted_is_not_done_again(server: Served) -> None:
-    """The same Idempotency-Key is answered as before, with the job that is gone: a repeat must not be paid twice."""
-    key, more = server.key(), {"headers": {"Idempotency-Key": "once"}}
-    first = upload(server, key, **more)
-    until(server, key, first.json()["job_id"])
-    delete(server, key, first.json()["job_id"])
-    assert upload(server, key, **more).content == first.content
-    assert look(server, key, first.json()["job_id"]).status_code == 404
-    assert used(server, key) == 1
+    job_id = key.job()["job_id"]
+    assert delete(server.account(), job_id).status_code == 404
+    assert folder(key, job_id).exists()
+    assert delete(key, job_id).json() == {"job_id": job_id, "deleted": True, "given_back": 0}
+    assert not folder(key, job_id).exists()
+    assert key.ask("GET", f"/batch/{job_id}").status_code == delete(key, job_id).status_code == 404
+    assert key.used() == 1
 
 
 def test_a_job_that_waits_is_given_back_whole_and_once(tmp_path: Path) -> None:
     """However often it is deleted at the same moment; the job that runs, and those behind, go on."""
-    held = Held()
-    with served(tmp_path / "db.sqlite") as server:
-        sources(server, held)
-        key = server.key()
-        running, waiting, behind = (upload(server, key).json()["job_id"] for _ in range(3))
+    with holding(tmp_path, held := Held()) as server:
+        key = server.account()
+        running, waiting, behind = (key.upload().json()["job_id"] for _ in range(3))
         assert held.began.wait(60)
-        assert used(server, key) == 6
         with ThreadPoolExecutor(4) as pool:
-            answers = list(pool.map(lambda _: delete(server, key, waiting), range(4)))
+            answers = list(pool.map(lambda _: delete(key, waiting), range(4)))
         assert sorted(answer.status_code for answer in answers) == [200, 404, 404, 404]
         assert [answer.json()["given_back"] for answer in answers if answer.is_success] == [2]
-        assert used(server, key) == 4
-        assert not folder(server, waiting).exists()
+        assert (key.used(), folder(key, waiting).exists()) == (4, False)
         held.go.set()
         for job_id in (running, behind):
-            until(server, key, job_id)
-        assert used(server, key) == 2
-
-
-class HeldFrom(Held):
-    """Answers at once until a slice has a number, and holds that one."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__()
-        self._left = number
-        self.reached = threading.Event()
-
-    def answer(self, engine: LocalEngine, rows: pl.LazyFrame) -> pl.LazyFrame:
-        if self._left > 0:
-            self._left -= 1
-            return engine.answer(rows)
-        self.reached.set()
-        return super().answer(engine, rows)
+            key.until(job_id)
+        assert key.used() == 2
 
 
 def test_a_job_that_runs_is_cancelled_and_rows_without_an_answer_are_given_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is answered at once, and nobody finds it; its files go with the slice being written, then the next job runs.
-
-    Rows that were answered or are being worked on stay paid, but for those that are no number.
-    """
+    """Its files go with the slice being written. Rows that are worked on stay paid, those without a number not."""
     for module in (worker, results):
         monkeypatch.setattr(module, "ROWS", 2)
-    held = HeldFrom(2)
-    with served(tmp_path / "db.sqlite") as server:
-        sources(server, held)
-        key = server.key()
-        content = "b_no\n1248100998\n12345\n1248100998\n1248100998\n1248100998\n1248100998\n1248100998\n"
-        job_id, behind = (upload(server, key, content).json()["job_id"] for _ in range(2))
-        assert held.reached.wait(60)
-        answer = delete(server, key, job_id)
+    with holding(tmp_path, held := Held(begin=2)) as server:
+        key = server.account()
+        content = "\n".join(["b_no", NUMBER, "12345", *[NUMBER] * 5, ""])
+        job_id, behind = (key.upload(content).json()["job_id"] for _ in range(2))
+        assert held.began.wait(60)
+        answer = delete(key, job_id)
         assert (answer.status_code, answer.json()["given_back"]) == (202, 2)
-        assert [look(server, key, job_id).status_code, delete(server, key, job_id).status_code] == [404, 404]
-        assert used(server, key) == 5 + 7
-        assert folder(server, job_id).exists()  # a slice is being written: the files cannot go before it
+        assert [key.ask("GET", f"/batch/{job_id}").status_code, delete(key, job_id).status_code] == [404, 404]
+        assert (key.used(), folder(key, job_id).exists()) == (5 + 7, True)
         held.go.set()
-        until(server, key, behind)
-        assert not folder(server, job_id).exists()
-        assert used(server, key) == 5 + 6
-        assert [job["job_id"] for job in listed(server, key).json()["jobs"]] == [behind]
-
-
-def tell(server: Served, key: str, job_id: str, row_id: int) -> None:
-    label = {"row_id": row_id, "bounced": True, "reason": "이사불명"}
-    told = HTTP.post(f"{server.url}/batch/{job_id}/label", json=label, headers={"X-API-Key": key})
-    assert told.status_code == 201
+        key.until(behind)
+        assert (key.used(), folder(key, job_id).exists()) == (5 + 6, False)
 
 
 def test_outcomes_of_a_job_that_is_deleted_stay_learned(tmp_path: Path) -> None:
-    """What was told a moment before is recorded first: the letters are in the key's label store, the rows are gone."""
+    """What was told a moment before is recorded first; if no label store takes it, the job is not deleted: 503."""
     hand = HandClock()
-    with served(tmp_path / "db.sqlite", hand.clock) as server:
-        key = server.key()
-        job_id = upload(server, key, "b_no\n1248100998\n2208162517\n").json()["job_id"]
-        until(server, key, job_id)
-        tell(server, key, job_id, 0)
+    with hosted(tmp_path / "db.sqlite", hand.clock) as server:
+        key, learning = server.account(), server.files / "learning"
+        job_id = key.job(TWO)["job_id"]
+        assert key.label(job_id, 0).status_code == 201
         waiting = "SELECT row_id FROM labels WHERE learned IS NULL"
         hand.until(lambda: rows_of(server.db, waiting) == [], seconds=1)
-        tell(server, key, job_id, 1)  # the learner pauses, by a clock that stands still
-        assert rows_of(server.db, waiting) == [(1,)]
-        assert delete(server, key, job_id).status_code == 200
-        (labels,) = (tmp_path / "db.sqlite.files" / "learning").glob("*/labels")
-        (mailing,) = LabelStore(labels).mailings()
-        assert (mailing.id, mailing.bounced) == (job_id, 2)
+        learning.rename(server.files / "aside")
+        learning.write_text("in the way")
+        assert key.label(job_id, 1).status_code == 201  # the learner pauses, by a clock that stands still
+        assert refused(delete(key, job_id)) == (503, "busy")
+        assert (rows_of(server.db, waiting), key.get(f"/batch/{job_id}")["status"]) == ([(1,)], "done")
+        learning.unlink()
+        (server.files / "aside").rename(learning)
+        assert delete(key, job_id).status_code == 200
+        (labels,) = learning.glob("*/labels")
+        assert [(one.id, one.bounced) for one in LabelStore(labels).mailings()] == [(job_id, 2)]
         assert rows_of(server.db, "SELECT count(*) FROM labels") == [(0,)]
 
 
-def test_a_job_whose_outcomes_cannot_be_recorded_is_not_deleted(tmp_path: Path) -> None:
-    """An outcome that no label store takes is not lost with its job: 503 until one takes it."""
-    hand = HandClock()
-    with served(tmp_path / "db.sqlite", hand.clock) as server:
-        key = server.key()
-        job_id = upload(server, key, "b_no\n1248100998\n2208162517\n").json()["job_id"]
-        until(server, key, job_id)
-        learning = tmp_path / "db.sqlite.files" / "learning"
-        learning.write_text("in the way")
-        tell(server, key, job_id, 0)
-        refused = delete(server, key, job_id)
-        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "busy")
-        assert look(server, key, job_id).json()["status"] == "done"
-        learning.unlink()
-        assert delete(server, key, job_id).status_code == 200
-        (labels,) = learning.glob("*/labels")
-        assert [mailing.bounced for mailing in LabelStore(labels).mailings()] == [1]
+def test_a_file_that_takes_long_to_read_holds_up_its_own_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read_isolated, go, begun = results.read_isolated, threading.Event(), threading.Event()
 
+    async def slow(file: Any, *more: Any) -> int:
+        if file.name == "slow.csv":
+            begun.set()
+            await asyncio.to_thread(go.wait)
+        return await read_isolated(file, *more)
 
-def test_a_kill_between_row_and_files_leaves_neither(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The row goes first; files of a job that is not known are removed when the server starts again."""
-    db = tmp_path / "db.sqlite"
-    with served(db) as server:
-        key = server.key()
-        job_id = upload(server, key).json()["job_id"]
-        until(server, key, job_id)
-
-        def killed(*_: object) -> None:
-            raise RuntimeError("killed")
-
-        with monkeypatch.context() as patch:
-            patch.setattr(results, "remove_job_folders", killed)
-            assert delete(server, key, job_id).status_code == 500
-        assert folder(server, job_id).exists()
-        assert look(server, key, job_id).status_code == 404
-    with served(db) as server:
-        assert not folder(server, job_id).exists()
-        assert look(server, key, job_id).status_code == 404
-        assert used(server, key) == 1
-
-
-@pytest.mark.crash
-def test_killed_while_jobs_are_deleted(tmp_path: Path) -> None:
-    """At any moment: a job is there with all its results, or gone with its files; the quota is what is left."""
-    chance, server = random.Random(11), Crashing(tmp_path, 3_000)
-    answered = server.rows - server.rows // 10
-    kept, number = 0, 0
-    try:
-        for _ in range(8):
-            for _ in range(3):
-                assert server.upload(number)
-                number += 1
-            jobs = list(server.accepted)[-3:]
-            deadline = time.monotonic() + 120
-            while server.state(jobs[0]) != "done":
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
-            strike = Timer(chance.uniform(0.0, 0.25), server.process.kill)
-            strike.start()
-            for job_id in jobs:  # one done, one that runs, one that waits
-                try:
-                    server.ask("DELETE", f"/batch/{job_id}")
-                except httpx.TransportError:
-                    break
-            strike.join()
-            server.url = server.process.start()
-            present = {job["job_id"] for job in server.ask("GET", "/batch?limit=100").json()["jobs"]}
-            files = tmp_path / "db.sqlite.files" / "jobs"
-            assert {path.name for path in files.iterdir()} == present
-            kept = max(kept, len(present))
-            for job_id in present:
-                assert until_done(server, job_id)["results"]
-        ((paid,),) = rows_of(server.db, "SELECT used FROM usage")
-        left = len(present) * answered
-        assert left <= paid <= number * answered
-    finally:
-        server.process.kill()
-
-
-def until_done(server: Crashing, job_id: str) -> Any:
-    deadline = time.monotonic() + 120
-    while (job := server.ask("GET", f"/batch/{job_id}?preview=3").json())["status"] != "done":
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return job
-
-
-def test_a_stop_of_the_server_ends_a_job_that_was_not_deleted_in_good_order(tmp_path: Path) -> None:
-    """What cancels a deleted job does not hide a stop: the job waits again, and is done after the start."""
-    held, db = Held(), tmp_path / "db.sqlite"
-    with served(db) as server:
-        sources(server, held)
-        key = server.key()
-        job_id = upload(server, key, CSV).json()["job_id"]
-        assert held.began.wait(60)
-        Timer(0.2, held.go.set).start()
-    with served(db) as server:
-        assert until(server, key, job_id)["status"] == "done"
-        assert used(server, key) == 1
+    monkeypatch.setattr(results, "read_isolated", slow)
+    with hosted(tmp_path / "db.sqlite") as server, ThreadPoolExecutor(3) as pool:
+        key, other = server.account(), server.account()
+        slowly = [pool.submit(key.upload, name="slow.csv") for _ in range(3)]
+        wait_until(begun.is_set)
+        try:
+            assert other.upload().status_code == 200
+            assert not any(asked.done() for asked in slowly)
+        finally:
+            go.set()
+        assert [asked.result().status_code for asked in slowly] == [200] * 3

@@ -1,61 +1,62 @@
-"""POST /verify: lookups gathered into queries, answers remembered, requests repeated under an Idempotency-Key."""
+"""POST /verify: lookups gathered into queries, exact quota, requests repeated under an Idempotency-Key."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from datetime import date
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import httpx
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bansong import Gazetteer, LocalEngine
-from bansong.base.schema import REASON_SEPARATOR, RECORD_COLUMNS
-from bansong.engine.overlays import address_key
+from bansong.base.schema import REASON_SEPARATOR, RECORD_COLUMNS, SEOUL
+from bansong.engine.overlays import HISTORY_SCHEMA, address_key
 from bansong.engine.registry import Registry
+from bansong.engine.risk.scorecard import Scorecard
 from bansong.errors import RegistryError
 from bansong.server import keys as key_table
+from bansong.server.engines import KeyLetters, ReferenceData, ServedEngine
 from bansong.server.job_table import KEPT
 from bansong.server.lookups import SHARE, LookupAnswerer, Microbatcher, PreparedQuery
 from bansong.server.payloads import Refusal, VerificationPayload, VerifyRequest
-from bansong.server.settings import Clock
+from bansong.server.settings import Clock, Settings
 from bansong.server.store import open_server_file
 from examples import examples
-from serving import HTTP, Served, answers_held, rows_of, served
+from serving import (
+    ADDRESSED,
+    NUMBER,
+    Account,
+    Served,
+    answers_held,
+    hosted,
+    line_from,
+    refused,
+    rows_of,
+    served,
+    wait_until,
+)
 
 SAMPLE = Path(__file__).parent.parent / "sample_data"
 REGISTRY = SAMPLE / "registry.parquet"
-GAZETTEER = SAMPLE / "gazetteer.parquet"
-ADDRESS = "경기 수원시 영통구 삼성로 129"
+ADDRESS = ADDRESSED["address"]
 TODAY = date(2026, 11, 22)
 KNOWN = pl.read_parquet(REGISTRY)["b_no"].cast(pl.String).to_list()
-LETTERS = pl.LazyFrame(
-    {"b_no": [int(KNOWN[0]), int(KNOWN[0]), int(KNOWN[1])], "address": [ADDRESS] * 3},
-).select(  # as HISTORY_SCHEMA
+OUTCOMES = pl.Series("outcome", ["delivered", "moved", "absent"])
+LETTERS = pl.LazyFrame({"b_no": [int(KNOWN[0])] * 2 + [int(KNOWN[1])], "address": [ADDRESS] * 3}).select(
     pl.col("b_no").cast(pl.UInt64),
     address_key(pl.col("address")).alias("address_key"),
-    pl.Series("outcome", ["delivered", "moved", "absent"]),
+    OUTCOMES,
     pl.Series("mailed", [date(2026, 1, 1), date(2026, 5, 1), date(2026, 6, 1)]),
 )
-ENGINES = {
-    "bare": lambda: LocalEngine(today=TODAY),
-    "whole": lambda: LocalEngine(
-        REGISTRY, gazetteer=Gazetteer.open(GAZETTEER), today=TODAY, lang="ko", history=LETTERS
-    ),
-}
-
-texts = st.none() | st.sampled_from(["", "삼성전자", "***", "가 | 나", "-", "㈜ 가나다\x00"]) | st.text(max_size=30)
-addresses = st.sampled_from([ADDRESS, f"{ADDRESS} 3층", "30100 세종 한누리대로 2130", "서울 강남구"]) | texts
-numbers = st.sampled_from(KNOWN) | st.integers(1, 9_999_999_999).map(lambda number: f"{number:010}")
-lookups = st.builds(VerifyRequest, numbers, texts, addresses)
 
 
 def alone(engine: LocalEngine, lookup: VerifyRequest) -> VerificationPayload:
@@ -63,38 +64,38 @@ def alone(engine: LocalEngine, lookup: VerifyRequest) -> VerificationPayload:
     record = {"b_no": lookup.b_no, "name": lookup.name, "address": lookup.address, "zipcode": None}
     row = engine.answer(pl.LazyFrame([record], schema=dict.fromkeys(RECORD_COLUMNS, pl.String))).collect()
     seven = {name: row[name][0] for name in VerificationPayload.__struct_fields__}
-    return VerificationPayload(
-        **seven | {"reasons": seven["reasons"].split(REASON_SEPARATOR) if seven["reasons"] else []}
-    )
+    reasons = seven["reasons"].split(REASON_SEPARATOR) if seven["reasons"] else []
+    return VerificationPayload(**seven | {"reasons": reasons})
 
 
 def one(number: int) -> VerifyRequest:
     return VerifyRequest(f"{1_248_100_000 + number}", "가나다", f"{ADDRESS} {number}층")
 
 
-class OneEngine:
-    """Engines of which each scope has the same one, until another is put in its place."""
+class Engines:
+    """An engine for each key, or the same for all."""
 
-    def __init__(self, engine: LocalEngine | None = None) -> None:
-        self.current = engine or LocalEngine(today=TODAY)
+    def __init__(self, engine: LocalEngine | None = None, **of: LocalEngine) -> None:
+        self.current, self.of = engine or LocalEngine(today=TODAY), of
 
-    async def open_engine(self, scope: str) -> LocalEngine:
-        if scope == "slow":
-            await asyncio.sleep(0.01)
-        return self.current
+    async def open_engine(self, key_id: str) -> LocalEngine:
+        return self.of.get(key_id, self.current)
+
+
+def answering(engines: Engines | None = None, **more: Any) -> LookupAnswerer:
+    return LookupAnswerer(engines or Engines(), **more)  # type: ignore[arg-type]
 
 
 @pytest.fixture
 def queries(monkeypatch: pytest.MonkeyPatch) -> list[list[VerifyRequest]]:
     """The lookups of each query that is run."""
-    ran: list[list[VerifyRequest]] = []
-    answers = PreparedQuery.answers
+    ran, answers = list[list[VerifyRequest]](), PreparedQuery.answers
 
-    def noted(prepared: PreparedQuery, asked: Sequence[VerifyRequest]) -> list[VerificationPayload]:
+    def noted(prepared: PreparedQuery, asked: Sequence[VerifyRequest], *more: Any) -> list[VerificationPayload]:
         ran.append(list(asked))
         if any(each.name == "bad" for each in asked):
             raise ValueError("cannot be answered")
-        return answers(prepared, asked)
+        return answers(prepared, asked, *more)
 
     monkeypatch.setattr(PreparedQuery, "answers", noted)
     return ran
@@ -102,131 +103,95 @@ def queries(monkeypatch: pytest.MonkeyPatch) -> list[list[VerifyRequest]]:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with served(tmp_path_factory.mktemp("served") / "db.sqlite") as it:
+    with hosted(tmp_path_factory.mktemp("served") / "db.sqlite") as it:
         yield it
 
 
-def post(server: Served, key: str, body: Any, token: str | None = None) -> httpx.Response:
-    headers = {"X-API-Key": key} | ({} if token is None else {"Idempotency-Key": token})
-    return HTTP.post(f"{server.url}/verify", json=body, headers=headers, timeout=60)
+@pytest.fixture
+def key(server: Served) -> Account:
+    return server.account()
 
 
-def used(server: Served, key: str) -> int:
-    with server.client(key) as client:
-        return client.me().used or 0
+def broken(*_: Any) -> Any:
+    raise RuntimeError("broken")
 
 
-BODY = {"b_no": "1248100998", "name": "삼성전자", "address": ADDRESS}
+# ------------------------------------------------------------------------------------------------------- queries
+
+texts = st.none() | st.sampled_from(["", "삼성전자", "***", "가 | 나", "-", "㈜ 가나다\x00"]) | st.text(max_size=30)
+addresses = st.sampled_from([ADDRESS, f"{ADDRESS} 3층", "30100 세종 한누리대로 2130", "서울 강남구"]) | texts
+numbers = st.sampled_from(KNOWN) | st.integers(1, 9_999_999_999).map(lambda number: f"{number:010}")
+lookups = st.builds(VerifyRequest, numbers, texts, addresses)
 
 
-@pytest.mark.parametrize("kind", ENGINES)
+@pytest.fixture(scope="module")
+def prepared() -> tuple[LocalEngine, PreparedQuery]:
+    gazetteer = Gazetteer.open(SAMPLE / "gazetteer.parquet")
+    engine = LocalEngine(REGISTRY, gazetteer=gazetteer, today=TODAY, lang="ko", history=LETTERS)
+    return engine, PreparedQuery(engine)
+
+
 @examples(12)
-@given(asked=st.lists(lookups, min_size=1, max_size=5))
-def test_gathered_lookups_are_answered_as_each_alone(kind: str, asked: list[VerifyRequest]) -> None:
-    """Whatever lookups share a query, each gets what the engine answers to its row alone."""
-    engine, prepared = prepared_of(kind)
-    assert prepared.answers(asked) == [alone(engine, each) for each in asked]
+@given(asked=st.lists(lookups, min_size=1, max_size=4))
+def test_gathered_lookups_are_answered_as_each_alone(
+    prepared: tuple[LocalEngine, PreparedQuery], asked: list[VerifyRequest]
+) -> None:
+    engine, query = prepared
+    assert query.answers(asked) == [alone(engine, each) for each in asked]
 
 
-made: dict[str, tuple[LocalEngine, PreparedQuery]] = {}
-
-
-def prepared_of(kind: str) -> tuple[LocalEngine, PreparedQuery]:
-    if kind not in made:
-        engine = ENGINES[kind]()
-        made[kind] = engine, PreparedQuery(engine)
-    return made[kind]
-
-
-def test_registry_and_label_book_are_heeded() -> None:
-    """The prepared query knows the registry's status and the newest letter to the address, as the engine does."""
-    engine, prepared = prepared_of("whole")
+def test_registry_and_label_book_are_heeded(prepared: tuple[LocalEngine, PreparedQuery]) -> None:
+    engine, query = prepared
     asked = [VerifyRequest(KNOWN[at], "가", ADDRESS) for at in range(3)]
-    answers = prepared.answers(asked)
+    answers = query.answers(asked)
     assert answers == [alone(engine, each) for each in asked]
     assert all(each.biz_status != "unknown" for each in answers)
-    told = [any("history" in reason or "이력" in reason for reason in each.reasons) for each in answers]
-    assert told == [True, True, False]
+    assert [any("이력" in reason for reason in each.reasons) for each in answers] == [True, True, False]
 
 
-def test_lookups_at_the_same_time_share_queries(queries: list[list[VerifyRequest]]) -> None:
-    """Sixty lookups at once take a few queries, and each gets its own answer; engines that answer alike share."""
-
-    async def ask() -> list[VerificationPayload]:
-        answering = LookupAnswerer(OneEngine())  # type: ignore[arg-type]
-        first = asyncio.create_task(answering.answer("a", one(0)))
-        while not queries:
-            await asyncio.sleep(0)
-        return [await first, *await asyncio.gather(*(answering.answer("ab"[n % 2], one(n)) for n in range(1, 60)))]
-
-    answers = asyncio.run(ask())
-    assert [len(asked) for asked in queries] == [1, 59], "the first did not wait; those behind it went together"
-    engine = LocalEngine(today=TODAY)
-    for number in (0, 1, 30, 57):
-        assert answers[number] == alone(engine, one(number))
-
-
-def test_keys_take_turns_in_each_query(queries: list[list[VerifyRequest]]) -> None:
+def test_lookups_at_the_same_time_share_queries_and_keys_take_turns(queries: list[list[VerifyRequest]]) -> None:
     """One key's hundred lookups make the query of another's one no longer; alone, they are one query."""
 
-    async def ask() -> None:
-        answering = LookupAnswerer(OneEngine())  # type: ignore[arg-type]
-        first = asyncio.create_task(answering.answer("a", one(0)))
+    async def ask() -> list[VerificationPayload]:
+        lookups = answering()
+        first = asyncio.create_task(lookups.answer("a", one(0)))
         while not queries:
             await asyncio.sleep(0)
-        many = [asyncio.create_task(answering.answer("a", one(n))) for n in range(1, 101)]
+        many = [asyncio.create_task(lookups.answer("a", one(n))) for n in range(1, 101)]
         await asyncio.sleep(0)
-        await asyncio.gather(first, *many, answering.answer("b", one(500)))
-        await asyncio.gather(*(answering.answer("a", one(n)) for n in range(101, 201)))
-        await asyncio.gather(*(answering.answer("a", one(n)) for n in range(201, 301)))
+        found = await asyncio.gather(first, *many, lookups.answer("b", one(500)))
+        for begin in (101, 201):
+            await asyncio.gather(*(lookups.answer("a", one(n)) for n in range(begin, begin + 100)))
+        return found
 
-    asyncio.run(ask())
-    assert len(queries[1]) == SHARE + 1
-    assert queries[1][-1] == one(500)
-    assert len(queries[-1]) == 100
-
-
-def test_keys_beyond_the_bound_of_a_group_come_first_in_the_next() -> None:
-    groups: list[list[str]] = []
-
-    async def work(asked: Sequence[str]) -> Sequence[str]:
-        groups.append(list(asked))
-        return asked
-
-    async def ask() -> None:
-        batcher = Microbatcher(work, 4, share=2)
-        await asyncio.gather(*(batcher.submit(key, key) for key in "aaabbbcccddd"))
-
-    asyncio.run(ask())
-    assert groups == [list("aabb"), list("ccdd"), list("abcd")]
+    found, engine = asyncio.run(ask()), LocalEngine(today=TODAY)
+    assert [found[number] for number in (0, 57, 101)] == [alone(engine, one(number)) for number in (0, 57, 500)]
+    assert [len(asked) for asked in queries[:2]] == [1, SHARE + 1]
+    assert (queries[1][-1], len(queries[-1])) == (one(500), 100)
 
 
 def test_an_answer_is_remembered_until_the_engine_changes(queries: list[list[VerifyRequest]]) -> None:
-    """A repeated lookup costs no query, and gets another answer when the scope's engine is another one."""
-    engines = OneEngine()
+    engines = Engines()
 
     async def ask() -> list[VerificationPayload]:
-        answering = LookupAnswerer(engines)  # type: ignore[arg-type]
-        found = [await answering.answer("a", one(1)) for _ in range(3)]
+        lookups = answering(engines)
+        found = [await lookups.answer("a", one(1)) for _ in range(3)]
         assert len(queries) == 1
         engines.current = LocalEngine(today=TODAY, lang="ko")
-        found.append(await answering.answer("a", one(1)))
-        found.append(await answering.answer("slow", one(1)))
-        assert len(queries) == 2, "another scope whose engine answers alike remembers, too"
-        return found
+        return [*found, await lookups.answer("a", one(1)), await lookups.answer("b", one(1))]
 
     found = asyncio.run(ask())
-    assert found[0] == found[1] == found[2] == alone(LocalEngine(today=TODAY), one(1))
-    assert found[3] == found[4] == alone(LocalEngine(today=TODAY, lang="ko"), one(1)) != found[0]
+    assert len(queries) == 2, "another key whose engine answers alike remembers, too"
+    assert found[0] == found[2] == alone(LocalEngine(today=TODAY), one(1))
+    assert found[3] == found[4] == alone(engines.current, one(1)) != found[0]
 
 
 def test_a_bad_lookup_fails_alone(queries: list[list[VerifyRequest]]) -> None:
     """A lookup that cannot be answered gets its error; those in the same query get their answers."""
 
     async def ask() -> list[VerificationPayload | BaseException]:
-        answering = LookupAnswerer(OneEngine())  # type: ignore[arg-type]
-        asked = [one(1), one(2), VerifyRequest("1248100998", "bad"), one(3), one(4)]
-        return await asyncio.gather(*(answering.answer("a", each) for each in asked), return_exceptions=True)
+        lookups, asked = answering(), [one(1), one(2), VerifyRequest(NUMBER, "bad"), one(3), one(4)]
+        return await asyncio.gather(*(lookups.answer("a", each) for each in asked), return_exceptions=True)
 
     answers = asyncio.run(ask())
     assert len(queries[0]) == 5
@@ -234,60 +199,23 @@ def test_a_bad_lookup_fails_alone(queries: list[list[VerifyRequest]]) -> None:
     assert answers == [alone(LocalEngine(today=TODAY), one(number)) for number in (1, 2, 3, 4)]
 
 
-@pytest.mark.parametrize("where", ["answers", "__init__"])
-def test_a_panic_is_an_error_and_no_end(server: Served, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
-    """When polars panics the request is answered 500 in the one shape, and the next is answered."""
-    key, body = server.key(), BODY | {"name": f"panik {where}"}
-
-    def panics(*_: object) -> None:
-        raise pl.exceptions.PanicException("this row is of 홍길동")
-
-    with monkeypatch.context() as broken:
-        broken.setattr(PreparedQuery, where, panics)
-        server.app.state.context.lookups.answerer._queues.clear()
-        server.app.state.context.lookups.answerer._of_key.clear()
-        answer = post(server, key, body)
-        assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal")
-        assert used(server, key) == 0
-    assert post(server, key, body).status_code == 200
-
-
-def test_what_no_one_expects_reaches_each_asker() -> None:
-    """Whatever the work raises, those whose question it was get it, and nobody waits for ever."""
-
-    async def work(asked: Sequence[int]) -> list[int]:
-        raise pl.exceptions.PanicException("broken")
-
-    async def ask() -> list[Any]:
-        batcher = Microbatcher(work, 4)
-        return await asyncio.wait_for(asyncio.gather(*map(batcher.submit, range(6)), return_exceptions=True), 10)
-
-    assert {type(found) for found in asyncio.run(ask())} == {pl.exceptions.PanicException}
-
-
 def test_too_many_lookups_are_refused_and_a_cancelled_one_harms_nobody(queries: list[list[VerifyRequest]]) -> None:
-    """Beyond the bound the refusal is 503 for whoever fills it, not for others.
-
-    One that is cancelled makes room, is not asked, and its neighbour is.
-    """
+    """Beyond the bound the refusal is 503 for whoever fills it, not for others; a cancelled one makes room."""
 
     async def ask() -> VerificationPayload:
-        answering = LookupAnswerer(OneEngine(), waiting=3)  # type: ignore[arg-type]
-        first = asyncio.create_task(answering.answer("a", one(0)))
+        lookups = answering(waiting=3)
+        first = asyncio.create_task(lookups.answer("a", one(0)))
         while not queries:
             await asyncio.sleep(0)
-        gone, stays = (asyncio.create_task(answering.answer("a", one(number))) for number in (1, 2))
+        gone, stays = (asyncio.create_task(lookups.answer("a", one(number))) for number in (1, 2))
         await asyncio.sleep(0)
-        with pytest.raises(Refusal) as refused:
-            answering.admit("a")
-        answering.admit("b")
-        assert (refused.value.status, refused.value.code) == (503, "busy")
-        assert int(refused.value.headers["Retry-After"]) > 0
-        with pytest.raises(Refusal):
-            await answering.answer("a", one(3))
+        with pytest.raises(Refusal) as refusal:
+            await lookups.answer("a", one(3))
+        assert (refusal.value.status, refusal.value.code) == (503, "busy")
+        lookups.admit("b")
         gone.cancel()
         await asyncio.wait([gone])
-        answering.admit("a")
+        lookups.admit("a")
         await first
         return await stays
 
@@ -296,37 +224,95 @@ def test_too_many_lookups_are_refused_and_a_cancelled_one_harms_nobody(queries: 
 
 
 def test_a_damaged_registry_is_told_to_all(tmp_path: Path, queries: list[list[VerifyRequest]]) -> None:
-    """What is wrong with an index is the error of each lookup, after one query and not one for each."""
-    path = tmp_path / "registry.parquet"
-    path.write_bytes(REGISTRY.read_bytes())
+    """After one query and not one for each."""
+    path, whole = tmp_path / "registry.parquet", bytearray(REGISTRY.read_bytes())
+    path.write_bytes(whole)
     engine = LocalEngine(Registry.open(path), today=TODAY)
-    whole = bytearray(path.read_bytes())
     whole[8 : len(whole) // 2] = bytes(len(whole) // 2 - 8)
     path.write_bytes(whole)
 
     async def ask() -> list[Any]:
-        answering = LookupAnswerer(OneEngine(engine))  # type: ignore[arg-type]
-        return await asyncio.gather(*(answering.answer("a", one(n)) for n in range(9)), return_exceptions=True)
+        lookups = answering(Engines(engine))
+        return await asyncio.gather(*(lookups.answer("a", one(n)) for n in range(9)), return_exceptions=True)
 
     assert all(isinstance(answer, RegistryError) for answer in asyncio.run(ask()))
     assert len(queries) <= 1
 
 
-def test_a_group_has_a_bound_and_keeps_the_order() -> None:
-    """Of many questions at once each group has at most so many, in the order in which they came."""
-    groups: list[list[int]] = []
+# ------------------------------------------------------------------------------------------------ letters of keys
 
-    async def work(asked: Sequence[int]) -> list[int]:
-        groups.append(list(asked))
+BUSINESSES = (NUMBER, "2208162517", "1208147521")
+ASKED = [VerifyRequest(number, "가나다", "서울 중구 세종대로 110") for number in BUSINESSES]
+
+
+def letters(*known: tuple[int, str, int]) -> KeyLetters:
+    """Letters: the place of the number, what became of it, and how many days ago it was mailed."""
+    rows = [
+        (int(BUSINESSES[at]), "서울중구세종대로110", outcome, TODAY - timedelta(days)) for at, outcome, days in known
+    ]
+    return KeyLetters(pl.DataFrame(rows, schema=HISTORY_SCHEMA, orient="row").sort("b_no"))
+
+
+@pytest.fixture(scope="module")
+def lettered() -> Engines:
+    """Keys that know different letters, and files that all share."""
+    data, settings = ReferenceData(None, None, ()), Settings(db=Path("unused"))
+    known = {
+        "none": None,
+        "own": letters((0, "delivered", 30)),
+        "other": letters((0, "absent", 30), (2, "moved", 700)),
+        "empty": letters(),
+        "old": letters((0, "delivered", 400), (1, "absent", 400)),
+    }
+    return Engines(**{name: ServedEngine(data, Scorecard.load(), settings, TODAY, of) for name, of in known.items()})
+
+
+def test_each_key_is_answered_from_its_own_letters(lettered: Engines, queries: list[list[VerifyRequest]]) -> None:
+    """All keys ask about all businesses at once, and again: each is told what its own engine says to it alone."""
+    asked = [(key, lookup) for lookup in ASKED for key in lettered.of]
+
+    async def ask() -> list[list[VerificationPayload]]:
+        lookups = answering(lettered)
+        return [await asyncio.gather(*(lookups.answer(*each) for each in asked)) for _ in range(2)]
+
+    expected = [alone(lettered.of[key], lookup) for key, lookup in asked]
+    assert asyncio.run(ask()) == [expected, expected]
+    assert len(queries) <= 1 + len(lettered.of)
+
+
+def test_keys_with_letters_share_a_query(lettered: Engines, queries: list[list[VerifyRequest]]) -> None:
+    async def ask() -> None:
+        lookups = answering(lettered)
+        await asyncio.gather(*(lookups.answer(key, ASKED[at]) for at, key in enumerate(("own", "old", "other"))))
+
+    asyncio.run(ask())
+    assert [len(asked) for asked in queries] == [3]
+
+
+# --------------------------------------------------------------------------------------------------- microbatches
+
+
+def batched(most: int, items: str, keys: str = "", **more: Any) -> list[str]:
+    """The batches in which items that came at once were worked on."""
+    groups: list[str] = []
+
+    async def work(asked: Sequence[str]) -> list[str]:
+        groups.append("".join(asked))
         await asyncio.sleep(0)
-        return [-each for each in asked]
+        return [item.upper() for item in asked]
 
-    async def ask() -> list[int]:
-        batcher = Microbatcher(work, 4)
-        return await asyncio.gather(*(batcher.submit(number) for number in range(10)))
+    async def ask() -> list[str]:
+        batcher = Microbatcher(work, most, **more)
+        asked = [batcher.submit(item, key) for item, key in zip(items, keys or "a" * len(items), strict=True)]
+        return await asyncio.gather(*asked)
 
-    assert asyncio.run(ask()) == [-number for number in range(10)]
-    assert groups == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert "".join(asyncio.run(ask())) == items.upper()
+    return groups
+
+
+def test_a_group_has_a_bound_and_keeps_the_order_and_keys_beyond_it_come_first_in_the_next() -> None:
+    assert batched(4, "abcdefghij") == ["abcd", "efgh", "ij"]
+    assert batched(4, "aaabbbcccddd", "aaabbbcccddd", share=2) == ["aabb", "ccdd", "abcd"]
 
 
 def test_those_who_asked_together_are_waited_for_and_nobody_is_who_asked_alone() -> None:
@@ -352,160 +338,217 @@ def test_those_who_asked_together_are_waited_for_and_nobody_is_who_asked_alone()
     assert groups == [[0], [1], [2, 3, 4], [5, 6, 7]]
 
 
-# ── Idempotency-Key ──────────────────────────────────────────────────────────────────────────────────────────────
+def test_what_no_one_expects_reaches_each_asker() -> None:
+    async def work(asked: Sequence[int]) -> list[int]:
+        raise pl.exceptions.PanicException("broken")
+
+    async def ask() -> list[Any]:
+        batcher = Microbatcher(work, 4)
+        return await asyncio.wait_for(asyncio.gather(*map(batcher.submit, range(6)), return_exceptions=True), 10)
+
+    assert {type(found) for found in asyncio.run(ask())} == {pl.exceptions.PanicException}
 
 
-def test_the_same_request_is_answered_alike_and_paid_once(server: Served) -> None:
-    """The same key with the same request gets the same bytes, whatever its form, and takes nothing more."""
-    key = server.key(quota=5)
-    answers = [
-        post(server, key, body, "one") for body in (BODY, dict(reversed(BODY.items())), BODY | {"more": [1]}, BODY)
-    ]
-    assert [answer.status_code for answer in answers] == [200] * 4
-    assert len({answer.content for answer in answers}) == 1
-    assert used(server, key) == 1
-    assert post(server, key, BODY, "two").content == answers[0].content
-    assert post(server, key, BODY).content == answers[0].content
-    assert used(server, key) == 3
+@pytest.mark.parametrize("where", ["answers", "__init__"])
+def test_a_panic_is_an_error_and_no_end(key: Account, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    """When polars panics the request is answered 500 in the one shape, and the next is answered."""
+
+    def panics(*_: object) -> None:
+        raise pl.exceptions.PanicException("this row is of 홍길동")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PreparedQuery, where, panics)
+        for kept in ("_queues", "_of_key"):
+            getattr(key.server.context.lookups.answerer, kept).clear()
+        answer = key.verify(name=f"panik {where}")
+        assert (refused(answer), "홍길동" in answer.text, key.used()) == ((500, "internal"), False, 0)
+    assert key.verify(name=f"panik {where}").status_code == 200
 
 
-def test_another_request_with_the_key_is_refused(server: Served) -> None:
-    """The same key with another request is 409, costs nothing, and does not harm the first; keys do not share them."""
-    key, other = server.key(), server.key()
-    first = post(server, key, BODY, "one")
-    refused = post(server, key, BODY | {"name": "가"}, "one")
-    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "idempotency_mismatch")
-    assert post(server, key, BODY, "one").content == first.content
-    assert post(server, other, BODY | {"name": "가"}, "one").status_code == 200
-    assert (used(server, key), used(server, other)) == (1, 1)
+# ------------------------------------------------------------------------------------------------------- quota
 
 
-@pytest.mark.parametrize("token", ["", "a b", "a\tb", "x" * 201, "가"])
-def test_a_key_that_is_none_is_refused(server: Served, token: str) -> None:
-    """What is not 1 to 200 visible ASCII characters is 400 and costs nothing."""
-    key = server.key()
-    headers = {b"X-API-Key": key.encode(), b"Idempotency-Key": token.encode()}
-    refused = HTTP.post(f"{server.url}/verify", json=BODY, headers=list(headers.items()))
-    assert refused.status_code == 400
-    assert used(server, key) == 0
-    assert post(server, key, BODY, "x" * 200).status_code == 200
+def test_a_thousand_at_once_with_a_quota_of_five_hundred(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exactly 500 are answered and counted; a lookup that fails is given back; keys do not share a quota."""
+    answers = PreparedQuery.answers
+
+    def some(prepared: PreparedQuery, asked: Sequence[VerifyRequest]) -> list[VerificationPayload]:
+        return broken() if any(each.b_no == f"{1_000_000_003}" for each in asked) else answers(prepared, asked)
+
+    monkeypatch.setattr(PreparedQuery, "answers", some)
+    key, other = server.account("enterprise", 500), server.account(quota=7)  # a plan that lets ask a thousand at once
+    with ThreadPoolExecutor(64) as pool:
+        asked = [(one, f"{1_000_000_000 + number}") for number in range(250) for one in (key, key, key, key)]
+        asked += [(other, f"{1_000_000_100 + number}") for number in range(20)]
+        found = list(pool.map(lambda each: (each[0], each[0].verify(each[1]).status_code), asked))
+    counts = Counter(found)
+    assert (counts[key, 200], counts[other, 200], key.used(), other.used()) == (500, 7, 500, 7)
+    assert 1 <= counts[key, 500] <= 4
+    error = key.verify().json()["error"]
+    assert (error["limit"], error["used"], error["remaining"]) == (500, 500, 0)
 
 
-def test_duplicates_at_the_same_time_wait_for_the_first(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of ten at once one is done and paid, and all get its answer; another request meanwhile is 409."""
-    begun, go = answers_held(monkeypatch)
-    key, body = server.key(), BODY | {"name": "겹침"}
-    with ThreadPoolExecutor(10) as pool:
-        asked = [pool.submit(post, server, key, body, "same") for _ in range(10)]
-        assert begun.wait(30)
-        assert post(server, key, BODY, "same").status_code == 409
+def test_who_hangs_up_is_charged_and_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that is gone before its answer was ready has used a lookup."""
+    _, go = answers_held(monkeypatch)
+    with served(tmp_path / "db.sqlite") as server:
+        key, body = server.account(), json.dumps({"b_no": NUMBER}).encode()
+        for number in range(3):
+            with line_from(server) as line:
+                head = f"POST /verify HTTP/1.1\r\nHost: x\r\nX-API-Key: {key.secret}\r\nContent-Length: {len(body)}"
+                line.sendall(f"{head}\r\n\r\n".encode() + body)
+                wait_until(lambda number=number: key.used() == number + 1)  # type: ignore[misc]
         go.set()
-        found = [each.result() for each in asked]
-    assert {each.status_code for each in found} == {200}
-    assert len({each.content for each in found}) == 1
-    assert used(server, key) == 1
+        assert (key.verify().status_code, key.used()) == (200, 4)
+
+
+def test_a_month_begins_at_midnight_in_seoul(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was taken before the end of the month and failed after it is given back to the month before."""
+    times = [datetime(2026, 12, 31, 23, 59, 59, tzinfo=SEOUL).timestamp()]
+
+    def fails(*_: object) -> None:
+        times.append(times[-1] + 2)
+        raise RuntimeError("broken")
+
+    with hosted(tmp_path / "db.sqlite", Clock(now=lambda: times[-1])) as server:
+        key = server.account(quota=1)
+        with monkeypatch.context() as patch:
+            patch.setattr(PreparedQuery, "answers", fails)
+            for headers in ({}, {"Idempotency-Key": "one"}):
+                assert key.verify(headers=headers).status_code == 500
+                times.pop()
+        assert key.verify().status_code == 200
+        answer = key.verify()
+        assert (answer.status_code, answer.headers["Retry-After"]) == (429, "1")
+        assert answer.json()["error"]["resets_at"] == "2027-01-01T00:00:00+09:00"
+        times.append(times[-1] + 1)
+        assert [key.verify().status_code for _ in range(2)] == [200, 429]
+        assert key.get("/me")["quota"]["month"] == "2027-01"
+    rows = rows_of(tmp_path / "db.sqlite", "SELECT month, used FROM usage ORDER BY month")
+    assert rows == [("2026-12", 1), ("2027-01", 1)]
+
+
+BAD = [b"{", b"[]", b'{"b_no":"0000000000"}', b'{"b_no":1248100998}', b'{"b_no":"1248100998","name":7}', b"\xff", b"{}"]
+
+
+def test_what_is_refused_costs_nothing(key: Account) -> None:
+    for body in BAD:
+        answer = key.ask("POST", "/verify", content=body, headers={"Content-Type": "application/json"})
+        assert refused(answer) == (400, "invalid_request"), body
+    for number in ("124-81-00998", "124 8100998", "12", "124810099a", "1248100998\n"):
+        for path, field in (("/verify", "b_no"), ("/watch", "biz_no")):
+            answer = key.ask("POST", path, json={field: number})
+            assert answer.status_code == 400
+            assert f"{field} must be a business number: ten digits without hyphens" in answer.json()["error"]["message"]
+    assert key.used() == 0
 
 
 @pytest.mark.parametrize(
     ("path", "body", "field", "limit"),
     [
-        ("/verify", {"b_no": "1248100998"}, "name", 300),
-        ("/verify", {"b_no": "1248100998"}, "address", 1_000),
-        ("/watch", {"biz_no": "1248100998"}, "name", 300),
-        ("/watch", {"biz_no": "1248100998"}, "address", 1_000),
+        ("/verify", {"b_no": NUMBER}, "name", 300),
+        ("/verify", {"b_no": NUMBER}, "address", 1_000),
+        ("/watch", {"biz_no": NUMBER}, "name", 300),
         ("/batch/job_1/label", {"row_id": 0, "bounced": True}, "reason", 1_000),
     ],
 )
 def test_a_text_that_is_too_long_is_refused(
-    server: Served, path: str, body: dict[str, Any], field: str, limit: int
+    key: Account, path: str, body: dict[str, Any], field: str, limit: int
 ) -> None:
-    """A text may be as long as the page says; of a longer one the refusal has field, length and bound, not the text."""
-    key = server.key()
-
-    def send(content: str | bytes) -> httpx.Response:
-        return HTTP.post(f"{server.url}{path}", content=content, headers={"X-API-Key": key})
-
-    refused = send(json.dumps(body | {field: "가" * (limit + 1)}))
-    error = refused.json()["error"]
-    assert (refused.status_code, error["code"]) == (400, "invalid_request")
+    """The refusal has field, length and bound, not the text."""
+    error = (answer := key.ask("POST", path, json=body | {field: "가" * (limit + 1)})).json()["error"]
+    assert refused(answer) == (400, "invalid_request")
     assert (error["field"], error["length"], error["limit"]) == (field, limit + 1, limit)
-    assert field in error["message"]
-    assert "가" not in error["message"]
-    assert send(json.dumps(body | {field: "가" * limit})).status_code in (200, 201, 404)
+    assert (field in error["message"], "가" in error["message"]) == (True, False)
+    assert key.ask("POST", path, json=body | {field: "가" * limit}).status_code in (200, 201, 404)
     twice = json.dumps(body)[:-1] + f', "{field}": "{"x" * (limit + 1)}", "{field}": %s}}'
     for second in ("3", "[" * 5_000 + "]" * 5_000, "nothing"):
-        assert send(twice % second).status_code == 400
-    assert used(server, key) == (path == "/verify")
+        assert key.ask("POST", path, content=twice % second).status_code == 400
+    assert key.used() == (path == "/verify")
 
 
-def test_failed_attempts_leave_nothing(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+# ------------------------------------------------------------------------------------------------ Idempotency-Key
+
+
+def once(key: Account, token: str = "one", **body: Any) -> Any:
+    return key.ask("POST", "/verify", json=ADDRESSED | body, headers={"Idempotency-Key": token})
+
+
+def test_the_same_request_is_answered_alike_and_paid_once(server: Served, key: Account) -> None:
+    """Whatever its form; another request with the key is 409 and costs nothing; keys do not share them."""
+    first = once(key)
+    for body in (dict(reversed(ADDRESSED.items())), ADDRESSED | {"more": [1]}):
+        assert key.ask("POST", "/verify", json=body, headers={"Idempotency-Key": "one"}).content == first.content
+    assert refused(once(key, name="가")) == (409, "idempotency_mismatch")
+    assert (once(server.account(), name="가").status_code, key.used()) == (200, 1)
+    assert once(key, "two").content == first.content
+    assert key.used() == 2
+
+
+def test_a_key_that_is_none_is_refused(key: Account) -> None:
+    for token in ("", "a b", "a\tb", "x" * 201, "가".encode()):
+        assert once(key, token).status_code == 400  # type: ignore[arg-type]
+    assert key.used() == 0
+    assert once(key, "x" * 200).status_code == 200
+
+
+def test_duplicates_at_the_same_time_wait_for_the_first(key: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of ten at once one is done and paid, and all get its answer; another request meanwhile is 409."""
+    begun, go = answers_held(monkeypatch)
+    with ThreadPoolExecutor(10) as pool:
+        asked = [pool.submit(once, key, name="겹침") for _ in range(10)]
+        assert begun.wait(30)
+        assert once(key).status_code == 409
+        go.set()
+        assert len({(each.result().status_code, each.result().content) for each in asked}) == 1
+    assert key.used() == 1
+
+
+def test_failed_attempts_leave_nothing(server: Served, key: Account, monkeypatch: pytest.MonkeyPatch) -> None:
     """After 429 and 500 nothing is kept or taken, so that the same key gets a real answer later."""
-    key = server.key(quota=0)
-    assert post(server, key, BODY, "one").status_code == 429
-    assert rows_of(server.db, "SELECT count(*) FROM idempotency WHERE key_id = ?", id_of(server, key)) == [(0,)]
-    key, body = server.key(), BODY | {"name": "kaputt"}
-    with monkeypatch.context() as broken:
-
-        def fails(prepared: PreparedQuery, asked: Sequence[VerifyRequest]) -> list[VerificationPayload]:
-            raise RuntimeError("broken")
-
-        broken.setattr(PreparedQuery, "answers", fails)
-        assert post(server, key, body, "one").status_code == 500
-    assert rows_of(server.db, "SELECT count(*) FROM idempotency WHERE key_id = ?", id_of(server, key)) == [(0,)]
-    assert used(server, key) == 0
-    assert post(server, key, body, "one").status_code == 200
-    assert used(server, key) == 1
-
-
-def id_of(server: Served, key: str) -> str:
-    with server.client(key) as client:
-        return str(client.me().raw["key_id"])
+    poor = server.account(quota=0)
+    assert once(poor).status_code == 429
+    with monkeypatch.context() as patch:
+        patch.setattr(PreparedQuery, "answers", broken)
+        assert once(key, name="kaputt").status_code == 500
+    kept = "SELECT count(*) FROM idempotency WHERE key_id IN (?, ?)"
+    assert (rows_of(server.db, kept, poor.id, key.id), key.used()) == ([(0,)], 0)
+    assert (once(key, name="kaputt").status_code, key.used()) == (200, 1)
 
 
 def test_an_answer_is_kept_over_a_restart_and_half_done_work_is_not_paid_again(tmp_path: Path) -> None:
     """A restarted server gives the kept bytes, also under another language, and ends unpaid what was paid and begun."""
-    with served(tmp_path / "db.sqlite") as server:
-        key, raised = server.key(), server.key()
-        first = post(server, key, BODY, "one")
-        identity, ids = id_of(server, key), id_of(server, raised)
-    # as it stands when the first attempt died between paying and answering
-    with closing(open_server_file(tmp_path / "db.sqlite")) as db:
-        db.execute("UPDATE idempotency SET answer = NULL, key_id = ? WHERE key_id = ?", (ids, identity))
-        key_table.take_lookups(db, ids, Clock().month(), 1, 9)
-    with served(tmp_path / "db.sqlite", lang="ko") as server:
-        ended = post(server, raised, BODY, "one")
-        assert ended.status_code == 200
-        assert ended.content != first.content
-        assert used(server, raised) == 1
-        assert post(server, raised, BODY | {"name": "x"}, "one").status_code == 409
-    with served(tmp_path / "db.sqlite", lang="en") as server:
-        assert post(server, raised, BODY, "one").content == ended.content
-        assert used(server, raised) == 1
+    path = tmp_path / "db.sqlite"
+    with hosted(path) as server:
+        key = server.account()
+        first = once(key)
+    with closing(open_server_file(path)) as db:  # as it stands when an attempt died between paying and answering
+        db.execute("UPDATE idempotency SET answer = NULL")
+        assert key_table.used_lookups(db, key.id, Clock().month()) == 1
+    with hosted(path, lang="ko") as server:
+        key = Account(server, key.secret)
+        ended = once(key)
+        assert (ended.status_code, ended.content == first.content, key.used()) == (200, False, 1)
+        assert once(key, name="x").status_code == 409
+    with hosted(path, lang="en") as server:
+        key = Account(server, key.secret)
+        assert (once(key).content, key.used()) == (ended.content, 1)
 
 
-def test_kept_answers_are_deleted_after_a_week(tmp_path: Path) -> None:
-    """What was kept for seven days is gone when the server looks, also where there is much of it; newer ones stay."""
+def test_kept_answers_hold_nothing_of_the_request_and_are_deleted_after_a_week(tmp_path: Path) -> None:
+    """Also where there is much of it; newer ones stay."""
     now = 1_800_000_000.0
-    with served(tmp_path / "db.sqlite", Clock(now=lambda: now)) as server:
-        key = server.key()
-        id_ = id_of(server, key)
-        post(server, key, BODY, "new")
+    with hosted(tmp_path / "db.sqlite", Clock(now=lambda: now)) as server:
+        key = server.account()
+        id_ = key.id
+        once(key, "secret-token", name="비밀이름", address="비밀주소 1")
+        (row,) = rows_of(server.db, "SELECT * FROM idempotency")
+        said = repr(row).encode() + b"".join(value for value in row if isinstance(value, bytes))
+        assert not [one for one in ("secret-token", "비밀이름") if one.encode() in said]
         with closing(open_server_file(server.db)) as db:
             old = ((id_, number.to_bytes(32, "big"), b"", now - KEPT - 1) for number in range(25_000))
             db.execute("BEGIN IMMEDIATE")
             db.executemany("INSERT INTO idempotency (key_id, token, request, created) VALUES (?, ?, ?, ?)", old)
             db.execute("COMMIT")
-        repeats = server.app.state.context.idempotent
-        asyncio.run(repeats.purge())
+        asyncio.run(server.context.idempotent.purge())
         assert rows_of(server.db, "SELECT created FROM idempotency") == [(now,)]
-
-
-def test_what_is_kept_holds_nothing_of_the_request(server: Served) -> None:
-    """Neither the header's value nor name and address of a request are in its row."""
-    key = server.key()
-    post(server, key, {"b_no": "1248100998", "name": "비밀이름", "address": "비밀주소 1"}, "secret-token")
-    rows = rows_of(server.db, "SELECT * FROM idempotency WHERE key_id = ?", id_of(server, key))
-    assert len(rows) == 1
-    said = repr(rows).encode() + b"".join(value for value in rows[0] if isinstance(value, bytes))
-    assert b"secret-token" not in said
-    assert "비밀이름".encode() not in said

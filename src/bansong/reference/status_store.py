@@ -9,13 +9,11 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any, Final, Self
 
-import anyio
-import anyio.to_thread
 import polars as pl
 
 from bansong.base.errors import StoreError
@@ -323,47 +321,80 @@ def account_of(key: NtsKey) -> str:
 
 
 class DayAllowance:
-    """Reserves numbers of the day's budget, so that parallel runs never exceed it together."""
+    """Numbers left to ask on a day in Korea, counted in the store before a call, for all processes; thread-safe."""
 
     def __init__(
-        self, store: StatusStore, account: str, limit: int | None, block: int, today: Callable[[], date]
+        self, store: StatusStore, account: str, limit: int | None, today: Callable[[], date], block: int = 0
     ) -> None:
+        self.account = account
         self.limit = limit  # numbers a day; None: no limit, and the caller counts
         self._store = store
-        self._account = account
-        self._block = block  # reserved at once: a commit a call would be slow; a killed run counts as much too much
         self._today = today
+        self._block = block  # reserved at once: a commit a call would be slow; a killed run counts as much too much
         self._day = today()
         self.spare = 0  # reserved numbers without a call yet
-        self._unsent = 0
-        self._lock = anyio.Lock()
+        self._unsent = 0  # of calls to come
+        self._unstored = 0  # counted here only, since the store could not be written
+        self._lock = threading.Lock()
 
-    async def take(self, numbers: int) -> int:
+    def take(self, numbers: int) -> int:
+        """Reserve up to so many numbers for a call; return how many. Then :meth:`count_sent` or :meth:`give_back`."""
         if self.limit is None:
             return numbers
-        async with self._lock:
+        with self._lock:
             if self.spare < numbers or self._day != self._today():
-                await anyio.to_thread.run_sync(self._take_block, numbers)
+                self._reserve(numbers, self.limit)
             taken = min(numbers, self.spare)
             self.spare -= taken
             self._unsent += taken
             return taken
 
     def count_sent(self, numbers: int) -> None:
-        self._unsent -= numbers if self.limit is not None else 0
+        with self._lock:
+            self._unsent -= numbers if self.limit is not None else 0
+
+    def give_back(self, numbers: int) -> None:
+        if self.limit is not None:
+            self.count_sent(numbers)
+            self._store.give_back_numbers(self.account, self._day, numbers)
+
+    def remaining(self) -> int | None:
+        """Return how many numbers may still be taken today; ``None``: no limit."""
+        used = self._usage()
+        if used.exhausted:
+            return 0
+        return None if self.limit is None else max(0, self.limit - used.numbers + self.spare)
+
+    def is_spent(self) -> bool:
+        used = self._usage()
+        return used.exhausted or (self.limit is not None and used.numbers - self._unsent - self.spare >= self.limit)
+
+    @property
+    def stored_limit(self) -> int | None:
+        """The limit for those who count in the store alone."""
+        return None if self.limit is None else max(0, self.limit - self._unstored)
 
     def close(self) -> None:
         """Return reserved numbers that were not asked."""
         left, self.spare, self._unsent = self.spare + self._unsent, 0, 0
-        self._store.give_back_numbers(self._account, self._day, left)
+        self._store.give_back_numbers(self.account, self._day, left)
 
-    def _take_block(self, numbers: int) -> None:
+    def _usage(self) -> DayUsage:
+        day = self._today()
+        used = self._store.usage(self.account, day)
+        return replace(used, numbers=used.numbers + (self._unstored if day == self._day else 0))
+
+    def _reserve(self, numbers: int, limit: int) -> None:
         day = self._today()
         if day != self._day:
             left, self.spare = self.spare, 0
-            self._store.give_back_numbers(self._account, self._day, left)
-            self._day = day
-        assert self.limit is not None  # noqa: S101 - else nothing is taken
-        lacking = numbers - self.spare
-        ahead = min(self._block, (self.limit - self._store.usage(self._account, day).numbers) // _PART)
-        self.spare += self._store.take_numbers(self._account, day, max(lacking, ahead), self.limit)
+            self._store.give_back_numbers(self.account, self._day, left)
+            self._day, self._unstored = day, 0
+        lacking, left = numbers - self.spare, limit - self._usage().numbers
+        ahead = max(lacking, min(self._block, left // _PART))
+        try:
+            self.spare += self._store.take_numbers(self.account, day, ahead, limit - self._unstored)
+        except StoreError:
+            granted = max(0, min(lacking, left))
+            self._unstored += granted
+            self.spare += granted

@@ -8,7 +8,7 @@ import logging
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,17 +22,10 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from bansong.base.errors import StoreError, UsageError
 from bansong.base.messages import describe_os_error, gettext
-from bansong.client.address import AddressPolicy
-from bansong.client.webhook import WebhookSender
 from bansong.server.bodies import IncomingBody, refuse_two_lengths
-from bansong.server.engines import EnginePool, StatusSource, StatusSources
-from bansong.server.erasure import Retention
+from bansong.server.engines import StatusSource
 from bansong.server.handlers import Context
-from bansong.server.job_table import IdempotentRequests
-from bansong.server.jobs import JobAcceptance, JobWorker, clean_up_files
-from bansong.server.keys import KEY, KeyBounds, KeyCache, authenticate
-from bansong.server.learning import OutcomeLearner, warn_about_pools
-from bansong.server.lookups import LookupAnswerer, PaidLookups
+from bansong.server.keys import KEY, authenticate
 from bansong.server.metrics import ServerMetrics, StateCollector, serve_metrics
 from bansong.server.payloads import Refusal, busy
 from bansong.server.routes import PUBLIC, routes
@@ -40,18 +33,15 @@ from bansong.server.settings import HEADER as REQUEST_ID_HEADER
 from bansong.server.settings import (
     REQUEST_ID,
     Clock,
-    RequestLog,
     Settings,
     choose_language,
     client_of,
     language_headers,
     request_id_of,
 )
-from bansong.server.store import SERVER_FILE, Store, lock_server_file, open_server_file
-from bansong.server.watch import Notifier, WatchScheduler
 
 if TYPE_CHECKING:
-    from bansong.server.statuses import NtsStatuses
+    pass
 
 
 _log = logging.getLogger(__name__)
@@ -68,7 +58,7 @@ def create_app(
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             try:
-                context = _open_context(settings, clock or Clock(), status_sources, metrics, stack)
+                context = Context(settings, clock or Clock(), status_sources, metrics, stack)
                 if context.statuses is not None:
                     await stack.enter_async_context(context.statuses)
                 metrics.registry.register(StateCollector(context))
@@ -90,67 +80,14 @@ def create_app(
             await context.keys.record_last_use()
             context.requests.write()
 
+    if settings.connections_per_address is not None:
+        _log.warning("connections_per_address is ignored: the proxy bounds connections, see deploy/nginx.conf")
     metrics = ServerMetrics()
     app = Starlette(routes=routes(), lifespan=lifespan)
     app.middleware_stack = AuthMiddleware(app.router, PUBLIC, settings.trusted_proxies)  # catches errors, too
     app.state.metrics = metrics
     app.router.redirect_slashes = False
     return app
-
-
-def _open_context(
-    settings: Settings,
-    clock: Clock,
-    status_sources: Sequence[StatusSource],
-    metrics: ServerMetrics,
-    stack: AsyncExitStack,
-) -> Context:
-    if settings.connections_per_address is not None:
-        _log.warning("connections_per_address is ignored: the proxy bounds connections, see deploy/nginx.conf")
-    lock = lock_server_file(settings.db)
-    stack.callback(lock.release)
-    store = Store(settings.db, metrics.commits.observe)
-    stack.callback(store.close)
-    with SERVER_FILE.errors(settings.files):
-        settings.files.mkdir(mode=0o700, exist_ok=True)
-        disk = clean_up_files(settings)
-        with closing(open_server_file(settings.db, create=False)) as db:
-            warn_about_pools(settings.files, db)
-    engines = EnginePool(settings, clock)
-    statuses = _open_statuses(settings, clock)
-    sources = StatusSources(*status_sources, *([] if statuses is None else [statuses]))
-    jobs = JobWorker(settings, clock, store, engines, sources, metrics, disk)
-    sender = WebhookSender(check=AddressPolicy(settings.webhook_networks).check)
-    notifier = Notifier(store, clock, sender, file=settings.notices)
-    idempotent = IdempotentRequests(store, clock)
-    learner, bounds = OutcomeLearner(settings, clock, store, engines), KeyBounds(clock)
-    return Context(
-        settings=settings,
-        clock=clock,
-        store=store,
-        keys=KeyCache(store, settings.plans, clock),
-        bounds=bounds,
-        engines=engines,
-        learner=learner,
-        lookups=PaidLookups(store, clock, LookupAnswerer(engines, statuses), idempotent),
-        jobs=jobs,
-        acceptance=JobAcceptance(settings, clock, store, jobs, disk),
-        idempotent=idempotent,
-        watches=WatchScheduler(settings, clock, store, engines, sources, on_notification=notifier.wake),
-        notifier=notifier,
-        retention=Retention(settings, clock, store, learner, lambda key_id: bounds.under_way(key_id) > 0),
-        requests=RequestLog(),
-        metrics=metrics,
-        statuses=statuses,
-    )
-
-
-def _open_statuses(settings: Settings, clock: Clock) -> NtsStatuses | None:
-    if settings.status.source == "none":
-        return None
-    from bansong.server.statuses import open_nts_statuses
-
-    return open_nts_statuses(settings, clock)
 
 
 def _background_tasks(context: Context) -> dict[str, Callable[[], Awaitable[None]]]:

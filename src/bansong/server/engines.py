@@ -8,7 +8,7 @@ import os
 import weakref
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from datetime import date
@@ -85,8 +85,7 @@ class ReferenceFile(Generic[T]):
             self._refused = ()
             return False
         try:
-            index, held = self._open_file()
-            index.check()
+            index, held = self._open_file(check=True)
         except (BansongError, *DAMAGED) as error:
             if stamp != self._refused:
                 why = error if isinstance(error, BansongError) else f"{self._path}: {type(error).__name__}"
@@ -97,19 +96,22 @@ class ReferenceFile(Generic[T]):
         _log.info("%s: a newer file is used from now on", self._path)
         return True
 
-    def _open_file(self) -> tuple[T, OpenFile]:
+    def _open_file(self, *, check: bool = False) -> tuple[T, OpenFile]:
         try:
             held = OpenFile(self._path)
         except OSError:
             self._open(self._path)  # says better what is wrong
             raise
         try:
-            return self._open(held.path), held
+            index = self._open(held.path)
+            if check:
+                index.check()
+            return index, held
         except BansongError as error:
             raise type(error)(str(error).replace(str(held.path), str(self._path))) from error
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ReferenceData:
     registry: Registry | None
     gazetteer: Gazetteer | None
@@ -157,14 +159,8 @@ class RegistrySnapshot:
         return engine.answer(rows)
 
 
-class StatusSources:
-    """The status sources of a server, best first; the registry comes last."""
-
-    def __init__(self, *better: StatusSource) -> None:
-        self._sources: tuple[StatusSource, ...] = (*better, RegistrySnapshot())
-
-    def source(self, *, offline: bool) -> StatusSource:
-        return next(source for source in self._sources if not (offline and source.live))
+def choose_source(sources: Sequence[StatusSource], *, offline: bool) -> StatusSource:
+    return next(source for source in sources if not (offline and source.live))
 
 
 _numbers = itertools.count()
@@ -240,20 +236,11 @@ class EnginePool:
             self._files["registry"] = ReferenceFile(settings.registry, Registry.open)
         if settings.gazetteer is not None:
             self._files["gazetteer"] = ReferenceFile(settings.gazetteer, Gazetteer.open)
-        self._data = self._current_data()
-        self._before = self._data
+        self.data = self._current_data()
         self.fixed = None if settings.model is None else resolve_model(settings.model)
         self._learned: OrderedDict[str, _Learned] = OrderedDict()
         self._lock = Lock()
         self._looking = anyio.Lock()
-
-    @property
-    def learns(self) -> bool:
-        return self.fixed is None
-
-    @property
-    def data(self) -> ReferenceData:
-        return self._data
 
     def refused_files(self) -> dict[str, bool]:
         return {name: file.is_refused for name, file in self._files.items()}
@@ -278,7 +265,7 @@ class EnginePool:
     def engine(self, key_id: str, *, paid: bool = True) -> LocalEngine:
         """Return the current engine; the first call reads files: on the event loop use :meth:`open_engine`."""
         learned = self._find_loaded(key_id) or self._keep(key_id, self._load(key_id))
-        today, data = self._clock.today(), self._data if paid else _NOTHING
+        today, data = self._clock.today(), self.data if paid else _NOTHING
         with self._lock:
             made = learned.engines.get(paid)
             if made is None or made.data is not data or made.today != today:
@@ -310,8 +297,7 @@ class EnginePool:
                 why = error if isinstance(error, BansongError) else type(error).__name__
                 _log.warning("the newer files cannot be used, those before go on serving: %s", why)
             else:
-                # those before stay readable one time longer, for a query that was planned but not begun
-                self._before, self._data = self._data, data
+                self.data = data
                 self._let_go()
         for key_id, learned in list(self._learned.items()):
             if self._stamps(key_id) != learned.stamps:
@@ -322,7 +308,7 @@ class EnginePool:
         with self._lock:
             for learned in self._learned.values():
                 for paid, made in list(learned.engines.items()):
-                    if all(made.data is not used for used in (self._data, self._before, _NOTHING)):
+                    if made.data not in (self.data, _NOTHING):
                         del learned.engines[paid]
 
     def _warm(self, data: ReferenceData) -> None:

@@ -7,43 +7,31 @@ import binascii
 import logging
 import math
 import sqlite3
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, ExitStack, closing
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from bansong.base.messages import gettext, gettext_noop
+from bansong.client.address import AddressPolicy
+from bansong.client.webhook import WebhookSender
 from bansong.server import job_files as results
 from bansong.server import job_table, payloads
-from bansong.server import job_table as idempotency
 from bansong.server import keys as key_table
 from bansong.server.bodies import UploadBounds, hash_upload, read_json, receive_upload
-from bansong.server.engines import EnginePool
+from bansong.server.engines import EnginePool, RegistrySnapshot, StatusSource
 from bansong.server.erasure import Retention
 from bansong.server.job_table import IdempotentRequests, StoredJob, identity_of, token_from
-from bansong.server.jobs import JobAcceptance, JobRequest, JobWorker, repeat_answer
+from bansong.server.jobs import JobAcceptance, JobRequest, JobWorker, clean_up_files, repeat_answer
 from bansong.server.keys import KeyBounds, KeyCache, key_of, renew_key
-from bansong.server.learning import OutcomeLearner
-from bansong.server.lookups import PaidLookups
+from bansong.server.learning import OutcomeLearner, warn_about_pools
+from bansong.server.lookups import LookupAnswerer, PaidLookups
 from bansong.server.metrics import ServerMetrics
-from bansong.server.payloads import (
-    JSON,
-    JobDeleted,
-    JobError,
-    JobListPayload,
-    JobStatus,
-    JobSummaryPayload,
-    Refusal,
-    encode,
-    invalid,
-    not_found,
-    not_in_plan,
-    reply,
-    watch_changes_exceeded,
-)
+from bansong.server.payloads import JSON, Refusal, invalid, not_found, reply
 from bansong.server.settings import Clock, RequestLog, Settings, as_text
-from bansong.server.store import Store
+from bansong.server.store import SERVER_FILE, Store, lock_server_file, open_server_file
 from bansong.server.watch import Notifier, WatchScheduler
 from bansong.watch import store as watch_store
 from bansong.watch.store import Addition, Business
@@ -54,29 +42,55 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-IDEMPOTENCY: Final = payloads.IdempotencyPayload(idempotency.HEADER, ["POST /verify", "POST /batch"], idempotency.KEPT)
+IDEMPOTENCY: Final = payloads.IdempotencyPayload(job_table.HEADER, ["POST /verify", "POST /batch"], job_table.KEPT)
 _FLAGS: Final = {"true": True, "1": True, "false": False, "0": False}
 
 
-@dataclass(frozen=True, slots=True)
 class Context:
-    settings: Settings
-    clock: Clock
-    store: Store
-    keys: KeyCache
-    bounds: KeyBounds
-    engines: EnginePool
-    learner: OutcomeLearner
-    lookups: PaidLookups
-    jobs: JobWorker
-    acceptance: JobAcceptance
-    idempotent: IdempotentRequests
-    watches: WatchScheduler
-    notifier: Notifier
-    retention: Retention
-    requests: RequestLog
-    metrics: ServerMetrics
-    statuses: NtsStatuses | None
+    """The parts of a running server; ``stack`` closes them."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        better: Sequence[StatusSource],
+        metrics: ServerMetrics,
+        stack: ExitStack | AsyncExitStack,
+    ) -> None:
+        self.settings, self.clock, self.metrics = settings, clock, metrics
+        stack.callback(lock_server_file(settings.db).release)
+        self.store = store = Store(settings.db, metrics.commits.observe)
+        stack.callback(store.close)
+        with SERVER_FILE.errors(settings.files):
+            settings.files.mkdir(mode=0o700, exist_ok=True)
+            disk = clean_up_files(settings)
+            with closing(open_server_file(settings.db, create=False)) as db:
+                warn_about_pools(settings.files, db)
+        self.requests = RequestLog()
+        self.keys, self.bounds = KeyCache(store, settings.plans, clock), KeyBounds(clock)
+        self.engines = EnginePool(settings, clock)
+        self.learner = OutcomeLearner(settings, clock, store, self.engines)
+        self.statuses = _open_statuses(settings, clock)
+        own = () if self.statuses is None else (self.statuses,)
+        sources = (*better, *own, RegistrySnapshot())
+        self.idempotent = IdempotentRequests(store, clock)
+        self.lookups = PaidLookups(store, clock, LookupAnswerer(self.engines, self.statuses), self.idempotent)
+        self.jobs = JobWorker(settings, clock, store, self.engines, sources, metrics, disk)
+        self.acceptance = JobAcceptance(settings, clock, store, self.jobs, disk)
+        sender = WebhookSender(check=AddressPolicy(settings.webhook_networks).check)
+        self.notifier = Notifier(store, clock, sender, file=settings.notices)
+        self.watches = WatchScheduler(settings, clock, store, self.engines, sources, on_notification=self.notifier.wake)
+        self.retention = Retention(
+            settings, clock, store, self.learner, lambda key_id: self.bounds.under_way(key_id) > 0
+        )
+
+
+def _open_statuses(settings: Settings, clock: Clock) -> NtsStatuses | None:
+    if settings.status.source == "none":
+        return None
+    from bansong.server.statuses import open_nts_statuses
+
+    return open_nts_statuses(settings, clock)
 
 
 def context_of(request: Request) -> Context:
@@ -209,7 +223,7 @@ async def add_watch(request: Request) -> Response:
         if done == "added" and (count := watch_store.count(db, key.id)) > plan.watches:
             raise _watch_limit(plan.watches, count - 1)
         if done != "unchanged" and (used := key_table.count_watch_change(db, key.id, month)) >= plan.watch_changes:
-            raise watch_changes_exceeded(plan.watch_changes, used, clock.month_ends(), now)
+            raise payloads.watch_changes_exceeded(plan.watch_changes, used, clock.month_ends(), now)
         written = watch_store.rendered_entry(db, key.id, watch.watch_id)
         assert written is not None  # noqa: S101 - in this transaction
         return *written, done
@@ -246,7 +260,7 @@ async def remove_watch(request: Request) -> Response:
 async def show_watch_history(request: Request) -> Response:
     context, key, watch_id = context_of(request), key_of(request), request.path_params["watch_id"]
     if not context.keys.plan(key).watch_history:
-        raise not_in_plan(gettext("the watch history"), key.plan)
+        raise payloads.not_in_plan(gettext("the watch history"), key.plan)
     watch, changes = await context.store.read(
         lambda db: (watch_store.get(db, key.id, watch_id), watch_store.history(db, key.id, watch_id))
     )
@@ -279,13 +293,13 @@ async def show_job(request: Request) -> Response:
     job = await context.store.read(lambda db: job_table.find_job(db, key.id, job_id))
     if job is None:
         raise not_found(gettext("the job"))
-    status = JobStatus(**_summarize_job(context, job), results=[])
+    status = payloads.JobStatus(**_summarize_job(context, job), results=[])
     rows = min(preview, job.total) if job.state == "done" else 0
     if not rows:
         return reply(status)
     path = results.results_path(context.settings.files, job.id)
     try:
-        head = encode(status).removesuffix(b"]}")
+        head = payloads.encode(status).removesuffix(b"]}")
         body = await results.stream_items(head, path, rows, context.jobs.showing)
     except FileNotFoundError:
         _log.error("the results of job %s are gone from %s", job.id, path.parent.parent)
@@ -306,7 +320,7 @@ def _summarize_job(context: Context, job: StoredJob) -> dict[str, Any]:
         "finished_at": as_text(job.finished),
         "expires_at": as_text(expires),
         "grades": dict(job.grades or {}),
-        "error": JobError(*job.error) if job.error else None,
+        "error": payloads.JobError(*job.error) if job.error else None,
     }
 
 
@@ -325,8 +339,8 @@ async def list_jobs(request: Request) -> Response:
     limit = _whole_number(request, "limit", DEFAULT_PAGE, range(1, MAX_PAGE + 1), refusal)
     after = _cursor(request)
     found = await context.store.read(lambda db: job_table.list_jobs(db, key.id, limit + 1, after))
-    page = [JobSummaryPayload(**_summarize_job(context, job)) for job in found[:limit]]
-    return reply(JobListPayload(page, _cursor_behind(found[limit - 1]) if len(found) > limit else None))
+    page = [payloads.JobSummaryPayload(**_summarize_job(context, job)) for job in found[:limit]]
+    return reply(payloads.JobListPayload(page, _cursor_behind(found[limit - 1]) if len(found) > limit else None))
 
 
 async def delete_job(request: Request) -> Response:
@@ -337,7 +351,7 @@ async def delete_job(request: Request) -> Response:
     deleted = await context.jobs.delete(key.id, job_id)
     if deleted is None:
         raise not_found(gettext("the job"))
-    payload = JobDeleted(job_id, deleted=True, given_back=deleted.given_back)
+    payload = payloads.JobDeleted(job_id, deleted=True, given_back=deleted.given_back)
     return reply(payload, 202 if deleted.has_files else 200)
 
 

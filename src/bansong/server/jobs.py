@@ -7,9 +7,9 @@ import secrets
 import shutil
 import sqlite3
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import anyio
@@ -21,10 +21,9 @@ from bansong.base.messages import gettext, gettext_noop
 from bansong.engine.local import LocalEngine
 from bansong.server import job_files as results
 from bansong.server import job_table
-from bansong.server import job_table as idempotency
 from bansong.server import keys as key_table
 from bansong.server.bodies import ReceivedUpload, is_disk_full, refusing_full_disk
-from bansong.server.engines import EnginePool, StatusSource, StatusSources, count_lookups, fetch_statuses_of
+from bansong.server.engines import EnginePool, StatusSource, choose_source, count_lookups, fetch_statuses_of
 from bansong.server.job_files import ROWS, DiskUse, ReadingSlots, ResultCounts, answer_slice, merge_slices, scan_slice
 from bansong.server.job_table import StoredJob, mismatch
 from bansong.server.keys import Key, decrease
@@ -62,8 +61,9 @@ _ENDED: Final = gettext_noop(
 @dataclass(slots=True)
 class _JobAttempt:
     job_id: str
-    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    scope: anyio.CancelScope | None = None
     deleted: bool = False
+    processed: int = 0  # rows
     answered: int = 0  # rows answered or being answered, without those that cannot be looked up
 
 
@@ -79,7 +79,7 @@ class JobWorker:
         clock: Clock,
         store: Store,
         engines: EnginePool,
-        sources: StatusSources,
+        sources: Sequence[StatusSource],
         metrics: ServerMetrics,
         disk: DiskUse,
     ) -> None:
@@ -91,8 +91,7 @@ class JobWorker:
         self._clock = clock
         self._store = store
         self._engines = engines
-        self._processed: dict[str, int] = {}
-        self._attempt: _JobAttempt | None = None
+        self._attempt = _JobAttempt("")
         self._wake_up = WakeUp(clock)
         self._begun = False
 
@@ -100,7 +99,11 @@ class JobWorker:
         self._wake_up.ring()
 
     def processed_rows(self, job: StoredJob) -> int:
-        return job.total if job.state == "done" else self._processed.get(job.id, 0)
+        return job.total if job.state == "done" else self._attempt_at(job.id).processed
+
+    def _attempt_at(self, job_id: str) -> _JobAttempt:
+        attempt = self._attempt  # the one of this moment: the writer's thread asks, too
+        return attempt if attempt.job_id == job_id else _JobAttempt(job_id)
 
     async def delete(self, key_id: str, job_id: str) -> DeletedJob | None:
         """Delete a key's job and its files, or cancel it; the row goes first: leftover files go at the next start."""
@@ -108,13 +111,13 @@ class JobWorker:
         def remove_row(db: sqlite3.Connection) -> int | None:
             if job_table.has_unlearned(db, key_id, job_id):
                 raise busy(gettext("outcomes that were told of this job cannot be recorded now"), _DELETION_RETRY_S)
-            return job_table.delete_job(db, key_id, job_id, self._answered_rows(job_id))
+            return job_table.delete_job(db, key_id, job_id, self._attempt_at(job_id).answered)
 
         given_back = await self._store.write(remove_row)
         if given_back is None:
             return None
         attempt = self._attempt
-        if attempt is not None and attempt.job_id == job_id:
+        if attempt.scope is not None and attempt.job_id == job_id:
             attempt.deleted = True
             attempt.scope.cancel()
             return DeletedJob(given_back, has_files=True)
@@ -127,11 +130,6 @@ class JobWorker:
             _log.error("the files of the deleted job %s cannot be removed, tried again at the next start", job_id)
         else:
             self.disk.drop_jobs([job_id])
-
-    def _answered_rows(self, job_id: str) -> int:
-        """Return the rows that are not given back; also called in the writer's thread."""
-        attempt = self._attempt
-        return attempt.answered if attempt is not None and attempt.job_id == job_id else 0
 
     async def run(self) -> None:
         survived = self._begun
@@ -147,12 +145,12 @@ class JobWorker:
                 await self._give_up(job, gettext(_ENDED, times=MAX_STARTS))
                 await self._update_size(job)
             else:
-                self._attempt = attempt = _JobAttempt(job.id)
+                self._attempt = attempt = _JobAttempt(job.id, scope := anyio.CancelScope())
                 try:
-                    with attempt.scope:
+                    with scope:
                         await self._work_on(job)
                 finally:
-                    self._attempt = None
+                    self._attempt = _JobAttempt("")
                 if attempt.deleted:
                     await self._remove_files(job.id)
 
@@ -174,9 +172,8 @@ class JobWorker:
         except (Exception, pl.exceptions.PanicException) as error:
             # the text of an error may repeat what stands in a row
             _log.error("a job failed, attempt %d of %d: %s", job.attempts + 1, MAX_ATTEMPTS, loggable_message(error))
+            self._attempt.processed = 0
             await self._retry_or_give_up(job, error)
-        finally:
-            self._processed.pop(job.id, None)
         await self._update_size(job)
 
     async def _update_size(self, job: StoredJob) -> None:
@@ -206,7 +203,7 @@ class JobWorker:
         key = await self._store.read(lambda db: key_table.find_key(db, job.key_id))
         assert key is not None  # noqa: S101 - keys are revoked, not deleted
         engine = await self._engines.open_engine(key.id, paid=job.paid)
-        source = self.sources.source(offline=job.offline or not job.paid)
+        source = choose_source(self.sources, offline=job.offline or not job.paid)
         tally = await self._answer_slices(job, engine, source)
         now, model = self._clock.now(), engine.model.version
         await self._store.write(
@@ -225,15 +222,14 @@ class JobWorker:
         try:
             for first in range(0, job.total, ROWS):
                 part = folder / f"{first}.parquet"
-                if self._attempt is not None:  # before the work: deleting jobs half-way must not be free
-                    rows = scan_slice(records, first)
-                    self._attempt.answered += await anyio.to_thread.run_sync(count_lookups, rows)
-                await fetch_statuses_of(source, scan_slice(records, first))
+                rows = scan_slice(records, first)
+                # before the work: deleting jobs half-way must not be free
+                self._attempt.answered += await anyio.to_thread.run_sync(count_lookups, rows)
+                await fetch_statuses_of(source, rows)
                 tally.take(await anyio.to_thread.run_sync(answer_slice, source, engine, records, first, part))
                 parts.append(part)
-                self._processed[job.id] = min(first + ROWS, job.total)
-                if self._attempt is not None:
-                    self._attempt.answered = self._processed[job.id] - tally.without_answer
+                self._attempt.processed = min(first + ROWS, job.total)
+                self._attempt.answered = self._attempt.processed - tally.without_answer
             if (answers := sum(tally.grades.values())) != job.total:
                 raise RuntimeError(gettext("a job of {total} rows has {rows} answers", total=job.total, rows=answers))
             await anyio.to_thread.run_sync(merge_slices, parts, results.results_path(home, job.id))
@@ -319,8 +315,8 @@ class JobAcceptance:
     def in_use(self, key: Key, requests: int) -> InUsePayload:
         return InUsePayload(self._uploads.get(key.id, 0), self._disk.total_bytes(key.id), requests)
 
-    async def find_earlier(self, key: Key, token: bytes | None) -> idempotency.EarlierRequest | None:
-        return None if token is None else await self._store.read(lambda db: idempotency.find_earlier(db, key.id, token))
+    async def find_earlier(self, key: Key, token: bytes | None) -> job_table.EarlierRequest | None:
+        return None if token is None else await self._store.read(lambda db: job_table.find_earlier(db, key.id, token))
 
     async def accept(self, request: JobRequest, upload: ReceivedUpload) -> bytes:
         """Read an upload, take its lookups from the quota and queue it; a refusal keeps nothing."""
@@ -354,10 +350,10 @@ class JobAcceptance:
                 raise invalid_key()
             refuse_if_full(db)
             if request.token is not None:
-                earlier = idempotency.begin_request(db, key.id, request.token, request.identity, now)
+                earlier = job_table.begin_request(db, key.id, request.token, request.identity, now)
                 if earlier is not None:
                     raise mismatch()
-                idempotency.finish_request(db, key.id, request.token, answer)
+                job_table.finish_request(db, key.id, request.token, answer)
             used = key_table.take_lookups(db, key.id, month, charged, key.quota) if charged else None
             if used is not None:
                 raise quota_exceeded(charged, key.quota, used, resets, now)
@@ -390,7 +386,7 @@ class JobAcceptance:
         return refuse
 
 
-def repeat_answer(earlier: idempotency.EarlierRequest, identity: bytes) -> bytes:
+def repeat_answer(earlier: job_table.EarlierRequest, identity: bytes) -> bytes:
     if earlier.request != identity:
         raise mismatch()
     if earlier.answer is None:

@@ -8,7 +8,7 @@ import math
 import secrets
 import sqlite3
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -184,28 +184,12 @@ def take_lookups(db: sqlite3.Connection, key_id: str, month: str, lookups: int, 
     before = used_lookups(db, key_id, month)
     if before + lookups > limit:
         return before
-    _add_usage(db, key_id, month, lookups)
+    db.execute(
+        "INSERT INTO usage (key_id, month, used) VALUES (?, ?, ?)"
+        " ON CONFLICT DO UPDATE SET used = used + excluded.used",
+        (key_id, month, lookups),
+    )
     return None
-
-
-def take_single_lookups(db: sqlite3.Connection, asked: Sequence[tuple[str, str, int]]) -> list[int | None]:
-    """As :func:`take_lookups` of one each; usage is read and written once per key and month."""
-    left: dict[tuple[str, str], tuple[int, int]] = {}
-    results: list[int | None] = []
-    for key_id, month, limit in asked:
-        place = key_id, month
-        if place not in left:
-            left[place] = used_lookups(db, key_id, month), 0
-        before, taken = left[place]
-        if before + taken >= limit:
-            results.append(before + taken)
-            continue
-        left[place] = before, taken + 1
-        results.append(None)
-    for (key_id, month), (_, taken) in left.items():
-        if taken:
-            _add_usage(db, key_id, month, taken)
-    return results
 
 
 def give_back_lookups(db: sqlite3.Connection, key_id: str, month: str, lookups: int) -> None:
@@ -225,14 +209,6 @@ def count_watch_change(db: sqlite3.Connection, key_id: str, month: str) -> int:
         (key_id, month),
     )
     return before
-
-
-def _add_usage(db: sqlite3.Connection, key_id: str, month: str, lookups: int) -> None:
-    db.execute(
-        "INSERT INTO usage (key_id, month, used) VALUES (?, ?, ?)"
-        " ON CONFLICT DO UPDATE SET used = used + excluded.used",
-        (key_id, month, lookups),
-    )
 
 
 _CACHED_S: Final = 1.0  # a revoked key may still be accepted for that long

@@ -72,9 +72,7 @@ def scan_letters(records: Path, results: Path) -> pl.LazyFrame:
     asked, answered = pl.scan_parquet(records, glob=False), pl.scan_parquet(results, glob=False)
     written = asked.collect_schema()
     address = pl.col("address").cast(pl.String) if "address" in written else pl.lit(None, pl.String)
-    reasons = pl.col("reasons")
-    if isinstance(answered.collect_schema()["reasons"], pl.List):
-        reasons = reasons.list.join(REASON_SEPARATOR)
+    reasons = pl.col("reasons").list.join(REASON_SEPARATOR)
     rows = asked.select(
         pl.col("row_id").cast(pl.UInt32),
         business_number.compact_expr(pl.col("b_no")).alias("b_no"),
@@ -172,7 +170,7 @@ class OutcomeLearner:
                 continue
             self._due[key_id] = now + self._settings.learn_hours * 3600
             self._new.pop(key_id, None)
-            if not self._engines.learns:
+            if self._engines.fixed is not None:
                 continue
             try:
                 async with self.writing:

@@ -26,7 +26,7 @@ from bansong.base.schema import ANSWER_COLUMNS, REASON_SEPARATOR, RECORD_COLUMNS
 from bansong.engine.local import Known, LocalEngine
 from bansong.engine.overlays import HISTORY_SCHEMA
 from bansong.engine.registry import STATUS_SCHEMA
-from bansong.server import job_table as idempotency
+from bansong.server import job_table
 from bansong.server import keys as key_table
 from bansong.server.engines import EnginePool, KeyLetters, ServedEngine
 from bansong.server.job_table import EarlierRequest, IdempotentRequests, identity_of, mismatch
@@ -442,9 +442,7 @@ class PaidLookups:
         self._store = store
         self._clock = clock
         self._idempotent = idempotent
-        self._payments: Microbatcher[tuple[str, str, int], int | None] = Microbatcher(
-            lambda payments: store.write(lambda db: key_table.take_single_lookups(db, payments)), _PAYMENTS_PER_COMMIT
-        )
+        self._payments: Microbatcher[tuple[str, str, int], int | None] = Microbatcher(self._take, _PAYMENTS_PER_COMMIT)
 
     async def answer(self, key: Key, lookup: VerifyRequest, token: bytes | None, *, offline: bool = False) -> bytes:
         """Answer one lookup; a cancelled one may stay paid."""
@@ -456,6 +454,11 @@ class PaidLookups:
             return await self._idempotent.once(
                 key.id, token, identity, lambda: self._answer_idempotent(key, answering, token, identity)
             )
+
+    async def _take(self, payments: Sequence[tuple[str, str, int]]) -> list[int | None]:
+        return await self._store.write(
+            lambda db: [key_table.take_lookups(db, key_id, month, 1, limit) for key_id, month, limit in payments]
+        )
 
     async def _answer_paid(self, key: Key, answering: _Answering) -> bytes:
         month = self._clock.month()
@@ -473,7 +476,7 @@ class PaidLookups:
         now = self._clock.now()
 
         def begin(db: sqlite3.Connection) -> EarlierRequest | None:
-            earlier = idempotency.begin_request(db, key.id, token, identity, now)
+            earlier = job_table.begin_request(db, key.id, token, identity, now)
             if earlier is None:
                 used = key_table.take_lookups(db, key.id, self._clock.month(now), 1, key.quota)
                 if used is not None:
@@ -488,12 +491,12 @@ class PaidLookups:
         month = self._clock.month(now if earlier is None else earlier.created)
 
         def undo(db: sqlite3.Connection) -> None:
-            if idempotency.forget_request(db, key.id, token):
+            if job_table.forget_request(db, key.id, token):
                 key_table.give_back_lookups(db, key.id, month, 1)
 
         try:
             answer = encode(await answering())
-            await self._store.write(lambda db: idempotency.finish_request(db, key.id, token, answer))
+            await self._store.write(lambda db: job_table.finish_request(db, key.id, token, answer))
         except BaseException:
             await self._store.write(undo)
             raise

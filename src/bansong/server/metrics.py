@@ -42,14 +42,7 @@ _COMMIT_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.
 _DELAY_SECONDS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 _DELAY_INTERVAL_S: Final = 0.25
 # exported from the start as 0: monitors see no increase in the first value of a series
-_ALARMING: Final = (
-    ("busy", ""),
-    ("insufficient_storage", ""),
-    ("internal", ""),
-    ("invalid_key", ""),
-    ("quota_exceeded", ""),
-    ("timeout", ""),
-)
+_ALARMING: Final = ("busy", "insufficient_storage", "internal", "invalid_key", "quota_exceeded", "timeout")
 
 
 class ServerMetrics:
@@ -77,8 +70,8 @@ class ServerMetrics:
         self._delays = self._histogram(
             "event_loop_delay_seconds", "Seconds that the event loop was late, four times a second.", _DELAY_SECONDS
         )
-        for code, bound in _ALARMING:
-            self._refusals.labels(code, bound)
+        for code in _ALARMING:
+            self._refusals.labels(code, "")
         for state in ("done", "failed"):
             self.jobs.labels(state)
 

@@ -296,32 +296,6 @@ _MADE: Final = "2026-11-22T17:28:06+09:00"
 _CHECKED: Final = "2026-11-22T17:28:07+09:00"
 _NEXT: Final = "2026-11-23T15:23:25+09:00"
 
-_RESULT: Final = JobResult(
-    row_id=0,
-    b_no=_NUMBER,
-    biz_status="active",
-    bounce_prob=0.0188,
-    grade="A",
-    action="send",
-    fixed_zipcode=None,
-    fixed_address=None,
-    reasons=_REASONS,
-    error=None,
-)
-_DONE: Final = JobStatus(
-    job_id=_JOB,
-    status="done",
-    total=3,
-    processed=3,
-    progress=1.0,
-    created_at=_MADE,
-    finished_at=_CHECKED,
-    expires_at="2027-02-20T17:28:07+09:00",
-    grades={"A": 2, "none": 1},
-    error=None,
-    results=[_RESULT],
-)
-_RUNNING: Final = JobSummaryPayload("job_Xh0tIj3vK2mQ9sLwE5rTy7Ua", "queued", 2, 0, 0.0, _CHECKED, None, None, {}, None)
 _ENTRY: Final = WatchEntryPayload(
     watch_id=_WATCH,
     biz_no=_NUMBER,
@@ -334,51 +308,39 @@ _ENTRY: Final = WatchEntryPayload(
     next_check_at=_NEXT,
     closed_at=None,
 )
-_CLOSED: Final = Closure(
-    event="closure",
-    id="04399fa1a909055807533d05e0090ebe",
-    watch_id=_WATCH,
-    biz_no=_NUMBER,
-    name=_NAME,
-    address=_ADDRESS,
-    biz_status="closed",
-    status_before="active",
-    grade_before="A",
-    grade_after="E",
-    detected_at=_NEXT,
-)
-_CLOSED_ALREADY: Final = ClosedAlready(
-    event="closed_already",
-    id="c0a1f6d2be6c4f0f9a3f5d0e6b7c8a91",
-    closed=2,
-    biz_nos=[_NUMBER, "1208100002"],
-    detected_at=_CHECKED,
-)
-_ACCOUNT: Final = Me(
-    key_id="b63f1d46",
-    plan="business",
-    quota=QuotaPayload(limit=5000, used=4, remaining=4996, month="2026-11", resets_at="2026-12-01T00:00:00+09:00"),
-    watch_changes=QuotaPayload(20_000, 3, 19_997, month="2026-11", resets_at="2026-12-01T00:00:00+09:00"),
-    limits=LimitsPayload(
-        upload_bytes=64_000_000,
-        upload_rows=200_000,
-        watches=10_000,
-        watch_recheck_hours=24.0,
-        uploads=4,
-        disk_bytes=2_000_000_000,
-        requests_per_second=100.0,
-        request_burst=1_000,
-        requests_at_once=256,
-    ),
-    in_use=InUsePayload(uploads=0, disk_bytes=61_440, requests_at_once=1),
-    idempotency=IdempotencyPayload("Idempotency-Key", ["POST /verify", "POST /batch"], 604_800),
-)
 _EXAMPLES: Final = (
     VerifyRequest(_NUMBER, _NAME, _ADDRESS),
     VerificationPayload("active", 0.0188, "A", "send", "16677", "경기도 수원시 영통구 삼성로 129 (매탄동)", _REASONS),
     BatchCreatedPayload(_JOB, 3),
-    _DONE,
-    JobListPayload([_RUNNING], None),
+    JobStatus(
+        job_id=_JOB,
+        status="done",
+        total=3,
+        processed=3,
+        progress=1.0,
+        created_at=_MADE,
+        finished_at=_CHECKED,
+        expires_at="2027-02-20T17:28:07+09:00",
+        grades={"A": 2, "none": 1},
+        error=None,
+        results=[
+            JobResult(
+                row_id=0,
+                b_no=_NUMBER,
+                biz_status="active",
+                bounce_prob=0.0188,
+                grade="A",
+                action="send",
+                fixed_zipcode=None,
+                fixed_address=None,
+                reasons=_REASONS,
+                error=None,
+            )
+        ],
+    ),
+    JobListPayload(
+        [JobSummaryPayload("job_Xh0tIj3vK2mQ9sLwE5rTy7Ua", "queued", 2, 0, 0.0, _CHECKED, None, None, {}, None)], None
+    ),
     JobDeleted("job_Xh0tIj3vK2mQ9sLwE5rTy7Ua", deleted=True, given_back=2),
     LabelRequest(0, bounced=True, reason="이사불명"),
     Labelled(_JOB, 0, bounced=True, reason="이사불명"),
@@ -387,9 +349,45 @@ _EXAMPLES: Final = (
     WatchListPayload([_ENTRY], 1),
     WatchHistory(_WATCH, _NUMBER, [WatchChangePayload(_NEXT, "A", "E", "closed")]),
     WatchRemoved(_WATCH, removed=True),
-    _CLOSED,
-    _CLOSED_ALREADY,
-    _ACCOUNT,
+    Closure(
+        event="closure",
+        id="04399fa1a909055807533d05e0090ebe",
+        watch_id=_WATCH,
+        biz_no=_NUMBER,
+        name=_NAME,
+        address=_ADDRESS,
+        biz_status="closed",
+        status_before="active",
+        grade_before="A",
+        grade_after="E",
+        detected_at=_NEXT,
+    ),
+    ClosedAlready(
+        event="closed_already",
+        id="c0a1f6d2be6c4f0f9a3f5d0e6b7c8a91",
+        closed=2,
+        biz_nos=[_NUMBER, "1208100002"],
+        detected_at=_CHECKED,
+    ),
+    Me(
+        key_id="b63f1d46",
+        plan="business",
+        quota=QuotaPayload(limit=5000, used=4, remaining=4996, month="2026-11", resets_at="2026-12-01T00:00:00+09:00"),
+        watch_changes=QuotaPayload(20_000, 3, 19_997, month="2026-11", resets_at="2026-12-01T00:00:00+09:00"),
+        limits=LimitsPayload(
+            upload_bytes=64_000_000,
+            upload_rows=200_000,
+            watches=10_000,
+            watch_recheck_hours=24.0,
+            uploads=4,
+            disk_bytes=2_000_000_000,
+            requests_per_second=100.0,
+            request_burst=1_000,
+            requests_at_once=256,
+        ),
+        in_use=InUsePayload(uploads=0, disk_bytes=61_440, requests_at_once=1),
+        idempotency=IdempotencyPayload("Idempotency-Key", ["POST /verify", "POST /batch"], 604_800),
+    ),
 )
 
 

@@ -88,7 +88,7 @@ class WakeUp:
     def ring(self) -> None:
         self._event.set()
 
-    async def wait(self, seconds: float | None) -> bool:
+    async def wait(self, seconds: float | None) -> None:
         async with anyio.create_task_group() as group:
 
             async def sleep(seconds: float) -> None:
@@ -98,11 +98,8 @@ class WakeUp:
             if seconds is not None:
                 group.start_soon(sleep, seconds)
             await self._event.wait()
-            group.cancel_scope.cancel()
-        rang = self._event.is_set()
-        if rang:
             self._event = anyio.Event()
-        return rang
+            group.cancel_scope.cancel()
 
 
 LOGGER_ROOT: Final = "bansong"

@@ -12,7 +12,6 @@ from dataclasses import replace
 from datetime import date, datetime, time, timedelta
 from functools import partial
 from math import floor
-from threading import Lock
 from typing import Final, NamedTuple, Self
 
 import anyio
@@ -28,7 +27,7 @@ from bansong.engine.local import Known, LocalEngine
 from bansong.engine.overlays import StatusOverlay
 from bansong.reference.fetch import StatusFetch, fetch_statuses, load_nts_key
 from bansong.reference.nts import MAX_NUMBERS, NtsClient, NtsKey, StatusReply
-from bansong.reference.status_store import DayUsage, StatusStore, account_of
+from bansong.reference.status_store import DayAllowance, DayUsage, StatusStore, account_of
 from bansong.server.engines import numbers_of
 from bansong.server.lookups import KnownStatus, Microbatcher, Statuses, StoredStatuses, read_statuses
 from bansong.server.settings import Clock, Settings, as_text, loggable_message
@@ -200,63 +199,6 @@ class CircuitBreaker:
             _log.warning("%s is not asked until %s: %s", self._name, as_text(until), why)
 
 
-class DayBudget:
-    """Numbers left to ask on a day in Korea, counted in ``store`` before a call for all processes; thread-safe."""
-
-    def __init__(self, store: StatusStore, account: str, limit: int | None) -> None:
-        self.account = account
-        self.limit = limit  # ``None``: as many as the tax authority allows
-        self._store = store
-        self._unsent = 0
-        self._unstored = date.min, 0
-        self._lock = Lock()
-
-    def remaining(self, day: date) -> int | None:
-        used = self._usage(day)
-        if used.exhausted:
-            return 0
-        return None if self.limit is None else max(0, self.limit - used.numbers)
-
-    def is_spent(self, day: date) -> bool:
-        used = self._usage(day)
-        return used.exhausted or (self.limit is not None and used.numbers - self._unsent >= self.limit)
-
-    def limit_of(self, day: date) -> int | None:
-        return None if self.limit is None else max(0, self.limit - self._unstored_of(day))
-
-    def take(self, numbers: int, day: date) -> int:
-        """Count up to that many numbers as asked; return how many. :meth:`count_sent` or :meth:`give_back` follows."""
-        with self._lock:
-            limit = self.limit_of(day)
-            if limit is None:
-                return 0 if self._usage(day).exhausted else numbers
-            try:
-                taken = self._store.take_numbers(self.account, day, numbers, limit)
-            except StoreError as error:
-                taken = min(numbers, self.remaining(day) or 0)
-                self._unstored = day, self._unstored_of(day) + taken
-                _log.error("what is asked is not counted in the store: %s", loggable_message(error))
-            self._unsent += taken
-            return taken
-
-    def count_sent(self, numbers: int) -> None:
-        with self._lock:
-            self._unsent -= numbers if self.limit is not None else 0
-
-    def give_back(self, numbers: int, day: date) -> None:
-        if self.limit is not None:
-            self.count_sent(numbers)
-            self._store.give_back_numbers(self.account, day, numbers)
-
-    def _usage(self, day: date) -> DayUsage:
-        used = self._store.usage(self.account, day)
-        return replace(used, numbers=used.numbers + self._unstored_of(day))
-
-    def _unstored_of(self, day: date) -> int:
-        of, numbers = self._unstored
-        return numbers if of == day else 0
-
-
 _SUBJECT: Final = "the tax authority's API"
 _MAX_AGE_DAYS: Final = 100_000.0  # a larger ``max_age`` would be before the first date
 _DRAIN_S: Final = 2.0  # how long a stop waits for calls of jobs and watches
@@ -296,11 +238,9 @@ class NtsStatuses:
         self._client = NtsClient(key, options.base_url, timeout=min(options.timeout, _TIMEOUT_S), today=clock.today)
         self._store = StatusStore(options.store)
         self._single = SingleStatuses(self, clock)
-        self._budget = DayBudget(self._store, account_of(key), options.budget)
+        self._budget = DayAllowance(self._store, account_of(key), options.budget, clock.today)
         self._bulk = anyio.Lock()
-        self._counts = DayUsage()
-        self._answered = 0
-        self._totals = 0, 0
+        self._totals, self._logged = Counter[str](), Counter[str]()
         self._missed: tuple[date, Counter[int]] = date.min, Counter()
         self._open = AsyncExitStack()
 
@@ -337,8 +277,9 @@ class NtsStatuses:
             _log.error("statuses are not fetched: %s", loggable_message(error))
 
     def report(self) -> StatusReport:
-        found, left = self._store.summary(), self._budget.remaining(self._clock.today())
-        return StatusReport(self.breaker.is_open, *self._totals, left, found.numbers, found.newest)
+        found, left = self._store.summary(), self._budget.remaining()
+        asked, answered = self._totals["asked"], self._totals["answered"]
+        return StatusReport(self.breaker.is_open, asked, answered, left, found.numbers, found.newest)
 
     def fresh_since(self) -> date:
         return self._clock.today() - timedelta(days=floor(min(self._options.max_age, _MAX_AGE_DAYS)))
@@ -374,23 +315,26 @@ class NtsStatuses:
         if alone and answers:
             await anyio.to_thread.run_sync(self._write, None, DayUsage(), day, alone)
         elif refusal is not None and not answers:
-            self.breaker.record_failure(_loggable(refusal), lasting=not self._totals[1])
+            self.breaker.record_failure(_loggable(refusal), lasting=not self._totals["answered"])
         return answers
 
     async def _ask_at_once(self, numbers: Sequence[int]) -> Statuses | ServiceError:
         if self.breaker.is_open:
             return {}
         day = self._clock.today()
-        allowed = await anyio.to_thread.run_sync(self._budget.take, len(numbers), day)
+        allowed = await anyio.to_thread.run_sync(self._take, len(numbers))
         if not allowed:
             await self._heed_budget(day, _SPENT)
             return {}
         if not self.breaker.begin():
-            await anyio.to_thread.run_sync(self._budget.give_back, allowed, day)
+            await anyio.to_thread.run_sync(self._budget.give_back, allowed)
             return {}
         self._budget.count_sent(allowed)
         reply = await self._call(numbers[:allowed], day)
         return read_statuses(reply.statuses) if isinstance(reply, StatusReply) else reply or {}
+
+    def _take(self, numbers: int) -> int:
+        return 0 if self._budget.limit is None and self._budget.is_spent() else self._budget.take(numbers)
 
     async def _call(self, numbers: Sequence[int], day: date) -> StatusReply | ServiceError | None:
 
@@ -420,7 +364,7 @@ class NtsStatuses:
             raise
         finally:
             late.cancel()
-        self._count(used, 0 if reply is None else reply.statuses.height)
+        self._totals.update(calls=1, asked=len(numbers), answered=0 if reply is None else reply.statuses.height)
         await anyio.to_thread.run_sync(self._write, reply, used, day)
         return reply or refusal
 
@@ -450,20 +394,20 @@ class NtsStatuses:
         if rest.is_empty() or self.breaker.is_open:
             return
         day = self._clock.today()
-        if await anyio.to_thread.run_sync(self._budget.remaining, day) == 0:
+        if await anyio.to_thread.run_sync(self._budget.remaining) == 0:
             await self._heed_budget(day, _SPENT)
             return
-        fetch = await self._run_fetch(rest, max_age, self._budget.limit_of(day))
+        fetch = await self._run_fetch(rest, max_age, self._budget.stored_limit)
         if fetch is None:
             return
-        self._count(DayUsage(fetch.asked, fetch.calls), fetch.answered)
+        self._totals.update(calls=fetch.calls, asked=fetch.asked, answered=fetch.answered)
         why = _SPENT if fetch.halt is None else _NUMBERS.sub("…", fetch.halt)
         is_spent = await self._heed_budget(day, why) or fetch.budget_left == 0
         if fetch.halt is not None and not is_spent:
             self.breaker.record_failure(why, lasting=not fetch.answered)
 
     async def _heed_budget(self, day: date, why: str) -> bool:
-        is_spent = await anyio.to_thread.run_sync(self._budget.is_spent, day)
+        is_spent = await anyio.to_thread.run_sync(self._budget.is_spent)
         if is_spent:
             self.breaker.pause_until(_midnight_after(day), why)
         return is_spent
@@ -491,28 +435,22 @@ class NtsStatuses:
     def _select_stale(self, numbers: pl.Series, max_age: float) -> pl.Series:
         return self._store.stale(numbers, max_age, self._clock.today())["b_no"]
 
-    def _count(self, used: DayUsage, answered: int) -> None:
-        before = self._counts
-        self._counts = DayUsage(before.numbers + used.numbers, before.calls + used.calls)
-        self._answered += answered
-        self._totals = self._totals[0] + used.numbers, self._totals[1] + answered
-
     async def log_counts(self) -> None:
-        counts, answered = self._counts, self._answered
-        if not counts.calls:
+        new = self._totals - self._logged
+        if not new["calls"]:
             return
-        self._counts, self._answered = DayUsage(), 0
+        self._logged = self._totals.copy()
         try:
-            found = await anyio.to_thread.run_sync(self._budget.remaining, self._clock.today())
+            found = await anyio.to_thread.run_sync(self._budget.remaining)
             left = "not limited" if found is None else f"{found:,}"
         except StoreError:
             left = "not known"
         _log.info(
             "%s: calls: %d, numbers asked: %d, answered: %d, left of the day's budget: %s",
             _SUBJECT,
-            counts.calls,
-            counts.numbers,
-            answered,
+            new["calls"],
+            new["asked"],
+            new["answered"],
             left,
         )
 

@@ -219,7 +219,6 @@ _CHECK_INTERVAL_S: Final = 1.0  # anybody may call :meth:`Store.check`, so it wr
 
 class _PendingChange(NamedTuple):
     change: Change[Any]
-    loop: asyncio.AbstractEventLoop
     future: asyncio.Future[Any]
     context: Context  # carries the language of the request into the writer
 
@@ -241,9 +240,8 @@ class Store:
 
     async def write(self, change: Change[T]) -> T:
         """Return the result of a change once it is on the disk; if cancelled, it may still be made."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
-        self._queue.put(_PendingChange(change, loop, future, copy_context()))
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._queue.put(_PendingChange(change, future, copy_context()))
         return await future
 
     async def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
@@ -306,7 +304,8 @@ class Store:
             self._roll_back()
             results = [(asked, None, error) for asked in group]
         self._on_commit(time.perf_counter() - started)
-        _wake_waiting(results)
+        with suppress(RuntimeError):  # the loop is closed
+            group[0].future.get_loop().call_soon_threadsafe(_resolve_futures, results)
 
     def _roll_back(self) -> None:
         """Roll back; if that fails, reopen the file, which rolls back from the journal."""
@@ -336,16 +335,6 @@ class Store:
 def _write_version(db: sqlite3.Connection) -> None:
     """Write an unchanged value: fails if the file cannot be written."""
     db.execute(f"PRAGMA user_version = {SERVER_FILE.version}")
-
-
-def _wake_waiting(results: list[tuple[_PendingChange, Any, BaseException | None]]) -> None:
-    loops = {asked.loop for asked, _, _ in results}
-    for loop in loops:
-        settled = [result for result in results if result[0].loop is loop]
-        try:
-            loop.call_soon_threadsafe(_resolve_futures, settled)
-        except RuntimeError:  # the loop is closed
-            continue
 
 
 def _resolve_futures(results: list[tuple[_PendingChange, Any, BaseException | None]]) -> None:

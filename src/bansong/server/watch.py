@@ -34,7 +34,7 @@ from bansong.notify.channels import (
 )
 from bansong.notify.queue import Backoff, PendingDelivery, SummaryWindow
 from bansong.server import keys as key_table
-from bansong.server.engines import EnginePool, StatusSource, StatusSources, fetch_statuses_of
+from bansong.server.engines import EnginePool, StatusSource, fetch_statuses_of
 from bansong.server.keys import Key
 from bansong.server.settings import Clock, Settings, WakeUp, loggable_message
 from bansong.server.store import Store
@@ -49,20 +49,10 @@ _PIECE_BYTES: Final = 256 << 10  # read, and sent, at a time: what a slow reader
 
 
 class _CachedList:
-    """Cached blocks of one list; a change removes ``readings`` under way, so that a stale read is not cached."""
-
     def __init__(self) -> None:
         self.numbers: set[int] | None = None
         self.blocks: dict[int, Block] = {}
-        self.readings: dict[int | None, object] = {}
-
-    def drop(self, number: int) -> int:
-        self.readings.pop(number, None)
-        self.readings.pop(None, None)
-        if self.numbers is not None:
-            self.numbers.add(number)
-        block = self.blocks.pop(number, None)
-        return 0 if block is None else len(block.entries)
+        self.changes = 0  # what was read before the last change is not cached
 
 
 class WatchListCache:
@@ -78,8 +68,12 @@ class WatchListCache:
     def mark_stale(self, owner: str, numbers: Iterable[int]) -> None:
         kept = self._kept.get(owner)
         if kept is not None:
-            for block in set(map(watch_store.block_of, numbers)):
-                self._size -= kept.drop(block)
+            kept.changes += 1
+            for number in set(map(watch_store.block_of, numbers)):
+                if kept.numbers is not None:
+                    kept.numbers.add(number)
+                if (block := kept.blocks.pop(number, None)) is not None:
+                    self._size -= len(block.entries)
 
     async def stream(self, owner: str) -> AsyncIterator[bytes]:
         """Stream a list as JSON; the first piece is read before this returns, so that an error can be answered."""
@@ -120,21 +114,19 @@ class WatchListCache:
 
     async def _numbers(self, owner: str, kept: _CachedList) -> Collection[int]:
         if kept.numbers is None:
-            reading = kept.readings[None] = object()
+            before = kept.changes
             numbers = await self._store.read(lambda db: watch_store.blocks(db, owner))
-            if kept.readings.get(None) is not reading:
+            if kept.changes != before:
                 return numbers
             kept.numbers = set(numbers)
         return tuple(kept.numbers)
 
     async def _read(self, owner: str, kept: _CachedList, numbers: list[int]) -> list[Block]:
-        reading = object()
-        kept.readings |= dict.fromkeys(numbers, reading)
+        before = kept.changes
         async with self._places:
             blocks = await self._store.read(lambda db: _read_piece(db, owner, numbers))
-        for number, block in zip(numbers, blocks, strict=False):
-            if kept.readings.get(number) is reading and self._kept.get(owner) is kept:
-                del kept.readings[number]
+        if kept.changes == before and self._kept.get(owner) is kept:
+            for number, block in zip(numbers, blocks, strict=False):
                 self._keep(owner, kept, number, block)
         return blocks
 
@@ -148,7 +140,7 @@ class WatchListCache:
             if self._size + size <= self._limit or other == owner:
                 break
             self._drop_list(other)
-        if self._size + size <= self._limit:
+        if self._size + size <= self._limit and number not in kept.blocks:
             kept.blocks[number] = block
             self._size += size
 
@@ -193,14 +185,14 @@ class WatchScheduler:
         clock: Clock,
         store: Store,
         engines: EnginePool,
-        sources: StatusSources,
+        sources: Sequence[StatusSource],
         *,
         on_notification: Callable[[], None],
     ) -> None:
         self.lists = WatchListCache(store)
         self._store = store
         self._engines = engines
-        self.sources = sources
+        self.source = sources[0]
         self._plans = settings.plans
         self._clock = clock
         self._channels = [FILE] if settings.notices is not None else []
@@ -265,7 +257,7 @@ class WatchScheduler:
     async def _check_chunk(self, key: Key) -> None:
         now = self._clock.now()
         watches = await self._store.read(lambda db: watch_store.due(db, now, CHUNK, [key.id]))
-        source = self.sources.source(offline=False)
+        source = self.source
         try:
             await fetch_statuses_of(source, watches.lazy().select(b_no="biz_no"), _MAX_AGE_DAYS)
             checked = await anyio.to_thread.run_sync(self._check, source, key.id, watches)
