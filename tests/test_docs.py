@@ -49,7 +49,7 @@ def test_the_page_about_privacy_names_every_store() -> None:
     from bansong.purchase.ledger_file import LEDGER_FILE
     from bansong.reference.reviews import CHOICE_FILE
     from bansong.reference.status_store import STATUS_FILE
-    from bansong.watch.lists import WATCH_FILE
+    from bansong.watch.store import WATCH_FILE
 
     text = (ROOT / "docs" / "privacy.md").read_text(encoding="utf-8")
     code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))

@@ -21,7 +21,7 @@ import pytest
 import bansong as bs
 from bansong import errors, watch
 from bansong.watch import checking, store
-from bansong.watch.lists import alone
+from bansong.watch.store import alone
 from conftest import write
 from test_watch_sync import csv_of, numbers, rows_for
 
