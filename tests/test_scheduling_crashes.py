@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -81,8 +82,7 @@ def stop_at(step: str, stop: str, nights: Nights) -> subprocess.CompletedProcess
     nights.write_job(inputs='path = "*.csv"', end=JOB)
     copy_list(nights)
     run_job(nights.folder / "job.toml", now=lambda: time.time() - 2 * DAY)
-    nights.statuses[next(iter(nights.statuses))] = "closed"
-    nights.write_inputs()
+    nights.close()
     copy_list(nights)
     command = [sys.executable, "-c", STOPPED_AT, stop, step]
     return subprocess.run(command, cwd=nights.folder, capture_output=True, text=True)
@@ -118,8 +118,7 @@ def told_in_the_end(nights: Nights) -> int:
     return (nights.folder / "told.log").read_text("utf-8").count("1 newly closed")
 
 
-@pytest.mark.parametrize("stop", ["SIGINT", "SIGTERM"])
-@pytest.mark.parametrize("step", BEGUN)
+@pytest.mark.parametrize(("step", "stop"), [*product(BEGUN, ["SIGTERM"]), ("answered in a query", "SIGINT")])
 def test_a_run_that_is_stopped_before_it_is_written_down_ends_at_once(step: str, stop: str, nights: Nights) -> None:
     """With 130, whatever polars makes of it, a sentence of what is written, and the next run tells the closure once."""
     done = stop_at(step, stop, nights)
@@ -130,8 +129,7 @@ def test_a_run_that_is_stopped_before_it_is_written_down_ends_at_once(step: str,
     assert told_in_the_end(nights) == 1
 
 
-@pytest.mark.parametrize("stop", ["SIGINT", "SIGTERM"])
-@pytest.mark.parametrize("step", WRITTEN_DOWN)
+@pytest.mark.parametrize(("step", "stop"), [*product(WRITTEN_DOWN, ["SIGTERM"]), ("committed", "SIGINT")])
 def test_a_run_that_is_stopped_while_it_is_written_down_is_remembered(step: str, stop: str, nights: Nights) -> None:
     """It ends with that, says so with the exit code of what it did, and the closure is told once, by it or the next."""
     done = stop_at(step, stop, nights)
