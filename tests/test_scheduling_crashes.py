@@ -120,7 +120,6 @@ def told_in_the_end(nights: Nights) -> int:
 
 @pytest.mark.parametrize(("step", "stop"), [*product(BEGUN, ["SIGTERM"]), ("answered in a query", "SIGINT")])
 def test_a_run_that_is_stopped_before_it_is_written_down_ends_at_once(step: str, stop: str, nights: Nights) -> None:
-    """With 130, whatever polars makes of it, a sentence of what is written, and the next run tells the closure once."""
     done = stop_at(step, stop, nights)
     assert done.returncode == 130, done.stderr
     assert done.stderr.startswith("bansong: job: stopped before the run was written down: each output is whole")
@@ -131,7 +130,6 @@ def test_a_run_that_is_stopped_before_it_is_written_down_ends_at_once(step: str,
 
 @pytest.mark.parametrize(("step", "stop"), [*product(WRITTEN_DOWN, ["SIGTERM"]), ("committed", "SIGINT")])
 def test_a_run_that_is_stopped_while_it_is_written_down_is_remembered(step: str, stop: str, nights: Nights) -> None:
-    """It ends with that, says so with the exit code of what it did, and the closure is told once, by it or the next."""
     done = stop_at(step, stop, nights)
     assert done.returncode == WRITTEN_DOWN[step], done.stderr
     assert not hidden_files(nights)
@@ -143,7 +141,6 @@ def test_a_run_that_is_stopped_while_it_is_written_down_is_remembered(step: str,
 
 @pytest.mark.parametrize("step", [*BEGUN, *WRITTEN_DOWN])
 def test_a_run_that_is_killed_tells_each_closure(step: str, nights: Nights) -> None:
-    """Killed anywhere: nothing half written, the closure told once; twice only where that it was sent was not noted."""
     done = stop_at(step, "SIGKILL", nights)
     assert done.returncode == -9, done.stderr
     assert told_in_the_end(nights) == (2 if step == "sent" else 1)
@@ -164,6 +161,5 @@ except KeyboardInterrupt:
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 @pytest.mark.parametrize("before", [(), IGNORING])
 def test_a_deadline_ends_a_run_in_the_background_of_a_script_too(before: tuple[str, ...]) -> None:
-    """There SIGINT is ignored, as a shell does with `&`: the deadline was, too, and the run went on to its end."""
     done = subprocess.run([*before, sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=50)
     assert done.stdout == "ended\n"

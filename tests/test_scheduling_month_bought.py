@@ -34,7 +34,7 @@ FIRST_NIGHT: Final = datetime(2026, 11, 10, 2, tzinfo=SEOUL).timestamp()
 
 @dataclass(frozen=True)
 class Calendar:
-    """What happens on which night; on a quiet one the list is as it was, an answer is used again for ``max_age`` days."""
+    """What happens on which night; on a quiet one the list is as it was. ``max_age``: days of an answer."""
 
     quiet: int
     outage: int
@@ -45,7 +45,7 @@ class Calendar:
     killed: int = 0
 
 
-SHORT: Final = Calendar(quiet=2, outage=4, quota_reached=6, month_turns=8, last=9, max_age=4.5)
+SHORT: Final = Calendar(quiet=2, outage=3, quota_reached=5, month_turns=6, last=10, max_age=3.5)
 WHOLE: Final = Calendar(quiet=3, killed=5, outage=8, quota_reached=12, month_turns=22, last=30, max_age=9.5)
 CLOSED_WORDS: Final = ("closed", "폐업자")
 """A service may say it in either language."""
