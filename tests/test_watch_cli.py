@@ -17,9 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from bansong.cli.app import app
-from bansong.errors import BansongError
 from bansong.testing import FakeService, Fault, Faults, Status, serve
-from conftest import SAMPLE
 from test_watch_local import DAY, Town
 from test_watch_sync import KEY, csv_of, numbers, rows_for
 
@@ -34,28 +32,22 @@ def cli(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
 
 
 def test_a_sync_shows_what_it_would_do_and_does_it_when_told(cli: Run, tmp_path: Path) -> None:
-    """People read figures and the first few; the same command again has nothing to do."""
     file = csv_of(tmp_path / "a.csv", [*rows_for(7), ("합계", "7", "")])
     looked = cli("sync", file, "--local")
     assert looked.exit_code == 0
     assert "to add          7: 120-81-00002 상점0, " in looked.stderr
     assert "nothing was changed; --apply does it" in looked.stderr
     assert "1 row (8): a totals row" in looked.stderr
+    report = json.loads(cli("sync", file, "--local", "--json").stdout)
+    assert [business["biz_no"] for business in report["add"]] == numbers(7)
+    assert (report["applied"], report["left"], report["remove"]) == (False, 7, [])
     assert "7 added, 0 changed, 0 removed" in cli("sync", file, "--local", "--apply").stderr
     assert "nothing is to be done" in cli("sync", file, "--local").stderr
 
 
-def test_a_sync_as_json_lists_all(cli: Run, tmp_path: Path) -> None:
-    """One object on stdout, each business in it."""
-    done = cli("sync", csv_of(tmp_path / "a.csv", rows_for(9)), "--local", "--json")
-    report = json.loads(done.stdout)
-    assert [business["biz_no"] for business in report["add"]] == numbers(9)
-    assert (report["applied"], report["left"], report["remove"]) == (False, 9, [])
-
-
 def test_one_business_is_added_listed_and_removed(cli: Run) -> None:
-    """The number is shown with hyphens; Hangul does not push the columns about."""
     a, b = numbers(2)
+    assert cli("list", "--local").stdout == "nothing is watched\n"
     assert "120-81-00002 is watched now" in cli("add", a, "--name", "가나다 상사", "--local").stdout
     assert "was watched (watch" in cli("add", a, "--local").stdout
     cli("add", b, "--name", "ABC", "--local")
@@ -69,13 +61,7 @@ def test_one_business_is_added_listed_and_removed(cli: Run) -> None:
     assert cli("list", "--local").stdout.splitlines()[-1] == "1 watched"
 
 
-def test_an_empty_list_says_so(cli: Run) -> None:
-    """An empty table would look like an error."""
-    assert cli("list", "--local").stdout == "nothing is watched\n"
-
-
 def test_a_check_is_quiet_until_something_happens(cli: Run, tmp_path: Path) -> None:
-    """Cron mails what is printed: nothing, or what there is to know."""
     town = Town(tmp_path)
     first = cli("check", "--local", town.list, "--registry", town.registry())
     assert (first.exit_code, first.output) == (0, "")
@@ -91,31 +77,7 @@ def test_a_check_is_quiet_until_something_happens(cli: Run, tmp_path: Path) -> N
     assert as_json["history"][0]["at"][10] == "T"
 
 
-def test_a_check_as_json_is_one_object(cli: Run, tmp_path: Path) -> None:
-    """Closures as a webhook gets them; without a registry a note says what cannot be found."""
-    town = Town(tmp_path)
-    town.closed = {town.numbers[0]}
-    first = json.loads(cli("check", "--local", town.list, "--registry", town.registry(), "--json").stdout)
-    assert (first["due"], first["closures"], first["closed_already"]) == (4, [], [town.numbers[0]])
-    assert first["first_checks"] == 4
-    nothing = json.loads(cli("check", "--local", town.list, "--registry", town.registry(), "--json").stdout)
-    assert (nothing["due"], nothing["checked"], nothing["next_check_at"]) == (0, 0, first["next_check_at"])
-    town.closed = {town.numbers[0], town.numbers[3]}
-    done = cli("check", "--local", town.list, "--registry", town.registry(), "--json", "--all")
-    report = json.loads(done.stdout)
-    assert (report["checked"], report["watched"], [one["biz_no"] for one in report["closures"]]) == (
-        4,
-        4,
-        [town.numbers[3]],
-    )
-    assert report["closures"][0]["event"] == "closure"
-    bare = cli("check", "--local", town.list)
-    assert (bare.exit_code, bare.stdout) == (0, "")
-    assert "closures cannot be found" in bare.stderr
-
-
 def test_undelivered_notices_end_a_check_with_3(cli: Run, tmp_path: Path) -> None:
-    """What was found is told all the same."""
     town = Town(tmp_path)
     town.closed = {town.numbers[0]}
     nowhere = ("--notify", tmp_path / "no" / "x.jsonl")
@@ -131,7 +93,6 @@ def test_undelivered_notices_end_a_check_with_3(cli: Run, tmp_path: Path) -> Non
 
 @pytest.mark.process
 def test_on_a_terminal_a_check_says_that_nothing_was_due(tmp_path: Path) -> None:
-    """Whoever looks on hears how many were checked, and when the next are due; a pipe, as cron's, stays empty."""
     pty = pytest.importorskip("pty", reason="a terminal of the operating system's")
     town = Town(tmp_path)
     command = [sys.executable, "-m", "bansong", "watch", "check", "--local", town.list, "--registry", town.registry()]
@@ -152,7 +113,6 @@ def test_on_a_terminal_a_check_says_that_nothing_was_due(tmp_path: Path) -> None
 def test_the_service_is_asked_as_the_environment_says(
     cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Key and address come from where they always come from; what the service calls the number is not seen."""
     service = FakeService(KEY, faults=Faults(Fault("watch_add", Status(429), at=4)))
     file = csv_of(tmp_path / "a.csv", rows_for(6))
     with serve(service) as url:
@@ -170,21 +130,8 @@ def test_the_service_is_asked_as_the_environment_says(
         assert "→ E, closed" in cli("history", changed.id).stdout
 
 
-def test_a_list_that_would_be_emptied_needs_a_word(cli: Run, tmp_path: Path) -> None:
-    """The wrong file is said to be that, with exit code 2, and nothing is done."""
-    cli("sync", csv_of(tmp_path / "a.csv", rows_for(30)), "--local", "--apply")
-    wrong = csv_of(tmp_path / "b.csv", rows_for(5, 100))
-    refused = cli("sync", wrong, "--local", "--apply")
-    assert isinstance(refused.exception, BansongError)
-    assert refused.exception.exit_code == 2
-    assert "30 of 30 watched businesses are not in the file" in str(refused.exception)
-    assert "5 added, 0 changed, 0 removed" in cli("sync", wrong, "--local", "--apply", "--keep").stderr
-    assert "0 added, 0 changed, 30 removed" in cli("sync", wrong, "--local", "--apply", "--force").stderr
-
-
 @pytest.mark.crash
 def test_killed_at_any_moment_a_check_tells_each_closure(tmp_path: Path) -> None:
-    """SIGKILL again and again: what was printed and what the next check prints are all closures, none left out."""
     town = Town(tmp_path, 40)
     town.now = time.time() - 3 * DAY
     town.check()
@@ -206,17 +153,7 @@ def test_killed_at_any_moment_a_check_tells_each_closure(tmp_path: Path) -> None
     assert set(told) == town.closed
 
 
-def test_the_sample_can_be_watched(cli: Run) -> None:
-    """The commands of the documentation, on the sample."""
-    assert cli("sync", SAMPLE / "customers.csv", "--local", "--apply").exit_code == 0
-    found = cli("check", "--local", "--registry", SAMPLE / "registry.parquet", "--json")
-    report = json.loads(found.stdout)
-    assert (report["checked"], report["closures"], len(report["closed_already"])) == (report["watched"], [], 29)
-
-
 def test_an_interrupted_sync_says_what_it_did(cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is published by a sync, so what was done is said, and nothing else."""
-
     def sync(*_: object, **__: object) -> None:
         raise KeyboardInterrupt("3 added, 0 changed, 0 removed in this run; the same command goes on")
 
@@ -225,3 +162,24 @@ def test_an_interrupted_sync_says_what_it_did(cli: Run, tmp_path: Path, monkeypa
     assert done.exit_code == 130
     assert "bansong: interrupted; 3 added" in done.stderr
     assert "published" not in done.stderr
+
+
+def test_a_check_as_json_is_one_object(cli: Run, tmp_path: Path) -> None:
+    town = Town(tmp_path)
+    town.closed = {town.numbers[0]}
+
+    def check(*more: str) -> dict[str, Any]:
+        done = cli("check", "--local", town.list, "--registry", town.registry(), "--json", *more)
+        report: dict[str, Any] = json.loads(done.stdout)
+        return report
+
+    first, nothing = check(), check()
+    assert (first["due"], first["first_checks"], first["closures"]) == (4, 4, [])
+    assert first["closed_already"] == [town.numbers[0]]
+    assert (nothing["due"], nothing["checked"], nothing["next_check_at"]) == (0, 0, first["next_check_at"])
+    town.closed = {town.numbers[0], town.numbers[3]}
+    report = check("--all")
+    assert (report["checked"], report["watched"]) == (4, 4)
+    assert [(one["biz_no"], one["event"]) for one in report["closures"]] == [(town.numbers[3], "closure")]
+    bare = cli("check", "--local", town.list)
+    assert (bare.exit_code, bare.stdout, "closures cannot be found" in bare.stderr) == (0, "", True)
