@@ -27,6 +27,7 @@ from test_watch_sync import csv_of, numbers, rows_for
 NOW = float(int(time.time())) + 3600  # after all that the tests add, so that it is due
 DAY = 86_400.0
 SECRET = "a secret of the receiver's"
+REFUSED: Answer = (500, {}, b"")
 
 
 class Town:
@@ -316,9 +317,6 @@ def test_what_a_webhook_does_not_take_is_kept_listed_and_sent_again_or_forgotten
     assert len({got.headers["X-Bizverify-Delivery"] for got in receiver.received}) == 4
     assert town.check(forget=True).exit_code == 0
     assert town.check().quiet
-
-
-REFUSED: Answer = (500, {}, b"")
 
 
 def test_a_file_that_cannot_be_written_is_said_and_keeps_the_notices(town: Town) -> None:
