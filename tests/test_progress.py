@@ -11,7 +11,7 @@ import pytest
 
 import bansong as bs
 from bansong.base.display import terminal_bar
-from bansong.base.messages import use_language
+from bansong.base.messages import Lang, use_language
 from conftest import SAMPLE
 
 SETUP = f"""
@@ -38,8 +38,8 @@ assert not seen
 """
 
 
+@pytest.mark.process
 def test_in_a_notebook_a_bar_is_one_output_that_is_empty_in_the_end() -> None:
-    """Polars' threads update it; a saved notebook has no line of it. Quick runs, and those without one, have none."""
     nbformat = pytest.importorskip("nbformat", reason='notebooks: pip install "bansong[dev]"')
     nbclient = pytest.importorskip("nbclient", reason='notebooks: pip install "bansong[dev]"')
     cells = [nbformat.v4.new_code_cell(source) for source in (SETUP, SHOWN, UNSHOWN)]
@@ -55,8 +55,8 @@ bs.verify_frame(pl.concat([pl.read_csv({str(SAMPLE / "customers.csv")!r}, infer_
 """
 
 
+@pytest.mark.process
 def test_a_script_shows_a_bar_on_a_terminal_alone() -> None:
-    """On a terminal it is there while rows are verified; in a pipe, as in a log of cron, is nothing."""
     pty = pytest.importorskip("pty", reason="a terminal of the operating system's")
     here, there = pty.openpty()
     command = [sys.executable, "-W", "ignore", "-c", SCRIPT]
@@ -73,25 +73,6 @@ def test_a_script_shows_a_bar_on_a_terminal_alone() -> None:
     assert (piped.stdout, piped.stderr) == (b"", b"")
 
 
-@pytest.mark.parametrize(
-    ("unit", "korean", "english"),
-    [
-        ("rows", " 40/300행", " 40/300 rows"),
-        ("lookups", " 40/300건", " 40/300 lookups"),
-        ("numbers", " 40/300개", " 40/300 numbers"),
-        ("watches", " 40/300개", " 40/300 watches"),
-        ("MB", " 40/300 MB", " 40/300 MB"),
-    ],
-)
-def test_a_count_on_a_terminal_has_the_word_of_a_count(unit: str, korean: str, english: str) -> None:
-    """A Korean count of rows is `40/300행`, not `40/300 행 수`, which is a heading."""
-    for lang, said in (("ko", korean), ("en", english)):
-        with use_language(lang), terminal_bar(unit, "verifying") as bar:
-            bar(40, 300)
-            (task,) = bar._progress.tasks
-            assert task.fields["figures"] == said
-
-
 def _read(terminal: int) -> bytes:
     try:
         return os.read(terminal, 65536)
@@ -100,10 +81,22 @@ def _read(terminal: int) -> bytes:
 
 
 def test_a_function_is_called_with_rows_done_and_all() -> None:
-    """Up to the last row, from whatever thread; a frame counts as a file does."""
     calls: list[tuple[int, int]] = []
     frame = pl.read_csv(SAMPLE / "customers.csv", infer_schema=False)
     with pytest.warns(UserWarning, match="statuses checked"):
         bs.verify_frame(frame, progress=lambda done, total: calls.append((done, total)))
     assert calls[-1] == (300, 300)
     assert [done for done, _ in calls] == sorted({done for done, _ in calls})
+
+
+@pytest.mark.parametrize(
+    ("lang", "row", "piece", "one"), [("ko", "행", "건", "개"), ("en", " rows", " lookups", " numbers")]
+)
+def test_a_count_on_a_terminal_has_the_word_of_a_count(lang: Lang, row: str, piece: str, one: str) -> None:
+    found = []
+    for unit in ("rows", "lookups", "numbers", "MB"):
+        with use_language(lang), terminal_bar(unit, "verifying") as bar:
+            bar(40, 300)
+            (task,) = bar._progress.tasks
+            found.append(task.fields["figures"])
+    assert found == [f" 40/300{word}" for word in (row, piece, one, " MB")]

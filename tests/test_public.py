@@ -6,6 +6,8 @@ import inspect
 import re
 import subprocess
 import sys
+from pkgutil import iter_modules
+from types import ModuleType
 
 import pytest
 
@@ -17,106 +19,12 @@ def python(code: str) -> str:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
-def test_the_public_names_are_these() -> None:
-    """A name is added or taken away deliberately, never by accident."""
-    assert sorted(bs.__all__) == [
-        "ApiKey",
-        "BansongError",
-        "BlockingClient",
-        "CancelToken",
-        "Client",
-        "Engine",
-        "EngineKind",
-        "EnrichKeywords",
-        "ErasureReport",
-        "FilesReport",
-        "FrameKeywords",
-        "Gazetteer",
-        "GazetteerError",
-        "HybridEngine",
-        "JobReport",
-        "LabelReport",
-        "LocalEngine",
-        "NtsKey",
-        "ReadOptions",
-        "Registry",
-        "Report",
-        "ReviewReport",
-        "Scorecard",
-        "ServiceEngine",
-        "ServiceKeywords",
-        "ServiceOptions",
-        "StatusOptions",
-        "StatusOverlay",
-        "Verification",
-        "VerifyKeywords",
-        "WriteOptions",
-        "__version__",
-        "aenrich",
-        "afetch_status",
-        "apply_review",
-        "build_gazetteer",
-        "build_registry",
-        "calibrate",
-        "enrich",
-        "errors",
-        "fetch_status",
-        "forget",
-        "label",
-        "number",
-        "plan",
-        "run_job",
-        "set_language",
-        "verify",
-        "verify_frame",
-        "watch",
-    ]
-    for name in bs.__all__:
-        assert getattr(bs, name) is not None
-    assert set(bs.__all__) == set(dir(bs))
-
-
-def test_the_names_of_the_client_are_these() -> None:
-    """What a program that uses the client may name in its own annotations."""
-    assert sorted(client.__all__) == [
-        "Account",
-        "Acknowledged",
-        "ApiKey",
-        "BaseUrl",
-        "BatchCreated",
-        "BatchStatus",
-        "BinaryFile",
-        "BlockingClient",
-        "BlockingRawClient",
-        "Client",
-        "EventHooks",
-        "FileContent",
-        "Headers",
-        "HttpTransport",
-        "Idempotency",
-        "RawClient",
-        "RawResponse",
-        "Result",
-        "Step",
-        "Timeout",
-        "Timeouts",
-        "Verified",
-        "Verify",
-        "WatchChange",
-        "WatchEntry",
-    ]
-    for name in client.__all__:
-        assert getattr(client, name) is not None
-
-
 def test_number_is_a_module_that_can_be_imported() -> None:
-    """`bs.number` and `import bansong.number` are one module, whatever its file is called."""
     code = "from bansong.number import is_valid; import bansong as bs; print(is_valid is bs.number.is_valid)"
     assert python(code) == "True"
 
 
 def test_a_source_tree_that_is_not_installed_knows_its_version() -> None:
-    """The User-Agent header needs the version; it must not come from an installation that may be missing."""
     code = (
         "import importlib.metadata as m\n"
         "def missing(name): raise m.PackageNotFoundError(name)\n"
@@ -129,7 +37,6 @@ def test_a_source_tree_that_is_not_installed_knows_its_version() -> None:
 
 @pytest.mark.parametrize("name", ["Client", "BlockingClient", "RawClient", "BlockingRawClient", "RawResponse"])
 def test_what_a_signature_of_the_client_names_can_be_imported(name: str) -> None:
-    """From `bansong.client`, or from Python itself."""
     kind = getattr(client, name)
     public = [kind.__init__, *(getattr(kind, method) for method in dir(kind) if method[0] != "_")]
     functions = [getattr(method, "fget", method) for method in public]
@@ -152,30 +59,11 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         bs.nonsense  # noqa: B018
 
 
-@pytest.mark.parametrize("order", ["import bansong, polars as pl", "import polars as pl, bansong"])
-def test_the_namespace_is_there_whichever_is_imported_first(order: str) -> None:
-    assert python(f"{order}; print(pl.select(pl.lit('124-81-00998').brn.is_valid()).item())") == "True"
-
-
 def test_asking_whether_polars_is_there_does_not_lose_the_namespace() -> None:
     ask = "import bansong, importlib.util; importlib.util.find_spec('polars'); importlib.util.find_spec('polars')"
     use = "import polars as pl, sys; print(pl.select(pl.lit('124-81-00998').brn.is_valid()).item())"
     gone = "print([type(finder).__name__ for finder in sys.meta_path if 'Polars' in type(finder).__name__])"
     assert python(f"{ask}; {use}; {gone}").split() == ["True", "[]"]
-
-
-@pytest.mark.parametrize("command", ["--help", "enrich --help", "--version"])
-def test_help_loads_nothing_heavy(command: str) -> None:
-    """`bansong --help` is to answer at once: polars, openpyxl and the like are imported when they are needed."""
-    heavy = ["polars", "openpyxl", "httpx", "pyarrow", "pydantic", "rich", "xlsxwriter", "fastexcel", "msgspec"]
-    code = (
-        f"import sys; sys.argv = ['bansong', *{command.split()!r}]\n"
-        "from bansong.cli.app import main\n"
-        "try: main()\n"
-        "except SystemExit: pass\n"
-        f"print('loaded:', [name for name in {heavy!r} if name in sys.modules])"
-    )
-    assert python(code).endswith("loaded: []")
 
 
 def test_every_error_has_an_exit_code_and_one_root() -> None:
@@ -185,3 +73,43 @@ def test_every_error_has_an_exit_code_and_one_root() -> None:
         assert issubclass(error, bs.BansongError)
         assert error.exit_code in (1, 2, 3, 4, 5, 6, 130)
         assert error.__name__ in (bs.errors.__doc__ or "")
+
+
+PUBLIC = """
+ApiKey BansongError BlockingClient CancelToken Client Engine EngineKind EnrichKeywords ErasureReport FilesReport
+FrameKeywords Gazetteer GazetteerError HybridEngine JobReport LabelReport LocalEngine NtsKey ReadOptions Registry Report
+ReviewReport Scorecard ServiceEngine ServiceKeywords ServiceOptions StatusOptions StatusOverlay Verification
+VerifyKeywords WriteOptions __version__ aenrich afetch_status apply_review build_gazetteer build_registry calibrate
+enrich errors fetch_status forget label number plan run_job set_language verify verify_frame watch
+"""
+OF_CLIENT = """
+Account Acknowledged ApiKey BaseUrl BatchCreated BatchStatus BinaryFile BlockingClient BlockingRawClient Client
+EventHooks FileContent Headers HttpTransport Idempotency RawClient RawResponse Result Step Timeout Timeouts Verified
+Verify WatchChange WatchEntry
+"""
+
+
+@pytest.mark.parametrize(("module", "names"), [(bs, PUBLIC), (client, OF_CLIENT)])
+def test_the_public_names_are_these(module: ModuleType, names: str) -> None:
+    """A name is added or taken away deliberately, never by accident."""
+    assert sorted(module.__all__) == names.split()
+    assert [name for name in module.__all__ if getattr(module, name) is None] == []
+    assert set(bs.__all__) == set(dir(bs))
+    assert {found.name for found in iter_modules(bs.watch.__path__)} & {*bs.watch.__all__} == set()  # would hide it
+
+
+@pytest.mark.parametrize("order", ["import bansong, polars as pl", "import polars as pl, bansong"])
+def test_the_namespace_is_there_whichever_is_imported_first(order: str) -> None:
+    assert python(f"{order}; print(pl.select(pl.lit('124-81-00998').brn.is_valid()).item())") == "True"
+
+
+def test_help_loads_nothing_heavy() -> None:
+    heavy = ["polars", "openpyxl", "httpx", "pyarrow", "pydantic", "rich", "xlsxwriter", "fastexcel", "msgspec"]
+    code = (
+        "import sys\nfrom contextlib import suppress\nfrom bansong.cli.app import main\n"
+        "for words in ('--help', 'enrich --help', '--version'):\n"
+        "    sys.argv = ['bansong', *words.split()]\n"
+        "    with suppress(SystemExit): main()\n"
+        f"print('loaded:', [name for name in {heavy!r} if name in sys.modules])"
+    )
+    assert python(code).endswith("loaded: []")
