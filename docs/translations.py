@@ -19,7 +19,6 @@ from string import Formatter
 
 from babel.messages import pofile
 from babel.messages.catalog import Catalog, Message
-from babel.messages.extract import extract_python
 from babel.messages.mofile import read_mo, write_mo
 
 ROOT = Path(__file__).parent.parent
@@ -53,39 +52,38 @@ NOT_FOR_PEOPLE = {
 
 
 @cache
+def trees() -> dict[str, ast.Module]:
+    """The syntax trees of the modules, by path in the package; read once."""
+    paths = sorted(PACKAGE.rglob("*.py"))
+    return {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_bytes()) for path in paths}
+
+
+@cache
 def messages() -> Catalog:
     """All messages of the code, with the files that they stand in; collected once, nobody changes what is returned."""
     found = Catalog(project="bansong", charset="utf-8")
-    for path in sorted(PACKAGE.rglob("*.py")):
-        where = [(path.relative_to(ROOT / "src").as_posix(), None)]
-        source = path.read_bytes()
-        tree = ast.parse(source)
-        for _, function, given, _ in extract_python(io.BytesIO(source), KEYWORDS, (), {"encoding": "utf-8"}):
-            texts = (given,) if isinstance(given, str) else tuple(given or ())[KEYWORDS[function]]
-            if texts and all(texts):  # what is translated here and written elsewhere is marked there
-                found.add(texts[0] if len(texts) == 1 else texts, locations=where)
-        for text in _listed_texts(tree):
-            found.add(text, locations=where)
-        for texts in _texts_of_kinds(tree):
+    for path, tree in trees().items():
+        where = [(f"{PACKAGE.name}/{path}", None)]
+        for texts in _texts_of_calls(tree):
             found.add(texts[0] if len(texts) == 1 else texts, locations=where)
-        if path.parent.name == "cli" or b" = option(" in source:
+        if path.startswith("cli/") or b" = option(" in (PACKAGE / path).read_bytes():
             for text in _help_texts(tree):
                 found.add(text, locations=where)
     return found
 
 
-def _listed_texts(tree: ast.Module) -> Iterator[str]:
-    """The messages that are marked together, which Babel takes for forms of one."""
+def _texts_of_calls(tree: ast.Module) -> Iterator[tuple[str, ...]]:
+    """The forms of each message: of what translates it, and of what holds it before its fields."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "gettext_noops":
-            yield from filter(None, map(_constant, node.args))
-
-
-def _texts_of_kinds(tree: ast.Module) -> Iterator[tuple[str, ...]]:
-    """The forms of messages that stand before named fields, which Babel takes for forms, too."""
-    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and getattr(node.func, "id", "") in KINDS)
-    forms = (call.args[KINDS[call.func.id]] for call in calls)
-    return filter(None, (tuple(filter(None, map(_constant, given))) for given in forms))
+        called = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
+        if called == "gettext_noops":
+            yield from ((text,) for text in map(_constant, node.args) if text)
+        elif called in KINDS and (texts := tuple(filter(None, map(_constant, node.args[KINDS[called]])))):
+            yield texts
+        elif called in KEYWORDS:
+            texts = tuple(map(_constant, node.args[KEYWORDS[called]]))
+            if texts and all(texts):  # what is translated here and written elsewhere is marked there
+                yield texts
 
 
 def _help_texts(tree: ast.Module) -> Iterator[str]:
@@ -242,31 +240,14 @@ def unmarked() -> list[str]:
     """English texts of the code that nothing translates; one that is marked somewhere may stand elsewhere as a key."""
     marked = {text for one in messages() if one.id for text in ([one.id] if isinstance(one.id, str) else one.id)}
     found = []
-    for path in sorted(PACKAGE.rglob("*.py")):
-        name = path.relative_to(PACKAGE).as_posix()
+    for name, tree in trees().items():
         if not any(name == one or name.startswith(f"{one}/") for one in NOT_FOR_PEOPLE):
-            tree = ast.parse(path.read_text(encoding="utf-8"))
             found += [
                 f"{name}:{line}: nothing translates {text[:80]!r}"
                 for line, text in _unmarked_texts(tree)
                 if text not in marked
             ]
-            found += [
-                f"{name}:{line}: a message within an f-string is not collected" for line in _hidden_messages(tree)
-            ]
     return found
-
-
-def _hidden_messages(tree: ast.Module) -> Iterator[int]:
-    """The lines of messages within f-strings: Babel does not see them there."""
-    for string in (node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)):
-        for node in ast.walk(string):
-            if (
-                isinstance(node, ast.Call)
-                and getattr(node.func, "id", "") in KEYWORDS | KINDS
-                and _constant(node.args[0])
-            ):
-                yield node.lineno
 
 
 def _unmarked_texts(tree: ast.Module) -> Iterator[tuple[int, str]]:
