@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import polars as pl
-import pytest
 from babel.messages.pofile import read_po
 
 import bansong as bs
@@ -52,14 +51,12 @@ EARLIER = {
 
 
 def test_reasons_are_worded_as_agreed() -> None:
-    """Each sentence that an editor chose stands in the scorecard to the letter."""
     card = Scorecard.load()
     assert card.base.ko == "기본 점수(일반 사업자 우편물 기준)"
     assert {place: card.features[place[0]][place[1]].ko for place in REASONS} == REASONS
 
 
 def test_notes_are_worded_as_agreed() -> None:
-    """The notes of rows that get no answer say what happened, and what to do."""
     assert PROBLEMS["scientific"]["ko"] == (
         "엑셀 지수 표기(1.248E+09)로 저장되어 원래 번호를 알 수 없습니다. 원본에서 텍스트 형식으로 다시 받아 주세요"
     )
@@ -67,18 +64,6 @@ def test_notes_are_worded_as_agreed() -> None:
     assert ROW_PROBLEMS["header_row"]["ko"].startswith("중간에 반복된 제목 행")
     assert _NOTES["refused"]["ko"].startswith("서비스에서 거절됨(과금 없음)")
 
-
-@pytest.mark.parametrize(("place", "text"), EARLIER.items(), ids=[".".join(place) for place in EARLIER])
-def test_reasons_of_the_release_before_are_read_back(place: tuple[str, str], text: str) -> None:
-    """A file with the wording of before tells the same level as one with the wording of today."""
-    level = Scorecard.load().features[place[0]][place[1]]
-    subject = {"change": "address"}.get(place[0], place[0])
-    reasons = f"[base -50] 일반 사업자 우편의 출발점 (model) | [{subject} {level.points:+d}] {text} ({level.source})"
-    found = parse_reasons(pl.LazyFrame({"reasons": [reasons]}), "reasons").collect().row(0, named=True)
-    assert (found[f"level:{place[0]}"], found["unread"]) == (place[1], False)
-
-
-# ── kinds of slips, in every message ─────────────────────────────────────────────────────────────────────────────
 
 _QUOTED = re.compile(r"`[^`]*`|--[a-z-]+(?:[ =][^\s)]+)?|\S+\.[a-z]{2,5}\b")
 """Commands, options and file names, in which codes are what they are."""
@@ -94,6 +79,7 @@ OTHER_WORDS = {
 """The one word for a thing, and others that were used for it."""
 
 
+@cache
 def messages() -> dict[str, str]:
     """Every message of the catalogue in Korean, by its English."""
     path = Path(bs.__file__).parent / "locale" / "ko" / "LC_MESSAGES" / "bansong.po"
@@ -103,14 +89,7 @@ def messages() -> dict[str, str]:
     return dict(plain)
 
 
-@pytest.mark.parametrize(("word", "others"), OTHER_WORDS.items())
-def test_one_thing_has_one_word(word: str, others: str) -> None:
-    """The columns, the report and the messages say the same."""
-    assert {english: korean for english, korean in messages().items() if re.search(others, korean)} == {}, word
-
-
 def test_no_code_of_an_action_stands_in_a_sentence() -> None:
-    """People read 발송, 보류; only commands, options and columns have the codes."""
     code = re.compile(rf"(?<![\w.=-])(?:{'|'.join(ACTIONS)})(?![\w=-])|`(?:{'|'.join(ACTIONS)})`")
     ticked = re.compile(rf"`(?:{'|'.join(ACTIONS)})`")
     found = {korean for korean in messages().values() if ticked.search(korean) or code.search(_QUOTED.sub("", korean))}
@@ -118,7 +97,6 @@ def test_no_code_of_an_action_stands_in_a_sentence() -> None:
 
 
 def test_no_word_stands_twice_and_no_stop_follows_a_stop() -> None:
-    """Nor does a message end in a stop that another would follow, unless the English has it, too."""
     twice = re.compile(r"(?<![가-힣])([가-힣]{2,}) \1(?![가-힣])")
     slips = {
         korean for korean in messages().values() if twice.search(korean) or re.search(r"[가-힣]\.\s*\.(?!\w)", korean)
@@ -131,19 +109,7 @@ def test_no_word_stands_twice_and_no_stop_follows_a_stop() -> None:
     assert (slips, stops) == (set(), set())
 
 
-@pytest.mark.parametrize("option", ["--letters", "--review", "--manifest"])
-@pytest.mark.parametrize("other", ["in.xlsx", "out.xlsx"])
-def test_two_uses_of_a_file_are_named_in_korean_and_once(run: Run, tmp_path: Path, option: str, other: str) -> None:
-    """What fills a message is Korean and does not repeat the message's own noun."""
-    shutil.copy(SAMPLE / "customers.xlsx", tmp_path / "in.xlsx")
-    reference = ["--gazetteer", SAMPLE / "gazetteer.parquet"]
-    done = run("enrich", "in.xlsx", "-o", "out.xlsx", option, other, *reference, env={"BANSONG_LANG": "ko"})
-    assert done.returncode == 2
-    assert not re.search(r"([가-힣]{2,}) \1|(?<![-/\w.])[a-z]{3,}(?![.\w])", done.stderr.removeprefix("bansong: "))
-
-
 def test_roles_may_be_named_in_korean(run: Run, tmp_path: Path) -> None:
-    """On the command line and in Python; who names an unknown one is told the names."""
     source = write(tmp_path / "in.csv", "갑,을,병\n124-81-00998,삼성전자,경기 수원시 영통구 삼성로 129\n")
     roles = {"사업자번호": "갑", "상호": "을", "주소": "병"}
     report = bs.enrich(source, tmp_path / "out.csv", columns=roles)
@@ -155,7 +121,6 @@ def test_roles_may_be_named_in_korean(run: Run, tmp_path: Path) -> None:
 
 
 def test_forgetting_speaks_korean_and_calls_nothing_erased_that_was_not_there(run: Run) -> None:
-    """All kinds of what stores hold have Korean names."""
     assert run("watch", "add", "124-81-00998", "--local").returncode == 0
     with use_language("ko"):
         kinds = [*watch_forget.HELD, "summaries", "answers", "changes", "labels", "letters", "statuses", "choices"]
@@ -163,3 +128,30 @@ def test_forgetting_speaks_korean_and_calls_nothing_erased_that_was_not_there(ru
         assert [kind for kind in kinds if not re.search("[가-힣]", gettext(kind))] == []
         assert bs.forget("220-81-62517").lines()[0] == ("저장된 것 없음", "220-81-62517")
         assert bs.forget("124-81-00998").lines()[0] == ("지움", "124-81-00998")
+
+
+def test_reasons_of_the_release_before_are_read_back() -> None:
+    features, cells = Scorecard.load().features, []
+    for (feature, level), text in EARLIER.items():
+        found, subject = features[feature][level], {"change": "address"}.get(feature, feature)
+        base = "[base -50] 일반 사업자 우편의 출발점 (model)"
+        cells.append(f"{base} | [{subject} {found.points:+d}] {text} ({found.source})")
+    read = parse_reasons(pl.LazyFrame({"reasons": cells}), "reasons").collect().to_dicts()
+    assert [(row[f"level:{feature}"], row["unread"]) for row, (feature, _) in zip(read, EARLIER, strict=True)] == [
+        (level, False) for _, level in EARLIER
+    ]
+
+
+def test_one_thing_has_one_word() -> None:
+    said = messages().values()
+    assert [(word, ko) for word, others in OTHER_WORDS.items() for ko in said if re.search(others, ko)] == []
+
+
+def test_two_uses_of_a_file_are_named_in_korean_and_once(run: Run, tmp_path: Path) -> None:
+    """What fills a message is Korean and does not repeat the message's own noun."""
+    write(tmp_path / "in.csv", "사업자번호\n124-81-00998\n")
+    reference = ("--gazetteer", SAMPLE / "gazetteer.parquet", "--lang", "ko")
+    for option in ("--letters", "--review", "--manifest"):
+        done = run("enrich", "in.csv", "-o", "out.csv", option, "in.csv", *reference)
+        assert done.returncode == 2
+        assert not re.search(r"([가-힣]{2,}) \1|(?<![-/\w.])[a-z]{3,}(?![.\w])", done.stderr.removeprefix("bansong: "))
