@@ -44,6 +44,7 @@ class Nights:
         source = write(self.folder / "statuses.txt", "\n".join(["b_no,상태", *lines, ""]))
         day = datetime.fromtimestamp(self.now(), SEOUL).date()
         bs.build_registry([source], self.folder / "registry.parquet", as_of=day)
+        source.unlink()
 
     def close(self, place: int = 0) -> str:
         """Have one more business closed; return its number."""

@@ -21,7 +21,8 @@ import pytest
 import bansong as bs
 from bansong import watch
 from bansong.base import display
-from bansong.base.messages import gettext, parameter, use_audience
+from bansong.base.display import terminal_bar
+from bansong.base.messages import Lang, gettext, parameter, use_audience, use_language
 from bansong.cli import console
 from bansong.cli.options import COMMAND_LINE
 from bansong.errors import ColumnError
@@ -37,19 +38,6 @@ ROW = "124-81-00998,삼성전자,경기도 수원시 영통구 삼성로 129"
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     return write(tmp_path / "list.csv", f"{HEADER}\n{ROW}\n1.2E9,가,나\n")
-
-
-def test_a_registry_is_built_and_used(run: Run, tmp_path: Path, source: Path) -> None:
-    write(tmp_path / "status.csv", "사업자번호,상태,폐업일\n1248100998,폐업자,2020-01-01\n2208162517,이상한말,\n")
-    built = run("data", "build-registry", "status.csv", "-o", "r.parquet")
-    assert built.returncode == 0, built.stderr
-    assert "unknown words   이상한말 1" in built.stderr
-    done = run("enrich", source, "--registry", "r.parquet", "-o", "out.csv")
-    assert done.returncode == 0
-    assert pl.read_csv(tmp_path / "out.csv")["biz_status"].to_list() == ["closed", None]
-    assert (
-        json.loads(run("data", "build-registry", "status.csv", "-o", "r.parquet", "--json").stdout)["businesses"] == 1
-    )
 
 
 def test_a_file_is_replaced_in_place_beside_its_backup(run: Run, source: Path) -> None:
@@ -202,24 +190,14 @@ def test_one_business_is_shown_or_printed_as_json(run: Run) -> None:
 BAD_INPUT = {
     "enrich none.csv": "none.csv: there is no such file",
     "enrich folder": "folder: no file with a table is there",
-    "enrich list.csv --registry folder": "folder",
     "enrich empty.csv": "empty.csv: is empty",
     "enrich noise.dat": "no known format",
     "enrich other.csv": "the headers are: a, b; name it with --columns",
     "enrich two.csv": "fit equally well",
     "enrich list.csv -o ./list.csv": "--in-place",
-    "enrich list.csv -o no/x.csv": "does not exist",
-    "enrich list.csv -o x.pdf": "cannot write the format",
     "enrich list.csv -o /proc/out.csv": "cannot be written",
-    "enrich list.csv --registry other.csv": "is not a registry",
-    "enrich list.csv --model other.csv": "other.csv: ",
     "enrich list.csv --sheet x": "--sheet is for workbooks, this file is csv",
-    "enrich list.csv --encoding klingon": "unknown encoding 'klingon'",
-    "enrich list.csv --json-path x": "--json-path is for JSON documents",
     "enrich list.csv --select x": "--select x names no column",
-    "enrich list.csv --summary": "--summary is for workbooks",
-    "enrich list.csv --no-backup": "--no-backup is for --in-place",
-    "enrich list.csv --engine cloud": "--engine",
     "enrich list.csv --columns x=y": "the roles are b_no, name, address, zipcode",
     "enrich list.csv --nonsense": "No such option",
     "enrich": "Missing argument",
@@ -363,3 +341,91 @@ def test_python_reads_of_parameters_and_the_command_line_of_options(run: Run, tm
     assert ("with `registry=" in "".join(report.warnings), "with `gazetteer=" in str(report)) == (True, True)
     assert "with --registry" in "".join(json.loads(done.stdout)["warnings"])
     assert ("with --registry" in done.stderr, "with --gazetteer" in done.stderr) == (True, True)
+
+
+SETUP = f"""
+import warnings; warnings.simplefilter("ignore")
+import polars as pl
+import bansong as bs
+from bansong.base import display
+frame = pl.concat([pl.read_csv({str(SAMPLE / "customers.csv")!r}, infer_schema=False)] * 200)
+seen, shown = [], display.NotebookBar._show
+display.NotebookBar._show = lambda bar, html, text: (seen.append(text), shown(bar, html, text))
+display._FIRST_UPDATE_S = display._UPDATE_INTERVAL_S = 0.0
+"""
+SHOWN = """
+bs.verify_frame(frame);
+assert len(seen) > 1 and "60,000 rows" in seen[-2] and seen[-1] == "", seen
+"""
+UNSHOWN = """
+del seen[:]
+bs.verify_frame(frame, progress=False);
+bs.verify_frame(frame, progress=lambda done, total: None);
+display._FIRST_UPDATE_S = 600.0
+bs.verify_frame(frame);
+assert not seen
+"""
+
+
+@pytest.mark.process
+def test_in_a_notebook_a_bar_is_one_output_that_is_empty_in_the_end() -> None:
+    nbformat = pytest.importorskip("nbformat", reason='notebooks: pip install "bansong[dev]"')
+    nbclient = pytest.importorskip("nbclient", reason='notebooks: pip install "bansong[dev]"')
+    cells = [nbformat.v4.new_code_cell(source) for source in (SETUP, SHOWN, UNSHOWN)]
+    nbclient.NotebookClient(nbformat.v4.new_notebook(cells=cells), timeout=120).execute()
+    assert [output["output_type"] for output in cells[1].outputs] == ["display_data"], cells[1].outputs
+    assert cells[1].outputs[0]["data"] == {"text/html": "", "text/plain": ""}
+    assert cells[0].outputs == cells[2].outputs == []
+
+
+SCRIPT = f"""
+import polars as pl, bansong as bs
+bs.verify_frame(pl.concat([pl.read_csv({str(SAMPLE / "customers.csv")!r}, infer_schema=False)] * 20))
+"""
+
+
+@pytest.mark.process
+def test_a_script_shows_a_bar_on_a_terminal_alone() -> None:
+    pty = pytest.importorskip("pty", reason="a terminal of the operating system's")
+    here, there = pty.openpty()
+    command = [sys.executable, "-W", "ignore", "-c", SCRIPT]
+    subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=there, env={**os.environ, "TERM": "xterm", "NO_COLOR": "1"}, check=True
+    )
+    os.close(there)
+    said = b""
+    while chunk := _read(here):
+        said += chunk
+    os.close(here)
+    assert "6000/6000 rows" in said.decode()
+    piped = subprocess.run(command, capture_output=True, check=True)
+    assert (piped.stdout, piped.stderr) == (b"", b"")
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65536)
+    except OSError:  # Linux says so when the other side is closed
+        return b""
+
+
+def test_a_function_is_called_with_rows_done_and_all() -> None:
+    calls: list[tuple[int, int]] = []
+    frame = pl.read_csv(SAMPLE / "customers.csv", infer_schema=False)
+    with pytest.warns(UserWarning, match="statuses checked"):
+        bs.verify_frame(frame, progress=lambda done, total: calls.append((done, total)))
+    assert calls[-1] == (300, 300)
+    assert [done for done, _ in calls] == sorted({done for done, _ in calls})
+
+
+@pytest.mark.parametrize(
+    ("lang", "row", "piece", "one"), [("ko", "행", "건", "개"), ("en", " rows", " lookups", " numbers")]
+)
+def test_a_count_on_a_terminal_has_the_word_of_a_count(lang: Lang, row: str, piece: str, one: str) -> None:
+    found = []
+    for unit in ("rows", "lookups", "numbers", "MB"):
+        with use_language(lang), terminal_bar(unit, "verifying") as bar:
+            bar(40, 300)
+            (task,) = bar._progress.tasks
+            found.append(task.fields["figures"])
+    assert found == [f" 40/300{word}" for word in (row, piece, one, " MB")]

@@ -23,7 +23,7 @@ from bansong.purchase.ledger import Ledger
 from bansong.reference.nts import NtsKey
 from bansong.reference.status_store import DayUsage, StatusStore, account_of
 from bansong.testing import NTS_FAULTS, FakeNts, FakeService, Fault, Reset, Status, serve
-from bansong.upkeep.doctor import DoctorOptions, diagnose
+from bansong.upkeep.doctor import EXTRAS, DoctorOptions, diagnose
 from conftest import write
 from customers import KEY, customers
 
@@ -130,16 +130,6 @@ def test_unsettled_lookups_are_told_and_a_ledger_in_use_is_left_alone(
     assert levels(findings(run, "--offline", code=2), "ledger") == ["error"]
 
 
-def test_an_extra_that_is_not_there_has_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    from bansong.upkeep.doctor import EXTRAS
-
-    monkeypatch.setitem(EXTRAS, "learn", (("no_such_module",), "to learn"))
-    found = {finding.what: finding for finding in diagnose(DoctorOptions(offline=True)).findings}
-    assert found["extra learn"].level == "note"
-    assert "pip install 'bansong[learn]'" in str(found["extra learn"].remedy)
-    assert pl.__version__ == found["polars"].said
-
-
 def test_a_defect_is_a_finding_without_the_words_of_others(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(self: object) -> None:
         raise RuntimeError(NTS_KEY)
@@ -178,13 +168,16 @@ def _drip_into(connection: socket.socket) -> None:
             time.sleep(0.05)
 
 
-def test_a_new_user_is_told_what_to_set_up_and_nothing_is_broken(run: Run) -> None:
+def test_a_new_user_is_told_what_to_set_up_and_nothing_is_broken(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     found = findings(run)
     for what in ("registry", "gazetteer", "API key", "tax authority's key"):
         assert found[what][0]["remedy"]
         assert levels(found, what) in (["note"], ["warning"])
     assert levels(found, "python") == levels(found, "polars") == levels(found, "SQLite") == ["ok"]
     assert {"service", "tax authority"}.isdisjoint(found)
+    monkeypatch.setitem(EXTRAS, "learn", (("no_such_module",), "to learn"))
+    (learn,) = findings(run)["extra learn"]
+    assert (learn["level"], "pip install 'bansong[learn]'" in learn["remedy"]) == ("note", True)
     people = run("doctor")
     assert (people.returncode, "registry: give --registry" in people.stdout) == (0, True)
 

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from pkgutil import iter_modules
-from types import ModuleType
 
 import pytest
 
@@ -75,29 +74,6 @@ def test_every_error_has_an_exit_code_and_one_root() -> None:
         assert error.__name__ in (bs.errors.__doc__ or "")
 
 
-PUBLIC = """
-ApiKey BansongError BlockingClient CancelToken Client Engine EngineKind EnrichKeywords ErasureReport FilesReport
-FrameKeywords Gazetteer GazetteerError HybridEngine JobReport LabelReport LocalEngine NtsKey ReadOptions Registry Report
-ReviewReport Scorecard ServiceEngine ServiceKeywords ServiceOptions StatusOptions StatusOverlay Verification
-VerifyKeywords WriteOptions __version__ aenrich afetch_status apply_review build_gazetteer build_registry calibrate
-enrich errors fetch_status forget label number plan run_job set_language verify verify_frame watch
-"""
-OF_CLIENT = """
-Account Acknowledged ApiKey BaseUrl BatchCreated BatchStatus BinaryFile BlockingClient BlockingRawClient Client
-EventHooks FileContent Headers HttpTransport Idempotency RawClient RawResponse Result Step Timeout Timeouts Verified
-Verify WatchChange WatchEntry
-"""
-
-
-@pytest.mark.parametrize(("module", "names"), [(bs, PUBLIC), (client, OF_CLIENT)])
-def test_the_public_names_are_these(module: ModuleType, names: str) -> None:
-    """A name is added or taken away deliberately, never by accident."""
-    assert sorted(module.__all__) == names.split()
-    assert [name for name in module.__all__ if getattr(module, name) is None] == []
-    assert set(bs.__all__) == set(dir(bs))
-    assert {found.name for found in iter_modules(bs.watch.__path__)} & {*bs.watch.__all__} == set()  # would hide it
-
-
 @pytest.mark.parametrize("order", ["import bansong, polars as pl", "import polars as pl, bansong"])
 def test_the_namespace_is_there_whichever_is_imported_first(order: str) -> None:
     assert python(f"{order}; print(pl.select(pl.lit('124-81-00998').brn.is_valid()).item())") == "True"
@@ -113,3 +89,10 @@ def test_help_loads_nothing_heavy() -> None:
         f"print('loaded:', [name for name in {heavy!r} if name in sys.modules])"
     )
     assert python(code).endswith("loaded: []")
+
+
+def test_the_public_names_are_there() -> None:
+    """Which they are stands in tests/frozen."""
+    assert set(bs.__all__) == set(dir(bs))
+    assert [name for module in (bs, client) for name in module.__all__ if getattr(module, name) is None] == []
+    assert {found.name for found in iter_modules(bs.watch.__path__)} & {*bs.watch.__all__} == set()  # would hide it

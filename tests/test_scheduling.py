@@ -15,8 +15,8 @@ from filelock import FileLock
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bansong.errors import AccountingError
-from bansong.jobs.state import compare_runs, state_folder
+from bansong.errors import AccountingError, UsageError
+from bansong.jobs.state import RUNS_OUT_OF_ORDER, compare_runs, state_folder
 from bansong.run import accounting, changes
 from bansong.run.changes import (
     BEFORE,
@@ -120,21 +120,6 @@ def test_a_row_of_two_inputs_is_gone_only_when_both_lose_it(nights: Nights) -> N
     assert kinds(nights.run()) == {}
     (nights.folder / "second.csv").write_bytes((nights.folder / "in.csv").read_bytes())
     assert kinds(nights.run()) == {"gone": 1}
-
-
-def test_runs_are_listed_shown_and_compared(nights: Nights, run: Run) -> None:
-    for place in range(3):
-        nights.run()
-        nights.close(place)
-    nights.run()
-    listed = json.loads(run("runs", "list", "job.toml", "--json").stdout)["runs"]
-    assert [one["counts"].get("closed", 0) for one in listed] == [0, 1, 1, 1]
-    assert "closed 1" in run("runs", "show", "job.toml").stdout
-    assert "1 row changed" in run("runs", "diff", "job.toml").stdout
-    done = run("runs", "diff", "job.toml", "last-2", "last", "-o", "changes.xlsx")
-    assert "closed 2" in done.stdout
-    assert pl.read_excel(nights.folder / "changes.xlsx").height == 2
-    assert run("runs", "diff", "job.toml", "last", "last-1").returncode == 2
 
 
 def test_no_cell_of_a_file_of_changes_begins_a_formula(tmp_path: Path) -> None:
@@ -272,7 +257,11 @@ def test_runs_are_compared_though_the_clock_was_set_back(nights: Nights) -> None
     nights.night = -10
     nights.close()
     nights.run()
-    assert compare_runs(nights.folder / "job.toml", "last-1", "last").height == 1
+    job = nights.folder / "job.toml"
+    assert compare_runs(job, "last-1", "last").height == 1
+    with pytest.raises(UsageError) as refused:
+        compare_runs(job, "last", "last-1")
+    assert refused.value.code == RUNS_OUT_OF_ORDER.code
 
 
 def test_a_list_without_the_columns_of_the_key_fails(nights: Nights) -> None:

@@ -66,14 +66,7 @@ metrics = "job.prom"
 """
 BEGUN = ("found", "noted", "answered in a query", "published", "verified", "copied", "compared")
 """Steps at which a run ends at once."""
-WRITTEN_DOWN = {
-    "snapshot put": 3,
-    "committed": 3,
-    "changes written": 3,
-    "sent": 0,
-    "noted as told": 0,
-    "all done": 0,
-}
+WRITTEN_DOWN = {"snapshot put": 3, "committed": 3, "changes written": 3, "sent": 0, "noted as told": 0, "all done": 0}
 """Steps at which a run ends with what is left of its recording, and its exit code: 3 where it left its message."""
 
 
@@ -91,11 +84,6 @@ def stop_at(step: str, stop: str, nights: Nights) -> subprocess.CompletedProcess
 def copy_list(nights: Nights) -> None:
     """Have the same list twice."""
     shutil.copyfile(nights.folder / "in.csv", nights.folder / "more.csv")
-
-
-def hidden_files(nights: Nights) -> list[Path]:
-    """Outputs that were begun and are in nobody's way."""
-    return list(nights.folder.glob(".bansong-*"))
 
 
 def told_in_the_end(nights: Nights) -> int:
@@ -123,7 +111,7 @@ def test_a_run_that_is_stopped_before_it_is_written_down_ends_at_once(step: str,
     done = stop_at(step, stop, nights)
     assert done.returncode == 130, done.stderr
     assert done.stderr.startswith("bansong: job: stopped before the run was written down: each output is whole")
-    assert not hidden_files(nights)
+    assert [*nights.folder.glob(".bansong-*")] == []
     assert not (nights.folder / "told.log").exists()
     assert told_in_the_end(nights) == 1
 
@@ -132,7 +120,7 @@ def test_a_run_that_is_stopped_before_it_is_written_down_ends_at_once(step: str,
 def test_a_run_that_is_stopped_while_it_is_written_down_is_remembered(step: str, stop: str, nights: Nights) -> None:
     done = stop_at(step, stop, nights)
     assert done.returncode == WRITTEN_DOWN[step], done.stderr
-    assert not hidden_files(nights)
+    assert [*nights.folder.glob(".bansong-*")] == []
     assert "the signal to stop came when the outputs were written; the run is remembered" in done.stderr
     assert ("stopped before a message was delivered; the next run delivers it" in done.stderr) == bool(done.returncode)
     assert (nights.folder / "told.log").exists() == (not done.returncode)

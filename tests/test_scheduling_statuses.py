@@ -86,28 +86,6 @@ def closed_in(report: bs.JobReport) -> list[str]:
     return report.changes.filter(pl.col(CHANGE).list.contains("closed"))["b_no"].to_list()
 
 
-def test_a_number_of_several_edited_rows_is_told_once(asked: AskedNights) -> None:
-    b_no = numbers(30)[3]
-    asked.rows.append((b_no, "지점", "부산시 중구 중앙대로 1"))
-    asked.run()
-    asked.close_at_the_tax_office(b_no)
-    asked.rows = [row if row[0] != b_no else (b_no, row[1] + "(주)", row[2]) for row in asked.rows]
-    report = asked.run()
-    assert (closed_in(report), report.counts["closed"]) == ([b_no], 1)
-    before = report.changes.filter(pl.col(CHANGE).list.contains("closed"))
-    assert before.select("biz_status_before", "biz_status").row(0) == ("active", "closed")
-    assert closed_in(asked.run()) == []
-    week = compare_runs(asked.folder / "job.toml", "last-2", "last")
-    assert sum("closed" in row for row in week[CHANGE]) == 1
-
-
-def test_white_space_is_no_edit(asked: AskedNights) -> None:
-    asked.rows.append((asked.rows[0][0], "부산 지점", "부산시 중구 중앙대로 1"))
-    asked.run()
-    asked.rows = [(b_no, name.replace(" ", ""), f" {place.replace(' ', '  ')}") for b_no, name, place in asked.rows]
-    assert kinds(asked.run()) == {}
-
-
 def test_a_state_of_the_release_before_is_read(asked: AskedNights) -> None:
     asked.run()
     [state] = state_folder().glob("*.sqlite")
@@ -145,16 +123,6 @@ def test_a_key_that_is_not_there_any_more_is_told(asked: AskedNights, monkeypatc
     assert asked.run().exit_code == 0
 
 
-def test_quiet_prints_the_alert(asked: AskedNights, run: Run) -> None:
-    asked.ask()
-    asked.run()
-    asked.fail("forbidden")
-    done = run("run", "job.toml", "--quiet", env={"BANSONG_NTS_KEY": KEY})
-    assert done.returncode == 3
-    assert "ATTENTION" in done.stderr
-    assert KEY not in done.stderr
-
-
 def test_statuses_of_an_unchanged_list_are_asked_again_in_time(asked: AskedNights) -> None:
     asked.ask(status="max_age = 5", end="[run]\nskip_unchanged_days = 7\n")
     for _ in range(4):
@@ -172,22 +140,6 @@ def test_statuses_of_an_unchanged_list_are_asked_again_in_time(asked: AskedNight
         today = datetime.fromtimestamp(asked.now() - DAY, SEOUL).date().toordinal() - 719163
         assert today - oldest <= 5
     assert whats == ["verified", "unchanged", "verified", "unchanged"]
-
-
-def test_an_address_column_that_is_not_found_any_more_is_told(asked: AskedNights) -> None:
-    asked.rows = [(b_no, company, f"{place} {place[-2:].strip()}층") for b_no, company, place in asked.rows]
-    asked.run()
-    rows, b_no = asked.rows, asked.rows[2][0]
-    asked.close_at_the_tax_office(b_no)
-    asked.headers, asked.rows = (*HEADERS[:2], "비고"), [(b_no, company, "없음") for b_no, company, _ in rows]
-    report = asked.run()
-    assert (report.exit_code, report.inputs[0].lost) == (3, ("address",))
-    assert kinds(report) == {"closed": 1}
-    assert len(asked.told) > 0
-    assert kinds(asked.run()) == {}
-    asked.headers, asked.rows = HEADERS, rows
-    back = asked.run()
-    assert (back.exit_code, kinds(back)) == (0, {})
 
 
 def test_numbers_that_are_not_found_any_more_fail_the_input(asked: AskedNights) -> None:

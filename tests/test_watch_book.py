@@ -7,14 +7,12 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bansong.notify import queue as notifications
-from bansong.server.payloads import WatchEntryPayload
 from bansong.watch import store
 from bansong.watch.store import DDL, VERDICT_COLUMNS, Business, CheckResult
 from examples import examples
@@ -135,29 +133,6 @@ def test_the_longest_waiting_come_first(db: sqlite3.Connection) -> None:
     assert store.due(db, 9.0, 2, [])["biz_no"].to_list() == []
 
 
-def test_the_list_is_rendered_as_the_wire_says(db: sqlite3.Connection) -> None:
-    watch, _ = store.add(db, OWNER, Business(NUMBER, '따옴표 " \\ \n', None), 1_700_000_000.0)
-    found(db, "closed", "E", 1_700_000_100.0)
-    number, text = store.rendered_entry(db, OWNER, watch.watch_id) or (0, b"")
-    entry = msgspec.json.decode(text, type=WatchEntryPayload)
-    assert msgspec.json.decode(text).keys() == set(WatchEntryPayload.__struct_fields__)
-    assert entry == WatchEntryPayload(
-        watch_id=watch.watch_id,
-        biz_no=NUMBER,
-        name='따옴표 " \\ \n',
-        address=None,
-        biz_status="closed",
-        grade="E",
-        created_at="2023-11-15T07:13:20+09:00",
-        checked_at="2023-11-15T07:15:00+09:00",
-        next_check_at="2023-11-15T07:16:40+09:00",
-        closed_at="2023-11-15T07:15:00+09:00",
-    )
-    assert store.blocks(db, OWNER) == [store.block_of(number)]
-    assert store.block(db, OWNER, store.block_of(number)) == (b"," + text, 1)
-    assert (store.blocks(db, "other"), store.block(db, "other", 0)) == ([], (b"", 0))
-
-
 def test_a_delivery_ends_when_it_is_acknowledged(db: sqlite3.Connection) -> None:
     store.add(db, OWNER, Business(NUMBER), 1.0)
     found(db, "closed", "E", 2.0, ("file", "webhook"))
@@ -182,15 +157,6 @@ def test_a_delivery_ends_when_it_is_acknowledged(db: sqlite3.Connection) -> None
         0,
         1,
     )
-
-
-def test_a_notice_without_a_channel_is_listed(db: sqlite3.Connection) -> None:
-    store.add(db, OWNER, Business(NUMBER), 1.0)
-    found(db, "closed", "E", 2.0, ())
-    (one,) = notifications.list_undelivered(db)
-    assert (one.channel, one.due) == (None, None)
-    assert notifications.retry(db, 3.0, notification_id=one.id, channels=["webhook"]) == 1
-    assert [(d.channel, d.id) for d in notifications.due_deliveries(db, 3.0, 10)] == [("webhook", one.id)]
 
 
 def test_a_channel_that_fails_is_left_alone(db: sqlite3.Connection) -> None:

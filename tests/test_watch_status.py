@@ -132,19 +132,6 @@ def test_nobody_is_asked_without_being_told_to(asked: AskedTown, monkeypatch: py
     assert asked.fake.numbers == 4
 
 
-def test_a_check_that_asks_nobody_after_one_that_asked_opens_nobody(asked: AskedTown) -> None:
-    closed, registry = asked.numbers[0], asked.registry()
-    asked.told(closed, "closed")
-    asked.ask(registry=registry, day=40)
-    before = watch.entries(local=asked.list).drop("checked_at", "next_check_at")
-    asked.now = NOW + 41 * DAY
-    report = asked.check(registry=registry, status="none")
-    assert (report.checked, report.changes.height) == (4, 0)
-    assert watch.entries(local=asked.list).drop("checked_at", "next_check_at").equals(before)
-    again = asked.ask(registry=registry, day=42)
-    assert (again.changes.height, again.closures.height, again.closed_already.height) == (0, 0, 0)
-
-
 def test_what_is_due_is_asked_once_a_day_and_a_closure_is_reported(asked: AskedTown) -> None:
     first = asked.ask()
     assert (first.checked, first.closures.height, first.warnings) == (4, 0, ())
