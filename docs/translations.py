@@ -7,6 +7,7 @@ messages to the ``.po`` file without a translation, drops those that are gone, a
 from __future__ import annotations
 
 import ast
+import gc
 import inspect
 import io
 import re
@@ -52,29 +53,34 @@ NOT_FOR_PEOPLE = {
 
 
 @cache
-def trees() -> dict[str, ast.Module]:
-    """The syntax trees of the modules, by path in the package; read once."""
-    paths = sorted(PACKAGE.rglob("*.py"))
-    return {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_bytes()) for path in paths}
+def nodes() -> dict[str, list[ast.AST]]:
+    """All nodes of the syntax tree of each module, by its path in the package; read once."""
+    gc.disable()  # half a million nodes would be looked at again and again
+    try:
+        paths = {path.relative_to(PACKAGE).as_posix(): path for path in sorted(PACKAGE.rglob("*.py"))}
+        return {name: [*ast.walk(ast.parse(path.read_bytes()))] for name, path in paths.items()}
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @cache
 def messages() -> Catalog:
     """All messages of the code, with the files that they stand in; collected once, nobody changes what is returned."""
     found = Catalog(project="bansong", charset="utf-8")
-    for path, tree in trees().items():
+    for path, module in nodes().items():
         where = [(f"{PACKAGE.name}/{path}", None)]
-        for texts in _texts_of_calls(tree):
+        for texts in _texts_of_calls(module):
             found.add(texts[0] if len(texts) == 1 else texts, locations=where)
         if path.startswith("cli/") or b" = option(" in (PACKAGE / path).read_bytes():
-            for text in _help_texts(tree):
+            for text in _help_texts(module):
                 found.add(text, locations=where)
     return found
 
 
-def _texts_of_calls(tree: ast.Module) -> Iterator[tuple[str, ...]]:
+def _texts_of_calls(module: list[ast.AST]) -> Iterator[tuple[str, ...]]:
     """The forms of each message: of what translates it, and of what holds it before its fields."""
-    for node in ast.walk(tree):
+    for node in module:
         called = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
         if called == "gettext_noops":
             yield from ((text,) for text in map(_constant, node.args) if text)
@@ -86,9 +92,9 @@ def _texts_of_calls(tree: ast.Module) -> Iterator[tuple[str, ...]]:
                 yield texts
 
 
-def _help_texts(tree: ast.Module) -> Iterator[str]:
+def _help_texts(module: list[ast.AST]) -> Iterator[str]:
     """The help of options and commands, and the docstrings of commands, as click holds them."""
-    for node in ast.walk(tree):
+    for node in module:
         if isinstance(node, ast.Call):
             yield from (text for word in node.keywords if word.arg in HELP and (text := _constant(word.value)))
         if isinstance(node, ast.FunctionDef) and any(_is_command(one) for one in node.decorator_list):
@@ -240,19 +246,19 @@ def unmarked() -> list[str]:
     """English texts of the code that nothing translates; one that is marked somewhere may stand elsewhere as a key."""
     marked = {text for one in messages() if one.id for text in ([one.id] if isinstance(one.id, str) else one.id)}
     found = []
-    for name, tree in trees().items():
+    for name, module in nodes().items():
         if not any(name == one or name.startswith(f"{one}/") for one in NOT_FOR_PEOPLE):
             found += [
                 f"{name}:{line}: nothing translates {text[:80]!r}"
-                for line, text in _unmarked_texts(tree)
+                for line, text in _unmarked_texts(module)
                 if text not in marked
             ]
     return found
 
 
-def _unmarked_texts(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    passed = {id(inner) for node in ast.walk(tree) for one in _passed_by(node) for inner in ast.walk(one)}
-    for node in ast.walk(tree):
+def _unmarked_texts(module: list[ast.AST]) -> Iterator[tuple[int, str]]:
+    passed = {id(inner) for node in module for one in _passed_by(node) for inner in ast.walk(one)}
+    for node in module:
         if id(node) in passed or not isinstance(node, (ast.Constant, ast.JoinedStr)):
             continue
         text = _whole_text(node)
