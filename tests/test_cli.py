@@ -83,24 +83,6 @@ def until_it_writes(process: subprocess.Popen[Any], folder: Path) -> None:
         time.sleep(0.005)
 
 
-@pytest.mark.process
-@pytest.mark.skipif(os.name == "nt", reason="Windows has no signals that a caller could ignore")
-def test_signals_that_the_caller_ignores_stay_ignored() -> None:
-    code = (
-        "import os, signal, time; from bansong.cli.app import let_stop_signals_interrupt as let\n"
-        "let(); import polars\n"
-        "for one in (signal.SIGHUP, signal.SIGINT): os.kill(os.getpid(), one); time.sleep(0.2)\n"
-        "try: print('alive', flush=True); time.sleep(100)\n"
-        "except KeyboardInterrupt: print('interrupted')"
-    )
-    with subprocess.Popen([*IGNORING, sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "alive\n"
-        time.sleep(0.5)
-        process.send_signal(signal.SIGTERM)
-        assert process.communicate(timeout=60) == ("interrupted\n", None)
-
-
 @pytest.mark.crash
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no signals that a caller could ignore")
 @pytest.mark.parametrize(("ends", "code"), [(False, 0), (True, 130)], ids=["SIGINT and SIGHUP", "SIGTERM"])

@@ -14,11 +14,9 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-import polars as pl
 import pytest
 
 from bansong.base.schema import seoul_day
-from bansong.engine.registry import STATUS_SCHEMA
 from bansong.purchase.ledger import Ledger
 from bansong.reference.nts import NtsKey
 from bansong.reference.status_store import DayUsage, StatusStore, account_of
@@ -193,16 +191,6 @@ def test_services_are_asked_with_their_key_unless_offline(
     assert levels(found, "service") == levels(found, "tax authority") == ["ok"]
     assert "1,000 lookups left" in found["service"][0]["said"]
     assert (service.paid_total, nts.calls, nts.numbers) == (0, 1, 1)
-
-
-def test_the_age_of_fetched_statuses_is_told(run: Run) -> None:
-    assert levels(findings(run), "status store") == ["note"]
-    with StatusStore() as store:
-        known = pl.DataFrame({"b_no": [1248100998], "biz_status": "active", "as_of": date(2026, 1, 2)})
-        empty = [pl.lit(None, dtype).alias(name) for name, dtype in STATUS_SCHEMA.items() if name not in known.columns]
-        store.write(known.with_columns(empty).cast(STATUS_SCHEMA).select(*STATUS_SCHEMA))
-    (finding,) = findings(run)["status store"]
-    assert (finding["level"], "1 status, newest of 2026-01-02" in finding["said"]) == ("ok", True)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="modes are of other systems")

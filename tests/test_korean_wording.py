@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import subprocess
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-import openpyxl
 import polars as pl
 import pytest
 from babel.messages.pofile import read_po
@@ -140,8 +140,6 @@ LABEL = f"label {SAMPLE / 'outcomes.csv'} --returns-requested --complete --sent 
 
 SESSION = f"""
 enrich customers.csv {REGISTRY} -o out.csv --headers ko --letters l.xlsx --letter-cost 500
-enrich customers.csv book.xlsx -o folder/
-report out.csv -o page.html --letter-cost 500
 data build-registry {SAMPLE / "registry_source.csv"} -o registry.parquet
 data update
 doctor --offline --registry registry.parquet --ledger customers.csv
@@ -154,7 +152,6 @@ model diff
 notices list --db server.sqlite
 serve --check --db server.sqlite --plans wrong.toml
 forget 124-81-00998 --dry-run
-enrich cp949.csv -o out2.csv
 enrich headless.csv -o out.csv
 enrich rounded.csv -o out3.csv
 nothing
@@ -178,17 +175,11 @@ HEADINGS = {
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a list, and the files that people send."""
     monkeypatch.chdir(tmp_path)
-    sample = (SAMPLE / "customers.csv").read_bytes()
-    (tmp_path / "customers.csv").write_bytes(sample)
-    (tmp_path / "cp949.csv").write_bytes(sample.decode().encode("cp949"))
+    shutil.copy(SAMPLE / "customers.csv", tmp_path)
     write(tmp_path / "headless.csv", "124-81-00998,가\n220-81-62517,나\n")
     write(tmp_path / "broken.toml", "inputs =\n")
     write(tmp_path / "wrong.toml", "[run]\ndeadline = 5\n")
     write(tmp_path / "rounded.csv", "사업자번호\n1.248E+09\n1.24E+09\n")
-    book = openpyxl.Workbook()
-    for row in (("사업자번호", "주소"), ("124-81-00998", "서울 종로구 종로 1"), ("합계", None)):
-        book.active.append(row)
-    book.save(tmp_path / "book.xlsx")
     return tmp_path
 
 

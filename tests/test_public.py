@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import re
 import subprocess
 import sys
 from pkgutil import iter_modules
@@ -32,25 +30,6 @@ def test_a_source_tree_that_is_not_installed_knows_its_version() -> None:
         "print(user_agent().split(' ')[0])"
     )
     assert python(code) == f"bansong/{bs.__version__}"
-
-
-@pytest.mark.parametrize("name", ["Client", "BlockingClient", "RawClient", "BlockingRawClient", "RawResponse"])
-def test_what_a_signature_of_the_client_names_can_be_imported(name: str) -> None:
-    kind = getattr(client, name)
-    public = [kind.__init__, *(getattr(kind, method) for method in dir(kind) if method[0] != "_")]
-    functions = [getattr(method, "fget", method) for method in public]
-    signatures = [inspect.signature(function) for function in functions if callable(function)]
-    written = [
-        str(annotation)
-        for signature in signatures
-        for annotation in (signature.return_annotation, *(one.annotation for one in signature.parameters.values()))
-    ]
-    named = set(re.findall(r"\b[A-Z]\w+", " ".join(written))) - {"ServiceResponse"}
-    assert (
-        named
-        - {*client.__all__, "None", "Self", "Callable", "Any", "Coroutine", "AsyncIterator", "Iterator", "Mapping"}
-        == set()
-    )
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

@@ -369,20 +369,6 @@ def cli(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     return lambda *arguments: CliRunner().invoke(app, ["watch", *map(str, arguments)])
 
 
-def test_a_sync_shows_what_it_would_do_and_does_it_when_told(cli: Run, tmp_path: Path) -> None:
-    file = csv_of(tmp_path / "a.csv", [*rows_for(7), ("합계", "7", "")])
-    looked = cli("sync", file, "--local")
-    assert looked.exit_code == 0
-    assert "to add          7: 120-81-00002 상점0, " in looked.stderr
-    assert "nothing was changed; --apply does it" in looked.stderr
-    assert "1 row (8): a totals row" in looked.stderr
-    report = json.loads(cli("sync", file, "--local", "--json").stdout)
-    assert [business["biz_no"] for business in report["add"]] == numbers(7)
-    assert (report["applied"], report["left"], report["remove"]) == (False, 7, [])
-    assert "7 added, 0 changed, 0 removed" in cli("sync", file, "--local", "--apply").stderr
-    assert "nothing is to be done" in cli("sync", file, "--local").stderr
-
-
 def test_a_check_is_quiet_until_something_happens(cli: Run, tmp_path: Path) -> None:
     town = Town(tmp_path)
     first = cli("check", "--local", town.list, "--registry", town.registry())
