@@ -178,7 +178,7 @@ def month(
 
 
 SIZES = [pytest.param((200, "verify", SHORT), id="200 rows")]
-SIZES += [pytest.param((1_000, "verify", WHOLE), id="1,000 rows", marks=pytest.mark.fuzz)]
+SIZES += [pytest.param((2_000, "verify", WHOLE), id="2,000 rows", marks=pytest.mark.fuzz)]
 SIZES += [pytest.param((20_000, "batch", WHOLE), id="20,000 rows", marks=pytest.mark.scale)]
 
 
