@@ -7,12 +7,12 @@ import socket
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import date
 from pathlib import Path
 from threading import Thread
-from typing import Any
 
 import pytest
 
@@ -43,29 +43,101 @@ def nts(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeNts]:
         yield fake
 
 
-def findings(run: Run, *arguments: object, code: int = 0) -> dict[str, list[dict[str, Any]]]:
+def look(run: Run, *arguments: object, code: int = 0) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """The levels of what `doctor` finds, and what is said with its remedy, by what it is about."""
     done = run("doctor", "--json", *arguments)
     assert done.returncode == code, done.stdout + done.stderr
-    found: dict[str, list[dict[str, Any]]] = {}
-    for finding in json.loads(done.stdout)["findings"]:
-        found.setdefault(finding["what"], []).append(finding)
-    return found
+    levels, said = defaultdict[str, list[str]](list), defaultdict[str, str](str)
+    for one in json.loads(done.stdout)["findings"]:
+        levels[one["what"]].append(one["level"])
+        said[one["what"]] += f"{one['said']} ({one['remedy']})\n"
+    return levels, said
 
 
-def levels(found: dict[str, list[dict[str, Any]]], what: str) -> list[str]:
-    return [finding["level"] for finding in found[what]]
+def test_a_new_user_is_told_what_to_set_up_and_nothing_is_broken(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(EXTRAS, "learn", (("no_such_module",), "to learn"))
+    levels, said = look(run)
+    for what in ("registry", "gazetteer", "API key", "tax authority's key"):
+        assert (levels[what] in (["note"], ["warning"]), "(None)" in said[what]) == (True, False)
+    assert levels["python"] == levels["polars"] == levels["SQLite"] == ["ok"]
+    assert {"service", "tax authority"}.isdisjoint(levels)
+    assert (levels["extra learn"], "pip install 'bansong[learn]'" in said["extra learn"]) == (["note"], True)
+    people = run("doctor")
+    assert (people.returncode, "registry: give --registry" in people.stdout) == (0, True)
 
 
-def test_an_answer_ends_the_pause_after_the_day_s_limit(service: FakeService, url: str, nts: FakeNts, run: Run) -> None:
+def test_services_are_asked_with_their_key_unless_offline(
+    service: FakeService, url: str, nts: FakeNts, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    levels, _ = look(run, "--offline")
+    assert levels["service"] == levels["tax authority"] == ["note"]
+    assert levels["API key"] == levels["tax authority's key"] == ["ok"]
+    assert (service.requests.total(), nts.calls) == (0, 0)
+    levels, said = look(run)
+    assert levels["service"] == levels["tax authority"] == ["ok"]
+    assert ("1,000 lookups left" in said["service"], service.paid_total, nts.numbers) == (True, 0, 1)
+    nts.faults.add(Fault("status", Status(503)))  # runs go on with what is stored
+    monkeypatch.setenv("BANSONG_API_KEY", "bv_live_wrong_0123456789")
+    levels, _ = look(run, code=2)
+    assert (levels["tax authority"], levels["service"]) == (["warning"], ["error"])
+    monkeypatch.delenv("BANSONG_BASE_URL")
+    assert look(run)[0]["service"] == ["warning"]
+
+
+def test_an_answer_ends_the_pause_after_the_day_s_limit(nts: FakeNts, run: Run) -> None:
     key, day = account_of(NtsKey(NTS_KEY)), seoul_day()
     with StatusStore() as store:
         store.write(usage={(key, day): DayUsage(exhausted=True)})
         nts.faults.add(Fault("status", NTS_FAULTS["day_limit"]))
-        assert levels(findings(run), "tax authority") == ["warning"]
+        assert look(run)[0]["tax authority"] == ["warning"]
         assert (nts.calls, store.usage(key, day).exhausted) == (1, True)
         nts.faults.clear()
-        assert levels(findings(run), "tax authority") == ["ok"]
+        assert look(run)[0]["tax authority"] == ["ok"]
         assert not store.usage(key, day).exhausted
+
+
+def test_reference_data_is_opened_and_its_age_told(run: Run, tmp_path: Path) -> None:
+    write(tmp_path / "s.csv", "사업자번호,상태\n1248100998,계속사업자\n")
+    found = {}
+    for day in ("2024-01-01", date.today().isoformat()):
+        assert run("data", "build-registry", "s.csv", "-o", "r.parquet", "--as-of", day).returncode == 0
+        levels, said = look(run, "--registry", "r.parquet")
+        found[day] = (levels["registry"], day in said["registry"], "refresh-registry" in said["registry"])
+    assert [*found.values()] == [(["warning"], True, True), (["ok"], True, False)]
+    levels, said = look(run, "--registry", "s.csv", "--gazetteer", "r.parquet", code=2)
+    assert levels["registry"] == levels["gazetteer"] == ["error"]
+    assert "build-registry" in said["registry"]
+
+
+@pytest.mark.usefixtures("url")
+def test_unsettled_lookups_are_told_and_a_ledger_in_use_is_left_alone(
+    service: FakeService, run: Run, tmp_path: Path
+) -> None:
+    customers(tmp_path / "in.csv", 4)
+    service.faults.add(Fault("verify", Reset("after"), at=2))
+    assert run("enrich", "in.csv", "--engine", "verify").returncode == 3
+    levels, said = look(run, "--offline")
+    assert (levels["ledger"], "bansong resolve" in said["ledger"]) == (["ok", "warning"], True)
+    with Ledger.open() as ledger:
+        levels, said = look(run, "--offline")
+        assert (levels["ledger"], "in use" in said["ledger"]) == (["ok"], True)
+    ledger.path.write_bytes(b"no ledger" * 100)
+    assert look(run, "--offline", code=2)[0]["ledger"] == ["error"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="modes are of other systems")
+def test_a_state_directory_that_others_can_read_or_nobody_can_use_is_told(
+    run: Run, state_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for mode, found in ((0o755, ["ok", "warning"]), (0o700, ["ok"])):
+        state_directory.chmod(mode)
+        assert look(run)[0]["state directory"] == found
+    monkeypatch.setenv("BANSONG_STATE_DIR", str(write(tmp_path / "file", "") / "below"))
+    assert look(run, code=2)[0]["state directory"] == ["error"]
+    monkeypatch.setenv("BANSONG_STATE_DIR", str(tmp_path / ("a" * 300)))
+    levels, said = look(run, "--offline", code=2)
+    assert (levels["scorecard"], levels["registry"]) == (["error"], ["note"])  # other checks go on
+    assert "File name too long" in said["scorecard"]
 
 
 def test_keys_are_never_shown(
@@ -80,52 +152,6 @@ def test_keys_are_never_shown(
     for one in done:
         for secret in (KEY, NTS_KEY, "bv_live_wrong", "no key"):
             assert secret not in one.stdout + one.stderr
-
-
-def test_a_refused_key_breaks_a_run_and_an_outage_of_the_tax_authority_does_not(
-    service: FakeService, url: str, nts: FakeNts, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    nts.faults.add(Fault("status", Status(503)))
-    found = findings(run)
-    assert levels(found, "tax authority") == ["warning"]
-    assert "stored" in found["tax authority"][0]["remedy"]
-    monkeypatch.setenv("BANSONG_API_KEY", "bv_live_wrong_0123456789")
-    found = findings(run, code=2)
-    assert levels(found, "service") == ["error"]
-    monkeypatch.delenv("BANSONG_BASE_URL")
-    assert levels(findings(run), "service") == ["warning"]
-
-
-def test_reference_data_is_opened_and_its_age_told(run: Run, tmp_path: Path) -> None:
-    write(tmp_path / "s.csv", "사업자번호,상태\n1248100998,계속사업자\n")
-    for name, day in (("old", "2024-01-01"), ("new", date.today().isoformat())):
-        assert run("data", "build-registry", "s.csv", "-o", f"{name}.parquet", "--as-of", day).returncode == 0
-    old = findings(run, "--registry", "old.parquet")
-    assert levels(old, "registry") == ["warning"]
-    assert "2024-01-01" in old["registry"][0]["said"]
-    assert "refresh-registry" in old["registry"][0]["remedy"]
-    assert levels(findings(run, "--registry", "new.parquet"), "registry") == ["ok"]
-    broken = findings(run, "--registry", "s.csv", "--gazetteer", "new.parquet", code=2)
-    assert levels(broken, "registry") == levels(broken, "gazetteer") == ["error"]
-    assert "build-registry" in broken["registry"][0]["said"]
-
-
-def test_unsettled_lookups_are_told_and_a_ledger_in_use_is_left_alone(
-    service: FakeService, url: str, run: Run, tmp_path: Path
-) -> None:
-    customers(tmp_path / "in.csv", 4)
-    service.faults.add(Fault("verify", Reset("after"), at=2))
-    assert run("enrich", "in.csv", "--engine", "verify").returncode == 3
-    found = findings(run, "--offline")
-    assert levels(found, "ledger") == ["ok", "warning"]
-    assert "bansong resolve" in found["ledger"][1]["remedy"]
-    with Ledger.open() as ledger:
-        found = findings(run, "--offline")
-        assert levels(found, "ledger") == ["ok"]
-        assert "in use" in found["ledger"][0]["said"]
-        path = ledger.path
-    path.write_bytes(b"no ledger" * 100)
-    assert levels(findings(run, "--offline", code=2), "ledger") == ["error"]
 
 
 def test_a_defect_is_a_finding_without_the_words_of_others(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,45 +190,3 @@ def _drip_into(connection: socket.socket) -> None:
         while True:
             connection.sendall(b" ")
             time.sleep(0.05)
-
-
-def test_a_new_user_is_told_what_to_set_up_and_nothing_is_broken(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = findings(run)
-    for what in ("registry", "gazetteer", "API key", "tax authority's key"):
-        assert found[what][0]["remedy"]
-        assert levels(found, what) in (["note"], ["warning"])
-    assert levels(found, "python") == levels(found, "polars") == levels(found, "SQLite") == ["ok"]
-    assert {"service", "tax authority"}.isdisjoint(found)
-    monkeypatch.setitem(EXTRAS, "learn", (("no_such_module",), "to learn"))
-    (learn,) = findings(run)["extra learn"]
-    assert (learn["level"], "pip install 'bansong[learn]'" in learn["remedy"]) == ("note", True)
-    people = run("doctor")
-    assert (people.returncode, "registry: give --registry" in people.stdout) == (0, True)
-
-
-def test_services_are_asked_with_their_key_unless_offline(
-    service: FakeService, url: str, nts: FakeNts, run: Run
-) -> None:
-    offline = findings(run, "--offline")
-    assert levels(offline, "service") == levels(offline, "tax authority") == ["note"]
-    assert levels(offline, "API key") == levels(offline, "tax authority's key") == ["ok"]
-    assert (service.requests.total(), nts.calls) == (0, 0)
-    found = findings(run)
-    assert levels(found, "service") == levels(found, "tax authority") == ["ok"]
-    assert "1,000 lookups left" in found["service"][0]["said"]
-    assert (service.paid_total, nts.calls, nts.numbers) == (0, 1, 1)
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="modes are of other systems")
-def test_a_state_directory_that_others_can_read_or_nobody_can_use_is_told(
-    run: Run, state_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for mode, found in ((0o755, ["ok", "warning"]), (0o700, ["ok"])):
-        state_directory.chmod(mode)
-        assert levels(findings(run), "state directory") == found
-    monkeypatch.setenv("BANSONG_STATE_DIR", str(write(tmp_path / "file", "") / "below"))
-    assert levels(findings(run, code=2), "state directory") == ["error"]
-    monkeypatch.setenv("BANSONG_STATE_DIR", str(tmp_path / ("a" * 300)))
-    told = findings(run, "--offline", code=2)
-    assert (levels(told, "scorecard"), levels(told, "registry")) == (["error"], ["note"])  # other checks go on
-    assert "File name too long" in told["scorecard"][0]["said"]

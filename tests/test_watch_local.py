@@ -84,7 +84,7 @@ def town(tmp_path: Path) -> Town:
 def test_a_closure_is_told_once_and_the_grade_s_change_is_in_the_history(town: Town) -> None:
     first = town.check()
     assert (first.checked, first.quiet, first.exit_code, first.watched) == (4, True, 0, 4)
-    assert town.check().checked == 0
+    assert (town.check().checked, town.check(everything=True).checked) == (0, 4)
     town.closed, town.now = {town.numbers[1]}, NOW + DAY
     second = town.check()
     assert [(n["biz_no"], n["status_before"], n["event"]) for n in second.notices] == [
@@ -97,18 +97,6 @@ def test_a_closure_is_told_once_and_the_grade_s_change_is_in_the_history(town: T
     assert (frame.height, frame["biz_status"].item()) == (1, "closed")
     assert frame["at"].dt.epoch("s").to_list() == [int(NOW + DAY)]
     assert watch.entries(local=town.list).filter(pl.col("closed_at").is_not_null()).height == 1
-
-
-def test_what_is_not_due_is_left_unless_all_is_asked_for(town: Town) -> None:
-    town.check(every=2.0)
-    town.now += 3600
-    nothing = town.check(every=2.0)
-    assert (nothing.checked, nothing.quiet, nothing.next_due) == (0, True, NOW + 6480)
-    assert town.check(everything=True, every=2.0).checked == 4
-    town.now += 6479
-    assert town.check(every=2.0).checked == 0
-    town.now += 1
-    assert town.check(every=2.0).checked == 4
 
 
 def test_a_summary_is_one_however_many_lots_a_check_has(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,26 +125,6 @@ def told(town: Town) -> list[str]:
 
 def _raise(*_: object, **__: object) -> None:
     raise SystemExit
-
-
-def test_a_webhook_needs_a_secret_and_a_safe_address(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("BANSONG_WEBHOOK_SECRET", raising=False)
-    with pytest.raises(errors.UsageError, match="BANSONG_WEBHOOK_SECRET"):
-        town.check(webhook="https://example.com/hook")
-    monkeypatch.setenv("BANSONG_WEBHOOK_SECRET", "short")
-    with pytest.raises(errors.UsageError, match=r"can be guessed; take 16 characters and more"):
-        town.check(webhook="https://example.com/hook")
-    monkeypatch.setenv("BANSONG_WEBHOOK_SECRET", SECRET)
-    with pytest.raises(errors.UsageError, match="plain http"):
-        town.check(webhook="http://example.com/hook")
-
-
-def test_a_second_check_ends_at_once_and_other_commands_go_on(town: Town) -> None:
-    with alone(town.list):
-        with pytest.raises(errors.StoreError, match="another check of this list is running"):
-            town.check()
-        assert watch.entries(local=town.list).height == 4
-        assert watch.add(numbers(1, 90)[0], local=town.list).state == "added"
 
 
 def test_names_do_as_little_as_text_does(town: Town) -> None:
@@ -267,11 +235,6 @@ def test_what_was_closed_already_is_one_summary_and_later_closures_come_one_by_o
     assert town.check(notify=lines).quiet
 
 
-def test_without_a_registry_it_says_that_closures_cannot_be_found(town: Town) -> None:
-    assert "closures cannot be found" in town.check(registry=None).warnings[0]
-    assert town.check().warnings == ()
-
-
 @pytest.mark.parametrize(
     ("killed_in", "checked_again"), [("report", 0), ("deliver", 0), ("check_due", 4), ("acknowledge", 0)]
 )
@@ -328,24 +291,6 @@ def test_what_a_webhook_does_not_take_is_kept_listed_and_sent_again_or_forgotten
     assert town.check().quiet
 
 
-def test_a_file_that_cannot_be_written_is_said_and_keeps_the_notices(town: Town) -> None:
-    town.closed = {town.numbers[0]}
-    town.check_before()
-    report = town.check(notify=town.folder / "missing" / "closed.jsonl")
-    assert (report.exit_code, len(report.notices), report.undelivered[0]["channel"]) == (3, 1, "file")
-    assert "closures cannot be appended" in report.warnings[0]  # also on a day without closures
-    mended = town.check(notify=town.folder / "closed.jsonl")
-    assert (mended.exit_code, mended.warnings) == (0, ())
-    assert (town.folder / "closed.jsonl").read_text(encoding="utf-8").count("\n") == 1
-
-
-def test_hours_that_lead_nowhere_are_refused(town: Town) -> None:
-    for every in (0.0, -1.0, math.nan, math.inf, 1e300):
-        with pytest.raises(errors.UsageError) as refused:
-            town.check(every=every)
-        assert refused.value.code == checking.INTERVAL_INVALID.code
-
-
 def test_a_file_that_is_no_list_is_not_touched(tmp_path: Path) -> None:
     other = tmp_path / "other.sqlite"
     with closing(sqlite3.connect(other)) as db:
@@ -367,36 +312,6 @@ def cli(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """The commands on a list of their own, in this process."""
     monkeypatch.setenv("BANSONG_WATCH", str(tmp_path / "list.sqlite"))
     return lambda *arguments: CliRunner().invoke(app, ["watch", *map(str, arguments)])
-
-
-def test_a_check_is_quiet_until_something_happens(cli: Run, tmp_path: Path) -> None:
-    town = Town(tmp_path)
-    first = cli("check", "--local", town.list, "--registry", town.registry())
-    assert (first.exit_code, first.output) == (0, "")
-    town.closed = {town.numbers[0]}
-    second = cli("check", "--local", town.list, "--registry", town.registry(), "--all")
-    assert second.stdout == "closed       120-81-00002 상점0 (was active)\n"
-    assert second.stderr == ""
-    assert cli("check", "--local", town.list, "--registry", town.registry(), "--all").output == ""
-    told = cli("history", "120-81-00002", "--local", town.list).stdout
-    assert " → " in told
-    assert told.rstrip().endswith("closed")
-    as_json = json.loads(cli("history", town.numbers[0], "--local", town.list, "--json").stdout)
-    assert as_json["history"][0]["at"][10] == "T"
-
-
-def test_undelivered_notices_end_a_check_with_3(cli: Run, tmp_path: Path) -> None:
-    town = Town(tmp_path)
-    town.closed = {town.numbers[0]}
-    nowhere = ("--notify", tmp_path / "no" / "x.jsonl")
-    done = cli("check", "--local", town.list, "--registry", town.registry(), *nowhere)
-    assert done.exit_code == 3
-    assert done.stdout.startswith("closed       1 of the 4 checked for the first time was closed already: 120-81-00002")
-    assert "undelivered  1 closed already by file: " in done.stderr
-    town.closed = set(town.numbers[:2])
-    done = cli("check", "--local", town.list, "--registry", town.registry(), "--all", *nowhere)
-    assert done.stdout.startswith("closed       120-81-00017 ")
-    assert "undelivered  120-81-00017 by file: " in done.stderr
 
 
 @pytest.mark.process
@@ -472,22 +387,64 @@ def test_an_interrupted_sync_says_what_it_did(cli: Run, tmp_path: Path, monkeypa
     assert "published" not in done.stderr
 
 
-def test_a_check_as_json_is_one_object(cli: Run, tmp_path: Path) -> None:
+def test_what_a_check_refuses_before_it_begins(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hours that lead nowhere, a webhook that is not signed or names people in the clear, another check's list."""
+
+    def refused(secret: str = "", **options: Any) -> str:
+        monkeypatch.setenv(checking.SECRET, secret)
+        with pytest.raises(errors.BansongError) as caught:
+            town.check(**options)
+        return caught.value.code
+
+    hours = (0.0, -1.0, math.nan, math.inf, 1e300)
+    assert {refused(every=every) for every in hours} == {checking.INTERVAL_INVALID.code}
+    safe = "https://example.com/hook"
+    assert refused(webhook=safe) == checking.SECRET_MISSING.code
+    assert refused("short", webhook=safe) == checking.SECRET_GUESSABLE.code
+    assert refused(SECRET, webhook="http://example.com/hook") == "webhook.url_not_encrypted"
+    with alone(town.list):
+        with pytest.raises(errors.StoreError, match="another check of this list is running"):
+            town.check()
+        assert watch.entries(local=town.list).height == 4  # other commands go on
+        assert watch.add(numbers(1, 90)[0], local=town.list).state == "added"
+
+
+def test_a_check_is_quiet_until_something_happens(cli: Run, tmp_path: Path) -> None:
     town = Town(tmp_path)
+
+    def check(*more: str) -> Result:
+        return cli("check", "--local", town.list, "--registry", town.registry(), *more)
+
+    assert (check().exit_code, check("--all").output) == (0, "")
     town.closed = {town.numbers[0]}
-
-    def check(*more: str) -> dict[str, Any]:
-        done = cli("check", "--local", town.list, "--registry", town.registry(), "--json", *more)
-        report: dict[str, Any] = json.loads(done.stdout)
-        return report
-
-    first, nothing = check(), check()
-    assert (first["due"], first["first_checks"], first["closures"]) == (4, 4, [])
-    assert first["closed_already"] == [town.numbers[0]]
-    assert (nothing["due"], nothing["checked"], nothing["next_check_at"]) == (0, 0, first["next_check_at"])
-    town.closed = {town.numbers[0], town.numbers[3]}
-    report = check("--all")
-    assert (report["checked"], report["watched"]) == (4, 4)
+    told = check("--all")
+    assert (told.stdout, told.stderr) == ("closed       120-81-00002 상점0 (was active)\n", "")
+    assert check("--all").output == ""
+    assert cli("history", "120-81-00002", "--local", town.list).stdout.rstrip().endswith("closed")
+    as_json = json.loads(cli("history", town.numbers[0], "--local", town.list, "--json").stdout)
+    assert as_json["history"][0]["at"][10] == "T"
+    town.closed.add(town.numbers[3])
+    report = json.loads(check("--all", "--json").stdout)
+    assert (report["due"], report["checked"], report["watched"], report["closed_already"]) == (4, 4, 4, [])
     assert [(one["biz_no"], one["event"]) for one in report["closures"]] == [(town.numbers[3], "closure")]
     bare = cli("check", "--local", town.list)
     assert (bare.exit_code, bare.stdout, "closures cannot be found" in bare.stderr) == (0, "", True)
+
+
+def test_notices_that_a_file_cannot_take_are_kept_and_end_a_check_with_3(cli: Run, tmp_path: Path) -> None:
+    town = Town(tmp_path)
+    town.closed = {town.numbers[0]}
+
+    def check(folder: str) -> Result:
+        notify = tmp_path / folder / "x.jsonl"
+        return cli("check", "--local", town.list, "--registry", town.registry(), "--all", "--notify", notify)
+
+    done = check("no")
+    assert (done.exit_code, "closures cannot be appended" in done.stderr) == (3, True)
+    assert done.stdout.startswith("closed       1 of the 4 checked for the first time was closed already: 120-81-00002")
+    assert "undelivered  1 closed already by file: " in done.stderr
+    town.closed = set(town.numbers[:2])
+    assert "undelivered  120-81-00017 by file: " in check("no").stderr
+    mended = check(".")
+    assert (mended.exit_code, mended.output) == (0, "")
+    assert (tmp_path / "x.jsonl").read_text(encoding="utf-8").count("\n") == 2

@@ -22,6 +22,7 @@ from conftest import SAMPLE, write
 from serving import Served, served
 
 KEY = "test-key"
+Fake = tuple[FakeService, dict[str, Any]]
 
 
 def numbers(count: int, start: int = 0) -> list[str]:
@@ -54,7 +55,7 @@ def in_file(*rows: tuple[str, str | None, str | None]) -> pl.DataFrame:
 
 
 @pytest.fixture
-def fake() -> Iterator[tuple[FakeService, dict[str, Any]]]:
+def fake() -> Iterator[Fake]:
     service = FakeService(KEY)
     with serve(service) as url:
         yield service, terms_of(url)
@@ -121,15 +122,6 @@ def test_a_lost_answer_is_settled_by_the_list_and_nothing_is_added_twice(tmp_pat
     assert sorted(watched(service)) == sorted(rows_for(10))
 
 
-def test_a_removal_may_be_sent_again(tmp_path: Path) -> None:
-    service = FakeService(KEY, faults=Faults(Fault("watch_remove", Reset("before reply"), at=1)))
-    with serve(service) as url:
-        terms = terms_of(url)
-        watch.sync(csv_of(tmp_path / "a.csv", rows_for(4)), apply=True, **terms)
-        report = watch.sync(csv_of(tmp_path / "b.csv", rows_for(2)), apply=True, **terms)
-    assert (report.done.removed, report.exit_code, len(service.watches)) == (2, 0, 2)
-
-
 def test_a_used_up_quota_stops_and_the_same_call_goes_on(tmp_path: Path) -> None:
     faults = Faults(Fault("watch_add", Status(429), when=lambda _asked: len(service.watches) >= 5, times=16))
     service = FakeService(KEY, faults=faults)
@@ -146,16 +138,7 @@ def test_a_used_up_quota_stops_and_the_same_call_goes_on(tmp_path: Path) -> None
     assert sorted(watched(service)) == sorted(rows_for(12))
 
 
-def test_a_plan_that_does_not_allow_it_ends_it_with_4(fake: tuple[FakeService, dict[str, Any]], tmp_path: Path) -> None:
-    service, terms = fake
-    service.faults = Faults(Fault("watch_add", Status(403)))
-    report = watch.sync(csv_of(tmp_path / "a.csv", rows_for(50)), apply=True, concurrency=1, **terms)
-    assert (report.exit_code, service.requests["watch_add"]) == (4, 1)
-    with pytest.raises(errors.AuthenticationError):
-        watch.entries(base_url=terms["base_url"], api_key=ApiKey("wrong-key"))
-
-
-def test_a_watch_is_removed_by_its_id_or_its_number(fake: tuple[FakeService, dict[str, Any]], tmp_path: Path) -> None:
+def test_a_watch_is_removed_by_its_id_or_its_number(fake: Fake, tmp_path: Path) -> None:
     service, terms = fake
     watch.sync(csv_of(tmp_path / "a.csv", rows_for(3)), apply=True, **terms)
     first = next(one for one in service.watches if one.biz_no == numbers(1)[0])  # they are added in any order
@@ -264,7 +247,7 @@ def test_a_full_list_is_made_room_in_and_not_asked_again_and_again(tmp_path: Pat
         assert (len(watched_now), watched_now < {*numbers(40, 4)}, watched_now > {*numbers(4, 4)}) == (5, True, True)
 
 
-def test_most_of_a_list_is_not_removed_by_mistake(fake: tuple[FakeService, dict[str, Any]], tmp_path: Path) -> None:
+def test_most_of_a_list_is_not_removed_by_mistake(fake: Fake, tmp_path: Path) -> None:
     """More than half of twenty, or all of any list; looking at what would be done costs one reading of the list."""
     service, terms = fake
     names = {"all": rows_for(20), "less": rows_for(9), "others": rows_for(2, 100), "another": rows_for(1, 200)}
@@ -286,7 +269,7 @@ def test_most_of_a_list_is_not_removed_by_mistake(fake: tuple[FakeService, dict[
         assert report.done.removed == before - after
 
 
-def test_a_business_is_added_once_also_where_the_answer_is_lost(fake: tuple[FakeService, dict[str, Any]]) -> None:
+def test_a_business_is_added_once_also_where_the_answer_is_lost(fake: Fake) -> None:
     service, terms = fake
     a, b, c = numbers(3)
     named = [watch.add(business_number.format(a), name, **terms).state for name in ("상점", "상점", "다른 상점")]
@@ -302,3 +285,16 @@ def test_times_of_services_are_read() -> None:
     written = ("2026-11-22T09:00:00+09:00", "2026-11-22T00:00:00Z", "2026-11-22", 1795305600, "1795305600000")
     assert {parse_time(text) for text in written} == {1795305600.0}
     assert {parse_time(text) for text in ("어제", "2026-13-45", None, True, "1e400")} == {None}
+
+
+def test_a_removal_is_sent_again_and_a_refusal_ends_with_4(fake: Fake, tmp_path: Path) -> None:
+    service, terms = fake
+    watch.sync(csv_of(tmp_path / "a.csv", rows_for(4)), apply=True, **terms)
+    service.faults = Faults(Fault("watch_remove", Reset("before reply"), at=1), Fault("watch_add", Status(403)))
+    report = watch.sync(csv_of(tmp_path / "b.csv", rows_for(2)), apply=True, **terms)
+    assert (report.done.removed, report.exit_code, len(service.watches)) == (2, 0, 2)
+    before = service.requests["watch_add"]
+    report = watch.sync(csv_of(tmp_path / "c.csv", rows_for(50)), apply=True, concurrency=1, **terms)
+    assert (report.exit_code, service.requests["watch_add"] - before) == (4, 1)
+    with pytest.raises(errors.AuthenticationError):
+        watch.entries(base_url=terms["base_url"], api_key=ApiKey("wrong-key"))
