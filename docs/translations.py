@@ -7,6 +7,7 @@ messages to the ``.po`` file without a translation, drops those that are gone, a
 from __future__ import annotations
 
 import ast
+import gc
 import inspect
 import io
 import re
@@ -19,7 +20,6 @@ from string import Formatter
 
 from babel.messages import pofile
 from babel.messages.catalog import Catalog, Message
-from babel.messages.extract import extract_python
 from babel.messages.mofile import read_mo, write_mo
 
 ROOT = Path(__file__).parent.parent
@@ -53,44 +53,48 @@ NOT_FOR_PEOPLE = {
 
 
 @cache
+def nodes() -> dict[str, list[ast.AST]]:
+    """All nodes of the syntax tree of each module, by its path in the package; read once."""
+    gc.disable()  # half a million nodes would be looked at again and again
+    try:
+        paths = {path.relative_to(PACKAGE).as_posix(): path for path in sorted(PACKAGE.rglob("*.py"))}
+        return {name: [*ast.walk(ast.parse(path.read_bytes()))] for name, path in paths.items()}
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@cache
 def messages() -> Catalog:
     """All messages of the code, with the files that they stand in; collected once, nobody changes what is returned."""
     found = Catalog(project="bansong", charset="utf-8")
-    for path in sorted(PACKAGE.rglob("*.py")):
-        where = [(path.relative_to(ROOT / "src").as_posix(), None)]
-        source = path.read_bytes()
-        tree = ast.parse(source)
-        for _, function, given, _ in extract_python(io.BytesIO(source), KEYWORDS, (), {"encoding": "utf-8"}):
-            texts = (given,) if isinstance(given, str) else tuple(given or ())[KEYWORDS[function]]
-            if texts and all(texts):  # what is translated here and written elsewhere is marked there
-                found.add(texts[0] if len(texts) == 1 else texts, locations=where)
-        for text in _listed_texts(tree):
-            found.add(text, locations=where)
-        for texts in _texts_of_kinds(tree):
+    for path, module in nodes().items():
+        where = [(f"{PACKAGE.name}/{path}", None)]
+        for texts in _texts_of_calls(module):
             found.add(texts[0] if len(texts) == 1 else texts, locations=where)
-        if path.parent.name == "cli" or b" = option(" in source:
-            for text in _help_texts(tree):
+        if path.startswith("cli/") or b" = option(" in (PACKAGE / path).read_bytes():
+            for text in _help_texts(module):
                 found.add(text, locations=where)
     return found
 
 
-def _listed_texts(tree: ast.Module) -> Iterator[str]:
-    """The messages that are marked together, which Babel takes for forms of one."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "gettext_noops":
-            yield from filter(None, map(_constant, node.args))
+def _texts_of_calls(module: list[ast.AST]) -> Iterator[tuple[str, ...]]:
+    """The forms of each message: of what translates it, and of what holds it before its fields."""
+    for node in module:
+        called = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
+        if called == "gettext_noops":
+            yield from ((text,) for text in map(_constant, node.args) if text)
+        elif called in KINDS and (texts := tuple(filter(None, map(_constant, node.args[KINDS[called]])))):
+            yield texts
+        elif called in KEYWORDS:
+            texts = tuple(map(_constant, node.args[KEYWORDS[called]]))
+            if texts and all(texts):  # what is translated here and written elsewhere is marked there
+                yield texts
 
 
-def _texts_of_kinds(tree: ast.Module) -> Iterator[tuple[str, ...]]:
-    """The forms of messages that stand before named fields, which Babel takes for forms, too."""
-    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and getattr(node.func, "id", "") in KINDS)
-    forms = (call.args[KINDS[call.func.id]] for call in calls)
-    return filter(None, (tuple(filter(None, map(_constant, given))) for given in forms))
-
-
-def _help_texts(tree: ast.Module) -> Iterator[str]:
+def _help_texts(module: list[ast.AST]) -> Iterator[str]:
     """The help of options and commands, and the docstrings of commands, as click holds them."""
-    for node in ast.walk(tree):
+    for node in module:
         if isinstance(node, ast.Call):
             yield from (text for word in node.keywords if word.arg in HELP and (text := _constant(word.value)))
         if isinstance(node, ast.FunctionDef) and any(_is_command(one) for one in node.decorator_list):
@@ -242,36 +246,19 @@ def unmarked() -> list[str]:
     """English texts of the code that nothing translates; one that is marked somewhere may stand elsewhere as a key."""
     marked = {text for one in messages() if one.id for text in ([one.id] if isinstance(one.id, str) else one.id)}
     found = []
-    for path in sorted(PACKAGE.rglob("*.py")):
-        name = path.relative_to(PACKAGE).as_posix()
+    for name, module in nodes().items():
         if not any(name == one or name.startswith(f"{one}/") for one in NOT_FOR_PEOPLE):
-            tree = ast.parse(path.read_text(encoding="utf-8"))
             found += [
                 f"{name}:{line}: nothing translates {text[:80]!r}"
-                for line, text in _unmarked_texts(tree)
+                for line, text in _unmarked_texts(module)
                 if text not in marked
-            ]
-            found += [
-                f"{name}:{line}: a message within an f-string is not collected" for line in _hidden_messages(tree)
             ]
     return found
 
 
-def _hidden_messages(tree: ast.Module) -> Iterator[int]:
-    """The lines of messages within f-strings: Babel does not see them there."""
-    for string in (node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)):
-        for node in ast.walk(string):
-            if (
-                isinstance(node, ast.Call)
-                and getattr(node.func, "id", "") in KEYWORDS | KINDS
-                and _constant(node.args[0])
-            ):
-                yield node.lineno
-
-
-def _unmarked_texts(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    passed = {id(inner) for node in ast.walk(tree) for one in _passed_by(node) for inner in ast.walk(one)}
-    for node in ast.walk(tree):
+def _unmarked_texts(module: list[ast.AST]) -> Iterator[tuple[int, str]]:
+    passed = {id(inner) for node in module for one in _passed_by(node) for inner in ast.walk(one)}
+    for node in module:
         if id(node) in passed or not isinstance(node, (ast.Constant, ast.JoinedStr)):
             continue
         text = _whole_text(node)

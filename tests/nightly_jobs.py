@@ -8,9 +8,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import bansong as bs
 from bansong.base.schema import SEOUL
 from bansong.jobs.run import run_job
+from bansong.jobs.state import RunStore
 from conftest import write
 
 WORDS = {"active": "계속사업자", "suspended": "휴업자", "closed": "폐업자"}
@@ -41,6 +44,14 @@ class Nights:
         source = write(self.folder / "statuses.txt", "\n".join(["b_no,상태", *lines, ""]))
         day = datetime.fromtimestamp(self.now(), SEOUL).date()
         bs.build_registry([source], self.folder / "registry.parquet", as_of=day)
+        source.unlink()
+
+    def close(self, place: int = 0) -> str:
+        """Have one more business closed; return its number."""
+        number = list(self.statuses)[place]
+        self.statuses[number] = "closed"
+        self.write_inputs()
+        return number
 
     def now(self) -> float:
         return FIRST_NIGHT + self.night * DAY
@@ -50,6 +61,13 @@ class Nights:
         report = run_job(self.folder / "job.toml", now=self.now, **more)
         self.night += 1
         return report
+
+    def run_killed(self) -> None:
+        """Run, and be killed when the outputs are written and the run is not."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(RunStore, "commit_run", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                self.run()
 
 
 def kinds(report: bs.JobReport) -> dict[str, int]:

@@ -7,23 +7,21 @@ import socket
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import date
 from pathlib import Path
 from threading import Thread
-from typing import Any
 
-import polars as pl
 import pytest
 
 from bansong.base.schema import seoul_day
-from bansong.engine.registry import STATUS_SCHEMA
 from bansong.purchase.ledger import Ledger
 from bansong.reference.nts import NtsKey
 from bansong.reference.status_store import DayUsage, StatusStore, account_of
 from bansong.testing import NTS_FAULTS, FakeNts, FakeService, Fault, Reset, Status, serve
-from bansong.upkeep.doctor import DoctorOptions, diagnose
+from bansong.upkeep.doctor import EXTRAS, DoctorOptions, diagnose
 from conftest import write
 from customers import KEY, customers
 
@@ -45,74 +43,106 @@ def nts(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeNts]:
         yield fake
 
 
-def findings(run: Run, *arguments: object, code: int = 0) -> dict[str, list[dict[str, Any]]]:
+def look(run: Run, *arguments: object, code: int = 0) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """The levels of what `doctor` finds, and what is said with its remedy, by what it is about."""
     done = run("doctor", "--json", *arguments)
     assert done.returncode == code, done.stdout + done.stderr
-    found: dict[str, list[dict[str, Any]]] = {}
-    for finding in json.loads(done.stdout)["findings"]:
-        found.setdefault(finding["what"], []).append(finding)
-    return found
+    levels, said = defaultdict[str, list[str]](list), defaultdict[str, str](str)
+    for one in json.loads(done.stdout)["findings"]:
+        levels[one["what"]].append(one["level"])
+        said[one["what"]] += f"{one['said']} ({one['remedy']})\n"
+    return levels, said
 
 
-def levels(found: dict[str, list[dict[str, Any]]], what: str) -> list[str]:
-    return [finding["level"] for finding in found[what]]
-
-
-def test_a_new_user_is_told_what_to_set_up_and_nothing_is_broken(run: Run) -> None:
-    """Nothing is set up: exit code 0, each thing that is missing has its remedy."""
-    found = findings(run)
+def test_a_new_user_is_told_what_to_set_up_and_nothing_is_broken(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(EXTRAS, "learn", (("no_such_module",), "to learn"))
+    levels, said = look(run)
     for what in ("registry", "gazetteer", "API key", "tax authority's key"):
-        assert found[what][0]["remedy"]
-        assert levels(found, what) in (["note"], ["warning"])
-    assert "BANSONG_NTS_KEY" in found["tax authority's key"][0]["remedy"]
-    assert levels(found, "python") == levels(found, "polars") == levels(found, "SQLite") == ["ok"]
-    assert "service" not in found
-    assert "tax authority" not in found
+        assert (levels[what] in (["note"], ["warning"]), "(None)" in said[what]) == (True, False)
+    assert levels["python"] == levels["polars"] == levels["SQLite"] == ["ok"]
+    assert {"service", "tax authority"}.isdisjoint(levels)
+    assert (levels["extra learn"], "pip install 'bansong[learn]'" in said["extra learn"]) == (["note"], True)
+    people = run("doctor")
+    assert (people.returncode, "registry: give --registry" in people.stdout) == (0, True)
 
 
-def test_people_get_a_table_and_the_remedies(run: Run) -> None:
-    """One line a finding, then what to do; options stand where the library names parameters."""
-    done = run("doctor")
-    assert done.returncode == 0
-    assert "sqlite" in done.stdout.lower()
-    assert "registry: give --registry" in done.stdout
-    assert "docs/data-sources.md" in done.stdout
+def test_services_are_asked_with_their_key_unless_offline(
+    service: FakeService, url: str, nts: FakeNts, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    levels, _ = look(run, "--offline")
+    assert levels["service"] == levels["tax authority"] == ["note"]
+    assert levels["API key"] == levels["tax authority's key"] == ["ok"]
+    assert (service.requests.total(), nts.calls) == (0, 0)
+    levels, said = look(run)
+    assert levels["service"] == levels["tax authority"] == ["ok"]
+    assert ("1,000 lookups left" in said["service"], service.paid_total, nts.numbers) == (True, 0, 1)
+    nts.faults.add(Fault("status", Status(503)))  # runs go on with what is stored
+    monkeypatch.setenv("BANSONG_API_KEY", "bv_live_wrong_0123456789")
+    levels, _ = look(run, code=2)
+    assert (levels["tax authority"], levels["service"]) == (["warning"], ["error"])
+    monkeypatch.delenv("BANSONG_BASE_URL")
+    assert look(run)[0]["service"] == ["warning"]
 
 
-def test_services_are_asked_with_their_key_and_answer(service: FakeService, url: str, nts: FakeNts, run: Run) -> None:
-    """With both keys both are asked, nothing is paid, and one number is asked for."""
-    found = findings(run)
-    assert levels(found, "service") == levels(found, "tax authority") == ["ok"]
-    assert "1,000 lookups left" in found["service"][0]["said"]
-    assert service.paid_total == 0
-    assert (nts.calls, nts.numbers) == (1, 1)
-
-
-def test_an_answer_ends_the_pause_after_the_day_s_limit(service: FakeService, url: str, nts: FakeNts, run: Run) -> None:
-    """The doctor tries once; runs ask again where it is answered, and go on waiting where it is not."""
+def test_an_answer_ends_the_pause_after_the_day_s_limit(nts: FakeNts, run: Run) -> None:
     key, day = account_of(NtsKey(NTS_KEY)), seoul_day()
     with StatusStore() as store:
         store.write(usage={(key, day): DayUsage(exhausted=True)})
         nts.faults.add(Fault("status", NTS_FAULTS["day_limit"]))
-        assert levels(findings(run), "tax authority") == ["warning"]
+        assert look(run)[0]["tax authority"] == ["warning"]
         assert (nts.calls, store.usage(key, day).exhausted) == (1, True)
         nts.faults.clear()
-        assert levels(findings(run), "tax authority") == ["ok"]
+        assert look(run)[0]["tax authority"] == ["ok"]
         assert not store.usage(key, day).exhausted
 
 
-def test_offline_asks_nobody(service: FakeService, url: str, nts: FakeNts, run: Run) -> None:
-    """`--offline`: keys are looked for, and nothing leaves the machine."""
-    found = findings(run, "--offline")
-    assert levels(found, "service") == levels(found, "tax authority") == ["note"]
-    assert levels(found, "API key") == levels(found, "tax authority's key") == ["ok"]
-    assert nts.calls == 0
+def test_reference_data_is_opened_and_its_age_told(run: Run, tmp_path: Path) -> None:
+    write(tmp_path / "s.csv", "사업자번호,상태\n1248100998,계속사업자\n")
+    found = {}
+    for day in ("2024-01-01", date.today().isoformat()):
+        assert run("data", "build-registry", "s.csv", "-o", "r.parquet", "--as-of", day).returncode == 0
+        levels, said = look(run, "--registry", "r.parquet")
+        found[day] = (levels["registry"], day in said["registry"], "refresh-registry" in said["registry"])
+    assert [*found.values()] == [(["warning"], True, True), (["ok"], True, False)]
+    levels, said = look(run, "--registry", "s.csv", "--gazetteer", "r.parquet", code=2)
+    assert levels["registry"] == levels["gazetteer"] == ["error"]
+    assert "build-registry" in said["registry"]
+
+
+@pytest.mark.usefixtures("url")
+def test_unsettled_lookups_are_told_and_a_ledger_in_use_is_left_alone(
+    service: FakeService, run: Run, tmp_path: Path
+) -> None:
+    customers(tmp_path / "in.csv", 4)
+    service.faults.add(Fault("verify", Reset("after"), at=2))
+    assert run("enrich", "in.csv", "--engine", "verify").returncode == 3
+    levels, said = look(run, "--offline")
+    assert (levels["ledger"], "bansong resolve" in said["ledger"]) == (["ok", "warning"], True)
+    with Ledger.open() as ledger:
+        levels, said = look(run, "--offline")
+        assert (levels["ledger"], "in use" in said["ledger"]) == (["ok"], True)
+    ledger.path.write_bytes(b"no ledger" * 100)
+    assert look(run, "--offline", code=2)[0]["ledger"] == ["error"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="modes are of other systems")
+def test_a_state_directory_that_others_can_read_or_nobody_can_use_is_told(
+    run: Run, state_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for mode, found in ((0o755, ["ok", "warning"]), (0o700, ["ok"])):
+        state_directory.chmod(mode)
+        assert look(run)[0]["state directory"] == found
+    monkeypatch.setenv("BANSONG_STATE_DIR", str(write(tmp_path / "file", "") / "below"))
+    assert look(run, code=2)[0]["state directory"] == ["error"]
+    monkeypatch.setenv("BANSONG_STATE_DIR", str(tmp_path / ("a" * 300)))
+    levels, said = look(run, "--offline", code=2)
+    assert (levels["scorecard"], levels["registry"]) == (["error"], ["note"])  # other checks go on
+    assert "File name too long" in said["scorecard"]
 
 
 def test_keys_are_never_shown(
     service: FakeService, url: str, nts: FakeNts, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether they are right, wrong or malformed, no output holds a key."""
     done = [run("doctor"), run("doctor", "--json")]
     for wrong in ("bv_live_wrong_0123456789", "no key\nat all"):
         monkeypatch.setenv("BANSONG_API_KEY", wrong)
@@ -124,115 +154,7 @@ def test_keys_are_never_shown(
             assert secret not in one.stdout + one.stderr
 
 
-def test_a_refused_key_breaks_a_run_and_an_outage_of_the_tax_authority_does_not(
-    service: FakeService, url: str, nts: FakeNts, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """401 of the service is broken; the API being down is a warning, for runs go on with what is stored."""
-    nts.faults.add(Fault("status", Status(503)))
-    found = findings(run)
-    assert levels(found, "tax authority") == ["warning"]
-    assert "stored" in found["tax authority"][0]["remedy"]
-    monkeypatch.setenv("BANSONG_API_KEY", "bv_live_wrong_0123456789")
-    found = findings(run, code=2)
-    assert levels(found, "service") == ["error"]
-    monkeypatch.delenv("BANSONG_BASE_URL")
-    assert levels(findings(run), "service") == ["warning"]
-
-
-def test_reference_data_is_opened_and_its_age_told(run: Run, tmp_path: Path) -> None:
-    """An old registry is a warning with a remedy, one of today is none; a file that is no registry is broken."""
-    write(tmp_path / "s.csv", "사업자번호,상태\n1248100998,계속사업자\n")
-    for name, day in (("old", "2024-01-01"), ("new", date.today().isoformat())):
-        assert run("data", "build-registry", "s.csv", "-o", f"{name}.parquet", "--as-of", day).returncode == 0
-    old = findings(run, "--registry", "old.parquet")
-    assert levels(old, "registry") == ["warning"]
-    assert "2024-01-01" in old["registry"][0]["said"]
-    assert "refresh-registry" in old["registry"][0]["remedy"]
-    assert levels(findings(run, "--registry", "new.parquet"), "registry") == ["ok"]
-    broken = findings(run, "--registry", "s.csv", "--gazetteer", "new.parquet", code=2)
-    assert levels(broken, "registry") == levels(broken, "gazetteer") == ["error"]
-    assert "build-registry" in broken["registry"][0]["said"]
-
-
-def test_the_age_of_fetched_statuses_is_told(run: Run) -> None:
-    """How many statuses were fetched, and of which days the newest and the oldest are."""
-    assert levels(findings(run), "status store") == ["note"]
-    with StatusStore() as store:
-        known = pl.DataFrame({"b_no": [1248100998], "biz_status": "active", "as_of": date(2026, 1, 2)})
-        empty = [pl.lit(None, dtype).alias(name) for name, dtype in STATUS_SCHEMA.items() if name not in known.columns]
-        store.write(known.with_columns(empty).cast(STATUS_SCHEMA).select(*STATUS_SCHEMA))
-    (finding,) = findings(run)["status store"]
-    assert finding["level"] == "ok"
-    assert "1 status, newest of 2026-01-02" in finding["said"]
-
-
-def test_a_gazetteer_without_additional_lots_is_told(run: Run, tmp_path: Path, shared: Path) -> None:
-    """A gazetteer that is old, or not all there, is a warning that says which files it lacks."""
-    source = shared / "address" / "rnaddrkor_sejong.txt"
-    assert run("data", "build-gazetteer", source, "-o", "g.parquet").returncode == 0
-    found = findings(run, "--gazetteer", "g.parquet")
-    assert levels(found, "gazetteer") == ["ok", "warning"] or levels(found, "gazetteer") == ["ok", "warning", "warning"]
-    assert any("jibun_rnaddrkor" in finding["said"] for finding in found["gazetteer"])
-
-
-def test_unsettled_lookups_are_told_and_a_ledger_in_use_is_left_alone(
-    service: FakeService, url: str, run: Run, tmp_path: Path
-) -> None:
-    """Doubts have a remedy; a run that is going on is no fault; a damaged ledger is one."""
-    customers(tmp_path / "in.csv", 4)
-    service.faults.add(Fault("verify", Reset("after"), at=2))
-    assert run("enrich", "in.csv", "--engine", "verify").returncode == 3
-    found = findings(run, "--offline")
-    assert levels(found, "ledger") == ["ok", "warning"]
-    assert "bansong resolve" in found["ledger"][1]["remedy"]
-    with Ledger.open() as ledger:
-        found = findings(run, "--offline")
-        assert levels(found, "ledger") == ["ok"]
-        assert "in use" in found["ledger"][0]["said"]
-        path = ledger.path
-    path.write_bytes(b"no ledger" * 100)
-    assert levels(findings(run, "--offline", code=2), "ledger") == ["error"]
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="modes are of other systems")
-def test_a_state_directory_that_others_can_read_or_nobody_can_write_is_told(
-    run: Run, state_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is kept is about people: others must not read it. Where nothing can be kept, a run breaks."""
-    state_directory.chmod(0o755)
-    assert levels(findings(run), "state directory") == ["ok", "warning"]
-    state_directory.chmod(0o700)
-    assert levels(findings(run), "state directory") == ["ok"]
-    file = write(tmp_path / "file", "")
-    monkeypatch.setenv("BANSONG_STATE_DIR", str(file / "below"))
-    assert levels(findings(run, code=2), "state directory") == ["error"]
-
-
-def test_an_extra_that_is_not_there_has_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each extra says what it is for, and how to install it."""
-    from bansong.upkeep.doctor import EXTRAS
-
-    monkeypatch.setitem(EXTRAS, "learn", (("no_such_module",), "to learn"))
-    found = {finding.what: finding for finding in diagnose(DoctorOptions(offline=True)).findings}
-    assert found["extra learn"].level == "note"
-    assert "pip install 'bansong[learn]'" in str(found["extra learn"].remedy)
-    assert pl.__version__ == found["polars"].said
-
-
-def test_what_cannot_be_looked_at_is_a_finding(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A state directory that no system takes is told with a remedy, and the other checks go on: no traceback."""
-    monkeypatch.setenv("BANSONG_STATE_DIR", str(tmp_path / ("a" * 300)))
-    found = findings(run, "--offline", code=2)
-    assert levels(found, "scorecard") == ["error"]
-    assert "File name too long" in found["scorecard"][0]["said"]
-    told = found["scorecard"][0]
-    assert "let it be read by the user who runs bansong" in f"{told['said']} {told['remedy']}"
-    assert levels(found, "registry") == ["note"]
-
-
 def test_a_defect_is_a_finding_without_the_words_of_others(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a library raises is named by its kind alone; what was found before it stays."""
-
     def fail(self: object) -> None:
         raise RuntimeError(NTS_KEY)
 
@@ -245,7 +167,6 @@ def test_a_defect_is_a_finding_without_the_words_of_others(run: Run, monkeypatch
 
 
 def test_replies_that_never_end_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bytes that drip in keep nobody waiting: a whole answer has its time, too, and each finding says so."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         Thread(target=_drip, args=[listener], daemon=True).start()

@@ -26,7 +26,7 @@ from bansong.notify.queue import SummaryWindow, add_summaries
 from bansong.purchase.ledger import Ledger
 from bansong.reference.status_store import StatusStore
 from bansong.testing import Body, FakeService, Fault, Reset, serve
-from bansong.watch.lists import LocalFile
+from bansong.watch.store import LocalFile
 from conftest import runner, write
 from customers import KEY, customers, numbers
 from handclock import HandClock
@@ -228,7 +228,7 @@ def test_what_was_purged_before_leaves_no_bytes_either(life: Path, run: Run) -> 
 @pytest.mark.parametrize("store", ["ledger", "watch list"])
 def test_a_store_in_use_is_said_in_one_sentence_and_nothing_is_erased(store: str, life: Path, run: Run) -> None:
     """Where another process has one of the stores, none is touched."""
-    from bansong.watch.lists import alone
+    from bansong.watch.store import alone
 
     with Ledger.open() if store == "ledger" else alone(life / "watch.sqlite"):
         refused = run("forget", GONE, "--yes")

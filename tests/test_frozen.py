@@ -39,7 +39,7 @@ from bansong.reference.status_store import STATUS_FILE
 from bansong.server.routes import OPERATIONS, describe_service
 from bansong.server.store import SERVER_FILE
 from bansong.testing import FakeService
-from bansong.watch.lists import WATCH_FILE
+from bansong.watch.store import WATCH_FILE
 from conftest import ROOT, SAMPLE
 from customers import QUICK
 from test_errors import problems

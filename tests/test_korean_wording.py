@@ -1,41 +1,32 @@
-"""The Korean of reasons and notes is worded as mailing teams say it, and older wordings are read still."""
+"""What a person reads in Korean: worded as mailing teams say it, in every command, and without English."""
 
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import polars as pl
 import pytest
 from babel.messages.pofile import read_po
+from click.testing import CliRunner
 
 import bansong as bs
-from bansong.base.business_number import PROBLEMS
-from bansong.base.messages import gettext, use_language
+from bansong.base.messages import Lang, gettext, use_language
 from bansong.base.schema import ACTIONS
-from bansong.engine.local import ROW_PROBLEMS
+from bansong.cli.app import app
 from bansong.engine.risk.reason_parser import parse_reasons
 from bansong.engine.risk.scorecard import Scorecard
-from bansong.purchase.answers import _NOTES
+from bansong.errors import BansongError
 from bansong.watch import store as watch_forget
-from conftest import SAMPLE, write
+from conftest import ROOT, SAMPLE, write
+from korean import as_printed, english_words
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
-
-REASONS = {
-    ("status", "not_checked"): "휴·폐업 미확인: 상태 자료를 지정하지 않음",
-    ("status", "not_found"): "휴·폐업 미확인: 상태 자료에 없는 번호",
-    ("status", "closed_over_12_months"): "폐업한 지 12개월 초과(폐업일 {since})",
-    ("age", "over_10_years"): "개업한 지 10년 초과",
-    ("address", "exact_with_unit"): "도로명주소와 일치(상세주소 포함)",
-    ("address", "building_only"): "건물 본번만 확인됨(해당 부번 없음)",
-    ("change", "changed"): "도로명주소 표준 표기로 변경: {changes}",
-    ("region", "seoul"): "서울 지역의 과거 반송률 반영",
-    ("history", "moved"): "이 주소로 보낸 우편물이 '이사'로 반송된 이력 있음",
-}
 
 EARLIER = {
     ("status", "closed_over_12_months"): "폐업 12개월 초과 (2024-05-21 폐업)",
@@ -51,35 +42,6 @@ EARLIER = {
 """What the release wrote whose Korean was reworded, by the level that it tells."""
 
 
-def test_reasons_are_worded_as_agreed() -> None:
-    """Each sentence that an editor chose stands in the scorecard to the letter."""
-    card = Scorecard.load()
-    assert card.base.ko == "기본 점수(일반 사업자 우편물 기준)"
-    assert {place: card.features[place[0]][place[1]].ko for place in REASONS} == REASONS
-
-
-def test_notes_are_worded_as_agreed() -> None:
-    """The notes of rows that get no answer say what happened, and what to do."""
-    assert PROBLEMS["scientific"]["ko"] == (
-        "엑셀 지수 표기(1.248E+09)로 저장되어 원래 번호를 알 수 없습니다. 원본에서 텍스트 형식으로 다시 받아 주세요"
-    )
-    assert PROBLEMS["letters"]["ko"].startswith("숫자와 하이픈(-) 외의 문자")
-    assert ROW_PROBLEMS["header_row"]["ko"].startswith("중간에 반복된 제목 행")
-    assert _NOTES["refused"]["ko"].startswith("서비스에서 거절됨(과금 없음)")
-
-
-@pytest.mark.parametrize(("place", "text"), EARLIER.items(), ids=[".".join(place) for place in EARLIER])
-def test_reasons_of_the_release_before_are_read_back(place: tuple[str, str], text: str) -> None:
-    """A file with the wording of before tells the same level as one with the wording of today."""
-    level = Scorecard.load().features[place[0]][place[1]]
-    subject = {"change": "address"}.get(place[0], place[0])
-    reasons = f"[base -50] 일반 사업자 우편의 출발점 (model) | [{subject} {level.points:+d}] {text} ({level.source})"
-    found = parse_reasons(pl.LazyFrame({"reasons": [reasons]}), "reasons").collect().row(0, named=True)
-    assert (found[f"level:{place[0]}"], found["unread"]) == (place[1], False)
-
-
-# ── kinds of slips, in every message ─────────────────────────────────────────────────────────────────────────────
-
 _QUOTED = re.compile(r"`[^`]*`|--[a-z-]+(?:[ =][^\s)]+)?|\S+\.[a-z]{2,5}\b")
 """Commands, options and file names, in which codes are what they are."""
 
@@ -94,6 +56,7 @@ OTHER_WORDS = {
 """The one word for a thing, and others that were used for it."""
 
 
+@cache
 def messages() -> dict[str, str]:
     """Every message of the catalogue in Korean, by its English."""
     path = Path(bs.__file__).parent / "locale" / "ko" / "LC_MESSAGES" / "bansong.po"
@@ -103,14 +66,7 @@ def messages() -> dict[str, str]:
     return dict(plain)
 
 
-@pytest.mark.parametrize(("word", "others"), OTHER_WORDS.items())
-def test_one_thing_has_one_word(word: str, others: str) -> None:
-    """The columns, the report and the messages say the same."""
-    assert {english: korean for english, korean in messages().items() if re.search(others, korean)} == {}, word
-
-
 def test_no_code_of_an_action_stands_in_a_sentence() -> None:
-    """People read 발송, 보류; only commands, options and columns have the codes."""
     code = re.compile(rf"(?<![\w.=-])(?:{'|'.join(ACTIONS)})(?![\w=-])|`(?:{'|'.join(ACTIONS)})`")
     ticked = re.compile(rf"`(?:{'|'.join(ACTIONS)})`")
     found = {korean for korean in messages().values() if ticked.search(korean) or code.search(_QUOTED.sub("", korean))}
@@ -118,7 +74,6 @@ def test_no_code_of_an_action_stands_in_a_sentence() -> None:
 
 
 def test_no_word_stands_twice_and_no_stop_follows_a_stop() -> None:
-    """Nor does a message end in a stop that another would follow, unless the English has it, too."""
     twice = re.compile(r"(?<![가-힣])([가-힣]{2,}) \1(?![가-힣])")
     slips = {
         korean for korean in messages().values() if twice.search(korean) or re.search(r"[가-힣]\.\s*\.(?!\w)", korean)
@@ -131,19 +86,7 @@ def test_no_word_stands_twice_and_no_stop_follows_a_stop() -> None:
     assert (slips, stops) == (set(), set())
 
 
-@pytest.mark.parametrize("option", ["--letters", "--review", "--manifest"])
-@pytest.mark.parametrize("other", ["in.xlsx", "out.xlsx"])
-def test_two_uses_of_a_file_are_named_in_korean_and_once(run: Run, tmp_path: Path, option: str, other: str) -> None:
-    """What fills a message is Korean and does not repeat the message's own noun."""
-    shutil.copy(SAMPLE / "customers.xlsx", tmp_path / "in.xlsx")
-    reference = ["--gazetteer", SAMPLE / "gazetteer.parquet"]
-    done = run("enrich", "in.xlsx", "-o", "out.xlsx", option, other, *reference, env={"BANSONG_LANG": "ko"})
-    assert done.returncode == 2
-    assert not re.search(r"([가-힣]{2,}) \1|(?<![-/\w.])[a-z]{3,}(?![.\w])", done.stderr.removeprefix("bansong: "))
-
-
 def test_roles_may_be_named_in_korean(run: Run, tmp_path: Path) -> None:
-    """On the command line and in Python; who names an unknown one is told the names."""
     source = write(tmp_path / "in.csv", "갑,을,병\n124-81-00998,삼성전자,경기 수원시 영통구 삼성로 129\n")
     roles = {"사업자번호": "갑", "상호": "을", "주소": "병"}
     report = bs.enrich(source, tmp_path / "out.csv", columns=roles)
@@ -155,7 +98,6 @@ def test_roles_may_be_named_in_korean(run: Run, tmp_path: Path) -> None:
 
 
 def test_forgetting_speaks_korean_and_calls_nothing_erased_that_was_not_there(run: Run) -> None:
-    """All kinds of what stores hold have Korean names."""
     assert run("watch", "add", "124-81-00998", "--local").returncode == 0
     with use_language("ko"):
         kinds = [*watch_forget.HELD, "summaries", "answers", "changes", "labels", "letters", "statuses", "choices"]
@@ -163,3 +105,130 @@ def test_forgetting_speaks_korean_and_calls_nothing_erased_that_was_not_there(ru
         assert [kind for kind in kinds if not re.search("[가-힣]", gettext(kind))] == []
         assert bs.forget("220-81-62517").lines()[0] == ("저장된 것 없음", "220-81-62517")
         assert bs.forget("124-81-00998").lines()[0] == ("지움", "124-81-00998")
+
+
+def test_reasons_of_the_release_before_are_read_back() -> None:
+    features, cells = Scorecard.load().features, []
+    for (feature, level), text in EARLIER.items():
+        found, subject = features[feature][level], {"change": "address"}.get(feature, feature)
+        base = "[base -50] 일반 사업자 우편의 출발점 (model)"
+        cells.append(f"{base} | [{subject} {found.points:+d}] {text} ({found.source})")
+    read = parse_reasons(pl.LazyFrame({"reasons": cells}), "reasons").collect().to_dicts()
+    assert [(row[f"level:{feature}"], row["unread"]) for row, (feature, _) in zip(read, EARLIER, strict=True)] == [
+        (level, False) for _, level in EARLIER
+    ]
+
+
+def test_one_thing_has_one_word() -> None:
+    said = messages().values()
+    assert [(word, ko) for word, others in OTHER_WORDS.items() for ko in said if re.search(others, ko)] == []
+
+
+def test_two_uses_of_a_file_are_named_in_korean_and_once(run: Run, tmp_path: Path) -> None:
+    """What fills a message is Korean and does not repeat the message's own noun."""
+    write(tmp_path / "in.csv", "사업자번호\n124-81-00998\n")
+    reference = ("--gazetteer", SAMPLE / "gazetteer.parquet", "--lang", "ko")
+    for option in ("--letters", "--review", "--manifest"):
+        done = run("enrich", "in.csv", "-o", "out.csv", option, "in.csv", *reference)
+        assert done.returncode == 2
+        assert not re.search(r"([가-힣]{2,}) \1|(?<![-/\w.])[a-z]{3,}(?![.\w])", done.stderr.removeprefix("bansong: "))
+
+
+FROZEN = ROOT / "tests" / "frozen"
+REGISTRY = f"--registry {SAMPLE / 'registry.parquet'}"
+LABEL = f"label {SAMPLE / 'outcomes.csv'} --returns-requested --complete --sent all"
+
+SESSION = f"""
+enrich customers.csv {REGISTRY} -o out.csv --headers ko --letters l.xlsx --letter-cost 500
+data build-registry {SAMPLE / "registry_source.csv"} -o registry.parquet
+data update
+doctor --offline --registry registry.parquet --ledger customers.csv
+{LABEL} --file out.csv
+calibrate
+calibrate --report-only
+model history
+model show
+model diff
+notices list --db server.sqlite
+serve --check --db server.sqlite --plans wrong.toml
+forget 124-81-00998 --dry-run
+enrich headless.csv -o out.csv
+enrich rounded.csv -o out3.csv
+nothing
+enrich customers.csv --max-age x
+enrich customers.csv --columns x
+enrich customers.csv --choices x --no-choices -o out.csv
+run broken.toml
+run wrong.toml
+""".strip().splitlines()
+"""What stands in no transcript of `tests/frozen`."""
+
+HEADINGS = {
+    "calibrate --report-only": "구간 최저 최고 행 반송 예상 평균 확률 반송률",
+    "model history": "일시 항목 버전 반송 기록 반송 e값 이유",
+    "model show": "수준 점수 내장 판정 근거",
+}
+"""Headings are too short to be sentences."""
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a list, and the files that people send."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(SAMPLE / "customers.csv", tmp_path)
+    write(tmp_path / "headless.csv", "124-81-00998,가\n220-81-62517,나\n")
+    write(tmp_path / "broken.toml", "inputs =\n")
+    write(tmp_path / "wrong.toml", "[run]\ndeadline = 5\n")
+    write(tmp_path / "rounded.csv", "사업자번호\n1.248E+09\n1.24E+09\n")
+    return tmp_path
+
+
+def said_by(line: str, lang: Lang = "ko") -> str:
+    """What a command prints for people, on both streams."""
+    result = CliRunner().invoke(app, ["--lang", lang, *shlex.split(line)], prog_name="bansong")
+    if isinstance(result.exception, BansongError):
+        return f"{result.output}\n{as_printed(result.exception, lang)}"
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.output
+
+
+def english_of(line: str, text: str) -> list[str]:
+    """English words that are no usage line."""
+    shown = [one for one in text.splitlines() if not one.startswith("사용법:")]
+    return [f"{line}: {found}" for found in english_words("\n".join(shown))]
+
+
+@pytest.mark.process
+def test_an_english_session_on_a_korean_computer_is_english(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LANG", "ko_KR.UTF-8")
+    for line in (one for one in SESSION if one.startswith(("plan", "enrich", "verify", "label", "doctor", "data"))):
+        said = said_by(line.replace("--headers ko", ""), "en")
+        assert re.findall(r"[가-힣](?:니다|세요|습니까)\b|[가-힣] 없음", said) == [], line
+
+
+def test_a_session_on_good_and_ugly_files_is_korean(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("BANSONG_API_KEY", "BANSONG_BASE_URL", "BANSONG_NTS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    said = {line: said_by(line) for line in SESSION}
+    assert [found for line, text in said.items() for found in english_of(line, text)] == []
+    assert [line for line, heading in HEADINGS.items() if heading not in " ".join(said[line].split())] == []
+
+
+def test_a_labelled_file_is_compared_whichever_language_its_headers_have(files: Path) -> None:
+    told = []
+    for name, headers in (("ko.csv", "--headers ko"), ("en.csv", "")):
+        said_by(f"enrich customers.csv {REGISTRY} -o {name} --no-labels {headers}")
+        said_by(f"{LABEL} --file {name} -o l-{name}")
+        told.append(said_by(f"calibrate --report-only l-{name}").replace(f"l-{name}", "…"))
+    assert told[0] == told[1]
+    assert "결과를 아는 251행" in told[0]
+    assert "반송 여부" in (files / "l-ko.csv").read_text("utf-8-sig")
+
+
+def test_transcripts_and_sentences_of_errors_in_korean_hold_no_english() -> None:
+    paths = [path for path in FROZEN.rglob("*.ko.txt") if path.parent.name in ("frozen", "transcripts")]
+    said = {path.name: path.read_text(encoding="utf-8").replace("used in MONTH", "…").splitlines() for path in paths}
+    assert len(said) > 8
+    shown = {name: "\n".join(line for line in lines if not line.startswith("$ ")) for name, lines in said.items()}
+    assert [found for name, text in shown.items() for found in english_of(name, text)] == []

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -65,14 +66,7 @@ metrics = "job.prom"
 """
 BEGUN = ("found", "noted", "answered in a query", "published", "verified", "copied", "compared")
 """Steps at which a run ends at once."""
-WRITTEN_DOWN = {
-    "snapshot put": 3,
-    "committed": 3,
-    "changes written": 3,
-    "sent": 0,
-    "noted as told": 0,
-    "all done": 0,
-}
+WRITTEN_DOWN = {"snapshot put": 3, "committed": 3, "changes written": 3, "sent": 0, "noted as told": 0, "all done": 0}
 """Steps at which a run ends with what is left of its recording, and its exit code: 3 where it left its message."""
 
 
@@ -81,8 +75,7 @@ def stop_at(step: str, stop: str, nights: Nights) -> subprocess.CompletedProcess
     nights.write_job(inputs='path = "*.csv"', end=JOB)
     copy_list(nights)
     run_job(nights.folder / "job.toml", now=lambda: time.time() - 2 * DAY)
-    nights.statuses[next(iter(nights.statuses))] = "closed"
-    nights.write_inputs()
+    nights.close()
     copy_list(nights)
     command = [sys.executable, "-c", STOPPED_AT, stop, step]
     return subprocess.run(command, cwd=nights.folder, capture_output=True, text=True)
@@ -91,11 +84,6 @@ def stop_at(step: str, stop: str, nights: Nights) -> subprocess.CompletedProcess
 def copy_list(nights: Nights) -> None:
     """Have the same list twice."""
     shutil.copyfile(nights.folder / "in.csv", nights.folder / "more.csv")
-
-
-def hidden_files(nights: Nights) -> list[Path]:
-    """Outputs that were begun and are in nobody's way."""
-    return list(nights.folder.glob(".bansong-*"))
 
 
 def told_in_the_end(nights: Nights) -> int:
@@ -118,25 +106,21 @@ def told_in_the_end(nights: Nights) -> int:
     return (nights.folder / "told.log").read_text("utf-8").count("1 newly closed")
 
 
-@pytest.mark.parametrize("stop", ["SIGINT", "SIGTERM"])
-@pytest.mark.parametrize("step", BEGUN)
+@pytest.mark.parametrize(("step", "stop"), [*product(BEGUN, ["SIGTERM"]), ("answered in a query", "SIGINT")])
 def test_a_run_that_is_stopped_before_it_is_written_down_ends_at_once(step: str, stop: str, nights: Nights) -> None:
-    """With 130, whatever polars makes of it, a sentence of what is written, and the next run tells the closure once."""
     done = stop_at(step, stop, nights)
     assert done.returncode == 130, done.stderr
     assert done.stderr.startswith("bansong: job: stopped before the run was written down: each output is whole")
-    assert not hidden_files(nights)
+    assert [*nights.folder.glob(".bansong-*")] == []
     assert not (nights.folder / "told.log").exists()
     assert told_in_the_end(nights) == 1
 
 
-@pytest.mark.parametrize("stop", ["SIGINT", "SIGTERM"])
-@pytest.mark.parametrize("step", WRITTEN_DOWN)
+@pytest.mark.parametrize(("step", "stop"), [*product(WRITTEN_DOWN, ["SIGTERM"]), ("committed", "SIGINT")])
 def test_a_run_that_is_stopped_while_it_is_written_down_is_remembered(step: str, stop: str, nights: Nights) -> None:
-    """It ends with that, says so with the exit code of what it did, and the closure is told once, by it or the next."""
     done = stop_at(step, stop, nights)
     assert done.returncode == WRITTEN_DOWN[step], done.stderr
-    assert not hidden_files(nights)
+    assert [*nights.folder.glob(".bansong-*")] == []
     assert "the signal to stop came when the outputs were written; the run is remembered" in done.stderr
     assert ("stopped before a message was delivered; the next run delivers it" in done.stderr) == bool(done.returncode)
     assert (nights.folder / "told.log").exists() == (not done.returncode)
@@ -145,7 +129,6 @@ def test_a_run_that_is_stopped_while_it_is_written_down_is_remembered(step: str,
 
 @pytest.mark.parametrize("step", [*BEGUN, *WRITTEN_DOWN])
 def test_a_run_that_is_killed_tells_each_closure(step: str, nights: Nights) -> None:
-    """Killed anywhere: nothing half written, the closure told once; twice only where that it was sent was not noted."""
     done = stop_at(step, "SIGKILL", nights)
     assert done.returncode == -9, done.stderr
     assert told_in_the_end(nights) == (2 if step == "sent" else 1)
@@ -166,6 +149,5 @@ except KeyboardInterrupt:
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 @pytest.mark.parametrize("before", [(), IGNORING])
 def test_a_deadline_ends_a_run_in_the_background_of_a_script_too(before: tuple[str, ...]) -> None:
-    """There SIGINT is ignored, as a shell does with `&`: the deadline was, too, and the run went on to its end."""
     done = subprocess.run([*before, sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=50)
     assert done.stdout == "ended\n"

@@ -8,93 +8,26 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import anyio
+import polars as pl
 import pytest
 
-from bansong.jobs.state import list_runs
+from bansong.base.messages import use_language
+from bansong.jobs.state import JobRun, list_runs
 from bansong.notify import channels
 from conftest import write
 from hooks import OK, receiving
+from korean import english_sentences
 from nightly_jobs import Nights, kinds
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
-
-
-def notify(nights: Nights, code: str, *arguments: str, more: str = "") -> None:
-    command = [sys.executable, "-c", code, *arguments]
-    nights.write_job(end=f'[notify]\nwhen = "always"\ncommand = {json.dumps(command)}\n{more}')
 
 
 def told(nights: Nights) -> list[str]:
     return (nights.folder / "told.txt").read_text("utf-8").splitlines()
 
 
-def test_a_receiver_that_took_a_message_is_not_told_again(nights: Nights) -> None:
-    """While one receiver does not work, the other gets each night's message once; the one gets all when it works."""
-    mail = (
-        "import sys, pathlib\n"
-        "if not pathlib.Path('works').exists(): sys.exit(1)\n"
-        "pathlib.Path('mail.txt').open('ab').write(sys.stdin.buffer.read())"
-    )
-    notify(nights, mail, more='file = "told.txt"\n')
-    for night in range(3):
-        report = nights.run()
-        assert (len(report.problems), report.exit_code) == (1, 3)
-        assert len(told(nights)) == night + 1
-    (nights.folder / "works").touch()
-    assert nights.run().problems == ()
-    assert (nights.folder / "mail.txt").read_text("utf-8").splitlines() == told(nights)
-    assert len(told(nights)) == 4
-
-
-def test_a_command_whose_words_are_no_text_stops_nothing(nights: Nights) -> None:
-    """What it says in another encoding is shown as far as it goes, and the run ends as others do."""
-    notify(nights, r"import sys; sys.stderr.buffer.write(b'\xb0\xa1 no'); sys.exit(3)")
-    (problem,) = nights.run().problems
-    assert "ended with 3: \ufffd\ufffd no" in problem
-
-
-def test_a_command_that_hangs_is_stopped_and_its_arguments_are_not_shown(
-    nights: Nights, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A token among a command's arguments is in no message."""
-    monkeypatch.setattr(channels, "_COMMAND_TIMEOUT_S", 0.3)
-    notify(nights, "import time; time.sleep(60)", "t0ken")
-    (problem,) = nights.run().problems
-    assert "had not ended after 0.3 s" in problem
-    assert "t0ken" not in problem
-
-
-def test_a_command_that_prints_the_webhook_shows_it_to_nobody(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A URL that is a secret stays one where the command that is given it complains."""
-    url = "https://hooks.example.com/T0/secret"
-    monkeypatch.setenv("HOOK", url)
-    only_commands = tuple(kind for kind in channels.CHANNELS if kind.name == channels.COMMAND)
-    monkeypatch.setattr(channels, "CHANNELS", only_commands)
-    notify(nights, "import os, sys; sys.exit(os.environ['HOOK'] + ' is down')", more='webhook_env = "HOOK"\n')
-    (problem,) = nights.run().problems
-    assert "(the webhook's URL) is down" in problem
-    assert "secret" not in problem
-
-
-def test_an_output_that_somebody_edited_is_not_handed_on(nights: Nights) -> None:
-    """The next night's output is the answer, not what was left of the last one's."""
-    nights.write_job(end='[output]\npath = "out/{name}.{date}.csv"\n')
-    first = Path(nights.run().inputs[0].output or "")
-    whole = first.read_bytes()
-    first.write_bytes(whole[:-20])
-    report = nights.run()
-    assert Path(report.inputs[0].output or "").read_bytes() == whole
-    assert kinds(report) == {}
-
-
-def test_answers_older_than_the_job_wants_are_not_handed_on(nights: Nights) -> None:
-    """`max_age` bounds for how long an input is left as it was."""
-    nights.write_job(end="[status]\nmax_age = 2\n")
-    assert [nights.run().inputs[0].what for _ in range(4)] == ["verified", "unchanged", "verified", "unchanged"]
-
-
 def test_every_line_of_the_log_is_json(nights: Nights, run: Run) -> None:
-    """With `--log-json` a run that could not begin says so in JSON, too, with its exit code."""
     for text, exit_code in (("[[inputs]]\npath = 'in.csv'\n", 0), ("[[inputs]]\npath = 'no.csv'\n", 2), ("no", 2)):
         (nights.folder / "job.toml").write_text(text, "utf-8")
         done = run("run", "job.toml", "--log-json")
@@ -104,7 +37,6 @@ def test_every_line_of_the_log_is_json(nights: Nights, run: Run) -> None:
 
 
 def test_a_webhook_gets_the_message_as_slack_takes_it(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One POST a message, of JSON with `text` alone; one that was refused is sent again by the next night, once."""
     nights.write_job('lang = "ko"', end='[notify]\nwebhook_env = "HOOK"\n')
     answers = iter([(500, {}, b""), OK, OK])
     with receiving(lambda _: next(answers)) as receiver:
@@ -120,17 +52,7 @@ def test_a_webhook_gets_the_message_as_slack_takes_it(nights: Nights, monkeypatc
     assert {got.headers["Content-Type"] for got in receiver.received} == {"application/json"}
 
 
-def test_a_run_that_ended_otherwise_than_it_was_written_down_is_listed_so(nights: Nights) -> None:
-    """`runs list` has the exit code that cron saw: a message that did not arrive makes it 3."""
-    notify(nights, "import sys; sys.exit(1)")
-    codes = [nights.run().exit_code]
-    nights.write_job()
-    codes.append(nights.run().exit_code)
-    assert [one.exit_code for one in list_runs(nights.folder / "job.toml")] == codes == [3, 0]
-
-
 def test_a_remedy_is_a_field_of_the_job_file(nights: Nights, run: Run) -> None:
-    """Who wrote a job file is told of its fields, not of options of another command or parameters of Python."""
     write(nights.folder / "job.toml", '[[inputs]]\npath = "in.csv"\n[notify]\nfile = "told.txt"\n')
     done = run("run", "job.toml")
     assert '`[status] source = "nts"`' in done.stderr
@@ -142,3 +64,78 @@ def test_a_remedy_is_a_field_of_the_job_file(nights: Nights, run: Run) -> None:
     )
     assert "`[engine] base_url`" in run("run", "job.toml", env={"BANSONG_BASE_URL": ""}).stderr
     assert "`[engine] base_url`" in (nights.folder / "told.txt").read_text("utf-8")
+
+
+def test_a_receiver_that_took_a_message_is_not_told_again(nights: Nights) -> None:
+    """While one receiver fails, the other gets each message once; `runs list` has the exit code that cron saw."""
+    mail = (
+        "import sys, pathlib\n"
+        "if not pathlib.Path('works').exists(): sys.exit(1)\n"
+        "pathlib.Path('mail.txt').open('ab').write(sys.stdin.buffer.read())"
+    )
+    command = json.dumps([sys.executable, "-c", mail])
+    nights.write_job(end=f'[notify]\nwhen = "always"\ncommand = {command}\nfile = "told.txt"\n')
+    for night in range(2):
+        report = nights.run()
+        assert (len(report.problems), report.exit_code, len(told(nights))) == (1, 3, night + 1)
+    (nights.folder / "works").touch()
+    assert nights.run().problems == ()
+    assert (nights.folder / "mail.txt").read_text("utf-8").splitlines() == told(nights)
+    assert [one.exit_code for one in list_runs(nights.folder / "job.toml")] == [3, 3, 0]
+
+
+COMMANDS = {
+    r"import sys; sys.stderr.buffer.write(b'\xb0\xa1 no'); sys.exit(3)": "ended with 3: \ufffd\ufffd no",
+    "import sys; sys.exit('https://hooks.example.com/T0/secret is down')": "(the webhook's URL) is down",
+    "import time; time.sleep(60)": "had not ended after 0.5 s",
+}
+"""What a command does, and what is said of it."""
+
+
+def test_a_command_that_fails_shows_neither_its_arguments_nor_the_webhook(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channels, "_COMMAND_TIMEOUT_S", 0.5)
+    message = JobRun("1", 0.0, 0.0, 0, 0, {}, [], "told")
+    for code, said in COMMANDS.items():
+        command = (sys.executable, "-c", code, "t0ken")
+        channel = channels.CommandChannel(command, tmp_path, "https://hooks.example.com/T0/secret")
+        error = anyio.run(channel.send, [message]).error
+        assert (said in error, "secret" in error, "t0ken" in error) == (True, False, False), error
+
+
+def test_an_output_that_was_edited_or_is_too_old_is_not_handed_on(nights: Nights) -> None:
+    nights.write_job(end='[output]\npath = "out/{name}.{date}.csv"\n[status]\nmax_age = 2\n')
+    first = Path(nights.run().inputs[0].output or "")
+    whole = first.read_bytes()
+    first.write_bytes(whole[:-20])
+    report = nights.run()
+    assert (Path(report.inputs[0].output or "").read_bytes(), kinds(report)) == (whole, {})
+    assert [nights.run().inputs[0].what for _ in range(2)] == ["unchanged", "verified"]
+
+
+NOTIFY = "[output]\nchanges = 'changes.csv'\n[notify]\nwhen = 'always'\nfile = 'told.txt'\n"
+
+
+def test_a_korean_job_sends_korean_from_an_english_shell(nights: Nights) -> None:
+    nights.write_job('lang = "ko"', end=f"{NOTIFY}[[inputs]]\npath = 'absent.csv'\n")
+    nights.run()
+    nights.close()
+    message = nights.run().message or ""
+    assert "이후 새로 폐업 1곳, 반송 위험 상승 1곳\n실패: " in message
+    assert english_sentences(message) == []
+    assert message in (nights.folder / "told.txt").read_text("utf-8")
+    changes = pl.read_csv(nights.folder / "changes.csv", infer_schema=False)
+    assert changes.columns[:6] == ["변경 내용", "사업자번호", "상호", "주소", "이전 휴·폐업 상태", "휴·폐업 상태"]
+    assert str(changes["변경 내용"][0]).startswith("폐업, 반송 위험 상승")
+
+
+def test_an_english_job_sends_english_from_a_korean_shell_and_its_report_is_korean(nights: Nights) -> None:
+    nights.write_job('lang = "en"', end=NOTIFY)
+    with use_language("ko"):
+        nights.run()
+        nights.close()
+        report = nights.run()
+        assert dict(report.lines())["변경 내용"].endswith("새로 폐업 1곳, 반송 위험 상승 1곳, 조치 강화 1곳")
+    assert (report.message or "").endswith("1 newly closed, 1 with a higher risk of return")
+    assert "changes" in pl.read_csv(nights.folder / "changes.csv", infer_schema=False).columns

@@ -30,11 +30,23 @@ from customers import KEY, numbers
 
 DAY: Final = 86_400.0
 FIRST_NIGHT: Final = datetime(2026, 11, 10, 2, tzinfo=SEOUL).timestamp()
-KILLED, OUTAGE, QUOTA_REACHED, MONTH_TURNS, LAST = 5, 8, 12, 22, 30
-QUIET: Final = 3
-"""A night on which the list is as it was."""
-MAX_AGE: Final = 9.5
-"""Days for which an answer is used again: the whole list, bought on the first night, is too old on the eleventh."""
+
+
+@dataclass(frozen=True)
+class Calendar:
+    """What happens on which night; on a quiet one the list is as it was. ``max_age``: days of an answer."""
+
+    quiet: int
+    outage: int
+    quota_reached: int
+    month_turns: int
+    last: int
+    max_age: float
+    killed: int = 0
+
+
+SHORT: Final = Calendar(quiet=2, outage=3, quota_reached=5, month_turns=6, last=10, max_age=3.5)
+WHOLE: Final = Calendar(quiet=3, killed=5, outage=8, quota_reached=12, month_turns=22, last=30, max_age=9.5)
 CLOSED_WORDS: Final = ("closed", "폐업자")
 """A service may say it in either language."""
 
@@ -51,6 +63,7 @@ class Month:
     chance: random.Random
     names: dict[str, str]
     fresh: list[str]
+    calendar: Calendar
     night: int = 0
     statuses: dict[str, str] = field(default_factory=dict)
     closed_on: dict[str, int] = field(default_factory=dict)
@@ -73,7 +86,7 @@ class Month:
 
     def change(self) -> None:
         """Edit six in a thousand rows, replace four by others, close two businesses; every tenth row stands twice."""
-        if self.night not in (1, QUIET):
+        if self.night not in (1, self.calendar.quiet):
             rows, size = list(self.names), len(self.names)
             closing = [row for row in rows if row not in self.closed_on]
             closing = self.chance.sample(closing, max(1, size // 500))
@@ -93,7 +106,9 @@ class Month:
 
     def wanted(self) -> set[Record]:
         """The distinct records of tonight's list that are new, changed or too old."""
-        return {record for record in self.records() if self.night - self.bought.get(record, -99) > MAX_AGE}
+        return {
+            record for record in self.records() if self.night - self.bought.get(record, -99) > self.calendar.max_age
+        }
 
     def paid_since(self, before: Counter[Any]) -> set[Record]:
         """What was paid since, and note it; nothing is paid twice in a night."""
@@ -115,7 +130,7 @@ class Month:
         return found
 
     def run(self) -> bs.JobReport:
-        with nullcontext() if self.night == OUTAGE else serve(self.service, port=self.port):
+        with nullcontext() if self.night == self.calendar.outage else serve(self.service, port=self.port):
             return run_job(self.folder / "job.toml", now=self.now)
 
     def run_killed(self) -> None:
@@ -140,7 +155,7 @@ class Month:
 def month(
     request: pytest.FixtureRequest, tmp_path: Path, service: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> Month:
-    size, engine = request.param
+    size, engine, calendar = request.param
     with serve(service) as url:  # the port is free now, and of this process alone
         port = int(url.rpartition(":")[2])
     sleep = Dispatcher.sleep
@@ -151,65 +166,62 @@ def month(
         f'name = "month"\n[[inputs]]\npath = "in.csv"\n[output]\npath = "out/{{name}}.{{date}}.csv"\n'
         f'latest = "out/latest.csv"\nchanges = "out/changes.{{date}}.csv"\n'
         f'[engine]\nname = "{engine}"\nrate = 2000\nbase_url = "{url}"\nkey_env = "NIGHTLY_KEY"\n'
-        f"max_age = {MAX_AGE}\nbudget = 1_000_000\n"
+        f"max_age = {calendar.max_age}\nbudget = 1_000_000\n"
         f'[notify]\nfile = "told.log"\nkinds = ["closed"]\n',
     )
     rows = numbers(2 * size)
     names = {row: f"상사 {row}" for row in rows[:size]}
-    found = Month(tmp_path, service, port, random.Random(size), names, rows[size:])
+    found = Month(tmp_path, service, port, random.Random(size), names, rows[size:], calendar)
     service.quota, service.idempotency, service.verdict = None, True, found.verdict
     write(tmp_path / "in.csv", "\n".join(["사업자번호,상호,주소", *map(",".join, found.records()), ""]))
     return found
 
 
-SIZES = [pytest.param((200, "verify"), id="200 rows")]
-SIZES += [pytest.param((2_000, "verify"), id="2,000 rows", marks=pytest.mark.fuzz)]
-SIZES += [pytest.param((20_000, "batch"), id="20,000 rows", marks=pytest.mark.scale)]
+SIZES = [pytest.param((200, "verify", SHORT), id="200 rows")]
+SIZES += [pytest.param((2_000, "verify", WHOLE), id="2,000 rows", marks=pytest.mark.fuzz)]
+SIZES += [pytest.param((20_000, "batch", WHOLE), id="20,000 rows", marks=pytest.mark.scale)]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="there is no SIGKILL")
 @pytest.mark.parametrize("month", SIZES, indirect=True)
 def test_a_month_pays_what_is_new_changed_or_aged_and_tells_each_closure_once(month: Month) -> None:
-    """A killed run on the 5th, an outage on the 8th, the quota reached on the 12th, the month's turn on the 22nd.
-
-    Each night pays exactly the distinct lookups that are new, changed or too old, as far as it can, tells exactly the
-    closures that it learnt of, and writes an output; none keeps the next from it.
-    """
-    for month.night in range(1, LAST + 1):
+    """A killed run, an outage, a quota that is reached, the month's turn: each night pays and tells what it can."""
+    on = month.calendar
+    for month.night in range(1, on.last + 1):
         month.change()
         wanted, before, requests = month.wanted(), month.service.paid, month.service.requests
-        if month.night == KILLED:
+        if month.night == on.killed:
             month.run_killed()
             paid = month.paid_since(before)
             assert paid
             assert paid <= wanted
             continue
-        if month.night == QUOTA_REACHED:
+        if month.night == on.quota_reached:
             month.service.quota = month.service.used + len(wanted) // 2
-        if month.night == MONTH_TURNS:
+        if month.night == on.month_turns:
             month.service.quota, month.service.used = len(wanted) + 10 * len(month.names), 0
         report = month.run()
         paid, expected = month.paid_since(before), wanted
-        if month.night == OUTAGE or QUOTA_REACHED < month.night < MONTH_TURNS:
+        if month.night == on.outage or on.quota_reached < month.night < on.month_turns:
             expected = set()
-        if month.night == QUOTA_REACHED:
+        if month.night == on.quota_reached:
             assert 0 < len(paid) == len(wanted) // 2
             expected = paid & wanted
         assert paid == expected, month.night
-        paused = month.night == OUTAGE or QUOTA_REACHED <= month.night < MONTH_TURNS
+        paused = month.night == on.outage or on.quota_reached <= month.night < on.month_turns
         assert report.exit_code == (5 if paused else 0), (month.night, report)
-        if month.night == QUIET:
+        if month.night == on.quiet:
             assert (report.inputs[0].what, month.service.requests) == ("unchanged", requests)
         closures = report.changes.filter(pl.col(CHANGE).list.contains("closed"))["b_no"].to_list()
         assert sorted(closures) == sorted(month.newly_known_as_closed()), month.night
-        if month.night != OUTAGE:
+        if month.night != on.outage:
             assert pl.read_csv(report.inputs[0].output or "").height == report.rows
     check_what_was_told(month)
 
 
 def check_what_was_told(month: Month) -> None:
     """All that closed before the month turned was told by message and by file, once; the months' ends agree."""
-    assert {b_no for b_no, night in month.closed_on.items() if night <= MONTH_TURNS} <= month.told
+    assert {b_no for b_no, night in month.closed_on.items() if night <= month.calendar.month_turns} <= month.told
     message = (month.folder / "told.log").read_text("utf-8")
     assert sum(map(int, re.findall(r"([\d,]+) newly closed", message))) == len(month.told)
     files = [pl.read_csv(path, infer_schema=False) for path in (month.folder / "out").glob("changes.*.csv")]

@@ -33,7 +33,7 @@ from bansong.purchase.ledger_file import LEDGER_FILE
 from bansong.purchase.lookups import keys_of, scope_of
 from bansong.reference.status_store import STATUS_FILE
 from bansong.server.store import SERVER_FILE, Store, lock_server_file, open_server_file
-from bansong.watch.lists import WATCH_FILE, LocalFile
+from bansong.watch.store import WATCH_FILE, LocalFile
 from handclock import HandClock
 from serving import served
 from test_watch_local import Town

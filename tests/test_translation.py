@@ -12,8 +12,6 @@ from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
-from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from bansong.base.messages import (
@@ -38,59 +36,7 @@ from korean import english_sentences
 sys.path.insert(0, str(ROOT / "docs"))
 
 
-def test_the_catalogue_is_complete_and_current() -> None:
-    """Every message has its Korean with the same fields, no English is unmarked, the compiled file is current."""
-    import translations
-
-    assert translations.faults() == []
-
-
-@pytest.mark.parametrize(
-    ("environment", "lang"),
-    [
-        ({"BANSONG_LANG": "ko"}, "ko"),
-        ({"BANSONG_LANG": "en", "LC_ALL": "ko_KR.UTF-8"}, "en"),
-        ({"LC_ALL": "ko_KR.UTF-8"}, "ko"),
-        ({"LC_MESSAGES": "ko_KR.UTF-8", "LANG": "C"}, "ko"),
-        ({"LANG": "ko_KR.EUC-KR"}, "ko"),
-        ({"LANG": "C.UTF-8"}, "en"),
-        ({"LANG": "de_DE.UTF-8"}, "en"),
-    ],
-)
-def test_the_environment_chooses(environment: dict[str, str], lang: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """BANSONG_LANG goes before the locale; a locale that is not spoken here means English."""
-    for name in ("BANSONG_LANG", "LC_ALL", "LC_MESSAGES", "LANG"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    assert current_language() == lang
-
-
-@pytest.mark.parametrize(
-    ("tags", "lang"),
-    [
-        ("ko-KR,ko;q=0.9,en-US;q=0.8", "ko"),
-        ("en;q=0.5, ko;q=0.7", "ko"),
-        ("de, en;q=0.3, ko;q=0.2", "en"),
-        ("ko;q=0, en", "en"),
-        ("de", None),
-        ("", None),
-        ("ko;q=abc", None),
-    ],
-)
-def test_accept_language(tags: str, lang: str | None) -> None:
-    """The first language of the list that is spoken here is taken, by weight, and none where none is spoken."""
-    assert match_language(tags) == lang
-
-
-@given(st.text())
-def test_accept_language_is_never_an_error(tags: str) -> None:
-    """Whatever a client sends, a language or none comes of it."""
-    assert match_language(tags) in (None, "en", "ko")
-
-
 def test_a_block_speaks_its_own_language(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A language within a block is of this thread alone, and the one before is spoken after it."""
     set_language("en")
     heard: list[str] = []
     with use_language("ko"):
@@ -102,7 +48,6 @@ def test_a_block_speaks_its_own_language(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_fields_are_filled_in_and_braces_stay() -> None:
-    """A message without fields keeps its braces; counts have their plural."""
     assert gettext("{}") == "{}"
     assert gettext("") == ""
     assert gettext("{name!r} is here", name="a") == "'a' is here"
@@ -117,7 +62,6 @@ def test_fields_that_are_not_given_are_attributes_of_the_owner() -> None:
 
 
 def test_clauses_are_joined_as_the_language_has_it() -> None:
-    """English has semicolons; Korean sentences follow one another, phrases have commas, and the last gets its stop."""
     assert join_clauses("a", "", "b") == "a; b"
     with use_language("ko"):
         assert join_clauses("연결할 수 없습니다(연결이 거부됨)", "다시 시도해 주세요") == (
@@ -133,67 +77,7 @@ def test_clauses_are_joined_as_the_language_has_it() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("said", "korean"),
-    [
-        ("Expected `str`, got `int`", "텍스트 값이 필요한데 정수 값이 있습니다"),
-        (
-            "Expected `int | null`, got `str` - at `$.budget`",
-            "`$.budget`: 정수 | null 값이 필요한데 텍스트 값이 있습니다",
-        ),
-        ("Object contains unknown field `x`", "알 수 없는 `x` 항목이 있습니다"),
-        ("Invalid value (at line 3, column 5)", "값을 읽을 수 없습니다(3번째 줄 5번째 글자)"),
-        ("Invalid value (at end of document)", "값을 읽을 수 없습니다(파일 끝)"),
-        ("database disk image is malformed", "데이터베이스 파일이 손상됨"),
-        ("something that nobody knows", "something that nobody knows"),
-    ],
-)
-def test_what_libraries_say_is_translated(said: str, korean: str) -> None:
-    """Messages of msgspec, the TOML parser and SQLite are Korean in a Korean run, and as they are in an English one."""
-    assert describe_library_error(said) == said
-    with use_language("ko"):
-        assert describe_library_error(said) == korean
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "[[inputs]\n",
-        "[inputs\n",
-        "[run]\n[run]\n",
-        'path = "a" sheet = "b"',
-        'a = ["x"\n',
-        "a = { b = 1 c = 2 }",
-        "a = { b = 1, b = 2 }",
-        'a = "x\n',
-        "a = 'x",
-        r'path = "C:\in"',
-        r'path = "C:\Users"',
-        "path = in.csv",
-        "a = 1\na = 2",
-    ],
-)
-def test_usual_mistakes_in_toml_are_said_in_korean(text: str) -> None:
-    """Whatever is mistyped in a job file or scorecard, a Korean run says it without English words."""
-    with pytest.raises(tomllib.TOMLDecodeError) as error, use_language("ko"):
-        tomllib.loads(text)
-    with use_language("ko"):
-        said = describe_library_error(error.value)
-    assert not re.search("[A-Za-z]{2,}", re.sub(r"\[run\]", "", said)), said
-
-
-@pytest.mark.parametrize("number", [errno.EACCES, errno.ENOSPC, errno.ENOENT, errno.EISDIR, errno.EADDRINUSE])
-def test_what_the_system_says_is_translated(number: int) -> None:
-    """Why a file or an address cannot be used is said in Korean, without the number of the error."""
-    error = OSError(number, os.strerror(number), "/somewhere")
-    assert describe_os_error(error) == os.strerror(number)
-    with use_language("ko"):
-        assert not re.search("[a-z]", describe_os_error(error))
-        assert describe_os_error(OSError("[Errno 111] Connection refused")) == "연결이 거부됨"
-
-
 def test_help_and_usage_errors_speak_korean() -> None:
-    """``--lang ko`` anywhere makes help and click's own errors Korean, and the next command is English again."""
     run = CliRunner().invoke
     assert "사용법:" in run(app, ["enrich", "--help", "--lang", "ko"]).output
     wrong = run(app, ["--lang=ko", "enrich", "--nothing"])
@@ -204,10 +88,75 @@ def test_help_and_usage_errors_speak_korean() -> None:
 
 
 def test_the_help_of_every_command_is_korean_and_fits_a_terminal() -> None:
-    """No sentence is left in English, also of docstrings, and no line is wider than 80 letters of Latin width."""
     import check
 
     for name, _ in check.commands(app, ""):
         shown = CliRunner().invoke(app, [*name.split(), "--help", "--lang", "ko"]).output
         assert english_sentences(shown.partition("\n")[2]) == [], name
         assert [line for line in shown.splitlines() if cell_len(line) > 82] == []
+
+
+@pytest.mark.parametrize(
+    ("environment", "lang"),
+    [
+        ({"BANSONG_LANG": "en", "LC_ALL": "ko_KR.UTF-8"}, "en"),
+        ({"LC_ALL": "ko_KR.UTF-8", "LANG": "C"}, "ko"),
+        ({"LANG": "ko_KR.EUC-KR"}, "ko"),
+        ({"LANG": "de_DE.UTF-8"}, "en"),
+    ],
+)
+def test_the_environment_chooses(environment: dict[str, str], lang: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("BANSONG_LANG", "LC_ALL", "LC_MESSAGES", "LANG"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert current_language() == lang
+
+
+ACCEPTED = {
+    "ko-KR,ko;q=0.9,en-US;q=0.8": "ko",
+    "en;q=0.5, ko;q=0.7": "ko",
+    "de, en;q=0.3, ko;q=0.2": "en",
+    "ko;q=0, en": "en",
+    "de": None,
+    "": None,
+    "ko;q=abc": None,
+    "\x00;;,=q;q=;ko;": None,
+}
+
+
+def test_accept_language_is_read_by_weight_and_never_an_error() -> None:
+    assert {tags: match_language(tags) for tags in ACCEPTED} == ACCEPTED
+
+
+LIBRARIES = {
+    "Expected `str`, got `int`": "텍스트 값이 필요한데 정수 값이 있습니다",
+    "Expected `int | null`, got `str` - at `$.budget`": "`$.budget`: 정수 | null 값이 필요한데 텍스트 값이 있습니다",
+    "Object contains unknown field `x`": "알 수 없는 `x` 항목이 있습니다",
+    "Invalid value (at line 3, column 5)": "값을 읽을 수 없습니다(3번째 줄 5번째 글자)",
+    "Invalid value (at end of document)": "값을 읽을 수 없습니다(파일 끝)",
+    "database disk image is malformed": "데이터베이스 파일이 손상됨",
+    "something that nobody knows": "something that nobody knows",
+}
+"""What msgspec, the TOML parser and SQLite say, and its Korean."""
+MISTAKES = (
+    *("[[inputs]\n", "[inputs\n", "[run]\n[run]\n", 'path = "a" sheet = "b"', 'a = ["x"\n', "a = { b = 1 c = 2 }"),
+    *("a = { b = 1, b = 2 }", 'a = "x\n', "a = 'x", r'path = "C:\in"', r'path = "C:\Users"', "path = in.csv"),
+    "a = 1\na = 2",
+)
+"""Usual mistakes in TOML."""
+
+
+def test_what_libraries_and_the_system_say_is_translated() -> None:
+    assert [describe_library_error(said) for said in LIBRARIES] == [*LIBRARIES]
+    with use_language("ko"):
+        assert {said: describe_library_error(said) for said in LIBRARIES} == LIBRARIES
+        for text in MISTAKES:
+            with pytest.raises(tomllib.TOMLDecodeError) as error:
+                tomllib.loads(text)
+            said = describe_library_error(error.value)
+            assert not re.search("[A-Za-z]{2,}", re.sub(r"\[run\]", "", said)), said
+        for number in (errno.EACCES, errno.ENOSPC, errno.ENOENT, errno.EISDIR, errno.EADDRINUSE):
+            assert not re.search("[a-z]", describe_os_error(OSError(number, os.strerror(number), "/somewhere")))
+        assert describe_os_error(OSError("[Errno 111] Connection refused")) == "연결이 거부됨"
+    assert describe_os_error(OSError(errno.EACCES, "Permission denied")) == "Permission denied"

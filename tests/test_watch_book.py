@@ -7,17 +7,13 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bansong.engine.local import LocalEngine
 from bansong.notify import queue as notifications
-from bansong.server.payloads import WatchEntryPayload
 from bansong.watch import store
-from bansong.watch.checking import judge_watches
 from bansong.watch.store import DDL, VERDICT_COLUMNS, Business, CheckResult
 from examples import examples
 
@@ -59,7 +55,6 @@ def payloads(db: sqlite3.Connection) -> list[dict[str, Any]]:
 
 
 def test_an_owner_reads_and_removes_its_own_watches_alone(db: sqlite3.Connection) -> None:
-    """To every step another owner's watch is one that does not exist, and it is left as it is."""
     watch, _ = store.add(db, OWNER, Business(NUMBER, "가", "서울"), 0.0)
     assert store.get(db, "k2", watch.watch_id) is None
     assert store.history(db, "k2", watch.watch_id) is None
@@ -72,19 +67,7 @@ def test_an_owner_reads_and_removes_its_own_watches_alone(db: sqlite3.Connection
     assert store.history(db, OWNER, watch.watch_id) == []
 
 
-def test_the_first_check_is_the_baseline(db: sqlite3.Connection) -> None:
-    """The first check makes no change of grade; the next one of another grade makes one."""
-    watch, _ = store.add(db, OWNER, Business(NUMBER, "가"), 1.0)
-    assert found(db, "active", "B", 2.0).changes.is_empty()
-    assert found(db, "active", "B", 3.0).changes.is_empty()
-    assert found(db, "active", "D", 4.0).changes["grade"].to_list() == ["D"]
-    history = store.history(db, OWNER, watch.watch_id)
-    assert history is not None
-    assert [(change.at, change.before, change.after) for change in history] == [(4.0, "B", "D")]
-
-
 def test_a_closure_is_told_with_what_was_before(db: sqlite3.Connection) -> None:
-    """The notice of a business that closed has what receivers read, whatever its name is made of."""
     store.add(db, OWNER, Business(NUMBER, '이름 "가"\n', "서울"), 1.0)
     found(db, "active", "B", 2.0)
     assert found(db, "closed", "E", 1_700_000_000.0).closures.height == 1
@@ -104,27 +87,6 @@ def test_a_closure_is_told_with_what_was_before(db: sqlite3.Connection) -> None:
     }
 
 
-@pytest.mark.parametrize("before", [(), ("unknown",), (None, "unknown")])
-def test_closed_when_first_known_is_one_summary(db: sqlite3.Connection, before: tuple[str | None, ...]) -> None:
-    """Who was closed before anybody looked is not told as one who closed: all of them are one notice."""
-    store.add_many(db, OWNER, [Business(str(number)) for number in range(40)], 1.0)
-    store.add(db, "k2", Business("other"), 1.0)
-    for at, status in enumerate(before, 2):
-        found(db, status, "C", float(at))
-    recorded = found(db, "closed", "E", 1_700_000_000.0)
-    assert (recorded.closures.height, recorded.closed_already.height) == (0, 41)
-    mine, others = payloads(db)
-    assert mine.pop("id") != others.pop("id")
-    assert mine == {
-        "event": "closed_already",
-        "closed": 40,
-        "biz_nos": [str(number) for number in range(40)],
-        "detected_at": "2023-11-15T07:13:20+09:00",
-    }
-    assert others["biz_nos"] == ["other"]
-    assert found(db, "closed", "E", 1_700_000_001.0).closed_already.is_empty()
-
-
 def gathered(db: sqlite3.Connection, number: str, now: float, channels: tuple[str, ...] = ("file",)) -> int:
     """Add a closed business and check it, half a minute of gathering; how many notices there are then."""
     store.add(db, OWNER, Business(number), now)
@@ -134,7 +96,6 @@ def gathered(db: sqlite3.Connection, number: str, now: float, channels: tuple[st
 
 
 def test_a_summary_gathers_what_is_found_soon_after(db: sqlite3.Connection) -> None:
-    """A list that is being sent is one notice; what may have been told already is never changed."""
     assert [gathered(db, "1", 100.0), gathered(db, "2", 120.0)] == [1, 1]
     assert (payloads(db)[0]["closed"], payloads(db)[0]["biz_nos"]) == (2, ["1", "2"])
     assert notifications.due_deliveries(db, 129.0, 10) == []
@@ -148,59 +109,7 @@ def test_a_summary_gathers_what_is_found_soon_after(db: sqlite3.Connection) -> N
     assert sorted(told) == ["1", "2", "3", "4", "5", "6"]
 
 
-@pytest.mark.parametrize(("between", "notices_made"), [("unknown", 1), (None, 1), ("unregistered", 1), ("active", 2)])
-def test_only_an_open_business_can_close_again(db: sqlite3.Connection, between: str | None, notices_made: int) -> None:
-    """Closed twice is told twice only if it was found open between; not knowing is no opening."""
-    store.add(db, OWNER, Business(NUMBER), 1.0)
-    for at, status in enumerate(("active", "closed", between, "closed"), 2):
-        found(db, status, "C", float(at))
-    assert len(payloads(db)) == notices_made
-
-
-def test_not_knowing_changes_nothing(db: sqlite3.Connection) -> None:
-    """A check that finds nothing out leaves status and grade as they were, and the next is due all the same."""
-    watch, _ = store.add(db, OWNER, Business(NUMBER, "가"), 1.0)
-    found(db, "active", "A", 2.0)
-    assert found(db, "unknown", "C", 3.0).changes.is_empty()
-    stored = store.get(db, OWNER, watch.watch_id)
-    assert stored is not None
-    assert (stored.biz_status, stored.grade, stored.checked, stored.due) == ("active", "A", 3.0, 103.0)
-
-
-def test_an_answer_about_another_address_is_not_recorded(db: sqlite3.Connection) -> None:
-    """What was found of a name or address that was replaced meanwhile is dropped, and the watch stays due."""
-    watch, _ = store.add(db, OWNER, Business(NUMBER, "가"), 1.0)
-    checked = answered(store.due(db, 2.0, 10), "closed", "E")
-    store.add(db, OWNER, Business(NUMBER, "나"), 2.0)
-    assert store.record(db, checked, 3.0, 103.0, ("file",)).watches.is_empty()
-    stored = store.get(db, OWNER, watch.watch_id)
-    assert stored is not None
-    assert (stored.checked, stored.due) == (None, 2.0)
-
-
-def test_a_later_watch_does_not_inherit_an_answer(db: sqlite3.Connection) -> None:
-    """What was found of a watch that was removed is not written to the one added after it."""
-    watch, _ = store.add(db, OWNER, Business(NUMBER), 1.0)
-    checked = answered(store.due(db, 2.0, 10), "closed", "E")
-    assert store.remove(db, OWNER, watch.watch_id)
-    again, done = store.add(db, OWNER, Business(NUMBER), 2.0)
-    assert done == "added"
-    assert store.record(db, checked, 3.0, 103.0, ("file",)).watches.is_empty()
-    assert payloads(db) == []
-    assert again.watch_id != watch.watch_id
-
-
-def test_added_again_after_removal_is_told_again(db: sqlite3.Connection) -> None:
-    """Removed and added again, a closed business is told of again: it is another watch."""
-    for at in (1.0, 2.0):
-        watch, _ = store.add(db, OWNER, Business(NUMBER), at)
-        found(db, "closed", "E", at)
-        store.remove(db, OWNER, watch.watch_id)
-    assert len(payloads(db)) == 2
-
-
 def test_many_are_added_as_one_is(db: sqlite3.Connection) -> None:
-    """Adding many keeps what is not given, counts new and changed ones, and makes changed ones due again."""
     assert store.add_many(db, OWNER, [Business("1", "가", "서울"), Business("2")], 1.0) == store.Added(2, 0)
     found(db, "active", "A", 2.0)
     assert store.add_many(
@@ -215,7 +124,6 @@ def test_many_are_added_as_one_is(db: sqlite3.Connection) -> None:
 
 
 def test_the_longest_waiting_come_first(db: sqlite3.Connection) -> None:
-    """What is due is handed out by how long it waits, so many at a time, of the owners asked for."""
     for at, number in enumerate(("1", "2", "3"), 1):
         store.add(db, "k1", Business(number), float(at))
     store.add(db, "k2", Business("4"), 0.5)
@@ -225,47 +133,7 @@ def test_the_longest_waiting_come_first(db: sqlite3.Connection) -> None:
     assert store.due(db, 9.0, 2, [])["biz_no"].to_list() == []
 
 
-def test_the_list_is_rendered_as_the_wire_says(db: sqlite3.Connection) -> None:
-    """Each rendered entry is, field by field, the entry that the interface describes, with times in Korea."""
-    watch, _ = store.add(db, OWNER, Business(NUMBER, '따옴표 " \\ \n', None), 1_700_000_000.0)
-    found(db, "closed", "E", 1_700_000_100.0)
-    number, text = store.rendered_entry(db, OWNER, watch.watch_id) or (0, b"")
-    entry = msgspec.json.decode(text, type=WatchEntryPayload)
-    assert msgspec.json.decode(text).keys() == set(WatchEntryPayload.__struct_fields__)
-    assert entry == WatchEntryPayload(
-        watch_id=watch.watch_id,
-        biz_no=NUMBER,
-        name='따옴표 " \\ \n',
-        address=None,
-        biz_status="closed",
-        grade="E",
-        created_at="2023-11-15T07:13:20+09:00",
-        checked_at="2023-11-15T07:15:00+09:00",
-        next_check_at="2023-11-15T07:16:40+09:00",
-        closed_at="2023-11-15T07:15:00+09:00",
-    )
-    assert store.blocks(db, OWNER) == [store.block_of(number)]
-    assert store.block(db, OWNER, store.block_of(number)) == (b"," + text, 1)
-    assert (store.blocks(db, "other"), store.block(db, "other", 0)) == ([], (b"", 0))
-
-
-def test_the_engine_is_a_judge(db: sqlite3.Connection) -> None:
-    """The embedded engine answers each watch once, under its own number."""
-    store.add_many(
-        db, OWNER, [Business(NUMBER, "삼성전자", "경기 수원시 영통구 삼성로 129"), Business("0000000001")], 1.0
-    )
-    watches = store.due(db, 1.0, 10)
-    checked = judge_watches(watches, LocalEngine())
-    assert sorted(checked["number"]) == sorted(watches["number"])
-    assert dict(zip(checked["number"], checked["grade"].is_not_null(), strict=True)) == {
-        watches["number"][0]: True,
-        watches["number"][1]: False,
-    }
-    assert checked["biz_status"].unique().to_list() == ["unknown"]
-
-
 def test_a_delivery_ends_when_it_is_acknowledged(db: sqlite3.Connection) -> None:
-    """On each channel a notice is open until it is acknowledged, and never after, whatever is said later."""
     store.add(db, OWNER, Business(NUMBER), 1.0)
     found(db, "closed", "E", 2.0, ("file", "webhook"))
     first, second = notifications.due_deliveries(db, 2.0, 10)
@@ -291,18 +159,7 @@ def test_a_delivery_ends_when_it_is_acknowledged(db: sqlite3.Connection) -> None
     )
 
 
-def test_a_notice_without_a_channel_is_listed(db: sqlite3.Connection) -> None:
-    """A closure found while there was nowhere to tell it is listed, and told when it is retried with a channel."""
-    store.add(db, OWNER, Business(NUMBER), 1.0)
-    found(db, "closed", "E", 2.0, ())
-    (one,) = notifications.list_undelivered(db)
-    assert (one.channel, one.due) == (None, None)
-    assert notifications.retry(db, 3.0, notification_id=one.id, channels=["webhook"]) == 1
-    assert [(d.channel, d.id) for d in notifications.due_deliveries(db, 3.0, 10)] == [("webhook", one.id)]
-
-
 def test_a_channel_that_fails_is_left_alone(db: sqlite3.Connection) -> None:
-    """Postponed, an owner's other notices on a channel wait; those tried least come first then."""
     store.add_many(db, OWNER, [Business("1"), Business("2")], 1.0)
     found(db, "active", "B", 1.0)
     found(db, "closed", "E", 2.0, ("webhook",))
@@ -318,10 +175,9 @@ STATUS = st.sampled_from(["active", "suspended", "closed", "unregistered", "unkn
 CHECKS = st.lists(st.tuples(STATUS, st.sampled_from(["A", "C", "E", None]), st.booleans()), max_size=12)
 
 
-@examples(100)
+@examples(160)
 @given(CHECKS)
 def test_any_sequence_of_checks(checks: list[tuple[str | None, str | None, bool]]) -> None:
-    """History is the grades' changes as a plain loop finds them; each closure is told once, acknowledged or not."""
     db = database()
     try:
         watch, _ = store.add(db, OWNER, Business(NUMBER, "가"), 0.0)
@@ -353,3 +209,33 @@ def test_any_sequence_of_checks(checks: list[tuple[str | None, str | None, bool]
         assert len(made) == wanted_notices == len({notice["id"] for notice in made})
     finally:
         db.close()
+
+
+def test_closed_when_first_known_is_one_summary(db: sqlite3.Connection) -> None:
+    """A watch that was never checked, or whose status was not known before."""
+    store.add_many(db, OWNER, [Business(str(number)) for number in range(3)], 1.0)
+    found(db, "unknown", "C", 2.0)
+    store.add_many(db, OWNER, [Business("3")], 2.0)
+    store.add(db, "k2", Business("other"), 1.0)
+    recorded = found(db, "closed", "E", 1_700_000_000.0)
+    assert (recorded.closures.height, recorded.closed_already.height) == (0, 5)
+    mine, others = payloads(db)
+    assert mine.pop("id") != others.pop("id")
+    summary = {"event": "closed_already", "closed": 4, "biz_nos": ["0", "1", "2", "3"]}
+    assert mine == summary | {"detected_at": "2023-11-15T07:13:20+09:00"}
+    assert others["biz_nos"] == ["other"]
+    assert found(db, "closed", "E", 1_700_000_001.0).closed_already.is_empty()
+
+
+def test_an_answer_about_another_name_or_a_removed_watch_is_not_recorded(db: sqlite3.Connection) -> None:
+    for name, again in (("나", "changed"), (None, "added")):
+        watch, _ = store.add(db, OWNER, Business(NUMBER, "가"), 1.0)
+        checked = answered(store.due(db, 2.0, 10), "closed", "E")
+        if again == "added":
+            assert store.remove(db, OWNER, watch.watch_id)
+        later, done = store.add(db, OWNER, Business(NUMBER, name), 2.0)
+        assert (done, later.watch_id == watch.watch_id) == (again, again == "changed")
+        assert store.record(db, checked, 3.0, 103.0, ("file",)).watches.is_empty()
+        stored = store.get(db, OWNER, later.watch_id)
+        assert stored is not None
+        assert (stored.checked, stored.due, payloads(db)) == (None, 2.0, [])

@@ -1,33 +1,42 @@
-"""A local list is checked: what is due, once; each closure is told at least once, whatever happens in between."""
+"""A local list is checked: what is due, once; each closure is told at least once; what the commands print."""
 
 from __future__ import annotations
 
 import json
 import math
+import os
+import re
+import signal
 import sqlite3
 import stat
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from random import Random
-from threading import Thread
 from typing import Any
 
 import polars as pl
 import pytest
+from click.testing import CliRunner, Result
 
 import bansong as bs
 from bansong import errors, watch
+from bansong.cli.app import app
+from bansong.testing import FakeService, Fault, Faults, Status, serve
 from bansong.watch import checking, store
-from bansong.watch.lists import alone
+from bansong.watch.store import alone
 from conftest import write
-from test_watch_sync import csv_of, numbers, rows_for
+from hooks import OK, Answer, receiving
+from test_watch_sync import KEY, csv_of, numbers, rows_for
 
 NOW = float(int(time.time())) + 3600  # after all that the tests add, so that it is due
 DAY = 86_400.0
 SECRET = "a secret of the receiver's"
+REFUSED: Answer = (500, {}, b"")
 
 
 class Town:
@@ -72,38 +81,10 @@ def town(tmp_path: Path) -> Town:
     return Town(tmp_path)
 
 
-@contextmanager
-def receiver(*answers: int) -> Iterator[tuple[str, list[tuple[dict[str, str], bytes]]]]:
-    """A webhook that gives these answers, the last of them for ever; what came in is kept."""
-    got: list[tuple[dict[str, str], bytes]] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            self.send_response(answers[min(len(got), len(answers) - 1)])
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            got.append((dict(self.headers), body))
-
-        def log_message(self, *_: object) -> None:
-            """Says nothing."""
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/hook", got
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
 def test_a_closure_is_told_once_and_the_grade_s_change_is_in_the_history(town: Town) -> None:
-    """The first check finds what is the case, the second the change, the third nothing."""
     first = town.check()
     assert (first.checked, first.quiet, first.exit_code, first.watched) == (4, True, 0, 4)
-    assert town.check().checked == 0
+    assert (town.check().checked, town.check(everything=True).checked) == (0, 4)
     town.closed, town.now = {town.numbers[1]}, NOW + DAY
     second = town.check()
     assert [(n["biz_no"], n["status_before"], n["event"]) for n in second.notices] == [
@@ -118,106 +99,7 @@ def test_a_closure_is_told_once_and_the_grade_s_change_is_in_the_history(town: T
     assert watch.entries(local=town.list).filter(pl.col("closed_at").is_not_null()).height == 1
 
 
-def test_what_is_not_due_is_left_unless_all_is_asked_for(town: Town) -> None:
-    """`every` says when a watch is due again, a tenth of it earlier; `everything` looks at all of them now."""
-    town.check(every=2.0)
-    town.now += 3600
-    nothing = town.check(every=2.0)
-    assert (nothing.checked, nothing.quiet, nothing.next_due) == (0, True, NOW + 6480)
-    assert town.check(everything=True, every=2.0).checked == 4
-    town.now += 6479
-    assert town.check(every=2.0).checked == 0
-    town.now += 1
-    assert town.check(every=2.0).checked == 4
-
-
-class NightClock:
-    """The time of a run that begins at ``start`` and takes so long: it is later each time that it is asked."""
-
-    def __init__(self, start: float, step: float, most: float) -> None:
-        self.at, self.step, self.end = start, step, start + most
-
-    def __call__(self) -> float:
-        now, self.at = self.at, min(self.at + self.step, self.end)
-        return now
-
-
-HOUR, MINUTE = 3600.0, 60.0
-
-
-@pytest.mark.parametrize(
-    ("every", "apart", "jitter", "length", "looked_at_each"),
-    [
-        (24.0, DAY, 45 * MINUTE, HOUR, 1),
-        (48.0, DAY, 45 * MINUTE, HOUR, 2),
-        (168.0, DAY, 45 * MINUTE, HOUR, 7),
-        (1.0, HOUR, 2 * MINUTE, 50 * MINUTE, 1),
-    ],
-)
-@pytest.mark.parametrize("nights", [8, pytest.param(30, marks=pytest.mark.fuzz)])
-def test_each_watch_is_checked_every_night(
-    every: float,
-    apart: float,
-    jitter: float,
-    length: float,
-    looked_at_each: int,
-    nights: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Runs night after night, a little earlier or later, of up to an hour: each watch when it is due, never twice."""
-    monkeypatch.setattr(checking, "_AT_ONCE", 1)  # each lot is written down at a time of its own
-    random, town = Random(14), Town(tmp_path, 2)
-    registry = town.registry()
-    for night in range(nights):
-        start = NOW + night * apart + random.uniform(-jitter, jitter)
-        clock = NightClock(start, random.uniform(0, length / 8), random.uniform(0, length))
-        checked = town.check(registry=registry, every=every, now=clock).checked
-        assert (night, checked) == (night, 0 if night % looked_at_each else 2)
-        again = max(clock.end, start + apart / 4)
-        assert town.check(registry=registry, every=every, now=lambda at=again: at).checked == 0
-
-
-def test_what_an_earlier_version_wrote_down_is_not_left_for_a_night(town: Town) -> None:
-    """What was checked by a version that counted from the run's end, or with a longer `every`, is due in time."""
-    town.check(every=240.0)
-    with closing(sqlite3.connect(town.list)) as db, db:
-        db.execute("UPDATE watches SET due = ?", (NOW + DAY + 3600,))
-    town.now += DAY - 600
-    assert town.check().checked == 4
-
-
-def test_a_clock_that_was_wrong_keeps_nothing_from_being_checked(town: Town) -> None:
-    """What was checked years from now is due."""
-    town.now += 3650 * DAY
-    town.check()
-    town.now = NOW
-    assert town.check().checked == 4
-
-
-def test_what_was_closed_already_is_one_summary_and_later_closures_come_one_by_one(tmp_path: Path) -> None:
-    """37 old closures among 500 are one line, one notice on each channel, and are not in the way of the next one."""
-    town = Town(tmp_path, 500)
-    lines, town.closed = tmp_path / "closed.jsonl", set(town.numbers[:37])
-    first = town.check(notify=lines)
-    assert (first.closures.height, first.closed_already.height, len(first.notices)) == (0, 37, 1)
-    ((_, progress), (what, told)) = first.lines()
-    assert progress == "500 of 500"
-    assert (what, told[:61]) == ("closed", "37 of the 500 checked for the first time were closed already:")
-    assert told.endswith("120-81-00040 상점4 …")
-    town.closed |= {town.numbers[100]}
-    town.now += DAY
-    second = town.check(notify=lines)
-    assert [notice["event"] for notice in second.notices] == ["closure"]
-    summary, closure = (json.loads(line) for line in lines.read_text(encoding="utf-8").splitlines())
-    assert (summary["event"], summary["closed"], summary["biz_nos"]) == ("closed_already", 37, town.numbers[:37])
-    assert (closure["biz_no"], closure["status_before"]) == (town.numbers[100], "active")
-    town.now += DAY
-    assert town.check(notify=lines).quiet
-
-
 def test_a_summary_is_one_however_many_lots_a_check_has(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A check writes down lot by lot; killed after some, none is lost, though there are two summaries then."""
     monkeypatch.setattr(checking, "_AT_ONCE", 1)
     town.closed = set(town.numbers[:3])
     (notice,) = town.check(tell=None).notices
@@ -241,167 +123,11 @@ def told(town: Town) -> list[str]:
         return [payload for (payload,) in db.execute("SELECT payload FROM notices")]
 
 
-def test_without_a_registry_it_says_that_closures_cannot_be_found(town: Town) -> None:
-    """A check that can find nothing does not look like one that found nothing."""
-    assert "closures cannot be found" in town.check(registry=None).warnings[0]
-    assert town.check().warnings == ()
-
-
-def test_a_closure_that_was_not_told_is_told_by_the_next_check(town: Town) -> None:
-    """Who is told ends in an error, or is killed: the next check tells again, and then nobody does."""
-    town.closed = {town.numbers[0]}
-    town.check_before()
-
-    def killed(_report: object) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        town.check(tell=killed)
-    told: list[int] = []
-    again = town.check(tell=lambda report: told.append(len(report.notices)))
-    assert (again.checked, told) == (0, [1])
-    assert town.check().notices == ()
-
-
-def test_killed_between_the_check_and_the_delivery_nothing_is_lost(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The notice is written with what was found, in one step, so there is no moment between them."""
-    town.closed = {town.numbers[2]}
-    town.check_before()
-    lines = town.folder / "closed.jsonl"
-
-    def dies(self: object) -> None:
-        raise SystemExit
-
-    with monkeypatch.context() as patch:
-        patch.setattr(checking._CheckRun, "deliver", dies)
-        with pytest.raises(SystemExit):
-            town.check(notify=lines)
-    assert not lines.exists()
-    assert len(town.check(notify=lines).notices) == 1
-    assert [json.loads(line)["biz_no"] for line in lines.read_text(encoding="utf-8").splitlines()] == [town.numbers[2]]
-
-
-def test_killed_before_it_was_recorded_the_same_watches_are_due(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was not written down is found again, with its closure."""
-    town.closed = {town.numbers[2]}
-    town.check_before()
-    with monkeypatch.context() as patch:
-        patch.setattr(checking.store, "postpone", _raise)
-        with pytest.raises(SystemExit):
-            town.check()
-    report = town.check()
-    assert (report.checked, len(report.notices)) == (4, 1)
-
-
-def _raise(*_: object) -> None:
+def _raise(*_: object, **__: object) -> None:
     raise SystemExit
 
 
-def test_a_closure_goes_to_a_file_and_a_signed_webhook(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both get the same object; the signature is the secret's; the file is private; nothing is delivered twice."""
-    monkeypatch.setenv("BANSONG_WEBHOOK_SECRET", SECRET)
-    town.closed = set(town.numbers[:2])
-    town.check_before()
-    lines = town.folder / "closed.jsonl"
-    with receiver(204) as (url, got):
-        report = town.check(notify=lines, webhook=url)
-        town.check(notify=lines, webhook=url)
-    assert (report.exit_code, len(report.notices)) == (0, 2)
-    assert [json.loads(body) for _, body in got] == list(report.notices)
-    assert [json.loads(line) for line in lines.read_text(encoding="utf-8").splitlines()] == list(report.notices)
-    assert stat.S_IMODE(lines.stat().st_mode) == 0o600
-    for headers, body in got:
-        assert watch.verify_signature(SECRET, headers, body, now=NOW)
-        assert not watch.verify_signature("another", headers, body, now=NOW)
-
-
-def test_what_a_webhook_does_not_take_is_kept_listed_and_sent_again(
-    town: Town, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Exit code 3 until it was acknowledged; a receiver that is down is not asked for each notice."""
-    monkeypatch.setenv("BANSONG_WEBHOOK_SECRET", SECRET)
-    town.closed = set(town.numbers)
-    town.check_before()
-    with receiver(200, 500, 500, 500, 200) as (url, got):
-        first = town.check(webhook=url)
-        assert (first.exit_code, len(first.undelivered), len(got)) == (3, 3, 4)
-        assert "500" in first.undelivered[0]["error"]
-        silent = town.check()
-        assert (silent.exit_code, len(silent.undelivered), len(got)) == (3, 3, 4)
-        town.now += DAY
-        last = town.check(webhook=url)
-    assert (last.exit_code, last.quiet, len(got)) == (0, True, 7)
-    assert len({headers["X-Bizverify-Delivery"] for headers, _ in got}) == 4
-
-
-def test_what_waits_for_a_channel_that_is_gone_can_be_forgotten(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise each check would end with 3 for ever."""
-    monkeypatch.setenv("BANSONG_WEBHOOK_SECRET", SECRET)
-    town.closed = {town.numbers[0]}
-    town.check_before()
-    with receiver(500) as (url, _):
-        assert town.check(webhook=url).exit_code == 3
-    assert town.check(forget=True).exit_code == 0
-    assert town.check().quiet
-
-
-def test_a_file_that_cannot_be_written_keeps_the_notices(town: Town) -> None:
-    """The check is not in vain: what it found is recorded and told, the rest is kept."""
-    town.closed = {town.numbers[0]}
-    town.check_before()
-    report = town.check(notify=town.folder / "missing" / "closed.jsonl")
-    assert (report.exit_code, len(report.notices), report.undelivered[0]["channel"]) == (3, 1, "file")
-    assert town.check(notify=town.folder / "closed.jsonl").exit_code == 0
-    assert (town.folder / "closed.jsonl").read_text(encoding="utf-8").count("\n") == 1
-
-
-def test_a_webhook_needs_a_secret_and_a_safe_address(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is sent unsigned, and no names in the clear."""
-    monkeypatch.delenv("BANSONG_WEBHOOK_SECRET", raising=False)
-    with pytest.raises(errors.UsageError, match="BANSONG_WEBHOOK_SECRET"):
-        town.check(webhook="https://example.com/hook")
-    monkeypatch.setenv("BANSONG_WEBHOOK_SECRET", "short")
-    with pytest.raises(errors.UsageError, match=r"can be guessed; take 16 characters and more"):
-        town.check(webhook="https://example.com/hook")
-    monkeypatch.setenv("BANSONG_WEBHOOK_SECRET", SECRET)
-    with pytest.raises(errors.UsageError, match="plain http"):
-        town.check(webhook="http://example.com/hook")
-
-
-def test_a_second_check_ends_at_once_and_other_commands_go_on(town: Town) -> None:
-    """Two checks of one list would tell things twice; looking at the list, and adding to it, disturbs nobody."""
-    with alone(town.list):
-        with pytest.raises(errors.StoreError, match="another check of this list is running"):
-            town.check()
-        assert watch.entries(local=town.list).height == 4
-        assert watch.add(numbers(1, 90)[0], local=town.list).state == "added"
-
-
-def test_what_was_added_or_renamed_is_due_at_once(town: Town) -> None:
-    """A new business is not left unchecked for a day; a watch's other address counts from the next check on."""
-    town.check(every=1e6)
-    watch.add(town.numbers[0], "새 이름", local=town.list)
-    watch.add(numbers(1, 90)[0], local=town.list)
-    assert town.check(every=1e6).checked == 2
-
-
-@pytest.mark.parametrize("every", [0.0, -1.0, math.nan, math.inf, 1e300])
-def test_hours_that_lead_nowhere_are_refused(every: float, town: Town) -> None:
-    """A watch that is due in no year that a calendar has would never be checked again."""
-    with pytest.raises(errors.UsageError, match="must be a number of hours"):
-        town.check(every=every)
-
-
-def test_a_file_that_cannot_take_closures_is_said_before_one_is_found(town: Town) -> None:
-    """A mistyped --notify shows on the first morning, not on the day of the first closure."""
-    report = town.check(notify=town.folder / "none" / "closed.jsonl")
-    (note,) = report.warnings
-    assert "closures cannot be appended" in note
-    assert not town.check(notify=town.folder / "closed.jsonl").warnings
-
-
 def test_names_do_as_little_as_text_does(town: Town) -> None:
-    """A name with a terminal's orders, markup, or a thousand letters is shown as a short line of text."""
     ugly = "\x1b[31m<script>" + "가" * 1_000 + "\n"
     watch.add(town.numbers[0], ugly, local=town.list)
     town.closed = {town.numbers[0]}
@@ -415,32 +141,9 @@ def test_names_do_as_little_as_text_does(town: Town) -> None:
         assert "<script>" not in shown._repr_html_()
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [(b"", "is empty"), (b"not a database, by any means" * 99, "is not a watch file"), (None, "is not a file")],
-)
-def test_a_file_that_is_no_list_is_not_touched(content: bytes | None, said: str, tmp_path: Path) -> None:
-    """What it held may be all there is."""
-    path = tmp_path / "w.sqlite"
-    path.mkdir() if content is None else path.write_bytes(content)
-    with pytest.raises(errors.StoreError, match=said):
-        watch.entries(local=path)
-    assert content is None or path.read_bytes() == content
-
-
-def test_another_application_s_database_is_refused(tmp_path: Path) -> None:
-    """Tables of ours have no place in a file of others."""
-    path = tmp_path / "other.sqlite"
-    with closing(sqlite3.connect(path)) as db:
-        db.execute("CREATE TABLE customers (name)")
-    with pytest.raises(errors.StoreError, match="not a watch file"):
-        watch.add(numbers(1)[0], local=path)
-
-
 def test_the_file_is_the_user_s_alone_and_made_by_the_first_addition(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Mode 0600 in a folder of mode 0700; looking makes no file; BANSONG_WATCH names another."""
     state = tmp_path / "state"
     monkeypatch.setenv("BANSONG_STATE_DIR", str(state))
     assert watch.entries(local=True).height == 0
@@ -457,8 +160,291 @@ def test_the_file_is_the_user_s_alone_and_made_by_the_first_addition(
 
 
 def test_half_a_sync_is_none(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A local sync is one transaction: all of it, or nothing."""
     monkeypatch.setattr("bansong.watch.store.remove_many", _raise)
     with pytest.raises(SystemExit):
         watch.sync(csv_of(town.folder / "b.csv", rows_for(4, 2)), apply=True, local=town.list)
     assert watch.entries(local=town.list)["biz_no"].to_list() == town.numbers
+
+
+class NightClock:
+    """The time of a run that begins at ``start`` and takes so long: it is later each time that it is asked."""
+
+    def __init__(self, start: float, step: float, most: float) -> None:
+        self.at, self.step, self.end = start, step, start + most
+
+    def __call__(self) -> float:
+        now, self.at = self.at, min(self.at + self.step, self.end)
+        return now
+
+
+NIGHTLY = (24.0, DAY, 2700.0, 3600.0, 1)
+LENGTHS = [(NIGHTLY, 4), ((1.0, 3600.0, 120.0, 3000.0, 1), 4)]
+LONGER = [NIGHTLY, (48.0, DAY, 2700.0, 3600.0, 2), (168.0, DAY, 2700.0, 3600.0, 7)]
+LENGTHS += [pytest.param(one, 30, marks=pytest.mark.fuzz) for one in LONGER]
+
+
+@pytest.mark.parametrize(("spans", "nights"), LENGTHS)
+def test_each_watch_is_checked_every_night(
+    spans: tuple[float, ...], nights: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs a little earlier or later, of up to an hour: each watch when it is due, never twice."""
+    every, apart, jitter, length, looked_at_each = spans
+    monkeypatch.setattr(checking, "_AT_ONCE", 1)  # each lot is written down at a time of its own
+    random, town = Random(14), Town(tmp_path, 2)
+    registry = town.registry()
+    for night in range(nights):
+        start = NOW + night * apart + random.uniform(-jitter, jitter)
+        clock = NightClock(start, random.uniform(0, length / 8), random.uniform(0, length))
+        checked = town.check(registry=registry, every=every, now=clock).checked
+        assert (night, checked) == (night, 0 if night % looked_at_each else 2)
+        again = max(clock.end, start + apart / 4)
+        assert town.check(registry=registry, every=every, now=lambda at=again: at).checked == 0
+
+
+def test_what_is_due_at_once(town: Town) -> None:
+    """Watches of a clock that was wrong, or of an earlier version or longer `every`, and what was added or renamed."""
+    town.now += 3650 * DAY
+    town.check()
+    town.now = NOW
+    assert town.check(every=240.0).checked == 4
+    with closing(sqlite3.connect(town.list)) as db, db:
+        db.execute("UPDATE watches SET due = ?", (NOW + DAY + 3600,))
+    town.now += DAY - 600
+    assert town.check(every=24.0).checked == 4
+    watch.add(town.numbers[0], "새 이름", local=town.list)
+    watch.add(numbers(1, 90)[0], local=town.list)
+    assert town.check(every=1e6).checked == 2
+
+
+def test_what_was_closed_already_is_one_summary_and_later_closures_come_one_by_one(tmp_path: Path) -> None:
+    town = Town(tmp_path, 30)
+    lines, town.closed = tmp_path / "closed.jsonl", set(town.numbers[:12])
+    first = town.check(notify=lines)
+    assert (first.closures.height, first.closed_already.height, len(first.notices)) == (0, 12, 1)
+    ((_, progress), (what, told)) = first.lines()
+    assert (progress, what) == ("30 of 30", "closed")
+    assert told.startswith("12 of the 30 checked for the first time were closed already:")
+    assert told.endswith("120-81-00040 상점4 …")
+    town.closed |= {town.numbers[20]}
+    town.now += DAY
+    second = town.check(notify=lines)
+    summary, closure = (json.loads(line) for line in lines.read_text(encoding="utf-8").splitlines())
+    assert (summary["event"], summary["closed"], summary["biz_nos"]) == ("closed_already", 12, town.numbers[:12])
+    assert (closure["biz_no"], closure["status_before"], [closure]) == (town.numbers[20], "active", [*second.notices])
+    town.now += DAY
+    assert town.check(notify=lines).quiet
+
+
+@pytest.mark.parametrize(
+    ("killed_in", "checked_again"), [("report", 0), ("deliver", 0), ("check_due", 4), ("acknowledge", 0)]
+)
+def test_a_closure_of_a_killed_check_is_told_by_the_next(
+    killed_in: str, checked_again: int, town: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The notice is written with what was found, in one step; what was not written down is found again."""
+    town.closed = {town.numbers[2]}
+    town.check_before()
+    lines = town.folder / "closed.jsonl"
+    with monkeypatch.context() as patch:
+        owner, name = (checking.store, "postpone") if killed_in == "check_due" else (checking._CheckRun, killed_in)
+        patch.setattr(owner, name, _raise)
+        with pytest.raises(SystemExit):
+            town.check(notify=lines)
+    report = town.check(notify=lines)
+    assert (report.checked, [one["biz_no"] for one in report.notices]) == (checked_again, [town.numbers[2]])
+    assert [json.loads(line)["biz_no"] for line in lines.read_text(encoding="utf-8").splitlines()] == [town.numbers[2]]
+    assert town.check(notify=lines).notices == ()
+
+
+def test_a_closure_goes_to_a_file_and_a_signed_webhook(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BANSONG_WEBHOOK_SECRET", SECRET)
+    town.closed = set(town.numbers[:2])
+    town.check_before()
+    lines = town.folder / "closed.jsonl"
+    with receiving() as receiver:
+        report = town.check(notify=lines, webhook=receiver.url)
+        town.check(notify=lines, webhook=receiver.url)
+    assert (report.exit_code, len(report.notices)) == (0, 2)
+    assert [got.notice for got in receiver.received] == list(report.notices)
+    assert [json.loads(line) for line in lines.read_text(encoding="utf-8").splitlines()] == list(report.notices)
+    assert stat.S_IMODE(lines.stat().st_mode) == 0o600
+    assert {(got.is_signed(SECRET, NOW), got.is_signed("another", NOW)) for got in receiver.received} == {(True, False)}
+
+
+def test_what_a_webhook_does_not_take_is_kept_listed_and_sent_again_or_forgotten(
+    town: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BANSONG_WEBHOOK_SECRET", SECRET)
+    town.closed = set(town.numbers)
+    town.check_before()
+    answers = iter([OK, *[REFUSED] * 3, OK, *[REFUSED] * 3])  # one that is down is not asked for each notice
+    with receiving(lambda _: next(answers)) as receiver:
+        first = town.check(webhook=receiver.url)
+        assert (first.exit_code, len(first.undelivered), len(receiver.received)) == (3, 3, 4)
+        assert "500" in first.undelivered[0]["error"]
+        silent = town.check()
+        assert (silent.exit_code, len(silent.undelivered), len(receiver.received)) == (3, 3, 4)
+        town.now += DAY
+        assert town.check(webhook=receiver.url).exit_code == 3
+    assert len({got.headers["X-Bizverify-Delivery"] for got in receiver.received}) == 4
+    assert town.check(forget=True).exit_code == 0
+    assert town.check().quiet
+
+
+def test_a_file_that_is_no_list_is_not_touched(tmp_path: Path) -> None:
+    other = tmp_path / "other.sqlite"
+    with closing(sqlite3.connect(other)) as db:
+        db.execute("CREATE TABLE customers (name)")
+    path = tmp_path / "w.sqlite"
+    for content in (b"", b"not a database, by any means" * 99, other.read_bytes()):
+        path.write_bytes(content)
+        for act in (watch.entries, partial(watch.add, numbers(1)[0])):
+            with pytest.raises(errors.StoreError):
+                act(local=path)
+        assert path.read_bytes() == content
+
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """The commands on a list of their own, in this process."""
+    monkeypatch.setenv("BANSONG_WATCH", str(tmp_path / "list.sqlite"))
+    return lambda *arguments: CliRunner().invoke(app, ["watch", *map(str, arguments)])
+
+
+@pytest.mark.process
+def test_on_a_terminal_a_check_says_that_nothing_was_due(tmp_path: Path) -> None:
+    pty = pytest.importorskip("pty", reason="a terminal of the operating system's")
+    town = Town(tmp_path)
+    command = [sys.executable, "-m", "bansong", "watch", "check", "--local", town.list, "--registry", town.registry()]
+    said = []
+    for _ in range(2):
+        here, there = pty.openpty()
+        done = subprocess.run([*map(str, command)], stdout=subprocess.PIPE, stderr=there, text=True, check=False)
+        os.close(there)
+        said.append(os.read(here, 10_000).decode())
+        os.close(here)
+        assert (done.returncode, done.stdout) == (0, "")
+    assert said[0] == "checked      4 of 4\r\n"
+    assert re.fullmatch(r"checked      0 of 4: nothing was due; the next is due \d{4}-\d\d-\d\d \d\d:\d\d\r\n", said[1])
+    quiet = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
+    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
+
+
+def test_the_service_is_asked_as_the_environment_says(
+    cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = FakeService(KEY, faults=Faults(Fault("watch_add", Status(429), at=4)))
+    file = csv_of(tmp_path / "a.csv", rows_for(6))
+    with serve(service) as url:
+        monkeypatch.setenv("BANSONG_BASE_URL", url)
+        monkeypatch.setenv("BANSONG_API_KEY", KEY)
+        paused = cli("sync", file, "--apply", "--rate", "1000", "--concurrency", "1")
+        assert paused.exit_code == 5
+        assert "3 added" in paused.stderr
+        assert "3 left: POST" in paused.stderr
+        assert cli("sync", file, "--apply", "--rate", "1000/s").exit_code == 0
+        assert len(service.watches) == 6
+        assert cli("list").stdout.splitlines()[-1].startswith("6 watched")
+        changed = next(iter(service.watches))
+        changed.change("E", "closed")
+        assert "→ E, closed" in cli("history", changed.id).stdout
+
+
+@pytest.mark.crash
+def test_killed_at_any_moment_a_check_tells_each_closure(tmp_path: Path) -> None:
+    town = Town(tmp_path, 40)
+    town.now = time.time() - 3 * DAY
+    town.check()
+    town.closed = set(town.numbers[::2])
+    registry, lines = town.registry(), tmp_path / "closed.jsonl"
+    command: list[Any] = [sys.executable, "-m", "bansong", "watch", "check", "--local", town.list]
+    command += ["--registry", registry, "--notify", lines]
+    seen: set[str] = set()
+    for wait in (0.55, 0.75, 0.9, 1.0, 1.1):
+        process = subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, text=True, env=os.environ)
+        time.sleep(wait)
+        process.send_signal(signal.SIGKILL)
+        seen |= {line.split()[1].replace("-", "") for line in process.communicate()[0].splitlines()}
+    last = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
+    assert last.returncode == 0, last.stderr
+    seen |= {line.split()[1].replace("-", "") for line in last.stdout.splitlines()}
+    assert seen == town.closed
+    told = [json.loads(line)["biz_no"] for line in lines.read_text(encoding="utf-8").splitlines() if line]
+    assert set(told) == town.closed
+
+
+def test_an_interrupted_sync_says_what_it_did(cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def sync(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt("3 added, 0 changed, 0 removed in this run; the same command goes on")
+
+    monkeypatch.setattr("bansong.watch.api.sync", sync)
+    done = cli("sync", csv_of(tmp_path / "a.csv", rows_for(1)), "--apply")
+    assert done.exit_code == 130
+    assert "bansong: interrupted; 3 added" in done.stderr
+    assert "published" not in done.stderr
+
+
+def test_what_a_check_refuses_before_it_begins(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hours that lead nowhere, a webhook that is not signed or names people in the clear, another check's list."""
+
+    def refused(secret: str = "", **options: Any) -> str:
+        monkeypatch.setenv(checking.SECRET, secret)
+        with pytest.raises(errors.BansongError) as caught:
+            town.check(**options)
+        return caught.value.code
+
+    hours = (0.0, -1.0, math.nan, math.inf, 1e300)
+    assert {refused(every=every) for every in hours} == {checking.INTERVAL_INVALID.code}
+    safe = "https://example.com/hook"
+    assert refused(webhook=safe) == checking.SECRET_MISSING.code
+    assert refused("short", webhook=safe) == checking.SECRET_GUESSABLE.code
+    assert refused(SECRET, webhook="http://example.com/hook") == "webhook.url_not_encrypted"
+    with alone(town.list):
+        with pytest.raises(errors.StoreError, match="another check of this list is running"):
+            town.check()
+        assert watch.entries(local=town.list).height == 4  # other commands go on
+        assert watch.add(numbers(1, 90)[0], local=town.list).state == "added"
+
+
+def test_a_check_is_quiet_until_something_happens(cli: Run, tmp_path: Path) -> None:
+    town = Town(tmp_path)
+
+    def check(*more: str) -> Result:
+        return cli("check", "--local", town.list, "--registry", town.registry(), *more)
+
+    assert (check().exit_code, check("--all").output) == (0, "")
+    town.closed = {town.numbers[0]}
+    told = check("--all")
+    assert (told.stdout, told.stderr) == ("closed       120-81-00002 상점0 (was active)\n", "")
+    assert check("--all").output == ""
+    assert cli("history", "120-81-00002", "--local", town.list).stdout.rstrip().endswith("closed")
+    as_json = json.loads(cli("history", town.numbers[0], "--local", town.list, "--json").stdout)
+    assert as_json["history"][0]["at"][10] == "T"
+    town.closed.add(town.numbers[3])
+    report = json.loads(check("--all", "--json").stdout)
+    assert (report["due"], report["checked"], report["watched"], report["closed_already"]) == (4, 4, 4, [])
+    assert [(one["biz_no"], one["event"]) for one in report["closures"]] == [(town.numbers[3], "closure")]
+    bare = cli("check", "--local", town.list)
+    assert (bare.exit_code, bare.stdout, "closures cannot be found" in bare.stderr) == (0, "", True)
+
+
+def test_notices_that_a_file_cannot_take_are_kept_and_end_a_check_with_3(cli: Run, tmp_path: Path) -> None:
+    town = Town(tmp_path)
+    town.closed = {town.numbers[0]}
+
+    def check(folder: str) -> Result:
+        notify = tmp_path / folder / "x.jsonl"
+        return cli("check", "--local", town.list, "--registry", town.registry(), "--all", "--notify", notify)
+
+    done = check("no")
+    assert (done.exit_code, "closures cannot be appended" in done.stderr) == (3, True)
+    assert done.stdout.startswith("closed       1 of the 4 checked for the first time was closed already: 120-81-00002")
+    assert "undelivered  1 closed already by file: " in done.stderr
+    town.closed = set(town.numbers[:2])
+    assert "undelivered  120-81-00017 by file: " in check("no").stderr
+    mended = check(".")
+    assert (mended.exit_code, mended.output) == (0, "")
+    assert (tmp_path / "x.jsonl").read_text(encoding="utf-8").count("\n") == 2

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from pkgutil import iter_modules
 from typing import Any
 
 import msgspec
@@ -17,11 +16,13 @@ from bansong.base import business_number
 from bansong.client import ApiKey
 from bansong.server.settings import load_plans
 from bansong.testing import DIALECTS, Dialect, FakeService, Fault, Faults, Partial, Reset, Status, serve
+from bansong.watch.api import CHANGE_TOO_LARGE
 from bansong.watch.syncing import LISTED, parse_time, reconcile
 from conftest import SAMPLE, write
 from serving import Served, served
 
 KEY = "test-key"
+Fake = tuple[FakeService, dict[str, Any]]
 
 
 def numbers(count: int, start: int = 0) -> list[str]:
@@ -54,76 +55,21 @@ def in_file(*rows: tuple[str, str | None, str | None]) -> pl.DataFrame:
 
 
 @pytest.fixture
-def fake() -> Iterator[tuple[FakeService, dict[str, Any]]]:
+def fake() -> Iterator[Fake]:
     service = FakeService(KEY)
     with serve(service) as url:
-        yield service, {"base_url": url, "api_key": ApiKey(KEY), "rate": 2000.0}
+        yield service, terms_of(url)
+
+
+def terms_of(url: str, key: str = KEY) -> dict[str, Any]:
+    return {"base_url": url, "api_key": ApiKey(key), "rate": 2000.0}
 
 
 def watched(service: FakeService) -> list[tuple[str, str, str]]:
     return [(entry.biz_no, entry.name, entry.address) for entry in service.watches]
 
 
-def test_no_module_has_the_name_of_a_public_function() -> None:
-    """It would hide the function as soon as it is imported."""
-    assert {found.name for found in iter_modules(watch.__path__)} & set(watch.__all__) == set()
-
-
-def test_what_differs_is_added_changed_removed_and_the_rest_is_left() -> None:
-    """Numbers are compared as digits, texts as they are read; each watch falls into exactly one kind."""
-    a, b, c, d = numbers(4)
-    plan = reconcile(
-        in_file((a, "같은 상점", "종로 1"), (b, "새 이름", None), (d, "새 상점", None)),
-        listed(
-            {"watch_id": "1", "biz_no": business_number.format(a), "name": "같은  상점 ", "address": "종로 1"},
-            {"watch_id": "2", "biz_no": b, "name": "옛 이름", "address": "종로 2"},
-            {"watch_id": "3", "biz_no": c, "name": None, "address": None},
-        ),
-    )
-    assert plan.add.rows() == [(d, "새 상점", None)]
-    assert plan.change.rows() == [("2", b, "새 이름", None, "옛 이름", "종로 2")]
-    assert plan.remove["watch_id"].to_list() == ["3"]
-    assert (plan.unchanged, plan.repeated.height, plan.unnumbered, plan.watched) == (1, 0, 0, 3)
-
-
-def test_a_syllable_written_in_two_ways_is_one() -> None:
-    """A name that another system decomposed is no other name."""
-    (a,) = numbers(1)
-    decomposed = "\u1112\u1161\u11ab\u1100\u1173\u11af"  # 한글
-    plan = reconcile(in_file((a, "한글", None)), listed({"watch_id": "1", "biz_no": a, "name": decomposed}))
-    assert plan.unchanged == 1
-
-
-def test_what_a_list_does_not_show_does_not_differ() -> None:
-    """A service that tells no names would otherwise be sent all of them at each sync."""
-    (a,) = numbers(1)
-    shy = listed({"watch_id": "1", "biz_no": a, "shows_name": False, "shows_address": False})
-    assert reconcile(in_file((a, "이름", "주소")), shy).unchanged == 1
-    assert reconcile(in_file((a, "이름", "주소")), listed({"watch_id": "1", "biz_no": a})).change.height == 1
-
-
-def test_of_two_watches_of_one_business_the_one_that_fits_stays() -> None:
-    """What a lost answer made twice is found, and so is what was left of a change."""
-    (a,) = numbers(1)
-    plan = reconcile(
-        in_file((a, "새 이름", None)),
-        listed(
-            {"watch_id": "1", "biz_no": a, "name": "옛 이름"},
-            {"watch_id": "2", "biz_no": a, "name": "새 이름"},
-            {"watch_id": "3", "biz_no": a, "name": "새 이름"},
-        ),
-    )
-    assert (plan.repeated["watch_id"].to_list(), plan.unchanged, plan.change.height) == (["1", "3"], 1, 0)
-
-
-def test_a_watch_without_a_number_is_left_alone() -> None:
-    """What the list does not say whose it is cannot be known to be missing in the file."""
-    plan = reconcile(in_file(), listed({"watch_id": "1", "biz_no": None}, {"watch_id": "2", "biz_no": "없음"}))
-    assert (plan.remove.height, plan.unnumbered) == (0, 2)
-
-
 def test_rows_that_are_no_business_are_listed_and_not_guessed(tmp_path: Path) -> None:
-    """Bad numbers and totals are named with their row; a number in several rows counts once, its first texts count."""
     a, b = numbers(2)
     file = csv_of(
         tmp_path / "ugly.csv",
@@ -146,11 +92,10 @@ def test_rows_that_are_no_business_are_listed_and_not_guessed(tmp_path: Path) ->
 
 @pytest.mark.parametrize("name", sorted(DIALECTS))
 def test_a_sync_makes_any_services_list_that_of_the_file(name: str, tmp_path: Path) -> None:
-    """Whatever the service calls things: the list becomes the file's, and the second sync finds nothing to do."""
     service = FakeService(KEY, dialect=DIALECTS[name])
     first, second = rows_for(6), [*rows_for(4, 2, "부산 중구 중앙대로"), *rows_for(2, 10)]
     with serve(service) as url:
-        terms: dict[str, Any] = {"base_url": url, "api_key": ApiKey(KEY), "rate": 2000.0}
+        terms = terms_of(url)
         made = watch.sync(csv_of(tmp_path / "a.csv", first), apply=True, **terms)
         assert (made.done.added, made.exit_code, made.left) == (6, 0, 0)
         moved = watch.sync(csv_of(tmp_path / "b.csv", second), apply=True, **terms)
@@ -159,17 +104,7 @@ def test_a_sync_makes_any_services_list_that_of_the_file(name: str, tmp_path: Pa
         assert watch.sync(tmp_path / "b.csv", apply=True, **terms).to_do == 0
 
 
-def test_without_apply_nothing_is_sent_but_the_question(
-    fake: tuple[FakeService, dict[str, Any]], tmp_path: Path
-) -> None:
-    """A look costs one reading of the list."""
-    service, terms = fake
-    report = watch.sync(csv_of(tmp_path / "a.csv", rows_for(3)), **terms)
-    assert (report.to_do, report.applied, dict(service.requests)) == (3, False, {"watch_list": 1})
-
-
 def test_a_lost_answer_is_settled_by_the_list_and_nothing_is_added_twice(tmp_path: Path) -> None:
-    """Of a POST whose answer was lost the list says whether it was done; it is not sent again."""
     faults = Faults(
         Fault("watch_add", Status(500, paid=True), at=(2, 3)),
         Fault("watch_add", Partial(), at=5),
@@ -178,7 +113,7 @@ def test_a_lost_answer_is_settled_by_the_list_and_nothing_is_added_twice(tmp_pat
     service = FakeService(KEY, faults=faults)
     file = csv_of(tmp_path / "a.csv", rows_for(10))
     with serve(service) as url:
-        terms: dict[str, Any] = {"base_url": url, "api_key": ApiKey(KEY), "rate": 2000.0, "concurrency": 1}
+        terms = terms_of(url) | {"concurrency": 1}
         report = watch.sync(file, apply=True, **terms)
         assert (report.done.added, len(report.done.doubts), report.exit_code, report.left) == (9, 1, 3, 1)
         assert service.requests["watch_add"] == 10
@@ -187,23 +122,12 @@ def test_a_lost_answer_is_settled_by_the_list_and_nothing_is_added_twice(tmp_pat
     assert sorted(watched(service)) == sorted(rows_for(10))
 
 
-def test_a_removal_may_be_sent_again(tmp_path: Path) -> None:
-    """Removing twice is removing once, so a broken connection there is no doubt."""
-    service = FakeService(KEY, faults=Faults(Fault("watch_remove", Reset("before reply"), at=1)))
-    with serve(service) as url:
-        terms: dict[str, Any] = {"base_url": url, "api_key": ApiKey(KEY), "rate": 2000.0}
-        watch.sync(csv_of(tmp_path / "a.csv", rows_for(4)), apply=True, **terms)
-        report = watch.sync(csv_of(tmp_path / "b.csv", rows_for(2)), apply=True, **terms)
-    assert (report.done.removed, report.exit_code, len(service.watches)) == (2, 0, 2)
-
-
 def test_a_used_up_quota_stops_and_the_same_call_goes_on(tmp_path: Path) -> None:
-    """429: what was done stays, nothing is removed, exit code 5; then the rest."""
     faults = Faults(Fault("watch_add", Status(429), when=lambda _asked: len(service.watches) >= 5, times=16))
     service = FakeService(KEY, faults=faults)
     (gone,) = rows_for(1, 50)
     with serve(service) as url:
-        terms: dict[str, Any] = {"base_url": url, "api_key": ApiKey(KEY), "rate": 2000.0}
+        terms = terms_of(url)
         watch.add(*gone, **terms)
         report = watch.sync(csv_of(tmp_path / "a.csv", rows_for(12)), apply=True, force=True, concurrency=2, **terms)
         assert report.exit_code == 5
@@ -214,84 +138,7 @@ def test_a_used_up_quota_stops_and_the_same_call_goes_on(tmp_path: Path) -> None
     assert sorted(watched(service)) == sorted(rows_for(12))
 
 
-def test_a_full_list_is_made_room_in_and_not_asked_again_and_again(tmp_path: Path) -> None:
-    """Where no place is left, removals come first; what has none all the same is left, said once, with exit code 5."""
-    plans = dict(load_plans())
-    plans["business"] = msgspec.structs.replace(plans["business"], watches=5)
-    with served(tmp_path / "db.sqlite", plans=plans) as server:
-        terms: dict[str, Any] = {"base_url": server.url, "api_key": ApiKey(server.key()), "rate": 2000.0}
-        assert watch.sync(csv_of(tmp_path / "a.csv", rows_for(5)), apply=True, **terms).exit_code == 0
-        moved = watch.sync(csv_of(tmp_path / "b.csv", rows_for(5, 3)), apply=True, **terms)
-        assert (moved.exit_code, moved.done.added, moved.done.removed, moved.done.refused) == (0, 3, 3, [])
-        more = watch.sync(csv_of(tmp_path / "c.csv", rows_for(300, 4)), apply=True, **terms)
-        assert (more.exit_code, more.done.added, more.done.removed, more.left) == (5, 1, 1, 295)
-        assert more.done.refused == []
-        assert "the watch list is full" in str(more)
-        assert watch.sync(tmp_path / "b.csv", apply=True, **terms).exit_code == 0
-        with pytest.raises(errors.RejectedError, match="the watch list is full"):
-            watch.add(numbers(1, 900)[0], **terms)
-        assert sorted(watch.entries(**terms)["biz_no"]) == sorted(numbers(5, 3))
-
-
-def test_a_plan_that_does_not_allow_it_ends_it_with_4(fake: tuple[FakeService, dict[str, Any]], tmp_path: Path) -> None:
-    """401 and 403 are no errors of a row: nothing more is sent."""
-    service, terms = fake
-    service.faults = Faults(Fault("watch_add", Status(403)))
-    report = watch.sync(csv_of(tmp_path / "a.csv", rows_for(50)), apply=True, concurrency=1, **terms)
-    assert (report.exit_code, service.requests["watch_add"]) == (4, 1)
-    with pytest.raises(errors.AuthenticationError):
-        watch.entries(base_url=terms["base_url"], api_key=ApiKey("wrong-key"))
-
-
-def test_most_of_a_list_is_not_removed_by_mistake(fake: tuple[FakeService, dict[str, Any]], tmp_path: Path) -> None:
-    """The wrong file does not empty the list; saying so does, and --keep never does."""
-    service, terms = fake
-    full, tenth = csv_of(tmp_path / "a.csv", rows_for(20)), csv_of(tmp_path / "b.csv", rows_for(9))
-    watch.sync(full, apply=True, **terms)
-    with pytest.raises(errors.UsageError, match=r"11 of 20 watched businesses are not in the file.*`force=True`"):
-        watch.sync(tenth, apply=True, **terms)
-    assert len(service.watches) == 20
-    kept = watch.sync(csv_of(tmp_path / "c.csv", rows_for(2, 100)), apply=True, keep=True, **terms)
-    assert (kept.done.added, kept.done.removed, len(service.watches)) == (2, 0, 22)
-    assert watch.sync(tenth, apply=True, force=True, **terms).done.removed == 13
-    other = csv_of(tmp_path / "d.csv", rows_for(1, 200))
-    with pytest.raises(errors.UsageError, match="9 of 9"):
-        watch.sync(other, apply=True, **terms)
-
-
-def test_half_of_a_list_and_most_of_a_short_one_may_go(tmp_path: Path) -> None:
-    """The protection begins above a half, and at twenty businesses."""
-    for before, after in ((20, 10), (19, 1)):
-        local = tmp_path / f"{before}.sqlite"
-        watch.sync(csv_of(tmp_path / "a.csv", rows_for(before)), apply=True, local=local)
-        report = watch.sync(csv_of(tmp_path / "b.csv", rows_for(after)), apply=True, local=local)
-        assert report.done.removed == before - after
-
-
-def test_adding_one_that_is_watched_changes_it_or_nothing(fake: tuple[FakeService, dict[str, Any]]) -> None:
-    """A business is not watched twice, at a service that would let it neither."""
-    service, terms = fake
-    (a,) = numbers(1)
-    placed = watch.add(business_number.format(a), "상점", **terms)
-    assert placed.state == "added"
-    assert watch.add(a, "상점", **terms).state == "unchanged"
-    assert watch.add(a, "다른 상점", **terms).state == "changed"
-    assert watched(service) == [(a, "다른 상점", "")]
-
-
-def test_one_lost_answer_does_not_add_twice(fake: tuple[FakeService, dict[str, Any]]) -> None:
-    """The list is read again; only if it does not have the business is the error raised."""
-    service, terms = fake
-    a, b = numbers(2)
-    service.faults = Faults(Fault("watch_add", Status(500, paid=True), at=1), Fault("watch_add", Status(500), at=2))
-    assert watch.add(a, **terms).state == "added"
-    with pytest.raises(errors.DoubtError):
-        watch.add(b, **terms)
-    assert [row[0] for row in watched(service)] == [a]
-
-
-def test_a_watch_is_removed_by_its_id_or_its_number(fake: tuple[FakeService, dict[str, Any]], tmp_path: Path) -> None:
-    """An identifier means one watch, a number all of its watches, anything else nothing."""
+def test_a_watch_is_removed_by_its_id_or_its_number(fake: Fake, tmp_path: Path) -> None:
     service, terms = fake
     watch.sync(csv_of(tmp_path / "a.csv", rows_for(3)), apply=True, **terms)
     first = next(one for one in service.watches if one.biz_no == numbers(1)[0])  # they are added in any order
@@ -302,71 +149,33 @@ def test_a_watch_is_removed_by_its_id_or_its_number(fake: tuple[FakeService, dic
     assert len(service.watches) == 1
 
 
-@pytest.mark.parametrize("dialect", [Dialect(), Dialect(history="changes", watch_ids="number", watches="items")])
-def test_a_history_is_a_frame_and_a_plot(dialect: Dialect) -> None:
-    """Times become times, chart and plot hold each change, and nothing in them can be taken for HTML."""
+def test_a_history_is_a_frame_and_a_plot() -> None:
+    dialect = Dialect(history="changes", watch_ids="number", watches="items")
     service = FakeService(KEY, dialect=dialect)
     (a,) = numbers(1)
     with serve(service) as url:
-        terms: dict[str, Any] = {"base_url": url, "api_key": ApiKey(KEY)}
+        terms = terms_of(url)
         watch.add(a, "<b>상점</b>", **terms)
         next(iter(service.watches)).change("D")
         next(iter(service.watches)).change("<i>", "closed")
         found = watch.history(a, **terms)
         frame = watch.history_frame(a, **terms)
-    assert frame.schema == {
-        "at": pl.Datetime("us", "UTC"),
-        "before": pl.String,
-        "after": pl.String,
-        "biz_status": pl.String,
-    }
+    texts = dict.fromkeys(("before", "after", "biz_status"), pl.String)
+    assert frame.schema == {"at": pl.Datetime("us", "UTC"), **texts}
     assert frame["at"].dt.to_string("%Y-%m-%dT%H:%M").to_list() == ["2026-11-01T00:00", "2026-11-02T00:00"]
     assert (frame["after"].to_list(), frame["biz_status"][1]) == (["D", "<i>"], "closed")
     html = found._repr_html_()
-    assert "<svg" in html
     drawn = next(iter(found.chart().to_dict()["datasets"].values()))
     assert [step["grade"] for step in drawn] == [drawn[0]["grade"], "D", "<i>", "<i>"]
     assert [step["said"] is None for step in drawn] == [True, False, False, True]
-    assert "<i>" not in html
-    assert "<b>" not in html
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("2026-11-22T09:00:00+09:00", 1795305600.0),
-        ("2026-11-22T00:00:00Z", 1795305600.0),
-        ("2026-11-22", 1795305600.0),
-        (1795305600, 1795305600.0),
-        ("1795305600000", 1795305600.0),
-        ("어제", None),
-        ("2026-13-45", None),
-        (None, None),
-        (True, None),
-        ("1e400", None),
-    ],
-)
-def test_times_of_services_are_read(text: object, seconds: float | None) -> None:
-    """ISO 8601, seconds, milliseconds; anything else is no time."""
-    assert parse_time(text) == seconds
+    assert ("<svg" in html, "<i>" in html, "<b>" in html) == (True, False, False)
 
 
 def test_options_of_the_service_are_refused_for_a_local_list(tmp_path: Path) -> None:
-    """No option is taken and not heeded."""
     with pytest.raises(errors.UsageError, match="`rate=` is for the service's list"):
         watch.entries(local=tmp_path / "w.sqlite", rate=3.0)
     with pytest.raises(errors.UsageError, match=r"entries\(\) has no parameter 'budget'"):
         watch.entries(base_url="http://127.0.0.1:1", budget=3)  # type: ignore[call-arg]
-
-
-def test_the_requests_keep_to_the_rate(fake: tuple[FakeService, dict[str, Any]], tmp_path: Path) -> None:
-    """Twelve requests at forty a second take a quarter of a second at least."""
-    import time
-
-    _, terms = fake
-    begun = time.monotonic()
-    watch.sync(csv_of(tmp_path / "a.csv", rows_for(12)), apply=True, **(terms | {"rate": 40.0}))
-    assert time.monotonic() - begun > 0.25
 
 
 @pytest.fixture(scope="module")
@@ -377,8 +186,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def test_the_real_service_keeps_the_sample_s_businesses(server: Served) -> None:
-    """Against `bansong serve`: all in, nothing to do, changed in place, out again."""
-    terms: dict[str, Any] = {"base_url": server.url, "api_key": ApiKey(server.key()), "rate": 2000.0}
+    terms = terms_of(server.url, server.key())
     made = watch.sync(SAMPLE / "customers.csv", apply=True, **terms)
     assert (made.exit_code, made.done.added) == (0, made.found.frame.height)
     assert watch.sync(SAMPLE / "customers.xlsx", apply=True, **terms).to_do == 0
@@ -391,3 +199,102 @@ def test_the_real_service_keeps_the_sample_s_businesses(server: Served) -> None:
     assert (changed.state, changed.watch_id) == ("changed", before)
     assert watch.history(first, **terms).frame.height == 0
     assert watch.remove(first, **terms)["watch_id"].to_list() == [before]
+
+
+def test_a_file_is_compared_with_a_list_as_people_read_it() -> None:
+    same, renamed, decomposed, shy, twice, new, left = numbers(7)
+    plan = reconcile(
+        in_file(
+            (same, "같은 상점", "종로 1"),
+            (renamed, "새 이름", None),
+            (decomposed, "한글", None),
+            (shy, "이름", "주소"),
+            (twice, "새 이름", None),
+            (new, "새 상점", None),
+        ),
+        listed(
+            {"watch_id": "1", "biz_no": business_number.format(same), "name": "같은  상점 ", "address": "종로 1"},
+            {"watch_id": "2", "biz_no": renamed, "name": "옛 이름", "address": "종로 2"},
+            {"watch_id": "3", "biz_no": decomposed, "name": "\u1112\u1161\u11ab\u1100\u1173\u11af"},
+            {"watch_id": "4", "biz_no": shy, "shows_name": False, "shows_address": False},
+            {"watch_id": "5", "biz_no": twice, "name": "옛 이름"},
+            {"watch_id": "6", "biz_no": twice, "name": "새 이름"},
+            {"watch_id": "7", "biz_no": left},
+            {"watch_id": "8", "biz_no": "없음"},
+            {"watch_id": "9", "biz_no": None},
+        ),
+    )
+    assert plan.add.rows() == [(new, "새 상점", None)]
+    assert plan.change.rows() == [("2", renamed, "새 이름", None, "옛 이름", "종로 2")]
+    assert (plan.remove["watch_id"].to_list(), plan.repeated["watch_id"].to_list()) == (["7"], ["5"])
+    assert (plan.unchanged, plan.unnumbered, plan.watched) == (4, 2, 6)
+
+
+def test_a_full_list_is_made_room_in_and_not_asked_again_and_again(tmp_path: Path) -> None:
+    plans = dict(load_plans())
+    plans["business"] = msgspec.structs.replace(plans["business"], watches=5)
+    with served(tmp_path / "db.sqlite", plans=plans) as server:
+        terms = terms_of(server.url, server.key())
+        assert watch.sync(csv_of(tmp_path / "a.csv", rows_for(5)), apply=True, **terms).exit_code == 0
+        moved = watch.sync(csv_of(tmp_path / "b.csv", rows_for(5, 3)), apply=True, **terms)
+        assert (moved.exit_code, moved.done.added, moved.done.removed, moved.done.refused) == (0, 3, 3, [])
+        more = watch.sync(csv_of(tmp_path / "c.csv", rows_for(40, 4)), apply=True, **terms)
+        assert (more.exit_code, more.done.added, more.done.removed, more.left) == (5, 1, 1, 35)
+        assert (more.done.refused, "the watch list is full" in str(more)) == ([], True)
+        with pytest.raises(errors.RejectedError):
+            watch.add(numbers(1, 900)[0], **terms)
+        watched_now = set(watch.entries(**terms)["biz_no"])
+        assert (len(watched_now), watched_now < {*numbers(40, 4)}, watched_now > {*numbers(4, 4)}) == (5, True, True)
+
+
+def test_most_of_a_list_is_not_removed_by_mistake(fake: Fake, tmp_path: Path) -> None:
+    """More than half of twenty, or all of any list; looking at what would be done costs one reading of the list."""
+    service, terms = fake
+    names = {"all": rows_for(20), "less": rows_for(9), "others": rows_for(2, 100), "another": rows_for(1, 200)}
+    file = {name: csv_of(tmp_path / f"{name}.csv", rows) for name, rows in names.items()}
+    looked = watch.sync(file["all"], **terms)
+    assert (looked.to_do, looked.applied, dict(service.requests)) == (20, False, {"watch_list": 1})
+    watch.sync(file["all"], apply=True, **terms)
+    for name in ("less", "another"):
+        with pytest.raises(errors.UsageError) as refused:
+            watch.sync(file[name], apply=True, **terms)
+        assert (refused.value.code, len(service.watches)) == (CHANGE_TOO_LARGE.code, 20)
+    kept = watch.sync(file["others"], apply=True, keep=True, **terms)
+    assert (kept.done.added, kept.done.removed, len(service.watches)) == (2, 0, 22)
+    assert watch.sync(file["less"], apply=True, force=True, **terms).done.removed == 13
+    for before, after in ((20, 10), (19, 1)):
+        local = tmp_path / f"{before}.sqlite"
+        watch.sync(csv_of(tmp_path / "a.csv", rows_for(before)), apply=True, local=local)
+        report = watch.sync(csv_of(tmp_path / "b.csv", rows_for(after)), apply=True, local=local)
+        assert report.done.removed == before - after
+
+
+def test_a_business_is_added_once_also_where_the_answer_is_lost(fake: Fake) -> None:
+    service, terms = fake
+    a, b, c = numbers(3)
+    named = [watch.add(business_number.format(a), name, **terms).state for name in ("상점", "상점", "다른 상점")]
+    assert named == ["added", "unchanged", "changed"]
+    service.faults = Faults(Fault("watch_add", Status(500, paid=True), at=1), Fault("watch_add", Status(500), at=2))
+    assert watch.add(b, **terms).state == "added"
+    with pytest.raises(errors.DoubtError):
+        watch.add(c, **terms)
+    assert [row[:2] for row in watched(service)] == [(a, "다른 상점"), (b, "")]
+
+
+def test_times_of_services_are_read() -> None:
+    written = ("2026-11-22T09:00:00+09:00", "2026-11-22T00:00:00Z", "2026-11-22", 1795305600, "1795305600000")
+    assert {parse_time(text) for text in written} == {1795305600.0}
+    assert {parse_time(text) for text in ("어제", "2026-13-45", None, True, "1e400")} == {None}
+
+
+def test_a_removal_is_sent_again_and_a_refusal_ends_with_4(fake: Fake, tmp_path: Path) -> None:
+    service, terms = fake
+    watch.sync(csv_of(tmp_path / "a.csv", rows_for(4)), apply=True, **terms)
+    service.faults = Faults(Fault("watch_remove", Reset("before reply"), at=1), Fault("watch_add", Status(403)))
+    report = watch.sync(csv_of(tmp_path / "b.csv", rows_for(2)), apply=True, **terms)
+    assert (report.done.removed, report.exit_code, len(service.watches)) == (2, 0, 2)
+    before = service.requests["watch_add"]
+    report = watch.sync(csv_of(tmp_path / "c.csv", rows_for(50)), apply=True, concurrency=1, **terms)
+    assert (report.exit_code, service.requests["watch_add"] - before) == (4, 1)
+    with pytest.raises(errors.AuthenticationError):
+        watch.entries(base_url=terms["base_url"], api_key=ApiKey("wrong-key"))

@@ -33,15 +33,13 @@ from bansong.base.messages import (
 )
 from bansong.cli.console import INTERRUPTED, escape_what_stdout_lacks, open_closed_streams, say, set_up_logging
 from bansong.cli.data import data
-from bansong.cli.enrich import enrich, plan, report
+from bansong.cli.enrich import enrich, plan, report, status, verify
 from bansong.cli.keys import keys
-from bansong.cli.label import calibrate, label
-from bansong.cli.ledger import ledger, me, resolve
-from bansong.cli.model import model
+from bansong.cli.learning import calibrate, label, model
 from bansong.cli.options import COMMAND_LINE
 from bansong.cli.run import run, runs
 from bansong.cli.serve import notifications, serve
-from bansong.cli.verify import doctor, forget, status, verify
+from bansong.cli.upkeep import doctor, forget, ledger, me, resolve
 from bansong.cli.watch import watch
 
 catalogues.bindtextdomain("click", str(LOCALE_DIR))

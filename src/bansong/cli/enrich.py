@@ -1,22 +1,37 @@
-"""`enrich`, `plan` and `report`."""
+"""`enrich`, `plan`, `report`, `verify` and `status`."""
 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from bansong.base.messages import gettext
+from bansong.base.messages import current_language, gettext, gettext_noops
 from bansong.base.options import ALL_SHEETS, ENGINE_KINDS, ReadOptions, ServiceOptions, StatusOptions, WriteOptions
-from bansong.cli.console import end_with, freeze_imports, print_result, progress_shown
+from bansong.base.schema import word_of
+from bansong.cli.console import (
+    end_with,
+    freeze_imports,
+    print_json,
+    print_out,
+    print_result,
+    print_table,
+    progress_shown,
+    say,
+    warn,
+)
 from bansong.cli.options import (
     PATH,
+    account_options,
     add_all,
     chosen_status,
     engine_option,
+    fetch_options,
     given_options,
     json_option,
     options_of,
@@ -125,3 +140,75 @@ def report(as_json: bool, **options: Any) -> None:
 
     written = report_page(**options)
     print_result(as_json, {"page": str(written)}, [gettext("{path} written", path=written)])
+
+
+_EXIT_CODES: Final = {"invalid": 2, "failed": 3, "in_doubt": 3, "pending": 5}
+
+
+@click.command(short_help="Verify one business.")
+@click.argument("b_no", metavar="B_NO")
+@click.option("--name", help="The business's name.")
+@click.option("--address", help="Its address; with it the risk of a bounce is assessed.")
+@click.option("--zipcode", help="Its postal code.")
+@engine_option("local", "verify")
+@options_of(LocalOptions)
+@options_of(StatusOptions)
+@options_of(RunOptions, "labels", "no_labels", "choices", "no_choices")
+@account_options
+@options_of(ServiceOptions, "ledger", "known_as", "max_age", "buy_suspect", "retry_trial")
+@json_option
+def verify(as_json: bool, **options: Any) -> None:
+    """Verify one business by its number, readable or as JSON.
+
+    With `--engine verify` the hosted service is asked, unless the ledger has its answer. Exit code 2 if it cannot be a
+    business number, 3 if the answer is in doubt or unusable, 5 if it is still to be had.
+    """
+    with freeze_imports():
+        from bansong.run import verify as verify_business
+
+    status = chosen_status(options)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        answer = verify_business.verify(**given_options(options), status=status)
+    warn(str(warning.message) for warning in caught)
+    if as_json:
+        print_json(asdict(answer))
+    else:
+        print_out(str(answer))
+    click.get_current_context().exit(_EXIT_CODES.get(answer.row_status, 0))
+
+
+_COLUMNS: Final = gettext_noops("b_no", "status", "since", "taxation", "as of", "note")
+
+
+@click.command(short_help="Ask the tax authority for the status of businesses.")
+@click.argument("numbers", nargs=-1, required=True, metavar="B_NO…")
+@fetch_options
+@json_option
+def status(numbers: tuple[str, ...], as_json: bool, **options: Any) -> None:
+    """Ask the tax authority's free API for the status of businesses by their numbers, readable or as JSON.
+
+    What was fetched in the last `--max-status-age` days is not asked again. Exit code 2 if one cannot be a business
+    number, 4 if the key is refused, 5 if not all could be asked.
+    """
+    from bansong.run.verify import look_up_statuses
+
+    found = look_up_statuses(numbers, chosen_status(options))
+    rows = found.frame.to_dicts()
+    if as_json:
+        print_json({"statuses": rows, "halt": found.fetch.halt})
+    else:
+        print_table(_COLUMNS, map(_cells, rows))
+    if found.fetch.halt is not None:
+        say(f"bansong: {found.fetch.halt}")
+    is_invalid = any(row["b_no"] is None for row in rows)
+    click.get_current_context().exit(found.fetch.exit_code or (2 if is_invalid else 0))
+
+
+def _cells(row: Mapping[str, Any]) -> list[str]:
+    digits = row["b_no"]
+    number = f"{digits[:3]}-{digits[3:5]}-{digits[5:]}" if digits else None
+    status = word_of(row["biz_status"], current_language()) if row["biz_status"] else None
+    if row["merged"]:
+        status = gettext("{status} (merged)", status=status)
+    return [str(value or "-") for value in (number, status, row["since"], row["taxation"], row["as_of"], row["note"])]

@@ -18,7 +18,7 @@ from bansong.base.messages import gettext, gettext_noops, ngettext
 from bansong.base.options import StatusOptions
 from bansong.cli.console import print_json, print_rows, say, warn
 from bansong.cli.options import PATH, chosen_status, json_option, options_of
-from bansong.cli.verify import print_findings
+from bansong.cli.upkeep import print_findings
 from bansong.run.options import LocalOptions
 
 if TYPE_CHECKING:

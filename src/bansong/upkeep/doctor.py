@@ -43,7 +43,7 @@ from bansong.history.scorecards import resolve_model
 from bansong.purchase.ledger import Ledger
 from bansong.purchase.ledger_file import LEDGER_FILE
 from bansong.reference.status_store import STATUS_FILE, find_status_store
-from bansong.watch.lists import WATCH_FILE
+from bansong.watch.store import WATCH_FILE
 
 Level = Literal["ok", "note", "warning", "error"]  # note: not used; warning: worth a look; error: a run would fail
 

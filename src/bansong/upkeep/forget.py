@@ -23,7 +23,7 @@ from bansong.purchase.ledger_file import LEDGER_FILE
 from bansong.reference.reviews import CHOICE_FILE, ChoiceStore
 from bansong.reference.status_store import STATUS_FILE, StatusStore
 from bansong.watch import store as watch_forget
-from bansong.watch.lists import WATCH_FILE, LocalFile, alone
+from bansong.watch.store import WATCH_FILE, LocalFile, alone
 
 PLACE_UNREADABLE: Final = Problem(
     "forget.place_unreadable", "{path}: cannot be looked at: {why}; nothing was erased: make it readable, and try again"

@@ -36,9 +36,9 @@ from bansong.notify.queue import PendingDelivery, SummaryWindow
 from bansong.reference.fetch import StatusFetch
 from bansong.reference.statuses import StatusProvider, fresh_since, open_source
 from bansong.watch import store
-from bansong.watch.lists import OWNER, Local, LocalFile, alone, watch_path
+from bansong.watch.api import Local
 from bansong.watch.report import CheckReport
-from bansong.watch.store import STATUS_DAY, VERDICT_COLUMNS, CheckResult
+from bansong.watch.store import OWNER, STATUS_DAY, VERDICT_COLUMNS, WATCH_FILE, CheckResult, LocalFile, alone
 
 if TYPE_CHECKING:
     from bansong.client.webhook import Outcome
@@ -140,7 +140,7 @@ def check(
     refuse_after_fork()
     if not 0 < every <= _MAX_INTERVAL_H:
         raise UsageError(INTERVAL_INVALID, parameter=Option("every", every), seldom=_MAX_INTERVAL_H)
-    path, clock = watch_path(None if isinstance(local, bool) or local is None else local), time.monotonic()
+    path, clock = WATCH_FILE.find(local if isinstance(local, str | Path) else None), time.monotonic()
     channels: list[Channel] = [] if notify is None else [FileChannel(Path(notify))]
     if webhook is not None:
         channels.append(_open_webhook(webhook, allow_http, now))

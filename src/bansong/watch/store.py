@@ -1,4 +1,4 @@
-"""Tables and statements of a watch list in a database."""
+"""Tables and statements of a watch list in a database; the file of a local list."""
 
 # ruff: noqa: S608 - statements are put together from constants of this module; values are always bound
 
@@ -8,13 +8,17 @@ import json
 import secrets
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, Self
 
 import msgspec
 import polars as pl
 
-from bansong.base.messages import gettext_noop
+from bansong.base.errors import Problem, StoreError
+from bansong.base.messages import gettext, gettext_noop
+from bansong.base.sqlite import FileKind
 from bansong.notify.queue import CLOSED, SummaryWindow, add_notifications, add_summaries, as_json, korean_iso
 
 # Counts are kept, since a plan limits them and counting takes longer the more there are.
@@ -86,6 +90,73 @@ CREATE INDEX deliveries_open ON deliveries (owner, due, attempts) WHERE delivere
 
 # ``entry`` was a generated column: the watch as JSON
 MIGRATIONS: Final = {1: "ALTER TABLE watches DROP COLUMN entry;", 2: "ALTER TABLE watches ADD COLUMN status_day TEXT;"}
+WATCH_FILE_MISSING: Final = Problem(
+    "watch.watch_file_missing",
+    "{path}: there is no watch file; begin one with `bansong watch add` or `bansong watch sync`, "
+    "or name another with `local=` or {env}",
+)
+
+ENV: Final = "BANSONG_WATCH"
+OWNER: Final = "local"  # owner of a local list, in tables that a server shares among its keys
+# consecutive days in Korea on which statuses were due and could not be asked
+_UNASKED: Final = "CREATE TABLE unasked_days (day TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;"
+WATCH_FILE: Final = FileKind(
+    gettext_noop("a watch file"),
+    "local",
+    0x62765763,  # "bvWc"
+    DDL + _UNASKED,
+    {**MIGRATIONS, 3: _UNASKED},
+    StoreError,
+    variable=ENV,
+    default="watch.sqlite",
+)
+
+
+class LocalFile:
+    """A watch file, open; made with mode 0600 unless ``create`` is false. Raises :class:`StoreError`."""
+
+    def __init__(self, path: Path, *, create: bool = True) -> None:
+        self.path = path
+        with WATCH_FILE.errors(path):
+            if not path.exists():
+                if not create:
+                    raise StoreError(WATCH_FILE_MISSING, path=path, env=ENV)
+                WATCH_FILE.prepare_folder(path)
+                WATCH_FILE.make(path)
+        self.connection = WATCH_FILE.open(path)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.connection.close()
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """Read one state of the file within the block."""
+        with WATCH_FILE.errors(self.path):
+            self.connection.execute("BEGIN")
+            try:
+                yield self.connection
+            finally:
+                self.connection.execute("ROLLBACK")
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """Run one transaction: durable when the block ends, undone if it raises."""
+        with WATCH_FILE.errors(self.path), self.connection as db:
+            db.execute("BEGIN IMMEDIATE")
+            yield db
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Hold ``PATH.lock``, so that one check at a time works on a list; raise :class:`StoreError` if it is taken."""
+    lock = WATCH_FILE.lock(path, gettext("another check of this list is running; nothing was done"))
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 _SUMMARIES: Final = "SELECT number, payload FROM notices WHERE biz_no = '' AND instr(payload, ?)"

@@ -1,25 +1,37 @@
-"""``bansong ledger``, ``resolve`` and ``me``."""
+"""`ledger`, `resolve`, `me`, `doctor` and `forget`."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from bansong.base.display import aligned_rows, pad_text
 from bansong.base.errors import Problem, UsageError
 from bansong.base.messages import gettext, gettext_noop, gettext_noops, ngettext
-from bansong.base.options import ServiceOptions
-from bansong.cli.console import format_minute, print_result
-from bansong.cli.options import account_options, json_option, options_of
+from bansong.base.options import ServiceOptions, StatusOptions
+from bansong.cli.console import (
+    format_minute,
+    print_json,
+    print_out,
+    print_result,
+    print_table,
+    say,
+    say_table,
+    show_summary,
+)
+from bansong.cli.options import PATH, account_options, json_option, options_of
+from bansong.run.options import LocalOptions, RunOptions
 
 if TYPE_CHECKING:
     from bansong.purchase.ledger import Ledger
     from bansong.purchase.queries import Doubt, LedgerEntry, RunRecord
+    from bansong.upkeep.doctor import Diagnosis
 
 LOOK_AND_PURGE: Final = Problem("cli.look_and_purge", "--number looks and --purge deletes; give one of them")
 SETTLEMENTS_EXCLUSIVE: Final = Problem("cli.settlements_exclusive", "give one of --job, --lost and --resend")
@@ -240,3 +252,109 @@ def _entry_lines(entry: LedgerEntry) -> list[str]:
 
 def _state(state: str) -> str:
     return pad_text(gettext(state), 11)
+
+
+_MARKS: Final = {
+    "ok": (gettext_noop("ok"), "green"),
+    "note": ("-", ""),
+    "warning": (gettext_noop("look"), "yellow"),
+    "error": (gettext_noop("BROKEN"), "red"),
+}
+
+
+@click.command(short_help="What is missing or old, and its remedy.")
+@options_of(LocalOptions)
+@options_of(ServiceOptions, "ledger")
+@options_of(RunOptions, "labels")
+@options_of(StatusOptions, "status_store", "nts_key_file")
+@account_options
+@click.option("--offline", is_flag=True, help="Ask nobody over the network.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    default=5.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long the service and the tax authority may take to answer.",
+)
+@json_option
+def doctor(as_json: bool, **options: Any) -> None:
+    """Look at what a run needs: versions, extras, registry, gazetteer, stores, keys, and whether the services answer.
+
+    Give the options that your runs are given. The hosted service and the tax authority are asked only if their key is
+    there: for the account, and for the status of one listed company. Keys are never shown. Exit code 2 where a run
+    would break; what is old or not set up is shown with its remedy and is no failure.
+    """
+    from bansong.upkeep.doctor import DoctorOptions, diagnose
+
+    diagnosis = diagnose(DoctorOptions(**options))
+    if as_json:
+        print_json(diagnosis.as_dict())
+    else:
+        print_findings(diagnosis)
+    click.get_current_context().exit(diagnosis.exit_code)
+
+
+_NAMES: Final = (
+    *gettext_noops("scorecard", "registry", "status store", "gazetteer", "state directory", "ledger", "label store"),
+    *gettext_noops("API key", "tax authority's key", "tax authority", "service", "watch list", "jobs", "server"),
+    *gettext_noops("database"),
+)  # for translation
+
+
+def print_findings(diagnosis: Diagnosis) -> None:
+    rows = [(gettext(one.what), gettext(_MARKS[one.level][0]), one.said) for one in diagnosis.findings]
+    print_table((gettext_noop("what"), "", gettext_noop("found")), rows)
+    remedies = [finding for finding in diagnosis.findings if finding.remedy or finding.level == "error"]
+    if remedies:
+        print_out("")
+    for finding in remedies:
+        word, colour = _MARKS[finding.level]
+        label = click.style(f"{gettext(finding.what)}:", fg=colour or None, dim=word == "-")
+        print_out(f"{label} {finding.remedy or finding.said}")
+
+
+NO_TERMINAL: Final = Problem(
+    "forget.no_terminal", "nothing was erased: there is no terminal to ask on; give --yes, or look with --dry-run"
+)
+
+
+@click.command(short_help="Erase a business number from all that bansong keeps.")
+@click.argument("b_no", nargs=-1, required=True, metavar="B_NO…")
+@click.option("--dry-run", is_flag=True, help="Show what is held of it; nothing is erased.")
+@click.option("--yes", is_flag=True, help="Erase without asking; needed where there is no terminal.")
+@options_of(ServiceOptions, "ledger")
+@options_of(RunOptions, "labels")
+@click.option(
+    "--local", type=PATH, metavar="FILE", help="The local watch list; by default BANSONG_WATCH, else your own."
+)
+@options_of(StatusOptions, "status_store")
+@click.option(
+    "--db",
+    type=PATH,
+    multiple=True,
+    metavar="FILE",
+    help="A file of `bansong serve`, with its folder; the server must be stopped. Can be given several times.",
+)
+@json_option
+def forget(b_no: tuple[str, ...], dry_run: bool, yes: bool, as_json: bool, **stores: Any) -> None:
+    """Erase business numbers from the ledger, the label store, the watch list, the status store and servers' files.
+
+    It lists what each store holds, asks, erases so that the files hold no byte of them any more, and lists what it
+    cannot reach: outputs and backups, the hosted service. A lookup that was paid is paid again if it is needed again.
+    What may have been paid and has no answer yet is not erased: settle it with `bansong resolve` first.
+    """
+    from bansong.upkeep.forget import forget as erase
+
+    if dry_run or not yes:
+        if not dry_run and not sys.stdin.isatty():
+            raise UsageError(NO_TERMINAL)
+        found = erase(b_no, dry_run=True, **stores)
+        if dry_run:
+            show_summary(found, as_json)
+            return
+        say_table(found.lines())
+        if not click.confirm(gettext("Erase it for good?"), err=True):
+            say(gettext("nothing was erased"))
+            return
+    show_summary(erase(b_no, **stores), as_json)
