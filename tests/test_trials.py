@@ -426,7 +426,7 @@ def test_large_uploads_whose_results_cannot_be_had_are_sent_once(
     how: Act, service: FakeService, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever keeps the results of an upload of 400 rows from coming, no later run sends one as large."""
-    monkeypatch.setattr("bansong.purchase.jobs._DEADLINE_S", 0.1)
+    monkeypatch.setattr("bansong.purchase.uploads._DEADLINE_S", 0.1)
     monkeypatch.setattr("bansong.client.retries.RetryBudget.backoff", lambda *_: 0.0)
     service.faults.add(Fault("job", how, when=lambda asked: _rows_of_job(service, asked) > 100))
     source = customers(tmp_path / "in.csv", 900)
