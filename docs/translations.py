@@ -29,6 +29,7 @@ CLICK = CATALOGUE.with_name("click.po")
 """What click itself says: kept by hand, since its messages are not ours to collect."""
 
 KEYWORDS = {"gettext": slice(1), "gettext_of": slice(1, 2), "gettext_noop": slice(1), "ngettext": slice(2)}
+LISTS = ("gettext_noops", "ReplyFault")
 KINDS = {"Phrase": slice(2), "Problem": slice(1, 3)}
 """What takes messages, and which of its arguments are the forms of one."""
 
@@ -77,7 +78,7 @@ def messages() -> Catalog:
 def _listed_texts(tree: ast.Module) -> Iterator[str]:
     """The messages that are marked together, which Babel takes for forms of one."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "gettext_noops":
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in LISTS:
             yield from filter(None, map(_constant, node.args))
 
 
