@@ -33,7 +33,7 @@ from bansong.purchase import lookups as selection
 from bansong.purchase.answers import Unchosen
 from bansong.purchase.ledger import DAY_S, Journal, Ledger, LedgerRun
 from bansong.purchase.ledger_file import ledger_path
-from bansong.purchase.lookups import KEY, PurchaseContext, PurchaseCounts
+from bansong.purchase.lookups import KEY, PurchaseContext, PurchaseCounts, Standing
 from bansong.purchase.queries import StoredUpload
 from bansong.purchase.singles import buy_singly, settle_doubts
 from bansong.purchase.uploads import buy_in_uploads, fetch_late_answers
@@ -66,16 +66,6 @@ class PaidEngine(ABC):
     def fresh_since(self, context: RunContext) -> float:
         """Return the unix seconds before which answers are too old for a run that begins now."""
         return context.unix_time() - self.options.max_age * DAY_S
-
-    def ledger_run(self, context: RunContext) -> LedgerRun:
-        return LedgerRun(context.run_id, self.kind.name, self.url.name, context.file, context.unix_time())
-
-    def read_standing(
-        self, ledger: Ledger | None, lookups: pl.DataFrame, since: float, begun: float | None
-    ) -> selection.Standing:
-        """Compare lookups to the ledger; ``wanted`` are those that the engine would buy if nothing limits it."""
-        found = selection.standing(ledger, lookups, since, begun)
-        return replace(found, wanted=self.select_wanted(found))
 
     @property
     def priority(self) -> str | None:
@@ -181,8 +171,8 @@ class PaidEngine(ABC):
 
     def _quote(self, lookups: pl.DataFrame, ledger: Ledger | None, context: RunContext) -> Purchase:
         since = self.fresh_since(context)
-        begun = selection.continued_since(ledger.runs() if ledger else (), self.ledger_run(context))
-        standing = self.read_standing(ledger, lookups, since, begun)
+        begun = selection.continued_since(ledger.runs() if ledger else (), _ledger_run(self, context))
+        standing = _read_standing(self, ledger, lookups, since, begun)
         wanted = standing.wanted
         notes = [*self.cautions(ledger, wanted, since), *selection.continuation_note(standing.continued, begun)]
         quota, problem = self._ask_quota()
@@ -285,8 +275,20 @@ class Bought:
     halt: Halt | None = None
 
 
+def _ledger_run(engine: PaidEngine, context: RunContext) -> LedgerRun:
+    return LedgerRun(context.run_id, engine.kind.name, engine.url.name, context.file, context.unix_time())
+
+
+def _read_standing(
+    engine: PaidEngine, ledger: Ledger | None, lookups: pl.DataFrame, since: float, begun: float | None
+) -> Standing:
+    """Compare lookups to the ledger; ``wanted`` are those that the engine would buy if nothing limits it."""
+    found = selection.standing(ledger, lookups, since, begun)
+    return replace(found, wanted=engine.select_wanted(found))
+
+
 def buy(engine: PaidEngine, lookups: pl.DataFrame, ledger: Ledger, context: RunContext) -> Bought:
-    run = engine.ledger_run(context)
+    run = _ledger_run(engine, context)
     begun = selection.continued_since(ledger.runs(), run)
     ledger.begin(run)
     if engine.options.retry_trial:
@@ -317,7 +319,7 @@ class _PaidRun:
         self.read_standing()
 
     def read_standing(self) -> None:
-        self.standing = self.engine.read_standing(self.ledger, self.lookups, self.since, self.begun)
+        self.standing = _read_standing(self.engine, self.ledger, self.lookups, self.since, self.begun)
 
     def carry_out(self) -> Bought:
         wanted = self.standing.wanted
