@@ -21,13 +21,14 @@ import pytest
 
 from bansong.base import sqlite
 from bansong.base.files import mount_table, network_file_system
-from bansong.base.schema import Answer
+from bansong.base.schema import ANSWER_COLUMNS, Answer
 from bansong.errors import LedgerError, UsageError
 from bansong.purchase.changes import (
     NO_ANSWER,
     JobFetched,
     JobKnown,
     JobLost,
+    JobUnfetched,
     LookupAnswered,
     LookupAsked,
     LookupDoubted,
@@ -115,22 +116,13 @@ def upload(ledger: Ledger, id: str, *places: int, until: type = JobKnown) -> Non
 # opening
 
 
-def test_a_ledger_is_made_only_where_there_is_none_and_says_so(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.sqlite"
-    with Ledger.open(path) as ledger:
-        assert ledger.created
-        assert ledger.path == path
-    with Ledger.open(path) as ledger:
-        assert not ledger.created
-    assert {file.name for file in tmp_path.iterdir()} <= {"ledger.sqlite", "ledger.sqlite.lock"}
-
-
 def test_the_ledger_is_found_by_argument_then_environment_then_state_directory(
     tmp_path: Path, state_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BANSONG_STATE_DIR", str(state_directory / "deep" / "bansong"))
-    with Ledger.open() as ledger:
-        assert ledger.path == state_directory / "deep" / "bansong" / "ledger.sqlite"
+    for created in (True, False):
+        with Ledger.open() as ledger:
+            assert (ledger.path, ledger.created) == (state_directory / "deep" / "bansong" / "ledger.sqlite", created)
     monkeypatch.setenv("BANSONG_LEDGER", str(tmp_path / "environment.sqlite"))
     with Ledger.open() as ledger:
         assert ledger.path == tmp_path / "environment.sqlite"
@@ -154,30 +146,23 @@ def test_only_the_user_can_read_the_ledger_its_log_its_lock_and_its_folder(
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
-def test_a_commit_is_durable_and_the_file_is_ours_alone(ledger: Ledger) -> None:
-    pragmas = ("journal_mode", "locking_mode", "synchronous")
-    found = [ledger._connection.execute(f"PRAGMA {name}").fetchone()[0] for name in pragmas]
-    assert found == ["wal", "exclusive", 2]
-    assert not ledger.path.with_name("ledger.sqlite-shm").exists()
-
-
-def test_a_ledger_that_was_used_before_shares_no_memory(tmp_path: Path) -> None:
-    """Its header says WAL already: it is locked for this process before anything of it is read."""
-    Ledger.open(tmp_path / "ledger.sqlite").close()
-    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
-        ledger.begin(LedgerRun("run", "verify", ORIGIN, "a.csv", 1.0))
-        assert not ledger.path.with_name("ledger.sqlite-shm").exists()
+def test_a_commit_is_durable_and_the_file_is_ours_alone(tmp_path: Path) -> None:
+    """Also where its header says WAL already: it is locked for this process before anything of it is read."""
+    for _ in range(2):
+        with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+            pragmas = ("journal_mode", "locking_mode", "synchronous")
+            found = [ledger._connection.execute(f"PRAGMA {name}").fetchone()[0] for name in pragmas]
+            assert found == ["wal", "exclusive", 2]
+            assert not ledger.path.with_name("ledger.sqlite-shm").exists()
+    ledger.close()
+    with pytest.raises(LedgerError) as caught:
+        ledger.runs()
+    assert caught.value.code == "ledger.ledger_closed"
 
 
 def foreign(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE theirs (a)")
-
-
-def newer(path: Path) -> None:
-    Ledger.open(path).close()
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA user_version = 99")
 
 
 def cut_short(path: Path) -> None:
@@ -202,29 +187,27 @@ def log_without_ledger(path: Path) -> None:
 
 
 REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
-    "a folder": (lambda path: path.mkdir(), "is not a file"),
-    "an empty file": (lambda path: path.touch(), "is empty"),
-    "a short file": (lambda path: path.write_bytes(b"SQLite format 3\0"), "no SQLite database"),
-    "a table of customers": (lambda path: path.write_text("b_no,name\n" * 100), "no SQLite database"),
-    "a database of another application": (foreign, "another application"),
-    "a ledger of a newer release": (newer, "newer bansong"),
-    "a ledger that is cut short": (cut_short, "cut short"),
-    "a ledger whose pages are overwritten": (damaged_with_a_log, "damaged"),
-    "a log whose ledger is gone": (log_without_ledger, "is missing, but"),
+    "a folder": (lambda path: path.mkdir(), "storage.not_a_file"),
+    "an empty file": (lambda path: path.touch(), "storage.database_empty"),
+    "a short file": (lambda path: path.write_bytes(b"SQLite format 3\0"), "storage.not_a_database"),
+    "a table of customers": (lambda path: path.write_text("b_no,name\n" * 100), "storage.not_a_database"),
+    "a database of another application": (foreign, "storage.foreign_database"),
+    "a ledger that is cut short": (cut_short, "storage.database_cut_short"),
+    "a ledger whose pages are overwritten": (damaged_with_a_log, ""),
+    "a log whose ledger is gone": (log_without_ledger, "storage.database_missing"),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_cannot_be_trusted_is_refused_in_one_line_and_left_as_it_is(case: str, tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
-    make, told = REFUSED[case]
+    make, code = REFUSED[case]
     make(path)
     before = path.read_bytes() if path.is_file() else None
-    with pytest.raises(LedgerError, match=told) as caught:
+    with pytest.raises(LedgerError) as caught:
         Ledger.open(path)
-    assert str(path) in str(caught.value)
-    assert ";" in str(caught.value), "what to do is said"
-    assert "\n" not in str(caught.value)
+    said = str(caught.value)
+    assert (caught.value.code, str(path) in said, ";" in said, "\n" in said) == (code, True, True, False)
     assert (path.read_bytes() if path.is_file() else None) == before
     path.rmdir() if path.is_dir() else path.unlink(missing_ok=True)
     path.with_name(f"{path.name}-wal").unlink(missing_ok=True)
@@ -232,9 +215,9 @@ def test_what_cannot_be_trusted_is_refused_in_one_line_and_left_as_it_is(case: s
 
 
 def test_a_folder_that_does_not_exist_is_not_made_for_a_ledger_that_was_named(tmp_path: Path) -> None:
-    with pytest.raises(LedgerError, match="does not exist"):
+    with pytest.raises(LedgerError) as caught:
         Ledger.open(tmp_path / "mistyped" / "ledger.sqlite")
-    assert not (tmp_path / "mistyped").exists()
+    assert (caught.value.code, (tmp_path / "mistyped").exists()) == ("storage.folder_missing", False)
 
 
 @contextmanager
@@ -267,22 +250,15 @@ def test_a_ledger_that_may_only_be_read_is_refused(tmp_path: Path) -> None:
         Ledger.open(path)
 
 
-def test_the_second_ledger_on_a_file_is_refused_also_in_one_process_and_through_a_link(tmp_path: Path) -> None:
-    path, link = tmp_path / "ledger.sqlite", tmp_path / "link.sqlite"
+def test_the_second_ledger_on_a_file_is_refused_also_in_one_process_and_through_links(tmp_path: Path) -> None:
+    path, link, hard = (tmp_path / f"{name}.sqlite" for name in ("ledger", "link", "hard"))
     link.symlink_to(path)
     with Ledger.open(path):
-        for name in (path, link):
+        hard.hardlink_to(path)
+        for name in (path, link, hard):
             with pytest.raises(LedgerError, match="in use by another run"):
                 Ledger.open(name)
     Ledger.open(link).close()
-
-
-def test_a_hard_link_does_not_open_a_second_door(tmp_path: Path) -> None:
-    path, link = tmp_path / "ledger.sqlite", tmp_path / "hard.sqlite"
-    with Ledger.open(path):
-        link.hardlink_to(path)
-        with pytest.raises(LedgerError, match="in use by another run"):
-            Ledger.open(link)
 
 
 MOUNTS = """\
@@ -297,32 +273,21 @@ damaged line
 """
 
 
-@pytest.mark.parametrize(
-    ("folder", "kind"),
-    [
-        ("/var/lib", None),
-        ("/home/user", "nfs4"),
-        ("/home/local disk/user", None),
-        ("/home/local", "nfs4"),
-        ("/mnt/share", "cifs"),
-        ("/mnt/shared", None),
-        ("/mnt/far/away", "fuse.sshfs"),
-        ("/mnt/over", None),
-    ],
-)
-def test_a_ledger_on_a_network_file_system_is_refused(
-    folder: str, kind: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert network_file_system(Path(folder), MOUNTS) == kind
-    if kind:
-        monkeypatch.setattr(sqlite, "mount_table", lambda: MOUNTS)
-        for do in (LEDGER_FILE.open, LEDGER_FILE.make, lambda path: LEDGER_FILE.lock(path, "")):
-            with pytest.raises(LedgerError, match=f"network file system \\({kind}\\)"):
-                do(Path(folder) / "ledger.sqlite")
+FOLDERS = {
+    **dict.fromkeys(("/var/lib", "/home/local disk/user", "/mnt/shared", "/mnt/over")),
+    **{"/home/user": "nfs4", "/home/local": "nfs4", "/mnt/share": "cifs", "/mnt/far/away": "fuse.sshfs"},
+}
 
 
-def test_the_machine_that_runs_the_tests_keeps_its_temporary_files_on_a_local_disk(tmp_path: Path) -> None:
+def test_a_ledger_on_a_network_file_system_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert network_file_system(tmp_path.resolve(), mount_table()) is None
+    monkeypatch.setattr(sqlite, "mount_table", lambda: MOUNTS)
+    for folder, kind in FOLDERS.items():
+        assert network_file_system(Path(folder), MOUNTS) == kind
+        for do in (LEDGER_FILE.open, LEDGER_FILE.make, lambda path: LEDGER_FILE.lock(path, "")) if kind else ():
+            with pytest.raises(LedgerError) as caught:
+                do(Path(folder) / "ledger.sqlite")
+            assert (caught.value.code, caught.value.fields["kind"]) == ("storage.network_file_system", kind)
 
 
 # processes
@@ -333,9 +298,6 @@ import sys
 from hashlib import blake2b
 from pathlib import Path
 from bansong.purchase.changes import *
-from bansong.purchase.ledger import *
-from bansong.purchase.queries import *
-from bansong.purchase.recovery import *
 from bansong.purchase.ledger import Ledger, LedgerRun
 from bansong.base.schema import Answer
 
@@ -360,6 +322,7 @@ def lines(process: subprocess.Popen[str]) -> Iterator[str]:
     process.wait()
 
 
+@pytest.mark.process
 def test_a_second_process_is_told_that_the_ledger_is_in_use(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
     process = another(path, "print('open'); sys.stdin.read()")
@@ -372,7 +335,8 @@ def test_a_second_process_is_told_that_the_ledger_is_in_use(tmp_path: Path) -> N
     Ledger.open(path).close()
 
 
-@pytest.mark.parametrize("after", [1, 40, 333])
+@pytest.mark.crash
+@pytest.mark.parametrize("after", [1, 333])
 def test_every_settle_that_had_returned_is_there_after_a_kill(tmp_path: Path, after: int) -> None:
     path = tmp_path / "ledger.sqlite"
     process = another(
@@ -438,78 +402,44 @@ def test_what_was_under_way_when_the_process_died_is_in_doubt_and_what_was_not_s
 
 
 def test_an_answer_is_kept_as_it_was_received(ledger: Ledger, clock: Clock) -> None:
-    buy(ledger, 1)
-    assert known(ledger, 1)[1] == {
-        "state": "done",
-        "note": None,
-        "run_id": "run",
-        "upload": None,
-        "job_id": None,
-        "answered_at": clock.now,
-        "biz_status": "active",
-        "bounce_prob": 0.1,
-        "grade": "A",
-        "action": "send",
-        "fixed_zipcode": "16677",
-        "fixed_address": "경기 수원시 영통구 삼성로 129",
-        "reasons": "[base] +18 a | b (model) | [상태] -3 정상 (nts)",
-    }
-    (entry,) = ledger.find(NUMBER)
-    assert entry.answer == ANSWER
-    assert (entry.file, entry.state) == ("customers.csv", "done")
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
+    answers = [
+        ANSWER,
         Answer(),
         Answer("\0", 1e-300, '"', "'; DROP TABLE lookups; --", "", "줄\n바꿈", ("", '"', "\\", "\0", "😀")),
         Answer("새로운 말", 0.1 + 0.2, reasons=("한글",)),
-    ],
-)
-def test_any_text_comes_back_as_it_went_in(ledger: Ledger, answer: Answer) -> None:
-    buy(ledger, 1, answer=answer)
-    (entry,) = ledger.find(NUMBER)
-    assert entry.answer == answer
-    row = known(ledger, 1)[1]
-    assert row["fixed_address"] == answer.fixed_address
-    assert row["bounce_prob"] == answer.bounce_prob
-    assert row["reasons"] == " | ".join(answer.reasons)
+    ]
+    for place, answer in enumerate(answers):
+        buy(ledger, place, answer=answer)
+        about = {"state": "done", "note": None, "run_id": "run", "upload": None, "job_id": None}
+        fields = {name: getattr(answer, name) for name in ANSWER_COLUMNS} | {"reasons": " | ".join(answer.reasons)}
+        assert known(ledger, place)[place] == about | {"answered_at": clock.now} | fields
+    buy(ledger, 9, answer=Answer("a\ud800b", reasons=("\udfff", "\ud83d\ude00")))  # which no file can hold
+    found = ledger.find(NUMBER)
+    assert [entry.answer for entry in found] == [*answers, Answer("a�b", reasons=("�", "😀"))]
+    assert {(entry.file, entry.state) for entry in found} == {("customers.csv", "done")}
 
 
-def test_text_that_no_file_can_hold_does_not_cost_the_answer(ledger: Ledger) -> None:
-    buy(ledger, 1, answer=Answer("a\ud800b", reasons=("\udfff", "\ud83d\ude00")))
-    (entry,) = ledger.find(NUMBER)
-    assert entry.answer == Answer("a�b", reasons=("�", "😀"))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
+OUT_OF_ORDER = [
+    *(
         LookupAnswered(key(1), ANSWER),
         LookupUnreadable(key(1), b"", ""),
-        LookupRefused(key(1), ""),
+        LookupRefused(key(1)),
         LookupRetracted(key(1)),
-        LookupDoubted(key(1), ""),
-        UploadGated("u"),
-        UploadSent("u"),
-        JobKnown("u", "job", 1),
-        JobFetched("u", {}, {}, None),
-        UploadRefused("u", ""),
-        UploadDropped("u"),
-        UploadDoubted("u", ""),
-        UploadUnreadable("u", b"", ""),
-        JobLost("u", ""),
-        UploadPrepared("u", "run", [], None, None, ORIGIN),
-        UploadPrepared("u", "run", [(key(1), NUMBER), (key(1), NUMBER)], None, None, ORIGIN),
-        UploadPrepared("u", "never begun", [(key(1), NUMBER)], None, None, ORIGIN),
-        LookupAsked(key(1), NUMBER, "never begun"),
-    ],
-    ids=lambda change: type(change).__name__,
-)
+    ),
+    *(LookupDoubted(key(1)), UploadGated("u"), UploadSent("u"), JobKnown("u", "job", 1), JobFetched("u", {}, {}, None)),
+    *(UploadRefused("u"), UploadDropped("u"), UploadDoubted("u"), UploadUnreadable("u", b"", ""), JobLost("u", "")),
+    *(JobUnfetched("u", ""), LookupAsked(key(1), NUMBER, "never begun")),
+    UploadPrepared("u", "run", [], None, None, ORIGIN),
+    UploadPrepared("u", "run", [(key(1), NUMBER), (key(1), NUMBER)], None, None, ORIGIN),
+    UploadPrepared("u", "never begun", [(key(1), NUMBER)], None, None, ORIGIN),
+]
+
+
+@pytest.mark.parametrize("change", OUT_OF_ORDER, ids=lambda change: type(change).__name__)
 def test_a_change_of_what_was_never_asked_is_refused_with_its_whole_transaction(ledger: Ledger, change: Any) -> None:
-    with pytest.raises(LedgerError, match="defect of bansong"):
+    with pytest.raises(LedgerError) as caught:
         ledger.settle([LookupAsked(key(2), NUMBER, "run"), change])
+    assert caught.value.code in ("ledger.record_inconsistent", "ledger.run_not_begun")
     assert states(ledger, 1, 2) == [None, None]
 
 
@@ -535,23 +465,24 @@ def test_what_may_have_been_paid_is_never_asked_again(ledger: Ledger, state: str
         LookupAsked(key(1), NUMBER, "run"),
         UploadPrepared("v", "run", [(key(2), "2"), (key(1), "1")], None, None, "o"),
     ):
-        with pytest.raises(LedgerError, match="does not follow"):
+        with pytest.raises(LedgerError) as caught:
             ledger.settle([again])
+        assert caught.value.code == "ledger.record_inconsistent"
     assert states(ledger, 1, 2) == [state, None]
+
+
+AGAIN = LookupAsked(key(1), NUMBER, "second")
+UPLOADED = UploadPrepared("u", "second", [(key(1), NUMBER)], None, None, ORIGIN)
 
 
 @pytest.mark.parametrize(
     "way",
     [
-        [LookupAsked(key(1), NUMBER, "second"), LookupRetracted(key(1))],
-        [LookupAsked(key(1), NUMBER, "second"), LookupRefused(key(1), "422")],
-        [UploadPrepared("u", "second", [(key(1), NUMBER)], None, None, ORIGIN), UploadDropped("u")],
-        [UploadPrepared("u", "second", [(key(1), NUMBER)], None, None, ORIGIN), UploadRefused("u", "413")],
-        [
-            UploadPrepared("u", "second", [(key(1), NUMBER)], None, None, ORIGIN),
-            UploadGated("u"),
-            UploadRefused("u", "413"),
-        ],
+        [AGAIN, LookupRetracted(key(1))],
+        [AGAIN, LookupRefused(key(1), "422")],
+        [UPLOADED, UploadDropped("u")],
+        [UPLOADED, UploadRefused("u", "413")],
+        [UPLOADED, UploadGated("u"), UploadRefused("u", "413")],
     ],
 )
 def test_an_answer_outlives_whatever_was_not_paid_after_it(ledger: Ledger, clock: Clock, way: list[Any]) -> None:
@@ -589,14 +520,14 @@ def test_of_an_unreadable_answer_64_kib_are_kept(ledger: Ledger) -> None:
 
 
 def test_entries_are_found_by_place_in_frames_of_bounded_size(ledger: Ledger) -> None:
-    rows = [(key(place), NUMBER) for place in range(60_000)]
+    rows = [(key(place), NUMBER) for place in range(51_000)]
     ledger.settle([UploadPrepared("u", "run", rows, None, None, ORIGIN)])
     keys = pl.Series(
-        [None, key(-1), *(key(place) for place in reversed(range(60_000))), key(7), b"short"], dtype=pl.Binary
+        [None, key(-1), *(key(place) for place in reversed(range(51_000))), key(7), b"short"], dtype=pl.Binary
     )
     frames = list(ledger.entries(keys))
     assert max(map(len, frames)) <= 50_000
-    assert sorted(pl.concat(frames)["place"].to_list()) == list(range(2, 60_003))
+    assert sorted(pl.concat(frames)["place"].to_list()) == list(range(2, 51_003))
     assert frames[0].schema["place"] == pl.UInt32
     assert list(ledger.entries(pl.Series([key(-1)], dtype=pl.Binary))) == []
     assert list(ledger.entries(pl.Series([], dtype=pl.Binary))) == []
@@ -732,7 +663,6 @@ def test_an_upload_whose_job_is_found_by_hand_is_fetched_by_the_next_run(ledger:
 
 @pytest.mark.parametrize(("settle", "state"), [("accept", "lost"), ("resend", None)])
 def test_an_upload_whose_job_never_ends_can_be_settled_by_hand(ledger: Ledger, settle: str, state: str | None) -> None:
-    """A job whose results can never be had must not hold its rows, and every later run, for ever."""
     upload(ledger, "up-1", 1, 2)
     assert getattr(ledger, settle)(["up-1"]) == 2
     assert states(ledger, 1, 2) == [state, state]
@@ -741,28 +671,25 @@ def test_an_upload_whose_job_never_ends_can_be_settled_by_hand(ledger: Ledger, s
 
 def test_an_id_that_is_unknown_ambiguous_or_settled_is_refused_and_nothing_is_settled(ledger: Ledger) -> None:
     ledger.settle([LookupAsked(key(1), NUMBER, "run"), LookupDoubted(key(1), "502")])
-    for name in ("up-1", "up-2"):
-        upload(ledger, name, *{"up-1": (2,), "up-2": (3,)}[name], until=UploadSent)
+    for place, name in enumerate(("up-1", "up-2"), 2):
+        upload(ledger, name, place, until=UploadSent)
         ledger.settle([UploadDoubted(name, "502")])
     first = key(1).hex()[:16]
-    for ids, told in (
-        ([first, "nonsense"], "has this id"),
-        ([first, ""], "has this id"),
-        ([first, "up-"], "2 ids begin like this"),
-        ([first, first], "settled already"),
-    ):
-        with pytest.raises(UsageError, match=told):
-            ledger.accept(ids)
+    for other, code in (("nonsense", "unknown"), ("", "unknown"), ("up-", "ambiguous"), (first, "settled")):
+        with pytest.raises(UsageError) as caught:
+            ledger.accept([first, other])
+        assert caught.value.code in (f"ledger.id_{code}", f"ledger.already_{code}")
     assert len(ledger.doubts()) == 3
     ledger.attach("up-1", "job")
-    for id, job, told in (
-        (first, "j", "one lookup"),
-        ("up-2", " ", "no id"),
-        ("up-2", "job", "already"),
-        ("up-3", "j", "has this id"),
+    for id, job, code in (
+        (first, "j", "lookup_has_no_job"),
+        ("up-2", " ", "job_id_empty"),
+        ("up-2", "job", "job_taken"),
+        ("up-3", "j", "id_unknown"),
     ):
-        with pytest.raises(UsageError, match=told):
+        with pytest.raises(UsageError) as caught:
             ledger.attach(id, job)
+        assert caught.value.code == f"ledger.{code}"
 
 
 def test_lookups_that_begin_alike_are_shown_by_their_whole_key(ledger: Ledger) -> None:
@@ -800,12 +727,12 @@ def test_purging_takes_what_is_old_and_leaves_doubts_and_open_uploads(ledger: Le
 
 
 def test_a_purged_ledger_gives_its_room_back(ledger: Ledger, clock: Clock) -> None:
-    upload(ledger, "u", *range(20_000))
-    ledger.settle([JobFetched("u", dict.fromkeys(range(20_000), ANSWER), {}, None)])
+    upload(ledger, "u", *range(5_000))
+    ledger.settle([JobFetched("u", dict.fromkeys(range(5_000), ANSWER), {}, None)])
     ledger._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     full = ledger.path.stat().st_size
     clock.now += DAY
-    assert ledger.purge(0.5).lookups == 20_000
+    assert ledger.purge(0.5).lookups == 5_000
     assert ledger.path.stat().st_size < full / 10
 
 
@@ -844,14 +771,6 @@ def test_damage_that_shows_later_is_a_ledger_error(tmp_path: Path) -> None:
         known(ledger, *range(2000))
 
 
-def test_a_closed_ledger_says_so(tmp_path: Path) -> None:
-    ledger = Ledger.open(tmp_path / "ledger.sqlite")
-    ledger.close()
-    ledger.close()
-    with pytest.raises(LedgerError, match="was closed"):
-        ledger.runs()
-
-
 # the journal
 
 
@@ -871,16 +790,6 @@ async def test_what_waits_together_is_committed_together(ledger: Ledger, monkeyp
     assert states(ledger, *range(100)) == ["done"] * 100
     assert sum(commits) == 200
     assert len(commits) <= 3
-
-
-@pytest.mark.anyio
-async def test_what_settle_returned_for_is_in_the_file(ledger: Ledger) -> None:
-    async with Journal(ledger) as journal:
-        for place in range(20):
-            await journal.settle(LookupAsked(key(place), NUMBER, "run"))
-            assert states(ledger, place) == ["asking"]
-            await journal.settle(LookupAnswered(key(place), ANSWER))
-            assert states(ledger, place) == ["done"]
 
 
 @pytest.mark.anyio
@@ -911,8 +820,6 @@ async def test_an_error_reaches_only_the_one_who_caused_it(ledger: Ledger) -> No
 async def test_where_no_thread_can_be_started_the_one_who_settles_hears_of_it(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An error, and nothing written; not a wait for ever."""
-
     async def none_left(*_: object, **__: object) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -931,17 +838,11 @@ async def test_a_settle_that_is_cancelled_is_settled_all_the_same(ledger: Ledger
     async with Journal(ledger) as journal:
         with anyio.CancelScope() as scope:
             scope.cancel()
-            await journal.settle(LookupAsked(key(1), NUMBER, "run"))
-            assert states(ledger, 1) == ["asking"]
+            await journal.settle(LookupAsked(key(100), NUMBER, "run"))
+            assert states(ledger, 100) == ["asking"]
             await anyio.lowlevel.checkpoint()
         assert scope.cancelled_caught
-        await journal.settle(LookupAnswered(key(1), ANSWER))
-    assert states(ledger, 1) == ["done"]
-
-
-@pytest.mark.anyio
-async def test_cancelling_all_around_the_journal_loses_nothing(ledger: Ledger) -> None:
-    with anyio.CancelScope() as scope:
+    with anyio.CancelScope() as scope:  # also one all around the journal
         async with Journal(ledger) as journal, anyio.create_task_group() as tasks:
             for place in range(50):
                 tasks.start_soon(journal.settle, LookupAsked(key(place), NUMBER, "run"))
