@@ -27,25 +27,18 @@ from bansong.purchase.changes import (
     NO_ANSWER,
     JobFetched,
     JobKnown,
-    JobLost,
-    JobUnfetched,
     LookupAnswered,
     LookupAsked,
     LookupDoubted,
     LookupRefused,
-    LookupRetracted,
     LookupUnreadable,
     UploadDoubted,
-    UploadDropped,
     UploadGated,
     UploadPrepared,
-    UploadRefused,
     UploadSent,
-    UploadUnreadable,
 )
 from bansong.purchase.ledger import Journal, Ledger, LedgerRun
 from bansong.purchase.ledger_file import LEDGER_FILE
-from bansong.purchase.recovery import KILLED
 
 ORIGIN = "https://service.test"
 NUMBER = "1248100998"
@@ -368,36 +361,6 @@ def test_every_settle_that_had_returned_is_there_after_a_kill(tmp_path: Path, af
         assert ledger.runs()[0].outcome == "killed"
 
 
-def test_what_was_under_way_when_the_process_died_is_in_doubt_and_what_was_not_sent_is_free(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.sqlite"
-    process = another(
-        path,
-        """
-        def prepared(name, *places):
-            return UploadPrepared(name, "theirs", [(key(place), "1") for place in places], None, None, "o")
-
-        ledger.settle([LookupAsked(key(1), "1", "theirs"), LookupAnswered(key(1), Answer("active"))])
-        ledger.settle([LookupAsked(key(2), "1", "theirs")])
-        ledger.settle([prepared("not-sent", 1, 3)])
-        ledger.settle([prepared("at-the-gate", 4), UploadGated("at-the-gate")])
-        ledger.settle([prepared("out", 5), UploadGated("out"), UploadSent("out")])
-        ledger.settle([prepared("taken", 6), UploadGated("taken"), JobKnown("taken", "job", 1)])
-        print("now")
-        sys.stdin.read()
-        """,
-    )
-    for _ in lines(process):
-        process.kill()
-    with Ledger.open(path) as ledger:
-        assert (ledger.recovered.asking, ledger.recovered.uploads, ledger.recovered.dropped) == (1, 2, 1)
-        assert states(ledger, 1, 2, 3, 4, 5, 6) == ["done", "doubt", None, "doubt", "doubt", "uploaded"]
-        assert {doubt.note for doubt in ledger.doubts()} == {KILLED}
-        assert [upload.id for upload in ledger.open_uploads("o")] == ["taken"]
-    with Ledger.open(path) as ledger:
-        assert (ledger.recovered.asking, ledger.recovered.uploads, ledger.recovered.dropped) == (0, 0, 0)
-        assert len(ledger.doubts()) == 3
-
-
 # lookups
 
 
@@ -419,97 +382,21 @@ def test_an_answer_is_kept_as_it_was_received(ledger: Ledger, clock: Clock) -> N
     assert {(entry.file, entry.state) for entry in found} == {("customers.csv", "done")}
 
 
-OUT_OF_ORDER = [
-    *(
-        LookupAnswered(key(1), ANSWER),
-        LookupUnreadable(key(1), b"", ""),
-        LookupRefused(key(1)),
-        LookupRetracted(key(1)),
-    ),
-    *(LookupDoubted(key(1)), UploadGated("u"), UploadSent("u"), JobKnown("u", "job", 1), JobFetched("u", {}, {}, None)),
-    *(UploadRefused("u"), UploadDropped("u"), UploadDoubted("u"), UploadUnreadable("u", b"", ""), JobLost("u", "")),
-    *(JobUnfetched("u", ""), LookupAsked(key(1), NUMBER, "never begun")),
-    UploadPrepared("u", "run", [], None, None, ORIGIN),
-    UploadPrepared("u", "run", [(key(1), NUMBER), (key(1), NUMBER)], None, None, ORIGIN),
-    UploadPrepared("u", "never begun", [(key(1), NUMBER)], None, None, ORIGIN),
-]
-
-
-@pytest.mark.parametrize("change", OUT_OF_ORDER, ids=lambda change: type(change).__name__)
-def test_a_change_of_what_was_never_asked_is_refused_with_its_whole_transaction(ledger: Ledger, change: Any) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        UploadPrepared("u", "run", [], None, None, ORIGIN),
+        UploadPrepared("u", "run", [(key(1), NUMBER), (key(1), NUMBER)], None, None, ORIGIN),
+        UploadPrepared("u", "never begun", [(key(1), NUMBER)], None, None, ORIGIN),
+        LookupAsked(key(1), NUMBER, "never begun"),
+        UploadGated("u"),
+    ],
+)
+def test_a_change_that_does_not_fit_is_refused_with_its_whole_transaction(ledger: Ledger, change: Any) -> None:
     with pytest.raises(LedgerError) as caught:
         ledger.settle([LookupAsked(key(2), NUMBER, "run"), change])
     assert caught.value.code in ("ledger.record_inconsistent", "ledger.run_not_begun")
     assert states(ledger, 1, 2) == [None, None]
-
-
-HELD = {
-    "asking": [],
-    "doubt": [LookupDoubted(key(1), "502")],
-    "unreadable": [LookupUnreadable(key(1), b"<html>", "no JSON")],
-}
-
-
-@pytest.mark.parametrize("state", [*HELD, "uploaded", "missing", "lost"])
-def test_what_may_have_been_paid_is_never_asked_again(ledger: Ledger, state: str) -> None:
-    if state in HELD:
-        ledger.settle([LookupAsked(key(1), NUMBER, "run"), *HELD[state]])
-    else:
-        upload(ledger, "u", 1)
-        if state != "uploaded":
-            ledger.settle([JobLost("u", "404")])
-        if state == "lost":
-            ledger.accept(["u"])
-    assert states(ledger, 1) == [state]
-    for again in (
-        LookupAsked(key(1), NUMBER, "run"),
-        UploadPrepared("v", "run", [(key(2), "2"), (key(1), "1")], None, None, "o"),
-    ):
-        with pytest.raises(LedgerError) as caught:
-            ledger.settle([again])
-        assert caught.value.code == "ledger.record_inconsistent"
-    assert states(ledger, 1, 2) == [state, None]
-
-
-AGAIN = LookupAsked(key(1), NUMBER, "second")
-UPLOADED = UploadPrepared("u", "second", [(key(1), NUMBER)], None, None, ORIGIN)
-
-
-@pytest.mark.parametrize(
-    "way",
-    [
-        [AGAIN, LookupRetracted(key(1))],
-        [AGAIN, LookupRefused(key(1), "422")],
-        [UPLOADED, UploadDropped("u")],
-        [UPLOADED, UploadRefused("u", "413")],
-        [UPLOADED, UploadGated("u"), UploadRefused("u", "413")],
-    ],
-)
-def test_an_answer_outlives_whatever_was_not_paid_after_it(ledger: Ledger, clock: Clock, way: list[Any]) -> None:
-    buy(ledger, 1)
-    before = known(ledger, 1)
-    clock.now += 40 * DAY
-    ledger.begin(LedgerRun("second", "verify", ORIGIN, "b.csv", clock.now))
-    for change in way:
-        ledger.settle([change])
-        assert known(ledger, 1)[1]["reasons"] == before[1]["reasons"], "it can be read all the time"
-    assert known(ledger, 1) == before
-
-
-def test_an_old_answer_can_be_read_beside_a_doubt_about_its_renewal(ledger: Ledger) -> None:
-    buy(ledger, 1)
-    ledger.settle([LookupAsked(key(1), NUMBER, "run"), LookupDoubted(key(1), "502")])
-    assert known(ledger, 1)[1] | {"state": "doubt", "note": "502", "biz_status": "active"} == known(ledger, 1)[1]
-    ledger.resend([doubt.id for doubt in ledger.doubts()])
-    assert states(ledger, 1) == ["done"]
-
-
-def test_a_new_answer_takes_the_place_of_the_old_one(ledger: Ledger, clock: Clock) -> None:
-    buy(ledger, 1)
-    clock.now += 40 * DAY
-    buy(ledger, 1, answer=Answer("closed"))
-    row = known(ledger, 1)[1]
-    assert (row["biz_status"], row["bounce_prob"], row["answered_at"]) == ("closed", None, clock.now)
 
 
 def test_of_an_unreadable_answer_64_kib_are_kept(ledger: Ledger) -> None:
@@ -558,38 +445,16 @@ def test_a_job_is_known_whatever_the_service_says_beside_it(ledger: Ledger) -> N
     assert [(one.job_id, one.total) for one in ledger.open_uploads(ORIGIN)] == [("job\ufffd", None)]
 
 
-def test_a_run_is_begun_once(ledger: Ledger) -> None:
+def test_a_run_has_its_counts_and_its_end(ledger: Ledger, clock: Clock) -> None:
+    buy(ledger, 1)
+    upload(ledger, "u", 4, 5, 6)
+    ledger.settle([JobKnown("u", "job-u", 3), JobFetched("u", {0: ANSWER, 2: ANSWER}, {}, None)])
+    ledger.end("run", "done")
     with pytest.raises(LedgerError, match="against its rules"):
         ledger.begin(LedgerRun("run", "verify", ORIGIN, "b.csv", 1.0))
-
-
-def test_fetching_again_can_only_find_more(ledger: Ledger) -> None:
-    upload(ledger, "u", 1, 2)
-    ledger.settle([JobFetched("u", {0: ANSWER}, {}, None)])
-    ledger.settle([JobFetched("u", {1: ANSWER}, {0: "gone"}, None)])
-    assert states(ledger, 1, 2) == ["done", "done"]
-    ledger.settle([JobLost("u", "404")])
-    assert states(ledger, 1, 2) == ["done", "done"]
-    with pytest.raises(LedgerError, match="does not follow"):
-        ledger.settle([JobFetched("u", {2: ANSWER}, {}, None)])
-
-
-def test_what_a_run_paid_is_counted_once(ledger: Ledger, clock: Clock) -> None:
-    buy(ledger, 1)
-    ledger.settle([LookupAsked(key(2), NUMBER, "run"), LookupUnreadable(key(2), b"", "")])
-    ledger.settle([LookupAsked(key(3), NUMBER, "run"), LookupRefused(key(3), "422")])
-    upload(ledger, "u", 4, 5, 6)
-    ledger.settle([JobKnown("u", "job-u", 3)])
-    ledger.settle([JobLost("u", "404")])
-    ledger.attach("u", "job-u")
-    ledger.settle([JobFetched("u", {0: ANSWER, 2: ANSWER}, {}, None)])
-    upload(ledger, "refused", 7, until=UploadGated)
-    ledger.settle([UploadRefused("refused", "413")])
-    ledger.end("run", "done")
     (run,) = ledger.runs()
-    assert (run.paid, run.answered) == (5, 3)
     assert (run.run_id, run.engine, run.origin, run.file) == ("run", "verify", ORIGIN, "customers.csv")
-    assert (run.started, run.ended, run.outcome) == (clock.now, clock.now, "done")
+    assert (run.started, run.ended, run.outcome, run.paid, run.answered) == (clock.now, clock.now, "done", 4, 3)
 
 
 def test_the_services_limit_is_forgotten_after_a_month(ledger: Ledger, clock: Clock) -> None:
@@ -622,7 +487,7 @@ def test_doubts_are_listed_with_what_is_needed_to_settle_them(ledger: Ledger, cl
     assert known(ledger, 2)[2]["note"] == "the connection broke"
 
 
-def test_what_is_accepted_is_lost_and_what_is_resent_may_be_asked(ledger: Ledger) -> None:
+def test_decisions_are_written_down_and_minds_can_be_changed(ledger: Ledger) -> None:
     for place in (1, 2):
         ledger.settle([LookupAsked(key(place), NUMBER, "run"), LookupDoubted(key(place), "502")])
     upload(ledger, "u", 3, 4)
@@ -631,42 +496,11 @@ def test_what_is_accepted_is_lost_and_what_is_resent_may_be_asked(ledger: Ledger
     assert ledger.resend([key(2).hex()]) == 1
     assert states(ledger, 1, 2, 3, 4) == ["lost", None, "done", "lost"]
     assert (ledger.doubts(), ledger.unusable()) == ([], [])
-    assert ledger.resend(["u", key(1).hex()[:10]]) == 2, "minds can be changed"
+    assert ledger.resend(["u", key(1).hex()[:10]]) == 2
     assert states(ledger, 1, 2, 3, 4) == [None, None, "done", None]
     decided = ledger._connection.execute("SELECT decision, kind, rows FROM decisions ORDER BY number").fetchall()
-    assert decided == [
-        ("accept", "lookup", 1),
-        ("accept", "upload", 1),
-        ("resend", "lookup", 1),
-        ("resend", "upload", 1),
-        ("resend", "lookup", 1),
-    ]
-
-
-@pytest.mark.parametrize("fate", ["doubt", "unreadable", "lost", "missing"])
-def test_an_upload_whose_job_is_found_by_hand_is_fetched_by_the_next_run(ledger: Ledger, fate: str) -> None:
-    upload(ledger, "u", 1, 2, until=UploadSent if fate in ("doubt", "unreadable") else JobKnown)
-    ledger.settle(
-        {
-            "doubt": [UploadDoubted("u", "504")],
-            "unreadable": [UploadUnreadable("u", b"<html>", "no JSON")],
-            "lost": [JobLost("u", "404")],
-            "missing": [JobFetched("u", {0: ANSWER}, {}, None)],
-        }[fate]
-    )
-    assert ledger.attach("u", " found ") == (1 if fate == "missing" else 2)
-    assert [(one.id, one.job_id) for one in ledger.open_uploads(ORIGIN)] == [("u", "found")]
-    ledger.settle([JobFetched("u", {0: ANSWER, 1: ANSWER}, {}, None)])
-    assert states(ledger, 1, 2) == ["done", "done"]
-    assert ledger.runs()[0].paid == 2
-
-
-@pytest.mark.parametrize(("settle", "state"), [("accept", "lost"), ("resend", None)])
-def test_an_upload_whose_job_never_ends_can_be_settled_by_hand(ledger: Ledger, settle: str, state: str | None) -> None:
-    upload(ledger, "up-1", 1, 2)
-    assert getattr(ledger, settle)(["up-1"]) == 2
-    assert states(ledger, 1, 2) == [state, state]
-    assert ledger.open_uploads(ORIGIN) == []
+    once, again = [("accept", "lookup", 1), ("accept", "upload", 1)], [("resend", "upload", 1), ("resend", "lookup", 1)]
+    assert decided == [*once, ("resend", "lookup", 1), *again]
 
 
 def test_an_id_that_is_unknown_ambiguous_or_settled_is_refused_and_nothing_is_settled(ledger: Ledger) -> None:
