@@ -345,7 +345,6 @@ def test_an_upload_that_is_broken_off_before_its_last_bytes_was_never_sent(ledge
 
 
 def test_waiting_for_a_job_does_not_hold_up_a_stop(ledger: Ledger) -> None:
-    """The job is known to the next run, which fetches it."""
     lookups = wanted(numbers(4))
     shop = Shop(job=lambda _, age: "processing" if age < 1000 else "done")
     assert why(bought(ledger, shop, lookups, by=buy_in_uploads, stop_at=5.0, drain=1e6)) == "interrupted"
@@ -515,8 +514,6 @@ def test_a_job_that_other_rows_became_too_gives_no_answer_by_row_keys_alone(ledg
 def test_the_record_of_another_job_gives_no_answer_by_row_keys_alone(
     ledger: Ledger, results: Callable[[int, list[str]], Result] | None, placed: str
 ) -> None:
-    """A status that names another job than was asked for is believed where it repeats the rows."""
-
     class Confused(Shop):
         async def batch(self, job_id: str, *, preview: int | None = None) -> BatchStatus:
             status = await super().batch(job_id, preview=preview)
@@ -558,7 +555,6 @@ def test_the_older_a_job_the_rarer_it_is_looked_at(ledger: Ledger, ends: bool) -
 
 
 def test_results_that_cannot_be_read_leave_the_job_known(ledger: Ledger) -> None:
-    """Nothing more is bought; the job is fetched by the next run."""
     shop = Shop(job=lambda _job_id, _age: ShapeError("no JSON", status=200, raw=b"<html>"))
     lookups = wanted(numbers(6))
     assert why(bought(ledger, shop, lookups, by=buy_in_uploads, chunk=2)) == "unreachable"
@@ -607,7 +603,6 @@ def _assessed(**columns: list[Any]) -> pl.DataFrame:
 
 
 def test_the_largest_priority_comes_first_or_else_the_least_certain() -> None:
-    """Equals in the order of the file; rows without a priority, and letters that can go nowhere, last."""
     chosen = _assessed(**{PRIORITY: [None, 1.0, 7.0, float("nan"), 7.0, -2.0]})
     assert selection.worthiest_first(chosen)[ROW_ID].to_list() == [2, 4, 1, 5, 0, 3]
     unsure = _assessed(status_unknown=[False, False, True, False, True], bounce_prob=[0.9, 0.45, 0.1, None, 0.5])
@@ -615,7 +610,6 @@ def test_the_largest_priority_comes_first_or_else_the_least_certain() -> None:
 
 
 def test_the_hybrid_engine_buys_what_it_cannot_tell() -> None:
-    """No status, or a probability in the band, bounds included; never where only the probability is missing."""
     frame = _assessed(
         status_unknown=[True, False, False, False, False, False], bounce_prob=[None, 0.08, 0.5, 0.07, 0.51, None]
     )
@@ -668,7 +662,6 @@ NOTHING = ["\u200b", "", "   ", "-", None]
 
 
 def test_rows_that_say_the_same_are_one_lookup_and_others_are_not() -> None:
-    """Composition, white space and words for nothing make no difference; case, letters and the column do."""
     number = "1248100998"
     pairs = [(number, text, "서울") for pair in SAME for text in pair]
     pairs += [("124-81-00998", "자", text) for pair in SAME for text in pair]
@@ -807,8 +800,6 @@ def test_a_token_that_is_cancelled_in_another_thread_wakes_what_only_waits() -> 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_it_runs_inside_a_running_event_loop(backend: str) -> None:
-    """As in a notebook: blocking code called from a coroutine; errors come back to it."""
-
     async def loops_thread() -> int:
         return threading.get_ident()
 

@@ -133,7 +133,6 @@ def test_what_is_found_by_keys_is_what_one_machine_finds() -> None:
 
 
 def test_engines_that_buy_are_refused_with_the_reason() -> None:
-    """A task that runs again would buy again; what has to be done instead is said."""
     options = bs.ServiceOptions(base_url="http://127.0.0.1:9", api_key=bs.ApiKey(KEY))
     for engine in ("verify", "batch", "hybrid", bs.ServiceEngine("batch", options), bs.HybridEngine(options)):
         with pytest.raises(UsageError, match=r"buys lookups, and a cluster runs a task again .* bansong\.enrich"):
@@ -157,7 +156,6 @@ def test_the_users_columns_are_the_same_arrays() -> None:
 
 
 def test_an_enriched_table_is_enriched_anew() -> None:
-    """Columns of an earlier enrichment are replaced where they stand, and say nothing about the rows."""
     frame = customers(200)
     once = bs.verify_frame(frame, labels=False, today=TODAY).select(
         "고객번호", *ADDED_COLUMNS, "사업자등록번호", "상호", "주소"
@@ -169,7 +167,6 @@ def test_an_enriched_table_is_enriched_anew() -> None:
 
 
 def test_small_batches_are_gathered_and_empty_ones_are_none() -> None:
-    """With a gazetteer each batch has its price; a partition without rows is no error."""
     batch = pa.record_batch({"사업자번호": numbers(10)})
     verifier = verify_batches(pa.Table.from_batches([batch]), labels=False)
     assert [table.num_rows for table in gather_batches([batch] * 3)] == [30]

@@ -107,7 +107,6 @@ def live(folder: Path, run: Run) -> None:
 
 
 def test_a_number_leaves_every_store_and_no_file_holds_a_byte_of_it(life: Path, run: Run) -> None:
-    """`--dry-run` counts what `--yes` would erase, and erases nothing; other numbers lose nothing."""
     before = named_in(life, KEPT)
     looked = forget(run, GONE, "--dry-run")
     assert {"ledger.sqlite", "watch.sqlite"} < set(named_in(life))
@@ -125,8 +124,6 @@ def test_a_number_leaves_every_store_and_no_file_holds_a_byte_of_it(life: Path, 
 def test_nothing_is_erased_unasked_and_what_is_out_of_reach_is_named(
     life: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a terminal `--yes` is needed; on one the question is asked, and only yes erases."""
-
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
@@ -148,7 +145,6 @@ def test_nothing_is_erased_unasked_and_what_is_out_of_reach_is_named(
 
 
 def test_only_the_forgotten_lookup_is_paid_again(service: FakeService, url: str, run: Run, tmp_path: Path) -> None:
-    """What was paid for others is not paid twice; the forgotten one is, as the report says."""
     live(tmp_path, run)
     forget(run, GONE, "--yes")
     again = run("enrich", "in.csv", "-o", "out2.csv", "--engine", "batch", "--json")
@@ -158,7 +154,6 @@ def test_only_the_forgotten_lookup_is_paid_again(service: FakeService, url: str,
 def test_what_may_have_been_paid_is_not_lost_silently(
     service: FakeService, url: str, run: Run, tmp_path: Path, state_directory: Path
 ) -> None:
-    """A lookup in doubt is refused with its id, and nothing of any store is erased; settled, it is forgotten."""
     customers(tmp_path / "in.csv", 8)
     service.faults.add(Fault("verify", Reset("after"), at=3))
     assert run("enrich", "in.csv", "--engine", "verify", "--concurrency", "1").returncode == 3
@@ -209,7 +204,6 @@ def test_a_reply_that_names_the_number_is_erased_with_it(
 
 
 def test_what_was_purged_before_leaves_no_bytes_either(life: Path, run: Run) -> None:
-    """Deleted rows stay in a file's empty pages: forgetting writes the file anew all the same."""
     assert run("ledger", "--purge", "0").returncode == 0
     forget(run, GONE, "--yes")
     assert named_in(life) == []
@@ -217,7 +211,6 @@ def test_what_was_purged_before_leaves_no_bytes_either(life: Path, run: Run) -> 
 
 @pytest.mark.parametrize("store", ["ledger", "watch list"])
 def test_a_store_in_use_is_said_in_one_sentence_and_nothing_is_erased(store: str, life: Path, run: Run) -> None:
-    """Where another process has one of the stores, none is touched."""
     from bansong.watch.lists import alone
 
     with Ledger.open() if store == "ledger" else alone(life / "watch.sqlite"):
@@ -242,7 +235,6 @@ def test_a_damaged_store_stops_it_before_anything_is_erased(life: Path, run: Run
 @pytest.mark.process
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL")
 def test_killed_halfway_the_same_command_ends_it(life: Path, run: Run) -> None:
-    """Killed after the ledger's commit and before its file is written anew, no byte is left by the next attempt."""
     code = (
         "import os, signal, bansong as bs, bansong.purchase.ledger as ledger\n"
         "ledger.rewrite_file = lambda connection: os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -310,7 +302,6 @@ def closed_to_us(monkeypatch: pytest.MonkeyPatch, folder: Path, below: bool = Fa
 def test_a_folder_that_cannot_be_read_is_no_empty_one(
     place: str, life: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where it cannot be told what is held, that is said in one sentence, and nothing is erased anywhere."""
     with closed_to_us(monkeypatch, life / place, below=not place):
         refused = run("forget", GONE, "--yes")
     assert refused.returncode == 2
@@ -332,7 +323,6 @@ def test_several_numbers_in_any_spelling_from_python(life: Path) -> None:
 
 
 def test_a_store_that_was_named_must_be_there(run: Run) -> None:
-    """A typo in a path must not look like a store that holds nothing; own stores that do not exist hold nothing."""
     assert held(forget(run, GONE, "--yes")) == {}
     for option in ("--ledger", "--labels", "--local", "--status-store", "--db"):
         refused = run("forget", GONE, "--yes", option, "nowhere/it")
@@ -341,7 +331,6 @@ def test_a_store_that_was_named_must_be_there(run: Run) -> None:
 
 
 def test_a_summary_of_closures_goes_on_without_the_number(life: Path, run: Run) -> None:
-    """Of a notification about several businesses one is taken out; about this one alone, it is gone."""
     with LocalFile(life / "watch.sqlite") as file, file.writing() as db:
         for biz_nos in ([GONE, KEPT], [GONE]):
             found = pl.DataFrame({"owner": ["local"] * len(biz_nos), "biz_no": biz_nos})
@@ -462,7 +451,6 @@ def test_a_server_forgets_watches_rows_of_jobs_and_letters(
 def test_a_folder_of_a_server_that_cannot_be_read_is_no_empty_one(
     kept_server: tuple[Path, str, str], run: Run, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    """The jobs or letters in it would be passed over: it is said, and nothing is erased anywhere."""
     db, *_ = kept_server
     with closed_to_us(monkeypatch, next(Path(f"{db}.files").glob(place))):
         refused = run("forget", GONE, "--yes", "--db", db)

@@ -91,7 +91,6 @@ VERIFIER = "from bansong.distributed import verify_batches\nverifier = verify_ba
 @pytest.mark.process
 @pytest.mark.parametrize("before", ["bs.verify_frame(frame)", "frame.lazy().filter(pl.col('b_no') > '').collect()"])
 def test_a_process_forked_after_polars_ran_is_refused(tmp_path: Path, before: str) -> None:
-    """Whether bansong or its caller ran polars."""
     calls = CALLS | METHODS
     assert forked(tmp_path, calls, VERIFIER + before) == dict.fromkeys(calls, "refused")
 

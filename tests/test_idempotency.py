@@ -72,7 +72,6 @@ def test_the_promise_is_read_where_the_account_is(place: tuple[str, ...]) -> Non
     ],
 )
 def test_nothing_less_than_the_whole_promise_is_one(said: object) -> None:
-    """Lookups are paid on its word; the rest of the account is read all the same."""
     account = read_account({"limit": 10, "used": 1, "idempotency": said})
     assert (account.idempotency, account.remaining) == (None, 9)
     assert read_account({"idempotency": PROMISE, "data": {"idempotency": PROMISE}}).idempotency is None
@@ -85,7 +84,6 @@ def test_a_key_that_cannot_be_a_header_is_not_sent(key: str) -> None:
 
 
 def test_the_fake_keeps_the_promise() -> None:
-    """The same request again: the same answer, paid once. Another with its key: 409. The file counts, not its frame."""
     service = FakeService(KEY, idempotency=True)
     rows = b"b_no,name,address\n1248100998,a,b\n"
     with serve(service) as url, BlockingClient(url, KEY) as client:
@@ -144,7 +142,6 @@ def test_a_repetition_that_is_refused_proves_nothing(ledger: Ledger, by: By, cod
 
 @pytest.mark.parametrize("by", [buy_singly, buy_in_uploads])
 def test_a_promise_that_is_taken_back_leaves_the_doubt(ledger: Ledger, by: By) -> None:
-    """The answer is lost, and then ``/me`` says nothing of keys: nothing is sent again, in this run or the next."""
     shop, well = Retracting(failing(1), lambda _, nth: LOST if nth == 1 else None), Lossy()
     bought(ledger, shop, wanted(numbers(1)), by=keyed(shop, by))
     bought(ledger, shop, wanted([]), by=settling)
@@ -219,7 +216,6 @@ class Bench:
 
 @pytest.mark.parametrize("engine", ["verify", "batch"])
 def test_an_answer_that_is_lost_is_asked_for_again(tmp_path: Path, engine: str) -> None:
-    """Whether it was paid or not: no row is in doubt, nothing is paid twice, nothing is kept of it."""
     service = FakeService(KEY, idempotency=True)
     lost = (Reset("after"), Reset("reply"), Status(500, paid=True), Status(503, retry_after=0), Status(500))
     service.faults.add(*(Fault(engine, act, at=1 + 2 * nth) for nth, act in enumerate(lost)))
@@ -253,7 +249,6 @@ def test_without_the_promise_doubt_stays_doubt_and_no_request_bears_a_key(tmp_pa
 
 
 def test_another_api_key_does_not_repeat_what_was_sent_with_the_first(tmp_path: Path) -> None:
-    """To the service another key is another customer, to whom nothing was promised: it stays in doubt."""
     service = FakeService(KEY, idempotency=True)
     service.faults.add(Fault("verify", Reset("after")))
     bench = Bench(tmp_path, service, rows=3)
@@ -271,7 +266,6 @@ def test_another_api_key_does_not_repeat_what_was_sent_with_the_first(tmp_path: 
 
 
 def test_resolve_says_what_settles_itself(tmp_path: Path) -> None:
-    """As long as the service remembers; by another file it is not settled."""
     service = FakeService(KEY, idempotency=True)
     service.faults.add(Fault("verify", Status(500)))
     bench = Bench(tmp_path, service, rows=1)
@@ -321,7 +315,6 @@ REPEATING = [Blow("UploadSettled", place) for place in ("before", "within", "aft
 def test_the_same_command_after_a_kill_leaves_no_doubt(
     tmp_path: Path, nursery: Nursery, engine: str, blows: list[Blow]
 ) -> None:
-    """SIGKILL with requests under way, also while they are repeated: every row is answered, nothing is paid twice."""
     service = FakeService(KEY, idempotency=True)
     with campaign(tmp_path / "campaign", nursery, engine, 300, chunk=50, service=service) as one:
         for blow in blows:
@@ -337,7 +330,6 @@ def test_the_same_command_after_a_kill_leaves_no_doubt(
 
 
 def test_paid_once_never_lost_and_never_in_doubt(tmp_path: Path) -> None:
-    """Whatever happens, a lookup is paid once; and where the promise stood all the time, no doubt is left."""
     fates = told([int(ALONE)] if ALONE else range(12), tmp_path, keyed=True)
     assert ALONE or fates["key: known"] > 0
 

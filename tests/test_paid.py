@@ -24,7 +24,6 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 def test_every_row_has_its_own_answer_and_every_lookup_is_paid_once(
     engine: str, service: FakeService, url: str, tmp_path: Path
 ) -> None:
-    """Rows that repeat a record share its lookup; the second run and another file pay nothing."""
     source = customers(tmp_path / "in.csv", 150, repeats=40)
     report = bs.enrich(source, engine=engine, base_url=url, chunk=60, **QUICK)
     assert (report.exit_code, report.counts["verified"]) == (0, 190)
@@ -59,7 +58,6 @@ def test_whatever_the_service_leaves_open_no_answer_goes_to_a_wrong_row(
 
 
 def test_only_what_is_needed_is_bought_whole_and_once(service: FakeService, url: str, tmp_path: Path) -> None:
-    """The service gets number, name and address, joined from their columns; a file that has them whole pays nothing."""
     header = "사업자번호1,사업자번호2,사업자번호3,상호,기본주소,상세주소,우편번호,전화"
     parts = write(tmp_path / "in.csv", f"{header}\n124,81,998,상사,서울 중구 세종대로 110,3층,04524,010\n")
     assert bs.enrich(parts, engine="batch", base_url=url, **QUICK).counts["verified"] == 1
@@ -76,7 +74,6 @@ def test_only_what_is_needed_is_bought_whole_and_once(service: FakeService, url:
 
 
 def test_a_budget_buys_the_rows_with_the_largest_priority(service: FakeService, url: str, tmp_path: Path) -> None:
-    """The rest is pending, and bought by a later run."""
     rows = [f'{n},상사 {i},서울 {i}번지,"{(i * 7) % 30},000"' for i, n in enumerate(numbers(30))]
     source = write(tmp_path / "in.csv", "\n".join(["사업자번호,상호,주소,매출", *rows]))
     report = bs.enrich(source, engine="verify", base_url=url, budget=10, priority="매출", **QUICK)
@@ -92,7 +89,6 @@ def test_a_budget_buys_the_rows_with_the_largest_priority(service: FakeService, 
 def test_a_plan_beyond_the_quota_is_refused_before_anything_is_bought(
     service: FakeService, url: str, tmp_path: Path
 ) -> None:
-    """Without a budget it is all or nothing; with one, the part that the quota allows."""
     service.quota = 30
     source = customers(tmp_path / "in.csv", 50)
     with pytest.raises(QuotaError, match=r"50 lookups needed, 30 left.*`budget=30`"):
@@ -124,7 +120,6 @@ def test_a_wrong_job_named_by_hand_gives_no_row_an_answer(service: FakeService, 
 def test_what_is_paid_is_fetched_also_when_the_quota_does_not_last_for_more(
     service: FakeService, url: str, tmp_path: Path
 ) -> None:
-    """Results are not kept for ever by every service, so they are not left there until next month."""
     service.faults.add(Fault("job", Status(400)))
     assert bs.enrich(customers(tmp_path / "in.csv", 30), engine="batch", base_url=url, **QUICK).counts["pending"] == 30
     service.quota = service.paid_total
@@ -138,7 +133,6 @@ def test_what_is_paid_is_fetched_also_when_the_quota_does_not_last_for_more(
 
 
 def test_a_quota_that_ends_in_the_middle_pauses_the_run(service: FakeService, url: str, tmp_path: Path) -> None:
-    """Others use the account, too: 429 publishes what there is with exit 5, and the same call goes on next month."""
     service.faults.add(Fault("me", Body(b'{"plan": "business"}')))  # which does not say what is left
     service.quota = 60
     source = customers(tmp_path / "in.csv", 120)
@@ -155,7 +149,6 @@ def test_a_quota_that_ends_in_the_middle_pauses_the_run(service: FakeService, ur
 def test_the_hybrid_engine_buys_only_what_the_local_one_cannot_tell(
     service: FakeService, url: str, tmp_path: Path
 ) -> None:
-    """Every row is answered; paid are unknown statuses and probabilities in the band, the least certain first."""
     source = SAMPLE / "customers.csv"
     registry = SAMPLE / "registry.parquet"
     out = tmp_path / "out.csv"
@@ -175,7 +168,6 @@ def test_the_hybrid_engine_buys_only_what_the_local_one_cannot_tell(
 
 
 def test_a_wrong_check_digit_is_not_bought_unless_asked_for(service: FakeService, url: str, tmp_path: Path) -> None:
-    """It is most likely a slip of the pen, and a paid question about another firm."""
     right = numbers(1)[0]
     wrong = right[:9] + str((int(right[9]) + 1) % 10)
     source = write(tmp_path / "in.csv", f"사업자번호,상호\n{right},가\n{wrong},나\n")
@@ -188,7 +180,6 @@ def test_a_wrong_check_digit_is_not_bought_unless_asked_for(service: FakeService
 
 
 def test_a_job_of_another_file_is_left_to_that_file(service: FakeService, url: str, tmp_path: Path) -> None:
-    """What goes on at the service for one file, or cannot be had, keeps no other file waiting."""
     one, other = customers(tmp_path / "one.csv", 20), tmp_path / "other.csv"
     rows = [f"{n},다른 상사,부산 {i}" for i, n in enumerate(numbers(60)[40:])]
     write(other, "\n".join(["사업자번호,상호,주소", *rows]))
@@ -205,7 +196,6 @@ def test_a_job_of_another_file_is_left_to_that_file(service: FakeService, url: s
 
 
 def test_an_answer_is_bought_again_when_it_is_too_old(service: FakeService, url: str, tmp_path: Path) -> None:
-    """--max-age says how long an answer is good."""
     source = customers(tmp_path / "in.csv", 5)
     bs.enrich(source, engine="verify", base_url=url, **QUICK)
     time.sleep(0.01)

@@ -34,7 +34,6 @@ def service() -> FakeService:
 
 
 def test_the_whole_story_on_the_command_line(service: FakeService, url: str, run: Run, tmp_path: Path) -> None:
-    """The plan says what it would cost, the report and the ledger what it did."""
     customers(tmp_path / "in.csv", 30, repeats=3)
     assert "remaining   1,000" in run("me").stdout
     planned = run("plan", "in.csv", "--engine", "verify")
@@ -55,7 +54,6 @@ def test_the_whole_story_on_the_command_line(service: FakeService, url: str, run
 
 
 def test_one_business_is_asked_once(service: FakeService, url: str, run: Run) -> None:
-    """`verify --engine verify` pays for the first question; after that the ledger answers."""
     ask = ("verify", "124-81-00998", "--engine", "verify", "--json")
     assert [json.loads(run(*ask).stdout)["row_status"] for _ in range(2)] == ["verified", "cached"]
     assert service.paid_total == 1
@@ -69,7 +67,6 @@ def test_one_business_is_asked_once(service: FakeService, url: str, run: Run) ->
 def test_a_doubt_is_settled_by_hand_and_what_was_given_up_can_be_bought_after_all(
     service: FakeService, url: str, run: Run, tmp_path: Path
 ) -> None:
-    """A lost reply is never asked again by itself: the user decides, and the next run acts on it."""
     customers(tmp_path / "in.csv", 8)
     enrich = ("enrich", "in.csv", "--engine", "verify", "--concurrency", "1")
     service.faults.add(Fault("verify", Reset("after"), at=1))
@@ -90,7 +87,6 @@ def test_a_doubt_is_settled_by_hand_and_what_was_given_up_can_be_bought_after_al
 
 
 def test_an_upload_in_doubt_is_found_again_by_its_job(service: FakeService, url: str, run: Run, tmp_path: Path) -> None:
-    """With the job's id the results are fetched; rows without one are said to be missing. Nothing is paid again."""
     customers(tmp_path / "in.csv", 10)
     service.faults.add(Fault("batch", Reset("after"), at=1), Fault("job", Partial(0.6)))
     assert run("enrich", "in.csv", "--engine", "batch").returncode == 3
@@ -145,7 +141,6 @@ def test_bad_input_is_one_clear_line_and_costs_nothing(
 def test_what_is_wrong_with_the_service_shows_before_anything_is_spent(
     service: FakeService, url: str, run: Run, tmp_path: Path
 ) -> None:
-    """A wrong key, a plan without the API, a login page in place of the service: one line, nothing bought."""
     customers(tmp_path / "in.csv", 3)
     for act, code, says in (
         (HTML, 3, "HTML"),
@@ -165,7 +160,6 @@ def test_what_is_wrong_with_the_service_shows_before_anything_is_spent(
 def test_a_key_that_is_revoked_in_the_middle_ends_the_run(
     service: FakeService, url: str, run: Run, tmp_path: Path
 ) -> None:
-    """Exit 4, nothing published; what was bought is in the ledger."""
     customers(tmp_path / "in.csv", 30)
     service.faults.add(Fault("verify", Status(401), when=lambda _: service.paid_total >= 10))
     done = run("enrich", "in.csv", "--engine", "verify", "--rate", "1000")
@@ -178,7 +172,6 @@ def test_a_key_that_is_revoked_in_the_middle_ends_the_run(
 
 
 def test_a_cancelled_run_settles_what_is_under_way(service: FakeService, url: str, tmp_path: Path) -> None:
-    """`aenrich` that is cancelled leaves no doubt behind, and the same call goes on."""
     source = customers(tmp_path / "in.csv", 100)
     service.faults.add(Fault("verify", Delay(0.05)))
 
@@ -215,7 +208,6 @@ def until(true: Callable[[], bool]) -> None:
 def test_an_interrupted_process_settles_what_is_under_way(
     sent: signal.Signals, service: FakeService, url: str, run: Run, tmp_path: Path
 ) -> None:
-    """Exit 130, nothing published, no doubt: the replies under way are waited for. The same command goes on."""
     customers(tmp_path / "in.csv", 100)
     service.faults.add(Fault("verify", Delay(0.5)))
     with started(tmp_path, "enrich", "in.csv", "--engine", "verify") as process:
@@ -234,7 +226,6 @@ def test_an_interrupted_process_settles_what_is_under_way(
 
 @pytest.mark.process
 def test_a_second_interrupt_does_not_wait(service: FakeService, url: str, run: Run, tmp_path: Path) -> None:
-    """Who cannot wait for a service that hangs gets away at once; what was under way is in doubt, and said to be."""
     customers(tmp_path / "in.csv", 10)
     service.faults.add(Fault("verify", Hang(paid=True)))
     with started(tmp_path, "enrich", "in.csv", "--engine", "verify", "--concurrency", "3") as process:
@@ -255,7 +246,6 @@ def test_a_second_interrupt_does_not_wait(service: FakeService, url: str, run: R
 def test_an_interrupt_does_not_wait_for_what_costs_nothing(
     command: str, service: FakeService, url: str, run: Run, tmp_path: Path
 ) -> None:
-    """The quota is asked of a service that hangs: Ctrl-C ends it at once, and the ledger calls it interrupted."""
     customers(tmp_path / "in.csv", 3)
     service.faults.add(Fault("me", Hang()))
     with started(tmp_path, *command.split()) as process:
@@ -270,7 +260,6 @@ def test_an_interrupt_does_not_wait_for_what_costs_nothing(
 
 
 def test_it_buys_within_a_running_event_loop(service: FakeService, url: str, tmp_path: Path) -> None:
-    """A notebook has a loop running; the blocking calls work there, and errors come as they are, in no group."""
     source = customers(tmp_path / "in.csv", 20)
 
     async def cell() -> bs.Report:
@@ -326,7 +315,6 @@ def test_the_key_is_nowhere_to_be_seen(
 def test_a_key_of_a_file_at_home_cannot_be_shown_or_pickled(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a Windows editor leaves the file, and named from the home folder where no shell expands it."""
     (tmp_path / "key").write_bytes(b"\xef\xbb\xbf" + KEY.encode() + b"\r\n")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("BANSONG_API_KEY")
@@ -349,7 +337,6 @@ def test_the_local_engine_needs_no_service(run: Run, tmp_path: Path) -> None:
 
 
 def test_progress_comes_to_its_end_whatever_becomes_of_a_lookup(service: FakeService, url: str, tmp_path: Path) -> None:
-    """Doubts and refusals are settled, too; and jobs of another file that are fetched on the way are counted in."""
     service.faults.add(Fault("verify", Reset("after"), at=2), Fault("verify", Status(400), at=4))
     service.faults.add(Fault("job", Status(400), at=1))
     bs.enrich(customers(tmp_path / "other.csv", 5), engine="batch", base_url=url, **QUICK)
@@ -364,7 +351,6 @@ def test_progress_comes_to_its_end_whatever_becomes_of_a_lookup(service: FakeSer
 
 
 def test_the_report_accounts_for_every_lookup(service: FakeService, url: str, run: Run, tmp_path: Path) -> None:
-    """Paid, left out, known before and certain without add up; so do the words of a service that has its own."""
     sample = ("enrich", SAMPLE / "customers.csv", "-o", "out.csv", "--engine", "hybrid")
     done = run(*sample, "--registry", SAMPLE / "registry.parquet", "--budget", "20")
     (paid,) = [line for line in done.stderr.splitlines() if line.startswith("paid ")]
@@ -381,7 +367,6 @@ def test_the_report_accounts_for_every_lookup(service: FakeService, url: str, ru
 def test_a_plan_says_what_enrich_would_do_about_the_quota(
     service: FakeService, url: str, run: Run, tmp_path: Path
 ) -> None:
-    """It would refuse, or buy the part that is left; and no budget is advised where nothing is left."""
     customers(tmp_path / "in.csv", 5)
     for quota, budget, chosen, said in ((3, (), 0, "--budget 3"), (3, ("--budget", "4"), 3, ""), (0, (), 0, "wait")):
         service.quota = quota
@@ -392,7 +377,6 @@ def test_a_plan_says_what_enrich_would_do_about_the_quota(
 
 
 def test_options_that_would_do_nothing_say_so(service: FakeService, url: str, tmp_path: Path) -> None:
-    """The service is not told of a postal code or a registry; and values from Python are checked as well."""
     source = customers(tmp_path / "in.csv", 1)
     for unused in ({"zipcode": "04524"}, {"registry": SAMPLE / "registry.parquet"}):
         with pytest.raises(UsageError, match="for the local engine"):

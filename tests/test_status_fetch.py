@@ -129,7 +129,6 @@ def test_what_a_reply_leaves_out_is_asked_twice_more_and_then_not_that_day(
 
 @pytest.mark.parametrize(("fault", "code"), [("bad_key", 4), ("no_such_service", 2)])
 def test_a_refused_key_ends_the_run_at_once(fake: FakeNts, options: StatusOptions, fault: str, code: int) -> None:
-    """Nothing is raised: the report has the sentence, and the exit code of a refusal."""
     fake.faults = Faults(Fault("status", NTS_FAULTS[fault]))
     report = fetch(series(5000), options)
     assert (report.answered, report.left, report.exit_code) == (0, 5000, code)
@@ -139,7 +138,6 @@ def test_a_refused_key_ends_the_run_at_once(fake: FakeNts, options: StatusOption
 
 
 def test_an_outage_ends_the_run_with_all_that_was_answered_stored(fake: FakeNts, options: StatusOptions) -> None:
-    """After a while of maintenance pages the run ends; a later one asks only what is left."""
     fake.faults = Faults(Fault("status", NTS_FAULTS["page_503"], at=range(4, 10_000)))
     report = fetch(series(3000), replace(options, concurrency=1))
     assert (report.answered, report.left, report.exit_code) == (300, 2700, 5)
@@ -157,7 +155,6 @@ def test_a_run_of_one_call_that_came_to_nothing_says_what_was_wrong(fake: FakeNt
 
 
 def test_a_run_gives_up_where_nobody_replies(fake: FakeNts, options: StatusOptions) -> None:
-    """An API that takes requests and never replies holds a run up for its patience, not for each timeout."""
     fake.latency = 600
     report = fetch(series(300), replace(options, timeout=300, patience=0.3, drain=0.1))
     assert (report.answered, report.left, report.exit_code) == (0, 300, 5)
@@ -166,7 +163,6 @@ def test_a_run_gives_up_where_nobody_replies(fake: FakeNts, options: StatusOptio
 
 
 def test_a_run_that_is_cancelled_keeps_what_was_answered(fake: FakeNts, options: StatusOptions) -> None:
-    """Cancelled from a callback, it settles what is under way and says what is left."""
     cancel = CancelToken()
     fake.latency = 0.05
     seen: list[tuple[int, int]] = []
@@ -188,7 +184,6 @@ def test_a_status_known_elsewhere_is_not_asked_while_it_is_fresh(fake: FakeNts, 
 
 
 def test_without_a_key_nothing_is_asked_and_the_way_to_one_is_told(options: StatusOptions, monkeypatch: Any) -> None:
-    """Where nothing is to be asked, none is needed."""
     monkeypatch.delenv("BANSONG_NTS_KEY", raising=False)
     monkeypatch.delenv("BANSONG_NTS_KEY_FILE", raising=False)
     fetch(series(10), options)
@@ -199,7 +194,6 @@ def test_without_a_key_nothing_is_asked_and_the_way_to_one_is_told(options: Stat
 
 
 def test_a_key_of_another_kind_is_refused_and_not_shown(options: StatusOptions) -> None:
-    """It is not passed over for the key of the environment, and not sent to the tax authority."""
     with pytest.raises(UsageError, match="is of the class ApiKey; give a"):
         fetch(series(1), replace(options, key=ApiKey("bv-4711-4711")))
     with pytest.raises(UsageError, match=r"is a str; give a bansong\.NtsKey") as raised:
@@ -212,8 +206,6 @@ def test_a_key_of_another_kind_is_refused_and_not_shown(options: StatusOptions) 
 def test_a_store_that_cannot_be_written_ends_the_run_with_its_error(
     fake: FakeNts, options: StatusOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No more is asked, and the budget pays for no more than what was sent."""
-
     def refuse(*_: object, **__: object) -> None:
         raise StoreError("statuses.sqlite: the disk is full, so nothing was written; free space")
 
@@ -227,7 +219,6 @@ def test_a_store_that_cannot_be_written_ends_the_run_with_its_error(
 
 @pytest.mark.anyio
 async def test_a_run_that_is_cut_off_keeps_what_was_answered(fake: FakeNts, options: StatusOptions) -> None:
-    """And gives back to the budget what it did not ask."""
     fake.latency = 0.02
     small = replace(options, concurrency=2, budget=100_000)
     with anyio.move_on_after(0.3) as scope:
@@ -241,7 +232,6 @@ async def test_a_run_that_is_cut_off_keeps_what_was_answered(fake: FakeNts, opti
 
 
 def test_the_budget_of_a_run_over_midnight_is_that_of_the_day_it_began(fake: FakeNts, options: StatusOptions) -> None:
-    """A run that began yesterday ends with yesterday's budget; each call counts on its own day."""
     day = TODAY
     fake.latency = 0.02
 
@@ -260,7 +250,6 @@ def test_the_budget_of_a_run_over_midnight_is_that_of_the_day_it_began(fake: Fak
 
 @pytest.mark.anyio
 async def test_runs_beside_each_other_keep_within_one_budget(fake: FakeNts, options: StatusOptions) -> None:
-    """Four runs with one key and store ask for no more than the budget together, and that is what is counted."""
     fake.latency = 0.02
     one = replace(options, budget=1_500, concurrency=8)
     given = [series(1_000, 1_000_000_001 + place * 10_000) for place in range(4)]
@@ -331,7 +320,6 @@ class RefusedNumber(Act):
 
 @pytest.mark.anyio
 async def test_runs_at_once_ask_each_number_once(fake: FakeNts, options: StatusOptions) -> None:
-    """Three runs over the same numbers share them, and each knows all of them at its end."""
     fake.latency = 0.02
     shared = replace(options, concurrency=4, budget=50_000)
     reports: list[StatusFetch] = []
@@ -370,7 +358,6 @@ async def test_what_another_run_leaves_is_asked(fake: FakeNts, options: StatusOp
 
 
 def test_a_run_waits_for_others_no_longer_than_for_the_api(fake: FakeNts, options: StatusOptions) -> None:
-    """Whoever looks at one number while a run hangs in an outage gets what is stored, within his patience."""
     with StatusStore(options.store) as store:
         store.claim(series(5), "hangs", time.time(), time.time() + 120)
     report = fetch(series(5), replace(options, patience=0.3))

@@ -46,7 +46,6 @@ def url(fake: FakeNts, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Itera
 
 
 def test_each_given_number_has_its_row_in_its_place(fake: FakeNts, url: str) -> None:
-    """Repeated ones too; one that cannot be a number has a note and is not sent."""
     given = ["124-81-00998", None, "9001011234567", 2208162517, SAMSUNG, "101-81-28456"]
     frame = bs.fetch_status(given)
     day = seoul_day()
@@ -65,7 +64,6 @@ def test_each_given_number_has_its_row_in_its_place(fake: FakeNts, url: str) -> 
 
 @pytest.mark.anyio
 async def test_numbers_may_be_a_list_a_series_or_a_frame(fake: FakeNts, url: str) -> None:
-    """Of a frame the column of numbers is found; `afetch_status` finds the same."""
     frame = pl.DataFrame({"name": ["가", "나"], "사업자등록번호": ["124-81-00998", "220-81-62517"]})
     texts = [SAMSUNG, "2208162517"]
     for numbers in (pl.Series(texts), pl.Series(list(map(int, texts))), frame, frame.to_pandas(), iter(texts)):
@@ -74,7 +72,6 @@ async def test_numbers_may_be_a_list_a_series_or_a_frame(fake: FakeNts, url: str
 
 
 def test_what_cannot_be_asked_is_a_warning_and_a_note(fake: FakeNts, url: str) -> None:
-    """The day's limit leaves rows without a status, and says so; a refused key is raised, with nothing of the key."""
     fake.faults = Faults(Fault("status", NTS_FAULTS["day_limit"]))
     with pytest.warns(UserWarning, match="00:00 in Seoul"):
         frame = bs.fetch_status([SAMSUNG])
@@ -97,7 +94,6 @@ def test_what_is_no_list_of_numbers_is_refused(url: str) -> None:
 
 
 def test_the_command_shows_a_table_or_json(url: str, run: Run) -> None:
-    """A number that cannot be one is exit code 2, beside the answers of the others."""
     done = run("status", "124-81-00998", "2208162517", "123")
     assert done.returncode == 2
     lines = done.stdout.splitlines()
@@ -111,7 +107,6 @@ def test_the_command_shows_a_table_or_json(url: str, run: Run) -> None:
 
 
 def test_without_a_key_the_command_says_how_to_get_one(url: str, run: Run) -> None:
-    """Exit code 2; a refused one is exit code 4."""
     missing = run("status", SAMSUNG, env={"BANSONG_NTS_KEY": ""})
     assert missing.returncode == 2
     assert "docs/data-sources.md" in missing.stderr
@@ -216,7 +211,6 @@ def fetching(url: str, store: Path, first: int, count: int) -> subprocess.Popen[
 
 @pytest.mark.process
 def test_runs_at_once_share_the_work(fake: FakeNts, url: str, tmp_path: Path) -> None:
-    """Of two runs over the same numbers each asks a part: nothing is missing, and little is asked twice."""
     fake.latency = 0.1  # far longer than a busy machine takes to write down an answer
     store = tmp_path / "statuses.sqlite"
     runs = [fetching(url, store, 1_000_000_001, 10_000) for _ in range(2)]
@@ -229,7 +223,6 @@ def test_runs_at_once_share_the_work(fake: FakeNts, url: str, tmp_path: Path) ->
 @pytest.mark.crash
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
 def test_a_run_that_is_killed_asks_nothing_again_that_was_stored(fake: FakeNts, url: str, tmp_path: Path) -> None:
-    """Killed again and again (``CRASH_MOMENTS`` times, 5), two runs at once: no stored number is asked again."""
     moments, chance = int(os.environ.get("CRASH_MOMENTS", "5")), random.Random(17)
     fake.latency, store = 0.02, tmp_path / "statuses.sqlite"
     kept: dict[str, int] = {}

@@ -77,7 +77,6 @@ BROKEN: dict[str, tuple[Callable[[], Shop], HaltReason, int]] = {
 
 @pytest.mark.parametrize("how", BROKEN)
 def test_a_broken_service_is_paid_for_three_trials_at_most(ledger: Ledger, how: str) -> None:
-    """However often the command is given, and also where four uploads could go at once."""
     make, halt, trials = BROKEN[how]
     shop, lookups = make(), wanted(numbers(1500))
     halts = [why(bought(ledger, shop, lookups[300 * run :], by=buy_in_uploads, jobs=4)) for run in range(5)]
@@ -122,7 +121,6 @@ def test_a_failed_upload_begins_with_trials_anew(ledger: Ledger, upload: Any, co
 
 @pytest.mark.parametrize("said", [LOST, "failed", "processing", RejectedError("400", status=400), PAGE], ids=str)
 def test_large_uploads_whose_results_cannot_be_had_are_sent_once(ledger: Ledger, said: str | ServiceError) -> None:
-    """Whatever keeps the results of an upload of 400 rows from coming, no later run sends one as large."""
     shop = Shop()
     shop._job = lambda job_id, _: said if len(shop.jobs[job_id][1]) > 100 else "done"
     lookups = wanted(numbers(900))
@@ -182,7 +180,6 @@ def numbered(_place: int, row: list[str]) -> Result:
 
 
 def test_a_number_goes_once_in_an_upload_until_row_keys_are_proven(ledger: Ledger) -> None:
-    """Where only numbers are echoed, each address of a number has its own answer, in uploads as full as can be."""
     rows = [(b_no, "상사", f"서울 {place}") for place in range(3) for b_no in numbers(120 - 50 * place)]
     lookups, shop = wanted(rows), Shop(results=numbered)
     assert why(bought(ledger, shop, lookups, by=buy_in_uploads, chunk=70)) is None
@@ -193,7 +190,6 @@ def test_a_number_goes_once_in_an_upload_until_row_keys_are_proven(ledger: Ledge
 
 
 def test_rows_of_one_number_go_together_once_row_keys_are_proven(ledger: Ledger) -> None:
-    """The trial proves them; the rest goes in the order of the file, in full uploads."""
     rows = [(b_no, "상사", f"서울 {place}") for b_no in numbers(100) for place in range(10)]
     shop = Shop(results=silent)
     assert why(bought(ledger, shop, wanted(rows), by=buy_in_uploads, chunk=500)) is None
@@ -305,7 +301,6 @@ def test_a_ledger_of_the_third_version_has_spent_no_trials(tmp_path: Path) -> No
 
 
 def test_answers_that_come_late_count_with_those_before(tmp_path: Path) -> None:
-    """Twenty rows of a trial at first, forty more later: together they are a proof."""
     with book(tmp_path / "ledger.sqlite") as ledger:
         ledger.settle([prepared("u", 100), UploadGated("u"), JobKnown("u", "job", 100)])
         answer = Answer("active")
