@@ -149,20 +149,23 @@ def test_a_quota_that_ends_in_the_middle_pauses_the_run(service: FakeService, ur
 def test_the_hybrid_engine_buys_only_what_the_local_one_cannot_tell(
     service: FakeService, url: str, tmp_path: Path
 ) -> None:
-    source = SAMPLE / "customers.csv"
-    registry = SAMPLE / "registry.parquet"
-    out = tmp_path / "out.csv"
-    report = bs.enrich(source, out, engine="hybrid", registry=registry, base_url=url, band=(0.08, 0.5), **QUICK)
+    """Paid are unknown statuses and probabilities in the band; the report accounts for every lookup."""
+    source, registry, out = SAMPLE / "customers.csv", SAMPLE / "registry.parquet", tmp_path / "out.csv"
+    how = {"registry": registry, "band": (0.08, 0.5), "budget": 20} | QUICK
+    report = bs.enrich(source, out, engine="hybrid", base_url=url, **how)
     plain = bs.enrich(source, tmp_path / "local.csv", registry=registry)
-    ours = pl.read_csv(tmp_path / "local.csv", infer_schema_length=None)
     assert report.purchase is not None
     assert report.purchase.agreement is not None
-    assert 0 < report.purchase.paid == service.paid_total < report.plan.lookups
-    assert report.purchase.agreement.rows > 0
-    assert report.counts["invalid"] == plain.counts["invalid"]
-    assert report.exit_code == 0
+    assert (report.purchase.paid, service.paid_total) == (20, 20)
+    assert report.purchase.agreement.rows >= 20
+    assert (report.counts["invalid"], report.exit_code) == (plain.counts["invalid"], 0)
+    (paid,) = [text for what, text in report.lines() if what == "paid"]
+    assert sum(int(part.split()[0]) for part in paid.split(",")) == report.plan.lookups == 261
+    assert "certain without" in paid
+    assert "beyond budget or quota" in paid
+    ours = pl.read_csv(tmp_path / "local.csv", infer_schema_length=None).with_row_index()
     sure = (pl.col("biz_status") != "unknown") & ~pl.col("bounce_prob").is_between(0.08, 0.5).fill_null(False)
-    kept = ours.with_row_index().filter(sure)["index"]
+    kept = ours.filter(sure)["index"]
     one, other = (pl.read_csv(path, infer_schema=False)[kept].select(SEVEN) for path in (out, tmp_path / "local.csv"))
     assert one.equals(other), "what is certain stays the local engine's answer"
 
