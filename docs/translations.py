@@ -29,6 +29,7 @@ CLICK = CATALOGUE.with_name("click.po")
 """What click itself says: kept by hand, since its messages are not ours to collect."""
 
 KEYWORDS = {"gettext": slice(1), "gettext_of": slice(1, 2), "gettext_noop": slice(1), "ngettext": slice(2)}
+LISTS = ("gettext_noops", "ReplyFault")
 KINDS = {"Phrase": slice(2), "Problem": slice(1, 3)}
 """What takes messages, and which of its arguments are the forms of one."""
 
@@ -82,7 +83,7 @@ def _texts_of_calls(module: list[ast.AST]) -> Iterator[tuple[str, ...]]:
     """The forms of each message: of what translates it, and of what holds it before its fields."""
     for node in module:
         called = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
-        if called == "gettext_noops":
+        if called in LISTS:
             yield from ((text,) for text in map(_constant, node.args) if text)
         elif called in KINDS and (texts := tuple(filter(None, map(_constant, node.args[KINDS[called]])))):
             yield texts

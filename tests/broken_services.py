@@ -298,7 +298,7 @@ def _impatient() -> Iterator[None]:
     """No pauses between tries, and no job is waited for longer than a moment."""
     with (
         patch("bansong.client.retries.RetryBudget.backoff", lambda *_: 0.0),
-        patch("bansong.purchase.jobs._DEADLINE_S", 0.1),
+        patch("bansong.purchase.uploads._DEADLINE_S", 0.1),
     ):
         yield
 

@@ -46,7 +46,6 @@ LOADED = (
     *(
         "bansong.run.columns",
         "bansong.purchase.engines",
-        "bansong.purchase.run",
         "bansong.run.accounting",
         "bansong.run.columns",
     ),

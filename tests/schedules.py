@@ -66,12 +66,9 @@ ORIGIN: Final = "https://service.test"
 SCOPE: Final = scope_of(ORIGIN, None, None)
 DAY: Final = 86400.0
 MAX_AGE: Final = 30 * DAY
-SETTLING: Final = 0.1
-"""Simulated seconds after a stop in which a request may still start that was about to."""
-KEEP: Final = 100 * 365 * 86_400
-"""Seconds for which a service that promises it remembers a request: no history is that long."""
-PATIENCE: Final = 3 * DAY
-"""Simulated seconds after which a run that has not ended hangs."""
+SETTLING: Final = 0.1  # simulated seconds after a stop in which a request may still start that was about to
+KEEP: Final = 100 * 365 * 86_400  # seconds for which the service remembers a request: no history is that long
+PATIENCE: Final = 3 * DAY  # simulated seconds after which a run that has not ended hangs
 
 NUMBERS: Final = ("1248100998", "2208162517", "1018128456")
 NAMES: Final = ("", "가나상사", "라마, 바사", '"따옴표"')
@@ -79,26 +76,18 @@ ADDRESSES: Final = ("", "서울 중구 세종대로 110", "경기 수원시 영�
 
 Row = tuple[str, str, str]
 
-HELD: Final = {"done", "doubt", "unreadable", "missing", "lost", "uploaded"}
-"""How a lookup may stand that was paid; anything else would be asked again."""
+HELD: Final = {"done", "doubt", "unreadable", "missing", "lost", "uploaded"}  # anything else would be asked again
 
 FINE: Final = "fine"
 SINGLE: Final = {
-    "not sent": 4,
-    "lost on the way there": 3,
-    "lost on the way back": 4,
-    "5xx before": 3,
-    "5xx after": 4,
-    "429": 2,
-    "413": 1,
-    "400": 3,
-    "redirect": 0.3,
-    "404": 0.3,
-    "401": 0.5,
-    "403": 0.5,
-    "unreadable": 3,
+    **{"not sent": 4, "lost on the way there": 3, "lost on the way back": 4, "5xx before": 3, "5xx after": 4},
+    **{"429": 2, "413": 1, "400": 3, "redirect": 0.3, "404": 0.3, "401": 0.5, "403": 0.5, "unreadable": 3},
 }
 UPLOAD: Final = SINGLE | {"not sent at the gate": 3, "5xx before the gate": 1, "429 before the gate": 1}
+REFUSALS: Final[dict[str, tuple[type[ServiceError], int]]] = {
+    **{"413": (TooLargeError, 413), "redirect": (RejectedError, 302), "404": (NotFoundError, 404)},
+    **{"401": (AuthenticationError, 401), "403": (PlanError, 403)},
+}
 LOOK: Final = {"not sent": 3, "5xx before": 4, "429": 1, "400": 0.3, "401": 0.5, "404": 1, "unreadable": 0.5}
 
 
@@ -384,19 +373,10 @@ class Wire:
             case "429":
                 kind = dice.choice((QuotaError, LimitError))
                 return kind("429", status=429, retry_after=dice.choice((None, None, 0.5, 20.0, 86400.0)))
-            case "413":
-                return TooLargeError("413", status=413)
             case "400":
                 return RejectedError("400", status=dice.choice((400, 409, 422)))
-            case "redirect":
-                return RejectedError("302", status=302)
-            case "404":
-                return NotFoundError("404", status=404)
-            case "401":
-                return AuthenticationError("401", status=401)
-            case "403":
-                return PlanError("403", status=403)
-        return None
+        kind, code = REFUSALS.get(fate, (None, 0))
+        return kind and kind(str(code), status=code)
 
     async def _pass(self, seconds: float) -> None:
         if self.dead:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import random
 import shutil
-import subprocess
-import sys
 from collections import defaultdict
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from datetime import date
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -95,62 +90,38 @@ def with_marks(frame: pl.DataFrame, verifier: BatchVerifier) -> pa.Table:
     return frame.with_columns(pl.Series(name, marks) for name, marks in marks_of(found).items()).to_arrow()
 
 
-def parts_of(table: pa.Table, rows: int) -> list[pa.Table]:
-    return [table.slice(first, rows) for first in range(0, table.num_rows, rows)]
-
-
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("reference")
     return {name: shutil.copy(SAMPLE / f"{name}.parquet", folder) for name in ("registry", "gazetteer")}
 
 
-@pytest.fixture(scope="module")
-def wanted() -> pl.DataFrame:
-    options: dict[str, Any] = {name: SAMPLE / f"{name}.parquet" for name in ("registry", "gazetteer")}
-    return bs.verify_frame(customers(), **options, today=TODAY, labels=False)
+@pytest.mark.process
+def test_a_spawned_worker_answers_as_one_machine_does(files: dict[str, str]) -> None:
+    """In batches, with what the whole file tells handed in: every cell is the same, rows are in their order.
 
-
-@pytest.fixture(scope="module")
-def worked(files: dict[str, str]) -> Iterator[dict[str, Any]]:
-    """What a worker that was spawned makes of the customers, in seven batches."""
-    frame = customers()
-    alone = verify_batches(frame.head(0), **files, today=TODAY, labels=False)  # type: ignore[arg-type]
-    marked = with_marks(frame, alone)
-    verifier = verify_batches(marked.slice(0, 100), **files, today=TODAY, labels=False)  # type: ignore[arg-type]
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        parts = parts_of(marked, 401)
-        yield pool.submit(verify_parts, pickle.dumps(verifier), parts, list(files.values())).result() | {"parts": parts}
-
-
-def test_a_spawned_worker_answers_as_one_machine_does(worked: dict[str, Any], wanted: pl.DataFrame) -> None:
-    """In batches, in another process, with what the whole file tells handed in: every cell is the same."""
+    The files are opened once a process (they are gone behind the first batch), polars has as many threads as its task.
+    """
+    frame, options = customers(), {"today": TODAY, "labels": False}
+    wanted = bs.verify_frame(frame, **files, **options)  # type: ignore[arg-type]
     told = wanted["reasons"].list.join(" ")
     assert told.str.contains("[place +9]", literal=True).sum() > 20
     assert told.str.contains("[place +10]", literal=True).sum() > 20
+    alone = verify_batches(frame.head(0), **files, **options)  # type: ignore[arg-type]
+    marked = with_marks(frame, alone)
+    verifier = verify_batches(marked.slice(0, 100), **files, **options)  # type: ignore[arg-type]
+    parts = [marked.slice(first, 401) for first in range(0, marked.num_rows, 401)]
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        worked = pool.submit(verify_parts, pickle.dumps(verifier), parts, list(files.values())).result()
     assert pl.DataFrame(pa.concat_tables(worked["answers"])).equals(wanted)
-
-
-def test_no_batch_loses_a_row(worked: dict[str, Any]) -> None:
-    """As many rows leave as came, batch by batch, in their order."""
-    for part, answer in zip(worked["parts"], worked["answers"], strict=True):
-        assert answer.column("고객번호").equals(part.column("고객번호"))
-
-
-def test_reference_files_are_opened_once_a_process(worked: dict[str, Any]) -> None:
-    """However often the verifier is unpickled: the files are gone behind the first of seven batches."""
-    assert (len(worked["answers"]), worked["opened"]) == (7, 1)
-
-
-def test_a_worker_has_as_many_polars_threads_as_its_task(worked: dict[str, Any]) -> None:
-    """The verifier sets them when it arrives, which is before anything loads polars."""
-    assert (worked["loaded_before"], worked["threads"]) == (False, 1)
+    assert [answer.num_rows for answer in worked["answers"]] == [part.num_rows for part in parts]
+    assert (worked["opened"], worked["loaded_before"], worked["threads"]) == (1, False, 1)
 
 
 def test_what_is_found_by_keys_is_what_one_machine_finds() -> None:
     """The keys of single rows, grouped by the documented rule, find the same rows as the engine's own passes."""
-    for seed in range(3):
-        frame = customers(1500, seed)
+    for seed in range(2):
+        frame = customers(1000, seed)
         table = frames.read(frame)
         rows = records(table, choose_columns(table, ("b_no", "name", "address")).columns)
         own = with_cross_row_features(rows).select(CROWDED, SEVERAL).collect()
@@ -161,40 +132,14 @@ def test_what_is_found_by_keys_is_what_one_machine_finds() -> None:
         assert own[SEVERAL].sum()
 
 
-def test_workers_forked_after_polars_ran_are_refused() -> None:
-    """They would hang without a word: polars' threads are not in a forked process."""
-    code = (
-        "import os, warnings; warnings.simplefilter('ignore')\n"
-        "import polars as pl; from bansong.distributed import verify_batches\n"
-        "frame = pl.DataFrame({'사업자번호': ['1248100998']})\n"
-        "verifier = verify_batches(frame, labels=False)\n"
-        "if not os.fork():\n"
-        "    try: verifier(frame.to_arrow())\n"
-        "    except Exception as error: print(type(error).__name__, error, flush=True)\n"
-        "    os._exit(0)\n"
-        "os.wait()\n"
-    )
-    if not hasattr(os, "fork"):
-        pytest.skip("this system does not fork")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.startswith("UsageError process ")
-    assert "spawn" in done.stdout
-
-
-def paid_engines() -> list[Any]:
+def test_engines_that_buy_are_refused_with_the_reason() -> None:
     options = bs.ServiceOptions(base_url="http://127.0.0.1:9", api_key=bs.ApiKey(KEY))
-    return ["verify", "batch", "hybrid", bs.ServiceEngine("batch", options), bs.HybridEngine(options)]
-
-
-@pytest.mark.parametrize("engine", range(5))
-def test_engines_that_buy_are_refused_with_the_reason(engine: int) -> None:
-    """A task that runs again would buy again; what has to be done instead is said."""
-    with pytest.raises(UsageError, match=r"buys lookups, and a cluster runs a task again .* bansong\.enrich"):
-        verify_batches(customers(10), engine=paid_engines()[engine])
+    for engine in ("verify", "batch", "hybrid", bs.ServiceEngine("batch", options), bs.HybridEngine(options)):
+        with pytest.raises(UsageError, match=r"buys lookups, and a cluster runs a task again .* bansong\.enrich"):
+            verify_batches(customers(10), engine=engine)  # type: ignore[arg-type]
 
 
 def test_the_users_columns_are_the_same_arrays() -> None:
-    """Types that polars would change (dictionaries, decimals, times of a zone) leave as they came."""
     rows = 50
     table = pa.table(
         {
@@ -211,7 +156,6 @@ def test_the_users_columns_are_the_same_arrays() -> None:
 
 
 def test_an_enriched_table_is_enriched_anew() -> None:
-    """Columns of an earlier enrichment are replaced where they stand, and say nothing about the rows."""
     frame = customers(200)
     once = bs.verify_frame(frame, labels=False, today=TODAY).select(
         "고객번호", *ADDED_COLUMNS, "사업자등록번호", "상호", "주소"
@@ -223,7 +167,6 @@ def test_an_enriched_table_is_enriched_anew() -> None:
 
 
 def test_small_batches_are_gathered_and_empty_ones_are_none() -> None:
-    """With a gazetteer each batch has its price; a partition without rows is no error."""
     batch = pa.record_batch({"사업자번호": numbers(10)})
     verifier = verify_batches(pa.Table.from_batches([batch]), labels=False)
     assert [table.num_rows for table in gather_batches([batch] * 3)] == [30]
@@ -233,7 +176,6 @@ def test_small_batches_are_gathered_and_empty_ones_are_none() -> None:
 
 
 def test_a_history_travels_with_the_verifier() -> None:
-    """What became of earlier letters counts in a worker as it does on one machine."""
     frame = pl.DataFrame({"사업자번호": numbers(2), "주소": ["서울특별시 강남구 테헤란로 152"] * 2})
     key = frame.select(address_key(pl.col("주소"))).item(0, 0)
     letter = {"b_no": int(numbers(1)[0]), "address_key": key, "outcome": "moved", "mailed": date(2026, 10, 1)}
@@ -258,7 +200,6 @@ def test_another_version_on_a_worker_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_a_relative_path_is_the_programs_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker has another working directory: the file is that of where the program runs."""
     shutil.copy(SAMPLE / "registry.parquet", tmp_path)
     (tmp_path / "worker").mkdir()
     monkeypatch.chdir(tmp_path)
@@ -268,7 +209,6 @@ def test_a_relative_path_is_the_programs_own(tmp_path: Path, monkeypatch: pytest
 
 
 def test_other_columns_than_the_samples_are_refused() -> None:
-    """A batch of other columns would be read by the wrong ones."""
     verifier = verify_batches(customers(20), labels=False)
     with pytest.raises(
         InputError, match=r"partition 7, rows 0 to 4 of it: the columns are .*give verify_batches a sample"
@@ -281,7 +221,6 @@ def _seventh() -> str:
 
 
 def test_rows_that_an_engine_loses_end_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Count in is count out, or nothing of the batch is given on; the message names partition and rows."""
     verifier, table = verify_batches(customers(20), labels=False), customers(20).to_arrow()
     answer = LocalEngine.answer
     monkeypatch.setattr(LocalEngine, "answer", lambda self, rows: answer(self, rows).filter(pl.col("row_id") != 7))
@@ -290,7 +229,6 @@ def test_rows_that_an_engine_loses_end_the_task(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_what_goes_wrong_unforeseen_names_rows_and_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that runs out of memory says which rows it had, and what to do."""
     verifier = replace(verify_batches(customers(20), labels=False), place=_seventh)
 
     def fail(self: LocalEngine, rows: pl.LazyFrame) -> pl.LazyFrame:

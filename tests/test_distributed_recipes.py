@@ -34,7 +34,6 @@ def run_recipe(title: str, **given: Any) -> Any:
 
 
 def test_the_recipe_for_daft_gives_what_one_machine_does() -> None:
-    """Whole-file features included: Daft groups by the keys of single rows."""
     daft = pytest.importorskip("daft", reason="Daft is not installed: pip install daft")
     frame = customers(ROWS)
     found = run_recipe("Daft", df=daft.from_arrow(frame.to_arrow()).into_batches(5000)).to_arrow()
@@ -42,7 +41,6 @@ def test_the_recipe_for_daft_gives_what_one_machine_does() -> None:
 
 
 def test_the_recipe_for_ray_data_gives_what_one_machine_does() -> None:
-    """Row by row: what only the whole file tells is in no row's reasons, nor is anything else different."""
     ray = pytest.importorskip("ray", reason='Ray is not installed: pip install "ray[data]"')
     frame = customers(ROWS)
     ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR")

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-import signal
 import sqlite3
 import stat
-import subprocess
-import sys
-import textwrap
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
+from dataclasses import asdict
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -21,30 +18,24 @@ import pytest
 
 from bansong.base import sqlite
 from bansong.base.files import mount_table, network_file_system
-from bansong.base.schema import Answer
+from bansong.base.schema import ANSWER_COLUMNS, Answer
 from bansong.errors import LedgerError, UsageError
 from bansong.purchase.changes import (
     NO_ANSWER,
     JobFetched,
     JobKnown,
-    JobLost,
     LookupAnswered,
     LookupAsked,
     LookupDoubted,
     LookupRefused,
-    LookupRetracted,
     LookupUnreadable,
     UploadDoubted,
-    UploadDropped,
     UploadGated,
     UploadPrepared,
-    UploadRefused,
     UploadSent,
-    UploadUnreadable,
 )
 from bansong.purchase.ledger import Journal, Ledger, LedgerRun
 from bansong.purchase.ledger_file import LEDGER_FILE
-from bansong.purchase.recovery import KILLED
 
 ORIGIN = "https://service.test"
 NUMBER = "1248100998"
@@ -115,22 +106,13 @@ def upload(ledger: Ledger, id: str, *places: int, until: type = JobKnown) -> Non
 # opening
 
 
-def test_a_ledger_is_made_only_where_there_is_none_and_says_so(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.sqlite"
-    with Ledger.open(path) as ledger:
-        assert ledger.created
-        assert ledger.path == path
-    with Ledger.open(path) as ledger:
-        assert not ledger.created
-    assert {file.name for file in tmp_path.iterdir()} <= {"ledger.sqlite", "ledger.sqlite.lock"}
-
-
 def test_the_ledger_is_found_by_argument_then_environment_then_state_directory(
     tmp_path: Path, state_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BANSONG_STATE_DIR", str(state_directory / "deep" / "bansong"))
-    with Ledger.open() as ledger:
-        assert ledger.path == state_directory / "deep" / "bansong" / "ledger.sqlite"
+    for created in (True, False):
+        with Ledger.open() as ledger:
+            assert (ledger.path, ledger.created) == (state_directory / "deep" / "bansong" / "ledger.sqlite", created)
     monkeypatch.setenv("BANSONG_LEDGER", str(tmp_path / "environment.sqlite"))
     with Ledger.open() as ledger:
         assert ledger.path == tmp_path / "environment.sqlite"
@@ -154,30 +136,22 @@ def test_only_the_user_can_read_the_ledger_its_log_its_lock_and_its_folder(
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
-def test_a_commit_is_durable_and_the_file_is_ours_alone(ledger: Ledger) -> None:
-    pragmas = ("journal_mode", "locking_mode", "synchronous")
-    found = [ledger._connection.execute(f"PRAGMA {name}").fetchone()[0] for name in pragmas]
-    assert found == ["wal", "exclusive", 2]
-    assert not ledger.path.with_name("ledger.sqlite-shm").exists()
-
-
-def test_a_ledger_that_was_used_before_shares_no_memory(tmp_path: Path) -> None:
-    """Its header says WAL already: it is locked for this process before anything of it is read."""
-    Ledger.open(tmp_path / "ledger.sqlite").close()
-    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
-        ledger.begin(LedgerRun("run", "verify", ORIGIN, "a.csv", 1.0))
-        assert not ledger.path.with_name("ledger.sqlite-shm").exists()
+def test_a_commit_is_durable_and_the_file_is_ours_alone(tmp_path: Path) -> None:
+    for _ in range(2):
+        with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+            pragmas = ("journal_mode", "locking_mode", "synchronous")
+            found = [ledger._connection.execute(f"PRAGMA {name}").fetchone()[0] for name in pragmas]
+            assert found == ["wal", "exclusive", 2]
+            assert not ledger.path.with_name("ledger.sqlite-shm").exists()
+    ledger.close()
+    with pytest.raises(LedgerError) as caught:
+        ledger.runs()
+    assert caught.value.code == "ledger.ledger_closed"
 
 
 def foreign(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE theirs (a)")
-
-
-def newer(path: Path) -> None:
-    Ledger.open(path).close()
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA user_version = 99")
 
 
 def cut_short(path: Path) -> None:
@@ -197,34 +171,28 @@ def damaged_with_a_log(path: Path) -> None:
     path.with_name(f"{path.name}-wal").write_bytes(b"")
 
 
-def log_without_ledger(path: Path) -> None:
-    path.with_name(f"{path.name}-wal").write_bytes(b"what was bought last")
-
-
 REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
-    "a folder": (lambda path: path.mkdir(), "is not a file"),
-    "an empty file": (lambda path: path.touch(), "is empty"),
-    "a short file": (lambda path: path.write_bytes(b"SQLite format 3\0"), "no SQLite database"),
-    "a table of customers": (lambda path: path.write_text("b_no,name\n" * 100), "no SQLite database"),
-    "a database of another application": (foreign, "another application"),
-    "a ledger of a newer release": (newer, "newer bansong"),
-    "a ledger that is cut short": (cut_short, "cut short"),
-    "a ledger whose pages are overwritten": (damaged_with_a_log, "damaged"),
-    "a log whose ledger is gone": (log_without_ledger, "is missing, but"),
+    "a folder": (lambda path: path.mkdir(), "storage.not_a_file"),
+    "an empty file": (lambda path: path.touch(), "storage.database_empty"),
+    "a short file": (lambda path: path.write_bytes(b"SQLite format 3\0"), "storage.not_a_database"),
+    "a table of customers": (lambda path: path.write_text("b_no,name\n" * 100), "storage.not_a_database"),
+    "a database of another application": (foreign, "storage.foreign_database"),
+    "a ledger that is cut short": (cut_short, "storage.database_cut_short"),
+    "a ledger whose pages are overwritten": (damaged_with_a_log, ""),
+    "a log whose ledger is gone": (lambda path: Path(f"{path}-wal").touch(), "storage.database_missing"),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_cannot_be_trusted_is_refused_in_one_line_and_left_as_it_is(case: str, tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
-    make, told = REFUSED[case]
+    make, code = REFUSED[case]
     make(path)
     before = path.read_bytes() if path.is_file() else None
-    with pytest.raises(LedgerError, match=told) as caught:
+    with pytest.raises(LedgerError) as caught:
         Ledger.open(path)
-    assert str(path) in str(caught.value)
-    assert ";" in str(caught.value), "what to do is said"
-    assert "\n" not in str(caught.value)
+    said = str(caught.value)
+    assert (caught.value.code, str(path) in said, ";" in said, "\n" in said) == (code, True, True, False)
     assert (path.read_bytes() if path.is_file() else None) == before
     path.rmdir() if path.is_dir() else path.unlink(missing_ok=True)
     path.with_name(f"{path.name}-wal").unlink(missing_ok=True)
@@ -232,57 +200,20 @@ def test_what_cannot_be_trusted_is_refused_in_one_line_and_left_as_it_is(case: s
 
 
 def test_a_folder_that_does_not_exist_is_not_made_for_a_ledger_that_was_named(tmp_path: Path) -> None:
-    with pytest.raises(LedgerError, match="does not exist"):
+    with pytest.raises(LedgerError) as caught:
         Ledger.open(tmp_path / "mistyped" / "ledger.sqlite")
-    assert not (tmp_path / "mistyped").exists()
+    assert (caught.value.code, (tmp_path / "mistyped").exists()) == ("storage.folder_missing", False)
 
 
-@contextmanager
-def as_nobody(folder: Path) -> Iterator[None]:
-    """Root may write everywhere: be somebody else for a while."""
-    above = [folder, *folder.parents]
-    modes = {path: path.stat().st_mode for path in above[:4]}
-    if os.geteuid():
-        yield
-        return
-    for path in modes:
-        if str(path) not in ("/", "/tmp"):
-            path.chmod(stat.S_IMODE(modes[path]) | 0o055)
-    os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-        for path, mode in modes.items():
-            path.chmod(stat.S_IMODE(mode))
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="modes are POSIX")
-def test_a_ledger_that_may_only_be_read_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.sqlite"
-    Ledger.open(path).close()
-    path.chmod(0o444)
-    path.with_name("ledger.sqlite.lock").chmod(0o666)
-    with as_nobody(tmp_path), pytest.raises(LedgerError, match="make it writable"):
-        Ledger.open(path)
-
-
-def test_the_second_ledger_on_a_file_is_refused_also_in_one_process_and_through_a_link(tmp_path: Path) -> None:
-    path, link = tmp_path / "ledger.sqlite", tmp_path / "link.sqlite"
+def test_the_second_ledger_on_a_file_is_refused_also_in_one_process_and_through_links(tmp_path: Path) -> None:
+    path, link, hard = (tmp_path / f"{name}.sqlite" for name in ("ledger", "link", "hard"))
     link.symlink_to(path)
     with Ledger.open(path):
-        for name in (path, link):
+        hard.hardlink_to(path)
+        for name in (path, link, hard):
             with pytest.raises(LedgerError, match="in use by another run"):
                 Ledger.open(name)
     Ledger.open(link).close()
-
-
-def test_a_hard_link_does_not_open_a_second_door(tmp_path: Path) -> None:
-    path, link = tmp_path / "ledger.sqlite", tmp_path / "hard.sqlite"
-    with Ledger.open(path):
-        link.hardlink_to(path)
-        with pytest.raises(LedgerError, match="in use by another run"):
-            Ledger.open(link)
 
 
 MOUNTS = """\
@@ -297,288 +228,59 @@ damaged line
 """
 
 
-@pytest.mark.parametrize(
-    ("folder", "kind"),
-    [
-        ("/var/lib", None),
-        ("/home/user", "nfs4"),
-        ("/home/local disk/user", None),
-        ("/home/local", "nfs4"),
-        ("/mnt/share", "cifs"),
-        ("/mnt/shared", None),
-        ("/mnt/far/away", "fuse.sshfs"),
-        ("/mnt/over", None),
-    ],
-)
-def test_a_ledger_on_a_network_file_system_is_refused(
-    folder: str, kind: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert network_file_system(Path(folder), MOUNTS) == kind
-    if kind:
-        monkeypatch.setattr(sqlite, "mount_table", lambda: MOUNTS)
-        for do in (LEDGER_FILE.open, LEDGER_FILE.make, lambda path: LEDGER_FILE.lock(path, "")):
-            with pytest.raises(LedgerError, match=f"network file system \\({kind}\\)"):
-                do(Path(folder) / "ledger.sqlite")
+FOLDERS = {
+    **dict.fromkeys(("/var/lib", "/home/local disk/user", "/mnt/shared", "/mnt/over")),
+    **{"/home/user": "nfs4", "/home/local": "nfs4", "/mnt/share": "cifs", "/mnt/far/away": "fuse.sshfs"},
+}
 
 
-def test_the_machine_that_runs_the_tests_keeps_its_temporary_files_on_a_local_disk(tmp_path: Path) -> None:
+def test_a_ledger_on_a_network_file_system_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert network_file_system(tmp_path.resolve(), mount_table()) is None
-
-
-# processes
-
-
-PRELUDE = f"""
-import sys
-from hashlib import blake2b
-from pathlib import Path
-from bansong.purchase.changes import *
-from bansong.purchase.ledger import *
-from bansong.purchase.queries import *
-from bansong.purchase.recovery import *
-from bansong.purchase.ledger import Ledger, LedgerRun
-from bansong.base.schema import Answer
-
-def key(place):
-    return blake2b(str(place).encode(), digest_size=16).digest()
-
-ledger = Ledger.open(Path(sys.argv[1]))
-ledger.begin(LedgerRun("theirs", "verify", "{ORIGIN}", "a.csv", 1.0))
-"""
-
-
-def another(path: Path, script: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-u", "-c", PRELUDE + textwrap.dedent(script), str(path)], stdout=subprocess.PIPE, text=True
-    )
-
-
-def lines(process: subprocess.Popen[str]) -> Iterator[str]:
-    assert process.stdout
-    with process.stdout:
-        yield from process.stdout
-    process.wait()
-
-
-def test_a_second_process_is_told_that_the_ledger_is_in_use(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.sqlite"
-    process = another(path, "print('open'); sys.stdin.read()")
-    said = lines(process)
-    assert next(said) == "open\n"
-    with pytest.raises(LedgerError, match="in use by another run"):
-        Ledger.open(path)
-    process.kill()
-    assert list(said) == []
-    Ledger.open(path).close()
-
-
-@pytest.mark.parametrize("after", [1, 40, 333])
-def test_every_settle_that_had_returned_is_there_after_a_kill(tmp_path: Path, after: int) -> None:
-    path = tmp_path / "ledger.sqlite"
-    process = another(
-        path,
-        """
-        for place in range(100_000):
-            ledger.settle([LookupAsked(key(place), "1248100998", "theirs")])
-            print("asking", place)
-            ledger.settle([LookupAnswered(key(place), Answer(reasons=(str(place),)))])
-            print("answered", place)
-        """,
-    )
-    said = []
-    for line in lines(process):
-        if line.endswith("\n"):  # the kill may cut the last one off
-            said.append(line.split())
-        if len(said) == after:
-            process.send_signal(signal.SIGKILL)
-    asked = {int(place) for what, place in said if what == "asking"}
-    answered = {int(place) for what, place in said if what == "answered"}
-    with Ledger.open(path) as ledger:
-        found = known(ledger, *range(len(asked) + 2))
-        assert {place for place, row in found.items() if row["state"] == "done"} >= answered
-        assert found.keys() >= asked
-        assert all(row["reasons"] == str(place) for place, row in found.items() if row["state"] == "done")
-        in_doubt = [place for place, row in found.items() if row["state"] == "doubt"]
-        assert ledger.recovered.asking == len(in_doubt) <= 1
-        assert len(found) <= len(asked) + 1
-        assert ledger.runs()[0].outcome == "killed"
-
-
-def test_what_was_under_way_when_the_process_died_is_in_doubt_and_what_was_not_sent_is_free(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.sqlite"
-    process = another(
-        path,
-        """
-        def prepared(name, *places):
-            return UploadPrepared(name, "theirs", [(key(place), "1") for place in places], None, None, "o")
-
-        ledger.settle([LookupAsked(key(1), "1", "theirs"), LookupAnswered(key(1), Answer("active"))])
-        ledger.settle([LookupAsked(key(2), "1", "theirs")])
-        ledger.settle([prepared("not-sent", 1, 3)])
-        ledger.settle([prepared("at-the-gate", 4), UploadGated("at-the-gate")])
-        ledger.settle([prepared("out", 5), UploadGated("out"), UploadSent("out")])
-        ledger.settle([prepared("taken", 6), UploadGated("taken"), JobKnown("taken", "job", 1)])
-        print("now")
-        sys.stdin.read()
-        """,
-    )
-    for _ in lines(process):
-        process.kill()
-    with Ledger.open(path) as ledger:
-        assert (ledger.recovered.asking, ledger.recovered.uploads, ledger.recovered.dropped) == (1, 2, 1)
-        assert states(ledger, 1, 2, 3, 4, 5, 6) == ["done", "doubt", None, "doubt", "doubt", "uploaded"]
-        assert {doubt.note for doubt in ledger.doubts()} == {KILLED}
-        assert [upload.id for upload in ledger.open_uploads("o")] == ["taken"]
-    with Ledger.open(path) as ledger:
-        assert (ledger.recovered.asking, ledger.recovered.uploads, ledger.recovered.dropped) == (0, 0, 0)
-        assert len(ledger.doubts()) == 3
+    monkeypatch.setattr(sqlite, "mount_table", lambda: MOUNTS)
+    for folder, kind in FOLDERS.items():
+        assert network_file_system(Path(folder), MOUNTS) == kind
+        for do in (LEDGER_FILE.open, LEDGER_FILE.make, lambda path: LEDGER_FILE.lock(path, "")) if kind else ():
+            with pytest.raises(LedgerError) as caught:
+                do(Path(folder) / "ledger.sqlite")
+            assert (caught.value.code, caught.value.fields["kind"]) == ("storage.network_file_system", kind)
 
 
 # lookups
 
 
 def test_an_answer_is_kept_as_it_was_received(ledger: Ledger, clock: Clock) -> None:
-    buy(ledger, 1)
-    assert known(ledger, 1)[1] == {
-        "state": "done",
-        "note": None,
-        "run_id": "run",
-        "upload": None,
-        "job_id": None,
-        "answered_at": clock.now,
-        "biz_status": "active",
-        "bounce_prob": 0.1,
-        "grade": "A",
-        "action": "send",
-        "fixed_zipcode": "16677",
-        "fixed_address": "경기 수원시 영통구 삼성로 129",
-        "reasons": "[base] +18 a | b (model) | [상태] -3 정상 (nts)",
-    }
-    (entry,) = ledger.find(NUMBER)
-    assert entry.answer == ANSWER
-    assert (entry.file, entry.state) == ("customers.csv", "done")
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
+    answers = [
+        ANSWER,
         Answer(),
         Answer("\0", 1e-300, '"', "'; DROP TABLE lookups; --", "", "줄\n바꿈", ("", '"', "\\", "\0", "😀")),
         Answer("새로운 말", 0.1 + 0.2, reasons=("한글",)),
-    ],
-)
-def test_any_text_comes_back_as_it_went_in(ledger: Ledger, answer: Answer) -> None:
-    buy(ledger, 1, answer=answer)
-    (entry,) = ledger.find(NUMBER)
-    assert entry.answer == answer
-    row = known(ledger, 1)[1]
-    assert row["fixed_address"] == answer.fixed_address
-    assert row["bounce_prob"] == answer.bounce_prob
-    assert row["reasons"] == " | ".join(answer.reasons)
-
-
-def test_text_that_no_file_can_hold_does_not_cost_the_answer(ledger: Ledger) -> None:
-    buy(ledger, 1, answer=Answer("a\ud800b", reasons=("\udfff", "\ud83d\ude00")))
-    (entry,) = ledger.find(NUMBER)
-    assert entry.answer == Answer("a�b", reasons=("�", "😀"))
+    ]
+    for place, answer in enumerate(answers):
+        buy(ledger, place, answer=answer)
+        about = {"state": "done", "note": None, "run_id": "run", "upload": None, "job_id": None}
+        fields = {name: getattr(answer, name) for name in ANSWER_COLUMNS} | {"reasons": " | ".join(answer.reasons)}
+        assert known(ledger, place)[place] == about | {"answered_at": clock.now} | fields
+    buy(ledger, 9, answer=Answer("a\ud800b", reasons=("\udfff", "\ud83d\ude00")))  # which no file can hold
+    found = ledger.find(NUMBER)
+    assert [entry.answer for entry in found] == [*answers, Answer("a�b", reasons=("�", "😀"))]
+    assert {(entry.file, entry.state) for entry in found} == {("customers.csv", "done")}
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        LookupAnswered(key(1), ANSWER),
-        LookupUnreadable(key(1), b"", ""),
-        LookupRefused(key(1), ""),
-        LookupRetracted(key(1)),
-        LookupDoubted(key(1), ""),
-        UploadGated("u"),
-        UploadSent("u"),
-        JobKnown("u", "job", 1),
-        JobFetched("u", {}, {}, None),
-        UploadRefused("u", ""),
-        UploadDropped("u"),
-        UploadDoubted("u", ""),
-        UploadUnreadable("u", b"", ""),
-        JobLost("u", ""),
         UploadPrepared("u", "run", [], None, None, ORIGIN),
         UploadPrepared("u", "run", [(key(1), NUMBER), (key(1), NUMBER)], None, None, ORIGIN),
         UploadPrepared("u", "never begun", [(key(1), NUMBER)], None, None, ORIGIN),
         LookupAsked(key(1), NUMBER, "never begun"),
+        UploadGated("u"),
     ],
-    ids=lambda change: type(change).__name__,
 )
-def test_a_change_of_what_was_never_asked_is_refused_with_its_whole_transaction(ledger: Ledger, change: Any) -> None:
-    with pytest.raises(LedgerError, match="defect of bansong"):
+def test_a_change_that_does_not_fit_is_refused_with_its_whole_transaction(ledger: Ledger, change: Any) -> None:
+    with pytest.raises(LedgerError) as caught:
         ledger.settle([LookupAsked(key(2), NUMBER, "run"), change])
+    assert caught.value.code in ("ledger.record_inconsistent", "ledger.run_not_begun")
     assert states(ledger, 1, 2) == [None, None]
-
-
-HELD = {
-    "asking": [],
-    "doubt": [LookupDoubted(key(1), "502")],
-    "unreadable": [LookupUnreadable(key(1), b"<html>", "no JSON")],
-}
-
-
-@pytest.mark.parametrize("state", [*HELD, "uploaded", "missing", "lost"])
-def test_what_may_have_been_paid_is_never_asked_again(ledger: Ledger, state: str) -> None:
-    if state in HELD:
-        ledger.settle([LookupAsked(key(1), NUMBER, "run"), *HELD[state]])
-    else:
-        upload(ledger, "u", 1)
-        if state != "uploaded":
-            ledger.settle([JobLost("u", "404")])
-        if state == "lost":
-            ledger.accept(["u"])
-    assert states(ledger, 1) == [state]
-    for again in (
-        LookupAsked(key(1), NUMBER, "run"),
-        UploadPrepared("v", "run", [(key(2), "2"), (key(1), "1")], None, None, "o"),
-    ):
-        with pytest.raises(LedgerError, match="does not follow"):
-            ledger.settle([again])
-    assert states(ledger, 1, 2) == [state, None]
-
-
-@pytest.mark.parametrize(
-    "way",
-    [
-        [LookupAsked(key(1), NUMBER, "second"), LookupRetracted(key(1))],
-        [LookupAsked(key(1), NUMBER, "second"), LookupRefused(key(1), "422")],
-        [UploadPrepared("u", "second", [(key(1), NUMBER)], None, None, ORIGIN), UploadDropped("u")],
-        [UploadPrepared("u", "second", [(key(1), NUMBER)], None, None, ORIGIN), UploadRefused("u", "413")],
-        [
-            UploadPrepared("u", "second", [(key(1), NUMBER)], None, None, ORIGIN),
-            UploadGated("u"),
-            UploadRefused("u", "413"),
-        ],
-    ],
-)
-def test_an_answer_outlives_whatever_was_not_paid_after_it(ledger: Ledger, clock: Clock, way: list[Any]) -> None:
-    buy(ledger, 1)
-    before = known(ledger, 1)
-    clock.now += 40 * DAY
-    ledger.begin(LedgerRun("second", "verify", ORIGIN, "b.csv", clock.now))
-    for change in way:
-        ledger.settle([change])
-        assert known(ledger, 1)[1]["reasons"] == before[1]["reasons"], "it can be read all the time"
-    assert known(ledger, 1) == before
-
-
-def test_an_old_answer_can_be_read_beside_a_doubt_about_its_renewal(ledger: Ledger) -> None:
-    buy(ledger, 1)
-    ledger.settle([LookupAsked(key(1), NUMBER, "run"), LookupDoubted(key(1), "502")])
-    assert known(ledger, 1)[1] | {"state": "doubt", "note": "502", "biz_status": "active"} == known(ledger, 1)[1]
-    ledger.resend([doubt.id for doubt in ledger.doubts()])
-    assert states(ledger, 1) == ["done"]
-
-
-def test_a_new_answer_takes_the_place_of_the_old_one(ledger: Ledger, clock: Clock) -> None:
-    buy(ledger, 1)
-    clock.now += 40 * DAY
-    buy(ledger, 1, answer=Answer("closed"))
-    row = known(ledger, 1)[1]
-    assert (row["biz_status"], row["bounce_prob"], row["answered_at"]) == ("closed", None, clock.now)
 
 
 def test_of_an_unreadable_answer_64_kib_are_kept(ledger: Ledger) -> None:
@@ -589,14 +291,14 @@ def test_of_an_unreadable_answer_64_kib_are_kept(ledger: Ledger) -> None:
 
 
 def test_entries_are_found_by_place_in_frames_of_bounded_size(ledger: Ledger) -> None:
-    rows = [(key(place), NUMBER) for place in range(60_000)]
+    rows = [(key(place), NUMBER) for place in range(51_000)]
     ledger.settle([UploadPrepared("u", "run", rows, None, None, ORIGIN)])
     keys = pl.Series(
-        [None, key(-1), *(key(place) for place in reversed(range(60_000))), key(7), b"short"], dtype=pl.Binary
+        [None, key(-1), *(key(place) for place in reversed(range(51_000))), key(7), b"short"], dtype=pl.Binary
     )
     frames = list(ledger.entries(keys))
     assert max(map(len, frames)) <= 50_000
-    assert sorted(pl.concat(frames)["place"].to_list()) == list(range(2, 60_003))
+    assert sorted(pl.concat(frames)["place"].to_list()) == list(range(2, 51_003))
     assert frames[0].schema["place"] == pl.UInt32
     assert list(ledger.entries(pl.Series([key(-1)], dtype=pl.Binary))) == []
     assert list(ledger.entries(pl.Series([], dtype=pl.Binary))) == []
@@ -608,9 +310,9 @@ def test_entries_are_found_by_place_in_frames_of_bounded_size(ledger: Ledger) ->
 def test_a_fetched_upload_gives_its_rows_their_answers_by_place(ledger: Ledger, clock: Clock) -> None:
     upload(ledger, "u", 1, 2, 3)
     assert ledger.rows_of("u") == [(key(place), f"{place:010d}") for place in (1, 2, 3)]
+    job = {"id": "u", "run_id": "run", "state": "known", "job_id": "job-u", "total": 3, "rows": 3, "created": clock.now}
     (one,) = ledger.open_uploads(ORIGIN)
-    assert (one.id, one.run_id, one.state, one.job_id, one.total, one.rows) == ("u", "run", "known", "job-u", 3, 3)
-    assert (one.created, one.offline, one.paid) == (clock.now, None, True)
+    assert asdict(one).items() >= (job | {"offline": None, "paid": True}).items()
     assert ledger.open_uploads("https://other.test") == []
     clock.now += 60
     ledger.settle([JobFetched("u", {0: ANSWER}, {1: "the echoed number is another"}, "one row less")])
@@ -627,38 +329,16 @@ def test_a_job_is_known_whatever_the_service_says_beside_it(ledger: Ledger) -> N
     assert [(one.job_id, one.total) for one in ledger.open_uploads(ORIGIN)] == [("job\ufffd", None)]
 
 
-def test_a_run_is_begun_once(ledger: Ledger) -> None:
+def test_a_run_has_its_counts_and_its_end(ledger: Ledger, clock: Clock) -> None:
+    buy(ledger, 1)
+    upload(ledger, "u", 4, 5, 6)
+    ledger.settle([JobKnown("u", "job-u", 3), JobFetched("u", {0: ANSWER, 2: ANSWER}, {}, None)])
+    ledger.end("run", "done")
     with pytest.raises(LedgerError, match="against its rules"):
         ledger.begin(LedgerRun("run", "verify", ORIGIN, "b.csv", 1.0))
-
-
-def test_fetching_again_can_only_find_more(ledger: Ledger) -> None:
-    upload(ledger, "u", 1, 2)
-    ledger.settle([JobFetched("u", {0: ANSWER}, {}, None)])
-    ledger.settle([JobFetched("u", {1: ANSWER}, {0: "gone"}, None)])
-    assert states(ledger, 1, 2) == ["done", "done"]
-    ledger.settle([JobLost("u", "404")])
-    assert states(ledger, 1, 2) == ["done", "done"]
-    with pytest.raises(LedgerError, match="does not follow"):
-        ledger.settle([JobFetched("u", {2: ANSWER}, {}, None)])
-
-
-def test_what_a_run_paid_is_counted_once(ledger: Ledger, clock: Clock) -> None:
-    buy(ledger, 1)
-    ledger.settle([LookupAsked(key(2), NUMBER, "run"), LookupUnreadable(key(2), b"", "")])
-    ledger.settle([LookupAsked(key(3), NUMBER, "run"), LookupRefused(key(3), "422")])
-    upload(ledger, "u", 4, 5, 6)
-    ledger.settle([JobKnown("u", "job-u", 3)])
-    ledger.settle([JobLost("u", "404")])
-    ledger.attach("u", "job-u")
-    ledger.settle([JobFetched("u", {0: ANSWER, 2: ANSWER}, {}, None)])
-    upload(ledger, "refused", 7, until=UploadGated)
-    ledger.settle([UploadRefused("refused", "413")])
-    ledger.end("run", "done")
     (run,) = ledger.runs()
-    assert (run.paid, run.answered) == (5, 3)
     assert (run.run_id, run.engine, run.origin, run.file) == ("run", "verify", ORIGIN, "customers.csv")
-    assert (run.started, run.ended, run.outcome) == (clock.now, clock.now, "done")
+    assert (run.started, run.ended, run.outcome, run.paid, run.answered) == (clock.now, clock.now, "done", 4, 3)
 
 
 def test_the_services_limit_is_forgotten_after_a_month(ledger: Ledger, clock: Clock) -> None:
@@ -681,17 +361,13 @@ def test_doubts_are_listed_with_what_is_needed_to_settle_them(ledger: Ledger, cl
     lookup, whole = ledger.doubts()
     assert (lookup.id, lookup.kind, lookup.b_no, lookup.rows) == (key(1).hex()[:16], "lookup", NUMBER, 1)
     assert (whole.id, whole.kind, whole.b_no, whole.rows) == ("u", "upload", None, 2)
-    assert (whole.since, whole.run_id, whole.file, whole.note) == (
-        clock.now,
-        "run",
-        "customers.csv",
-        "the connection broke",
-    )
+    assert (whole.since, whole.run_id, whole.file) == (clock.now, "run", "customers.csv")
+    assert whole.note == "the connection broke"
     assert states(ledger, 2, 3) == ["doubt", "doubt"]
     assert known(ledger, 2)[2]["note"] == "the connection broke"
 
 
-def test_what_is_accepted_is_lost_and_what_is_resent_may_be_asked(ledger: Ledger) -> None:
+def test_decisions_are_written_down_and_minds_can_be_changed(ledger: Ledger) -> None:
     for place in (1, 2):
         ledger.settle([LookupAsked(key(place), NUMBER, "run"), LookupDoubted(key(place), "502")])
     upload(ledger, "u", 3, 4)
@@ -700,69 +376,34 @@ def test_what_is_accepted_is_lost_and_what_is_resent_may_be_asked(ledger: Ledger
     assert ledger.resend([key(2).hex()]) == 1
     assert states(ledger, 1, 2, 3, 4) == ["lost", None, "done", "lost"]
     assert (ledger.doubts(), ledger.unusable()) == ([], [])
-    assert ledger.resend(["u", key(1).hex()[:10]]) == 2, "minds can be changed"
+    assert ledger.resend(["u", key(1).hex()[:10]]) == 2
     assert states(ledger, 1, 2, 3, 4) == [None, None, "done", None]
     decided = ledger._connection.execute("SELECT decision, kind, rows FROM decisions ORDER BY number").fetchall()
-    assert decided == [
-        ("accept", "lookup", 1),
-        ("accept", "upload", 1),
-        ("resend", "lookup", 1),
-        ("resend", "upload", 1),
-        ("resend", "lookup", 1),
-    ]
-
-
-@pytest.mark.parametrize("fate", ["doubt", "unreadable", "lost", "missing"])
-def test_an_upload_whose_job_is_found_by_hand_is_fetched_by_the_next_run(ledger: Ledger, fate: str) -> None:
-    upload(ledger, "u", 1, 2, until=UploadSent if fate in ("doubt", "unreadable") else JobKnown)
-    ledger.settle(
-        {
-            "doubt": [UploadDoubted("u", "504")],
-            "unreadable": [UploadUnreadable("u", b"<html>", "no JSON")],
-            "lost": [JobLost("u", "404")],
-            "missing": [JobFetched("u", {0: ANSWER}, {}, None)],
-        }[fate]
-    )
-    assert ledger.attach("u", " found ") == (1 if fate == "missing" else 2)
-    assert [(one.id, one.job_id) for one in ledger.open_uploads(ORIGIN)] == [("u", "found")]
-    ledger.settle([JobFetched("u", {0: ANSWER, 1: ANSWER}, {}, None)])
-    assert states(ledger, 1, 2) == ["done", "done"]
-    assert ledger.runs()[0].paid == 2
-
-
-@pytest.mark.parametrize(("settle", "state"), [("accept", "lost"), ("resend", None)])
-def test_an_upload_whose_job_never_ends_can_be_settled_by_hand(ledger: Ledger, settle: str, state: str | None) -> None:
-    """A job whose results can never be had must not hold its rows, and every later run, for ever."""
-    upload(ledger, "up-1", 1, 2)
-    assert getattr(ledger, settle)(["up-1"]) == 2
-    assert states(ledger, 1, 2) == [state, state]
-    assert ledger.open_uploads(ORIGIN) == []
+    once, again = [("accept", "lookup", 1), ("accept", "upload", 1)], [("resend", "upload", 1), ("resend", "lookup", 1)]
+    assert decided == [*once, ("resend", "lookup", 1), *again]
 
 
 def test_an_id_that_is_unknown_ambiguous_or_settled_is_refused_and_nothing_is_settled(ledger: Ledger) -> None:
     ledger.settle([LookupAsked(key(1), NUMBER, "run"), LookupDoubted(key(1), "502")])
-    for name in ("up-1", "up-2"):
-        upload(ledger, name, *{"up-1": (2,), "up-2": (3,)}[name], until=UploadSent)
+    for place, name in enumerate(("up-1", "up-2"), 2):
+        upload(ledger, name, place, until=UploadSent)
         ledger.settle([UploadDoubted(name, "502")])
     first = key(1).hex()[:16]
-    for ids, told in (
-        ([first, "nonsense"], "has this id"),
-        ([first, ""], "has this id"),
-        ([first, "up-"], "2 ids begin like this"),
-        ([first, first], "settled already"),
-    ):
-        with pytest.raises(UsageError, match=told):
-            ledger.accept(ids)
+    for other, code in (("nonsense", "unknown"), ("", "unknown"), ("up-", "ambiguous"), (first, "settled")):
+        with pytest.raises(UsageError) as caught:
+            ledger.accept([first, other])
+        assert caught.value.code in (f"ledger.id_{code}", f"ledger.already_{code}")
     assert len(ledger.doubts()) == 3
     ledger.attach("up-1", "job")
-    for id, job, told in (
-        (first, "j", "one lookup"),
-        ("up-2", " ", "no id"),
-        ("up-2", "job", "already"),
-        ("up-3", "j", "has this id"),
+    for id, job, code in (
+        (first, "j", "lookup_has_no_job"),
+        ("up-2", " ", "job_id_empty"),
+        ("up-2", "job", "job_taken"),
+        ("up-3", "j", "id_unknown"),
     ):
-        with pytest.raises(UsageError, match=told):
+        with pytest.raises(UsageError) as caught:
             ledger.attach(id, job)
+        assert caught.value.code == f"ledger.{code}"
 
 
 def test_lookups_that_begin_alike_are_shown_by_their_whole_key(ledger: Ledger) -> None:
@@ -800,12 +441,12 @@ def test_purging_takes_what_is_old_and_leaves_doubts_and_open_uploads(ledger: Le
 
 
 def test_a_purged_ledger_gives_its_room_back(ledger: Ledger, clock: Clock) -> None:
-    upload(ledger, "u", *range(20_000))
-    ledger.settle([JobFetched("u", dict.fromkeys(range(20_000), ANSWER), {}, None)])
+    upload(ledger, "u", *range(5_000))
+    ledger.settle([JobFetched("u", dict.fromkeys(range(5_000), ANSWER), {}, None)])
     ledger._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     full = ledger.path.stat().st_size
     clock.now += DAY
-    assert ledger.purge(0.5).lookups == 20_000
+    assert ledger.purge(0.5).lookups == 5_000
     assert ledger.path.stat().st_size < full / 10
 
 
@@ -844,14 +485,6 @@ def test_damage_that_shows_later_is_a_ledger_error(tmp_path: Path) -> None:
         known(ledger, *range(2000))
 
 
-def test_a_closed_ledger_says_so(tmp_path: Path) -> None:
-    ledger = Ledger.open(tmp_path / "ledger.sqlite")
-    ledger.close()
-    ledger.close()
-    with pytest.raises(LedgerError, match="was closed"):
-        ledger.runs()
-
-
 # the journal
 
 
@@ -874,26 +507,14 @@ async def test_what_waits_together_is_committed_together(ledger: Ledger, monkeyp
 
 
 @pytest.mark.anyio
-async def test_what_settle_returned_for_is_in_the_file(ledger: Ledger) -> None:
-    async with Journal(ledger) as journal:
-        for place in range(20):
-            await journal.settle(LookupAsked(key(place), NUMBER, "run"))
-            assert states(ledger, place) == ["asking"]
-            await journal.settle(LookupAnswered(key(place), ANSWER))
-            assert states(ledger, place) == ["done"]
-
-
-@pytest.mark.anyio
 async def test_an_error_reaches_only_the_one_who_caused_it(ledger: Ledger) -> None:
     buy(ledger, 5)
     failed: dict[int, str] = {}
 
     async def one(journal: Journal, place: int) -> None:
-        wrong = place in (3, 7)
+        answered = LookupAnswered(key(place), ANSWER)
         try:
-            await journal.settle(
-                *([LookupAnswered(key(place), ANSWER)] if wrong else [LookupAsked(key(place), NUMBER, "run")])
-            )
+            await journal.settle(answered if place in (3, 7) else LookupAsked(key(place), NUMBER, "run"))
         except LedgerError as error:
             failed[place] = str(error)
 
@@ -911,8 +532,6 @@ async def test_an_error_reaches_only_the_one_who_caused_it(ledger: Ledger) -> No
 async def test_where_no_thread_can_be_started_the_one_who_settles_hears_of_it(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An error, and nothing written; not a wait for ever."""
-
     async def none_left(*_: object, **__: object) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -931,17 +550,11 @@ async def test_a_settle_that_is_cancelled_is_settled_all_the_same(ledger: Ledger
     async with Journal(ledger) as journal:
         with anyio.CancelScope() as scope:
             scope.cancel()
-            await journal.settle(LookupAsked(key(1), NUMBER, "run"))
-            assert states(ledger, 1) == ["asking"]
+            await journal.settle(LookupAsked(key(100), NUMBER, "run"))
+            assert states(ledger, 100) == ["asking"]
             await anyio.lowlevel.checkpoint()
         assert scope.cancelled_caught
-        await journal.settle(LookupAnswered(key(1), ANSWER))
-    assert states(ledger, 1) == ["done"]
-
-
-@pytest.mark.anyio
-async def test_cancelling_all_around_the_journal_loses_nothing(ledger: Ledger) -> None:
-    with anyio.CancelScope() as scope:
+    with anyio.CancelScope() as scope:  # also one all around the journal
         async with Journal(ledger) as journal, anyio.create_task_group() as tasks:
             for place in range(50):
                 tasks.start_soon(journal.settle, LookupAsked(key(place), NUMBER, "run"))

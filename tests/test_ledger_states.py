@@ -1,25 +1,25 @@
-"""In whatever order things happen, and however often the process dies, the ledger knows what a simple model knows."""
+"""Every state of a lookup and of an upload, and what each change, decision and kill makes of it: the whole table.
+
+Whole histories, in which many of them come together, are in ``schedules.py``.
+"""
 
 from __future__ import annotations
 
 import shutil
-import tempfile
-from dataclasses import dataclass
-from hashlib import blake2b
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from bansong.base.schema import Answer
-from bansong.errors import LedgerError
+from bansong.errors import LedgerError, UsageError
 from bansong.purchase.changes import (
     JobFetched,
     JobKnown,
     JobLost,
+    JobUnfetched,
     LookupAnswered,
     LookupAsked,
     LookupDoubted,
@@ -35,297 +35,277 @@ from bansong.purchase.changes import (
     UploadUnreadable,
 )
 from bansong.purchase.ledger import Ledger, LedgerRun
-from examples import ALL, few
+from bansong.purchase.recovery import KILLED
+from schedules import unsynced
 
-KEYS = [blake2b(bytes([place]), digest_size=16).digest() for place in range(5)]
 ORIGIN = "https://service.test"
-WILD = st.integers(0, 9).map(lambda drawn: drawn == 5)
-"""Mostly what a runner does; now and then anything at all."""
-ASKABLE = (None, "done", "refused")
-STEPS = {  # change → the states from which it is legal
-    UploadGated: ("prepared",),
-    UploadSent: ("gated",),
-    JobKnown: ("gated", "sent", "known"),
-    JobFetched: ("known", "done"),
-    UploadRefused: ("prepared", "gated", "sent"),
-    UploadDropped: ("prepared", "gated"),
-    UploadDoubted: ("prepared", "gated", "sent", "doubt"),
-    UploadUnreadable: ("prepared", "gated", "sent"),
-    JobLost: ("known", "done", "lost"),
+OLD, NEW = Answer("active", 0.5), Answer("closed", 0.25)
+States = list[str | None]
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    with unsynced(), Ledger.open(tmp_path / "ledger.sqlite", clock=lambda: 1.0) as ledger:
+        ledger.begin(LedgerRun("run", "batch", ORIGIN, "a.csv", 1.0))
+        yield ledger
+
+
+def key(name: str) -> bytes:
+    return name.ljust(16).encode()
+
+
+def asked(name: str) -> LookupAsked:
+    return LookupAsked(key(name), "1", "run")
+
+
+def prepared(id: str, *names: str) -> UploadPrepared:
+    return UploadPrepared(id, "run", [(key(name), "1") for name in names], None, None, ORIGIN)
+
+
+def states(ledger: Ledger, *names: str) -> States:
+    keys = pl.Series([key(name) for name in names], dtype=pl.Binary)
+    found = {place: state for part in ledger.entries(keys) for place, state in part["place", "state"].rows()}
+    return [found.get(place) for place in range(len(names))]
+
+
+def answer_of(ledger: Ledger, name: str) -> float | None:
+    """What tells the answers apart, if there is one."""
+    parts = [*ledger.entries(pl.Series([key(name)], dtype=pl.Binary))]
+    return parts[0]["bounce_prob"][0] if parts else None
+
+
+# --- lookups
+
+REPLIES: dict[str, Callable[[str], Any]] = {
+    "answered": lambda name: LookupAnswered(key(name), NEW),
+    "unreadable": lambda name: LookupUnreadable(key(name), b"<html>", "no JSON"),
+    "refused": lambda name: LookupRefused(key(name), "422"),
+    "retracted": lambda name: LookupRetracted(key(name)),
+    "doubted": lambda name: LookupDoubted(key(name), "502"),
+}
+LOOKUPS: dict[str | None, dict[str, str]] = {  # by state: what is legal, and the state that follows (`free`: as before)
+    None: {"asked": "asking", "prepared": "uploaded"},
+    "done": {"asked": "asking", "prepared": "uploaded"},
+    "refused": {"asked": "asking", "prepared": "uploaded"},
+    "asking": {
+        **{"answered": "done", "unreadable": "unreadable", "refused": "refused", "retracted": "free"},
+        **{"doubted": "doubt", "killed": "doubt"},
+    },
+    "doubt": {"doubted": "doubt", "accept": "lost", "resend": "free"},
+    "unreadable": {"accept": "lost", "resend": "free"},
+    "lost": {"resend": "free"},
+}
+WAYS: dict[str | None, list[str]] = {
+    **{None: [], "asking": [], "done": ["answered"], "refused": ["refused"]},
+    **{"doubt": ["doubted"], "unreadable": ["unreadable"], "lost": ["doubted", "accept"]},
 }
 
 
-FORWARD = {"prepared": UploadGated, "gated": UploadSent, "sent": JobKnown, "known": JobFetched}
+def settle(ledger: Ledger, name: str, step: str) -> None:
+    if step in ("accept", "resend"):
+        getattr(ledger, step)([key(name).hex()])
+    elif step == "asked":
+        ledger.settle([asked(name)])
+    elif step == "prepared":
+        ledger.settle([prepared(f"up-{name}", name)])
+    else:
+        ledger.settle([REPLIES[step](name)])
 
 
-@dataclass
-class Held:
-    """The model's lookup."""
+@pytest.mark.parametrize("step", ["asked", "prepared", *REPLIES, "accept", "resend", "killed"])
+@pytest.mark.parametrize("had", [False, True], ids=["new", "answered before"])
+def test_each_step_of_a_lookup_is_taken_where_it_is_legal_and_refused_elsewhere(
+    ledger: Ledger, tmp_path: Path, step: str, had: bool
+) -> None:
+    """What may have been paid is never asked again; an answer outlives whatever was not paid after it."""
+    for state, legal in LOOKUPS.items():
+        name = str(state)
+        for taken in (["asked", "answered"] if had else []) + (["asked", *WAYS[state]] if state else []):
+            settle(ledger, name, taken)
+        before, paid = states(ledger, name), ledger.runs()[0].paid
+        if step == "killed":
+            continue
+        expected = legal.get(step)
+        if expected is None:
+            with pytest.raises((LedgerError, UsageError)) as caught:
+                settle(ledger, name, step)
+            assert caught.value.code in ("ledger.record_inconsistent", "ledger.id_unknown", "ledger.already_settled")
+            assert states(ledger, name) == before
+            continue
+        settle(ledger, name, step)
+        if expected in ("free", "refused") and had:
+            expected = "done"
+        assert states(ledger, name) == [None if expected == "free" else expected], (state, step)
+        assert ledger.runs()[0].paid == paid + (step in ("answered", "unreadable"))
+        bought = step == "answered" or (state == "done" and not had)
+        assert answer_of(ledger, name) == (NEW.bounce_prob if bought or had else None)
+    if step == "killed":
+        with killed(ledger, tmp_path) as left:
+            assert left.recovered.asking == 1
+            names = [str(state) for state in LOOKUPS]
+            expected_states = ["doubt" if state == "asking" else state for state in LOOKUPS]
+            if had:
+                expected_states = ["done" if state in (None, "refused") else state for state in expected_states]
+            assert states(left, *names) == expected_states
+            assert KILLED in {doubt.note for doubt in left.doubts()}
+        with Ledger.open(left.path) as again:
+            assert again.recovered.asking == 0
 
-    state: str | None = None
-    answer: float | None = None
-    upload: str | None = None
+
+def killed(ledger: Ledger, folder: Path) -> Ledger:
+    """The ledger as a process that is killed now leaves it on the disk."""
+    left = folder / "left.sqlite"
+    for end in ("", "-wal"):
+        shutil.copyfile(f"{ledger.path}{end}", f"{left}{end}")
+    return Ledger.open(left)
 
 
-@dataclass
-class Load:
-    """The model's upload."""
+# --- uploads of two rows, of which the first had an answer before
 
-    state: str
-    rows: list[bytes]
-    counted: bool = False
+STEPS: dict[str, Callable[[str], Any]] = {
+    "gated": UploadGated,
+    "sent": UploadSent,
+    "known": lambda up: JobKnown(up, f"job-{up}", None),
+    "fetched": lambda up: JobFetched(up, {0: NEW}, {1: "no such number"}, None),
+    "unfetched": lambda up: JobUnfetched(up, "503"),
+    "lost": lambda up: JobLost(up, "404"),
+    "refused": UploadRefused,
+    "dropped": UploadDropped,
+    "doubted": UploadDoubted,
+    "unreadable": lambda up: UploadUnreadable(up, b"{}", "names no job"),
+}
+DECISIONS = ("accept", "resend", "attach")
+FREE: States = ["done", None]
+WAIT: States = ["uploaded", "uploaded"]
+UPLOADS: dict[str, tuple[Sequence[str], dict[str, States], str | None]] = {
+    # by state: the way there, the rows after each legal step, and what a kill makes of it
+    "prepared": (
+        [],
+        {"gated": WAIT, "refused": FREE, "dropped": FREE, "doubted": ["doubt"] * 2, "unreadable": ["unreadable"] * 2},
+        "dropped",
+    ),
+    "gated": (
+        ["gated"],
+        {"sent": WAIT, "known": WAIT, "refused": FREE, "dropped": FREE}
+        | {"doubted": ["doubt"] * 2, "unreadable": ["unreadable"] * 2},
+        "doubt",
+    ),
+    "sent": (
+        ["gated", "sent"],
+        {"known": WAIT, "refused": FREE, "doubted": ["doubt"] * 2, "unreadable": ["unreadable"] * 2},
+        "doubt",
+    ),
+    "known": (
+        ["gated", "known"],
+        {"known": WAIT, "fetched": ["done", "missing"], "unfetched": WAIT, "lost": ["missing"] * 2}
+        | {"accept": ["lost"] * 2, "resend": FREE, "attach": WAIT},
+        None,
+    ),
+    "done": (
+        ["gated", "known", "fetched"],
+        {"fetched": ["done", "missing"], "lost": ["done", "missing"]}
+        | {"accept": ["done", "lost"], "resend": ["done", None], "attach": ["done", "uploaded"]},
+        None,
+    ),
+    "lost": (
+        ["gated", "known", "lost"],
+        {"lost": ["missing"] * 2, "accept": ["lost"] * 2, "resend": FREE, "attach": WAIT},
+        None,
+    ),
+    "doubt": (
+        ["gated", "doubted"],
+        {"doubted": ["doubt"] * 2, "accept": ["lost"] * 2, "resend": FREE, "attach": WAIT},
+        None,
+    ),
+    "unreadable": (["gated", "unreadable"], {"accept": ["lost"] * 2, "resend": FREE, "attach": WAIT}, None),
+    "refused": (["refused"], {}, None),
+    "dropped": (["dropped"], {}, None),
+    "accepted": (["gated", "doubted", "accept"], {"resend": FREE}, None),
+    "resent": (["gated", "doubted", "resend"], {}, None),
+}
 
 
-def an_answer(probability: float) -> Answer:
-    return Answer("active", probability, "A", "send", None, "세종특별자치시", ("[base] +1 a (nts)", "둘 | 셋"))
+def take(ledger: Ledger, id: str, step: str) -> None:
+    if step == "attach":
+        ledger.attach(id, f"job-{id}")
+    elif step in DECISIONS:
+        getattr(ledger, step)([id])
+    else:
+        ledger.settle([STEPS[step](id)])
 
 
-class Life(RuleBasedStateMachine):
-    """Legal and illegal changes at random, crashes among them."""
+def make(ledger: Ledger, state: str) -> list[str]:
+    """An upload in this state; the names of its rows."""
+    rows = [f"{state} {place}" for place in (0, 1)]
+    ledger.settle([asked(rows[0]), LookupAnswered(key(rows[0]), OLD), prepared(state, *rows)])
+    for step in UPLOADS[state][0]:
+        take(ledger, state, step)
+    return rows
 
-    @initialize()
-    def start(self) -> None:
-        self.folder = Path(tempfile.mkdtemp())
-        self.file = self.folder / "0.sqlite"
-        self.lives = self.uploads_made = self.paid = self.answered = self.answers_made = 0
-        self.since = 0
-        self.lookups = {key: Held() for key in KEYS}
-        self.uploads: dict[str, Load] = {}
-        self.ledger = Ledger.open(self.file)
-        self.ledger.begin(LedgerRun("run", "batch", ORIGIN, "a.csv", 1.0))
 
-    def teardown(self) -> None:
-        self.ledger.close()
-        shutil.rmtree(self.folder)
+@pytest.mark.parametrize("step", [*STEPS, *DECISIONS])
+def test_each_step_of_an_upload_is_taken_where_it_is_legal_and_refused_elsewhere(ledger: Ledger, step: str) -> None:
+    """A refused step changes nothing, of its upload or of what is settled with it; rows are paid once."""
+    for state, (_, legal, _) in UPLOADS.items():
+        rows = make(ledger, state)
+        before, (run,) = states(ledger, *rows), ledger.runs()
+        if (expected := legal.get(step)) is None:
+            with pytest.raises((LedgerError, UsageError)) as caught:
+                take(ledger, state, step)
+            assert caught.value.code.split(".")[1] in (
+                *("record_inconsistent", "id_unknown", "already_settled", "upload_not_waiting"),
+            )
+            assert (states(ledger, *rows), ledger.runs()) == (before, [run])
+            if step in STEPS:
+                with pytest.raises(LedgerError):
+                    ledger.settle([asked("another"), STEPS[step](state)])
+                assert states(ledger, "another") == [None]
+            continue
+        take(ledger, state, step)
+        assert states(ledger, *rows) == expected, (state, step)
+        counted = (step == "known" and state != "known") or (step == "attach" and state in ("doubt", "unreadable"))
+        assert ledger.runs()[0].paid == run.paid + 2 * counted
+        fetched = step == "fetched" and state == "known"
+        assert answer_of(ledger, rows[0]) == (NEW.bounce_prob if fetched or state == "done" else OLD.bounce_prob)
+        if expected == WAIT and step in ("known", "unfetched", "attach"):
+            ledger.settle([JobFetched(state, {0: NEW, 1: NEW}, {}, None)])
+            assert states(ledger, *rows) == ["done", "done"]
 
-    def attempt(self, change: object, legal: bool) -> bool:
-        if legal:
-            self.since += 1
-            self.ledger.settle([change])
+
+def test_what_is_held_of_an_upload_is_never_uploaded_or_asked_again(ledger: Ledger) -> None:
+    for state in UPLOADS:
+        free = state in ("refused", "dropped", "resent")
+        for place, row in enumerate(make(ledger, state)):
+            is_free = free or (state == "done" and place == 0)
+            for change in (asked(row), prepared(f"{state} {place} again", f"{state} new", row)):
+                if not is_free:
+                    with pytest.raises(LedgerError):
+                        ledger.settle([change])
+        if not free:
+            assert states(ledger, f"{state} new") == [None]
         else:
-            with pytest.raises(LedgerError, match="does not follow"):
-                self.ledger.settle([LookupAsked(b"another" + bytes(9), "1", "run"), change])
-        return legal
-
-    def fresh(self) -> float:
-        self.answers_made += 1
-        return self.answers_made / 1024
-
-    def back(self, held: Held, otherwise: str | None) -> None:
-        held.state, held.upload = ("done" if held.answer is not None else otherwise), None
-
-    def a_key(self, data: st.DataObject, wild: bool, *states: str | None) -> bytes:
-        fit = [key for key in KEYS if wild or self.lookups[key].state in states]
-        return data.draw(st.sampled_from(fit or KEYS))
-
-    @rule(data=st.data(), wild=WILD)
-    def ask(self, data: st.DataObject, wild: bool) -> None:
-        key = self.a_key(data, wild, *ASKABLE)
-        held = self.lookups[key]
-        if self.attempt(LookupAsked(key, "1248100998", "run"), held.state in ASKABLE):
-            held.state, held.upload = "asking", None
-
-    @precondition(lambda self: any(held.state == "asking" for held in self.lookups.values()))
-    @rule(
-        data=st.data(),
-        wild=WILD,
-        kind=st.sampled_from([LookupAnswered, LookupUnreadable, LookupRefused, LookupRetracted, LookupDoubted]),
-    )
-    def reply(self, data: st.DataObject, wild: bool, kind: type) -> None:
-        key = self.a_key(data, wild, "asking")
-        held, probability = self.lookups[key], self.fresh()
-        change = {
-            LookupAnswered: lambda: LookupAnswered(key, an_answer(probability)),
-            LookupUnreadable: lambda: LookupUnreadable(key, b"<html>", "no JSON"),
-            LookupRefused: lambda: LookupRefused(key, "no"),
-            LookupRetracted: lambda: LookupRetracted(key),
-            LookupDoubted: lambda: LookupDoubted(key, "502"),
-        }[kind]()
-        # a row of an upload in doubt is not itself in doubt: it is its upload that is settled
-        if not self.attempt(change, held.state == "asking" or (kind is LookupDoubted and held.state == "doubt")):
-            return
-        if kind is LookupAnswered:
-            held.state, held.answer = "done", probability
-            self.answered += 1
-        elif kind in (LookupRefused, LookupRetracted):
-            self.back(held, "refused" if kind is LookupRefused else None)
-        else:
-            held.state = "unreadable" if kind is LookupUnreadable else "doubt"
-        self.paid += kind in (LookupAnswered, LookupUnreadable)
-
-    @precondition(lambda self: any(held.state in ASKABLE for held in self.lookups.values()))
-    @rule(data=st.data(), wild=WILD, most=st.integers(1, 3))
-    def prepare(self, data: st.DataObject, wild: bool, most: int) -> None:
-        fit = [key for key in KEYS if self.lookups[key].state in ASKABLE][:most]
-        keys = data.draw(st.lists(st.sampled_from(KEYS), max_size=3)) if wild else fit
-        self.uploads_made += 1
-        id = f"up{self.uploads_made}"
-        free = all(self.lookups[key].state in ASKABLE for key in keys)
-        rows = [(key, "1248100998") for key in keys]
-        if self.attempt(
-            UploadPrepared(id, "run", rows, None, None, ORIGIN), bool(keys) and free and len(set(keys)) == len(keys)
-        ):
-            self.uploads[id] = Load("prepared", keys)
-            for key in keys:
-                self.lookups[key].state, self.lookups[key].upload = "uploaded", id
-
-    def open_rows(self, id: str, *states: str) -> list[Held]:
-        return [
-            held for key in self.uploads[id].rows if (held := self.lookups[key]).upload == id and held.state in states
-        ]
-
-    @precondition(lambda self: self.uploads)
-    @rule(data=st.data(), wild=WILD, found=st.sets(st.integers(0, 2)))
-    def step(self, data: st.DataObject, wild: bool, found: set[int]) -> None:
-        id = data.draw(st.sampled_from(sorted(self.uploads)))
-        legal = [kind for kind, states in STEPS.items() if wild or self.uploads[id].state in states]
-        self.happen(id, data.draw(st.sampled_from(legal or list(STEPS))), found)
-
-    @precondition(lambda self: any(load.state in FORWARD for load in self.uploads.values()))
-    @rule(found=st.sets(st.integers(0, 2)))
-    def go_on(self, found: set[int]) -> None:
-        """Every upload takes the next step on the straight way."""
-        for id, load in self.uploads.items():
-            if load.state in FORWARD:
-                self.happen(id, FORWARD[load.state], found)
-
-    def happen(self, id: str, kind: type, found: set[int]) -> None:
-        load = self.uploads[id]
-        answers = {place: self.fresh() for place in found if place < len(load.rows)}
-        change = {
-            UploadGated: lambda: UploadGated(id),
-            UploadSent: lambda: UploadSent(id),
-            JobKnown: lambda: JobKnown(id, f"job-{id}", None),
-            JobFetched: lambda: JobFetched(id, {place: an_answer(value) for place, value in answers.items()}, {}, None),
-            UploadRefused: lambda: UploadRefused(id, "413"),
-            UploadDropped: lambda: UploadDropped(id),
-            UploadDoubted: lambda: UploadDoubted(id, "502"),
-            UploadUnreadable: lambda: UploadUnreadable(id, b"?", "no JSON"),
-            JobLost: lambda: JobLost(id, "404"),
-        }[kind]()
-        if not self.attempt(change, load.state in STEPS[kind]):
-            return
-        if kind is JobFetched:
-            self.fetch(id, answers)
-            load.state = "done"
-        elif kind is JobLost:
-            if load.state == "known":
-                load.state = "lost"
-                for held in self.open_rows(id, "uploaded"):
-                    held.state = "missing"
-        elif kind in (UploadRefused, UploadDropped):
-            load.state = "refused" if kind is UploadRefused else "dropped"
-            for held in self.open_rows(id, "uploaded"):
-                self.back(held, None)
-        elif kind is JobKnown:
-            load.state = "known"
-            self.count(load)
-        else:
-            load.state = {
-                UploadGated: "gated",
-                UploadSent: "sent",
-                UploadDoubted: "doubt",
-                UploadUnreadable: "unreadable",
-            }[kind]
-
-    def fetch(self, id: str, answers: dict[int, float]) -> None:
-        for place, key in enumerate(self.uploads[id].rows):
-            held = self.lookups[key]
-            if held.upload != id or held.state not in ("uploaded", "missing"):
-                continue
-            if place in answers:
-                held.state, held.upload, held.answer = "done", None, answers[place]
-                self.answered += 1
-            else:
-                held.state = "missing"
-
-    def count(self, load: Load) -> None:
-        self.paid += 0 if load.counted else len(load.rows)
-        load.counted = True
-
-    @precondition(lambda self: self.ledger.doubts() or self.ledger.unusable())
-    @rule(data=st.data(), decision=st.sampled_from(["accept", "resend", "attach"]))
-    def decide(self, data: st.DataObject, decision: str) -> None:
-        chosen = data.draw(st.sampled_from([*self.ledger.doubts(), *self.ledger.unusable()]))
-        if chosen.kind == "lookup":
-            (held,) = [held for key, held in self.lookups.items() if key.hex().startswith(chosen.id)]
-            if decision == "accept":
-                assert self.ledger.accept([chosen.id]) == 1
-                held.state = "lost"
-            elif decision == "resend":
-                assert self.ledger.resend([chosen.id]) == 1
-                self.back(held, None)
-            return
-        load = self.uploads[chosen.id]
-        rows = self.open_rows(chosen.id, "uploaded", "missing")
-        assert chosen.rows == len(rows)
-        if decision == "attach":
-            assert self.ledger.attach(chosen.id, f"job-{chosen.id}") == len(rows)
-            load.state = "known"
-            self.count(load)
-            for held in rows:
-                held.state = "uploaded"
-            return
-        if decision == "resend":
-            rows = self.open_rows(chosen.id, "uploaded", "missing", "lost")
-        assert getattr(self.ledger, decision)([chosen.id]) == len(rows)
-        load.state = load.state if load.state == "done" else {"accept": "accepted", "resend": "resent"}[decision]
-        for held in rows:
-            if decision == "accept":
-                held.state = "lost"
-            else:
-                self.back(held, None)
-
-    @precondition(lambda self: self.since >= 3)
-    @rule(clean=st.booleans())
-    def live_again(self, clean: bool) -> None:
-        """The process ends, or is killed: what is on the disk at that moment is all that is left."""
-        self.since = 0
-        if clean:
-            self.ledger.close()
-        else:
-            self.lives += 1
-            left = self.folder / f"{self.lives}.sqlite"
-            for end in ("", "-wal"):
-                if (file := self.file.with_name(self.file.name + end)).exists():
-                    shutil.copyfile(file, left.with_name(left.name + end))
-            self.ledger.close()
-            self.file = left
-        self.ledger = Ledger.open(self.file)
-        asking = [held for held in self.lookups.values() if held.state == "asking"]
-        for held in asking:
-            held.state = "doubt"
-        under_way = [load for load in self.uploads.values() if load.state in ("gated", "sent")]
-        for load in under_way:
-            load.state = "doubt"
-        prepared = [id for id, load in self.uploads.items() if load.state == "prepared"]
-        for id in prepared:
-            self.uploads[id].state = "dropped"
-            for held in self.open_rows(id, "uploaded"):
-                self.back(held, None)
-        recovered = self.ledger.recovered
-        assert (recovered.asking, recovered.uploads, recovered.dropped) == (len(asking), len(under_way), len(prepared))
-        assert not self.ledger.created
-
-    @invariant()
-    def knows_what_the_model_knows(self) -> None:
-        shown = {}
-        for frame in self.ledger.entries(pl.Series(KEYS, dtype=pl.Binary)):
-            for row in frame.iter_rows(named=True):
-                shown[KEYS[row["place"]]] = (row["state"], row["bounce_prob"])
-        expected = {}
-        for key, held in self.lookups.items():
-            if held.state is not None:
-                load = self.uploads.get(held.upload or "")
-                is_held = held.state == "uploaded" and load is not None and load.state in ("doubt", "unreadable")
-                expected[key] = (load.state if is_held and load else held.state, held.answer)
-        assert shown == expected
-        (run,) = self.ledger.runs()
-        assert (run.paid, run.answered) == (self.paid, self.answered)
-        assert {upload.id for upload in self.ledger.open_uploads(ORIGIN)} == {
-            id for id, load in self.uploads.items() if load.state == "known"
-        }
+            ledger.settle([prepared(f"{state} again", *[f"{state} {place}" for place in (0, 1)])])
 
 
-TestLife = pytest.mark.fuzz(Life.TestCase) if ALL else Life.TestCase
-TestLife.settings = settings(max_examples=few(45), stateful_step_count=60)
+def test_a_kill_leaves_in_doubt_what_was_at_the_gate_and_frees_what_was_before_it(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    rows = {state: make(ledger, state) for state in UPLOADS}
+    before = {state: states(ledger, *names) for state, names in rows.items()}
+    with killed(ledger, tmp_path) as left:
+        assert (left.recovered.uploads, left.recovered.dropped) == (2, 1)
+        for state, (*_, becomes) in UPLOADS.items():
+            after = {"dropped": FREE, "doubt": ["doubt"] * 2, None: before[state]}[becomes]
+            assert states(left, *rows[state]) == after, state
+        assert [upload.id for upload in left.open_uploads(ORIGIN)] == ["known"]
+        assert left.runs()[0].outcome == "killed"
+
+
+def test_fetching_again_can_only_find_more(ledger: Ledger) -> None:
+    rows = make(ledger, "done")
+    ledger.settle([JobFetched("done", {1: NEW}, {0: "gone"}, None)])
+    ledger.settle([JobLost("done", "404")])
+    assert states(ledger, *rows) == ["done", "done"]
+    with pytest.raises(LedgerError):
+        ledger.settle([JobFetched("done", {2: NEW}, {}, None)])
+    assert (ledger.runs()[0].paid, ledger.runs()[0].answered) == (3, 3)

@@ -89,7 +89,6 @@ def earlier_versions() -> list[tuple[str, int]]:
 
 @pytest.mark.parametrize(("name", "version"), earlier_versions())
 def test_a_file_of_every_earlier_version_gets_the_tables_of_a_new_one(name: str, version: int, tmp_path: Path) -> None:
-    """From each version that was ever written the steps lead to the same tables as a new file has."""
     kind, _ = KINDS[name]
     path, new = unpacked(name, tmp_path), tmp_path / "new.sqlite"
     kind.make(new)
@@ -104,7 +103,6 @@ def test_a_file_of_every_earlier_version_gets_the_tables_of_a_new_one(name: str,
 
 
 def test_a_first_ledger_knows_its_answers_its_doubts_and_its_job(tmp_path: Path) -> None:
-    """A lookup bought then is found now, under the key that today's code computes; nothing of it is bought again."""
     keys = keys_of(scope_of(ORIGIN, None, None), RECORDS)
     with Ledger.open(unpacked("ledger", tmp_path), clock=lambda: 1_763_800_000.0) as ledger:
         (known,) = ledger.entries(pl.Series([keys[record] for record in RECORDS], dtype=pl.Binary))
@@ -115,7 +113,6 @@ def test_a_first_ledger_knows_its_answers_its_doubts_and_its_job(tmp_path: Path)
 
 
 def test_a_first_server_s_file_serves_its_key_its_job_and_its_watches(tmp_path: Path) -> None:
-    """The key authenticates, quota used is used, results are there, the watch list says the very same, and grows."""
     db = unpacked("server", tmp_path)
     expected = json.loads((tmp_path / "expected.json").read_text("utf-8"))
     with (
@@ -131,7 +128,6 @@ def test_a_first_server_s_file_serves_its_key_its_job_and_its_watches(tmp_path: 
 
 
 def test_a_file_whose_keys_had_one_secret_each_goes_on_with_them(tmp_path: Path) -> None:
-    """Secrets stay valid, also a pooled key's, a revoked one's does not; usage, job, label and watches are the same."""
     db = unpacked("server", tmp_path, 3)
     expected = json.loads((tmp_path / "expected.json").read_text("utf-8"))
     with (
@@ -155,7 +151,6 @@ def test_a_file_whose_keys_had_one_secret_each_goes_on_with_them(tmp_path: Path)
 
 
 def test_a_first_watch_file_is_listed_and_checked(tmp_path: Path) -> None:
-    """Its watches are there as they were last checked; a check finds what closed since, and tells it once."""
     path = unpacked("watch", tmp_path)
     town = Town(tmp_path / "town")
     town.list = path
@@ -173,7 +168,6 @@ def test_a_first_watch_file_is_listed_and_checked(tmp_path: Path) -> None:
 def test_a_step_that_fails_leaves_every_kind_of_file_as_it_was(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file is of one version or of the next, never between; when the step works, so does the file."""
     kind, _ = KINDS[name]
     path = unpacked(name, tmp_path)
     before = schema(path)
@@ -188,7 +182,6 @@ def test_a_step_that_fails_leaves_every_kind_of_file_as_it_was(
 
 @pytest.mark.parametrize("name", KINDS)
 def test_a_file_of_a_newer_release_is_refused_with_what_to_do(name: str, tmp_path: Path) -> None:
-    """It says which version it has, which one this release writes, and what to do; the file stays as it is."""
     kind, _ = KINDS[name]
     path = tmp_path / "new.sqlite"
     kind.make(path)
@@ -205,7 +198,6 @@ def test_a_file_of_a_newer_release_is_refused_with_what_to_do(name: str, tmp_pat
 def test_a_sqlite_that_is_too_old_is_named_with_the_remedy(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not the disk is at fault: the message says which SQLite is needed, which one is there, and what to do."""
     kind, _ = KINDS[name]
     major, minor, _ = kind.minimum
     monkeypatch.setattr(sqlite3, "sqlite_version_info", (major, minor - 1, 5))
@@ -222,7 +214,6 @@ def test_a_sqlite_that_is_too_old_is_named_with_the_remedy(
 def test_an_older_file_in_use_is_not_changed_under_whoever_uses_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server of an older release would go on with tables that are gone: `keys` refuses, and says what to do."""
     monkeypatch.setattr("bansong.base.sqlite._LOCK_TIMEOUT_S", 0.2)
     path = unpacked("server", tmp_path)
     with FileLock(f"{path}.lock"):  # not the one of this process that SERVER_FILE knows of
@@ -269,7 +260,6 @@ def test_an_older_file_is_waited_for_while_another_process_brings_it_forward(
 
 
 def test_who_has_the_lock_may_bring_its_file_forward(tmp_path: Path) -> None:
-    """The new server takes the lock first and opens the file then; it still has the lock afterwards."""
     path = unpacked("server", tmp_path)
     lock = lock_server_file(path)
     try:
@@ -283,7 +273,6 @@ def test_who_has_the_lock_may_bring_its_file_forward(tmp_path: Path) -> None:
 
 
 def test_each_kind_has_its_own_application_id() -> None:
-    """One kind is never taken for another."""
     kinds: list[FileKind] = [kind for kind, _ in KINDS.values()]
     assert len({kind.application_id for kind in kinds}) == len(kinds)
     assert {kind.error for kind in kinds} == {LedgerError, StoreError}
@@ -332,7 +321,6 @@ def test_a_second_look_at_a_file_leaves_the_first_connection_its_lock(tmp_path: 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="locks are the process's on POSIX systems only")
 def test_a_ledger_that_is_opened_twice_stays_locked(tmp_path: Path) -> None:
-    """The second opening in the same process is refused, and takes nothing of the first one's locks with it."""
     path = tmp_path / "ledger.sqlite"
     with Ledger.open(path):
         with pytest.raises(LedgerError):

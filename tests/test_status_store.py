@@ -36,7 +36,6 @@ def store(tmp_path: Path) -> Iterator[StatusStore]:
 
 
 def test_what_is_written_is_read_as_it_was(store: StatusStore) -> None:
-    """All columns come back in the frame of statuses, in the order of the numbers; those not there are left out."""
     frame = statuses([1248100998, 2208162517]).with_columns(since=pl.Series([None, date(2020, 1, 2)]))
     store.write(frame)
     assert store.read().equals(frame)
@@ -45,7 +44,6 @@ def test_what_is_written_is_read_as_it_was(store: StatusStore) -> None:
 
 
 def test_the_newest_day_of_a_number_wins(store: StatusStore) -> None:
-    """An older status changes nothing, one of the same day replaces; a taxation once known stays where none is said."""
     store.write(statuses([1248100998]))
     store.write(statuses([1248100998], "closed", date(2026, 11, 22)))
     assert store.read()["biz_status"].to_list() == ["active"]
@@ -63,7 +61,6 @@ def test_a_status_of_a_day_to_come_is_asked_again_and_replaced(store: StatusStor
 
 
 def test_unknown_and_oldest_numbers_are_asked_first(store: StatusStore) -> None:
-    """What is as old as the limit is fresh still; what was asked in vain today is asked tomorrow."""
     store.write(statuses([11], as_of=date(2026, 10, 24)), unanswered=numbers(14), today=TODAY)
     store.write(statuses([12], as_of=date(2026, 10, 23)))
     store.write(statuses([13], as_of=date(2026, 10, 1)))
@@ -73,7 +70,6 @@ def test_unknown_and_oldest_numbers_are_asked_first(store: StatusStore) -> None:
 
 
 def test_a_day_s_usage_adds_up_by_key(store: StatusStore) -> None:
-    """Numbers and calls of all runs add up a day and a key; used up stays used up that day."""
     store.write(usage={("a", TODAY): DayUsage(100, 1)})
     store.write(usage={("a", TODAY): DayUsage(50, 1, exhausted=True), ("b", TODAY): DayUsage(7, 1)})
     store.write(usage={("a", TODAY): DayUsage(1, 1)})
@@ -83,14 +79,12 @@ def test_a_day_s_usage_adds_up_by_key(store: StatusStore) -> None:
 
 
 def test_a_forgotten_number_is_gone(store: StatusStore) -> None:
-    """Nothing in the file names the number any more."""
     store.write(statuses([1248100998, 2208162517]), unanswered=numbers(3), today=TODAY)
     assert (store.forget(1248100998), store.forget(3), store.forget(4)) == (1, 1, 0)
     assert store.summary() == StoreSummary(1, TODAY, TODAY)
 
 
 def test_the_file_is_private_and_no_other_is_taken_for_one(tmp_path: Path) -> None:
-    """A store is readable by its owner alone; looking for one makes none; another file is refused with its path."""
     path = tmp_path / "statuses.sqlite"
     assert find_status_store(path) is None
     StatusStore(path).close()
@@ -112,8 +106,8 @@ with StatusStore(sys.argv[1]) as store:
 """
 
 
+@pytest.mark.process
 def test_several_processes_write_at_once(tmp_path: Path) -> None:
-    """Each process's rows are all there, and the usage is the sum of theirs."""
     path = tmp_path / "statuses.sqlite"
     command = [sys.executable, "-c", WRITER, str(path)]
     writers = [subprocess.Popen([*command, str(first), str(Path(__file__).parent)]) for first in (1000, 2000, 1200)]
@@ -124,7 +118,6 @@ def test_several_processes_write_at_once(tmp_path: Path) -> None:
 
 
 def test_a_group_with_a_row_without_a_day_is_not_stored(store: StatusStore) -> None:
-    """A row without a day is refused, and nothing of its group is kept."""
     frame = pl.concat([statuses([1]), statuses([2]).with_columns(as_of=pl.lit(None, pl.Date))])
     with pytest.raises(StoreError, match="used against its rules"):
         store.write(frame)

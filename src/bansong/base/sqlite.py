@@ -199,6 +199,15 @@ class FileKind:
         _LOCKS[path] = lock
         return lock
 
+    def ensure(self, path: Path) -> bool:
+        """Make the file if there is none, and the state directory for it; return whether it was made."""
+        with self.errors(path):
+            if path.exists():
+                return False
+            self.prepare_folder(path)
+            self.make(path)
+            return True
+
     def make(self, path: Path) -> None:
         """Make an empty file (0600) under another name, then rename it; another process may make a shared one first."""
         unfinished = path.with_name(f"{path.name}.new" if self.exclusive else f"{path.name}.{os.getpid()}.new")

@@ -40,7 +40,6 @@ from bansong.client.client import Client
 from bansong.client.dispatcher import Halt, OutgoingRequest, Slot, Task
 from bansong.client.retries import Action, error_action
 from bansong.engine.records import ROW_ID, records
-from bansong.purchase.jobs import UploadedJob, find_base
 from bansong.purchase.label_queue import (
     HeldLabel,
     JobNumbered,
@@ -58,6 +57,7 @@ from bansong.purchase.ledger import Journal, Ledger, LedgerRun
 from bansong.purchase.ledger_file import ledger_path
 from bansong.purchase.lookups import KEY, LOOKUP, PurchaseContext, lookup_expr, scope_of, with_keys
 from bansong.purchase.queries import StoredUpload
+from bansong.purchase.uploads import UploadedJob, find_base
 from bansong.run.columns import check_labels
 from bansong.tables.detect import reading
 from bansong.tables.earlier_columns import find_earlier_columns

@@ -22,7 +22,7 @@ from filelock import FileLock
 from bansong.base import business_number
 from bansong.base.errors import LedgerError, Problem, UsageError
 from bansong.base.messages import gettext, gettext_noop
-from bansong.base.sqlite import rewrite_file
+from bansong.base.sqlite import rewrite_file, transaction
 from bansong.purchase import changes as trial_limits
 from bansong.purchase import label_queue as label_outbox
 from bansong.purchase import queries, recovery
@@ -266,9 +266,7 @@ class Ledger:
         with ExitStack() as undo:
             lock = LEDGER_FILE.lock(path, LEDGER_FILE.busy)
             undo.callback(lock.release)
-            with LEDGER_FILE.errors(path):
-                if created := not path.exists():
-                    LEDGER_FILE.make(path)
+            created = LEDGER_FILE.ensure(path)
             connection = LEDGER_FILE.open(path)
             undo.callback(connection.close)
             with LEDGER_FILE.errors(path):
@@ -376,17 +374,10 @@ class Ledger:
 
     @contextmanager
     def _transaction(self) -> Iterator[Transaction]:
-        with self._connect() as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                tx = Transaction(connection, self._clock(), self.path)
-                yield tx
-                tx.finish()
-                connection.execute("COMMIT")
-            except BaseException:
-                if connection.in_transaction:  # SQLite has ended it by itself where the disk is full
-                    connection.execute("ROLLBACK")
-                raise
+        with self._connect() as connection, transaction(connection):
+            tx = Transaction(connection, self._clock(), self.path)
+            yield tx
+            tx.finish()
 
 
 @dataclass(slots=True, eq=False)

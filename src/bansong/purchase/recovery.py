@@ -14,7 +14,17 @@ from bansong.base.errors import Problem, UsageError
 from bansong.base.messages import Phrase, gettext, gettext_noop
 from bansong.base.schema import Answer
 from bansong.purchase.changes import count_upload, keep_answer, step_upload
-from bansong.purchase.ledger_file import OF_UPLOAD, ONE, UNSETTLED, Transaction, Value, clean, flag, whole
+from bansong.purchase.ledger_file import (
+    OF_UPLOAD,
+    ONE,
+    UNSETTLED,
+    StoredRequest,
+    Transaction,
+    Value,
+    clean,
+    flag,
+    whole,
+)
 from bansong.purchase.queries import shown_ids
 
 LOOKUP_HAS_NO_JOB: Final = Problem("ledger.lookup_has_no_job", "{id}: is one lookup, which has no job; {list}")
@@ -175,15 +185,16 @@ def _record(tx: Transaction, decision: str, what: _Held, rows: int, job_id: str 
 
 REPEATS: Final = 8  # of a request over all runs: each may be paid if a promise is not kept
 
-_OPEN: Final = """
-    SELECT l.key, NULL, NULL, 1, q.token, q.account, q.first, :now - q.first, q.keep, q.repeats, q.content, NULL, NULL
+_REQUEST: Final = "q.token, q.origin, q.account, q.keep, q.content"
+_OPEN: Final = f"""
+    SELECT l.key, NULL, NULL, 1, q.first, :now - q.first, q.repeats, NULL, NULL, {_REQUEST}
     FROM requests q JOIN lookups l ON l.key = q.key AND l.state = 'doubt'
     WHERE q.origin = :origin AND q.repeats < :most
     UNION ALL
-    SELECT NULL, u.number, u.upload, u.rows, q.token, q.account, q.first, :now - q.first, q.keep, q.repeats, q.content,
-        u.offline, u.paid
+    SELECT NULL, u.number, u.upload, u.rows, q.first, :now - q.first, q.repeats, u.offline, u.paid, {_REQUEST}
     FROM requests q JOIN uploads u ON u.number = q.upload AND u.state = 'doubt'
     WHERE q.origin = :origin AND q.repeats < :most
+    ORDER BY 5, 10
 """
 _LATEST: Final = "SELECT max(max(started), max(coalesce(ended, 0))) FROM runs"  # the clock's latest known time
 _YOUNG: Final = """
@@ -200,30 +211,24 @@ class PendingRequest:
     keys: tuple[bytes, ...]
     upload: str | None
     rows: int
-    token: str
-    account: bytes
     first: float
     age: float  # seconds since `first`; negative (unknown) if the clock was set back
-    keep: float
     repeats: int  # so far
-    content: bytes
     offline: bool | None
     paid: bool | None
+    request: StoredRequest
 
 
 def pending_requests(connection: sqlite3.Connection, origin: str, now: float) -> list[PendingRequest]:
     """Return the doubtful requests to ``origin``, the oldest first."""
     if (connection.execute(_LATEST).fetchone()[0] or now) > now:
         now = -math.inf
-    found = connection.execute(f"{_OPEN} ORDER BY 7, 5", {"origin": origin, "now": now, "most": REPEATS}).fetchall()
-    return [
-        PendingRequest(
-            _keys(connection, number) if key is None else (key,),
-            *values[:9],
-            *map(flag, values[9:]),
-        )
-        for key, number, *values in found
-    ]
+    found = connection.execute(_OPEN, {"origin": origin, "now": now, "most": REPEATS}).fetchall()
+    pending = []
+    for key, number, upload, rows, first, age, repeats, offline, paid, *request in found:
+        keys, flags = _keys(connection, number) if key is None else (key,), (flag(offline), flag(paid))
+        pending.append(PendingRequest(keys, upload, rows, first, age, repeats, *flags, StoredRequest(*request)))
+    return pending
 
 
 def count_repeatable(connection: sqlite3.Connection, now: float) -> int:

@@ -48,18 +48,12 @@ Ask = Callable[[bool], Awaitable[Reply]]  # sends a request; the argument: it is
 
 
 @dataclass(frozen=True, slots=True)
-class _KeyedRequest:
+class _SentRequest:
     endpoint: str
-    token: str
-    account: bytes
-    keep: float  # seconds for which the service promised to know the key
+    request: StoredRequest
     begun: float  # seconds of anyio's clock, which stops while a machine sleeps
     dated: float  # seconds of the ledger's clock, which may be set back
     repeats: int = 0  # by earlier runs
-
-    def is_old(self, now: float, promised: float) -> bool:
-        age = max(anyio.current_time() - self.begun, now - self.dated)
-        return age >= _SURE_SHARE * min(self.keep, promised)
 
 
 def stored_request(context: PurchaseContext, endpoint: str, content: bytes) -> StoredRequest | None:
@@ -92,8 +86,7 @@ async def send_once(
         return await ask(False)
     except DoubtError as error:
         doubt = error
-    keyed = _KeyedRequest(endpoint, request.token, request.account, request.keep, begun, dated)
-    return await _repeat(context, keyed, ask, slot, doubt)
+    return await _repeat(context, _SentRequest(endpoint, request, begun, dated), ask, slot, doubt)
 
 
 async def settle_doubts(context: PurchaseContext, wanted: Collection[bytes] | None, most: int | None) -> int:
@@ -129,23 +122,21 @@ async def _settle_request(context: PurchaseContext, request: PendingRequest, rea
     # an unanswered request stays as it is in the ledger
     if request.age < 0:  # the clock was set back: the key's age is unknown
         return False
-    endpoint, token = VERIFY if request.upload is None else BATCH, request.token
-    keyed = _KeyedRequest(
-        endpoint, token, request.account, request.keep, read - request.age, request.first, request.repeats
-    )
-    if (why_not := _why_expired(context, keyed)) is not None:  # this does not concern the others
+    endpoint, token = VERIFY if request.upload is None else BATCH, request.request.token
+    sent = _SentRequest(endpoint, request.request, read - request.age, request.first, request.repeats)
+    if (why_not := _why_expired(context, sent)) is not None:  # this does not concern the others
         log.info("%s: %s", endpoint, why_not)
         return False
-    content, client, settle = zlib.decompress(request.content), context.client, context.journal.settle
+    content, client, settle = zlib.decompress(request.request.content), context.client, context.journal.settle
     doubt = DoubtError(REQUEST_IN_DOUBT, endpoint=endpoint)
     try:
         if request.upload is None:
             record = json.loads(content)
-            verified = await _repeat(context, keyed, lambda _: verify_lookup(client, record, token), slot, doubt)
+            verified = await _repeat(context, sent, lambda _: verify_lookup(client, record, token), slot, doubt)
             await settle(LookupSettled(request.keys[0], verified.answer))
         else:
             upload = partial(client.create_batch, offline=request.offline, paid=request.paid, idempotency_key=token)
-            created = await _repeat(context, keyed, lambda _: upload(content), slot, doubt)
+            created = await _repeat(context, sent, lambda _: upload(content), slot, doubt)
             await settle(UploadSettled(request.upload, created.job_id, created.total))
     except ServiceError as error:
         log.info("%s", error)
@@ -154,7 +145,7 @@ async def _settle_request(context: PurchaseContext, request: PendingRequest, rea
 
 
 async def _repeat(
-    context: PurchaseContext, request: _KeyedRequest, ask: Ask[Reply], slot: Slot, doubt: DoubtError
+    context: PurchaseContext, sent: _SentRequest, ask: Ask[Reply], slot: Slot, doubt: DoubtError
 ) -> Reply:
     # one at a time in a run: if the service is down for a while, many are in doubt at once, and one is enough to see
     # that it is back
@@ -162,15 +153,15 @@ async def _repeat(
     dispatcher, wait = context.dispatcher, doubt.retry_after
     dispatcher.record_overload(doubt, slot)
     async with dispatcher.exclusively(context.repetition_gate) as is_free:
-        for attempt in range(1, min(_MAX_REPETITIONS, REPEATS - request.repeats) + 1):
+        for attempt in range(1, min(_MAX_REPETITIONS, REPEATS - sent.repeats) + 1):
             if not is_free or context.hopeless >= _MAX_HOPELESS or dispatcher.is_cancelled:
                 break
             try:
                 await dispatcher.back_off(attempt, wait)
-                why = await _why_not_repeatable(context, request)
+                why = await _why_not_repeatable(context, sent)
                 if why is not None or not await dispatcher.wait_for_permit(slot):
                     break
-                await context.journal.settle(RequestRepeated(request.token))
+                await context.journal.settle(RequestRepeated(sent.request.token))
                 context.counts.repeated += 1
                 reply = await ask(True)
             except ShapeError as error:
@@ -189,20 +180,21 @@ async def _repeat(
     raise _with_reason(doubt, why)
 
 
-async def _why_not_repeatable(context: PurchaseContext, request: _KeyedRequest) -> str | None:
-    if (why := _why_expired(context, request)) is not None:
+async def _why_not_repeatable(context: PurchaseContext, sent: _SentRequest) -> str | None:
+    if (why := _why_expired(context, sent)) is not None:
         return why
     promise = (await context.client.me()).idempotency
-    if promise is None or request.endpoint not in promise.endpoints:
+    if promise is None or sent.endpoint not in promise.endpoints:
         return gettext("the service does not promise any more to do it only once")
-    return _why_expired(context, request, promise.keep_seconds)
+    return _why_expired(context, sent, promise.keep_seconds)
 
 
-def _why_expired(context: PurchaseContext, request: _KeyedRequest, promised: float = math.inf) -> str | None:
+def _why_expired(context: PurchaseContext, sent: _SentRequest, promised: float = math.inf) -> str | None:
     # as far as that is known without asking
-    if context.client.account_mark(request.token) != request.account:
+    if context.client.account_mark(sent.request.token) != sent.request.account:
         return gettext("it was sent with another API key, so it is not repeated with this one")
-    if request.is_old(context.ledger.now(), promised):
+    age = max(anyio.current_time() - sent.begun, context.ledger.now() - sent.dated)
+    if age >= _SURE_SHARE * min(sent.request.keep, promised):
         return gettext("it was sent so long ago that the service may have forgotten its key")
     return None
 

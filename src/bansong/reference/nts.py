@@ -40,7 +40,7 @@ from bansong.base.errors import (
 )
 from bansong.base.files import variable
 from bansong.base.key import SecretKey
-from bansong.base.messages import Option, Phrase, gettext, gettext_noop, gettext_noops
+from bansong.base.messages import Option, Phrase, gettext, gettext_noop
 from bansong.base.options import ENV_NTS_KEY, ENV_NTS_KEY_FILE
 from bansong.base.schema import seoul_day
 from bansong.client.address import BaseUrl
@@ -91,74 +91,60 @@ _QUOTA_WORDS: Final = b"quota exceeded"  # in plain text, with 429 or 200: the d
 
 
 @dataclass(frozen=True, slots=True)
-class _Fault:
+class ReplyFault:
+    """What a reply without statuses means."""
+
     kind: type[ServiceError]
     what: str
-    remedy: str
+    remedy: str = gettext_noop("try again later")
     wait: float | None = field(default=None, kw_only=True)  # seconds, if the reply does not say
 
 
-_LATER: Final = gettext_noop("try again later")
-_NO_SUCH_API: Final = _Fault(
-    NotFoundError,
-    *gettext_noops("there is no such API", "check BANSONG_NTS_URL, and see at data.go.kr whether the API has moved"),
+_NO_SUCH_API: Final = ReplyFault(
+    NotFoundError, "there is no such API", "check BANSONG_NTS_URL, and see at data.go.kr whether the API has moved"
 )
-_WRONG_KEY: Final = _Fault(
+_WRONG_KEY: Final = ReplyFault(
     AuthenticationError,
-    *gettext_noops(
-        "the key is not registered",
-        "copy it again from data.go.kr (마이페이지 → 인증키); a new key works up to an hour after its 활용신청",
-    ),
+    "the key is not registered",
+    "copy it again from data.go.kr (마이페이지 → 인증키); a new key works up to an hour after its 활용신청",
 )
-_REFUSED: Final = _Fault(
+_REFUSED: Final = ReplyFault(
     PlanError,
-    *gettext_noops(
-        "the key has no access to this API (yet)",
-        "see at data.go.kr (마이페이지) that the 활용신청 of 국세청_사업자등록정보 진위확인 및 상태조회 서비스 "
-        "is approved (승인), and wait up to an hour after that",
-    ),
+    "the key has no access to this API (yet)",
+    "see at data.go.kr (마이페이지) that the 활용신청 of 국세청_사업자등록정보 진위확인 및 상태조회 서비스 "
+    "is approved (승인), and wait up to an hour after that",
 )
-_BLOCKED: Final = _Fault(
+_BLOCKED: Final = ReplyFault(
     PlanError,
-    *gettext_noops(
-        "it does not take requests from this network's IP address",
-        "ask from another network, or have data.go.kr (공공데이터활용지원센터) lift the block",
-    ),
+    "it does not take requests from this network's IP address",
+    "ask from another network, or have data.go.kr (공공데이터활용지원센터) lift the block",
 )
-_MALFORMED: Final = _Fault(
-    RejectedError, *gettext_noops("it calls the request malformed", "report this as a defect of bansong")
-)
-_TOO_LARGE: Final = _Fault(
-    TooLargeError, *gettext_noops("it calls the request too large", "ask for fewer numbers a call")
-)
-_DAY_IS_OVER: Final = _Fault(
+_MALFORMED: Final = ReplyFault(RejectedError, "it calls the request malformed", "report this as a defect of bansong")
+_TOO_LARGE: Final = ReplyFault(TooLargeError, "it calls the request too large", "ask for fewer numbers a call")
+_DAY_IS_OVER: Final = ReplyFault(
     QuotaError,
-    *gettext_noops(
-        "the key's requests of the day are used up",
-        "go on after midnight in Seoul, or ask for more with a 변경신청 (일일 트래픽) at data.go.kr",
-    ),
+    "the key's requests of the day are used up",
+    "go on after midnight in Seoul, or ask for more with a 변경신청 (일일 트래픽) at data.go.kr",
 )
-_TOO_FAST: Final = _Fault(
-    QuotaError, *gettext_noops("too many requests in one second", "ask again a second later, and more slowly"), wait=1.0
+_TOO_FAST: Final = ReplyFault(
+    QuotaError, "too many requests in one second", "ask again a second later, and more slowly", wait=1.0
 )
-_BROKEN: Final = _Fault(UnavailableError, gettext_noop("it failed with an error of its own"), _LATER)
+_BROKEN: Final = ReplyFault(UnavailableError, "it failed with an error of its own")
 
 _PORTAL_CODES: Final = {
     **dict.fromkeys(("1", "2", "4", "99"), _BROKEN),
-    "5": _Fault(UnavailableError, gettext_noop("the tax authority did not answer the portal in time"), _LATER),
+    "5": ReplyFault(UnavailableError, "the tax authority did not answer the portal in time"),
     "12": _NO_SUCH_API,
     "20": _REFUSED,
-    "21": _Fault(
-        AuthenticationError,
-        *gettext_noops("the key is disabled for the time being", "see data.go.kr (마이페이지) for why"),
+    "21": ReplyFault(
+        AuthenticationError, "the key is disabled for the time being", "see data.go.kr (마이페이지) for why"
     ),
     "22": _DAY_IS_OVER,
     "23": _TOO_FAST,
     "29": _BLOCKED,
     "30": _WRONG_KEY,
-    "31": _Fault(
-        AuthenticationError,
-        *gettext_noops("the key's term (활용기간) has ended", "extend it at data.go.kr (마이페이지 → 연장신청)"),
+    "31": ReplyFault(
+        AuthenticationError, "the key's term (활용기간) has ended", "extend it at data.go.kr (마이페이지 → 연장신청)"
     ),
     "32": _BLOCKED,
 }
@@ -166,12 +152,10 @@ _PORTAL_CODES: Final = {
 _API_CODES: Final = {
     "-3": _NO_SUCH_API,
     "-4": _WRONG_KEY,
-    "-999": _Fault(
+    "-999": ReplyFault(
         UnavailableError,
-        *gettext_noops(
-            "it failed and does not say why",
-            "try again later, and if it stays so copy the key again from data.go.kr (마이페이지 → 인증키)",
-        ),
+        "it failed and does not say why",
+        "try again later, and if it stays so copy the key again from data.go.kr (마이페이지 → 인증키)",
     ),
     "BAD_JSON_REQUEST": _MALFORMED,
     "REQUEST_DATA_MALFORMED": _MALFORMED,
@@ -184,38 +168,30 @@ _STATUSES: Final = {
     401: _WRONG_KEY,
     403: _REFUSED,
     404: _NO_SUCH_API,
-    407: _Fault(
-        AuthenticationError, *gettext_noops("the proxy wants a user and password", "put them into HTTPS_PROXY")
-    ),
+    407: ReplyFault(AuthenticationError, "the proxy wants a user and password", "put them into HTTPS_PROXY"),
     411: _MALFORMED,
     413: _TOO_LARGE,
     429: _TOO_FAST,
-    504: _Fault(UnavailableError, gettext_noop("it did not answer in time"), _LATER),
+    504: ReplyFault(UnavailableError, "it did not answer in time"),
 }
-_PAGE: Final = _Fault(
+_PAGE: Final = ReplyFault(
     UnavailableError,
-    *gettext_noops(
-        "a web page came instead of an answer",
-        "it may be under maintenance (점검): try again later, and if it stays so check BANSONG_NTS_URL and the proxy",
-    ),
+    "a web page came instead of an answer",
+    "it may be under maintenance (점검): try again later, and if it stays so check BANSONG_NTS_URL and the proxy",
 )
-_REDIRECT: Final = _Fault(
-    RejectedError,
-    *gettext_noops("it redirects elsewhere, which is not followed", "check BANSONG_NTS_URL and the proxy"),
+_REDIRECT: Final = ReplyFault(
+    RejectedError, "it redirects elsewhere, which is not followed", "check BANSONG_NTS_URL and the proxy"
 )
-_UNKNOWN_CODE: Final = _Fault(
+_UNKNOWN_CODE: Final = ReplyFault(
     UnavailableError,
-    *gettext_noops(
-        "it answers with a code that is not known", "try again later, and if it stays so look the code up at data.go.kr"
-    ),
+    "it answers with a code that is not known",
+    "try again later, and if it stays so look the code up at data.go.kr",
 )
-_DAMAGED: Final = _Fault(UnavailableError, gettext_noop("the answer is damaged"), _LATER)
-_SHAPE: Final = _Fault(
+_DAMAGED: Final = ReplyFault(UnavailableError, "the answer is damaged")
+_SHAPE: Final = ReplyFault(
     ShapeError,
-    *gettext_noops(
-        "the answer has another shape than the API's",
-        "check BANSONG_NTS_URL, and whether a newer bansong knows the shape",
-    ),
+    "the answer has another shape than the API's",
+    "check BANSONG_NTS_URL, and whether a newer bansong knows the shape",
 )
 
 
@@ -234,7 +210,7 @@ def reply_error(subject: str, status: int, body: bytes, retry_after: float | Non
     return fault.kind(words, status=status, detail=detail, retry_after=wait, raw=body[:RAW_KEPT])
 
 
-def _find_fault(status: int, body: bytes) -> tuple[_Fault, list[str]]:
+def _find_fault(status: int, body: bytes) -> tuple[ReplyFault, list[str]]:
     is_success = 200 <= status < 300
     if _QUOTA_WORDS in body.lower() and not is_page(body):
         return _DAY_IS_OVER, [shorten(body_message(body) or body.decode(errors="replace"))]
@@ -257,7 +233,7 @@ def _find_fault(status: int, body: bytes) -> tuple[_Fault, list[str]]:
     return (_DAMAGED, [content]) if isinstance(content, str) else (_SHAPE, [])
 
 
-def _fault_of_status(status: int) -> _Fault:
+def _fault_of_status(status: int) -> ReplyFault:
     if status in _STATUSES:
         return _STATUSES[status]
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.REQUEST_TIMEOUT:

@@ -211,10 +211,7 @@ class ChoiceStore:
     def put(self, choices: pl.DataFrame) -> None:
         """Store choices in one step, replacing earlier ones for the same business and address."""
         rows = choices.select(*CHOICE_SCHEMA).with_columns(pl.col("chosen_on").to_physical())
-        with CHOICE_FILE.errors(self.path):
-            if not self.path.exists():
-                CHOICE_FILE.prepare_folder(self.path)
-                CHOICE_FILE.make(self.path)
+        CHOICE_FILE.ensure(self.path)
         with self._use() as db, db:
             db.execute("BEGIN IMMEDIATE")
             db.executemany(_PUT, rows.iter_rows())

@@ -127,10 +127,7 @@ class StatusStore:
 
     def __init__(self, path: str | Path | None = None) -> None:
         self.path = STATUS_FILE.find(path)
-        with STATUS_FILE.errors(self.path):
-            if not self.path.exists():
-                STATUS_FILE.prepare_folder(self.path)
-                STATUS_FILE.make(self.path)
+        STATUS_FILE.ensure(self.path)
         self._connection = STATUS_FILE.open(self.path)
         self._lock = threading.Lock()
 

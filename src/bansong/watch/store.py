@@ -118,11 +118,9 @@ class LocalFile:
     def __init__(self, path: Path, *, create: bool = True) -> None:
         self.path = path
         with WATCH_FILE.errors(path):
-            if not path.exists():
-                if not create:
-                    raise StoreError(WATCH_FILE_MISSING, path=path, env=ENV)
-                WATCH_FILE.prepare_folder(path)
-                WATCH_FILE.make(path)
+            if not create and not path.exists():
+                raise StoreError(WATCH_FILE_MISSING, path=path, env=ENV)
+        WATCH_FILE.ensure(path)
         self.connection = WATCH_FILE.open(path)
 
     def __enter__(self) -> Self:
