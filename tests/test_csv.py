@@ -21,9 +21,8 @@ from hypothesis import strategies as st
 import bansong as bs
 from bansong.errors import InputError, OutputError
 from bansong.tables.csv import encoding as tables_text
-from bansong.tables.csv.format import dialect_for
+from bansong.tables.csv.format import Dialect, dialect_for, written_rows
 from bansong.tables.csv.format import write as tables_csv_write
-from bansong.tables.csv.read import Dialect, written_rows
 from bansong.tables.detect import open_table, reading
 from bansong.tables.table import Enriched, Table
 from conftest import NINE, json_of, write

@@ -18,7 +18,7 @@ import bansong as bs
 from bansong.base.isolation import SizeLimits, limits
 from bansong.base.schema import INPUT_FORMATS
 from bansong.errors import InputError, OutputError, UsageError
-from bansong.tables.csv import read as dialect
+from bansong.tables.csv import format as dialect
 from bansong.tables.detect import (
     EXTENSIONS,
     FILE_OPTIONS,
@@ -30,8 +30,8 @@ from bansong.tables.detect import (
     open_table,
     output_format,
 )
-from bansong.tables.format import Verbs
 from bansong.tables.streams import open_file
+from bansong.tables.table import Verbs
 from conftest import write
 
 OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(504)

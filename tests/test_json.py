@@ -23,15 +23,13 @@ from hypothesis import strategies as st
 import bansong as bs
 from bansong.errors import InputError, UsageError
 from bansong.tables.detect import FORMATS, open_table
-from bansong.tables.format import FRAME
 from bansong.tables.json import scan
 from bansong.tables.json import types as lossless_types
-from bansong.tables.json.format import write_document, write_lines
-from bansong.tables.json.read import Document
-from bansong.tables.json.read import count as json_tables_count
+from bansong.tables.json.format import Document, write_document, write_lines
+from bansong.tables.json.format import count as json_tables_count
 from bansong.tables.json.scan import other_lines, plain_pattern
 from bansong.tables.streams import open_file
-from bansong.tables.table import Enriched, Table
+from bansong.tables.table import FRAME, Enriched, Table
 from conftest import NINE, json_of, write
 from examples import examples
 from memory import STEADY
@@ -185,7 +183,7 @@ def test_records_longer_than_a_chunk_and_chunks_of_many_records_are_read(
 ) -> None:
     monkeypatch.setattr(scan, "CHUNK", 64)
     for size in ("_FIRST", "CHUNK"):
-        monkeypatch.setattr(sys.modules["bansong.tables.json.read"], size, 64)
+        monkeypatch.setattr(sys.modules["bansong.tables.json.format"], size, 64)
     objects = [{"b_no": N, "t": "},{" * (place % 50), "l": [{"b_no": "x"}] * (place % 3)} for place in range(MANY)]
     for spaces in ((",", ":"), (", ", ": ")):
         lines = [json.dumps(row, separators=spaces) for row in objects]
