@@ -18,8 +18,9 @@ from bansong.base.schema import Alert
 from bansong.errors import ColumnError, UsageError
 from bansong.run.manifest import open_mailing
 from bansong.tables import frames
+from bansong.tables.columns import given_choice
 from bansong.tables.headers import parties
-from bansong.tables.roles import given_choice, role_cell
+from bansong.tables.roles import role_cell
 from conftest import NINE, SAMPLE, write
 
 # as the tax portal writes it; issue date, approval number, supplier, buyer, amounts, item
