@@ -356,9 +356,10 @@ def test_columns_that_are_left_out_leave_the_objects(tmp_path: Path) -> None:
     ]
 
 
-def test_a_named_array_is_written_back_into_its_document(tmp_path: Path) -> None:
-    source = write(tmp_path / "in.json", '{"a" : [{"b_no":"1"}],\n "b": [ {"b_no":"2"} ] , "c": 1.0 }\n')
-    out = written(source, ("b_no",), json_path="b").decode()
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+def test_a_named_array_is_written_back_into_its_document_without_a_mark(tmp_path: Path, encoding: str) -> None:
+    text = '{"a" : [{"b_no":"1"}],\n "b": [ {"b_no":"2"} ] , "c": 1.0 }\n'
+    out = written(write(tmp_path / "in.json", text, encoding), ("b_no",), json_path="b").decode()
     assert out == '{"a" : [{"b_no":"1"}],\n "b": [\n{"b_no":"2","grade":"A"}\n] , "c": 1.0 }\n'
 
 
