@@ -224,7 +224,8 @@ class _NumberColumns:
 
     def _measure(self) -> dict[int, _Numbers]:
         shares = dict.fromkeys(self._free, _Numbers())
-        ids = {self._table.ids[place]: place for place in self._free}
+        names = self._table.ids
+        ids = {names[place]: place for place in self._free}
         if not ids:
             return shares
         # all columns below one another, so that the rule is planned and run once however many there are

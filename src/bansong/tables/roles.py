@@ -288,8 +288,9 @@ class ColumnCandidates:
 
     def fullest(self, places: Sequence[int], holds: Callable[[pl.Expr], pl.Expr]) -> tuple[int, float]:
         """Return the position of the column whose cells mostly hold something, and their share."""
-        ids = [self.table.ids[place] for place in places]
-        shares = self._sample.select(holds(pl.col(ids)).mean().fill_null(0.0)).row(0) if ids else ()
+        ids = self.table.ids
+        cells = pl.col([ids[place] for place in places])
+        shares = self._sample.select(holds(cells).mean().fill_null(0.0)).row(0) if places else ()
         return max(zip(places, shares, strict=True), key=lambda one: one[1], default=(-1, 0.0))
 
     def _choose_address(self, places: Sequence[int]) -> Found:
