@@ -237,6 +237,51 @@ def test_lines_far_down_that_are_not_one_object_each_are_read_as_they_are_meant(
     assert [row["v"] for row in found[400:]] == [*range(1, late.count("{") + 1), 7]
 
 
+@pytest.mark.parametrize(
+    ("values", "read"),
+    [
+        (["[]", "{}"], ["[]", "{}"]),
+        (['{"a":1}', '"x"'], ['{"a":1}', "x"]),
+        (['["a",{"b":1}]', "null"], ['["a",{"b":1}]', None]),
+        (['{"a":1}', '{"b":2}'], ['{"a":1}', '{"b":2}']),
+        (['{"a":null}', '{"a":null}'], ['{"a":null}', '{"a":null}']),
+        (["1e400", "1" * 45], ["1e400", "1" * 45]),
+        (["9007199254740993", "0.5"], ["9007199254740993", "0.5"]),
+        (["1.10", "2.2"], ["1.10", "2.2"]),
+        (["true", "1"], ["true", "1"]),
+        (["18446744073709551616", "-0"], ["18446744073709551616", "-0"]),
+        ([r'"\u00e9 \""', "1"], ['é "', "1"]),
+        (["[1.50]", "[2,0.5]"], ["[1.50]", "[2,0.5]"]),
+        (["0.25", "1e+16"], [0.25, 1e16]),
+        (["true", "null"], [True, None]),
+        (['["x"]', "[]"], [["x"], []]),
+        (['{"k":1.5}', '{"k":null}'], [{"k": 1.5}, {"k": None}]),
+        (["[" * 199 + "]" * 199, "1"], ["[" * 199 + "]" * 199, "1"]),
+    ],
+)
+def test_values_that_no_one_type_gives_back_are_text_and_written_as_they_are_spelled(
+    tmp_path: Path, values: list[str], read: list[Any]
+) -> None:
+    objects = [f'{{"b_no":"{N}","o":{value}}}' for value in values]
+    source = write(tmp_path / "in.json", f"[{','.join(objects)}]")
+    assert [row["o"] for row in rows_of(source)] == read
+    lines = written(source).decode().splitlines()[1:3]
+    assert [line.startswith(own[:-1] + ",") for line, own in zip(lines, objects, strict=True)] == [True, True]
+
+
+@pytest.mark.parametrize("other", ["1", "1.10"])
+def test_nested_values_under_the_header_of_a_role_are_read_as_text(tmp_path: Path, other: str) -> None:
+    source = write(tmp_path / "in.json", f'[{{"b_no":"{N}","name":["가"],"n":1}},{{"n":{other}}}]')
+    assert [row["name"] for row in rows_of(source)] == ['["가"]', None]
+    assert json.loads(written(source))[0]["name"] == ["가"]
+
+
+def test_empty_arrays_beside_the_records_do_not_count(tmp_path: Path) -> None:
+    source = write(tmp_path / "in.json", f'{{"warnings":[],"data":[{{"b_no":"{N}"}}],"errors":[]}}')
+    assert rows_of(source) == [{"b_no": N}]
+    assert rows_of(write(tmp_path / "one.json", f'{{"b_no":"{N}","tags":[]}}'))[0]["b_no"] == N
+
+
 numbers = st.from_regex(r"-?(0|[1-9][0-9]{0,25})(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,3})?", fullmatch=True)
 loose = st.text(st.sampled_from('0123456789.-+eE"\\ud8c\ntrfalsn \t[]{},:가'), max_size=8)
 TYPES = (None, pl.String(), pl.Int64(), pl.Float64(), pl.Boolean(), pl.Null())
