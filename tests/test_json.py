@@ -253,6 +253,7 @@ def test_lines_far_down_that_are_not_one_object_each_are_read_as_they_are_meant(
         ([r'"\u00e9 \""', "1"], ['é "', "1"]),
         (["[1.50]", "[2,0.5]"], ["[1.50]", "[2,0.5]"]),
         (["0.25", "1e+16"], [0.25, 1e16]),
+        (["1.10", '""'], ["1.10", ""]),
         (["true", "null"], [True, None]),
         (['["x"]', "[]"], [["x"], []]),
         (['{"k":1.5}', '{"k":null}'], [{"k": 1.5}, {"k": None}]),
@@ -329,13 +330,6 @@ def test_keys_of_any_spelling_are_headers(tmp_path: Path, key: str) -> None:
     for ascii_only in (True, False):
         text = json.dumps([{"b_no": N, key: 1}, {"b_no": M, key: 2}], ensure_ascii=ascii_only)
         assert [row[key] for row in rows_of(write(tmp_path / "in.json", text))] == [1, 2]
-
-
-def test_a_text_column_keeps_nulls_texts_and_numbers_apart_from_nothing(tmp_path: Path) -> None:
-    source = write(
-        tmp_path / "in.json", '[{"b_no":"1","x":null},{"b_no":"2","x":""},{"b_no":"3","x":1.10},{"b_no":"4"}]'
-    )
-    assert [row["x"] for row in rows_of(source)] == [None, "", "1.10", None]
 
 
 leaves = (
@@ -472,19 +466,16 @@ def test_what_is_no_json_is_refused_with_the_place_and_the_remedy(tmp_path: Path
     assert str(caught.value).startswith(f"{tmp_path / 'in.json'}: ")
 
 
-@pytest.mark.parametrize("text", ['[{"b_no":"가"},\n{"b_no":"나%"}]', '{"b_no":"가"}\n{"b_no":"나%"}'])
-def test_a_byte_that_is_not_utf8_is_named_with_line_and_column(tmp_path: Path, text: str) -> None:
+def test_bytes_that_are_not_of_the_encoding_are_refused(tmp_path: Path) -> None:
     source = tmp_path / "in.json"
-    source.write_bytes(text.encode().replace(b"%", b"\xb0"))
-    with pytest.raises(InputError, match=r"line 2, column 11: byte 0xb0 is not UTF-8"):
-        rows_of(source)
-
-
-def test_utf16_that_breaks_off_is_refused(tmp_path: Path) -> None:
-    source = tmp_path / "in.json"
+    for text in ('[{"b_no":"가"},\n{"b_no":"나%"}]', '{"b_no":"가"}\n{"b_no":"나%"}'):
+        source.write_bytes(text.encode().replace(b"%", b"\xb0"))
+        with pytest.raises(InputError, match=r"line 2, column 11: byte 0xb0 is not UTF-8"):
+            rows_of(source)
     source.write_bytes(f'[{{"b_no":"{N}"}}]'.encode("utf-16") + b"\x00")
-    with pytest.raises(InputError, match="is not utf-16 throughout"):
+    with pytest.raises(InputError) as caught:
         rows_of(source)
+    assert caught.value.code == "json.encoding_mismatched"
 
 
 @pytest.mark.parametrize("deep", ["[" * 201 + "]" * 201, '{"a":' * 201 + "1" + "}" * 201, "[" * 900 + "]" * 900])
@@ -503,34 +494,31 @@ def test_many_brackets_are_not_deep_ones(tmp_path: Path) -> None:
     assert rows_of(write(tmp_path / "in.json", json.dumps([wide]))) == [wide]
 
 
-@pytest.mark.parametrize("text", ["{},", '{"\\ud55c":1},', '{"a":{"a":1}},', '{"a":[{"a":1},{"a":2}]},', "{} ,\n "])
+@pytest.mark.parametrize("text", ["{},", '{"\\ud55c":1},', '{"a":[{"a":1},{"a":2}]},', "{} ,\n "])
 def test_many_records_are_passed_in_few_steps_whatever_their_first_key(tmp_path: Path, text: str) -> None:
-    count = 20_000
-    source = write(tmp_path / "in.json", "[" + text * count + "{}]")
+    source = write(tmp_path / "in.json", "[" + text * 20_000 + "{}]")
     with scan.Scanner(source, source) as scanner:
         parts = [part.count for part in scanner.array()]
-    assert (sum(parts), len(parts) < 20) == (count + 1, True)
+    assert (sum(parts), len(parts) < 20) == (20_001, True)
 
 
-def test_a_record_longer_than_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (json.dumps([{"b_no": N, "x": "y" * 20_000_000}]), "limits.value_too_long"),
+        (json.dumps([{f"k{place}": 1} for place in range(lossless_types.COLUMNS + 1)]), "json.too_many_keys"),
+        ('[{"%s":1}]' % ("k" * 40_000), "limits.key_too_long"),
+        ('{"%s":[]}' % ("k" * 40_000), "limits.key_too_long"),
+    ],
+    ids=["a long record", "many keys", "a long key", "a long key of an array"],
+)
+def test_what_is_too_long_or_too_much_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, code: str
+) -> None:
     monkeypatch.setenv("BANSONG_LIMITS", "document=5M")
-    source = write(tmp_path / "in.json", json.dumps([{"b_no": N, "x": "y" * 20_000_000}]))
-    with pytest.raises(
-        InputError, match=r"longer than 5,000,000 bytes; shorten it, or raise the limit with BANSONG_LIMITS=document="
-    ):
-        rows_of(source)
-
-
-def test_objects_with_thousands_of_different_keys_are_refused(tmp_path: Path) -> None:
-    source = write(tmp_path / "in.json", json.dumps([{f"k{place}": 1} for place in range(lossless_types.COLUMNS + 1)]))
-    with pytest.raises(InputError, match="different keys"):
-        rows_of(source)
-
-
-@pytest.mark.parametrize("text", ['[{"%s":1}]', '{"%s":[]}'])
-def test_a_key_longer_than_a_cell_is_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(InputError, match=r"the key 'kkk.*' *… has 40,000 characters; shorten it"):
-        rows_of(write(tmp_path / "in.json", text % ("k" * 40_000)))
+    with pytest.raises(InputError) as caught:
+        rows_of(write(tmp_path / "in.json", text))
+    assert caught.value.code == code
 
 
 def test_duplicate_keys_are_not_seen_where_a_text_only_looks_like_one(tmp_path: Path) -> None:
