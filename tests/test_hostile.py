@@ -21,6 +21,7 @@ from bansong.errors import InputError
 from bansong.tables.detect import open_table
 from bansong.tables.excel.limits import Extent, _pattern_beyond
 from bansong.tables.excel.sheet_xml import column_letter
+from examples import examples
 from memory import STEADY
 
 MAIN: Final = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
@@ -137,18 +138,14 @@ PREFIXED = (
     f'<x:worksheet xmlns:x="{MAIN}"><x:sheetData><x:row r="1"><x:c r="A1"><x:v>1</x:v></x:c>'
     '<x:c r="XFD1048576"><x:v>1</x:v></x:c></x:row></x:sheetData></x:worksheet>'
 )
-WIDE = (f'<row r="{r}"><c r="A{r}"><v>1</v></c><c r="XFD{r}"><v>1</v></c></row>'.encode() for r in range(2, 100_001))
-TEXT = (b'<row r="2"><c r="A2" t="inlineStr"><is><t>', 1), (b"a" * MEBIBYTE, 60), (b"</t></is></c></row>", 1)
-LONGEST = "".join(f'<row r="{r}"><c r="A{r}" t="s"><v>0</v></c></row>' for r in range(2, 300_000))
+WIDE = (f'<row r="{r}"><c r="A{r}"><v>1</v></c><c r="XFD{r}"><v>1</v></c></row>'.encode() for r in range(2, 3_001))
+TEXT = (b'<row r="2"><c r="A2" t="inlineStr"><is><t>', 1), (b"a" * MEBIBYTE, 4), (b"</t></is></c></row>", 1)
+LONGEST = "".join(f'<row r="{r}"><c r="A{r}" t="s"><v>0</v></c></row>' for r in range(2, 60_000))
 
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, str, int, float]]:
-    """What a process of its own said of each file: kind, message, highest peak so far (MB), CPU seconds.
-
-    Half a gigabyte is what a reader may take here: twice as much is what the system lets it have, however late its
-    parent, on a busy machine, gets to look at it.
-    """
+    """What a process of its own said of each file: kind, message, highest peak so far (MB), CPU seconds."""
     folder = tmp_path_factory.mktemp("hostile")
     workbook(folder / "far.xlsx", far('r="XFD1048576"'))
     workbook(folder / "order.xlsx", far('s="0" r="XFD1048576"'))
@@ -240,8 +237,7 @@ def test_a_hostile_workbook_is_refused_in_bounded_memory(
     assert seconds < 60
 
 
-@pytest.mark.parametrize("packed", [None, 10**9])
-def test_parts_that_unfold_too_far_together_are_refused_before_any_is(tmp_path: Path, packed: int | None) -> None:
+def test_parts_that_unfold_too_far_together_are_refused_before_any_is(tmp_path: Path) -> None:
     """Each is below what a part alone may be; what the directory states of their packed size is not believed."""
     sheets = "".join(f'<sheet name="S{n}" sheetId="{n}" r:id="rId{n}"/>' for n in range(1, 6))
     links = "".join(
@@ -252,35 +248,17 @@ def test_parts_that_unfold_too_far_together_are_refused_before_any_is(tmp_path: 
     with ZipFile(path, "a", ZIP_DEFLATED) as archive:
         for n in range(2, 6):
             archive.writestr(f"xl/worksheets/sheet{n}.xml", START + HEAD + "<row/>" * 6_000_000 + END)
-    if packed is not None:
-        content = bytearray(path.read_bytes())
-        place = content.rfind(b"PK\x01\x02")
-        content[place + 20 : place + 24] = struct.pack("<I", packed)
-        path.write_bytes(content)
+    content = bytearray(path.read_bytes())
+    place = content.rfind(b"PK\x01\x02")
+    content[place + 20 : place + 24] = struct.pack("<I", 10**9)
+    path.write_bytes(content)
     began = time.process_time()
     with pytest.raises(InputError, match="unfold to more than 200 times their size"), open_table(path):
         pass
     assert time.process_time() - began < 1
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "said"),
-    [
-        ("a.xlsx", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + "EncryptedPackage".encode("utf-16-le"), "with a password"),
-        ("a.xls", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + "HwpSummaryInformation".encode("utf-16-le"), "Hangul"),
-        ("a.xls", "<html><body>사업자번호".encode(), "save its table as .xlsx"),
-        ("a.xls", b'<?xml version="1.0"?><?mso-application progid="Excel.Sheet"?><Workbook/>', "save it as .xlsx"),
-    ],
-    ids=["password", "hwp", "html", "xml 2003"],
-)
-def test_what_only_bears_the_name_of_a_workbook_says_what_to_do(
-    tmp_path: Path, name: str, content: bytes, said: str
-) -> None:
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(InputError, match=said), open_table(tmp_path / name):
-        pass
-
-
+@examples(100)
 @given(st.lists(st.tuples(st.integers(1, 1_048_576), st.integers(1, 16_384)), min_size=1, max_size=20), st.booleans())
 def test_no_cell_lies_beyond_the_bounds_and_the_bounds_are_near(cells: list[tuple[int, int]], closer: bool) -> None:
     """Up to ten times the rows and a sixteenth more columns; where it matters, a tenth and a 64th more."""
@@ -310,9 +288,7 @@ def test_limits_are_adjustable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert len(table.headers) == 702
 
 
-@pytest.mark.parametrize(
-    "text", ["가" * 32_767, "&amp;" * 32_767, "&#xAC00;" * 32_767], ids=["plain", "named", "coded"]
-)
+@pytest.mark.parametrize("text", ["가" * 32_767, "&#xAC00;" * 32_767], ids=["plain", "coded"])
 def test_the_longest_text_that_excel_allows_is_read(tmp_path: Path, text: str) -> None:
     """The cap counts characters, not bytes or escapes; one more is refused."""
     row = '<row r="2"><c r="A2" t="inlineStr"><is><t>{}</t></is></c></row>'

@@ -49,12 +49,7 @@ def hold(size: int, file: str = "") -> None:
     del kept
 
 
-def test_the_result_of_a_child_comes_back() -> None:
-    pid = call("isolated_pid", depth=0)
-    assert pid != os.getpid()
-
-
-def test_an_isolated_process_starts_no_grandchild() -> None:
+def test_a_child_returns_a_result_and_starts_no_grandchild() -> None:
     """A process that is isolated has its limits: what would be isolated there is read in itself."""
     child, nested = call("nested_pids")
     assert child == nested != os.getpid()
@@ -87,7 +82,7 @@ def test_a_child_that_takes_too_much_is_ended() -> None:
     with pytest.raises(IsolationError, match="MemoryError"):
         call("hold", size=4_000_000_000)
     with pytest.raises(IsolationError, match="time"):
-        call("hold", size=1, seconds=2.0)
+        call("hold", size=1, seconds=1.0)
 
 
 def test_a_checkpoint_that_raises_ends_the_child(tmp_path: Path) -> None:
@@ -103,6 +98,7 @@ def test_a_checkpoint_that_raises_ends_the_child(tmp_path: Path) -> None:
     assert not Path(f"/proc/{file.read_text()}").exists()
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no such signal here")
 @pytest.mark.parametrize("sign", [signal.SIGINT, getattr(signal, "SIGKILL", None)])
 def test_a_child_ends_with_its_parent(tmp_path: Path, sign: signal.Signals) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import json
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -59,6 +60,17 @@ def enriched(path: Path, output: str = "out.parquet") -> Path:
     return path.with_name(output)
 
 
+def written(source: Path, *places: int) -> Path:
+    """The file with these columns of it (or all) and one of ours, by the writer alone."""
+    with open_table(source) as table:
+        rows = table.frame.with_columns(grade=pl.col("c0"))
+        layout = [(f"c{place}", table.headers[place]) for place in places or range(len(table.headers))]
+        result = Enriched(table, rows, (*layout, ("grade", "grade")), rows.select(pl.len()))
+        tally, _ = write_table(result, source.with_name("out.parquet"), table.format)
+    assert tally.item() == pq.read_metadata(source).num_rows
+    return source.with_name("out.parquet")
+
+
 def everything() -> pa.Table:
     """A table with a column of every type, a field that is never null and one with metadata."""
     arrays = {"b_no": pa.array([N, None]), **{name: pa.array(*made) for name, made in COLUMNS.items()}}
@@ -80,12 +92,7 @@ def test_every_type_and_field_and_the_metadata_are_kept(tmp_path: Path) -> None:
     assert after.schema.field("reasons").type.value_type == pa.string()
     assert after.schema.field("bounce_prob").type == pa.float64()
 
-
-def test_an_enriched_file_is_replaced_by_the_same(tmp_path: Path) -> None:
-    source = tmp_path / "in.parquet"
-    pq.write_table(everything(), source)
-    once = enriched(source)
-    assert pq.read_table(enriched(once, "twice.parquet")).equals(pq.read_table(once), check_metadata=True)
+    assert pq.read_table(enriched(tmp_path / "out.parquet", "twice.parquet")).equals(after, check_metadata=True)
 
 
 def codecs_of(path: Path) -> dict[str, str]:
@@ -93,40 +100,34 @@ def codecs_of(path: Path) -> dict[str, str]:
     return {group.column(place).path_in_schema: group.column(place).compression for place in range(group.num_columns)}
 
 
-@pytest.mark.parametrize("codec", ["snappy", "gzip", "brotli", "lz4", "zstd", "none"])
+@pytest.mark.parametrize("codec", ["gzip", "none"])
 def test_the_codec_is_kept(tmp_path: Path, codec: str) -> None:
     source = tmp_path / "in.parquet"
     pq.write_table(everything(), source, compression=codec)
-    assert set(codecs_of(enriched(source)).values()) == set(codecs_of(source).values())
+    assert set(codecs_of(written(source)).values()) == set(codecs_of(source).values())
 
 
-def test_each_column_keeps_its_codec(tmp_path: Path) -> None:
+def test_each_column_keeps_its_codec_and_ours_have_the_usual_one(tmp_path: Path) -> None:
     source = tmp_path / "in.parquet"
-    pq.write_table(
-        everything(), source, compression=dict.fromkeys(everything().column_names, "zstd") | {"b_no": "gzip"}
-    )
+    codecs = dict.fromkeys(everything().column_names, "zstd") | {"b_no": "gzip"}
+    pq.write_table(everything(), source, compression=codecs)
     found = codecs_of(enriched(source))
-    assert (found["b_no"], found["decimal"], found["grade"], found["reasons.list.element"]) == (
-        "GZIP",
-        "ZSTD",
-        "ZSTD",
-        "ZSTD",
-    )
+    names = ("b_no", "decimal", "grade", "reasons.list.element")
+    assert [found[name] for name in names] == ["GZIP", "ZSTD", "ZSTD", "ZSTD"]
 
 
-@pytest.mark.parametrize("rows", [0, 1, 100_000, 600_001])
-def test_rows_stay_beside_their_answers_whatever_the_row_groups(tmp_path: Path, rows: int) -> None:
+@pytest.mark.parametrize("rows", [0, 1, 1_000, 6_001])
+def test_rows_stay_beside_their_answers_whatever_the_row_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    for name, size in {"_GROUP": 2_500, "_BATCH": 640}.items():
+        monkeypatch.setattr(f"bansong.tables.parquet.{name}", size)
     source = tmp_path / "in.parquet"
     numbers = [f"{1_000_000_000 + place}" for place in range(rows)]
     made = pa.schema({"b_no": pa.string(), "n": pa.int64()})
-    pq.write_table(pa.table({"b_no": numbers, "n": list(range(rows))}, made), source, row_group_size=70_001)
-    with open_table(source) as table:
-        answers = table.frame.with_columns(grade=pl.col("c0"))
-        layout = (("c1", "n"), ("c0", "b_no"), ("grade", "grade"))
-        result = Enriched(table, answers, layout, answers.select(pl.len()))
-        tally, _ = write_table(result, tmp_path / "out.parquet", table.format)
-    found = pl.read_parquet(tmp_path / "out.parquet")
-    assert (tally.item(), found.columns) == (rows, ["n", "b_no", "grade"])
+    pq.write_table(pa.table({"b_no": numbers, "n": list(range(rows))}, made), source, row_group_size=701)
+    found = pl.read_parquet(written(source, 1, 0))
+    assert found.columns == ["n", "b_no", "grade"]
     assert found["n"].to_list() == list(range(rows))
     assert found["grade"].to_list() == found["b_no"].to_list() == numbers
 
@@ -155,7 +156,7 @@ cells = {
 kinds = st.lists(st.sampled_from(list(cells)), min_size=1, max_size=4)
 
 
-@examples(30)
+@examples(100)
 @given(st.data(), kinds, st.integers(0, 4))
 def test_a_frame_of_any_types_is_the_same_after_it_was_written(
     tmp_path: Path, data: st.DataObject, types: list[pl.DataType], rows: int
@@ -166,17 +167,15 @@ def test_a_frame_of_any_types_is_the_same_after_it_was_written(
     }
     frame = pl.DataFrame({"b_no": pl.Series([N] * rows, dtype=pl.String), **columns})
     frame.write_parquet(tmp_path / "in.parquet")
-    found = pl.read_parquet(enriched(tmp_path / "in.parquet"))
+    found = pl.read_parquet(written(tmp_path / "in.parquet"))
     assert found.select(frame.columns).equals(frame)
     assert found.select(frame.columns).schema == frame.schema
-    again = pl.read_parquet(enriched(tmp_path / "out.parquet", "again.parquet"))
-    assert again.equals(found)
 
 
 # ── real programs ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("index", [None, pd.Index([5, 7], name="idx"), pd.RangeIndex(2, 6, 2), pd.Index(["a", "b"])])
+@pytest.mark.parametrize("index", [None, pd.Index([5, 7], name="idx"), pd.RangeIndex(2, 6, 2)])
 def test_what_pandas_writes_pandas_reads_with_its_index_and_types(tmp_path: Path, index: Any) -> None:
     frame = pd.DataFrame(
         {
@@ -196,20 +195,16 @@ def test_what_pandas_writes_pandas_reads_with_its_index_and_types(tmp_path: Path
 
 def test_pandas_reads_a_file_that_lost_the_column_of_its_index(tmp_path: Path) -> None:
     pd.DataFrame({"b_no": [N], "x": [1]}, index=pd.Index(["i"], name="idx")).to_parquet(tmp_path / "in.parquet")
-    with open_table(tmp_path / "in.parquet") as table:
-        rows = table.frame.with_columns(grade=pl.lit("A"))
-        layout = (("c0", "b_no"), ("grade", "grade"))
-        result = Enriched(table, rows, layout, rows.select(pl.len()))
-        write_table(result, tmp_path / "out.parquet", table.format)
-    assert pd.read_parquet(tmp_path / "out.parquet")["b_no"].tolist() == [N]
+    assert pd.read_parquet(written(tmp_path / "in.parquet", 0))["b_no"].tolist() == [N]
 
 
 def test_old_timestamps_are_warned_of(tmp_path: Path) -> None:
     table = pa.table({"b_no": [N], "t": pa.array([dt.datetime(9999, 1, 1)], pa.timestamp("us"))})
     pq.write_table(table, tmp_path / "in.parquet", use_deprecated_int96_timestamps=True)
-    report = bs.enrich(tmp_path / "in.parquet", tmp_path / "out.parquet")
-    assert any("'t'" in warning and "INT96" in warning for warning in report.warnings)
-    assert pq.read_table(tmp_path / "out.parquet")["t"].to_pylist() == [dt.datetime(9999, 1, 1)]
+    with open_table(tmp_path / "in.parquet") as table:
+        assert any("'t'" in note and "INT96" in note for note in table.notes)
+    found = pq.read_table(written(tmp_path / "in.parquet"))
+    assert found["t"].to_pylist() == [dt.datetime(9999, 1, 1)]
 
 
 def test_other_formats_become_parquet_with_a_list_and_a_float(tmp_path: Path) -> None:
@@ -221,133 +216,89 @@ def test_other_formats_become_parquet_with_a_list_and_a_float(tmp_path: Path) ->
     )
 
 
-# ── nested roles ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_struct_under_the_header_of_a_role_is_named_and_kept(tmp_path: Path) -> None:
-    frame = pl.DataFrame({"b_no": [N], "address": [{"road": "세종대로 110", "zip": "04524"}]})
-    frame.write_parquet(tmp_path / "in.parquet")
-    report = bs.enrich(tmp_path / "in.parquet", tmp_path / "out.parquet")
-    said = "column 'address' holds objects and is not used; name the key that is the address: `columns={'address': '"
-    assert f"{said}address.road'}}`" in report.warnings
-    assert pl.read_parquet(tmp_path / "out.parquet")["address"].to_list() == frame["address"].to_list()
-    with pytest.warns(UserWarning, match="column 'address' holds objects"):
-        bs.verify_frame(frame)
-
-
 def test_a_list_under_the_header_of_a_role_is_named(tmp_path: Path) -> None:
     pl.DataFrame({"b_no": [N], "address": [["세종대로 110"]]}).write_parquet(tmp_path / "in.parquet")
-    report = bs.enrich(tmp_path / "in.parquet", tmp_path / "out.parquet")
-    assert any("column 'address' holds List(String), so it is not used" in warning for warning in report.warnings)
+    with open_table(tmp_path / "in.parquet") as table:
+        assert any("column 'address' holds List(String), so it is not used" in note for note in table.notes)
 
 
 # ── hostile ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_file_that_is_cut_or_has_a_wrong_footer_is_refused(tmp_path: Path) -> None:
+def refused(source: Path) -> InputError:
+    with pytest.raises(InputError) as caught, open_table(source) as table:
+        table.frame.collect()
+    return caught.value
+
+
+def test_what_is_no_whole_file_is_refused(tmp_path: Path) -> None:
     source = tmp_path / "in.parquet"
     pq.write_table(everything(), source)
     whole = source.read_bytes()
     for data in (whole[:-20], whole[: len(whole) // 2], b"PAR1" * 10, whole[:-8] + b"\xff\xff\xff\x7fPAR1", b"PAR1"):
         source.write_bytes(data)
-        with pytest.raises(InputError, match=r"in\.parquet: is not a readable Parquet file"):
-            enriched(source)
-
-
-def test_an_encrypted_file_is_refused_with_the_reason(tmp_path: Path) -> None:
-    source = tmp_path / "in.parquet"
+        assert refused(source).code == "parquet.parquet_unreadable"
     source.write_bytes(b"PAR1" + b"\x00" * 100 + b"PARE")
-    with pytest.raises(InputError, match="is encrypted; write it without encryption"):
-        enriched(source)
-
-
-def test_a_row_group_that_claims_more_than_its_bytes_can_mean_is_refused(tmp_path: Path) -> None:
-    source = tmp_path / "in.parquet"
-    places = pa.repeat(pa.scalar(0, pa.int32()), 31_000_000)
-    many = pa.DictionaryArray.from_arrays(places, pa.array([N]))
-    pq.write_table(pa.table({"b_no": many}), source, row_group_size=len(many))
-    with pytest.raises(InputError, match=r"row group 1 claims 31,000,000 rows, .*BANSONG_LIMITS=cells="):
-        enriched(source)
-
-
-def test_decimals_wider_than_can_be_read_are_refused(tmp_path: Path) -> None:
+    assert refused(source).code == "parquet.parquet_encrypted"
     wide = pa.array([decimal.Decimal("1.10")], pa.decimal256(50, 2))
-    pq.write_table(pa.table({"b_no": [N], "w": wide}), tmp_path / "in.parquet")
-    with pytest.raises(InputError, match="column 'w' holds decimals of 50 digits"):
-        enriched(tmp_path / "in.parquet")
+    pq.write_table(pa.table({"b_no": [N], "w": wide}), source)
+    assert (refused(source).code, refused(source).fields["name"]) == ("parquet.column_type_unusable", "w")
 
 
-MUTATE = """
-import random, sys
-from pathlib import Path
-import bansong as bs
-from bansong.errors import InputError
-source, out = Path(sys.argv[1]), Path(sys.argv[2])
-whole, chosen = source.read_bytes(), random.Random(int(sys.argv[3]))
-said = {"refused": 0, "read": 0}
-for _ in range(int(sys.argv[4])):
-    data = bytearray(whole)
-    for _ in range(chosen.randint(1, 4)):
-        data[chosen.randrange(4, len(data) - 4)] = chosen.randrange(256)
-    source.write_bytes(data)
-    try:
-        bs.enrich(source, out)
-        said["read"] += 1
-    except bs.BansongError:
-        said["refused"] += 1
-print(said["refused"] + said["read"], said["refused"] > 0)
-"""
-
-
-@pytest.mark.parametrize(
-    ("seed", "times"), [(1, 12), *(pytest.param(seed, 60, marks=pytest.mark.fuzz) for seed in (1, 2))]
-)
-def test_damaged_bytes_never_kill_the_process(tmp_path: Path, seed: int, times: int) -> None:
-    source = tmp_path / "in.parquet"
-    pq.write_table(pa.table({"b_no": [N] * 500, "x": [str(place) for place in range(500)]}), source)
-    command = [sys.executable, "-W", "ignore", "-c", MUTATE, source, tmp_path / "out.parquet", f"{seed}", f"{times}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    assert (done.returncode, done.stdout.split()) == (0, [f"{times}", "True"]), done.stderr[-1500:]
+def test_a_row_group_that_claims_more_than_its_bytes_can_mean_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BANSONG_LIMITS", "cells=1000")
+    many = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), 1_000_000), pa.array([N]))
+    pq.write_table(pa.table({"b_no": many}), tmp_path / "in.parquet", row_group_size=len(many))
+    error = refused(tmp_path / "in.parquet")
+    assert (error.code, error.fields["place"]) == ("limits.row_group_too_large", 1)
+    assert "BANSONG_LIMITS=cells=" in str(error)
 
 
 def test_names_that_are_blank_or_repeat_are_headers_like_others(tmp_path: Path) -> None:
-    import pyarrow as pa
-
     columns = [pa.array(["124-81-00998"]), pa.array(["x"]), pa.array([1]), pa.array([2])]
     pq.write_table(pa.Table.from_arrays(columns, names=["b_no", "", "n", "n"]), tmp_path / "in.parquet")
     with open_table(tmp_path / "in.parquet") as table:
         assert table.headers == ("b_no", "", "n", "n")
-        assert table.frame.collect().rows() == [("124-81-00998", "x", 1, 2)]
         assert table.frame.select("c3", "c1").collect().rows() == [(2, "x")]
-    bs.enrich(tmp_path / "in.parquet")
-    written = pq.ParquetFile(tmp_path / "in.enriched.parquet").read()
-    assert written.column_names[:4] == ["b_no", "", "n", "n"]
-    assert [written.column(place)[0].as_py() for place in range(4)] == ["124-81-00998", "x", 1, 2]
+    found = pq.ParquetFile(written(tmp_path / "in.parquet")).read()
+    assert found.column_names[:4] == ["b_no", "", "n", "n"]
+    assert [found.column(place)[0].as_py() for place in range(4)] == ["124-81-00998", "x", 1, 2]
 
 
-ENRICHING = """
+READING = """
 import sys
-import bansong as bs
+from pathlib import Path
+from bansong.errors import BansongError
+from bansong.tables.detect import open_table, reading
 for path in sys.argv[1:]:
     try:
-        bs.enrich(path)
+        with open_table(Path(path)) as table, reading(table):
+            table.frame.collect()
         print("read")
-    except bs.BansongError as error:
-        assert error.exit_code == 2, error
+    except BansongError:
         print("refused")
 """
 
 
-def test_a_codec_that_there_is_not_is_refused(tmp_path: Path) -> None:
-    """Pyarrow ends the process when it is asked for the codec's name; so does polars over some damaged pages."""
-    pl.DataFrame({"b_no": ["124-81-00998"] * 9}).write_parquet(tmp_path / "in.parquet", compression="zstd")
-    data = (tmp_path / "in.parquet").read_bytes()
-    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
-    place = data.index(b"\x15\x0c", footer)  # codec: ZSTD is 6, 12 as a zigzag number
-    for at in range(place, len(data) - 8):
-        if data[at : at + 2] == b"\x15\x0c":
-            (tmp_path / f"bad{at}.parquet").write_bytes(data[:at] + b"\x15\x7e" + data[at + 2 :])
-    command = [sys.executable, "-c", ENRICHING, *sorted(tmp_path.glob("bad*.parquet"))]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "refused" in done.stdout.split()
+@pytest.mark.parametrize("times", [20, pytest.param(400, marks=pytest.mark.fuzz)])
+def test_damaged_bytes_and_unknown_codecs_never_kill_the_process(tmp_path: Path, times: int) -> None:
+    """Pyarrow ends the process when it is asked for a codec's name; so does polars over some damaged pages."""
+    frame = pl.DataFrame({"b_no": [N] * 500, "x": [str(place) for place in range(500)]})
+    frame.write_parquet(tmp_path / "in.parquet", compression="zstd")
+    whole, dice = (tmp_path / "in.parquet").read_bytes(), random.Random(1)
+    footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    for at in range(footer, len(whole) - 8):
+        if whole[at : at + 2] == b"\x15\x0c":  # ZSTD is 6, 12 as a zigzag number
+            (tmp_path / f"codec{at}.parquet").write_bytes(whole[:at] + b"\x15\x7e" + whole[at + 2 :])
+    for number in range(times):
+        data = bytearray(whole)
+        for _ in range(dice.randint(1, 4)):
+            data[dice.randrange(4, len(data) - 4)] = dice.randrange(256)
+        (tmp_path / f"damaged{number}.parquet").write_bytes(data)
+    paths = sorted(tmp_path.glob("*d*.parquet"))
+    done = subprocess.run([sys.executable, "-c", READING, *paths], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-1500:]
+    said = done.stdout.split()
+    assert (len(said), set(said[:1])) == (len(paths), {"refused"})

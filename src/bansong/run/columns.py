@@ -27,9 +27,8 @@ from bansong.run import accounting
 from bansong.run.alerts import kept_alert
 from bansong.tables import detect
 from bansong.tables.earlier_columns import find_earlier_columns
-from bansong.tables.format import Format, Planned
 from bansong.tables.streams import url_of
-from bansong.tables.table import Enriched, Table
+from bansong.tables.table import Enriched, Format, Planned, Table
 
 IN_PLACE_AND_OUTPUT: Final = Problem(
     "outputs.in_place_and_output", "`in_place=True` replaces the input; do not name an output as well"

@@ -25,10 +25,9 @@ from bansong.base.schema import ADDED_COLUMNS, HEADERS, REASON_SEPARATOR, RECORD
 from bansong.run.report import Report
 from bansong.tables.detect import FILE_OPTIONS, open_table, reading
 from bansong.tables.earlier_columns import EarlierColumns, find_earlier_columns
-from bansong.tables.format import AS_FOUND
 from bansong.tables.nested import choose_nested, unfold
 from bansong.tables.roles import role_cell
-from bansong.tables.table import Table
+from bansong.tables.table import AS_FOUND, Table
 
 FOLDER_UNMAKEABLE: Final = Problem(
     "manifest.folder_unmakeable", "{folder}: cannot be made for the run's manifest: {reason}; give `manifest='PATH'`"

@@ -21,10 +21,9 @@ from bansong.engine.address.gazetteer import Gazetteer
 from bansong.run.columns import Target, choose_stream, choose_target
 from bansong.run.side_files import SideFiles
 from bansong.tables.detect import EXTENSIONS, STREAM, default_output
-from bansong.tables.format import Format
 from bansong.tables.inputs import InputFile, is_one_file
 from bansong.tables.streams import unpacked_name
-from bansong.tables.table import Table
+from bansong.tables.table import Format, Table
 
 OUTPUT_NOT_FOLDER: Final = Problem(
     "outputs.output_not_folder",

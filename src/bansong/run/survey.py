@@ -46,12 +46,11 @@ from bansong.run.outputs import Outputs
 from bansong.run.page import check_page
 from bansong.run.report import Report
 from bansong.run.side_files import SideFiles, letter_list_of
-from bansong.tables.columns import Chosen
+from bansong.tables.columns import Chosen, kept_columns, listed_headers, named_column
 from bansong.tables.detect import EXTENSIONS, STREAM, keep_input, name_input, open_table, reading
 from bansong.tables.earlier_columns import EarlierColumns, added_later, find_earlier_columns
 from bansong.tables.inputs import NO_FILE_USABLE, InputFile
 from bansong.tables.nested import choose_nested, held_choice, unfold
-from bansong.tables.roles import kept_columns, listed_headers, named_column
 from bansong.tables.streams import unpacked_name
 from bansong.tables.table import Table, contract_name
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Final, NamedTuple
 
 import polars as pl
@@ -13,19 +13,28 @@ from bansong.base import business_number
 from bansong.base.errors import ColumnError, Problem, UsageError
 from bansong.base.messages import Option, current_language, gettext, gettext_noop, parameter
 from bansong.base.schema import Alert, Choice, JoinedColumn, role_code, role_word
-from bansong.tables.candidates import SAMPLE_ROWS, ColumnCandidates, Preferred
 from bansong.tables.headers import ROLES as PARTY_ROLES
-from bansong.tables.headers import Party, choose_party, has_role, is_trap, level_of, parties, side_of, split_number
+from bansong.tables.headers import (
+    Party,
+    choose_party,
+    has_role,
+    is_trap,
+    level_of,
+    parties,
+    rate_header,
+    side_of,
+    split_number,
+)
 from bansong.tables.roles import (
     CONFIDENCE,
-    POSITION,
-    content_role,
-    given_choice,
-    headless_alert,
+    SAMPLE_ROWS,
+    ColumnCandidates,
+    holds_address,
     is_filled,
     is_json,
     is_sure_address,
-    listed_headers,
+    quoted,
+    spell_column,
 )
 from bansong.tables.table import TEXTS, Table
 
@@ -45,9 +54,30 @@ COLUMN_KIND_UNSUITABLE: Final = Problem(
     "columns.column_kind_unsuitable", "{name}: column {header!r} holds {kind}, which cannot be the {role}"
 )
 
+COLUMN_NAMED_TWICE: Final = Problem("columns.column_named_twice", "{parameter} names a column twice; name each once")
+NAMES_NO_COLUMN: Final = Problem("columns.names_no_column", "{name}: {parameter} names no column; {headers}")
+NAMED_HEADER_MISSING: Final = Problem(
+    "columns.named_header_missing", "{name}: no column is headed {header!r}; {headers}"
+)
+ROLE_NOT_JOINABLE: Final = Problem(
+    "columns.role_not_joinable", "{parameter} names {count} columns; only {joinable} may be in several"
+)
+ROLE_WITHOUT_HEADERS: Final = Problem(
+    "columns.role_without_headers", "a role in columns has an empty list; name at least one header"
+)
+SELECTED_COLUMN_MISSING: Final = Problem(
+    "columns.selected_column_missing", "{name}: {named} names no column; {headers}"
+)
 
+_POSITION: Final = re.compile(r"#[1-9][0-9]*")  # a column named by its place: `#3`
+_JOINABLE: Final = ("b_no", "name", "address")
+_NAME: Final = (
+    r"주식회사|유한회사|\(주\)|㈜|\(유\)|상사|상회|산업|식당|마트|약국|의원|학원|건설|전자|물산|무역|기업|공업|상점"
+    r"|(?i)\b(?:co|inc|ltd)\b"
+)
+_ZIPCODE: Final = r"^\s*(?:0[1-9]|[1-5][0-9]|6[0-3])[0-9]-?[0-9]{2}\s*$"
+_LEAST: Final = {"address": 0.5, "zipcode": 0.5, "name": 0.2}  # share of rows
 _TIE: Final = 0.05
-_CONFIDENCE: Final = {"sure": 1.0, "likely": 0.8, "contains": 0.6}
 _MOSTLY: Final = 0.5
 _NEARLY_ALL: Final = 0.9
 _SHOWN: Final = 6
@@ -88,15 +118,12 @@ def choose_columns(
     # content decides. Of several businesses in a row, all roles are of one.
     chosen = _given_columns(table, roles, {role_code(role): header for role, header in (given or {}).items()})
     key, *others = roles
-    schema, ids = table.frame.collect_schema(), table.ids
+    schema = table.frame.collect_schema()
     taken = _taken_columns(chosen)
-    textual = [place for place, id_ in enumerate(ids) if _prints(schema[id_]) and place not in ours]
+    textual = [place for place, id_ in enumerate(table.ids) if _prints(schema[id_]) and place not in ours]
     free = [place for place in textual if place not in taken]
-    sampled = [
-        id_ for id_ in (ids[place] for place in (*free, *taken)) if schema[id_].is_numeric() or schema[id_] in TEXTS
-    ]
-    sample = table.frame.head(SAMPLE_ROWS).select(pl.col(sampled).cast(pl.String)).collect()
-    headless = all(POSITION.fullmatch(header) for place, header in enumerate(table.headers) if place not in ours)
+    sample = _sample(table, {*free, *taken})
+    headless = all(_POSITION.fullmatch(header) for place, header in enumerate(table.headers) if place not in ours)
     numbers = _NumberColumns(table, sample, free, headless=headless)
     groups: tuple[Party, ...] = ()
     if any(role in PARTY_ROLES for role in roles):
@@ -109,18 +136,18 @@ def choose_columns(
         chosen[key], notes = found
     if key in chosen and chosen[key].why == "content" and not headless:
         notes = (*notes, _explain_content(table, chosen[key]))
-    columns, objects = ColumnCandidates(table, sample, partial(_rate_header, table)), _objects(table, sample)
+    columns, objects = ColumnCandidates(table, sample), _objects(sample)
     for role in others:
         left = [place for place in free if place not in _taken_columns(chosen) | objects]
         if not headless:
             notes += _add_role(columns, role, _pools(role, left, chosen.get(key), groups), chosen)
-        elif role not in chosen and (by_content := content_role(table, sample, role, left, chosen.get("address"))):
+        elif role not in chosen and (by_content := _choose_by_content(columns, role, left, chosen.get("address"))):
             chosen[role] = by_content
     if key not in chosen:
         notes += numbers.settle_without(chosen)
     chosen = {role: chosen[role] for role in roles if role in chosen}
     if headless and not {choice.why for choice in chosen.values()} <= {"given"}:
-        notes = (*notes, headless_alert(table, chosen, frozenset(ours)))
+        notes = (*notes, _headless_alert(table, chosen, frozenset(ours)))
     return Chosen(chosen, notes, objects)
 
 
@@ -142,34 +169,34 @@ def _given_columns(table: Table, roles: Sequence[str], given: Mapping[str, str |
     return chosen
 
 
+def _sample(table: Table, places: Collection[int]) -> pl.DataFrame:
+    """Return the first rows as texts; other columns, and those without text or numbers, are null."""
+    schema = table.frame.collect_schema()
+    read = [
+        id_ for at, id_ in enumerate(table.ids) if at in places and (schema[id_].is_numeric() or schema[id_] in TEXTS)
+    ]
+    rows = table.frame.head(SAMPLE_ROWS).select(pl.col(read).cast(pl.String)).collect()
+    blank = pl.repeat(None, rows.height, dtype=pl.String)
+    return rows.with_columns(blank.alias(id_) for id_ in table.ids if id_ not in rows.columns).select(table.ids)
+
+
 def _add_role(
     columns: ColumnCandidates, role: str, pools: Sequence[Sequence[int]], chosen: dict[str, Choice]
 ) -> tuple[str, ...]:
     if role in chosen:
-        return columns.details_of(chosen[role], pools[0]) if role == "address" else ()
+        return columns.unjoined_details(chosen[role], pools[0]) if role == "address" else ()
     notes: tuple[str, ...] = ()
     for pool in pools:
-        found = _prefer_column(columns, role, pool, chosen.get("address"))
-        if found.choice is not None:
-            chosen[role] = found.choice
-            notes = (*notes, *found.notes) if role != "address" else found.notes
+        found, said = columns.choose(role, pool, chosen.get("address"))
+        if found is not None:
+            chosen[role] = found
+            notes = (*notes, *said) if role != "address" else said
             break
-        notes += found.notes
+        notes += said
     if role == "address" and (by_content := columns.address_by_content(pools, chosen.get(role))):
         chosen[role], alert = by_content
         return (alert,)
     return notes
-
-
-def _prefer_column(columns: ColumnCandidates, role: str, pool: Sequence[int], address: Choice | None) -> Preferred:
-    if role == "address":
-        return columns.address(pool)
-    if role == "name":
-        return columns.name(pool)
-    if role == "zipcode":
-        return columns.zipcode(pool, address)
-    rated = [choice for place in pool if (choice := _rate_header(columns.table, role, place))]
-    return Preferred(max(rated, key=lambda choice: choice.confidence, default=None))
 
 
 def _pools(role: str, places: Sequence[int], number: Choice | None, groups: Sequence[Party]) -> list[list[int]]:
@@ -180,13 +207,6 @@ def _pools(role: str, places: Sequence[int], number: Choice | None, groups: Sequ
     return [[place for place in places if place in own[0]], [place for place in places if place not in others]]
 
 
-def _rate_header(table: Table, role: str, place: int) -> Choice | None:
-    level = level_of(role, table.headers[place])
-    if level is None:
-        return None
-    return Choice(place, table.headers[place], _CONFIDENCE[level], "similar" if level == "contains" else "header")
-
-
 class _NumberColumns:
     def __init__(self, table: Table, sample: pl.DataFrame, free: Sequence[int], *, headless: bool) -> None:
         self._table, self._sample, self._free, self._headless = table, sample, free, headless
@@ -194,7 +214,7 @@ class _NumberColumns:
         choices = []
         for place, held in self.shares.items():
             ten, right = held.ten or 0.0, held.right or 0.0
-            rated = _rate_header(table, "b_no", place)
+            rated = rate_header(table, "b_no", place)
             if rated is not None:
                 weight = 1.0 if held.ten is None else 0.6 + 0.4 * min(1.0, 2 * ten)
                 choices.append(replace(rated, confidence=round(rated.confidence * weight, 2)))
@@ -204,8 +224,8 @@ class _NumberColumns:
 
     def _measure(self) -> dict[int, _Numbers]:
         shares = dict.fromkeys(self._free, _Numbers())
-        names, sampled = self._table.ids, set(self._sample.columns)
-        ids = {names[place]: place for place in self._free if names[place] in sampled}
+        names = self._table.ids
+        ids = {names[place]: place for place in self._free}
         if not ids:
             return shares
         # all columns below one another, so that the rule is planned and run once however many there are
@@ -262,13 +282,13 @@ class _NumberColumns:
             return None
         party, reason = decided
         others = [choices[other.number] for other in competing if other is not party]
-        give = {_quote_choice(one): parameter("columns", {"b_no": f"#{one.column + 1}"}) for one in others}
+        give = {quoted(one): parameter("columns", {"b_no": f"#{one.column + 1}"}) for one in others}
         other = gettext_noop("for {choice} give {parameter}")
         instead = ", ".join(gettext(other, choice=choice, parameter=named) for choice, named in give.items())
         note = gettext(
             "each row holds {count} parties; {choice} was chosen, with what belongs to it, because {reason}; {instead}",
             count=len(competing),
-            choice=_quote_choice(choices[party.number]),
+            choice=quoted(choices[party.number]),
             reason=reason,
             instead=instead,
         )
@@ -289,7 +309,7 @@ class _NumberColumns:
         unused = gettext_noop(
             "{choice} holds no number of ten digits, so it is not used: its numbers are missing, rounded, masked or cut"
         )
-        return tuple(Alert(gettext(unused, choice=_quote_choice(choice))) for choice in self.fitting)
+        return tuple(Alert(gettext(unused, choice=quoted(choice))) for choice in self.fitting)
 
     def _leave_address_list(self, address: Choice) -> bool:
         if any(level_of("b_no", part.header) for part in address.parts):
@@ -304,12 +324,12 @@ class _NumberColumns:
         if blank and not any(addresses.row(0) if addresses.width else ()):
             return blank[0]
         headers = self._table.headers
-        choices = gettext(" and ").join(map(_quote_choice, self.fitting))
+        choices = gettext(" and ").join(map(quoted, self.fitting))
         about = gettext("; {choices} holds no number of ten digits", choices=choices)
         if len(headers) == 1 and self.fitting:
             option = parameter("delimiter")
             about += gettext("; if that is a whole line, name what divides it with {option}", option=option)
-        named = "#1" if all(map(POSITION.fullmatch, headers)) else gettext("HEADER")
+        named = "#1" if all(map(_POSITION.fullmatch, headers)) else gettext("HEADER")
         said = {"about": about if self.fitting else "", "headers": listed_headers(self._table)}
         choose = Option("columns", {"b_no": named})
         raise ColumnError(NUMBER_COLUMN_NOT_FOUND, missing="b_no", name=self._table.name, parameter=choose, **said)
@@ -318,21 +338,20 @@ class _NumberColumns:
         best, *rest = fitting
         near = [one for one in rest if self._numbers_of(one).ten and best.confidence - one.confidence < _TIE]
         if equal := [one for one in near if self._numbers_of(one).are_others == self._numbers_of(best).are_others]:
-            names = gettext(" and ").join(map(_quote_choice, [best, *equal]))
-            advice = best.header if self._table.headers.count(best.header) == 1 else f"#{best.column + 1}"
-            choose = Option("columns", {"b_no": advice})
+            names = gettext(" and ").join(map(quoted, [best, *equal]))
+            choose = Option("columns", {"b_no": spell_column(self._table, best)})
             raise ColumnError(SEVERAL_NUMBER_COLUMNS, name=self._table.name, names=names, parameter=choose)
         others = [choice for choice in rest if (self._numbers_of(choice).ten or 0.0) >= _MOSTLY]
         if not others:
             return best, ()
         share = gettext_noop("{choice}, where {share:.0%} are numbers")
-        names = ", ".join(gettext(share, choice=_quote_choice(one), share=self._numbers_of(one).ten) for one in others)
+        names = ", ".join(gettext(share, choice=quoted(one), share=self._numbers_of(one).ten) for one in others)
         by_content = best.why == "content" or any(self._numbers_of(one).are_others for one in others)
         digits, surely = gettext("its numbers have right check digits"), gettext("its header says so most surely")
         return best, (
             gettext(
                 "b_no: {choice} was taken and not {names}, because {why}; {parameter} takes another",
-                choice=_quote_choice(best),
+                choice=quoted(best),
                 names=names,
                 why=digits if by_content else surely,
                 parameter=parameter("columns", {"b_no": f"#{others[0].column + 1}"}),
@@ -356,8 +375,6 @@ class _NumberColumns:
 
     def _holds_parts(self, places: Sequence[int]) -> bool:
         widths = dict(zip((self._table.ids[place] for place in places), _PARTS, strict=True))
-        if not widths.keys() <= set(self._sample.columns):
-            return False
         patterns = {id_: rf"^\s*[0-9]{{1,{width}}}(?:\.0)?\s*$" for id_, width in widths.items()}
         fits = [pl.col(id_).str.contains(pattern).mean() for id_, pattern in patterns.items()]
         return all((share or 0.0) >= _NEARLY_ALL for share in self._sample.select(fits).row(0))
@@ -388,18 +405,143 @@ def _explain_content(table: Table, choice: Choice) -> Alert:
     return Alert(gettext(row, first=first, text=gettext(text, **said)))
 
 
-def _quote_choice(choice: Choice) -> str:
-    return f"{choice.header!r} (#{choice.column + 1})"
-
-
-def _objects(table: Table, sample: pl.DataFrame) -> frozenset[int]:
-    if not sample.columns:
-        return frozenset()
-    cells = {id_: pl.col(id_) for id_ in sample.columns}
-    found = sample.select(**{id_: 2 * is_json(cell).sum() > is_filled(cell).sum() for id_, cell in cells.items()})
-    places = {id_: place for place, id_ in enumerate(table.ids)}
-    return frozenset(places[id_] for id_, held in zip(sample.columns, found.row(0), strict=True) if held)
+def _objects(sample: pl.DataFrame) -> frozenset[int]:
+    held = sample.select(is_json(pl.all()).sum() * 2 > is_filled(pl.all()).sum())
+    return frozenset(place for place, mostly in enumerate(held.row(0) if held.width else ()) if mostly)
 
 
 def _prints(dtype: pl.DataType) -> bool:
     return not (dtype.is_nested() or dtype in (pl.Binary, pl.Object, pl.Duration))
+
+
+def _choose_by_content(
+    columns: ColumnCandidates, role: str, places: Sequence[int], address: Choice | None
+) -> Choice | None:
+    if role not in _LEAST:
+        return None
+    if role == "zipcode":
+        places = [place for place in places if address is not None and abs(place - address.column) == 1]
+    pattern = _ZIPCODE if role == "zipcode" else _NAME
+    best, share = columns.fullest(
+        places, holds_address if role == "address" else lambda cell: is_filled(cell) & cell.str.contains(pattern)
+    )
+    return Choice(best, columns.table.headers[best], CONFIDENCE, "content") if share >= _LEAST[role] else None
+
+
+def _headless_alert(table: Table, chosen: Mapping[str, Choice], ours: Sequence[int] | frozenset[int]) -> Alert:
+    used, lang = {part.column for choice in chosen.values() for part in choice.parts}, current_language()
+    taken = ", ".join(
+        gettext("{header} as {role}", header=choice.spell(lambda part: part.header), role=role_word(role, lang))
+        for role, choice in chosen.items()
+    )
+    left = [header for place, header in enumerate(table.headers) if place not in used and place not in ours]
+    rest = gettext("; not used: {left}", left=", ".join(left)) if left else ""
+    text = gettext_noop(
+        "no column has a header, so they were chosen by what they hold: {taken}{rest}; make sure, and name others as "
+        "in `columns={{'name': '#2'}}`"
+    )
+    return Alert(gettext(text, taken=taken, rest=rest))
+
+
+def given_choice(table: Table, role: str, given: str | Sequence[str]) -> Choice:
+    """Return the user's choice for a role: headers or positions, as in ``도로명주소+상세주소|지번주소``."""
+    spelled = parameter("columns", {role: given if isinstance(given, str) else "+".join(given)})
+    first, *others = [_given_alternative(table, role, spelled, names) for names in _split(table, given)]
+    if first in others or len(set(others)) < len(others):
+        raise UsageError(COLUMN_NAMED_TWICE, parameter=spelled)
+    return replace(first, otherwise=tuple(others))
+
+
+def _given_alternative(table: Table, role: str, spelled: str, names: Sequence[str]) -> Choice:
+    places = [_one_place(table, role, name) for name in names]
+    first, *rest = [JoinedColumn(place, table.headers[place]) for place in places]
+    if rest and role not in _JOINABLE:
+        raise UsageError(ROLE_NOT_JOINABLE, parameter=spelled, count=len(places), joinable=", ".join(_JOINABLE))
+    if len(set(places)) < len(places):
+        raise UsageError(COLUMN_NAMED_TWICE, parameter=spelled)
+    return Choice(first.column, first.header, 1.0, "given", tuple(rest))
+
+
+def kept_columns(table: Table, select: Sequence[str]) -> frozenset[int]:
+    """Return the positions of the columns that ``select`` names; an item that is no header may be several."""
+    kept: set[int] = set()
+    for item in select:
+        if not item.strip(", "):
+            named = Option("select", item.strip())
+            raise UsageError(NAMES_NO_COLUMN, name=table.name, parameter=named, headers=listed_headers(table))
+        for name in [item] if _places_named(table, item) else _split_at(table, item, ",")[0::2]:
+            found = _places_named(table, name)
+            if not found:
+                said = {"named": parameter("select", name.strip()), "headers": listed_headers(table)}
+                raise UsageError(SELECTED_COLUMN_MISSING, name=table.name, **said)
+            kept |= found
+    return frozenset(kept)
+
+
+def named_column(table: Table, name: str, option: str) -> int:
+    """Return the position of the one column that a header or ``#3`` names; raise :class:`UsageError`."""
+    places = sorted(_places_named(table, name))
+    if len(places) == 1:
+        return places[0]
+    if places:
+        raise UsageError(_name_alike(table, name, [parameter(option, f"#{place + 1}") for place in places]))
+    raise UsageError(NAMES_NO_COLUMN, name=table.name, parameter=Option(option, name), headers=listed_headers(table))
+
+
+def listed_headers(table: Table) -> str:
+    return gettext("the headers are: ") + ", ".join(header or gettext("(blank)") for header in table.headers)
+
+
+def _split(table: Table, given: str | Sequence[str]) -> list[list[str]]:
+    if not isinstance(given, str):
+        if not given:
+            raise UsageError(ROLE_WITHOUT_HEADERS)
+        return [list(given)]
+    first, *rest = [given] if given in table.headers else _split_at(table, given, "+|")
+    alternatives = [[first]]
+    for sign, name in zip(rest[0::2], rest[1::2], strict=True):
+        if sign == "|":
+            alternatives.append([name])
+        else:
+            alternatives[-1].append(name)
+    return alternatives
+
+
+def _split_at(table: Table, text: str, signs: str) -> list[str]:
+    items: list[str] = []
+    pieces = re.split(f"([{re.escape(signs)}])", text)
+    while pieces:
+        lengths = range(len(pieces) - 1 + len(pieces) % 2, 0, -2)
+        length = next((length for length in lengths if _places_named(table, "".join(pieces[:length]))), 1)
+        items += ["".join(pieces[:length]), *pieces[length : length + 1]]
+        pieces = pieces[length + 1 :]
+    return items
+
+
+def _one_place(table: Table, role: str, name: str) -> int:
+    exact = {place for place, header in enumerate(table.headers) if header == name}
+    places = sorted(exact or _places_named(table, name))
+    if len(places) == 1:
+        return places[0]
+    if places:
+        raise ColumnError(_name_alike(table, name, [parameter("columns", {role: f"#{place + 1}"}) for place in places]))
+    raise ColumnError(NAMED_HEADER_MISSING, name=table.name, header=name.strip(), headers=listed_headers(table))
+
+
+def _places_named(table: Table, name: str) -> set[int]:
+    """Return the positions of a header or ``#n``, else of headers that end with the name, below a group's label."""
+    name = name.strip()
+    if _POSITION.fullmatch(name) and int(name[1:]) <= len(table.headers):
+        return {int(name[1:]) - 1}
+    whole = {place for place, header in enumerate(table.headers) if header.strip() == name}
+    lines = f" {' '.join(name.split())}"
+    return whole or {
+        place
+        for place, header in enumerate(table.headers)
+        if len(lines) > 1 and f" {' '.join(header.split())}".endswith(lines)
+    }
+
+
+def _name_alike(table: Table, header: str, places: Sequence[str]) -> str:
+    said = {"name": table.name, "count": len(places), "header": header, "these": gettext(" or ").join(places)}
+    return gettext("{name}: {count} columns are headed {header!r}; give {these}", **said)

@@ -32,9 +32,8 @@ from bansong.base.messages import (
 from bansong.base.option import differing_fields, specs_of
 from bansong.base.options import ReadOptions
 from bansong.base.schema import with_words
-from bansong.tables.format import AS_FOUND, INPUTS_OF, Capabilities, Evidence, Format, Look
 from bansong.tables.streams import BROKEN_ZIP, SUFFIXES, File, open_file, unpacked_name
-from bansong.tables.table import Enriched, Table, with_copies
+from bansong.tables.table import AS_FOUND, INPUTS_OF, Capabilities, Enriched, Evidence, Format, Look, Table, with_copies
 
 ZIP_NOT_WORKBOOK: Final = Problem(
     "files.zip_not_workbook", "{path}: is a zip but not a workbook; unpack it first; {readable}"

@@ -28,8 +28,7 @@ from bansong.base.schema import (
     REASON_SEPARATOR,
     ROW_STATUSES,
 )
-from bansong.tables.candidates import SAMPLE_ROWS
-from bansong.tables.roles import PROVINCE
+from bansong.tables.roles import PROVINCE, SAMPLE_ROWS
 from bansong.tables.table import Table, contract_name
 
 _MANY: Final = 6  # of the nine headers: users do not have so many

@@ -13,9 +13,8 @@ import polars as pl
 from bansong.base.errors import InputError, Problem
 from bansong.base.messages import gettext, gettext_noop
 from bansong.tables.detect import write_table
-from bansong.tables.format import FRAME, Format
 from bansong.tables.headers import has_role
-from bansong.tables.table import Enriched, Table, column_ids, escape_formula, positional
+from bansong.tables.table import FRAME, Enriched, Format, Table, column_ids, escape_formula, positional
 
 NOT_A_TABLE: Final = Problem(
     "files.not_a_table", "a {name} is no table; give a polars, pandas or pyarrow one, or a file to enrich()"

@@ -16,7 +16,7 @@ import polars as pl
 from bansong.base import business_number
 from bansong.base.errors import InputError, Problem
 from bansong.base.messages import Option, gettext
-from bansong.base.schema import ADDED_COLUMNS, HEADERS
+from bansong.base.schema import ADDED_COLUMNS, HEADERS, Choice
 from bansong.tables.table import Table
 
 Side = Literal["supplier", "buyer"]
@@ -24,6 +24,7 @@ Purpose = Literal["mail", "delivery", "business", "billing", "head office", "sit
 Notation = Literal["road", "any", "lot"]
 
 _LEVELS: Final = ("sure", "likely")
+_CONFIDENCE: Final = {"sure": 1.0, "likely": 0.8, "contains": 0.6}
 _CACHED_HEADERS: Final = 1 << 16  # a sheet has up to 16,384
 _PUNCTUATION: Final = re.compile(r"[\s_\-.·/()\[\]{}*'\"]+")
 _SIDES: Final[dict[Side, re.Pattern[str]]] = {  # the words of tax invoices and of market places
@@ -103,6 +104,13 @@ def level_of(role: str, header: str) -> str | None:
     if any(word in _plain(header) for word in words["contains"]) and not is_trap(role, header):
         return "contains"
     return "contains" if _plain(header).endswith(tuple(words.get("ends", ()))) else None
+
+
+def rate_header(table: Table, role: str, place: int) -> Choice | None:
+    level = level_of(role, table.headers[place])
+    if level is None:
+        return None
+    return Choice(place, table.headers[place], _CONFIDENCE[level], "similar" if level == "contains" else "header")
 
 
 def is_trap(role: str, header: str) -> bool:

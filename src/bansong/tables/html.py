@@ -18,12 +18,11 @@ from bansong.base.messages import gettext, gettext_noop
 from bansong.base.options import ReadOptions
 from bansong.base.schema import Alert
 from bansong.tables.csv.encoding import parts
-from bansong.tables.csv.read import decode_file
+from bansong.tables.csv.format import decode_file
 from bansong.tables.excel.sheets import HAS_NUMBERS, Loaded, rank
-from bansong.tables.format import Verbs, wanted_sheet
 from bansong.tables.headers import LOOK, Merge, Row, find_heading
 from bansong.tables.streams import File
-from bansong.tables.table import Table, advise_sheet, column_ids
+from bansong.tables.table import Table, Verbs, advise_sheet, column_ids, wanted_sheet
 
 PAGE_WITHOUT_TABLE: Final = Problem(
     "html.page_without_table",

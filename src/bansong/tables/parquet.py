@@ -20,10 +20,19 @@ from bansong.base.files import private_folder
 from bansong.base.isolation import limits, or_raise_limit
 from bansong.base.messages import gettext, gettext_noop
 from bansong.base.options import ReadOptions
-from bansong.tables.format import AS_FOUND, Planned, Verbs, Written
 from bansong.tables.frames import nested_roles
 from bansong.tables.streams import File, open_file
-from bansong.tables.table import Enriched, Table, renamed_headers, unique_names, written_column
+from bansong.tables.table import (
+    AS_FOUND,
+    Enriched,
+    Planned,
+    Table,
+    Verbs,
+    Written,
+    renamed_headers,
+    unique_names,
+    written_column,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa

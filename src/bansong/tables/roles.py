@@ -1,22 +1,36 @@
-"""Columns named by the user, and the evidence of a column's cells for a role."""
+"""Read the cells of a role, and rank several columns that fit one."""
 # A value is a column's cell, or the cells of several columns joined.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
 
 import polars as pl
 
 from bansong.base import business_number
-from bansong.base.errors import ColumnError, Problem, UsageError
+from bansong.base.errors import ColumnError, Problem
 from bansong.base.messages import Option, current_language, gettext, gettext_noop, parameter
 from bansong.base.schema import Alert, Choice, JoinedColumn, role_word
+from bansong.tables.headers import (
+    PURPOSES,
+    Notation,
+    Purpose,
+    address_parts,
+    is_detail,
+    is_trap,
+    notation_of,
+    purpose_of,
+    rate_header,
+)
 from bansong.tables.table import Table
 
-_JOINABLE: Final = ("b_no", "name", "address")
+SEVERAL_ADDRESS_COLUMNS: Final = Problem(
+    "columns.several_address_columns",
+    "{name}: {names} fit equally well as the address, and they differ; choose with {parameter}",
+)
+
 _BEGIN: Final = r"^\W*(?:[0-9]{5,6}\W*)?"
 _PROVINCES: Final = (
     "서울|부산|대구|인천|광주|대전|울산|세종|경기|강원|충청|충북|충남|전라|전북|전남|경상|경북|경남|제주"
@@ -44,12 +58,23 @@ _WIDTHS: Final = (3, 2, 5)
 _JSON: Final = r"""^\s*(?:\{\s*["}]|\[\s*[\[{"\]])"""
 CONFIDENCE: Final = 0.5  # in a column that is chosen by its content alone
 
-_NAME: Final = (
-    r"주식회사|유한회사|\(주\)|㈜|\(유\)|상사|상회|산업|식당|마트|약국|의원|학원|건설|전자|물산|무역|기업|공업|상점"
-    r"|(?i)\b(?:co|inc|ltd)\b"
-)
-_ZIPCODE: Final = r"^\s*(?:0[1-9]|[1-5][0-9]|6[0-3])[0-9]-?[0-9]{2}\s*$"
-_LEAST: Final = {"address": 0.5, "zipcode": 0.5, "name": 0.2}  # share of rows
+SAMPLE_ROWS: Final = 1000
+_NOTATIONS: Final[tuple[Notation, ...]] = ("road", "any", "lot")
+_KINDS: Final[Mapping[Purpose, str]] = {
+    "mail": gettext_noop("a mailing address"),
+    "delivery": gettext_noop("a delivery address"),
+    "business": gettext_noop("the address of the business"),
+    "billing": gettext_noop("a billing address"),
+    "head office": gettext_noop("a head office"),
+    "site": gettext_noop("a site"),
+    "home": gettext_noop("a home"),
+    "former": gettext_noop("a former address"),
+}
+_MARGIN: Final = 0.05  # shares that differ by less are taken for equal
+_MOSTLY: Final = 0.5
+_FEW: Final = 0.1
+_SAME: Final = 0.95
+_ZIPCODE: Final = r"^\W*(?:[0-9]{4,5}|[0-9]{3}-[0-9]{2})(?:\.0)?\W*$"
 
 
 def role_cell(table: Table, role: str, choice: Choice) -> pl.Expr:
@@ -144,161 +169,427 @@ def holds_address(cell: pl.Expr) -> pl.Expr:
 
 
 def is_sure_address(cell: pl.Expr) -> pl.Expr:
-    return holds_address(cell) & cell.str.contains(NUMBERED) & cell.str.contains(BEGINNING)
+    return holds_address(cell) & cell.str.contains(NUMBERED) & _begins_address(cell)
 
 
-def content_role(
-    table: Table, sample: pl.DataFrame, role: str, places: Sequence[int], address: Choice | None
-) -> Choice | None:
-    if role not in _LEAST:
+def _begins_address(cell: pl.Expr) -> pl.Expr:
+    return cell.str.contains(BEGINNING)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A column that fits a role: the shares of its first rows that are filled, and that hold the right kind of text."""
+
+    choice: Choice
+    purpose: Purpose | None
+    notation: Notation
+    filled: float
+    right: float
+    whole: float  # the share of its texts that begin with a province, as whole addresses do
+
+    @property
+    def place(self) -> int:
+        return self.choice.column
+
+    @property
+    def kind(self) -> Purpose:
+        return self.purpose or "business"
+
+    @property
+    def group(self) -> tuple[int, bool]:
+        return list(PURPOSES).index(self.kind), self.choice.why == "similar"
+
+    @property
+    def header_rank(self) -> tuple[tuple[int, bool], int, float]:
+        return self.group, _NOTATIONS.index(self.notation), -self.choice.confidence
+
+    def __str__(self) -> str:
+        said = {"header": self.choice.header, "place": self.place + 1, "filled": self.filled}
+        return gettext("{header!r} (#{place}, {filled:.0%} filled)", **said)
+
+
+class _Criterion(NamedTuple):
+    """A reason to prefer a column: the least ``key`` wins, and ``why`` explains that of a column and a lesser one."""
+
+    key: Callable[[Candidate], Any]
+    why: Callable[[Candidate, Candidate], str]
+    is_loud: bool = False  # a column that is passed over for it is reported as an alert
+
+
+Found = tuple[Choice | None, tuple[str, ...]]  # the column chosen for a role, if any, and notes for the user
+
+
+def quoted(column: Choice | JoinedColumn) -> str:
+    return f"{column.header!r} (#{column.column + 1})"
+
+
+def spell_column(table: Table, choice: Choice) -> str:
+    """Return the header of a column if no other has it, else its position: as an option would name it."""
+    header = choice.header
+    return header if header and table.headers.count(header) == 1 else f"#{choice.column + 1}"
+
+
+class ColumnCandidates:
+    """The columns of a table by header and by their first rows (``sample``, all text)."""
+
+    def __init__(self, table: Table, sample: pl.DataFrame) -> None:
+        self.table = table
+        self._sample = sample
+        self._is_cut = sample.height == SAMPLE_ROWS  # there may be more rows
+
+    def choose(self, role: str, places: Sequence[int], address: Choice | None) -> Found:
+        """Choose one of several columns for a role by header; a postal code is that of the ``address``."""
+        if role == "address":
+            return self._choose_address(places)
+        rated = [choice for place in places if (choice := rate_header(self.table, role, place))]
+        found = [self._candidate(role, choice) for choice in rated if role in ("name", "zipcode")]
+        if found and role == "name":
+            return self._choose_name(found)
+        if found and address is not None:
+            return self._choose_zipcode(found, places, address)
+        return max(rated, key=lambda choice: choice.confidence, default=None), ()
+
+    def address_by_content(self, pools: Sequence[Sequence[int]], headed: Choice | None) -> tuple[Choice, Alert] | None:
+        beaten = [self._candidate("address", one) for one in headed.alternatives] if headed else []
+        if any(one.right >= _FEW for one in beaten):
+            return None
+        headers = self.table.headers
+        fitting = [[place for place in pool if not is_trap("address", headers[place])] for pool in pools]
+        sure = [self.fullest(pool, is_sure_address) for pool in fitting]
+        place, share = max(sure, key=lambda one: one[1] >= _MOSTLY)
+        if share < _MOSTLY:
+            return None
+        choice = Choice(place, headers[place], CONFIDENCE, "content")
+        text = gettext(
+            "{role}: {best} was chosen by what it holds, and not by its header: "
+            "{share:.0%} of the rows hold an address there",
+            role=role_word("address", current_language()),
+            best=self._candidate("address", choice),
+            share=share,
+        )
+        if beaten:
+            names = gettext(" and ").join(map(str, beaten))
+            text += gettext("; {names} fits by its header, but holds hardly any", names=names)
+        another = parameter("columns", {"address": gettext("HEADER")})
+        return choice, Alert(text + gettext("; {parameter} takes another", parameter=another))
+
+    def unjoined_details(self, given: Choice, places: Sequence[int]) -> tuple[str, ...]:
+        """Return a note on details (``상세주소``) of the given address that the user did not join to it."""
+        if len(given.parts) > 1:
+            return ()
+        own = self._candidate("address", given)
+        bases, details = self._addresses(places)
+        left = [detail for detail in details if own in _owners(detail, [own, *bases], details)]
+        if not left or is_detail(given.header):
+            return ()
+        advice = parameter("columns", {"address": "+".join(self._spell(one) for one in (own, *left))})
+        called = gettext(" and ").join(repr(detail.choice.header) for detail in left)
+        return (gettext("{called} is not part of the address; {advice} joins it", called=called, advice=advice),)
+
+    def fullest(self, places: Sequence[int], holds: Callable[[pl.Expr], pl.Expr]) -> tuple[int, float]:
+        """Return the position of the column whose cells mostly hold something, and their share."""
+        ids = self.table.ids
+        cells = pl.col([ids[place] for place in places])
+        shares = self._sample.select(holds(cells).mean().fill_null(0.0)).row(0) if places else ()
+        return max(zip(places, shares, strict=True), key=lambda one: one[1], default=(-1, 0.0))
+
+    def _choose_address(self, places: Sequence[int]) -> Found:
+        bases, details = self._addresses(places)
+        if not bases:  # 상세주소 alone is the address where it holds some
+            rest, details = details, []
+            rated = [one for one in rest if rate_header(self.table, "address", one.place)]
+            bases = [one for one in rated if self._share([one], _begins_address) >= one.filled * _MOSTLY]
+            if not bases:
+                return None, self._without_address(places, rest)
+        most = max(base.right for base in bases)
+        usable = [base for base in bases if base.right >= most * _MOSTLY]
+        fullest: dict[tuple[int, bool], float] = {}
+        for base in usable:
+            fullest[base.group] = max(base.right, fullest.get(base.group, 0.0))
+        criteria = _address_criteria(fullest)
+        ranked = _ranked(usable, criteria)
+        best = ranked[0]
+        chain = self._alternatives(best, bases)
+        notes = [*self._compare_addresses(ranked, chain, criteria)]
+        missed = [base for base in bases if base not in (*usable, *chain) and (base.filled > 0 or self._is_cut)]
+        notes += [_passed_over(base, best) for base in missed if base.header_rank <= best.header_rank]
+        advice = "|".join(self._spell(one) for one in chain)
+        if len(chain) > 1:
+            notes.append(self._alternatives_note("address", chain))
+        choices = []
+        for one in chain:
+            rests = [detail for detail in details if one in _owners(detail, bases, details)]
+            joined = tuple(JoinedColumn(rest.place, rest.choice.header) for rest in rests)
+            notes += [_joined_note(one, joined, advice)] if joined else []
+            choices.append(replace(one.choice, joined=joined))
+        return replace(choices[0], otherwise=tuple(choices[1:])), tuple(notes)
+
+    def _alternatives(self, best: Candidate, bases: Sequence[Candidate]) -> list[Candidate]:
+        ranked = sorted(bases, key=lambda base: (base.header_rank, -base.right, base.place))
+        fitting = [base for base in ranked if base.kind == best.kind and base.filled * _MOSTLY <= base.right > 0]
+        order = _NOTATIONS.index(best.notation)
+        before = [base for base in fitting if base.group == best.group and _NOTATIONS.index(base.notation) < order]
+        chain = {base.notation: base for base in reversed(before)}
+        chain = {notation: chain[notation] for notation in _NOTATIONS if notation in chain} | {best.notation: best}
+        for base in fitting:
+            if base.notation not in chain and (base.choice.why == "header" or base.notation != "any"):
+                held, more = list(chain.values()), [*chain.values(), base]
+                fills = any(self._share(more, holds) > self._share(held, holds) for holds in (is_filled, holds_address))
+                if fills or self._is_cut:
+                    chain[base.notation] = base
+        return list(chain.values())
+
+    def _without_address(self, places: Sequence[int], rest: Sequence[Candidate]) -> tuple[str, ...]:
+        ours = set(places)
+        headers = [header if place in ours else "" for place, header in enumerate(self.table.headers)]
+        split = [Choice(place, headers[place], 1.0, "header") for place in address_parts(headers)]
+        parts = [*split, *(one.choice for one in rest)]
+        if not parts:
+            return ()
+        joined = "+".join(spell_column(self.table, one) for one in parts) if split else "#1+#2"
+        joins, lists = gettext("joins them"), gettext("names the columns of the address, in its order")
+        text = gettext(
+            "{name}: no column holds whole addresses, only parts of them are in {names}, so no "
+            "address is verified and none is there to send to; {parameter} {which}",
+            name=self.table.name,
+            names=", ".join(map(quoted, parts)),
+            parameter=parameter("columns", {"address": joined}),
+            which=joins if split else lists,
+        )
+        return (Alert(text),)
+
+    def _choose_zipcode(self, found: Sequence[Candidate], places: Sequence[int], address: Choice) -> Found:
+        own = self._candidate("address", address)
+        bases = [own, *self._addresses(places)[0]]
+        fitting = [one for one in found if _owner_kind(one, bases, nearest=True) == own.kind]
+        if not fitting:
+            note = gettext(
+                "{role}: {names} belongs to another address than {header!r} and is not used; {parameter} uses it",
+                role=role_word("zipcode", current_language()),
+                names=gettext(" and ").join(map(str, found)),
+                header=address.header,
+                parameter=parameter("columns", {"zipcode": self._spell(found[0])}),
+            )
+            return None, (note,)
+        most = max(one.right for one in fitting)
+        held = gettext_noop("it holds a postal code in {share:.0%} of the rows, the other in {other:.0%}")
+        criteria = (
+            _Criterion(lambda one: one.purpose is None, lambda *_: gettext("it is of the same kind")),
+            _Criterion(
+                lambda one: one.right < most * _MOSTLY,
+                lambda best, other: gettext(held, share=best.right, other=other.right),
+            ),
+            _Criterion(
+                lambda one: abs(one.place - own.place),
+                lambda *_: gettext("it stands nearest to {header!r}", header=address.header),
+            ),
+            _Criterion(lambda one: -one.choice.confidence, _more_usual),
+        )
+        ranked = _ranked(fitting, criteria)
+        chain = _chain_of_notations(ranked, address)
+        if len(chain) > 1:
+            choice = replace(chain[0].choice, otherwise=tuple(one.choice for one in chain[1:]))
+            return choice, (self._alternatives_note("zipcode", chain),)
+        return ranked[0].choice, self._explain_choice("zipcode", ranked, criteria)
+
+    def _choose_name(self, found: Sequence[Candidate]) -> Found:
+        most = max(one.filled for one in found)
+        more = gettext_noop("it is filled in more rows")
+        criteria = (
+            _Criterion(lambda one: one.filled < most * _MOSTLY, lambda *_: gettext(more)),
+            _Criterion(lambda one: -one.choice.confidence, _more_usual),
+            _Criterion(lambda one: -round(one.filled / _MARGIN), lambda *_: gettext(more)),
+            _Criterion(lambda one: one.place, lambda *_: gettext("it stands first")),
+        )
+        ranked = _ranked(found, criteria)
+        ranked = [one for one in ranked if one.filled] or ranked[:1]
+        return ranked[0].choice, self._explain_choice("name", ranked, criteria)
+
+    def _compare_addresses(
+        self, ranked: Sequence[Candidate], chain: Sequence[Candidate], criteria: Sequence[_Criterion]
+    ) -> tuple[str, ...]:
+        best, others = ranked[0], [one for one in ranked[1:] if one not in chain]
+        for one in others:
+            if _first_difference(best, one, criteria) is criteria[-1] and not self._alike(best, one):
+                names = gettext(" and ").join(quoted(each.choice) for each in (best, one))
+                choose = Option("columns", {"address": self._spell(best)})
+                raise ColumnError(SEVERAL_ADDRESS_COLUMNS, name=self.table.name, names=names, parameter=choose)
+        blank = max((one.filled for one in others), default=0.0) - self._share(chain, is_filled) > _MARGIN
+        rest = gettext("; rows where it is blank have no address") if blank else ""
+        return self._explain_choice("address", [best, *others], criteria, rest)
+
+    def _explain_choice(
+        self, role: str, ranked: Sequence[Candidate], criteria: Sequence[_Criterion], rest: str = ""
+    ) -> tuple[str, ...]:
+        best, *others = ranked
+        if not others:
+            return ()
+        names: dict[str, list[str]] = {}
+        is_loud = bool(rest)
+        for other in others:
+            criterion = _first_difference(best, other, criteria)
+            is_loud |= criterion.is_loud
+            names.setdefault(criterion.why(best, other) + rest, []).append(str(other))
+        (why, first), *more = names.items()
+        text = gettext(
+            "{role}: {best} was taken and not {names}, because {why}",
+            role=role_word(role, current_language()),
+            best=best,
+            names=", ".join(first),
+            why=why,
+        )
+        for why, further in more:
+            text += gettext(", nor {names}, because {why}", names=", ".join(further), why=why)
+        if self._is_cut:
+            text += gettext(" (as far as the first {sample_rows:,} rows show)", sample_rows=SAMPLE_ROWS)
+        another = parameter("columns", {role: self._spell(others[0])})
+        text += gettext("; {parameter} takes another", parameter=another)
+        return (Alert(text) if is_loud else text,)
+
+    def _addresses(self, places: Sequence[int]) -> tuple[list[Candidate], list[Candidate]]:
+        rated = {place: rate_header(self.table, "address", place) for place in places}
+        details = {
+            place: rated[place] or Choice(place, self.table.headers[place], 1.0, "header")
+            for place in places
+            if is_detail(self.table.headers[place])
+        }
+        rest = [self._candidate("address", choice) for choice in details.values()]
+        rest = [one for one in rest if one.whole < _MOSTLY]
+        apart = {one.place for one in rest}
+        bases = [self._candidate("address", choice) for place, choice in rated.items() if choice and place not in apart]
+        return bases, rest
+
+    def _candidate(self, role: str, choice: Choice) -> Candidate:
+        cell = pl.col(self.table.ids[choice.column])
+        filled = is_filled(cell)
+        right = filled & cell.str.contains(_ZIPCODE) if role == "zipcode" else holds_address(cell)
+        whole = (filled & cell.str.contains(PROVINCE)).sum() / filled.sum()
+        shares = self._sample.select(filled=filled.mean(), right=right.mean(), whole=whole).fill_nan(0.0).fill_null(0.0)
+        return Candidate(choice, purpose_of(choice.header), notation_of(choice.header), *shares.row(0))
+
+    def _share(self, columns: Sequence[Candidate], holds: Callable[[pl.Expr], pl.Expr]) -> float:
+        """Return the share of rows in which one of the columns holds something."""
+        held = (holds(pl.col(self.table.ids[one.place])) for one in columns)
+        return self._sample.select(pl.any_horizontal(held).mean()).item() or 0.0
+
+    def _alike(self, one: Candidate, other: Candidate) -> bool:
+        cells = [self._sample[self.table.ids[each.place]].str.replace_all(r"\s", "") for each in (one, other)]
+        same = (cells[0] == cells[1]).drop_nulls()
+        return float(same.sum()) >= _SAME * len(same) if len(same) else not (one.filled and other.filled)
+
+    def _spell(self, one: Candidate) -> str:
+        return spell_column(self.table, one.choice)
+
+    def _alternatives_note(self, role: str, chain: Sequence[Candidate]) -> str:
+        return gettext(
+            "{role}: {first} is taken, and in rows where it is blank {others}; {parameter} takes the first alone",
+            role=role_word(role, current_language()),
+            first=chain[0],
+            others=gettext(", where this is blank ").join(map(str, chain[1:])),
+            parameter=parameter("columns", {role: self._spell(chain[0])}),
+        )
+
+
+def _ranked(found: Sequence[Candidate], criteria: Sequence[_Criterion]) -> list[Candidate]:
+    return sorted(found, key=lambda one: [criterion.key(one) for criterion in criteria])
+
+
+def _first_difference(best: Candidate, other: Candidate, criteria: Sequence[_Criterion]) -> _Criterion:
+    return next((one for one in criteria if one.key(best) != one.key(other)), criteria[-1])
+
+
+def _more_usual(_best: Candidate, _other: Candidate) -> str:
+    return gettext("its header is the more usual one")
+
+
+def _address_criteria(fullest: Mapping[tuple[int, bool], float]) -> tuple[_Criterion, ...]:
+    """Return the criteria for addresses; ``fullest``: the greatest share of cells with an address in each group."""
+    held = gettext_noop("it holds an address in {share:.0%} of the rows, the other in {other:.0%}")
+
+    def why_notation(best: Candidate, _other: Candidate) -> str:
+        by_road = best.notation == "road"
+        return gettext("addresses by road come before others") if by_road else gettext("those by lot come last")
+
+    return (
+        _Criterion(lambda one: one.group[0], _kind_comes_first),
+        _Criterion(lambda one: one.group[1], _more_usual),
+        _Criterion(
+            lambda one: one.right < fullest[one.group] - _MARGIN,
+            lambda best, other: gettext(held, share=best.right, other=other.right),
+            is_loud=True,
+        ),
+        _Criterion(lambda one: _NOTATIONS.index(one.notation), why_notation),
+        _Criterion(lambda one: -one.choice.confidence, _more_usual),
+        _Criterion(lambda one: one.place, lambda *_: gettext("both hold the same")),
+    )
+
+
+def _kind_comes_first(best: Candidate, other: Candidate) -> str:
+    first, second = gettext(_KINDS[best.kind]), gettext(_KINDS[other.kind])
+    return gettext("{first} comes before {other}", first=first, other=second)
+
+
+def _passed_over(base: Candidate, best: Candidate) -> Alert:
+    why = gettext("fits by its header as well")
+    if base.kind != best.kind:
+        first, other = gettext(_KINDS[base.kind]), gettext(_KINDS[best.kind])
+        why = gettext("would come first, since {first} comes before {other}", first=first, other=other)
+    return Alert(
+        gettext(
+            "{role}: {base} {why}, but few of its cells hold an address; {best} was taken for all rows",
+            role=role_word("address", current_language()),
+            base=base,
+            why=why,
+            best=best,
+        )
+    )
+
+
+def _owner_kind(one: Candidate, bases: Sequence[Candidate], *, nearest: bool = False) -> Purpose | None:
+    if one.purpose is not None and any(base.kind == one.kind for base in bases):
+        return one.kind
+    near = [base for base in bases if nearest or base.place < one.place] or list(bases)
+    if not near:
         return None
-    if role == "zipcode":
-        places = [place for place in places if address is not None and abs(place - address.column) == 1]
-    names, sampled = table.ids, set(sample.columns)
-    ids = {names[place]: place for place in places if names[place] in sampled}
-    cell, pattern = pl.col(list(ids)), _ZIPCODE if role == "zipcode" else _NAME
-    held = sample.select(
-        (holds_address(cell) if role == "address" else is_filled(cell) & cell.str.contains(pattern)).mean()
+    return min(near, key=lambda base: (abs(base.place - one.place), base.purpose is not None)).kind
+
+
+def _chain_of_notations(ranked: Sequence[Candidate], address: Choice) -> list[Candidate]:
+    firsts = {one.notation: one for one in reversed(ranked) if one.right}
+    notations = dict.fromkeys(notation_of(one.header) for one in address.alternatives)
+    return [firsts[notation] for notation in notations if notation in firsts]
+
+
+def _owners(detail: Candidate, bases: Sequence[Candidate], details: Sequence[Candidate]) -> Sequence[Candidate]:
+    fitting = _of_same_notation(detail, bases, details)
+    kind = _owner_kind(detail, fitting)
+    same = [base for base in fitting if base.kind == kind]
+    before = [base for base in same if base.place < detail.place] or same
+    if not before:
+        return ()
+    near = min(before, key=lambda base: abs(base.place - detail.place))
+    ends = [{base.place, near.place} for base in before]
+    apart = [any(min(end) < one.place < max(end) for one in details) for end in ends]
+    return [base for base, other in zip(before, apart, strict=True) if not other]
+
+
+def _of_same_notation(
+    detail: Candidate, bases: Sequence[Candidate], details: Sequence[Candidate]
+) -> Sequence[Candidate]:
+    if detail.notation != "any":
+        same = [base for base in bases if base.notation == detail.notation]
+        return same or [base for base in bases if base.notation == "any"]
+    named = [one for one in details if one.notation != "any"]
+    spoken = {(one.notation, kind) for one in named for kind in ([one.kind] if one.purpose else PURPOSES)}
+    return [base for base in bases if (base.notation, base.kind) not in spoken] or bases
+
+
+def _joined_note(base: Candidate, joined: Sequence[JoinedColumn], advice: str) -> str:
+    return gettext(
+        "{role}: {parts} is joined to {header!r} (#{place}); {parameter} leaves it out",
+        role=role_word("address", current_language()),
+        parts=gettext(" and ").join(map(quoted, joined)),
+        header=base.choice.header,
+        place=base.place + 1,
+        parameter=parameter("columns", {"address": advice}),
     )
-    shares = dict(zip(ids.values(), held.row(0), strict=True)) if ids else {}
-    best = max(shares, key=lambda place: shares[place] or 0.0, default=None)
-    if best is None or (shares[best] or 0.0) < _LEAST[role]:
-        return None
-    return Choice(best, table.headers[best], CONFIDENCE, "content")
-
-
-def headless_alert(table: Table, chosen: Mapping[str, Choice], ours: Sequence[int] | frozenset[int]) -> Alert:
-    used, lang = {part.column for choice in chosen.values() for part in choice.parts}, current_language()
-    taken = ", ".join(
-        gettext("{header} as {role}", header=choice.spell(lambda part: part.header), role=role_word(role, lang))
-        for role, choice in chosen.items()
-    )
-    left = [header for place, header in enumerate(table.headers) if place not in used and place not in ours]
-    rest = gettext("; not used: {left}", left=", ".join(left)) if left else ""
-    text = gettext_noop(
-        "no column has a header, so they were chosen by what they hold: {taken}{rest}; make sure, and name others as "
-        "in `columns={{'name': '#2'}}`"
-    )
-    return Alert(gettext(text, taken=taken, rest=rest))
-
-
-COLUMN_NAMED_TWICE: Final = Problem("columns.column_named_twice", "{parameter} names a column twice; name each once")
-NAMES_NO_COLUMN: Final = Problem("columns.names_no_column", "{name}: {parameter} names no column; {headers}")
-NAMED_HEADER_MISSING: Final = Problem(
-    "columns.named_header_missing", "{name}: no column is headed {header!r}; {headers}"
-)
-ROLE_NOT_JOINABLE: Final = Problem(
-    "columns.role_not_joinable", "{parameter} names {count} columns; only {joinable} may be in several"
-)
-ROLE_WITHOUT_HEADERS: Final = Problem(
-    "columns.role_without_headers", "a role in columns has an empty list; name at least one header"
-)
-SELECTED_COLUMN_MISSING: Final = Problem(
-    "columns.selected_column_missing", "{name}: {named} names no column; {headers}"
-)
-
-POSITION: Final = re.compile(r"#[1-9][0-9]*")  # a column named by its place: `#3`
-
-
-def given_choice(table: Table, role: str, given: str | Sequence[str]) -> Choice:
-    """Return the user's choice for a role: headers or positions, as in ``도로명주소+상세주소|지번주소``."""
-    spelled = parameter("columns", {role: given if isinstance(given, str) else "+".join(given)})
-    first, *others = [_given_alternative(table, role, spelled, names) for names in _split(table, given)]
-    if first in others or len(set(others)) < len(others):
-        raise UsageError(COLUMN_NAMED_TWICE, parameter=spelled)
-    return replace(first, otherwise=tuple(others))
-
-
-def _given_alternative(table: Table, role: str, spelled: str, names: Sequence[str]) -> Choice:
-    places = [_one_place(table, role, name) for name in names]
-    first, *rest = [JoinedColumn(place, table.headers[place]) for place in places]
-    if rest and role not in _JOINABLE:
-        raise UsageError(ROLE_NOT_JOINABLE, parameter=spelled, count=len(places), joinable=", ".join(_JOINABLE))
-    if len(set(places)) < len(places):
-        raise UsageError(COLUMN_NAMED_TWICE, parameter=spelled)
-    return Choice(first.column, first.header, 1.0, "given", tuple(rest))
-
-
-def kept_columns(table: Table, select: Sequence[str]) -> frozenset[int]:
-    """Return the positions of the columns that ``select`` names; an item that is no header may be several."""
-    kept: set[int] = set()
-    for item in select:
-        if not item.strip(", "):
-            named = Option("select", item.strip())
-            raise UsageError(NAMES_NO_COLUMN, name=table.name, parameter=named, headers=listed_headers(table))
-        for name in [item] if _places_named(table, item) else _split_at(table, item, ",")[0::2]:
-            found = _places_named(table, name)
-            if not found:
-                said = {"named": parameter("select", name.strip()), "headers": listed_headers(table)}
-                raise UsageError(SELECTED_COLUMN_MISSING, name=table.name, **said)
-            kept |= found
-    return frozenset(kept)
-
-
-def named_column(table: Table, name: str, option: str) -> int:
-    """Return the position of the one column that a header or ``#3`` names; raise :class:`UsageError`."""
-    places = sorted(_places_named(table, name))
-    if len(places) == 1:
-        return places[0]
-    if places:
-        raise UsageError(_name_alike(table, name, [parameter(option, f"#{place + 1}") for place in places]))
-    raise UsageError(NAMES_NO_COLUMN, name=table.name, parameter=Option(option, name), headers=listed_headers(table))
-
-
-def listed_headers(table: Table) -> str:
-    return gettext("the headers are: ") + ", ".join(header or gettext("(blank)") for header in table.headers)
-
-
-def _split(table: Table, given: str | Sequence[str]) -> list[list[str]]:
-    if not isinstance(given, str):
-        if not given:
-            raise UsageError(ROLE_WITHOUT_HEADERS)
-        return [list(given)]
-    first, *rest = [given] if given in table.headers else _split_at(table, given, "+|")
-    alternatives = [[first]]
-    for sign, name in zip(rest[0::2], rest[1::2], strict=True):
-        if sign == "|":
-            alternatives.append([name])
-        else:
-            alternatives[-1].append(name)
-    return alternatives
-
-
-def _split_at(table: Table, text: str, signs: str) -> list[str]:
-    items: list[str] = []
-    pieces = re.split(f"([{re.escape(signs)}])", text)
-    while pieces:
-        lengths = range(len(pieces) - 1 + len(pieces) % 2, 0, -2)
-        length = next((length for length in lengths if _places_named(table, "".join(pieces[:length]))), 1)
-        items += ["".join(pieces[:length]), *pieces[length : length + 1]]
-        pieces = pieces[length + 1 :]
-    return items
-
-
-def _one_place(table: Table, role: str, name: str) -> int:
-    exact = {place for place, header in enumerate(table.headers) if header == name}
-    places = sorted(exact or _places_named(table, name))
-    if len(places) == 1:
-        return places[0]
-    if places:
-        raise ColumnError(_name_alike(table, name, [parameter("columns", {role: f"#{place + 1}"}) for place in places]))
-    raise ColumnError(NAMED_HEADER_MISSING, name=table.name, header=name.strip(), headers=listed_headers(table))
-
-
-def _places_named(table: Table, name: str) -> set[int]:
-    """Return the positions of a header or ``#n``, else of headers that end with the name, below a group's label."""
-    name = name.strip()
-    if POSITION.fullmatch(name) and int(name[1:]) <= len(table.headers):
-        return {int(name[1:]) - 1}
-    whole = {place for place, header in enumerate(table.headers) if header.strip() == name}
-    lines = f" {' '.join(name.split())}"
-    return whole or {
-        place
-        for place, header in enumerate(table.headers)
-        if len(lines) > 1 and f" {' '.join(header.split())}".endswith(lines)
-    }
-
-
-def _name_alike(table: Table, header: str, places: Sequence[str]) -> str:
-    said = {"name": table.name, "count": len(places), "header": header, "these": gettext(" or ").join(places)}
-    return gettext("{name}: {count} columns are headed {header!r}; give {these}", **said)

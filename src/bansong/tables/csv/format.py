@@ -1,27 +1,379 @@
-"""The verbs of CSV, and its writer."""
+"""CSV files: dialect, header, reader, writer, errors."""
 
 from __future__ import annotations
 
 import codecs
 import csv
 import io
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Literal, cast
+from typing import Any, BinaryIO, Final, Literal, TypeVar, cast
 
 import polars as pl
 
-from bansong.base.errors import InputError, OutputError, Problem
-from bansong.base.messages import gettext, gettext_noop
+from bansong.base.errors import InputError, OutputError, Problem, UsageError
+from bansong.base.files import private_folder
+from bansong.base.isolation import limits, or_raise_limit
+from bansong.base.messages import advise, gettext, gettext_noop, ngettext, parameter
 from bansong.base.options import ReadOptions
 from bansong.base.schema import OUR_COLUMNS
-from bansong.tables.csv.encoding import coding_named
-from bansong.tables.csv.read import Dialect, explain_error, read, unescape, written_rows
-from bansong.tables.format import Verbs, Written
+from bansong.tables.csv import encoding as encodings
+from bansong.tables.csv.encoding import MARKED_UTF8, SPACE, Coding, Undecodable, blocks, coding_named
+from bansong.tables.csv.lines import Irregular, Repaired, Survey, bare_cr, repair
+from bansong.tables.detect import FORMATS
+from bansong.tables.headers import LOOK, Heading, find_heading, headless, headless_note
 from bansong.tables.streams import File, HoldEnd, open_file, packing_of, sink, unpacked_name
-from bansong.tables.table import Enriched, Table, contract_name, escape_formula, flat, positional, refuse_binary
+from bansong.tables.table import (
+    Enriched,
+    Table,
+    Verbs,
+    Written,
+    column_ids,
+    contract_name,
+    escape_formula,
+    flat,
+    positional,
+    refuse_binary,
+)
+
+HEADER_LINE_MISSING: Final = Problem(
+    "csv.header_line_missing", "{path}: has no header line, or its quotes do not match"
+)
+SEPARATOR_INVALID: Final = Problem(
+    "csv.separator_invalid",
+    "{option}: must be one character of ASCII that stands between cells, such as ; ^ \\t or \\x01",
+)
+TOO_MANY_COLUMNS: Final = Problem(
+    "csv.too_many_columns",
+    "{path}: has {columns:,} columns, more than {most:,}; take out those that are not needed{or_raise}",
+)
+SEPARATOR_UNCLEAR: Final = Problem(
+    "csv.separator_unclear",
+    "{path}: the cells seem to be divided by {character}; put a line sep={character} above the header, "
+    "as Excel understands it, {advice}",
+)
+
+_DELIMITERS: Final = (",", ";", "\t", "|")
+_NAMED: Final = re.compile(r'"?sep=([!#-/:-@[-`{-~\x01-\t\x1c-\x1f])"?\n?', re.IGNORECASE)
+_ESCAPE: Final = re.compile(r"\\(?:t|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4})")
+_ODD: Final = "^~:#!&\x01\x02\x03\x04\x05\x06\x07\x08\x1c\x1d\x1e\x1f"  # not assumed: cells hold them, too
+_REGULAR: Final = 0.9
+_JUDGED: Final = 200
+
+LineEnd = Literal["\n", "\r\n", "\r"]
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """The encoding, delimiter, line ends, header lines and quoting of a CSV file."""
+
+    coding: Coding = MARKED_UTF8
+    delimiter: str = ","
+    line_end: LineEnd = "\n"  # of most lines
+    ended: bool = True  # the last line has a line end, too
+    headed: bool = True  # the file has a header line; an output always has one
+    prolog: str = ""  # the lines above the last line of the header
+    header: tuple[str, ...] = ()  # the cells of that last line
+    quoted: frozenset[int] = frozenset()  # positions of the columns whose cells are quoted without need
+    quoted_header: bool = False
+    titles: int = 0  # lines of the prolog above the header's first line
+
+    @property
+    def skip(self) -> int:
+        return self.prolog.count("\n")
+
+
+def _read_delimiter(given: str) -> str:
+    found = unescape(given)
+    if len(found) != 1 or not found.isascii() or found.isalnum() or found in '"\r\n\0 ':
+        raise UsageError(SEPARATOR_INVALID, option=parameter("delimiter", given))
+    return found
+
+
+def unescape(text: str) -> str:
+    return _ESCAPE.sub(lambda found: "\t" if found[0] == "\\t" else chr(int(found[0][2:], 16)), text)
+
+
+def _sniff_dialect(file: File, coding: Coding, wanted: ReadOptions) -> tuple[Dialect, tuple[str, ...]]:
+    sample = encodings.sample_of(file, coding)
+    lines = re.findall(r"[^\n]*\n|[^\n]+", sample)
+    delimiter, records, starts, heading = _split(file, lines, wanted)
+    headed = heading.last >= 0
+    above = starts[heading.last] if headed else int(bool(lines and _named_delimiter(lines)))
+    line_end: LineEnd = "\r" if coding.bare_cr else "\r\n" if 2 * sample.count("\r\n") > sample.count("\n") else "\n"
+    own = records[heading.last] if headed else list(heading.headers)
+    head = "" if headed else delimiter.join(own) + "\n"
+    quoted, quoted_header = _quoting(head + "".join(lines[above:]), delimiter)
+    header = (*own, *[""] * (len(heading.headers) - len(own)))
+    titles, prolog = starts[heading.first] if headed else 0, "".join(lines[:above])
+    end = ("\r" if coding.bare_cr else "\n").encode(coding.codec)
+    with file.data.open("rb") as stream:
+        stream.seek(max(0, stream.seek(0, 2) - len(end)))
+        ended = stream.read() == end
+    dialect = Dialect(coding, delimiter, line_end, ended, headed, prolog, header, quoted, quoted_header, titles)
+    return dialect, heading.headers
+
+
+def _split(file: File, lines: list[str], wanted: ReadOptions) -> tuple[str, list[list[str]], list[int], Heading]:
+    """Return the delimiter (any for a header that none divides), the first records, their first lines, the header."""
+    path = file.path
+    given = None if wanted.delimiter is None else _read_delimiter(wanted.delimiter)
+    alone = given or ("\t" if file.name.suffix.lower() in (".tsv", ".tab") else ",")
+    for delimiter in (alone,) if given else (*_delimiters(lines), alone):
+        records, starts = _records(lines, delimiter)
+        if not records:
+            break
+        narrowest = min(filter(None, map(len, records[:LOOK])), default=0)
+        _refuse_wide(path, narrowest)  # before the header is found, which looks at every cell
+        rows = records[1:] if _named_delimiter(lines) else records
+        bare = None if wanted.has_header else headless(rows, name=str(path))
+        heading = bare or find_heading(records, name=str(path))
+        _refuse_wide(path, len(heading.headers))
+        if delimiter == alone and not given and len(heading.headers) == 1:
+            _refuse_odd(path, lines)
+        if delimiter == alone or len(heading.headers if heading.last < 0 else records[heading.last]) > 1:
+            return delimiter, records, starts, heading
+    if lines and "\r" in lines[0].removesuffix("\n").removesuffix("\r"):
+        raise bare_cr(path, 1)
+    raise InputError(HEADER_LINE_MISSING, path=path)
+
+
+def _refuse_odd(path: Path, lines: list[str]) -> None:
+    for odd, (share, _) in _scores(lines, _ODD).items():
+        if share >= _REGULAR:
+            shown = odd if odd.isprintable() else f"\\x{ord(odd):02x}"
+            named = gettext("or name it with {option}", option=parameter("delimiter", shown))
+            commas = gettext("or divide the cells by commas")
+            raise InputError(SEPARATOR_UNCLEAR, path=path, character=shown, advice=advise("delimiter", named, commas))
+
+
+def _refuse_wide(path: Path, columns: int) -> None:
+    most, or_raise = limits().columns, or_raise_limit("columns", str(columns))
+    if columns > most:  # polars takes a minute for a million columns
+        raise InputError(TOO_MANY_COLUMNS, path=path, columns=columns, most=most, or_raise=or_raise)
+
+
+def _delimiters(lines: list[str]) -> list[str]:
+    if lines and (named := _named_delimiter(lines)):
+        return [named]
+    scores = _scores(lines, _DELIMITERS)
+    return sorted(scores, key=lambda delimiter: scores[delimiter], reverse=True)
+
+
+def _scores(lines: list[str], delimiters: Iterable[str]) -> dict[str, tuple[float, int]]:
+    """For each delimiter in use: the share of lines with the usual number of fields, and that number."""
+    scores = {}
+    for delimiter in delimiters:
+        widths = Counter(map(len, filter(None, _records(lines[:_JUDGED], delimiter)[0])))
+        several = {width: count for width, count in widths.items() if width > 1}
+        if several:
+            width = max(several, key=lambda width: (several[width], width))
+            scores[delimiter] = (several[width] / widths.total(), width)
+    return scores
+
+
+def _named_delimiter(lines: list[str]) -> str | None:
+    named = _NAMED.fullmatch(unescape(lines[0].replace("\r", "")))
+    return named[1] if named else None
+
+
+def _records(lines: list[str], delimiter: str) -> tuple[list[list[str]], list[int]]:
+    """Return the first records and the line (from 0) of each, up to one that the csv module refuses."""
+    records: list[list[str]] = []
+    starts = [0]
+    reader = csv.reader(lines, delimiter=delimiter)
+    with suppress(csv.Error):
+        for fields in islice(reader, max(LOOK, _JUDGED)):
+            records.append(fields)
+            starts.append(reader.line_num)
+    return records, starts
+
+
+def _quoting(sample: str, delimiter: str) -> tuple[frozenset[int], bool]:
+    d = re.escape(delimiter)
+    token = re.compile(rf'("(?:[^"]|"")*"|[^{d}\r\n]*)({d}|\r?\n|\r|\Z)')
+    needful = re.compile(rf'[{d}\r\n]|""')
+    cells: list[list[str]] = [[]]
+    for found in islice(token.finditer(sample), 100 * _JUDGED):
+        cells[-1].append(found[1])
+        if found[2] != delimiter:
+            if len(cells) > _JUDGED:
+                break
+            cells.append([])
+    header, rows = cells[0], cells[1:]
+    quoted_header = any(header) and all(cell.startswith('"') for cell in header if cell)
+    always, bare = set(), set()
+    for column in range(len(header)):
+        held = [row[column] for row in rows if column < len(row) and row[column]]
+        if not all(cell.startswith('"') for cell in held):
+            bare.add(column)
+        elif any(len(cell) > 2 and not needful.search(cell[1:-1]) for cell in held):
+            always.add(column)
+    if (always or (quoted_header and not any(map(any, rows)))) and not bare:  # blank columns go with the others
+        always = set(range(len(header)))
+    return frozenset(always), quoted_header
+
+
+ENCODING_MISMATCHED: Final = Problem("csv.encoding_mismatched", "{path}: {failure}; {advice}{two}")
+CSV_UNREADABLE: Final = Problem("csv.csv_unreadable", "{path}: cannot be read as CSV: {reason}")
+NEITHER_UTF8_NOR_CP949: Final = Problem(
+    "csv.neither_utf8_nor_cp949", "{path}: is neither UTF-8 ({first}) nor CP949 ({second}); {advice}{two}"
+)
+HEADER_LINE_UNREADABLE: Final = Problem(
+    "csv.header_line_unreadable", "{path}: the header line cannot be read; check its quotes"
+)
+
+T = TypeVar("T")
+
+_TWO: Final = gettext_noop(", or if files of two encodings were put together, save both as UTF-8 first")
+_SPACE: Final = SPACE.encode()
+
+
+def read(file: File, wanted: ReadOptions, resources: ExitStack) -> Table:
+    """Open a CSV file as a table of text columns: blank cells are null, quoted blank ones ``""``."""
+    # The same pass checks the file and copies it if polars cannot read it (other encodings than UTF-8, bare CR, …).
+    return decode_file(file, wanted.encoding, lambda coding: _read(file, coding, wanted, resources))
+
+
+def decode_file(file: File, encoding: str | None, read: Callable[[Coding], T]) -> T:
+    failures: list[Undecodable] = []
+    for coding in encodings.codings(file, encoding):
+        if failures and encodings.is_broken_utf8(file):
+            break
+        try:
+            return read(coding)
+        except Undecodable as failure:
+            failures.append(failure)
+    advice = advise("encoding", gettext("name its encoding with `encoding=`"), gettext("save it as UTF-8"))
+    first, second = failures[0], failures[-1]
+    said = {"path": file.path, "advice": advice, "two": gettext(_TWO)}
+    if first is not second:
+        raise InputError(NEITHER_UTF8_NOR_CP949, first=first, second=second, **said) from second
+    raise InputError(ENCODING_MISMATCHED, failure=first, **said) from first
+
+
+def explain_error(file: File, dialect: Dialect, error: BaseException) -> InputError:
+    try:
+        with ExitStack() as resources:
+            repair(file.path, _plain_copy(file, dialect.coding, resources), _private(resources), dialect)
+    except InputError as reason:
+        return reason
+    except Undecodable as reason:
+        return InputError(f"{file.path}: {reason}")
+    return InputError(CSV_UNREADABLE, path=file.path, reason=str(error).splitlines()[0])
+
+
+def written_rows(file: File, dialect: Dialect, resources: ExitStack) -> int:
+    source = file.data if dialect.coding.is_plain else _plain_copy(file, dialect.coding, resources)
+    return Table(_scan(source, dialect), dialect.header, FORMATS["csv"], file.path.name).count()
+
+
+def _plain_copy(file: File, coding: Coding, resources: ExitStack) -> Path:
+    copy = _private(resources)
+    with copy.open("wb") as out:
+        out.writelines(blocks(file, coding))
+    return copy
+
+
+def _read(file: File, coding: Coding, wanted: ReadOptions, resources: ExitStack) -> Table:
+    dialect, headers = _sniff_dialect(file, coding, wanted)
+    source = file.data if coding.is_plain else _private(resources)
+    found: Survey | Repaired = (survey := Survey(file.path, dialect))
+    with nullcontext() if coding.is_plain else source.open("wb") as out:
+        regular, raw_spaces = _survey_blocks(file, coding, survey, out)
+    if regular:
+        frame = _scan(source, dialect)
+    else:
+        copy = _private(resources)
+        found = repair(file.path, source, copy, dialect)
+        frame = _scan(copy, replace(dialect, headed=True, prolog=""))
+    try:
+        width = len(frame.collect_schema())
+    except pl.exceptions.PolarsError as error:
+        raise explain_error(file, dialect, error) from error
+    if width != len(headers):
+        raise InputError(HEADER_LINE_UNREADABLE, path=file.path)
+    return Table(
+        frame,
+        headers,
+        FORMATS["csv"],
+        file.path.name,
+        file,
+        dialect,
+        notes=(*([] if dialect.headed else [headless_note(headers)]), *_notes(found, raw_spaces, dialect)),
+        above=dialect.skip if dialect.headed else 0,
+        titles=dialect.titles if dialect.headed else 0,
+        rows=found.rows,
+        loose=len(headers) == 1,
+    )
+
+
+def _scan(source: Path, dialect: Dialect) -> pl.LazyFrame:
+    ids = column_ids(len(dialect.header))
+    return pl.scan_csv(
+        source,
+        separator=dialect.delimiter,
+        skip_lines=dialect.skip,
+        infer_schema=False,
+        glob=False,
+        has_header=dialect.headed,
+        schema=None if dialect.headed else dict.fromkeys(ids, pl.String),
+        missing_columns="raise" if dialect.headed else "insert",  # the first line may be short
+        with_column_names=(lambda names: column_ids(len(names))) if dialect.headed else None,
+    )
+
+
+def _survey_blocks(file: File, coding: Coding, survey: Survey, out: BinaryIO | None) -> tuple[bool, int]:
+    """Return whether polars reads all lines as they are, and the number of no-break spaces outside the encoding."""
+    regular, raw_spaces = True, 0
+    for block in blocks(file, coding):  # verified, and copied, to the end in any case
+        if coding.raw_spaces:
+            raw_spaces += block.count(_SPACE)
+        if out is not None:
+            out.write(block)
+        try:
+            if regular:
+                survey.feed(block)
+        except Irregular:
+            regular = False
+    return regular and not survey.pending, raw_spaces
+
+
+def _private(resources: ExitStack) -> Path:
+    return resources.enter_context(private_folder()) / "plain.csv"
+
+
+def _notes(found: Survey | Repaired, raw_spaces: int, dialect: Dialect) -> Iterator[str]:
+    width = len(dialect.header)
+    most = gettext("the header's {width}", width=width) if dialect.headed else f"{width}"
+    if short := found.short.count:
+        yield ngettext(
+            "1 line has fewer fields than {most}; their missing cells are blank: {places}",
+            "{count:,} lines have fewer fields than {most}; their missing cells are blank: {places}",
+            short,
+            most=most,
+            places=found.short,
+        )
+    if isinstance(found, Repaired) and (surplus := found.surplus.count):
+        yield ngettext(
+            "1 line has blank fields beyond {most}, which are left out: {places}",
+            "{count:,} lines have blank fields beyond {most}, which are left out: {places}",
+            surplus,
+            most=most,
+            places=found.surplus,
+        )
+    if raw_spaces:
+        yield ngettext(
+            "{count:,} byte 0xA0, which CP949 does not have, read as no-break spaces and written as they were",
+            "{count:,} bytes 0xA0, which CP949 does not have, read as no-break spaces and written as they were",
+            raw_spaces,
+        )
+
 
 CHARACTER_NOT_ENCODABLE: Final = Problem(
     "csv.character_not_encodable",

@@ -17,7 +17,7 @@ from bansong.base.messages import advise, gettext, ngettext
 from bansong.tables.table import column_ids
 
 if TYPE_CHECKING:
-    from bansong.tables.csv.read import Dialect
+    from bansong.tables.csv.format import Dialect
 
 NUL_BYTE: Final = Problem(
     "csv.nul_byte", "{path}: line {line}, character {column}: holds a NUL byte; the file is damaged, or {encoding}"

@@ -21,9 +21,19 @@ from bansong.tables.excel.package import refuse_other_kind
 from bansong.tables.excel.proof import prove_created
 from bansong.tables.excel.read import Sheet, read_old, read_xlsx, time_notes, with_extension
 from bansong.tables.excel.splice import extend_workbook
-from bansong.tables.format import Planned, Verbs, Written
 from bansong.tables.streams import File
-from bansong.tables.table import Enriched, Table, contract_name, flat, refuse_binary, typed_columns, typed_id
+from bansong.tables.table import (
+    Enriched,
+    Planned,
+    Table,
+    Verbs,
+    Written,
+    contract_name,
+    flat,
+    refuse_binary,
+    typed_columns,
+    typed_id,
+)
 
 WORKBOOK_NOT_KEPT: Final = Problem(
     "outputs.workbook_not_kept",

@@ -25,10 +25,9 @@ from bansong.tables.excel import limits as limits_check
 from bansong.tables.excel.limits import decodable_xlsx
 from bansong.tables.excel.package import CORE, FORMER_SHEET, SHEET, SUMMARY, outline
 from bansong.tables.excel.sheets import Facts, Loaded, load, load_typed
-from bansong.tables.format import Format, wanted_sheet
 from bansong.tables.headers import headless_note
 from bansong.tables.streams import File
-from bansong.tables.table import Table, advise_sheet, typed_id
+from bansong.tables.table import Format, Table, advise_sheet, typed_id, wanted_sheet
 
 DAMAGED_OR_TOO_LARGE: Final = Problem(
     "excel.damaged_or_too_large",

@@ -16,10 +16,9 @@ from bansong.base import business_number
 from bansong.base.errors import InputError, Problem, UsageError
 from bansong.base.messages import gettext
 from bansong.base.options import ReadOptions
-from bansong.tables.format import wanted_sheet
 from bansong.tables.headers import LOOK, Merge, find_heading, has_role, headless
 from bansong.tables.roles import holds_address
-from bansong.tables.table import typed_id
+from bansong.tables.table import typed_id, wanted_sheet
 
 if TYPE_CHECKING:
     from fastexcel import ExcelReader, ExcelSheet

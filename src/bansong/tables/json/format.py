@@ -1,28 +1,44 @@
-"""The verbs of JSON and NDJSON, and their writers."""
+"""JSON and NDJSON files: find the records, read them, write them with more fields."""
 
 from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Collection
+import os
+import re
+from collections import deque
+from collections.abc import Collection, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from contextvars import copy_context
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import BinaryIO, Final, cast
+from typing import BinaryIO, Final, Literal, NamedTuple, cast
 
+import msgspec
 import polars as pl
 
-from bansong.base.messages import ngettext
+from bansong.base.errors import InputError, Problem, UsageError
+from bansong.base.files import create_private, private_folder
+from bansong.base.isolation import limits
+from bansong.base.messages import Option, advise, gettext, gettext_noop, ngettext, parameter
 from bansong.base.options import ReadOptions
 from bansong.base.schema import OUR_COLUMNS
-from bansong.tables.format import Planned, Verbs, Written
-from bansong.tables.json.read import Document, count, read
-from bansong.tables.json.types import without
+from bansong.tables.detect import FORMATS
+from bansong.tables.headers import has_role
+from bansong.tables.json import scan
+from bansong.tables.json.scan import CHUNK, RecordChunk, Scanner
+from bansong.tables.json.types import ColumnTypes, DataType, tokens_of, without
 from bansong.tables.streams import File, HoldEnd, open_file, packing_of, sink
 from bansong.tables.table import (
     RAW,
     Enriched,
+    Planned,
     Table,
+    Verbs,
+    Written,
+    column_ids,
     contract_name,
     json_text,
     refuse_binary,
@@ -32,6 +48,398 @@ from bansong.tables.table import (
     unique_names,
     written_column,
 )
+
+DOCUMENT_TOO_LARGE: Final = Problem(
+    "limits.document_too_large", "{path}: holds too much beside {document_path}; keep the array that is to be verified"
+)
+SEVERAL_ARRAYS: Final = Problem("json.several_arrays", "{path}: holds several arrays of objects ({paths}); {advice}")
+PATH_NOT_ARRAY: Final = Problem("json.path_not_array", "{path}: {what}; it must lead to an array of objects")
+ARRAY_MISSING: Final = Problem("json.array_missing", "{path}: holds {word}, not an array of objects; export it again")
+PATH_SYNTAX_INVALID: Final = Problem(
+    "json.path_syntax_invalid", "{parameter} cannot be read from {rest!r} on; write data.items[0]"
+)
+PATH_KEY_UNREADABLE: Final = Problem("json.path_key_unreadable", "{parameter}: {quoted!r} cannot be read: {error}")
+DOCUMENT_INVALID: Final = Problem("json.document_invalid", "{path}: is not valid JSON around {document_path}: {error}")
+
+Step = str | int
+Path_ = tuple[Step, ...]
+
+_STEP: Final = re.compile(r"""\.?([^.\[\]"']+)|\[(\d+)\]|\["((?:[^"\\]|\\.)*)"\]|\['([^']*)'\]""")
+_SHOWN: Final = 8
+_EMPTY, _FILLED, _NUMBERED = range(3)  # arrays: without objects; of objects; of some with the header of a number
+_WORDS: Final = {
+    b"{": gettext_noop("an object"),
+    b"[": gettext_noop("an array"),
+    b'"': gettext_noop("a text"),
+    b"t": "true",
+    b"f": "false",
+    b"n": "null",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """The place of a JSON file's records: from byte ``start`` to byte ``end`` of ``data``."""
+
+    data: Path
+    start: int
+    end: int
+    path: str = ""  # leads to the records from the document itself
+    kind: Literal["array", "object", "sequence"] = "array"  # an object: it is itself the only record
+
+    def records(self, path: Path) -> Iterator[RecordChunk]:
+        with Scanner(path, self.data, self.start) as scanner:
+            yield from scanner.array() if self.kind == "array" else scanner.sequence()
+            if not self.path and scanner.peek():
+                raise scanner.fault(gettext("there is more behind the end of the array"))
+
+
+class _FoundArray(NamedTuple):
+    path: Path_
+    start: int
+    end: int
+    fit: int  # how well it fits: _EMPTY to _NUMBERED
+
+
+def _at_path(path: Path, data: Path, start: int, json_path: str) -> Document:
+    steps = _steps(json_path)
+    with Scanner(path, data, start) as scanner:
+        for depth, step in enumerate(steps):
+            _enter(scanner, step, steps[:depth], json_path)
+        if (byte := scanner.peek()) != b"[":
+            what = gettext("{parameter} leads to {word}", parameter=parameter("json_path", json_path), word=_word(byte))
+            raise UsageError(PATH_NOT_ARRAY, path=path, what=what)
+        begin = scanner.position
+        deque(scanner.array(), maxlen=0)
+        document = Document(data, begin, scanner.position, spell_path(steps))
+    _check_around(path, document)
+    return document
+
+
+def _find(path: Path, data: Path, start: int) -> Document:
+    """Return the one array with the header of a business number, or the only array, or else the whole object."""
+    with Scanner(path, data, start) as scanner:
+        if scanner.peek() == b"[":
+            return Document(data, scanner.position, data.stat().st_size, "", "array")
+        if scanner.peek() != b"{":
+            raise InputError(ARRAY_MISSING, path=path, word=_word(scanner.peek()))
+        begin, own = scanner.position, False
+        found: list[_FoundArray] = []
+        for key in _members(scanner):
+            own = own or has_role(key, "b_no")
+            _search(scanner, (key,), found)
+        end = scanner.position
+        if scanner.peek():
+            return Document(data, start, data.stat().st_size, "", "sequence")
+    chosen = _choose_array(path, found, own)
+    if chosen is None:
+        return Document(data, begin, end, "", "object")
+    return Document(data, chosen.start, chosen.end, spell_path(chosen.path))
+
+
+def spell_path(steps: Path_) -> str:
+    return "".join(map(_spell_step, steps)).removeprefix(".")
+
+
+def _check_around(path: Path, document: Document) -> None:
+    """Raise :class:`InputError` if the text around the array is no JSON: it is written back as it is."""
+    size = document.data.stat().st_size
+    if size - (document.end - document.start) > limits().document:
+        raise InputError(DOCUMENT_TOO_LARGE, path=path, document_path=document.path)
+    with document.data.open("rb") as file:
+        before = file.read(document.start).removeprefix(codecs.BOM_UTF8)
+        file.seek(document.end)
+        try:
+            msgspec.json.decode(before + b"[]" + file.read(), type=msgspec.Raw)
+        except msgspec.DecodeError as error:
+            raise InputError(DOCUMENT_INVALID, path=path, document_path=document.path, error=error) from error
+
+
+def _spell_step(step: Step) -> str:
+    if isinstance(step, int):
+        return f"[{step}]"
+    plain = step and not set(step) & set(".[]\"'") and not step.startswith("$")
+    return f".{step}" if plain else f"[{msgspec.json.encode(step).decode()}]"
+
+
+def _steps(json_path: str) -> Path_:
+    rest, named = json_path.removeprefix("$"), Option("json_path", json_path)
+    steps: list[Step] = []
+    while rest:
+        found = _STEP.match(rest)
+        if not found:
+            raise UsageError(PATH_SYNTAX_INVALID, parameter=named, rest=rest)
+        key, index, quoted, single = found.groups()
+        try:
+            text = key or single or msgspec.json.decode(f'"{quoted or ""}"', type=str)
+        except msgspec.DecodeError as error:
+            raise UsageError(PATH_KEY_UNREADABLE, parameter=named, quoted=quoted, error=error) from error
+        steps.append(int(index) if index else text)
+        rest = rest[found.end() :]
+    return tuple(steps)
+
+
+def _enter(scanner: Scanner, step: Step, gone: Path_, json_path: str) -> None:
+    place = gettext("in {path}", path=spell_path(gone)) if gone else gettext("at the top")
+    said, byte = {"step": step, "place": place}, scanner.peek()
+    seen: list[str] = []
+    if isinstance(step, str) and byte == b"{":
+        for key in _members(scanner):
+            if key == step:
+                return
+            seen.append(key)
+            scanner.value()
+        more, keys = ", …" if len(seen) > _SHOWN else "", ", ".join(seen[:_SHOWN])
+        there = gettext("no key {step!r} {place}; the keys are: {seen}{more}", seen=keys, more=more, **said)
+    elif isinstance(step, int) and byte == b"[":
+        for place_in, _ in enumerate(scanner.items(b"]")):
+            if place_in == step:
+                return
+            seen.append("")
+            scanner.value()
+        there = gettext("no element {step} {place}; there are {count}, counted from 0", count=len(seen), **said)
+    else:
+        there = gettext("{place} stands {word}, which has no {step!r}", word=_word(byte), **said)
+    raise UsageError(f"{scanner.path}: {parameter('json_path', json_path)}: {there}")
+
+
+def _search(scanner: Scanner, path: Path_, found: list[_FoundArray]) -> None:
+    if len(path) > limits().depth:
+        raise scan.too_deep(scanner.path, gettext("the object at byte {position:,}", position=scanner.position))
+    byte = scanner.peek()
+    if byte == b"{":
+        for key in _members(scanner):
+            _search(scanner, (*path, key), found)
+        return
+    begin, first, fit = scanner.position, scanner.inside() if byte == b"[" else b"", _EMPTY
+    if first == b"{":
+        fit = _skip_array(scanner)
+    else:
+        scanner.value()
+        if first != b"]":
+            return
+    if sum(array.fit == fit for array in found) < _SHOWN:  # a document may hold millions
+        found.append(_FoundArray(path, begin, scanner.position, fit))
+
+
+def _choose_array(path: Path, found: list[_FoundArray], own: bool) -> _FoundArray | None:
+    filled = [array for array in found if array.fit != _EMPTY]
+    numbered = [array for array in filled if array.fit == _NUMBERED]
+    if not numbered and own:
+        return None
+    fitting = numbered or filled
+    if len(fitting) > 1:
+        paths = ", ".join(spell_path(array.path) for array in fitting)
+        choose = gettext("choose with {parameter}", parameter=parameter("json_path", spell_path(fitting[0].path)))
+        keep = gettext("keep one of them in the file")
+        raise InputError(SEVERAL_ARRAYS, path=path, paths=paths, advice=advise("json_path", choose, keep))
+    if fitting:
+        return fitting[0]
+    return found[0] if found else None
+
+
+def _skip_array(scanner: Scanner) -> int:
+    parts = scanner.array()
+    first = next(parts).lines.partition(b"\n")[0]
+    deque(parts, maxlen=0)
+    try:
+        keys = msgspec.json.decode(first, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError):  # said with its place when the records are read
+        return _FILLED
+    return _NUMBERED if any(has_role(key, "b_no") for key in keys) else _FILLED
+
+
+def _members(scanner: Scanner) -> Iterator[str]:
+    for _ in scanner.items(b"}"):
+        yield scanner.key()
+
+
+def _word(byte: bytes) -> str:
+    if not byte:
+        return "nothing"
+    if byte in _WORDS:
+        return gettext(_WORDS[byte])
+    return gettext("a number") if byte in b"-0123456789" else gettext("a text that is no JSON")
+
+
+JSON_PATH_NEEDLESS: Final = Problem(
+    "json.json_path_needless", "{path}: `json_path=` is for JSON documents; this file has one object a line"
+)
+ENCODING_MISMATCHED: Final = Problem(
+    "json.encoding_mismatched", "{path}: is not {encoding} throughout: {error}; save the file as UTF-8"
+)
+
+_RECORD: Final = "record"
+_UNQUOTED: Final = "^[-0-9tf]"  # how numbers and truth values begin
+_FIRST: Final = 1 << 18  # bytes of the first part, from which types are learned the slow way
+_decode_object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class _NotPlainError(Exception):
+    """A line that is not exactly one object."""
+
+
+def read(file: File, wanted: ReadOptions, resources: ExitStack, *, lines: bool) -> Table:
+    """Open a JSON or NDJSON file in flat memory; ``lines``: its name says NDJSON."""
+    # A column is typed only if that gives back every value as written (nested values: of one shape). Others (``1.10``,
+    # ``1`` beside ``0.5``), and columns of a role, are text: texts, else their JSON.
+    try:
+        data = _utf8(file, resources)
+        document = _document(file.path, data, wanted.json_path, lines=lines)
+        columns, records = ColumnTypes(file.path, data), data
+        if document.kind != "sequence" or not _is_plain_lines(columns, data):
+            columns, records = ColumnTypes(file.path, data), _private(resources, "records.ndjson")
+            with records.open("wb") as out:
+                for part in _learn_beside(columns, document.records(columns.path)):
+                    out.write(part.lines)
+                    out.write(b"\n")
+    except RecursionError as error:
+        raise scan.too_deep(file.path, gettext("a value")) from error
+    return _table(file, document, columns, records)
+
+
+def count(file: File, inner: str, resources: ExitStack, *, lines: bool) -> int:
+    document = _document(file.path, _utf8(file, resources), inner or None, lines=lines)
+    return sum(part.count for part in document.records(file.path))
+
+
+def _document(path: Path, data: Path, json_path: str | None, *, lines: bool) -> Document:
+    with data.open("rb") as file:
+        start = 3 if file.read(3) == codecs.BOM_UTF8 else 0
+    size = data.stat().st_size
+    with Scanner(path, data, start) as scanner:
+        first = scanner.peek()
+    if first != b"[" and (lines or _is_lines(data, start)):
+        if json_path is not None:
+            raise UsageError(JSON_PATH_NEEDLESS, path=path)
+        return Document(data, start, size, kind="sequence")
+    return _find(path, data, start) if json_path is None else _at_path(path, data, start, json_path)
+
+
+def _is_lines(data: Path, start: int) -> bool:
+    with data.open("rb") as file:
+        file.seek(start)
+        head = file.read(CHUNK).lstrip()
+    first, _, rest = head.partition(b"\n")
+    try:
+        _decode_object(first)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return False
+    return bool(rest.strip())
+
+
+def _utf8(file: File, resources: ExitStack) -> Path:
+    with file.data.open("rb") as stream:
+        encoding = json.detect_encoding(stream.read(4))
+    if encoding.startswith("utf-8"):
+        return file.data
+    copy = _private(resources, "copy.json")
+    try:
+        with file.data.open(encoding=encoding, newline="") as text, copy.open("w", encoding="utf-8", newline="") as out:
+            while chunk := text.read(CHUNK):
+                out.write(chunk)
+    except UnicodeError as error:
+        raise InputError(ENCODING_MISMATCHED, path=file.path, encoding=encoding, error=error) from error
+    return copy
+
+
+def _private(resources: ExitStack, name: str) -> Path:
+    path = resources.enter_context(private_folder()) / name
+    os.close(create_private(path))
+    return path
+
+
+def _is_plain_lines(columns: ColumnTypes, data: Path) -> bool:
+    """Learn the columns of a file that needs no copy: one object a line and nothing else."""
+    try:
+        deque(_learn_beside(columns, _plain_lines(data)), maxlen=0)
+    except (_NotPlainError, InputError):
+        return False
+    return True
+
+
+def _learn_beside(columns: ColumnTypes, parts: Iterator[RecordChunk]) -> Iterator[RecordChunk]:
+    """Pass parts on while a thread learns their columns, mostly by polars."""
+    with ThreadPoolExecutor(1) as beside:
+        learned: Future[None] | None = None
+        try:
+            for part in parts:
+                if learned is not None:
+                    learned.result()
+                learned = beside.submit(copy_context().run, columns.learn, part)
+                yield part
+        finally:
+            if learned is not None:
+                learned.result()  # the first fault in the file is the one that is raised
+
+
+def _plain_lines(data: Path) -> Iterator[RecordChunk]:
+    start, size = 0, _FIRST
+    with data.open("rb", buffering=0) as file:
+        while chunk := file.read(size):
+            end = chunk.rfind(b"\n")
+            if b"\r" in chunk or (end < 0 and file.read(1)):  # a record longer than a chunk
+                raise _NotPlainError
+            lines = chunk[:end] if end >= 0 else chunk
+            yield RecordChunk(lines, lines.count(b"\n") + 1, start, start + len(lines))
+            start, size = start + len(lines) + 1, CHUNK
+            file.seek(start)
+
+
+def _table(file: File, document: Document, columns: ColumnTypes, records: Path) -> Table:
+    sequence = document.kind == "sequence"
+    format = FORMATS["ndjson" if sequence else "json"]
+    schema = columns.schema()
+    if not columns.rows:
+        return Table(pl.LazyFrame(schema={RAW: pl.String}), (), format, file.path.name, file, document)
+    lines = pl.scan_lines(records, name=RAW, glob=False)
+    ids = dict(zip(schema, column_ids(len(schema)), strict=True))
+    exact = {key: dtype for key, dtype in schema.items() if dtype is not None}
+    typed = [pl.col(_RECORD).struct.field(typed_id(ids[key])) for key in schema if key not in exact]
+    if len(exact) == len(schema):
+        field = pl.col(_RECORD).struct.field
+        fields = {key: json_text(field(key)) if _is_roles(key, dtype) else field(key) for key, dtype in exact.items()}
+        lines = lines.with_columns(pl.col(RAW).str.json_decode(pl.Struct(exact)).alias(_RECORD))
+    else:
+        kept = {key: None if _is_roles(key, dtype) else dtype for key, dtype in schema.items()}
+        fields = {key: pl.col(_RECORD).struct.field(id_) for key, id_ in ids.items()}
+        lines = lines.with_columns(_by_token(kept, ids).alias(_RECORD))
+    frame = lines.select(RAW, *(field.alias(ids[key]) for key, field in fields.items()), *typed)
+    loose = columns.rows == 1 and not sequence
+    return Table(frame, tuple(schema), format, file.path.name, file, document, loose=loose)
+
+
+def _is_roles(key: str, dtype: DataType | None) -> bool:
+    return dtype is not None and dtype.is_nested() and has_role(key)
+
+
+def _by_token(schema: dict[str, DataType | None], ids: dict[str, str]) -> pl.Expr:
+    texts_of = {key: typed_id(ids[key]) for key, dtype in schema.items() if dtype is None}
+    made = pl.Struct(
+        {id_: schema[key] or pl.String() for key, id_ in ids.items()} | dict.fromkeys(texts_of.values(), pl.Boolean())
+    )
+
+    def records(texts: pl.Series) -> pl.Series:
+        tokens = tokens_of(texts, schema)
+        typed = {id_: tokens[key].str.contains(_UNQUOTED).fill_null(False) for key, id_ in texts_of.items()}
+        return (
+            pl.DataFrame(list(tokens.values()), schema=list(ids.values()))
+            .select(_value(pl.col(ids[key]), dtype).alias(ids[key]) for key, dtype in schema.items())
+            .with_columns(**typed)
+            .to_struct(RAW)
+        )
+
+    return pl.col(RAW).map_batches(records, made, is_elementwise=True)
+
+
+def _value(token: pl.Expr, dtype: DataType | None) -> pl.Expr:
+    if dtype is None or dtype == pl.String:
+        text = pl.when(token.str.starts_with('"')).then(token)
+        return pl.coalesce(text.str.json_decode(pl.String()), token)
+    if dtype == pl.Boolean:
+        return token.str.starts_with("t")
+    return token.str.json_decode(dtype) if dtype.is_nested() else token.cast(dtype)
+
 
 _CHUNK: Final = 1 << 20
 # numbers and truth values as the tables of workbooks spell them
