@@ -12,7 +12,7 @@ import pytest
 
 from bansong.engine.risk.reason_parser import LEVEL_DTYPES
 from bansong.errors import LabelError, UsageError
-from bansong.learning.noise import NONE, chi_square_bound, interval, level_counts, overall_calibration, stability_index
+from bansong.learning.checks import NONE, chi_square_bound, interval, level_counts, overall_calibration, stability_index
 from bansong.learning.report import BINS, FEW, GROUP_DTYPES, calibration, file_calibration
 
 Rows = list[tuple[float, bool]]

@@ -13,10 +13,9 @@ import pytest
 from bansong.engine.risk.scorecard import Scorecard
 from bansong.history.scorecards import resolve_model
 from bansong.learning.calibrate import calibrate
-from bansong.learning.checks import ControlGroup, check_labels
+from bansong.learning.checks import ControlGroup, RankedLetters, check_labels
 from bansong.learning.fit import design, predict
 from bansong.learning.gate import RIPE_AT, evaluate_challenger
-from bansong.learning.noise import RankedLetters
 from mailings import NOW, World, a_book, draw, frame, letters
 from test_calibrate import TODAY
 from test_learning import one_pattern

@@ -29,6 +29,7 @@ from bansong.engine.risk.scorecard import Scorecard
 from bansong.engine.text import day_given
 from bansong.history.labels import LabelStore
 from bansong.history.scorecards import DECIDING, PROMOTED, Event, ModelStore, levels_of
+from bansong.learning.checks import distrust, level_counts, overall_calibration, stability_index
 from bansong.learning.fit import Saving, count_patterns, held_share, numpy, points_frame, saving
 from bansong.learning.gate import (
     ENOUGH,
@@ -41,7 +42,6 @@ from bansong.learning.gate import (
     last_test,
     select_training_rows,
 )
-from bansong.learning.noise import distrust, level_counts, overall_calibration, stability_index
 
 _SHOWN: Final = 8
 _NO_SAVING: Final = Saving(0, 0, 0.0, 0, 0.0)

@@ -25,7 +25,7 @@ from bansong.engine.risk.scorecard import Learned, Scorecard
 from bansong.history.labels import LabelStore
 from bansong.history.mailings import MailingTerms
 from bansong.history.scorecards import DECIDING, Event
-from bansong.learning.checks import LabelChecks, check_labels, one_class
+from bansong.learning.checks import FALSE_BOUNCES, LabelChecks, check_labels, one_class
 from bansong.learning.fit import (
     LEVELS,
     Fit,
@@ -35,10 +35,9 @@ from bansong.learning.fit import (
     keep_held,
     make_challenger,
     merge_patterns,
-    numpy,
+    np,
     predict,
 )
-from bansong.learning.noise import FALSE_BOUNCES
 
 if TYPE_CHECKING:
     from bansong.learning.fit import Array
@@ -254,7 +253,6 @@ def _log_likelihood_gains(
 
 
 def _likelihood(probabilities: Array, false_bounces: float, block: pl.DataFrame) -> float:
-    np = numpy()
     label = false_bounces + (1 - false_bounces) * probabilities
     bounced = block["bounced"].cast(pl.Float64).to_numpy()
     rest = block["n"].cast(pl.Float64).to_numpy() - bounced

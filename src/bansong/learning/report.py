@@ -20,7 +20,7 @@ from bansong.engine.risk.reason_parser import LEVEL
 from bansong.engine.risk.reasons import LABELS
 from bansong.history.labels import LabelStore
 from bansong.history.outcomes import came_back
-from bansong.learning.noise import interval
+from bansong.learning.checks import interval
 from bansong.run.charts import reliability
 from bansong.tables.detect import open_table, reading
 from bansong.tables.table import TEXTS, Table
