@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from bansong.engine.risk.reason_parser import LEVEL_DTYPES
+from bansong.engine.risk.reasons import LEVEL_DTYPES
 from bansong.engine.risk.scorecard import Scorecard
 from bansong.history.labels import LabelStore
 from bansong.history.mailings import KNOWN, LABEL_SCHEMA, LabelBatch, MailingMetadata, MailingTerms

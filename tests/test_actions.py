@@ -14,7 +14,7 @@ import pytest
 
 import bansong as bs
 from bansong.base.schema import Alert
-from bansong.engine.risk.reason_parser import parse_reasons
+from bansong.engine.risk.reasons import parse_reasons
 from bansong.engine.risk.scorecard import Learned, Scorecard
 from bansong.errors import ModelError
 from bansong.history.scorecards import ModelStore

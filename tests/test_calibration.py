@@ -10,9 +10,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from bansong.engine.risk.reason_parser import LEVEL_DTYPES
+from bansong.engine.risk.reasons import LEVEL_DTYPES
 from bansong.errors import LabelError, UsageError
-from bansong.learning.checks import NONE, chi_square_bound, interval, level_counts, overall_calibration, stability_index
+from bansong.learning.checks import NONE, chi_square_bound, interval, level_counts, stability_index
 from bansong.learning.report import BINS, FEW, GROUP_DTYPES, calibration, file_calibration
 
 Rows = list[tuple[float, bool]]
@@ -387,24 +387,6 @@ def test_the_bound_of_chance_is_the_chi_square_one() -> None:
     for freedom, value in ((1, 6.635), (2, 9.210), (10, 23.209)):
         assert chi_square_bound(freedom) == pytest.approx(value, rel=0.02)
     assert chi_square_bound(0) == 0
-
-
-def test_the_alarm_in_the_large_needs_more_than_chance() -> None:
-    """80 of 1,600 where 78 were expected is nothing, where 45 were it is an alarm; one for too few, too."""
-    calm, high, low = (
-        overall_calibration(1600, 80, 78),
-        overall_calibration(1600, 80, 45),
-        overall_calibration(1600, 80, 130),
-    )
-    assert calm is not None
-    assert high is not None
-    assert low is not None
-    assert (calm.significant, high.significant, low.significant) == (False, True, True)
-    assert high.ratio == pytest.approx(80 / 45)
-    assert high.low > 1
-    assert calm.expected == 78
-    assert overall_calibration(0, 0, 0) is None
-    assert overall_calibration(10, 0, 0) is None
 
 
 def test_each_group_has_its_own_calibration_error() -> None:

@@ -12,8 +12,15 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from bansong.base.messages import Lang
-from bansong.engine.risk.reason_parser import LEVEL_DTYPES, parse_reasons
-from bansong.engine.risk.reasons import AT_BEST, FEATURES, WITHOUT_ASSESSMENT, earlier_wordings, terms_of
+from bansong.engine.risk.reasons import (
+    AT_BEST,
+    FEATURES,
+    LEVEL_DTYPES,
+    WITHOUT_ASSESSMENT,
+    earlier_wordings,
+    parse_reasons,
+    terms_of,
+)
 from bansong.engine.risk.scorecard import Scorecard
 from examples import examples
 from test_reasons import LEVELS, cards, frame_of, rows

@@ -17,7 +17,7 @@ from bansong.base.business_number import PROBLEMS
 from bansong.base.messages import gettext, use_language
 from bansong.base.schema import ACTIONS
 from bansong.engine.local import ROW_PROBLEMS
-from bansong.engine.risk.reason_parser import parse_reasons
+from bansong.engine.risk.reasons import parse_reasons
 from bansong.engine.risk.scorecard import Scorecard
 from bansong.purchase.answers import _NOTES
 from bansong.watch import store as watch_forget

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import bansong as bs
 from bansong.engine.overlays import HISTORY_SCHEMA
-from bansong.engine.risk.reason_parser import EVIDENCE_DTYPES
+from bansong.engine.risk.reasons import EVIDENCE_DTYPES
 from bansong.errors import LabelError
 from bansong.history.labels import LabelStore
 from bansong.history.mailings import (

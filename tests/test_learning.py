@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bansong.engine.risk.reason_parser import LEVEL_DTYPES
+from bansong.engine.risk.reasons import LEVEL_DTYPES
 from bansong.engine.risk.scorecard import Scorecard
 from bansong.learning.checks import check_labels, label_doubts
 from bansong.learning.fit import (

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bansong.engine.risk.reason_parser import parse_reasons
+from bansong.engine.risk.reasons import parse_reasons
 from bansong.engine.risk.scorecard import Scorecard
 from bansong.history.scorecards import ModelStore
 from conftest import json_of

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from bansong.engine.risk.reason_parser import LEVEL_DTYPES
+from bansong.engine.risk.reasons import LEVEL_DTYPES
 from bansong.engine.risk.scorecard import Scorecard
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"

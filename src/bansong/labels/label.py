@@ -19,8 +19,8 @@ from bansong.base.messages import Listed, Option, Phrase, gettext, gettext_of
 from bansong.base.option import take_options
 from bansong.base.options import ReadOptions, ServiceKeywords, ServiceOptions, check_keywords, service_options
 from bansong.base.schema import CodeWord, seoul_day
-from bansong.engine.risk.reason_parser import KNOWN_DTYPES
-from bansong.engine.risk.reason_parser import parse_reasons as known_from
+from bansong.engine.risk.reasons import KNOWN_DTYPES
+from bansong.engine.risk.reasons import parse_reasons as known_from
 from bansong.engine.risk.scorecard import Scorecard
 from bansong.engine.text import day_given
 from bansong.history.labels import LabelStore, RecordResult

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from bansong.base.messages import Phrase, gettext, gettext_noop, gettext_of
-from bansong.engine.risk.reason_parser import LEVEL
+from bansong.engine.risk.reasons import LEVEL
 from bansong.engine.risk.scorecard import Scorecard
 from bansong.learning.fit import TERMS, Fit, Priors, count_patterns, design, fit_points, np, predict
 
@@ -53,19 +53,6 @@ def chi_square_bound(freedom: int, confidence: float = WIDE) -> float:
 SHIFTED: Final = 0.2  # population stability index: the feature's shares have shifted (the usual rule of credit scoring)
 _HALF: Final = 0.5
 NONE: Final = "(none)"
-
-
-@dataclass(frozen=True, slots=True)
-class OverallCalibration:
-    """``ratio`` of returned to expected letters with its 99 % interval; ``significant``: 1 lies outside of it."""
-
-    n: int
-    bounced: int
-    expected: float
-    ratio: float
-    low: float
-    high: float
-    significant: bool
 
 
 def level_counts(evidence: pl.LazyFrame) -> pl.DataFrame:
@@ -108,14 +95,6 @@ def stability_index(reference: pl.DataFrame, current: pl.DataFrame) -> pl.DataFr
     shifted = (pl.col("psi") > SHIFTED) & (pl.col("psi") > pl.col("chance"))
     found = found.with_columns(shifted=shifted).sort(["psi", "feature"], descending=[True, False])
     return found.select("feature", "psi", "chance", "shifted", "level", "before", "after")
-
-
-def overall_calibration(n: int, bounced: int, expected: float) -> OverallCalibration | None:
-    """Return the ratio of returned to expected letters with its interval, or ``None`` if none were expected."""
-    if not n or expected <= 0:
-        return None
-    low, high = (bound * n / expected for bound in interval(bounced, n, WIDE))
-    return OverallCalibration(n, bounced, expected, bounced / expected, low, high, not low <= 1 <= high)
 
 
 # for the fits that rank: a free intercept, and wide deviations

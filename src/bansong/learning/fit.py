@@ -22,8 +22,7 @@ import polars as pl
 
 from bansong.base.errors import Problem, UsageError
 from bansong.base.schema import GRADES
-from bansong.engine.risk.reason_parser import LEVEL_DTYPES
-from bansong.engine.risk.reasons import FEATURES
+from bansong.engine.risk.reasons import FEATURES, LEVEL_DTYPES
 from bansong.engine.risk.scorecard import Level, Scorecard
 
 NUMPY_MISSING: Final = Problem("learning.numpy_missing", 'learning needs numpy: pip install "bansong[learn]"')

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from hashlib import sha256
-from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -296,10 +295,7 @@ def last_test(events: Sequence[Event]) -> JudgedLabels | None:
 
 
 def _digest(rows: pl.DataFrame, release: str) -> str:
-    text = BytesIO(f"{release}\n".encode())
-    text.seek(0, 2)
-    rows.select(_JUDGED).write_csv(text)
-    return sha256(text.getbuffer()).hexdigest()
+    return sha256(f"{release}\n{rows.select(_JUDGED).write_csv()}".encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
