@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 import bansong as bs
 from bansong.cli.app import app
-from bansong.errors import BansongError, LabelError, UsageError
+from bansong.errors import BansongError, LabelError
 from bansong.learning import calibrate as learning
 from conftest import write
 
@@ -155,17 +155,6 @@ def test_a_file_without_labels_is_refused_with_the_way_to_make_one(tmp_path: Pat
     error = run(file, "--report-only").exception
     assert isinstance(error, LabelError)
     assert "`bansong label OUTCOMES --file ENRICHED --output LABELLED`" in str(error)
-
-
-def test_without_numpy_the_way_to_have_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Learning is an extra; the report is not."""
-    import sys
-
-    from bansong.learning.fit import numpy
-
-    monkeypatch.setitem(sys.modules, "numpy", None)
-    with pytest.raises(UsageError, match=r'pip install "bansong\[learn\]"'):
-        numpy()
 
 
 def test_calibrate_is_public() -> None:

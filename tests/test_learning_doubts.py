@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,8 +15,7 @@ from bansong.learning.calibrate import calibrate
 from bansong.learning.checks import ControlGroup, RankedLetters, check_labels
 from bansong.learning.fit import design, predict
 from bansong.learning.gate import RIPE_AT, evaluate_challenger
-from mailings import NOW, World, a_book, draw, frame, letters
-from test_calibrate import TODAY
+from mailings import NOW, TODAY, World, a_book, draw, frame, letters, turned
 from test_learning import one_pattern
 
 CARD = Scorecard.load()
@@ -40,20 +38,14 @@ def without_returns(known: pl.DataFrame, share: float, seed: int = 1) -> pl.Data
     return known.with_columns(bounced=pl.col("bounced") & ~lost)
 
 
-def turned(known: pl.DataFrame, share: float, seed: int = 1) -> pl.DataFrame:
-    """Letters with a share of the outcomes turned round."""
-    wrong = pl.Series(np.random.default_rng(seed).random(known.height) < share)
-    return known.with_columns(bounced=pl.col("bounced") ^ wrong)
-
-
-@pytest.mark.parametrize("factor", [4.0, 8.0])
-def test_a_base_rate_that_the_expert_does_not_know_is_learned(tmp_path: Path, factor: float) -> None:
-    """Where the odds of all letters are many times what was believed, clean labels are believed, and promoted."""
-    a_book(tmp_path, letters(3, 1_000, odds_times(factor)), letters(4, 1_000, odds_times(factor)))
+@pytest.mark.parametrize(("factor", "wrong"), [(8.0, 0.0), (4.0, 0.04)])
+def test_an_unknown_base_rate_is_learned_even_with_a_few_wrong_labels(
+    tmp_path: Path, factor: float, wrong: float
+) -> None:
+    """Four in a hundred labels turned round are what happens."""
+    a_book(tmp_path, *[turned(letters(seed, 1_000, odds_times(factor)), wrong, seed) for seed in (3, 4)])
     result = calibrate(labels=tmp_path, today=TODAY)
-    assert result.set_aside == {}
-    assert result.doubts == ()
-    assert result.promoted
+    assert (result.set_aside, result.doubts, result.promoted) == ({}, (), True)
 
 
 def ripe(known: pl.DataFrame) -> pl.DataFrame:
@@ -61,19 +53,10 @@ def ripe(known: pl.DataFrame) -> pl.DataFrame:
     return known.with_columns(score=pl.lit(0), **{RIPE_AT: pl.lit(NOW)})
 
 
-def test_a_few_wrong_labels_do_not_stop_learning(tmp_path: Path) -> None:
-    """Four in a hundred labels turned round are what happens: they are learned from."""
-    a_book(tmp_path, *[turned(letters(seed, 1_000, odds_times(4.0)), 0.04, seed) for seed in (3, 4, 5)])
-    result = calibrate(labels=tmp_path, today=TODAY)
-    assert result.set_aside == {}
-    assert result.promoted
-
-
 @pytest.mark.parametrize(("share", "low", "high"), [(0.0, 0.0, 0.03), (0.04, 0.015, 0.065), (0.1, 0.07, 0.14)])
 def test_the_share_of_wrong_labels_is_estimated_without_believing_the_expert(
     share: float, low: float, high: float
 ) -> None:
-    """From clean labels over 4 % to 10 %, the estimate follows the truth, and its interval holds it or comes near."""
     known = turned(letters(6, 4_000), share).with_columns(score=pl.lit(0))
     estimate = RankedLetters.of(known, CARD).false_bounces()
     assert low <= estimate.share <= high
@@ -81,7 +64,7 @@ def test_the_share_of_wrong_labels_is_estimated_without_believing_the_expert(
 
 
 def test_missing_returns_are_noticed_before_anything_is_learned_from_them(tmp_path: Path) -> None:
-    """60 % unrecorded returns: all mailings are set aside, and a warning gives the figures and the remedy."""
+    """60 % unrecorded: all mailings are set aside, and a warning gives the figures and the remedy."""
     a_book(tmp_path, *[without_returns(letters(seed, 700), 0.6, seed) for seed in (1, 5, 9)])
     result = calibrate(labels=tmp_path, today=TODAY)
     assert set(result.set_aside) == {"m1", "m2", "m3"}
@@ -90,14 +73,11 @@ def test_missing_returns_are_noticed_before_anything_is_learned_from_them(tmp_pa
     assert resolve_model(None) == CARD
     warnings = [warning for warning in result.warnings if "returns seem to be missing" in warning]
     assert warnings
-    assert all("letters to firms closed for over a year" in warning for warning in warnings)
-    assert all("bansong label" in warning for warning in warnings)
-    assert "missing" in json.dumps(result.as_dict())
+    assert all("closed for over a year" in one and "bansong label" in one for one in warnings)
 
 
 def test_one_mailing_without_its_returns_is_set_aside_alone(tmp_path: Path) -> None:
-    """The others are learned from: only the mailing whose control group stays away is doubted."""
-    a_book(tmp_path, letters(1, 1_500), without_returns(letters(5, 1_000), 0.8), letters(9, 1_500))
+    a_book(tmp_path, letters(1, 800), without_returns(letters(5, 800), 0.8), letters(9, 800))
     result = calibrate(labels=tmp_path, today=TODAY)
     assert list(result.set_aside) == ["m2"]
     assert any("returns seem to be missing" in warning for warning in result.warnings)
@@ -165,7 +145,7 @@ def test_more_returns_are_learned_though_some_may_be_missing_and_fewer_are_not(s
     assert unsure.gate.e_value <= sure.gate.e_value * 1.001  # sums of the same numbers in another order
 
 
-@pytest.mark.parametrize(("seed", "better"), [(3, False), (7, False), (5, True), (10, True)])
+@pytest.mark.parametrize(("seed", "better"), [(3, False), (5, True)])
 def test_what_a_tenth_of_wrong_returns_would_explain_is_not_promoted(seed: int, better: bool) -> None:
     """With a tenth turned round the evidence is strong for worse cards, too; what wins even so is a better one."""
     rows = ripe(turned(letters(seed, 600), 0.1))
