@@ -31,7 +31,7 @@ from bansong.learning.fit import (
 )
 from bansong.learning.gate import ENOUGH, RIPE_AT, Recording, blocks, evaluate_challenger, run_gate
 from examples import examples
-from mailings import as_the_expert_says, counted, letters
+from mailings import as_the_expert_says, counted, letters, turned
 
 CARD = Scorecard.load()
 
@@ -49,7 +49,6 @@ def of(part: pl.DataFrame) -> pl.DataFrame:
 
 
 def test_without_labels_the_expert_is_the_answer() -> None:
-    """A fit to nothing gives every level the points it has."""
     fit = fit_points(one_pattern(0, 0), CARD)
     assert fit.base == pytest.approx(CARD.base.points)
     assert list(fit.points().values()) == pytest.approx(expert_points(CARD))
@@ -59,7 +58,6 @@ def test_without_labels_the_expert_is_the_answer() -> None:
 
 @pytest.mark.parametrize(("bounced", "sign"), [(400, 1), (20, -1)])
 def test_labels_move_a_level_towards_what_they_say(bounced: int, sign: int) -> None:
-    """A level whose letters come back more often than foretold gains points, one whose do so less loses some."""
     rest = [one_pattern(5_000, 140), one_pattern(500, bounced, status="suspended")]
     fit = fit_points(pl.concat(rest), CARD)
     assert sign * (fit.points()["status", "suspended"] - 30) > 2
@@ -67,9 +65,9 @@ def test_labels_move_a_level_towards_what_they_say(bounced: int, sign: int) -> N
 
 def test_the_estimate_is_the_highest_point_of_the_posterior() -> None:
     """From wherever the search starts it ends at the same estimate, and no step aside is better."""
-    known = counted(letters(1, 4_000))
+    known = counted(letters(1, 1_500))
     fit = fit_points(known, CARD)
-    other = fit_points(known, CARD, start=fit_points(one_pattern(4_000, 2_000), CARD))
+    other = fit_points(known, CARD, start=fit_points(one_pattern(1_500, 750), CARD))
     assert fit.theta() == pytest.approx(other.theta(), abs=0.02)
 
     def posterior(theta: np.ndarray) -> float:
@@ -87,7 +85,7 @@ def test_the_estimate_is_the_highest_point_of_the_posterior() -> None:
 
     best = posterior(fit.theta())
     rng = np.random.default_rng(3)
-    for _ in range(200):
+    for _ in range(60):
         aside = fit.theta() + rng.normal(0, 0.01, len(fit.theta()))
         aside[-1] = abs(aside[-1])
         assert posterior(aside) <= best + 0.01
@@ -134,7 +132,6 @@ def test_a_level_that_lost_its_points_is_still_told() -> None:
 
 
 def test_served_is_what_the_scorecard_says() -> None:
-    """The matrix form gives the probabilities that the scorecard itself gives to a score."""
     known = counted(letters(3, 300))
     matrix = design(known)
     scores = CARD.base.points + matrix @ np.array(expert_points(CARD))
@@ -144,9 +141,7 @@ def test_served_is_what_the_scorecard_says() -> None:
 def test_the_contest_is_won_only_by_foretelling() -> None:
     """The first block teaches and decides nothing; a challenger that knows better wins later, by a likelihood ratio."""
     known = letters(4, 6_000)
-    judged = run_gate(None, [of(known[:100])], CARD, CARD)
-    assert judged.e_value == 1.0
-    assert judged.e_value < ENOUGH
+    assert run_gate(None, [of(known[:100])], CARD, CARD).e_value == 1.0
     judged = run_gate(None, [of(part) for part in (known[:3_000], known[3_000:])], CARD, CARD)
     fit = fit_points(of(known[:3_000]), CARD)
     rest = of(known[3_000:])
@@ -158,7 +153,6 @@ def test_the_contest_is_won_only_by_foretelling() -> None:
 
 
 def test_the_contest_counts_as_it_went_in_the_worst_way_of_recording() -> None:
-    """The wealth of several ways is the least of theirs, block by block."""
     parts = [of(letters(4, 3_000)[first : first + 1_000]) for first in (0, 1_000, 2_000)]
     ways = (Recording(), Recording(0.1), Recording(None, 0.4))
     each = [run_gate(None, parts, CARD, CARD, (way,)) for way in ways]
@@ -233,30 +227,18 @@ def test_what_chose_the_champion_is_no_part_of_the_contest() -> None:
     ],
 )
 def test_labels_that_cannot_be_are_doubted(part: pl.DataFrame, why: str) -> None:
-    """One class only, and safe letters that come back more often than the others: both say how many."""
     assert any(found.startswith(why) for found in label_doubts(part, CARD))
 
 
 def judged(known: pl.DataFrame) -> tuple[str, ...]:
-    """Why letters are doubted, taken as one mailing."""
     return check_labels({"m": known.with_columns(score=pl.lit(0))}, CARD, CARD).doubts.get("m", ())
 
 
 def test_flipped_labels_are_doubted_and_honest_ones_are_not() -> None:
-    """Of 2,500 labels with a tenth turned round most worlds are found out; without it none is doubted.
-
-    World 2 is left out: of letters to firms long closed only 30 % come back there, and of no other group half.
-    """
-    honest = [letters(seed, 2_500) for seed in (0, 1, 3, 4, 5)]
-    flip = pl.Series(np.random.default_rng(1).random(2_500) < 0.1)
-    flipped = [known.with_columns(bounced=pl.col("bounced") ^ flip) for known in honest]
-    assert sum("recorded as returned" in str(judged(known)) for known in flipped) >= 4
+    honest = [letters(seed, 2_500) for seed in (0, 1, 3)]
+    assert all("recorded as returned" in str(judged(turned(known, 0.1))) for known in honest)
     assert not any(judged(known) for known in honest)
-
-
-def test_small_honest_mailings_are_not_doubted() -> None:
-    """Thirty letters that all arrived are what one expects of thirty letters."""
-    assert label_doubts(one_pattern(30, 0), CARD) == ()
+    assert label_doubts(one_pattern(30, 0), CARD) == ()  # thirty letters that all arrived are no wonder
 
 
 def test_the_points_are_told_with_their_evidence() -> None:
@@ -282,4 +264,3 @@ def test_what_a_card_would_hold_is_counted() -> None:
     assert effect.held == known["n"].to_numpy()[held].sum()
     assert 0 < effect.held_bouncing < effect.held
     assert effect.mailed == 0
-    assert ENOUGH == 20
