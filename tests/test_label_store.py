@@ -60,16 +60,8 @@ def knowledge(rows: pl.Series, model: str = "2026.11.3") -> pl.DataFrame:
 
 def batch(outcomes: list[Outcome], source: str = "a", day: date = DAY, **declared: Any) -> LabelBatch:
     declaration = MailingTerms(**({"mailed": day, "returns_requested": True} | declared))
-    about = MailingMetadata(
-        f"run-{day:%Y%m%d}",
-        "out.csv",
-        "run",
-        "local",
-        "2026.11.3",
-        declaration,
-        (OutcomeSource(source, source, NOW),),
-        NOW,
-    )
+    sources = (OutcomeSource(source, source, NOW),)
+    about = MailingMetadata(f"run-{day:%Y%m%d}", "out.csv", "run", "local", "2026.11.3", declaration, sources, NOW)
     labels = pl.DataFrame(
         [(row, LETTERS[row], said, code, code, None) for row, said, code in sorted(set(outcomes))],
         schema=LABEL_SCHEMA,
@@ -107,7 +99,7 @@ def mailings(draw: st.DrawFn) -> tuple[list[Outcome], list[list[Outcome]]]:
     return truth, draw(st.permutations([*parts, *([left] if left else [])]))
 
 
-@examples(60)
+@examples(25)
 @given(mailings(), st.booleans())
 def test_any_split_order_and_repetition_gives_the_same_book(
     tmp_path_factory: pytest.TempPathFactory, mailing: tuple[list[Outcome], list[list[Outcome]]], complete: bool
@@ -312,20 +304,20 @@ def test_processes_that_record_at_once_lose_nothing(tmp_path: Path) -> None:
 
 
 def test_the_evidence_holds_the_levels_of_the_reasons(tmp_path: Path) -> None:
-    """Of the enriched sample the points of the reasons are the score, in CSV as in Parquet, and nothing is unread."""
-    indexes = {"gazetteer": SAMPLE / "gazetteer.parquet", "registry": SAMPLE / "registry.parquet"}
-    outcomes = SAMPLE / "outcomes.csv"
+    """Of an enriched list the points of the reasons are the score, in CSV as in Parquet, and nothing is unread."""
+    customers = pl.read_csv(SAMPLE / "customers.csv", infer_schema=False).head(80)
+    customers.write_csv(tmp_path / "in.csv")
+    pl.DataFrame({"row_id": range(80)}).with_columns(bounced=pl.col("row_id") % 3 == 0).write_csv(tmp_path / "o.csv")
     found = []
     for name in ("out.csv", "out.parquet"):
-        bs.enrich(SAMPLE / "customers.csv", tmp_path / name, **indexes)
-        report = bs.label(
-            outcomes, file=tmp_path / name, returns_requested=True, complete=True, book=tmp_path / name[4:]
-        )
-        assert (report.unread, report.exit_code) == (0, 3)
-        found.append(LabelStore(tmp_path / name[4:]).evidence().drop("mailing", "recorded").collect())
+        bs.enrich(tmp_path / "in.csv", tmp_path / name, registry=SAMPLE / "registry.parquet")
+        book = tmp_path / name[4:]
+        where: dict[str, Any] = {"file": tmp_path / name, "mailed": DAY, "book": book}
+        report = bs.label(tmp_path / "o.csv", returns_requested=True, complete=True, **where)
+        assert (report.unread, report.exit_code) == (0, 0)
+        found.append(LabelStore(book).evidence().drop("mailing", "recorded").collect())
     assert found[0].equals(found[1])
-    closed = found[0].filter(pl.col("level:status").cast(pl.String).str.starts_with("closed"))
-    assert closed["bounced"].mean() > 0.5
+    assert found[0]["level:status"].drop_nulls().n_unique() > 2
     points = bs.LocalEngine().model
     rounded = [points.probability(score) for score in found[0]["score"]]
     assert rounded == pytest.approx(found[0]["bounce_prob"].to_list(), abs=1e-4)
