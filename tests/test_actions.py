@@ -154,7 +154,6 @@ def test_a_scorecard_may_set_another_number_of_days(registry: Path, tmp_path: Pa
 
 @pytest.mark.parametrize("b_no", [CLOSED, CLOSED_LONG_AGO])
 def test_a_closed_business_is_never_one_to_repair(registry: Path, b_no: str) -> None:
-    """A better address would not open it again. With the number alone no risk was asked about."""
     for address in (None, "", "서울특별시 강남구 역삼로 *** *층"):
         assert ask(b_no, registry, address=address).action == "do_not_send"
     alone = bs.verify(b_no, registry=registry, today=AS_OF)
@@ -172,7 +171,6 @@ def test_a_closed_business_is_held_where_its_address_weighs_most(registry: Path,
 
 
 def test_a_scorecard_learned_by_an_earlier_release_keeps_the_rules(registry: Path) -> None:
-    """A champion without the levels that came since obeys as well."""
     card = Scorecard.load()
     features = {name: dict(levels) for name, levels in card.features.items() if name != "status_age"}
     del features["status"]["active_stale"]
@@ -186,7 +184,6 @@ def test_a_scorecard_learned_by_an_earlier_release_keeps_the_rules(registry: Pat
 
 
 def test_reasons_of_the_release_before_are_still_read() -> None:
-    """They begin with the base, and their statuses have no day."""
     text = (
         "[status +66] closed more than 12 months ago (2024-05-21) (registry) | [base -50] where an ordinary business "
         "letter starts (model) | [kind -3] a company by its number (number)"
@@ -234,7 +231,6 @@ def test_rows_that_mostly_fail_in_one_way_are_said_at_the_top(tmp_path: Path) ->
 
 @pytest.mark.parametrize("extension", ["csv", "json"])
 def test_an_enriched_file_does_not_make_old_statuses_new(registry: Path, tmp_path: Path, extension: str) -> None:
-    """A registry that is built from it has the day that stands in its reasons, and not the day of the file."""
     bs.enrich(listed(tmp_path, ACTIVE), tmp_path / f"old.{extension}", registry=registry, today=date(2027, 9, 1))
     report = bs.build_registry([tmp_path / f"old.{extension}"], tmp_path / "again.parquet")
     assert (report.newest, report.undated) == (AS_OF, 0)

@@ -89,7 +89,6 @@ def test_a_mailing_of_returns_only_is_quarantined_and_the_others_are_used(tmp_pa
 
 
 def test_one_class_in_the_whole_book_leaves_the_champion(tmp_path: Path) -> None:
-    """The quarantine is noted once, even where nothing is left to learn from."""
     a_book(tmp_path, letters(2, 400).filter("bounced"))
     for _ in range(2):
         result = calibrate(labels=tmp_path, today=TODAY)
@@ -132,7 +131,6 @@ def test_where_the_expert_is_right_the_report_is_calm_but_asks_for_held_letters(
 
 
 def test_where_many_labels_look_wrong_the_others_are_not_believed(tmp_path: Path) -> None:
-    """Beside two mailings in which every fourth letter is wrong, one that looks right is not learned from either."""
     wrong = [
         letters(seed, 600).with_columns(bounced=pl.col("bounced") | (pl.int_range(pl.len()) % 4 == 0))
         for seed in (1, 2)

@@ -129,13 +129,11 @@ def test_a_row_without_reasons_says_nothing() -> None:
 
 
 def test_spaces_around_the_separator_do_not_matter() -> None:
-    """A text that was joined by a bare stroke, or over two lines, is read."""
     row = one(f"{BASE}|{ACTIVE}  |\n[kind -3] a company by its number (number)")
     assert (row["score"], row["level:status"], row["level:kind"]) == (-56, "active", "corporation")
 
 
 def test_points_must_be_those_of_the_model_if_it_is_known() -> None:
-    """Of another version nothing is said."""
     version = Scorecard.load().version
     changed = f"{BASE} | {ACTIVE.replace('-3', '-9')}"
     frame = pl.DataFrame({"reasons": [changed, f"{BASE} | {ACTIVE}", changed], "model": [version, version, "2020.1"]})
@@ -143,7 +141,6 @@ def test_points_must_be_those_of_the_model_if_it_is_known() -> None:
 
 
 def test_a_probability_without_its_base_is_not_believed() -> None:
-    """Where a probability is given, the reason that every row has must be there."""
     assert one(ACTIVE, bounce_prob=0.02)["unread"]
     assert not one(ACTIVE, bounce_prob=None)["unread"]
     assert one(ACTIVE)["score"] is None
@@ -164,7 +161,6 @@ def test_a_probability_without_its_base_is_not_believed() -> None:
     ],
 )
 def test_a_column_of_anything_raises_no_error(column: pl.Series) -> None:
-    """What is no text is unread where it is anything at all."""
     back = read(pl.DataFrame({"reasons": column}), Scorecard.load())
     assert back.height == 2
     for value, unread in zip(column.to_list(), back["unread"], strict=True):
@@ -185,7 +181,6 @@ def test_the_address_tells_the_region_where_no_reason_does() -> None:
 
 
 def test_a_text_that_two_cards_use_for_two_levels_tells_neither() -> None:
-    """Which card wrote it is not known, so nothing is guessed."""
     card = Scorecard.load()
     status = dict(card.features["status"])
     status["suspended"], status["active"] = (
@@ -208,7 +203,6 @@ def test_points_that_do_not_come_to_the_probability_are_unread() -> None:
 
 
 def test_korean_reasons_of_the_release_before_are_read_back() -> None:
-    """What scorecards said in Korean before their texts were reworded tells the same levels and score as today's."""
     card = Scorecard.load()
     worded = {(term.feature, term.name): earlier for term in terms_of(card) for earlier in earlier_wordings(term)}
     assert len(worded) > 40

@@ -64,7 +64,6 @@ def test_the_newest_letter_counts_while_it_is_valid(letters: list[Letter], outco
 
 
 def test_a_letter_is_of_its_number_and_address_alone() -> None:
-    """A blank or masked address is no address that a letter went to."""
     moved = letter("moved", 2026, 6, 1)
     assert told(moved, number=1208147521) is None
     for address in ("서울특별시 강남구 테헤란로 152", None, "", "-", "경기도 수원시 영통구 삼성로 1**"):
@@ -72,7 +71,6 @@ def test_a_letter_is_of_its_number_and_address_alone() -> None:
 
 
 def test_without_a_history_the_column_is_there_and_says_nothing() -> None:
-    """An engine without a history has the same column, null in every row."""
     frame = pl.LazyFrame({"key": [1], "address": ["가"]})
     found = attach_history(frame, None, TODAY).collect()
     assert found.schema[HISTORY] == pl.String
@@ -80,7 +78,6 @@ def test_without_a_history_the_column_is_there_and_says_nothing() -> None:
 
 
 def test_rows_keep_their_order_and_their_number() -> None:
-    """However many letters a business got, its rows stay as many as they are, where they are."""
     count = 5_000
     rows = pl.LazyFrame({"key": [NUMBER, 1] * (count // 2), "address": [ADDRESS, "다른 곳"] * (count // 2)})
     rows = rows.with_columns(pl.col("key").cast(pl.UInt64)).with_row_index("row")
@@ -197,7 +194,6 @@ def test_a_run_without_labels_or_with_another_book_knows_nothing_of_earlier_lett
 
 @NOTHING_CHECKED
 def test_frames_and_single_businesses_have_a_history_too(mailed: Path) -> None:
-    """verify_frame() and verify() read the same book as a file's run does."""
     found = bs.verify_frame(read(mailed), today=TODAY)
     assert points(found) == [["[history +38]"], ["[history -16]"], []]
     one = bs.verify("124-81-00998", address=ADDRESS, today=TODAY)

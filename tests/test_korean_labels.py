@@ -81,7 +81,6 @@ def test_learning_speaks_korean(mailed: Path) -> None:
 
 
 def test_a_watch_list_speaks_korean(run: Run, tmp_path: Path) -> None:
-    """A list is synchronised, checked and shown in Korean, with the words of the statuses."""
     path = write(tmp_path / "거래처.csv", _LIST)
     done = [
         run("--lang", "ko", "watch", "sync", path, "--local", "w.db", *more)

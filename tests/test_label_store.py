@@ -104,7 +104,6 @@ def mailings(draw: st.DrawFn) -> tuple[list[Outcome], list[list[Outcome]]]:
 def test_any_split_order_and_repetition_gives_the_same_book(
     tmp_path_factory: pytest.TempPathFactory, mailing: tuple[list[Outcome], list[list[Outcome]]], complete: bool
 ) -> None:
-    """Outcomes that come in parts, twice, in any order leave the rows that they leave when they come at once."""
     truth, parts = mailing
     declared: dict[str, Any] = {"complete": complete, "sent": ("all",)}
     whole, split = (LabelStore(tmp_path_factory.mktemp("book") / name) for name in ("whole", "split"))
@@ -119,7 +118,6 @@ def test_any_split_order_and_repetition_gives_the_same_book(
 
 
 def test_recording_again_changes_nothing_not_even_the_file(tmp_path: Path) -> None:
-    """The second time all labels are known, and the file is the same one, untouched."""
     book = LabelStore(tmp_path / "b")
     first = book.record(batch([(1, True, "moved"), (9, False, None)]))
     before = first.path.stat()
@@ -189,7 +187,6 @@ def test_an_outcome_of_a_row_that_was_not_mailed_teaches_nothing(tmp_path: Path)
 
 
 def test_a_doubtful_letter_has_not_arrived(tmp_path: Path) -> None:
-    """Silence of a letter of which outcomes could not be used says nothing, until one can."""
     book, sure = LabelStore(tmp_path), {"complete": True, "sent": ("all",)}
     first = batch([(8, True, None)], **sure)
     doubtful = pl.DataFrame({"row_id": [9, 2], "letter": [9, 2]}, schema={"row_id": pl.UInt32, "letter": pl.UInt32})
@@ -257,7 +254,6 @@ def test_the_history_is_of_the_newest_mailing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"PAR1 nonsense", None])
 def test_a_damaged_book_file_is_named(tmp_path: Path, content: bytes | None) -> None:
-    """What is damaged or foreign is named with the remedy, by all that reads the book."""
     book = LabelStore(tmp_path)
     path = book.record(batch([(8, True, None)])).path
     if content is None:
@@ -304,7 +300,6 @@ def test_processes_that_record_at_once_lose_nothing(tmp_path: Path) -> None:
 
 
 def test_the_evidence_holds_the_levels_of_the_reasons(tmp_path: Path) -> None:
-    """Of an enriched list the points of the reasons are the score, in CSV as in Parquet, and nothing is unread."""
     customers = pl.read_csv(SAMPLE / "customers.csv", infer_schema=False).head(80)
     customers.write_csv(tmp_path / "in.csv")
     pl.DataFrame({"row_id": range(80)}).with_columns(bounced=pl.col("row_id") % 3 == 0).write_csv(tmp_path / "o.csv")

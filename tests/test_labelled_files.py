@@ -90,7 +90,6 @@ def test_labelling_again_replaces_the_three_where_they_stand(enriched: Callable[
 def test_enriching_a_labelled_file_replaces_the_nine_and_leaves_the_three(
     enriched: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    """They say what happened, which no verification changes."""
     mailed = enriched(".csv")
     write_labelled(mailed, mailed, SOME)
     bs.enrich(mailed, tmp_path / "again.csv")
@@ -193,7 +192,6 @@ def test_a_column_of_the_users_with_such_a_name_is_kept_and_told(tmp_path: Path)
 
 
 def test_three_columns_of_the_users_own_are_never_taken_for_ours(tmp_path: Path) -> None:
-    """Who keeps bounced, bounce_reason and bounced_at in the list still has them after enriching and labelling."""
     text = f"{HEADER},{','.join(LABEL_COLUMNS)}\n{ROWS[0]},작년,이사,봄\n"
     bs.enrich(write(tmp_path / "in.csv", text), tmp_path / "mailed.csv")
     write_labelled(
@@ -224,7 +222,6 @@ def test_the_output_may_have_another_encoding(enriched: Callable[[str], Path], t
 
 
 def test_labels_that_fit_no_row_are_refused_and_the_file_stays(enriched: Callable[[str], Path]) -> None:
-    """A label of another file must not become one of this."""
     mailed = enriched(".csv")
     before = mailed.read_bytes()
     for given, message in (
@@ -240,7 +237,6 @@ def test_labels_that_fit_no_row_are_refused_and_the_file_stays(enriched: Callabl
 def test_rows_that_do_not_balance_are_not_published(
     enriched: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A row less in the output than in the input, and the file stays what it was."""
     mailed = enriched(".csv")
     before = mailed.read_bytes()
     monkeypatch.setattr("bansong.tables.csv.format.CsvVerbs.count", lambda *_: 2)

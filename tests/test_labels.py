@@ -279,7 +279,6 @@ INDEXES = {"gazetteer": SAMPLE / "gazetteer.parquet", "registry": SAMPLE / "regi
 
 
 def test_the_sample_is_labelled_and_its_letters_counted_once(sample: tuple[Path, Path, int], tmp_path: Path) -> None:
-    """A letter with a written and a corrected address is one, and so are rows that repeat a letter."""
     mailed, _, letters = sample
     where: dict[str, Any] = {"file": mailed, "mailed": MAILED, "returns_requested": True, "complete": True}
     report = bs.label(SAMPLE / "outcomes.csv", sent="send", **where)
@@ -323,7 +322,6 @@ def test_a_run_and_its_file_are_one_mailing(label: Any, manifest: Path, enriched
 
 
 def test_a_file_of_an_unknown_run_is_known_by_its_answers(label: Any, manifest: Path, tmp_path: Path) -> None:
-    """The same answers in another format are the same mailing."""
     bs.enrich(tmp_path / "list.csv", tmp_path / "mailed.parquet")
     for record in manifest.parent.glob("*.json"):
         record.unlink()
@@ -418,7 +416,6 @@ def test_a_selection_is_labelled_by_row_id(label: Any, tmp_path: Path) -> None:
 
 
 def test_the_enriched_file_is_opened_as_is_said(label: Any, enriched: Path, tmp_path: Path) -> None:
-    """Its JSON path is its own, for reading it and for writing it again."""
     rows = pl.read_csv(enriched, infer_schema=False).to_dicts()
     other = write(tmp_path / "m.json", json.dumps({"a": [{"x": "1"}] * 20, "b": {"rows": rows}}, ensure_ascii=False))
     options = {"file": other, "file_json_path": "b.rows", "output": tmp_path / "labelled.json"}

@@ -64,7 +64,6 @@ def test_labels_move_a_level_towards_what_they_say(bounced: int, sign: int) -> N
 
 
 def test_the_estimate_is_the_highest_point_of_the_posterior() -> None:
-    """From wherever the search starts it ends at the same estimate, and no step aside is better."""
     known = counted(letters(1, 1_500))
     fit = fit_points(known, CARD)
     other = fit_points(known, CARD, start=fit_points(one_pattern(1_500, 750), CARD))
@@ -92,7 +91,6 @@ def test_the_estimate_is_the_highest_point_of_the_posterior() -> None:
 
 
 def test_wrong_returns_go_to_their_own_rate_and_not_into_the_points() -> None:
-    """With a tenth of the arrived letters recorded as returned, the safest letters are still served as safe."""
     known = letters(2, 8_000, as_the_expert_says)
     flip = pl.Series(np.random.default_rng(1).random(known.height) < 0.1)
     fit = fit_points(counted(known.with_columns(bounced=pl.col("bounced") | flip)), CARD)
@@ -181,7 +179,6 @@ def test_what_holds_a_letter_is_not_lowered_while_returns_may_be_missing() -> No
 
 
 def test_blocks_are_in_order_and_hold_every_letter() -> None:
-    """No letter is foretold after it was learned from, none is counted twice."""
     known = letters(5, 1_000).with_columns(score=pl.lit(0))
     sizes = [int(block["n"].sum()) for block in blocks(known)]
     assert sum(sizes) == 1_000
@@ -242,7 +239,6 @@ def test_flipped_labels_are_doubted_and_honest_ones_are_not() -> None:
 
 
 def test_the_points_are_told_with_their_evidence() -> None:
-    """The frame has the base and every level, and counts the letters behind each."""
     known = counted(letters(6, 500))
     card = msgspec.structs.replace(CARD, base=msgspec.structs.replace(CARD.base, points=-47))
     told = points_frame(known, CARD, CARD, card)

@@ -42,7 +42,6 @@ def without_returns(known: pl.DataFrame, share: float, seed: int = 1) -> pl.Data
 def test_an_unknown_base_rate_is_learned_even_with_a_few_wrong_labels(
     tmp_path: Path, factor: float, wrong: float
 ) -> None:
-    """Four in a hundred labels turned round are what happens."""
     a_book(tmp_path, *[turned(letters(seed, 1_000, odds_times(factor)), wrong, seed) for seed in (3, 4)])
     result = calibrate(labels=tmp_path, today=TODAY)
     assert (result.set_aside, result.doubts, result.promoted) == ({}, (), True)

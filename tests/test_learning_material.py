@@ -78,7 +78,6 @@ def test_wrong_labels_do_not_hide_in_small_mailings(tmp_path: Path, share: float
 
 
 def test_a_single_letter_that_came_back_as_expected_is_no_one_sided_mailing(tmp_path: Path) -> None:
-    """Were the returned ones of one-letter mailings set aside and the others kept, everything would seem to arrive."""
     closed = letters(1, 4_000).filter(pl.col("level:status").cast(pl.String) == "closed_over_12_months")
     one = closed.head(1).with_columns(bounced=pl.lit(True))
     assert material(a_book(tmp_path, one)).set_aside == {}
@@ -138,7 +137,6 @@ def test_the_journal_remembers_what_was_judged_until_another_card_answers() -> N
 
 
 def test_labels_replaced_between_two_calibrations_are_noticed(tmp_path: Path) -> None:
-    """Asked again with other labels in place of those judged, the report says what is needed now, and why."""
     a_book(tmp_path / "one", letters(3, 300))
     a_book(tmp_path / "other", letters(4, 300))
     assert calibrate(labels=tmp_path / "one", today=TODAY).required == 20

@@ -88,7 +88,6 @@ def a_run(number: int) -> LedgerRun:
 
 
 def test_a_ledger_of_the_first_version_becomes_ours_with_all_that_it_knows(tmp_path: Path) -> None:
-    """Its tables are then those of a new one, and its answers, uploads and doubts are there."""
     old, new = tmp_path / "old.sqlite", tmp_path / "new.sqlite"
     first_ledger(old)
     Ledger.open(new).close()
@@ -121,7 +120,6 @@ def test_a_migration_that_fails_leaves_the_ledger_as_it_was(tmp_path: Path, monk
 
 
 def test_a_job_s_base_is_kept_when_a_later_look_does_not_prove_it(ledger: Ledger) -> None:
-    """Labels name rows by it."""
     answer = Answer("active")
     ledger.settle([JobFetched("u1", {0: answer}, {}, None, 1)])
     ledger.settle([JobFetched("u1", {1: answer}, {}, None)])
@@ -131,7 +129,6 @@ def test_a_job_s_base_is_kept_when_a_later_look_does_not_prove_it(ledger: Ledger
 
 
 def test_a_run_without_anything_to_send_is_not_kept(ledger: Ledger) -> None:
-    """A nightly command does not fill the ledger."""
     (label,) = ledger.prepare_labels(a_run(1), [WantedLabel(1, 0, True, "")]).labels
     assert label.reason is None
     ledger.settle([LabelSent(label), LabelDone(label)])

@@ -44,7 +44,6 @@ def test_show_tells_of_the_champion_with_the_built_in_points_beside(run: Run, st
 
 
 def test_show_says_when_the_release_has_a_newer_scorecard(run: Run, store: ModelStore) -> None:
-    """The champion stays, and its user is told beside which one it was learned."""
     text = store.path.read_text(encoding="utf-8")
     store.path.write_text(text.replace(f'"release": "{BUILT_IN.version}"', '"release": "2020.1.1"'), encoding="utf-8")
     assert f"learned beside 2020.1.1, this release has {BUILT_IN.version}" in run("model", "show").stdout
@@ -100,14 +99,12 @@ def test_history_is_a_table_of_what_was_decided(run: Run, store: ModelStore) -> 
 
 
 def test_history_of_nothing_says_so(run: Run) -> None:
-    """Before anything was learned."""
     done = run("model", "history")
     assert done.returncode == 0
     assert "nothing was learned yet" in done.stdout
 
 
 def test_rollback_goes_back_one_or_to_what_is_named(run: Run, store: ModelStore) -> None:
-    """The next run answers with it."""
     assert run("model", "rollback").stdout == "v1 answers now, in place of v2\n"
     assert run("model", "show").stdout.splitlines()[0].split()[1] == "v1"
     found = json.loads(run("model", "rollback", "builtin", "--json").stdout)
@@ -147,7 +144,6 @@ def test_what_is_not_there_exits_2_and_says_what_is(run: Run, store: ModelStore)
 
 
 def test_the_history_says_in_words_what_was_set_aside_and_audited(run: Run) -> None:
-    """Reasons are sentences and not lists, and a quarantined mailing and an audit name what they are about."""
     store = ModelStore()
     store.note("quarantined", {"mailing": "m7", "letters": 1_200, "why": ["one class only", "too many"]})
     store.note("released", {"mailings": {"m7": [1_200, 90]}, "checked": 300, "wrong": 2})

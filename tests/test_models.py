@@ -53,7 +53,6 @@ def test_without_a_promotion_the_built_in_scorecard_answers_and_nothing_is_made(
 
 
 def test_what_was_promoted_last_answers(two: ModelStore) -> None:
-    """Each promotion is a file of its own and an event, for the user alone."""
     assert two.champion() == learned("v2", "v1", -7)
     assert two.load("v1") == learned("v1")
     assert two.versions() == ["v1", "v2"]
@@ -85,7 +84,6 @@ def test_a_version_that_is_no_file_name_is_refused(store: ModelStore) -> None:
 
 
 def test_a_challenger_of_a_former_champion_is_refused(two: ModelStore) -> None:
-    """If another process promoted meanwhile, the evidence was gathered against the wrong scorecard."""
     with pytest.raises(ModelError, match="v3 was learned to replace v1, but v2 answers by now"):
         two.promote(learned("v3", "v1"), {})
     assert two.versions() == ["v1", "v2"]
@@ -264,7 +262,6 @@ for count in range(25):
 
 @pytest.mark.process
 def test_processes_that_write_at_once_lose_nothing(store: ModelStore) -> None:
-    """Every event of each of three processes is there, whole and in its order."""
     folder = str(store.folder)
     writers = [subprocess.Popen([sys.executable, "-c", WRITER, folder, name]) for name in "abc"]
     assert [writer.wait(60) for writer in writers] == [0, 0, 0]
@@ -275,7 +272,6 @@ def test_processes_that_write_at_once_lose_nothing(store: ModelStore) -> None:
 
 
 def test_a_process_that_holds_the_lock_is_named(store: ModelStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Writing waits, and then says why it does not go on."""
     from filelock import FileLock
 
     from bansong.history import scorecards as module

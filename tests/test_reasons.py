@@ -182,7 +182,6 @@ def test_features_that_tell_nothing_are_not_even_looked_at() -> None:
 
 
 def test_patterns_are_told_alike_however_many_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """New ones, kept ones, ones that were forgotten and batches that are all new get what the rules say."""
     monkeypatch.setattr(assess, "_MAX_PATTERNS_KEPT", 50)
     card = msgspec.structs.replace(Scorecard.load(), version="forgetful")
     for count, seed in ((40, 1), (40, 1), (40, 2), (1_100, 3), (40, 1)):

@@ -51,7 +51,6 @@ def test_a_reason_is_found_in_what_people_write_around_it() -> None:
 
 
 def test_no_word_has_two_meanings() -> None:
-    """Each word is written in plain letters, stands once, and its whole text is its own code's."""
     plain = [word for forms in WORDS["reasons"].values() for word in forms["exact"]]
     assert [word for word, count in Counter(plain).items() if count > 1] == []
     assert set(WORDS["reasons"]) == set(REASON_CODES)
@@ -69,7 +68,6 @@ def test_flags_are_read_under_a_header_that_asks_about_returns() -> None:
 
 
 def test_words_speak_for_themselves() -> None:
-    """반송 and 배달완료 are understood under any header, as is the word of a reason."""
     words = ["반송", "반송 완료", "배달완료", "정상", "폐문부재", "보류", None, "", "delivered", "Returned"]
     expected = [True, True, False, False, True, None, None, None, False, True]
     assert back("배달결과", *words) == back("반송여부", *words) == expected
@@ -78,6 +76,5 @@ def test_words_speak_for_themselves() -> None:
 @examples(20)
 @given(st.lists(st.one_of(st.none(), st.text(max_size=12)), min_size=1, max_size=20))
 def test_any_text_has_a_code_or_none(texts: list[str | None]) -> None:
-    """Whatever is written, the code is one of the codes, or null."""
     assert set(code_of(*texts)) <= {*REASON_CODES, None}
     assert set(back("반송여부", *texts)) <= {True, False, None}

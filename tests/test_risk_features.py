@@ -124,7 +124,6 @@ def test_each_level_holds_where_its_columns_say_so() -> None:
 
 
 def test_levels_of_columns_that_are_not_there_are_not_possible() -> None:
-    """Without the optional columns their levels are not asked for, so that the frame need not have them."""
     bare = levels(TODAY, registry=True, gazetteer=True)
     assert not {"freshness", "place", "spread", "history", "region"} & set(bare)
     assert "merged" not in bare["status"]
@@ -200,7 +199,6 @@ def scores_of(reasons: pl.Series) -> pl.Series:
 
 @pytest.mark.parametrize("lang", ["en", "ko"])
 def test_all_levels_of_all_features_add_up_in_every_row(lang: bs.model.Lang) -> None:
-    """The signed integers of the reasons are the score behind the probability, whatever holds together."""
     chance = random.Random(11)
     frame = pl.DataFrame({name: chance.choices(WORDS[name], k=4_000) for name in SCHEMA}, schema=SCHEMA)
     card = card_with_regions()
@@ -222,7 +220,6 @@ def test_all_levels_of_all_features_add_up_in_every_row(lang: bs.model.Lang) -> 
 
 
 def test_how_an_address_is_written_says_what_the_patterns_say() -> None:
-    """Blank and masked are what the patterns find, and a plain address has Hangul and a number behind it."""
     chance = random.Random(16)
     pieces = ["", " ", "-", "가", "힣", "\ud7a4", "강남로", "1", "１", "06236", "135-080", "*", "○"]
     pieces += ["Seoul", "없음", "미상", "N/A"]
@@ -278,7 +275,6 @@ def against(reasons: list[str], label: str, source: str) -> list[str]:
 
 
 def test_a_source_that_is_missing_gives_no_points_against_anybody(registry: Path) -> None:
-    """Each source gives positive points where it is there, and none where it is not."""
     sources = {"registry": registry, "gazetteer": SAMPLE / "gazetteer.parquet"}
     given = reasons_of(sample(), **sources)
     for name, source in (("registry", "registry"), ("gazetteer", "juso")):
@@ -293,7 +289,6 @@ def test_a_source_that_is_missing_gives_no_points_against_anybody(registry: Path
 
 
 def test_columns_that_say_nothing_change_nothing(registry: Path) -> None:
-    """Null columns, and columns of those names that are the caller's own, leave every answer as it was."""
     frame = sample().drop("confirmed", "crowded", "several_addresses")
     engine = bs.LocalEngine(registry, today=TODAY)
     plain = engine.answer(frame.lazy()).collect()
@@ -323,7 +318,6 @@ def test_the_day_an_address_was_confirmed_is_read_as_people_write_it() -> None:
 
 
 def test_every_district_of_today_has_a_region_of_the_scorecard() -> None:
-    """The provinces are the levels of the feature, no more and no less, with and without a gazetteer."""
     names = pl.DataFrame(regions().today, schema=["sido", "sigungu"], orient="row")
     frame = names.select(
         address=pl.concat_str("sido", "sigungu", pl.lit("중앙로 1"), separator=" "), zipcode=pl.lit("")
@@ -405,7 +399,6 @@ def test_a_registry_without_them_has_no_such_columns_and_an_older_file_still_ope
 
 
 def test_the_newest_row_that_says_so_gives_taxation_and_name_and_the_status_its_merging(tmp_path: Path) -> None:
-    """Sources that know different things of a number come together, but a status brings its own merging."""
     older = "1248100998,폐업자,간이과세자,Y,옛이름,2025-01-01\n"
     newer = "1248100998,계속사업자,,,,2026-01-01\n"
     source = write(tmp_path / "s.csv", f"b_no,상태,과세유형,utcc_yn,상호,기준일자\n{newer}{older}")
@@ -426,7 +419,6 @@ def test_names_of_files_enriched_before_are_not_the_registrys(registry: Path, tm
 
 
 def test_a_column_of_the_registry_that_no_feature_uses_is_not_read(registry: Path) -> None:
-    """Without names in the input those of the registry stay in the file."""
     frame = pl.LazyFrame({"b_no": ["1248100998"], "address": [ADDRESS]})
     plan = bs.LocalEngine(registry, today=TODAY).answer(frame).explain()
     assert "registry_name" not in plan

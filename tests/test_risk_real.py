@@ -42,7 +42,6 @@ def seen(bench: ModuleType, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def test_the_outcome_is_no_input(bench: ModuleType) -> None:
-    """With all closures after the day taken away, what a model is given of each hospital stays."""
     rows = bench.raw()
     later = pl.col("폐업일자") > f"{CUT:%Y%m%d}"
     alive = rows.with_columns(
@@ -64,7 +63,6 @@ def test_what_opened_later_changes_nothing(bench: ModuleType) -> None:
 
 
 def test_learning_ends_where_judging_begins(bench: ModuleType) -> None:
-    """Closures to learn from lie at or before the day, those to be judged by after it and within the horizon."""
     known = bench.register(bench.raw())
     closed = known.select("hospital", "closed", "opened")
     windows = windows_of(bench)
@@ -77,7 +75,6 @@ def test_learning_ends_where_judging_begins(bench: ModuleType) -> None:
 
 
 def test_the_learned_scorecard_is_better_than_the_base_rate(bench: ModuleType) -> None:
-    """Over all windows it ranks better than chance beyond doubt, with a lower log loss than the rate alone."""
     windows = windows_of(bench)
     base, expert, learned = (
         bench.judged(bench.MODELS[name], windows, CARD)

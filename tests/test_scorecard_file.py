@@ -50,7 +50,6 @@ def test_a_scorecard_loads_back_equal(tmp_path: Path) -> None:
 
 
 def test_what_does_not_hold_together_is_refused_with_field_value_and_remedy(tmp_path: Path) -> None:
-    """The golden file says what is replaced in the built-in scorecard, and what the message must hold."""
     with GOLDEN.open(encoding="utf-8", newline="") as lines:
         faults = list(csv.DictReader(lines))
     assert all(fault["old"] in TEXT for fault in faults)
@@ -107,7 +106,6 @@ def test_a_card_written_by_hand_may_leave_a_level_out_of_the_reasons(tmp_path: P
     ],
 )
 def test_where_a_card_was_learned_must_make_sense(tmp_path: Path, old: str, new: str, message: str) -> None:
-    """The origin of a learned card is checked like the rest of the file."""
     text = learned().to_toml()
     assert old in text
     assert re.search(message, refused(text.replace(old, new, 1), tmp_path))
@@ -139,6 +137,5 @@ for _ in range(int(sys.argv[1])):
 
 @pytest.mark.fuzz
 def test_threads_may_read_the_first_scorecard_at_once() -> None:
-    """Msgspec once crashed the process there."""
     done = subprocess.run([sys.executable, "-c", _FIRST_READ_BY_EIGHT, "60"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -75,7 +75,6 @@ def made(count: int) -> tuple[pl.DataFrame, list[bool]]:
 
 @pytest.mark.parametrize("with_gazetteer", [False, True])
 def test_send_implies_all_that_a_letter_needs(registry: Registry, gazetteer: Gazetteer, with_gazetteer: bool) -> None:
-    """Each condition is worked out again from the pieces of which a row was made, and from what its reasons say."""
     frame, whole = made(2_000)
     answers = bs.verify_frame(frame, registry=registry, gazetteer=gazetteer if with_gazetteer else None, today=TODAY)
     sent = answers.with_columns(whole=pl.Series(whole)).with_row_index("place").filter(pl.col("action") == "send")
