@@ -43,12 +43,6 @@ def test_show_tells_of_the_champion_with_the_built_in_points_beside(run: Run, st
     assert len(rows) == sum(map(len, BUILT_IN.features.values()))
 
 
-def test_show_says_when_the_release_has_a_newer_scorecard(run: Run, store: ModelStore) -> None:
-    text = store.path.read_text(encoding="utf-8")
-    store.path.write_text(text.replace(f'"release": "{BUILT_IN.version}"', '"release": "2020.1.1"'), encoding="utf-8")
-    assert f"learned beside 2020.1.1, this release has {BUILT_IN.version}" in run("model", "show").stdout
-
-
 def test_show_prints_a_file_that_can_be_given_to_model(run: Run, store: ModelStore, tmp_path: Path) -> None:
     """What --toml prints loads as the same scorecard; so a version can be taken elsewhere."""
     done = run("model", "show", "v1", "--toml")
@@ -98,12 +92,6 @@ def test_history_is_a_table_of_what_was_decided(run: Run, store: ModelStore) -> 
     assert found["events"][0]["e_value"] == 25.5
 
 
-def test_history_of_nothing_says_so(run: Run) -> None:
-    done = run("model", "history")
-    assert done.returncode == 0
-    assert "nothing was learned yet" in done.stdout
-
-
 def test_rollback_goes_back_one_or_to_what_is_named(run: Run, store: ModelStore) -> None:
     assert run("model", "rollback").stdout == "v1 answers now, in place of v2\n"
     assert run("model", "show").stdout.splitlines()[0].split()[1] == "v1"
@@ -117,18 +105,14 @@ def test_rollback_goes_back_one_or_to_what_is_named(run: Run, store: ModelStore)
 
 
 def test_a_damaged_champion_is_told_of_and_can_be_left(run: Run, store: ModelStore) -> None:
-    """Runs stop with the way out; `--model builtin` and a rollback work."""
     (store.folder / "v2.toml").write_text("nonsense", encoding="utf-8")
-    for command in (["verify", "1248100998"], ["model", "show"], ["model", "diff"]):
+    for command in (["verify", "1248100998"], ["model", "show"]):
         done = run(*command)
-        assert done.returncode == 2
-        assert done.stdout == ""
+        assert (done.returncode, done.stdout) == (2, "")
         assert "v2.toml: the scorecard v2 cannot be used" in done.stderr
         assert "`bansong model rollback`" in done.stderr
-    assert run("verify", "1248100998", "--model", "builtin").returncode == 0
-    assert run("model", "history").returncode == 0
-    assert run("model", "rollback").returncode == 0
-    assert run("verify", "1248100998").returncode == 0
+    for command in (["model", "history"], ["model", "rollback"], ["verify", "1248100998"]):
+        assert run(*command).returncode == 0
 
 
 def test_what_is_not_there_exits_2_and_says_what_is(run: Run, store: ModelStore) -> None:
