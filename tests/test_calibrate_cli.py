@@ -11,7 +11,6 @@ import polars as pl
 import pytest
 from click.testing import CliRunner, Result
 
-import bansong as bs
 from bansong.cli.app import app
 from bansong.errors import BansongError
 from bansong.learning import calibrate as learning
@@ -62,7 +61,6 @@ def test_every_option_is_handed_on_and_the_result_printed(asked: list[dict[str, 
     assert json.loads(run("--json").stdout) == {"decided": "promoted", "version": "v1"}
     default = {"labels": None, "dry_run": False}
     assert asked == [default, {"labels": tmp_path, "dry_run": True}, default]
-    assert bs.calibrate is learning.calibrate
 
 
 def test_options_that_contradict_each_other_are_refused(asked: list[dict[str, Any]]) -> None:
