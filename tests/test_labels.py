@@ -22,7 +22,7 @@ from bansong.errors import BansongError, LabelError, OutputError, UsageError
 from bansong.history.labels import LabelStore
 from bansong.history.mailings import parse_terms
 from bansong.history.outcomes import Outcomes, read_outcomes
-from bansong.labels.report import LabelReport
+from bansong.labels.label import LabelReport
 from bansong.testing import FakeService, serve
 from conftest import SAMPLE, json_of, write
 from customers import KEY, customers
