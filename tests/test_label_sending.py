@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -26,6 +31,7 @@ from bansong.run.columns import LABEL_DTYPES
 from bansong.testing import DIALECTS, HTML, Delay, Dialect, FakeService, Fault, Lookup, Reset, Status, serve
 from bansong.testing.state import FakeJob
 from conftest import NINE
+from crashing import Calls
 from customers import KEY, customers, numbers
 from labelling import send_labels, write_labelled
 from serving import wait_until
@@ -298,6 +304,57 @@ def test_an_older_ledger_asks_the_job_how_it_numbers_its_rows(service: FakeServi
     send(all_bounced())
     assert recorded(service) == expected(all_bounced())
     assert (service.paid_total, service.requests["job"]) == (paid, looks + len(service.jobs))
+
+
+MOMENTS = ((2, "before"), (7, "after"), (12, "before"))
+
+
+@pytest.mark.crash
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no such signal here")
+def test_no_label_is_sent_twice_when_the_process_is_killed(
+    service: FakeService, url: str, mailed: Path, tmp_path: Path
+) -> None:
+    """Killed while requests come and after they were taken, twice or more: what was under way is in doubt, no more."""
+    all_bounced().write_parquet(tmp_path / "labels.parquet")
+    command = [sys.executable, "-c", _SENDER, str(tmp_path / "labels.parquet"), str(mailed), url]
+    environment = os.environ | {"BANSONG_API_KEY": KEY}
+    kills = doubts = 0
+    for moment, place in MOMENTS:
+        process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+        service.faults.clear()
+        service.faults.add(Fault("label", Calls(process.kill, place), at=moment))  # type: ignore[arg-type]
+        _, told = process.communicate(timeout=60)
+        assert process.returncode in (-signal.SIGKILL, 3), told
+        kills += process.returncode == -signal.SIGKILL
+        time.sleep(0.1)
+        assert max(recorded(service).values(), default=1) == 1
+        with Ledger.open() as ledger:
+            assert ledger.recovered.labels <= 4
+            doubts += ledger.recovered.labels
+    service.faults.clear()
+    sent = send_labels(all_bounced(), mailed, terms=terms(url))
+    assert kills == len(MOMENTS)
+    assert (sent.left, len(sent.held)) == (0, doubts)
+    assert max(recorded(service).values()) == 1
+    assert ROWS - doubts <= len(service.labels) <= ROWS
+    assert send_labels(all_bounced(), mailed, terms=terms(url), resend=True).exit_code == 0
+    assert set(recorded(service)) == set(expected(all_bounced()))
+
+
+_SENDER = """
+import sys
+from pathlib import Path
+import polars as pl
+from bansong.base.options import service_options
+from bansong.labels.sender import labels_with_lookups, send_labels
+from bansong.tables.detect import open_table
+
+labels, file, url = sys.argv[1:]
+terms = service_options("batch", {"base_url": url, "rate": 1e5, "concurrency": 4, "timeout": 3})
+with open_table(Path(file)) as table:
+    found = labels_with_lookups(pl.read_parquet(labels), table)
+sys.exit(send_labels(found, Path(file), terms=terms).exit_code)
+"""
 
 
 def test_outputs_are_written_where_labels_cannot_be_sent(tmp_path: Path) -> None:
