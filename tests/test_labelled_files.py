@@ -194,9 +194,8 @@ def test_a_column_of_the_users_with_such_a_name_is_kept_and_told(tmp_path: Path)
 def test_three_columns_of_the_users_own_are_never_taken_for_ours(tmp_path: Path) -> None:
     text = f"{HEADER},{','.join(LABEL_COLUMNS)}\n{ROWS[0]},작년,이사,봄\n"
     bs.enrich(write(tmp_path / "in.csv", text), tmp_path / "mailed.csv")
-    write_labelled(
-        tmp_path / "mailed.csv", tmp_path / "out.csv", labels((0, True, "폐업", None)), warned=lambda _: None
-    )
+    given = labels((0, True, "폐업", None))
+    write_labelled(tmp_path / "mailed.csv", tmp_path / "out.csv", given, warned=lambda _: None)
     after = pl.read_csv(tmp_path / "out.csv", infer_schema=False)
     assert after.select(LABEL_COLUMNS).row(0) == ("작년", "이사", "봄")
     assert after.select(f"{name}_bv" for name in LABEL_COLUMNS).row(0) == ("true", "폐업", None)
