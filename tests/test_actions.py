@@ -105,12 +105,6 @@ def test_a_frame_that_nobody_checked_is_a_python_warning() -> None:
     assert len(caught) == 1
 
 
-def test_without_an_address_nothing_claims_that_a_status_was_verified(tmp_path: Path) -> None:
-    report = bs.enrich(write(tmp_path / "n.csv", "사업자번호\n1248100998\n"), tmp_path / "o.csv")
-    assert not any("is verified" in warning for warning in report.warnings)
-    assert any("no bounce risk is given" in warning for warning in report.warnings)
-
-
 # ── a status has an age ──────────────────────────────────────────────────────────────────────────────────────────
 
 

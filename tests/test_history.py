@@ -70,13 +70,6 @@ def test_a_letter_is_of_its_number_and_address_alone() -> None:
         assert told(moved, address=address) is None
 
 
-def test_without_a_history_the_column_is_there_and_says_nothing() -> None:
-    frame = pl.LazyFrame({"key": [1], "address": ["가"]})
-    found = attach_history(frame, None, TODAY).collect()
-    assert found.schema[HISTORY] == pl.String
-    assert found[HISTORY].to_list() == [None]
-
-
 def test_rows_keep_their_order_and_their_number() -> None:
     count = 5_000
     rows = pl.LazyFrame({"key": [NUMBER, 1] * (count // 2), "address": [ADDRESS, "다른 곳"] * (count // 2)})
@@ -225,17 +218,6 @@ def test_earlier_outcomes_are_replaced_where_they_stand_and_stay_where_none_are_
     bs.enrich(once, twice, today=TODAY, with_outcomes=True)
     bs.enrich(once, kept, today=TODAY)
     assert twice.read_bytes() == kept.read_bytes() == once.read_bytes()
-
-
-def test_columns_of_the_user_that_bear_such_a_name_are_kept(tmp_path: Path) -> None:
-    """A column `bounced` of the user's own stays, ours gets the suffix, and a warning says so."""
-    source = write(tmp_path / "in.csv", "사업자번호,주소,bounced\n" + f"124-81-00998,{ADDRESS},매우\n")
-    report = bs.enrich(source, today=TODAY, with_outcomes=True)
-    found = read(tmp_path / "in.enriched.csv")
-    assert found.columns == ["사업자번호", "주소", "bounced", *NINE, "bounced_bv", *THREE[1:]]
-    assert found["bounced"].to_list() == ["매우"]
-    assert any("'bounced_bv'" in warning for warning in report.warnings)
-    assert any("no outcomes are recorded" in warning for warning in report.warnings)
 
 
 def test_outcomes_are_of_an_address_and_of_the_book(mailed: Path, tmp_path: Path) -> None:

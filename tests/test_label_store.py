@@ -28,7 +28,7 @@ from bansong.history.mailings import (
     MailingTerms,
     OutcomeSource,
 )
-from conftest import SAMPLE, write
+from conftest import write
 from examples import examples
 
 DAY = date(2026, 10, 5)
@@ -286,25 +286,6 @@ def test_processes_that_record_at_once_lose_nothing(tmp_path: Path) -> None:
         worker.join(60)
     assert [worker.exitcode for worker in workers] == [0] * 3
     assert rows_of(LabelStore(tmp_path / "b"))["row_id"].to_list() == [8, 9, 10]
-
-
-def test_the_evidence_holds_the_levels_of_the_reasons(tmp_path: Path) -> None:
-    customers = pl.read_csv(SAMPLE / "customers.csv", infer_schema=False).head(80)
-    customers.write_csv(tmp_path / "in.csv")
-    pl.DataFrame({"row_id": range(80)}).with_columns(bounced=pl.col("row_id") % 3 == 0).write_csv(tmp_path / "o.csv")
-    found = []
-    for name in ("out.csv", "out.parquet"):
-        bs.enrich(tmp_path / "in.csv", tmp_path / name, registry=SAMPLE / "registry.parquet")
-        book = tmp_path / name[4:]
-        where: dict[str, Any] = {"file": tmp_path / name, "mailed": DAY, "book": book}
-        report = bs.label(tmp_path / "o.csv", returns_requested=True, complete=True, **where)
-        assert (report.unread, report.exit_code) == (0, 0)
-        found.append(LabelStore(book).evidence().drop("mailing", "recorded").collect())
-    assert found[0].equals(found[1])
-    assert found[0]["level:status"].drop_nulls().n_unique() > 2
-    points = bs.LocalEngine().model
-    rounded = [points.probability(score) for score in found[0]["score"]]
-    assert rounded == pytest.approx(found[0]["bounce_prob"].to_list(), abs=1e-4)
 
 
 def test_answers_of_the_service_are_kept_and_not_learned_from(tmp_path: Path) -> None:
