@@ -73,14 +73,6 @@ def test_without_a_registry_nothing_is_sent_and_the_report_begins_with_it(tmp_pa
     assert isinstance(report.warnings[0], Alert)
 
 
-def test_the_first_line_of_the_command_says_what_mends_it(run: Run, tmp_path: Path) -> None:
-    done = run("enrich", listed(tmp_path, ACTIVE, CLOSED), "-o", tmp_path / "out.csv", "--progress", "none")
-    first, *others = done.stderr.splitlines()
-    assert re.match(r"ATTENTION: 0 of 2 statuses checked, .*--status nts and a free key", first)
-    assert re.search(r"`bansong data build-registry .*--registry", first)
-    assert "statuses checked" not in "".join(others)
-
-
 def test_with_a_registry_the_first_line_says_how_many_were_checked(registry: Path, tmp_path: Path) -> None:
     report = bs.enrich(listed(tmp_path, *NUMBERS), tmp_path / "out.csv", registry=registry, today=AS_OF)
     assert re.match(r"4 of 5 statuses checked \(registry 2026-.*\); 1 number not in", report.lines()[0][1])
