@@ -17,7 +17,7 @@ import pytest
 import bansong as bs
 from bansong.engine.risk.scorecard import Learned, Scorecard
 from bansong.errors import ModelError
-from bansong.history.scorecards import BUILTIN, ModelStore, add_missing_levels, differences, resolve_model
+from bansong.history.scorecards import BUILTIN, ModelStore, differences, resolve_model
 
 BUILT_IN = Scorecard.load()
 Damage = Callable[[Path], object]
@@ -287,24 +287,14 @@ def without(card: Scorecard, feature: str, level: str | None = None) -> Scorecar
     return msgspec.structs.replace(card, features=kept)
 
 
-def test_levels_that_a_learned_scorecard_never_saw_are_the_built_in_ones() -> None:
-    card = without(without(learned("v1"), "history"), "status", "merged")
-    filled, added = add_missing_levels(card, BUILT_IN)
-    assert added == ("status.merged", "history.moved", "history.absent", "history.delivered")
-    assert filled.features["status"]["active"].points == -5
-    assert filled.features["history"] == BUILT_IN.features["history"]
-    assert "history" not in card.features
-    assert add_missing_levels(learned("v1"), BUILT_IN) == (learned("v1"), ())
-
-
 def test_a_champion_of_an_earlier_release_goes_on_answering(store: ModelStore) -> None:
-    """It is completed when it is read; its file stays as it was."""
-    old = without(learned("v1"), "history")
-    store.promote(old, {})
+    """Levels that it never saw are the built-in ones, when it is read; what it learned and its file stay."""
+    store.promote(without(without(learned("v1"), "history"), "status", "merged"), {})
     found = store.load_stored(None)
-    assert found.added == ("history.moved", "history.absent", "history.delivered")
+    assert found.added == ("status.merged", "history.moved", "history.absent", "history.delivered")
     assert found.release == BUILT_IN.version
-    assert found.card.features["history"]["moved"].points == BUILT_IN.features["history"]["moved"].points
+    assert found.card.features["status"]["active"].points == -5
+    assert found.card.features["history"] == BUILT_IN.features["history"]
     assert "history" not in (store.folder / "v1.toml").read_text(encoding="utf-8")
     scored = bs.LocalEngine(model=store.champion()).verify(pl.LazyFrame({"b_no": ["1248100998"], "address": ["a 1"]}))
     assert scored.collect()["bounce_prob"].null_count() == 0
