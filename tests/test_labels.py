@@ -46,6 +46,7 @@ LIST = f"""사업자등록번호,상호,주소
 """
 MAILED = date(2026, 10, 5)
 TODAY = date(2026, 11, 22)
+OUTCOMES = Path(__file__).parent / "golden" / "outcomes.csv"
 ONE = "row_id,반송여부\n4,Y\n"
 
 
@@ -196,35 +197,13 @@ def test_rows_of_a_workbook_are_those_that_excel_shows(tmp_path: Path) -> None:
 
 # ── matching ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-# outcome → its problem
-OUTCOMES = {
-    "3,,,Y,,,": None,
-    "7,,,N,,,": None,
-    f"1.0,{NUMBERS[1]},,Y,,,": None,
-    "99,,,Y,,,": "row_absent",
-    f"0,{NUMBERS[3]},,Y,,,": "number_differs",
-    "x,,,Y,,,": "no_row_id",
-    f",{NUMBERS[2]},서울특별시마포구 월드컵북로 5.,Y,,,": None,  # row 3 again
-    f",{NUMBERS[2]},부산 어딘가 1,Y,,,": "ambiguous",
-    f",{NUMBERS[3]},주소가 다르게 적힘,N,,,": None,  # a number of one letter needs no address
-    f",{NUMBERS[3]},,N,이사불명,,": "contradicts_itself",
-    f",{NUMBERS[3]},,Y,,2026-10-01,": "returned_before_mailing",
-    f",{NUMBERS[0]},{ADDRESSES[0]},Y,,,": None,
-    f",{NUMBERS[0]},,Y,,시월,": "date_not_read",  # the same letter; used without its day
-    f",{NUMBERS[1]},{ADDRESSES[1]},보류,,,": "not_understood",
-    ",999-99-99999,,Y,,,": "unknown_number",
-    f",,{ADDRESSES[0]},Y,,,": "no_number",
-    f",{NUMBERS[3]},,Y,,,2026-09-01": "other_mailing",
-    "2,,,Y,,,": "contradictory",
-    "2,,,N,,,": "contradictory",
-    ",,,,,,": None,
-}
-
 
 def test_each_outcome_finds_its_row_or_is_listed(label: Any, tmp_path: Path) -> None:
-    text = "\n".join(["row_id,사업자번호,주소,반송여부,반송사유,반송일,발송일", *OUTCOMES, ""])
-    report = label(text, complete=True, sent="all", unmatched=tmp_path / "left.csv", output=tmp_path / "labelled.csv")
-    wanted = [(row, problem) for row, problem in enumerate(OUTCOMES.values(), 1) if problem]
+    """The golden file has outcomes of the eight rows above, and the problem that each is listed with."""
+    outputs = {"unmatched": tmp_path / "left.csv", "output": tmp_path / "labelled.csv"}
+    report = label(OUTCOMES, complete=True, sent="all", **outputs)
+    expected = pl.read_csv(OUTCOMES, infer_schema=False)["문제"]
+    wanted = [(row, problem) for row, problem in enumerate(expected, 1) if problem]
     assert problems(report) == [(row, problem) for row, problem in wanted if problem != "other_mailing"]
     assert report.problems["other_mailing"] == 1
     assert dict(report.ways) == {"row_id": 3, "number and address": 2, "number": 2}

@@ -47,80 +47,17 @@ PLAIN = dict.fromkeys(SCHEMA) | {
 }
 
 
-def closed(**columns: object) -> dict[str, object]:
-    return {"biz_status": "closed", **columns}
-
-
-def confirmed(day: date | None) -> dict[str, object]:
-    return {"confirmed": day}
-
-
-def kind(kind: str | None, taxation: str | None) -> dict[str, object]:
-    return {"kind": kind, "taxation": taxation}
-
-
-def names(name: str, registry_name: str | None) -> dict[str, object]:
-    return {"name": name, "registry_name": registry_name}
-
-
-# feature, columns of the row beside PLAIN, level that holds: where it holds, just does not, and where nothing is known
-LEVELS: list[tuple[str, dict[str, object], str | None]] = [
-    ("status", closed(merged=True, since=date(2020, 1, 1)), "merged"),
-    ("status", closed(merged=True), "merged"),
-    ("status", closed(merged=False, since=date(2020, 1, 1)), "closed_over_12_months"),
-    ("status", closed(merged=None), "closed_undated"),
-    ("status", {"biz_status": "active", "merged": True}, "active"),
-    ("status", {"biz_status": None, "merged": True}, "not_found"),
-    ("kind", kind("sole_trader", "simplified"), "simplified"),
-    ("kind", kind("sole_trader", "general"), None),
-    ("kind", kind("sole_trader", None), None),
-    ("kind", kind("company", "simplified"), "corporation"),
-    ("kind", kind("tax_exempt", "simplified"), None),
-    ("kind", kind(None, "simplified"), None),
-    ("freshness", confirmed(date(2026, 11, 22)), None),
-    ("freshness", confirmed(date(2026, 11, 21)), "under_6_months"),
-    ("freshness", confirmed(date(2026, 5, 22)), "under_6_months"),
-    ("freshness", confirmed(date(2026, 5, 21)), None),
-    ("freshness", confirmed(date(2025, 11, 22)), None),
-    ("freshness", confirmed(date(2025, 11, 21)), "from_12_to_24_months"),
-    ("freshness", confirmed(date(2024, 11, 22)), "from_12_to_24_months"),
-    ("freshness", confirmed(date(2024, 11, 21)), "from_24_to_48_months"),
-    ("freshness", confirmed(date(2022, 11, 22)), "from_24_to_48_months"),
-    ("freshness", confirmed(date(2022, 11, 21)), "over_48_months"),
-    ("freshness", confirmed(date(1970, 1, 2)), "over_48_months"),
-    ("freshness", confirmed(None), None),
-    # what machines put where there is no day
-    *(
-        ("freshness", confirmed(day), None)
-        for day in (date.min, date(1899, 12, 30), date(1900, 1, 1), date(1970, 1, 1))
-    ),
-    ("freshness", confirmed(date.max), None),
-    *(("place", {"crowded": value}, "crowded" if value else None) for value in (True, False, None)),
-    *(
-        ("spread", {"several_addresses": value}, "several_addresses" if value else None)
-        for value in (True, False, None)
-    ),
-    *((named, {named: level}, level) for named in ("history", "region") for level in FEATURES[named]),
-    *((named, {named: other}, None) for named in ("history", "region") for other in ("atlantis", "", None)),
-    ("name", names("가나다", "라마바"), "differs"),
-    ("name", names("가나다", "(주)가나다"), None),
-    ("name", names("가나다", None), None),
-    ("name", names("가나다", "라**"), None),
-    ("name", names("가**", "라마바"), "masked"),
-    ("name", names("", "라마바"), "missing"),
-]
-
-
-def test_each_level_holds_where_its_columns_say_so() -> None:
-    frame = pl.LazyFrame([PLAIN | columns for _, columns, _ in LEVELS], schema=SCHEMA)
+def test_each_level_holds_where_the_golden_file_says_so() -> None:
+    """Where it holds, where it just does not, and where nothing is known; a cell without a value is as in PLAIN."""
+    golden = pl.read_csv(GOLDEN / "levels.csv", schema_overrides=SCHEMA | {"taxation": pl.String})
+    given = golden.drop("feature", "level").cast({"taxation": SCHEMA["taxation"]})
+    plain = pl.DataFrame([PLAIN] * golden.height, schema=SCHEMA)
+    frame = plain.with_columns(pl.coalesce(given[name], name).alias(name) for name in given.columns)
     possible = levels(TODAY, registry=True, gazetteer=True, columns=OPTIONAL)
-    found = Scorecard.load().assess(frame, possible, "en").collect()
-    codes = [found[f"level:{feature}"][row] for row, (feature, _, _) in enumerate(LEVELS)]
-    got = [
-        (feature, columns, FEATURES[feature][code - 1] if code else None)
-        for (feature, columns, _), code in zip(LEVELS, codes, strict=True)
-    ]
-    assert [one for one, wanted in zip(got, LEVELS, strict=True) if one != wanted] == []
+    found = Scorecard.load().assess(frame.lazy(), possible, "en").collect()
+    codes = [found[f"level:{feature}"][row] for row, feature in enumerate(golden["feature"])]
+    named = [FEATURES[of][code - 1] if code else None for of, code in zip(golden["feature"], codes, strict=True)]
+    assert golden.with_columns(found=pl.Series(named)).filter(pl.col("found").ne_missing(pl.col("level"))).rows() == []
 
 
 def test_levels_of_columns_that_are_not_there_are_not_possible() -> None:
