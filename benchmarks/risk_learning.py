@@ -27,10 +27,9 @@ import polars as pl
 from risk_worlds import World, draw, frame
 
 from bansong.engine.risk.scorecard import Scorecard
-from bansong.learning.checks import check_labels
+from bansong.learning.checks import check_labels, distrust
 from bansong.learning.fit import count_patterns, design, fit_points, make_challenger, predict
 from bansong.learning.gate import RIPE_AT, continue_test, evaluate_challenger
-from bansong.learning.noise import distrust
 
 LETTERS, TEST, EXPLORED = 500, 60_000, 0.10
 BORDERS = (0.03, 0.08, 0.2, 0.5)

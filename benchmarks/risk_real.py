@@ -33,8 +33,7 @@ import risk_baselines
 
 from bansong.engine.address import parse
 from bansong.engine.risk.features import levels
-from bansong.engine.risk.reason_parser import LEVEL, LEVEL_DTYPES
-from bansong.engine.risk.reasons import FEATURES
+from bansong.engine.risk.reasons import FEATURES, LEVEL, LEVEL_DTYPES
 from bansong.engine.risk.scorecard import Scorecard
 from bansong.learning.fit import Priors, count_patterns, design, expert_points, fit_points
 from bansong.learning.report import Calibration, calibration
@@ -122,7 +121,7 @@ def parsed(addresses: pl.Series) -> pl.DataFrame:
 def evidence(known: pl.DataFrame, cut: date, years: int, card: Scorecard) -> pl.DataFrame:
     """The hospitals open on ``cut`` as evidence: what was known of each then, and whether it closed in the years after.
 
-    The columns of :data:`~bansong.engine.risk.reason_parser.LEVEL_DTYPES`, ``score`` (Int32), ``bounced`` (Boolean),
+    The columns of :data:`~bansong.engine.risk.reasons.LEVEL_DTYPES`, ``score`` (Int32), ``bounced`` (Boolean),
     ``hospital``, and `LEAKS`. Of the rows only what is dated up to ``cut`` is read, but for ``bounced``.
     """
     until = after(cut, years)

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from bansong.engine.risk.reason_parser import LEVEL_DTYPES
-from bansong.engine.risk.reasons import FEATURES
+from bansong.engine.risk.reasons import FEATURES, LEVEL_DTYPES
 from bansong.learning.fit import TERMS
 
 Levels = Mapping[str, np.ndarray]

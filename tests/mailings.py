@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from bansong.engine.risk.reason_parser import LEVEL_DTYPES
+from bansong.engine.risk.reasons import LEVEL_DTYPES
 from bansong.engine.risk.scorecard import Scorecard
 from bansong.history.labels import LabelStore
 from bansong.history.mailings import KNOWN, LABEL_SCHEMA, LabelBatch, MailingMetadata, MailingTerms
@@ -23,6 +23,7 @@ from risk_worlds import World, draw, frame
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 MAILED = date(2026, 6, 1)
+TODAY = date(2026, 11, 21)
 NAMED = ("b_no", "address_key", "fixed_key")
 
 
@@ -32,6 +33,12 @@ def letters(seed: int, rows: int, truth: Callable[[dict[str, np.ndarray]], np.nd
     drawn = draw(rng, rows)
     p = (truth or World.of(seed).probability)(drawn)
     return frame(drawn).with_columns(bounced=pl.Series(rng.random(rows) < p))
+
+
+def turned(known: pl.DataFrame, share: float, seed: int = 1) -> pl.DataFrame:
+    """Letters with a share of the outcomes turned round."""
+    wrong = pl.Series(np.random.default_rng(seed).random(known.height) < share)
+    return known.with_columns(bounced=pl.col("bounced") ^ wrong)
 
 
 def as_the_expert_says(drawn: dict[str, np.ndarray]) -> np.ndarray:

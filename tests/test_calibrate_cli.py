@@ -11,9 +11,8 @@ import polars as pl
 import pytest
 from click.testing import CliRunner, Result
 
-import bansong as bs
 from bansong.cli.app import app
-from bansong.errors import BansongError, LabelError, UsageError
+from bansong.errors import BansongError
 from bansong.learning import calibrate as learning
 from conftest import write
 
@@ -54,46 +53,25 @@ def run(*arguments: object) -> Result:
     return CliRunner().invoke(app, ["calibrate", *map(str, arguments)])
 
 
-def refused(*arguments: object) -> str:
-    """The message of an error raised on purpose."""
-    error = run(*arguments).exception
-    assert isinstance(error, BansongError), error
-    assert error.exit_code == 2
-    return str(error)
-
-
-def test_every_option_is_handed_on(asked: list[dict[str, Any]], tmp_path: Path) -> None:
-    """Paths as paths, nothing by default, and the exit code is the one of the result."""
-    assert run().exit_code == 0
-    done = run("--labels", tmp_path, "--dry-run")
-    assert done.exit_code == 3
-    assert asked == [
-        {"labels": None, "dry_run": False},
-        {"labels": tmp_path, "dry_run": True},
-    ]
-
-
-def test_the_result_is_printed(asked: list[dict[str, Any]]) -> None:
-    """Lines on stdout, warnings on stderr; as JSON one object."""
+def test_every_option_is_handed_on_and_the_result_printed(asked: list[dict[str, Any]], tmp_path: Path) -> None:
+    """Lines on stdout, warnings on stderr; as JSON one object; the exit code is the one of the result."""
     done = run()
-    assert done.stdout == "decided         promoted v1\n"
-    assert done.stderr == "note: few labels\n"
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "decided         promoted v1\n", "note: few labels\n")
+    assert run("--labels", tmp_path, "--dry-run").exit_code == 3
     assert json.loads(run("--json").stdout) == {"decided": "promoted", "version": "v1"}
+    default = {"labels": None, "dry_run": False}
+    assert asked == [default, {"labels": tmp_path, "dry_run": True}, default]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_options_that_contradict_each_other_are_refused(asked: list[dict[str, Any]]) -> None:
+    for arguments, message in (
         (["--report-only", "--dry-run"], "--report-only does not learn, so --dry-run says nothing with it"),
         (["x.csv"], "recorded with `bansong label`"),
         (["x.csv", "--report-only", "--labels", "book"], "give labelled files or --labels"),
-    ],
-)
-def test_options_that_contradict_each_other_are_refused(
-    asked: list[dict[str, Any]], arguments: list[str], message: str
-) -> None:
-    """No option is left unread."""
-    assert message in refused(*arguments)
+    ):
+        error = run(*arguments).exception
+        assert isinstance(error, BansongError)
+        assert (error.exit_code, message in str(error)) == (2, True)
     assert asked == []
 
 
@@ -147,27 +125,3 @@ def test_the_report_of_the_book_tells_engines_apart(
     assert (report["labels"], report["n"], seen) == (str(tmp_path), 80, [True])
     engines = {group["group"]: (group["n"], group["bounced"]) for group in report["groups"]["engine"]}
     assert engines == {"local": (40, 0), "service or unknown": (40, 40)}
-
-
-def test_a_file_without_labels_is_refused_with_the_way_to_make_one(tmp_path: Path) -> None:
-    """As any error, with exit code 2."""
-    file = write(tmp_path / "plain.csv", "b_no,bounce_prob\n1248100998,0.1\n")
-    error = run(file, "--report-only").exception
-    assert isinstance(error, LabelError)
-    assert "`bansong label OUTCOMES --file ENRICHED --output LABELLED`" in str(error)
-
-
-def test_without_numpy_the_way_to_have_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Learning is an extra; the report is not."""
-    import sys
-
-    from bansong.learning.fit import numpy
-
-    monkeypatch.setitem(sys.modules, "numpy", None)
-    with pytest.raises(UsageError, match=r'pip install "bansong\[learn\]"'):
-        numpy()
-
-
-def test_calibrate_is_public() -> None:
-    """`bs.calibrate` is what the command calls."""
-    assert bs.calibrate is learning.calibrate

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 import random
-import time
 from pathlib import Path
 
 import polars as pl
 import pytest
 
-from bansong.engine.risk.reason_parser import LEVEL_DTYPES
+from bansong.engine.risk.reasons import LEVEL_DTYPES
 from bansong.errors import LabelError, UsageError
-from bansong.learning.noise import NONE, chi_square_bound, interval, level_counts, overall_calibration, stability_index
+from bansong.learning.checks import NONE, interval, stability_index
 from bansong.learning.report import BINS, FEW, GROUP_DTYPES, calibration, file_calibration
 
 Rows = list[tuple[float, bool]]
@@ -39,10 +38,8 @@ def naive_auc(rows: Rows) -> float:
     return wins / (len(came) * len(stayed))
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_the_scores_are_those_of_their_definitions(seed: int) -> None:
-    """Brier, log loss, AUC with ties, expected, all over single rows."""
-    rows = made(400, seed, places=1)
+def test_the_scores_are_those_of_their_definitions() -> None:
+    rows = made(400, places=1)
     report = calibration(frame_of(rows))
     n, bounced = len(rows), sum(b for _, b in rows)
     sure = [(min(max(p, 5e-5), 1 - 5e-5), b) for p, b in rows]
@@ -54,16 +51,7 @@ def test_the_scores_are_those_of_their_definitions(seed: int) -> None:
     assert report.auc == pytest.approx(naive_auc(rows), abs=1e-12)
 
 
-def test_an_auc_can_be_told_by_hand() -> None:
-    """Of four pairs one is won, two are tied, one is lost: (1 + 1/2 + 1/2) / 4."""
-    report = calibration(frame_of([(0.2, True), (0.4, True), (0.2, False), (0.4, False)]))
-    assert report.auc == 0.5
-    assert calibration(frame_of([(0.9, True), (0.1, False)])).auc == 1.0
-    assert calibration(frame_of([(0.1, True), (0.9, False)])).auc == 0.0
-
-
 def test_the_calibration_error_is_that_of_ten_bins_of_equal_count() -> None:
-    """Without ties the bins are tenths of the sorted rows, and the error their mean distance."""
     dice = random.Random(4)
     rows = sorted((dice.random(), dice.random() < 0.3) for _ in range(500))
     report = calibration(frame_of(rows))
@@ -86,22 +74,15 @@ def test_rows_of_one_probability_are_never_parted() -> None:
 
 def test_true_probabilities_are_found_calibrated_and_wrong_ones_are_not() -> None:
     """In the large: the interval holds 1, or lies on the side where it should."""
-    report = calibration(frame_of(made(20_000, seed=2)))
+    report = calibration(frame_of(made(5_000, seed=2)))
     assert report.low is not None
     assert report.high is not None
     assert report.low < 1 < report.high
     assert "as expected" in str(report)
     assert report.ece is not None
-    assert report.ece < 0.01
-    assert "too high, less came back" in str(calibration(frame_of(made(20_000, truth=0.7))))
-    assert "too low, more came back" in str(calibration(frame_of(made(20_000, truth=1.3))))
-
-
-def test_the_interval_of_the_large_holds_the_truth_as_often_as_it_says() -> None:
-    """In 200 worlds about 95 % of the intervals hold 1; far fewer would be a wrong formula."""
-    reports = [calibration(frame_of(made(400, seed))) for seed in range(200)]
-    held = sum(1 for report in reports if report.low is not None and report.high and report.low <= 1 <= report.high)
-    assert 184 <= held <= 200
+    assert report.ece < 0.02
+    assert "too high, less came back" in str(calibration(frame_of(made(5_000, truth=0.7))))
+    assert "too low, more came back" in str(calibration(frame_of(made(5_000, truth=1.3))))
 
 
 def test_an_interval_is_wilsons() -> None:
@@ -117,99 +98,61 @@ def test_an_interval_is_wilsons() -> None:
 
 
 def test_rows_without_outcome_or_probability_are_left_out_and_counted() -> None:
-    """They change nothing but that count."""
     known = made(300)
-    more = pl.DataFrame(
-        [(None, True), (0.5, None), (None, None)],
-        schema={"bounce_prob": pl.Float64, "bounced": pl.Boolean},
-        orient="row",
-    )
+    more = frame_of([(None, True), (0.5, None), (None, None)])  # type: ignore[list-item]
     report, without = calibration(pl.concat([frame_of(known), more])), calibration(frame_of(known))
     assert (report.n, report.left_out) == (300, 3)
     assert report.as_dict() | {"left_out": 0} == without.as_dict()
     assert "3 without outcome or probability left out" in str(report)
 
 
-@pytest.mark.parametrize("bounced", [True, False])
-def test_with_one_outcome_only_there_is_no_auc(bounced: bool) -> None:
-    """It is not defined; the other figures are, and the report says so."""
-    report = calibration(frame_of([(0.1, bounced), (0.3, bounced)] * 40))
-    assert report.auc is None
-    assert report.frame["auc"].null_count() == report.frame.height
-    assert report.brier is not None
-    assert "not defined" in str(report)
-    assert any("cannot be said" in warning for warning in report.warnings)
-
-
-def test_few_rows_are_too_few_to_say() -> None:
-    """Below fifty there is no verdict; at fifty there is."""
+def test_the_limits_of_the_figures_are_said() -> None:
+    """No rows, fewer than fifty, one outcome only, nothing expected."""
+    none = calibration(frame_of([]))
+    assert (none.n, none.ratio, none.brier, none.auc, none.ece) == (0, None, None, None, None)
+    assert none.frame.is_empty()
+    assert none.lines() == [("rows", "0 with a known outcome")]
     few, enough = calibration(frame_of(made(FEW - 1))), calibration(frame_of(made(FEW)))
     assert "too few rows to say" in str(few)
-    assert any("too few to say" in warning for warning in few.warnings)
-    assert few.as_dict()["enough"] is False
-    assert "too few" not in str(enough)
-    assert enough.as_dict()["enough"] is True
+    assert (few.as_dict()["enough"], enough.as_dict()["enough"]) == (False, True)
+    for bounced in (True, False):
+        one = calibration(frame_of([(0.1, bounced), (0.3, bounced)] * 40))
+        assert one.auc is None
+        assert one.brier is not None
+        assert any("cannot be said" in warning for warning in one.warnings)
+    nought = calibration(frame_of([(0.0, False), (0.0, True)] * 30))
+    assert (nought.ratio, nought.low, nought.high) == (None, None, None)
+    assert nought.log_loss == pytest.approx(-(math.log(5e-5) + math.log(1 - 5e-5)) / 2)
 
 
-def test_without_any_row_nothing_is_told() -> None:
-    """No figure, no error, and a warning."""
-    report = calibration(frame_of([]))
-    assert (report.n, report.ratio, report.brier, report.auc, report.ece) == (0, None, None, None, None)
-    assert report.frame.is_empty()
-    assert report.warnings == ("no row has both a probability and a known outcome: there is nothing to compare",)
-    assert report.lines() == [("rows", "0 with a known outcome")]
-
-
-def test_probabilities_of_nought_do_not_divide() -> None:
-    """Nothing expected: no ratio; a certain word that failed costs much, not infinitely much."""
-    report = calibration(frame_of([(0.0, False), (0.0, True)] * 30))
-    assert (report.ratio, report.low, report.high) == (None, None, None)
-    assert report.log_loss == pytest.approx(-(math.log(5e-5) + math.log(1 - 5e-5)) / 2)
-
-
-@pytest.mark.parametrize("odd", [1.2, -0.01, float("nan"), float("inf"), 38.0])
-def test_what_is_no_probability_is_an_error(odd: float) -> None:
+def test_what_is_no_probability_and_no_column_is_an_error() -> None:
     """A column of percents must not be taken for one of fractions."""
-    with pytest.raises(LabelError, match=r"'bounce_prob' holds .*which is no probability"):
-        calibration(frame_of([(0.1, True), (odd, False)]))
-
-
-def test_a_column_that_is_not_there_is_an_error() -> None:
-    """With what there is."""
-    frame = frame_of([(0.1, True)])
+    for odd in (1.2, -0.01, float("nan"), float("inf"), 38.0):
+        with pytest.raises(LabelError, match=r"'bounce_prob' holds .*which is no probability"):
+            calibration(frame_of([(0.1, True), (odd, False)]))
     for options in ({"by": ["plant"]}, {"probability": "p"}, {"bounced": "b"}):
         with pytest.raises(UsageError, match="the columns are bounce_prob, bounced"):
-            calibration(frame, **options)  # type: ignore[arg-type]
+            calibration(frame_of([(0.1, True)]), **options)  # type: ignore[arg-type]
 
 
 def test_groups_are_reported_like_the_whole() -> None:
     """Each group has the figures that its rows alone would have; rows without a group are in none."""
     rows = made(600)
     grade = ["A" if p < 0.03 else "B" if p < 0.2 else None for p, _ in rows]
-    frame = frame_of(rows).with_columns(pl.Series("grade", grade), action=pl.lit("send"))
+    frame = frame_of(rows).with_columns(pl.Series("grade", grade), engine=pl.Series(["local", "batch"] * 300))
     report = calibration(frame)
-    assert set(report.groups) == {"grade", "action"}
+    assert report.whose == "batch and local"
+    assert report.groups["engine"]["n"].to_list() == [300, 300]
     grades = report.groups["grade"]
     assert grades["group"].to_list() == ["A", "B"]
     assert dict(grades.drop("group").schema) == GROUP_DTYPES | {"ece": pl.Float64}
-    for group in ("A", "B"):
-        alone, told = calibration(frame.filter(pl.col("grade") == group)), grades.filter(pl.col("group") == group)
-        found = told.row(0, named=True)
-        for name in ("n", "bounced", "expected", "brier", "log_loss", "auc"):
+    for found in grades.iter_rows(named=True):
+        alone = calibration(frame.filter(pl.col("grade") == found["group"]))
+        for name in ("n", "bounced", "expected", "brier", "log_loss", "auc", "ece"):
             assert found[name] == pytest.approx(getattr(alone, name))
         assert (found["low"], found["high"]) == pytest.approx(interval(alone.bounced, alone.n))
         assert found["lift"] == pytest.approx((alone.bounced / alone.n) / (report.bounced / report.n))
-    assert set(calibration(frame, by=("action",)).groups) == {"action"}
-
-
-def test_engines_are_told_apart() -> None:
-    """Where a file has answers of both, the report says whose, and how each did."""
-    frame = frame_of(made(200)).with_columns(engine=pl.Series(["local", "batch"] * 100))
-    report = calibration(frame)
-    assert report.whose == "batch and local"
-    assert report.groups["engine"]["n"].to_list() == [100, 100]
-    assert report.lines()[0] == ("probabilities", "batch and local")
-    assert calibration(frame, whose="the service").whose == "the service"
+    assert set(calibration(frame, by=("engine",)).groups) == {"engine"}
 
 
 REASONS = (
@@ -255,67 +198,30 @@ def test_the_report_is_shown_as_text_and_as_html() -> None:
     assert [len(line) for line in report.lines()] == [2] * len(report.lines())
 
 
-def test_a_million_rows_take_seconds() -> None:
-    """Counting by probability and by pattern of reasons, not by row: seconds of CPU, so that others may run here."""
-    dice = random.Random(7)
-    frame = pl.DataFrame({"place": pl.int_range(0, 1_000_000, eager=True)}).select(
-        bounce_prob=(pl.col("place").hash(1) % 900) / 1000,
-        bounced=pl.col("place").hash(2) % 11 == 0,
-        grade=pl.lit("A"),
-        reasons=pl.Series([dice.choice(REASONS) for _ in range(1000)] * 1000, dtype=pl.String),
-    )
-    started = time.process_time()
-    report = calibration(frame.lazy())
-    assert report.n == 1_000_000
-    assert time.process_time() - started < 10
-
-
 # ── labelled files ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("extension", ["csv", "xlsx", "parquet", "json"])
+@pytest.mark.parametrize("extension", ["csv", "xlsx"])
 def test_a_labelled_file_of_any_format_gives_the_same_report(tmp_path: Path, extension: str) -> None:
-    """Typed or as text, with the outcome blank where it is not known."""
     frame = frame_of(made(200)).with_columns(
-        pl.lit("124-81-00998").alias("b_no"), bounced=pl.when(pl.int_range(pl.len()) % 7 > 0).then("bounced")
+        pl.lit("A").alias("grade_bv"), bounced=pl.when(pl.int_range(pl.len()) % 7 > 0).then("bounced")
     )
     path = tmp_path / f"labelled.{extension}"
-    writers = {
-        "csv": frame.write_csv,
-        "xlsx": frame.write_excel,
-        "parquet": frame.write_parquet,
-        "json": frame.write_json,
-    }
-    writers[extension](path)
-    assert file_calibration(path).as_dict() == calibration(frame).as_dict()
+    frame.write_csv(path) if extension == "csv" else frame.write_excel(path)
+    assert file_calibration(path).as_dict() == calibration(frame.rename({"grade_bv": "grade"})).as_dict()
 
 
-def test_our_columns_are_found_behind_a_users_own_of_that_name(tmp_path: Path) -> None:
-    """A user's column called `grade` stays the user's; ours is `grade_bv`."""
+def test_a_file_that_is_not_labelled_says_what_is_wrong(tmp_path: Path) -> None:
     path = tmp_path / "labelled.csv"
-    path.write_text(
-        "b_no,grade,bounce_prob,grade_bv,bounced\n1248100998,gold,0.1,A,true\n1248100998,tin,0.2,B,\n", encoding="utf-8"
-    )
-    report = file_calibration(path)
-    assert report.groups["grade"]["group"].to_list() == ["A"]
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
+    for text, message in (
         ("b_no,bounce_prob\n1248100998,0.1\n", "there is no column 'bounced'.*bansong label"),
         ("b_no,bounced\n1248100998,true\n", "there is no column 'bounce_prob'"),
-        ("b_no,bounce_prob,bounced\n1,0.1,true\n2,0.1,perhaps\n", "row 2, column 'bounced': 'perhaps' cannot be read"),
+        ("b_no,bounce_prob,bounced\n1,0.1,true\n2,0.1,perhaps\n", "row 2, column 'bounced': 'perhaps' cannot be"),
         ("b_no,bounce_prob,bounced\n1,,true\n2,3 %,true\n", "row 2, column 'bounce_prob': '3 %' cannot be read"),
-        ("b_no,bounce_prob,bounced\n1,3,true\n", r"'bounce_prob' holds 3\.0, which is no probability"),
-    ],
-)
-def test_a_file_that_is_not_labelled_says_what_is_wrong(tmp_path: Path, text: str, message: str) -> None:
-    """Column, row and value, and how such a file is made."""
-    path = tmp_path / "labelled.csv"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(LabelError, match=message):
-        file_calibration(path)
+    ):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(LabelError, match=message):
+            file_calibration(path)
 
 
 # ── drift ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -327,27 +233,17 @@ def counts(**levels: dict[str, int]) -> pl.DataFrame:
 
 
 def test_the_stability_index_is_that_of_its_definition() -> None:
-    """Σ (after − before) · ln(after / before), and the level that moved most."""
     found = stability_index(counts(age={"young": 300, NONE: 700}), counts(age={"young": 600, NONE: 400})).row(
         0, named=True
     )
     assert found["psi"] == pytest.approx(0.3 * math.log(0.6 / 0.3) + -0.3 * math.log(0.4 / 0.7))
     assert (found["feature"], found["level"], found["shifted"]) == ("age", "young", True)
     assert (found["before"], found["after"]) == pytest.approx((0.3, 0.6))
-
-
-def test_equal_shares_are_no_drift_however_many_rows() -> None:
-    """The index is about shares, not counts."""
-    found = stability_index(counts(age={"young": 30, NONE: 70}), counts(age={"young": 3000, NONE: 7000}))
-    assert found["psi"].to_list() == pytest.approx([0])
-    assert found["shifted"].to_list() == [False]
-
-
-def test_a_level_that_is_new_or_gone_is_drift_and_finite() -> None:
-    """A gazetteer given for the first time moves every row to another level."""
-    found = stability_index(counts(address={"x": 1000}), counts(address={"y": 1000}))
-    assert found["shifted"].to_list() == [True]
-    assert found["psi"].is_finite().all()
+    same = stability_index(counts(age={"young": 30, NONE: 70}), counts(age={"young": 3000, NONE: 7000}))
+    assert same.select("psi", "shifted").row(0) == (pytest.approx(0), False)
+    new = stability_index(counts(address={"x": 1000}), counts(address={"y": 1000}))
+    assert new["shifted"].to_list() == [True]
+    assert new["psi"].is_finite().all()
 
 
 def test_few_rows_do_not_alarm_by_chance() -> None:
@@ -355,66 +251,11 @@ def test_few_rows_do_not_alarm_by_chance() -> None:
     dice = random.Random(3)
     levels = [f"l{place}" for place in range(10)]
     alarms = above = 0
-    for _ in range(100):
+    for _ in range(40):
         drawn = [dice.choice(levels) for _ in range(20)]
         now = counts(status={level: drawn.count(level) for level in levels if level in drawn})
         found = stability_index(counts(status=dict.fromkeys(levels, 100)), now).row(0, named=True)
         above += found["psi"] > 0.2
         alarms += found["shifted"]
-    assert above > 50
-    assert alarms <= 10
-
-
-def test_features_are_sorted_by_drift_and_those_of_one_side_left_out() -> None:
-    """What cannot be compared is not compared."""
-    before = counts(a={"x": 50, "y": 50}, b={"x": 50, "y": 50}, gone={"x": 100})
-    after = counts(a={"x": 60, "y": 40}, b={"x": 90, "y": 10}, new={"x": 100})
-    assert stability_index(before, after)["feature"].to_list() == ["b", "a"]
-    assert stability_index(before.clear(), after).is_empty()
-
-
-def test_levels_are_counted_from_evidence() -> None:
-    """Every row once a feature, with a word for none."""
-    evidence = pl.LazyFrame(
-        {"level:age": ["under_1_year", None, None], "level:form": ["lot_number"] * 3},
-        schema={name: LEVEL_DTYPES[name] for name in ("level:age", "level:form")},
-    )
-    assert level_counts(evidence).rows() == [("age", NONE, 2), ("age", "under_1_year", 1), ("form", "lot_number", 3)]
-
-
-def test_the_bound_of_chance_is_the_chi_square_one() -> None:
-    """Against the tables: 6.63, 9.21 and 23.21 for 1, 2 and 10 degrees of freedom at 99 %."""
-    for freedom, value in ((1, 6.635), (2, 9.210), (10, 23.209)):
-        assert chi_square_bound(freedom) == pytest.approx(value, rel=0.02)
-    assert chi_square_bound(0) == 0
-
-
-def test_the_alarm_in_the_large_needs_more_than_chance() -> None:
-    """80 of 1,600 where 78 were expected is nothing, where 45 were it is an alarm; one for too few, too."""
-    calm, high, low = (
-        overall_calibration(1600, 80, 78),
-        overall_calibration(1600, 80, 45),
-        overall_calibration(1600, 80, 130),
-    )
-    assert calm is not None
-    assert high is not None
-    assert low is not None
-    assert (calm.significant, high.significant, low.significant) == (False, True, True)
-    assert high.ratio == pytest.approx(80 / 45)
-    assert high.low > 1
-    assert calm.expected == 78
-    assert overall_calibration(0, 0, 0) is None
-    assert overall_calibration(10, 0, 0) is None
-
-
-def test_each_group_has_its_own_calibration_error() -> None:
-    """A group that was told right has none, one that was told wrong the distance, whatever all together come to."""
-    rows = pl.DataFrame(
-        {
-            "bounce_prob": [0.5] * 200,
-            "bounced": [place % 2 == 0 for place in range(100)] + [True] * 100,
-            "grade": ["A"] * 100 + ["B"] * 100,
-        }
-    )
-    grades = calibration(rows).groups["grade"]
-    assert dict(grades.select("group", "ece").iter_rows()) == pytest.approx({"A": 0.0, "B": 0.5})
+    assert above > 20
+    assert alarms <= 4

@@ -1,9 +1,7 @@
-"""Returned letters, what is learned from them, and watch lists are spoken of in Korean."""
+"""Returned letters, and what is learned from them, are spoken of in Korean."""
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -12,14 +10,11 @@ import polars as pl
 import pytest
 
 import bansong as bs
-from bansong import BansongError
 from bansong.base.messages import use_language
-from bansong.engine.local import LocalEngine
 from bansong.learning.report import calibration
-from conftest import SAMPLE, write
-from korean import english_sentences, in_korean
+from conftest import write
+from korean import english_sentences
 
-Run = Callable[..., subprocess.CompletedProcess[str]]
 _LIST = "사업자등록번호,상호,주소\n124-81-00998,가나상사,경기도 수원시 영통구 삼성로 129\n,번호 없음,서울 중구 1\n"
 _OUTCOMES = "사업자번호,반송,사유\n124-81-00998,Y,이사\n999-99-99999,Y,\n,?,\n"
 
@@ -52,28 +47,6 @@ def test_a_report_of_outcomes_is_korean_and_its_values_are_codes(mailed: Path) -
     assert unused["why"][0] == "발송한 파일에 없는 사업자번호입니다"
 
 
-@pytest.mark.parametrize(
-    ("text", "options", "said"),
-    [
-        (_OUTCOMES, {"mailed": date(2027, 1, 1)}, "아직 오지 않은 날짜라 반송된 우편물이 있을 수 없습니다"),
-        (_OUTCOMES, {"sent": ["hold"]}, "조치가 '보류'인 행이 없습니다. 있는 조치: "),
-        (_OUTCOMES, {"returns_requested": None}, "배달하지 못한 우편물을 돌려받기로 했는지 알려 주세요"),
-        ("이름,반송\n가나상사,Y\n", {}, "결과 파일의 행 번호(0부터)를 적은 열이 있으면"),
-        ("사업자번호,반송\n1248100998,글쎄\n", {}, "열의 값을 하나도 이해하지 못했습니다: "),
-        ("사업자번호,반송\n2208162517,Y\n", {}, "맞는 것이 없습니다. 읽은 열: "),
-    ],
-    ids=["future", "action", "returns", "number", "values", "match"],
-)
-def test_what_is_wrong_with_outcomes_is_said_in_korean(
-    text: str, options: dict[str, Any], said: str, mailed: Path
-) -> None:
-    """Whatever is wrong with a list of returned letters, it is said in Korean; that there is no number column, too."""
-    with pytest.raises(BansongError) as failed:
-        _label(mailed, text, **options)
-    assert said in in_korean(failed.value)
-    assert english_sentences(in_korean(failed.value)) == []
-
-
 def test_learning_speaks_korean(mailed: Path) -> None:
     """The report of a calibration and the figures of probabilities are Korean; keys of the plain values stay."""
     _label(mailed)
@@ -84,38 +57,3 @@ def test_learning_speaks_korean(mailed: Path) -> None:
     assert english_sentences(said) == []
     assert "예상의 1.67배(95% 구간 1.41~1.89): 예상보다 많이 반송됨" in said
     assert set(learned.as_dict()["left_out"]) <= {"mailed less than 45 days ago", "outcome not certain"}  # type: ignore[call-overload]
-
-
-def test_a_watch_list_speaks_korean(run: Run, tmp_path: Path) -> None:
-    """A list is synchronised, checked and shown in Korean, with the words of the statuses."""
-    path = write(tmp_path / "거래처.csv", _LIST)
-    done = [
-        run("--lang", "ko", "watch", "sync", path, "--local", "w.db", *more)
-        for more in ((), ("--apply",), ("--apply",))
-    ]
-    done.append(run("--lang", "ko", "watch", "check", "--local", "w.db", "--registry", SAMPLE / "registry.parquet"))
-    done.append(run("--lang", "ko", "watch", "list", "--local", "w.db"))
-    done.append(run("--lang", "ko", "watch", "check", "--local", "absent.db"))
-    assert [one.returncode for one in done] == [0, 0, 0, 0, 0, 2]
-    assert "아무것도 바꾸지 않았습니다. --apply 옵션을 지정하면 반영합니다." in done[0].stderr
-    assert "1건 추가, 0건 변경, 0건 삭제" in done[1].stderr
-    assert "1곳 감시 중" in done[4].stdout + done[4].stderr
-    assert "감시 목록 파일이 없습니다." in done[5].stderr
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"registry": "absent"}, "상태 자료 파일이 없습니다. bansong data build-registry"),
-        ({"registry": "broken"}, "상태 자료가 아닙니다(Parquet 파일도 아닙니다)."),
-        ({"gazetteer": "absent"}, "주소 자료 파일이 없습니다. bansong data build-gazetteer"),
-        ({"gazetteer": "broken"}, "주소 자료가 아니거나 중간에 잘린 파일입니다(Parquet 파일이 아닙니다)."),
-        ({"model": "broken"}, "점수표가 TOML 형식이 아닙니다: "),
-    ],
-)
-def test_reference_files_are_refused_in_korean(options: dict[str, str], said: str, tmp_path: Path) -> None:
-    """A registry, gazetteer or scorecard that is none is refused in Korean, with how to make one."""
-    write(tmp_path / "broken", "이것은 = = 아닙니다")
-    with use_language("ko"), pytest.raises(BansongError) as failed:
-        LocalEngine(**{name: tmp_path / value for name, value in options.items()})
-    assert said in in_korean(failed.value)

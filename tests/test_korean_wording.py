@@ -19,7 +19,7 @@ import bansong as bs
 from bansong.base.messages import Lang, gettext, use_language
 from bansong.base.schema import ACTIONS
 from bansong.cli.app import app
-from bansong.engine.risk.reason_parser import parse_reasons
+from bansong.engine.risk.reasons import parse_reasons
 from bansong.engine.risk.scorecard import Scorecard
 from bansong.errors import BansongError
 from bansong.watch import store as watch_forget

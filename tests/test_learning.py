@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bansong.engine.risk.reason_parser import LEVEL_DTYPES
+from bansong.engine.risk.reasons import LEVEL_DTYPES
 from bansong.engine.risk.scorecard import Scorecard
 from bansong.learning.checks import check_labels, label_doubts
 from bansong.learning.fit import (
@@ -25,13 +25,12 @@ from bansong.learning.fit import (
     fit_points,
     keep_held,
     make_challenger,
-    points_frame,
     predict,
     saving,
 )
 from bansong.learning.gate import ENOUGH, RIPE_AT, Recording, blocks, evaluate_challenger, run_gate
 from examples import examples
-from mailings import as_the_expert_says, counted, letters
+from mailings import as_the_expert_says, counted, letters, turned
 
 CARD = Scorecard.load()
 
@@ -48,28 +47,20 @@ def of(part: pl.DataFrame) -> pl.DataFrame:
     return count_patterns(part.with_columns(score=pl.lit(0)).lazy())
 
 
-def test_without_labels_the_expert_is_the_answer() -> None:
-    """A fit to nothing gives every level the points it has."""
-    fit = fit_points(one_pattern(0, 0), CARD)
-    assert fit.base == pytest.approx(CARD.base.points)
-    assert list(fit.points().values()) == pytest.approx(expert_points(CARD))
-    assert make_challenger(fit, CARD).features["status"]["suspended"].points == 30
-    assert expert_points(make_challenger(fit, CARD)) == expert_points(CARD)
-
-
-@pytest.mark.parametrize(("bounced", "sign"), [(400, 1), (20, -1)])
-def test_labels_move_a_level_towards_what_they_say(bounced: int, sign: int) -> None:
-    """A level whose letters come back more often than foretold gains points, one whose do so less loses some."""
-    rest = [one_pattern(5_000, 140), one_pattern(500, bounced, status="suspended")]
-    fit = fit_points(pl.concat(rest), CARD)
-    assert sign * (fit.points()["status", "suspended"] - 30) > 2
+def test_labels_move_a_level_towards_what_they_say_and_none_move_nothing() -> None:
+    none = fit_points(one_pattern(0, 0), CARD)
+    assert none.base == pytest.approx(CARD.base.points)
+    assert list(none.points().values()) == pytest.approx(expert_points(CARD))
+    assert expert_points(make_challenger(none, CARD)) == expert_points(CARD)
+    for bounced, sign in ((400, 1), (20, -1)):
+        rest = [one_pattern(5_000, 140), one_pattern(500, bounced, status="suspended")]
+        assert sign * (fit_points(pl.concat(rest), CARD).points()["status", "suspended"] - 30) > 2
 
 
 def test_the_estimate_is_the_highest_point_of_the_posterior() -> None:
-    """From wherever the search starts it ends at the same estimate, and no step aside is better."""
-    known = counted(letters(1, 4_000))
+    known = counted(letters(1, 1_500))
     fit = fit_points(known, CARD)
-    other = fit_points(known, CARD, start=fit_points(one_pattern(4_000, 2_000), CARD))
+    other = fit_points(known, CARD, start=fit_points(one_pattern(1_500, 750), CARD))
     assert fit.theta() == pytest.approx(other.theta(), abs=0.02)
 
     def posterior(theta: np.ndarray) -> float:
@@ -87,14 +78,13 @@ def test_the_estimate_is_the_highest_point_of_the_posterior() -> None:
 
     best = posterior(fit.theta())
     rng = np.random.default_rng(3)
-    for _ in range(200):
+    for _ in range(60):
         aside = fit.theta() + rng.normal(0, 0.01, len(fit.theta()))
         aside[-1] = abs(aside[-1])
         assert posterior(aside) <= best + 0.01
 
 
 def test_wrong_returns_go_to_their_own_rate_and_not_into_the_points() -> None:
-    """With a tenth of the arrived letters recorded as returned, the safest letters are still served as safe."""
     known = letters(2, 8_000, as_the_expert_says)
     flip = pl.Series(np.random.default_rng(1).random(known.height) < 0.1)
     fit = fit_points(counted(known.with_columns(bounced=pl.col("bounced") | flip)), CARD)
@@ -133,20 +123,10 @@ def test_a_level_that_lost_its_points_is_still_told() -> None:
     assert Scorecard.parse(card.to_toml()) == card
 
 
-def test_served_is_what_the_scorecard_says() -> None:
-    """The matrix form gives the probabilities that the scorecard itself gives to a score."""
-    known = counted(letters(3, 300))
-    matrix = design(known)
-    scores = CARD.base.points + matrix @ np.array(expert_points(CARD))
-    assert predict(CARD, matrix) == pytest.approx([CARD.probability(int(score)) for score in scores], abs=5.1e-5)
-
-
 def test_the_contest_is_won_only_by_foretelling() -> None:
     """The first block teaches and decides nothing; a challenger that knows better wins later, by a likelihood ratio."""
     known = letters(4, 6_000)
-    judged = run_gate(None, [of(known[:100])], CARD, CARD)
-    assert judged.e_value == 1.0
-    assert judged.e_value < ENOUGH
+    assert run_gate(None, [of(known[:100])], CARD, CARD).e_value == 1.0
     judged = run_gate(None, [of(part) for part in (known[:3_000], known[3_000:])], CARD, CARD)
     fit = fit_points(of(known[:3_000]), CARD)
     rest = of(known[3_000:])
@@ -158,7 +138,6 @@ def test_the_contest_is_won_only_by_foretelling() -> None:
 
 
 def test_the_contest_counts_as_it_went_in_the_worst_way_of_recording() -> None:
-    """The wealth of several ways is the least of theirs, block by block."""
     parts = [of(letters(4, 3_000)[first : first + 1_000]) for first in (0, 1_000, 2_000)]
     ways = (Recording(), Recording(0.1), Recording(None, 0.4))
     each = [run_gate(None, parts, CARD, CARD, (way,)) for way in ways]
@@ -187,7 +166,6 @@ def test_what_holds_a_letter_is_not_lowered_while_returns_may_be_missing() -> No
 
 
 def test_blocks_are_in_order_and_hold_every_letter() -> None:
-    """No letter is foretold after it was learned from, none is counted twice."""
     known = letters(5, 1_000).with_columns(score=pl.lit(0))
     sizes = [int(block["n"].sum()) for block in blocks(known)]
     assert sum(sizes) == 1_000
@@ -221,55 +199,26 @@ def test_what_chose_the_champion_is_no_part_of_the_contest() -> None:
     assert again.challenger.learned.labels == 3_000
 
 
-@pytest.mark.parametrize(
-    ("part", "why"),
-    [
+def test_labels_that_cannot_be_are_doubted() -> None:
+    """One class only, and safe letters that come back more often than the others."""
+    upside_down = pl.concat([one_pattern(1_000, 300), one_pattern(500, 60, status="suspended")])
+    for part, why in (
         (one_pattern(50, 50), "one class only: all 50 letters came back"),
         (one_pattern(2_000, 0), "one class only: none of 2,000 letters came back where 56.4 were expected"),
-        (
-            pl.concat([one_pattern(1_000, 300), one_pattern(500, 60, status="suspended")]),
-            "the order is upside down: of the safest letters (under 3%) 300 of 1,000 came back (30%), of the others 60",
-        ),
-    ],
-)
-def test_labels_that_cannot_be_are_doubted(part: pl.DataFrame, why: str) -> None:
-    """One class only, and safe letters that come back more often than the others: both say how many."""
-    assert any(found.startswith(why) for found in label_doubts(part, CARD))
+        (upside_down, "the order is upside down: of the safest letters (under 3%) 300 of 1,000 came back (30%)"),
+    ):
+        assert any(found.startswith(why) for found in label_doubts(part, CARD))
 
 
 def judged(known: pl.DataFrame) -> tuple[str, ...]:
-    """Why letters are doubted, taken as one mailing."""
     return check_labels({"m": known.with_columns(score=pl.lit(0))}, CARD, CARD).doubts.get("m", ())
 
 
 def test_flipped_labels_are_doubted_and_honest_ones_are_not() -> None:
-    """Of 2,500 labels with a tenth turned round most worlds are found out; without it none is doubted.
-
-    World 2 is left out: of letters to firms long closed only 30 % come back there, and of no other group half.
-    """
-    honest = [letters(seed, 2_500) for seed in (0, 1, 3, 4, 5)]
-    flip = pl.Series(np.random.default_rng(1).random(2_500) < 0.1)
-    flipped = [known.with_columns(bounced=pl.col("bounced") ^ flip) for known in honest]
-    assert sum("recorded as returned" in str(judged(known)) for known in flipped) >= 4
+    honest = [letters(seed, 2_500) for seed in (0, 1, 3)]
+    assert all("recorded as returned" in str(judged(turned(known, 0.1))) for known in honest)
     assert not any(judged(known) for known in honest)
-
-
-def test_small_honest_mailings_are_not_doubted() -> None:
-    """Thirty letters that all arrived are what one expects of thirty letters."""
-    assert label_doubts(one_pattern(30, 0), CARD) == ()
-
-
-def test_the_points_are_told_with_their_evidence() -> None:
-    """The frame has the base and every level, and counts the letters behind each."""
-    known = counted(letters(6, 500))
-    card = msgspec.structs.replace(CARD, base=msgspec.structs.replace(CARD.base, points=-47))
-    told = points_frame(known, CARD, CARD, card)
-    assert told.height == 1 + len(TERMS)
-    assert told.row(0, named=True)["after"] == -47
-    assert told.row(0, named=True)["letters"] == 500
-    suspended = told.row(by_predicate=(pl.col("feature") == "status") & (pl.col("level") == "suspended"), named=True)
-    assert suspended["letters"] == known.filter(pl.col("level:status") == "suspended")["n"].sum()
-    assert told["expected"][0] == pytest.approx(float(known["n"].to_numpy() @ predict(CARD, design(known))))
+    assert label_doubts(one_pattern(30, 0), CARD) == ()  # thirty letters that all arrived are no wonder
 
 
 def test_what_a_card_would_hold_is_counted() -> None:
@@ -282,4 +231,3 @@ def test_what_a_card_would_hold_is_counted() -> None:
     assert effect.held == known["n"].to_numpy()[held].sum()
     assert 0 < effect.held_bouncing < effect.held
     assert effect.mailed == 0
-    assert ENOUGH == 20

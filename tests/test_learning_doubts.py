@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,12 +12,10 @@ import pytest
 from bansong.engine.risk.scorecard import Scorecard
 from bansong.history.scorecards import resolve_model
 from bansong.learning.calibrate import calibrate
-from bansong.learning.checks import ControlGroup, check_labels
+from bansong.learning.checks import ControlGroup, RankedLetters, check_labels
 from bansong.learning.fit import design, predict
 from bansong.learning.gate import RIPE_AT, evaluate_challenger
-from bansong.learning.noise import RankedLetters
-from mailings import NOW, World, a_book, draw, frame, letters
-from test_calibrate import TODAY
+from mailings import NOW, TODAY, World, a_book, draw, frame, letters, turned
 from test_learning import one_pattern
 
 CARD = Scorecard.load()
@@ -41,20 +38,13 @@ def without_returns(known: pl.DataFrame, share: float, seed: int = 1) -> pl.Data
     return known.with_columns(bounced=pl.col("bounced") & ~lost)
 
 
-def turned(known: pl.DataFrame, share: float, seed: int = 1) -> pl.DataFrame:
-    """Letters with a share of the outcomes turned round."""
-    wrong = pl.Series(np.random.default_rng(seed).random(known.height) < share)
-    return known.with_columns(bounced=pl.col("bounced") ^ wrong)
-
-
-@pytest.mark.parametrize("factor", [4.0, 8.0])
-def test_a_base_rate_that_the_expert_does_not_know_is_learned(tmp_path: Path, factor: float) -> None:
-    """Where the odds of all letters are many times what was believed, clean labels are believed, and promoted."""
-    a_book(tmp_path, letters(3, 1_000, odds_times(factor)), letters(4, 1_000, odds_times(factor)))
+@pytest.mark.parametrize(("factor", "wrong"), [(8.0, 0.0), (4.0, 0.04)])
+def test_an_unknown_base_rate_is_learned_even_with_a_few_wrong_labels(
+    tmp_path: Path, factor: float, wrong: float
+) -> None:
+    a_book(tmp_path, *[turned(letters(seed, 1_000, odds_times(factor)), wrong, seed) for seed in (3, 4)])
     result = calibrate(labels=tmp_path, today=TODAY)
-    assert result.set_aside == {}
-    assert result.doubts == ()
-    assert result.promoted
+    assert (result.set_aside, result.doubts, result.promoted) == ({}, (), True)
 
 
 def ripe(known: pl.DataFrame) -> pl.DataFrame:
@@ -62,19 +52,10 @@ def ripe(known: pl.DataFrame) -> pl.DataFrame:
     return known.with_columns(score=pl.lit(0), **{RIPE_AT: pl.lit(NOW)})
 
 
-def test_a_few_wrong_labels_do_not_stop_learning(tmp_path: Path) -> None:
-    """Four in a hundred labels turned round are what happens: they are learned from."""
-    a_book(tmp_path, *[turned(letters(seed, 1_000, odds_times(4.0)), 0.04, seed) for seed in (3, 4, 5)])
-    result = calibrate(labels=tmp_path, today=TODAY)
-    assert result.set_aside == {}
-    assert result.promoted
-
-
 @pytest.mark.parametrize(("share", "low", "high"), [(0.0, 0.0, 0.03), (0.04, 0.015, 0.065), (0.1, 0.07, 0.14)])
 def test_the_share_of_wrong_labels_is_estimated_without_believing_the_expert(
     share: float, low: float, high: float
 ) -> None:
-    """From clean labels over 4 % to 10 %, the estimate follows the truth, and its interval holds it or comes near."""
     known = turned(letters(6, 4_000), share).with_columns(score=pl.lit(0))
     estimate = RankedLetters.of(known, CARD).false_bounces()
     assert low <= estimate.share <= high
@@ -82,7 +63,7 @@ def test_the_share_of_wrong_labels_is_estimated_without_believing_the_expert(
 
 
 def test_missing_returns_are_noticed_before_anything_is_learned_from_them(tmp_path: Path) -> None:
-    """60 % unrecorded returns: all mailings are set aside, and a warning gives the figures and the remedy."""
+    """60 % unrecorded: all mailings are set aside, and a warning gives the figures and the remedy."""
     a_book(tmp_path, *[without_returns(letters(seed, 700), 0.6, seed) for seed in (1, 5, 9)])
     result = calibrate(labels=tmp_path, today=TODAY)
     assert set(result.set_aside) == {"m1", "m2", "m3"}
@@ -91,14 +72,11 @@ def test_missing_returns_are_noticed_before_anything_is_learned_from_them(tmp_pa
     assert resolve_model(None) == CARD
     warnings = [warning for warning in result.warnings if "returns seem to be missing" in warning]
     assert warnings
-    assert all("letters to firms closed for over a year" in warning for warning in warnings)
-    assert all("bansong label" in warning for warning in warnings)
-    assert "missing" in json.dumps(result.as_dict())
+    assert all("closed for over a year" in one and "bansong label" in one for one in warnings)
 
 
 def test_one_mailing_without_its_returns_is_set_aside_alone(tmp_path: Path) -> None:
-    """The others are learned from: only the mailing whose control group stays away is doubted."""
-    a_book(tmp_path, letters(1, 1_500), without_returns(letters(5, 1_000), 0.8), letters(9, 1_500))
+    a_book(tmp_path, letters(1, 800), without_returns(letters(5, 800), 0.8), letters(9, 800))
     result = calibrate(labels=tmp_path, today=TODAY)
     assert list(result.set_aside) == ["m2"]
     assert any("returns seem to be missing" in warning for warning in result.warnings)
@@ -115,30 +93,25 @@ def test_another_group_that_comes_back_speaks_for_the_returns() -> None:
     assert both.describe_uncertainty() is None
 
 
-@pytest.mark.parametrize(
-    ("patterns", "said"),
-    [
-        (one_pattern(1_000, 60), "only 0 letters went to firms closed"),
-        (one_pattern(9, 3, status="closed_over_12_months"), "of 9 letters to firms closed for over a year 3 came back"),
-        (one_pattern(4, 3, status="closed_over_12_months"), "only 4 letters went to firms closed"),
-        (one_pattern(3, 3, status="closed_over_12_months"), None),
-        (one_pattern(9, 8, status="closed_over_12_months"), None),
-        (one_pattern(150, 75, status="closed_over_12_months"), None),
-        (one_pattern(2_500, 60), None),
-    ],
-)
-def test_until_the_control_group_has_come_back_the_champion_stays(patterns: pl.DataFrame, said: str | None) -> None:
-    """Few letters prove nothing; where such firms are never mailed, learning waits for 2,500 letters, not for ever."""
-    doubt = ControlGroup.count(patterns).describe_uncertainty()
-    assert doubt is None if said is None else said in (doubt or "")
+CLOSED = "closed_over_12_months"
 
 
-@pytest.mark.parametrize(("returned", "said"), [(6, "3 came back, and most must"), (15, None)])
-def test_the_letters_that_rank_highest_show_that_returns_are_recorded_too(returned: int, said: str | None) -> None:
-    """Where 60 % of the returns are missing, of no group more than 40 % come back: one with more speaks for them."""
-    few = one_pattern(9, 3, status="closed_over_12_months")
-    doubt = ControlGroup.count(few, riskiest=(20, returned)).describe_uncertainty()
-    assert doubt is None if said is None else said in (doubt or "")
+def test_until_the_control_group_has_come_back_the_champion_stays() -> None:
+    """Where such firms are never mailed, learning waits for 2,500 letters; the riskiest letters may speak for them."""
+    few = one_pattern(9, 3, status=CLOSED)
+    for patterns, riskiest, said in (
+        (one_pattern(1_000, 60), (0, 0), "only 0 letters went to firms closed"),
+        (few, (0, 0), "of 9 letters to firms closed for over a year 3 came back"),
+        (one_pattern(4, 3, status=CLOSED), (0, 0), "only 4 letters went to firms closed"),
+        (one_pattern(3, 3, status=CLOSED), (0, 0), None),
+        (one_pattern(9, 8, status=CLOSED), (0, 0), None),
+        (one_pattern(150, 75, status=CLOSED), (0, 0), None),
+        (one_pattern(2_500, 60), (0, 0), None),
+        (few, (20, 6), "3 came back, and most must"),
+        (few, (20, 15), None),
+    ):
+        doubt = ControlGroup.count(patterns, riskiest).describe_uncertainty()
+        assert doubt is None if said is None else said in (doubt or "")
 
 
 def test_a_champion_stays_while_the_control_group_is_small(tmp_path: Path) -> None:
@@ -166,7 +139,7 @@ def test_more_returns_are_learned_though_some_may_be_missing_and_fewer_are_not(s
     assert unsure.gate.e_value <= sure.gate.e_value * 1.001  # sums of the same numbers in another order
 
 
-@pytest.mark.parametrize(("seed", "better"), [(3, False), (7, False), (5, True), (10, True)])
+@pytest.mark.parametrize(("seed", "better"), [(3, False), (5, True)])
 def test_what_a_tenth_of_wrong_returns_would_explain_is_not_promoted(seed: int, better: bool) -> None:
     """With a tenth turned round the evidence is strong for worse cards, too; what wins even so is a better one."""
     rows = ripe(turned(letters(seed, 600), 0.1))
@@ -190,15 +163,3 @@ def test_the_checks_say_how_many_wrong_returns_are_possible() -> None:
     assert bounds[0] == 0.25
     assert bounds[0] > bounds[1] > bounds[2]
     assert check_labels({"m": turned(known, 0.08)}, CARD, CARD).false_bounces <= 0.1
-
-
-@pytest.mark.fuzz
-def test_wrong_priors_wrong_labels_and_missing_returns_are_told_apart() -> None:
-    """In 8 worlds of other base rates clean labels are never doubted; without 60 % of the returns none is learned."""
-    worlds = [odds_times((0.5, 4.0)[seed % 2], seed) for seed in (1, 3, 4, 5, 6, 7, 8, 9)]
-    known = [letters(seed, 3_000, truth).with_columns(score=pl.lit(0)) for seed, truth in enumerate(worlds)]
-    clean = [check_labels({"m": part}, CARD, CARD) for part in known]
-    lossy = [check_labels({"m": without_returns(part, 0.6)}, CARD, CARD) for part in known]
-    assert not any(checks.doubts or checks.unproven for checks in clean)
-    assert all(checks.doubts or checks.unproven for checks in lossy)
-    assert sum(bool(checks.missing) for checks in lossy) >= 6

@@ -36,87 +36,7 @@ from examples import ALL, few
 ORIGIN = "https://service.test"
 NUMBER = "1248100998"
 DAY = 86_400.0
-FIRST_DDL = """
-CREATE TABLE runs (
-    number INTEGER PRIMARY KEY,
-    run_id TEXT NOT NULL UNIQUE,
-    engine TEXT NOT NULL,
-    origin TEXT NOT NULL,
-    file TEXT NOT NULL,
-    started REAL NOT NULL,
-    ended REAL,
-    outcome TEXT,
-    paid INTEGER NOT NULL DEFAULT 0,
-    answered INTEGER NOT NULL DEFAULT 0
-);
-CREATE TABLE lookups (
-    id INTEGER PRIMARY KEY,
-    key BLOB NOT NULL UNIQUE,
-    b_no TEXT NOT NULL,
-    state TEXT NOT NULL,
-    since REAL NOT NULL,
-    run INTEGER NOT NULL,
-    upload INTEGER,
-    note TEXT,
-    raw BLOB
-);
-CREATE INDEX lookups_held ON lookups (state)
-    WHERE state <> 'done' AND state <> 'uploaded' AND state <> 'refused';
-CREATE TABLE answers (
-    lookup INTEGER PRIMARY KEY,
-    at REAL NOT NULL,
-    run INTEGER NOT NULL,
-    upload INTEGER,
-    biz_status TEXT,
-    bounce_prob REAL,
-    grade TEXT,
-    action TEXT,
-    fixed_zipcode TEXT,
-    fixed_address TEXT,
-    reasons TEXT NOT NULL
-);
-CREATE TABLE uploads (
-    number INTEGER PRIMARY KEY,
-    upload TEXT NOT NULL UNIQUE,
-    run INTEGER NOT NULL,
-    origin TEXT NOT NULL,
-    state TEXT NOT NULL CHECK (state IN
-        ('prepared', 'gated', 'sent', 'known', 'done', 'doubt', 'unreadable', 'lost', 'refused', 'dropped',
-         'accepted', 'resent')),
-    since REAL NOT NULL,
-    created REAL NOT NULL,
-    rows INTEGER NOT NULL,
-    job_id TEXT,
-    total INTEGER,
-    offline INTEGER,
-    paid INTEGER,
-    counted INTEGER NOT NULL DEFAULT 0,
-    note TEXT,
-    raw BLOB
-);
-CREATE TABLE upload_rows (
-    upload INTEGER NOT NULL,
-    place INTEGER NOT NULL,
-    key BLOB NOT NULL,
-    b_no TEXT NOT NULL,
-    PRIMARY KEY (upload, place)
-) WITHOUT ROWID;
-CREATE TABLE limits (
-    origin TEXT PRIMARY KEY,
-    rows INTEGER NOT NULL,
-    at REAL NOT NULL
-);
-CREATE TABLE decisions (
-    number INTEGER PRIMARY KEY,
-    at REAL NOT NULL,
-    decision TEXT NOT NULL,
-    kind TEXT NOT NULL,
-    id TEXT NOT NULL,
-    rows INTEGER NOT NULL,
-    job_id TEXT
-);
-"""
-"""What the first version made its ledgers with, to the letter."""
+FIRST_DDL = (Path(__file__).parent / "golden" / "ledger_1.sql").read_text(encoding="utf-8")
 
 
 def key(place: int) -> bytes:
@@ -168,7 +88,6 @@ def a_run(number: int) -> LedgerRun:
 
 
 def test_a_ledger_of_the_first_version_becomes_ours_with_all_that_it_knows(tmp_path: Path) -> None:
-    """Its tables are then those of a new one, and its answers, uploads and doubts are there."""
     old, new = tmp_path / "old.sqlite", tmp_path / "new.sqlite"
     first_ledger(old)
     Ledger.open(new).close()
@@ -201,7 +120,6 @@ def test_a_migration_that_fails_leaves_the_ledger_as_it_was(tmp_path: Path, monk
 
 
 def test_a_job_s_base_is_kept_when_a_later_look_does_not_prove_it(ledger: Ledger) -> None:
-    """Labels name rows by it."""
     answer = Answer("active")
     ledger.settle([JobFetched("u1", {0: answer}, {}, None, 1)])
     ledger.settle([JobFetched("u1", {1: answer}, {}, None)])
@@ -211,7 +129,6 @@ def test_a_job_s_base_is_kept_when_a_later_look_does_not_prove_it(ledger: Ledger
 
 
 def test_a_run_without_anything_to_send_is_not_kept(ledger: Ledger) -> None:
-    """A nightly command does not fill the ledger."""
     (label,) = ledger.prepare_labels(a_run(1), [WantedLabel(1, 0, True, "")]).labels
     assert label.reason is None
     ledger.settle([LabelSent(label), LabelDone(label)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import stat
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import pytest
 import bansong as bs
 from bansong.engine.risk.scorecard import Learned, Scorecard
 from bansong.errors import ModelError
-from bansong.history.scorecards import BUILTIN, ModelStore, add_missing_levels, differences, points_table, resolve_model
+from bansong.history.scorecards import BUILTIN, ModelStore, differences, resolve_model
 
 BUILT_IN = Scorecard.load()
 Damage = Callable[[Path], object]
@@ -43,97 +44,69 @@ def two(store: ModelStore) -> ModelStore:
     return store
 
 
-def test_without_a_promotion_the_built_in_scorecard_answers_and_nothing_is_made(store: ModelStore) -> None:
-    """Looking must not leave a folder behind."""
+def test_without_a_promotion_the_built_in_scorecard_answers_and_nothing_is_made(
+    store: ModelStore, state_directory: Path
+) -> None:
+    assert ModelStore().folder == state_directory / "models"
     assert store.champion() is BUILT_IN
     assert (store.versions(), store.history(), store.champion_version()) == ([], [], BUILTIN)
     assert not store.folder.exists()
 
 
-def test_the_folder_is_in_the_state_directory(state_directory: Path) -> None:
-    """The default place is the one that every run looks into."""
-    assert ModelStore().folder == state_directory / "models"
-
-
 def test_what_was_promoted_last_answers(two: ModelStore) -> None:
-    """Each promotion is a file of its own and an event; the last one is the champion."""
     assert two.champion() == learned("v2", "v1", -7)
     assert two.load("v1") == learned("v1")
     assert two.versions() == ["v1", "v2"]
     first, second = two.history()
-    assert (first.kind, first.version, first.data["labels"], first.data["replaced"]) == (
-        "promoted",
-        "v1",
-        1600,
-        BUILT_IN.version,
-    )
-    assert second.data["replaced"] == "v1"
+    assert (first.kind, first.version, first.data["labels"]) == ("promoted", "v1", 1600)
+    assert [event.data["replaced"] for event in (first, second)] == [BUILT_IN.version, "v1"]
     assert first.at.tzinfo is not None
-
-
-def test_files_are_for_the_user_alone(two: ModelStore) -> None:
-    """Folder, journal and scorecards are private, like everything in the state directory."""
     assert stat.S_IMODE(two.folder.stat().st_mode) == 0o700
     for name in ("journal.jsonl", "v1.toml"):
         assert stat.S_IMODE((two.folder / name).stat().st_mode) == 0o600
 
 
-def test_a_version_is_never_written_again(two: ModelStore) -> None:
+def test_a_version_is_never_written_again_nor_one_learned_from_a_former_champion_promoted(two: ModelStore) -> None:
     """What a version means must not change: runs are recorded with it."""
     before = (two.folder / "v1.toml").read_bytes()
     for version in ("v1", "V1", BUILT_IN.version):
         with pytest.raises(ModelError, match="exists already, and is never changed"):
             two.promote(learned(version, "v2"), {})
-    assert (two.folder / "v1.toml").read_bytes() == before
-    assert two.champion_version() == "v2"
-
-
-@pytest.mark.parametrize("version", ["", "builtin", "../v3", "a/b", ".v", "v 1", "v" * 101, "v\n", "NUL", "com1.2"])
-def test_a_version_that_is_no_file_name_is_refused(store: ModelStore, version: str) -> None:
-    """A version becomes the name of a file in the folder, never outside of it."""
-    with pytest.raises(ModelError, match="cannot be a version"):
-        store.promote(learned(version), {})
-    assert not store.folder.exists()
-
-
-def test_a_challenger_of_a_former_champion_is_refused(two: ModelStore) -> None:
-    """If another process promoted meanwhile, the evidence was gathered against the wrong scorecard."""
     with pytest.raises(ModelError, match="v3 was learned to replace v1, but v2 answers by now"):
         two.promote(learned("v3", "v1"), {})
+    assert (two.folder / "v1.toml").read_bytes() == before
     assert two.versions() == ["v1", "v2"]
 
 
+def test_a_version_that_is_no_file_name_is_refused(store: ModelStore) -> None:
+    for version in ("", "builtin", "../v3", "a/b", ".v", "v 1", "v" * 101, "v\n", "NUL", "com1.2"):
+        with pytest.raises(ModelError) as caught:
+            store.promote(learned(version), {})
+        assert caught.value.code == "models.version_invalid"
+    assert not store.folder.exists()
+
+
 def test_going_back_follows_the_line_of_succession(two: ModelStore) -> None:
-    """Twice back from v2 is the built-in one, and not v2 again; forward again by name."""
+    """Twice back from v2 is the built-in one, and not v2 again; forward again by name; learning goes on from there."""
     assert two.rollback() == learned("v1")
     assert two.rollback() is BUILT_IN
     with pytest.raises(ModelError, match=r"nothing to go back to.*stored versions: v1, v2"):
         two.rollback()
     assert two.rollback("v2") == learned("v2", "v1", -7)
-    assert two.champion_version() == "v2"
     assert two.rollback() is BUILT_IN, "what v2 came after this time is the built-in one"
     kinds = [(event.kind, event.version, event.data["replaced"]) for event in two.history()[2:]]
-    assert kinds == [
-        ("rolled_back", "v1", "v2"),
-        ("rolled_back", BUILTIN, "v1"),
-        ("rolled_back", "v2", BUILTIN),
-        ("rolled_back", BUILTIN, "v2"),
-    ]
-
-
-def test_learning_goes_on_after_going_back(two: ModelStore) -> None:
-    """A scorecard learned from the one that was gone back to takes its place."""
+    line = [("v1", "v2"), (BUILTIN, "v1"), ("v2", BUILTIN), (BUILTIN, "v2")]
+    assert kinds == [("rolled_back", *each) for each in line]
     two.rollback("v1")
     two.promote(learned("v3", "v1"), {})
     assert two.champion_version() == "v3"
     assert two.rollback().version == "v1"
 
 
-@pytest.mark.parametrize("to", ["v2", "v9"])
-def test_going_back_to_what_is_not_there_or_answers_already_changes_nothing(two: ModelStore, to: str) -> None:
-    """The message lists what there is; nothing is recorded."""
-    with pytest.raises(ModelError, match="stored versions: v1, v2; builtin is the one of this release"):
-        two.rollback(to)
+def test_going_back_to_what_is_not_there_or_answers_already_changes_nothing(two: ModelStore) -> None:
+    for to in ("v2", "v9"):
+        with pytest.raises(ModelError, match="stored versions: v1, v2; builtin is the one of this release"):
+            two.rollback(to)
     assert len(two.history()) == 2
 
 
@@ -148,21 +121,15 @@ DAMAGES: dict[str, Damage] = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_champion_is_an_error_that_names_the_way_out(two: ModelStore, damage: str) -> None:
-    """Never does another scorecard answer in silence; going back is possible all the same."""
+    """Never does another scorecard answer in silence; going back is possible, but not to a damaged one."""
     DAMAGES[damage](two.folder / "v2.toml")
     with pytest.raises(ModelError, match=r"v2\.toml: the scorecard v2 cannot be used: .*bansong model rollback"):
         two.champion()
     assert two.load("v1").version == "v1"
-    assert two.rollback().version == "v1"
-    assert two.champion().version == "v1"
-
-
-def test_going_back_to_a_damaged_scorecard_leaves_the_champion(two: ModelStore) -> None:
-    """A rollback must not replace what works by what does not."""
-    (two.folder / "v1.toml").unlink()
-    with pytest.raises(ModelError, match=r"v1\.toml"):
-        two.rollback()
-    assert two.champion_version() == "v2"
+    assert two.rollback().version == two.champion().version == "v1"
+    with pytest.raises(ModelError, match=r"v2\.toml"):
+        two.rollback("v2")
+    assert two.champion_version() == "v1"
 
 
 def test_a_line_that_a_crash_cut_off_is_ignored_and_repaired(two: ModelStore) -> None:
@@ -211,46 +178,19 @@ def test_a_lost_journal_is_an_error_until_somebody_decides(two: ModelStore) -> N
     assert two.champion() is BUILT_IN
 
 
-def test_a_first_promotion_while_somebody_looks_is_no_lost_journal(
-    store: ModelStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Looking takes no lock: whenever another process promotes the first scorecard, what is seen is before or after."""
-    looks = {"exists": Path.exists, "glob": Path.glob}
-    for name, look in looks.items():
-        folder = ModelStore(store.folder / name)
-
-        def meanwhile(
-            path: Path, *rest: str, look: Callable[..., object] = look, name: str = name, folder: ModelStore = folder
-        ) -> object:
-            seen = look(path, *rest)
-            seen = list(seen) if name == "glob" else seen  # type: ignore[call-overload]
-            monkeypatch.setattr(Path, name, looks[name])
-            folder.promote(learned("v1"), {})
-            return iter(seen) if name == "glob" else seen  # type: ignore[call-overload]
-
-        monkeypatch.setattr(Path, name, meanwhile)
-        assert folder.champion_version() in (BUILTIN, "v1")
-        monkeypatch.setattr(Path, name, looks[name])
-
-
 def test_notes_and_kinds_that_are_not_known_pass_through(two: ModelStore) -> None:
     """A journal of a later release can be read; notes never change who answers."""
     two.note("refused", {"version": "v3", "e_value": 3.2, "day": datetime(2026, 11, 22).date(), "at": "never"})
-    with two.path.open("ab") as file:
-        file.write(b'{"at": "2027-01-01T00:00:00+00:00", "kind": "blessed", "version": null, "by": "\\ud55c"}\n')
+    line = {"at": "2027-01-01T00:00:00+00:00", "kind": "blessed", "version": None, "by": "한"}
+    with two.path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
     refused, blessed = two.history()[2:]
     assert (refused.kind, refused.version, refused.data) == ("refused", "v3", {"e_value": 3.2, "day": "2026-11-22"})
     assert refused.at > datetime(2026, 1, 1, tzinfo=UTC)
-    assert blessed.as_dict() == {
-        "at": "2027-01-01T00:00:00+00:00",
-        "kind": "blessed",
-        "version": None,
-        "by": "한",
-    }
+    assert blessed.as_dict() == line
     assert two.champion_version() == "v2"
-    for kind in ("promoted", "rolled_back"):
-        with pytest.raises(ValueError, match="changes the champion"):
-            two.note(kind, {})
+    with pytest.raises(ValueError, match="changes the champion"):
+        two.note("promoted", {})
 
 
 def test_a_disk_that_fails_leaves_the_champion(two: ModelStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,7 +219,6 @@ for count in range(25):
 
 @pytest.mark.process
 def test_processes_that_write_at_once_lose_nothing(store: ModelStore) -> None:
-    """Every event of each of three processes is there, whole and in its order."""
     folder = str(store.folder)
     writers = [subprocess.Popen([sys.executable, "-c", WRITER, folder, name]) for name in "abc"]
     assert [writer.wait(60) for writer in writers] == [0, 0, 0]
@@ -289,61 +228,34 @@ def test_processes_that_write_at_once_lose_nothing(store: ModelStore) -> None:
         assert [count for by, count in found if by == name] == list(range(25))
 
 
-def test_a_process_that_holds_the_lock_is_named(store: ModelStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Writing waits, and then says why it does not go on."""
-    from filelock import FileLock
-
-    from bansong.history import scorecards as module
-
-    monkeypatch.setattr(module, "_WAIT", 0.05)
-    store.folder.mkdir()
-    with FileLock(store.folder / "journal.lock"), pytest.raises(ModelError, match="another process is changing"):
-        store.note("refused", {})
-    assert store.champion() is BUILT_IN
-
-
 # ── which scorecard is meant ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_model_is_a_file_a_version_or_builtin(two: ModelStore, tmp_path: Path) -> None:
-    """Nothing given is the champion; a scorecard is itself."""
-    (tmp_path / "own.toml").write_text(learned("own").to_toml(), encoding="utf-8")
-    assert resolve_model(None, two).version == "v2"
-    assert resolve_model("v1", two).version == "v1"
-    assert resolve_model(Path("v1"), two).version == "v1"
-    assert resolve_model(BUILTIN, two) is BUILT_IN
-    assert resolve_model(BUILT_IN.version, two) is BUILT_IN
-    assert resolve_model(tmp_path / "own.toml", two) == learned("own")
-    assert resolve_model(card := learned("given"), two) is card
-
-
-def test_a_file_that_exists_goes_before_a_version(
+def test_a_model_is_a_file_a_version_or_builtin(
     two: ModelStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder of that name does not; `./builtin` is a file, `builtin` never is."""
+    """In this order; a folder is no file; `./builtin` is one, `builtin` never is; nothing given is the champion."""
+    assert resolve_model(None, two).version == "v2"
+    assert resolve_model("v1", two).version == resolve_model(Path("v1"), two).version == "v1"
+    assert resolve_model(BUILTIN, two) is resolve_model(BUILT_IN.version, two) is BUILT_IN
+    assert resolve_model(card := learned("given"), two) is card
     monkeypatch.chdir(tmp_path)
     (tmp_path / "v2").mkdir()
-    (tmp_path / "v1").write_text(learned("file").to_toml(), encoding="utf-8")
-    (tmp_path / "builtin").write_text(learned("file").to_toml(), encoding="utf-8")
-    assert resolve_model("v1", two).version == "file"
-    assert resolve_model("v2", two).version == "v2"
-    assert resolve_model("builtin", two) is BUILT_IN
-    assert resolve_model("./builtin", two).version == "file"
+    for name in ("v1", "builtin"):
+        (tmp_path / name).write_text(learned("file").to_toml(), encoding="utf-8")
+    found = [resolve_model(name, two).version for name in ("v1", "v2", "builtin", "./builtin", tmp_path / "v1")]
+    assert found == ["file", "v2", BUILT_IN.version, "file", "file"]
 
 
-@pytest.mark.parametrize(
-    ("model", "message"),
-    [
+def test_what_is_no_model_is_refused_with_what_there_is(two: ModelStore) -> None:
+    for model, message in (
         ("v9", "v9: is neither a scorecard file nor a version that is stored; stored versions: v1, v2"),
         ("no/such.toml", "no/such.toml: there is no such scorecard file"),
         ("x" * 5000, "neither a scorecard file nor a version"),
         ("a\0b", "neither a scorecard file nor a version"),
-    ],
-)
-def test_what_is_no_model_is_refused_with_what_there_is(two: ModelStore, model: str, message: str) -> None:
-    """Nothing else answers in its place."""
-    with pytest.raises(ModelError, match=message):
-        resolve_model(model, two)
+    ):
+        with pytest.raises(ModelError, match=message):
+            resolve_model(model, two)
 
 
 def test_every_run_asks_the_champion_unless_told_otherwise(state_directory: Path, tmp_path: Path) -> None:
@@ -375,25 +287,14 @@ def without(card: Scorecard, feature: str, level: str | None = None) -> Scorecar
     return msgspec.structs.replace(card, features=kept)
 
 
-def test_levels_that_a_learned_scorecard_never_saw_are_the_built_in_ones() -> None:
-    """All that it learned stays; a whole feature and a single level are filled in, and named."""
-    card = without(without(learned("v1"), "history"), "status", "merged")
-    filled, added = add_missing_levels(card, BUILT_IN)
-    assert added == ("status.merged", "history.moved", "history.absent", "history.delivered")
-    assert filled.features["status"]["active"].points == -5
-    assert filled.features["history"] == BUILT_IN.features["history"]
-    assert "history" not in card.features
-    assert add_missing_levels(learned("v1"), BUILT_IN) == (learned("v1"), ())
-
-
 def test_a_champion_of_an_earlier_release_goes_on_answering(store: ModelStore) -> None:
-    """It is completed when it is read; its file stays as it was."""
-    old = without(learned("v1"), "history")
-    store.promote(old, {})
+    """Levels that it never saw are the built-in ones, when it is read; what it learned and its file stay."""
+    store.promote(without(without(learned("v1"), "history"), "status", "merged"), {})
     found = store.load_stored(None)
-    assert found.added == ("history.moved", "history.absent", "history.delivered")
+    assert found.added == ("status.merged", "history.moved", "history.absent", "history.delivered")
     assert found.release == BUILT_IN.version
-    assert found.card.features["history"]["moved"].points == BUILT_IN.features["history"]["moved"].points
+    assert found.card.features["status"]["active"].points == -5
+    assert found.card.features["history"] == BUILT_IN.features["history"]
     assert "history" not in (store.folder / "v1.toml").read_text(encoding="utf-8")
     scored = bs.LocalEngine(model=store.champion()).verify(pl.LazyFrame({"b_no": ["1248100998"], "address": ["a 1"]}))
     assert scored.collect()["bounce_prob"].null_count() == 0
@@ -425,15 +326,4 @@ def test_differences_name_what_changed_and_nothing_else() -> None:
         ("grade A up to", -50, -49),
         ("actions C", "confirm", "hold"),
         ("base ko", BUILT_IN.base.ko, "다른 말"),
-    ]
-
-
-def test_the_table_of_points_has_every_level_beside_the_built_in_one() -> None:
-    """One row a level, the base first; a level that the other lacks has null."""
-    table = points_table(learned("v1"), without(BUILT_IN, "history"))
-    assert table.height == 1 + sum(map(len, BUILT_IN.features.values()))
-    assert table.row(0)[:3] == ("base", -50, -50)
-    assert table.filter(pl.col("level") == "status.active").row(0)[:3] == ("status.active", -5, -3)
-    assert table.filter(pl.col("beside").is_null())["level"].to_list() == [
-        f"history.{level}" for level in BUILT_IN.features["history"]
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 import re
 from datetime import date, timedelta
@@ -10,13 +9,10 @@ from datetime import date, timedelta
 import msgspec
 import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bansong.base.messages import Lang
 from bansong.engine.risk import assess
-from bansong.engine.risk.assess import make_reason_tables
-from bansong.engine.risk.reasons import AT_BEST, FEATURES, LABELS, WITHOUT_ASSESSMENT, list_reasons
+from bansong.engine.risk.reasons import AT_BEST, FEATURES, LABELS, WITHOUT_ASSESSMENT
 from bansong.engine.risk.scorecard import Scorecard
 
 INPUT = {
@@ -155,12 +151,10 @@ def cards() -> dict[str, Scorecard]:
     }
 
 
-@pytest.mark.parametrize("lang", ["en", "ko"])
+@pytest.mark.parametrize(("lang", "engine"), [("en", "streaming"), ("ko", "in-memory")])
 @pytest.mark.parametrize("which", ["built-in", "learned", "odd texts", "no repair"])
-@pytest.mark.parametrize("engine", ["in-memory", "streaming"])
 def test_every_row_gets_what_the_rules_say(which: str, lang: Lang, engine: str) -> None:
-    """What random rows get is what the reference says, character by character."""
-    card, made = cards()[which], rows(1_500, seed=6)
+    card, made = cards()[which], rows(500, seed=6)
     answers = card.assess(frame_of(made), LEVELS, lang).collect(engine=engine)
     assert answers.height == len(made)
     for row, answer in zip(made, answers.iter_rows(named=True), strict=True):
@@ -178,47 +172,16 @@ def test_levels_that_cannot_hold_are_never_told() -> None:
     assert labels == {"base", "status", "kind"}
 
 
-def test_features_that_tell_nothing_are_not_even_looked_at() -> None:
-    """The region has no points in the built-in card: an expression that would fail there is never computed."""
-    failing = LEVELS | {"region": {"seoul": pl.col("address").str.to_integer(strict=True) == 1}}
-    made = frame_of(rows(50, seed=8))
-    answers = Scorecard.load().assess(made, failing, "en").select("reasons", "bounce_prob", "action").collect()
-    assert answers["reasons"].str.contains("base").any()
-
-
 def test_patterns_are_told_alike_however_many_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """New ones, kept ones, ones that were forgotten and batches that are all new get what the rules say."""
     monkeypatch.setattr(assess, "_MAX_PATTERNS_KEPT", 50)
     card = msgspec.structs.replace(Scorecard.load(), version="forgetful")
-    for count, seed in ((40, 1), (40, 1), (40, 2), (1_500, 3), (40, 1)):
+    for count, seed in ((40, 1), (40, 1), (40, 2), (1_100, 3), (40, 1)):
         made = rows(count, seed)
         answers = card.assess(frame_of(made), LEVELS, "en").collect()
         assert answers["reasons"].to_list() == [reference(card, row, "en")["reasons"] for row in made]
 
 
-def test_a_pattern_has_room_for_every_level_and_every_day() -> None:
-    """All codes and the last day of the year 9999 are digits of one number of 64 bits."""
-    codes = math.prod(len(names) + 1 for names in FEATURES.values())
-    assert 3 * codes * (date.max.toordinal() + 2 * 366) < 2**64 // 16
-
-
-def test_no_rows_have_no_answers() -> None:
-    """A frame without rows comes back with the columns and without rows."""
-    answers = Scorecard.load().assess(frame_of(rows(3, seed=9)).head(0), LEVELS, "ko").collect()
-    assert answers.height == 0
-    assert answers.schema["reasons"] == pl.String
-
-
-def test_the_tables_are_small_and_few() -> None:
-    """What is made beforehand does not grow with the rows: some runs, each of at most 1,024 lines."""
-    for card in cards().values():
-        made = make_reason_tables(list_reasons(card, FEATURES), "en", card.actions.repair_features)
-        assert len(made) <= 12
-        assert all(run.combinations.height <= 1024 for run in made)
-
-
-@given(st.integers(-3000, 3000), st.integers(1, 100))
-def test_a_probability_has_a_value_for_every_score(score: int, double: int) -> None:
-    """However far the points go, the probability lies between 0 and the ceiling."""
-    card = msgspec.structs.replace(Scorecard.load(), points_to_double=double)
-    assert 0 <= card.probability(score) <= card.ceiling
+def test_a_probability_has_a_value_for_every_score() -> None:
+    for double in (1, 10, 100):
+        card = msgspec.structs.replace(Scorecard.load(), points_to_double=double)
+        assert all(0 <= card.probability(score) <= card.ceiling for score in range(-3000, 3001, 250))

@@ -16,7 +16,7 @@ import pytest
 import bansong as bs
 from bansong.engine.overlays import StatusOverlay
 from bansong.engine.registry import MORE, SCHEMA, STATUSES, Registry
-from bansong.engine.risk.reason_parser import parse_reasons
+from bansong.engine.risk.reasons import parse_reasons
 from bansong.errors import UsageError
 from conftest import SAMPLE, write
 

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from bansong.engine.risk.scorecard import Scorecard as Scorecard
     from bansong.jobs.report import JobReport as JobReport
     from bansong.jobs.run import run_job as run_job
+    from bansong.labels.label import LabelReport as LabelReport
     from bansong.labels.label import label as label
-    from bansong.labels.report import LabelReport as LabelReport
     from bansong.learning.calibrate import calibrate as calibrate
     from bansong.purchase.engines import HybridEngine as HybridEngine
     from bansong.purchase.engines import ServiceEngine as ServiceEngine
@@ -85,8 +85,7 @@ _NAMES = {
     "engine.risk.scorecard": ("Scorecard",),
     "jobs.report": ("JobReport",),
     "jobs.run": ("run_job",),
-    "labels.label": ("label",),
-    "labels.report": ("LabelReport",),
+    "labels.label": ("LabelReport", "label"),
     "learning.calibrate": ("calibrate",),
     "purchase.engines": ("HybridEngine", "ServiceEngine"),
     "reference.gazetteer": ("build_gazetteer",),

@@ -20,7 +20,7 @@ from bansong.base.files import make_folders, state_directory
 from bansong.base.messages import describe_os_error
 from bansong.base.publish import is_unfinished, publish_file, remove_unfinished
 from bansong.engine.overlays import HISTORY_SCHEMA
-from bansong.engine.risk.reason_parser import EVIDENCE_DTYPES
+from bansong.engine.risk.reasons import EVIDENCE_DTYPES
 from bansong.history.mailings import (
     METADATA_KEY,
     STORE_SCHEMA,

@@ -15,7 +15,7 @@ from bansong.base.errors import LabelError, Problem
 from bansong.base.messages import Option, Phrase, current_language, gettext, gettext_noop
 from bansong.base.schema import KOREAN_WORDS
 from bansong.engine.overlays import address_key
-from bansong.engine.risk.reason_parser import EVIDENCE_DTYPES, KNOWN_DTYPES
+from bansong.engine.risk.reasons import EVIDENCE_DTYPES, KNOWN_DTYPES
 from bansong.history.outcomes import SAYS_NOTHING
 
 DATE_IN_FUTURE: Final = Problem(

@@ -381,6 +381,15 @@ def resolve_model(model: str | Path | Scorecard | None, store: ModelStore | None
     raise ModelError(SCORECARD_UNKNOWN, name=name, list_versions=_list_versions(events))
 
 
+def candidate_scorecards(version: str | None) -> list[Scorecard]:
+    """Return the scorecard that answered, if it is known and stored, else all that may have."""
+    store = ModelStore()
+    if version is not None:
+        with suppress(ModelError):  # a file of the user's own, given with `model`
+            return [store.load(version)]
+    return [Scorecard.load(), *(store.load(known) for known in store.versions())]
+
+
 def _promotions(events: Sequence[Event]) -> dict[str, Event]:
     return {event.version: event for event in events if event.kind == PROMOTED and event.version is not None}
 

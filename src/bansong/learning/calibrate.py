@@ -29,6 +29,7 @@ from bansong.engine.risk.scorecard import Scorecard
 from bansong.engine.text import day_given
 from bansong.history.labels import LabelStore
 from bansong.history.scorecards import DECIDING, PROMOTED, Event, ModelStore, levels_of
+from bansong.learning.checks import WIDE, distrust, interval, level_counts, stability_index
 from bansong.learning.fit import Saving, count_patterns, held_share, numpy, points_frame, saving
 from bansong.learning.gate import (
     ENOUGH,
@@ -41,7 +42,6 @@ from bansong.learning.gate import (
     last_test,
     select_training_rows,
 )
-from bansong.learning.noise import distrust, level_counts, overall_calibration, stability_index
 
 _SHOWN: Final = 8
 _NO_SAVING: Final = Saving(0, 0, 0.0, 0, 0.0)
@@ -275,13 +275,17 @@ def _drift_warnings(rows: pl.DataFrame, frame: pl.DataFrame) -> Iterator[str]:
                 newest=newest,
                 **row,
             )
-    overall = overall_calibration(*(frame[name][0] for name in ("letters", "bounced", "expected")))
-    if overall is not None and overall.significant:
-        yield gettext_of(
-            overall,
+    letters, bounced, expected = (frame[name][0] for name in ("letters", "bounced", "expected"))
+    low, high = (bound * letters / expected for bound in interval(bounced, letters, WIDE)) if letters else (1.0, 1.0)
+    if not low <= 1 <= high:
+        yield gettext(
             "{letters} came back where {expected:,.1f} were expected ({ratio:.2f} of it, 99 % interval "
             "{low:.2f} to {high:.2f})",
-            letters=count_letters(overall.bounced),
+            letters=count_letters(bounced),
+            expected=expected,
+            ratio=bounced / expected,
+            low=low,
+            high=high,
         )
 
 

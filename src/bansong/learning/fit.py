@@ -11,8 +11,9 @@ A hierarchical maximum a posteriori estimate. With the expert's points in log-od
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,16 +22,8 @@ import polars as pl
 
 from bansong.base.errors import Problem, UsageError
 from bansong.base.schema import GRADES
-from bansong.engine.risk.reason_parser import LEVEL_DTYPES
-from bansong.engine.risk.reasons import FEATURES
+from bansong.engine.risk.reasons import FEATURES, LEVEL_DTYPES
 from bansong.engine.risk.scorecard import Level, Scorecard
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, np.dtype[np.float64]]
-    Codes = np.ndarray[Any, np.dtype[np.intp]]
-    Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 NUMPY_MISSING: Final = Problem("learning.numpy_missing", 'learning needs numpy: pip install "bansong[learn]"')
 
@@ -42,6 +35,23 @@ def numpy() -> ModuleType:
         raise UsageError(NUMPY_MISSING) from error
     return np
 
+
+class _Numpy:
+    """numpy, loaded on first use: it is an extra, which a report does without."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(numpy(), name)
+
+
+if TYPE_CHECKING:
+    import numpy as library
+
+    np = library
+    Array = np.ndarray[Any, np.dtype[np.float64]]
+    Codes = np.ndarray[Any, np.dtype[np.intp]]
+    Flags = np.ndarray[Any, np.dtype[np.bool_]]
+else:
+    np = _Numpy()
 
 LEVELS: Final = tuple(LEVEL_DTYPES)
 COUNTS: Final = ("n", "bounced")
@@ -69,6 +79,7 @@ def merge_patterns(parts: list[pl.DataFrame]) -> pl.DataFrame:
 TERMS: Final = tuple((feature, level) for feature, levels in FEATURES.items() for level in levels)
 _ROWS: Final = 1 << 16
 _SIZES: Final = tuple(map(len, FEATURES.values()))
+_ENDS: Final = tuple(accumulate(_SIZES))[:-1]
 
 
 def expert_points(card: Scorecard) -> list[int]:
@@ -85,26 +96,22 @@ class Design:
         return len(self.codes[0])
 
     def __matmul__(self, weights: Array) -> Array:
-        np = numpy()
         total: Array = np.zeros(len(self))
-        for codes, part in zip(self.codes, self._parts(weights), strict=True):
+        for codes, part in zip(self.codes, np.split(weights, _ENDS), strict=True):
             total += np.append(part, 0.0)[codes]
         return total
 
     def sums(self, values: Array) -> Array:
         """Sum the rows' values over the rows in which each term holds."""
-        np = numpy()
         counts = [
             np.bincount(codes, weights=values, minlength=size + 1)[:size]
             for codes, size in zip(self.codes, _SIZES, strict=True)
         ]
-        found: Array = np.concatenate(counts)
-        return found
+        return np.concatenate(counts)
 
     def products(self, weights: Array, sides: Array) -> tuple[Array, Array]:
         """Return the weighted cross products of all terms, and the sums of each column of ``sides`` by term."""
         # in single precision: this steers the steps of a fit and does not decide where it ends
-        np = numpy()
         width = len(TERMS) + len(_SIZES)
         pairs: Array = np.zeros((width, width))
         sums: Array = np.zeros((width, sides.shape[1]))
@@ -117,12 +124,9 @@ class Design:
         return pairs[np.ix_(kept, kept)], sums[kept]
 
     def matrix(self) -> Array:
-        np = numpy()
-        whole: Array = self._dense_rows(slice(0, len(self)))[:, _term_columns()].astype(np.float64)
-        return whole
+        return np.array(self._dense_rows(slice(0, len(self)))[:, _term_columns()], dtype=np.float64)
 
     def _dense_rows(self, rows: slice) -> Any:
-        np = numpy()
         width = len(TERMS) + len(_SIZES)
         length = len(self.codes[0][rows])
         block = np.zeros((length, width), dtype=np.float32)
@@ -131,12 +135,6 @@ class Design:
             flat[starts + first + codes[rows]] = 1.0
             first += size + 1
         return block
-
-    def _parts(self, weights: Array) -> Iterator[Array]:
-        first = 0
-        for size in _SIZES:
-            yield weights[first : first + size]
-            first += size
 
 
 def design(patterns: pl.DataFrame) -> Design:
@@ -205,7 +203,6 @@ class Fit:
         return self.prior.base.points + self.shift * self.prior.points_to_double / math.log(2)
 
     def theta(self) -> Array:
-        np = numpy()
         theta: Array = np.concatenate(
             [[self.shift, self.slope], self.deltas, [_logit(self.ceiling), self.false_bounces]]
         )
@@ -269,7 +266,6 @@ class _Problem:
 
     @classmethod
     def of(cls, patterns: pl.DataFrame, prior: Scorecard, priors: Priors) -> _Problem:
-        np = numpy()
         unit = math.log(2) / prior.points_to_double
         levels = design(patterns)
         points = np.array(expert_points(prior), dtype=float) * unit
@@ -291,7 +287,6 @@ class _Problem:
         return Fit(self.prior, shift, slope, here.theta[2:-2], here.ceiling, here.e0)
 
     def at(self, theta: Array) -> _Point:
-        np = numpy()
         theta[-1] = e0 = min(max(float(theta[-1]), 0.0), _MAX_E0)
         sigma = 1 / (1 + np.exp(-(self.offset + theta[0] + theta[1] * self.expert + self.design @ theta[2:-2])))
         label = np.clip(e0 + (1 - e0) * _sigmoid(float(theta[-2])) * sigma, _SURE, 1 - _SURE)
@@ -303,7 +298,6 @@ class _Problem:
 
     def step(self, here: _Point, information: Array) -> Array:
         """Return the step of Fisher scoring; e0 stays 0 if it would become negative."""
-        np = numpy()
         theta, label = here.theta, here.label
         d_eta, others = self._slopes(here)
         by_label = (self.bounced - self.n * label) / (label * (1 - label))
@@ -320,7 +314,6 @@ class _Problem:
         return step
 
     def information(self, here: _Point) -> Array:
-        np = numpy()
         d_eta, others = self._slopes(here)
         weights = self.n / (here.label * (1 - here.label))
         squared, crossed = weights * d_eta**2, weights * d_eta * others
@@ -342,7 +335,6 @@ class _Problem:
 
     def _slopes(self, here: _Point) -> tuple[Array, Array]:
         """Return derivatives of a label's probability by η, and by the ceiling's log-odds and e0 (a row each)."""
-        np = numpy()
         ceiling, e0, p = here.ceiling, here.e0, here.ceiling * here.sigma
         d_eta: Array = (1 - e0) * p * (1 - here.sigma)
         return d_eta, np.stack([(1 - e0) * p * (1 - ceiling), 1 - p])
@@ -396,11 +388,12 @@ def _most_mailed(card: Scorecard) -> float:
     return max(mailed, default=-math.inf)
 
 
+def _scores(card: Scorecard, levels: Design) -> Array:
+    return card.base.points + levels @ np.array(expert_points(card), dtype=float)
+
+
 def predict(card: Scorecard, levels: Design) -> Array:
-    np = numpy()
-    score = card.base.points + levels @ np.array(expert_points(card), dtype=float)
-    probabilities: Array = card.ceiling / (1 + 2 ** (-score / card.points_to_double))
-    return probabilities
+    return card.ceiling / (1 + 2 ** (-_scores(card, levels) / card.points_to_double))
 
 
 def _move_level(level: Level, points: Mapping[tuple[str, str], float], feature: str, name: str) -> Level:
@@ -472,9 +465,7 @@ def held_share(counted: pl.DataFrame, card: Scorecard) -> float:
 
 
 def _is_held(card: Scorecard, levels: Design) -> Flags:
-    np = numpy()
-    score = card.base.points + levels @ np.array(expert_points(card), dtype=float)
     cuts = np.array([card.grades[grade] for grade in GRADES[:-1]])
     held = np.array([getattr(card.actions, grade) in HELD for grade in GRADES])
-    found: Flags = held[np.searchsorted(cuts, score, side="left")]
+    found: Flags = held[np.searchsorted(cuts, _scores(card, levels), side="left")]
     return found

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from hashlib import sha256
-from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -25,7 +24,7 @@ from bansong.engine.risk.scorecard import Learned, Scorecard
 from bansong.history.labels import LabelStore
 from bansong.history.mailings import MailingTerms
 from bansong.history.scorecards import DECIDING, Event
-from bansong.learning.checks import LabelChecks, check_labels, one_class
+from bansong.learning.checks import FALSE_BOUNCES, LabelChecks, check_labels, one_class
 from bansong.learning.fit import (
     LEVELS,
     Fit,
@@ -35,10 +34,9 @@ from bansong.learning.fit import (
     keep_held,
     make_challenger,
     merge_patterns,
-    numpy,
+    np,
     predict,
 )
-from bansong.learning.noise import FALSE_BOUNCES
 
 if TYPE_CHECKING:
     from bansong.learning.fit import Array
@@ -254,7 +252,6 @@ def _log_likelihood_gains(
 
 
 def _likelihood(probabilities: Array, false_bounces: float, block: pl.DataFrame) -> float:
-    np = numpy()
     label = false_bounces + (1 - false_bounces) * probabilities
     bounced = block["bounced"].cast(pl.Float64).to_numpy()
     rest = block["n"].cast(pl.Float64).to_numpy() - bounced
@@ -298,10 +295,7 @@ def last_test(events: Sequence[Event]) -> JudgedLabels | None:
 
 
 def _digest(rows: pl.DataFrame, release: str) -> str:
-    text = BytesIO(f"{release}\n".encode())
-    text.seek(0, 2)
-    rows.select(_JUDGED).write_csv(text)
-    return sha256(text.getbuffer()).hexdigest()
+    return sha256(f"{release}\n{rows.select(_JUDGED).write_csv()}".encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

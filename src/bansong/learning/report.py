@@ -16,11 +16,10 @@ from bansong.base.display import Shown
 from bansong.base.errors import LabelError, Problem, UsageError
 from bansong.base.messages import Phrase, count_rows, gettext, gettext_noop, gettext_of
 from bansong.base.schema import HEADERS, REASON_SEPARATOR, code_expr
-from bansong.engine.risk.reason_parser import LEVEL
-from bansong.engine.risk.reasons import LABELS
+from bansong.engine.risk.reasons import LABELS, LEVEL
 from bansong.history.labels import LabelStore
 from bansong.history.outcomes import came_back
-from bansong.learning.noise import interval
+from bansong.learning.checks import interval
 from bansong.run.charts import reliability
 from bansong.tables.detect import open_table, reading
 from bansong.tables.table import TEXTS, Table

@@ -17,7 +17,7 @@ import polars as pl
 from bansong.base import business_number
 from bansong.base.errors import BansongError, ModelError, StoreError, UsageError
 from bansong.base.schema import REASON_SEPARATOR, SEOUL
-from bansong.engine.risk.reason_parser import parse_reasons
+from bansong.engine.risk.reasons import parse_reasons
 from bansong.engine.risk.scorecard import Scorecard
 from bansong.history.mailings import (
     LABEL_SCHEMA,

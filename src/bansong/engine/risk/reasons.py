@@ -1,20 +1,24 @@
-"""Codes of reasons, declared in ``reasons.toml``, and their texts: one template a level, to write and to read back."""
+"""Codes of reasons, declared in ``reasons.toml``, and their texts: one template a level, written and read back."""
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Collection, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
 from importlib.resources import files
+from itertools import product
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import polars as pl
 
-from bansong.base.messages import Lang
+from bansong.base.messages import LANGS, Lang
+from bansong.base.schema import REASON_SEPARATOR
+from bansong.engine.address.postal import region_level
 
 if TYPE_CHECKING:
     from bansong.engine.risk.scorecard import Level, Scorecard
@@ -217,3 +221,199 @@ def list_reasons(card: Scorecard, possible: Mapping[str, Collection[str]]) -> li
         and term.name in possible.get(term.feature, ())
     ]
     return sorted(terms, key=lambda term: -abs(term.level.points))
+
+
+LEVEL: Final = "level:"  # prefix of the columns with the levels of features
+# one column for each feature: the name of its level, null for none
+LEVEL_DTYPES: Final[dict[str, pl.Enum]] = {f"{LEVEL}{feature}": pl.Enum(levels) for feature, levels in FEATURES.items()}
+# the model's view of a row of an enriched file
+KNOWN_DTYPES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
+    "score": pl.Int32,
+    "bounce_prob": pl.Float64,
+    "grade": pl.String,
+    "model": pl.String,  # the scorecard's version, if known
+    **LEVEL_DTYPES,
+}
+OUTCOME_DTYPES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {  # outcome of a letter
+    "row_id": pl.UInt32,
+    "mailed": pl.Date,
+    "bounced": pl.Boolean,  # null if unknown
+    "reason_code": pl.String,  # of `return_reasons.toml`
+}
+EVIDENCE_DTYPES: Final = OUTCOME_DTYPES | KNOWN_DTYPES  # a row of evidence: one letter
+_READ: Final[dict[str, pl.DataType | type[pl.DataType]]] = {"score": pl.Int32, "unread": pl.Boolean, **LEVEL_DTYPES}
+
+_BASE: Final = (None, BASE)
+_TERMS: Final = [_BASE, *((feature, name) for feature, names in FEATURES.items() for name in names)]  # of all reasons
+
+_LEVEL_CODES: Final = 32  # more than any feature has levels
+_FEATURES_A_NUMBER: Final = 12  # their codes are digits of one number of 64 bits
+_MAX_ROUNDING: Final = 0.001  # of a probability, to a tenth of a percent
+
+_SPLIT: Final = REASON_SEPARATOR.strip()
+
+
+def parse_reasons(
+    frame: pl.LazyFrame, reasons: str, *, address: str | None = None, cards: Sequence[Scorecard] = ()
+) -> pl.LazyFrame:
+    """Add ``score`` (null without a probability), ``level:<feature>`` and ``unread``, as the ``reasons`` state them.
+
+    ``cards``: possible scorecards, by default the built-in one. ``address``: column for the region if no reason has it.
+    ``unread``: a reason is in no card, repeated, or contradicts another, ``bounce_prob`` or ``model`` (a text cut off
+    between two reasons looks whole); such a row must not be learned from. No content of a column raises an error.
+    """
+    from bansong.engine.risk.scorecard import Scorecard
+
+    schema = frame.collect_schema()
+    model = pl.col("model").cast(pl.String, strict=False) if "model" in schema else pl.lit(None, pl.String)
+    probability = pl.col("bounce_prob") if "bounce_prob" in schema else pl.lit(None)
+    given = probability.cast(pl.Float64, strict=False)
+    rows = pl.struct(_items(schema[reasons], reasons).alias("items"), model.alias("model"), given.alias("given"))
+    built_in = Scorecard.load()
+    reader = _Reader(list(cards) or [built_in], built_in)
+    read = rows.map_batches(reader, return_dtype=pl.Struct(_READ), is_elementwise=True)
+    frame = frame.with_columns(read.alias("bv:read")).with_columns(pl.col("bv:read").struct.field(*_READ))
+    return (frame if address is None else _with_region(frame, address)).drop("bv:read")
+
+
+def _items(dtype: pl.DataType, column: str) -> pl.Expr:
+    # as one text, whatever the column holds; other values become an unknown reason
+    value = pl.col(column)
+    if isinstance(dtype, pl.Array):
+        value, dtype = value.arr.to_list(), pl.List(dtype.inner)
+    if isinstance(dtype, pl.List) and not dtype.inner.is_nested():
+        return value.cast(pl.List(pl.String), strict=False).list.join(REASON_SEPARATOR, ignore_nulls=True)
+    if dtype.is_nested() or dtype in (pl.Binary, pl.Object):
+        return pl.when(value.is_not_null()).then(pl.lit("?"))
+    return value.cast(pl.String, strict=False)
+
+
+def _with_region(frame: pl.LazyFrame, address: str) -> pl.LazyFrame:
+    # from the address, if a risk was given and no reason states the region
+    asked = pl.col("score").is_not_null() & pl.col(f"{LEVEL}region").is_null()
+    of_address = pl.when(asked).then(pl.col(address).cast(pl.String, strict=False))
+    region = region_level(of_address).cast(LEVEL_DTYPES[f"{LEVEL}region"], strict=False)
+    return frame.with_columns(pl.coalesce(f"{LEVEL}region", region).alias(f"{LEVEL}region"))
+
+
+def _identifier(term: Term, lang: Lang) -> str:
+    return f"[{term.label}] {term.identifying_text(lang, by_nts=True)}"
+
+
+class _Reader:
+    def __init__(self, cards: Sequence[Scorecard], built_in: Scorecard) -> None:
+        places_of: dict[str, set[int]] = defaultdict(set)
+        for card in cards:
+            for term, lang in product(terms_of(card), LANGS):
+                places_of[_identifier(term, lang)].add(_TERMS.index((term.feature, term.name)))
+        for term in terms_of(built_in):
+            for earlier in earlier_wordings(term):
+                text = _identifier(earlier, "ko")
+                if text not in places_of:  # present texts take precedence
+                    places_of[text].add(_TERMS.index((term.feature, term.name)))
+        # a text of two levels identifies neither
+        sure = {text: places.copy().pop() for text, places in places_of.items() if len(places) == 1}
+        self.exact = pl.DataFrame(
+            [(text, place) for text, place in sure.items() if not PLACEHOLDER.search(text)],
+            schema={"text": pl.String, "term": pl.UInt32},
+            orient="row",
+        )
+        # longer fixed texts are tried first
+        open_ = [text for text in sure if PLACEHOLDER.search(text)]
+        open_.sort(key=lambda text: len(PLACEHOLDER.sub("", text)), reverse=True)
+        self.templates = [(PLACEHOLDER.split(text)[0], matching(text), sure[text]) for text in open_]
+        self.cards = {card.version: card for card in cards}
+        self.points = {}
+        for card in cards:
+            levels = (card.base if feature is None else card.features[feature][name] for feature, name in _TERMS)
+            self.points[card.version] = pl.Series([level.points for level in levels], dtype=pl.Int32)
+
+    def __call__(self, rows: pl.Series) -> pl.Series:
+        frame = rows.struct.unnest()
+        items = frame.select(
+            pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"), pl.col("items").str.split(_SPLIT).alias("item")
+        ).explode("item", empty_as_null=True, keep_nulls=True)
+        items = items.with_columns(pl.col("item").str.strip_chars())
+        distinct = self._read(items.select("item").unique().filter(pl.col("item") != ""))
+        found = distinct.select("item", *_contributions(), *self._disagreements(frame["model"]))
+        of_items = items.join(found, on="item", how="left", maintain_order="left")
+        summed = of_items.group_by("row", maintain_order=True).agg(
+            pl.col("points", "^codes:.*$").sum(),
+            pl.col("bit").sum().alias("bits"),
+            pl.col("bit").bitwise_or().fill_null(0).alias("different"),
+            pl.col("unknown", "^wrong:.*$").any(),
+        )
+        return _row(pl.concat([frame, summed.drop("row")], how="horizontal"), self._other_probability())
+
+    def _read(self, items: pl.DataFrame) -> pl.DataFrame:
+        parts = pl.col("item").str.splitn("] ", 2)
+        head = parts.struct[0].str.splitn(" ", 2)
+        points = head.struct[1]
+        signed = pl.when(points.str.contains("^[+-][0-9]{1,5}$")).then(points)
+        items = items.with_columns(
+            text=pl.concat_str(head.struct[0], pl.lit("] "), parts.struct[1]),
+            points=signed.str.strip_prefix("+").cast(pl.Int32, strict=False),
+        )
+        items = items.join(self.exact, on="text", how="left")
+        known, rest = [items.filter(pl.col("term").is_not_null())], items.filter(pl.col("term").is_null())
+        for first_words, pattern, term in self.templates:
+            fits = pl.col("text").str.starts_with(first_words)
+            fits = pl.when(fits).then("text").str.contains(pattern).fill_null(False)
+            marked = rest.with_columns(fits.alias("fits"))
+            known.append(marked.filter("fits").drop("fits").with_columns(term=pl.lit(term, pl.UInt32)))
+            rest = marked.filter(~pl.col("fits")).drop("fits")
+        return pl.concat([*known, rest])
+
+    def _disagreements(self, models: pl.Series) -> list[pl.Expr]:
+        # for each known model of the rows: whether its points differ from the item's
+        versions = [version for version in models.unique().drop_nulls() if version in self.points]
+        return [
+            (pl.lit(self.points[version]).gather(pl.col("term")) != pl.col("points")).alias(f"wrong:{version}")
+            for version in versions
+        ]
+
+    def _other_probability(self) -> pl.Expr:
+        # than the points come to by the row's own model
+        differs = []
+        for version, card in self.cards.items():
+            expected = card.ceiling / (1 + 2 ** (-pl.col("points") / card.points_to_double))
+            differs.append((pl.col("model") == version) & ((pl.col("given") - expected).abs() > _MAX_ROUNDING))
+        return pl.any_horizontal(differs)
+
+
+def _contributions() -> Iterator[pl.Expr]:
+    # for the sums of a row: points, unknown items, a bit for the feature, a digit for the level
+    features = list(FEATURES)
+    known = pl.col("term").is_not_null() & pl.col("points").is_not_null()
+    yield pl.col("points").cast(pl.Int64)
+    yield (~known).alias("unknown")
+    places = [0 if feature is None else features.index(feature) + 1 for feature, _ in _TERMS]
+    bits = pl.Series([1 << place for place in places], dtype=pl.UInt64)
+    yield pl.when(known).then(pl.lit(bits).gather(pl.col("term"))).otherwise(0).alias("bit")
+    codes = [0 if feature is None else FEATURES[feature].index(name) + 1 for feature, name in _TERMS]
+    for first in range(1, len(features) + 1, _FEATURES_A_NUMBER):
+        digits = [
+            code * _LEVEL_CODES ** (place - first) if 0 <= place - first < _FEATURES_A_NUMBER else 0
+            for place, code in zip(places, codes, strict=True)
+        ]
+        part = pl.lit(pl.Series(digits, dtype=pl.UInt64)).gather(pl.col("term"))
+        yield pl.when(known).then(part).otherwise(0).alias(f"codes:{first}")
+
+
+def _row(frame: pl.DataFrame, other_probability: pl.Expr) -> pl.Series:
+    twice = pl.col("bits") != pl.col("different")
+    base = pl.col("different") % 2 == 1
+    versions = [name.removeprefix("wrong:") for name in frame.columns if name.startswith("wrong:")]
+    wrong = [pl.col(f"wrong:{version}") & (pl.col("model") == version) for version in versions]
+    baseless = pl.col("given").is_not_null() & ~base & pl.col("items").is_not_null()
+    doubts = [pl.col("unknown"), twice, baseless, other_probability, *wrong]
+    unread = pl.any_horizontal(doubt.fill_null(False) for doubt in doubts)
+    score = pl.when(base & ~unread).then(pl.col("points").cast(pl.Int32, strict=False))
+    levels = []
+    for place, (feature, names) in enumerate(FEATURES.items()):
+        digits = pl.col(f"codes:{place // _FEATURES_A_NUMBER * _FEATURES_A_NUMBER + 1}")
+        code = (digits // _LEVEL_CODES ** (place % _FEATURES_A_NUMBER) % _LEVEL_CODES).cast(pl.UInt32)
+        level = pl.Series([None, *names], dtype=LEVEL_DTYPES[f"{LEVEL}{feature}"])
+        once = pl.when(twice | (code > len(names))).then(0).otherwise(code)
+        levels.append(pl.lit(level).gather(once).alias(f"{LEVEL}{feature}"))
+    return frame.select(score.alias("score"), unread.alias("unread"), *levels).select(pl.struct(*_READ)).to_series()
