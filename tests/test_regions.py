@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bansong.engine.address.postal import postal_fits, split_region, without_gazetteer
-from bansong.engine.address.region_split import BeginningsRead, split_anywhere
+from bansong.engine.address.attach import attach
+from bansong.engine.address.decide import postal_fits
+from bansong.engine.address.region_split import BeginningsRead, split_anywhere, split_region
 from bansong.engine.address.regions import members, present_day, regions, spellings
 from examples import examples
 
@@ -584,8 +585,7 @@ def test_without_a_gazetteer_the_region_and_the_postal_code_are_judged(
     frame = pl.LazyFrame(
         {"address": [address], "zipcode": [zipcode]}, schema=dict.fromkeys(("address", "zipcode"), pl.String)
     )
-    found = without_gazetteer(frame).collect().row(0, named=True)
-    assert set(found) == {"address", "zipcode", *ADDED}
+    found = attach(frame, None, "en").collect().row(0, named=True)
     assert (found["match_level"], found["zipcode_given"], found["postal_match"]) == (level, given_code, postal)
     assert found["covered"] is False
     assert [found[name] for name in ("form", "unit", "zipcode_right", "changes", "fixed_zipcode", "fixed_address")] == [
@@ -607,8 +607,8 @@ def test_without_a_gazetteer_a_batch_of_many_kinds_is_judged_as_each_row_alone()
     ]
     schema = dict.fromkeys(("address", "zipcode"), pl.String)
     frame = pl.DataFrame(rows, schema=schema, orient="row")
-    alone = pl.concat(without_gazetteer(row.lazy()).collect() for row in frame.iter_slices(1))
-    assert without_gazetteer(frame.lazy()).collect().equals(alone)
+    alone = pl.concat(attach(row.lazy(), None, "en").collect() for row in frame.iter_slices(1))
+    assert attach(frame.lazy(), None, "en").collect().equals(alone)
 
 
 def test_beginnings_that_were_read_are_kept_up_to_a_limit_and_say_the_same_ever_after() -> None:
@@ -634,7 +634,7 @@ def test_without_a_gazetteer_the_query_streams_and_keeps_every_row() -> None:
     rows = pl.DataFrame(
         {"key": range(5000), "address": ["경기도오산시오산로 254", None, "x", "서울 강남구 1", "*"] * 1000}
     )
-    query = without_gazetteer(rows.lazy().with_columns(zipcode=pl.lit("06236")))
+    query = attach(rows.lazy().with_columns(zipcode=pl.lit("06236")), None, "en")
     assert query.collect(engine="streaming").select(rows.columns).equals(rows)
     plan = query.show_graph(plan_stage="physical", engine="streaming", raw_output=True) or ""
     kinds = dict(re.findall(r'label="([a-z-]+)[^"]*"(?:,style=filled,fillcolor="([0-9.]+) )?', plan))

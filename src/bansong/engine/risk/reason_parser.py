@@ -11,7 +11,7 @@ import polars as pl
 
 from bansong.base.messages import LANGS, Lang
 from bansong.base.schema import REASON_SEPARATOR
-from bansong.engine.address.postal import region_level
+from bansong.engine.address.attach import region_level
 from bansong.engine.risk.reasons import BASE, FEATURES, PLACEHOLDER, Term, earlier_wordings, matching, terms_of
 from bansong.engine.risk.scorecard import Scorecard
 
