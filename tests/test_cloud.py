@@ -19,7 +19,6 @@ import pytest
 import trustme
 
 import bansong as bs
-from bansong.base import object_store
 from bansong.base import remote as remote_files
 from bansong.base.files import RemotePath, as_path, describe_given
 from bansong.base.messages import use_language
@@ -315,16 +314,16 @@ def test_an_input_that_changes_while_it_is_read_is_refused(s3: S3Server, monkeyp
 
 def test_a_write_whose_answer_was_lost_counts_as_made(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """Told by a mark of its own, so that nobody runs again for an object that is there."""
-    run = object_store.run_until_interrupted
+    run = remote_files.run_until_interrupted
 
     def losing(operation: Any) -> Any:
         done = run(operation)
         if operation.__name__ == "upload":
-            raise object_store._error_types()[0]("connection reset")
+            raise remote_files._error_types()[0]("connection reset")
         return done
 
     s3.put("a.csv", CSV.encode())
-    monkeypatch.setattr(object_store, "run_until_interrupted", losing)
+    monkeypatch.setattr(remote_files, "run_until_interrupted", losing)
     bs.enrich(f"{ROOT}/a.csv", f"{ROOT}/out.csv")
     assert s3.get("out.csv").decode().count("verified") == 2
 
@@ -524,7 +523,7 @@ def test_without_the_extra_the_command_that_installs_it_is_said(monkeypatch: pyt
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setitem(sys.modules, "obstore.store", None)
     assert "cannot be reached" in refused(lambda: bs.plan("https://127.0.0.1:9/a.csv"))
-    for call in (lambda: bs.plan([f"{ROOT}/*.csv"]), lambda: object_store.upload_object(Path(__file__), S3_PATH, None)):
+    for call in (lambda: bs.plan([f"{ROOT}/*.csv"]), lambda: remote_files.upload_object(Path(__file__), S3_PATH, None)):
         assert refused(call).endswith('need an extra: pip install "bansong[cloud]"')
     assert refused(lambda: bs.plan(f"{ROOT}/a.csv")).endswith('need an extra: pip install "bansong[cloud]"')
 
@@ -533,7 +532,7 @@ def test_a_disk_without_room_and_an_object_too_large_are_told_before_it_is_too_l
     s3: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     s3.put("a.csv", CSV.encode())
-    monkeypatch.setattr(object_store, "LARGEST", 10)
+    monkeypatch.setattr(remote_files, "LARGEST", 10)
     assert "objects are written in one piece of at most 10; pack it (.gz)" in refused(
         lambda: bs.enrich(f"{ROOT}/a.csv", f"{ROOT}/b.csv")
     )

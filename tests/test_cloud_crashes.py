@@ -53,7 +53,7 @@ main()
 MEMORY = """
 import json, os, sys, threading, time
 from pathlib import Path
-from bansong.base import object_store
+from bansong.base import remote as object_store
 from bansong.base.files import as_path
 
 def anonymous():

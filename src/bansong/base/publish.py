@@ -30,8 +30,7 @@ from bansong.base.files import (
     sync_folder,
 )
 from bansong.base.messages import describe_os_error
-from bansong.base.object_store import RemoteVersion
-from bansong.base.remote import fetch_file, look_at_output, publish_remote, unfinished_error
+from bansong.base.remote import RemoteVersion, fetch_file, look_at_output, publish_remote, unfinished_error
 
 OUTPUT_IS_FOLDER: Final = Problem("files.output_is_folder", "{target}: is a folder; name a file in it")
 OUTPUT_FOLDER_MISSING: Final = Problem(

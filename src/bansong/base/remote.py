@@ -1,30 +1,353 @@
-"""Fetch remote files to private copies, and publish local files as remote ones."""
+"""Read and write files at URLs: objects of S3, GCS and Azure, and web pages (docs/decisions/049-cloud-files.md)."""
+# An object is written by one conditional PUT: no parts are left behind, and no change by others is overwritten. Files
+# are fetched to private copies, and outputs are finished here before they are sent.
 
 from __future__ import annotations
 
+import atexit
+import mmap
 import os
+import re
+import secrets
 import shutil
+import time
 from collections.abc import Callable, Iterator
+from configparser import ConfigParser
+from configparser import Error as ConfigError
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, urlsplit
 
-from bansong.base.errors import InputError, OutputError, Problem, UsageError
+from bansong.base.cancel import run_until_interrupted
+from bansong.base.errors import BansongError, InputError, OutputError, Problem, UsageError
 from bansong.base.files import STORES, RemotePath, create_private, private_folder, write_all
-from bansong.base.messages import describe_os_error
-from bansong.base.object_store import (
-    RemoteVersion,
-    changed_error,
-    download_object,
-    list_objects,
-    look_at_object,
-    missing_object_error,
-    upload_object,
-)
+from bansong.base.messages import describe_os_error, gettext, gettext_noop
 
 if TYPE_CHECKING:
     import httpx
+    from obstore.store import ObjectStore
+
+_SETTINGS: Final = {
+    "s3": "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_PROFILE, AWS_REGION",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS, GOOGLE_SERVICE_ACCOUNT",
+    "az": "AZURE_STORAGE_ACCOUNT_NAME, AZURE_STORAGE_ACCOUNT_KEY, AZURE_STORAGE_SAS_TOKEN, AZURE_CLIENT_ID",
+}
+
+_NO_BUCKET: Final = "NoSuchBucket|ContainerNotFound|InvalidBucketName"
+_NOT_ACCEPTED: Final = gettext_noop("{url}: the store does not accept the credentials; check {settings}")
+_MISSING: Final = gettext_noop("{url}: there is no such object; check its name")
+_UNKNOWN: Final = gettext_noop(
+    "{url}: the store refused, or could not be understood ({kind}); check the URL and who may use it"
+)
+_WRITTEN_MEANWHILE: Final = gettext_noop(
+    "{url}: somebody else has written this object meanwhile; it was not overwritten. Run again, or give another output"
+)
+_CHANGED_MEANWHILE: Final = gettext_noop(
+    "{url}: somebody else has changed or removed this object meanwhile; it was not overwritten. Run again, or give "
+    "another output"
+)
+_KNOWN: Final = {
+    _NO_BUCKET: gettext_noop("{url}: there is no bucket or container {bucket}; check its name"),
+    "ExpiredToken|TokenRefreshRequired|RequestExpired": gettext_noop(
+        "{url}: the credentials have expired; sign in again, or renew them in the environment"
+    ),
+    "InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|AuthenticationFailed|invalid_grant": _NOT_ACCEPTED,
+    r"169\.254\.|metadata\.google|MissingAccount": gettext_noop("{url}: no credentials were found; set {settings}"),
+    "ConditionalRequestConflict|OperationAborted": gettext_noop(
+        "{url}: somebody else is writing this object right now; it was not overwritten. Run again"
+    ),
+    "RequestTimeTooSkewed": gettext_noop(
+        "{url}: the clock of this machine differs from the store's too much; set it right"
+    ),
+    "PermanentRedirect|AuthorizationHeaderMalformed|IllegalLocationConstraint|configured region": gettext_noop(
+        "{url}: the bucket is in another region; set AWS_REGION to it"
+    ),
+    "NotImplemented|NotSupportedError": gettext_noop(
+        "{url}: this store has no conditional writes, without which a change by somebody else could be overwritten; "
+        "write to a file and copy it"
+    ),
+    "AccessDenied|PermissionDenied|AuthorizationPermissionMismatch|403 Forbidden": gettext_noop(
+        "{url}: these credentials may not do that; the owner of the bucket has to allow reading, writing or listing it"
+    ),
+    "Unauthenticated|401 Unauthorized": _NOT_ACCEPTED,
+    "FileNotFoundError|NotFoundError": _MISSING,
+    "InvalidPathError": gettext_noop(
+        "{url}: an object there has an empty part, `.` or `..` in its name, so the folder cannot be listed; rename it, "
+        "or name the files one by one"
+    ),
+    "HttpError|TimedOut|Timeout": gettext_noop(
+        "{url}: the store cannot be reached, or does not answer in time; check the network, and the endpoint if one is "
+        "set"
+    ),
+    r"SlowDown|5\d\d [A-Z]": gettext_noop("{url}: the store has failed, or is too busy; try again later"),
+}  # sentences by patterns of errors; the first match counts
+
+
+def _missing_object_error(url: RemotePath) -> InputError:
+    return InputError(gettext(_MISSING, url=url))
+
+
+def _explain_store_error(url: RemotePath, error: BaseException) -> str:
+    text = _codes_of(url, error)
+    sentence = next((sentence for pattern, sentence in _KNOWN.items() if re.search(pattern, text)), _UNKNOWN)
+    fields = {"bucket": url.bucket, "settings": _SETTINGS.get(url.scheme), "kind": type(error).__name__}
+    return gettext(sentence, url=url, **fields)
+
+
+def _means_no_bucket(url: RemotePath, error: BaseException) -> bool:
+    return re.search(_NO_BUCKET, _codes_of(url, error)) is not None
+
+
+def _codes_of(url: RemotePath, error: BaseException) -> str:
+    # without bucket and object names, which may look like codes
+    text = f"{type(error).__name__} {error}"
+    for name in filter(None, (url.key, quote(url.key), quote(url.key, safe=""), url.bucket)):
+        text = text.replace(name, "")
+    return text
+
+
+PROFILE_WITHOUT_KEY: Final = Problem(
+    "cloud.profile_without_key",
+    "the profile {name!r} (AWS_PROFILE) has no access key of its own in ~/.aws; for one that signs in or "
+    "takes a role, set in the environment what `aws configure export-credentials` prints",
+)
+AWS_SETTINGS_UNREADABLE: Final = Problem(
+    "cloud.aws_settings_unreadable", "{path}: cannot be read as the settings of AWS; check it"
+)
+
+_KEYS: Final = {
+    "aws_access_key_id": "access_key_id",
+    "aws_secret_access_key": "secret_access_key",
+    "aws_session_token": "session_token",
+    "region": "region",
+    "endpoint_url": "endpoint",
+}
+# credentials in the environment (``AWS_…``) that override a profile except for its region and endpoint
+_OVERRIDING: Final = (
+    "ACCESS_KEY_ID WEB_IDENTITY_TOKEN_FILE CONTAINER_CREDENTIALS_RELATIVE_URI CONTAINER_CREDENTIALS_FULL_URI"
+)
+
+
+def _read_profile() -> dict[str, str]:
+    """Return the settings of the AWS profile that the environment does not set, by obstore's names."""
+    named = os.environ.get("AWS_PROFILE")
+    name = named or "default"
+    found = _read_section("AWS_CONFIG_FILE", "config", name if name == "default" else f"profile {name}")
+    found |= _read_section("AWS_SHARED_CREDENTIALS_FILE", "credentials", name)
+    given = any(os.environ.get(f"AWS_{one}") for one in _OVERRIDING.split())
+    if named and not given and "aws_access_key_id" not in found:
+        raise UsageError(PROFILE_WITHOUT_KEY, name=name)
+    settings = {ours: found[theirs] for theirs, ours in _KEYS.items() if found.get(theirs)}
+    if given:
+        settings = {key: settings[key] for key in ("region", "endpoint") if key in settings}
+    if os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"):
+        settings.pop("region", None)
+    if os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL"):
+        settings.pop("endpoint", None)
+    return settings
+
+
+def _read_section(variable: str, usual: str, section: str) -> dict[str, str]:
+    path = Path(os.environ.get(variable) or Path.home() / ".aws" / usual)
+    parser = ConfigParser(interpolation=None, default_section="")
+    try:
+        parser.read(path, encoding="utf-8")
+    except (ConfigError, UnicodeDecodeError, OSError):  # the error would show the line, which may be a key
+        raise UsageError(AWS_SETTINGS_UNREADABLE, path=path) from None
+    return dict(parser[section]) if parser.has_section(section) else {}
+
+
+OBJECT_CHANGED: Final = Problem("cloud.object_changed", "{url}: was changed while it was being read; run again")
+OBJECT_TOO_LARGE: Final = Problem(
+    "cloud.object_too_large",
+    "{url}: would have {size:,} bytes, and objects are written in one piece of at most {largest:,}; pack "
+    "it (.gz), or write Parquet",
+)
+BUCKET_NAME_INVALID: Final = Problem("cloud.bucket_name_invalid", "{url}: is no name of a bucket")
+ENDPOINT_NOT_ENCRYPTED: Final = Problem(
+    "cloud.endpoint_not_encrypted",
+    "{url}: the endpoint {host} is without TLS, so anybody on the way could read what is sent; give one "
+    "with https, or set {variable}=true",
+)
+CLOUD_EXTRA_MISSING: Final = Problem(
+    "cloud.cloud_extra_missing", 'files of s3://, gs:// and az:// need an extra: pip install "bansong[cloud]"'
+)
+
+LARGEST: Final = 5_000 << 20  # bytes that S3 and Azure take in one piece
+_OBJECT_CHUNK_BYTES: Final = 4 << 20
+_CONNECT_TIMEOUT_S: Final = 10
+_MIN_BYTES_PER_S: Final = 250_000  # slower transfers (bytes/s) time out
+_READ_TIMEOUT_S: Final = 30
+_EXIT_PAUSE_S: Final = 0.1
+_MAX_RETRIES: Final = 3
+# metadata of an object with the id of its upload: shows whether an unanswered write was made
+_MARK: Final = "bizverifyupload"
+_ENDPOINTS: Final = {"s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"), "az": ("AZURE_STORAGE_ENDPOINT",), "gs": ()}
+# variables that allow endpoints without TLS
+_PLAIN: Final = {"s3": "AWS_ALLOW_HTTP", "az": "AZURE_ALLOW_HTTP", "gs": "GOOGLE_ALLOW_HTTP"}
+_LOOPBACK: Final = re.compile(r"localhost|127(\.\d+){3}|::1")
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteVersion:
+    """A version of a remote file; ``e_tag`` and ``generation`` as in its store."""
+
+    e_tag: str | None
+    generation: str | None
+    size: int | None
+
+    def as_condition(self) -> dict[str, str]:
+        return {key: value for key, value in (("e_tag", self.e_tag), ("version", self.generation)) if value}
+
+    @property
+    def label(self) -> str | None:
+        return self.generation or self.e_tag
+
+
+def look_at_object(url: RemotePath, failure: type[BansongError] = InputError) -> RemoteVersion | None:
+    found = _look(url, failure)
+    return found and found[0]
+
+
+def download_object(url: RemotePath, version: RemoteVersion, copy: int) -> None:
+    store = _open_store(url, version.size or 0, reads=True)
+    import obstore
+    from obstore.exceptions import PreconditionError
+
+    async def download() -> None:
+        got = await obstore.get_async(store, url.key, options={"if_match": version.e_tag} if version.e_tag else {})
+        async for piece in got.stream(min_chunk_size=_OBJECT_CHUNK_BYTES):
+            write_all(copy, piece)
+
+    try:
+        run_until_interrupted(download)
+    except PreconditionError:
+        raise InputError(OBJECT_CHANGED, url=url) from None
+    except _error_types() as error:
+        raise InputError(_explain_store_error(url, error)) from None
+
+
+def upload_object(path: Path, url: RemotePath, seen: RemoteVersion | None) -> None:
+    """Replace an object atomically if it still is the version ``seen`` (``None``: no object)."""
+    size = path.stat().st_size
+    if size > LARGEST:
+        raise OutputError(OBJECT_TOO_LARGE, url=url, size=size, largest=LARGEST)
+    mode: Any = "create" if seen is None else seen.as_condition()
+    store, mark = _open_store(url, size), secrets.token_hex(16)
+    import obstore
+
+    with path.open("rb") as file:
+        # mapped, not read: pages of a file take no memory that anybody else needs
+        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
+
+        async def upload() -> None:
+            await obstore.put_async(store, url.key, content, mode=mode, use_multipart=False, attributes={_MARK: mark})
+
+        try:
+            run_until_interrupted(upload)
+        except KeyboardInterrupt:
+            if not _was_made(url, mark):
+                raise
+        except _error_types() as error:
+            if _was_made(url, mark):
+                return
+            raise OutputError(_explain_refusal(url, error, seen)) from None
+
+
+def _look(url: RemotePath, failure: type[BansongError]) -> tuple[RemoteVersion, Any] | None:
+    # by a GET: refusals of a HEAD carry no reason
+    store = _open_store(url, 0)
+    import obstore
+
+    async def look() -> Any:
+        return await obstore.get_async(store, url.key)
+
+    try:
+        got = run_until_interrupted(look)
+    except _error_types() as error:
+        if isinstance(error, FileNotFoundError) and not _means_no_bucket(url, error):
+            return None
+        raise failure(_explain_store_error(url, error)) from None
+    meta = got.meta
+    return RemoteVersion(meta["e_tag"], meta["version"], meta["size"]), got.attributes
+
+
+def _was_made(url: RemotePath, mark: str) -> bool:
+    """Whether an unconfirmed upload was made: its answer was lost, or a retry met its own work."""
+    try:
+        found = _look(url, OutputError)
+    except (BansongError, KeyboardInterrupt):
+        return False
+    return found is not None and found[1].get(_MARK) == mark
+
+
+def _explain_refusal(url: RemotePath, error: BaseException, seen: RemoteVersion | None) -> str:
+    from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+    if isinstance(error, AlreadyExistsError):
+        return gettext(_WRITTEN_MEANWHILE, url=url)
+    if isinstance(error, PreconditionError) and seen is not None and not _means_no_bucket(url, error):
+        return gettext(_CHANGED_MEANWHILE, url=url)
+    return _explain_store_error(url, error)
+
+
+@cache
+def _wait_for_threads_at_exit() -> None:
+    # its threads take the GIL once more after the last result; in an interpreter that ends, the process would abort
+    atexit.register(time.sleep, _EXIT_PAUSE_S)
+
+
+def _open_store(url: RemotePath, size: int, *, reads: bool = False) -> ObjectStore:
+    """Return the store of a URL, with a timeout for ``size`` bytes. Import obstore only afterwards."""
+    try:
+        from obstore.store import AzureStore, GCSStore, S3Store
+    except ImportError:
+        raise UsageError(CLOUD_EXTRA_MISSING) from None
+    _wait_for_threads_at_exit()
+    if not url.bucket or (url.scheme == "s3" and not re.fullmatch(r"[A-Za-z0-9._-]{1,255}", url.bucket)):
+        raise UsageError(BUCKET_NAME_INVALID, url=url)
+    seconds = 2 * _READ_TIMEOUT_S + size // _MIN_BYTES_PER_S
+    client: Any = {"connect_timeout": f"{_CONNECT_TIMEOUT_S}s", "timeout": f"{seconds}s"}
+    if reads:  # while something is sent, this would count as silence of the store
+        client["read_timeout"] = f"{_READ_TIMEOUT_S}s"
+    backoff: Any = {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=2), "base": 2}
+    retry: Any = {"max_retries": _MAX_RETRIES, "backoff": backoff, "retry_timeout": timedelta(seconds=seconds)}
+    options: dict[str, Any] = {"client_options": client, "retry_config": retry}
+    settings: Any = _read_profile() if url.scheme == "s3" else {}
+    endpoint = settings.get("endpoint") or next(filter(None, map(os.environ.get, _ENDPOINTS[url.scheme])), None)
+    if endpoint:
+        settings["endpoint"] = endpoint
+    client["allow_http"] = _allows_plain(url, endpoint)
+    store: Any = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}[url.scheme]
+    try:
+        opened: ObjectStore = store(url.bucket, **options, **settings)
+    except _error_types() as error:
+        raise UsageError(_explain_store_error(url, error)) from None
+    return opened
+
+
+def _allows_plain(url: RemotePath, endpoint: str | None) -> bool:
+    """Whether TLS may be left out: for loopback, or if a variable allows it; refuse other endpoints without."""
+    variable = _PLAIN[url.scheme]
+    parts = urlsplit(endpoint or "")
+    if os.environ.get(variable, "").lower() == "true" or _LOOPBACK.fullmatch(parts.hostname or ""):
+        return True
+    if parts.scheme == "http":
+        raise UsageError(ENDPOINT_NOT_ENCRYPTED, url=url, host=parts.hostname, variable=variable)
+    return False
+
+
+def _error_types() -> tuple[type[BaseException], ...]:
+    from obstore.exceptions import BaseError
+
+    # obstore does not export RustPanic, which an endpoint that is no URL raises
+    panics = [kind for kind in Exception.__subclasses__() if kind.__name__ == "RustPanic"]
+    return BaseError, FileNotFoundError, ValueError, *panics
+
 
 WEB_SERVER_FAILED: Final = Problem(
     "cloud.web_server_failed", "{url}: the server answered {status}; try again later, or copy the file here"
@@ -51,11 +374,11 @@ NETWORK_SETTINGS_UNUSABLE: Final = Problem(
 )
 
 _MAX_REDIRECTS: Final = 5
-_TIMEOUT_S: Final = 30.0
-_CHUNK_BYTES: Final = 1 << 20
+_WEB_TIMEOUT_S: Final = 30.0
+_WEB_CHUNK_BYTES: Final = 1 << 20
 
 
-def download_page(url: RemotePath, copy: int, check_room: Callable[[int], None]) -> RemoteVersion:
+def _download_page(url: RemotePath, copy: int, check_room: Callable[[int], None]) -> RemoteVersion:
     """Write the content of a URL to ``copy``; ``check_room`` gets the declared bytes, then those so far."""
     import httpx
 
@@ -68,7 +391,7 @@ def download_page(url: RemotePath, copy: int, check_room: Callable[[int], None])
             declared = int(response.headers.get("Content-Length", "0"))
             check_room(declared)
             size = 0
-            for piece in response.iter_raw(_CHUNK_BYTES):
+            for piece in response.iter_raw(_WEB_CHUNK_BYTES):
                 check_room(size := size + len(piece))
                 write_all(copy, piece)
             version = response.headers.get("ETag") or response.headers.get("Last-Modified")
@@ -86,7 +409,7 @@ def _open_client(url: RemotePath) -> httpx.Client:
         return httpx.Client(
             follow_redirects=True,
             max_redirects=_MAX_REDIRECTS,
-            timeout=httpx.Timeout(_TIMEOUT_S, connect=10.0),
+            timeout=httpx.Timeout(_WEB_TIMEOUT_S, connect=10.0),
             event_hooks={"request": [lambda request: _refuse_plain(url, request)]},
         )
     except (OSError, ValueError, ImportError, httpx.InvalidURL):  # their texts may show the password of a proxy
@@ -194,7 +517,7 @@ def look_at_input(url: RemotePath) -> RemoteVersion | None:
         return None
     found = look_at_object(url)
     if found is None:
-        raise missing_object_error(url)
+        raise _missing_object_error(url)
     return found
 
 
@@ -205,9 +528,25 @@ def is_there(path: Path) -> bool:
 
 
 def list_files(folder: RemotePath) -> list[RemotePath]:
+    """List all objects below a folder by name, except empty ones that stand for folders."""
     if folder.scheme not in STORES:
         raise InputError(WEB_LISTING_IMPOSSIBLE, url=folder)
-    return list_objects(folder)
+    store = _open_store(folder, 0)
+    import obstore
+
+    async def collect() -> list[tuple[str, int]]:
+        found = await obstore.list(store, prefix=folder.key or None).collect_async()
+        return [(one["path"], one["size"]) for one in found]
+
+    try:
+        found = sorted(run_until_interrupted(collect))
+    except _error_types() as error:
+        raise InputError(_explain_store_error(folder, error)) from None
+    root, folders = f"{folder.scheme}:", {key.rpartition("/")[0] for key, _ in found}
+    paths = [
+        (RemotePath(root, folder.bucket, *key.split("/")), size) for key, size in found if size or key not in folders
+    ]
+    return [path for path, size in paths if size or look_at_object(path) is not None]
 
 
 def _download(url: RemotePath, copy: Path) -> RemoteVersion:
@@ -221,14 +560,14 @@ def _download(url: RemotePath, copy: Path) -> RemoteVersion:
     descriptor = create_private(copy)
     try:
         if url.scheme not in STORES:
-            return download_page(url, descriptor, check_room)
+            return _download_page(url, descriptor, check_room)
         version = look_at_object(url)
         if version is None:
-            raise missing_object_error(url)
+            raise _missing_object_error(url)
         check_room(version.size or 0)
         download_object(url, version, descriptor)
         if version.size is not None and os.fstat(descriptor).st_size != version.size:
-            raise changed_error(url)
+            raise InputError(OBJECT_CHANGED, url=url)
         return version
     finally:
         os.close(descriptor)

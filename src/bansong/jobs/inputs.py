@@ -22,7 +22,6 @@ from bansong.base.errors import BansongError, InputError, OutputError, Problem, 
 from bansong.base.files import RemotePath, as_path, describe_given, is_remote, sha256_of
 from bansong.base.key import ApiKey
 from bansong.base.messages import describe_os_error, gettext
-from bansong.base.object_store import look_at_object
 from bansong.base.options import (
     ALL_SHEETS,
     ReadOptions,
@@ -33,7 +32,7 @@ from bansong.base.options import (
     status_options,
 )
 from bansong.base.publish import backed_up, find_foreign, make_folder, publish_file
-from bansong.base.remote import fetch_file, look_at_input
+from bansong.base.remote import fetch_file, look_at_input, look_at_object
 from bansong.base.schema import Alert, seoul_day
 from bansong.history.labels import LabelStore, read_history
 from bansong.history.scorecards import resolve_model
