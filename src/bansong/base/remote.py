@@ -209,6 +209,7 @@ class RemoteVersion:
 
 
 def look_at_object(url: RemotePath, failure: type[BansongError] = InputError) -> RemoteVersion | None:
+    """Return the version of an object, ``None`` if there is none; raise ``failure``."""
     found = _look(url, failure)
     return found and found[0]
 
@@ -522,6 +523,7 @@ def look_at_input(url: RemotePath) -> RemoteVersion | None:
 
 
 def is_there(path: Path) -> bool:
+    """Whether a file or object exists; a web page is not asked for."""
     if not isinstance(path, RemotePath):
         return path.exists()
     return path.scheme in STORES and look_at_object(path) is not None
