@@ -85,7 +85,7 @@ def matched(
 
 
 def official_addresses(shared: Path) -> pl.DataFrame:
-    """The roads of a province with number: ``town`` (읍·면), ``name``, ``main``, ``sub``; written ``road`` and ``lot``."""
+    """Each road and number of a province: ``town``, ``name``, ``main``, ``sub``; as written: ``road``, ``lot``."""
     file = shared / "address" / "rnaddrkor_sejong.txt"
     names = {4: "emd", 5: "ri", 6: "san", 7: "lot", 8: "lot_sub", 10: "name", 12: "main", 13: "sub"}
     raw = pl.read_csv(file, separator="|", has_header=False, encoding="cp949", infer_schema=False, quote_char=None)

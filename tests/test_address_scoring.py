@@ -71,11 +71,6 @@ def test_without_a_gazetteer_only_the_postal_code_and_the_form_are_judged() -> N
     ]
 
 
-def test_with_the_number_alone_nothing_is_said_of_an_address() -> None:
-    nothing = row("none", address=None).with_columns(name=pl.lit(None, pl.String))
-    assert said(nothing).to_list() == [""]
-
-
 @pytest.mark.parametrize("others", [{"unit": "missing"}, {"postal_match": "other_district", "fixed_zipcode": "30098"}])
 def test_what_can_be_repaired_in_the_address_asks_for_it_from_grade_c_on(others: dict[str, str]) -> None:
     """A missing unit and a wrong postal code are things of the address, whatever their feature is called."""

@@ -5,17 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import polars as pl
-import pytest
 
-from bansong import BansongError, StatusOptions
 from bansong.base.messages import use_language
-from bansong.reference.fetch import load_nts_key
-from bansong.reference.gazetteer import build_gazetteer
 from bansong.reference.nts import reply_error
 from bansong.reference.registry import build_registry
-from bansong.reference.status_store import STATUS_FILE
-from conftest import write
-from korean import english_sentences, in_korean
+from korean import english_sentences
 
 STATUSES = (200, 302, 400, 401, 403, 404, 407, 413, 500)
 
@@ -27,27 +21,6 @@ def test_replies_of_the_tax_authority_are_explained_in_korean() -> None:
         portal = str(reply_error("국세청 API", 200, b'{"returnReasonCode": "22"}'))
     assert english_sentences("\n".join(said)) == []
     assert "오늘 이 키로 쓸 수 있는 조회를 모두 썼습니다(HTTP 200, returnReasonCode 22)" in portal
-
-
-def test_what_is_refused_is_refused_in_korean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A missing key, a file that is no store of ours, one that is no address file: each with its remedy."""
-    for name in ("BANSONG_NTS_KEY", "BANSONG_NTS_KEY_FILE"):
-        monkeypatch.delenv(name, raising=False)
-    store, text = write(tmp_path / "statuses.db", "nothing of the kind" * 100), write(tmp_path / "주소.txt", "가나다")
-    for call, said in (
-        (lambda: load_nts_key(StatusOptions()), "data.go.kr에서 무료로 발급받아"),
-        (
-            lambda: STATUS_FILE.open(store),
-            "상태 저장소 파일이 아닙니다(SQLite 데이터베이스가 아님). 백업에서 복원하거나",
-        ),
-        (
-            lambda: build_gazetteer([text], tmp_path / "g.parquet"),
-            "공식 주소 파일이 아닙니다. 읽을 수 있는 파일: rnaddrkor_",
-        ),
-    ):
-        with use_language("ko"), pytest.raises(BansongError) as failed:
-            call()
-        assert said in in_korean(failed.value)
 
 
 def test_reports_of_building_are_korean_and_codes_stay(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_a_few_rows_are_answered_from_parts_of_the_file_as_from_the_whole_of_it(
     gazetteer: Gazetteer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gazetteer_builder, "_GROUP", 3)
-    parted, asked = gazetteer_of(buildings("plain"), tmp_path), asked_of("plain")[::2]
+    parted, asked = gazetteer_of(buildings("plain"), tmp_path), asked_of("plain")[::4]
     monkeypatch.setattr(open_lookups, "FEW", len(asked))
     assert matched(parted, asked).equals(matched(gazetteer, asked))
 
@@ -176,7 +176,7 @@ def test_a_row_is_answered_alike_in_every_batch(gazetteer: Gazetteer) -> None:
     whole = matched(gazetteer, asked).rows()
     places = [range(at, min(at + 30, len(asked))) for at in range(0, len(asked), 30)]
     places += [range(at, at + 1) for at in range(0, len(asked), 30)]
-    with ThreadPoolExecutor(4) as pool:
+    with ThreadPoolExecutor(2) as pool:
         found = pool.map(lambda part: matched(gazetteer, asked[part.start : part.stop]).rows(), places)
         assert list(found) == [whole[part.start : part.stop] for part in places]
 

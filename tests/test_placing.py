@@ -171,19 +171,6 @@ def test_complete_results_with_row_keys_are_all_placed(
     assert placed.note is None
 
 
-@examples(300, 20)
-@given(rows=uploads, keys=st.sampled_from([None, "opaque", "hexadecimal"]), data=st.data())
-def test_complete_results_with_whole_echoes_are_all_placed(
-    rows: list[Record], keys: object, data: st.DataObject
-) -> None:
-    """Without a row key, in any order, numbers repeated, with other uploads' items among them."""
-    items = rendered(rows, keys, data.draw(st.sampled_from(["whole", "blanks"]), "echo"))
-    placed = match_results(data.draw(st.permutations([*items, foreign(data, len(rows))]), "order"), sent(rows), key_of)
-    assert rows_placed(placed) == list(range(len(rows)))
-    assert placed.note is not None
-    assert placed.note.startswith(f"1 of {len(rows) + 1} results fit no row")
-
-
 @examples(200, 20)
 @given(rows=several, keys=st.permutations(range(9)), echo=st.sampled_from(["number", "formatted"]), data=st.data())
 def test_distinct_numbers_place_whatever_the_keys_say(

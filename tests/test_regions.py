@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import csv
 import re
-import tomllib
-from datetime import date
-from importlib.resources import files
 from pathlib import Path
 from random import Random
 
@@ -69,25 +66,6 @@ def test_a_name_of_any_date_has_one_name_of_today_or_keeps_its_own() -> None:
     check("region_names.csv", asked.select(NAMES).hstack(found.rename(lambda name: f"now_{name}")), inputs=3)
     today = pl.DataFrame(TODAY, schema=["sido", "sigungu"], orient="row").with_columns(emd=pl.lit("어느동"))
     assert names_of_today(today).equals(today)
-
-
-def test_the_dates_of_the_changes_are_those_of_the_laws() -> None:
-    text = files("bansong.engine.address").joinpath("regions.toml").read_text(encoding="utf-8")
-    content = tomllib.loads(text)
-    dated = {line["from"]: line["on"] for kind in ("renamed", "split") for line in content[kind]}
-    until = {old["name"]: old["until"] for province in content["province"] for old in province.get("former", ())}
-    laws = {
-        "경상북도 군위군": date(2023, 7, 1),
-        "인천광역시 남구": date(2018, 7, 1),
-        "충청북도 청원군": date(2014, 7, 1),
-        "충청남도 연기군": date(2012, 7, 1),
-        **dict.fromkeys(("경상남도 마산시", "경상남도 진해시"), date(2010, 7, 1)),
-        "경기도 부천시": date(2024, 1, 1),
-        "경기도 화성시": date(2026, 2, 1),
-        **dict.fromkeys(("인천광역시 중구", "인천광역시 서구", "인천광역시 동구"), date(2026, 7, 1)),
-    }
-    assert {name: dated[name] for name in laws} == laws
-    assert (until["강원도"], until["전라북도"]) == (date(2023, 6, 11), date(2024, 1, 18))
 
 
 def test_every_region_that_a_change_leads_to_exists_today() -> None:
