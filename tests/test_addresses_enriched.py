@@ -100,9 +100,7 @@ def test_a_run_reports_how_well_addresses_were_understood(tmp_path: Path) -> Non
     """Counted in the pass that writes, in the report, the manifest and the summary; no column of the file tells it."""
     out = tmp_path / "out.xlsx"
     report = bs.enrich(SAMPLE / "customers.csv", out, gazetteer=GAZETTEER, registry=REGISTRY, summary=True)
-    written, summary = (
-        [*sheet.iter_rows(values_only=True)] for sheet in openpyxl.load_workbook(out, read_only=True).worksheets
-    )
+    written, summary = ([*sheet.iter_rows(values_only=True)] for sheet in openpyxl.load_workbook(out).worksheets)
     assert written[0][8:] == NINE
     levels = report.addresses
     assert levels["exact"] > 200
