@@ -21,7 +21,7 @@ from bansong import LocalEngine
 from bansong.engine.address import gazetteer as stored_section
 from bansong.engine.address import lookups as open_lookups
 from bansong.engine.address.attach import ADDED, attach
-from bansong.engine.address.batches import NameDifference, built_once, compare_names, slips, text_key
+from bansong.engine.address.batches import built_once
 from bansong.engine.address.gazetteer import Gazetteer, read_section
 from bansong.engine.address.matcher import LEVELS
 from bansong.reference import gazetteer as gazetteer_builder
@@ -204,45 +204,6 @@ def test_without_a_gazetteer_the_same_columns_are_there() -> None:
     }
 
 
-# ── names that differ ────────────────────────────────────────────────────────────────────────────────────────────────
-
-DIFFERENCES = [
-    ("한누라대로", "한누리대로", NameDifference.SLIP),
-    ("한누대로", "한누리대로", NameDifference.SLIP),
-    ("누한리대로", "한누리대로", NameDifference.SLIP),
-    ("한명리대로", "한누리대로", NameDifference.DOUBTFUL),
-    ("한누리로", "한누리대로", NameDifference.DOUBTFUL),
-    ("중앙공원로", "중앙공원서로", NameDifference.DOUBTFUL),
-    ("국사봉길", "국사길", NameDifference.DOUBTFUL),
-    ("중앙공원남로", "중앙공원북로", NameDifference.TWO_ROADS),
-    ("상노장길", "중노장길", NameDifference.TWO_ROADS),
-    ("역삼로35가길", "역삼로35길", NameDifference.TWO_ROADS),
-    ("충장로12번나길", "충장로12번다길", NameDifference.TWO_ROADS),
-    ("한누리대로", "한누리대로", None),
-]
-
-
-def test_names_differ_by_a_slip_or_as_two_roads_do() -> None:
-    """What tells roads apart (가나다, 동서남북) counts like a digit, in either direction."""
-    written, official, expected = (pl.Series(column) for column in zip(*DIFFERENCES, strict=True))
-    for one, other in ((written, official), (official, written)):
-        assert compare_names(one, other)["difference"].to_list() == expected.to_list()
-
-
-def test_slips_of_a_name_are_keys_of_its_hangul_syllables_unreadable_left_out_or_swapped() -> None:
-    """Digits stay where they are, and a syllable before one is swapped with nothing."""
-    rows = pl.DataFrame({"row": [7], "region": [3], "name": ["새내6길"]})
-    spelled = {
-        "hole": ["?내6길", "새?6길", "새내6?"],
-        "gap": ["내6길", "새6길", "새내6"],
-        "swap": ["내새6길", None, None],
-    }
-    keys = pl.DataFrame({"row": [7] * 3, "region": [3] * 3} | spelled).select(
-        "row", **{slip: text_key("region", slip) for slip in spelled}
-    )
-    assert slips(rows, "name", "row").equals(keys)
-
-
 # ── what the gazetteer lacks ─────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -258,16 +219,6 @@ def test_a_road_that_a_district_has_twice_needs_its_town_or_postal_code(tmp_path
     found = matched(Gazetteer.open(tmp_path / "g.parquet"), asked)
     assert found["match_level"].to_list() == ["ambiguous"] * 3 + ["exact"] * 3
     assert found["fixed_address"].is_null().to_list() == [True] * 3 + [False] * 3
-
-
-def test_a_ri_is_not_looked_for_in_another_town_because_brackets_repeat_it(tmp_path: Path) -> None:
-    here = {"road": "신흥길", "road_code": "361104574096", "dong": "3611025021", "emd": "조치원읍", "ri": "신흥리"}
-    there = {"road": "읍내길", "road_code": "361104574608", "dong": "3611032021", "emd": "전의면", "ri": "읍내리"}
-    put(tmp_path / "rnaddrkor_s.txt", row(6, **here, lot="0|96|0"), row(7, **there, lot="0|5|0"))
-    build_gazetteer([tmp_path], tmp_path / "g.parquet")
-    asked: Asked = [(f"세종특별자치시 {town}신흥리 96 (신흥리)", None) for town in ("전의면 ", "")]
-    found = matched(Gazetteer.open(tmp_path / "g.parquet"), asked)
-    assert found["fixed_address"].is_null().to_list() == [True, False]
 
 
 def invented(rng: random.Random) -> Iterator[str]:
