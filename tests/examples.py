@@ -21,12 +21,14 @@ def few(count: int) -> int:
     return count if ALL else max(count // 8, 3)
 
 
-def examples(count: int) -> Callable[[Test], Test]:
-    """Draw so many examples of a test, or an eighth; they may share a ``tmp_path``."""
+def examples(count: int, default: int | None = None) -> Callable[[Test], Test]:
+    """Draw so many examples of a test, or an eighth (or ``default``); they may share a ``tmp_path``."""
     shared = [HealthCheck.function_scoped_fixture]
 
     def bounded(test: Test) -> Test:
-        drawn = settings(max_examples=few(count), suppress_health_check=shared)(test)
+        drawn = settings(max_examples=default if default and not ALL else few(count), suppress_health_check=shared)(
+            test
+        )
         return pytest.mark.fuzz(drawn) if ALL else drawn
 
     return bounded

@@ -13,15 +13,15 @@ from types import SimpleNamespace
 import polars as pl
 import pytest
 
-from bansong.engine.address.attach import attach
 from bansong.engine.address.gazetteer import Gazetteer
 from bansong.reference.gazetteer import build_gazetteer
 from conftest import ROOT, SHARED
+from gazetteers import matched, official_addresses
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 OFFICIAL = SHARED / "address" / "rnaddrkor_sejong.txt"
-ROWS, SEED = 100, 7
+ROWS, SEED = 40, 7
 
 pytestmark = pytest.mark.skipif(not OFFICIAL.is_file(), reason=f"the shared evaluation data is not at {SHARED}")
 
@@ -34,11 +34,11 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     from noise_truth import Truth, read
 
     path = tmp_path_factory.mktemp("noise") / "gazetteer.parquet"
-    build_gazetteer([OFFICIAL], path)
+    report = build_gazetteer([OFFICIAL, *OFFICIAL.parent.glob("KIK*")], path)
     names = [*noise.KINDS, *address_noise.COMBINED]
-    truth = Truth(read(OFFICIAL))
-    outcomes = address_noise.measured(truth, Gazetteer.open(path), names, ROWS, SEED)
-    return SimpleNamespace(module=address_noise, outcomes=outcomes, path=path, truth=truth)
+    gazetteer = Gazetteer.open(path)
+    outcomes = address_noise.measured(Truth(read(OFFICIAL)), gazetteer, names, ROWS, SEED)
+    return SimpleNamespace(module=address_noise, outcomes=outcomes, path=path, gazetteer=gazetteer, report=report)
 
 
 def of(bench: SimpleNamespace, *groups: str) -> list:
@@ -49,41 +49,26 @@ def answered(figures: list) -> float:
     return sum(one.answered for one in figures) / sum(one.rows for one in figures)
 
 
-def test_there_are_more_than_twenty_named_classes_and_each_has_rows(bench: SimpleNamespace) -> None:
-    """A class that no address suits would pass unseen."""
+def test_a_real_province_is_whole(bench: SimpleNamespace) -> None:
+    """The official file of Sejong: 27,335 buildings, 27,322 distinct roads with number, none refused."""
+    report, tables = bench.report, bench.gazetteer.tables
+    assert (report.buildings, report.refused, report.duplicates) == (27_335, {}, 0)
+    assert tables.building_key.n_unique() == 27_322
+    assert tables.building_zip.is_between(30_000, 30_999).all()
+    assert tables.regions.rows() == [(0, "세종특별자치시", "")]
+    assert {"보람동", "대평동", "소담동"} <= set(tables.admins["name"])
+
+
+def test_noise_is_undone_where_it_can_be_and_the_answer_is_what_was_meant(bench: SimpleNamespace) -> None:
+    """99.9 % of all answers are right; of spacing, brackets, forms, codes and single characters most are given."""
     assert len(bench.outcomes) > 20
-    assert all(one.figures.rows >= ROWS // 10 for one in bench.outcomes)
-
-
-def test_an_answer_is_the_building_that_was_meant(bench: SimpleNamespace) -> None:
-    """Road, number, region and postal code are right in at least 99.9 % of all answers, whatever the noise."""
+    assert all(one.figures.rows >= ROWS // 10 for one in bench.outcomes), "a class that no address suits"
     figures = [one.figures for one in bench.outcomes if one.figures.group not in (*bench.module.SILENT, "beyond")]
     assert sum(one.right for one in figures) >= 0.999 * sum(one.answered for one in figures)
-
-
-@pytest.mark.parametrize(("group", "goal"), [("format", 0.995), ("postal", 0.99)])
-def test_noise_that_can_be_undone_is_answered(bench: SimpleNamespace, group: str, goal: float) -> None:
-    """Spacing, brackets and forms 99.5 %, a wrong postal code 99 %."""
-    assert answered(of(bench, group)) >= goal
-
-
-def test_one_wrong_character_in_the_road_is_answered_where_the_postal_code_bears_it_out(bench: SimpleNamespace) -> None:
-    """95 %: names that differ as neighbouring roads do stay what they are."""
-    figures = of(bench, "character")
-    assert sum(one.with_zip[1] for one in figures) >= 0.95 * sum(one.with_zip[0] for one in figures)
-
-
-@pytest.mark.fuzz
-def test_what_the_gazetteer_lacks_is_not_answered_and_never_sent(tmp_path: Path) -> None:
-    """A tenth of the buildings, sub-lots and roads taken out: at most 0.1 % answered wrongly, none of these `send`."""
-    import address_noise
-    from noise_truth import Truth, read
-
-    found = address_noise.measured_missing(OFFICIAL, Truth(read(OFFICIAL)), tmp_path, SEED)
-    totals = [found.total(missing) for missing in ("buildings", "sub-lots", "roads")]
-    assert all(one.rows > 30_000 for one in totals)
-    assert sum(one.wrong for one in totals) <= 0.001 * sum(one.rows for one in totals)
-    assert [one.sent for one in totals] == [0, 0, 0]
+    assert answered(of(bench, "format")) >= 0.995
+    assert answered(of(bench, "postal")) >= 0.99
+    character = of(bench, "character")
+    assert sum(one.with_zip[1] for one in character) >= 0.95 * sum(one.with_zip[0] for one in character)
 
 
 def test_what_exists_nowhere_or_cannot_be_decided_is_not_answered(bench: SimpleNamespace) -> None:
@@ -104,28 +89,46 @@ def test_the_whole_engine_answers_the_same(bench: SimpleNamespace) -> None:
 
 def test_a_corrected_address_is_its_own_answer(bench: SimpleNamespace) -> None:
     """What was corrected once stays as it is, or every run would change the file again."""
-    given = [one for outcome in bench.outcomes for one in outcome.answers[::4] if one.address]
-    frame = pl.DataFrame({"address": [one.address for one in given], "zipcode": [one.zipcode for one in given]})
-    found = attach(frame.lazy(), Gazetteer.open(bench.path), "en").select("fixed_address", "fixed_zipcode").collect()
-    same = [row == (one.address, one.zipcode) for row, one in zip(found.iter_rows(), given, strict=True)]
+    given = [(one.address, one.zipcode) for part in bench.outcomes for one in part.answers[::4] if one.address]
+    found = matched(bench.gazetteer, given).select("fixed_address", "fixed_zipcode").rows()
+    same = [mine == theirs for mine, theirs in zip(found, given, strict=True)]
     assert sum(same) >= 0.999 * len(same)  # names with half a bracket stand in the official file
 
 
-def test_the_dice_are_seeded(bench: SimpleNamespace) -> None:
-    """The same seed makes the same addresses, so that a red run can be looked at."""
-    pool, name = bench.module.drawn(bench.truth, SEED), "three classes together"
-    first, again = (bench.module.samples(bench.truth, pool, name, 50, SEED) for _ in range(2))
-    assert first == again == bench.module.samples(bench.truth, bench.module.drawn(bench.truth, SEED), name, 50, SEED)
+def test_of_real_buildings_road_and_lot_in_one_cell_must_agree(bench: SimpleNamespace) -> None:
+    """Each is answered with its own lot beside it, and hardly one with another's."""
+    pairs = official_addresses(SHARED)
+    other = pairs.with_columns(pl.col("lot").shift(len(pairs) // 2, fill_value=pairs["lot"][-1]))
+    beside, nothing = pl.format("세종특별자치시 {} ({})", "road", "lot"), pl.lit(None, pl.String)
+    own, wrong = (
+        matched(bench.gazetteer, rows.gather_every(5).select(beside, nothing).rows())["fixed_address"]
+        for rows in (pairs, other)
+    )
+    assert own.null_count() == 0
+    assert wrong.count() <= 0.001 * len(wrong)
 
 
+@pytest.mark.fuzz
 def test_colliding_regions_are_never_crossed(tmp_path: Path) -> None:
     """Two regions with the same roads and numbers: a given region holds, a missing one is never guessed."""
     import address_collisions
 
     worlds, path = address_collisions.prepared(tmp_path, OFFICIAL)
     tallies = address_collisions.measured(worlds, Gazetteer.open(path), ROWS // 2, SEED)
-    assert [one.name for one in tallies if one.crossed] == []
-    assert [one.name for one in tallies if one.answered != one.right] == []
+    assert [one.name for one in tallies if one.crossed or one.answered != one.right] == []
     assert all(one.rows >= ROWS // 2 for one in tallies)
     sure = [one for one in tallies if one.expected == "answer"]
     assert sum(one.answered for one in sure) >= 0.995 * sum(one.rows for one in sure)
+
+
+@pytest.mark.fuzz
+def test_what_the_gazetteer_lacks_is_not_answered_and_never_sent(tmp_path: Path) -> None:
+    """A tenth of the buildings, sub-lots and roads taken out: at most 0.1 % answered wrongly, none of these `send`."""
+    import address_noise
+    from noise_truth import Truth, read
+
+    found = address_noise.measured_missing(OFFICIAL, Truth(read(OFFICIAL)), tmp_path, SEED)
+    totals = [found.total(missing) for missing in ("buildings", "sub-lots", "roads")]
+    assert all(one.rows > 30_000 for one in totals)
+    assert sum(one.wrong for one in totals) <= 0.001 * sum(one.rows for one in totals)
+    assert [one.sent for one in totals] == [0, 0, 0]

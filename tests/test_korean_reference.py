@@ -5,47 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 
 import polars as pl
-import pytest
 
-from bansong import BansongError, StatusOptions
 from bansong.base.messages import use_language
-from bansong.reference.fetch import load_nts_key
-from bansong.reference.gazetteer import build_gazetteer
 from bansong.reference.nts import reply_error
 from bansong.reference.registry import build_registry
-from bansong.reference.status_store import STATUS_FILE
-from korean import english_sentences, in_korean
+from korean import english_sentences
+
+STATUSES = (200, 302, 400, 401, 403, 404, 407, 413, 500)
 
 
 def test_replies_of_the_tax_authority_are_explained_in_korean() -> None:
     """A reply without statuses is explained with what to do, whatever its status and body."""
     with use_language("ko"):
-        said = [
-            str(reply_error("국세청 API", status, b"{}")) for status in (200, 302, 400, 401, 403, 404, 407, 413, 500)
-        ]
+        said = [str(reply_error("국세청 API", status, b"{}")) for status in STATUSES]
         portal = str(reply_error("국세청 API", 200, b'{"returnReasonCode": "22"}'))
     assert english_sentences("\n".join(said)) == []
-    assert portal.startswith(
-        "국세청 API: 오늘 이 키로 쓸 수 있는 조회를 모두 썼습니다(HTTP 200, returnReasonCode 22). 자정"
-    )
-
-
-def test_a_missing_key_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a key, the message says in Korean where it is free."""
-    for name in ("BANSONG_NTS_KEY", "BANSONG_NTS_KEY_FILE"):
-        monkeypatch.delenv(name, raising=False)
-    with use_language("ko"), pytest.raises(BansongError, match=r"data\.go\.kr에서 무료로 발급받아") as failed:
-        load_nts_key(StatusOptions())
-    assert english_sentences(in_korean(failed.value)) == []
-
-
-def test_files_with_state_are_refused_in_korean(tmp_path: Path) -> None:
-    """A file that is no store of ours is named, with the remedy, in Korean."""
-    path = tmp_path / "statuses.db"
-    path.write_bytes(b"nothing of the kind" * 100)
-    with use_language("ko"), pytest.raises(BansongError) as failed:
-        STATUS_FILE.open(path)
-    assert "상태 저장소 파일이 아닙니다(SQLite 데이터베이스가 아님). 백업에서 복원하거나" in in_korean(failed.value)
+    assert "오늘 이 키로 쓸 수 있는 조회를 모두 썼습니다(HTTP 200, returnReasonCode 22)" in portal
 
 
 def test_reports_of_building_are_korean_and_codes_stay(tmp_path: Path) -> None:
@@ -58,12 +33,3 @@ def test_reports_of_building_are_korean_and_codes_stay(tmp_path: Path) -> None:
     assert lines["사업자"] == "2 (영업 중 1, 폐업 1)"
     assert english_sentences(text) == []
     assert report.as_dict()["by_status"] == {"active": 1, "suspended": 0, "closed": 1, "unregistered": 0}
-
-
-def test_what_is_no_address_file_is_refused_in_korean(tmp_path: Path) -> None:
-    """A file that is none of the official ones is refused with what is read, in Korean."""
-    path = tmp_path / "주소.txt"
-    path.write_text("가나다")
-    with use_language("ko"), pytest.raises(BansongError) as failed:
-        build_gazetteer([path], tmp_path / "gazetteer.parquet")
-    assert "공식 주소 파일이 아닙니다. 읽을 수 있는 파일: rnaddrkor_" in in_korean(failed.value)

@@ -42,6 +42,7 @@ def register() -> None:
 
 
 def register_with_polars() -> None:
+    """Register the namespace now, or as soon as polars is imported."""
     if "polars" in sys.modules:
         register()
     else:

@@ -215,6 +215,7 @@ def _key_of_usual(text: pl.Expr, usual: pl.Expr) -> pl.Expr:
 
 
 def digits_expr(key: pl.Expr) -> pl.Expr:
+    """Return a UInt64 number as ten digits (String)."""
     return key.cast(pl.String).str.zfill(10)
 
 
@@ -259,6 +260,7 @@ def _group_digits(digits: pl.Expr) -> pl.Expr:
 
 
 def first_code(rules: dict[str, pl.Expr], otherwise: str | None = None) -> pl.Expr:
+    """Return the name of the first condition that is true (String), else ``otherwise``."""
     code = pl.lit(otherwise, pl.String)
     for name, condition in reversed(rules.items()):
         code = pl.when(condition).then(pl.lit(name)).otherwise(code)

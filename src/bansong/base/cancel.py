@@ -72,9 +72,11 @@ class StopRequest:
         self.is_held = False
 
     def note(self) -> None:
+        """Note a request that came otherwise than by a signal."""
         self.is_made = True
 
     def check(self) -> None:
+        """Raise KeyboardInterrupt if a request was made."""
         if self.is_made:
             raise KeyboardInterrupt
 
@@ -88,6 +90,7 @@ class StopRequest:
             self.is_held = False
 
     def interrupt(self) -> None:
+        """Interrupt the main thread, without counting that as a request of the user."""
         if self._interrupt is not None:
             self._own_interrupts += 1
             self._interrupt()
@@ -151,6 +154,7 @@ def _log_unless_interrupt(loop: asyncio.AbstractEventLoop, context: dict[str, An
 
 
 def loop_options() -> dict[str, Any]:
+    """Return the options of an event loop: uvloop where it is installed."""
     return {"use_uvloop": find_spec("uvloop") is not None}
 
 

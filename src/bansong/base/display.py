@@ -23,6 +23,7 @@ _MIN_LABELLED_SHARE: Final = 0.05  # share of the bar from which a part has room
 
 
 def facts_table(lines: Iterable[tuple[str, str]]) -> str:
+    """Return pairs of texts as an HTML table of two columns."""
     rows = "".join(
         f"<tr><th style='text-align:left;white-space:nowrap'>{escape(what)}</th>"
         f"<td style='text-align:left;white-space:pre-wrap'>{escape(value)}</td></tr>"
@@ -52,6 +53,7 @@ def _segment(name: str, count: int, rows: int) -> str:
 
 
 def grade_badge(grade: str | None, probability: float | None) -> str:
+    """Return a grade in its colour, with the return risk, as HTML; empty without a grade."""
     if grade is None:
         return ""
     colour, ink = GRADE_COLOURS.get(grade, NEUTRAL), "#202124" if grade in _DARK_INK else "#fff"
@@ -344,6 +346,7 @@ AskedProgress = bool | Progress | None  # `True`: a bar in a notebook or on a te
 
 @contextmanager
 def progress_asked(asked: AskedProgress, unit: str = "rows", doing: str = "verifying") -> Iterator[Progress | None]:
+    """Yield what shows the progress of a run; for ``True`` a bar, where one can be shown."""
     if asked is not True:
         yield asked or None
     elif is_notebook():

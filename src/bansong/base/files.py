@@ -110,6 +110,7 @@ def make_folders(folder: Path) -> None:
 
 
 def create_private(path: Path) -> int:
+    """Create a file (0600) and return its descriptor; raise FileExistsError if it is there."""
     return os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | _BINARY, PRIVATE)
 
 
@@ -119,16 +120,19 @@ def open_private(path: Path, *, append: bool = False) -> int:
 
 
 def set_mode(descriptor: int, path: Path, mode: int) -> None:
+    """Set the mode of an open file; ``path`` is for systems that cannot do so by descriptor."""
     os.chmod(descriptor if os.chmod in os.supports_fd else path, mode)  # noqa: PTH101 - Path.chmod takes no descriptor
 
 
 def write_all(descriptor: int, content: bytes | memoryview) -> None:
+    """Write a content whole, however often the system writes a part of it."""
     rest = memoryview(content)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
 
 
 def last_byte(descriptor: int) -> bytes:
+    """Return the last byte of an open file, empty for an empty file."""
     if not os.lseek(descriptor, 0, os.SEEK_END):
         return b""
     os.lseek(descriptor, -1, os.SEEK_END)
@@ -156,6 +160,7 @@ def sync_file(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
+    """Flush the names in a folder to the disk, where the system can."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except PermissionError:
@@ -182,6 +187,7 @@ def lock_file(descriptor: int) -> bool:
 
 
 def remove_unless_locked(path: Path) -> None:
+    """Remove a file unless a process holds its lock."""
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
     try:
         is_free = lock_file(descriptor)
@@ -365,5 +371,6 @@ def _same_names(folder: Path, name: str) -> Iterator[Path]:
 
 
 def describe_given(given: str | Path) -> str:
+    """Return a path as the user gave it; a URL without its query."""
     path = as_path(given)
     return str(path if is_remote(path) else given)

@@ -59,6 +59,7 @@ class SizeLimits:
 
 
 def limits() -> SizeLimits:
+    """Return the limits in force: the defaults, and what ``BANSONG_LIMITS`` raises."""
     return _parse_limits(variable(LIMITS_VARIABLE) or "")
 
 
@@ -76,6 +77,7 @@ def _parse_limits(text: str) -> SizeLimits:
 
 
 def beyond_limit(path: Path, what: str, limit: str) -> InputError:
+    """Return the error for a file beyond a limit; ``limit``: a field of :class:`SizeLimits`."""
     return InputError(LIMIT_EXCEEDED, path=path, what=what, or_raise=or_raise_limit(limit))
 
 
@@ -260,6 +262,7 @@ def _end_with_parent() -> None:
 
 
 def resident(process: int) -> int:
+    """Return the memory of a process in bytes; 0 if unknown."""
     try:
         pages = Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1]
     except (OSError, IndexError):

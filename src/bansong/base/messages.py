@@ -93,6 +93,7 @@ def current_audience() -> Audience:
 
 @contextmanager
 def use_audience(audience: Audience) -> Iterator[None]:
+    """Write the messages of a block for an audience, in this thread or task alone."""
     before = _reader.set(audience)
     try:
         yield
@@ -124,6 +125,7 @@ class Option:
 
 
 def advise(option: str, advice: str, otherwise: str) -> str:
+    """Return ``advice``, or ``otherwise`` for an audience without the ``option``."""
     return otherwise if current_audience().option(option) is None else advice
 
 
@@ -134,6 +136,7 @@ def gettext(message: str, /, **fields: object) -> str:
 
 
 def ngettext(singular: str, plural: str, /, count: int, **fields: object) -> str:
+    """Return the message for a ``count``, as :func:`gettext`."""
     text = _catalogue(current_language()).ngettext(singular, plural, count)
     return _name_parameters(text, escaped=True).format(count=count, **fields)
 
@@ -217,6 +220,7 @@ def gettext_noop(message: str) -> str:
 
 
 def gettext_noops(*messages: str) -> tuple[str, ...]:
+    """Mark several messages for the catalogue, as :func:`gettext_noop`."""
     return messages
 
 
@@ -255,6 +259,7 @@ def use_language(lang: Lang | None) -> Iterator[None]:
 
 
 def speak(lang: Lang) -> None:
+    """Use a language in this context from now on."""
     _of_context.set(lang)
 
 
@@ -357,6 +362,7 @@ _NUMBER_OF_ERROR: Final = re.compile(r"^\[Errno -?\d+\] ")
 
 
 def describe_os_error(error: Exception) -> Phrase:
+    """Return the operating system's reason for an error, translated."""
     if isinstance(error, FileNotFoundError | PermissionError) and error.errno:  # pyarrow's strerror has the path
         return Phrase(os.strerror(error.errno))
     return Phrase(getattr(error, "strerror", None) or _NUMBER_OF_ERROR.sub("", str(error)) or type(error).__name__)

@@ -83,11 +83,13 @@ def option(default: Any = None, *, flag: str = "", job: str = "", **declared: An
 
 
 def option_of(kind: type, name: str) -> Any:
+    """Declare a field as the option of that name in another class."""
     declared = next(one for one in fields(kind) if one.name == name)
     return field(default=declared.default, metadata=declared.metadata)
 
 
 def specs_of(kind: type) -> tuple[OptionSpec, ...]:
+    """Return the declarations of a class's fields, in order."""
     return _specs_of(kind)
 
 
@@ -125,6 +127,7 @@ class Options:
 
 
 def hides_keys(kind: type[Kind]) -> type[Kind]:
+    """Decorate a class of options: keys are hidden before its constructor gets them."""
     construct = kind.__init__
     hiding = [spec.hide_key for spec in specs_of(kind) if spec.hide_key is not None]
 
@@ -139,6 +142,7 @@ def hides_keys(kind: type[Kind]) -> type[Kind]:
 
 
 def take_options(kind: type[Kind], keywords: dict[str, Any]) -> Kind:
+    """Make options of their keywords, and remove these from ``keywords``."""
     return kind(**{spec.name: keywords.pop(spec.name) for spec in specs_of(kind) if spec.name in keywords})
 
 
@@ -154,4 +158,5 @@ def choose_options(name: str, given: Kind | None, flat: Kind) -> Kind:
 
 
 def differing_fields(options: Any) -> list[str]:
+    """Return the names of the fields that differ from their defaults."""
     return [spec.name for spec in specs_of(type(options)) if getattr(options, spec.name) != spec.default]

@@ -160,6 +160,7 @@ def same_file(one: Path, other: Path) -> bool:
 
 
 def is_unfinished(path: Path) -> bool:
+    """Whether a file is a temporary one of a run."""
     return _UNFINISHED.match(path.name) is not None
 
 
@@ -237,6 +238,7 @@ def _copy(target: Path, backup: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
+    """Create a folder and its parents (0700); raise :class:`OutputError`."""
     if is_remote(folder):
         return
     try:

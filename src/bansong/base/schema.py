@@ -21,6 +21,7 @@ SEOUL: Final = timezone(timedelta(hours=9), "Asia/Seoul")
 
 
 def seoul_day(unix_time: float | None = None) -> date:
+    """Return the day in Korea, now or at a time."""
     return (datetime.now(SEOUL) if unix_time is None else datetime.fromtimestamp(unix_time, SEOUL)).date()
 
 
@@ -180,6 +181,7 @@ def language_of_columns(headers: Sequence[str], ours: Mapping[str, int]) -> Lang
 
 
 def with_words(frame: pl.LazyFrame, lang: Lang | None) -> pl.LazyFrame:
+    """Replace codes by Korean words in our columns if ``lang`` is ``ko``."""
     if lang != "ko":
         return frame
     import polars as pl  # help is shown without it
@@ -191,6 +193,7 @@ def with_words(frame: pl.LazyFrame, lang: Lang | None) -> pl.LazyFrame:
 
 
 def code_expr(value: pl.Expr, column: str) -> pl.Expr:
+    """Replace the Korean words of a column by their codes."""
     codes = {word: code for code, word in KOREAN_WORDS.get(column, {}).items()} | EARLIER_WORDS.get(column, {})
     return _replace(value, codes) if codes else value
 
@@ -241,10 +244,12 @@ KOREAN_ROLES: Final = {
 
 
 def role_word(role: str, lang: Lang) -> str:
+    """Return the word for a role in a language."""
     return KOREAN_ROLES.get(role, role) if lang == "ko" else role
 
 
 def role_code(word: str) -> str:
+    """Return the role of a Korean word for it; other words stay."""
     return next((role for role, korean in KOREAN_ROLES.items() if word == korean), word)
 
 
@@ -262,6 +267,7 @@ class CodeWord:
 
 
 def word_of(code: str, lang: Lang) -> str:
+    """Return the word for a code in a language; unknown codes stay."""
     tables = (*KOREAN_WORDS.values(), _KOREAN_PROBLEMS)
     return next((words[code] for words in tables if code in words), code) if lang == "ko" else code
 

@@ -136,6 +136,7 @@ _MIGRATION: Final = threading.Lock()  # stops a second thread from migrating, wh
 
 
 def is_in_use(error: BaseException) -> bool:
+    """Whether an error says that another process holds the file."""
     cause = error.__cause__
     return isinstance(cause, Timeout) or getattr(cause, "sqlite_errorname", "").startswith(_IN_USE)
 
@@ -400,6 +401,7 @@ class FileKind:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Commit the block as one transaction, or roll it back."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield

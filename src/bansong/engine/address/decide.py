@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from typing import Final
 
 import polars as pl
 
-from bansong.engine.address.batches import ROW, NameDifference, compare_names, lacks_any, text_key
+from bansong.engine.address.batches import ROW, NameDifference, TextIndex, compare_names, lacks_any, text_key
 from bansong.engine.address.lookups import Lookups
-from bansong.engine.address.postal import postal_fits
+from bansong.engine.address.regions import Region, regions
 
 _WITNESSES: Final = (
     *("main", "zipcode_given", "emd", "lot_dong", "hint_dong", "building"),
@@ -299,3 +301,79 @@ def _city_stands(lookups: Lookups) -> pl.Expr:
     same_town = pl.col("emd").is_null() | (pl.col("emd") == pl.col("of_emd"))
     untouched = ~pl.col("region_conflict").fill_null(False) & same_town & stands
     return (pl.col("sigungu").is_not_null() & untouched & (pl.col("level") == "region_repaired")).fill_null(False)
+
+
+_BETWEEN: Final = "|"
+
+
+@dataclass(frozen=True)
+class _PrefixTable:
+    # by number of a region and first digits of a code: one of the constants below, null where nothing is known
+    names: TextIndex
+    width: int
+    fits: pl.Series
+
+    def find(self, number: pl.Expr, prefix: pl.Expr) -> pl.Expr:
+        return pl.lit(self.fits).gather(number * self.width + prefix)
+
+
+_OTHER, _FITS, _GIVEN_UP = range(3)  # another's prefix, this one's, a former one of this one (undecidable)
+
+
+def postal_fits(zipcode: pl.Expr, sido: pl.Expr, sigungu: pl.Expr) -> pl.Expr:
+    """Whether a postal code (five digits) may belong to a region of :func:`split_region`; null if undecidable."""
+    # the first three digits belong to one district; if it is unknown, the first two are compared to the province
+    code = pl.when(zipcode.str.contains("^[0-9]{5}$")).then(zipcode)
+    return fits_numbers(code.cast(pl.UInt32, strict=False), *region_numbers(sido, sigungu))
+
+
+def region_numbers(sido: pl.Expr, sigungu: pl.Expr) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
+    """Return the numbers of district and province in the tables of prefixes, and whether it is a whole province."""
+    districts, provinces = _prefix_tables()
+    name = pl.concat_str(sido, sigungu.fill_null(""), separator=_BETWEEN)
+    return districts.names.find(name), provinces.names.find(sido), sigungu.is_null()
+
+
+def fits_numbers(code: pl.Expr, district: pl.Expr, province: pl.Expr, whole: pl.Expr) -> pl.Expr:
+    """Do what :func:`postal_fits` does, for a code as a number and a region as :func:`region_numbers`."""
+    districts, provinces = _prefix_tables()
+    by_two = provinces.find(province, code // 1000)
+    by_province = pl.when((by_two == _OTHER) | whole).then(by_two)
+    fits = pl.coalesce(districts.find(district, code // 100), by_province)
+    return pl.when(fits != _GIVEN_UP).then(fits == _FITS)
+
+
+@cache
+def _prefix_tables() -> tuple[_PrefixTable, _PrefixTable]:
+    provinces = regions().provinces
+    prefixes = {Region(of.name, city): given for of in provinces for city, given in of.prefixes.items()}
+    left = {Region(of.name, city): given for of in provinces for city, given in of.left.items()}
+    digits: dict[str, frozenset[str]] = {}
+    gone: dict[str, frozenset[str]] = {}
+    for name in (name for province in provinces for name in _list_districts(province.name)):
+        places = [Region(place.sido, place.sigungu.split(" ")[0]) for place in regions().members(name)]
+        digits[_BETWEEN.join(name)] = frozenset().union(*(prefixes.get(place, ()) for place in places))
+        gone[_BETWEEN.join(name)] = frozenset().union(*(left.get(place, ()) for place in places))
+    return _make_table(3, digits, gone), _make_table(2, {province.name: province.postal for province in provinces}, {})
+
+
+def _make_table(length: int, fitting: Mapping[str, frozenset[str]], gone: Mapping[str, frozenset[str]]) -> _PrefixTable:
+    known = frozenset().union(*fitting.values())
+    others = [_OTHER if str(prefix).zfill(length) in known else None for prefix in range(10**length)]
+    fits: list[int | None] = []
+    for name, of_name in fitting.items():
+        line: list[int | None] = others.copy() if of_name else [None] * len(others)
+        for prefix in of_name:
+            line[int(prefix)] = _FITS
+        for prefix in gone.get(name, ()):
+            line[int(prefix)] = _GIVEN_UP
+        fits += line
+    return _PrefixTable(TextIndex(fitting), len(others), pl.Series(fits, dtype=pl.UInt8))
+
+
+def _list_districts(sido: str) -> list[Region]:
+    # wards, their cities, and split districts
+    names = [place for place in regions().today if place.sido == sido]
+    names += [Region(sido, place.sigungu.split(" ")[0]) for place in names if " " in place.sigungu]
+    names += [place for place in regions().parts if place.sido == sido]
+    return list(dict.fromkeys(names))

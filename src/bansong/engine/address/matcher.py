@@ -10,10 +10,10 @@ import polars as pl
 
 from bansong.base.business_number import first_code
 from bansong.engine.address import candidates
-from bansong.engine.address import postal as regions
 from bansong.engine.address.batches import ROW, lacks_any, text_key
 from bansong.engine.address.decide import Trust, decide_candidates, find_outvoted, keep_tenable
 from bansong.engine.address.lookups import Lookups
+from bansong.engine.address.region_split import split_region
 from bansong.engine.address.words import PROVINCES
 
 _NUMBERED: Final = "[로길동리가] ?(?:산 ?|지하 ?)?[0-9]"
@@ -154,7 +154,7 @@ def _find_elsewhere(
     pairs = rows.select(ROW, text=text).drop_nulls("text").join(decided, on=ROW)
     if pairs.is_empty():
         return pairs[[ROW]]
-    seconds = lookups.describe(lookups.settle_scope(regions.split_region(pairs.lazy()).collect()))
+    seconds = lookups.describe(lookups.settle_scope(split_region(pairs.lazy()).collect()))
     either = pl.col("scope").is_null() & pl.col("region_typed").is_not_null()  # 광주시: one of two
     other = ~pl.lit(lookups.is_in_scope(seconds)) | either
     return seconds.filter(other & counts).select(ROW)

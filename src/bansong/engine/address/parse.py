@@ -7,11 +7,21 @@ from typing import Final
 import polars as pl
 
 from bansong.base.business_number import first_code
-from bansong.engine.address import postal as regions
 from bansong.engine.address import road_lot as lot
 from bansong.engine.address import road_lot as road
-from bansong.engine.address.batches import fill_few, for_few, where, with_groups
-from bansong.engine.address.words import HIDDEN, MOST_BYTES, PROVINCES, compact, normalise, rewrite_spellings
+from bansong.engine.address.batches import PreparedStep, fill_few, for_few, scatter, where, with_groups
+from bansong.engine.address.region_split import split_region
+from bansong.engine.address.words import (
+    HIDDEN,
+    MOST_BYTES,
+    NO_LEGAL_DONG,
+    PROVINCES,
+    USUAL_ROAD,
+    compact,
+    normalise,
+    plain_numbers,
+    rewrite_spellings,
+)
 
 _OPEN, _CLOSE, _UNIT_OPEN, _UNIT_CLOSE, _DONG_OPEN, _DONG_CLOSE = (chr(0xE000 + place) for place in range(6))
 CLOSING: Final = _CLOSE + _UNIT_CLOSE
@@ -330,7 +340,7 @@ def parse(frame: pl.LazyFrame) -> pl.LazyFrame:
         .pipe(normalise)
         .pipe(rewrite_spellings)
         .pipe(read_brackets)
-        .pipe(regions.split_region, "_body")
+        .pipe(split_region, "_body")
         .pipe(_with_words_before_region)
         .pipe(road.read_road)
         .pipe(_with_words_before_road)
@@ -360,6 +370,34 @@ def names_several(address: pl.Expr) -> pl.Expr:
 def describes_by_other(address: pl.Expr) -> pl.Expr:
     """Whether an address describes its place by another one: 맞은편, 옆 건물, 시청 앞; not 시청앞점."""
     return address.str.contains(_BESIDE)
+
+
+def read_numbers(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return ``numbered`` and ``beside`` (Boolean) of each ``address``."""
+    # only addresses that are not plain are parsed, as that is slow
+    read = frame.select(
+        numbered=pl.col("address").str.contains(USUAL_ROAD), beside=describes_by_other(pl.col("address"))
+    )
+    for look in (_PLAIN_NUMBER, _PARSED_NUMBER):
+        left = (~read["numbered"]).fill_null(False)
+        if left.any():
+            found = look.run(frame.filter(left))
+            read = read.with_columns(pl.coalesce(scatter(column, left), column.name) for column in found)
+    several = frame.select(names_several(pl.col("address"))).to_series()
+    return read.with_columns(numbered=pl.col("numbered") & ~several)
+
+
+def _plain_number(rows: pl.LazyFrame) -> pl.LazyFrame:
+    lot = pl.when(~pl.col("address").str.contains(NO_LEGAL_DONG)).then("lot")
+    return plain_numbers(rows).select(
+        numbered=pl.coalesce("building", lot).is_not_null(), beside=pl.lit(None, pl.Boolean)
+    )
+
+
+_PLAIN_NUMBER: Final = PreparedStep(_plain_number)
+_PARSED_NUMBER: Final = PreparedStep(
+    lambda rows: parse(rows).select(numbered=is_numbered(), beside=describes_by_other(pl.col("text")))
+)
 
 
 def _with_words_before_region(frame: pl.LazyFrame) -> pl.LazyFrame:

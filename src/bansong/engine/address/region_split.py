@@ -11,7 +11,7 @@ from typing import Final, cast
 import polars as pl
 
 from bansong.engine.address.batches import TextIndex, scatter, variants
-from bansong.engine.address.heads import (
+from bansong.engine.address.regions import (
     Head,
     Heads,
     district_words,
@@ -22,9 +22,9 @@ from bansong.engine.address.heads import (
     mistyped_province,
     province_words,
     provinces_by_name,
+    regions,
     unspaced_heads,
 )
-from bansong.engine.address.regions import regions
 from bansong.engine.registry import KEY, Memo
 
 ADDED: Final[dict[str, type[pl.DataType]]] = {  # columns of `split_head`
@@ -530,3 +530,16 @@ def _mistyped_provinces() -> list[str]:
     short = [word for word in province_words() if len(word) == _SHORT_NAME_CHARS]
     typos = {other[:-1] for word in short for other in variants(word + "시") if len(other) > _SHORT_NAME_CHARS}
     return sorted(typos - set(short))
+
+
+def split_region(frame: pl.LazyFrame, text: str = "text") -> pl.LazyFrame:
+    """Take the region out of each ``text`` (String, single spaces), usually off its head; rows and order stay.
+
+    ``sido``, ``sigungu``: today's names, typed or the only possible; ``sigungu`` is "" in a province without districts,
+    null if none is named. ``sido_given``: a province was typed; ``region_conflict``: it does not have the district.
+    ``region_change``: ``typo``, ``renamed``, ``abbreviated`` or null. ``region_typed``: the words taken off;
+    ``sido_typed``: the typed province's full name of its time. ``rest``, ``lead``: the text after and before it.
+    """
+    region = pl.col(text).map_batches(split_batch, return_dtype=pl.Struct(ADDED), is_elementwise=True)
+    work = frame.with_columns(region.alias("r:region"))
+    return work.with_columns(pl.col("r:region").struct.field(*ADDED)).drop("r:region")
