@@ -14,6 +14,7 @@ import polars as pl
 import xlsxwriter
 
 from bansong.base.schema import ADDED_COLUMNS, RECORD_COLUMNS
+from bansong.errors import ColumnError
 from bansong.run.columns import lay_out_columns
 from bansong.tables.columns import choose_columns
 from bansong.tables.detect import FORMATS, open_table, write_table
@@ -107,7 +108,10 @@ def spliced(
         frame = table.frame.with_columns(values)
         ours = find_earlier_columns(table, "")
         layout, _ = lay_out_columns(table.headers, "", ours.nine, range(len(table.headers)))
-        chosen = choose_columns(table, RECORD_COLUMNS, ours=ours.places).columns
+        try:
+            chosen = choose_columns(table, RECORD_COLUMNS, ours=ours.places).columns
+        except ColumnError:  # no number in it
+            chosen = {}
         given = {"record_columns": frozenset(one.column for one in chosen.values()), "warn": said.append} | result
         given = {"layout": layout, "tally": frame.select(rows=pl.len())} | given
         _, count = write_table(Enriched(table, frame, **given), target, FORMATS["xlsx"])
