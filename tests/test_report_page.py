@@ -226,7 +226,7 @@ def test_people_are_masked_unless_asked(made: Made, tmp_path: Path) -> None:
 
 
 def test_masks_show_too_little_to_write_to_anybody() -> None:
-    """Three digits of a number, one letter behind the kind of company, no number, nothing that stands before a region."""
+    """Three digits of a number, one letter behind the kind of company, no number, nothing before a region."""
     frame = pl.DataFrame(
         {
             "x": ["1248100998", None, None, None, None],
