@@ -22,7 +22,7 @@ from openpyxl.worksheet.formula import ArrayFormula
 
 import bansong as bs
 from bansong.errors import AccountingError, BansongError, OutputError
-from bansong.tables.excel import package, proof, sheet_xml
+from bansong.tables.excel import package, proof
 from bansong.tables.excel import splice as extend
 from bansong.tables.excel.sheet_xml import SheetXml
 from books import (
@@ -226,14 +226,6 @@ def test_new_columns_are_wide_and_shown_and_widths_of_the_user_stay(tmp_path: Pa
     assert openpyxl.load_workbook(spliced(once)[1]).active.column_dimensions["I"].width == 33
 
 
-@pytest.mark.process
-def test_libreoffice_opens_what_was_spliced(tmp_path: Path) -> None:
-    by_xlsxwriter(tmp_path / "in.xlsx")
-    shown = "csv:Text - txt - csv (StarCalc):44,34,76,1,,0,false,true"
-    lines = converted(spliced(tmp_path / "in.xlsx")[1], shown).read_text(encoding="utf-8").splitlines()
-    assert lines[1].startswith(f'{NUMBER},가,"1,200",active,25.00%,B,send,06236,서울특별시 강남구 테헤란로 152,')
-
-
 def with_macros(path: Path) -> Path:
     by_xlsxwriter(path)
     types = parts(path)["[Content_Types].xml"]
@@ -328,22 +320,6 @@ def test_columns_of_the_user_behind_and_amid_ours_stay(tmp_path: Path) -> None:
     assert [(row[5], row[12]) for row in two[1:]] == [("OLD", "first"), ("OLD", "second")]
 
 
-def test_cells_that_openpyxl_would_change_stay_as_they_are(tmp_path: Path) -> None:
-    """Dates out of range, odd times, long fractions, stored formula results: read again, they are the same."""
-    with xlsxwriter.Workbook(tmp_path / "in.xlsx") as book:
-        sheet = book.add_worksheet()
-        date, time = book.add_format({"num_format": "yyyy-mm-dd"}), book.add_format({"num_format": "hh:mm:ss"})
-        sheet.write_row(0, 0, ["사업자번호", "날짜", "시각", "긴수"])
-        sheet.write_formula("A2", '="124"&"8100998"', None, "1248100998")
-        for cell, value, shape in (("B2", 20240101, date), ("C2", 60.5, time), ("D2", 45000.1234567891, None)):
-            sheet.write_number(cell, value, shape)
-    _, one = spliced(tmp_path / "in.xlsx")
-    for path in (one, spliced(one)[1]):
-        assert [row[:4] for row in cells(path)] == cells(tmp_path / "in.xlsx")
-        raw = parts(path)[SHEET].decode()
-        assert all(f"<v>{value}</v>" in raw for value in ("20240101", "60.5", "45000.1234567891", "1248100998"))
-
-
 @pytest.mark.parametrize("kind", ["", ' t="str"'], ids=["no result", "empty text"])
 def test_empty_results_of_formulas_count_as_the_reader_counts_them(tmp_path: Path, kind: str) -> None:
     source = made(
@@ -397,42 +373,9 @@ def cell(reference: str, text: str) -> bytes:
     return f'<c r="{reference}" t="inlineStr"><is><t>{text}</t></is></c>'.encode()
 
 
-def bare(path: Path, out: Path, data: bytes) -> bytes:
-    """A sheet's rows without what stands in our columns and without rows that are not in ``data``."""
-    xml = parts(path)[SHEET]
-    letters = "|".join(headed(out).values())
-    xml = xml[xml.index(b"<sheetData>") : xml.index(b"</sheetData>")]
-    xml = re.sub(rf'<c [^>]*?r="(?:{letters})[0-9]+"[^>]*?(?:/>|>.*?</c>)'.encode(), b"", xml, flags=re.S)
-    xml = re.sub(rb"(<row [^>]*[^/])></row>", rb"\1/>", xml)  # a row without cells is spelled the shorter way
-    numbers = {int(number) for number in re.findall(rb'<row [^>]*?r="([0-9]+)"', data)}
-    absent = [number for number in range(1, 20) if number not in numbers]
-    return re.sub(rb'<row r="(?:%b)"/>' % b"|".join(b"%d" % number for number in absent), b"", xml)
-
-
 HEAD = b'<row r="1">' + cell("A1", "b_no") + cell("B1", "name") + b"</row>"
 BODY = b'<row r="2" spans="1:2" ht="20">' + cell("A2", NUMBER) + cell("B2", "a") + b"</row>"
 THIRD = b'<row r="3">' + cell("A3", NUMBER) + b"</row>"
-ROW_END = b"</t></is></c></row>"
-RICH = BODY.replace(b"<t>a", b"<r><rPr><color theme='1'/></rPr><t>a").replace(ROW_END, b"</t></r></is></c></row>")
-SECOND = HEAD.replace(b'1"', b'2"') + BODY.replace(b'2"', b'3"', 1).replace(b'2" ', b'3" ')
-SHAPES = {
-    "usual": HEAD + BODY + THIRD,
-    "laid out": b"\n  " + HEAD.replace(b"><c", b">\n    <c") + b"\n  " + BODY + b"\n " + THIRD + b"\n",
-    "empty rows": HEAD + b'<row r="2" ht="9"/>' + THIRD + b'<row r="4" hidden="1"/><row r="9"/>',
-    "a gap": HEAD + THIRD,
-    "attributes turned": HEAD.replace(b'<c r="A1" t', b'<c s="0" r="A1" t') + BODY,
-    "blank cells": HEAD + BODY.replace(b"</row>", b'<c r="D2"/><c r="Z2" s="0"/></row>') + THIRD,
-    "a blank above": b'<row r="1"><c r="J1"/></row>' + SECOND,
-    "rich text": HEAD + RICH,
-}
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_rows_of_every_shape_keep_their_bytes(tmp_path: Path, shape: str) -> None:
-    """Taken out again, the new cells leave the very bytes that were there."""
-    source = sheet_of(tmp_path / "in.xlsx", SHAPES[shape])
-    _, once = spliced(source)
-    assert bare(once, once, SHAPES[shape]) == bare(source, once, SHAPES[shape])
 
 
 def test_elements_with_a_prefix_are_extended_in_kind(tmp_path: Path) -> None:
@@ -495,16 +438,6 @@ def test_a_sheet_is_taken_apart_alike_however_it_is_cut_in_pieces(tmp_path: Path
         cut = SheetXml.parse(xml[at : at + size] for at in range(0, len(xml), size))
         assert cut.rows.equals(whole.rows)
         assert (cut.around, cut.rest, cut.columns) == (whole.around, whole.rest, whole.columns)
-
-
-def test_the_first_column_may_hold_its_first_value_far_below(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A blank cell is none; no column before the first that has cells is looked for."""
-    monkeypatch.setattr(sheet_xml, "_FEW", 2)
-    rows = [f'<row r="{r}"><c r="A{r}" s="1"/><c r="C{r}"><v>1</v></c></row>' for r in range(1, 6)]
-    below = '<row r="6"><c r="B6"><v>2</v></c><c r="C6"><v>1</v></c></row>'
-    for content, first in ((rows, 3), ([*rows, below], 2)):
-        xml = f"<worksheet><sheetData>{''.join(content)}</sheetData></worksheet>"
-        assert SheetXml.parse([xml.encode()]).first_column() == first
 
 
 # the proof
