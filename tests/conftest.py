@@ -127,7 +127,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))  # pytest's own name for where tmp_path is made
     if config.option.markexpr not in STAGES:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # more than one wait busily for each other
-        os.environ.setdefault("POLARS_MAX_THREADS", "1")  # files of a few rows: threads cost a tenth of the suite's time
+        os.environ.setdefault("POLARS_MAX_THREADS", "1")  # threads cost time where files have few rows
     with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
         config.stash[STDERR] = os.dup(2)
 

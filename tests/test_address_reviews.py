@@ -12,11 +12,9 @@ from typing import Any
 import openpyxl
 import polars as pl
 import pytest
-from click.testing import CliRunner
 
 import bansong as bs
 from bansong.base.messages import use_language
-from bansong.cli.app import app
 from bansong.engine.address.attach import suggest
 from bansong.engine.address.gazetteer import Gazetteer
 from bansong.errors import InputError, OutputError, StoreError, UsageError
@@ -31,6 +29,7 @@ TWICE: list[tuple[Any, ...]] = [
     (GANGNAM, "역삼동", "", "701", "테헤란로", 0, "1", "06201", "역삼1동", 0, ""),
 ]
 FIRST, SECOND, THIRD = numbers(3)
+Enrich = Callable[..., tuple[pl.DataFrame, bs.Report]]
 HEADER = "사업자번호,상호,주소,우편번호"
 
 
@@ -52,7 +51,7 @@ def customers(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def enrich(gazetteer: Gazetteer, tmp_path: Path, customers: Path) -> Callable[..., tuple[pl.DataFrame, bs.Report]]:
+def enrich(gazetteer: Gazetteer, tmp_path: Path, customers: Path) -> Enrich:
     def run(**options: Any) -> tuple[pl.DataFrame, bs.Report]:
         report = bs.enrich(customers, tmp_path / "out.csv", gazetteer=gazetteer, today="2026-11-23", **options)
         return pl.read_csv(tmp_path / "out.csv", infer_schema=False), report
@@ -73,9 +72,7 @@ def choose(path: Path, *choices: str | int | None) -> Path:
     return path
 
 
-def test_a_review_lists_each_address_once_with_its_candidates(
-    enrich: Callable[..., tuple[pl.DataFrame, bs.Report]], tmp_path: Path
-) -> None:
+def test_a_review_lists_each_address_once_with_its_candidates(enrich: Enrich, tmp_path: Path) -> None:
     """One line a business and address, all its candidates, a list to choose from, nothing that begins a formula."""
     _, report = enrich(review=tmp_path / "review.xlsx")
     assert "2 addresses to be decided on" in str(report)
@@ -102,9 +99,7 @@ def test_a_review_lists_each_address_once_with_its_candidates(
     assert (offered.type, str(offered.sqref), offered.formula1) == ("list", "G2:G3", "$H2:$L2")
 
 
-def test_a_choice_is_used_by_the_next_run_for_this_business_alone(
-    enrich: Callable[..., tuple[pl.DataFrame, bs.Report]], tmp_path: Path
-) -> None:
+def test_a_choice_is_used_by_the_next_run_for_this_business_alone(enrich: Enrich, tmp_path: Path) -> None:
     """The chosen address and code, with who and when in the reasons; the same words of another business stay open."""
     before, _ = enrich(review=tmp_path / "review.xlsx")
     found = bs.apply_review(choose(tmp_path / "review.xlsx", 1), by="김대리", today="2026-11-22")
@@ -121,9 +116,7 @@ def test_a_choice_is_used_by_the_next_run_for_this_business_alone(
     assert without.equals(before)
 
 
-def test_a_review_may_be_applied_again_and_changed(
-    enrich: Callable[..., tuple[pl.DataFrame, bs.Report]], tmp_path: Path
-) -> None:
+def test_a_review_may_be_applied_again_and_changed(enrich: Enrich, tmp_path: Path) -> None:
     """The same review changes nothing; a later choice replaces the earlier one; an empty cell takes nothing away."""
     enrich(review=tmp_path / "review.xlsx")
     bs.apply_review(choose(tmp_path / "review.xlsx", 1, 2), by="김")
@@ -135,9 +128,7 @@ def test_a_review_may_be_applied_again_and_changed(
     assert stat.S_IMODE(ChoiceStore().path.stat().st_mode) == 0o600
 
 
-def test_a_korean_review_is_read_in_any_language(
-    enrich: Callable[..., tuple[pl.DataFrame, bs.Report]], tmp_path: Path
-) -> None:
+def test_a_korean_review_is_read_in_any_language(enrich: Enrich, tmp_path: Path) -> None:
     """Headers follow the language that wrote them; a number stands for the candidate of that place."""
     with use_language("ko"):
         enrich(review=tmp_path / "검토.xlsx")
@@ -148,9 +139,7 @@ def test_a_korean_review_is_read_in_any_language(
     assert bs.apply_review(choose(tmp_path / "검토.xlsx", "2"), by="김").new == 1
 
 
-def test_what_is_none_of_the_candidates_is_refused_whole(
-    enrich: Callable[..., tuple[pl.DataFrame, bs.Report]], tmp_path: Path
-) -> None:
+def test_what_is_none_of_the_candidates_is_refused_whole(enrich: Enrich, tmp_path: Path) -> None:
     """Row and value are named, and nothing is remembered of the other lines either."""
     enrich(review=tmp_path / "review.xlsx")
     with pytest.raises(InputError, match=r"1 choice is none of the candidates .*row 3: '서울 어딘가'"):
@@ -162,9 +151,7 @@ def test_what_is_none_of_the_candidates_is_refused_whole(
         bs.apply_review(tmp_path / "review.xlsx", by="a|b")
 
 
-def test_a_building_that_is_gone_is_told_and_not_used(
-    enrich: Callable[..., tuple[pl.DataFrame, bs.Report]], customers: Path, tmp_path: Path
-) -> None:
+def test_a_building_that_is_gone_is_told_and_not_used(enrich: Enrich, customers: Path, tmp_path: Path) -> None:
     """With a newer gazetteer the row is what it would be without the choice, and the report begins with it."""
     enrich(review=tmp_path / "review.xlsx")
     lines = openpyxl.load_workbook(tmp_path / "review.xlsx").worksheets[0]
@@ -183,9 +170,7 @@ def test_a_building_that_is_gone_is_told_and_not_used(
 
 
 @pytest.mark.filterwarnings("ignore:.*statuses checked")
-def test_frames_and_single_lookups_use_choices_too(
-    enrich: Callable[..., tuple[pl.DataFrame, bs.Report]], gazetteer: Gazetteer, tmp_path: Path
-) -> None:
+def test_frames_and_single_lookups_use_choices_too(enrich: Enrich, gazetteer: Gazetteer, tmp_path: Path) -> None:
     enrich(review=tmp_path / "review.xlsx")
     bs.apply_review(choose(tmp_path / "review.xlsx", 1), by="김")
     frame = pl.DataFrame({"사업자번호": [FIRST], "주소": ["서울 중앙로 10 3층"]})
@@ -195,9 +180,7 @@ def test_frames_and_single_lookups_use_choices_too(
     assert bs.verify_frame(frame, choices=False, **registry)["fixed_address"][0] is None
 
 
-def test_forgetting_a_business_erases_its_choices(
-    enrich: Callable[..., tuple[pl.DataFrame, bs.Report]], tmp_path: Path
-) -> None:
+def test_forgetting_a_business_erases_its_choices(enrich: Enrich, tmp_path: Path) -> None:
     enrich(review=tmp_path / "review.xlsx")
     bs.apply_review(choose(tmp_path / "review.xlsx", 1, 1), by="김")
     report = bs.forget(FIRST)
@@ -207,35 +190,41 @@ def test_forgetting_a_business_erases_its_choices(
 
 
 def test_what_cannot_be_reviewed_is_said_before_anything_is_done(customers: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="give `gazetteer=`"):
-        bs.enrich(customers, tmp_path / "out.csv", review=tmp_path / "review.xlsx")
-    with pytest.raises(OutputError, match=r"call it \.xlsx"):
-        bs.enrich(customers, tmp_path / "out.csv", review=tmp_path / "review.csv")
-    with pytest.raises(StoreError, match="there is no such file"):
-        bs.enrich(customers, tmp_path / "out.csv", choices=tmp_path / "none.sqlite")
-    assert not (tmp_path / "out.csv").exists()
+    out = tmp_path / "out.csv"
+    for options, error, said in (
+        ({"review": tmp_path / "review.xlsx"}, UsageError, "give `gazetteer=`"),
+        ({"review": tmp_path / "review.csv"}, OutputError, r"call it \.xlsx"),
+        ({"choices": tmp_path / "none.sqlite"}, StoreError, "there is no such file"),
+    ):
+        with pytest.raises(error, match=said):
+            bs.enrich(customers, out, **options)
+    assert not out.exists()
 
 
-def test_the_commands_do_it(gazetteer: Gazetteer, customers: Path, tmp_path: Path) -> None:
+def test_a_review_that_was_filled_in_and_not_applied_is_kept(enrich: Enrich, tmp_path: Path) -> None:
+    enrich(review=tmp_path / "review.xlsx")
+    decided = choose(tmp_path / "review.xlsx", 1).read_bytes()
+    _, report = enrich(review=tmp_path / "review.xlsx")
+    assert dict(report.kept) == {str(tmp_path / "review.xlsx"): str(tmp_path / "review.xlsx.bak")}
+    assert (tmp_path / "review.xlsx.bak").read_bytes() == decided
+
+
+def test_the_commands_do_it(gazetteer: Gazetteer, customers: Path, run: Any, tmp_path: Path) -> None:
     """`enrich --review`, a choice, `data apply-review`, `enrich` again."""
-    command = ["enrich", str(customers), "-o", str(tmp_path / "out.csv"), "--gazetteer", str(gazetteer.path)]
-    run = CliRunner().invoke(app, [*command, "--review", str(tmp_path / "review.xlsx")])
-    assert run.exit_code == 0, run.output
+    command = ("enrich", customers, "-o", "out.csv", "--gazetteer", gazetteer.path)
+    assert run(*command, "--review", "review.xlsx").returncode == 0
     choose(tmp_path / "review.xlsx", 1, 2)
-    run = CliRunner().invoke(app, ["data", "apply-review", str(tmp_path / "review.xlsx"), "--by", "김", "--json"])
-    assert run.exit_code == 0, run.output
-    assert '"new": 2' in run.output
-    assert CliRunner().invoke(app, command).exit_code == 0
+    done = run("data", "apply-review", "review.xlsx", "--by", "김", "--json")
+    assert (done.returncode, '"new": 2' in done.stdout) == (0, True)
+    assert run(*command).returncode == 0
     assert pl.read_csv(tmp_path / "out.csv", infer_schema=False)["fixed_address"].null_count() == 0
 
 
 def test_more_places_than_are_shown_are_the_likeliest(gazetteer: Gazetteer) -> None:
     """A word that speaks for a place puts it first, whatever the others are; an address like none has no candidate."""
     asked = pl.DataFrame({"address": ["서울 중앙로 10 (관철동)", "없는길 1"], "zipcode": ["06200", None]})
-    found = suggest(asked, gazetteer, "en", most=1)
-    assert found["row"].to_list() == [0]
-    both = suggest(asked, gazetteer, "en")
-    assert both["row"].to_list() == [0, 0]
+    assert suggest(asked, gazetteer, "en", most=1)["row"].to_list() == [0]
+    assert suggest(asked, gazetteer, "en")["row"].to_list() == [0, 0]
 
 
 def test_places_may_be_suggested_before_any_row_is_matched(gazetteer: Gazetteer) -> None:
@@ -254,9 +243,7 @@ print(*attach(asked.lazy(), gazetteer, "ko").collect()["match_level"])
     assert done.stdout.split() == ["exact", "ambiguous"]
 
 
-def test_a_review_that_was_sorted_cut_and_saved_by_another_program_is_read(
-    enrich: Callable[..., tuple[pl.DataFrame, bs.Report]], tmp_path: Path
-) -> None:
+def test_a_review_that_was_sorted_cut_and_saved_by_another_program_is_read(enrich: Enrich, tmp_path: Path) -> None:
     """Lines in another order or gone, numbers in place of texts, a title above, a column of their own: all is found."""
     enrich(review=tmp_path / "review.xlsx")
     book = openpyxl.load_workbook(choose(tmp_path / "review.xlsx", 2, 1))

@@ -16,7 +16,7 @@ from bansong.cli.options import COMMAND_LINE
 from bansong.engine.local import REGISTRY_MISSING
 from bansong.engine.registry import REGISTRY_MISSING as NO_SUCH_REGISTRY
 from bansong.errors import Notice, RegistryError
-from bansong.run.alerts import GAZETTEER_MISSING
+from bansong.run.accounting import GAZETTEER_MISSING
 from bansong.run.report import Report
 
 ROWS = Phrase("{count:,} row", "{count:,} rows", count=2000)

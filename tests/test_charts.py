@@ -19,10 +19,9 @@ from bansong.engine.risk.reasons import FEATURES
 from bansong.engine.risk.scorecard import Scorecard
 from bansong.errors import UsageError
 from bansong.learning.report import calibration
-from bansong.run.charts import TILES, grades, reasons, regions, reliability, waterfall, waterfall_steps
+from bansong.run.charts import TILES, grades, reasons, regions, waterfall, waterfall_steps
 from conftest import SAMPLE
-
-REASONS = ["where a letter starts", "closed more than 12 months ago (2024-01-02)", "a name with 'quotes' \"both\""]
+from examples import examples
 
 
 def rows_of(spec: dict[str, object], column: str) -> list[dict[str, object]]:
@@ -33,27 +32,15 @@ def rows_of(spec: dict[str, object], column: str) -> list[dict[str, object]]:
 
 
 def test_grades_count_every_row() -> None:
-    """The bars of the grades and the one of rows without a grade sum to the rows."""
-    spec = grades({"A": 3, "C": 2}, rows=9).to_dict()
-    assert {row["grade"]: row["rows"] for row in rows_of(spec, "grade")} == {
-        **dict.fromkeys("BDE", 0),
-        **{"A": 3, "C": 2, "no grade": 4},
-    }
-
-
-def test_a_grade_of_the_services_own_has_a_bar() -> None:
-    """A grade that the local vocabulary lacks is shown, too."""
-    assert [row["rows"] for row in rows_of(grades({"F": 1}).to_dict(), "grade")] == [0, 0, 0, 0, 0, 1]
-
-
-def test_every_province_has_its_own_tile() -> None:
-    """The map has one tile for each level of the feature region, and no two at one place."""
-    assert set(TILES) == set(FEATURES["region"])
-    assert len({(tile.column, tile.row) for tile in TILES.values()}) == len(TILES)
+    """The bars sum to the rows: also of rows without a grade, and of grades that the local vocabulary lacks."""
+    bars = {row["grade"]: row["rows"] for row in rows_of(grades({"A": 3, "C": 2, "F": 1}, rows=9).to_dict(), "grade")}
+    assert bars == {**dict.fromkeys("BDE", 0), "A": 3, "C": 2, "F": 1, "no grade": 3}
 
 
 def test_regions_show_the_mean_probability() -> None:
     """A tile's risk is the letters expected back over the rows; rows without a province are counted in the subtitle."""
+    assert set(TILES) == set(FEATURES["region"])
+    assert len({(tile.column, tile.row) for tile in TILES.values()}) == len(TILES)
     counted = pl.DataFrame({"region": ["seoul", "jeju", None], "rows": [10, 4, 7], "expected": [0.5, 1.0, 2.0]})
     with use_language("ko"):
         spec = regions(counted).to_dict()
@@ -63,17 +50,11 @@ def test_regions_show_the_mean_probability() -> None:
 
 
 def test_reasons_are_the_most_frequent() -> None:
-    """The longest bar comes first and no more than asked for are shown."""
     spec = reasons(pl.DataFrame({"reason": ["a", "b", "c"], "rows": [1, 5, 3]}), most=2).to_dict()
     assert rows_of(spec, "reason") == [{"reason": "b", "rows": 5}, {"reason": "c", "rows": 3}]
 
 
-def test_reliability_has_a_point_a_bin() -> None:
-    """Each bin is a point with its interval."""
-    bins = pl.DataFrame({"mean_p": [0.1, 0.4], "rate": [0.2, 0.3], "low": [0.1, 0.2], "high": [0.3, 0.4], "n": [9, 9]})
-    assert rows_of(reliability(bins).to_dict(), "rate") == bins.to_dicts()
-
-
+@examples(100)
 @given(st.lists(st.integers(-99, 99), min_size=1, max_size=20))
 def test_waterfall_ends_at_the_score(points: list[int]) -> None:
     """Each bar begins where the one before ended, and the last one reaches from zero to the sum of the points."""
@@ -84,14 +65,7 @@ def test_waterfall_ends_at_the_score(points: list[int]) -> None:
     assert (score["start"], score["end"]) == (0, sum(points))
 
 
-def test_waterfall_is_a_valid_chart() -> None:
-    """A waterfall's specification is valid, whatever the reasons hold."""
-    spec = waterfall(pl.DataFrame({"reason": REASONS, "points": [-50, 66, -3]}), "삼성전자").to_dict()
-    assert [row["points"] for row in rows_of(spec, "reason")] == [-50, 66, -3, 13]
-
-
 def test_without_altair_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without Altair a chart is refused with the command that installs it."""
     monkeypatch.setitem(sys.modules, "altair", None)
     with pytest.raises(UsageError, match=r"pip install 'bansong\[notebook\]'"):
         grades({"A": 1})
@@ -102,65 +76,52 @@ def test_the_waterfall_of_a_verification_sums_to_its_score(lang: Lang) -> None:
     """The base comes first, every reason's points are a bar, and the last bar is the score that gives the chance."""
     found = bs.verify("124-81-00998", "삼성전자", "수원시 영통구 삼성로 129", lang=lang)
     points = found.points_frame
-    assert points.height == len(found.reasons)
-    assert points["points"][0] == -50
+    assert (points.height, points["points"][0]) == (len(found.reasons), -50)
     score = rows_of(found.waterfall().to_dict(), "points")[-1]["end"]
     assert score == points["points"].sum()
     assert found.bounce_prob == Scorecard.load().probability(score)
-
-
-def test_reasons_without_points_have_no_waterfall() -> None:
-    """The reasons of a service that gives no points are refused in a sentence."""
-    told = replace(bs.verify("124-81-00998"), reasons=("the address is old",))
+    quoted = waterfall(pl.DataFrame({"reason": ["a name with 'quotes' \"both\""], "points": [-50]}), "삼성전자")
+    assert [row["points"] for row in rows_of(quoted.to_dict(), "points")] == [-50, -50]
     with pytest.raises(UsageError, match="carry no points"):
-        told.waterfall()
+        replace(found, reasons=("the address is old",)).waterfall()
 
 
-def test_the_grades_of_a_report_are_its_own(tmp_path: Path) -> None:
-    """The bars of a run's chart are the counts of its report; a dry run has none."""
-    source, out = SAMPLE / "customers.csv", tmp_path / "out.csv"
-    report = bs.enrich(source, out, status="none")
+def test_the_charts_of_a_report_are_of_its_counts_and_its_output(tmp_path: Path) -> None:
+    """Of one file and of several; a dry run has none, and a moved output costs the reasons in a notebook, no error."""
+    pl.read_csv(SAMPLE / "customers.csv", infer_schema=False).head(60).write_csv(source := tmp_path / "in.csv")
+    report = bs.enrich(source, tmp_path / "out.csv", registry=SAMPLE / "registry.parquet", letter_cost=430)
+    answered = pl.read_csv(tmp_path / "out.csv", infer_schema=False)
+    expected = answered["bounce_prob"].cast(pl.Float64).sum()
     bars = {row["grade"]: row["rows"] for row in rows_of(report.chart_grades().to_dict(), "grade")}
-    answered = pl.read_csv(out, infer_schema=False)["grade"].drop_nulls().value_counts()
-    assert {grade: bars[grade] for grade in answered["grade"]} == dict(answered.iter_rows())
-    assert sum(bars.values()) == report.rows
-    with pytest.raises(UsageError, match="dry run"):
-        bs.plan(source).chart_grades()
-
-
-def test_a_report_draws_its_provinces_out_of_its_output(tmp_path: Path) -> None:
-    """Tiles sum to the rows and to the letters expected back, of one file and of several; without an output, none."""
-    files, places = [SAMPLE / "customers.csv", SAMPLE / "customers.xlsx"], {"status": "none"}
-    report = bs.enrich(files[0], tmp_path / "out.csv", **places)
+    counted = dict(answered["grade"].drop_nulls().value_counts().iter_rows())
+    assert {grade: count for grade, count in bars.items() if count} == {
+        **counted,
+        "no grade": 60 - sum(counted.values()),
+    }
     tiles = [row for row in rows_of(report.chart_regions().to_dict(), "risk") if row["rows"]]
-    expected = pl.read_csv(tmp_path / "out.csv")["bounce_prob"].sum()
     without = report.regions().filter(pl.col("region").is_null())
     assert sum(row["rows"] for row in tiles) + without["rows"].sum() == report.rows
     assert sum(row["expected"] for row in tiles) + without["expected"].sum() == pytest.approx(expected)
-    several = bs.enrich(files, tmp_path / "several", **places)
+    shown = report._repr_html_()
+    grade = max(counted, key=counted.__getitem__)
+    assert f'title="{grade} {counted[grade]:,} (' in shown
+    assert "What weighs most in a row" in shown
+    assert f"{expected:,.0f} letters may come back if every row is mailed: ₩{expected * 430:,.0f}" in shown
+    (tmp_path / "out.csv").rename(tmp_path / "in2.csv")
+    assert "What weighs most in a row" not in report._repr_html_()
+    several = bs.enrich([source, tmp_path / "in2.csv"], tmp_path / "several")
     doubled = {row["name"]: row["rows"] for row in rows_of(several.chart_regions().to_dict(), "risk")}
     assert {row["name"]: 2 * row["rows"] for row in tiles} == {name: rows for name, rows in doubled.items() if rows}
-    assert sum(row["rows"] for row in rows_of(several.chart_grades().to_dict(), "grade")) == several.rows
+    assert sum(row["rows"] for row in rows_of(several.chart_grades().to_dict(), "grade")) == several.rows == 120
+    planned = bs.plan(source)
+    with pytest.raises(UsageError, match="dry run"):
+        planned.chart_grades()
     with pytest.raises(UsageError, match="no output"):
-        bs.plan(files[0]).chart_regions()
+        planned.chart_regions()
+    assert "<div" not in planned._repr_html_()
 
 
-def test_a_report_shows_its_grades_and_reasons_in_a_notebook(tmp_path: Path) -> None:
-    """As many as the output has; an output that was moved costs the reasons, and is no error."""
-    out = tmp_path / "out.csv"
-    report = bs.enrich(SAMPLE / "customers.csv", out, registry=SAMPLE / "registry.parquet", letter_cost=430)
-    shown = report._repr_html_()
-    grade, count = max(report.account.by_grade.items(), key=lambda one: one[1]) if report.account else ("", 0)
-    assert f'title="{grade} {count:,} (' in shown
-    assert "What weighs most in a row" in shown
-    expected = pl.read_csv(out)["bounce_prob"].sum()
-    assert f"{expected:,.0f} letters may come back if every row is mailed: ₩{expected * 430:,.0f}" in shown
-    out.rename(tmp_path / "moved.csv")
-    assert "What weighs most in a row" not in report._repr_html_()
-    assert "<div" not in bs.plan(SAMPLE / "customers.csv")._repr_html_()
-
-
-def test_a_verification_shows_its_grade_and_points(tmp_path: Path) -> None:
+def test_a_verification_shows_its_grade_and_points() -> None:
     """In the words of the language; what comes from a file is no HTML."""
     place = {"registry": SAMPLE / "registry.parquet", "lang": "ko"}
     with use_language("ko"):
@@ -172,24 +133,23 @@ def test_a_verification_shows_its_grade_and_points(tmp_path: Path) -> None:
 
 
 def test_the_reliability_of_a_calibration_is_its_frame() -> None:
-    """Each bin of a calibration is a point; without a row there is nothing to draw."""
+    """Each bin is a point with its interval; without a row there is nothing to draw."""
     rows = pl.DataFrame({"bounce_prob": [0.1, 0.2, 0.6, 0.9], "bounced": [False, False, True, True]})
     found = calibration(rows)
-    assert [row["rate"] for row in rows_of(found.chart_reliability().to_dict(), "rate")] == found.frame[
-        "rate"
-    ].to_list()
+    shown = pl.DataFrame(rows_of(found.chart_reliability().to_dict(), "rate"))
+    assert shown.equals(found.frame.select(shown.columns))
     with pytest.raises(UsageError, match="nothing to compare"):
         calibration(rows.clear()).chart_reliability()
 
 
-@pytest.mark.parametrize("wanted", ["{}", '{"letters": folder / "l.csv", "extra_columns": ["duplicate_of"]}'])
-def test_a_run_imports_no_library_that_it_does_not_use(tmp_path: Path, wanted: str) -> None:
+def test_a_run_imports_no_library_that_it_does_not_use(tmp_path: Path) -> None:
     """Charts, workbooks, frames of others, HTTP: a CSV file is enriched without them, and starts sooner."""
     code = f"""
 import sys, pathlib
 import bansong as bs
 folder = pathlib.Path({str(tmp_path)!r})
-bs.enrich({str(SAMPLE / "customers.csv")!r}, folder / "out.csv", status="none", **{wanted})
+wanted = {{"letters": folder / "l.csv", "extra_columns": ["duplicate_of"]}}
+bs.enrich({str(SAMPLE / "customers.csv")!r}, folder / "out.csv", status="none", **wanted)
 heavy = {{"altair", "vl_convert", "openpyxl", "numpy", "pandas", "IPython", "httpx", "httpcore", "pydantic", "trio"}}
 print(sorted(heavy & set(sys.modules)))
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import subprocess
 from collections.abc import Callable
@@ -12,79 +13,80 @@ import pytest
 from click.testing import CliRunner
 
 from bansong.cli.app import app
-from serving import HTTP, Served, logged, make_key, served, wait_until
+from serving import HTTP, logged, make_key, served, wait_until
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 JOB = {"file": ("list.csv", b"b_no,name\n1248100998,x\n")}
 
 
-def with_a_job(db: Path) -> Path:
-    """Have a job answered; return the file of its results."""
+@pytest.fixture(scope="module")
+def answered(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a server's file that has answered a job."""
+    db = tmp_path_factory.mktemp("answered") / "db.sqlite"
     with served(db) as server:
-        job_id = ask(server, server.key(), JOB)
-        results = server.db.parent / f"{db.name}.files" / "jobs" / job_id / "results.parquet"
-        wait_until(results.exists)
-    return results
+        answer = HTTP.post(f"{server.url}/batch", files=JOB, headers={"X-API-Key": server.key()})
+        wait_until(results_of(db, answer.json()["job_id"]).exists)
+    return db.parent
 
 
-def ask(server: Served, key: str, files: dict[str, tuple[str, bytes]]) -> str:
-    answer = HTTP.post(f"{server.url}/batch", files=files, headers={"X-API-Key": key})
-    return str(answer.json()["job_id"])
+def results_of(db: Path, job_id: str = "*") -> Path:
+    jobs = db.parent / f"{db.name}.files" / "jobs"
+    return next((one / "results.parquet" for one in jobs.glob(job_id)), jobs / job_id / "results.parquet")
 
 
-@pytest.mark.parametrize(
-    "words",
-    [("serve", "--port", "0"), ("serve", "--check", "--port", "0"), ("keys", "create", "--plan", "business")],
-)
-def test_none_is_made_beside_files_of_a_lost_one(tmp_path: Path, words: tuple[str, ...], run: Run) -> None:
+@pytest.fixture
+def db(answered: Path, tmp_path: Path) -> Path:
+    shutil.copytree(answered, tmp_path / "served")
+    return tmp_path / "served" / "db.sqlite"
+
+
+def test_none_is_made_beside_files_of_a_lost_one(db: Path, run: Run) -> None:
     """Neither the server, its check nor `keys create` takes it for a new one; the files stay, and serve again."""
-    db = tmp_path / "db.sqlite"
-    results = with_a_job(db)
-    away = db.rename(tmp_path / "away")
-    with logged():  # `serve` sets the log of its process up
-        done = run(*words, "--db", db)
-    assert (done.returncode, db.exists(), results.exists()) == (2, False, True)
-    assert f"{db.name}.files" in done.stdout + done.stderr
+    results, away = results_of(db), db.rename(db.with_name("away"))
+    for words in (
+        ("serve", "--port", "0"),
+        ("serve", "--check", "--port", "0"),
+        ("keys", "create", "--plan", "business"),
+    ):
+        with logged():  # `serve` sets the log of its process up
+            done = run(*words, "--db", db)
+        assert (done.returncode, db.exists(), results.exists()) == (2, False, True), words
+        assert f"{db.name}.files" in done.stdout + done.stderr
     away.rename(db)
     with served(db):
         assert results.exists()
 
 
-def test_a_file_without_keys_removes_no_job(tmp_path: Path) -> None:
+def test_a_file_without_keys_removes_no_job(db: Path, tmp_path: Path) -> None:
     """It may be a wrong one."""
-    db = tmp_path / "db.sqlite"
-    results = with_a_job(db)
-    db.rename(tmp_path / "away")
     with served(tmp_path / "new.sqlite"):
         pass
-    (tmp_path / "new.sqlite").rename(db)
+    (tmp_path / "new.sqlite").replace(db)
     with served(db):
-        assert results.exists()
+        assert results_of(db).exists()
     make_key(db)
     with served(db):
-        assert not results.exists()
+        assert not results_of(db).exists()
 
 
-def replace(db: Path) -> None:
-    db.rename(db.with_name("away"))
-    with closing(sqlite3.connect(db.with_name("away"))) as file, closing(sqlite3.connect(db)) as copy:
-        file.backup(copy)
-
-
-@pytest.mark.parametrize("lose", [Path.unlink, lambda db: db.rename(db.with_name("away")), replace])
-def test_health_fails_while_the_file_is_away(tmp_path: Path, lose: Callable[[Path], object]) -> None:
-    """The log names the cause, and so does the check beside the running server; it is well when the file is back."""
-    db = tmp_path / "db.sqlite"
+def test_health_fails_while_the_file_is_away(db: Path) -> None:
+    """Moved, then another in its place: the log names the cause, so does the check; it is well when it is back."""
+    away = db.with_name("away")
     with logged() as lines, served(db) as server:
         key = server.key()
-        assert HTTP.get(f"{server.url}/healthz").json() == {"status": "ok"}
-        lose(db)
-        wait_until(lambda: HTTP.get(f"{server.url}/healthz").status_code == 503)
+
+        def healthy() -> bool:
+            return HTTP.get(f"{server.url}/healthz").status_code == 200
+
+        db.rename(away)
+        wait_until(lambda: not healthy())
         asked = HTTP.post(f"{server.url}/verify", json={"b_no": "1248100998"}, headers={"X-API-Key": key})
         assert asked.status_code == 503
-        if not db.exists():
-            assert CliRunner().invoke(app, ["serve", "--check", "--port", "0", "--db", str(db)]).exit_code == 2
-        if (away := db.with_name("away")).exists():
-            away.replace(db)
-            wait_until(lambda: HTTP.get(f"{server.url}/healthz").status_code == 200)
+        assert CliRunner().invoke(app, ["serve", "--check", "--port", "0", "--db", str(db)]).exit_code == 2
+        away.replace(db)
+        wait_until(healthy)
+        db.rename(away)
+        with closing(sqlite3.connect(away)) as file, closing(sqlite3.connect(db)) as copy:
+            file.backup(copy)
+        wait_until(lambda: not healthy())
     assert any("was moved" in line["event"] for line in lines if line["level"] == "error")

@@ -24,26 +24,13 @@ from bansong.errors import InputError, OutputError
 from conftest import NINE, SAMPLE, write
 
 FORMATS = ["csv", "csv.gz", "json", "ndjson.zst", "parquet", "xlsx"]
-WRITERS = [format if format in ("csv", "xlsx") else pytest.param(format, marks=pytest.mark.crash) for format in FORMATS]
-"""The two ways to write, line by line and into a copy of the old file, and behind the marker the others of each."""
 CALLS = ["open", "fsync", "replace", "link", "chmod"]
 
 
 @pytest.fixture(scope="module")
 def lists(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sample in each format, to be replaced in place."""
+    """A short list in each format, to be replaced in place."""
     folder = tmp_path_factory.mktemp("lists")
-    for format in FORMATS:
-        bs.enrich(
-            SAMPLE / "customers.csv", folder / f"list.{format}", prefix="before_", manifest=folder / "manifest.json"
-        )
-    return folder
-
-
-@pytest.fixture(scope="module")
-def short_lists(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The first thirty rows of it, for tests that write each format again and again."""
-    folder = tmp_path_factory.mktemp("short")
     lines = (SAMPLE / "customers.csv").read_text(encoding="utf-8-sig").splitlines()[:31]
     source = write(folder / "in.csv", "\n".join([*lines, ""]))
     for format in FORMATS:
@@ -83,14 +70,20 @@ def failing(monkeypatch: pytest.MonkeyPatch, call: str, nth: int, folder: Path) 
         yield used
 
 
-@pytest.mark.parametrize("format", WRITERS)
-@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize(
+    ("format", "call"),
+    [
+        pytest.param(format, call, marks=() if format == "csv" and call in ("open", "replace") else pytest.mark.crash)
+        for format in FORMATS
+        for call in CALLS
+    ],
+)
 def test_whichever_call_fails_the_file_is_old_or_new_and_the_old_one_is_never_lost(
-    short_lists: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str, call: str
+    lists: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str, call: str
 ) -> None:
     """The first, the second, … use of each call fails in turn, until a run gets through."""
     source, backup = tmp_path / f"list.{format}", tmp_path / f"list.{format}.bak"
-    old = (short_lists / source.name).read_bytes()
+    old = (lists / source.name).read_bytes()
     for nth in range(1, 50):
         for left in tmp_path.iterdir():
             left.unlink()
@@ -104,7 +97,7 @@ def test_whichever_call_fails_the_file_is_old_or_new_and_the_old_one_is_never_lo
         assert "No space left on device" in said
         replaced = source.read_bytes() != old
         if replaced:
-            assert is_whole(source, 30)
+            assert bs.plan(source, columns={"b_no": "사업자등록번호"}).rows == 30
             assert backup.read_bytes() == old
         assert set(names_in(tmp_path)) <= {source.name, "m.json", *([backup.name] if replaced else [])}
         if used[0] < nth:
@@ -113,11 +106,11 @@ def test_whichever_call_fails_the_file_is_old_or_new_and_the_old_one_is_never_lo
     pytest.fail("it never got through")
 
 
-@pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("everywhere", [False, pytest.param(True, marks=pytest.mark.crash)], ids=["half-way", "all"])
-def test_wherever_the_disk_is_full_the_old_file_stays(
-    lists: Path, tmp_path: Path, format: str, everywhere: bool
-) -> None:
+@pytest.mark.parametrize(
+    "format",
+    [format if format in ("csv", "xlsx") else pytest.param(format, marks=pytest.mark.crash) for format in FORMATS],
+)
+def test_wherever_the_disk_is_full_the_old_file_stays(lists: Path, tmp_path: Path, format: str) -> None:
     """A limit on the size of files fails the write that passes it, in whichever library it is made."""
     source = tmp_path / f"list.{format}"
     shutil.copy(lists / source.name, source)
@@ -128,7 +121,7 @@ def test_wherever_the_disk_is_full_the_old_file_stays(
         (tmp_path / left).unlink()
     resource = pytest.importorskip("resource")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    for limit in (0, 1, 100, size // 3, size // 2, size - 100, size - 1) if everywhere else (size // 2, size - 1):
+    for limit in (1, size // 2, size - 1):
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
         try:
             with pytest.raises((OutputError, InputError)) as caught:
@@ -144,15 +137,15 @@ def test_wherever_the_disk_is_full_the_old_file_stays(
 def test_killed_at_any_moment_the_file_is_old_or_new_and_the_next_run_gets_through(tmp_path: Path) -> None:
     """Runs in place are killed at moments of chance; what they leave disturbs nobody and is swept."""
     lines = (SAMPLE / "customers.csv").read_text(encoding="utf-8-sig").splitlines()
-    source = write(tmp_path / "big.csv", "\n".join([lines[0], *lines[1:] * 200, ""]))
-    old, rows = source.read_bytes(), 300 * 200
+    source = write(tmp_path / "big.csv", "\n".join([lines[0], *lines[1:] * 100, ""]))
+    old, rows = source.read_bytes(), 300 * 100
     command = [sys.executable, "-m", "bansong", "enrich", "big.csv", "--in-place", "--progress", "none"]
     started = time.monotonic()
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
     whole = time.monotonic() - started
     new, chance = source.read_bytes(), random.Random(1)
     assert (tmp_path / "big.csv.bak").read_bytes() == old
-    for _ in range(10):
+    for _ in range(6):
         for backup in tmp_path.glob("big.csv.bak*"):
             backup.unlink()
         source.write_bytes(old)
@@ -192,42 +185,31 @@ def test_what_a_living_run_writes_is_not_swept_however_old_it_is(tmp_path: Path)
     ]
 
 
-# ── backups ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# backups
 
 
 @pytest.mark.parametrize("links", [True, False], ids=["hard links", "no hard links"])
 def test_the_backup_is_the_old_file_with_its_mode_and_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
 ) -> None:
-    """On file systems with hard links and on those without; older backups and other files of the name stay."""
+    """With hard links and without; beside the file that a link leads to; other files of the name stay."""
     if not links:
         monkeypatch.setattr(publish.os, "link", _no_links)
-    source = tmp_path / "list.csv"
-    shutil.copy(SAMPLE / "customers.csv", source)
+    (real := tmp_path / "real").mkdir()
+    source = write(real / "list.csv", text := "b_no\n1248100998\n")
+    (tmp_path / "link.csv").symlink_to(source)
     source.chmod(0o640)
     os.utime(source, (1_600_000_000, 1_600_000_000))
-    write(tmp_path / "list.csv.bak", "precious")
-    (tmp_path / "list.csv.bak2").mkdir()
-    report = bs.enrich(source, in_place=True, manifest=tmp_path / "list.csv.bak3")
-    kept = tmp_path / "list.csv.bak4"
-    assert report.backup == str(kept)
-    assert kept.read_bytes() == (SAMPLE / "customers.csv").read_bytes()
+    write(real / "list.csv.bak", "precious")
+    (real / "list.csv.bak2").mkdir()
+    report = bs.enrich(tmp_path / "link.csv", in_place=True, manifest=real / "list.csv.bak3")
+    kept = real / "list.csv.bak4"
+    assert (report.backup, kept.read_text(), (real / "list.csv.bak").read_text()) == (str(kept), text, "precious")
     assert stat.S_IMODE(kept.stat().st_mode) == stat.S_IMODE(source.stat().st_mode) == 0o640
     assert kept.stat().st_mtime == 1_600_000_000
-    assert (tmp_path / "list.csv.bak").read_text() == "precious"
-    assert pl.read_csv(source, infer_schema=False).columns[-9:] == list(NINE)
-    assert names_in(tmp_path) == ["list.csv", "list.csv.bak", "list.csv.bak2", "list.csv.bak3", "list.csv.bak4"]
-
-
-def test_the_backup_of_a_linked_file_stands_beside_the_file_itself(tmp_path: Path) -> None:
-    """What is replaced is what the link leads to, so there its backup is, and the report says where."""
-    (tmp_path / "real").mkdir()
-    shutil.copy(SAMPLE / "customers.csv", tmp_path / "real" / "list.csv")
-    (tmp_path / "link.csv").symlink_to(tmp_path / "real" / "list.csv")
-    report = bs.enrich(tmp_path / "link.csv", in_place=True)
-    assert report.backup == str(tmp_path / "real" / "list.csv.bak")
-    assert names_in(tmp_path) == ["link.csv", "real"]
-    assert names_in(tmp_path / "real") == ["list.csv", "list.csv.bak"]
+    assert (tmp_path / "link.csv").is_symlink()
+    assert pl.read_csv(source, infer_schema=False).columns == ["b_no", *NINE]
+    assert names_in(real) == ["list.csv", "list.csv.bak", "list.csv.bak2", "list.csv.bak3", "list.csv.bak4"]
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace", "chmod"])

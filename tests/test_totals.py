@@ -31,19 +31,7 @@ LABELS = [
     *("합 계", " 합  계 ", "[합계]", "합계:", "** 합계 **", "◆ 소 계 ◆", "<TOTAL>", "합계 120건", "합계(1,234건)"),
     *("총 120건", "총1,200개", "(총 3곳)", "Total: 120 rows", "합계 120"),
 ]
-
-
-@pytest.mark.parametrize("place", [0, 1, 2])
-def test_a_totals_row_is_kept_marked_and_never_asked_about(tmp_path: Path, place: int) -> None:
-    """Whatever its spelling, in the first column, the number's or the name's."""
-    rows = [",".join(f'"{label}"' if place == at else "" for at in range(3)) + ",100" for label in LABELS]
-    found = enriched(tmp_path, GOOD, *rows)
-    wrong = found[1:].filter((pl.col("row_status") != "invalid") | (pl.col("row_note") != NOTE))
-    assert wrong.rows() == []
-    assert found["row_status"][0] == "verified"
-
-
-NO_LABELS = [
+NAMES = [
     "합계상사",
     "계림",
     "총무부",
@@ -58,10 +46,13 @@ NO_LABELS = [
 ]
 
 
-def test_only_a_whole_cell_is_a_label(tmp_path: Path) -> None:
-    """Names that begin with such a word, or hold it, are names."""
-    found = enriched(tmp_path, *(f",,{name},100" for name in NO_LABELS))
-    assert set(found["row_note"]) == {"no business number"}
+def test_a_totals_row_is_kept_marked_and_never_asked_about(tmp_path: Path) -> None:
+    """Whatever its spelling, in the first column, the number's or the name's; names that hold such a word are names."""
+    rows = [",".join(f'"{label}"' if place == at else "" for at in range(3)) for label in LABELS for place in range(3)]
+    found = enriched(tmp_path, GOOD, *(f"{row},100" for row in rows), *(f",,{name},100" for name in NAMES))
+    assert set(found["row_status"][1:]) == {"invalid"}
+    assert found["row_status"][0] == "verified"
+    assert found["row_note"][1:].to_list() == [NOTE] * len(rows) + ["no business number"] * len(NAMES)
 
 
 def test_a_business_may_be_called_total(tmp_path: Path) -> None:
@@ -69,12 +60,6 @@ def test_a_business_may_be_called_total(tmp_path: Path) -> None:
     found = enriched(tmp_path, "계,124-81-00998,합계,1", "계,124-81-00999,합계,1", "1,124-81-00999,삼성전자,1")
     assert found["row_status"].to_list() == ["verified", "invalid", "verified"]
     assert found["row_note"].to_list() == [None, NOTE, None]
-
-
-def test_a_label_behind_the_number_is_no_label(tmp_path: Path) -> None:
-    """Columns behind the number say what they like, but for the name."""
-    found = enriched(tmp_path, "1,,가,합계", header="순번,사업자등록번호,상호,비고")
-    assert found["row_note"].to_list() == ["no business number"]
 
 
 def test_the_note_of_a_totals_row_is_korean_for_koreans(tmp_path: Path) -> None:
@@ -94,12 +79,12 @@ def test_a_header_among_the_rows_is_marked(tmp_path: Path) -> None:
     assert found["row_note"].to_list() == [None, again, again, other, None]
 
 
-def test_a_blank_row_under_a_blank_header_is_no_header(tmp_path: Path) -> None:
-    """A number column without a header is found by its content; its blank cells are not its header again."""
-    rows = ["124-81-00998", "220-81-62517", "120-81-47521"]
-    path = write(tmp_path / "x.csv", "\n".join(["메모,", *(f"a,{row}" for row in rows), "메모,", ""]))
-    bs.enrich(path, tmp_path / "y.csv")
-    assert pl.read_csv(tmp_path / "y.csv", infer_schema=False)["row_note"].to_list()[3] == "no business number"
+def test_other_labels_and_blanks_are_none(tmp_path: Path) -> None:
+    """Behind the number, but for the name; a blank cell below a blank header is not that header again."""
+    found = enriched(tmp_path, "1,,가,합계", header="순번,사업자등록번호,상호,비고")
+    assert found["row_note"].to_list() == ["no business number"]
+    found = enriched(tmp_path, "a,124-81-00998", "a,220-81-62517", "a,120-81-47521", "메모,", header="메모,")
+    assert found["row_note"].to_list()[3] == "no business number"
 
 
 def test_a_header_among_the_rows_is_marked_again_when_enriched_again(tmp_path: Path) -> None:

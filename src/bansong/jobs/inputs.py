@@ -38,7 +38,7 @@ from bansong.history.labels import LabelStore, read_history
 from bansong.history.scorecards import resolve_model
 from bansong.jobs.job_file import InputPart, JobFile, OutputNames
 from bansong.jobs.state import AnswerRecorder, EarlierRows, locate, options_in
-from bansong.run.alerts import kept_alert
+from bansong.run.accounting import kept_alert
 from bansong.run.enrich import EngineRequest
 from bansong.run.files_report import FilesReport
 from bansong.run.options import LocalOptions, RunOptions

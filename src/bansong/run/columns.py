@@ -24,7 +24,7 @@ from bansong.engine.local import DISTRICT_CODE, MATCH_LEVEL, NUMBER, PLACE
 from bansong.engine.overlays import address_key
 from bansong.engine.records import ROW_ID, find_repeated, gather_values
 from bansong.run import accounting
-from bansong.run.alerts import kept_alert
+from bansong.run.accounting import kept_alert
 from bansong.tables import detect
 from bansong.tables.earlier_columns import find_earlier_columns
 from bansong.tables.streams import url_of

@@ -16,8 +16,7 @@ from bansong.base.errors import UsageError
 from bansong.base.messages import current_language, gettext, ngettext
 from bansong.base.schema import Alert, Choice, role_word
 from bansong.run import charts
-from bansong.run.accounting import LookupPlan
-from bansong.run.alerts import StatusCounts, kept_alert
+from bansong.run.accounting import LookupPlan, StatusCounts, kept_alert
 from bansong.run.manifest import record_of
 from bansong.run.report import (
     DRY_RUN_UNGRADED,

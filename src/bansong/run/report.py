@@ -13,8 +13,15 @@ from bansong.base.errors import BansongError, Problem, UsageError
 from bansong.base.messages import Phrase, count_rows, current_language, gettext, gettext_noop, gettext_of, ngettext
 from bansong.base.options import ENGINE_KINDS
 from bansong.base.schema import Choice, word_of
-from bansong.run.accounting import LookupPlan, RowCounts, plan_of, row_counts_of
-from bansong.run.alerts import StatusCounts, is_majority, no_gazetteer
+from bansong.run.accounting import (
+    LookupPlan,
+    RowCounts,
+    StatusCounts,
+    is_majority,
+    no_gazetteer,
+    plan_of,
+    row_counts_of,
+)
 from bansong.run.charts import grades, regions
 from bansong.tables.table import Section
 

@@ -25,7 +25,7 @@ from bansong.engine.protocol import Engine, Purchase, Records, RunContext
 from bansong.engine.records import ROW_ID
 from bansong.history.labels import LabelHistory
 from bansong.run import side_files
-from bansong.run.alerts import sum_statuses
+from bansong.run.accounting import sum_statuses
 from bansong.run.columns import Target, with_duplicates
 from bansong.run.files_report import FilesReport, agree_together, record_of_files
 from bansong.run.manifest import default_manifest, record_of, write_manifest

@@ -25,7 +25,6 @@ from bansong.engine.protocol import Answers, Engine, Purchase, Records, RunConte
 from bansong.engine.records import find_cross_row_features, with_found_features
 from bansong.history.labels import LabelHistory
 from bansong.run import accounting
-from bansong.run import alerts as run_alerts
 from bansong.run.columns import LABEL_DTYPES, Target, unknown_extra_columns, with_duplicates, with_extra_columns
 from bansong.run.manifest import record_of
 from bansong.run.outputs import Unpublished, publish_output
@@ -208,7 +207,7 @@ class TableRun:
                 alerts=(
                     *self._alerts(counts, written),
                     *(
-                        (run_alerts.emptied_alert if path == emptied else run_alerts.kept_alert)(path, kept[path])
+                        (accounting.emptied_alert if path == emptied else accounting.kept_alert)(path, kept[path])
                         for path in named
                     ),
                 ),
@@ -229,16 +228,16 @@ class TableRun:
                 render_into(page, written.figures, record_of(report), sides.letter_cost, written.changes)
             yield report
 
-    def _statuses(self, counts: accounting.RowCounts, tallied: Mapping[str, Any]) -> run_alerts.StatusCounts | None:
+    def _statuses(self, counts: accounting.RowCounts, tallied: Mapping[str, Any]) -> accounting.StatusCounts | None:
         if self.prepared.is_address_list:
             return None
-        return run_alerts.statuses_of(self.engine, counts, tallied, self.asked.fetch.halt if self.asked else None)
+        return accounting.statuses_of(self.engine, counts, tallied, self.asked.fetch.halt if self.asked else None)
 
     def _alerts(self, counts: accounting.RowCounts, written: _WrittenAnswers) -> tuple[Alert | None, ...]:
         tallied = written.tallied
         return (
-            run_alerts.failure_alert(counts, tallied[run_alerts.COMMON_FAILURE]),
-            *run_alerts.answer_alerts(tallied, self.prepared.table.first_row),
+            accounting.failure_alert(counts, tallied[accounting.COMMON_FAILURE]),
+            *accounting.answer_alerts(tallied, self.prepared.table.first_row),
             *(written.beside.alerts if written.beside else ()),
             accounting.replaced_alert(accounting.replaced_rows(tallied), self.prepared.lang),
         )
@@ -253,7 +252,7 @@ class TableRun:
             answers = _with_outcomes(answers, self.known.outcomes() if self.known else None)
         answers = self._with_extras(answers if self.observe is None else self.observe(answers))
         numbered = accounting.number_rows(answers)
-        more = (*accounting.PLAN_COUNTS, *run_alerts.FAILURE_COUNTS, *self.engine.counts())
+        more = (*accounting.PLAN_COUNTS, *accounting.FAILURE_COUNTS, *self.engine.counts())
         tally = accounting.tally(numbered, (*more, *accounting.replaced_counts(self.prepared.earlier)))
         summary = sections if target.summary else None
         record = frozenset(choice.column for choice in self.prepared.chosen.values())
@@ -289,7 +288,7 @@ class TableRun:
         warnings: Sequence[str] = (),
         *,
         plan: accounting.LookupPlan,
-        statuses: run_alerts.StatusCounts | None = None,
+        statuses: accounting.StatusCounts | None = None,
         alerts: Sequence[Alert | None] = (),
         **outcome: Any,
     ) -> Report:
@@ -310,10 +309,10 @@ class TableRun:
             statuses=statuses,
             asked=self.asked,
             warnings=(
-                *filter(None, (run_alerts.invalid_alert(plan, header), *alerts, status)),
+                *filter(None, (accounting.invalid_alert(plan, header), *alerts, status)),
                 *(loud := [one for one in self.prepared.warnings if isinstance(one, Alert)]),
                 *(() if self.prepared.is_address_list else self.engine.hints(planned="account" not in outcome)),
-                *([run_alerts.no_gazetteer()] if self._looks_up and gazetteer is None else []),
+                *([accounting.no_gazetteer()] if self._looks_up and gazetteer is None else []),
                 *(one for one in self.prepared.warnings if one not in loud),
                 *(gazetteer.cautions(self.engine.local.today or seoul_day()) if gazetteer else ()),
                 *unknown_extra_columns(self.prepared.extras, gazetteer),

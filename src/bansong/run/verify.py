@@ -40,8 +40,7 @@ from bansong.reference.registry import FetchedRegistry, check_registry_name, fet
 from bansong.reference.status_store import StatusStore
 from bansong.reference.statuses import TaxAuthority, numbers_of
 from bansong.run import accounting
-from bansong.run.accounting import RowCounts
-from bansong.run.alerts import statuses_of
+from bansong.run.accounting import RowCounts, statuses_of
 from bansong.run.charts import waterfall
 from bansong.run.columns import keep_apart, unknown_extra_columns, with_duplicates, with_extra_columns
 from bansong.run.enrich import AnyEngine, FrameKeywords, VerifyKeywords, take_request

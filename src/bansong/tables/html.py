@@ -19,7 +19,7 @@ from bansong.base.options import ReadOptions
 from bansong.base.schema import Alert
 from bansong.tables.csv.encoding import parts
 from bansong.tables.csv.format import decode_file
-from bansong.tables.excel.sheets import HAS_NUMBERS, Loaded, rank
+from bansong.tables.excel.read import HAS_NUMBERS, Loaded, rank
 from bansong.tables.headers import LOOK, Merge, Row, find_heading
 from bansong.tables.streams import File
 from bansong.tables.table import Table, Verbs, advise_sheet, column_ids, wanted_sheet

@@ -18,8 +18,15 @@ from bansong.base.messages import gettext
 from bansong.base.schema import ACTIONS, GRADES
 from bansong.tables.excel import sheet_xml
 from bansong.tables.excel.package import SHEET, SUMMARY, apply_edits, copy_package, read_part, sheet_parts
-from bansong.tables.excel.sheet_metadata import GRADE_COLOURS, dimension_edits
-from bansong.tables.excel.sheet_xml import SheetXml, Style, column_letter, encode_rows, render_rows
+from bansong.tables.excel.sheet_xml import (
+    GRADE_COLOURS,
+    SheetXml,
+    Style,
+    column_letter,
+    dimension_edits,
+    encode_rows,
+    render_rows,
+)
 from bansong.tables.table import Enriched, Section, Table, contract_name, typed_id
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import polars as pl
 from bansong.base.errors import OutputError, Problem
 from bansong.base.messages import gettext, gettext_noop
 from bansong.base.schema import OUR_COLUMNS
-from bansong.tables.excel.package import Element, elements_of, refuse_encoding
+from bansong.tables.excel.package import Edit, Element, attribute, elements_of, find_child, refuse_encoding
 from bansong.tables.table import Enriched, typed_id
 
 MAX_CELL: Final = 32_767
@@ -198,8 +198,29 @@ def _text(values: pl.Series) -> list[pl.Expr | str]:
 WIDTHS: Final = dict(zip(OUR_COLUMNS, (13, 12, 8, 13, 13, 24, 70, 11, 30, 9, 24, 12, 13, 15, 14, 30), strict=True))
 
 
+GRADE_COLOURS: Final = {
+    "A": ("006100", "C6EFCE"),
+    "B": ("375623", "E2F0D9"),
+    "C": ("7F6000", "FFF2CC"),
+    "D": ("974706", "FCD5B4"),
+    "E": ("9C0006", "FFC7CE"),
+}  # RGB of text and background by grade
+
+
 def titles(result: Enriched, columns: Mapping[str, int]) -> pl.DataFrame:
     return pl.DataFrame({column: [header or None] for column, header in result.layout if column in columns})
+
+
+def dimension_edits(xml: bytes, elements: Sequence[Element], right: int, bottom: int) -> list[Edit]:
+    stated = find_child(elements, "dimension")
+    found = stated and re.fullmatch(r"([A-Z]+)([0-9]+)(?::([A-Z]+)([0-9]+))?", stated.attributes.get("ref", ""))
+    if not stated or not found:
+        return []
+    left, top, old_right, old_bottom = found.groups()
+    right = max(right, column_number(old_right or left))
+    bottom = max(bottom, int(old_bottom or top))
+    ref = f"{left}{top}:{column_letter(right)}{bottom}"
+    return [(stated.start, stated.inner, attribute(xml[stated.start : stated.inner], "ref", ref))]
 
 
 SHEET_NOT_EXTENSIBLE: Final = Problem(
