@@ -20,7 +20,6 @@ from typing import Any
 
 import polars as pl
 import pytest
-from bansong.testing.state import FakeJob
 
 import bansong as bs
 from bansong.base.cancel import CancelToken
@@ -30,6 +29,7 @@ from bansong.labels.sender import SendReport
 from bansong.purchase.ledger import Ledger
 from bansong.run.columns import LABEL_DTYPES
 from bansong.testing import DIALECTS, HTML, Delay, Dialect, FakeService, Fault, Lookup, Reset, Status, serve
+from bansong.testing.fake_service import FakeJob
 from conftest import NINE
 from crashing import Calls
 from customers import KEY, customers, numbers
