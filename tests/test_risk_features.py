@@ -203,7 +203,7 @@ def test_a_source_that_is_missing_gives_no_points_against_anybody(registry: Path
         assert not against(reasons_of(sample(), **kept), "", source)
     assert against(given, "freshness", "file")
     assert against(given, "place", "file")
-    bare = reasons_of(sample().drop("confirmed", "crowded", "several_addresses"), **sources)
+    bare = reasons_of(sample().drop("confirmed", "crowded", "several_addresses"))
     assert not against(bare, "freshness", "file")
     assert not against(bare, "place", "file")
 
