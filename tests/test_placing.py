@@ -205,7 +205,7 @@ def some(data: st.DataObject, items: Sequence[Any], why: str) -> list[Any]:
     return [item for item, keep in zip(items, kept, strict=True) if keep]
 
 
-@examples(1500, 40)
+@examples(800, 40)
 @given(rows=st.one_of(firms, branches), base=st.sampled_from([0, 1, 2]), as_text=st.booleans(), data=st.data())
 def test_rows_left_out_and_numbered_anew_are_never_placed_wrongly(
     rows: list[Record], base: int, as_text: bool, data: st.DataObject
@@ -230,7 +230,7 @@ def test_rows_left_out_and_numbered_anew_are_never_placed_wrongly(
     rows_placed(match_results(items, sent(rows), key_of, totals=totals, records=records(rows) if known else ()))
 
 
-@examples(1500, 40)
+@examples(800, 40)
 @given(rows=st.one_of(firms, branches), data=st.data())
 def test_keys_that_say_anything_are_found_out_by_whole_echoes(rows: list[Record], data: st.DataObject) -> None:
     """Shifted, exchanged, another job's, as text: an item that repeats its row is placed there or not at all."""
