@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pickle
 import re
-import subprocess
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import date
@@ -540,23 +539,6 @@ def test_what_is_no_gazetteer_is_refused(tmp_path: Path) -> None:
         assert refused(lambda: Gazetteer.open(path)) == code
     assert refused(lambda: Gazetteer.open(tmp_path / "none.parquet")) == "gazetteer_missing"
     assert refused(lambda: Gazetteer.open(text)) == "not_parquet"
-
-
-def test_the_command_reports_what_it_read(full: Path, run: Callable[..., subprocess.CompletedProcess[str]]) -> None:
-    put(full / NAME, row(1), row(1820), row(2, zipcode="x"))
-    done = run("data", "build-gazetteer", full, "-o", "g.parquet")
-    assert done.returncode == 0, done.stderr
-    said = (
-        "buildings 3, lots 1 from 2 file(s)",
-        "세종특별자치시 2",
-        "no postal code 1",
-        "line 3: 'x' is no postal code",
-    )
-    assert [part for part in said if part not in done.stderr] == []
-    asked = run("data", "build-gazetteer", full, "-o", "g.parquet", "--json")
-    assert json.loads(asked.stdout)["buildings"] == 2
-    failed = run("data", "build-gazetteer", full / "none.zip", "-o", "g.parquet")
-    assert (failed.returncode, "Traceback" in failed.stderr) == (2, False)
 
 
 # ── what a gazetteer says of its sources ─────────────────────────────────────────────────────────────────────────────
