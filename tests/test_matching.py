@@ -221,7 +221,7 @@ def test_a_road_that_a_district_has_twice_needs_its_town_or_postal_code(tmp_path
 def invented(rng: random.Random) -> Iterator[str]:
     """Lines of an official file whose roads differ as neighbours do, each along a village with lots and sub-lots."""
     syllables = "가강골금남달돌들마말매물방버벌봉산샘소송안양오용장터평학한"
-    stems = {"".join(rng.sample(syllables, rng.choice((2, 2, 3)))) for _ in range(12)}
+    stems = {"".join(rng.sample(syllables, rng.choice((2, 2, 3)))) for _ in range(8)}
     for village, stem in enumerate(sorted(stems)):
         ri = {"dong": f"36110310{village + 21}", "emd": "부강면", "ri": f"{stem}리", "admin": "부강면"}
         for place, end in enumerate(("로", "길", "안길", "동로", "서로", "1길", "2길", "28가길", "28나길")):
@@ -239,7 +239,7 @@ def test_what_an_invented_gazetteer_lacks_is_not_answered_and_never_sent(tmp_pat
     official = put(tmp_path / "rnaddrkor_invented.txt", *invented(random.Random(14)))
     found = address_noise.measured_missing(official, Truth(read(official)), tmp_path, 14)
     totals = {missing: found.total(missing) for missing in ("buildings", "sub-lots", "roads")}
-    assert all(one.rows > 1_000 for one in totals.values())
+    assert all(one.rows > 700 for one in totals.values())
     assert [one.sent for one in totals.values()] == [0, 0, 0]
     assert (totals["buildings"].wrong, totals["sub-lots"].wrong) == (0, 0)
     assert not [one for one in found.tallies if one.wrong and not one.coded and "dong" not in one.form]
