@@ -14,7 +14,7 @@ import pytest
 
 import bansong as bs
 from bansong.base.options import ENGINE_KINDS
-from bansong.errors import QuotaError, UsageError
+from bansong.errors import UsageError
 from bansong.testing import FakeService, serve
 from conftest import NINE, SAMPLE, write
 from customers import KEY, QUICK, customers
@@ -82,19 +82,9 @@ def test_an_async_run_does_not_cancel_the_token_and_needs_none(
 ) -> None:
     """A token may be given to one run after the other; only who cancels it cancels them."""
     options: Any = {"engine": "verify", "base_url": url, "api_key": KEY, **QUICK}
-    for cancel in [bs.CancelToken()] * 2, [None]:
-        for token in cancel:
-            report = anyio.run(lambda token=token: bs.aenrich(source, tmp_path / "out.csv", cancel=token, **options))
-            assert (report.exit_code, report.rows) == (0, 1)
-
-
-def test_a_hybrid_engine_keeps_the_quota(service: FakeService, url: str, tmp_path: Path) -> None:
-    """An object refuses what its name refuses: without a budget, a plan that the quota does not last for."""
-    service.quota = 2
-    options: Any = {"base_url": url, "api_key": KEY, **QUICK}
-    with pytest.raises(QuotaError):
-        bs.enrich(customers(tmp_path / "in.csv", 5), engine=bs.HybridEngine(bs.ServiceOptions(**options)))
-    assert service.paid_total == 0
+    for token in (*[bs.CancelToken()] * 2, None):
+        report = anyio.run(lambda token=token: bs.aenrich(source, tmp_path / "out.csv", cancel=token, **options))
+        assert (report.exit_code, report.rows) == (0, 1)
 
 
 def test_an_engine_of_the_user_s_own_answers(source: Path, tmp_path: Path) -> None:
@@ -110,17 +100,6 @@ def test_an_engine_of_the_user_s_own_answers(source: Path, tmp_path: Path) -> No
     report = bs.enrich(source, tmp_path / "out.csv", engine=engine)
     assert report.engine == "careful"
     assert nine(tmp_path / "out.csv")["action"].to_list() == ["hold"]
-
-
-def test_every_kind_of_engine_is_named_once() -> None:
-    """The kinds say all that a run, a report, labels and the command line ask of an engine's name."""
-    facts = {name: (kind.buys, kind.has_jobs, kind.answers_locally) for name, kind in ENGINE_KINDS.items()}
-    assert facts == {
-        "local": (False, False, True),
-        "verify": (True, False, False),
-        "batch": (True, True, False),
-        "hybrid": (True, True, True),
-    }
 
 
 # ── what is refused ──────────────────────────────────────────────────────────────────────────────────────────────────

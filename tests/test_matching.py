@@ -56,26 +56,23 @@ def gazetteer(worlds: dict[str, Gazetteer]) -> Gazetteer:
 
 
 @pytest.fixture(scope="module")
-def answered(worlds: dict[str, Gazetteer]) -> dict[str, pl.DataFrame]:
-    """The answers to all cases, of one query a world and language."""
-    return {
-        lang: pl.concat(
-            matched(worlds[world], asked_of(world), lang) for world in CASES["world"].unique(maintain_order=True)
-        )
-        for lang in ("en", "ko")
-    }
+def answered(worlds: dict[str, Gazetteer]) -> pl.DataFrame:
+    """The answers to all cases, of one query a world."""
+    names = CASES["world"].unique(maintain_order=True)
+    return pl.concat(matched(worlds[name], asked_of(name)) for name in names)
 
 
-def test_an_address_is_taken_for_what_a_careful_reader_would_take_it_for(answered: dict[str, pl.DataFrame]) -> None:
+def test_an_address_is_taken_for_what_a_careful_reader_would_take_it_for(
+    worlds: dict[str, Gazetteer], answered: pl.DataFrame
+) -> None:
     """Of several buildings none is picked, what does not exist is bent into nothing, and each change is told."""
-    told = answered["en"].with_columns(answered["ko"]["changes"].alias("changes_ko"))
+    korean = matched(worlds["plain"], asked_of("plain"), "ko")["changes"]
+    told = answered.with_columns(korean.extend_constant(None, len(answered) - len(korean)).alias("changes_ko"))
     check("addresses.csv", CASES.select("world", "why").hstack(told), inputs=3)
 
 
-def test_a_building_that_is_sure_gives_postal_code_dong_and_place_and_no_other_does(
-    answered: dict[str, pl.DataFrame],
-) -> None:
-    found, sure = answered["en"], pl.col("fixed_address").is_not_null()
+def test_a_building_that_is_sure_gives_postal_code_dong_and_place_and_no_other_does(answered: pl.DataFrame) -> None:
+    found, sure = answered, pl.col("fixed_address").is_not_null()
     assert set(found["match_level"].drop_nulls()) <= set(LEVELS)
     for name in ("zipcode_right", "district_code", "place"):
         assert found.filter(sure != pl.col(name).is_not_null()).is_empty(), name
@@ -159,9 +156,9 @@ def test_an_answer_lies_in_the_region_that_is_written(gazetteer: Gazetteer, addr
 
 
 @pytest.mark.fuzz
-def test_batches_keep_rows_and_order(gazetteer: Gazetteer, answered: dict[str, pl.DataFrame]) -> None:
+def test_batches_keep_rows_and_order(gazetteer: Gazetteer, answered: pl.DataFrame) -> None:
     """A streaming query over many batches and threads gives each row its own answer."""
-    plain = answered["en"].head(len(asked_of("plain")))
+    plain = answered.head(len(asked_of("plain")))
     asked = plain.sample(120_000, with_replacement=True, seed=5)
     frame = asked.select("address", "zipcode").with_row_index("line").lazy()
     found = attach(frame, gazetteer, "en").collect(engine="streaming")
@@ -174,8 +171,8 @@ def test_a_row_is_answered_alike_in_every_batch(gazetteer: Gazetteer) -> None:
     asked = asked_of("plain")
     random.Random(1).shuffle(asked)
     whole = matched(gazetteer, asked).rows()
-    places = [range(at, min(at + 30, len(asked))) for at in range(0, len(asked), 30)]
-    places += [range(at, at + 1) for at in range(0, len(asked), 30)]
+    places = [range(at, min(at + 60, len(asked))) for at in range(0, len(asked), 60)]
+    places += [range(at, at + 1) for at in range(0, len(asked), 60)]
     with ThreadPoolExecutor(2) as pool:
         found = pool.map(lambda part: matched(gazetteer, asked[part.start : part.stop]).rows(), places)
         assert list(found) == [whole[part.start : part.stop] for part in places]
@@ -224,7 +221,7 @@ def test_a_road_that_a_district_has_twice_needs_its_town_or_postal_code(tmp_path
 def invented(rng: random.Random) -> Iterator[str]:
     """Lines of an official file whose roads differ as neighbours do, each along a village with lots and sub-lots."""
     syllables = "가강골금남달돌들마말매물방버벌봉산샘소송안양오용장터평학한"
-    stems = {"".join(rng.sample(syllables, rng.choice((2, 2, 3)))) for _ in range(12)}
+    stems = {"".join(rng.sample(syllables, rng.choice((2, 2, 3)))) for _ in range(8)}
     for village, stem in enumerate(sorted(stems)):
         ri = {"dong": f"36110310{village + 21}", "emd": "부강면", "ri": f"{stem}리", "admin": "부강면"}
         for place, end in enumerate(("로", "길", "안길", "동로", "서로", "1길", "2길", "28가길", "28나길")):
@@ -242,7 +239,7 @@ def test_what_an_invented_gazetteer_lacks_is_not_answered_and_never_sent(tmp_pat
     official = put(tmp_path / "rnaddrkor_invented.txt", *invented(random.Random(14)))
     found = address_noise.measured_missing(official, Truth(read(official)), tmp_path, 14)
     totals = {missing: found.total(missing) for missing in ("buildings", "sub-lots", "roads")}
-    assert all(one.rows > 1_000 for one in totals.values())
+    assert all(one.rows > 700 for one in totals.values())
     assert [one.sent for one in totals.values()] == [0, 0, 0]
     assert (totals["buildings"].wrong, totals["sub-lots"].wrong) == (0, 0)
     assert not [one for one in found.tallies if one.wrong and not one.coded and "dong" not in one.form]
