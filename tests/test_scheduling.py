@@ -75,6 +75,13 @@ def test_each_kind_of_change() -> None:
     assert found == wanted
 
 
+def test_an_edited_row_is_known_by_its_number_unless_several_have_it() -> None:
+    old = snapshot(a={"b_no": "1"}, b={"b_no": "2"}, c={"b_no": "2"})
+    new = snapshot(edited={"b_no": "1", "biz_status": "closed"}, d={"b_no": "2"}, e={"b_no": "2"})
+    found = dict(advance(old, new, TODAY)[1].select(KEY, CHANGE).iter_rows())
+    assert found == {"edited": ["closed"], "b": ["gone"], "c": ["gone"], "d": ["new"], "e": ["new"]}
+
+
 ROW = st.fixed_dictionaries(
     {
         "biz_status": st.sampled_from(["active", "closed", "suspended", "unknown"]),
@@ -215,43 +222,6 @@ def test_quiet_prints_what_happened_alone(nights: Nights, run: Run) -> None:
     assert (done.returncode, "1 newly closed" in done.stderr, done.stdout) == (0, True, "")
 
 
-def edit(nights: Nights, before: str, after: str) -> None:
-    path = nights.folder / "in.csv"
-    write(path, path.read_text("utf-8").replace(before, after))
-
-
-def test_a_row_is_known_by_its_number_where_its_name_was_edited(nights: Nights) -> None:
-    nights.run()
-    number = nights.close(2)
-    edit(nights, f"상사 {number},서울시 중구", f"(주)상사 {number},서울특별시 중구")
-    found = kinds(nights.run())
-    assert (found["closed"], found.get("new"), found.get("gone")) == (1, None, None)
-    nights.write_inputs()
-    assert kinds(nights.run()) == {}
-    week = compare_runs(nights.folder / "job.toml", "last-2", "last")
-    assert [list(row) for row in week["changes"]] == [["closed", "risk_up", "action_up"]]
-
-
-def test_two_edited_rows_of_one_number_are_gone_and_new(nights: Nights) -> None:
-    number = list(nights.statuses)[2]
-    path = nights.folder / "in.csv"
-    write(path, path.read_text("utf-8").rstrip() + f"\n{number},지점,서울시 중구 세종대로 3\n")
-    nights.run()
-    edit(nights, f"{number},상사", f"{number},(주)상사")
-    edit(nights, f"{number},지점", f"{number},새지점")
-    assert kinds(nights.run()) == {"new": 2, "gone": 2}
-
-
-def test_an_outage_of_the_registry_raises_no_risk_and_its_end_lowers_none(nights: Nights) -> None:
-    nights.close(2)
-    nights.run()
-    rows, whole = list(nights.statuses), dict(nights.statuses)
-    for statuses in ({numbers(13)[12]: "active"}, whole):
-        nights.statuses = dict(statuses)
-        nights.write_inputs(rows)
-        assert kinds(nights.run()) == {}
-
-
 def test_runs_are_compared_though_the_clock_was_set_back(nights: Nights) -> None:
     nights.run()
     nights.night = -10
@@ -270,17 +240,6 @@ def test_a_list_without_the_columns_of_the_key_fails(nights: Nights) -> None:
         nights.write_job(end=f"[changes]\nkey = {key}\n")
         found[key] = nights.run().exit_code
     assert found == {'["zipcode"]': 2, '["zipcode", "name"]': 0, '["b_no"]': 0}
-
-
-def test_a_closure_is_told_of_a_number_that_was_listed_with_an_unknown_status(nights: Nights) -> None:
-    first, *rest = nights.statuses
-    late = numbers(13)[12]
-    found = []
-    for more, listed in (({}, [first, *rest]), ({late: "closed"}, [first, *rest, late]), ({first: "closed"}, None)):
-        nights.statuses = dict.fromkeys(rest, "active") | ({late: "closed"} if listed is None else {}) | more
-        nights.write_inputs(listed)
-        found.append(kinds(nights.run()))
-    assert (found[:2], found[2]["closed"]) == ([{}, {"new": 1}], 1)
 
 
 BUYS = '[engine]\nname = "verify"\nrate = {rate}\nconcurrency = 1\nkey_env = "NIGHTLY_KEY"\n'
