@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +80,16 @@ def test_an_edited_row_is_known_by_its_number_unless_several_have_it() -> None:
     new = snapshot(edited={"b_no": "1", "biz_status": "closed"}, d={"b_no": "2"}, e={"b_no": "2"})
     found = dict(advance(old, new, TODAY)[1].select(KEY, CHANGE).iter_rows())
     assert found == {"edited": ["closed"], "b": ["gone"], "c": ["gone"], "d": ["new"], "e": ["new"]}
+
+
+def test_a_row_that_was_away_is_compared_for_thirty_nights() -> None:
+    away, _ = advance(snapshot(a={"b_no": "1"}), snapshot(), TODAY)
+    found = {}
+    for nights in (30, 31):
+        kept, _ = advance(away, snapshot(), TODAY + timedelta(days=nights - 1))
+        back = advance(kept, snapshot(a={"b_no": "1", "biz_status": "closed"}), TODAY + timedelta(days=nights))
+        found[nights] = back[1][CHANGE].to_list()
+    assert found == {30: [["closed", "new"]], 31: [["new"]]}
 
 
 ROW = st.fixed_dictionaries(
