@@ -174,9 +174,7 @@ def test_replies_that_never_end_are_given_up(monkeypatch: pytest.MonkeyPatch) ->
         def handle(self) -> None:
             with suppress(OSError):
                 self.request.recv(4096)
-                self.request.sendall(
-                    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 999\r\n\r\n"
-                )
+                self.request.sendall(head)
                 while self.request.send(b" "):
                     time.sleep(0.05)
 
