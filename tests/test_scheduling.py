@@ -195,9 +195,12 @@ def test_a_closure_is_told_once(nights: Nights) -> None:
     assert ("1 newly closed" in told, gone in told) == (True, False)
 
 
-def test_an_input_that_is_as_before_is_not_verified_again(nights: Nights) -> None:
+def test_an_input_that_is_as_before_is_not_verified_again(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(nights.folder))
     outputs = '[output]\npath = "out/{name}.{date}.csv"\nlatest = "out/latest.csv"\n'
     nights.write_job(end=f"{outputs}[run]\nskip_unchanged_days = 2\n")
+    job = nights.folder / "job.toml"
+    write(job, job.read_text("utf-8").replace("'registry.parquet'", "'~/registry.parquet'"))
     whats = [nights.run().inputs[0].what for _ in range(3)]
     assert whats == ["verified", "unchanged", "verified"]
     written = sorted(path.name for path in (nights.folder / "out").iterdir())
