@@ -150,6 +150,7 @@ calibrate --report-only l.csv
 model history
 model show
 model diff
+keys create --db server.sqlite --plan business
 notices list --db server.sqlite
 serve --check --db server.sqlite --plans wrong.toml
 forget 124-81-00998 --dry-run
