@@ -33,6 +33,7 @@ from bansong.run.changes import (
     combine,
     compare,
     count_kinds,
+    key_expr,
     of_kinds,
     settle,
 )
@@ -86,6 +87,11 @@ def test_an_edited_row_is_known_by_its_number_unless_several_have_it() -> None:
     new = snapshot(edited={"b_no": "1", "biz_status": "closed"}, d={"b_no": "2"}, e={"b_no": "2"})
     found = dict(advance(old, new, TODAY)[1].select(KEY, CHANGE).iter_rows())
     assert found == {"edited": ["closed"], "b": ["gone"], "c": ["gone"], "d": ["new"], "e": ["new"]}
+
+
+def test_white_space_is_no_edit() -> None:
+    names = pl.DataFrame({"name": ["상사 1", "상사1", " 상\t사\u30001 "]})
+    assert names.select(key_expr(["name"])).n_unique() == 1
 
 
 def test_a_row_that_was_away_is_compared_for_thirty_nights() -> None:
