@@ -64,7 +64,8 @@ FOUND: dict[str, tuple[dict[str, Any], dict[str, Any], list[str] | None]] = {
     "safer": ({"grade": "D", "action": "hold"}, {}, ["risk_down", "action_down"]),
     "another address": ({"fixed_address": "a"}, {"fixed_address": "b"}, ["address"]),
     "first address": ({}, {"fixed_address": "b"}, []),
-    "not known any more": ({}, {"biz_status": "unknown"}, None),
+    "not known any more": ({}, {"biz_status": "unknown", "grade": "D", "action": "hold"}, None),
+    "not known, moved": ({}, {"biz_status": "unknown", "grade": "D", "address": "b"}, ["risk_up"]),
     "pending": ({}, {"row_status": "pending", "biz_status": None, "grade": None, "action": None}, None),
     "another probability": ({}, {"bounce_prob": 0.9}, None),
 }

@@ -98,10 +98,11 @@ def test_changes_that_a_killed_run_owed_are_written_by_the_next(
         patch.setattr(job, "write_changes", lambda *_: (_ for _ in ()).throw(SystemExit))
         with pytest.raises(SystemExit):
             nights.run()
-    nights.night += 1
-    assert kinds(nights.run()) == {}
-    (written,) = (nights.folder / "out").iterdir()
-    assert (written.name, number in written.read_text("utf-8-sig")) == ("changes.2026-11-21.csv", True)
+    later = nights.close(1)
+    assert kinds(nights.run())["closed"] == 1
+    written = {path.name: path.read_text("utf-8-sig") for path in (nights.folder / "out").iterdir()}
+    assert number in written.pop("changes.2026-11-21.csv")
+    assert (later in written.pop("changes.2026-11-21.2.csv"), written) == (True, {})
 
 
 def test_an_output_is_of_the_day_in_korea_on_which_it_was_written(tmp_path: Path) -> None:
