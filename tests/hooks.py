@@ -23,8 +23,7 @@ class Received:
 
     @property
     def notice(self) -> dict[str, Any]:
-        value: dict[str, Any] = json.loads(self.body)
-        return value
+        return dict(json.loads(self.body))
 
     def is_signed(self, secret: str, now: float, tolerance: float = 300.0) -> bool:
         return verify_signature(secret, self.headers, self.body, now=now, tolerance=tolerance)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import openpyxl
 import polars as pl
@@ -325,72 +326,6 @@ def test_python_reads_of_parameters_and_the_command_line_of_options(run: Run, tm
     assert ("with --registry" in done.stderr, "with --gazetteer" in done.stderr) == (True, True)
 
 
-SETUP = f"""
-import warnings; warnings.simplefilter("ignore")
-import polars as pl
-import bansong as bs
-from bansong.base import display
-frame = pl.concat([pl.read_csv({str(SAMPLE / "customers.csv")!r}, infer_schema=False)] * 200)
-seen, shown = [], display.NotebookBar._show
-display.NotebookBar._show = lambda bar, html, text: (seen.append(text), shown(bar, html, text))
-display._FIRST_UPDATE_S = display._UPDATE_INTERVAL_S = 0.0
-"""
-SHOWN = """
-bs.verify_frame(frame);
-assert len(seen) > 1 and "60,000 rows" in seen[-2] and seen[-1] == "", seen
-"""
-UNSHOWN = """
-del seen[:]
-bs.verify_frame(frame, progress=False);
-bs.verify_frame(frame, progress=lambda done, total: None);
-display._FIRST_UPDATE_S = 600.0
-bs.verify_frame(frame);
-assert not seen
-"""
-
-
-@pytest.mark.process
-def test_in_a_notebook_a_bar_is_one_output_that_is_empty_in_the_end() -> None:
-    nbformat = pytest.importorskip("nbformat", reason='notebooks: pip install "bansong[dev]"')
-    nbclient = pytest.importorskip("nbclient", reason='notebooks: pip install "bansong[dev]"')
-    cells = [nbformat.v4.new_code_cell(source) for source in (SETUP, SHOWN, UNSHOWN)]
-    nbclient.NotebookClient(nbformat.v4.new_notebook(cells=cells), timeout=120).execute()
-    assert [output["output_type"] for output in cells[1].outputs] == ["display_data"], cells[1].outputs
-    assert cells[1].outputs[0]["data"] == {"text/html": "", "text/plain": ""}
-    assert cells[0].outputs == cells[2].outputs == []
-
-
-SCRIPT = f"""
-import polars as pl, bansong as bs
-bs.verify_frame(pl.concat([pl.read_csv({str(SAMPLE / "customers.csv")!r}, infer_schema=False)] * 20))
-"""
-
-
-@pytest.mark.process
-def test_a_script_shows_a_bar_on_a_terminal_alone() -> None:
-    pty = pytest.importorskip("pty", reason="a terminal of the operating system's")
-    here, there = pty.openpty()
-    command = [sys.executable, "-W", "ignore", "-c", SCRIPT]
-    subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=there, env={**os.environ, "TERM": "xterm", "NO_COLOR": "1"}, check=True
-    )
-    os.close(there)
-    said = b""
-    while chunk := _read(here):
-        said += chunk
-    os.close(here)
-    assert "6000/6000 rows" in said.decode()
-    piped = subprocess.run(command, capture_output=True, check=True)
-    assert (piped.stdout, piped.stderr) == (b"", b"")
-
-
-def _read(terminal: int) -> bytes:
-    try:
-        return os.read(terminal, 65536)
-    except OSError:  # Linux says so when the other side is closed
-        return b""
-
-
 def test_a_function_is_called_with_rows_done_and_all() -> None:
     calls: list[tuple[int, int]] = []
     frame = pl.read_csv(SAMPLE / "customers.csv", infer_schema=False)
@@ -400,14 +335,45 @@ def test_a_function_is_called_with_rows_done_and_all() -> None:
     assert [done for done, _ in calls] == sorted({done for done, _ in calls})
 
 
-@pytest.mark.parametrize(
-    ("lang", "row", "piece", "one"), [("ko", "행", "건", "개"), ("en", " rows", " lookups", " numbers")]
-)
-def test_a_count_on_a_terminal_has_the_word_of_a_count(lang: Lang, row: str, piece: str, one: str) -> None:
+def test_in_a_notebook_a_bar_is_one_output_that_is_empty_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Polars' threads update it; a quick run, or one that wants none, shows nothing."""
+    ipython = pytest.importorskip("IPython.display", reason='notebooks: pip install "bansong[dev]"')
+    show = Mock()
+    monkeypatch.setattr(ipython, "display", show)
+    monkeypatch.setattr(display, "is_notebook", lambda: True)
+    frame = pl.read_csv(SAMPLE / "customers.csv", infer_schema=False)
+    for progress, wait in ((True, 600.0), (False, 0.0), (Mock(), 0.0)):
+        monkeypatch.setattr(display, "_FIRST_UPDATE_S", wait)
+        bs.verify_frame(frame, progress=progress, registry=SAMPLE / "registry.parquet")
+    assert not show.called
+    monkeypatch.setattr(display, "_UPDATE_INTERVAL_S", 0.0)
+    bs.verify_frame(frame, registry=SAMPLE / "registry.parquet")
+    shown = [call.args[0]["text/plain"] for call in show.mock_calls]
+    assert (show.call_count, "300 of 300 rows" in shown[-2], shown[-1]) == (1, True, "")
+
+
+@pytest.mark.process
+def test_a_script_shows_a_bar_on_a_terminal_alone() -> None:
+    pty = pytest.importorskip("pty", reason="a terminal of the operating system's")
+    here, there = pty.openpty()
+    sample = str(SAMPLE / "customers.csv")
+    read = f"pl.concat([pl.read_csv({sample!r}, infer_schema=False)] * 20)"
+    command = [sys.executable, "-W", "ignore", "-c", f"import polars as pl, bansong as bs; bs.verify_frame({read})"]
+    subprocess.run(command, stderr=there, env={**os.environ, "TERM": "xterm", "NO_COLOR": "1"}, check=True)
+    os.set_blocking(here, False)
+    assert "6000/6000 rows" in os.read(here, 1 << 20).decode()
+    piped = subprocess.run(command, capture_output=True, check=True)
+    assert (piped.stdout, piped.stderr) == (b"", b"")
+
+
+COUNTED: dict[Lang, list[str]] = {"ko": ["행", "건", "개", " MB"], "en": [" rows", " lookups", " numbers", " MB"]}
+
+
+@pytest.mark.parametrize(("lang", "words"), COUNTED.items())
+def test_a_count_on_a_terminal_has_the_word_of_a_count(lang: Lang, words: list[str]) -> None:
     found = []
     for unit in ("rows", "lookups", "numbers", "MB"):
         with use_language(lang), terminal_bar(unit, "verifying") as bar:
             bar(40, 300)
-            (task,) = bar._progress.tasks
-            found.append(task.fields["figures"])
-    assert found == [f" 40/300{word}" for word in (row, piece, one, " MB")]
+            found.append(bar._progress.tasks[0].fields["figures"])
+    assert found == [f" 40/300{word}" for word in words]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import date
 from pathlib import Path
+from socketserver import BaseRequestHandler, ThreadingTCPServer
 from threading import Thread
 
 import pytest
@@ -167,26 +167,24 @@ def test_a_defect_is_a_finding_without_the_words_of_others(run: Run, monkeypatch
 
 
 def test_replies_that_never_end_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        Thread(target=_drip, args=[listener], daemon=True).start()
+    """Bytes that drip in keep nobody waiting: a whole answer has its time, too."""
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 999\r\n\r\n"
+
+    class Drip(BaseRequestHandler):
+        def handle(self) -> None:
+            with suppress(OSError):
+                self.request.recv(4096)
+                self.request.sendall(head)
+                while self.request.send(b" "):
+                    time.sleep(0.05)
+
+    with ThreadingTCPServer(("127.0.0.1", 0), Drip) as listener:
+        listener.daemon_threads, listener.block_on_close = True, False
+        Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        url = f"http://127.0.0.1:{listener.server_address[1]}"
         for name, value in {"BASE_URL": url, "API_KEY": KEY, "NTS_URL": url, "NTS_KEY": NTS_KEY}.items():
             monkeypatch.setenv(f"BANSONG_{name}", value)
         found = diagnose(DoctorOptions(timeout=0.3)).findings
-        levels = {one.what: one.level for one in found if "no whole answer within 0.45 s" in one.said}
+        listener.shutdown()
+    levels = {one.what: one.level for one in found if "no whole answer within 0.45 s" in one.said}
     assert levels == {"service": "error", "tax authority": "warning"}
-
-
-def _drip(listener: socket.socket) -> None:
-    with suppress(OSError):
-        while True:
-            Thread(target=_drip_into, args=[listener.accept()[0]], daemon=True).start()
-
-
-def _drip_into(connection: socket.socket) -> None:
-    with connection, suppress(OSError):
-        connection.recv(4096)
-        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 999\r\n\r\n")
-        while True:
-            connection.sendall(b" ")
-            time.sleep(0.05)

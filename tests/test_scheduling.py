@@ -1,22 +1,26 @@
-"""Scheduled jobs: runs one after the other, what changed, and what is told."""
+"""Scheduled jobs: runs one after the other, what changed, what is paid, and who is told."""
 
 from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
+import anyio
 import polars as pl
 import pytest
 from filelock import FileLock
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bansong.base.messages import use_language
 from bansong.errors import AccountingError, UsageError
-from bansong.jobs.state import RUNS_OUT_OF_ORDER, compare_runs, state_folder
+from bansong.jobs.state import RUNS_OUT_OF_ORDER, JobRun, compare_runs, list_runs, state_folder
+from bansong.notify import channels
 from bansong.run import accounting, changes
 from bansong.run.changes import (
     BEFORE,
@@ -29,6 +33,7 @@ from bansong.run.changes import (
     combine,
     compare,
     count_kinds,
+    key_expr,
     of_kinds,
     settle,
 )
@@ -37,6 +42,8 @@ from conftest import write
 from customers import KEY as API_KEY
 from customers import customers, numbers
 from examples import examples
+from hooks import OK, receiving
+from korean import english_sentences
 from nightly_jobs import Nights, kinds
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -57,7 +64,8 @@ FOUND: dict[str, tuple[dict[str, Any], dict[str, Any], list[str] | None]] = {
     "safer": ({"grade": "D", "action": "hold"}, {}, ["risk_down", "action_down"]),
     "another address": ({"fixed_address": "a"}, {"fixed_address": "b"}, ["address"]),
     "first address": ({}, {"fixed_address": "b"}, []),
-    "not known any more": ({}, {"biz_status": "unknown"}, None),
+    "not known any more": ({}, {"biz_status": "unknown", "grade": "D", "action": "hold"}, None),
+    "not known, moved": ({}, {"biz_status": "unknown", "grade": "D", "address": "b"}, ["risk_up"]),
     "pending": ({}, {"row_status": "pending", "biz_status": None, "grade": None, "action": None}, None),
     "another probability": ({}, {"bounce_prob": 0.9}, None),
 }
@@ -73,6 +81,28 @@ def test_each_kind_of_change() -> None:
         "came": ["new"],
     }
     assert found == wanted
+
+
+def test_an_edited_row_is_known_by_its_number_unless_several_have_it() -> None:
+    old = snapshot(a={"b_no": "1"}, b={"b_no": "2"}, c={"b_no": "2"})
+    new = snapshot(edited={"b_no": "1", "biz_status": "closed"}, d={"b_no": "2"}, e={"b_no": "2"})
+    found = dict(advance(old, new, TODAY)[1].select(KEY, CHANGE).iter_rows())
+    assert found == {"edited": ["closed"], "b": ["gone"], "c": ["gone"], "d": ["new"], "e": ["new"]}
+
+
+def test_white_space_is_no_edit() -> None:
+    names = pl.DataFrame({"name": ["상사 1", "상사1", " 상\t사\u30001 "]})
+    assert names.select(key_expr(["name"])).n_unique() == 1
+
+
+def test_a_row_that_was_away_is_compared_for_thirty_nights() -> None:
+    away, _ = advance(snapshot(a={"b_no": "1"}), snapshot(), TODAY)
+    found = {}
+    for nights in (30, 31):
+        kept, _ = advance(away, snapshot(), TODAY + timedelta(days=nights - 1))
+        back = advance(kept, snapshot(a={"b_no": "1", "biz_status": "closed"}), TODAY + timedelta(days=nights))
+        found[nights] = back[1][CHANGE].to_list()
+    assert found == {30: [["closed", "new"]], 31: [["new"]]}
 
 
 ROW = st.fixed_dictionaries(
@@ -172,9 +202,12 @@ def test_a_closure_is_told_once(nights: Nights) -> None:
     assert ("1 newly closed" in told, gone in told) == (True, False)
 
 
-def test_an_input_that_is_as_before_is_not_verified_again(nights: Nights) -> None:
+def test_an_input_that_is_as_before_is_not_verified_again(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(nights.folder))
     outputs = '[output]\npath = "out/{name}.{date}.csv"\nlatest = "out/latest.csv"\n'
     nights.write_job(end=f"{outputs}[run]\nskip_unchanged_days = 2\n")
+    job = nights.folder / "job.toml"
+    write(job, job.read_text("utf-8").replace("'registry.parquet'", "'~/registry.parquet'"))
     whats = [nights.run().inputs[0].what for _ in range(3)]
     assert whats == ["verified", "unchanged", "verified"]
     written = sorted(path.name for path in (nights.folder / "out").iterdir())
@@ -215,43 +248,6 @@ def test_quiet_prints_what_happened_alone(nights: Nights, run: Run) -> None:
     assert (done.returncode, "1 newly closed" in done.stderr, done.stdout) == (0, True, "")
 
 
-def edit(nights: Nights, before: str, after: str) -> None:
-    path = nights.folder / "in.csv"
-    write(path, path.read_text("utf-8").replace(before, after))
-
-
-def test_a_row_is_known_by_its_number_where_its_name_was_edited(nights: Nights) -> None:
-    nights.run()
-    number = nights.close(2)
-    edit(nights, f"상사 {number},서울시 중구", f"(주)상사 {number},서울특별시 중구")
-    found = kinds(nights.run())
-    assert (found["closed"], found.get("new"), found.get("gone")) == (1, None, None)
-    nights.write_inputs()
-    assert kinds(nights.run()) == {}
-    week = compare_runs(nights.folder / "job.toml", "last-2", "last")
-    assert [list(row) for row in week["changes"]] == [["closed", "risk_up", "action_up"]]
-
-
-def test_two_edited_rows_of_one_number_are_gone_and_new(nights: Nights) -> None:
-    number = list(nights.statuses)[2]
-    path = nights.folder / "in.csv"
-    write(path, path.read_text("utf-8").rstrip() + f"\n{number},지점,서울시 중구 세종대로 3\n")
-    nights.run()
-    edit(nights, f"{number},상사", f"{number},(주)상사")
-    edit(nights, f"{number},지점", f"{number},새지점")
-    assert kinds(nights.run()) == {"new": 2, "gone": 2}
-
-
-def test_an_outage_of_the_registry_raises_no_risk_and_its_end_lowers_none(nights: Nights) -> None:
-    nights.close(2)
-    nights.run()
-    rows, whole = list(nights.statuses), dict(nights.statuses)
-    for statuses in ({numbers(13)[12]: "active"}, whole):
-        nights.statuses = dict(statuses)
-        nights.write_inputs(rows)
-        assert kinds(nights.run()) == {}
-
-
 def test_runs_are_compared_though_the_clock_was_set_back(nights: Nights) -> None:
     nights.run()
     nights.night = -10
@@ -270,17 +266,6 @@ def test_a_list_without_the_columns_of_the_key_fails(nights: Nights) -> None:
         nights.write_job(end=f"[changes]\nkey = {key}\n")
         found[key] = nights.run().exit_code
     assert found == {'["zipcode"]': 2, '["zipcode", "name"]': 0, '["b_no"]': 0}
-
-
-def test_a_closure_is_told_of_a_number_that_was_listed_with_an_unknown_status(nights: Nights) -> None:
-    first, *rest = nights.statuses
-    late = numbers(13)[12]
-    found = []
-    for more, listed in (({}, [first, *rest]), ({late: "closed"}, [first, *rest, late]), ({first: "closed"}, None)):
-        nights.statuses = dict.fromkeys(rest, "active") | ({late: "closed"} if listed is None else {}) | more
-        nights.write_inputs(listed)
-        found.append(kinds(nights.run()))
-    assert (found[:2], found[2]["closed"]) == ([{}, {"new": 1}], 1)
 
 
 BUYS = '[engine]\nname = "verify"\nrate = {rate}\nconcurrency = 1\nkey_env = "NIGHTLY_KEY"\n'
@@ -322,3 +307,121 @@ def test_what_was_bought_before_the_deadline_is_counted_and_not_bought_again(
     write(nights.folder / "job.toml", f'[[inputs]]\npath = "in.csv"\n{BUYS.format(rate=1000)}')
     assert nights.run().exit_code == 0
     assert (service.paid_total, service.paid_again) == (12, 0)
+
+
+def told(nights: Nights) -> list[str]:
+    return (nights.folder / "told.txt").read_text("utf-8").splitlines()
+
+
+def test_every_line_of_the_log_is_json(nights: Nights, run: Run) -> None:
+    for text, exit_code in (("[[inputs]]\npath = 'in.csv'\n", 0), ("[[inputs]]\npath = 'no.csv'\n", 2), ("no", 2)):
+        (nights.folder / "job.toml").write_text(text, "utf-8")
+        done = run("run", "job.toml", "--log-json")
+        lines = [json.loads(line) for line in done.stderr.splitlines()]
+        assert lines[-1]["exit_code"] == done.returncode == exit_code
+        assert [line["exit_code"] for line in lines if "input" in line] == [exit_code] * (text != "no")
+
+
+def test_a_webhook_gets_the_message_as_slack_takes_it(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
+    nights.write_job('lang = "ko"', end='[notify]\nwebhook_env = "HOOK"\n')
+    answers = iter([(500, {}, b""), OK, OK])
+    with receiving(lambda _: next(answers)) as receiver:
+        monkeypatch.setenv("HOOK", receiver.url)
+        nights.run()
+        nights.statuses |= dict.fromkeys([*nights.statuses][:2], "closed")
+        nights.write_inputs()
+        refused = nights.run()
+        assert (refused.exit_code, len(refused.problems)) == (3, 1)
+        assert [nights.run().problems for _ in range(2)] == [(), ()]
+    bodies = [json.loads(got.body) for got in receiver.received]
+    assert bodies == [{"text": "job: 2026-11-20 이후 새로 폐업 2곳, 반송 위험 상승 2곳"}] * 2
+    assert {got.headers["Content-Type"] for got in receiver.received} == {"application/json"}
+
+
+def test_a_remedy_is_a_field_of_the_job_file(nights: Nights, run: Run) -> None:
+    write(nights.folder / "job.toml", '[[inputs]]\npath = "in.csv"\n[notify]\nfile = "told.txt"\n')
+    done = run("run", "job.toml")
+    assert '`[status] source = "nts"`' in done.stderr
+    assert '`[reference] registry = "registry.parquet"`' in done.stderr
+    assert "--" not in done.stderr
+    write(
+        nights.folder / "job.toml",
+        '[[inputs]]\npath = "in.csv"\n[engine]\nname = "verify"\n[notify]\nfile = "told.txt"\n',
+    )
+    assert "`[engine] base_url`" in run("run", "job.toml", env={"BANSONG_BASE_URL": ""}).stderr
+    assert "`[engine] base_url`" in (nights.folder / "told.txt").read_text("utf-8")
+
+
+def test_a_receiver_that_took_a_message_is_not_told_again(nights: Nights) -> None:
+    """While one receiver fails, the other gets each message once; `runs list` has the exit code that cron saw."""
+    mail = (
+        "import sys, pathlib\n"
+        "if not pathlib.Path('works').exists(): sys.exit(1)\n"
+        "pathlib.Path('mail.txt').open('ab').write(sys.stdin.buffer.read())"
+    )
+    command = json.dumps([sys.executable, "-c", mail])
+    nights.write_job(end=f'[notify]\nwhen = "always"\ncommand = {command}\nfile = "told.txt"\n')
+    for night in range(2):
+        report = nights.run()
+        assert (len(report.problems), report.exit_code, len(told(nights))) == (1, 3, night + 1)
+    (nights.folder / "works").touch()
+    assert nights.run().problems == ()
+    assert (nights.folder / "mail.txt").read_text("utf-8").splitlines() == told(nights)
+    assert [one.exit_code for one in list_runs(nights.folder / "job.toml")] == [3, 3, 0]
+
+
+COMMANDS = {
+    r"import sys; sys.stderr.buffer.write(b'\xb0\xa1 no'); sys.exit(3)": "ended with 3: \ufffd\ufffd no",
+    "import sys; sys.exit('https://hooks.example.com/T0/secret is down')": "(the webhook's URL) is down",
+    "import time; time.sleep(60)": "had not ended after 0.5 s",
+}
+"""What a command does, and what is said of it."""
+
+
+def test_a_command_that_fails_shows_neither_its_arguments_nor_the_webhook(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channels, "_COMMAND_TIMEOUT_S", 0.5)
+    message = JobRun("1", 0.0, 0.0, 0, 0, {}, [], "told")
+    for code, said in COMMANDS.items():
+        command = (sys.executable, "-c", code, "t0ken")
+        channel = channels.CommandChannel(command, tmp_path, "https://hooks.example.com/T0/secret")
+        error = anyio.run(channel.send, [message]).error
+        assert (said in error, "secret" in error, "t0ken" in error) == (True, False, False), error
+
+
+def test_an_output_that_was_edited_or_is_too_old_is_not_handed_on(nights: Nights) -> None:
+    nights.write_job(end='[output]\npath = "out/{name}.{date}.csv"\n[status]\nmax_age = 2\n')
+    first = Path(nights.run().inputs[0].output or "")
+    whole = first.read_bytes()
+    first.write_bytes(whole[:-20])
+    report = nights.run()
+    assert (Path(report.inputs[0].output or "").read_bytes(), kinds(report)) == (whole, {})
+    assert [nights.run().inputs[0].what for _ in range(2)] == ["unchanged", "verified"]
+
+
+NOTIFY = "[output]\nchanges = 'changes.csv'\n[notify]\nwhen = 'always'\nfile = 'told.txt'\n"
+
+
+def test_a_korean_job_sends_korean_from_an_english_shell(nights: Nights) -> None:
+    nights.write_job('lang = "ko"', end=f"{NOTIFY}[[inputs]]\npath = 'absent.csv'\n")
+    nights.run()
+    nights.close()
+    message = nights.run().message or ""
+    assert "이후 새로 폐업 1곳, 반송 위험 상승 1곳\n실패: " in message
+    assert english_sentences(message) == []
+    assert message in (nights.folder / "told.txt").read_text("utf-8")
+    changes = pl.read_csv(nights.folder / "changes.csv", infer_schema=False)
+    assert changes.columns[:6] == ["변경 내용", "사업자번호", "상호", "주소", "이전 휴·폐업 상태", "휴·폐업 상태"]
+    assert str(changes["변경 내용"][0]).startswith("폐업, 반송 위험 상승")
+
+
+def test_an_english_job_sends_english_from_a_korean_shell_and_its_report_is_korean(nights: Nights) -> None:
+    nights.write_job('lang = "en"', end=NOTIFY)
+    with use_language("ko"):
+        nights.run()
+        nights.close()
+        report = nights.run()
+        assert dict(report.lines())["변경 내용"].endswith("새로 폐업 1곳, 반송 위험 상승 1곳, 조치 강화 1곳")
+    assert (report.message or "").endswith("1 newly closed, 1 with a higher risk of return")
+    assert "changes" in pl.read_csv(nights.folder / "changes.csv", infer_schema=False).columns

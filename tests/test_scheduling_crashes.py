@@ -87,11 +87,7 @@ def copy_list(nights: Nights) -> None:
 
 
 def told_in_the_end(nights: Nights) -> int:
-    """How often the closure is told after two more nights, in which no output is read as a list.
-
-    The outputs belong together then: each has the list's answers of the night, and so has its copy. What changed is in
-    one file, whatever the run that was stopped had written.
-    """
+    """How often the closure is told after two more nights; outputs and copies have the same answers then."""
     closed = next(iter(nights.statuses))
     for later in (1, 2):
         report = run_job(nights.folder / "job.toml", now=lambda later=later: time.time() + later * DAY)

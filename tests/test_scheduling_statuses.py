@@ -152,7 +152,7 @@ def test_numbers_that_are_not_found_any_more_fail_the_input(asked: AskedNights) 
     assert len(asked.told) > 0
 
 
-MONTHS = [(0, 10), *(pytest.param(seed, 30, marks=pytest.mark.fuzz) for seed in range(1, 4))]
+MONTHS = [(0, 10), *(pytest.param(seed, 30, marks=pytest.mark.fuzz) for seed in range(1, 3))]
 
 
 @pytest.mark.parametrize(("seed", "nights"), MONTHS)
@@ -168,6 +168,7 @@ def test_each_closure_of_many_nights_is_told_once(seed: int, nights: int, asked:
     closed, told = list[str](), list[str]()
     for night in range(nights):
         trouble = chance.choice(["", "", "", "kill", *OUTAGES]) if 0 < night < nights - 3 else ""
+        trouble = {2: "kill", 4: OUTAGES[0]}.get(night, trouble)
         asked.fail(trouble if trouble in OUTAGES else None)
         rows = [row_of(b_no, edits[b_no]) for b_no in listed if away.get(b_no, 0) <= night]
         second = [b_no for b_no in sorted(doubles) if away.get(b_no, 0) <= night]
@@ -192,24 +193,6 @@ def test_each_closure_of_many_nights_is_told_once(seed: int, nights: int, asked:
     month = compare_runs(asked.folder / "job.toml", f"last-{nights - 1}", "last")
     over_all = month.filter(pl.col(CHANGE).list.contains("closed"))["b_no"].to_list()
     assert sorted(over_all) == sorted(b_no for b_no in closed if b_no in at_first)
-
-
-@pytest.mark.parametrize(("nights_away", "is_told"), [(30, True), (31, False)])
-def test_a_number_that_was_away_is_compared_for_thirty_nights(
-    nights_away: int, is_told: bool, asked: AskedNights
-) -> None:
-    back = asked.rows[5]
-    asked.run()
-    asked.rows.remove(back)
-    asked.run()
-    asked.close_at_the_tax_office(back[0])
-    asked.night += nights_away - 1
-    if nights_away > 30:
-        asked.night -= 1
-        asked.run()  # a row is dropped when a run sees that it is too old
-    asked.rows.append(back)
-    assert closed_in(asked.run()) == ([back[0]] if is_told else [])
-    assert closed_in(asked.run()) == []
 
 
 @pytest.mark.parametrize(("fault", "exit_code"), [("page_503", 5), ("unregistered_key", 3)])

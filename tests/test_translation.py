@@ -1,20 +1,30 @@
-"""Every text a person reads is said in the language that was chosen."""
+"""Every text a person reads is data, said in the language that was chosen and with the options of its reader."""
 
 from __future__ import annotations
 
+import copy
 import errno
+import json
 import os
+import pickle
 import re
 import sys
 import threading
 import tomllib
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.cells import cell_len
 
+import bansong as bs
 from bansong.base.messages import (
+    Listed,
+    Option,
+    Phrase,
     count_letters,
     count_rows,
     current_language,
@@ -27,10 +37,19 @@ from bansong.base.messages import (
     match_language,
     ngettext,
     set_language,
+    use_audience,
     use_language,
 )
+from bansong.base.schema import Alert
 from bansong.cli.app import app
+from bansong.cli.options import COMMAND_LINE
+from bansong.engine.local import REGISTRY_MISSING
+from bansong.engine.registry import REGISTRY_MISSING as NO_SUCH_REGISTRY
+from bansong.errors import Notice, RegistryError
+from bansong.run.alerts import GAZETTEER_MISSING
+from bansong.run.report import Report
 from conftest import ROOT
+from examples import examples
 from korean import english_sentences
 
 sys.path.insert(0, str(ROOT / "docs"))
@@ -53,12 +72,8 @@ def test_fields_are_filled_in_and_braces_stay() -> None:
     assert gettext("{name!r} is here", name="a") == "'a' is here"
     assert [ngettext("{count:,} row", "{count:,} rows", count) for count in (1, 2000)] == ["1 row", "2,000 rows"]
     assert [count_rows(2000), count_letters(1)] == ["2,000 rows", "1 letter"]
-
-
-def test_fields_that_are_not_given_are_attributes_of_the_owner() -> None:
-    owner = SimpleNamespace(done=7, total=1200)
-    assert gettext_of(owner, "{done} of {total:,}") == "7 of 1,200"
-    assert gettext_of(owner, "{done} of {total}, {note}", total="all", note="late") == "7 of all, late"
+    owner = SimpleNamespace(done=7, total=1200)  # of which attributes are fields that are not given
+    assert gettext_of(owner, "{done} of {total:,}, {note}", note="late") == "7 of 1,200, late"
 
 
 def test_clauses_are_joined_as_the_language_has_it() -> None:
@@ -121,11 +136,10 @@ ACCEPTED = {
     "de": None,
     "": None,
     "ko;q=abc": None,
-    "\x00;;,=q;q=;ko;": None,
 }
 
 
-def test_accept_language_is_read_by_weight_and_never_an_error() -> None:
+def test_accept_language_is_read_by_weight() -> None:
     assert {tags: match_language(tags) for tags in ACCEPTED} == ACCEPTED
 
 
@@ -160,3 +174,62 @@ def test_what_libraries_and_the_system_say_is_translated() -> None:
             assert not re.search("[a-z]", describe_os_error(OSError(number, os.strerror(number), "/somewhere")))
         assert describe_os_error(OSError("[Errno 111] Connection refused")) == "연결이 거부됨"
     assert describe_os_error(OSError(errno.EACCES, "Permission denied")) == "Permission denied"
+
+
+ROWS = Phrase("{count:,} row", "{count:,} rows", count=2000)
+CHOICE = Listed([ROWS, Phrase("none"), Option("registry")], " or ")
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Report:
+    """A report that was made in English, for callers of the library."""
+    path = tmp_path / "list.csv"
+    path.write_text("사업자번호,상호,주소\n124-81-00998,삼성전자,경기 수원시 영통구 삼성로 129\n", encoding="utf-8")
+    with use_language("en"):
+        made = bs.enrich(path, tmp_path / "out.csv")
+    assert isinstance(made, Report)
+    return made
+
+
+def test_a_report_made_in_english_is_read_in_korean(report: Report) -> None:
+    """As text, as JSON and in a notebook."""
+    with use_language("ko"):
+        told = " ".join(map(str, report.warnings))
+        assert "주소 자료" in told
+        assert "국세청" in told
+        assert "no gazetteer" not in told + str(report) + report._repr_html_() + json.dumps(report.as_dict())
+        assert report.as_dict()["warnings"] == [str(one) for one in report.warnings]
+
+
+def test_an_alert_has_a_code_and_fields_and_is_text_for_its_reader(report: Report) -> None:
+    """What held for texts holds for it."""
+    alert = next(one for one in report.warnings if isinstance(one, Notice) and one.code == GAZETTEER_MISSING.code)
+    assert isinstance(alert, Alert)
+    assert alert.fields == {"gazetteer": Option("gazetteer", "gazetteer.parquet")}
+    assert "no gazetteer was given" in alert
+    assert f"{alert}" == str(alert) == alert
+    assert any("`registry='registry.parquet'`" in one for one in report.warnings)
+    with use_audience(COMMAND_LINE):
+        told = " ".join(map(str, report.warnings))
+    assert ("--registry registry.parquet" in told, "registry=" in told) == (True, False)
+
+
+@pytest.mark.parametrize("one", [ROWS, CHOICE, Notice(REGISTRY_MISSING, missing=ROWS, remedy=CHOICE)], ids=type)
+def test_a_phrase_crosses_processes(one: Phrase) -> None:
+    for crossed in (pickle.loads(pickle.dumps(one)), copy.deepcopy(one)):
+        assert (type(crossed), crossed, crossed.__dict__) == (type(one), one, one.__dict__)
+        with use_language("ko"), use_audience(COMMAND_LINE):
+            assert str(crossed) == str(one) != crossed
+
+
+def test_pieces_of_an_error_are_read_as_the_error_is() -> None:
+    error = RegistryError(NO_SUCH_REGISTRY, path="r.parquet", remedy=CHOICE)
+    assert str(error).endswith("2,000 rows or none or `registry=`")
+    with use_language("ko"), use_audience(COMMAND_LINE):
+        assert str(error).endswith(f"{ROWS} 또는 없음 또는 --registry")
+
+
+@examples(200)
+@given(st.text())
+def test_accept_language_is_never_an_error(tags: str) -> None:
+    assert match_language(tags) in (None, "en", "ko")

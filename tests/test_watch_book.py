@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import polars as pl
@@ -30,9 +31,8 @@ def database() -> sqlite3.Connection:
 
 @pytest.fixture
 def db() -> Iterator[sqlite3.Connection]:
-    connection = database()
-    yield connection
-    connection.close()
+    with closing(database()) as connection:
+        yield connection
 
 
 def answered(watches: pl.DataFrame, status: str | None, grade: str | None) -> pl.DataFrame:
@@ -178,8 +178,7 @@ CHECKS = st.lists(st.tuples(STATUS, st.sampled_from(["A", "C", "E", None]), st.b
 @examples(160)
 @given(CHECKS)
 def test_any_sequence_of_checks(checks: list[tuple[str | None, str | None, bool]]) -> None:
-    db = database()
-    try:
+    with closing(database()) as db:
         watch, _ = store.add(db, OWNER, Business(NUMBER, "가"), 0.0)
         status = grade = None
         closed = checked = False
@@ -207,8 +206,6 @@ def test_any_sequence_of_checks(checks: list[tuple[str | None, str | None, bool]
         assert [(change.before, change.after) for change in history] == wanted_history
         made = payloads(db)
         assert len(made) == wanted_notices == len({notice["id"] for notice in made})
-    finally:
-        db.close()
 
 
 def test_closed_when_first_known_is_one_summary(db: sqlite3.Connection) -> None:

@@ -272,21 +272,22 @@ def test_a_closure_goes_to_a_file_and_a_signed_webhook(town: Town, monkeypatch: 
 
 
 def test_what_a_webhook_does_not_take_is_kept_listed_and_sent_again_or_forgotten(
-    town: Town, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    town = Town(tmp_path, 6)
     monkeypatch.setenv("BANSONG_WEBHOOK_SECRET", SECRET)
     town.closed = set(town.numbers)
     town.check_before()
     answers = iter([OK, *[REFUSED] * 3, OK, *[REFUSED] * 3])  # one that is down is not asked for each notice
     with receiving(lambda _: next(answers)) as receiver:
         first = town.check(webhook=receiver.url)
-        assert (first.exit_code, len(first.undelivered), len(receiver.received)) == (3, 3, 4)
+        assert (first.exit_code, len(first.undelivered), len(receiver.received)) == (3, 5, 4)
         assert "500" in first.undelivered[0]["error"]
         silent = town.check()
-        assert (silent.exit_code, len(silent.undelivered), len(receiver.received)) == (3, 3, 4)
+        assert (silent.exit_code, len(silent.undelivered), len(receiver.received)) == (3, 5, 4)
         town.now += DAY
         assert town.check(webhook=receiver.url).exit_code == 3
-    assert len({got.headers["X-Bizverify-Delivery"] for got in receiver.received}) == 4
+    assert len({got.headers["X-Bizverify-Delivery"] for got in receiver.received}) == 5
     assert town.check(forget=True).exit_code == 0
     assert town.check().quiet
 

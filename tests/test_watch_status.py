@@ -102,19 +102,9 @@ def test_a_store_that_another_process_holds_is_said_and_changes_nothing(
     asked.told(asked.numbers[1], "closed")
     again = asked.ask(day=3)
     assert (again.closures["biz_no"].to_list(), again.warnings) == ([asked.numbers[1]], ())
-
-
-def test_a_store_that_is_damaged_ends_a_check(asked: AskedTown) -> None:
-    asked.ask()
-    asked.options["store"].write_bytes(b"no database at all" * 100)
+    asked.options["store"].write_bytes(b"no database at all" * 100)  # does not mend itself until the next night
     with pytest.raises(StoreError, match="is not a status store"):
-        asked.ask(day=1)
-
-
-def test_the_budget_is_heeded(asked: AskedTown) -> None:
-    report = asked.ask(budget=3)
-    assert asked.fake.numbers == 3
-    assert "1 number could not be asked" in report.warnings[0]
+        asked.ask(day=4)
 
 
 def test_nobody_is_asked_without_being_told_to(asked: AskedTown, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,14 +123,16 @@ def test_nobody_is_asked_without_being_told_to(asked: AskedTown, monkeypatch: py
 
 
 def test_what_is_due_is_asked_once_a_day_and_a_closure_is_reported(asked: AskedTown) -> None:
+    part = asked.ask(budget=3)
+    assert (asked.fake.numbers, "1 number could not be asked" in part.warnings[0]) == (3, True)
     first = asked.ask()
     assert (first.checked, first.closures.height, first.warnings) == (4, 0, ())
     again = asked.check(registry=None, status=StatusOptions(**asked.options), everything=True)
-    assert (again.checked, asked.fake.calls) == (4, 1)
+    assert (again.checked, asked.fake.calls, asked.fake.numbers) == (4, 2, 4)
     asked.told(asked.numbers[1], "closed")
     second = asked.ask(day=1)
     assert (second.closures["biz_no"].to_list(), second.warnings) == ([asked.numbers[1]], ())
-    assert (asked.fake.calls, asked.fake.numbers) == (2, 8)
+    assert (asked.fake.calls, asked.fake.numbers) == (3, 8)
 
 
 def test_the_command_takes_the_options_and_shows_no_key(

@@ -18,8 +18,8 @@ from bansong.server.settings import load_plans
 from bansong.testing import DIALECTS, Dialect, FakeService, Fault, Faults, Partial, Reset, Status, serve
 from bansong.watch.api import CHANGE_TOO_LARGE
 from bansong.watch.syncing import LISTED, parse_time, reconcile
-from conftest import SAMPLE, write
-from serving import Served, served
+from conftest import write
+from serving import served
 
 KEY = "test-key"
 Fake = tuple[FakeService, dict[str, Any]]
@@ -176,29 +176,6 @@ def test_options_of_the_service_are_refused_for_a_local_list(tmp_path: Path) -> 
         watch.entries(local=tmp_path / "w.sqlite", rate=3.0)
     with pytest.raises(errors.UsageError, match=r"entries\(\) has no parameter 'budget'"):
         watch.entries(base_url="http://127.0.0.1:1", budget=3)  # type: ignore[call-arg]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    folder = tmp_path_factory.mktemp("served")
-    with served(folder / "server.sqlite", registry=SAMPLE / "registry.parquet") as running:
-        yield running
-
-
-def test_the_real_service_keeps_the_sample_s_businesses(server: Served) -> None:
-    terms = terms_of(server.url, server.key())
-    made = watch.sync(SAMPLE / "customers.csv", apply=True, **terms)
-    assert (made.exit_code, made.done.added) == (0, made.found.frame.height)
-    assert watch.sync(SAMPLE / "customers.xlsx", apply=True, **terms).to_do == 0
-    frame = watch.entries(**terms)
-    assert frame["biz_no"].to_list() != []
-    assert frame["created_at"].null_count() == 0
-    first = frame["biz_no"][0]
-    before = frame["watch_id"][0]
-    changed = watch.add(first, "새 상호", **terms)
-    assert (changed.state, changed.watch_id) == ("changed", before)
-    assert watch.history(first, **terms).frame.height == 0
-    assert watch.remove(first, **terms)["watch_id"].to_list() == [before]
 
 
 def test_a_file_is_compared_with_a_list_as_people_read_it() -> None:
