@@ -227,6 +227,7 @@ def test_more_places_than_are_shown_are_the_likeliest(gazetteer: Gazetteer) -> N
     assert suggest(asked, gazetteer, "en")["row"].to_list() == [0, 0]
 
 
+@pytest.mark.process
 def test_places_may_be_suggested_before_any_row_is_matched(gazetteer: Gazetteer) -> None:
     """A suggestion leaves nothing behind that a match stumbles over, in a process of its own."""
     code = f"""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from bansong import LocalEngine
 from bansong.engine.address.batches import ROW, Index, remember_last
 from conftest import SAMPLE
+from examples import examples
 
 KEYS = st.lists(st.integers(0, 40), max_size=60).map(sorted)
 ASKED = st.lists(st.none() | st.integers(0, 45), max_size=60)
@@ -27,6 +28,7 @@ def rows_of(**columns: list[int | None]) -> pl.DataFrame:
     return pl.DataFrame(columns, schema=schema).with_row_index(ROW)
 
 
+@examples(100)
 @given(KEYS, ASKED)
 def test_every_value_of_a_key_is_found_once(keys: list[int], asked: list[int | None]) -> None:
     """Keys that occur several times, once or not at all, and rows without a key: as a loop over all of them finds."""
@@ -39,6 +41,7 @@ def test_every_value_of_a_key_is_found_once(keys: list[int], asked: list[int | N
     assert held.to_list() == [key in keys for key in given_keys]
 
 
+@examples(100)
 @given(KEYS, ASKED, ASKED)
 def test_every_value_between_two_keys_is_found_once(
     keys: list[int], first: list[int | None], last: list[int | None]

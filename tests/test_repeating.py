@@ -88,16 +88,12 @@ def left(ledger: Ledger) -> int:
     return len(ledger.pending_requests(ORIGIN))
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        QuotaError("429: used up", status=429, retry_after=700_000.0),
-        NotSentError("503: answered before all was sent", status=503, retry_after=700_000.0),
-    ],
-    ids=["429", "503"],
-)
-def test_a_limit_that_ends_next_month_is_not_slept_through(ledger: Ledger, said: ServiceError) -> None:
+@pytest.mark.parametrize(("kind", "status"), [(QuotaError, 429), (NotSentError, 503)])
+def test_a_limit_that_ends_next_month_is_not_slept_through(
+    ledger: Ledger, kind: type[ServiceError], status: int
+) -> None:
     """The answer is lost, then the repetition is told to wait until the next month: the run ends with a doubt."""
+    said = kind("wait", status=status, retry_after=700_000.0)
     shop = Promising(lambda _b_no, nth: LOST if nth == 1 else said)
     seconds: list[float] = []
 

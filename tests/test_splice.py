@@ -616,7 +616,7 @@ def odd_sheet(shape: Shape) -> bytes:
     return "".join([*rows, f'<row r="{last}">{cell(f"B{last}", "end").decode()}</row>']).encode()
 
 
-@examples(100)
+@examples(60)
 @given(shape=odd_rows)
 def test_however_a_sheet_is_spelt_its_cells_stay_and_ours_come_in_or_it_is_refused(
     tmp_path: Path, shape: Shape
