@@ -210,7 +210,6 @@ def test_a_review_that_was_filled_in_and_not_applied_is_kept(enrich: Enrich, tmp
 
 
 def test_the_commands_do_it(gazetteer: Gazetteer, customers: Path, run: Any, tmp_path: Path) -> None:
-    """`enrich --review`, a choice, `data apply-review`, `enrich` again."""
     command = ("enrich", customers, "-o", "out.csv", "--gazetteer", gazetteer.path)
     assert run(*command, "--review", "review.xlsx").returncode == 0
     choose(tmp_path / "review.xlsx", 1, 2)

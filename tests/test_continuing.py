@@ -94,7 +94,6 @@ def test_a_run_that_was_killed_is_continued(service: FakeService, url: str, run:
 
 
 def test_a_run_that_was_stopped_is_continued_with_its_jobs(service: FakeService, url: str, tmp_path: Path) -> None:
-    """Stopped while its job runs: the continuation fetches the job, and pays nothing again."""
     source = customers(tmp_path / "in.csv", 40)
     brake = CancelToken()
 
@@ -186,7 +185,6 @@ def test_lookups_known_under_another_address_are_told_before_they_are_bought_aga
 def test_a_service_that_has_moved_is_known_as_what_it_was(
     service: FakeService, url: str, run: Command, tmp_path: Path
 ) -> None:
-    """--known-as joins both addresses: nothing is bought again, and requests go to the new one."""
     customers(tmp_path / "in.csv", 30)
     assert run("enrich", "in.csv", "--engine", "batch", "--budget", "20").returncode == 5
     there = ("--engine", "batch", "--base-url", moved(url))
@@ -221,7 +219,6 @@ def test_open_jobs_and_repeatable_requests_are_taken_along_to_the_new_address(
 
 
 def test_labels_find_their_jobs_at_the_new_address(url: str, service: FakeService, tmp_path: Path) -> None:
-    """Outcomes of a file that was bought at the old address are sent to its jobs at the new one, once."""
     bs.enrich(customers(tmp_path / "in.csv", 20), engine="batch", base_url=url, **QUICK)
     told = pl.DataFrame([(row, row < 3, None, None) for row in range(20)], schema=LABEL_DTYPES, orient="row")
     options: ServiceKeywords = {"base_url": moved(url), "api_key": bs.ApiKey(KEY), "rate": 1e5}
@@ -232,7 +229,6 @@ def test_labels_find_their_jobs_at_the_new_address(url: str, service: FakeServic
 
 
 def test_what_is_no_address_is_not_taken_for_one(url: str, run: Command, tmp_path: Path) -> None:
-    """A usage error that names the option, and no password."""
     customers(tmp_path / "in.csv", 3)
     for known_as in ("", "example.com", "https://me:secret@example.com", "https://example.com/?a=1"):
         done = run("enrich", "in.csv", "--engine", "verify", "--known-as", known_as)

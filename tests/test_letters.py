@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import stat
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,7 @@ def enriched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bs.Report]
     options |= {"letters": folder / "l.csv", "report": folder / "p.html", "manifest": folder / "run.json"}
     with use_language("en"), pytest.MonkeyPatch.context() as patch:
         patch.setenv("BANSONG_STATE_DIR", str(folder / "state"))
+        patch.setitem(sys.modules, "altair", None)  # charts take longest
         report = bs.enrich(few(folder, 120), folder / "out.csv", **options)
         report_page(folder / "run.json", folder / "later.html")
     return folder, report
@@ -201,7 +203,6 @@ def test_a_part_that_somebody_edited_and_that_is_emptied_is_kept_once(tmp_path: 
 
 
 def test_nothing_is_published_where_the_parts_do_not_balance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A row that no file takes stops the run: neither the output nor a part appears."""
     monkeypatch.setattr(side_files, "OTHER", "nowhere")
     with pytest.raises(AccountingError):
         bs.enrich(few(tmp_path), tmp_path / "out.csv", split="action")
@@ -212,7 +213,6 @@ def test_nothing_is_published_where_the_parts_do_not_balance(tmp_path: Path, mon
 
 
 def test_the_list_has_a_row_for_each_letter_sorted_by_postal_code(enriched: tuple[Path, bs.Report]) -> None:
-    """Its rows are those that say send, without those that repeat another of them."""
     letters, whole = read(enriched[0] / "l.csv"), read(enriched[0] / "out.csv").with_row_index("row", 1)
     send = whole.filter(pl.col("action") == "send").with_columns(
         same=pl.coalesce(pl.col("duplicate_of").cast(pl.UInt32), "row")
@@ -266,7 +266,6 @@ def test_of_two_rows_for_a_letter_the_one_with_a_name_wins_and_what_lacks_is_cou
 
 
 def test_a_row_that_waits_takes_no_letter_from_the_same_row_that_is_sent() -> None:
-    """Of rows that are the same the first that says send gets the letter."""
     rows = pl.LazyFrame(
         {"row_id": [0, 1, 2, 3], "action": ["hold", "send", "send", None], FIRST: [None, 0, 0, None]},
         schema={"row_id": pl.get_index_type(), "action": pl.String, FIRST: pl.UInt32},

@@ -49,7 +49,7 @@ def expected() -> pl.DataFrame:
     return bs.verify_frame(rows, registry=SAMPLE / "registry.parquet", labels=False, choices=False).select(NINE)
 
 
-@pytest.mark.parametrize("name", ["customers.csv", "customers_cp949.csv", "customers.json", "customers.xlsx"])
+@pytest.mark.parametrize("name", ["customers_cp949.csv", "customers.json", "customers.xlsx"])
 def test_the_sample_is_enriched_the_same_in_every_format(tmp_path: Path, expected: pl.DataFrame, name: str) -> None:
     report = bs.enrich(SAMPLE / name, tmp_path / "out.parquet", registry=SAMPLE / "registry.parquet")
     assert report.rows == sum(report.counts.values()) == 300
@@ -59,7 +59,6 @@ def test_the_sample_is_enriched_the_same_in_every_format(tmp_path: Path, expecte
 
 
 def test_header_synonyms_seen_in_real_files_are_known(shared: Path) -> None:
-    """Every header spelling gathered for a role is found; every trap is not taken for a number."""
     synonyms = json_of(shared / "status" / "header_synonyms.json")
     roles = ("b_no", "name", "address", "zipcode")
     missed = []
@@ -86,7 +85,7 @@ def test_a_users_own_column_is_kept_and_ours_gets_a_suffix(tmp_path: Path) -> No
     assert not any("grade" in warning for warning in again.warnings)
 
 
-@pytest.mark.parametrize("format", ["csv", "xlsx", "json", "parquet"])
+@pytest.mark.parametrize("format", ["csv", "xlsx"])
 def test_enriching_an_enriched_file_replaces_the_nine_columns(source: Path, tmp_path: Path, format: str) -> None:
     """Also with a prefix, which is known again."""
     one, two = tmp_path / f"one.{format}", tmp_path / f"two.{format}"
@@ -95,17 +94,14 @@ def test_enriching_an_enriched_file_replaces_the_nine_columns(source: Path, tmp_
     bs.enrich(source, tmp_path / f"direct.{format}", prefix="bv_", lang="en")
     if format == "csv":
         assert frame_of(two).columns[3:] == [f"bv_{name}" for name in NINE]
-    if format in ("xlsx", "parquet"):
-        look = pl.read_parquet if format == "parquet" else pl.read_excel
-        assert look(two).equals(look(tmp_path / f"direct.{format}"))
+        assert two.read_bytes() == (tmp_path / "direct.csv").read_bytes()
     else:
-        assert two.read_bytes() == (tmp_path / f"direct.{format}").read_bytes()
+        assert pl.read_excel(two).equals(pl.read_excel(tmp_path / "direct.xlsx"))
 
 
 def test_rows_that_do_not_balance_are_never_published(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever loses, doubles or reorders rows between reading and writing, the account notices."""
     answer = bs.LocalEngine.answer
     faults = {
         "lost": lambda frame: frame.filter(pl.col("c0") != "1.2E+9"),
@@ -130,7 +126,6 @@ def test_rows_that_do_not_balance_are_never_published(
 def test_the_default_output_stands_beside_the_input_and_is_private(
     source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As the caller named the input, so the output is named."""
     assert bs.enrich(source).output == str(out := source.with_name("list.enriched.csv"))
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
     monkeypatch.chdir(source.parent)
@@ -248,7 +243,6 @@ def test_an_error_of_another_file_is_not_said_of_the_output(tmp_path: Path) -> N
 def test_the_summary_is_made_of_the_very_account_that_balances(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every section's figures are those of the report, and there is none unless it was asked for."""
     made: list[tuple[Section, ...] | None] = []
 
     def spy(result: Enriched, target: Path, *rest: Any) -> tuple[pl.DataFrame, Callable[[], int]]:

@@ -197,7 +197,6 @@ def columns_of(path: Path) -> list[dict[str, str]]:
 
 
 def test_a_table_gets_our_columns_under_the_names_in_its_header(tmp_path: Path) -> None:
-    """Ids and names are unique, the header's cells hold the names, the user's columns are the same bytes."""
     source = with_table(tmp_path / "in.xlsx")
     said, out = spliced(source)
     assert (said, changed(source, out)) == ([], {SHEET, TABLE, STYLES})

@@ -171,7 +171,6 @@ def test_a_request_is_repeated_eight_times_in_all_runs(
 
 
 def test_a_repetition_is_counted_before_it_goes(ledger: Ledger) -> None:
-    """A client that is killed while it repeats has counted the repetition."""
     counted: list[int] = []
 
     def counting(_b_no: str, nth: int) -> ServiceError | None:
@@ -223,7 +222,6 @@ async def _nothing() -> None:
 
 
 def test_what_was_sent_goes_with_a_purge_when_it_is_too_old(ledger: Ledger, hands: Hands) -> None:
-    """Names and addresses of a request that cannot be repeated any more are deleted; its doubt stays."""
     shop = Promising(failing(1_000))
     bought(ledger, shop, wanted(numbers(2)), by=keyed(shop))
     assert left(ledger) == 2
@@ -238,7 +236,6 @@ def test_what_was_sent_goes_with_a_purge_when_it_is_too_old(ledger: Ledger, hand
 
 @pytest.mark.parametrize("decide", ["accept", "resend"])
 def test_a_decision_by_hand_deletes_what_was_sent(ledger: Ledger, decide: str) -> None:
-    """A doubt that somebody settles is not repeated later, and its name and address are gone."""
     shop = Promising(failing(1_000))
     bought(ledger, shop, wanted(numbers(1)), by=keyed(shop))
     assert left(ledger) == 1

@@ -63,7 +63,6 @@ def test_a_business_may_be_called_total(tmp_path: Path) -> None:
 
 
 def test_the_note_of_a_totals_row_is_korean_for_koreans(tmp_path: Path) -> None:
-    """`lang` chooses the language of this note as of any other."""
     found = enriched(tmp_path, GOOD, "합계,,,100", HEADER, lang="ko")
     assert found["row_note"][1:].to_list() == [
         "합계 행으로, 사업자가 아닙니다",
@@ -95,7 +94,6 @@ def test_a_header_among_the_rows_is_marked_again_when_enriched_again(tmp_path: P
 
 
 def test_the_plan_counts_them_apart(tmp_path: Path) -> None:
-    """Plan and run count the same, and rows that are no businesses count as nothing else."""
     rows = [GOOD, HEADER, "합계,,,100", "계,124-81-00999,,1", "2,,x,1"]
     path = write(tmp_path / "x.csv", "\n".join([HEADER, *rows, ""]))
     planned, done = bs.plan(path).plan, bs.enrich(path).plan

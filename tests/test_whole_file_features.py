@@ -103,14 +103,12 @@ def test_rows_without_a_number_or_an_address_say_nothing(tmp_path: Path) -> None
 
 
 def test_without_an_address_column_nothing_is_read(tmp_path: Path) -> None:
-    """A file with numbers alone is not gone through a further time."""
     with open_table(write(tmp_path / "in.csv", f"사업자번호\n{numbers(1)[0]}\n")) as table:
         rows = records(table, choose_columns(table, RECORD_COLUMNS).columns)
         assert with_cross_row_features(rows) is rows
 
 
 def test_long_files_keep_facts_with_their_rows(tmp_path: Path) -> None:
-    """Rows that are read in several parts get their own facts, not their neighbours'."""
     count = 20_000
     rows = [(b_no, f"서울특별시 강남구 테헤란로 {place + 1}") for place, b_no in enumerate(numbers(count))]
     crowd = set(range(7, count, 1_999))
@@ -140,7 +138,6 @@ def reasons(frame: pl.DataFrame) -> list[list[str]]:
 
 
 def test_a_run_tells_crowds_and_second_addresses(tmp_path: Path) -> None:
-    """The facts reach the reasons of their own rows, and of no others."""
     report = bs.enrich(crowd_file(tmp_path / "in.csv"), tmp_path / "out.parquet", today=date(2026, 11, 22))
     found = reasons(pl.read_parquet(tmp_path / "out.parquet"))
     assert report.counts["verified"] == len(found) == CROWD + 3
