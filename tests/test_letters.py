@@ -136,13 +136,6 @@ def test_what_stays_empty_for_want_of_a_gazetteer_is_said(tmp_path: Path) -> Non
     assert found["building_code"].null_count() == found.height > found["district_code"].null_count()
 
 
-def test_a_column_of_the_users_own_is_kept(tmp_path: Path) -> None:
-    source = write(tmp_path / "own.csv", f"사업자번호,match_level\n{numbers(1)[0]},mine\n")
-    bs.enrich(source, tmp_path / "out.csv", extra_columns=["match_level"])
-    assert (found := read(tmp_path / "out.csv"))["match_level"].item() == "mine"
-    assert "match_level_bv" in found.columns
-
-
 # a file an action
 
 

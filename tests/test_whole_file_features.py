@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import date
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
@@ -17,20 +16,11 @@ from bansong.purchase.lookups import LOOKUP, assess_lookups, lookup_expr, lookup
 from bansong.tables import frames
 from bansong.tables.columns import choose_columns
 from bansong.tables.detect import open_table
-from bansong.testing import FakeService, Fault, Status, serve
+from bansong.testing import FakeService, Fault, Status
 from conftest import NOTHING_CHECKED, write
+from customers import QUICK, numbers
 
 OFFICE = "서울특별시 강남구 테헤란로 152, 3층"
-
-
-def numbers(count: int, first: int = 100_000_000) -> list[str]:
-    """Different numbers with right check digits."""
-    found = []
-    for nine in range(first, first + count):
-        digits = [int(digit) for digit in str(nine)]
-        total = sum(digit * weight for digit, weight in zip(digits, (1, 3, 7, 1, 3, 7, 1, 3, 5), strict=True))
-        found.append(f"{nine}{(10 - (total + digits[8] * 5 // 10) % 10) % 10}")
-    return found
 
 
 def facts(folder: Path, rows: list[tuple[str, str]]) -> pl.DataFrame:
@@ -204,27 +194,18 @@ def test_the_day_on_which_an_address_was_made_sure_of_is_found_and_other_days_ar
 
 
 @pytest.mark.parametrize("engine", ["batch", "verify"])
-def test_the_service_is_not_told_what_stands_beside_a_record(tmp_path: Path, engine: str) -> None:
+def test_the_service_is_not_told_what_stands_beside_a_record(
+    tmp_path: Path, service: FakeService, url: str, engine: str
+) -> None:
     """Neither the day of confirmation nor what the whole file tells leaves the machine, or makes another lookup."""
-    service, bodies = FakeService("bv_live_0123456789abcdef", quota=100), []
-    once = Fault("verify", Status(503), when=lambda asked: bodies.append(asked.query()) or False)
-    service.faults.add(once)
+    asked: list[dict[str, str]] = []
+    service.faults.add(Fault("verify", Status(503), when=lambda one: asked.append(one.query()) or False))
     source = crowd_file(tmp_path / "in.csv")
-    with serve(service) as url:
-        how: dict[str, Any] = {
-            "base_url": url,
-            "api_key": bs.ApiKey("bv_live_0123456789abcdef"),
-            "rate": 1e5,
-            "poll": 0.01,
-        }
-        report = bs.enrich(source, engine=engine, **how)
-        assert report.counts["verified"] == CROWD + 3
-        plain = pl.read_csv(source, infer_schema=False).drop("주소확인일")
-        plain.write_csv(tmp_path / "plain.csv")
-        again = bs.enrich(tmp_path / "plain.csv", engine=engine, **how)
-    assert again.counts["cached"] == CROWD + 3
+    assert bs.enrich(source, engine=engine, **QUICK).counts["verified"] == CROWD + 3
+    pl.read_csv(source, infer_schema=False).drop("주소확인일").write_csv(tmp_path / "plain.csv")
+    assert bs.enrich(tmp_path / "plain.csv", engine=engine, **QUICK).counts["cached"] == CROWD + 3
     if engine == "batch":
         assert {upload.header for upload in service.uploads} == {b"b_no,name,address"}
     else:
-        assert {name for body in bodies for name in body} <= {"b_no", "name", "address"}
-        assert len(bodies) >= CROWD + 3
+        assert {name for one in asked for name in one} <= {"b_no", "name", "address"}
+        assert len(asked) >= CROWD + 3
