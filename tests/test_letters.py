@@ -171,8 +171,9 @@ def test_letters_to_be_sent_are_kept_where_none_are_left(tmp_path: Path, ends: s
     sent = tmp_path / f"out.{'send' if split == 'action' else '발송'}.{ends}"
     options: dict[str, Any] = {"split": split, "letters": tmp_path / list_}
     assert bs.enrich(source, out, **options, **KNOWN).exit_code == 0
-    before = sent.read_bytes()
+    before, listed = sent.read_bytes(), (tmp_path / list_).read_bytes()
     emptied = bs.enrich(source, out, **options)
+    assert (tmp_path / list_).read_bytes() == listed
     backup = sent.with_name(f"{sent.name}.bak")
     assert (emptied.exit_code, dict(emptied.kept)) == (3, {str(sent): str(backup)})
     assert backup.read_bytes() == before
@@ -181,6 +182,7 @@ def test_letters_to_be_sent_are_kept_where_none_are_left(tmp_path: Path, ends: s
     again = bs.enrich(source, out, **options | {"allow_empty": True})
     third = bs.enrich(source, out, **options)
     assert (again.exit_code, third.exit_code, third.kept) == (0, 0, {})
+    assert (tmp_path / list_).read_bytes() != listed
     assert len([*tmp_path.glob("*.bak*")]) == 1
     if split == "조치":
         names = {f"out.{name}.csv" for name in ("발송", "발송_금지", "주소_보완", "확인_후_발송", "보류", "기타")}
