@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
 import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,7 +18,7 @@ from bansong.purchase.ledger import LedgerRun
 from bansong.purchase.lookups import continued_since
 from bansong.purchase.queries import RunRecord
 from bansong.run.columns import LABEL_DTYPES
-from bansong.testing import HTML, Act, Body, Delay, FakeService, Fault, Reset, Status
+from bansong.testing import HTML, Act, Body, FakeService, Fault, Reset, Status
 from bansong.testing.messages import FakeReply, FakeRequest
 from customers import KEY, QUICK, answers, customers, is_right
 from labelling import send_labels
@@ -66,31 +61,6 @@ def test_a_run_whose_quota_ended_is_continued_and_not_begun_anew(
     third = bs.enrich(source, engine="verify", max_age=0, **QUICK)
     assert third.counts["verified"] == 60, "the second has finished, so the third begins anew"
     assert not any("did not finish" in note for note in third.warnings)
-
-
-@pytest.mark.crash
-def test_a_run_that_was_killed_is_continued(service: FakeService, url: str, run: Command, tmp_path: Path) -> None:
-    """Kill -9, twice: what the killed processes bought is not bought again by the same command, whatever --max-age."""
-    customers(tmp_path / "in.csv", 80)
-    service.faults.add(Fault("verify", Delay(0.02)))
-    command = ("enrich", "in.csv", "--engine", "verify", "--max-age", "0", "--concurrency", "2", "--rate", "1000")
-    for most in (15, 40):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "bansong", *command], cwd=tmp_path, env=os.environ, stderr=subprocess.DEVNULL
-        )
-        while service.paid_total < most and process.poll() is None:
-            time.sleep(0.005)
-        process.send_signal(signal.SIGKILL)
-        process.wait(timeout=60)
-    service.faults.clear()
-    last = run(*command, "--json")
-    assert last.returncode == 3, last.stderr
-    report = json.loads(last.stdout)
-    doubts = report["row_status"]["in_doubt"]
-    assert doubts <= 4, "two requests under way at each kill"
-    assert service.paid_again == 0
-    assert 80 - doubts <= service.paid_total <= 80
-    assert any("did not finish" in note and "--max-age" in note for note in report["warnings"])
 
 
 def test_a_run_that_was_stopped_is_continued_with_its_jobs(service: FakeService, url: str, tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_kills_at_transitions_of_long_runs_lose_nothing_and_pay_nothing_twice(
     engine: str, tmp_path: Path, nursery: Nursery
 ) -> None:
     """As above, with thousands of rows, and also when all is written and not yet committed."""
-    strike_transitions(engine, 3_000, ("before", "within", "after"), tmp_path, nursery)
+    strike_transitions(engine, 1_500, ("before", "within", "after"), tmp_path, nursery)
 
 
 @pytest.mark.crash

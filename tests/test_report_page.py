@@ -10,11 +10,11 @@ import sys
 from collections.abc import Callable
 from dataclasses import fields
 from datetime import date, datetime
-from html.parser import HTMLParser
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
+import lxml.html
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
@@ -36,31 +36,16 @@ HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
 Made = tuple[Path, "Page", pl.DataFrame]
 
 
-class Page(HTMLParser):
+class Page:
     """The elements of a page with their attributes, and its texts."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.texts: list[str] = []
-        self._silent = 0
         self.source = path.read_text("utf-8")
-        self.feed(self.source)
-
-    def handle_starttag(self, name: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.elements.append((name, dict(attributes)))
-        self._silent += name in ("style", "svg")
-
-    def handle_endtag(self, name: str) -> None:
-        self._silent -= name in ("style", "svg")
-
-    def handle_data(self, data: str) -> None:
-        if not self._silent and data.strip():
-            self.texts.append(data.strip())
-
-    @property
-    def text(self) -> str:
-        return "\n".join(self.texts)
+        tree = lxml.html.document_fromstring(self.source)
+        self.elements = [(one.tag, dict(one.attrib)) for one in tree.iter("*")]
+        texts = tree.xpath("//text()[not(ancestor::style or ancestor::svg)]")
+        self.texts = [text.strip() for text in texts if text.strip()]
+        self.text = "\n".join(self.texts)
 
 
 @pytest.fixture(scope="module")
@@ -182,8 +167,10 @@ def test_the_page_is_private_small_korean_and_loads_nothing(made: Made) -> None:
 CHANGED = "사업자번호,상호,주소\n"
 
 
-def test_a_page_says_what_changed_since_the_run_before(tmp_path: Path, state_directory: Path) -> None:
+def test_a_page_says_what_changed_since_the_run_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A closure, a row that went and one that came; by itself, since the output of before is there, or by a file."""
+    ids = iter(("20261120T010000-a", "20261121T010000-b"))  # those of one second stand in no order
+    monkeypatch.setattr("bansong.run.table.new_run_id", lambda _: next(ids))
     lines = [f"{b_no},상사 {place},서울 중구 세종대로 {place}\n" for place, b_no in enumerate(numbers(6))]
     source, out, registry = tmp_path / "list.csv", tmp_path / "out.csv", tmp_path / "registry.parquet"
 
