@@ -23,6 +23,7 @@ from bansong.run.runner import Run as OneRun
 from bansong.testing import FakeNts, FakeService, serve
 from conftest import NINE, SAMPLE, json_of, write
 from customers import QUICK, answers, customers, is_right, numbers
+from nightly_jobs import Nights, kinds
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -535,3 +536,42 @@ def test_outcomes_and_pages_are_of_one_table_of_a_run(tmp_path: Path, run: Run) 
             assert (mailing.id, mailing.rows) == (f"{report.run_id}{wanted[0]}", wanted[1])
     unsure = run("report", report.run_id, "-o", "page.html")
     assert (unsure.returncode, f"{report.run_id}-3 (" in unsure.stderr) == (2, True)
+
+
+def test_a_job_takes_all_sheets_of_a_workbook(nights: Nights) -> None:
+    """Both lists are in one output, a closure in either is found the next night, and nothing else."""
+    sheets = {"표지": [], "서울": [*nights.statuses][:7], "부산": [*nights.statuses][7:]}
+    book = Workbook()
+    for title, rows in sheets.items():
+        sheet = book.create_sheet(title)
+        for line in [("사업자번호", "상호", "주소"), *((b, f"상사 {b}", "서울시 중구 세종대로 110") for b in rows)]:
+            if rows:
+                sheet.append(line)
+    book.save(nights.folder / "list.xlsx")
+    nights.write_job(inputs='path = "list.xlsx"\nsheet = "*"')
+    first = nights.run()
+    assert [(one.what, one.rows) for one in first.inputs] == [("verified", 12)]
+    assert nights.run().inputs[0].what == "unchanged"
+    closed = [sheets["서울"][2], sheets["부산"][4]]
+    nights.statuses |= dict.fromkeys(closed, "closed")
+    nights.write_inputs()
+    told = nights.run()
+    assert kinds(told)["closed"] == 2
+    assert sorted(told.changes["b_no"]) == sorted(closed)
+    out = load_workbook(nights.folder / "list.enriched.xlsx")
+    assert [out[title].max_column for title in ("서울", "부산")] == [12, 12]
+
+
+def test_a_job_keeps_the_folders_of_its_inputs(nights: Nights) -> None:
+    """`{folder}` is where an input lies below its pattern: two of one name have two outputs."""
+    for place in ("a", "b/c"):
+        (nights.folder / "in" / place).mkdir(parents=True)
+        (nights.folder / "in" / place / "list.csv").write_bytes((nights.folder / "in.csv").read_bytes())
+    nights.write_job(inputs='path = "in/**/*.csv"', end='[output]\npath = "out/{name}.{ext}"\n')
+    with pytest.raises(UsageError, match=r"\{folder\} where files of several folders have one name"):
+        nights.run()
+    end = '[output]\npath = "out/{folder}/{name}.{ext}"\n'
+    nights.write_job(inputs='path = "in/**/*.csv"', end=end)
+    report = nights.run()
+    outputs = [Path(str(one.output)).relative_to(nights.folder) for one in report.inputs]
+    assert outputs == [Path("out/a/list.csv"), Path("out/b/c/list.csv")]
