@@ -8,7 +8,6 @@ import polars as pl
 import pytest
 
 import bansong as bs
-from bansong.base.messages import Lang
 from bansong.run.accounting import PROBLEMS
 from conftest import SAMPLE, write
 
@@ -17,9 +16,9 @@ GOOD = "1,124-81-00998,삼성전자,100"
 NOTE = "a totals row, not a business"
 
 
-def enriched(tmp_path: Path, *lines: str, header: str = HEADER, lang: Lang = "en") -> pl.DataFrame:
+def enriched(tmp_path: Path, *lines: str, header: str = HEADER) -> pl.DataFrame:
     path = write(tmp_path / "x.csv", "\n".join([header, *lines, ""]))
-    bs.enrich(path, tmp_path / "y.csv", lang=lang)
+    bs.enrich(path, tmp_path / "y.csv")
     found = pl.read_csv(tmp_path / "y.csv", infer_schema=False)
     given = pl.read_csv(path, infer_schema=False)
     assert found.select(given.columns).equals(given)
@@ -60,14 +59,6 @@ def test_a_business_may_be_called_total(tmp_path: Path) -> None:
     found = enriched(tmp_path, "계,124-81-00998,합계,1", "계,124-81-00999,합계,1", "1,124-81-00999,삼성전자,1")
     assert found["row_status"].to_list() == ["verified", "invalid", "verified"]
     assert found["row_note"].to_list() == [None, NOTE, None]
-
-
-def test_the_note_of_a_totals_row_is_korean_for_koreans(tmp_path: Path) -> None:
-    found = enriched(tmp_path, GOOD, "합계,,,100", HEADER, lang="ko")
-    assert found["row_note"][1:].to_list() == [
-        "합계 행으로, 사업자가 아닙니다",
-        "중간에 반복된 제목 행으로, 사업자가 아닙니다",
-    ]
 
 
 def test_a_header_among_the_rows_is_marked(tmp_path: Path) -> None:

@@ -92,12 +92,6 @@ def test_rows_without_a_number_or_an_address_say_nothing(tmp_path: Path) -> None
     assert known[SEVERAL].to_list() == [None, None, False]
 
 
-def test_without_an_address_column_nothing_is_read(tmp_path: Path) -> None:
-    with open_table(write(tmp_path / "in.csv", f"사업자번호\n{numbers(1)[0]}\n")) as table:
-        rows = records(table, choose_columns(table, RECORD_COLUMNS).columns)
-        assert with_cross_row_features(rows) is rows
-
-
 def test_long_files_keep_facts_with_their_rows(tmp_path: Path) -> None:
     count = 20_000
     rows = [(b_no, f"서울특별시 강남구 테헤란로 {place + 1}") for place, b_no in enumerate(numbers(count))]
