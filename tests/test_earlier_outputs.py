@@ -70,7 +70,7 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pl.DataFrame]
     return made | {"corrected": enriched(folder, **CORRECTING)}
 
 
-@pytest.mark.parametrize(("suffix", "lang"), [(".csv", "en"), (".xlsx", "ko"), (".json", "en"), (".parquet", "en")])
+@pytest.mark.parametrize(("suffix", "lang"), [(".csv", "en"), (".xlsx", "ko"), (".parquet", "en")])
 def test_our_columns_are_replaced_wherever_they_stand(
     tmp_path: Path, outputs: dict[str, pl.DataFrame], suffix: str, lang: str
 ) -> None:
