@@ -465,7 +465,7 @@ def test_a_workbook_with_other_sheets_says_how_all_are_taken(tmp_path: Path, run
 # standard input and output
 
 
-@pytest.mark.parametrize("kind", ["csv", "xlsx", "ndjson", "parquet"])
+@pytest.mark.parametrize("kind", ["csv", "xlsx", "parquet"])
 def test_what_is_piped_in_comes_out_as_it_would_from_a_file(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
