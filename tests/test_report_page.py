@@ -169,7 +169,7 @@ CHANGED = "사업자번호,상호,주소\n"
 
 def test_a_page_says_what_changed_since_the_run_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A closure, a row that went and one that came; by itself, since the output of before is there, or by a file."""
-    ids = iter(("20261120T010000-a", "20261121T010000-b"))  # those of one second stand in no order
+    ids = iter(("20261120T010000-b", "20261120T010000-a"))  # of one second
     monkeypatch.setattr("bansong.run.table.new_run_id", lambda _: next(ids))
     lines = [f"{b_no},상사 {place},서울 중구 세종대로 {place}\n" for place, b_no in enumerate(numbers(6))]
     source, out, registry = tmp_path / "list.csv", tmp_path / "out.csv", tmp_path / "registry.parquet"
