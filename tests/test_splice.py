@@ -79,19 +79,6 @@ def by_xlsxwriter(path: Path) -> None:
         book.add_worksheet("표").add_table("A1:B3", {"data": [[1, 2], [3, 4]]})
 
 
-def by_openpyxl(path: Path) -> None:
-    rows = [["b_no", "name", "sum"], [NUMBER, "가", "=1+1"], ["2208162517", None, 3], [None, "다", None]]
-    book = openpyxl.load_workbook(written(path, rows))
-    sheet = book.active
-    chart = openpyxl.chart.BarChart()
-    chart.add_data(openpyxl.chart.Reference(sheet, min_col=3, min_row=1, max_row=3))
-    sheet.add_chart(chart, "H9")
-    sheet.column_dimensions.group("E", "G", hidden=True)
-    sheet["A2"].hyperlink = "https://example.org"
-    book.create_sheet("둘").append(["kept"])
-    book.save(path)
-
-
 def by_pandas(path: Path) -> None:
     frame = pd.DataFrame({"b_no": [NUMBER, "2208162517"], "when": pd.to_datetime(["2026-01-02", None]), "x": [1.5, 2]})
     frame.to_excel(path, index=False)
@@ -109,7 +96,6 @@ def by_libreoffice(path: Path) -> None:
 
 MAKERS = {
     by_xlsxwriter: {SHEET, STYLES, BOOK},  # with the parts that change: a filter has a name, a table a part
-    by_openpyxl: {SHEET, STYLES},
     by_pandas: {SHEET, STYLES},
     by_a_table: {SHEET, STYLES, "xl/tables/table1.xml"},
     by_libreoffice: {SHEET, STYLES},
