@@ -78,13 +78,12 @@ def made(
     rows: Sequence[Sequence[Any]],
     lay_out: Callable[[Any], object] = lambda _: None,
     *,
-    top: int = 0,
     name: str | None = None,
 ) -> Path:
     """A workbook by XlsxWriter, with what ``lay_out`` does to its sheet."""
     with xlsxwriter.Workbook(path) as book:
         sheet = book.add_worksheet(name)
-        for number, row in enumerate(rows, top):
+        for number, row in enumerate(rows):
             sheet.write_row(number, 0, row)
         lay_out(sheet)
     return path

@@ -41,24 +41,17 @@ KILLED = -getattr(signal, "SIGKILL", 9)
 CONCURRENCY = 16
 JOBS = 3
 HUNG = 120.0
-LOADED = (
-    *("anyio._backends._asyncio", "anyio.streams.tls", "anyio.to_thread", "encodings.cp949"),
+LOADED = (  # what a run imports when it needs it: the nursery has it loaded once
+    *("anyio._backends._asyncio", "anyio.streams.tls", "anyio.to_thread", "encodings.cp949", "bansong.tables.csv"),
+    *("bansong.purchase.engines", "bansong.purchase.run", "bansong.history.labels", "bansong.history.scorecards"),
     *(
         "bansong.run.columns",
-        "bansong.purchase.engines",
         "bansong.run.accounting",
-        "bansong.run.columns",
-    ),
-    *(
-        "bansong.history.labels",
-        "bansong.history.scorecards",
         "bansong.run.enrich",
         "bansong.run.report",
         "bansong.run.runner",
     ),
-    "bansong.tables.csv",
 )
-"""What a run imports when it needs it: the nursery has it loaded once."""
 
 Place = Literal["before", "within", "after"]
 
@@ -73,9 +66,6 @@ class Blow:
     change: str
     place: Place
     nth: int = 1
-
-
-# ---------------------------------------------------------------------------------------------------- in the nursery
 
 
 def nurse() -> None:
@@ -157,9 +147,6 @@ def _fail_to_send() -> None:
         raise bs.errors.NotSentError("no connection")
 
     Client.create_batch = unsent  # type: ignore[assignment,method-assign]
-
-
-# ------------------------------------------------------------------------------------------------------ in the tests
 
 
 class Nursery:

@@ -38,8 +38,7 @@ def gazetteer(tmp_path_factory: pytest.TempPathFactory) -> Gazetteer:
     return gazetteer_of(TWICE, tmp_path_factory.mktemp("reviews"))
 
 
-@pytest.fixture
-def customers(tmp_path: Path) -> Path:
+def list_of(folder: Path) -> Path:
     """Two businesses at an address of two roads, one of them twice, one at an address that is sure."""
     rows = [
         f'{FIRST},=가나,"서울 중앙로 10, 3층",',
@@ -47,7 +46,12 @@ def customers(tmp_path: Path) -> Path:
         f'{FIRST},가나,"서울  중앙로 10 , 3층",',
         f"{THIRD},다라,서울 강남구 테헤란로 1,06201",
     ]
-    return write(tmp_path / "customers.csv", "\n".join([HEADER, *rows]) + "\n")
+    return write(folder / "customers.csv", "\n".join([HEADER, *rows]) + "\n")
+
+
+@pytest.fixture
+def customers(tmp_path: Path) -> Path:
+    return list_of(tmp_path)
 
 
 @pytest.fixture
@@ -57,6 +61,20 @@ def enrich(gazetteer: Gazetteer, tmp_path: Path, customers: Path) -> Enrich:
         return pl.read_csv(tmp_path / "out.csv", infer_schema=False), report
 
     return run
+
+
+@pytest.fixture(scope="module")
+def made_review(gazetteer: Gazetteer, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    folder = tmp_path_factory.mktemp("review")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BANSONG_STATE_DIR", str(folder / "state"))
+        bs.enrich(list_of(folder), gazetteer=gazetteer, review=folder / "review.xlsx", today="2026-11-23")
+    return (folder / "review.xlsx").read_bytes()
+
+
+@pytest.fixture
+def review(made_review: bytes, tmp_path: Path) -> None:
+    (tmp_path / "review.xlsx").write_bytes(made_review)
 
 
 def choose(path: Path, *choices: str | int | None) -> Path:
@@ -116,9 +134,9 @@ def test_a_choice_is_used_by_the_next_run_for_this_business_alone(enrich: Enrich
     assert without.equals(before)
 
 
+@pytest.mark.usefixtures("review")
 def test_a_review_may_be_applied_again_and_changed(enrich: Enrich, tmp_path: Path) -> None:
     """The same review changes nothing; a later choice replaces the earlier one; an empty cell takes nothing away."""
-    enrich(review=tmp_path / "review.xlsx")
     bs.apply_review(choose(tmp_path / "review.xlsx", 1, 2), by="김")
     assert bs.apply_review(tmp_path / "review.xlsx", by="김").known == 2
     found = bs.apply_review(choose(tmp_path / "review.xlsx", 2, ""), by="이")
@@ -139,9 +157,9 @@ def test_a_korean_review_is_read_in_any_language(enrich: Enrich, tmp_path: Path)
     assert bs.apply_review(choose(tmp_path / "검토.xlsx", "2"), by="김").new == 1
 
 
+@pytest.mark.usefixtures("review")
 def test_what_is_none_of_the_candidates_is_refused_whole(enrich: Enrich, tmp_path: Path) -> None:
     """Row and value are named, and nothing is remembered of the other lines either."""
-    enrich(review=tmp_path / "review.xlsx")
     with pytest.raises(InputError, match=r"1 choice is none of the candidates .*row 3: '서울 어딘가'"):
         bs.apply_review(choose(tmp_path / "review.xlsx", 1, "서울 어딘가"))
     assert not ChoiceStore().path.exists()
@@ -151,9 +169,9 @@ def test_what_is_none_of_the_candidates_is_refused_whole(enrich: Enrich, tmp_pat
         bs.apply_review(tmp_path / "review.xlsx", by="a|b")
 
 
+@pytest.mark.usefixtures("review")
 def test_a_building_that_is_gone_is_told_and_not_used(enrich: Enrich, customers: Path, tmp_path: Path) -> None:
     """With a newer gazetteer the row is what it would be without the choice, and the report begins with it."""
-    enrich(review=tmp_path / "review.xlsx")
     lines = openpyxl.load_workbook(tmp_path / "review.xlsx").worksheets[0]
     candidates = [lines.cell(2, place).value for place in (8, 9)]
     gone = next(place for place, text in enumerate(candidates, 1) if "종로구" in str(text))
@@ -169,9 +187,9 @@ def test_a_building_that_is_gone_is_told_and_not_used(enrich: Enrich, customers:
     assert not [text for text in plain.warnings if "chosen in a review" in text]
 
 
+@pytest.mark.usefixtures("review")
 @pytest.mark.filterwarnings("ignore:.*statuses checked")
 def test_frames_and_single_lookups_use_choices_too(enrich: Enrich, gazetteer: Gazetteer, tmp_path: Path) -> None:
-    enrich(review=tmp_path / "review.xlsx")
     bs.apply_review(choose(tmp_path / "review.xlsx", 1), by="김")
     frame = pl.DataFrame({"사업자번호": [FIRST], "주소": ["서울 중앙로 10 3층"]})
     registry: dict[str, Any] = {"registry": SAMPLE / "registry.parquet", "gazetteer": gazetteer}
@@ -180,8 +198,8 @@ def test_frames_and_single_lookups_use_choices_too(enrich: Enrich, gazetteer: Ga
     assert bs.verify_frame(frame, choices=False, **registry)["fixed_address"][0] is None
 
 
+@pytest.mark.usefixtures("review")
 def test_forgetting_a_business_erases_its_choices(enrich: Enrich, tmp_path: Path) -> None:
-    enrich(review=tmp_path / "review.xlsx")
     bs.apply_review(choose(tmp_path / "review.xlsx", 1, 1), by="김")
     report = bs.forget(FIRST)
     assert [store.counts for store in report.stores if store.store == "chosen addresses"] == [{"choices": 1}]
@@ -210,7 +228,6 @@ def test_a_review_that_was_filled_in_and_not_applied_is_kept(enrich: Enrich, tmp
 
 
 def test_the_commands_do_it(gazetteer: Gazetteer, customers: Path, run: Any, tmp_path: Path) -> None:
-    """`enrich --review`, a choice, `data apply-review`, `enrich` again."""
     command = ("enrich", customers, "-o", "out.csv", "--gazetteer", gazetteer.path)
     assert run(*command, "--review", "review.xlsx").returncode == 0
     choose(tmp_path / "review.xlsx", 1, 2)
@@ -227,6 +244,7 @@ def test_more_places_than_are_shown_are_the_likeliest(gazetteer: Gazetteer) -> N
     assert suggest(asked, gazetteer, "en")["row"].to_list() == [0, 0]
 
 
+@pytest.mark.process
 def test_places_may_be_suggested_before_any_row_is_matched(gazetteer: Gazetteer) -> None:
     """A suggestion leaves nothing behind that a match stumbles over, in a process of its own."""
     code = f"""
@@ -243,9 +261,9 @@ print(*attach(asked.lazy(), gazetteer, "ko").collect()["match_level"])
     assert done.stdout.split() == ["exact", "ambiguous"]
 
 
+@pytest.mark.usefixtures("review")
 def test_a_review_that_was_sorted_cut_and_saved_by_another_program_is_read(enrich: Enrich, tmp_path: Path) -> None:
     """Lines in another order or gone, numbers in place of texts, a title above, a column of their own: all is found."""
-    enrich(review=tmp_path / "review.xlsx")
     book = openpyxl.load_workbook(choose(tmp_path / "review.xlsx", 2, 1))
     sheet = book.worksheets[0]
     first, second = ([cell.value for cell in sheet[line]] for line in (2, 3))

@@ -1,4 +1,4 @@
-"""Values found by key for a batch of rows: what a dictionary says, and nothing that was found for other rows."""
+"""What is kept of the last batch of addresses is never said of other rows, another gazetteer or another thread."""
 
 from __future__ import annotations
 
@@ -6,15 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import polars as pl
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bansong import LocalEngine
-from bansong.engine.address.batches import ROW, Index, remember_last
+from bansong.engine.address.batches import ROW, remember_last
 from conftest import SAMPLE
-
-KEYS = st.lists(st.integers(0, 40), max_size=60).map(sorted)
-ASKED = st.lists(st.none() | st.integers(0, 45), max_size=60)
 
 
 @dataclass
@@ -25,35 +20,6 @@ class Source:
 def rows_of(**columns: list[int | None]) -> pl.DataFrame:
     schema = dict.fromkeys(columns, pl.UInt64)
     return pl.DataFrame(columns, schema=schema).with_row_index(ROW)
-
-
-@given(KEYS, ASKED)
-def test_every_value_of_a_key_is_found_once(keys: list[int], asked: list[int | None]) -> None:
-    """Keys that occur several times, once or not at all, and rows without a key: as a loop over all of them finds."""
-    index = Index(pl.Series(keys, dtype=pl.UInt64))
-    wanted = [(row, key, place) for row, key in enumerate(asked) for place, other in enumerate(keys) if key == other]
-    found = index.find(rows_of(key=asked), pl.col("key"), "place", ["key"])
-    assert sorted(found.iter_rows()) == wanted
-    given_keys = [key for key in asked if key is not None]
-    held = index.holds(pl.Series(given_keys, dtype=pl.UInt64))
-    assert held.to_list() == [key in keys for key in given_keys]
-
-
-@given(KEYS, ASKED, ASKED)
-def test_every_value_between_two_keys_is_found_once(
-    keys: list[int], first: list[int | None], last: list[int | None]
-) -> None:
-    """Both bounds belong to the range; a row without one of them finds nothing."""
-    bounds = list(zip(first, last, strict=False))
-    wanted = [
-        (row, place)
-        for row, (low, high) in enumerate(bounds)
-        for place, key in enumerate(keys)
-        if low is not None and high is not None and low <= key <= high
-    ]
-    rows = rows_of(first=[low for low, _ in bounds], last=[high for _, high in bounds])
-    found = Index(pl.Series(keys, dtype=pl.UInt64)).between(rows, pl.col("first"), pl.col("last"), "place")
-    assert sorted(found.iter_rows()) == wanted
 
 
 def test_what_was_found_is_recalled_only_for_the_same_rows_of_the_same_source() -> None:

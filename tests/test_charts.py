@@ -57,7 +57,6 @@ def test_reasons_are_the_most_frequent() -> None:
 @examples(100)
 @given(st.lists(st.integers(-99, 99), min_size=1, max_size=20))
 def test_waterfall_ends_at_the_score(points: list[int]) -> None:
-    """Each bar begins where the one before ended, and the last one reaches from zero to the sum of the points."""
     steps = waterfall_steps(pl.DataFrame({"reason": list(map(str, points)), "points": points}))
     moves, score = steps.head(-1), steps.row(-1, named=True)
     assert moves["start"].to_list() == [0, *moves["end"].to_list()[:-1]]

@@ -65,12 +65,12 @@ def enriched(folder: Path, **options: Any) -> pl.DataFrame:
 def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pl.DataFrame]:
     """A part of the sample enriched: with English and Korean headers, and with corrected addresses."""
     folder = tmp_path_factory.mktemp("outputs")
-    pl.read_csv(SAMPLE / "customers.csv", infer_schema=False).head(100).write_csv(folder / "in.csv")
+    pl.read_csv(SAMPLE / "customers.csv", infer_schema=False).head(60).write_csv(folder / "in.csv")
     made = {lang: enriched(folder, headers=lang, **KNOWN) for lang in ("en", "ko")}
     return made | {"corrected": enriched(folder, **CORRECTING)}
 
 
-@pytest.mark.parametrize(("suffix", "lang"), [(".csv", "en"), (".xlsx", "ko"), (".json", "en"), (".parquet", "en")])
+@pytest.mark.parametrize(("suffix", "lang"), [(".csv", "en"), (".xlsx", "ko"), (".parquet", "en")])
 def test_our_columns_are_replaced_wherever_they_stand(
     tmp_path: Path, outputs: dict[str, pl.DataFrame], suffix: str, lang: str
 ) -> None:
@@ -78,7 +78,7 @@ def test_our_columns_are_replaced_wherever_they_stand(
     names, whole = [HEADERS[lang][name] for name in NINE], outputs[lang]
     stale = whole.drop(names[1], names[6]).with_columns(pl.lit("hold" if lang == "en" else "보류").alias(names[3]))
     stale = stale.select(names[3], names[2], pl.exclude(names[2:4]))
-    stale.insert_column(stale.columns.index(names[4]), pl.Series("내 메모", [f"통화 {row}" for row in range(100)]))
+    stale.insert_column(stale.columns.index(names[4]), pl.Series("내 메모", [f"통화 {row}" for row in range(60)]))
     source = save(stale, tmp_path / f"edited{suffix}")
     report = bs.enrich(source, tmp_path / f"again{suffix}", **KNOWN)
     again = read(tmp_path / f"again{suffix}")
@@ -125,7 +125,7 @@ def test_a_users_own_column_is_known_where_ours_was_deleted(
     for name in NINE:
         whole = outputs[lang].rename({title: f"{prefix}{title}" for title in HEADERS[lang].values()}, strict=False)
         title, users = f"{prefix}{HEADERS[lang][name]}", whole.width - 9
-        own = pl.Series(title, OWN_WORDS[name] * 50)
+        own = pl.Series(title, OWN_WORDS[name] * 30)
         columns = [
             *whole.get_columns()[:users],
             own,
@@ -137,7 +137,7 @@ def test_a_users_own_column_is_known_where_ours_was_deleted(
 
 def test_a_grade_of_the_users_own_outlives_the_loss_of_ours(tmp_path: Path, outputs: dict[str, pl.DataFrame]) -> None:
     """A company grades its customers A to E; `grade_bv` was deleted, comes again, and an alert says so."""
-    theirs = pl.Series("grade", ["ABCDE"[row * 7 % 5] for row in range(100)])
+    theirs = pl.Series("grade", ["ABCDE"[row * 7 % 5] for row in range(60)])
     edited = outputs["en"].drop("grade").insert_column(1, theirs)
     report = bs.enrich(save(edited, tmp_path / "edited.csv"), tmp_path / "again.csv", **KNOWN)
     again = read(tmp_path / "again.csv")
@@ -176,7 +176,7 @@ def test_a_memo_under_a_header_of_ours_is_the_users(
 def test_grades_that_differ_where_the_probability_is_one_are_the_users(
     tmp_path: Path, outputs: dict[str, pl.DataFrame]
 ) -> None:
-    grades = [letter for letter in "ABCDE" for _ in range(20)]
+    grades = [letter for letter in "ABCDE" for _ in range(12)]
     edited = outputs["en"].with_columns(bounce_prob=pl.lit("0.02"), grade=pl.Series(grades))
     assert set(found_in(tmp_path, edited.get_columns()).nine) == {*NINE} - {"grade"}
 
@@ -199,23 +199,22 @@ def test_a_few_typed_cells_and_percents_make_no_column_of_ours_a_users(
 
 
 @pytest.mark.parametrize(
-    "columns",
+    ("columns", "lang"),
     [
-        {"grade": "A", "action": "send", "status": "open"},
-        {"grade": "B", "action": "hold", "reasons": "고객 요청", "row_note": "VIP"},
-        {"조치": "발송", "처리 상태": "완료", "처리 메모": "메모"},
-        {"bounced": "true", "bounce_reason": "이사", "bounced_at": "2026-01-01", "grade": "A"},
+        ({"grade": "A", "action": "send", "status": "open"}, "en"),
+        ({"grade": "B", "action": "hold", "reasons": "고객 요청", "row_note": "VIP"}, "en"),
+        ({"조치": "발송", "처리 상태": "완료", "처리 메모": "메모"}, "ko"),
+        ({"bounced": "true", "bounce_reason": "이사", "bounced_at": "2026-01-01", "grade": "A"}, "ko"),
     ],
 )
-def test_a_list_that_never_was_an_output_keeps_its_columns(tmp_path: Path, columns: dict[str, str]) -> None:
+def test_a_list_that_never_was_an_output_keeps_its_columns(tmp_path: Path, columns: dict[str, str], lang: str) -> None:
     """Columns that happen to be called like ours stay as they are, in every run."""
     source = write(tmp_path / "0.csv", f"사업자번호,{','.join(columns)}\n124-81-00998,{','.join(columns.values())}\n")
-    for lang in ("en", "ko"):
-        bs.enrich(source, tmp_path / f"{lang}.csv", headers=lang)
-        bs.enrich(tmp_path / f"{lang}.csv", tmp_path / "again.csv")
-        found = read(tmp_path / "again.csv")
-        assert found.columns[: len(columns) + 1] == ["사업자번호", *columns]
-        assert (found.select([*columns]).row(0), found.width) == (tuple(columns.values()), len(columns) + 10)
+    bs.enrich(source, tmp_path / "1.csv", headers=lang)
+    bs.enrich(tmp_path / "1.csv", tmp_path / "2.csv")
+    found = read(tmp_path / "2.csv")
+    assert found.columns[: len(columns) + 1] == ["사업자번호", *columns]
+    assert (found.select([*columns]).row(0), found.width) == (tuple(columns.values()), len(columns) + 10)
 
 
 def test_a_verdict_that_an_older_version_left_behind_is_replaced_too(

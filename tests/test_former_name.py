@@ -59,8 +59,11 @@ def test_nothing_is_bought_again_and_one_line_says_whose_folder_it_is(home: Path
         assert [row["row_status"] for row in csv.DictReader(file)] == ["cached"] * 3
 
 
-def test_registry_labels_statuses_watches_and_manifests_of_then_are_read(home: Path, run: Command) -> None:
+def test_registry_labels_statuses_watches_and_manifests_of_then_are_read(
+    home: Path, run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each of them by the command that uses it."""
+    monkeypatch.setitem(sys.modules, "altair", None)  # charts take longest
     local = ("enrich", "customers.csv", "-o", "out.csv", "--registry", "registry.parquet", "--json")
     report = json.loads(run(*local).stdout)
     assert (report["biz_status"]["active"], report["biz_status"]["closed"]) == (1, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import stat
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def read(path: Path) -> pl.DataFrame:
     return pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path, infer_schema=False)
 
 
-def few(folder: Path, rows: int = 60) -> Path:
+def few(folder: Path, rows: int = 40) -> Path:
     """The first customers of the sample."""
     read(SAMPLE / "customers.csv").head(rows).write_csv(folder / "in.csv")
     return folder / "in.csv"
@@ -62,7 +63,8 @@ def enriched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bs.Report]
     options |= {"letters": folder / "l.csv", "report": folder / "p.html", "manifest": folder / "run.json"}
     with use_language("en"), pytest.MonkeyPatch.context() as patch:
         patch.setenv("BANSONG_STATE_DIR", str(folder / "state"))
-        report = bs.enrich(SAMPLE / "customers.csv", folder / "out.csv", **options)
+        patch.setitem(sys.modules, "altair", None)  # charts take longest
+        report = bs.enrich(few(folder, 120), folder / "out.csv", **options)
         report_page(folder / "run.json", folder / "later.html")
     return folder, report
 
@@ -116,7 +118,7 @@ def test_the_building_code_is_that_of_the_official_file(enriched: tuple[Path, bs
     rows = read(enriched[0] / "out.csv").filter(pl.col("fixed_address").is_not_null())
     street = pl.col("fixed_address").str.extract(r"(\S+ [0-9]+)(?:,| \(|$)").alias("street")
     found = rows.with_columns(street).join(lines, on=["street", "fixed_zipcode"], suffix="_official")
-    assert found.height == rows.height > 200
+    assert found.height == rows.height > 80
     assert found["building_code"].equals(found["building_code_official"].alias("building_code"))
 
 
@@ -132,13 +134,6 @@ def test_what_stays_empty_for_want_of_a_gazetteer_is_said(tmp_path: Path) -> Non
     assert any("earlier.parquet holds no numbers" in one and "rnaddrkor_*.txt" in one for one in report.warnings)
     found = read(tmp_path / "out.csv")
     assert found["building_code"].null_count() == found.height > found["district_code"].null_count()
-
-
-def test_a_column_of_the_users_own_is_kept(tmp_path: Path) -> None:
-    source = write(tmp_path / "own.csv", f"사업자번호,match_level\n{numbers(1)[0]},mine\n")
-    bs.enrich(source, tmp_path / "out.csv", extra_columns=["match_level"])
-    assert (found := read(tmp_path / "out.csv"))["match_level"].item() == "mine"
-    assert "match_level_bv" in found.columns
 
 
 # a file an action
@@ -169,15 +164,16 @@ def test_so_they_do_in_every_format(tmp_path: Path, ends: str) -> None:
     refuse_other_parts(tmp_path, ends)
 
 
-@pytest.mark.parametrize(("ends", "split"), [("csv.gz", "action"), ("xlsx", "조치")])
-def test_letters_to_be_sent_are_kept_where_none_are_left(tmp_path: Path, ends: str, split: str) -> None:
+@pytest.mark.parametrize(("ends", "split", "list_"), [("csv.gz", "action", "l.xlsx"), ("csv", "조치", "l.csv")])
+def test_letters_to_be_sent_are_kept_where_none_are_left(tmp_path: Path, ends: str, split: str, list_: str) -> None:
     """As a `--letters` list, a part that loses all its letters is an alert and exit 3, until that is allowed."""
     source, out = few(tmp_path), tmp_path / f"out.{ends}"
     sent = tmp_path / f"out.{'send' if split == 'action' else '발송'}.{ends}"
-    options: dict[str, Any] = {"split": split, "letters": tmp_path / f"letters.{ends.removesuffix('.gz')}"}
+    options: dict[str, Any] = {"split": split, "letters": tmp_path / list_}
     assert bs.enrich(source, out, **options, **KNOWN).exit_code == 0
-    before = sent.read_bytes()
+    before, listed = sent.read_bytes(), (tmp_path / list_).read_bytes()
     emptied = bs.enrich(source, out, **options)
+    assert (tmp_path / list_).read_bytes() == listed
     backup = sent.with_name(f"{sent.name}.bak")
     assert (emptied.exit_code, dict(emptied.kept)) == (3, {str(sent): str(backup)})
     assert backup.read_bytes() == before
@@ -186,10 +182,11 @@ def test_letters_to_be_sent_are_kept_where_none_are_left(tmp_path: Path, ends: s
     again = bs.enrich(source, out, **options | {"allow_empty": True})
     third = bs.enrich(source, out, **options)
     assert (again.exit_code, third.exit_code, third.kept) == (0, 0, {})
+    assert (tmp_path / list_).read_bytes() != listed
     assert len([*tmp_path.glob("*.bak*")]) == 1
     if split == "조치":
-        names = {f"out.{name}.xlsx" for name in ("발송", "발송_금지", "주소_보완", "확인_후_발송", "보류", "기타")}
-        assert {path.name for path in tmp_path.glob("out.*.xlsx")} == names
+        names = {f"out.{name}.csv" for name in ("발송", "발송_금지", "주소_보완", "확인_후_발송", "보류", "기타")}
+        assert {path.name for path in tmp_path.glob("out.*.csv")} == names
 
 
 def test_a_part_that_somebody_edited_and_that_is_emptied_is_kept_once(tmp_path: Path) -> None:
@@ -201,7 +198,6 @@ def test_a_part_that_somebody_edited_and_that_is_emptied_is_kept_once(tmp_path: 
 
 
 def test_nothing_is_published_where_the_parts_do_not_balance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A row that no file takes stops the run: neither the output nor a part appears."""
     monkeypatch.setattr(side_files, "OTHER", "nowhere")
     with pytest.raises(AccountingError):
         bs.enrich(few(tmp_path), tmp_path / "out.csv", split="action")
@@ -212,13 +208,12 @@ def test_nothing_is_published_where_the_parts_do_not_balance(tmp_path: Path, mon
 
 
 def test_the_list_has_a_row_for_each_letter_sorted_by_postal_code(enriched: tuple[Path, bs.Report]) -> None:
-    """Its rows are those that say send, without those that repeat another of them."""
     letters, whole = read(enriched[0] / "l.csv"), read(enriched[0] / "out.csv").with_row_index("row", 1)
     send = whole.filter(pl.col("action") == "send").with_columns(
         same=pl.coalesce(pl.col("duplicate_of").cast(pl.UInt32), "row")
     )
     assert letters.columns == ["recipient", "address 1", "address 2", "postal code"]
-    assert letters.height == send["same"].n_unique() != send.height
+    assert letters.height == send["same"].n_unique()
     assert letters["postal code"].to_list() == sorted(letters["postal code"].to_list())
     assert letters["postal code"].str.len_chars().unique().to_list() == [5]
     glue = {True: " ", False: ", "}
@@ -232,7 +227,7 @@ def test_the_report_and_its_pages_say_how_many_letters_fewer_and_what_is_saved(
     """The parts of the count are the rows, and what is saved is the letters that are not sent."""
     folder, report = enriched
     found = letters_of(report)
-    assert sum(found[part] for part in ("letters", "repeated", "stopped", "waiting", "unanswered")) == 300
+    assert sum(found[part] for part in ("letters", "repeated", "stopped", "waiting", "unanswered")) == 120
     assert found["fewer"] == found["repeated"] + found["stopped"] > 0
     assert found["saved"] == 500 * found["fewer"]
     assert f"{found['fewer']} letters fewer, ₩{found['saved']:,.0f} saved" in str(report)
@@ -266,7 +261,6 @@ def test_of_two_rows_for_a_letter_the_one_with_a_name_wins_and_what_lacks_is_cou
 
 
 def test_a_row_that_waits_takes_no_letter_from_the_same_row_that_is_sent() -> None:
-    """Of rows that are the same the first that says send gets the letter."""
     rows = pl.LazyFrame(
         {"row_id": [0, 1, 2, 3], "action": ["hold", "send", "send", None], FIRST: [None, 0, 0, None]},
         schema={"row_id": pl.get_index_type(), "action": pl.String, FIRST: pl.UInt32},

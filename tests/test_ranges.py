@@ -7,7 +7,7 @@ from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 from subprocess import CompletedProcess
-from typing import Any
+from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 import openpyxl
@@ -66,54 +66,54 @@ def test_filter_its_name_and_its_sort_state_are_widened_and_nothing_else(tmp_pat
 
 
 GAP = "column D is blank between your list and the new columns"
-FILTERS: dict[str, tuple[str, list[list[Any]], str, tuple[str, ...]]] = {
-    "one that bears our name to the left": (
-        "B1:D4",
-        [["grade", *HEADERS], *(["x", *row] for row in ROWS)],
-        "B1:M4",
-        (),
+
+
+class Case(NamedTuple):
+    """A filter: what becomes of it, the words of the alert, and what the sheet is like."""
+
+    after: str | None = "A1:L4"
+    words: tuple[str, ...] = ()
+    where: str | None = "A1:C4"
+    rows: list[list[Any]] = LIST
+    lay_out: Callable[[Any], object] = lambda _: None
+    names: tuple[str, str] | None = None  # the filter's hidden name, by which LibreOffice sorts, before and after
+
+
+HIDDEN = ("hidden name", "anew over A1:L4")
+BETWEEN = (f"in.xlsx [{NAME}]", "A1:C4", "column D ('메모')", "before you sort", "A1:M4")
+HELD = ("column D holds something else above or below the rows",)
+FILTERS = {
+    "one that bears our name to the left": Case(
+        "B1:M4", where="B1:D4", rows=[["grade", *HEADERS], *(["x", *row] for row in ROWS)]
     ),
-    "a column between": (
-        "A1:C4",
-        beside("메모", "x"),
-        "A1:C4",
-        (f"in.xlsx [{NAME}]", "A1:C4", "column D ('메모')", "before you sort", "A1:M4"),
-    ),
-    "without the number": ("B1:C4", LIST, "B1:C4", ("column A ('b_no') is not in it",)),
-    "of another list": ("E1:F4", beside(None, "code", "text", None, 1, "x"), "E1:F4", (GAP,)),
-    "rows below it": ("A1:C4", [*LIST, ["120-81-47521", "라", "서울 4"]], "A1:L4", ("the last row of data, 5",)),
+    "a column between": Case("A1:C4", BETWEEN, rows=beside("메모", "x")),
+    "without the number": Case("B1:C4", ("column A ('b_no') is not in it",), "B1:C4"),
+    "of another list": Case("E1:F4", (GAP,), "E1:F4", beside(None, "code", "text", None, 1, "x")),
+    "rows below": Case(words=("the last row of data, 5",), rows=[*LIST, ["120-81-47521", "라", "서울 4"]]),
+    "cells below": Case("A1:C9", HELD, "A1:C9", lay_out=lambda sheet: sheet.write_formula("D7", '=""', None, "")),
+    "protected": Case(words=("the sheet is protected", "A1:C4"), lay_out=lambda sheet: sheet.protect("secret")),
+    "none, a memo beside": Case(None, (GAP, "mark all columns"), None, lay_out=lambda sheet: sheet.write("J3", "m")),
+    "none, a memo below": Case(None, (GAP, "mark all columns"), None, lay_out=lambda sheet: sheet.write("J6", "m")),
+    "a name without rows": Case(names=("$A:$C", "$A:$L")),
+    "a name without columns": Case(names=("$1:$4", "$1:$4")),
+    "a shorter name": Case(names=("$A$1:$B$4", "$A$1:$L$4")),
+    "another name": Case("A1:C4", HIDDEN, names=("$B$1:$C$4", "$B$1:$C$4")),
+    "a formula as its name": Case("A1:C4", HIDDEN, names=("OFFSET($A$1,0,0,4,3)", "OFFSET($A$1,0,0,4,3)")),
 }
 
 
 @pytest.mark.parametrize("case", FILTERS)
 def test_a_filter_is_widened_or_left_alone_and_named(tmp_path: Path, case: str) -> None:
-    where, rows, after, words = FILTERS[case]
-    source = filtered(tmp_path / "in.xlsx", where, rows)
+    """With its hidden name, or neither of them."""
+    after, words, where, rows, draw, names = FILTERS[case]
+    source = made(tmp_path / "in.xlsx", rows, lambda sheet: (where and sheet.autofilter(where), draw(sheet)), name=NAME)
+    if names:
+        with_part(source, BOOK, (r"!\$A\$1:\$C\$4<", f"!{names[0]}<"))
     said, out = spliced(source)
     assert [all(word in one for word in words) for one in said] == [True] * bool(words)
     assert openpyxl.load_workbook(out).active.auto_filter.ref == after
+    assert names is None or f"!{names[1]}<".encode() in parts(out)[BOOK]
     assert after != where or parts(out)[BOOK] == parts(source)[BOOK]
-
-
-@pytest.mark.parametrize(
-    ("name", "after"),
-    [
-        ("$A:$C", "$A:$L"),
-        ("$1:$4", "$1:$4"),
-        ("$A$1:$B$4", "$A$1:$L$4"),
-        ("$B$1:$C$4", None),
-        ("OFFSET($A$1,0,0,4,3)", None),
-    ],
-)
-def test_the_hidden_name_of_a_filter_is_widened_with_it_or_neither(
-    tmp_path: Path, name: str, after: str | None
-) -> None:
-    """LibreOffice sorts by the name, and writes one without rows; one that states something else stays."""
-    source = with_part(filtered(tmp_path / "in.xlsx"), BOOK, (r"!\$A\$1:\$C\$4<", f"!{name}<"))
-    said, out = spliced(source)
-    assert f"!{after or name}<".encode() in parts(out)[BOOK]
-    assert openpyxl.load_workbook(out).active.auto_filter.ref == ("A1:L4" if after else "A1:C4")
-    assert ["hidden name" in one and "anew over A1:L4" in one for one in said] == [True] * (after is None)
 
 
 def test_filters_of_whole_columns_and_sort_states_without_a_filter_are_widened(tmp_path: Path) -> None:
@@ -148,33 +148,6 @@ def test_labels_are_reached_when_they_are_added_and_in_the_runs_after(tmp_path: 
     assert openpyxl.load_workbook(tmp_path / "third.xlsx").active.auto_filter.ref == "A1:O4"
 
 
-@pytest.mark.parametrize("memo", ["J3", "J6"])
-def test_a_gap_before_the_new_columns_is_said(tmp_path: Path, memo: str) -> None:
-    """A memo beside or below the list pushes our columns away: a click on "sort" would leave the verdicts behind."""
-    said, _ = spliced(made(tmp_path / "in.xlsx", LIST, lambda sheet: sheet.write(memo, "memo")))
-    assert [GAP in one and "mark all columns up to" in one for one in said] == [True]
-
-
-def test_a_filter_that_would_take_in_cells_below_is_left_alone(tmp_path: Path) -> None:
-    def lay_out(sheet: Any) -> None:
-        sheet.autofilter("A1:C9")
-        sheet.write_formula("D7", '=""', None, "")
-
-    said, out = spliced(made(tmp_path / "in.xlsx", LIST, lay_out))
-    assert ["column D holds something else above or below the rows" in one for one in said] == [True]
-    assert openpyxl.load_workbook(out).active.auto_filter.ref == "A1:C9"
-
-
-def test_a_protected_sheet_is_widened_and_named(tmp_path: Path) -> None:
-    def lay_out(sheet: Any) -> None:
-        sheet.autofilter("A1:C4")
-        sheet.protect("secret")
-
-    said, out = spliced(made(tmp_path / "in.xlsx", LIST, lay_out))
-    assert ["the sheet is protected" in one and "A1:C4" in one for one in said] == [True]
-    assert openpyxl.load_workbook(out).active.auto_filter.ref == "A1:L4"
-
-
 def test_the_command_line_shows_the_alert_before_the_notes_and_names_no_totals_row(
     run: Callable[..., CompletedProcess[str]], tmp_path: Path
 ) -> None:
@@ -197,7 +170,6 @@ def columns_of(path: Path) -> list[dict[str, str]]:
 
 
 def test_a_table_gets_our_columns_under_the_names_in_its_header(tmp_path: Path) -> None:
-    """Ids and names are unique, the header's cells hold the names, the user's columns are the same bytes."""
     source = with_table(tmp_path / "in.xlsx")
     said, out = spliced(source)
     assert (said, changed(source, out)) == ([], {SHEET, TABLE, STYLES})

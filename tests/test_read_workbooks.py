@@ -227,15 +227,6 @@ def test_rows_of_formulas_without_a_result_behind_the_table_are_counted(tmp_path
     assert (rows(table), table.source) == ([(NUMBER, "가"), ("2208162517", "나")], Sheet("S", below=2))
 
 
-def test_hidden_and_filtered_rows_and_totals_are_rows(tmp_path: Path) -> None:
-    def hide(sheet: Any) -> None:
-        sheet.autofilter("A1:B4")
-        sheet.set_row(1, None, None, {"hidden": True})
-
-    path = made(tmp_path / "in.xlsx", [*TABLE, ["합계", 2]], hide)
-    assert [row[0] for row in rows(opened(path))] == [NUMBER, "2208162517", "합계"]
-
-
 def test_an_open_document_spreadsheet_is_read_and_times_that_the_parser_does_not_give_are_told(tmp_path: Path) -> None:
     """Lengths of a day and more come out of an .ods as blank, without a word from the parser."""
     path = spreadsheet(tmp_path / "in.ods", [["목록"], ["사업자번호", "상호", "상호"], [NUMBER, "가", "36:30"]])

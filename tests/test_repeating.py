@@ -88,16 +88,12 @@ def left(ledger: Ledger) -> int:
     return len(ledger.pending_requests(ORIGIN))
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        QuotaError("429: used up", status=429, retry_after=700_000.0),
-        NotSentError("503: answered before all was sent", status=503, retry_after=700_000.0),
-    ],
-    ids=["429", "503"],
-)
-def test_a_limit_that_ends_next_month_is_not_slept_through(ledger: Ledger, said: ServiceError) -> None:
+@pytest.mark.parametrize(("kind", "status"), [(QuotaError, 429), (NotSentError, 503)])
+def test_a_limit_that_ends_next_month_is_not_slept_through(
+    ledger: Ledger, kind: type[ServiceError], status: int
+) -> None:
     """The answer is lost, then the repetition is told to wait until the next month: the run ends with a doubt."""
+    said = kind("wait", status=status, retry_after=700_000.0)
     shop = Promising(lambda _b_no, nth: LOST if nth == 1 else said)
     seconds: list[float] = []
 
@@ -175,7 +171,6 @@ def test_a_request_is_repeated_eight_times_in_all_runs(
 
 
 def test_a_repetition_is_counted_before_it_goes(ledger: Ledger) -> None:
-    """A client that is killed while it repeats has counted the repetition."""
     counted: list[int] = []
 
     def counting(_b_no: str, nth: int) -> ServiceError | None:
@@ -227,7 +222,6 @@ async def _nothing() -> None:
 
 
 def test_what_was_sent_goes_with_a_purge_when_it_is_too_old(ledger: Ledger, hands: Hands) -> None:
-    """Names and addresses of a request that cannot be repeated any more are deleted; its doubt stays."""
     shop = Promising(failing(1_000))
     bought(ledger, shop, wanted(numbers(2)), by=keyed(shop))
     assert left(ledger) == 2
@@ -242,7 +236,6 @@ def test_what_was_sent_goes_with_a_purge_when_it_is_too_old(ledger: Ledger, hand
 
 @pytest.mark.parametrize("decide", ["accept", "resend"])
 def test_a_decision_by_hand_deletes_what_was_sent(ledger: Ledger, decide: str) -> None:
-    """A doubt that somebody settles is not repeated later, and its name and address are gone."""
     shop = Promising(failing(1_000))
     bought(ledger, shop, wanted(numbers(1)), by=keyed(shop))
     assert left(ledger) == 1

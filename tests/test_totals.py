@@ -8,7 +8,6 @@ import polars as pl
 import pytest
 
 import bansong as bs
-from bansong.base.messages import Lang
 from bansong.run.accounting import PROBLEMS
 from conftest import SAMPLE, write
 
@@ -17,9 +16,9 @@ GOOD = "1,124-81-00998,삼성전자,100"
 NOTE = "a totals row, not a business"
 
 
-def enriched(tmp_path: Path, *lines: str, header: str = HEADER, lang: Lang = "en") -> pl.DataFrame:
+def enriched(tmp_path: Path, *lines: str, header: str = HEADER) -> pl.DataFrame:
     path = write(tmp_path / "x.csv", "\n".join([header, *lines, ""]))
-    bs.enrich(path, tmp_path / "y.csv", lang=lang)
+    bs.enrich(path, tmp_path / "y.csv")
     found = pl.read_csv(tmp_path / "y.csv", infer_schema=False)
     given = pl.read_csv(path, infer_schema=False)
     assert found.select(given.columns).equals(given)
@@ -62,15 +61,6 @@ def test_a_business_may_be_called_total(tmp_path: Path) -> None:
     assert found["row_note"].to_list() == [None, NOTE, None]
 
 
-def test_the_note_of_a_totals_row_is_korean_for_koreans(tmp_path: Path) -> None:
-    """`lang` chooses the language of this note as of any other."""
-    found = enriched(tmp_path, GOOD, "합계,,,100", HEADER, lang="ko")
-    assert found["row_note"][1:].to_list() == [
-        "합계 행으로, 사업자가 아닙니다",
-        "중간에 반복된 제목 행으로, 사업자가 아닙니다",
-    ]
-
-
 def test_a_header_among_the_rows_is_marked(tmp_path: Path) -> None:
     """Exports joined with their headers: a row that equals the header is no business; one that is like it may be."""
     found = enriched(tmp_path, GOOD, HEADER, " 순번 ,사업자등록번호,상호,금액", "순번,사업자등록번호,상호,0", GOOD)
@@ -95,7 +85,6 @@ def test_a_header_among_the_rows_is_marked_again_when_enriched_again(tmp_path: P
 
 
 def test_the_plan_counts_them_apart(tmp_path: Path) -> None:
-    """Plan and run count the same, and rows that are no businesses count as nothing else."""
     rows = [GOOD, HEADER, "합계,,,100", "계,124-81-00999,,1", "2,,x,1"]
     path = write(tmp_path / "x.csv", "\n".join([HEADER, *rows, ""]))
     planned, done = bs.plan(path).plan, bs.enrich(path).plan

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import date
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
@@ -17,20 +16,11 @@ from bansong.purchase.lookups import LOOKUP, assess_lookups, lookup_expr, lookup
 from bansong.tables import frames
 from bansong.tables.columns import choose_columns
 from bansong.tables.detect import open_table
-from bansong.testing import FakeService, Fault, Status, serve
+from bansong.testing import FakeService, Fault, Status
 from conftest import NOTHING_CHECKED, write
+from customers import QUICK, numbers
 
 OFFICE = "서울특별시 강남구 테헤란로 152, 3층"
-
-
-def numbers(count: int, first: int = 100_000_000) -> list[str]:
-    """Different numbers with right check digits."""
-    found = []
-    for nine in range(first, first + count):
-        digits = [int(digit) for digit in str(nine)]
-        total = sum(digit * weight for digit, weight in zip(digits, (1, 3, 7, 1, 3, 7, 1, 3, 5), strict=True))
-        found.append(f"{nine}{(10 - (total + digits[8] * 5 // 10) % 10) % 10}")
-    return found
 
 
 def facts(folder: Path, rows: list[tuple[str, str]]) -> pl.DataFrame:
@@ -102,15 +92,7 @@ def test_rows_without_a_number_or_an_address_say_nothing(tmp_path: Path) -> None
     assert known[SEVERAL].to_list() == [None, None, False]
 
 
-def test_without_an_address_column_nothing_is_read(tmp_path: Path) -> None:
-    """A file with numbers alone is not gone through a further time."""
-    with open_table(write(tmp_path / "in.csv", f"사업자번호\n{numbers(1)[0]}\n")) as table:
-        rows = records(table, choose_columns(table, RECORD_COLUMNS).columns)
-        assert with_cross_row_features(rows) is rows
-
-
 def test_long_files_keep_facts_with_their_rows(tmp_path: Path) -> None:
-    """Rows that are read in several parts get their own facts, not their neighbours'."""
     count = 20_000
     rows = [(b_no, f"서울특별시 강남구 테헤란로 {place + 1}") for place, b_no in enumerate(numbers(count))]
     crowd = set(range(7, count, 1_999))
@@ -140,7 +122,6 @@ def reasons(frame: pl.DataFrame) -> list[list[str]]:
 
 
 def test_a_run_tells_crowds_and_second_addresses(tmp_path: Path) -> None:
-    """The facts reach the reasons of their own rows, and of no others."""
     report = bs.enrich(crowd_file(tmp_path / "in.csv"), tmp_path / "out.parquet", today=date(2026, 11, 22))
     found = reasons(pl.read_parquet(tmp_path / "out.parquet"))
     assert report.counts["verified"] == len(found) == CROWD + 3
@@ -207,27 +188,18 @@ def test_the_day_on_which_an_address_was_made_sure_of_is_found_and_other_days_ar
 
 
 @pytest.mark.parametrize("engine", ["batch", "verify"])
-def test_the_service_is_not_told_what_stands_beside_a_record(tmp_path: Path, engine: str) -> None:
+def test_the_service_is_not_told_what_stands_beside_a_record(
+    tmp_path: Path, service: FakeService, url: str, engine: str
+) -> None:
     """Neither the day of confirmation nor what the whole file tells leaves the machine, or makes another lookup."""
-    service, bodies = FakeService("bv_live_0123456789abcdef", quota=100), []
-    once = Fault("verify", Status(503), when=lambda asked: bodies.append(asked.query()) or False)
-    service.faults.add(once)
+    asked: list[dict[str, str]] = []
+    service.faults.add(Fault("verify", Status(503), when=lambda one: asked.append(one.query()) or False))
     source = crowd_file(tmp_path / "in.csv")
-    with serve(service) as url:
-        how: dict[str, Any] = {
-            "base_url": url,
-            "api_key": bs.ApiKey("bv_live_0123456789abcdef"),
-            "rate": 1e5,
-            "poll": 0.01,
-        }
-        report = bs.enrich(source, engine=engine, **how)
-        assert report.counts["verified"] == CROWD + 3
-        plain = pl.read_csv(source, infer_schema=False).drop("주소확인일")
-        plain.write_csv(tmp_path / "plain.csv")
-        again = bs.enrich(tmp_path / "plain.csv", engine=engine, **how)
-    assert again.counts["cached"] == CROWD + 3
+    assert bs.enrich(source, engine=engine, **QUICK).counts["verified"] == CROWD + 3
+    pl.read_csv(source, infer_schema=False).drop("주소확인일").write_csv(tmp_path / "plain.csv")
+    assert bs.enrich(tmp_path / "plain.csv", engine=engine, **QUICK).counts["cached"] == CROWD + 3
     if engine == "batch":
         assert {upload.header for upload in service.uploads} == {b"b_no,name,address"}
     else:
-        assert {name for body in bodies for name in body} <= {"b_no", "name", "address"}
-        assert len(bodies) >= CROWD + 3
+        assert {name for one in asked for name in one} <= {"b_no", "name", "address"}
+        assert len(asked) >= CROWD + 3

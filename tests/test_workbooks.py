@@ -18,7 +18,7 @@ import bansong as bs
 from bansong.errors import OutputError
 from bansong.tables.excel.sheet_xml import column_letter
 from bansong.tables.table import Section
-from books import NUMBER, cells, parts, spliced, written
+from books import NUMBER, parts, spliced, written
 from conftest import NINE, spreadsheet, write
 from examples import examples
 
@@ -62,14 +62,6 @@ def test_values_that_excel_cannot_hold_as_numbers_become_text(tmp_path: Path) ->
     assert one[5:9] == (dt.datetime(2024, 1, 2, 12), "1.10", True, '{"a":[1]}')
     assert str(one[9]).startswith("2024-01-01")
     assert two[1:5] == (5, 1.5, -0.25, dt.datetime(2024, 2, 29))
-
-
-def test_headers_that_differ_in_case_only_or_repeat_stay(tmp_path: Path) -> None:
-    source = write(tmp_path / "in.csv", "b_no,Name,name,name,,row\n1248100998,a,b,c,d,e\n")
-    assert [row[:6] for row in cells(spliced(source)[1])] == [
-        ("b_no", "Name", "name", "name", None, "row"),
-        ("1248100998", "a", "b", "c", "d", "e"),
-    ]
 
 
 def test_what_no_cell_can_hold_is_refused_by_name(tmp_path: Path) -> None:
@@ -150,10 +142,3 @@ def test_a_summary_sheet_holds_the_figures_and_charts_of_grades_and_actions(tmp_
     assert [row[:2] for row in sheet.values][:4] == [("rows", None), ("verified", 3), ("invalid", 1), (None, None)]
     assert len(sheet._charts) == 2
     assert "xl/charts/chart2.xml" in parts(out)
-
-
-def test_a_workbook_of_which_columns_are_left_out_becomes_a_new_one(tmp_path: Path) -> None:
-    source = written(tmp_path / "in.xlsx", [["b_no", "name", "memo"], [NUMBER, "가", "나"]])
-    _, out = spliced(source, layout=(("c0", "b_no"), ("c2", "memo"), ("grade", "grade")))
-    assert cells(out) == [("b_no", "memo", "grade"), (NUMBER, "나", "B")]
-    assert openpyxl.load_workbook(out).sheetnames == ["bansong"]

@@ -163,10 +163,15 @@ def _enrichment_of(found: Mapping[str, Any]) -> Enrichment:
 
 def last_runs(source: str, *, before: str | None = None) -> Iterator[Enrichment]:
     """Yield runs over an input whose output is unchanged since, the last first; ``before``: a run's id."""
-    replaced = set[str]()
-    for manifest in _manifests():
-        is_earlier = before is None or manifest.stem < before
+    replaced, manifests = set[str](), _manifests()
+    ids = [manifest.stem for manifest in manifests]
+    if before in ids:
+        newer = ids[: ids.index(before) + 1]
+    else:  # not written yet: the run is under way
+        newer = [run_id for run_id in ids if before and _second(run_id) > _second(before)]
+    for manifest in manifests:
         for one in _read_manifest(manifest):
+            is_earlier = manifest.stem not in newer
             if is_earlier and one.input == source and one.output not in replaced and Path(one.output).is_file():
                 yield one
             replaced.add(one.output)
@@ -200,8 +205,14 @@ def find_writer(path: Path, rows: int, name: str) -> tuple[Enrichment | None, tu
 
 
 def _manifests() -> list[Path]:
+    # the last first; those of one second by when they were written, since the rest of their ids is chance
     folder = state_directory() / "runs"
-    return sorted(folder.glob("*.json"), reverse=True) if folder.is_dir() else []
+    found = folder.glob("*.json") if folder.is_dir() else ()
+    return sorted(found, key=lambda path: (_second(path.stem), path.stat().st_mtime_ns), reverse=True)
+
+
+def _second(run_id: str) -> str:
+    return run_id.partition("-")[0]
 
 
 def _headers_of(choice: Mapping[str, Any]) -> Alternatives:
