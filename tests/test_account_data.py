@@ -245,7 +245,6 @@ def test_an_erasure_that_is_killed_half_way_is_completed_by_the_next(kept: Kept,
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows knows no such modes")
 def test_what_cannot_be_removed_is_said_and_not_called_erased(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
-
     def refused(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 

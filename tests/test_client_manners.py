@@ -338,7 +338,6 @@ async def test_an_error_carries_the_services_request_id() -> None:
 
 
 async def test_a_transport_of_the_users_carries_all_requests_and_stays_open() -> None:
-
     class Own(httpx.MockTransport):
         closed = False
 

@@ -473,18 +473,6 @@ def test_in_a_storm_of_faults_exactly_what_was_taken_is_counted() -> None:
     assert (service.paid_again, service.faults.hits > 25) == (0, True)
 
 
-def test_a_service_can_be_served_again_on_its_port_and_knows_what_it_knew() -> None:
-    service = FakeService(quota=5)
-    with serve(service) as base_url:
-        created = httpx.post(f"{base_url}/batch", headers=KEY, **form(csv_of(ROWS[:4])))
-    with pytest.raises(httpx.ConnectError):
-        httpx.get(f"{base_url}/me", headers=KEY)
-    with serve(service, port=int(base_url.rpartition(":")[2])) as again:
-        assert again == base_url
-        assert httpx.get(base_url + job_path(created), headers=KEY).status_code == 200
-        assert httpx.get(f"{base_url}/me", headers=KEY).json()["remaining"] == 1
-
-
 def test_the_process_journals_what_is_paid_before_it_replies(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "bansong.testing", "--api-key", "other-key", "--quota", "3", "--dialect", "terse"]
     with subprocess.Popen(

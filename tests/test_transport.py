@@ -482,7 +482,6 @@ async def test_a_refused_connection_is_certainly_not_sent() -> None:
 
 
 async def test_a_server_that_speaks_no_tls_was_sent_nothing() -> None:
-
     def script(line: Line) -> None:
         line.socket.recv(65536)
         line.say(400)
@@ -638,7 +637,6 @@ async def test_an_upload_that_breaks_after_the_gate_is_a_doubt(when: str) -> Non
 
 
 async def test_a_gate_that_raises_keeps_the_last_byte_back() -> None:
-
     async def gate() -> None:
         raise LedgerError("the disk is full")
 
