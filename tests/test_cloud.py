@@ -275,7 +275,7 @@ def test_an_input_that_changes_is_neither_read_in_two_versions_nor_replaced(
 ) -> None:
     s3.put("a.csv", CSV.encode())
     with (
-        once_before(monkeypatch, remote, "download_object", lambda: s3.put("a.csv", b"other")),
+        once_before(monkeypatch, remote, "download_object", lambda: s3.put("a.csv", CSV.encode()[::-1])),
         pytest.raises(InputError, match=f"{ROOT}/a.csv: was changed while it was being read; run again"),
         fetch_file(url("a.csv")),
     ):

@@ -24,6 +24,7 @@ import pytest
 from bansong.client import ApiKey, BaseUrl, Client
 from bansong.client import transport as sending
 from bansong.client.errors import body_message, seconds_to_wait, status_error
+from bansong.client.request import file_body
 from bansong.client.transport import WatchedStream
 from bansong.errors import (
     AuthenticationError,
@@ -651,6 +652,23 @@ async def test_a_gate_that_raises_keeps_the_last_byte_back() -> None:
     assert 0 < len(request.body) < request.length
     assert_hidden("\n".join(texts(error)))
     assert not any("h11" in line for line in traceback.format_exception(error))
+
+
+async def test_a_body_is_complete_when_its_last_piece_is_handed_over_and_no_sooner() -> None:
+    """A gate that is open late, or not at all, leaves no doubt; the step after it waits for the network."""
+    steps: list[tuple[str, bool]] = []
+
+    async def before() -> None:
+        steps.append(("before", body.complete))
+
+    async def after() -> None:
+        steps.append(("after", body.complete))
+
+    body = file_body(b"x" * 200_000, "x.csv", before_last=before, after_last=after)
+    pieces = [(len(piece), body.complete) async for piece in body]
+    assert sum(length for length, _ in pieces) == body.length
+    assert [complete for _, complete in pieces] == [False] * 5 + [True]
+    assert steps == [("before", False), ("after", True)]
 
 
 def test_a_key_that_cannot_be_sent_is_refused_without_showing_it() -> None:
