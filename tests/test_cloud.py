@@ -166,13 +166,13 @@ def test_workbooks_and_side_files_go_in_and_out(s3: S3Server, tmp_path: Path) ->
     book.create_sheet("메모")["A1"] = "그대로"
     book.save(tmp_path / "book.xlsx")
     s3.put("in/book.xlsx", (tmp_path / "book.xlsx").read_bytes())
-    run = {"report": f"{ROOT}/out/page.html", "letters": f"{ROOT}/l.xlsx", "manifest": f"{ROOT}/out/run.json"}
+    run = {"letters": f"{ROOT}/letters.xlsx", "manifest": f"{ROOT}/out/run.json"}
     bs.enrich(f"{ROOT}/in/book.xlsx", f"{ROOT}/out/book.xlsx", **run)  # type: ignore[arg-type]
     (tmp_path / "back.xlsx").write_bytes(s3.get("out/book.xlsx"))
     back = openpyxl.load_workbook(tmp_path / "back.xlsx")
     assert back["메모"]["A1"].value == "그대로"
     assert back.worksheets[0].max_column == 12
-    assert b"<html" in s3.get("out/page.html")[:200]
+    assert s3.names() == ["in/book.xlsx", "letters.xlsx", "out/book.xlsx", "out/run.json"]
     assert json.loads(s3.get("out/run.json"))["rows"] == 1
 
 
@@ -607,3 +607,4 @@ def test_outcomes_are_recorded_for_an_enriched_object_and_its_page_is_written(s3
     assert "bounced" in s3.get("labelled.csv").decode().splitlines()[0]
     done = CliRunner().invoke(cli, ["report", run, "-o", f"{ROOT}/page.html"])
     assert done.stdout == f"{ROOT}/page.html written\n", done.output
+    assert b"<html" in s3.get("page.html")[:200]
