@@ -10,6 +10,7 @@ import socket
 import struct
 import threading
 import traceback
+import tracemalloc
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -24,7 +25,7 @@ import pytest
 from bansong.client import ApiKey, BaseUrl, Client
 from bansong.client import transport as sending
 from bansong.client.errors import body_message, seconds_to_wait, status_error
-from bansong.client.request import file_body
+from bansong.client.request import decompress, file_body
 from bansong.client.transport import WatchedStream
 from bansong.errors import (
     AuthenticationError,
@@ -421,6 +422,10 @@ async def test_a_compressed_answer_is_unpacked_but_no_bomb() -> None:
                 await service.batch("j")
         assert b"Accept-Encoding: identity" in server.heads[0]
         assert b"Accept-Encoding: gzip" in server.heads[1]
+    tracemalloc.start()
+    assert decompress(packed["/batch/j"], {"content-encoding": "gzip"}, 1000, over=False)[1]
+    assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    tracemalloc.stop()
 
 
 def broken(before: str) -> Callable[[Line], None]:
