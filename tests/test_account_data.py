@@ -30,7 +30,7 @@ from bansong.server.learning import OutcomeLearner
 from bansong.server.settings import Settings, load_plans
 from bansong.server.store import SERVER_FILE, Store
 from handclock import HandClock
-from serving import HTTP, Served, read_here, served, wait_until
+from serving import HTTP, Served, read_here, rows_of, served, wait_until
 from test_key_rotation import listed
 from test_keys_cli import keys
 
@@ -245,7 +245,6 @@ def test_an_erasure_that_is_killed_half_way_is_completed_by_the_next(kept: Kept,
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows knows no such modes")
 def test_what_cannot_be_removed_is_said_and_not_called_erased(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
-
     def refused(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
@@ -321,7 +320,7 @@ def test_a_running_server_erases_what_was_kept_long_enough(kept: Kept) -> None:
     keys("revoke", kept.key_id, "--db", kept.db)
     hand = HandClock(time.time())
     with served(kept.db, hand.clock, keep_days=10_000):
-        hand.until(lambda: bool(listed(kept.db)[0]["erased"]), hours=12)
+        hand.until(lambda: rows_of(kept.db, "SELECT 1 FROM keys WHERE erased IS NOT NULL"), hours=12)
     assert kept.named(NUMBER) == []
     assert LabelStore(kept.files / "learning" / kept.other / "labels").mailings()
 

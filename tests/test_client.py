@@ -12,7 +12,7 @@ import pytest
 
 from bansong.client import ApiKey, BlockingClient, Client
 from bansong.client.request import request_id_of
-from bansong.errors import DoubtError, NotSentError, NumberError, ShapeError
+from bansong.errors import NumberError, ShapeError
 from test_client_manners import B_NO, KEY, URL, App, Said, anyio_backend, client
 
 pytestmark = pytest.mark.anyio
@@ -115,15 +115,6 @@ async def test_a_page_is_no_acknowledgement() -> None:
         assert (await service.watch_remove("w1")).raw is None
 
 
-async def test_a_key_that_an_answer_echoes_is_not_shown() -> None:
-    app = answers({"plan": "business", "api_key": KEY}, {"api_key": KEY})
-    async with client(app) as service:
-        assert KEY not in repr(await service.me())
-        with pytest.raises(ShapeError) as caught:
-            await service.verify(B_NO)
-    assert KEY.encode() not in caught.value.raw
-
-
 async def test_no_more_requests_are_under_way_than_allowed() -> None:
     under_way, most = 0, 0
 
@@ -140,16 +131,6 @@ async def test_no_more_requests_are_under_way_than_allowed() -> None:
         for _ in range(20):
             tasks.start_soon(service.verify, "1248100998")
     assert most == 3
-
-
-async def test_an_app_that_breaks_is_a_connection_that_breaks() -> None:
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        await receive()
-        raise KeyError("oops")
-
-    async with client(app) as service:
-        with pytest.raises(DoubtError, match=r"KeyError 'oops'.*not known"):
-            await service.verify(B_NO)
 
 
 def test_a_client_says_where_it_speaks_to_and_is_not_pickled() -> None:
@@ -182,14 +163,3 @@ def test_a_request_id_is_one_short_word() -> None:
     assert request_id_of({"CF-Ray": "8a-ICN", "X-Request-Id": "first"}, key) == "first"
     for nonsense in ("", "a b", "x" * 201, "a\x1b[31m", "한"):
         assert request_id_of({"x-request-id": nonsense}, key) is None
-
-
-async def test_a_dead_proxy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("http_proxy", "HTTP_PROXY"):
-        monkeypatch.setenv(name, "http://user:hidden@127.0.0.1:9")
-    for name in ("no_proxy", "NO_PROXY", "REQUEST_METHOD"):
-        monkeypatch.delenv(name, raising=False)
-    async with Client("http://service.invalid", KEY, allow_http=True, max_retries=0) as service:
-        with pytest.raises(NotSentError, match=r"proxy 127\.0\.0\.1:9") as caught:
-            await service.me()
-    assert "hidden" not in str(caught.value)

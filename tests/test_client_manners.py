@@ -338,7 +338,6 @@ async def test_an_error_carries_the_services_request_id() -> None:
 
 
 async def test_a_transport_of_the_users_carries_all_requests_and_stays_open() -> None:
-
     class Own(httpx.MockTransport):
         closed = False
 
@@ -349,15 +348,12 @@ async def test_a_transport_of_the_users_carries_all_requests_and_stays_open() ->
 
     def answer(request: httpx.Request) -> httpx.Response:
         asked.append(f"{request.method} {request.url.path} {request.headers['x-api-key']}")
-        if request.url.path == "/me":
-            return httpx.Response(200, json={"limit": 3}, headers={"x-request-id": "own"})
-        return httpx.Response(503)
+        return httpx.Response(200, json={"limit": 3, "job_id": "j"})
 
     own = Own(answer)
     async with Client("https://api.example.com", KEY, http=own) as service:
-        assert (await service.with_raw_response.me()).request_id == "own"
-        with pytest.raises(DoubtError):
-            await service.create_batch(CSV)
+        await service.me()
+        await service.create_batch(CSV)
     assert asked == [f"GET /me {KEY}", f"POST /batch {KEY}"]
     assert not own.closed
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import openpyxl
 import pytest
@@ -73,10 +73,29 @@ def refused(call: Callable[[], object]) -> str:
     return str(raised.value)
 
 
+Answer = tuple[int, dict[str, str], bytes]
+
+
 @contextmanager
-def http_server(handler: type[BaseHTTPRequestHandler], **given: object) -> Iterator[ThreadingHTTPServer]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        server.__dict__.update(given)
+def http_server(answer: Callable[[str, str, Any, bytes], Answer]) -> Iterator[ThreadingHTTPServer]:
+    """A server that answers by method, path, headers and body."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+            status, headers, content = answer(self.command, self.path, self.headers, body)
+            self.send_response(status)
+            for name, value in ({"Content-Length": str(len(content))} | headers).items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_PUT = do_GET
+
+        def log_message(self, *given: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
@@ -147,13 +166,13 @@ def test_workbooks_and_side_files_go_in_and_out(s3: S3Server, tmp_path: Path) ->
     book.create_sheet("메모")["A1"] = "그대로"
     book.save(tmp_path / "book.xlsx")
     s3.put("in/book.xlsx", (tmp_path / "book.xlsx").read_bytes())
-    run = {"report": f"{ROOT}/out/page.html", "letters": f"{ROOT}/l.xlsx", "manifest": f"{ROOT}/out/run.json"}
+    run = {"letters": f"{ROOT}/letters.xlsx", "manifest": f"{ROOT}/out/run.json"}
     bs.enrich(f"{ROOT}/in/book.xlsx", f"{ROOT}/out/book.xlsx", **run)  # type: ignore[arg-type]
     (tmp_path / "back.xlsx").write_bytes(s3.get("out/book.xlsx"))
     back = openpyxl.load_workbook(tmp_path / "back.xlsx")
     assert back["메모"]["A1"].value == "그대로"
     assert back.worksheets[0].max_column == 12
-    assert b"<html" in s3.get("out/page.html")[:200]
+    assert s3.names() == ["in/book.xlsx", "letters.xlsx", "out/book.xlsx", "out/run.json"]
     assert json.loads(s3.get("out/run.json"))["rows"] == 1
 
 
@@ -275,7 +294,7 @@ def test_an_input_that_changes_is_neither_read_in_two_versions_nor_replaced(
 ) -> None:
     s3.put("a.csv", CSV.encode())
     with (
-        once_before(monkeypatch, remote, "download_object", lambda: s3.put("a.csv", b"other")),
+        once_before(monkeypatch, remote, "download_object", lambda: s3.put("a.csv", CSV.encode()[::-1])),
         pytest.raises(InputError, match=f"{ROOT}/a.csv: was changed while it was being read; run again"),
         fetch_file(url("a.csv")),
     ):
@@ -324,21 +343,6 @@ def test_what_is_not_there_is_said_before_anything_is_done(s3: S3Server, tmp_pat
             assert said.endswith(("니다", "세요"))
 
 
-class Refusing(BaseHTTPRequestHandler):
-    """Answers every request with what its server was told."""
-
-    def do_GET(self) -> None:
-        status, code = self.server.told  # type: ignore[attr-defined]
-        body = f"<Error><Code>{code}</Code><AWSAccessKeyId>AKIATESTTESTTESTTEST</AWSAccessKeyId></Error>".encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *given: object) -> None:
-        pass
-
-
 REFUSALS = {
     (403, "AccessDenied"): "these credentials may not do that; the owner of the bucket has to allow",
     (403, "InvalidAccessKeyId"): "the store does not accept the credentials; check AWS_ACCESS_KEY_ID",
@@ -356,10 +360,19 @@ def test_what_a_store_refuses_is_a_sentence_with_the_remedy_and_without_keys(
     s3: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remote, "_MAX_RETRIES", 0)
-    with http_server(Refusing) as server:
+    told = iter(REFUSALS)
+
+    def refuse(*_: object) -> Answer:
+        status, code = next(told)
+        return (
+            status,
+            {},
+            f"<Error><Code>{code}</Code><AWSAccessKeyId>AKIATESTTESTTEST</AWSAccessKeyId></Error>".encode(),
+        )
+
+    with http_server(refuse) as server:
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
-        for told, said in REFUSALS.items():
-            server.told = told  # type: ignore[attr-defined]
+        for said in REFUSALS.values():
             assert f"{ROOT}/ExpiredToken.csv: {said}" in refused(lambda: look_at_object(url("ExpiredToken.csv")))
 
 
@@ -392,33 +405,7 @@ def test_a_store_that_is_not_there_and_settings_that_are_none_are_told(
         assert root in refused(lambda root=root: look_at_object(url("a.csv", root)))  # type: ignore[misc]
 
 
-class Conditions(BaseHTTPRequestHandler):
-    """Keeps objects as Azure and Google Cloud Storage do, and on which condition each was written."""
-
-    protocol_version = "HTTP/1.1"
-    _VERSION: ClassVar = {"ETag": '"e17"', "x-goog-generation": "17", "Last-Modified": "Mon, 23 Nov 2026 00:00:00 GMT"}
-
-    def do_GET(self) -> None:
-        content = self.server.objects.get(self.path)  # type: ignore[attr-defined]
-        self._answer(404 if content is None else 200, content or b"")
-
-    def do_PUT(self) -> None:
-        content = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.objects[self.path] = content  # type: ignore[attr-defined]
-        known = ("if-match", "if-none-match", "x-goog-if-generation-match")
-        said = {name: self.headers[name] for name in known if name in self.headers}
-        self.server.conditions.append(said)  # type: ignore[attr-defined]
-        self._answer(201, b"")
-
-    def _answer(self, status: int, content: bytes) -> None:
-        self.send_response(status)
-        for name, value in (self._VERSION | {"Content-Length": str(len(content))}).items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *given: object) -> None:
-        pass
+_VERSION = {"ETag": '"e17"', "x-goog-generation": "17", "Last-Modified": "Mon, 23 Nov 2026 00:00:00 GMT"}
 
 
 @pytest.mark.parametrize(
@@ -431,8 +418,18 @@ class Conditions(BaseHTTPRequestHandler):
 def test_azure_and_google_are_written_to_on_condition(
     root: str, conditions: list[dict[str, str]], version: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    objects: dict[str, bytes] = {}
     written: list[dict[str, str]] = []
-    with http_server(Conditions, objects={}, conditions=written) as server:
+
+    def keep(method: str, path: str, headers: Any, body: bytes) -> Answer:
+        if method == "GET":
+            return (200, _VERSION, objects[path]) if path in objects else (404, _VERSION, b"")
+        objects[path] = body
+        known = ("if-match", "if-none-match", "x-goog-if-generation-match")
+        written.append({name: headers[name] for name in known if name in headers})
+        return 201, _VERSION, b""
+
+    with http_server(keep) as server:
         place = f"http://127.0.0.1:{server.server_port}"
         account = dict.fromkeys(("client_email", "private_key", "private_key_id"), "")
         (tmp_path / "account.json").write_text(json.dumps(account | {"gcs_base_url": place, "disable_oauth": True}))
@@ -493,37 +490,17 @@ def test_a_disk_without_room_and_an_object_too_large_are_told_before_it_is_too_l
     assert s3.names() == ["a.csv"]
 
 
-class Files(BaseHTTPRequestHandler):
+def files(method: str, path: str, headers: object, body: bytes) -> Answer:
     """A web server with one file, one that leads to it, one that leads to plain HTTP, one that ends too early."""
-
-    def do_GET(self) -> None:
-        path, _, query = self.path.partition("?")
-        if path == "/signed.csv" and query != "sig=hunter2%2F%2Fx":
-            self.send_error(403)
-        elif path in ("/list.csv", "/signed.csv"):
-            self._answer(200, {"ETag": '"v7"', "Content-Length": str(len(CSV.encode()))})
-            self.wfile.write(CSV.encode())
-        elif path == "/cut.csv":
-            self._answer(200, {"Content-Length": "10000"})
-            self.wfile.write(CSV.encode())
-            self.close_connection = True
-        elif path == "/moved.csv":
-            self._answer(302, {"Location": "/list.csv", "Content-Length": "0"})
-        elif path == "/round.csv":
-            self._answer(302, {"Location": "/round.csv", "Content-Length": "0"})
-        elif path == "/plain.csv":
-            self._answer(302, {"Location": "http://127.0.0.1/list.csv", "Content-Length": "0"})
-        else:
-            self.send_error(404)
-
-    def _answer(self, status: int, headers: dict[str, str]) -> None:
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.end_headers()
-
-    def log_message(self, *given: object) -> None:
-        pass
+    led = {"/moved.csv": "/list.csv", "/round.csv": "/round.csv", "/plain.csv": "http://127.0.0.1/list.csv"}
+    name, _, query = path.partition("?")
+    if name in led:
+        return 302, {"Location": led[name]}, b""
+    if name == "/signed.csv" and query != "sig=hunter2%2F%2Fx":
+        return 403, {}, b""
+    if name == "/cut.csv":
+        return 200, {"Content-Length": "10000"}, CSV.encode()
+    return (200, {"ETag": '"v7"'}, CSV.encode()) if name in ("/list.csv", "/signed.csv") else (404, {}, b"")
 
 
 @pytest.fixture
@@ -533,7 +510,7 @@ def web(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(context)
-    with http_server(Files) as server:
+    with http_server(files) as server:
         server.socket = context.wrap_socket(server.socket, server_side=True)
         yield f"https://127.0.0.1:{server.server_port}"
 
@@ -630,3 +607,4 @@ def test_outcomes_are_recorded_for_an_enriched_object_and_its_page_is_written(s3
     assert "bounced" in s3.get("labelled.csv").decode().splitlines()[0]
     done = CliRunner().invoke(cli, ["report", run, "-o", f"{ROOT}/page.html"])
     assert done.stdout == f"{ROOT}/page.html written\n", done.output
+    assert b"<html" in s3.get("page.html")[:200]

@@ -260,7 +260,6 @@ async def test_a_compressed_answer_is_whole_or_a_doubt() -> None:
 @pytest.mark.usefixtures("no_rest")
 @pytest.mark.parametrize("end", ["announced", "closed", "reset", "half"])
 async def test_a_server_that_closes_after_an_answer_costs_nothing(end: str) -> None:
-
     def script(line: Line) -> None:
         if not line.read():
             return
@@ -453,6 +452,8 @@ async def test_a_proxys_refusal_is_understood_from_its_head(
     with serving(script) as proxy:
         through(proxy, monkeypatch)
         service = transport("https://service.invalid", trusting(authority))
-        with pytest.raises(NotSentError, match="the proxy answered 407; put its user and password into HTTPS_PROXY"):
+        with pytest.raises(NotSentError, match="the proxy answered 407; put its user and password") as caught:
             await service.ask("POST", "https://service.invalid/verify")
+        assert "through the proxy 127.0.0.1:" in str(caught.value)
+        assert "pa:ss" not in str(caught.value)
         done.set()

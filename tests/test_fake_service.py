@@ -24,8 +24,6 @@ from urllib.parse import quote
 import anyio
 import httpx
 import pytest
-import trio
-import trio.testing
 
 from bansong.testing import (
     DIALECTS,
@@ -302,41 +300,6 @@ def test_an_impatient_client_pays_all_the_same() -> None:
     assert service.paid_total == 1
 
 
-@pytest.mark.parametrize(("after", "paid"), [(False, 0), (True, 1)])
-def test_a_delay_is_before_or_after_paying_and_takes_no_time_on_a_mock_clock(after: bool, paid: int) -> None:
-    service = struck(faults.Delay(3600, after_paying=after))
-
-    async def ask() -> float:
-        started = anyio.current_time()
-        async with client(service) as asking, anyio.create_task_group() as tasks:
-            tasks.start_soon(lambda: asking.post("/verify", json=ONE))
-            await anyio.sleep(1800)
-            assert service.paid_total == paid
-        return anyio.current_time() - started
-
-    assert trio.run(ask, clock=trio.testing.MockClock(autojump_threshold=0)) == pytest.approx(3600)
-    assert service.paid_total == 1
-
-
-async def test_bodies_that_are_not_what_they_should_be_are_paid() -> None:
-    answer = verdict(**ONE)
-    huge = 3_000_000
-    checks: list[tuple[faults.Act, Callable[[httpx.Response], bool]]] = [
-        (faults.HTML, lambda reply: reply.headers["Content-Type"].startswith("text/html") and "<html>" in reply.text),
-        (faults.GARBAGE, lambda reply: b"\xff\x00" in reply.content),
-        (faults.Body(b"[]", status=202), lambda reply: (reply.status_code, reply.json()) == (202, [])),
-        (faults.Retyped("text/plain"), lambda r: r.headers["Content-Type"] == "text/plain" and r.json() == answer),
-        (faults.Retyped(None), lambda reply: "Content-Type" not in reply.headers and reply.json() == answer),
-        (faults.Huge(huge), lambda reply: len(reply.content) == huge and list(reply.json()) == ["padding"]),
-    ]
-    service = FakeService()
-    async with client(service) as asking:
-        for number, (act, holds) in enumerate(checks, 1):
-            service.faults.add(Fault("verify", act, times=1))
-            assert holds(await asking.post("/verify", json=ONE)), act
-            assert service.paid_total == number
-
-
 async def test_results_can_be_partial_reordered_or_given_twice() -> None:
     def keys(record: dict[str, Any]) -> list[int]:
         return [item["row_id"] for item in record["results"]]
@@ -471,18 +434,6 @@ def test_in_a_storm_of_faults_exactly_what_was_taken_is_counted() -> None:
         until(lambda: service.in_flight == 0)
     assert service.paid == Counter(paid)
     assert (service.paid_again, service.faults.hits > 25) == (0, True)
-
-
-def test_a_service_can_be_served_again_on_its_port_and_knows_what_it_knew() -> None:
-    service = FakeService(quota=5)
-    with serve(service) as base_url:
-        created = httpx.post(f"{base_url}/batch", headers=KEY, **form(csv_of(ROWS[:4])))
-    with pytest.raises(httpx.ConnectError):
-        httpx.get(f"{base_url}/me", headers=KEY)
-    with serve(service, port=int(base_url.rpartition(":")[2])) as again:
-        assert again == base_url
-        assert httpx.get(base_url + job_path(created), headers=KEY).status_code == 200
-        assert httpx.get(f"{base_url}/me", headers=KEY).json()["remaining"] == 1
 
 
 def test_the_process_journals_what_is_paid_before_it_replies(tmp_path: Path) -> None:

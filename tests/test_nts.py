@@ -370,21 +370,6 @@ def test_any_bytes_are_an_error_of_the_tree(body: bytes) -> None:
     assert_is_reply_or_error(body, 200)
 
 
-def test_a_key_comes_from_the_environment_or_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("BANSONG_NTS_KEY", "BANSONG_NTS_KEY_FILE"):
-        monkeypatch.delenv(name, raising=False)
-    assert NtsKey.find() is None
-    with pytest.raises(UsageError, match=r"no NTS API key: set BANSONG_NTS_KEY to it, or BANSONG_NTS_KEY_FILE "):
-        NtsKey.load()
-    file = tmp_path / "key"
-    file.write_text(f"{ENCODED}\n")
-    monkeypatch.setenv("BANSONG_NTS_KEY_FILE", str(file))
-    assert NtsKey.load() == NtsKey(KEY)
-    monkeypatch.setenv("BANSONG_NTS_KEY", "another-key")
-    assert NtsKey.load().reveal() == "another-key"
-    assert NtsKey.load(file) == NtsKey.find(file) == NtsKey(KEY)
-
-
 PASTED = [
     *("{}", '"{}"', "'{}'", "“{}”", " {}\t", "serviceKey={}", 'serviceKey="{}"', '"serviceKey={}"'),
     *("?serviceKey={}&page=1", "https://api.odcloud.kr/api/nts-businessman/v1/status?ServiceKey={}"),
@@ -459,16 +444,6 @@ def test_the_url_is_of_this_machine_or_encrypted_and_may_hold_the_whole_path(mon
             for query in ("", "?serviceKey=efgh"):  # pasted from the portal's page; its key is not repeated
                 monkeypatch.setenv("BANSONG_NTS_URL", f"{base}{end}{query}")
                 assert f"'{base}{path}'" in repr(NtsClient(NtsKey(KEY)))
-
-
-async def test_a_client_is_used_inside_of_its_block(fake: FakeNts) -> None:
-    client = NtsClient(NtsKey(KEY), HERE, app=fake)
-    with pytest.raises(UsageError, match="is not open"):
-        await client.status(NUMBERS)
-    async with client:
-        with pytest.raises(UsageError, match="open already"):
-            async with client:
-                pass
 
 
 async def test_the_fake_counts_its_day_and_its_seconds() -> None:

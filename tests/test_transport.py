@@ -10,6 +10,7 @@ import socket
 import struct
 import threading
 import traceback
+import tracemalloc
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -24,6 +25,7 @@ import pytest
 from bansong.client import ApiKey, BaseUrl, Client
 from bansong.client import transport as sending
 from bansong.client.errors import body_message, seconds_to_wait, status_error
+from bansong.client.request import decompress, file_body
 from bansong.client.transport import WatchedStream
 from bansong.errors import (
     AuthenticationError,
@@ -420,6 +422,10 @@ async def test_a_compressed_answer_is_unpacked_but_no_bomb() -> None:
                 await service.batch("j")
         assert b"Accept-Encoding: identity" in server.heads[0]
         assert b"Accept-Encoding: gzip" in server.heads[1]
+    tracemalloc.start()
+    assert decompress(packed["/batch/j"], {"content-encoding": "gzip"}, 1000, over=False)[1]
+    assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    tracemalloc.stop()
 
 
 def broken(before: str) -> Callable[[Line], None]:
@@ -482,7 +488,6 @@ async def test_a_refused_connection_is_certainly_not_sent() -> None:
 
 
 async def test_a_server_that_speaks_no_tls_was_sent_nothing() -> None:
-
     def script(line: Line) -> None:
         line.socket.recv(65536)
         line.say(400)
@@ -638,7 +643,6 @@ async def test_an_upload_that_breaks_after_the_gate_is_a_doubt(when: str) -> Non
 
 
 async def test_a_gate_that_raises_keeps_the_last_byte_back() -> None:
-
     async def gate() -> None:
         raise LedgerError("the disk is full")
 
@@ -653,6 +657,23 @@ async def test_a_gate_that_raises_keeps_the_last_byte_back() -> None:
     assert 0 < len(request.body) < request.length
     assert_hidden("\n".join(texts(error)))
     assert not any("h11" in line for line in traceback.format_exception(error))
+
+
+async def test_a_body_is_complete_when_its_last_piece_is_handed_over_and_no_sooner() -> None:
+    """A gate that is open late, or not at all, leaves no doubt; the step after it waits for the network."""
+    steps: list[tuple[str, bool]] = []
+
+    async def before() -> None:
+        steps.append(("before", body.complete))
+
+    async def after() -> None:
+        steps.append(("after", body.complete))
+
+    body = file_body(b"x" * 200_000, "x.csv", before_last=before, after_last=after)
+    pieces = [(len(piece), body.complete) async for piece in body]
+    assert sum(length for length, _ in pieces) == body.length
+    assert [complete for _, complete in pieces] == [False] * 5 + [True]
+    assert steps == [("before", False), ("after", True)]
 
 
 def test_a_key_that_cannot_be_sent_is_refused_without_showing_it() -> None:

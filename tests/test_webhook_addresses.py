@@ -124,13 +124,6 @@ def test_no_spelling_of_this_machine_is_posted_to() -> None:
         assert post(url, networks=["127.0.0.0/8", "::1"])[0].error is None
 
 
-def test_a_redirect_inwards_is_not_followed() -> None:
-    with receiving() as inside, receiving(lambda _: (308, {"Location": inside.url}, b"")) as receiver:
-        (outcome,) = post(receiver.url, networks=["127.0.0.1"])
-    assert outcome.error == "answered 308; redirects are not followed"
-    assert inside.received == []
-
-
 def test_no_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     with receiving() as receiver, receiving() as proxy:
         for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
