@@ -85,8 +85,7 @@ class ReferenceFile(Generic[T]):
             self._refused = ()
             return False
         try:
-            index, held = self._open_file()
-            index.check()
+            index, held = self._open_file(check=True)
         except (BansongError, *DAMAGED) as error:
             if stamp != self._refused:
                 why = error if isinstance(error, BansongError) else f"{self._path}: {type(error).__name__}"
@@ -97,14 +96,17 @@ class ReferenceFile(Generic[T]):
         _log.info("%s: a newer file is used from now on", self._path)
         return True
 
-    def _open_file(self) -> tuple[T, OpenFile]:
+    def _open_file(self, *, check: bool = False) -> tuple[T, OpenFile]:
         try:
             held = OpenFile(self._path)
         except OSError:
             self._open(self._path)  # says better what is wrong
             raise
         try:
-            return self._open(held.path), held
+            index = self._open(held.path)
+            if check:
+                index.check()
+            return index, held
         except BansongError as error:
             raise type(error)(str(error).replace(str(held.path), str(self._path))) from error
 
