@@ -82,7 +82,10 @@ class Held:
 @contextmanager
 def holding(tmp_path: Path, held: Held, **settings: Any) -> Iterator[Served]:
     with hosted(tmp_path / "db.sqlite", status_sources=[held], **settings) as server:
-        yield server
+        try:
+            yield server
+        finally:
+            held.go.set()
 
 
 def delete(key: Account, job_id: str) -> Any:
@@ -242,12 +245,11 @@ def test_a_full_queue_takes_no_more(tmp_path: Path) -> None:
 
 def test_keys_that_fill_the_queue_shut_out_nobody(tmp_path: Path) -> None:
     """While two keys have all the jobs that may wait, a third is taken on; the two are told to wait."""
-    with holding(tmp_path, held := Held(), queue=4) as server:
+    with holding(tmp_path, Held(), queue=4) as server:
         *loud, quiet = (server.account("enterprise") for _ in range(3))
         assert [key.upload().status_code for key in loud * 3] == [200] * 5 + [503]
         assert quiet.upload().status_code == 200
         assert [key.upload().status_code for key in (*loud, quiet)] == [503] * 3
-        held.go.set()
 
 
 def test_an_upload_that_is_repeated_is_one_job_also_when_that_was_deleted(key: Account) -> None:
@@ -310,7 +312,7 @@ def test_a_full_disk_is_no_failure_of_a_job(tmp_path: Path, error: Exception, mo
 
 def test_a_stop_in_good_order_does_not_count_against_a_job(tmp_path: Path) -> None:
     """It waits as if it had not been begun, and is done later."""
-    with holding(tmp_path, held := Held()) as server:
+    with hosted(tmp_path / "db.sqlite", status_sources=[held := Held()]) as server:
         job_id = (key := server.account()).upload().json()["job_id"]
         assert held.began.wait(60)
         Timer(0.1, held.go.set).start()

@@ -17,7 +17,7 @@ import pytest
 from bansong.errors import StoreError
 from bansong.server import job_table
 from bansong.server import store as group_writer
-from bansong.server.store import SERVER_FILE, Store, open_server_file
+from bansong.server.store import Store, open_server_file
 from serving import rows_of
 
 Change = Callable[[sqlite3.Connection], Any]
@@ -183,25 +183,6 @@ def test_a_file_that_cannot_be_written_is_refused_at_once(tmp_path: Path, monkey
         Store(path)
     with pytest.raises(sqlite3.ProgrammingError, match="closed"):
         readers[0].execute("SELECT 1")
-
-
-@pytest.mark.parametrize(
-    ("version", "said"),
-    [
-        (SERVER_FILE.version + 1, "was written by a newer bansong .*; update this one"),
-        (0, "has version 0, .*; restore"),
-    ],
-)
-def test_a_file_of_another_version_is_refused_and_not_touched(tmp_path: Path, version: int, said: str) -> None:
-    path = tmp_path / "db.sqlite"
-    Store(path).close()
-    with closing(sqlite3.connect(path)) as db:
-        db.execute(f"PRAGMA user_version = {version}")
-    before = path.read_bytes()
-    for open_ in (Store, open_server_file):
-        with pytest.raises(StoreError, match=rf"db\.sqlite: {said}"):
-            open_(path)
-    assert path.read_bytes() == before
 
 
 def test_closing_finishes_what_was_asked(tmp_path: Path) -> None:
