@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import logging
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from ssl import SSLContext, create_default_context
 from typing import Final
@@ -22,7 +19,7 @@ from bansong import BlockingClient
 from bansong.errors import LimitError
 from bansong.server.settings import parse_proxies
 from conftest import ROOT
-from serving import Served, served
+from serving import Served, logged, refused, served, wait_until
 
 pytestmark = [
     pytest.mark.process,
@@ -65,11 +62,10 @@ def proxied(server: Served, folder: Path, **changes: str) -> Iterator[tuple[str,
     file.write_text(OWN.format(folder=folder, example=text, sockets=2_048))
     command = ["nginx", "-c", str(file), "-p", str(folder), "-e", str(folder / "error.log")]
     tested = subprocess.run([*command, "-t"], capture_output=True, text=True, check=False)
-    assert tested.returncode == 0, tested.stderr
-    assert "warn" not in tested.stderr
+    assert (tested.returncode, "warn" in tested.stderr) == (0, False), tested.stderr
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
-        until_listening(port)
+        wait_until(lambda: listens(port))
         trusting = create_default_context()
         authority.configure_trust(trusting)
         yield f"https://127.0.0.1:{port}", trusting
@@ -78,56 +74,52 @@ def proxied(server: Served, folder: Path, **changes: str) -> Iterator[tuple[str,
         process.wait()
 
 
-def until_listening(port: int) -> None:
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except ConnectionRefusedError:
-            time.sleep(0.02)
-        else:
-            return
-    raise AssertionError("nginx does not listen")
+def listens(port: int) -> bool:
+    with suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
+
+
+def line_to(url: str, trusting: SSLContext) -> socket.socket:
+    plain = socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=20)
+    return trusting.wrap_socket(plain, server_hostname="127.0.0.1")
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Served]:
-    trusted = parse_proxies(["127.0.0.1"])
-    with served(tmp_path / "db.sqlite", trusted_proxies=trusted) as running:
+    with served(tmp_path / "db.sqlite", trusted_proxies=parse_proxies(["127.0.0.1"])) as running:
         yield running
 
 
-def test_requests_and_uploads_go_through(server: Served, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_requests_and_uploads_go_through(tmp_path: Path) -> None:
     """Over TLS, with bodies of the plan's size, and with the client's address as nginx sees it, not as it says."""
-    caplog.set_level(logging.INFO, "bansong.server")
-    key = server.key()
-    with proxied(server, tmp_path) as (url, trusting), ExitStack() as stack:
+    trusted = parse_proxies(["127.0.0.1"])
+    with (
+        logged() as lines,
+        served(tmp_path / "db.sqlite", trusted_proxies=trusted) as server,
+        proxied(server, tmp_path) as (url, trusting),
+    ):
         transport = httpx.HTTPTransport(verify=trusting, local_address="127.0.0.5")
-        client = stack.enter_context(httpx.Client(transport=transport))
-        headers = {"X-API-Key": key, "X-Forwarded-For": "198.51.100.7"}
-        assert client.get(f"{url}/me", headers=headers).status_code == 200
-        rows = b"b_no,name\n" + b"1248100998,x\n" * 100_000
-        answer = client.post(f"{url}/batch?paid=false", files={"file": ("in.csv", rows)}, headers=headers, timeout=60)
-        assert answer.json()["total"] == 100_000
-        refused = client.post(f"{url}/verify", json={"b_no": "1248100998"}, headers={"X-API-Key": "wrong"})
-        assert (refused.status_code, refused.json()["error"]["code"]) == (401, "invalid_key")
-    server.app.state.context.requests.write()
-    logged = [json.loads(line) for record in caplog.records for line in record.getMessage().splitlines() if "{" in line]
-    assert {line["client"] for line in logged if line["event"] == "request"} == {"127.0.0.5"}
+        headers = {"X-API-Key": server.key(), "X-Forwarded-For": "198.51.100.7"}
+        with httpx.Client(transport=transport, base_url=url, headers=headers, timeout=60) as client:
+            assert client.get("/me").status_code == 200
+            rows = b"b_no,name\n" + b"1248100998,x\n" * 100_000
+            assert client.post("/batch?paid=false", files={"file": ("in.csv", rows)}).json()["total"] == 100_000
+            assert refused(client.get("/me", headers={"X-API-Key": "wrong"})) == (401, "invalid_key")
+    assert {line["client"] for line in lines if line["event"] == "request"} == {"127.0.0.5"}
 
 
 def test_too_many_requests_of_an_address_are_no_end_of_the_quota(server: Served, tmp_path: Path) -> None:
     """What nginx refuses for its own bounds is a bound for our client, too; what the server says goes through."""
     key = server.key(quota=0)
     with proxied(server, tmp_path, **{"rate=200r/s": "rate=1r/m", "burst=1000": "burst=2"}) as (url, trusting):
-        with httpx.Client(verify=trusting, trust_env=False) as client:
-            answer = client.post(f"{url}/verify", json={"b_no": "1248100998"}, headers={"X-API-Key": key})
-            assert (answer.status_code, answer.json()["error"]["code"]) == (429, "quota_exceeded")
-            for _ in range(2):
-                assert client.get(f"{url}/healthz").status_code == 200
-            refused = client.get(f"{url}/healthz")
-        assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
-        assert refused.headers["content-type"] == "application/json"
+        with httpx.Client(verify=trusting, trust_env=False, base_url=url) as client:
+            answer = client.post("/verify", json={"b_no": "1248100998"}, headers={"X-API-Key": key})
+            assert refused(answer) == (429, "quota_exceeded")
+            assert [client.get("/healthz").status_code for _ in range(2)] == [200, 200]
+            refusal = client.get("/healthz")
+        assert (refusal.status_code, refusal.headers["retry-after"]) == (429, "1")
+        assert refusal.headers["content-type"] == "application/json"
         with BlockingClient(url, key, verify=trusting, max_retries=0) as ours, pytest.raises(LimitError) as told:
             ours.me()
         assert told.value.retry_after == 1.0
@@ -136,39 +128,27 @@ def test_too_many_requests_of_an_address_are_no_end_of_the_quota(server: Served,
 def test_connections_of_an_address_are_bounded(server: Served, tmp_path: Path) -> None:
     """A client with more uploads under way than the file allows is told so by nginx; the server takes the others."""
     head = b"POST /batch HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=b\r\n"
-    key = server.key("enterprise")
-    with (
-        proxied(server, tmp_path, **{"limit_conn bansong_connections 64": "limit_conn bansong_connections 5"}) as (
-            url,
-            trusting,
-        ),
-        ExitStack() as stack,
-    ):
+    fewer = {"limit_conn bansong_connections 64": "limit_conn bansong_connections 5"}
+    with proxied(server, tmp_path, **fewer) as (url, trusting), ExitStack() as stack:
+        key = server.key("enterprise")
         for _ in range(5):
-            plain = socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=20)
-            line = stack.enter_context(trusting.wrap_socket(plain, server_hostname="127.0.0.1"))
+            line = stack.enter_context(line_to(url, trusting))
             line.sendall(head + f"Content-Length: 9000\r\nX-API-Key: {key}\r\n\r\n".encode())
         client = stack.enter_context(httpx.Client(verify=trusting, trust_env=False))
-        deadline = time.monotonic() + 120
-        while (answer := client.get(f"{url}/healthz")).status_code == 200:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        assert (answer.status_code, answer.json()["error"]["bound"]) == (429, "proxy")
+        wait_until(lambda: client.get(f"{url}/healthz").status_code == 429)
+        assert client.get(f"{url}/healthz").json()["error"]["bound"] == "proxy"
         assert httpx.get(f"{server.url}/healthz", trust_env=False).status_code == 200
 
 
 def test_slow_and_idle_connections_lock_nobody_out(server: Served, tmp_path: Path) -> None:
     """A head that never ends is closed at its deadline; a thousand silent sockets reach the server not at all."""
-    with (
-        proxied(server, tmp_path, **{"client_header_timeout 15s": "client_header_timeout 1s"}) as (url, trusting),
-        ExitStack() as stack,
-    ):
+    sooner = {"client_header_timeout 15s": "client_header_timeout 1s"}
+    with proxied(server, tmp_path, **sooner) as (url, trusting), ExitStack() as stack:
         port = int(url.rpartition(":")[2])
         for number in range(1_000):
             here = (f"127.0.1.{number % 200 + 1}", 0)
             stack.enter_context(socket.create_connection(("127.0.0.1", port), source_address=here))
-        plain = socket.create_connection(("127.0.0.1", port), timeout=20)
-        slow = stack.enter_context(trusting.wrap_socket(plain, server_hostname="127.0.0.1"))
+        slow = stack.enter_context(line_to(url, trusting))
         slow.sendall(b"GET /healthz HTTP/1.1\r\nHost:")
         with httpx.Client(verify=trusting, trust_env=False) as client:
             assert client.get(f"{url}/healthz").status_code == 200
@@ -176,12 +156,9 @@ def test_slow_and_idle_connections_lock_nobody_out(server: Served, tmp_path: Pat
         assert slow.recv(65536) == b""
 
 
-@pytest.mark.parametrize("more", ["Content-Length: 4\r\nTransfer-Encoding: chunked", "X: " + "x" * 40_000])
-def test_a_head_that_may_be_read_in_two_ways_or_has_no_end_stays_outside(
-    server: Served, tmp_path: Path, more: str
-) -> None:
+def test_a_head_that_may_be_read_in_two_ways_or_has_no_end_stays_outside(server: Served, tmp_path: Path) -> None:
     with proxied(server, tmp_path) as (url, trusting):
-        plain = socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=20)
-        with trusting.wrap_socket(plain, server_hostname="127.0.0.1") as line:
-            line.sendall(f"POST /verify HTTP/1.1\r\nHost: x\r\n{more}\r\n\r\n0\r\n\r\n".encode())
-            assert line.recv(65536).startswith(b"HTTP/1.1 400")
+        for more in ("Content-Length: 4\r\nTransfer-Encoding: chunked", "X: " + "x" * 40_000):
+            with line_to(url, trusting) as line:
+                line.sendall(f"POST /verify HTTP/1.1\r\nHost: x\r\n{more}\r\n\r\n0\r\n\r\n".encode())
+                assert line.recv(65536).startswith(b"HTTP/1.1 400")

@@ -112,8 +112,10 @@ def asking(
         status = StatusOptions(**{"source": "nts", "key": NtsKey(KEY), "base_url": url, "timeout": 20.0} | options)
         notices = tmp_path / "closures.jsonl"
         with hosted(tmp_path / "db.sqlite", hand.clock, status=status, registry=built, notices=notices) as server:
-            yield Asking(server, secret or server.key(), fake, hand)
-            fake.faults.release()
+            try:
+                yield Asking(server, secret or server.key(), fake, hand)
+            finally:
+                fake.faults.release()
 
 
 def closures(tmp_path: Path) -> list[str]:

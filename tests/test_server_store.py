@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from bansong.errors import StoreError
-from bansong.server import job_table as idempotency
+from bansong.server import job_table
 from bansong.server import store as group_writer
-from bansong.server.store import SERVER_FILE, Store, open_server_file
-from serving import make_key, rows_of
+from bansong.server.store import Store, open_server_file
+from serving import rows_of
 
 Change = Callable[[sqlite3.Connection], Any]
 
@@ -44,7 +44,7 @@ async def held(store: Store) -> threading.Event:
     """Keep the writer busy until the event is set, so that what comes in meanwhile is one group."""
     begun, go = threading.Event(), threading.Event()
 
-    def wait(db: sqlite3.Connection) -> None:
+    def wait(_: sqlite3.Connection) -> None:
         begun.set()
         assert go.wait(30)
 
@@ -55,13 +55,17 @@ async def held(store: Store) -> threading.Event:
     return go
 
 
-async def written(store: Store, *changes: Change) -> list[Any]:
+def written(store: Store, *changes: Change) -> list[Any]:
     """What becomes of changes that come in while the writer is busy."""
-    go = await held(store)
-    asked = [asyncio.create_task(store.write(change)) for change in changes]
-    await asyncio.sleep(0)
-    go.set()
-    return await asyncio.gather(*asked, return_exceptions=True)
+
+    async def ask() -> list[Any]:
+        go = await held(store)
+        asked = [asyncio.create_task(store.write(change)) for change in changes]
+        await asyncio.sleep(0)
+        go.set()
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    return asyncio.run(asyncio.wait_for(ask(), 30))
 
 
 def names(store: Store) -> list[str]:
@@ -69,16 +73,11 @@ def names(store: Store) -> list[str]:
 
 
 def test_what_waits_is_one_commit_in_order(store: Store) -> None:
-    """A hundred changes that come in during a commit are carried out in their order and committed together."""
-    commits: list[str] = []
-    store._connection.set_trace_callback(
-        lambda said: commits.append(said) if said in ("COMMIT", "SAVEPOINT change") else None
-    )
-    found = asyncio.run(written(store, *(key(f"{number:03}") for number in range(100))))
-    assert found == [f"{number:03}" for number in range(100)]
-    assert commits.count("COMMIT") == 2
-    assert commits.count("SAVEPOINT change") == 101
-    assert len(names(store)) == 100
+    said: list[str] = []
+    store._connection.set_trace_callback(said.append)
+    wanted = [f"{number:03}" for number in range(100)]
+    assert written(store, *map(key, wanted)) == wanted == names(store)
+    assert (said.count("COMMIT"), said.count("SAVEPOINT change")) == (2, 101)
 
 
 def test_a_failing_change_does_not_harm_its_neighbours(store: Store) -> None:
@@ -88,26 +87,24 @@ def test_a_failing_change_does_not_harm_its_neighbours(store: Store) -> None:
         key("half")(db)
         raise ValueError("no more")
 
-    found = asyncio.run(written(store, key("a"), half_done, key("a"), key("b")))
-    assert found[0] == "a"
-    assert isinstance(found[1], ValueError)
-    assert isinstance(found[2], sqlite3.IntegrityError)
-    assert found[3] == "b"
+    found = written(store, key("a"), half_done, key("a"), key("b"))
+    assert [type(each) for each in found] == [str, ValueError, sqlite3.IntegrityError, str]
     assert names(store) == ["a", "b"]
 
 
 def test_what_a_write_returns_is_on_the_disk(store: Store) -> None:
-    """When a write returns, another connection sees it; while the change runs, none does."""
+    """While the change runs, no other connection sees it; a reader sees it afterwards, and cannot write."""
     seen: list[list[str]] = []
 
     def look(db: sqlite3.Connection) -> None:
         key("a")(db)
-        with closing(sqlite3.connect(f"file:{store.path}?mode=ro", uri=True)) as other:
-            seen.append([name for (name,) in other.execute("SELECT id FROM keys")])
+        seen.append(names(store))
 
     asyncio.run(store.write(look))
-    assert seen == [[]]
-    assert names(store) == ["a"]
+    assert (seen, names(store)) == ([[]], ["a"])
+    with pytest.raises(StoreError, match="read-only"):
+        asyncio.run(store.read(key("b")))
+    assert asyncio.run(store.read(lambda db: db.execute("SELECT id FROM keys").fetchall())) == [("a",)]
 
 
 def test_an_error_of_the_disk_fails_the_whole_group(store: Store) -> None:
@@ -118,14 +115,13 @@ def test_an_error_of_the_disk_fails_the_whole_group(store: Store) -> None:
         db.execute(f"PRAGMA max_page_count = {pages}")
         db.execute("UPDATE keys SET note = ?", ("x" * 1_000_000,))
 
-    assert asyncio.run(store.write(key("a"))) == "a"
-    found = asyncio.run(written(store, key("b"), large, key("c")))
+    assert written(store, key("a")) == ["a"]
+    found = written(store, key("b"), large, key("c"))
     assert [type(each) for each in found] == [StoreError] * 3
     assert "the disk is full, so nothing was written" in str(found[0])
-    assert str(store.path) in str(found[0])
     assert names(store) == ["a"]
-    assert asyncio.run(store.write(lambda db: db.execute("PRAGMA max_page_count = 1000000").fetchone())) == (1_000_000,)
-    assert asyncio.run(store.write(key("d"))) == "d"
+    assert written(store, lambda db: db.execute("PRAGMA max_page_count = 1000000").fetchone()) == [(1_000_000,)]
+    assert written(store, key("d")) == ["d"]
 
 
 class Stubborn(sqlite3.Connection):
@@ -146,49 +142,37 @@ def test_a_transaction_that_cannot_be_left_does_not_end_the_writer(store: Store)
         key("a")(db)
         raise sqlite3.OperationalError("disk I/O error")
 
-    with pytest.raises(StoreError, match="disk I/O error"):
-        asyncio.run(asyncio.wait_for(store.write(breaks), 10))
-    assert asyncio.run(asyncio.wait_for(store.write(key("b")), 10)) == "b"
-    assert names(store) == ["b"]
+    (found,) = written(store, breaks)
+    assert (type(found), written(store, key("b")), names(store)) == (StoreError, ["b"], ["b"])
 
 
 def test_a_file_that_others_hold_for_long_is_said_to_be(store: Store) -> None:
-    """While another connection holds the file beyond the wait, writes fail and nothing is kept; then they go on."""
     store._connection.execute("PRAGMA busy_timeout = 50")
     with closing(open_server_file(store.path)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreError, match="another process is writing to it for long"):
             asyncio.run(store.write(key("a")))
         other.execute("ROLLBACK")
-    assert asyncio.run(store.write(key("b"))) == "b"
-    assert names(store) == ["b"]
+    assert (written(store, key("b")), names(store)) == (["b"], ["b"])
 
 
 def test_a_damaged_file_is_said_to_be(tmp_path: Path) -> None:
-    """A file whose pages are no longer those of a database fails with the path and the remedy."""
     path = tmp_path / "db.sqlite"
-    store = Store(path)
-    asyncio.run(written(store, *(key(f"{number:04}") for number in range(5_000))))
-    store.close()
+    with closing(Store(path)) as store:
+        written(store, *(key(f"{number:04}") for number in range(3_000)))
     whole = bytearray(path.read_bytes())
     half = len(whole) // 2
-    whole[half:] = b"\xff" * (len(whole) - half)
-    path.write_bytes(whole)
-    store = Store(path)
-    try:
-        with pytest.raises(StoreError, match="restore it from a backup"):
-            asyncio.run(store.write(lambda db: db.execute("UPDATE keys SET note = 'x'")))
-        with pytest.raises(StoreError, match="restore it from a backup"):
-            asyncio.run(store.read(lambda db: db.execute("SELECT * FROM keys").fetchall()))
-    finally:
-        store.close()
+    path.write_bytes(whole[:half] + b"\xff" * (len(whole) - half))
+    with closing(Store(path)) as store:
+        for ask, query in ((store.write, "UPDATE keys SET note = 'x'"), (store.read, "SELECT * FROM keys")):
+            with pytest.raises(StoreError, match="restore it from a backup"):
+                asyncio.run(ask(lambda db, query=query: db.execute(query).fetchall()))  # type: ignore[misc]
 
 
 def test_a_file_that_cannot_be_written_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server does not start on a read-only file, to fail at each request: it says so, and closes the file."""
-    path = tmp_path / "db.sqlite"
+    path, readers = tmp_path / "db.sqlite", list[sqlite3.Connection]()
     Store(path).close()
-    readers: list[sqlite3.Connection] = []
 
     def read_only(_: Path) -> sqlite3.Connection:
         readers.append(open_server_file(path, writing=False))
@@ -201,28 +185,8 @@ def test_a_file_that_cannot_be_written_is_refused_at_once(tmp_path: Path, monkey
         readers[0].execute("SELECT 1")
 
 
-@pytest.mark.parametrize(
-    ("version", "said"),
-    [
-        (SERVER_FILE.version + 1, "was written by a newer bansong .*; update this one"),
-        (0, "has version 0, .*; restore"),
-    ],
-)
-def test_a_file_of_another_version_is_refused_and_not_touched(tmp_path: Path, version: int, said: str) -> None:
-    """Neither the server nor `keys` opens a file of another version: which one it is, and the remedy, is said."""
-    path = tmp_path / "db.sqlite"
-    Store(path).close()
-    with closing(sqlite3.connect(path)) as db:
-        db.execute(f"PRAGMA user_version = {version}")
-    before = path.read_bytes()
-    for open_ in (Store, open_server_file):
-        with pytest.raises(StoreError, match=rf"db\.sqlite: {said}"):
-            open_(path)
-    assert path.read_bytes() == before
-
-
 def test_closing_finishes_what_was_asked(tmp_path: Path) -> None:
-    """What was asked before the store is closed is written, though nobody waits for it any more."""
+    """What was asked before is written, though nobody waits for it any more."""
     store = Store(tmp_path / "db.sqlite")
 
     async def ask() -> None:
@@ -240,7 +204,6 @@ def test_closing_finishes_what_was_asked(tmp_path: Path) -> None:
 
 
 def test_the_loop_may_be_gone_before_the_commit(store: Store) -> None:
-    """Where the event loop was closed meanwhile the change is written all the same, and the writer goes on."""
     go = threading.Event()
 
     async def ask() -> None:
@@ -250,16 +213,7 @@ def test_the_loop_may_be_gone_before_the_commit(store: Store) -> None:
 
     asyncio.run(ask())
     go.set()
-    assert asyncio.run(store.write(key("b"))) == "b"
-    assert names(store) == ["a", "b"]
-
-
-def test_readers_do_not_write(store: Store) -> None:
-    """A query that would change the file fails, and a reader sees what was committed before it began."""
-    asyncio.run(store.write(key("a")))
-    with pytest.raises(StoreError, match="read-only"):
-        asyncio.run(store.read(key("b")))
-    assert asyncio.run(store.read(lambda db: db.execute("SELECT id FROM keys").fetchall())) == [("a",)]
+    assert (written(store, key("b")), names(store)) == (["b"], ["a", "b"])
 
 
 WRITER = """
@@ -286,23 +240,16 @@ def test_two_processes_write_at_once(store: Store) -> None:
 
     with subprocess.Popen(command) as process:
         count = asyncio.run(ask(process))
-    assert process.returncode == 0
-    assert len(names(store)) == 8 + count
-    make_key(store.path)
-    assert len(names(store)) == 9 + count
+    assert (process.returncode, len(names(store))) == (0, 8 + count)
 
 
 def test_the_steps_of_idempotency_can_be_repeated(tmp_path: Path) -> None:
     """Begin, finish and forget may come twice: the first answer stays, and a finished one is not forgotten."""
-    steps: list[Change] = [
-        lambda db: idempotency.begin_request(db, "k", b"t", b"r", 1.0),
-        lambda db: idempotency.begin_request(db, "k", b"t", b"other", 2.0),
-        lambda db: idempotency.finish_request(db, "k", b"t", b"answer"),
-        lambda db: idempotency.finish_request(db, "k", b"t", b"another"),
-        lambda db: idempotency.forget_request(db, "k", b"t"),
-        lambda db: idempotency.find_earlier(db, "k", b"t"),
-    ]
     with closing(open_server_file(tmp_path / "db.sqlite")) as db:
         db.execute("PRAGMA foreign_keys = OFF")
-        found = [step(db) for step in steps]
-    assert found == [None, (b"r", 1.0, None), None, None, False, (b"r", 1.0, b"answer")]
+        assert job_table.begin_request(db, "k", b"t", b"r", 1.0) is None
+        assert job_table.begin_request(db, "k", b"t", b"other", 2.0) == (b"r", 1.0, None)
+        for answer in (b"answer", b"another"):
+            job_table.finish_request(db, "k", b"t", answer)
+        assert not job_table.forget_request(db, "k", b"t")
+        assert job_table.find_earlier(db, "k", b"t") == (b"r", 1.0, b"answer")

@@ -133,6 +133,7 @@ class FetchRun:
         self._account = account_of(key)
         block = max(MAX_NUMBERS, int(min(_MAX_RESERVED_BLOCK, options.rate * MAX_NUMBERS)))
         self._allowance = DayAllowance(store, self._account, options.budget, today, block)
+        self._taking = anyio.Lock()
         self._run_id = secrets.token_hex(8)
         self._queue = self._elsewhere = pl.Series("b_no", dtype=pl.UInt64)
         self._place = 0
@@ -182,7 +183,8 @@ class FetchRun:
 
     async def take_numbers(self, numbers: int) -> int:
         """Return how many of these numbers may be asked now; if none, end the run for the day."""
-        taken = await anyio.to_thread.run_sync(self._allowance.take, numbers)
+        async with self._taking:  # else the call that gets none ends the run before the others have sent theirs
+            taken = await anyio.to_thread.run_sync(self._allowance.take, numbers)
         if not taken:
             self._halt_for_day(self._budget_note(), self._today())
         return taken
