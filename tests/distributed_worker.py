@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,21 @@ def verify_parts(pickled: bytes, parts: list[pa.Table], files: list[str]) -> dic
         "threads": pl.thread_pool_size(),
         "pid": os.getpid(),
     }
+
+
+def look_into_worker(verifier: Any, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Verify a partition of Spark's and say who did it: process, partition, polars' threads, engines it ever opened."""
+    import polars as pl
+    from pyspark import TaskContext
+
+    from bansong.distributed import batches as worker_engine
+
+    if not hasattr(worker_engine, "counted"):  # one process has several tasks
+        worker_engine.counted = count_openings(worker_engine.WorkerEngine)  # type: ignore[attr-defined]
+    rows = sum(batch.num_rows for batch in verifier.map_batches(batches))
+    told = {"pid": os.getpid(), "partition": TaskContext.get().partitionId(), "threads": pl.thread_pool_size()}
+    told |= {"opened": len(worker_engine.counted), "rows": rows}
+    yield pa.record_batch({name: [value] for name, value in told.items()})
 
 
 def count_openings(engine: Any) -> list[int]:

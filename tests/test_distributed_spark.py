@@ -6,6 +6,8 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
+from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 import bansong as bs
 from bansong.errors import UsageError
 from conftest import NOTHING_CHECKED, ROOT, SAMPLE
+from distributed_worker import look_into_worker
 from test_distributed import TODAY, customers
 
 if shutil.which("java") is None:
@@ -74,6 +77,26 @@ def test_spark_answers_as_one_machine_does(session: Any, tmp_path: Path) -> None
     found = pl.DataFrame(out.toArrow()).sort("고객번호")
     assert found.height == frame.height
     assert found.equals(wanted)
+
+
+def test_each_worker_process_opens_the_files_once(session: Any, tmp_path: Path) -> None:
+    from bansong.distributed import spark, verify_batches
+
+    frame, another_day = customers(8000), date(2026, 11, 20)  # so no earlier test has opened this engine
+    verifier = verify_batches(frame.head(100), **FILES, today=another_day, labels=False)
+    for path in verifier.engine.files:
+        session.sparkContext.addFile(path)
+    verifier = verifier.at(find_file=spark.find_shipped_file, place=spark.describe_partition)
+    look = partial(look_into_worker, verifier)
+    spread_out = spread(session, tmp_path, frame, 8).repartition(8)
+    # the same processes, by its own way, with an engine that is another one
+    spark.enrich(spread_out, **FILES, today=TODAY, labels=False, lang="ko").count()
+    rows = spread_out.mapInArrow(look, "pid long, partition long, threads long, opened long, rows long").collect()
+    assert sorted(row.partition for row in rows) == list(range(8))
+    assert sum(row.rows for row in rows) == frame.height
+    assert {row.threads for row in rows} == {1}
+    assert {row.opened for row in rows} == {1}
+    assert len({row.pid for row in rows}) < len(rows)
 
 
 def test_an_error_names_its_partition(session: Any, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 import bansong as bs
 from bansong.errors import QuotaError
 from bansong.purchase.ledger import Ledger
-from bansong.testing import DIALECTS, HTML, Dialect, FakeService, Fault, Reset
+from bansong.testing import DIALECTS, HTML, Dialect, FakeService, Fault, Reset, Status
 from conftest import SAMPLE, write
 from customers import QUICK, SEVEN, answers, customers, is_right, numbers
 
@@ -116,6 +117,21 @@ def test_a_wrong_job_named_by_hand_gives_no_row_an_answer(service: FakeService, 
     assert all(is_right(row, service) for row in answers(tmp_path / "in.enriched.csv").iter_rows(named=True))
 
 
+def test_what_is_paid_is_fetched_also_when_the_quota_does_not_last_for_more(
+    service: FakeService, url: str, tmp_path: Path
+) -> None:
+    service.faults.add(Fault("job", Status(400)))
+    assert bs.enrich(customers(tmp_path / "in.csv", 5), engine="batch", base_url=url, **QUICK).counts["pending"] == 5
+    service.quota = service.paid_total
+    service.faults.clear()
+    source = customers(tmp_path / "more.csv", 8)
+    with pytest.raises(QuotaError, match="3 lookups"):
+        bs.enrich(source, engine="verify", base_url=url, **QUICK)
+    service.faults.add(Fault("job", Status(404)))
+    report = bs.enrich(source, engine="verify", base_url=url, budget=0, **QUICK)
+    assert (report.counts["cached"], report.counts["pending"]) == (5, 3)
+
+
 def test_the_hybrid_engine_buys_only_what_the_local_one_cannot_tell(
     service: FakeService, url: str, tmp_path: Path
 ) -> None:
@@ -166,3 +182,11 @@ def test_a_job_of_another_file_is_left_to_that_file(service: FakeService, url: s
     service.faults.clear()
     assert bs.enrich(one, engine="verify", base_url=url, **QUICK).counts["cached"] == 20
     assert service.paid_total == 40
+
+
+def test_an_answer_is_bought_again_when_it_is_too_old(service: FakeService, url: str, tmp_path: Path) -> None:
+    source = customers(tmp_path / "in.csv", 5)
+    bs.enrich(source, engine="verify", base_url=url, **QUICK)
+    time.sleep(0.01)
+    assert bs.enrich(source, engine="verify", base_url=url, max_age=0, **QUICK).counts["verified"] == 5
+    assert service.paid_total == 10
