@@ -367,9 +367,10 @@ def test_trials_whose_answers_come_after_all_let_the_purchase_go_on(
     service.faults.add(Fault(kind, lost))
     for number in range(3):
         buy(few(tmp_path, number))
+    assert buy(few(tmp_path, 3)).counts["pending"] == 5
+    assert service.paid_total == 15, "no fourth trial, of whatever file"
     service.faults.clear()
     if kind == "batch":
-        assert buy(few(tmp_path, 3)).counts["pending"] == 5
         with Ledger.open() as ledger:
             rows = {doubt.id: [b_no for _, b_no in ledger.rows_of(doubt.id)] for doubt in ledger.doubts()}
         upload = next(iter(rows))
