@@ -230,11 +230,7 @@ DOUBT = ["done"] * 3 + ["doubt"] + ["unknown"] * 5
 ANSWERS: dict[str, tuple[ServiceError, HaltReason | None, list[str]]] = {
     "429": (QuotaError("429", status=429), "quota", FROM_THE_FOURTH),
     "429, tomorrow": (QuotaError("429", status=429, **LATER), "quota", FROM_THE_FOURTH),
-    "503, tomorrow": (
-        DoubtError("503", status=503, **LATER),
-        "unreachable",
-        ["done"] * 3 + ["doubt"] + ["unknown"] * 5,
-    ),
+    "503, tomorrow": (DoubtError("503", status=503, **LATER), "unreachable", DOUBT),
     "not sent": (NotSentError("cannot connect"), "unreachable", FROM_THE_FOURTH),
     "not sent, tomorrow": (NotSentError("503", status=503, **LATER), "unreachable", FROM_THE_FOURTH),
     "400": (RejectedError("400: bad row", status=400), None, ["done"] * 3 + ["refused"] * 6),

@@ -302,10 +302,35 @@ def test_a_kill_leaves_in_doubt_what_was_at_the_gate_and_frees_what_was_before_i
 
 
 def test_fetching_again_can_only_find_more(ledger: Ledger) -> None:
+    given_up = make(ledger, "known")
+    ledger.settle([JobFetched("known", {0: NEW}, {}, None)])
+    ledger.accept(["known"])
+    ledger.settle([JobFetched("known", {1: NEW}, {}, None)])
+    assert states(ledger, *given_up) == ["done", "lost"]
+    paid = ledger.runs()[0]
     rows = make(ledger, "done")
     ledger.settle([JobFetched("done", {1: NEW}, {0: "gone"}, None)])
     ledger.settle([JobLost("done", "404")])
     assert states(ledger, *rows) == ["done", "done"]
     with pytest.raises(LedgerError):
         ledger.settle([JobFetched("done", {2: NEW}, {}, None)])
-    assert (ledger.runs()[0].paid, ledger.runs()[0].answered) == (3, 3)
+    assert (ledger.runs()[0].paid, ledger.runs()[0].answered) == (paid.paid + 3, paid.answered + 3)
+
+
+@pytest.mark.parametrize("state", ["done", "lost", "doubt"])
+def test_a_row_that_is_uploaded_anew_is_no_row_of_its_old_upload_any_more(ledger: Ledger, state: str) -> None:
+    row = make(ledger, state)[1]
+    ledger.resend([state])
+    ledger.settle([prepared("new", row), UploadGated("new"), JobKnown("new", "job", 1)])
+    if state == "done":
+        ledger.settle([JobFetched(state, {1: OLD}, {}, None)])
+    for decide in (
+        lambda: ledger.accept([state]),
+        lambda: ledger.resend([state]),
+        lambda: ledger.attach(state, "job 2"),
+    ):
+        with pytest.raises(UsageError):
+            decide()
+    assert states(ledger, row) == ["uploaded"]
+    ledger.settle([JobFetched("new", {0: NEW}, {}, None)])
+    assert answer_of(ledger, row) == NEW.bounce_prob

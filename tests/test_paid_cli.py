@@ -369,9 +369,6 @@ def test_options_that_would_do_nothing_say_so(service: FakeService, url: str, tm
     for unused in ({"zipcode": "04524"}, {"registry": SAMPLE / "registry.parquet"}):
         with pytest.raises(UsageError, match="for the local engine"):
             bs.verify(numbers(1)[0], engine="verify", base_url=url, **QUICK, **unused)
-    for wrong in ({"rate": "50"}, {"budget": 2.5}, {"concurrency": 1.5}, {"band": 0.5}, {"max_age": None}):
-        with pytest.raises(UsageError, match="must be"):
-            bs.enrich(source, engine="hybrid", base_url=url, **(QUICK | wrong))
     given = bs.enrich(source, engine="batch", base_url=url, registry=SAMPLE / "registry.parquet", **QUICK)
     assert any("the registry answers nothing here" in warning for warning in given.warnings)
 

@@ -274,22 +274,15 @@ def test_numbers_without_an_answer_keep_their_old_status_and_its_age(asked: Fake
     assert "a row of a number that was not asked was left out" in note
 
 
-@pytest.mark.parametrize("limit", ["budget", "day"])
-def test_what_a_budget_leaves_out_is_asked_by_the_same_command_later(
-    asked: FakeNts, tmp_path: Path, limit: str
-) -> None:
+def test_what_the_day_s_limit_leaves_out_is_asked_by_the_same_command_later(asked: FakeNts, tmp_path: Path) -> None:
     rows = "\n".join(f"{1_000_000_000 + place},{ADDRESS}" for place in range(150))
     source = write(tmp_path / "in.csv", f"b_no,주소\n{rows}\n")
-    asked.default = "active"
-    options = bs.StatusOptions(budget=100, concurrency=1) if limit == "budget" else bs.StatusOptions(concurrency=1)
-    asked.daily_limit = 100 if limit == "day" else None
-    report = bs.enrich(source, status=options)
-    assert (report.exit_code, asked.numbers) == (0 if limit == "budget" else 3, 100)
+    asked.default, asked.daily_limit = "active", 100
+    report = bs.enrich(source, status=bs.StatusOptions(concurrency=1))
+    assert (report.exit_code, asked.numbers, isinstance(report.warnings[0], Alert)) == (3, 100, True)
     assert report.statuses is not None
     assert (report.statuses.checked, report.statuses.is_alarming) == (100, True)
-    assert isinstance(report.warnings[0], Alert)
     asked.daily_limit = None
-    asked.start_day()
     with closing(sqlite3.connect(Path(os.environ["BANSONG_STATE_DIR"]) / "statuses.sqlite")) as db, db:
         db.execute("DELETE FROM usage")
     again = bs.enrich(source)
@@ -358,16 +351,6 @@ def test_ctrl_c_while_statuses_are_fetched_loses_none_and_the_same_command_goes_
     report = bs.enrich(source, output)
     assert report.statuses is not None
     assert (report.statuses.checked, asked.asked_again) == (4_000, 0)
-
-
-def test_no_output_replaces_the_status_store_or_the_key(asked: FakeNts, source: Path, tmp_path: Path) -> None:
-    store = tmp_path / "store.parquet"
-    with pytest.raises(UsageError, match="status store"):
-        bs.enrich(source, store, status=bs.StatusOptions(store=store))
-    key = write(tmp_path / "key.csv", KEY)
-    with pytest.raises(UsageError, match="key file"):
-        bs.enrich(source, key, status=bs.StatusOptions(key_file=key))
-    assert (asked.calls, key.read_text("utf-8")) == (0, KEY)
 
 
 def test_the_key_stands_in_nothing_that_a_run_leaves_behind(

@@ -282,6 +282,19 @@ def test_the_count_is_right_after_a_kill_and_a_purge(tmp_path: Path) -> None:
         assert ledger.spent_trials(ORIGIN) == 0
 
 
+def test_a_trial_with_a_number_that_a_purge_freed_is_counted(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    with book(path) as ledger:
+        for id in ("a", "b", "c"):
+            ledger.settle([prepared(id), UploadGated(id), JobKnown(id, id, 1)])
+            ledger.settle([JobFetched(id, {0: Answer("active")}, {}, None)])
+    with book(path, 1e8) as ledger:
+        assert ledger.purge(1).uploads == 3
+        ledger.begin(LedgerRun("r", "batch", ORIGIN, "a.csv", 1e8))
+        ledger.settle([prepared("d"), UploadGated("d")])
+        assert ledger.spent_trials(ORIGIN) == 1
+
+
 def test_a_ledger_of_the_third_version_has_spent_no_trials(tmp_path: Path) -> None:
     """Its uploads were not trials, whatever became of them; what it knows of them stays, and new ones are counted."""
     path, row = tmp_path / "ledger.sqlite", (b"0123456789abcdef", "1248100998")
@@ -367,9 +380,10 @@ def test_trials_whose_answers_come_after_all_let_the_purchase_go_on(
     service.faults.add(Fault(kind, lost))
     for number in range(3):
         buy(few(tmp_path, number))
+    assert buy(few(tmp_path, 3)).counts["pending"] == 5
+    assert service.paid_total == 15, "no fourth trial, of whatever file"
     service.faults.clear()
     if kind == "batch":
-        assert buy(few(tmp_path, 3)).counts["pending"] == 5
         with Ledger.open() as ledger:
             rows = {doubt.id: [b_no for _, b_no in ledger.rows_of(doubt.id)] for doubt in ledger.doubts()}
         upload = next(iter(rows))
