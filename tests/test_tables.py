@@ -219,8 +219,8 @@ def test_columns_of_every_type_are_looked_at_for_numbers() -> None:
     assert caught.value.code == "columns.column_kind_unsuitable"
 
 
-def test_a_thousand_columns_are_looked_at_by_one_query() -> None:
-    frame = pl.DataFrame({f"x{place}": ["a"] * 100 for place in range(1_000)} | {"c": [N] * 100})
+def test_hundreds_of_columns_are_looked_at_by_one_query() -> None:
+    frame = pl.DataFrame({f"x{place}": ["a"] * 100 for place in range(500)} | {"c": [N] * 100})
     assert bs.verify_frame(frame)["row_status"].unique().to_list() == ["verified"]
 
 
