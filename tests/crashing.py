@@ -43,7 +43,7 @@ JOBS = 3
 HUNG = 120.0
 LOADED = (  # what a run imports when it needs it: the nursery has it loaded once
     *("anyio._backends._asyncio", "anyio.streams.tls", "anyio.to_thread", "encodings.cp949", "bansong.tables.csv"),
-    *("bansong.purchase.engines", "bansong.purchase.run", "bansong.history.labels", "bansong.history.scorecards"),
+    *("bansong.purchase.engines", "bansong.history.labels", "bansong.history.scorecards"),
     *(
         "bansong.run.columns",
         "bansong.run.accounting",

@@ -1,9 +1,6 @@
 """Mutated files against the readers, in a process of its own: ``python tests/fuzzing.py FOLDER FIRST LAST``.
 
-Takes every file of FOLDER for a seed, mutates it by the case's number and reads the mutant; from time to time the
-whole of ``enrich`` is run on it. The number of a case is printed before it starts, so that a crash names it; anything
-but a clean :class:`~bansong.errors.BansongError` or a table whose rows can be counted ends the process with the
-case and what was raised. One case can be run again alone: ``python tests/fuzzing.py FOLDER 4711 4712``.
+The number of a case is printed before it starts, so that a crash names it; FIRST and LAST may be it and the next.
 """
 
 from __future__ import annotations
@@ -28,10 +25,8 @@ from memory import peak
 
 SECONDS = 20
 MEMORY = 8 << 30
-ENRICHED = 40
-"""One case in so many goes through all of ``enrich``."""
-SLOW = (".xls", ".xlsb", ".ods")
-"""Formats that are read in a process of their own, which takes a while; they get a small share of the cases."""
+ENRICHED = 40  # one case in so many goes through all of ``enrich``
+SLOW = (".xls", ".xlsb", ".ods")  # read in a process of their own: a small share of the cases
 RARE = 0.02
 
 TOKENS = [

@@ -48,8 +48,10 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[pl.DataFrame, Path]:
     keep = {"extra_columns": EXTRA_COLUMNS, "split": "action", "letter_cost": 500}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BANSONG_STATE_DIR", str(folder / "state"))
-        enrich(SAMPLE / "customers.csv", folder / "en.csv", **keep)
-        enrich(SAMPLE / "customers.csv", folder / "ko.csv", headers="ko", letters=folder / "letters.csv", **keep)
+        lines = (SAMPLE / "customers.csv").read_text(encoding="utf-8-sig").splitlines()[:81]
+        source = write(folder / "customers.csv", "\n".join([*lines, ""]))
+        enrich(source, folder / "en.csv", **keep)
+        enrich(source, folder / "ko.csv", headers="ko", letters=folder / "letters.csv", **keep)
     return read(folder / "en.csv"), folder / "ko.csv"
 
 

@@ -85,7 +85,7 @@ def ask(case: dict[str, str]) -> str:
     return f"{chosen} {notes}" if (chosen != wanted or missing or quiet or loud) else ""
 
 
-def test_columns_are_chosen_as_the_golden_file_says() -> None:
+def test_columns_are_chosen() -> None:
     with (ROOT / "tests/golden/columns.csv").open(encoding="utf-8", newline="") as file:
         cases = list(csv.DictReader(file))
     assert {case["case"]: differs for case in cases if (differs := ask(case))} == {}

@@ -25,6 +25,7 @@ from bansong.tables.detect import open_table, reading
 from bansong.tables.table import Enriched, Table
 from conftest import NINE, json_of, write
 from examples import examples
+from golden_texts import differing
 from office import converted
 
 N = "1248100998"
@@ -129,6 +130,7 @@ def test_read_write_read_keeps_every_cell_in_every_encoding_and_dialect(
         f",공급자,,공급받는자,\n일자,등록번호,상호,등록번호,상호\n1,{N},가,2208162517,나\n".encode(),
         f"sep=;\r\nb_no;이름\r\n{N};가,나\r\n".encode("utf-8-sig"),
         f'b_no,이름\n{N},\n,\n{N},""\n,\n'.encode(),
+        "b_no,규격\n1,\u2028\x0b\x0c\x1c\x85\n".encode(),
     ],
 )
 def test_a_file_written_without_added_columns_is_the_same_bytes(tmp_path: Path, data: bytes) -> None:
@@ -323,47 +325,21 @@ def test_blank_fields_beyond_the_header_are_left_out_and_reported(tmp_path: Path
     assert table.notes == ("2 lines have blank fields beyond the header's 2, which are left out: lines 2, 4",)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ('b_no,규격\n1,5" pipe\n2,6" x 7"\n3,"8"" pipe"\n', ['5" pipe', '6" x 7"', '8" pipe']),
-        ('b_no,규격\n1,5"\n2,6"\n', ['5"', '6"']),
-        ('b_no,규격\n1,"a\n,\n""b"""\n2,x\n', ['a\n,\n"b"', "x"]),
-        ('b_no,규격\n1,"a\rb"\n2,"c\r"\n', ["a\rb", "c\r"]),
-        ("b_no,규격\r\n1,a\n2,b\r\n", ["a", "b"]),
-        ("b_no,규격\n1,\u2028\x0b\x0c\x1c\x85\n", ["\u2028\x0b\x0c\x1c\x85"]),
-        ('b_no,규격\n1,5" pipe\n2,"c\r"\n', ['5" pipe', "c\r"]),
-    ],
-)
-def test_quotes_and_line_ends_in_cells_are_kept(tmp_path: Path, text: str, expected: list[str]) -> None:
-    _, rows = read(write(tmp_path / "in.csv", text))
-    assert [row[1] for row in rows] == expected
+def test_texts_are_read_or_refused_with_their_place(tmp_path: Path) -> None:
+    """Quotes and line ends in cells are kept; what would be lost or misread is refused; titles are no rows."""
 
+    def rows_of(text: str) -> list[Any]:
+        table, rows = read(write(tmp_path / "in.csv", text))
+        return [list(table.headers), *filled(rows)]
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("b_no,a\n1,x\0y\n", "line 2, character 4: holds a NUL byte"),
-        ('b_no,a\n1,"x\n가\0"\n', "line 3, character 2: holds a NUL byte"),
-        ('b_no,a\n1,5" x\n2,\0\n', "line 3, character 3: holds a NUL byte"),
-        ("b_no,a\n1\r,x\n", "line 2, character 2: holds a CR that ends no line"),
-        ("b_no,a\n1,x\r2,y\n", "line 2, character 4: holds a CR"),
-        ("b_no\n1\r2\n", "line 2, character 2: holds a CR"),
-        ("b_no,a\n1,x\r\r\n", "line 2, character 4: holds a CR"),
-        ("b_no,a\r1,x\n2,y\n", "line 1: holds a CR"),
-        ("b_no,a\r" * 50_000 + "1,x\n", "line 50001: its lines end in CR up to here, then in LF"),
-        ('b_no,a\n1,"x\n2,y\n', "line 2: the quotes of a cell do not match"),
-        ('b_no,a\n1,x\n2,"x"y\n', "line 3: the quotes of a cell do not match"),
-        ('b_no,a\n1,""x""\n', "line 2: the quotes of a cell do not match"),
-        ('b_no,a\n1,"x" "y"\n', "line 2: the quotes of a cell do not match"),
-        ('b_no,a\n1,"' + "x\n" * 100_000, "line 2: the quotes of a cell do not match, or it is longer than"),
-        ('b_no,a\n1,x"y,z"\n', "line 2 has 3 fields, the header 2"),
-        (",,\n,,\n", "is empty"),
-    ],
-)
-def test_what_would_be_lost_or_misread_is_refused_with_its_place(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(InputError, match=rf"in\.csv: {message}"):
-        read(write(tmp_path / "in.csv", text))
+    assert differing("csv_texts.tsv", rows_of) == {}
+    for text, code in {
+        "b_no,a\r" * 50_000 + "1,x\n": "csv.mixed_line_ends",
+        'b_no,a\n1,"' + "x\n" * 100_000: "csv.quotes_not_closed",
+    }.items():
+        with pytest.raises(InputError) as caught:
+            rows_of(text)
+        assert caught.value.code == code
 
 
 def test_a_line_of_absurd_length_is_refused_before_it_fills_the_memory(
@@ -397,26 +373,6 @@ def test_the_rows_of_a_file_with_few_shapes_and_many_are_all_there(tmp_path: Pat
 
 
 # ── headers and titles ───────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize(
-    ("text", "headers", "rows"),
-    [
-        (f"거래처 현황 (2026년)\n작성: 홍길동, 회계팀\n\nb_no,이름,주소\n{N},가,나\n", ("b_no", "이름", "주소"), 1),
-        (f"명단, 전체\nb_no;이름;주소\n{N};가;나\n", ("b_no", "이름", "주소"), 1),
-        (f'"제목\n""둘째"" 줄"\nb_no,이름\n{N},가\n', ("b_no", "이름"), 1),
-        (f'5" 제목\nb_no,이름\n{N},가\n', ("b_no", "이름"), 1),
-        (f'"사업자\n번호",이름\n{N},가\n', ("사업자\n번호", "이름"), 1),
-        ("b_no,이름", ("b_no", "이름"), 0),
-        ("b_no\n1\n", ("b_no",), 1),
-    ],
-)
-def test_the_header_is_found_below_titles_and_the_titles_are_no_rows(
-    tmp_path: Path, text: str, headers: tuple[str, ...], rows: int
-) -> None:
-    table, found = read(write(tmp_path / "in.csv", text))
-    assert (table.headers, len(found)) == (headers, rows)
-    assert N not in text or found[0][0] == N
 
 
 def test_titles_and_both_lines_of_a_header_come_back_with_ours_in_the_last(tmp_path: Path) -> None:

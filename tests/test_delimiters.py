@@ -12,7 +12,6 @@ import bansong as bs
 from bansong.errors import InputError, UsageError
 from bansong.tables.detect import open_table
 from conftest import NINE, write
-from nightly_jobs import Nights
 
 ROWS = [["사업자번호", "상호", "주소"], ["124-81-00998", "삼성전자", "경기도 수원시 영통구 삼성로 129"]]
 ROWS = [*ROWS, ["220-81-62517", "네이버", "경기도 성남시 분당구 정자일로 95"]]
@@ -75,13 +74,3 @@ def test_a_line_sep_names_any_of_them_also_as_an_escape(tmp_path: Path, typed: s
     assert (first, header.split(meant)) == (f"sep={typed}", [*ROWS[0], *NINE])
     bs.enrich(source, tmp_path / "out.tsv")
     assert ("sep=" in (tmp_path / "out.tsv").read_text(encoding="utf-8")) == (meant == "\t")
-
-
-def test_a_job_and_outcomes_are_read_with_it(tmp_path: Path, nights: Nights) -> None:
-    divided(nights.folder / "in.csv", "^")
-    nights.write_job(inputs='path = "in.csv"\ndelimiter = "^"')
-    assert nights.run().exit_code == 0
-    outcomes = write(tmp_path / "back.csv", "사업자번호~반송여부~반송사유\n124-81-00998~Y~이사\n")
-    terms = {"mailed": "2026-11-01", "returns_requested": True, "delimiter": "~", "file_delimiter": "^"}
-    report = bs.label(outcomes, file=nights.folder / "in.enriched.csv", **terms)
-    assert (report.bounced, report.listed) == (1, ())

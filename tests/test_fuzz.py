@@ -17,7 +17,7 @@ from bansong.tables.detect import open_table
 from conftest import spreadsheet
 
 FUZZING = Path(__file__).with_name("fuzzing.py")
-SHORT = 50
+SHORT = 30
 LONG = 6_000
 PEAK_MB = 1_000
 

@@ -30,7 +30,7 @@ def found(case: dict[str, str]) -> list[str]:
     return [f"{heading.first}-{heading.last}", "|".join(heading.headers)]
 
 
-def test_headers_are_found_as_the_golden_file_says() -> None:
+def test_headers_are_found() -> None:
     with (ROOT / "tests/golden/heading.csv").open(encoding="utf-8", newline="") as file:
         cases = list(csv.DictReader(file))
     differing = {case["case"]: found(case) for case in cases if found(case) != [case["lines"], case["headers"]]}

@@ -170,29 +170,24 @@ def test_whoever_asks_first_is_granted_first(limited: str) -> None:
 @pytest.mark.parametrize("asked_at", [0.0005, 0.0025], ids=["first in the queue", "in its middle"])
 def test_a_cancelled_wait_uses_up_nothing(asked_at: float, cancelled_after: float) -> None:
     """The others are granted as if the cancelled one had never asked."""
+    rate, times = RateLimiter(2), list[float]()
 
-    async def caller(rate: RateLimiter, times: list[float], start: float) -> None:
+    async def caller(start: float) -> None:
         await anyio.sleep(start)
         await rate.acquire()
         times.append(anyio.current_time())
 
-    def times_with(cancelled: bool) -> list[float]:
-        rate, times = RateLimiter(2), list[float]()
+    async def main() -> None:
+        async with anyio.create_task_group() as group:
+            for number in range(5):
+                group.start_soon(caller, number * 0.001)
+            await anyio.sleep(asked_at)
+            with anyio.move_on_after(cancelled_after) as scope:
+                await rate.acquire()
+            assert scope.cancelled_caught
 
-        async def main() -> None:
-            async with anyio.create_task_group() as group:
-                for number in range(5):
-                    group.start_soon(caller, rate, times, number * 0.001)
-                if cancelled:
-                    await anyio.sleep(asked_at)
-                    with anyio.move_on_after(cancelled_after) as scope:
-                        await caller(rate, [], 0.0)
-                    assert scope.cancelled_caught
-
-        simulated(main)
-        return times
-
-    assert times_with(cancelled=True) == times_with(cancelled=False)
+    simulated(main)
+    assert times == grants(RateLimiter(2), [[number * 0.001] for number in range(5)])
 
 
 def test_limits_that_are_none_are_refused() -> None:
@@ -314,35 +309,6 @@ async def test_a_raised_capacity_lets_the_next_one_in_at_once() -> None:
         await started.wait()
 
 
-@pytest.mark.anyio
-async def test_a_cancelled_request_gives_its_slot_back() -> None:
-    """Cancelled at the head of the queue, behind it, or with the slot in hand."""
-    limiter, done = ConcurrencyLimiter(1), list[int]()
-
-    async def request(number: int) -> None:
-        async with slot_of(limiter):
-            await anyio.lowlevel.checkpoint()
-            done.append(number)
-
-    async with anyio.create_task_group() as group:
-        async with slot_of(limiter):
-            with anyio.CancelScope() as scope:
-                async with anyio.create_task_group() as doomed:
-                    for number in range(3):
-                        doomed.start_soon(request, -number - 1)
-                    await anyio.wait_all_tasks_blocked()
-                    for number in range(4):
-                        group.start_soon(request, number)
-                    await anyio.wait_all_tasks_blocked()
-                    scope.cancel()
-            assert limiter.running == 1
-        with anyio.CancelScope() as scope:
-            async with slot_of(limiter):
-                scope.cancel()
-                await anyio.lowlevel.checkpoint()
-    assert (sorted(done), limiter.running) == ([0, 1, 2, 3], 0)
-
-
 def test_retry_after_holds_all_starts_back() -> None:
     """A later, shorter one does not shorten it, a longer one lengthens it even for those that wait already."""
     limiter, starts = ConcurrencyLimiter(8), list[float]()
@@ -368,16 +334,14 @@ def test_retry_after_holds_all_starts_back() -> None:
 
 
 def test_a_hold_also_holds_back_who_waits_for_the_rate() -> None:
-    """The rate comes last, and after it the hold is looked at once more."""
-    limiter, rate, starts = ConcurrencyLimiter(4), RateLimiter(0.1), list[float]()
+    limiter, rate = ConcurrencyLimiter(4), RateLimiter(0.1)
 
     async def request() -> None:
         async with slot_of(limiter):
             await rate.acquire()
             await rate.acquire()
             assert await limiter.wait_for_backoff()
-            assert not await limiter.wait_for_backoff()
-            starts.append(anyio.current_time())
+            assert anyio.current_time() >= 105
 
     async def main() -> None:
         slot = await held(limiter)
@@ -385,7 +349,6 @@ def test_a_hold_also_holds_back_who_waits_for_the_rate() -> None:
             group.start_soon(request)
             await anyio.sleep(5)
             slot.record_overload(100)
-        assert starts[0] >= 105
 
     simulated(main)
 

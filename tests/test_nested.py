@@ -133,6 +133,7 @@ def test_what_is_surely_meant_is_found_and_said(tmp_path: Path, name: str) -> No
         ({"supplier": {"b_no": N}, "buyer": {"b_no": str(M)}}, {"b_no": "buyer.b_no"}, {"b_no": "buyer.b_no"}),
         (RECORDS[0], {"b_no": "biz.no"}, "no column is headed 'biz.no'; the headers are: "),
         ({"b_no": N, "l": [{"road": ROAD}]}, {"address": "l.5.road"}, "no column is headed 'l.5.road'"),
+        ({"l": [{"사업자번호": N}], "memo": "가"}, None, "no column with business numbers was found"),
     ],
 )
 def test_a_column_goes_before_a_key_and_equal_keys_are_the_users_choice(

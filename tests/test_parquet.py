@@ -253,6 +253,9 @@ def test_a_row_group_that_claims_more_than_its_bytes_can_mean_is_refused(
     pq.write_table(pa.table({"b_no": many}), tmp_path / "in.parquet", row_group_size=len(many))
     error = refused(tmp_path / "in.parquet")
     assert (error.code, error.fields["place"]) == ("limits.row_group_too_large", 1)
+    monkeypatch.setenv("BANSONG_LIMITS", "inflated=10")
+    assert "BANSONG_LIMITS=inflated=" in str(refused(tmp_path / "in.parquet"))
+    monkeypatch.setenv("BANSONG_LIMITS", "cells=1000")
     assert "BANSONG_LIMITS=cells=" in str(error)
 
 

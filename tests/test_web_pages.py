@@ -8,7 +8,7 @@ from typing import Any
 
 import openpyxl
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import bansong as bs
@@ -181,6 +181,7 @@ def read_page(parts: list[bytes]) -> list[Any] | str:
     return [grid.top for grid in page.grids]
 
 
+@example(page=["<table>", "<td>", "1", "</tr>", "<td>", "가", "</tr >"], cut=3)
 @given(page=st.lists(st.sampled_from(PIECES), max_size=40), cut=st.integers(1, 20))
 @examples(300)
 def test_a_page_is_the_same_however_it_is_cut_into_parts(page: list[str], cut: int) -> None:

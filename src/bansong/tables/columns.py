@@ -33,7 +33,7 @@ from bansong.tables.roles import (
     is_filled,
     is_json,
     is_sure_address,
-    quoted,
+    quote_column,
     spell_column,
 )
 from bansong.tables.table import TEXTS, Table
@@ -282,13 +282,13 @@ class _NumberColumns:
             return None
         party, reason = decided
         others = [choices[other.number] for other in competing if other is not party]
-        give = {quoted(one): parameter("columns", {"b_no": f"#{one.column + 1}"}) for one in others}
+        give = {quote_column(one): parameter("columns", {"b_no": f"#{one.column + 1}"}) for one in others}
         other = gettext_noop("for {choice} give {parameter}")
         instead = ", ".join(gettext(other, choice=choice, parameter=named) for choice, named in give.items())
         note = gettext(
             "each row holds {count} parties; {choice} was chosen, with what belongs to it, because {reason}; {instead}",
             count=len(competing),
-            choice=quoted(choices[party.number]),
+            choice=quote_column(choices[party.number]),
             reason=reason,
             instead=instead,
         )
@@ -309,7 +309,7 @@ class _NumberColumns:
         unused = gettext_noop(
             "{choice} holds no number of ten digits, so it is not used: its numbers are missing, rounded, masked or cut"
         )
-        return tuple(Alert(gettext(unused, choice=quoted(choice))) for choice in self.fitting)
+        return tuple(Alert(gettext(unused, choice=quote_column(choice))) for choice in self.fitting)
 
     def _leave_address_list(self, address: Choice) -> bool:
         if any(level_of("b_no", part.header) for part in address.parts):
@@ -324,7 +324,7 @@ class _NumberColumns:
         if blank and not any(addresses.row(0) if addresses.width else ()):
             return blank[0]
         headers = self._table.headers
-        choices = gettext(" and ").join(map(quoted, self.fitting))
+        choices = gettext(" and ").join(map(quote_column, self.fitting))
         about = gettext("; {choices} holds no number of ten digits", choices=choices)
         if len(headers) == 1 and self.fitting:
             option = parameter("delimiter")
@@ -338,20 +338,20 @@ class _NumberColumns:
         best, *rest = fitting
         near = [one for one in rest if self._numbers_of(one).ten and best.confidence - one.confidence < _TIE]
         if equal := [one for one in near if self._numbers_of(one).are_others == self._numbers_of(best).are_others]:
-            names = gettext(" and ").join(map(quoted, [best, *equal]))
+            names = gettext(" and ").join(map(quote_column, [best, *equal]))
             choose = Option("columns", {"b_no": spell_column(self._table, best)})
             raise ColumnError(SEVERAL_NUMBER_COLUMNS, name=self._table.name, names=names, parameter=choose)
         others = [choice for choice in rest if (self._numbers_of(choice).ten or 0.0) >= _MOSTLY]
         if not others:
             return best, ()
         share = gettext_noop("{choice}, where {share:.0%} are numbers")
-        names = ", ".join(gettext(share, choice=quoted(one), share=self._numbers_of(one).ten) for one in others)
+        names = ", ".join(gettext(share, choice=quote_column(one), share=self._numbers_of(one).ten) for one in others)
         by_content = best.why == "content" or any(self._numbers_of(one).are_others for one in others)
         digits, surely = gettext("its numbers have right check digits"), gettext("its header says so most surely")
         return best, (
             gettext(
                 "b_no: {choice} was taken and not {names}, because {why}; {parameter} takes another",
-                choice=quoted(best),
+                choice=quote_column(best),
                 names=names,
                 why=digits if by_content else surely,
                 parameter=parameter("columns", {"b_no": f"#{others[0].column + 1}"}),

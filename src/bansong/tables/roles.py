@@ -219,7 +219,7 @@ class _Criterion(NamedTuple):
 Found = tuple[Choice | None, tuple[str, ...]]  # the column chosen for a role, if any, and notes for the user
 
 
-def quoted(column: Choice | JoinedColumn) -> str:
+def quote_column(column: Choice | JoinedColumn) -> str:
     return f"{column.header!r} (#{column.column + 1})"
 
 
@@ -307,7 +307,7 @@ class ColumnCandidates:
         for base in usable:
             fullest[base.group] = max(base.right, fullest.get(base.group, 0.0))
         criteria = _address_criteria(fullest)
-        ranked = _ranked(usable, criteria)
+        ranked = _rank(usable, criteria)
         best = ranked[0]
         chain = self._alternatives(best, bases)
         notes = [*self._compare_addresses(ranked, chain, criteria)]
@@ -352,7 +352,7 @@ class ColumnCandidates:
             "{name}: no column holds whole addresses, only parts of them are in {names}, so no "
             "address is verified and none is there to send to; {parameter} {which}",
             name=self.table.name,
-            names=", ".join(map(quoted, parts)),
+            names=", ".join(map(quote_column, parts)),
             parameter=parameter("columns", {"address": joined}),
             which=joins if split else lists,
         )
@@ -385,7 +385,7 @@ class ColumnCandidates:
             ),
             _Criterion(lambda one: -one.choice.confidence, _more_usual),
         )
-        ranked = _ranked(fitting, criteria)
+        ranked = _rank(fitting, criteria)
         chain = _chain_of_notations(ranked, address)
         if len(chain) > 1:
             choice = replace(chain[0].choice, otherwise=tuple(one.choice for one in chain[1:]))
@@ -401,7 +401,7 @@ class ColumnCandidates:
             _Criterion(lambda one: -round(one.filled / _MARGIN), lambda *_: gettext(more)),
             _Criterion(lambda one: one.place, lambda *_: gettext("it stands first")),
         )
-        ranked = _ranked(found, criteria)
+        ranked = _rank(found, criteria)
         ranked = [one for one in ranked if one.filled] or ranked[:1]
         return ranked[0].choice, self._explain_choice("name", ranked, criteria)
 
@@ -411,7 +411,7 @@ class ColumnCandidates:
         best, others = ranked[0], [one for one in ranked[1:] if one not in chain]
         for one in others:
             if _first_difference(best, one, criteria) is criteria[-1] and not self._alike(best, one):
-                names = gettext(" and ").join(quoted(each.choice) for each in (best, one))
+                names = gettext(" and ").join(quote_column(each.choice) for each in (best, one))
                 choose = Option("columns", {"address": self._spell(best)})
                 raise ColumnError(SEVERAL_ADDRESS_COLUMNS, name=self.table.name, names=names, parameter=choose)
         blank = max((one.filled for one in others), default=0.0) - self._share(chain, is_filled) > _MARGIN
@@ -490,7 +490,7 @@ class ColumnCandidates:
         )
 
 
-def _ranked(found: Sequence[Candidate], criteria: Sequence[_Criterion]) -> list[Candidate]:
+def _rank(found: Sequence[Candidate], criteria: Sequence[_Criterion]) -> list[Candidate]:
     return sorted(found, key=lambda one: [criterion.key(one) for criterion in criteria])
 
 
@@ -588,7 +588,7 @@ def _joined_note(base: Candidate, joined: Sequence[JoinedColumn], advice: str) -
     return gettext(
         "{role}: {parts} is joined to {header!r} (#{place}); {parameter} leaves it out",
         role=role_word("address", current_language()),
-        parts=gettext(" and ").join(map(quoted, joined)),
+        parts=gettext(" and ").join(map(quote_column, joined)),
         header=base.choice.header,
         place=base.place + 1,
         parameter=parameter("columns", {"address": advice}),
