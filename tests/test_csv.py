@@ -17,7 +17,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import bansong as bs
-from bansong.errors import InputError, OutputError
+from bansong.errors import InputError, OutputError, UsageError
 from bansong.tables.csv import encoding as tables_text
 from bansong.tables.csv.format import dialect_for, written_rows
 from bansong.tables.csv.format import write as tables_csv_write
@@ -252,6 +252,17 @@ def test_bytes_that_do_not_decode_are_named_with_line_and_character(
 ) -> None:
     with pytest.raises(InputError, match=rf"in\.csv: .*{message}.*`encoding=`"):
         read_bytes(tmp_path / "in.csv", data, encoding=encoding)
+
+
+def test_a_codec_that_is_no_text_encoding_is_refused(tmp_path: Path) -> None:
+    for name in ("base64", "hex", "rot13", "idna", "undefined", "zlib", "nonsense", " ", "a\0b"):
+        with pytest.raises(UsageError) as caught:
+            tables_text.coding_named(name)
+        assert caught.value.code == "csv.unknown_encoding"
+    for name in ("utf-32", "utf-7"):  # of which the bytes are not
+        with pytest.raises(InputError) as refused:
+            read_bytes(tmp_path / "in.csv", f"b_no,상호\n{N},가\n".encode() * 3, encoding=name)
+        assert refused.value.code == "csv.encoding_mismatched"
 
 
 def test_utf8_with_a_broken_byte_is_not_taken_for_cp949_though_it_would_decode(tmp_path: Path) -> None:
