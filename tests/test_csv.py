@@ -5,8 +5,10 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pandas as pd
@@ -17,7 +19,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import bansong as bs
-from bansong.errors import InputError, OutputError
+from bansong.errors import InputError, OutputError, UsageError
 from bansong.tables.csv import encoding as tables_text
 from bansong.tables.csv.format import dialect_for, written_rows
 from bansong.tables.csv.format import write as tables_csv_write
@@ -254,6 +256,17 @@ def test_bytes_that_do_not_decode_are_named_with_line_and_character(
         read_bytes(tmp_path / "in.csv", data, encoding=encoding)
 
 
+def test_a_codec_that_is_no_text_encoding_is_refused(tmp_path: Path) -> None:
+    for name in ("base64", "hex", "rot13", "idna", "undefined", "zlib", "nonsense", " ", "a\0b"):
+        with pytest.raises(UsageError) as caught:
+            tables_text.coding_named(name)
+        assert caught.value.code == "csv.unknown_encoding"
+    for name in ("utf-32", "utf-7"):  # of which the bytes are not
+        with pytest.raises(InputError) as refused:
+            read_bytes(tmp_path / "in.csv", f"b_no,상호\n{N},가\n".encode() * 3, encoding=name)
+        assert refused.value.code == "csv.encoding_mismatched"
+
+
 def test_utf8_with_a_broken_byte_is_not_taken_for_cp949_though_it_would_decode(tmp_path: Path) -> None:
     data = f"b_no,고객\n{N},경기물류\n{N},강남배송\n".encode()
     broken = data + N.encode() + b",\xb0\xa1\n"
@@ -382,6 +395,71 @@ def test_titles_and_both_lines_of_a_header_come_back_with_ours_in_the_last(tmp_p
     assert lines[:2] == text.splitlines()[:2]
     assert lines[2] == text.splitlines()[2] + "," + ",".join(NINE)
     assert lines[3].startswith(f"1,{N},가,2208162517,나,unknown,")
+
+
+# ── delimiters ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+CUSTOMERS = [["사업자번호", "상호", "주소"], ["124-81-00998", "삼성전자", "경기도 수원시 영통구 삼성로 129"]]
+CUSTOMERS = [*CUSTOMERS, ["220-81-62517", "네이버", "경기도 성남시 분당구 정자일로 95"]]
+
+
+def divided(path: Path, delimiter: str) -> Path:
+    return write(path, "".join(delimiter.join(row) + "\n" for row in CUSTOMERS))
+
+
+def divided_rows(path: Path, delimiter: str | None = None) -> list[list[str]]:
+    with open_table(path, bs.ReadOptions(delimiter=delimiter)) as table:
+        return [list(table.headers), *map(list, table.frame.collect().rows())]
+
+
+@pytest.mark.parametrize("delimiter", [*"^~:#!&@*", "\x01", "\x1f", ";", "\t", "|"])
+def test_a_named_delimiter_divides(tmp_path: Path, delimiter: str) -> None:
+    assert divided_rows(divided(tmp_path / "in.txt", delimiter), delimiter) == CUSTOMERS
+    shown = delimiter if delimiter.isprintable() else rf"\x{ord(delimiter):02x}"
+    if delimiter in ";\t|":
+        assert divided_rows(tmp_path / "in.txt") == CUSTOMERS
+    elif delimiter not in "@*":
+        with pytest.raises(InputError) as caught:
+            divided_rows(tmp_path / "in.txt")
+        assert caught.value.code == "csv.separator_unclear"
+        assert f"`delimiter={shown!r}`" in str(caught.value)
+
+
+@pytest.mark.parametrize("delimiter", ["^", "\x1f"])
+def test_it_stays_in_the_output(tmp_path: Path, delimiter: str) -> None:
+    source = divided(tmp_path / "in.txt", delimiter)
+    bs.enrich(source, tmp_path / "out.txt", delimiter=delimiter)
+    lines = (tmp_path / "out.txt").read_text(encoding="utf-8").splitlines()
+    assert lines[0].split(delimiter) == [*CUSTOMERS[0], *NINE]
+    assert [line.split(delimiter)[:3] for line in lines] == CUSTOMERS
+    bs.enrich(tmp_path / "out.txt", tmp_path / "again.txt", delimiter=delimiter)
+    assert (tmp_path / "again.txt").read_bytes() == (tmp_path / "out.txt").read_bytes()
+
+
+@pytest.mark.parametrize(("typed", "meant"), [(r"\t", "\t"), (r"\u001f", "\x1f"), ("^", "^")])
+def test_a_command_line_types_what_it_cannot_hold_as_an_escape(
+    tmp_path: Path, typed: str, meant: str, run: Callable[..., CompletedProcess[str]]
+) -> None:
+    divided(tmp_path / "in.dat", meant)
+    assert run("plan", "in.dat", "--delimiter", typed).returncode == 0
+
+
+def test_what_divides_no_cells_is_refused(tmp_path: Path) -> None:
+    for delimiter in ("", "ab", "가", '"', "\n", "a", r"\x0", r"\x00"):
+        with pytest.raises(UsageError) as caught:
+            divided_rows(divided(tmp_path / "in.csv", ","), delimiter)
+        assert caught.value.code == "csv.separator_invalid"
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("^", "^"), (r"\x01", "\x01"), (r"\t", "\t"), ("\\", "\\")])
+def test_a_line_sep_names_any_of_them_also_as_an_escape(tmp_path: Path, typed: str, meant: str) -> None:
+    source, out = divided(tmp_path / "in.csv", meant), tmp_path / "out.csv"
+    write(source, f"sep={typed}\n" + source.read_text(encoding="utf-8"))
+    assert bs.enrich(source, out).rows == 2
+    first, header, *_ = out.read_text(encoding="utf-8").splitlines()
+    assert (first, header.split(meant)) == (f"sep={typed}", [*CUSTOMERS[0], *NINE])
+    bs.enrich(source, tmp_path / "out.tsv")
+    assert ("sep=" in (tmp_path / "out.tsv").read_text(encoding="utf-8")) == (meant == "\t")
 
 
 # ── formulas ─────────────────────────────────────────────────────────────────────────────────────────────────────
