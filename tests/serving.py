@@ -37,9 +37,7 @@ from bansong.server.settings import Clock, Settings
 from bansong.server.store import open_server_file
 
 HTTP: Final = httpx.Client(trust_env=False, verify=False, timeout=60, limits=httpx.Limits(max_keepalive_connections=0))
-"""For single requests: made once, as making one takes longer than a request; patient; each has its own connection."""
-
-
+"""For single requests: made once, as making one takes longer than a request; each has its own connection."""
 NUMBER: Final = "1248100998"
 ADDRESSED: Final = {"b_no": NUMBER, "name": "삼성전자", "address": "경기 수원시 영통구 삼성로 129"}
 CSV: Final = "사업자번호,상호,주소\n124-81-00998,삼성전자,경기 수원시 영통구 삼성로 129\n12345,가게,서울\n"
@@ -198,7 +196,7 @@ def hosted(
 
 
 class ServedProcess:
-    """``bansong serve`` as a process: to be killed, and started again on the same file and port."""
+    """``bansong serve`` (or ``command``) as a process: to be killed, and started again on the same file and port."""
 
     def __init__(
         self,
@@ -209,7 +207,6 @@ class ServedProcess:
         command: Sequence[str] = (),
         folder: Path | None = None,
     ) -> None:
-        """``command`` is given instead of `bansong serve` with these options, if any, in ``folder``."""
         self.db = db
         self._command = command
         self._folder = folder
@@ -250,7 +247,6 @@ class ServedProcess:
         return f"{'runs' if code is None else f'exit {code}'}; its log: {''.join(self._log) or 'empty'}"
 
     def kill(self) -> None:
-        """End it without a chance to tidy up."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> int:
@@ -266,8 +262,7 @@ class ServedProcess:
         return code
 
     def _read_on(self, log: IO[str]) -> None:
-        """Read the log to its end: a full pipe would stop the server."""
-        with log:
+        with log:  # to its end: a full pipe would stop the server
             self._log.extend(log)
 
 

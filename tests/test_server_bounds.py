@@ -16,7 +16,7 @@ import pytest
 
 import bansong as bs
 from bansong.base.files import list_folder
-from bansong.errors import LimitError, UsageError
+from bansong.errors import UsageError
 from bansong.server import job_files as results
 from bansong.server.bodies import ReceivedUpload
 from bansong.server.job_files import folder_bytes
@@ -337,15 +337,3 @@ def test_a_run_waits_where_the_server_says_too_often(server: Served, tmp_path: P
     assert report.exit_code == 0
     assert rows_of(server.db, "SELECT used FROM usage WHERE key_id = ?", key.id) == [(count,)]
     assert not any("quota is used up" in str(warning) for warning in report.warnings)
-
-
-def test_the_client_tells_a_bound_from_the_quota(server: Served) -> None:
-    """Over a bound the error is no QuotaError, and says how long to wait."""
-    key = server.account("hardly at all")
-    with ExitStack() as closing:
-        for _ in range(2):
-            closing.enter_context(SlowUpload(key, form(rows(1)), 0).line)
-        client = closing.enter_context(bs.BlockingClient(server.url, key.secret, max_retries=0))
-        with pytest.raises(LimitError, match="limit other than the monthly quota") as told:
-            [client.me() for _ in range(100)]
-    assert told.value.retry_after == 1.0

@@ -338,17 +338,6 @@ def test_those_who_asked_together_are_waited_for_and_nobody_is_who_asked_alone()
     assert groups == [[0], [1], [2, 3, 4], [5, 6, 7]]
 
 
-def test_what_no_one_expects_reaches_each_asker() -> None:
-    async def work(asked: Sequence[int]) -> list[int]:
-        raise pl.exceptions.PanicException("broken")
-
-    async def ask() -> list[Any]:
-        batcher = Microbatcher(work, 4)
-        return await asyncio.wait_for(asyncio.gather(*map(batcher.submit, range(6)), return_exceptions=True), 10)
-
-    assert {type(found) for found in asyncio.run(ask())} == {pl.exceptions.PanicException}
-
-
 @pytest.mark.parametrize("where", ["answers", "__init__"])
 def test_a_panic_is_an_error_and_no_end(key: Account, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     """When polars panics the request is answered 500 in the one shape, and the next is answered."""

@@ -229,7 +229,7 @@ def test_first_checks_are_spread_and_later_ones_come_as_the_plan_says(tmp_path: 
             assert all(0.9 * hours * 3600 <= wait <= hours * 3600 for wait in waits)
             assert len(set(waits)) == len(waits)
         first = [one.list()[0]["checked_at"] for one in (key, often)]
-        hand.until(lambda: often.list()[0]["checked_at"] > first[1], minutes=5)
+        hand.until(lambda: often.list()[0]["checked_at"] > first[1], minutes=20)
         assert key.list()[0]["checked_at"] == first[0]
 
 
@@ -357,9 +357,9 @@ def test_a_closure_is_told_on_both_channels(tmp_path: Path, hand: HandClock) -> 
         assert (key.get(f"/watch/{watch_id}/history")["history"], lines(file), receiver.received) == ([], [], [])
         before = key.list()[0]["grade"]
         registry(tmp_path, active | {NUMBER: "폐업자"})
-        hand.until(lambda: bool(lines(file) and receiver.received), minutes=10)
+        hand.until(lambda: bool(lines(file) and receiver.received), hours=1)
         hand.forward(days=3)
-        hand.until(lambda: key.list()[0]["checked_at"] > key.list()[0]["closed_at"], minutes=10)
+        hand.until(lambda: key.list()[0]["checked_at"] > key.list()[0]["closed_at"], hours=1)
         (got,), (line,) = receiver.received, lines(file)
         assert got.notice == line
         assert got.is_signed(key.signing, hand.seconds, tolerance=90 * 86400)
@@ -389,7 +389,7 @@ def test_a_list_with_old_closures_is_one_notice(tmp_path: Path, hand: HandClock)
         assert got.headers["X-Bizverify-Event"] == "closed_already"
         assert got.is_signed(key.signing, hand.seconds, tolerance=86400)
         registry(tmp_path, dict.fromkeys(numbers, "폐업자"))
-        hand.until(lambda: len(lines(file)) == 6 == len(receiver.received), minutes=10)
+        hand.until(lambda: len(lines(file)) == 6 == len(receiver.received), hours=1)
         assert [notice["event"] for notice in lines(file)[1:]] == ["closure"] * 5
 
 
@@ -407,7 +407,7 @@ def test_a_notice_put_off_by_a_wrong_clock_is_sent(tmp_path: Path, hand: HandClo
         hand.until(lambda: rows_of(server.db, "SELECT attempts FROM deliveries") == [(1,)], seconds=1)
         answers.append(OK)
         hand.seconds = began
-        hand.until(lambda: len(receiver.received) > 1, minutes=5)
+        hand.until(lambda: len(receiver.received) > 1, hours=1)
         assert hand.seconds < began + 2 * 86400
 
 
