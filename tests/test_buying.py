@@ -60,6 +60,7 @@ from bansong.purchase.lookups import (
     split,
     with_keys,
 )
+from bansong.purchase.proof import match_results
 from bansong.purchase.singles import buy_singly
 from examples import examples
 from schedules import unsynced
@@ -518,6 +519,25 @@ def test_the_record_of_another_job_gives_no_answer_by_row_keys_alone(
     lookups = wanted(numbers(3))
     bought(ledger, Confused(results=results), lookups, by=buy_in_uploads)
     assert states(ledger, lookups) == [placed] * 3
+
+
+def test_a_job_that_was_named_by_hand_must_repeat_the_rows(ledger: Ledger) -> None:
+    """The number alone is not enough: last month's job may hold another record of the same business."""
+    lookups = wanted([("1000000001", "가나", "서울 중구")])
+    shop = Shop(upload=lambda *_: DoubtError("500", status=500))
+    bought(ledger, shop, lookups, by=buy_in_uploads)
+    shop.jobs["other"] = (0.0, [["1000000001", "다라", "부산 남구"]])
+    ledger.attach(ledger.doubts()[0].id, "other")
+    bought(ledger, shop, lookups.clear(), by=buy_in_uploads)
+    assert states(ledger, lookups) == ["missing"]
+
+
+def test_keys_of_which_one_comes_with_two_answers_prove_nothing() -> None:
+    """0 and 1 may as well be no and yes."""
+    items = [Result(key=key, answer=Answer(status)) for key, status in ((0, "a"), (1, "b"), (1, "c"))]
+    placed = match_results(items, [(b"one", "1000000001"), (b"two", "1000000001")], lambda *_: b"")
+    assert (placed.answers, placed.faults) == ({}, {})
+    assert len(match_results(items[:2], [(b"one", "1"), (b"two", "1")], lambda *_: b"").answers) == 2
 
 
 def test_a_job_whose_name_no_url_can_hold_is_lost_and_stops_no_later_run(ledger: Ledger) -> None:
