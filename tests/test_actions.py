@@ -15,16 +15,15 @@ import pytest
 
 import bansong as bs
 from bansong.base.schema import Alert
-from bansong.engine.risk.reasons import parse_reasons
 from bansong.engine.risk.scorecard import Learned, Level, Scorecard
 from bansong.history.scorecards import ModelStore
 from bansong.testing import FakeService, Fault, Status, serve
 from conftest import NINE, SAMPLE, write
+from customers import KEY
 
 AS_OF = date(2026, 10, 31)
 ADDRESS = "서울특별시 종로구 종로 1"
 Run = Callable[..., subprocess.CompletedProcess[str]]
-KEY = "bv_live_0123456789abcdef"
 ACTIVE, SUSPENDED, CLOSED, CLOSED_LONG_AGO, UNKNOWN = NUMBERS = (
     *("1248100998", "1018109147", "2208162517", "1078614075", "6038129936"),
 )
@@ -73,21 +72,12 @@ def test_without_a_registry_nothing_is_sent_and_the_report_begins_with_it(tmp_pa
     assert isinstance(report.warnings[0], Alert)
 
 
-def test_with_a_registry_the_first_line_says_how_many_were_checked(registry: Path, tmp_path: Path) -> None:
-    report = bs.enrich(listed(tmp_path, *NUMBERS), tmp_path / "out.csv", registry=registry, today=AS_OF)
-    assert re.match(r"4 of 5 statuses checked \(registry 2026-.*\); 1 number not in", report.lines()[0][1])
-    assert not [one for one in report.warnings if isinstance(one, Alert) and "gazetteer" not in one]
-
-
 def test_a_plan_says_what_keeps_its_rows_from_being_sent(registry: Path, tmp_path: Path) -> None:
     source = listed(tmp_path, ACTIVE)
     none, old = bs.plan(source), bs.plan(source, registry=registry, today=date(2027, 9, 1))
     assert none.statuses is None
-    for plan, message in (
-        (none, r"no row will say `send`.*build-registry"),
-        (old, r"of 2026-10-31, more than 90 days"),
-    ):
-        assert any(re.search(message, one) for one in plan.warnings if isinstance(one, Alert))
+    for plan, said in ((none, r"no row will say `send`.*build-registry"), (old, r"of 2026-10-31, more than 90 days")):
+        assert any(re.search(said, one) for one in plan.warnings if isinstance(one, Alert))
 
 
 def test_a_frame_that_nobody_checked_is_a_python_warning() -> None:
@@ -122,11 +112,20 @@ def test_another_status_that_is_too_old_is_no_ground_for_sending(registry: Path)
     assert [ask(SUSPENDED, registry, days, model=card).action for days in (10, 365)] == ["send", "confirm"]
 
 
-def test_the_report_says_that_the_statuses_are_too_old(registry: Path, tmp_path: Path) -> None:
-    source = listed(tmp_path, ACTIVE, SUSPENDED)
-    report = bs.enrich(source, tmp_path / "o.csv", registry=registry, today=date(2027, 6, 1))
-    assert (report.statuses.checked, report.statuses.stale) == (2, 2)
-    assert re.search(r"2 of them more than 90 days ago.*newer lists", report.warnings[0])
+def test_the_report_says_how_many_statuses_were_checked_and_are_too_old(registry: Path, tmp_path: Path) -> None:
+    """A hybrid run says it of the local answers that stand: the service's are new."""
+    source = listed(tmp_path, *NUMBERS)
+    fresh = bs.enrich(source, tmp_path / "out.csv", registry=registry, today=AS_OF)
+    assert re.match(r"4 of 5 statuses checked \(registry 2026-.*\); 1 number not in", fresh.lines()[0][1])
+    assert not [one for one in fresh.warnings if isinstance(one, Alert) and "gazetteer" not in one]
+    old: dict[str, Any] = {"registry": registry, "today": date(2027, 9, 1)}
+    local = bs.enrich(listed(tmp_path, ACTIVE, SUSPENDED), tmp_path / "o.csv", **old)
+    hybrid = asked(
+        FakeService(KEY), listed(tmp_path, ACTIVE, SUSPENDED, UNKNOWN), engine="hybrid", band=(0.9, 0.95), **old
+    )
+    for report, checked in ((local, 2), (hybrid, 3)):
+        assert (report.statuses.checked, report.statuses.stale) == (checked, 2)
+        assert re.search(r"2 of them more than 90 days ago.*newer lists", report.warnings[0])
 
 
 def test_a_scorecard_may_set_another_number_of_days(registry: Path, tmp_path: Path) -> None:
@@ -157,6 +156,7 @@ def test_a_closed_business_is_held_where_its_address_weighs_most(registry: Path,
 
 
 def test_a_scorecard_learned_by_an_earlier_release_keeps_the_rules(registry: Path) -> None:
+    """Its file has neither the age of a status nor the days after which one is stale."""
     card = Scorecard.load()
     features = {name: dict(levels) for name, levels in card.features.items() if name != "status_age"}
     del features["status"]["active_stale"]
@@ -164,24 +164,10 @@ def test_a_scorecard_learned_by_an_earlier_release_keeps_the_rules(registry: Pat
     earlier = msgspec.structs.replace(card, version="2026.11.3+1", features=features, learned=learned)
     text = earlier.to_toml().replace("stale_after = 90\n", "")
     ModelStore().promote(msgspec.convert(msgspec.toml.decode(text), Scorecard), {})
-    assert ask(UNKNOWN, registry).action == "confirm"
-    assert [ask(ACTIVE, registry, days).action for days in (90, 91)] == ["send", "confirm"]
+    assert [ask(number, registry, days).action for number, days in ((UNKNOWN, 10), (ACTIVE, 90), (ACTIVE, 91))] == [
+        *("confirm", "send", "confirm"),
+    ]
     assert ask(CLOSED, registry, address=None).action == "do_not_send"
-
-
-def test_reasons_of_the_release_before_are_still_read() -> None:
-    text = (
-        "[status +66] closed more than 12 months ago (2024-05-21) (registry) | [base -50] where an ordinary business "
-        "letter starts (model) | [kind -3] a company by its number (number)"
-    )
-    korean = "[base -50] 일반 사업자 우편의 출발점 (model) | [status -3] 계속사업자 (registry)"
-    read = parse_reasons(pl.LazyFrame({"reasons": [text, korean]}), "reasons").collect()
-    assert read["score"].to_list() == [13, -53]
-    assert read["level:status"].to_list() == ["closed_over_12_months", "active"]
-    assert read["unread"].to_list() == [False, False]
-
-
-# ── most rows are of no use ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_list_that_is_mostly_invalid_is_said_at_the_top_with_its_likely_cause(run: Run, tmp_path: Path) -> None:
@@ -212,9 +198,6 @@ def test_rows_that_mostly_fail_in_one_way_are_said_at_the_top(tmp_path: Path) ->
     assert isinstance(report.warnings[0], Alert)
 
 
-# ── no way around the day of a status ────────────────────────────────────────────────────────────────────────────
-
-
 def test_an_enriched_file_does_not_make_old_statuses_new(registry: Path, tmp_path: Path) -> None:
     """A registry that is built from it has the day that stands in its reasons, and not the day of the file."""
     bs.enrich(listed(tmp_path, ACTIVE), tmp_path / "old.csv", registry=registry, today=date(2027, 9, 1))
@@ -237,24 +220,10 @@ def test_a_status_without_a_day_or_with_one_to_come_is_no_ground_for_sending(tmp
     assert ask(ACTIVE, tmp_path / "r.parquet").action == "send"
 
 
-def test_a_hybrid_run_says_which_statuses_are_too_old(registry: Path, tmp_path: Path) -> None:
-    """Of the local answers that stand; where the service has answered, its answer is new."""
-    options = {"registry": registry, "today": date(2027, 9, 1), "band": (0.9, 0.95)}
-    report = asked(FakeService(KEY), listed(tmp_path, ACTIVE, SUSPENDED, UNKNOWN), engine="hybrid", **options)
-    assert (report.statuses.rows, report.statuses.checked, report.statuses.stale) == (3, 3, 2)
-    assert "2 of them more than 90 days ago" in report.warnings[0]
-
-
 def test_what_the_service_lets_go_without_a_checked_status_is_said(tmp_path: Path) -> None:
     """What was bought is stored as received; `send` of a closed business is an alert with its count."""
     service = FakeService(KEY)
-    answer = {
-        "biz_status": "폐업자",
-        "bounce_prob": 0.02,
-        "grade": "A",
-        "action": "send",
-        "reasons": ["[base -50] x (model)"],
-    }
+    answer = {"biz_status": "폐업자", "bounce_prob": 0.02, "grade": "A", "action": "send", "reasons": []}
     service.verdict = lambda *_: answer | {"fixed_zipcode": None, "fixed_address": None}  # type: ignore[method-assign]
     report = asked(service, listed(tmp_path, ACTIVE, SUSPENDED), engine="verify")
     assert report.counts["verified"] == 2

@@ -317,7 +317,7 @@ def test_no_label_is_sent_twice_when_the_process_is_killed(
     """Killed while requests come and after they were taken, twice or more: what was under way is in doubt, no more."""
     all_bounced().write_parquet(tmp_path / "labels.parquet")
     command = [sys.executable, "-c", _SENDER, str(tmp_path / "labels.parquet"), str(mailed), url]
-    environment = os.environ | {"BANSONG_API_KEY": KEY}
+    environment = os.environ | {"BANSONG_API_KEY": KEY, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     kills = doubts = 0
     for moment, place in MOMENTS:
         process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
@@ -343,17 +343,13 @@ def test_no_label_is_sent_twice_when_the_process_is_killed(
 
 _SENDER = """
 import sys
-from pathlib import Path
 import polars as pl
 from bansong.base.options import service_options
-from bansong.labels.sender import labels_with_lookups, send_labels
-from bansong.tables.detect import open_table
+from labelling import send_labels
 
 labels, file, url = sys.argv[1:]
 terms = service_options("batch", {"base_url": url, "rate": 1e5, "concurrency": 4, "timeout": 3})
-with open_table(Path(file)) as table:
-    found = labels_with_lookups(pl.read_parquet(labels), table)
-sys.exit(send_labels(found, Path(file), terms=terms).exit_code)
+sys.exit(send_labels(pl.read_parquet(labels), file, terms=terms).exit_code)
 """
 
 

@@ -29,18 +29,18 @@ def store(state_directory: Path) -> ModelStore:
 def test_show_tells_of_the_champion_with_the_built_in_points_beside(run: Run, store: ModelStore) -> None:
     """Where it comes from, what it could not learn, and every level; what differs is marked."""
     done = run("model", "show")
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    lines = done.stdout.splitlines()
-    assert lines[0].split() == ["scorecard", "v2", "(the", "champion)"]
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = [line.split() for line in done.stdout.splitlines() if line]
+    assert lines[0] == ["scorecard", "v2", "(the", "champion)"]
     assert "2026-11-22 from 1,600 labels, 80 of them bounced; it replaced v1 with an e-value of 25.5" in done.stdout
     assert "history.moved, history.absent, history.delivered: newer than the scorecard" in done.stdout
-    assert "0.93; 10 points double the odds" in done.stdout
-    assert "A up to -50 (p 2.8%)" in done.stdout
-    rows = {line.split()[0]: line.split()[1:3] for line in lines if line.split() and "." in line.split()[0]}
-    assert rows["status.active"] == ["-7", "-3*"]
-    assert rows["history.moved"] == ["+38", "+38"]
+    rows = {line[0]: line[1:3] for line in lines if "." in line[0]}
+    assert (rows["status.active"], rows["history.moved"]) == (["-7", "-3*"], ["+38", "+38"])
     assert len(rows) == sum(map(len, BUILT_IN.features.values()))
+    found = json.loads(run("model", "show", "--json").stdout)
+    active = {"level": "status.active", "points": -7, "beside": -3, "source": "registry", "text": "business active"}
+    assert active in found["levels"]
+    assert (found["version"], found["builtin"], found["release"]) == ("v2", BUILT_IN.version, BUILT_IN.version)
 
 
 def test_show_prints_a_file_that_can_be_given_to_model(run: Run, store: ModelStore, tmp_path: Path) -> None:
@@ -50,15 +50,6 @@ def test_show_prints_a_file_that_can_be_given_to_model(run: Run, store: ModelSto
     assert Scorecard.load(tmp_path / "mine.toml") == learned("v1")
     assert "scorecard       v1, mine.toml" in run("model", "show", "mine.toml").stdout
     assert run("verify", "1248100998", "--model", "mine.toml").returncode == 0
-
-
-def test_show_as_json_has_all_of_it(run: Run, store: ModelStore) -> None:
-    found = json.loads(run("model", "show", "--json").stdout)
-    assert (found["version"], found["builtin"], found["release"]) == ("v2", BUILT_IN.version, BUILT_IN.version)
-    assert found["not_learned"] == ["history.moved", "history.absent", "history.delivered"]
-    active = {"level": "status.active", "points": -7, "beside": -3, "source": "registry", "text": "business active"}
-    assert active in found["levels"]
-    assert found["scorecard"]["learned"]["e_value"] == 25.5
 
 
 def test_diff_is_of_the_champion_from_the_built_in_one(run: Run, store: ModelStore) -> None:
@@ -91,12 +82,10 @@ def test_history_is_a_table_of_what_was_decided(run: Run, store: ModelStore) -> 
 
 def test_rollback_goes_back_one_or_to_what_is_named(run: Run, store: ModelStore) -> None:
     assert run("model", "rollback").stdout == "v1 answers now, in place of v2\n"
-    assert run("model", "show").stdout.splitlines()[0].split()[1] == "v1"
     found = json.loads(run("model", "rollback", "builtin", "--json").stdout)
     assert found == {"champion": "builtin", "model": BUILT_IN.version, "replaced": "v1"}
     again = run("model", "rollback")
-    assert again.returncode == 2
-    assert "there is nothing to go back to" in again.stderr
+    assert (again.returncode, "there is nothing to go back to" in again.stderr) == (2, True)
     assert run("model", "rollback", "v2").returncode == 0
     assert store.champion_version() == "v2"
 
@@ -115,21 +104,18 @@ def test_a_damaged_champion_is_told_of_and_can_be_left(run: Run, store: ModelSto
 def test_what_is_not_there_exits_2_and_says_what_is(run: Run, store: ModelStore) -> None:
     for arguments, message in (
         (["show", "v9"], "v9: is neither a scorecard file nor a version that is stored; stored versions: v1, v2"),
+        (["show", "no/such.toml"], "no/such.toml: there is no such scorecard file"),
         (["show", "--toml", "--json"], "give one of --toml and --json"),
         (["rollback", "v2"], "v2: is the scorecard that answers already"),
     ):
         done = run("model", *arguments)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert message in done.stderr
+        assert (done.returncode, done.stdout, message in done.stderr) == (2, "", True)
     assert len(store.history()) == 3
 
 
-def test_the_history_says_in_words_what_was_set_aside_and_audited(run: Run) -> None:
-    store = ModelStore()
+def test_the_history_says_in_words_what_was_set_aside_and_audited(run: Run, store: ModelStore) -> None:
     store.note("quarantined", {"mailing": "m7", "letters": 1_200, "why": ["one class only", "too many"]})
     store.note("released", {"mailings": {"m7": [1_200, 90]}, "checked": 300, "wrong": 2})
     text = run("model", "history").stdout
-    assert "1,200" in text
-    assert "mailing m7: one class only; too many" in text
+    assert all(said in text for said in ("1,200", "mailing m7: one class only; too many"))
     assert "2 of 300 audited labels wrong, mailing m7" in text
-    assert "[" not in text

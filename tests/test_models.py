@@ -44,10 +44,7 @@ def two(store: ModelStore) -> ModelStore:
     return store
 
 
-def test_without_a_promotion_the_built_in_scorecard_answers_and_nothing_is_made(
-    store: ModelStore, state_directory: Path
-) -> None:
-    assert ModelStore().folder == state_directory / "models"
+def test_without_a_promotion_the_built_in_scorecard_answers_and_nothing_is_made(store: ModelStore) -> None:
     assert store.champion() is BUILT_IN
     assert (store.versions(), store.history(), store.champion_version()) == ([], [], BUILTIN)
     assert not store.folder.exists()
@@ -149,11 +146,8 @@ def test_a_line_that_a_crash_cut_off_is_ignored_and_repaired(two: ModelStore) ->
 
 def test_a_scorecard_whose_promotion_was_cut_off_can_be_promoted_again(two: ModelStore) -> None:
     """The file was written, the event was not: the version is free, since it never answered."""
-    content = two.path.read_bytes()
-    two.path.write_bytes(content[: content[:-1].rindex(b"\n") + 20])
+    two.path.write_bytes(two.path.read_bytes()[:-20])
     assert two.champion_version() == "v1"
-    with pytest.raises(ModelError, match="neither a scorecard file nor a version"):
-        resolve_model("v2", two)
     two.promote(learned("v2", "v1", -9), {})
     assert two.champion() == learned("v2", "v1", -9)
 
@@ -187,24 +181,7 @@ def test_notes_and_kinds_that_are_not_known_pass_through(two: ModelStore) -> Non
     refused, blessed = two.history()[2:]
     assert (refused.kind, refused.version, refused.data) == ("refused", "v3", {"e_value": 3.2, "day": "2026-11-22"})
     assert refused.at > datetime(2026, 1, 1, tzinfo=UTC)
-    assert blessed.as_dict() == line
-    assert two.champion_version() == "v2"
-    with pytest.raises(ValueError, match="changes the champion"):
-        two.note("promoted", {})
-
-
-def test_a_disk_that_fails_leaves_the_champion(two: ModelStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The event is what counts: without it the file that was written before means nothing."""
-    from bansong.history import scorecards as module
-
-    def full(_: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(module.os, "fsync", full)
-        with pytest.raises(bs.BansongError, match="No space left on device"):
-            two.promote(learned("v3", "v2"), {})
-    assert two.champion_version() == "v2"
+    assert (blessed.as_dict(), two.champion_version()) == (line, "v2")
 
 
 WRITER = """
@@ -245,17 +222,9 @@ def test_a_model_is_a_file_a_version_or_builtin(
         (tmp_path / name).write_text(learned("file").to_toml(), encoding="utf-8")
     found = [resolve_model(name, two).version for name in ("v1", "v2", "builtin", "./builtin", tmp_path / "v1")]
     assert found == ["file", "v2", BUILT_IN.version, "file", "file"]
-
-
-def test_what_is_no_model_is_refused_with_what_there_is(two: ModelStore) -> None:
-    for model, message in (
-        ("v9", "v9: is neither a scorecard file nor a version that is stored; stored versions: v1, v2"),
-        ("no/such.toml", "no/such.toml: there is no such scorecard file"),
-        ("x" * 5000, "neither a scorecard file nor a version"),
-        ("a\0b", "neither a scorecard file nor a version"),
-    ):
-        with pytest.raises(ModelError, match=message):
-            resolve_model(model, two)
+    for hostile in ("x" * 5000, "a\0b"):
+        with pytest.raises(ModelError, match="neither a scorecard file nor a version"):
+            resolve_model(hostile, two)
 
 
 def test_every_run_asks_the_champion_unless_told_otherwise(state_directory: Path, tmp_path: Path) -> None:
@@ -310,16 +279,11 @@ def test_a_champion_with_a_feature_that_this_release_does_not_know_is_an_error(s
 
 
 def test_differences_name_what_changed_and_nothing_else() -> None:
-    """Points, cuts, ceiling, actions, texts; equal scorecards have none."""
-    assert differences(BUILT_IN, BUILT_IN) == []
-    assert [found.as_dict() for found in differences(BUILT_IN, learned("v1"))] == [
-        {"what": "status.active points", "a": -3, "b": -5}
-    ]
     base = msgspec.structs.replace(BUILT_IN.base, points=-48, ko="다른 말")
     actions = msgspec.structs.replace(BUILT_IN.actions, C="hold")
-    changed = msgspec.structs.replace(
-        BUILT_IN, base=base, actions=actions, ceiling=0.9, grades=BUILT_IN.grades | {"A": -49}
-    )
+    changes = {"base": base, "actions": actions, "ceiling": 0.9, "grades": BUILT_IN.grades | {"A": -49}}
+    changed = msgspec.structs.replace(BUILT_IN, **changes)
+    assert differences(BUILT_IN, BUILT_IN) == []
     assert [(found.what, found.a, found.b) for found in differences(BUILT_IN, changed)] == [
         ("base points", -50, -48),
         ("ceiling", 0.93, 0.9),
