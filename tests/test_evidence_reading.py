@@ -11,7 +11,6 @@ from polars.testing import assert_frame_equal
 
 from bansong.base.messages import Lang
 from bansong.engine.risk.reasons import (
-    AT_BEST,
     FEATURES,
     LEVEL_DTYPES,
     WITHOUT_ASSESSMENT,
@@ -20,7 +19,7 @@ from bansong.engine.risk.reasons import (
     terms_of,
 )
 from bansong.engine.risk.scorecard import Scorecard
-from test_reasons import LEVELS, cards, frame_of, rows
+from test_reasons import LEVELS, cards, frame_of, is_told, rows, with_features
 
 
 def enriched(card: Scorecard, lang: Lang, count: int = 400, seed: int = 16) -> pl.DataFrame:
@@ -32,23 +31,12 @@ def read(frame: pl.DataFrame, card: Scorecard, **options: object) -> pl.DataFram
     return parse_reasons(frame.lazy(), "reasons", cards=[card], **options).collect()
 
 
-def one(text: object, **columns: object) -> dict[str, object]:
-    frame = pl.DataFrame({"reasons": [text], **{name: [value] for name, value in columns.items()}})
-    return read(frame, Scorecard.load()).row(0, named=True)
-
-
 def told_levels(card: Scorecard, frame: pl.DataFrame) -> pl.DataFrame:
     """Of each feature the level that a row has, where the card tells it."""
     wanted = []
     for feature, names in FEATURES.items():
-        told = [
-            name
-            for name in names
-            if (level := card.features[feature][name]).points or level.always or (feature, name) in AT_BEST
-        ]
-        there = pl.col(f"is:{feature}").is_in(told)
-        if feature not in WITHOUT_ASSESSMENT:
-            there &= pl.col("assessable")
+        told = [name for name in names if is_told(card, feature, name)]
+        there = pl.col(f"is:{feature}").is_in(told) & (pl.col("assessable") | (feature in WITHOUT_ASSESSMENT))
         column = f"level:{feature}"
         wanted.append(pl.when(there).then(f"is:{feature}").cast(LEVEL_DTYPES[column]).alias(column))
     return frame.select(wanted)
@@ -109,15 +97,18 @@ def test_what_no_card_says_is_unread() -> None:
     assert back["level:status"][3] is None
 
 
-def test_a_row_without_reasons_says_nothing() -> None:
+def test_a_row_without_reasons_says_nothing_and_spaces_around_the_separator_do_not_matter() -> None:
     back = read(pl.DataFrame({"reasons": [None, "", "  ", " | "]}), Scorecard.load())
     assert not back["unread"].any()
     assert back.select("score", *LEVEL_DTYPES).null_count().sum_horizontal().item() == 4 * (1 + len(LEVEL_DTYPES))
+    spaced = pl.DataFrame({"reasons": [f"{BASE}|{ACTIVE}  |\n[kind -3] a company by its number (number)"]})
+    told = read(spaced, Scorecard.load()).select("score", "level:status", "level:kind")
+    assert told.rows() == [(-56, "active", "corporation")]
 
 
-def test_spaces_around_the_separator_do_not_matter() -> None:
-    row = one(f"{BASE}|{ACTIVE}  |\n[kind -3] a company by its number (number)")
-    assert (row["score"], row["level:status"], row["level:kind"]) == (-56, "active", "corporation")
+def test_a_probability_without_its_base_is_not_believed() -> None:
+    back = read(pl.DataFrame({"reasons": [ACTIVE] * 2, "bounce_prob": [0.02, None]}), Scorecard.load())
+    assert back.select("unread", "score").rows() == [(True, None), (False, None)]
 
 
 def test_points_must_be_those_of_the_model_if_it_is_known() -> None:
@@ -125,12 +116,6 @@ def test_points_must_be_those_of_the_model_if_it_is_known() -> None:
     changed = f"{BASE} | {ACTIVE.replace('-3', '-9')}"
     frame = pl.DataFrame({"reasons": [changed, f"{BASE} | {ACTIVE}", changed], "model": [version, version, "2020.1"]})
     assert read(frame, Scorecard.load()).select("unread", "score").rows() == [(True, None), (False, -53), (False, -59)]
-
-
-def test_a_probability_without_its_base_is_not_believed() -> None:
-    assert one(ACTIVE, bounce_prob=0.02)["unread"]
-    assert not one(ACTIVE, bounce_prob=None)["unread"]
-    assert one(ACTIVE)["score"] is None
 
 
 def test_a_column_of_anything_raises_no_error() -> None:
@@ -152,12 +137,8 @@ def test_a_column_of_anything_raises_no_error() -> None:
 
 def test_the_address_tells_the_region_where_no_reason_does() -> None:
     """A region without points leaves no reason; a learned one is told by its reason, whatever the address says."""
-    frame = pl.DataFrame(
-        {
-            "reasons": [f"{BASE} | {ACTIVE}", None, f"{BASE} | [region +2] what letters to Busan have shown (model)"],
-            "address": ["서울특별시 강남구 테헤란로 1", "서울특별시 강남구 테헤란로 1", "서울특별시 강남구 테헤란로 1"],
-        }
-    )
+    reasons = [f"{BASE} | {ACTIVE}", None, f"{BASE} | [region +2] what letters to Busan have shown (model)"]
+    frame = pl.DataFrame({"reasons": reasons, "address": ["서울특별시 강남구 테헤란로 1"] * 3})
     back = read(frame, Scorecard.load(), address="address")
     assert back["level:region"].to_list() == ["seoul", None, "busan"]
     assert read(frame, Scorecard.load())["level:region"].to_list() == [None, None, "busan"]
@@ -165,12 +146,9 @@ def test_the_address_tells_the_region_where_no_reason_does() -> None:
 
 def test_a_text_that_two_cards_use_for_two_levels_tells_neither() -> None:
     card = Scorecard.load()
-    status = dict(card.features["status"])
-    status["suspended"], status["active"] = (
-        msgspec.structs.replace(status[one], en=status[other].en)
-        for one, other in (("suspended", "active"), ("active", "suspended"))
-    )
-    other = msgspec.structs.replace(card, version="other", features=card.features | {"status": status})
+    texts = {one: card.features["status"][one].en for one in ("suspended", "active")}
+    status = {"suspended": {"en": texts["active"]}, "active": {"en": texts["suspended"]}}
+    other = msgspec.structs.replace(with_features(card, status=status), version="other")
     back = parse_reasons(pl.LazyFrame({"reasons": [f"{BASE} | {ACTIVE}"]}), "reasons", cards=[card, other]).collect()
     assert back["unread"].to_list() == [True]
 

@@ -15,15 +15,8 @@ from bansong.engine.risk import assess
 from bansong.engine.risk.reasons import AT_BEST, FEATURES, LABELS, WITHOUT_ASSESSMENT
 from bansong.engine.risk.scorecard import Scorecard
 
-INPUT = {
-    "address": pl.String,
-    "since": pl.Date,
-    "as_of": pl.Date,
-    "zipcode_given": pl.String,
-    "fixed_zipcode": pl.String,
-    "changes": pl.String,
-}
-SCHEMA = {"title": pl.String} | INPUT | {f"is:{feature}": pl.String for feature in FEATURES}
+TEXTS = ("title", "address", "zipcode_given", "fixed_zipcode", "changes", *(f"is:{feature}" for feature in FEATURES))
+SCHEMA = dict.fromkeys(("since", "as_of"), pl.Date) | dict.fromkeys(TEXTS, pl.String)
 LEVELS = {feature: {name: pl.col(f"is:{feature}") == name for name in names} for feature, names in FEATURES.items()}
 UNKNOWN = {
     "en": {"since": "date not known", "zipcode": "not known", "fixed_zipcode": "not known", "changes": "spelling"},
