@@ -62,24 +62,21 @@ def test_the_share_of_wrong_labels_is_estimated_without_believing_the_expert(
     assert estimate.low - 0.01 <= share <= estimate.high + 0.01
 
 
-def test_missing_returns_are_noticed_before_anything_is_learned_from_them(tmp_path: Path) -> None:
-    """60 % unrecorded: all mailings are set aside, and a warning gives the figures and the remedy."""
-    a_book(tmp_path, *[without_returns(letters(seed, 700), 0.6, seed) for seed in (1, 5, 9)])
+@pytest.mark.parametrize(("shares", "aside"), [((0.6, 0.6, 0.6), {"m1", "m2", "m3"}), ((0, 0.8, 0), {"m2"})])
+def test_missing_returns_are_noticed_before_anything_is_learned_from_them(
+    tmp_path: Path, shares: tuple[float, ...], aside: set[str]
+) -> None:
+    """All mailings or the one without them are set aside, and a warning gives the figures and the remedy."""
+    a_book(
+        tmp_path,
+        *[without_returns(letters(seed, 800), share, seed) for seed, share in zip((1, 5, 9), shares, strict=True)],
+    )
     result = calibrate(labels=tmp_path, today=TODAY)
-    assert set(result.set_aside) == {"m1", "m2", "m3"}
-    assert not result.promoted
-    assert result.exit_code == 3
+    assert (set(result.set_aside), result.promoted, result.exit_code) == (aside, False, 3)
     assert resolve_model(None) == CARD
     warnings = [warning for warning in result.warnings if "returns seem to be missing" in warning]
     assert warnings
     assert all("closed for over a year" in one and "bansong label" in one for one in warnings)
-
-
-def test_one_mailing_without_its_returns_is_set_aside_alone(tmp_path: Path) -> None:
-    a_book(tmp_path, letters(1, 800), without_returns(letters(5, 800), 0.8), letters(9, 800))
-    result = calibrate(labels=tmp_path, today=TODAY)
-    assert list(result.set_aside) == ["m2"]
-    assert any("returns seem to be missing" in warning for warning in result.warnings)
 
 
 def test_another_group_that_comes_back_speaks_for_the_returns() -> None:
