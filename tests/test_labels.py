@@ -16,6 +16,7 @@ import pytest
 import xlsxwriter
 
 import bansong as bs
+from bansong.base.messages import use_language
 from bansong.base.options import ReadOptions
 from bansong.engine.text import day_given
 from bansong.errors import BansongError, LabelError, OutputError, UsageError
@@ -23,9 +24,11 @@ from bansong.history.labels import LabelStore
 from bansong.history.mailings import parse_terms
 from bansong.history.outcomes import Outcomes, read_outcomes
 from bansong.labels.label import LabelReport
+from bansong.learning.report import calibration
 from bansong.testing import FakeService, serve
 from conftest import SAMPLE, json_of, write
 from customers import KEY, customers
+from korean import english_sentences
 
 NUMBERS = ("124-81-00998", "126-81-03725", "107-86-14075", "120-81-47521")
 ADDRESSES = (
@@ -441,3 +444,24 @@ def test_outcomes_of_a_run_that_bought_in_uploads_are_sent_too(tmp_path: Path) -
     for options, message in (({"send": False, "rate": 5.0}, "outcomes that are sent"), ({"send": True}, "no base URL")):
         with pytest.raises(UsageError, match=message):
             bs.label(outcomes, file=out, **options, **terms)
+
+
+def test_reports_of_outcomes_and_of_learning_are_korean_and_their_values_are_codes(label: Any, tmp_path: Path) -> None:
+    rows = pl.DataFrame({"bounce_prob": [0.1, 0.2, 0.9] * 30, "bounced": [False, True, True] * 30})
+    text = f"사업자번호,반송,사유\n{NUMBERS[3]},Y,이사\n999-99-99999,Y,\n,?,\n"
+    with use_language("ko"):
+        report = label(text, unmatched=tmp_path / "unused.csv")
+        learned = bs.calibrate()
+        said = "\n".join([str(report), *report.warnings, str(learned), str(calibration(rows))])
+    assert english_sentences(said) == []
+    for part in (
+        "반송              1 (이사 1)",
+        "2026-10-05 발송, 반송 요청함, 일부 결과",
+        "예상의 1.67배(95% 구간 1.41~1.89)",
+    ):
+        assert part in said
+    assert (report.as_dict()["by_reason"], report.as_dict()["ways"]) == ({"moved": 1}, {"number": 1})
+    unused = pl.read_csv(tmp_path / "unused.csv", infer_schema=False)
+    assert unused["problem"].to_list() == ["unknown_number", "not_understood"]
+    assert unused["why"][0] == "발송한 파일에 없는 사업자번호입니다"
+    assert set(learned.as_dict()["left_out"]) <= {"mailed less than 45 days ago", "outcome not certain"}  # type: ignore[call-overload]
