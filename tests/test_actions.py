@@ -55,9 +55,6 @@ def mild(features: dict[str, dict[str, Level]]) -> Scorecard:
     return msgspec.structs.replace(card, version="mild", features=card.features | features)
 
 
-# ── a status that nobody checked ─────────────────────────────────────────────────────────────────────────────────
-
-
 def test_without_a_registry_nothing_is_sent_and_the_report_begins_with_it(tmp_path: Path) -> None:
     report = bs.enrich(SAMPLE / "customers.csv", tmp_path / "out.parquet")
     found = pl.read_parquet(tmp_path / "out.parquet")
@@ -85,9 +82,6 @@ def test_a_frame_that_nobody_checked_is_a_python_warning() -> None:
     with pytest.warns(UserWarning, match="0 of 2 statuses checked") as caught:
         bs.verify_frame(frame)
     assert len(caught) == 1
-
-
-# ── a status has an age ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_an_active_status_is_a_ground_for_sending_for_90_days(registry: Path) -> None:
@@ -129,9 +123,6 @@ def test_the_report_says_how_many_statuses_were_checked_and_are_too_old(registry
         assert re.search(r"2 of them more than 90 days ago.*newer lists", report.warnings[0])
 
 
-# ── a closed business ────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_a_closed_business_is_never_one_to_repair(registry: Path) -> None:
     for b_no in (CLOSED, CLOSED_LONG_AGO):
         for address in (None, "", "서울특별시 강남구 역삼로 *** *층"):
@@ -146,9 +137,6 @@ def test_a_closed_business_is_held_where_its_address_weighs_most(registry: Path)
     for address in ("서울특별시 종로구", "서울특별시 종로구 없는길 1"):
         one = ask(CLOSED, registry, 0, address=address, model=mild({"status": low}))
         assert one.action in ("hold", "do_not_send")
-
-
-# ── scorecards and reasons of earlier releases ───────────────────────────────────────────────────────────────────
 
 
 def test_a_scorecard_learned_by_an_earlier_release_keeps_the_rules(registry: Path) -> None:

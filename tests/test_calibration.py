@@ -179,9 +179,6 @@ def test_evidence_is_reported_by_its_levels() -> None:
     assert dict(found.select("group", "n").rows()) == {"address": 2, "status": 2}
 
 
-# ── labelled files ───────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_a_labelled_file_gives_the_same_report_and_its_words_are_escaped(tmp_path: Path) -> None:
     seventh = pl.when(pl.int_range(pl.len()) % 7 > 0).then("bounced")
     frame = frame_of(made(200)).with_columns(pl.lit("<b>").alias("grade_bv"), bounced=seventh)
@@ -204,9 +201,6 @@ def test_a_file_that_is_not_labelled_says_what_is_wrong(tmp_path: Path) -> None:
         path.write_text(text, encoding="utf-8")
         with pytest.raises(LabelError, match=message):
             file_calibration(path)
-
-
-# ── drift ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def counts(**levels: dict[str, int]) -> pl.DataFrame:

@@ -185,9 +185,6 @@ def test_columns_are_found_or_named(tmp_path: Path) -> None:
     assert read_text(tmp_path, twice, columns={"bounced": "#3"}).frame["said"].to_list() == [False]
 
 
-# ── matching ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_each_outcome_finds_its_row_or_is_listed(label: Any, tmp_path: Path) -> None:
     """The golden file has outcomes of the eight rows above, and the problem that each is listed with."""
     outputs = {"unmatched": tmp_path / "left.csv", "output": tmp_path / "labelled.csv"}
@@ -256,9 +253,6 @@ def test_an_outcome_of_the_corrected_address_is_of_its_row(sample: tuple[Path, P
     bs.enrich(tmp_path / "next.csv", tmp_path / "next.out.csv")
     reasons = pl.read_csv(tmp_path / "next.out.csv", infer_schema=False)["reasons"]
     assert reasons.str.contains("[history", literal=True).all()
-
-
-# ── which mailing ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_run_and_its_file_are_one_mailing(label: Any, manifest: Path, enriched: Path, tmp_path: Path) -> None:
@@ -359,9 +353,6 @@ def test_the_enriched_file_is_opened_as_is_said(label: Any, enriched: Path, tmp_
     label(ONE, file=other, file_json_path="b.rows", output=tmp_path / "labelled.json")
     labelled = json_of(tmp_path / "labelled.json")["b"]["rows"]
     assert [row["bounced"] for row in labelled] == [None] * 4 + [True] + [None] * 3
-
-
-# ── the whole ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_dry_run_writes_nothing(label: Any, tmp_path: Path) -> None:

@@ -122,9 +122,6 @@ def test_all_levels_of_all_features_add_up_in_every_row() -> None:
     assert seen == {f"{feature}.{name}" for feature, names in FEATURES.items() for name in names}
 
 
-# ── unknown stays unknown ────────────────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.fixture(scope="module")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("registry")
@@ -200,9 +197,6 @@ def test_the_day_an_address_was_confirmed_is_read_as_people_write_it() -> None:
         assert len(days) == (0 if written is none else len(written))
 
 
-# ── the region ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_every_district_of_today_has_a_region_of_the_scorecard() -> None:
     names = pl.DataFrame(regions().today, schema=["sido", "sigungu"], orient="row")
     frame = names.select(
@@ -229,9 +223,6 @@ def test_the_region_is_the_province_of_today() -> None:
     frame = pl.LazyFrame({"address": list(regions_of)}).with_columns(zipcode=pl.lit(None, pl.String))
     found = attach(frame, None, "en").collect()["region"]
     assert dict(zip(regions_of, found, strict=True)) == regions_of
-
-
-# ── what a registry may hold ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_registry_of_the_tax_authoritys_answers_knows_taxation_and_merging(registry: Path) -> None:
