@@ -96,8 +96,6 @@ def bounced(path: str | Path) -> dict[int, bool | None]:
     return dict(pl.read_parquet(path).select("row_id", "bounced").iter_rows())
 
 
-# ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
 TABLE = [
     ["사업자등록번호", "주소", "반송여부", "반송사유", "반송일자"],
     [NUMBERS[0], ADDRESSES[0], "Y", "이사불명", "2026-10-20"],

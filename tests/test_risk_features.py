@@ -71,8 +71,6 @@ def test_names_differ_only_where_they_are_clearly_two() -> None:
     assert found.lazy().select(names_differ(pl.col("one"), pl.col("other"))).filter(pl.lit(False)).collect().is_empty()
 
 
-# ── additivity ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
 WORDS: dict[str, list[object]] = {
     "name": ["가나다", "라마바", None, "홍**", ""],
     "address": [
