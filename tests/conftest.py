@@ -61,15 +61,8 @@ STDERR = pytest.StashKey[int]()
 """A descriptor of the terminal's own stderr, which no capturing replaces."""
 
 NINE = (
-    "biz_status",
-    "bounce_prob",
-    "grade",
-    "action",
-    "fixed_zipcode",
-    "fixed_address",
-    "reasons",
-    "row_status",
-    "row_note",
+    *("biz_status", "bounce_prob", "grade", "action", "fixed_zipcode", "fixed_address", "reasons"),
+    *("row_status", "row_note"),
 )
 
 NOTHING_CHECKED = pytest.mark.filterwarnings("ignore:.* statuses checked:UserWarning")
@@ -82,9 +75,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--base-url", metavar="URL", help="a running service, in place of our own server and the fake")
     group.addoption("--api-key", metavar="KEY", help="its key; or set BANSONG_API_KEY, which does not show in `ps`")
     group.addoption("--free-key", metavar="KEY", help="a key of a plan without API (or BANSONG_FREE_KEY)")
-    group.addoption(
-        "--small-quota-key", metavar="KEY", help="a key with 5 lookups left or fewer (or BANSONG_SMALL_QUOTA_KEY)"
-    )
+    few = "a key with 5 lookups left or fewer (or BANSONG_SMALL_QUOTA_KEY)"
+    group.addoption("--small-quota-key", metavar="KEY", help=few)
     group.addoption("--other-key", metavar="KEY", help="a key of another account (or BANSONG_OTHER_KEY)")
 
 
@@ -163,13 +155,9 @@ def pytest_enter_pdb() -> None:
 def state_directory(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path_factory.mktemp("state")
     monkeypatch.setenv("BANSONG_STATE_DIR", str(folder))
-    for name in (
-        "BANSONG_NTS_KEY",
-        "BANSONG_NTS_KEY_FILE",
-        "BIZVERIFY_NTS_KEY",
-        "BIZVERIFY_NTS_KEY_FILE",
-    ):  # else whoever has a key asks for each test's numbers
-        monkeypatch.delenv(name, raising=False)
+    for name in ("NTS_KEY", "NTS_KEY_FILE"):  # else whoever has a key asks for each test's numbers
+        monkeypatch.delenv(f"BANSONG_{name}", raising=False)
+        monkeypatch.delenv(f"BIZVERIFY_{name}", raising=False)
     return folder
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,8 @@ def write_labelled(
     return output
 
 
-def send_labels(
-    labels: pl.DataFrame, path: str | Path, *, columns: Mapping[str, str] | None = None, **options: Any
-) -> SendReport:
+def send_labels(labels: pl.DataFrame, path: str | Path, **options: Any) -> SendReport:
     """Send the labels of an enriched file's rows."""
     with open_table(Path(path)) as table:
-        found = label_sender.labels_with_lookups(labels, table, columns)
+        found = label_sender.labels_with_lookups(labels, table)
     return label_sender.send_labels(found, Path(path), **options)

@@ -57,41 +57,27 @@ def mail(
     unread: bool = False,
 ) -> None:
     """Record a mailing of :func:`letters`; a null in ``bounced`` is no outcome."""
-    known = known.with_row_index("row_id")
-    about = MailingMetadata(
-        id=name,
-        file=f"{name}.csv",
-        run_id=None,
-        engine="local",
-        model=Scorecard.load().version,
-        declaration=MailingTerms(mailed=mailed, returns_requested=True, complete=complete),
-        sources=(),
-        recorded_at=recorded,
-    )
+    card, known = Scorecard.load(), known.with_row_index("row_id")
+    declared = MailingTerms(mailed=mailed, returns_requested=True, complete=complete)
+    about = MailingMetadata(name, f"{name}.csv", None, "local", card.version, declared, (), recorded)
     said = {"row_id": pl.col("row_id"), "letter": pl.col("row_id"), "said": pl.col("bounced")}
     labels = known.filter(pl.col("bounced").is_not_null()).select(
         said.get(column, pl.lit(None)).cast(dtype).alias(column) for column, dtype in LABEL_SCHEMA.items()
     )
-    score = Scorecard.load().base.points
     told = known.with_columns(
-        score=pl.lit(score, pl.Int32),
-        bounce_prob=pl.Series(predict(Scorecard.load(), design(known))),
+        score=pl.lit(card.base.points, pl.Int32),
+        bounce_prob=pl.Series(predict(card, design(known))),
         grade=pl.lit("A"),
-        model=pl.lit(Scorecard.load().version),
+        model=pl.lit(card.version),
         unread=pl.lit(unread),
         **{name: pl.lit(None, pl.String) for name in NAMED if name not in known.columns},
-    )
+    ).select("row_id", *KNOWN)
+
+    def known_of(rows: pl.Series) -> pl.DataFrame:
+        return told.filter(pl.col("row_id").is_in(rows.implode()))
+
     none = labels.select("row_id", "letter").clear()
-    book.record(
-        LabelBatch(
-            about=about,
-            labels=labels,
-            doubtful=none,
-            known=lambda rows: told.filter(pl.col("row_id").is_in(rows.implode())).select("row_id", *KNOWN),
-            sent=lambda _: none,
-            now=recorded,
-        )
-    )
+    book.record(LabelBatch(about, labels, none, known_of, lambda _: none, recorded))
 
 
 def counted(known: pl.DataFrame) -> pl.DataFrame:

@@ -26,19 +26,10 @@ DEADLINE = 60
 def main() -> None:
     asked = json.load(sys.stdin)
     pipe = f"bansong{time.monotonic_ns()}"
-    office = subprocess.Popen(
-        [
-            "soffice",
-            f"-env:UserInstallation={asked['profile']}",
-            "--headless",
-            "--norestore",
-            f"--accept=pipe,name={pipe};urp;",
-        ],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    command = ["soffice", f"-env:UserInstallation={asked['profile']}", "--headless", "--norestore"]
+    command.append(f"--accept=pipe,name={pipe};urp;")
+    none = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    office = subprocess.Popen(command, **none, start_new_session=True)
     try:
         context = connected(pipe)
         desktop = context.ServiceManager.createInstanceWithContext("com.sun.star.frame.Desktop", context)

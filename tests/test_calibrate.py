@@ -1,4 +1,4 @@
-"""`calibrate`, from a label store to a scorecard that answers, or to the champion that stays."""
+"""`calibrate` and its command, from a label store to a scorecard that answers, or to the champion that stays."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from click.testing import CliRunner, Result
 
+from bansong.cli.app import app
 from bansong.engine.risk.scorecard import Scorecard
-from bansong.errors import LabelError, UsageError
+from bansong.errors import BansongError, LabelError, UsageError
 from bansong.history.labels import LabelStore
 from bansong.history.scorecards import ModelStore, resolve_model
 from bansong.learning.calibrate import calibrate
 from bansong.learning.fit import design, predict
 from bansong.learning.gate import RIPE_DAYS
+from conftest import write
 from mailings import MAILED, NOW, TODAY, a_book, as_the_expert_says, letters, mail
 
 LEARNABLE = 104  # a world that is far from what the expert believes
@@ -52,15 +55,6 @@ def test_labels_that_prove_a_challenger_make_it_the_champion_once(tmp_path: Path
     assert resolve_model(None) == CARD
 
 
-def test_few_labels_leave_the_champion(tmp_path: Path) -> None:
-    a_book(tmp_path, letters(1, 100))
-    result = calibrate(labels=tmp_path, today=TODAY)
-    assert not result.promoted
-    assert "20 is needed" in str(result)
-    assert kinds() == ["refused"]
-    assert resolve_model(None) == CARD
-
-
 def test_what_is_recent_or_not_certain_is_left_out_and_counted(tmp_path: Path) -> None:
     """A letter mailed less than 45 days ago is neither arrived nor returned yet; on the 45th day it is."""
     book = LabelStore(tmp_path)
@@ -78,24 +72,18 @@ def test_what_is_recent_or_not_certain_is_left_out_and_counted(tmp_path: Path) -
 
 
 def test_a_mailing_of_returns_only_is_quarantined_and_the_others_are_used(tmp_path: Path) -> None:
-    book = a_book(tmp_path, letters(1, 400))
+    """Alone in the book it leaves the champion, and is noted once however often one asks."""
+    book = LabelStore(tmp_path)
     mail(book, letters(2, 400).filter("bounced"), name="returns")
+    alone = [calibrate(labels=tmp_path, today=TODAY) for _ in range(2)][-1]
+    assert (alone.labels, alone.promoted, kinds()) == (0, False, ["quarantined"])
+    assert "nothing to learn from" in str(alone)
+    mail(book, letters(1, 400))
     result = calibrate(labels=tmp_path, today=TODAY)
     assert (result.labels, list(result.set_aside), result.exit_code) == (400, ["returns"], 3)
     assert "one class only" in result.set_aside["returns"][1][0]
     assert "`bansong label … --replace`" in str(result)
-    assert "quarantined" in kinds()
-    assert resolve_model(None) == CARD
-
-
-def test_one_class_in_the_whole_book_leaves_the_champion(tmp_path: Path) -> None:
-    a_book(tmp_path, letters(2, 400).filter("bounced"))
-    for _ in range(2):
-        result = calibrate(labels=tmp_path, today=TODAY)
-    assert result.labels == 0
-    assert "nothing to learn from" in str(result)
-    assert json.dumps(result.as_dict())
-    assert kinds() == ["quarantined"]
+    assert "20 is needed" in str(result)
     assert resolve_model(None) == CARD
 
 
@@ -150,3 +138,74 @@ def test_an_empty_book_and_a_missing_numpy_are_said_with_the_remedy(
     monkeypatch.setitem(sys.modules, "numpy", None)
     with pytest.raises(UsageError, match=r'pip install "bansong\[learn\]"'):
         calibrate(labels=tmp_path)
+
+
+# ── the command line ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+CSV = "b_no,bounce_prob,grade,bounced\n" + "".join(
+    f"1248100998,{0.02 if place % 10 else 0.4},{'A' if place % 10 else 'D'},{'true' if place % 20 == 0 else 'false'}\n"
+    for place in range(200)
+)
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["calibrate", *map(str, arguments)])
+
+
+def test_a_book_is_learned_from_and_a_dry_run_keeps_nothing(tmp_path: Path, state_directory: Path) -> None:
+    """Lines on stdout, warnings on stderr; as JSON one object; the exit code is that of the result."""
+    book = a_book(tmp_path, letters(104, 800))
+    mail(book, letters(2, 400).filter("bounced"), name="returns")
+    done = run("--labels", tmp_path, "--dry-run")
+    assert (done.exit_code, "one class only" in done.stdout, done.stderr[:6]) == (3, True, "note: ")
+    assert list(state_directory.iterdir()) == []
+    found = json.loads(run("--labels", tmp_path, "--json").stdout)
+    assert (found["labels"], found["promoted"], list(found["set_aside"])) == (800, True, ["returns"])
+    assert (state_directory / "models" / "journal.jsonl").exists()
+
+
+def test_options_that_contradict_each_other_are_refused(state_directory: Path) -> None:
+    for arguments, message in (
+        (["--report-only", "--dry-run"], "--report-only does not learn, so --dry-run says nothing with it"),
+        (["x.csv"], "recorded with `bansong label`"),
+        (["x.csv", "--report-only", "--labels", "book"], "give labelled files or --labels"),
+    ):
+        error = run(*arguments).exception
+        assert isinstance(error, BansongError)
+        assert (error.exit_code, message in str(error)) == (2, True)
+    assert list(state_directory.iterdir()) == []
+
+
+def test_the_report_of_labelled_files_is_printed(tmp_path: Path, state_directory: Path) -> None:
+    """Scores, bins and groups of each file, as JSON one object; nothing is learned or kept."""
+    files = [write(tmp_path / "one.csv", CSV), write(tmp_path / "few.csv", "\n".join(CSV.splitlines()[:20]) + "\n")]
+    done = run(*files, "--report-only")
+    for part in (
+        *(f"labels          {file}" for file in files),
+        "rows            200 with a known outcome",
+        "came back       10, 5.00%; expected 11.6",
+        "in the large    0.86 of what was expected (95 % interval 0.47 to 1.54): as expected",
+        "AUC             0.974",
+        "reliability, by tenths of the rows",
+        "by grade",
+    ):
+        assert part in done.stdout, part
+    assert f"{files[1]}: only 19 rows with a known outcome" in done.stderr
+    _, few = json.loads(run(*files, "--report-only", "--json").stdout)["reports"]
+    assert (few["labels"], few["n"], few["bounced"], few["enough"]) == (str(files[1]), 19, 1, False)
+    assert [bin["n"] for bin in few["deciles"]] == [17, 2]
+    assert [group["group"] for group in few["groups"]["grade"]] == ["A", "D"]
+    assert list(state_directory.iterdir()) == []
+
+
+def test_the_report_of_the_book_tells_engines_apart(tmp_path: Path, state_directory: Path) -> None:
+    """Rows that a scorecard answered, and those of the service, each by themselves; an empty book has no report."""
+    empty = run("--report-only")
+    assert f"labels          {state_directory / 'labels'}" in empty.stdout
+    assert "no row has both a probability and a known outcome" in empty.stderr
+    mail(a_book(tmp_path, letters(1, 60)), letters(2, 80), name="service", unread=True)
+    (report,) = json.loads(run("--report-only", "--labels", tmp_path, "--json").stdout)["reports"]
+    assert (report["labels"], report["n"]) == (str(tmp_path), 140)
+    engines = {group["group"]: group["n"] for group in report["groups"]["engine"]}
+    assert engines == {"local": 60, "service or unknown": 80}

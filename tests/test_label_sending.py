@@ -12,7 +12,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from threading import Thread
@@ -30,7 +29,7 @@ from bansong.purchase.ledger import Ledger
 from bansong.run.columns import LABEL_DTYPES
 from bansong.testing import DIALECTS, HTML, Delay, Dialect, FakeService, Fault, Lookup, Reset, Status, serve
 from bansong.testing.fake_service import FakeJob
-from conftest import NINE
+from conftest import NINE, write
 from crashing import Calls
 from customers import KEY, customers, numbers
 from labelling import send_labels, write_labelled
@@ -48,44 +47,36 @@ def bought(url: str, folder: Path, **options: Any) -> Path:
     return folder / "in.enriched.csv"
 
 
-@dataclass(frozen=True)
-class Scene:
-    """A service, and the folder of a file that was bought there in three jobs."""
-
-    service: FakeService
-    url: str
-    folder: Path
-    jobs: dict[str, FakeJob]
-
-
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FakeService, str, Path, dict[str, FakeJob]]]:
+    """A service, its URL, the folder of a file that was bought there, and the three jobs."""
     folder, service = tmp_path_factory.mktemp("bought"), FakeService(KEY)
     with serve(service) as url:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("BANSONG_STATE_DIR", str(folder / "state"))
             bought(url, folder)
-        yield Scene(service, url, folder, dict(service.jobs))
+        yield service, url, folder, dict(service.jobs)
 
 
 @pytest.fixture
-def service(scene: Scene) -> FakeService:
-    scene.service.labels.clear()
-    scene.service.faults.clear()
-    scene.service.jobs = dict(scene.jobs)
-    return scene.service
+def service(scene: Any) -> FakeService:
+    service: FakeService = scene[0]
+    service.labels.clear()
+    service.faults.clear()
+    service.jobs = dict(scene[3])
+    return service
 
 
 @pytest.fixture
-def url(scene: Scene) -> str:
-    return scene.url
+def url(scene: Any) -> str:
+    return str(scene[1])
 
 
 @pytest.fixture
-def mailed(scene: Scene, tmp_path: Path, state_directory: Path) -> Path:
+def mailed(scene: Any, tmp_path: Path, state_directory: Path) -> Path:
     """A copy of the file that was bought, and of its ledger."""
-    shutil.copytree(scene.folder / "state", state_directory, dirs_exist_ok=True)
-    return Path(shutil.copy2(scene.folder / "in.enriched.csv", tmp_path))
+    shutil.copytree(scene[2] / "state", state_directory, dirs_exist_ok=True)
+    return Path(shutil.copy2(scene[2] / "in.enriched.csv", tmp_path))
 
 
 @pytest.fixture
@@ -233,18 +224,18 @@ def test_a_limit_pauses_and_the_same_command_goes_on(service: FakeService, send:
     assert recorded(service) == expected(all_bounced())
 
 
-def test_what_certainly_did_not_go_is_sent_again(service: FakeService, mailed: Path, url: str) -> None:
+def test_what_certainly_did_not_go_is_sent_again(service: FakeService, send: Send) -> None:
     """No connection, no doubt: the labels wait for the next command."""
+
+    async def unsent(*_: object, **__: object) -> None:
+        raise bs.errors.NotSentError("no connection")
+
     with pytest.MonkeyPatch.context() as patch:
-
-        async def unsent(*_: object, **__: object) -> None:
-            raise bs.errors.NotSentError("no connection")
-
         patch.setattr(bs.Client, "label", unsent)
         patch.setattr("bansong.client.dispatcher._MAX_RETRIES", 1)
-        sent = send_labels(all_bounced(9), mailed, terms=terms(url))
+        sent = send(all_bounced(9))
     assert (sent.sent, sent.left, sent.doubts, sent.exit_code) == (0, 9, 0, 5)
-    assert send_labels(all_bounced(9), mailed, terms=terms(url)).sent == 9
+    assert send(all_bounced(9)).sent == 9
     assert recorded(service) == expected(all_bounced(9))
 
 
@@ -317,7 +308,7 @@ def test_no_label_is_sent_twice_when_the_process_is_killed(
     """Killed while requests come and after they were taken, twice or more: what was under way is in doubt, no more."""
     all_bounced().write_parquet(tmp_path / "labels.parquet")
     command = [sys.executable, "-c", _SENDER, str(tmp_path / "labels.parquet"), str(mailed), url]
-    environment = os.environ | {"BANSONG_API_KEY": KEY}
+    environment = os.environ | {"BANSONG_API_KEY": KEY, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     kills = doubts = 0
     for moment, place in MOMENTS:
         process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
@@ -343,32 +334,24 @@ def test_no_label_is_sent_twice_when_the_process_is_killed(
 
 _SENDER = """
 import sys
-from pathlib import Path
 import polars as pl
 from bansong.base.options import service_options
-from bansong.labels.sender import labels_with_lookups, send_labels
-from bansong.tables.detect import open_table
+from labelling import send_labels
 
 labels, file, url = sys.argv[1:]
 terms = service_options("batch", {"base_url": url, "rate": 1e5, "concurrency": 4, "timeout": 3})
-with open_table(Path(file)) as table:
-    found = labels_with_lookups(pl.read_parquet(labels), table)
-sys.exit(send_labels(found, Path(file), terms=terms).exit_code)
+sys.exit(send_labels(pl.read_parquet(labels), file, terms=terms).exit_code)
 """
 
 
 def test_outputs_are_written_where_labels_cannot_be_sent(tmp_path: Path) -> None:
     """A mailed file without numbers has no lookups to send labels for; what was recorded is joined and listed first."""
-    mailed = tmp_path / "mailed.csv"
-    mailed.write_text(
-        f"이름,{','.join(NINE)}\na,active,0.1,A,send,,,,verified,\nb,active,0.1,A,send,,,,verified,\n", "utf-8"
-    )
-    (tmp_path / "outcomes.csv").write_text("row_id,bounced\n0,true\n1,false\n", encoding="utf-8")
+    rows = [f"이름,{','.join(NINE)}", *(f"{name},active,0.1,A,send,,,,verified," for name in "ab"), ""]
+    mailed = write(tmp_path / "mailed.csv", "\n".join(rows))
+    outcomes = write(tmp_path / "outcomes.csv", "row_id,bounced\n0,true\n1,false\n")
     outputs = {"output": tmp_path / "out.csv", "unmatched": tmp_path / "left.csv"}
     where: Any = {"send": True, "base_url": "http://127.0.0.1:9", "api_key": KEY, "book": tmp_path / "book"}
     with pytest.raises(ColumnError):
-        bs.label(
-            tmp_path / "outcomes.csv", file=mailed, mailed="2026-10-01", returns_requested=True, **outputs, **where
-        )
+        bs.label(outcomes, file=mailed, mailed="2026-10-01", returns_requested=True, **outputs, **where)
     assert [path.exists() for path in outputs.values()] == [True, True]
     assert pl.read_csv(outputs["output"])["bounced"].to_list() == [True, False]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import stat
 from collections.abc import Callable
@@ -15,14 +14,12 @@ import polars as pl
 import pytest
 
 import bansong as bs
-from bansong.base.schema import ADDED_COLUMNS, LABEL_COLUMNS
+from bansong.base.schema import LABEL_COLUMNS
 from bansong.errors import AccountingError, LabelError, UsageError
 from bansong.run import columns as output_columns
-from bansong.run.columns import lay_out_columns
-from bansong.tables.detect import FORMATS, open_table, write_table
+from bansong.tables.detect import open_table
 from bansong.tables.earlier_columns import find_earlier_columns
-from bansong.tables.table import Enriched
-from conftest import NINE, write
+from conftest import NINE, json_of, write
 from labelling import write_labelled
 
 HEADER = "사업자번호,상호,주소"
@@ -63,61 +60,47 @@ def test_a_csv_gets_three_columns_behind_the_nine_and_keeps_every_byte_before_th
 ) -> None:
     """Encoding, line ends and cells stay; values are words and ISO dates; our texts never begin a formula."""
     mailed = enriched(".csv")
-    assert write_labelled(mailed, tmp_path / "out.csv", SOME) == tmp_path / "out.csv"
     before = mailed.read_bytes().decode("cp949").split("\r\n")
-    after = (tmp_path / "out.csv").read_bytes().decode("cp949").split("\r\n")
     more = [",bounced,bounce_reason,bounced_at", ",false,,", ",,,", ",true,'=이사불명,2026-11-20", ""]
-    assert after == [line + end for line, end in zip(before, more, strict=True)]
+    for encoding, read in ((None, "cp949"), ("utf-8", "utf-8-sig")):
+        write_labelled(mailed, tmp_path / "out.csv", SOME, output_encoding=encoding)
+        after = (tmp_path / "out.csv").read_bytes().decode(read).split("\r\n")
+        assert after == [line + end for line, end in zip(before, more, strict=True)]
+    with pytest.raises(UsageError, match="`output_encoding=` is for CSV files"):
+        write_labelled(mailed, tmp_path / "out.json", SOME, output_encoding="utf-8")
 
 
-def test_labelling_again_replaces_the_three_where_they_stand(enriched: Callable[[str], Path]) -> None:
-    """In place, too: the file itself is replaced in one step, and a label that is gone is gone."""
+def test_labelling_again_replaces_the_three_where_they_stand(enriched: Callable[[str], Path], tmp_path: Path) -> None:
+    """In place, too: the file is replaced in one step; enriching it replaces the nine and leaves the three."""
     mailed = enriched(".csv")
     before = mailed.read_bytes()
     mailed.chmod(0o640)
     write_labelled(mailed, mailed, SOME)
     write_labelled(mailed, mailed, labels((1, True, "폐문부재", None)))
     table = pl.read_csv(mailed, encoding="cp949", infer_schema=False)
-    assert table.columns[-3:] == list(LABEL_COLUMNS)
-    assert table.select(LABEL_COLUMNS).rows() == [(None,) * 3, ("true", "폐문부재", None), (None,) * 3]
+    assert table.select(table.columns[-3:]).rows() == [(None,) * 3, ("true", "폐문부재", None), (None,) * 3]
     assert stat.S_IMODE(mailed.stat().st_mode) == 0o640
-    lines = before.decode("cp949").split("\r\n")
     kept = [line.rsplit(",", 3)[0] for line in mailed.read_bytes().decode("cp949").split("\r\n")]
-    assert kept == lines
+    assert kept == before.decode("cp949").split("\r\n")
     assert [path.name for path in mailed.parent.iterdir() if path.name.startswith(".")] == []
-
-
-def test_enriching_a_labelled_file_replaces_the_nine_and_leaves_the_three(
-    enriched: Callable[[str], Path], tmp_path: Path
-) -> None:
-    mailed = enriched(".csv")
-    write_labelled(mailed, mailed, SOME)
     bs.enrich(mailed, tmp_path / "again.csv")
     assert (tmp_path / "again.csv").read_bytes() == mailed.read_bytes()
 
 
 def test_parquet_and_json_have_the_types(enriched: Callable[[str], Path], tmp_path: Path) -> None:
     """Boolean, text, date; in JSON a date is ISO text and the objects stay as they stood."""
-    mailed = enriched(".parquet")
-    write_labelled(mailed, tmp_path / "out.parquet", SOME)
-    table, before = pl.read_parquet(tmp_path / "out.parquet"), pl.read_parquet(mailed)
-    assert table.drop(LABEL_COLUMNS).equals(before)
-    assert table.select(LABEL_COLUMNS).schema == {
-        "bounced": pl.Boolean,
-        "bounce_reason": pl.String,
-        "bounced_at": pl.Date,
-    }
-    assert table.select(LABEL_COLUMNS).rows() == [(False, None, None), (None,) * 3, (True, "=이사불명", RETURNED)]
-
-    mailed = enriched(".json")
-    write_labelled(mailed, tmp_path / "out.json", SOME)
-    items = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
-    assert [{name: item.pop(name) for name in LABEL_COLUMNS} for item in items] == [
-        {"bounced": False, "bounce_reason": None, "bounced_at": None},
-        dict.fromkeys(LABEL_COLUMNS),
-        {"bounced": True, "bounce_reason": "=이사불명", "bounced_at": "2026-11-20"},
-    ]
-    assert items == json.loads(mailed.read_text(encoding="utf-8"))
+    types = {"bounced": pl.Boolean, "bounce_reason": pl.String, "bounced_at": pl.Date}
+    rows = [(False, None, None), (None,) * 3, (True, "=이사불명", RETURNED)]
+    mailed, out = enriched(".parquet"), tmp_path / "out.parquet"
+    write_labelled(mailed, out, SOME)
+    assert pl.read_parquet(out).drop(LABEL_COLUMNS).equals(pl.read_parquet(mailed))
+    assert pl.read_parquet(out).select(LABEL_COLUMNS).equals(pl.DataFrame(rows, schema=types, orient="row"))
+    mailed, out = enriched(".json"), tmp_path / "out.json"
+    write_labelled(mailed, out, SOME)
+    items = json_of(out)
+    found = [tuple(item.pop(name) for name in LABEL_COLUMNS) for item in items]
+    assert found == [*rows[:2], (True, "=이사불명", "2026-11-20")]
+    assert items == json_of(mailed)
 
 
 def workbook(path: Path) -> Path:
@@ -139,12 +122,8 @@ def test_a_workbook_of_the_users_gets_cells_spliced_in_and_again(tmp_path: Path)
     before = openpyxl.load_workbook(tmp_path / "mailed.xlsx").worksheets[0]
     rows = list(book.worksheets[0].iter_rows(values_only=True))
     assert [row[:12] for row in rows] == list(before.iter_rows(values_only=True))
-    assert [row[12:] for row in rows] == [
-        LABEL_COLUMNS,
-        (False, None, None),
-        (None,) * 3,
-        (True, "=이사불명", "2026-11-20"),
-    ]
+    told = [(False, None, None), (None,) * 3, (True, "=이사불명", "2026-11-20")]
+    assert [row[12:] for row in rows] == [LABEL_COLUMNS, *told]
     assert book.worksheets[0]["N4"].data_type == "s"
     assert book["메모"]["A1"].value == "손대지 마시오"
 
@@ -155,40 +134,27 @@ def test_columns_that_stand_apart_are_spliced_around_what_stands_between(tmp_pat
     book = openpyxl.load_workbook(tmp_path / "mailed.xlsx")
     for row, cell in enumerate(["담당", "김", "이", "박"], 1):
         book.worksheets[0].cell(row, 13, cell)
+        book.worksheets[0].cell(row, 4, "biz_status" if row == 1 else "closed")
     book.save(tmp_path / "mailed.xlsx")
     write_labelled(tmp_path / "mailed.xlsx", tmp_path / "labelled.xlsx", labels((0, True, "이사", None)))
-    with open_table(tmp_path / "labelled.xlsx") as table:
-        earlier = find_earlier_columns(table, "")
-        ours = {**earlier.nine, **earlier.labels}
-        assert list(ours.values()) == [*range(3, 12), 13, 14, 15]
-        columns, warnings = lay_out_columns(table.headers, "", ours, range(16), (*ADDED_COLUMNS, *LABEL_COLUMNS))
-        assert not warnings
-        nine = [pl.lit(f"neu {name}").alias(name) for name in ADDED_COLUMNS]
-        rows = table.frame.with_row_index("row_id").join(SOME.lazy(), on="row_id", how="left", maintain_order="left")
-        rows = rows.with_columns(nine)
-        result = Enriched(table, rows, columns, rows.select(pl.len()))
-        write_table(result, tmp_path / "both.xlsx", FORMATS["xlsx"])
+    bs.enrich(tmp_path / "labelled.xlsx", tmp_path / "both.xlsx", with_outcomes=True)
     cells = list(openpyxl.load_workbook(tmp_path / "both.xlsx").worksheets[0].iter_rows(values_only=True))
     assert [row[12] for row in cells] == ["담당", "김", "이", "박"]
-    assert [row[13] for row in cells] == ["bounced", False, None, True]
-    assert [row[3] for row in cells] == ["biz_status", *["neu biz_status"] * 3]
+    assert [row[13] for row in cells] == ["bounced", None, None, None]
+    assert [row[3] for row in cells] == ["biz_status", *["unknown"] * 3]
 
 
 def test_a_column_of_the_users_with_such_a_name_is_kept_and_told(tmp_path: Path) -> None:
     """Ours gets `_bv`, as the nine do, and labelling again finds it."""
-    bs.enrich(write(tmp_path / "in.csv", "사업자번호,bounced\n124-81-00998,작년\n"), tmp_path / "mailed.csv")
-    source = tmp_path / "mailed.csv"
+    bs.enrich(write(tmp_path / "in.csv", "사업자번호,bounced\n124-81-00998,작년\n"), tmp_path / "0.csv")
     told: list[str] = []
-    for output in ("out.csv", "again.csv"):
-        write_labelled(source, tmp_path / output, labels((0, True, None, RETURNED)), warned=told.append)
+    for source, output in (("0.csv", "1.csv"), ("1.csv", "2.csv")):
+        given = labels((0, True, None, RETURNED))
+        write_labelled(tmp_path / source, tmp_path / output, given, warned=told.append)
         header, row = (tmp_path / output).read_text(encoding="utf-8").splitlines()
         assert header == ",".join(["사업자번호", "bounced", *NINE, "bounced_bv", "bounce_reason", "bounced_at"])
-        assert row.startswith("124-81-00998,작년,")
-        assert row.endswith(",true,,2026-11-20")
-        source = tmp_path / output
+        assert (row[:16], row[-17:]) == ("124-81-00998,작년,", ",true,,2026-11-20")
     assert told == ["the file has a column 'bounced' of its own; it is kept, ours is 'bounced_bv'"]
-    with pytest.warns(UserWarning, match="of its own"):
-        write_labelled(tmp_path / "in.csv", tmp_path / "out.csv", labels())
 
 
 def test_three_columns_of_the_users_own_are_never_taken_for_ours(tmp_path: Path) -> None:
@@ -210,17 +176,9 @@ def test_a_file_that_was_never_enriched_gets_the_three_at_its_end(tmp_path: Path
         assert not find_earlier_columns(table, "").labels
 
 
-def test_the_output_may_have_another_encoding(enriched: Callable[[str], Path], tmp_path: Path) -> None:
-    """A CSV is written in the encoding that was asked for, of the same cells; other formats have none."""
-    mailed = enriched(".csv")
-    write_labelled(mailed, tmp_path / "out.csv", SOME, output_encoding="utf-8")
-    lines = (tmp_path / "out.csv").read_text(encoding="utf-8").splitlines()
-    assert [line.split(",")[1] for line in lines] == ["상호", "삼성전자", "네이버", "=상사"]
-    with pytest.raises(UsageError, match="`output_encoding=` is for CSV files"):
-        write_labelled(mailed, tmp_path / "out.json", SOME, output_encoding="utf-8")
-
-
-def test_labels_that_fit_no_row_are_refused_and_the_file_stays(enriched: Callable[[str], Path]) -> None:
+def test_labels_that_fit_no_row_and_rows_that_do_not_balance_are_refused_and_the_file_stays(
+    enriched: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     mailed = enriched(".csv")
     before = mailed.read_bytes()
     for given, message in (
@@ -230,14 +188,6 @@ def test_labels_that_fit_no_row_are_refused_and_the_file_stays(enriched: Callabl
     ):
         with pytest.raises(LabelError, match=message):
             write_labelled(mailed, mailed, given)
-    assert mailed.read_bytes() == before
-
-
-def test_rows_that_do_not_balance_are_not_published(
-    enriched: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mailed = enriched(".csv")
-    before = mailed.read_bytes()
     monkeypatch.setattr("bansong.tables.csv.format.CsvVerbs.count", lambda *_: 2)
     with pytest.raises(AccountingError, match="3 rows in, 2 in the output file"):
         write_labelled(mailed, mailed, SOME)

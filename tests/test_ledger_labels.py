@@ -1,16 +1,13 @@
-"""Labels in the ledger: every step at its time, whatever happens; and ledgers of the first version become ours."""
+"""Labels in the ledger: every step at its time, whatever happens."""
 
 from __future__ import annotations
 
 import shutil
-import sqlite3
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-import polars as pl
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -30,43 +27,15 @@ from bansong.purchase.label_queue import (
     WantedLabel,
 )
 from bansong.purchase.ledger import Ledger, LedgerRun
-from bansong.purchase.ledger_file import APPLICATION_ID, LEDGER_FILE, MIGRATIONS
 from examples import ALL, few
 
 ORIGIN = "https://service.test"
 NUMBER = "1248100998"
 DAY = 86_400.0
-FIRST_DDL = (Path(__file__).parent / "golden" / "ledger_1.sql").read_text(encoding="utf-8")
 
 
 def key(place: int) -> bytes:
     return bytes([place]) * 16
-
-
-def first_ledger(path: Path) -> None:
-    """A ledger as the first version left it: an upload that is done, one of its two rows answered."""
-    with closing(sqlite3.connect(path)) as connection:
-        connection.executescript(
-            f"PRAGMA journal_mode = WAL; BEGIN; {FIRST_DDL}"
-            f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = 1; COMMIT;"
-        )
-        connection.executescript(
-            f"""
-            INSERT INTO runs VALUES (1, 'r1', 'batch', '{ORIGIN}', 'a.csv', 1.0, 2.0, 'done', 2, 1);
-            INSERT INTO lookups VALUES (1, x'{key(1).hex()}', '{NUMBER}', 'done', 2.0, 1, NULL, NULL, NULL);
-            INSERT INTO lookups VALUES (2, x'{key(2).hex()}', '{NUMBER}', 'missing', 2.0, 1, 1, 'none', NULL);
-            INSERT INTO answers VALUES (1, 2.0, 1, 1, 'active', 0.5, 'C', 'confirm', NULL, NULL, '[]');
-            INSERT INTO uploads VALUES
-                (1, 'u1', 1, '{ORIGIN}', 'done', 2.0, 1.5, 2, 'job', 2, NULL, NULL, 1, NULL, NULL);
-            INSERT INTO upload_rows VALUES (1, 0, x'{key(1).hex()}', '{NUMBER}'), (1, 1, x'{key(2).hex()}', '{NUMBER}');
-            """
-        )
-
-
-def tables(path: Path) -> dict[str, list[tuple[object, ...]]]:
-    with closing(sqlite3.connect(path)) as connection:
-        names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        return {name: connection.execute(f"PRAGMA table_info({name})").fetchall() for name in sorted(names)}
 
 
 @pytest.fixture
@@ -77,7 +46,7 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 
 
 def load(ledger: Ledger, id: str = "u1", rows: int = 3) -> None:
-    """An upload whose job is known."""
+    """An upload whose job is known; further ones buy the same lookups again."""
     ledger.begin(LedgerRun(f"run {id}", "batch", ORIGIN, "a.csv", 1.0))
     ledger.settle([UploadPrepared(id, f"run {id}", [(key(n), NUMBER) for n in range(rows)], None, None, ORIGIN)])
     ledger.settle([UploadGated(id), JobKnown(id, f"job {id}", rows)])
@@ -87,45 +56,14 @@ def a_run(number: int) -> LedgerRun:
     return LedgerRun(f"label {number}", "label", ORIGIN, "a.csv", 1.0)
 
 
-def test_a_ledger_of_the_first_version_becomes_ours_with_all_that_it_knows(tmp_path: Path) -> None:
-    old, new = tmp_path / "old.sqlite", tmp_path / "new.sqlite"
-    first_ledger(old)
-    Ledger.open(new).close()
-    with Ledger.open(old) as ledger:
-        assert not ledger.created
-        (known,) = ledger.entries(pl.Series([key(1), key(2)], dtype=pl.Binary))
-        assert known.sort("place")["state"].to_list() == ["done", "missing"]
-        rows = ledger.job_rows(pl.Series([key(2), key(1), key(9)], dtype=pl.Binary), ORIGIN)
-        assert rows.sort("nth").rows() == [(0, 1, 1, 1.5), (1, 1, 0, 1.5)]
-        assert ledger.labelled_jobs([1])[1].base is None
-        assert len(ledger.prepare_labels(a_run(1), [WantedLabel(1, 1, True, None)]).labels) == 1
-    assert tables(old) == tables(new)
-    with closing(sqlite3.connect(old)) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (LEDGER_FILE.version,)
-
-
-def test_a_migration_that_fails_leaves_the_ledger_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One transaction: a ledger is of the old version or of the new one, never between."""
-    path = tmp_path / "ledger.sqlite"
-    first_ledger(path)
-    before = tables(path)
-    monkeypatch.setitem(MIGRATIONS, 1, MIGRATIONS[1] + "INSERT INTO nowhere VALUES (1);")
-    with pytest.raises(LedgerError, match="nowhere"):
-        Ledger.open(path)
-    assert tables(path) == before
-    with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
-    monkeypatch.undo()
-    Ledger.open(path).close()
-
-
 def test_a_job_s_base_is_kept_when_a_later_look_does_not_prove_it(ledger: Ledger) -> None:
-    answer = Answer("active")
-    ledger.settle([JobFetched("u1", {0: answer}, {}, None, 1)])
-    ledger.settle([JobFetched("u1", {1: answer}, {}, None)])
-    assert ledger.labelled_jobs([1])[1].base == 1
-    ledger.settle([JobNumbered("u1", 2)])
-    assert ledger.labelled_jobs([1])[1].base == 2
+    for change, base in (
+        (JobFetched("u1", {0: Answer("active")}, {}, None, 1), 1),
+        (JobFetched("u1", {1: Answer("active")}, {}, None), 1),
+        (JobNumbered("u1", 2), 2),
+    ):
+        ledger.settle([change])
+        assert ledger.labelled_jobs([1])[1].base == base
 
 
 def test_a_run_without_anything_to_send_is_not_kept(ledger: Ledger) -> None:
@@ -141,7 +79,7 @@ def test_what_was_sent_is_forgotten_with_its_upload_and_not_before(tmp_path: Pat
     now = 0.0
     with Ledger.open(tmp_path / "ledger.sqlite", clock=lambda: now) as ledger:
         for id in ("u1", "u2", "u3"):
-            load(ledger, id, rows=1) if id == "u1" else again(ledger, id)
+            load(ledger, id, rows=1)
             ledger.settle([JobFetched(id, {0: Answer("active")}, {}, None)])
         labels = ledger.prepare_labels(a_run(1), [WantedLabel(upload, 0, True, None) for upload in (1, 2, 3)]).labels
         ledger.settle([LabelSent(label) for label in labels])
@@ -154,14 +92,6 @@ def test_what_was_sent_is_forgotten_with_its_upload_and_not_before(tmp_path: Pat
         left = ledger._connection.execute("SELECT upload, state FROM labels").fetchall()
         assert left == [(2, "doubt")]
         assert len(ledger.held_labels(ORIGIN)) == 1
-
-
-def again(ledger: Ledger, id: str) -> None:
-    """The same lookup bought again, as it is when an answer is too old."""
-    ledger.begin(LedgerRun(f"run {id}", "batch", ORIGIN, "a.csv", 1.0))
-    ledger.settle(
-        [UploadPrepared(id, f"run {id}", [(key(0), NUMBER)], None, None, ORIGIN), UploadGated(id), JobKnown(id, id, 1)]
-    )
 
 
 STEPS = {  # change → the states from which it is legal, and where it leads

@@ -65,50 +65,41 @@ def test_what_does_not_hold_together_is_refused_with_field_value_and_remedy(tmp_
 def test_a_file_of_an_older_release_is_told_all_that_it_lacks_at_once(tmp_path: Path) -> None:
     """The new features by name, and where to copy them from; not one message after another."""
     new = ("freshness", "history", "region", "place", "spread")
-    tables = TEXT.split("\n[features.")
-    old = "\n[features.".join(table for table in tables if not table.startswith(new))
+    old = "\n[features.".join(table for table in TEXT.split("\n[features.") if not table.startswith(new))
     said = refused(old.replace("[features.kind.simplified]", "[features.kind.corporation2]"), tmp_path)
-    for feature in ("freshness", "history", "region"):
-        assert f"[features.{feature}.*]" in said
-    assert "[features.kind.simplified], [features.freshness.*]" in said
-    assert "[features.place.crowded], [features.spread.several_addresses]" in said
-    assert "are missing" in said
-    assert "`bansong model show --toml`" in said
+    for part in (
+        *("[features.history.*]", "[features.region.*]", "[features.kind.simplified], [features.freshness.*]"),
+        *("[features.place.crowded], [features.spread.several_addresses]", "are missing"),
+        "`bansong model show --toml`",
+    ):
+        assert part in said
 
 
-def test_a_learned_card_must_tell_what_the_built_in_one_tells() -> None:
-    """A level that was learned to 0 points needs its reason all the same: else later learning cannot see it."""
+def test_a_learned_card_must_tell_what_the_built_in_one_tells(tmp_path: Path) -> None:
+    """Else later learning cannot see a level that was learned to 0 points; an expert may leave it out."""
     card = learned(active=0)
     with pytest.raises(ModelError, match=r"\[features.status.active\] has points = 0 .* add always = true"):
         check_scorecard(card, "mine")
-    status = dict(card.features["status"])
-    status["active"] = msgspec.structs.replace(status["active"], always=True)
-    told = msgspec.structs.replace(card, features=card.features | {"status": status})
-    assert check_scorecard(told, "mine") is told
-
-
-def test_a_card_written_by_hand_may_leave_a_level_out_of_the_reasons(tmp_path: Path) -> None:
-    """Only learned cards are held to it: an expert may take a feature out by giving it no points."""
+    status = card.features["status"]
+    told = status | {"active": msgspec.structs.replace(status["active"], always=True)}
+    check_scorecard(msgspec.structs.replace(card, features=card.features | {"status": told}), "mine")
     path = tmp_path / "mine.toml"
     path.write_text(TEXT.replace("points = -3", "points = 0", 1), encoding="utf-8")
     assert Scorecard.load(path).features["status"]["active"].points == 0
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
+def test_where_a_card_was_learned_must_make_sense(tmp_path: Path) -> None:
+    text = learned().to_toml()
+    for old, new, message in (
         ("e_value = 24.5", "e_value = inf", r"\[learned\] e_value = inf does not fit; give a number from 0 on"),
         ("e_value = 24.5", "e_value = nan", r"\[learned\] e_value = nan does not fit"),
         ("false_bounces = 0.004", "false_bounces = 2.0", r"\[learned\] false_bounces = 2.0 .* at most 1"),
         ("bounced = 52", "bounced = 1601", r"\[learned\] bounced = 1601 is more than labels = 1600"),
         ("labels = 1600", "labels = -1", r"\[learned\] labels = -1 does not fit; give a whole number from 0 on"),
         ('parent = "2026.11.5"', "", r"\[learned\] has no parent; add it"),
-    ],
-)
-def test_where_a_card_was_learned_must_make_sense(tmp_path: Path, old: str, new: str, message: str) -> None:
-    text = learned().to_toml()
-    assert old in text
-    assert re.search(message, refused(text.replace(old, new, 1), tmp_path))
+    ):
+        assert old in text
+        assert re.search(message, refused(text.replace(old, new, 1), tmp_path))
 
 
 def test_what_is_no_text_is_refused(tmp_path: Path) -> None:

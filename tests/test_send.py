@@ -58,17 +58,20 @@ def registry(folder: Path) -> Registry:
 def made(count: int) -> tuple[pl.DataFrame, list[bool]]:
     """Rows of pieces that are there or not, and of each whether it has what a letter needs."""
     dice = random.Random(33)
-    rows, whole = [], []
     roads = ["테헤란로", "중앙로", "역삼동", "관철동", "남부순환로12번길", "한빛아파트 ", "의정로1수2번길", ""]
+    pieces = (
+        ["서울 강남구 ", "서울특별시 종로구 ", "서울 ", "부산 해운대구 ", "", ""],
+        roads,
+        [" 1", " 10", " 701", "7", " 12-3", " 3층", " 101동 1001호", "", ""],
+        ["", "", "", ", 2층", " 맞은편", " 앞", ", 옆 건물", " (시청 앞)"],
+        ["06201", "03190", None, None, "", "1234567"],
+    )
+    rows, whole = [], []
     for place in range(count):
-        region = dice.choice(["서울 강남구 ", "서울특별시 종로구 ", "서울 ", "부산 해운대구 ", "", ""])
-        named = dice.choice(roads)
-        number = dice.choice([" 1", " 10", " 701", "7", " 12-3", " 3층", " 101동 1001호", "", ""])
-        beside = dice.choice(["", "", "", ", 2층", " 맞은편", " 앞", ", 옆 건물", " (시청 앞)"])
-        code = dice.choice(["06201", "03190", None, None, "", "1234567"])
+        region, named, number, beside, code = (dice.choice(options) for options in pieces)
         usable = re.fullmatch("[0-9]{5}", code or "") is not None
         is_number = re.fullmatch(" ?[0-9-]+", number) is not None and named.strip() not in ("", "한빛아파트")
-        rows.append((NUMBERS[place % len(NUMBERS)], "가나", region + named + number + beside, code))
+        rows.append((NUMBERS[place % len(NUMBERS)], "가나", f"{region}{named}{number}{beside}", code))
         whole.append((bool(region) or usable) and is_number and beside in ("", ", 2층"))
     return pl.DataFrame(rows, schema=["사업자번호", "상호", "주소", "우편번호"], orient="row"), whole
 
@@ -85,11 +88,10 @@ def test_send_implies_all_that_a_letter_needs(registry: Registry, gazetteer: Gaz
     assert not said.str.contains("more than one place|nothing else in the row|no such road|names no|status not").any()
 
 
-def test_addresses_are_sent_and_corrected_as_the_golden_file_says(registry: Registry, folder: Path) -> None:
+def test_addresses_are_sent_and_corrected_as_the_golden_file_says(registry: Registry, tmp_path: Path) -> None:
     """Two places, no number and notes are not sent, names like them are; a postal code that fits is a region."""
     building = (GANGNAM, "역삼동", "", "737", "테헤란로", 0, "152", "06236", "역삼1동", 0, "")
-    (folder / "here").mkdir()
-    here = gazetteer_of([building], folder / "here")
+    here = gazetteer_of([building], tmp_path)
     golden = pl.read_csv(GOLDEN, schema_overrides={"zipcode": pl.String})
     frame = golden.select(사업자번호=pl.lit(NUMBERS[0]), 상호=pl.lit("가나"), 주소="address", 우편번호="zipcode")
     alone = bs.verify_frame(frame, registry=registry, today=TODAY)
@@ -137,33 +139,22 @@ def test_a_row_of_the_review_is_never_one_to_send(registry: Registry, gazetteer:
     assert pl.read_csv(files["letters"]).height == 1
 
 
-def parsed(addresses: dict[str, object]) -> pl.DataFrame:
-    rows = pl.LazyFrame({"address": list(addresses)}).with_columns(zipcode=pl.lit(None, pl.String))
-    return parse.parse(rows).collect()
-
-
-def test_a_number_with_a_letter_and_a_further_number_is_part_of_the_roads_name() -> None:
-    roads: dict[str, object] = {
-        "경기 의정부시 의정로1수2번길 22": ("의정로1수2번길", 22),
-        "경기 의정부시 의정로1수2번길22, 3층": ("의정로1수2번길", 22),
-        "경기 의정부시 의정로 1수2번길 22-3": ("의정로1수2번길", 22),
-        "서울 관악구 봉천로1가길 5": ("봉천로1가길", 5),
-        "서울 관악구 봉천로12다길 5": ("봉천로12다길", 5),
-        "경기 수원시 정조대로3번안길 7": ("정조대로3번안길", 7),
-        "서울 강남구 테헤란로 1 2번길": ("테헤란로", 1),
-    }
-    assert dict(zip(roads, parsed(roads).select("road", "main").rows(), strict=True)) == roads
-
-
-def test_a_legal_dong_of_one_letter_in_brackets_is_no_house() -> None:
+def test_letters_among_numbers_belong_to_the_road_and_a_legal_dong_of_one_letter_is_no_house() -> None:
     """Of the letters that name houses, 가 to 사, three are legal dongs today: 다동, 마동, 사동."""
-    has_unit: dict[str, object] = {
-        "경기 안산시 상록구 용신로 1 (사동)": False,
-        "경북 경주시 불국로 1(마동, 가나아파트)": False,
-        "서울 중구 무교로 1 (다동)": False,
-        "서울 강남구 테헤란로 1, 가동 101호": True,
-        "서울 강남구 테헤란로 1 사동 101호": True,
-        "서울 강남구 테헤란로 1 (가동 101호)": True,
-        "경기 안산시 상록구 용신로 1 (사동, 나동)": True,
+    expected: dict[str, object] = {
+        "경기 의정부시 의정로1수2번길22, 3층": ("의정로1수2번길", 22, True),
+        "경기 의정부시 의정로 1수2번길 22-3": ("의정로1수2번길", 22, False),
+        "서울 관악구 봉천로1가길 5": ("봉천로1가길", 5, False),
+        "서울 관악구 봉천로12다길 5": ("봉천로12다길", 5, False),
+        "경기 수원시 정조대로3번안길 7": ("정조대로3번안길", 7, False),
+        "서울 강남구 테헤란로 1 2번길": ("테헤란로", 1, False),
+        "경기 안산시 상록구 용신로 1 (사동)": ("용신로", 1, False),
+        "경북 경주시 불국로 1(마동, 가나아파트)": ("불국로", 1, False),
+        "서울 중구 무교로 1 (다동)": ("무교로", 1, False),
+        "서울 강남구 테헤란로 1 사동 101호": ("테헤란로", 1, True),
+        "서울 강남구 테헤란로 1 (가동 101호)": ("테헤란로", 1, True),
+        "경기 안산시 상록구 용신로 1 (사동, 나동)": ("용신로", 1, True),
     }
-    assert dict(zip(has_unit, parsed(has_unit)["has_unit"], strict=True)) == has_unit
+    rows = pl.LazyFrame({"address": list(expected)}).with_columns(zipcode=pl.lit(None, pl.String))
+    found = parse.parse(rows).collect().select("road", "main", "has_unit")
+    assert dict(zip(expected, found.rows(), strict=True)) == expected
