@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import inspect
 import io
 import json
 import os
@@ -27,30 +26,18 @@ import pytest
 import trio.testing
 
 import bansong as bs
+from bansong import errors
 from bansong.client import (
     Account,
     BatchCreated,
     BatchStatus,
     BlockingClient,
-    BlockingRawClient,
     Client,
-    RawClient,
     RawResponse,
     Timeouts,
 )
 from bansong.client.arguments import upload_file
 from bansong.client.retries import seconds_before
-from bansong.errors import (
-    AuthenticationError,
-    DoubtError,
-    JobTimeoutError,
-    NotFoundError,
-    NotSentError,
-    QuotaError,
-    ShapeError,
-    UnavailableError,
-    UsageError,
-)
 from bansong.testing import FakeService, Fault, Faults, Status, serve
 
 pytestmark = pytest.mark.anyio
@@ -154,7 +141,7 @@ async def test_what_is_free_is_asked_again_after_what_passes() -> None:
         assert await tries(call, PASSING[0], PASSING[1], GOOD) == (3, None)
     for fault in PASSING:
         assert await tries(FREE["me"], fault, fault, GOOD) == (3, None)
-        assert await tries(FREE["me"], fault) == (3, QuotaError if fault is LATER else UnavailableError)
+        assert await tries(FREE["me"], fault) == (3, errors.QuotaError if fault is LATER else errors.UnavailableError)
     assert [(await tries(FREE["me"], Said(status)))[0] for status in LASTING] == [1] * len(LASTING)
 
 
@@ -162,7 +149,7 @@ async def test_what_is_free_is_asked_again_after_what_passes() -> None:
 @pytest.mark.parametrize("call", CHANGING)
 async def test_what_is_paid_or_changes_something_is_never_sent_twice(call: str) -> None:
     ends = [await tries(CHANGING[call], fault, max_retries=5) for fault in PASSING]
-    assert ends == [(1, QuotaError), *[(1, DoubtError)] * 6]
+    assert ends == [(1, errors.QuotaError), *[(1, errors.DoubtError)] * 6]
 
 
 class Unreachable(httpx.AsyncBaseTransport):
@@ -203,7 +190,7 @@ async def test_the_gate_of_an_upload_is_passed_once_and_what_was_read_whole_is_n
     assert steps == ["gate"]
     network = Unreachable(9, read_first=True)  # a transport of the user's may have sent it elsewhere
     async with Client(URL, KEY, http=network) as service:
-        with pytest.raises(NotSentError):
+        with pytest.raises(errors.NotSentError):
             await service.verify(B_NO)
     assert network.asked == 1
 
@@ -225,7 +212,7 @@ async def test_how_often_is_chosen_for_the_client_and_for_a_call() -> None:
     for options, more, times in [({"max_retries": 0}, {}, 1), ({}, {"max_retries": 0}, 1), ({}, {"max_retries": 4}, 5)]:
         assert await tries(lambda service, more=more: service.me(**more), Said(503), **options) == (  # type: ignore[misc]
             times,
-            UnavailableError,
+            errors.UnavailableError,
         )
 
 
@@ -264,10 +251,10 @@ async def test_a_call_has_its_own_timeouts_and_headers() -> None:
         for timeout in (5, Timeouts(connect=0.5, read=60), httpx.Timeout(7, read=9)):
             await service.me(timeout=timeout)  # type: ignore[arg-type]
         for wrong in (0, "5", httpx.Timeout(5, read=None)):
-            with pytest.raises(UsageError):
+            with pytest.raises(errors.UsageError):
                 await service.me(timeout=wrong)  # type: ignore[arg-type]
         for name in ("X-API-Key", "host", "Content-Length"):
-            with pytest.raises(UsageError):
+            with pytest.raises(errors.UsageError):
                 await service.me(headers={name: "x"})
     timeouts = [tuple(one.extensions["timeout"][part] for part in ("connect", "read", "write")) for one in seen]
     assert timeouts == [(1, 2, 3), (5, 5, 5), (0.5, 60, 30), (7, 9, 7)]
@@ -289,13 +276,13 @@ async def test_hooks_see_requests_without_the_key_and_cannot_send_it_elsewhere()
 
     app = App(Said(401, {"error": "no"}))
     async with client(app, event_hooks={"request": [asked], "response": [answered]}) as service:
-        with pytest.raises(AuthenticationError):
+        with pytest.raises(errors.AuthenticationError):
             await service.me()
     assert (app.heads[0]["x-api-key"], app.heads[0]["x-trace-id"]) == (KEY, "t-1")
     assert seen[1][:2] == (401, {"error": "no"})  # type: ignore[index]
     assert KEY not in str(seen)
     async with client(app, event_hooks={"request": [lead_away]}) as service:
-        with pytest.raises(UsageError) as caught:
+        with pytest.raises(errors.UsageError) as caught:
             await service.me()
     assert caught.value.code == "service.host_not_configured"
     assert len(app.asked) == 1
@@ -319,7 +306,7 @@ async def test_every_method_has_its_raw_form_and_its_refusal() -> None:
     async with client(App(Said(200, value))) as good, client(App(Said(401, request_id="r1"))) as bad:
         for call in (FREE | CHANGING).values():
             assert isinstance(await call(good.with_raw_response), RawResponse)  # type: ignore[arg-type]
-            with pytest.raises(AuthenticationError):
+            with pytest.raises(errors.AuthenticationError):
                 await call(bad.with_raw_response)  # type: ignore[arg-type]
     with BlockingClient(URL, KEY, app=App(Said(200, {"limit": 10}))) as service:
         assert service.with_raw_response.me().parse() == Account(limit=10, raw={"limit": 10})
@@ -327,12 +314,12 @@ async def test_every_method_has_its_raw_form_and_its_refusal() -> None:
 
 async def test_an_error_carries_the_services_request_id() -> None:
     async with client(App(Said(401, {"error": "no"}, x_request_id=f"abc-{KEY}"))) as service:
-        with pytest.raises(AuthenticationError) as caught:
+        with pytest.raises(errors.AuthenticationError) as caught:
             await service.me()
     assert caught.value.request_id == "abc-[key]"
     assert pickle.loads(pickle.dumps(caught.value)).request_id == "abc-[key]"
     async with client(App(Said(401))) as service:
-        with pytest.raises(AuthenticationError) as caught:
+        with pytest.raises(errors.AuthenticationError) as caught:
             await service.me()
     assert caught.value.request_id is None
 
@@ -383,7 +370,7 @@ REFUSED_OPTIONS: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize("kind", [Client, BlockingClient])
 def test_what_cannot_be_an_option_of_the_network_is_refused(kind: type[Client]) -> None:
     for options, code in REFUSED_OPTIONS:
-        with pytest.raises(UsageError) as caught:
+        with pytest.raises(errors.UsageError) as caught:
             kind("https://api.example.com", KEY, **options)
         assert caught.value.code == code
         assert "hidden" not in str(caught.value)
@@ -400,7 +387,7 @@ def test_a_client_is_opened_and_closed_without_a_block() -> None:
     service.close()
     service.close()
     assert threading.active_count() == before
-    with pytest.raises(UsageError):
+    with pytest.raises(errors.UsageError):
         service.me()
     with service:
         assert service.me().limit == 10
@@ -466,7 +453,7 @@ def test_a_client_that_cannot_open_says_why_and_leaves_no_thread(monkeypatch: py
     monkeypatch.setenv("https_proxy", "socks5://user:hidden@localhost:1")
     before = threading.active_count()
     service = BlockingClient("https://api.example.com", KEY)
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(errors.UsageError) as caught:
         service.open()
     assert caught.value.code == "service.proxy_unusable"
     assert "hidden" not in str(caught.value)
@@ -489,7 +476,7 @@ async def test_a_job_is_waited_for() -> None:
     assert app.pauses == pytest.approx([1, 1, 1])
     assert set(app.asked) == {"GET /batch/j?preview=1"}
     assert await tries(lambda service: service.wait("j"), status("failed")) == (1, None)
-    assert await tries(lambda service: service.wait("j"), Said(404)) == (1, NotFoundError)
+    assert await tries(lambda service: service.wait("j"), Said(404)) == (1, errors.NotFoundError)
 
 
 async def test_a_status_word_that_is_not_known_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -508,7 +495,7 @@ async def test_waiting_has_an_end_and_a_long_job_is_looked_at_less_often() -> No
     app = App(status("running"))
     async with client(app) as service:
         start = anyio.current_time()
-        with pytest.raises(JobTimeoutError, match=r"job j is not done after 3600 s \(its status: 'running'\)"):
+        with pytest.raises(errors.JobTimeoutError, match=r"job j is not done after 3600 s \(its status: 'running'\)"):
             await service.wait("j", timeout=3600)
         assert anyio.current_time() - start == pytest.approx(3600)
     assert len(app.asked) < 400
@@ -518,7 +505,7 @@ async def test_waiting_has_an_end_and_a_long_job_is_looked_at_less_often() -> No
         await anyio.sleep(1e6)
 
     async with client(silent) as service:
-        with pytest.raises(JobTimeoutError, match="its status: unknown"):
+        with pytest.raises(errors.JobTimeoutError, match="its status: unknown"):
             await service.wait("j", timeout=5)
 
 
@@ -558,15 +545,15 @@ async def test_results_that_are_missing_are_told_after_those_that_came() -> None
     async with client(App(status("done", 2))) as service:
         results = service.results("j", total=5)
         assert [(await anext(results)).key, (await anext(results)).key] == [0, 1]
-        with pytest.raises(ShapeError, match="2 of 5 results came"):
+        with pytest.raises(errors.ShapeError, match="2 of 5 results came"):
             await anext(results)
     with BlockingClient(URL, KEY, app=App(status("done", 2), status("running", 0, 3), status("done", 1))) as blocking:
         some = blocking.results("j", total=5)
         assert [next(some).key, next(some).key] == [0, 1]
-        with pytest.raises(ShapeError):
+        with pytest.raises(errors.ShapeError):
             next(some)
         for code in ("service.job_not_done", "service.job_size_unknown"):
-            with pytest.raises(UsageError) as caught:
+            with pytest.raises(errors.UsageError) as caught:
                 next(blocking.results("j"))
             assert caught.value.code == code
 
@@ -660,21 +647,6 @@ def test_the_blocking_client_refuses_alike_and_takes_whole_numbers_of_numpy() ->
             assert caught.value.code == code
         service.label("j", np.int64(3), bounced=True)  # type: ignore[arg-type]
     assert json.loads(app.bodies[0]) == {"row_id": 3, "bounced": True}
-
-
-@pytest.mark.parametrize("kind", [BlockingClient, RawClient, BlockingRawClient])
-def test_help_and_completion_know_every_method(kind: type[Any]) -> None:
-    for name in FREE | CHANGING:
-        method, twin = getattr(Client, name), getattr(kind, name)
-        assert list(inspect.signature(twin).parameters.values()) == list(inspect.signature(method).parameters.values())
-        assert (twin.__name__, twin.__qualname__, twin.__doc__) == (name, f"{kind.__name__}.{name}", method.__doc__)
-    assert inspect.signature(BlockingClient) == inspect.signature(Client)
-    returned = inspect.signature(kind.me).return_annotation
-    assert returned == ("Account" if kind is BlockingClient else "RawResponse[Account]")
-    for name in ("wait", "results") if kind is BlockingClient else ():
-        method, twin = getattr(Client, name), getattr(kind, name)
-        assert twin.__doc__.startswith(method.__doc__[:30])
-        assert list(inspect.signature(twin).parameters) == list(inspect.signature(method).parameters)
 
 
 def frames_of(error: BaseException) -> Iterator[str]:

@@ -13,7 +13,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import openpyxl
 import pytest
 import trustme
 from click.testing import CliRunner
@@ -105,7 +104,6 @@ def http_server(answer: Callable[[str, str, Any, bytes], Answer]) -> Iterator[Th
             thread.join()
 
 
-GIVEN = ("s3://b/가 나/명단.csv", "gs://b/a/b.parquet", "az://c/x.xlsx", "https://h.kr/d/a.csv.gz")
 MISSPELT = {
     "https://kim:hunter2@h.kr/a.csv": "https://***@h.kr/a.csv: no user or password",
     "s3://AKIA:hunter2@b/a.csv": "s3://***@b/a.csv: no user or password",
@@ -114,18 +112,6 @@ MISSPELT = {
     "s3://b/x/../a.csv": "has an empty part",
     "s3://b/a\n.csv": "has an empty part, `.`, `..`, a backslash or a control character",
 }
-
-
-def test_a_url_is_a_path_that_shows_as_it_was_given() -> None:
-    for given in GIVEN:
-        path = as_path(given)
-        assert isinstance(path, RemotePath)
-        assert str(path) == os.fspath(path) == given
-        assert str(path.with_name("x.csv")) == given.replace(path.name, "x.csv")
-        assert str(path.parent) == given.removesuffix(f"/{path.name}")
-        assert not path.is_relative_to("/folder")  # it compares with every parent, and the last has no parts
-        assert Path("/job") / path == path == as_path(Path(given))
-        assert type(path.relative_to(path.parent)) is type(Path())
 
 
 def test_a_url_with_a_secret_or_that_a_path_would_misspell_is_refused_without_showing_it() -> None:
@@ -157,23 +143,6 @@ def test_an_object_with_a_korean_name_and_spaces_is_enriched_beside_itself(s3: S
     written = s3.get("가 나/고객 명단+1%.enriched.csv").decode()
     assert [line.startswith(before) for line, before in zip(written.splitlines(), CSV.splitlines(), strict=True)]
     assert s3.get("가 나/고객 명단+1%.csv").decode() == CSV
-
-
-def test_workbooks_and_side_files_go_in_and_out(s3: S3Server, tmp_path: Path) -> None:
-    book = openpyxl.Workbook()
-    book.active.append(["사업자등록번호", "상호", "주소"])  # type: ignore[union-attr]
-    book.active.append(SAMSUNG.strip().split(","))  # type: ignore[union-attr]
-    book.create_sheet("메모")["A1"] = "그대로"
-    book.save(tmp_path / "book.xlsx")
-    s3.put("in/book.xlsx", (tmp_path / "book.xlsx").read_bytes())
-    run = {"letters": f"{ROOT}/letters.xlsx", "manifest": f"{ROOT}/out/run.json"}
-    bs.enrich(f"{ROOT}/in/book.xlsx", f"{ROOT}/out/book.xlsx", **run)  # type: ignore[arg-type]
-    (tmp_path / "back.xlsx").write_bytes(s3.get("out/book.xlsx"))
-    back = openpyxl.load_workbook(tmp_path / "back.xlsx")
-    assert back["메모"]["A1"].value == "그대로"
-    assert back.worksheets[0].max_column == 12
-    assert s3.names() == ["in/book.xlsx", "letters.xlsx", "out/book.xlsx", "out/run.json"]
-    assert json.loads(s3.get("out/run.json"))["rows"] == 1
 
 
 def test_a_list_becomes_packed_objects_and_letters_that_were_edited_are_kept(s3: S3Server, tmp_path: Path) -> None:
