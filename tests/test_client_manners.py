@@ -212,11 +212,9 @@ async def test_a_retry_waits_longer_each_time_and_never_less_than_the_service_as
 
 @autojump
 async def test_how_often_is_chosen_for_the_client_and_for_a_call() -> None:
-    for options, more, times in [({"max_retries": 0}, {}, 1), ({}, {"max_retries": 0}, 1), ({}, {"max_retries": 4}, 5)]:
-        assert await tries(lambda service, more=more: service.me(**more), Said(503), **options) == (  # type: ignore[misc]
-            times,
-            errors.UnavailableError,
-        )
+    assert await tries(FREE["me"], Said(503), max_retries=0) == (1, errors.UnavailableError)
+    for retries in (0, 4):
+        assert (await tries(lambda service, n=retries: service.me(max_retries=n), Said(503)))[0] == retries + 1  # type: ignore[misc]
 
 
 def test_the_runs_own_retries_are_not_multiplied(tmp_path: Path) -> None:
@@ -230,15 +228,22 @@ def test_the_runs_own_retries_are_not_multiplied(tmp_path: Path) -> None:
     assert service.requests["me"] == 1
 
 
-async def test_a_call_has_its_own_timeouts_and_headers() -> None:
+async def test_a_call_has_its_own_timeouts_and_headers_and_a_transport_of_the_users_stays_open() -> None:
     seen: list[httpx.Request] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
         seen.append(request)
-        return httpx.Response(200, json={"limit": 1})
+        return httpx.Response(200, json={"limit": 1, "job_id": "j"})
 
+    class Transport(httpx.MockTransport):
+        closed = False
+
+        async def aclose(self) -> None:
+            self.closed = True
+
+    http = Transport(answer)
     own = Timeouts(connect=1, read=2, write=3)
-    async with Client(URL, KEY, http=httpx.MockTransport(answer), timeout=own) as service:
+    async with Client(URL, KEY, http=http, timeout=own) as service:
         await service.me(headers={"X-Trace-Id": "t-2"})
         for timeout in (5, Timeouts(connect=0.5, read=60), httpx.Timeout(7, read=9)):
             await service.me(timeout=timeout)  # type: ignore[arg-type]
@@ -248,6 +253,8 @@ async def test_a_call_has_its_own_timeouts_and_headers() -> None:
         for name in ("X-API-Key", "host", "Content-Length"):
             with pytest.raises(errors.UsageError):
                 await service.me(headers={name: "x"})
+        await service.create_batch(CSV, timeout=own)
+    assert (http.closed, seen.pop().url.path) == (False, "/batch")
     timeouts = [tuple(one.extensions["timeout"][part] for part in ("connect", "read", "write")) for one in seen]
     assert timeouts == [(1, 2, 3), (5, 5, 5), (0.5, 60, 30), (7, 9, 7)]
     assert seen[0].headers["x-trace-id"] == "t-2"
@@ -314,27 +321,6 @@ async def test_an_error_carries_the_services_request_id() -> None:
         with pytest.raises(errors.AuthenticationError) as caught:
             await service.me()
     assert caught.value.request_id is None
-
-
-async def test_a_transport_of_the_users_carries_all_requests_and_stays_open() -> None:
-    class Own(httpx.MockTransport):
-        closed = False
-
-        async def aclose(self) -> None:
-            self.closed = True
-
-    asked: list[str] = []
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        asked.append(f"{request.method} {request.url.path} {request.headers['x-api-key']}")
-        return httpx.Response(200, json={"limit": 3, "job_id": "j"})
-
-    own = Own(answer)
-    async with Client("https://api.example.com", KEY, http=own) as service:
-        await service.me()
-        await service.create_batch(CSV)
-    assert asked == [f"GET /me {KEY}", f"POST /batch {KEY}"]
-    assert not own.closed
 
 
 MOCK = httpx.MockTransport(lambda _: httpx.Response(200))

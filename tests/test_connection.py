@@ -285,24 +285,6 @@ def transport(url: str, tls: ssl.SSLContext | None = None) -> Transport:
     return Transport(BaseUrl.parse(url), ApiKey(KEY), concurrency=4, timeouts=Timeouts(), app=None, tls=tls)
 
 
-@pytest.mark.usefixtures("no_rest")
-async def test_requests_go_over_tls_and_the_connection_is_kept(authority: trustme.CA) -> None:
-    large = b'{"x": "' + b"y" * 1_000_000 + b'"}'
-
-    def script(line: Line) -> None:
-        while line.read():
-            line.say(200, large if b"GET" in line.head else VERIFIED)
-
-    with serving(over_tls(authority, script)) as server:
-        url = server.url.replace("http:", "https:")
-        service = transport(url, trusting(authority))
-        for _ in range(3):
-            assert (await service.ask("POST", f"{url}/verify")).body == VERIFIED
-            assert (await service.ask("GET", f"{url}/me")).body == large
-        await service.aclose()
-        assert server.connections == 1
-
-
 @pytest.mark.parametrize("scheme", ["http", "https"])
 @pytest.mark.parametrize(("status", "kind"), [(413, TooLargeError), (401, AuthenticationError), (503, NotSentError)])
 async def test_an_answer_in_the_middle_of_an_upload_ends_it(

@@ -240,7 +240,7 @@ def test_an_impatient_client_pays_all_the_same() -> None:
     assert service.paid_total == 1
 
 
-async def test_results_can_be_partial_reordered_or_given_twice() -> None:
+async def test_results_can_be_partial_reordered_given_twice_or_no_text() -> None:
     async def hit(*acts: faults.Act) -> list[int]:
         record = await finished(FakeService(faults=Faults(*(Fault("job", act) for act in acts))), preview=40)
         return [item["row_id"] for item in record["results"]]
@@ -257,11 +257,7 @@ async def test_results_can_be_partial_reordered_or_given_twice() -> None:
     assert (len(scattered), set(scattered) < set(whole)) == (36, True)
     assert await hit(faults.Missing(0.1)) == scattered, "the same rows at each poll"
     assert await hit(faults.Missing(0.1, renumbered=True)) == whole[:36]
-
-
-async def test_one_byte_can_make_a_reply_no_text() -> None:
-    service = FakeService(faults=Faults(Fault("verify", faults.InvalidByte(), at=2)))
-    async with client(service) as asking:
+    async with client(FakeService(faults=Faults(Fault("verify", faults.InvalidByte(), at=2)))) as asking:
         true, broken = [(await asking.post("/verify", json=ONE)).content for _ in range(2)]
     assert [(a >= 0xC0, b) for a, b in zip(true, broken, strict=True) if a != b] == [(True, 0xFF)]
 
