@@ -173,16 +173,21 @@ class Unreachable(httpx.AsyncBaseTransport):
 
 
 @autojump
-@pytest.mark.parametrize("call", CHANGING)
-async def test_what_certainly_was_not_sent_goes_again(call: str) -> None:
-    network = Unreachable(2)
+async def test_what_certainly_was_not_sent_goes_again_and_what_was_read_whole_does_not() -> None:
+    for call in CHANGING.values():
+        network = Unreachable(2)
+        async with Client(URL, KEY, http=network) as service:
+            await call(service)
+        assert network.asked == 3
+    network = Unreachable(9, read_first=True)  # a transport of the user's may have sent it elsewhere
     async with Client(URL, KEY, http=network) as service:
-        await CHANGING[call](service)
-    assert network.asked == 3
+        with pytest.raises(errors.NotSentError):
+            await service.verify(B_NO)
+    assert network.asked == 1
 
 
 @autojump
-async def test_the_gate_of_an_upload_is_passed_once_and_what_was_read_whole_is_not_sent_again() -> None:
+async def test_the_gate_of_an_upload_is_passed_once() -> None:
     steps: list[str] = []
 
     async def gate() -> None:
@@ -191,11 +196,6 @@ async def test_the_gate_of_an_upload_is_passed_once_and_what_was_read_whole_is_n
     async with Client(URL, KEY, http=Unreachable(2)) as service:
         await service.create_batch(CSV, before_last_byte=gate)
     assert steps == ["gate"]
-    network = Unreachable(9, read_first=True)  # a transport of the user's may have sent it elsewhere
-    async with Client(URL, KEY, http=network) as service:
-        with pytest.raises(errors.NotSentError):
-            await service.verify(B_NO)
-    assert network.asked == 1
 
 
 @autojump
@@ -217,15 +217,25 @@ async def test_how_often_is_chosen_for_the_client_and_for_a_call() -> None:
         assert (await tries(lambda service, n=retries: service.me(max_retries=n), Said(503)))[0] == retries + 1  # type: ignore[misc]
 
 
-def test_the_runs_own_retries_are_not_multiplied(tmp_path: Path) -> None:
-    """What buys tries again by its own rules only (decision 022)."""
+def test_the_runs_own_retries_are_not_multiplied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What buys, and what changes the watch list, tries again by its own rules only (decision 022)."""
     file = tmp_path / "a.csv"
     file.write_text(f"b_no\n{B_NO}\n", encoding="utf-8")
     options: dict[str, Any] = {"engine": "verify", "api_key": KEY, "ledger": tmp_path / "ledger"}
     service = FakeService(KEY, faults=Faults(Fault("me", Status(503), times=1)))
+    made, original = list[int](), Client.__init__
+
+    def noting(self: Client, *args: Any, **more: Any) -> None:
+        made.append(more.get("max_retries", 2))
+        original(self, *args, **more)
+
+    monkeypatch.setattr(Client, "__init__", noting)
     with serve(service) as url:
         bs.plan(file, **options, base_url=url)
-    assert service.requests["me"] == 1
+        assert service.requests["me"] == 1
+        bs.enrich(file, **options, base_url=url)
+        bs.watch.sync(file, apply=True, base_url=url, api_key=KEY)
+    assert made == [0, 0, 2, 0]
 
 
 async def test_a_call_has_its_own_timeouts_and_headers_and_a_transport_of_the_users_stays_open() -> None:
@@ -312,15 +322,11 @@ async def test_every_method_has_its_raw_form_and_its_refusal() -> None:
 
 
 async def test_an_error_carries_the_services_request_id() -> None:
-    async with client(App(Said(401, {"error": "no"}, x_request_id=f"abc-{KEY}"))) as service:
-        with pytest.raises(errors.AuthenticationError) as caught:
-            await service.me()
-    assert caught.value.request_id == "abc-[key]"
-    assert pickle.loads(pickle.dumps(caught.value)).request_id == "abc-[key]"
-    async with client(App(Said(401))) as service:
-        with pytest.raises(errors.AuthenticationError) as caught:
-            await service.me()
-    assert caught.value.request_id is None
+    for headers, told in (({"x_request_id": f"abc-{KEY}"}, "abc-[key]"), ({}, None), ({"x_request_id": "a b"}, None)):
+        async with client(App(Said(401, {"error": "no"}, **headers))) as service:
+            with pytest.raises(errors.AuthenticationError) as caught:
+                await service.me()
+        assert caught.value.request_id == pickle.loads(pickle.dumps(caught.value)).request_id == told
 
 
 MOCK = httpx.MockTransport(lambda _: httpx.Response(200))

@@ -69,10 +69,10 @@ def job_path(created: httpx.Response) -> str:
     return f"/batch/{quote(str(created.json()['job_id']), safe='')}"
 
 
-async def finished(service: FakeService, rows: list[Lookup] = ROWS, **query: int) -> dict[str, Any]:
+async def finished(service: FakeService, **query: int) -> dict[str, Any]:
     """Upload the rows and poll until the job is done."""
     async with client(service) as asking:
-        path = job_path(await asking.post("/batch", **form(csv_of(rows))))
+        path = job_path(await asking.post("/batch", **form(csv_of(ROWS))))
         for _ in range(10):
             record: dict[str, Any] = (await asking.get(path, params=query)).json()
             if record["status"] == service.dialect.done:
@@ -83,11 +83,10 @@ async def finished(service: FakeService, rows: list[Lookup] = ROWS, **query: int
 def raw_verify(base_url: str) -> tuple[socket.socket, bytes]:
     """A connection, and the bytes of a verify request to send on it."""
     host, port = base_url.removeprefix("http://").split(":")
-    body = json.dumps(ONE).encode()
-    head = f"POST /verify HTTP/1.1\r\nHost: {host}\r\nX-API-Key: test-key\r\nContent-Type: application/json\r\n"
-    return socket.create_connection(
-        (host, int(port)), timeout=10
-    ), f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+    request = httpx.Request("POST", f"{base_url}/verify", headers=KEY, json=ONE)
+    head = "".join(f"{name}: {value}\r\n" for name, value in request.headers.items())
+    message = f"POST /verify HTTP/1.1\r\n{head}\r\n".encode() + request.content
+    return socket.create_connection((host, int(port)), timeout=10), message
 
 
 def until(holds: Callable[[], bool]) -> None:

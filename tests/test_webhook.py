@@ -50,12 +50,11 @@ def test_a_notice_arrives_signed() -> None:
     with receiving() as receiver:
         assert sent(f"{receiver.url}?token=t1", times=2) == [Outcome(None)] * 2
     got, again = receiver.received
-    assert got.body == PAYLOAD.encode()
-    assert got.path == "/hook?token=t1"
-    assert got.headers["X-Bizverify-Event"] == "closure"
-    assert got.headers["X-Bizverify-Delivery"] == again.headers["X-Bizverify-Delivery"] == "n1"
-    assert got.headers["webhook-id"] == again.headers["webhook-id"] == "n1"
-    assert got.headers["Content-Type"] == "application/json"
+    assert (got.body, got.path) == (PAYLOAD.encode(), "/hook?token=t1")
+    usual = {"X-Bizverify-Event": "closure", "Content-Type": "application/json"}
+    assert got.headers.items() >= usual.items()
+    for header in ("X-Bizverify-Delivery", "webhook-id"):
+        assert got.headers[header] == again.headers[header] == "n1"
     assert got.is_signed(SECRET, NOW + 10)
     assert not got.is_signed("another secret", NOW + 10)
     assert not got.is_signed(SECRET, NOW + 301)
