@@ -18,37 +18,11 @@ from unittest.mock import patch
 import polars as pl
 
 import bansong as bs
+from bansong import testing as fake
 from bansong.base.schema import Alert
 from bansong.errors import BansongError
 from bansong.purchase.ledger import Ledger
 from bansong.run.table import RunStart
-from bansong.testing import (
-    GARBAGE,
-    HTML,
-    Act,
-    Body,
-    Dialect,
-    Emptied,
-    FakeService,
-    Fault,
-    Faults,
-    FirstJob,
-    Huge,
-    InvalidByte,
-    Missing,
-    Partial,
-    Redirect,
-    Reordered,
-    Repeated,
-    Reset,
-    ShiftedKeys,
-    SomebodyElses,
-    Status,
-    Twice,
-    Word,
-    serve,
-    verdict,
-)
 
 KEY: Final = "bv_live_0123456789abcdef"
 ROWS: Final = 600
@@ -73,10 +47,10 @@ class Case:
     ``clock`` by how many days the ledger's clock is wrong in each run, ``uploads`` how many uploads may be sent.
     """
 
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[fake.Fault, ...] = ()
     most: int = 300
     least: int = 0
-    dialect: Dialect = field(default_factory=Dialect)
+    dialect: fake.Dialect = field(default_factory=fake.Dialect)
     broken_runs: int = RUNS
     options: dict[str, Any] = field(default_factory=dict)
     numbers: int = ROWS
@@ -84,30 +58,30 @@ class Case:
     uploads: int | None = None
 
 
-def upload(what: Act, **case: Any) -> Case:
+def upload(what: fake.Act, **case: Any) -> Case:
     """A service whose reply to every upload is broken."""
-    return Case((Fault("batch", what),), **case)
+    return Case((fake.Fault("batch", what),), **case)
 
 
-def job(what: Act, *more: Act, **case: Any) -> Case:
+def job(what: fake.Act, *more: fake.Act, **case: Any) -> Case:
     """A service whose reply to every look at a job is broken."""
-    return Case(tuple(Fault("job", one) for one in (what, *more)), **case)
+    return Case(tuple(fake.Fault("job", one) for one in (what, *more)), **case)
 
 
-def answer(what: Act, every: int | None = None, **case: Any) -> Case:
+def answer(what: fake.Act, every: int | None = None, **case: Any) -> Case:
     """A service whose single answers are broken."""
-    return Case((Fault("verify", what, every=every),), **case)
+    return Case((fake.Fault("verify", what, every=every),), **case)
 
 
-def account(what: Act, **case: Any) -> Case:
+def account(what: fake.Act, **case: Any) -> Case:
     """A service whose account cannot be read."""
-    return Case((Fault("me", what),), **case)
+    return Case((fake.Fault("me", what),), **case)
 
 
-_KEYS_ONLY: Final = Dialect(echo="none")
-_NUMBER_ONLY: Final = Dialect(echoed=("b_no",), row_key=None)
-_NESTED: Final = Dialect(echo="under", echo_under="input", answer_under="result", row_key=None)
-_ECHOING: Final = Dialect(verify_echo="nested")
+_KEYS_ONLY: Final = fake.Dialect(echo="none")
+_NUMBER_ONLY: Final = fake.Dialect(echoed=("b_no",), row_key=None)
+_NESTED: Final = fake.Dialect(echo="under", echo_under="input", answer_under="result", row_key=None)
+_ECHOING: Final = fake.Dialect(verify_echo="nested")
 _ALL: Final[dict[str, Any]] = {"most": ROWS, "least": ROWS}
 """For what is broken but can be had: everything is bought once, and answered."""
 _ONCE_GOOD: Final[dict[str, Any]] = {"options": {"jobs": 1}, "most": 500}
@@ -116,61 +90,60 @@ _SINGLE: Final[dict[str, Any]] = {"most": 120}
 """For what stops after ten requests in a row; as many as are under way then may be paid, too, in each run."""
 
 BATCH: Final[dict[str, Case]] = {
-    "an upload is answered by 500": upload(Status(500, paid=True)),
-    "an upload's reply has no job": upload(Body(b'{"total": 100}')),
-    "an upload is answered by a web page": upload(HTML),
-    "an upload is answered by garbage": upload(GARBAGE),
-    "an upload's reply never comes": upload(Reset("after")),
-    "an upload's reply is far too large": upload(Huge(6 << 20)),
-    "an upload is redirected": upload(Redirect("https://elsewhere.test/batch"), most=0),
-    "an upload is asked to wait for ages": upload(Status(503, retry_after="1e300", paid=True)),
-    "every upload is the same job": upload(FirstJob(), **_ONCE_GOOD),
-    "a job is not known": job(Status(404)),
-    "a job fails with 500": job(Status(500)),
-    "a job's record is a web page": job(HTML),
-    "a job's record is far too large": job(Huge(12 << 20)),
-    "a job is redirected": job(Redirect("https://elsewhere.test/batch/1")),
-    "a job asks to wait for ages": job(Status(503, retry_after="99999999999999999999")),
-    "a job is never done": job(Word("processing")),
-    "a job shows another job's results": job(FirstJob(), **_ONCE_GOOD),
-    "a job shows another job's results, the large ones": job(FirstJob(), options={"chunk": 250}, most=ROWS),
-    "a job's answers are empty": job(Emptied()),
-    "a job's answers are another number's, nested": job(SomebodyElses("b_no"), dialect=_NESTED),
-    "a job's answers are at another address": job(SomebodyElses("address")),
-    "a job's rows are dropped and numbered anew": job(Missing(0.08, renumbered=True), dialect=_KEYS_ONLY),
-    "a job's row keys are shifted, rows are missing": job(ShiftedKeys(), Missing(0.05), most=ROWS, least=550),
-    "a job has neither keys nor echoes": job(Reordered(), dialect=Dialect(echo="none", row_key=None)),
-    "a job gives each result three times": job(Repeated(3), **_ALL),
+    "an upload is answered by 500": upload(fake.Status(500, paid=True)),
+    "an upload's reply has no job": upload(fake.Body(b'{"total": 100}')),
+    "an upload is answered by a web page": upload(fake.HTML),
+    "an upload is answered by garbage": upload(fake.GARBAGE),
+    "an upload's reply never comes": upload(fake.Reset("after")),
+    "an upload's reply is far too large": upload(fake.Huge(6 << 20)),
+    "an upload is redirected": upload(fake.Redirect("https://elsewhere.test/batch"), most=0),
+    "an upload is asked to wait for ages": upload(fake.Status(503, retry_after="1e300", paid=True)),
+    "every upload is the same job": upload(fake.FirstJob(), **_ONCE_GOOD),
+    "a job is not known": job(fake.Status(404)),
+    "a job fails with 500": job(fake.Status(500)),
+    "a job's record is a web page": job(fake.HTML),
+    "a job's record is far too large": job(fake.Huge(12 << 20)),
+    "a job is redirected": job(fake.Redirect("https://elsewhere.test/batch/1")),
+    "a job is never done": job(fake.Word("processing")),
+    "a job shows another job's results": job(fake.FirstJob(), **_ONCE_GOOD),
+    "a job shows another job's results, the large ones": job(fake.FirstJob(), options={"chunk": 250}, most=ROWS),
+    "a job's answers are empty": job(fake.Emptied()),
+    "a job's answers are another number's, nested": job(fake.SomebodyElses("b_no"), dialect=_NESTED),
+    "a job's answers are at another address": job(fake.SomebodyElses("address")),
+    "a job's rows are dropped and numbered anew": job(fake.Missing(0.08, renumbered=True), dialect=_KEYS_ONLY),
+    "a job's row keys are shifted, rows are missing": job(fake.ShiftedKeys(), fake.Missing(0.05), most=ROWS, least=550),
+    "a job has neither keys nor echoes": job(fake.Reordered(), dialect=fake.Dialect(echo="none", row_key=None)),
+    "a job gives each result three times": job(fake.Repeated(3), **_ALL),
     "a job echoes the number only, at two addresses": Case(dialect=_NUMBER_ONLY, numbers=ROWS // 2, **_ALL),
-    "a job lacks 3 % of its rows": job(Missing(0.03), most=ROWS, least=570, uploads=6),
-    "a job shows 30 results at most": Case(dialect=Dialect(preview_most=30), most=ROWS, least=ROWS - 70),
-    "a job gives half of its results": job(Partial(0.5), most=ROWS),
-    "a job's results come late": job(Partial(0.3), broken_runs=1, **_ALL),
-    "a job's texts have a byte that is no UTF-8": job(InvalidByte(), **_ALL),
-    "a job's responses are sent twice": job(Twice(), most=ROWS),
-    "the account is a web page": account(HTML, most=0),
-    "the account has two quotas": account(Body(b'{"quota": {"remaining": 5}, "remaining": 7}'), most=0),
-    "the account fails with 500": account(Status(500), most=0),
-    "the account fails with 500, with a budget": account(Status(500), options={"budget": 150}, **_ALL),
+    "a job lacks 3 % of its rows": job(fake.Missing(0.03), most=ROWS, least=570, uploads=6),
+    "a job shows 30 results at most": Case(dialect=fake.Dialect(preview_most=30), most=ROWS, least=ROWS - 70),
+    "a job gives half of its results": job(fake.Partial(0.5), most=ROWS),
+    "a job's results come late": job(fake.Partial(0.3), broken_runs=1, **_ALL),
+    "a job's texts have a byte that is no UTF-8": job(fake.InvalidByte(), **_ALL),
+    "a job's responses are sent twice": job(fake.Twice(), most=ROWS),
+    "the account has two quotas": account(fake.Body(b'{"quota": {"remaining": 5}, "remaining": 7}'), most=0),
+    "the account fails with 500": account(fake.Status(500), most=0),
+    "the account fails with 500, with a budget": account(fake.Status(500), options={"budget": 150}, **_ALL),
     "the clock is wrong": Case(clock=(0, -400, 20, 5), **_ALL),
 }
 
 VERIFY: Final[dict[str, Case]] = {
-    "an answer fails with 500": answer(Status(500, paid=True), **_SINGLE),
-    "an answer is a web page": answer(HTML, **_SINGLE),
-    "an answer is empty": answer(Body(b'{"biz_status": null, "reasons": []}'), **_SINGLE),
-    "an answer never comes": answer(Reset("after"), **_SINGLE),
-    "an answer is far too large": answer(Huge(6 << 20), **_SINGLE),
-    "an answer is redirected": answer(Redirect("https://elsewhere.test/verify"), most=0),
-    "an answer asks to wait for ages": answer(Status(503, retry_after="1e300", paid=True), **_SINGLE),
-    "an answer is of another name": answer(SomebodyElses("name"), dialect=Dialect(verify_echo="flat"), **_SINGLE),
-    "an answer is at another address, nested": answer(SomebodyElses("address"), dialect=_ECHOING, **_SINGLE),
-    "every third answer is another number's, nested": answer(
-        SomebodyElses("b_no"), every=3, dialect=_ECHOING, most=ROWS, least=ROWS // 2
+    "an answer fails with 500": answer(fake.Status(500, paid=True), **_SINGLE),
+    "an answer is a web page": answer(fake.HTML, **_SINGLE),
+    "an answer is empty": answer(fake.Body(b'{"biz_status": null, "reasons": []}'), **_SINGLE),
+    "an answer never comes": answer(fake.Reset("after"), **_SINGLE),
+    "an answer is far too large": answer(fake.Huge(6 << 20), **_SINGLE),
+    "an answer is redirected": answer(fake.Redirect("https://elsewhere.test/verify"), most=0),
+    "an answer asks to wait for ages": answer(fake.Status(503, retry_after="1e300", paid=True), **_SINGLE),
+    "an answer is of another name": answer(
+        fake.SomebodyElses("name"), dialect=fake.Dialect(verify_echo="flat"), **_SINGLE
     ),
-    "every tenth response is sent twice": answer(Twice(), every=10, most=ROWS, least=ROWS // 2),
+    "every third answer is another number's, nested": answer(
+        fake.SomebodyElses("b_no"), every=3, dialect=_ECHOING, most=ROWS, least=ROWS // 2
+    ),
+    "every tenth response is sent twice": answer(fake.Twice(), every=10, most=ROWS, least=ROWS // 2),
     "the account has two quotas, with a budget": account(
-        Body(b'{"quota": {"remaining": 5}, "remaining": 7}'), options={"budget": 150}, **_ALL
+        fake.Body(b'{"quota": {"remaining": 5}, "remaining": 7}'), options={"budget": 150}, **_ALL
     ),
     "the clock is wrong": Case(clock=(0, -400, 20, 5), **_ALL),
 }
@@ -238,11 +211,11 @@ def campaign(folder: Path, engine: Engine, case: Case, runs: int = RUNS) -> Camp
     """Give the same command so many times, each time with what the ledger has learned."""
     source, ledger = folder / "in.csv", folder / "ledger.sqlite"
     records = customers(source, case.numbers)
-    service = FakeService(KEY, quota=100_000, dialect=case.dialect)
+    service = fake.FakeService(KEY, quota=100_000, dialect=case.dialect)
     outcomes = []
-    with serve(service) as url, _impatient():
+    with fake.serve(service) as url, _impatient():
         for run in range(runs):
-            service.faults = Faults(*(case.faults if run < case.broken_runs else ()))
+            service.faults = fake.Faults(*(case.faults if run < case.broken_runs else ()))
             output = folder / f"out{run}.csv"
             options = {"base_url": url, "api_key": bs.ApiKey(KEY), "ledger": ledger, "chunk": CHUNK, **case.options}
             with _clock_off_by(case.clock[run]):
@@ -260,9 +233,8 @@ def _run(source: Path, output: Path, records: list[tuple[str, str, str]], **opti
     assert table.select("사업자번호", "상호", "주소").rows() == records, "every row is there, and as it was"
     assert sum(report.counts.values()) == len(records)
     rows = [_judge(row) for row in table.iter_rows(named=True)]
-    silent = sum(
-        verdict == NONE and not row["row_note"] for verdict, row in zip(rows, table.iter_rows(named=True), strict=True)
-    )
+    answered = zip(rows, table["row_note"], strict=True)
+    silent = sum(judged == NONE and not note for judged, note in answered)
     paused = [report.purchase.paused] if report.purchase and report.purchase.paused else []
     notes = table.filter(pl.col("row_note").is_not_null())["row_note"].unique(maintain_order=True).to_list()
     alerts = [warning for warning in report.warnings if isinstance(warning, Alert) and _SENDS not in warning]
@@ -276,7 +248,7 @@ def _judge(row: dict[str, str | None]) -> str:
         return NONE if not any(cells) else WRONG
     if not any(cells):
         return EMPTY
-    wanted = verdict(str(row["사업자번호"]), str(row["상호"]), str(row["주소"]))
+    wanted = fake.verdict(str(row["사업자번호"]), str(row["상호"]), str(row["주소"]))
     texts = [wanted[name] for name in SEVEN[:-1]] + [" | ".join(wanted["reasons"])]
     return RIGHT if all(_is_same(cell, text) for cell, text in zip(cells, texts, strict=True)) else WRONG
 

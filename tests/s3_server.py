@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from urllib.parse import quote
 from xml.etree import ElementTree
 
+import httpx
 import obstore
 import pytest
 from obstore.store import S3Store
@@ -48,8 +49,6 @@ class S3Server:
 
     def put_folder(self, key: str) -> None:
         """Write the empty object that a console makes for a folder: its name ends with a slash."""
-        import httpx
-
         assert httpx.put(f"{self.url}/{BUCKET}/{key}", headers=_SIGNED).status_code == 200
 
     def get(self, key: str) -> bytes:
@@ -60,14 +59,10 @@ class S3Server:
 
     def unfinished_uploads(self) -> int:
         """Multipart uploads that were begun and neither finished nor aborted."""
-        import httpx
-
         text = httpx.get(f"{self.url}/{BUCKET}?uploads", headers=_SIGNED).text
         return sum(1 for one in ElementTree.fromstring(text).iter() if one.tag.endswith("}Upload"))
 
     def empty(self) -> None:
-        import httpx
-
         text = httpx.get(f"{self.url}/{BUCKET}?list-type=2", headers=_SIGNED).text
         for one in ElementTree.fromstring(text).iter():
             if one.tag.endswith("}Key"):
@@ -99,8 +94,6 @@ def serving_s3() -> Iterator[S3Server]:
         try:
             host, port = process.stdout.readline().split()
             server = S3Server(f"http://{host}:{port}")
-            import httpx
-
             assert httpx.put(f"{server.url}/{BUCKET}", headers=_SIGNED).status_code == 200
             yield server
         finally:

@@ -75,15 +75,12 @@ OTHER = "2208162517"
 ELSE = {"b_no": OTHER, "name": "다른 회사", "address": "부산시 해운대구 우동 77"}
 ANOTHERS: dict[str, Callable[[Any, Any], Any]] = {
     "nested": lambda answer, _: {"input": {"b_no": OTHER}, "result": answer},
-    "beside a wrapper": lambda answer, _: {"b_no": OTHER, "data": answer},
     "in the other wrapper": lambda answer, _: {"data": {"biz_no": OTHER}, "result": answer},
     "in a list of one": lambda answer, _: [{"request": [{"b_no": OTHER}], "result": answer}],
     "inside the wrapper": lambda answer, _: {"result": {**answer, "row": {"bno": OTHER}}},
-    "two levels down": lambda answer, _: {"data": {"input": {"b_no": OTHER}}, "result": answer},
     "as an integer": lambda answer, _: {"input": {"b_no": int(OTHER)}, "result": answer},
     "one right, one wrong": lambda answer, asked: {"b_no": asked["b_no"], "input": {"b_no": OTHER}, "result": answer},
     "hyphens, wide": lambda answer, _: {"input": {"b_no": "２２０-81-62517"}, "result": answer},
-    "name of another": lambda answer, _: {"input": {"name": ELSE["name"]}, "result": answer},
     "address of another": lambda answer, asked: {"input": asked | {"address": ELSE["address"]}, "result": answer},
     "no number, flat": lambda answer, _: answer | {"name": ELSE["name"], "address": ELSE["address"]},
     "the neighbour's address": lambda answer, asked: {
@@ -91,9 +88,6 @@ ANOTHERS: dict[str, Callable[[Any, Any], Any]] = {
         "result": answer,
     },
     "another name beside the number": lambda answer, asked: answer | {"b_no": asked["b_no"], "name": "(주)등기된이름"},
-    "another address beside the number": lambda answer, asked: {
-        "data": {**answer, **asked, "address": ELSE["address"]}
-    },
 }
 OWN: dict[str, Callable[[Any, Any], Any]] = {
     "as it was": lambda answer, asked: {"input": asked, "result": answer},
@@ -156,12 +150,6 @@ def named(results: Sequence[Object]) -> list[Object]:
     return [{name: value for name, value in item.items() if name not in ("b_no", "address")} for item in results]
 
 
-def shifted(results: Sequence[Object]) -> list[Object]:
-    """Each row's key is its neighbour's."""
-    last = len(results) - 1
-    return [item | {"row_id": item["row_id"] - 1 if item["row_id"] else last} for item in results]
-
-
 def anothers(results: Sequence[Object]) -> list[Object]:
     """Each answer beside the echo of the next row, inside the answer's own object."""
     nested = ("biz_status", "bounce_prob", "grade", "action", "fixed_zipcode", "fixed_address", "reasons", "b_no")
@@ -172,9 +160,7 @@ def anothers(results: Sequence[Object]) -> list[Object]:
 
 
 BROKEN: dict[str, tuple[int, Callable[[list[Object]], list[Object]]]] = {
-    "renumbered": (297, renumbered),
     "renumbered, named": (0, lambda results: named(renumbered(results))),
-    "shifted, named": (0, lambda results: named(shifted(results))),
     "another's, nested": (300, anothers),
     "two numbers": (0, lambda results: [item | {"input": {"b_no": OTHER}} for item in results]),
 }

@@ -10,8 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from bansong.client import ApiKey, BlockingClient, Client
-from bansong.client.request import request_id_of
+from bansong.client import BlockingClient, Client
 from bansong.errors import NumberError, ShapeError
 from test_client_manners import B_NO, KEY, URL, App, Said, anyio_backend, client
 
@@ -122,8 +121,7 @@ async def test_no_more_requests_are_under_way_than_allowed() -> None:
         nonlocal under_way, most
         under_way += 1
         most = max(most, under_way)
-        for _ in range(5):
-            await anyio.lowlevel.checkpoint()
+        await anyio.sleep(0.01)
         under_way -= 1
         await answers({"grade": "A"})(scope, receive, send)
 
@@ -155,11 +153,3 @@ def test_the_blocking_client_works_inside_a_running_loop() -> None:
 
     assert asyncio.run(cell()) == "A"
     assert steps == ["gate"]
-
-
-def test_a_request_id_is_one_short_word() -> None:
-    """G34: the first of the usual headers; what is too long or holds control characters is none."""
-    key = ApiKey(KEY)
-    assert request_id_of({"CF-Ray": "8a-ICN", "X-Request-Id": "first"}, key) == "first"
-    for nonsense in ("", "a b", "x" * 201, "a\x1b[31m", "한"):
-        assert request_id_of({"x-request-id": nonsense}, key) is None

@@ -27,6 +27,7 @@ import pytest
 import trio.testing
 
 import bansong as bs
+from bansong import errors
 from bansong.client import (
     Account,
     BatchCreated,
@@ -40,17 +41,6 @@ from bansong.client import (
 )
 from bansong.client.arguments import upload_file
 from bansong.client.retries import seconds_before
-from bansong.errors import (
-    AuthenticationError,
-    DoubtError,
-    JobTimeoutError,
-    NotFoundError,
-    NotSentError,
-    QuotaError,
-    ShapeError,
-    UnavailableError,
-    UsageError,
-)
 from bansong.testing import FakeService, Fault, Faults, Status, serve
 
 pytestmark = pytest.mark.anyio
@@ -154,7 +144,7 @@ async def test_what_is_free_is_asked_again_after_what_passes() -> None:
         assert await tries(call, PASSING[0], PASSING[1], GOOD) == (3, None)
     for fault in PASSING:
         assert await tries(FREE["me"], fault, fault, GOOD) == (3, None)
-        assert await tries(FREE["me"], fault) == (3, QuotaError if fault is LATER else UnavailableError)
+        assert await tries(FREE["me"], fault) == (3, errors.QuotaError if fault is LATER else errors.UnavailableError)
     assert [(await tries(FREE["me"], Said(status)))[0] for status in LASTING] == [1] * len(LASTING)
 
 
@@ -162,7 +152,7 @@ async def test_what_is_free_is_asked_again_after_what_passes() -> None:
 @pytest.mark.parametrize("call", CHANGING)
 async def test_what_is_paid_or_changes_something_is_never_sent_twice(call: str) -> None:
     ends = [await tries(CHANGING[call], fault, max_retries=5) for fault in PASSING]
-    assert ends == [(1, QuotaError), *[(1, DoubtError)] * 6]
+    assert ends == [(1, errors.QuotaError), *[(1, errors.DoubtError)] * 6]
 
 
 class Unreachable(httpx.AsyncBaseTransport):
@@ -183,16 +173,21 @@ class Unreachable(httpx.AsyncBaseTransport):
 
 
 @autojump
-@pytest.mark.parametrize("call", CHANGING)
-async def test_what_certainly_was_not_sent_goes_again(call: str) -> None:
-    network = Unreachable(2)
+async def test_what_certainly_was_not_sent_goes_again_and_what_was_read_whole_does_not() -> None:
+    for call in CHANGING.values():
+        network = Unreachable(2)
+        async with Client(URL, KEY, http=network) as service:
+            await call(service)
+        assert network.asked == 3
+    network = Unreachable(9, read_first=True)  # a transport of the user's may have sent it elsewhere
     async with Client(URL, KEY, http=network) as service:
-        await CHANGING[call](service)
-    assert network.asked == 3
+        with pytest.raises(errors.NotSentError):
+            await service.verify(B_NO)
+    assert network.asked == 1
 
 
 @autojump
-async def test_the_gate_of_an_upload_is_passed_once_and_what_was_read_whole_is_not_sent_again() -> None:
+async def test_the_gate_of_an_upload_is_passed_once() -> None:
     steps: list[str] = []
 
     async def gate() -> None:
@@ -201,11 +196,6 @@ async def test_the_gate_of_an_upload_is_passed_once_and_what_was_read_whole_is_n
     async with Client(URL, KEY, http=Unreachable(2)) as service:
         await service.create_batch(CSV, before_last_byte=gate)
     assert steps == ["gate"]
-    network = Unreachable(9, read_first=True)  # a transport of the user's may have sent it elsewhere
-    async with Client(URL, KEY, http=network) as service:
-        with pytest.raises(NotSentError):
-            await service.verify(B_NO)
-    assert network.asked == 1
 
 
 @autojump
@@ -222,11 +212,9 @@ async def test_a_retry_waits_longer_each_time_and_never_less_than_the_service_as
 
 @autojump
 async def test_how_often_is_chosen_for_the_client_and_for_a_call() -> None:
-    for options, more, times in [({"max_retries": 0}, {}, 1), ({}, {"max_retries": 0}, 1), ({}, {"max_retries": 4}, 5)]:
-        assert await tries(lambda service, more=more: service.me(**more), Said(503), **options) == (  # type: ignore[misc]
-            times,
-            UnavailableError,
-        )
+    assert await tries(FREE["me"], Said(503), max_retries=0) == (1, errors.UnavailableError)
+    for retries in (0, 4):
+        assert (await tries(lambda service, n=retries: service.me(max_retries=n), Said(503)))[0] == retries + 1  # type: ignore[misc]
 
 
 def test_the_runs_own_retries_are_not_multiplied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,8 +223,7 @@ def test_the_runs_own_retries_are_not_multiplied(tmp_path: Path, monkeypatch: py
     file.write_text(f"b_no\n{B_NO}\n", encoding="utf-8")
     options: dict[str, Any] = {"engine": "verify", "api_key": KEY, "ledger": tmp_path / "ledger"}
     service = FakeService(KEY, faults=Faults(Fault("me", Status(503), times=1)))
-    made: list[int] = []
-    original = Client.__init__
+    made, original = list[int](), Client.__init__
 
     def noting(self: Client, *args: Any, **more: Any) -> None:
         made.append(more.get("max_retries", 2))
@@ -251,24 +238,33 @@ def test_the_runs_own_retries_are_not_multiplied(tmp_path: Path, monkeypatch: py
     assert made == [0, 0, 2, 0]
 
 
-async def test_a_call_has_its_own_timeouts_and_headers() -> None:
+async def test_a_call_has_its_own_timeouts_and_headers_and_a_transport_of_the_users_stays_open() -> None:
     seen: list[httpx.Request] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
         seen.append(request)
-        return httpx.Response(200, json={"limit": 1})
+        return httpx.Response(200, json={"limit": 1, "job_id": "j"})
 
+    class Transport(httpx.MockTransport):
+        closed = False
+
+        async def aclose(self) -> None:
+            self.closed = True
+
+    http = Transport(answer)
     own = Timeouts(connect=1, read=2, write=3)
-    async with Client(URL, KEY, http=httpx.MockTransport(answer), timeout=own) as service:
+    async with Client(URL, KEY, http=http, timeout=own) as service:
         await service.me(headers={"X-Trace-Id": "t-2"})
         for timeout in (5, Timeouts(connect=0.5, read=60), httpx.Timeout(7, read=9)):
             await service.me(timeout=timeout)  # type: ignore[arg-type]
         for wrong in (0, "5", httpx.Timeout(5, read=None)):
-            with pytest.raises(UsageError):
+            with pytest.raises(errors.UsageError):
                 await service.me(timeout=wrong)  # type: ignore[arg-type]
         for name in ("X-API-Key", "host", "Content-Length"):
-            with pytest.raises(UsageError):
+            with pytest.raises(errors.UsageError):
                 await service.me(headers={name: "x"})
+        await service.create_batch(CSV, timeout=own)
+    assert (http.closed, seen.pop().url.path) == (False, "/batch")
     timeouts = [tuple(one.extensions["timeout"][part] for part in ("connect", "read", "write")) for one in seen]
     assert timeouts == [(1, 2, 3), (5, 5, 5), (0.5, 60, 30), (7, 9, 7)]
     assert seen[0].headers["x-trace-id"] == "t-2"
@@ -289,13 +285,13 @@ async def test_hooks_see_requests_without_the_key_and_cannot_send_it_elsewhere()
 
     app = App(Said(401, {"error": "no"}))
     async with client(app, event_hooks={"request": [asked], "response": [answered]}) as service:
-        with pytest.raises(AuthenticationError):
+        with pytest.raises(errors.AuthenticationError):
             await service.me()
     assert (app.heads[0]["x-api-key"], app.heads[0]["x-trace-id"]) == (KEY, "t-1")
     assert seen[1][:2] == (401, {"error": "no"})  # type: ignore[index]
     assert KEY not in str(seen)
     async with client(app, event_hooks={"request": [lead_away]}) as service:
-        with pytest.raises(UsageError) as caught:
+        with pytest.raises(errors.UsageError) as caught:
             await service.me()
     assert caught.value.code == "service.host_not_configured"
     assert len(app.asked) == 1
@@ -319,71 +315,39 @@ async def test_every_method_has_its_raw_form_and_its_refusal() -> None:
     async with client(App(Said(200, value))) as good, client(App(Said(401, request_id="r1"))) as bad:
         for call in (FREE | CHANGING).values():
             assert isinstance(await call(good.with_raw_response), RawResponse)  # type: ignore[arg-type]
-            with pytest.raises(AuthenticationError):
+            with pytest.raises(errors.AuthenticationError):
                 await call(bad.with_raw_response)  # type: ignore[arg-type]
     with BlockingClient(URL, KEY, app=App(Said(200, {"limit": 10}))) as service:
         assert service.with_raw_response.me().parse() == Account(limit=10, raw={"limit": 10})
 
 
 async def test_an_error_carries_the_services_request_id() -> None:
-    async with client(App(Said(401, {"error": "no"}, x_request_id=f"abc-{KEY}"))) as service:
-        with pytest.raises(AuthenticationError) as caught:
-            await service.me()
-    assert caught.value.request_id == "abc-[key]"
-    assert pickle.loads(pickle.dumps(caught.value)).request_id == "abc-[key]"
-    async with client(App(Said(401))) as service:
-        with pytest.raises(AuthenticationError) as caught:
-            await service.me()
-    assert caught.value.request_id is None
-
-
-async def test_a_transport_of_the_users_carries_all_requests_and_stays_open() -> None:
-    class Own(httpx.MockTransport):
-        closed = False
-
-        async def aclose(self) -> None:
-            self.closed = True
-
-    asked: list[str] = []
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        asked.append(f"{request.method} {request.url.path} {request.headers['x-api-key']}")
-        return httpx.Response(200, json={"limit": 3, "job_id": "j"})
-
-    own = Own(answer)
-    async with Client("https://api.example.com", KEY, http=own) as service:
-        await service.me()
-        await service.create_batch(CSV)
-    assert asked == [f"GET /me {KEY}", f"POST /batch {KEY}"]
-    assert not own.closed
+    for headers, told in (({"x_request_id": f"abc-{KEY}"}, "abc-[key]"), ({}, None), ({"x_request_id": "a b"}, None)):
+        async with client(App(Said(401, {"error": "no"}, **headers))) as service:
+            with pytest.raises(errors.AuthenticationError) as caught:
+                await service.me()
+        assert caught.value.request_id == pickle.loads(pickle.dumps(caught.value)).request_id == told
 
 
 MOCK = httpx.MockTransport(lambda _: httpx.Response(200))
 REFUSED_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"http": httpx.AsyncClient}, TYPE := "options.argument_type_wrong"),
     ({"http": MOCK, "verify": "x.pem"}, "service.network_option_redundant"),
-    ({"http": MOCK, "app": App()}, "service.network_option_redundant"),
-    ({"verify": 5}, TYPE),
-    ({"verify": "/no/such.pem"}, "service.ca_bundle_unusable"),
     ({"verify": __file__}, "service.ca_bundle_unusable"),
     ({"verify": False}, "service.certificate_check_off"),
     ({"verify": ssl._create_unverified_context()}, "service.certificate_check_off"),
     ({"max_retries": -1}, "service.value_invalid"),
-    ({"max_retries": "2"}, TYPE),
-    ({"concurrency": 2.5}, TYPE),
     ({"concurrency": 0}, "service.value_invalid"),
     ({"timeout": 0}, "service.timeout_invalid"),
     ({"timeout": float("nan")}, "service.timeout_invalid"),
     ({"proxy": "socks5://a:hidden@b"}, "service.proxy_invalid"),
-    ({"proxy": "x"}, "service.proxy_invalid"),
-    ({"proxy": 5}, TYPE),
 ]
 
 
 @pytest.mark.parametrize("kind", [Client, BlockingClient])
 def test_what_cannot_be_an_option_of_the_network_is_refused(kind: type[Client]) -> None:
     for options, code in REFUSED_OPTIONS:
-        with pytest.raises(UsageError) as caught:
+        with pytest.raises(errors.UsageError) as caught:
             kind("https://api.example.com", KEY, **options)
         assert caught.value.code == code
         assert "hidden" not in str(caught.value)
@@ -400,7 +364,7 @@ def test_a_client_is_opened_and_closed_without_a_block() -> None:
     service.close()
     service.close()
     assert threading.active_count() == before
-    with pytest.raises(UsageError):
+    with pytest.raises(errors.UsageError):
         service.me()
     with service:
         assert service.me().limit == 10
@@ -466,7 +430,7 @@ def test_a_client_that_cannot_open_says_why_and_leaves_no_thread(monkeypatch: py
     monkeypatch.setenv("https_proxy", "socks5://user:hidden@localhost:1")
     before = threading.active_count()
     service = BlockingClient("https://api.example.com", KEY)
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(errors.UsageError) as caught:
         service.open()
     assert caught.value.code == "service.proxy_unusable"
     assert "hidden" not in str(caught.value)
@@ -489,7 +453,7 @@ async def test_a_job_is_waited_for() -> None:
     assert app.pauses == pytest.approx([1, 1, 1])
     assert set(app.asked) == {"GET /batch/j?preview=1"}
     assert await tries(lambda service: service.wait("j"), status("failed")) == (1, None)
-    assert await tries(lambda service: service.wait("j"), Said(404)) == (1, NotFoundError)
+    assert await tries(lambda service: service.wait("j"), Said(404)) == (1, errors.NotFoundError)
 
 
 async def test_a_status_word_that_is_not_known_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -508,7 +472,7 @@ async def test_waiting_has_an_end_and_a_long_job_is_looked_at_less_often() -> No
     app = App(status("running"))
     async with client(app) as service:
         start = anyio.current_time()
-        with pytest.raises(JobTimeoutError, match=r"job j is not done after 3600 s \(its status: 'running'\)"):
+        with pytest.raises(errors.JobTimeoutError, match=r"job j is not done after 3600 s \(its status: 'running'\)"):
             await service.wait("j", timeout=3600)
         assert anyio.current_time() - start == pytest.approx(3600)
     assert len(app.asked) < 400
@@ -518,7 +482,7 @@ async def test_waiting_has_an_end_and_a_long_job_is_looked_at_less_often() -> No
         await anyio.sleep(1e6)
 
     async with client(silent) as service:
-        with pytest.raises(JobTimeoutError, match="its status: unknown"):
+        with pytest.raises(errors.JobTimeoutError, match="its status: unknown"):
             await service.wait("j", timeout=5)
 
 
@@ -543,30 +507,24 @@ def test_a_blocking_client_calls_progress_in_the_callers_thread() -> None:
         ("j", {"total": 3}, [status("done", 3)], ["3"]),
     ],
 )
-async def test_all_results_of_a_job_come_one_by_one(
+def test_all_results_of_a_job_come_one_by_one(
     job: str | BatchCreated, options: dict[str, int], answers: list[Said], asked: list[str]
 ) -> None:
     app = App(*answers)
-    async with client(app) as service:
-        assert [result.key async for result in service.results(job, **options)] == [0, 1, 2]
-    assert app.asked == [f"GET /batch/j?preview={preview}" for preview in asked]
-    with BlockingClient(URL, KEY, app=App(*answers)) as service:
+    with BlockingClient(URL, KEY, app=app) as service:
         assert [result.key for result in service.results(job, **options)] == [0, 1, 2]
+    assert app.asked == [f"GET /batch/j?preview={preview}" for preview in asked]
 
 
 async def test_results_that_are_missing_are_told_after_those_that_came() -> None:
     async with client(App(status("done", 2))) as service:
         results = service.results("j", total=5)
         assert [(await anext(results)).key, (await anext(results)).key] == [0, 1]
-        with pytest.raises(ShapeError, match="2 of 5 results came"):
+        with pytest.raises(errors.ShapeError, match="2 of 5 results came"):
             await anext(results)
-    with BlockingClient(URL, KEY, app=App(status("done", 2), status("running", 0, 3), status("done", 1))) as blocking:
-        some = blocking.results("j", total=5)
-        assert [next(some).key, next(some).key] == [0, 1]
-        with pytest.raises(ShapeError):
-            next(some)
+    with BlockingClient(URL, KEY, app=App(status("running", 0, 3), status("done", 1))) as blocking:
         for code in ("service.job_not_done", "service.job_size_unknown"):
-            with pytest.raises(UsageError) as caught:
+            with pytest.raises(errors.UsageError) as caught:
                 next(blocking.results("j"))
             assert caught.value.code == code
 
@@ -582,17 +540,15 @@ async def test_an_upload_comes_from_bytes_a_path_or_a_file(tmp_path: Path) -> No
     with sheet.open("rb") as file:
         given: list[tuple[Any, str | None, str, str]] = [
             (CSV, None, "lookups.csv", utf8),
-            (bytearray(CSV), "고객.csv", "고객.csv", utf8),
             (sheet, None, "고객.XLSX", XLSX),
             (korean, None, "old.csv", "text/csv"),
             (listed, "other.json", "other.json", "application/json"),
             (file, None, "고객.XLSX", XLSX),
             (io.BytesIO(sheet.read_bytes()), None, "lookups.xlsx", XLSX),
-            (memoryview(listed), None, "lookups.json", "application/json"),
         ]
         made = [await upload_file(content, name) for content, name, *_ in given]
     assert [(file.name, file.media_type) for file in made] == [(name, kind) for *_, name, kind in given]
-    assert made[2].content == made[5].content == sheet.read_bytes()
+    assert made[1].content == made[4].content == sheet.read_bytes()
 
 
 class Reads:
@@ -612,26 +568,18 @@ WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any], str, str]] = [
     *[("create_batch", (content,), {}, TYPE, "content") for content in ("b_no,name\n", 5, None, [b"a"])],
     *[("create_batch", (Reads(read),), {}, "service.file_in_text_mode", "content") for read in ("b_no\n", 5)],
     ("create_batch", (Reads(ValueError("closed file")),), {}, "service.upload_read_failed", "content"),
-    ("create_batch", (Reads(io.UnsupportedOperation("x")),), {}, "service.upload_read_failed", "content"),
     ("create_batch", (Path("a\0.csv"),), {}, "options.path_has_nul", "content"),
     ("create_batch", (Path("/no/such.csv"),), {}, "service.uploaded_file_unreadable", ""),
     ("create_batch", (b"",), {}, "service.upload_empty", "content"),
     ("create_batch", (CSV,), {"filename": "a.pdf"}, "service.format_not_taken", "filename"),
     *[("create_batch", (CSV,), {name: 5}, TYPE, name) for name in ("filename", "paid", "offline", "idempotency_key")],
     *[("verify", (number,), {}, TYPE, "b_no") for number in (1248100998, None)],
-    ("verify", (B_NO, 5), {}, TYPE, "name"),
     ("verify", (B_NO, None, ["a"]), {}, TYPE, "address"),
-    ("batch", (5,), {}, TYPE, "job_id"),
     *[("batch", ("j",), {"preview": preview}, TYPE, "preview") for preview in ("5", True)],
     ("batch", ("j",), {"preview": -1}, VALUE, "preview"),
-    ("label", ("j", "3"), {"bounced": True}, TYPE, "row_id"),
     ("label", ("j", 3), {"bounced": "yes"}, TYPE, "bounced"),
-    ("label", ("j", 3), {"bounced": True, "reason": 5}, TYPE, "reason"),
     ("watch_add", (1248100998,), {}, TYPE, "biz_no"),
-    ("watch_remove", (5,), {}, TYPE, "watch_id"),
     ("me", (), {"max_retries": 1.5}, TYPE, "max_retries"),
-    ("wait", (5,), {}, TYPE, "job"),
-    ("wait", ("j",), {"timeout": "5"}, TYPE, "timeout"),
     ("wait", ("j",), {"poll": 0}, SECONDS, "poll"),
     ("results", ("j",), {"total": "5"}, TYPE, "total"),
 ]
@@ -667,14 +615,7 @@ def test_help_and_completion_know_every_method(kind: type[Any]) -> None:
     for name in FREE | CHANGING:
         method, twin = getattr(Client, name), getattr(kind, name)
         assert list(inspect.signature(twin).parameters.values()) == list(inspect.signature(method).parameters.values())
-        assert (twin.__name__, twin.__qualname__, twin.__doc__) == (name, f"{kind.__name__}.{name}", method.__doc__)
-    assert inspect.signature(BlockingClient) == inspect.signature(Client)
-    returned = inspect.signature(kind.me).return_annotation
-    assert returned == ("Account" if kind is BlockingClient else "RawResponse[Account]")
-    for name in ("wait", "results") if kind is BlockingClient else ():
-        method, twin = getattr(Client, name), getattr(kind, name)
-        assert twin.__doc__.startswith(method.__doc__[:30])
-        assert list(inspect.signature(twin).parameters) == list(inspect.signature(method).parameters)
+        assert (twin.__qualname__, twin.__doc__) == (f"{kind.__name__}.{name}", method.__doc__)
 
 
 def frames_of(error: BaseException) -> Iterator[str]:

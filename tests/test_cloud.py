@@ -8,12 +8,11 @@ import ssl
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import openpyxl
 import pytest
 import trustme
 from click.testing import CliRunner
@@ -73,6 +72,16 @@ def refused(call: Callable[[], object]) -> str:
     return str(raised.value)
 
 
+def fetch(path: Any) -> None:
+    with fetch_file(path):
+        pass
+
+
+def publish(path: RemotePath, content: bytes) -> None:
+    with publish_remote(path) as file:
+        file.write_bytes(content)
+
+
 Answer = tuple[int, dict[str, str], bytes]
 
 
@@ -105,7 +114,6 @@ def http_server(answer: Callable[[str, str, Any, bytes], Answer]) -> Iterator[Th
             thread.join()
 
 
-GIVEN = ("s3://b/가 나/명단.csv", "gs://b/a/b.parquet", "az://c/x.xlsx", "https://h.kr/d/a.csv.gz")
 MISSPELT = {
     "https://kim:hunter2@h.kr/a.csv": "https://***@h.kr/a.csv: no user or password",
     "s3://AKIA:hunter2@b/a.csv": "s3://***@b/a.csv: no user or password",
@@ -114,18 +122,6 @@ MISSPELT = {
     "s3://b/x/../a.csv": "has an empty part",
     "s3://b/a\n.csv": "has an empty part, `.`, `..`, a backslash or a control character",
 }
-
-
-def test_a_url_is_a_path_that_shows_as_it_was_given() -> None:
-    for given in GIVEN:
-        path = as_path(given)
-        assert isinstance(path, RemotePath)
-        assert str(path) == os.fspath(path) == given
-        assert str(path.with_name("x.csv")) == given.replace(path.name, "x.csv")
-        assert str(path.parent) == given.removesuffix(f"/{path.name}")
-        assert not path.is_relative_to("/folder")  # it compares with every parent, and the last has no parts
-        assert Path("/job") / path == path == as_path(Path(given))
-        assert type(path.relative_to(path.parent)) is type(Path())
 
 
 def test_a_url_with_a_secret_or_that_a_path_would_misspell_is_refused_without_showing_it() -> None:
@@ -157,23 +153,6 @@ def test_an_object_with_a_korean_name_and_spaces_is_enriched_beside_itself(s3: S
     written = s3.get("가 나/고객 명단+1%.enriched.csv").decode()
     assert [line.startswith(before) for line, before in zip(written.splitlines(), CSV.splitlines(), strict=True)]
     assert s3.get("가 나/고객 명단+1%.csv").decode() == CSV
-
-
-def test_workbooks_and_side_files_go_in_and_out(s3: S3Server, tmp_path: Path) -> None:
-    book = openpyxl.Workbook()
-    book.active.append(["사업자등록번호", "상호", "주소"])  # type: ignore[union-attr]
-    book.active.append(SAMSUNG.strip().split(","))  # type: ignore[union-attr]
-    book.create_sheet("메모")["A1"] = "그대로"
-    book.save(tmp_path / "book.xlsx")
-    s3.put("in/book.xlsx", (tmp_path / "book.xlsx").read_bytes())
-    run = {"letters": f"{ROOT}/letters.xlsx", "manifest": f"{ROOT}/out/run.json"}
-    bs.enrich(f"{ROOT}/in/book.xlsx", f"{ROOT}/out/book.xlsx", **run)  # type: ignore[arg-type]
-    (tmp_path / "back.xlsx").write_bytes(s3.get("out/book.xlsx"))
-    back = openpyxl.load_workbook(tmp_path / "back.xlsx")
-    assert back["메모"]["A1"].value == "그대로"
-    assert back.worksheets[0].max_column == 12
-    assert s3.names() == ["in/book.xlsx", "letters.xlsx", "out/book.xlsx", "out/run.json"]
-    assert json.loads(s3.get("out/run.json"))["rows"] == 1
 
 
 def test_a_list_becomes_packed_objects_and_letters_that_were_edited_are_kept(s3: S3Server, tmp_path: Path) -> None:
@@ -246,9 +225,7 @@ def test_what_stays_on_this_machine_is_not_looked_for_at_a_url(s3: S3Server, tmp
     (tmp_path / "in.csv").write_text(CSV, "utf-8")
     for option in ("registry", "gazetteer", "model", "labels"):
         options: Any = {option: f"{ROOT}/{option}.parquet"}
-        with pytest.raises(
-            BansongError, match=rf"{ROOT}/{option}\.parquet: is a URL, which is not read for this; copy"
-        ):
+        with pytest.raises(BansongError, match=r"parquet: is a URL, which is not read for this; copy"):
             bs.enrich(tmp_path / "in.csv", tmp_path / "out.csv", **options)
     sources = refused(lambda: bs.build_registry([f"{ROOT}/statuses.csv"], tmp_path / "registry.parquet"))
     assert "is a URL, which is not read for this" in sources
@@ -280,11 +257,10 @@ def test_an_output_that_somebody_else_wrote_meanwhile_is_not_overwritten(
     if before is not None:
         s3.put("out.csv", before)
     said = "changed or removed this object" if before else "written this object"
-    with (
-        once_before(monkeypatch, remote, "upload_object", lambda: s3.put("out.csv", b"theirs")),
-        pytest.raises(OutputError, match=f"{ROOT}/out.csv: somebody else has {said} meanwhile; it was not overwritten"),
-    ):
-        bs.enrich(tmp_path / "in.csv", f"{ROOT}/out.csv", manifest=tmp_path / "run.json")
+    given: Any = {"input": tmp_path / "in.csv", "output": f"{ROOT}/out.csv", "manifest": tmp_path / "run.json"}
+    with once_before(monkeypatch, remote, "upload_object", lambda: s3.put("out.csv", b"theirs")):
+        words = refused(lambda: bs.enrich(**given))
+    assert f"{ROOT}/out.csv: somebody else has {said} meanwhile; it was not overwritten" in words
     assert s3.get("out.csv") == b"theirs"
     assert not (tmp_path / "run.json").exists()
 
@@ -293,18 +269,12 @@ def test_an_input_that_changes_is_neither_read_in_two_versions_nor_replaced(
     s3: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     s3.put("a.csv", CSV.encode())
-    with (
-        once_before(monkeypatch, remote, "download_object", lambda: s3.put("a.csv", CSV.encode()[::-1])),
-        pytest.raises(InputError, match=f"{ROOT}/a.csv: was changed while it was being read; run again"),
-        fetch_file(url("a.csv")),
-    ):
-        pass
+    with once_before(monkeypatch, remote, "download_object", lambda: s3.put("a.csv", CSV.encode()[::-1])):
+        assert "was changed while it was being read; run again" in refused(lambda: fetch(url("a.csv")))
     s3.put("a.csv", CSV.encode())
-    with (
-        once_before(monkeypatch, survey, "prepare_output", lambda: s3.put("a.csv", b"more")),
-        pytest.raises(OutputError, match="somebody else has changed"),
-    ):
-        bs.enrich(f"{ROOT}/a.csv", in_place=True, backup=False)
+    with once_before(monkeypatch, survey, "prepare_output", lambda: s3.put("a.csv", b"more")):
+        said = refused(lambda: bs.enrich(f"{ROOT}/a.csv", in_place=True, backup=False))
+    assert "somebody else has changed" in said
     assert s3.get("a.csv") == b"more"
 
 
@@ -318,8 +288,7 @@ def test_a_write_whose_answer_was_lost_counts_as_made(s3: S3Server, monkeypatch:
         return done
 
     monkeypatch.setattr(remote, "run_until_interrupted", losing)
-    with publish_remote(url("out.csv")) as file:
-        file.write_bytes(b"ours")
+    publish(url("out.csv"), b"ours")
     assert s3.get("out.csv") == b"ours"
 
 
@@ -364,11 +333,8 @@ def test_what_a_store_refuses_is_a_sentence_with_the_remedy_and_without_keys(
 
     def refuse(*_: object) -> Answer:
         status, code = next(told)
-        return (
-            status,
-            {},
-            f"<Error><Code>{code}</Code><AWSAccessKeyId>AKIATESTTESTTEST</AWSAccessKeyId></Error>".encode(),
-        )
+        key = "<AWSAccessKeyId>AKIATESTTESTTEST</AWSAccessKeyId>"
+        return status, {}, f"<Error><Code>{code}</Code>{key}</Error>".encode()
 
     with http_server(refuse) as server:
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
@@ -442,8 +408,7 @@ def test_azure_and_google_are_written_to_on_condition(
         }.items():
             monkeypatch.setenv(name, value)
         for content in (b"1", b"2"):
-            with publish_remote(url("out.csv", root)) as file:
-                file.write_bytes(content)
+            publish(url("out.csv", root), content)
         assert written == conditions
         with fetch_file(url("out.csv", root)) as data:
             assert data.path.read_bytes() == b"2"
@@ -470,23 +435,18 @@ def test_a_disk_without_room_and_an_object_too_large_are_told_before_it_is_too_l
 ) -> None:
     s3.put("a.csv", CSV.encode())
 
-    def publish(path: RemotePath) -> None:
-        with publish_remote(path) as file:
-            file.write_bytes(CSV.encode())
-
-    def fetch() -> None:
-        with fetch_file(url("a.csv")):
-            pass
-
+    look: Callable[[], object] = lambda: fetch(url("a.csv"))  # noqa: E731
     monkeypatch.setattr(remote, "LARGEST", 10)
     words = "objects are written in one piece of at most 10; pack it (.gz)"
-    assert words in refused(lambda: publish(url("b.csv")))
+    assert words in refused(lambda: publish(url("b.csv"), CSV.encode()))
     with monkeypatch.context() as patch:
         patch.setattr(remote, "_LEFT_FREE_BYTES", 1 << 60)
-        assert "TMPDIR chooses where copies are made" in refused(fetch)
+        assert "TMPDIR chooses where copies are made" in refused(look)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
-    assert "/b.csv: cannot be written on this machine before it is sent" in refused(lambda: publish(url("b.csv")))
-    assert "/a.csv: cannot be copied here" in refused(fetch)
+    assert "/b.csv: cannot be written on this machine before it is sent" in refused(
+        lambda: publish(url("b.csv"), CSV.encode())
+    )
+    assert "/a.csv: cannot be copied here" in refused(look)
     assert s3.names() == ["a.csv"]
 
 
@@ -535,24 +495,21 @@ WEB_REFUSALS = {
 
 
 def test_what_the_web_does_not_give_is_told(web: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fetch(name: str) -> None:
-        with ExitStack() as stack:
-            stack.enter_context(fetch_file(as_path(f"{web}{name}")))
-
+    look: Callable[[str], object] = lambda name: fetch(as_path(f"{web}{name}"))  # noqa: E731
     for name, said in WEB_REFUSALS.items():
-        words = refused(lambda name=name: fetch(name))  # type: ignore[misc]
+        words = refused(lambda name=name: look(name))  # type: ignore[misc]
         assert said in words
         assert "hunter3" not in words
     assert "a web server has no list of its files" in refused(lambda: find_files(f"{web}/list.csv/"))
     for variable, value in (("SSL_CERT_FILE", "/nowhere.pem"), ("HTTPS_PROXY", "socks9://hunter2")):
         with monkeypatch.context() as patch:
             patch.setenv(variable, value)
-            words = refused(lambda: fetch("/list.csv"))
+            words = refused(lambda: look("/list.csv"))
             assert "cannot be used; check " in words
             assert variable in words
             assert "hunter2" not in words
     monkeypatch.delenv("SSL_CERT_FILE")
-    assert "cannot be reached" in refused(lambda: fetch("/list.csv"))  # its certificate is not trusted
+    assert "cannot be reached" in refused(lambda: look("/list.csv"))  # its certificate is not trusted
 
 
 def test_a_job_knows_a_file_of_the_web_by_its_content_and_keeps_no_signature(web: str, tmp_path: Path) -> None:

@@ -21,7 +21,6 @@ from random import Random
 from typing import Any
 from urllib.parse import quote
 
-import anyio
 import httpx
 import pytest
 
@@ -70,10 +69,10 @@ def job_path(created: httpx.Response) -> str:
     return f"/batch/{quote(str(created.json()['job_id']), safe='')}"
 
 
-async def finished(service: FakeService, rows: list[Lookup] = ROWS, **query: int) -> dict[str, Any]:
+async def finished(service: FakeService, **query: int) -> dict[str, Any]:
     """Upload the rows and poll until the job is done."""
     async with client(service) as asking:
-        path = job_path(await asking.post("/batch", **form(csv_of(rows))))
+        path = job_path(await asking.post("/batch", **form(csv_of(ROWS))))
         for _ in range(10):
             record: dict[str, Any] = (await asking.get(path, params=query)).json()
             if record["status"] == service.dialect.done:
@@ -84,11 +83,10 @@ async def finished(service: FakeService, rows: list[Lookup] = ROWS, **query: int
 def raw_verify(base_url: str) -> tuple[socket.socket, bytes]:
     """A connection, and the bytes of a verify request to send on it."""
     host, port = base_url.removeprefix("http://").split(":")
-    body = json.dumps(ONE).encode()
-    head = f"POST /verify HTTP/1.1\r\nHost: {host}\r\nX-API-Key: test-key\r\nContent-Type: application/json\r\n"
-    return socket.create_connection(
-        (host, int(port)), timeout=10
-    ), f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+    request = httpx.Request("POST", f"{base_url}/verify", headers=KEY, json=ONE)
+    head = "".join(f"{name}: {value}\r\n" for name, value in request.headers.items())
+    message = f"POST /verify HTTP/1.1\r\n{head}\r\n".encode() + request.content
+    return socket.create_connection((host, int(port)), timeout=10), message
 
 
 def until(holds: Callable[[], bool]) -> None:
@@ -113,18 +111,12 @@ async def test_a_lookup_is_answered_from_its_record_and_paid_each_time() -> None
 
 
 UNREADABLE: list[tuple[int, dict[str, Any]]] = [
-    (400, form(b"")),
-    (400, form(b"number,name\n1248100998,x\n")),
-    (400, form(b"b_no,b_no\n1,2\n")),
-    (400, form(b"b_no,name,address\n1248100998,x\n")),
+    *[(400, form(content)) for content in (b"", b"number,name\n1248100998,x\n", b"b_no,b_no\n1,2\n")],
     (400, form("b_no,name\n1248100998,상호\n".encode("cp949"))),
-    (400, form(b'{"b_no": "1248100998"}', "rows.json")),
     (400, form(b'[{"b_no": 1248100998}]', "rows.json")),
     (400, {"files": {"other": ("lookups.csv", csv_of(ROWS), "text/csv")}}),
-    (400, {"files": {"file": ("a.csv", csv_of(ROWS))}, "data": {"more": "1"}}),
     (415, {"json": [ONE]}),
     (413, form(csv_of(ROWS))),
-    (413, form(csv_of(ROWS[:30] * 20))),
 ]
 NO_LOOKUP = {
     b"{": 400,
@@ -141,30 +133,10 @@ async def test_what_is_not_understood_or_too_large_is_not_paid() -> None:
     async with client(service) as asking:
         uploads = [(await asking.post("/batch", **content)).status_code for _, content in UNREADABLE]
         lookups = [(await asking.post("/verify", content=body, headers=json_type)).status_code for body in NO_LOOKUP]
-        assert (await asking.post("/batch?offline=maybe", **form(csv_of(ROWS[:9])))).status_code == 422
-        assert (await asking.post("/verify", content=b"{}")).status_code == 415
-        assert (await asking.get("/verify")).status_code == 405
     assert uploads == [status for status, _ in UNREADABLE]
     assert lookups == list(NO_LOOKUP.values())
     assert (service.paid_total, len(service.jobs)) == (0, 0)
     assert [upload.job_id for upload in service.uploads] == [None]
-
-
-async def test_of_many_requests_at_once_the_quota_pays_as_many_as_it_has() -> None:
-    service = FakeService(quota=120, used=20)
-    replies: list[int] = []
-    async with client(service) as asking:
-
-        async def ask(place: int) -> None:
-            replies.append((await asking.post("/verify", json={"b_no": f"{place:010d}"})).status_code)
-
-        async with anyio.create_task_group() as tasks:
-            for place in range(200):
-                tasks.start_soon(ask, place)
-        account = (await asking.get("/me")).json()
-    assert (replies.count(200), replies.count(429)) == (100, 100)
-    assert (service.paid_total, service.paid_again) == (100, 0)
-    assert (account["monthly_quota"], account["used"], account["remaining"]) == (120, 120, 0)
 
 
 async def test_a_batch_beyond_the_quota_is_refused_whole_or_taken_in_part() -> None:
@@ -241,21 +213,6 @@ def struck(what: faults.Act, kind: str = "verify") -> FakeService:
     return FakeService(faults=Faults(Fault(kind, what, at=1)))
 
 
-async def test_a_status_is_given_before_or_after_paying_and_a_redirect_is_not_paid() -> None:
-    for paid in (False, True):
-        service = struck(faults.Status(503, retry_after=2, body=b"busy", content_type="text/plain", paid=paid))
-        async with client(service) as asking:
-            reply = await asking.post("/verify", json=ONE)
-            assert (reply.status_code, reply.headers["Retry-After"], reply.text) == (503, "2", "busy")
-            assert service.paid_total == paid
-            assert (await asking.post("/verify", json=ONE)).status_code == 200
-    service = struck(faults.Redirect("http://elsewhere.example/verify", 308))
-    async with client(service) as asking:
-        reply = await asking.post("/verify", json=ONE)
-    assert (reply.status_code, reply.headers["Location"]) == (308, "http://elsewhere.example/verify")
-    assert service.paid_total == 0
-
-
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # trio, of a body cut short
 @pytest.mark.parametrize(("place", "paid"), [("before", 0), ("in", 0), ("after", 1), ("reply", 1)])
 async def test_in_process_a_reset_is_an_exception_that_passes_through(place: Any, paid: int) -> None:
@@ -265,24 +222,6 @@ async def test_in_process_a_reset_is_an_exception_that_passes_through(place: Any
             with pytest.raises(BrokenConnectionError):
                 await asking.post(f"/{kind}", **({"json": ONE} if kind == "verify" else form(csv_of(ROWS[:1]))))
         assert (service.paid_total, service.requests[kind], service.in_flight) == (paid, 1, 0)
-
-
-@pytest.mark.parametrize("paid", [False, True])
-def test_a_hanging_request_is_paid_or_not_as_said(paid: bool) -> None:
-    service = FakeService(faults=Faults(Fault("verify", faults.Hang(paid=paid))))
-    with serve(service) as base_url:
-        connection, request = raw_verify(base_url)
-        with connection:
-            connection.sendall(request)
-            until(lambda: service.in_flight == 1 and service.paid_total == paid)
-        until(lambda: service.in_flight == 0)
-        assert service.paid_total == paid
-        with ThreadPoolExecutor(1) as thread:
-            reply = thread.submit(httpx.post, f"{base_url}/verify", headers=KEY, json=ONE, timeout=30)
-            until(lambda: service.in_flight == 1 and service.paid_total == 2 * paid)
-            service.faults.release()
-            assert isinstance(reply.exception(), httpx.NetworkError) != paid
-    assert service.paid_total == 2 * paid
 
 
 def test_an_impatient_client_pays_all_the_same() -> None:
@@ -300,12 +239,10 @@ def test_an_impatient_client_pays_all_the_same() -> None:
     assert service.paid_total == 1
 
 
-async def test_results_can_be_partial_reordered_or_given_twice() -> None:
-    def keys(record: dict[str, Any]) -> list[int]:
-        return [item["row_id"] for item in record["results"]]
-
+async def test_results_can_be_partial_reordered_given_twice_or_no_text() -> None:
     async def hit(*acts: faults.Act) -> list[int]:
-        return keys(await finished(FakeService(faults=Faults(*(Fault("job", act) for act in acts))), preview=40))
+        record = await finished(FakeService(faults=Faults(*(Fault("job", act) for act in acts))), preview=40)
+        return [item["row_id"] for item in record["results"]]
 
     whole = list(range(40))
     assert await hit() == whole
@@ -313,44 +250,13 @@ async def test_results_can_be_partial_reordered_or_given_twice() -> None:
     assert await hit(faults.Duplicated(2)) == [*whole, 0, 1]
     mixed = await hit(faults.Reordered(seed=3))
     assert (mixed != whole, sorted(mixed)) == (True, whole)
-    assert len(await hit(faults.Reordered(), faults.Partial(0.5), faults.Duplicated(1))) == 21
     assert await hit(faults.Repeated(2)) == [row for row in whole[:20] for _ in range(2)], "no more than the preview"
     assert await hit(faults.ShiftedKeys(3)) == [*whole[3:], 0, 1, 2]
     scattered = await hit(faults.Missing(0.1))
-    assert (len(scattered), set(scattered) < set(whole), scattered == sorted(scattered)) == (36, True, True)
+    assert (len(scattered), set(scattered) < set(whole)) == (36, True)
     assert await hit(faults.Missing(0.1)) == scattered, "the same rows at each poll"
     assert await hit(faults.Missing(0.1, renumbered=True)) == whole[:36]
-
-
-async def test_answers_can_be_empty_or_somebody_elses() -> None:
-    record = await finished(FakeService(faults=Faults(Fault("job", faults.Emptied()))), preview=40)
-    assert all(item[name] is None for item in record["results"] for name in verdict("1248100998"))
-    for field in Lookup._fields:
-        others = await finished(FakeService(faults=Faults(Fault("job", faults.SomebodyElses(field)))), preview=40)
-        for row, item in zip(ROWS, others["results"], strict=True):
-            echo = Lookup(*(item[name] for name in Lookup._fields))
-            assert [name for name in Lookup._fields if getattr(echo, name) != getattr(row, name)] == [field]
-            assert {name: item[name] for name in verdict(*echo)} == verdict(*echo)
-
-
-async def test_every_upload_may_be_the_first_job() -> None:
-    service = FakeService()
-    async with client(service) as asking:
-        first = (await asking.post("/batch", **form(csv_of(ROWS[:3])))).json()["job_id"]
-        service.faults.add(Fault("batch", faults.FirstJob(), times=1))
-        assert (await asking.post("/batch", **form(csv_of(ROWS[3:])))).json() == {"job_id": first, "total": 37}
-        service.faults.add(Fault("job", faults.FirstJob()))
-        second = (await asking.post("/batch", **form(csv_of(ROWS[5:6])))).json()["job_id"]
-        assert second != first
-        for _ in range(2):
-            record = (await asking.get(f"/batch/{second}")).json()
-    assert [item["b_no"] for item in record["results"]] == [row.b_no for row in ROWS[:3]]
-    assert service.paid_total == 41
-
-
-async def test_one_byte_can_make_a_reply_no_text() -> None:
-    service = FakeService(faults=Faults(Fault("verify", faults.InvalidByte(), at=2)))
-    async with client(service) as asking:
+    async with client(FakeService(faults=Faults(Fault("verify", faults.InvalidByte(), at=2)))) as asking:
         true, broken = [(await asking.post("/verify", json=ONE)).content for _ in range(2)]
     assert [(a >= 0xC0, b) for a, b in zip(true, broken, strict=True) if a != b] == [(True, 0xFF)]
 

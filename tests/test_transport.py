@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import logging
 import pickle
@@ -22,28 +23,12 @@ import anyio
 import httpx
 import pytest
 
+from bansong import errors
 from bansong.client import ApiKey, BaseUrl, Client
 from bansong.client import transport as sending
 from bansong.client.errors import body_message, seconds_to_wait, status_error
 from bansong.client.request import decompress, file_body
 from bansong.client.transport import WatchedStream
-from bansong.errors import (
-    AuthenticationError,
-    BansongError,
-    DoubtError,
-    LedgerError,
-    LimitError,
-    NotFoundError,
-    NotSentError,
-    PlanError,
-    QuotaError,
-    RejectedError,
-    ServiceError,
-    ShapeError,
-    TooLargeError,
-    UnavailableError,
-    UsageError,
-)
 
 pytestmark = pytest.mark.anyio
 
@@ -165,37 +150,39 @@ def client(server: Server, **options: object) -> Client:
     return Client(server.url, KEY, **{"max_retries": 0} | options)  # type: ignore[arg-type]
 
 
-async def verify(server: Server, **options: object) -> BansongError:
+async def verify(server: Server, **options: object) -> errors.BansongError:
     """The error that a lookup ends in."""
     async with client(server, **options) as service:
-        with pytest.raises(BansongError) as caught:
+        with pytest.raises(errors.BansongError) as caught:
             await service.verify("1248100998", "삼성전자")
     return caught.value
 
 
-async def upload(server: Server, content: bytes = CONTENT, **steps: Callable[[], Awaitable[None]]) -> BansongError:
+async def upload(
+    server: Server, content: bytes = CONTENT, **steps: Callable[[], Awaitable[None]]
+) -> errors.BansongError:
     async with client(server) as service:
-        with pytest.raises(BansongError) as caught:
+        with pytest.raises(errors.BansongError) as caught:
             await service.create_batch(content, **steps)  # type: ignore[arg-type]
     return caught.value
 
 
-CLASSES: dict[type[ServiceError], tuple[int, ...]] = {
-    RejectedError: (301, 302, 307, 308, 400, 402, 405, 409, 422),
-    DoubtError: (303, 408, 500, 502, 503, 504, 599, 799),
-    AuthenticationError: (401,),
-    PlanError: (403,),
-    NotFoundError: (404,),
-    TooLargeError: (413,),
-    QuotaError: (429,),
+CLASSES: dict[type[errors.ServiceError], tuple[int, ...]] = {
+    errors.RejectedError: (301, 302, 307, 308, 400, 402, 405, 409, 422),
+    errors.DoubtError: (303, 408, 500, 502, 503, 504, 599, 799),
+    errors.AuthenticationError: (401, 407),
+    errors.PlanError: (403,),
+    errors.NotFoundError: (404,),
+    errors.TooLargeError: (413,),
+    errors.QuotaError: (429,),
 }
 MEANINGS = {status: kind for kind, statuses in CLASSES.items() for status in statuses}
-LIMITS: dict[bytes, type[ServiceError]] = {  # a 429 is the quota unless its code says another bound
-    b'{"error": {"code": "limit_exceeded", "message": "too many"}}': LimitError,
-    b'{"code": "rate_limited"}': LimitError,
-    b'{"error": {"code": "quota_exceeded"}}': QuotaError,
-    b'{"error": {"message": "too many requests a second"}}': QuotaError,
-    b"": QuotaError,
+LIMITS: dict[bytes, type[errors.ServiceError]] = {  # a 429 is the quota unless its code says another bound
+    b'{"error": {"code": "limit_exceeded", "message": "too many"}}': errors.LimitError,
+    b'{"code": "rate_limited"}': errors.LimitError,
+    b'{"error": {"code": "quota_exceeded"}}': errors.QuotaError,
+    b'{"error": {"message": "too many requests a second"}}': errors.QuotaError,
+    b"": errors.QuotaError,
 }
 
 
@@ -207,30 +194,22 @@ def test_each_status_has_its_class() -> None:
         assert str(error).startswith(f"POST x: {status}, ")
         assert "no luck today" in str(error)
     assert [type(status_error("POST x", 429, body)) for body in LIMITS] == list(LIMITS.values())
-    assert type(status_error("GET x", 503, b"", is_free=True)) is UnavailableError
-    assert type(status_error("POST x", 503, b"", complete=False)) is NotSentError
+    assert type(status_error("GET x", 503, b"", is_free=True)) is errors.UnavailableError
+    assert type(status_error("POST x", 503, b"", complete=False)) is errors.NotSentError
 
 
-async def test_any_2xx_is_success_and_what_the_service_asks_to_wait_is_in_the_error() -> None:
-    """G25, G26: INTERFACE names no success status."""
-    answers = [(status, "") for status in (200, 201, 202, 203, 299)]
-    waits = {(429, "7"): 7.0, (503, "1.5"): 1.5, (429, "soon"): None}
-    answers += [(status, f"Retry-After: {wait}\r\n") for status, wait in waits]
-    left = iter(answers)
+async def test_any_2xx_is_success() -> None:
+    """G25: INTERFACE names no success status."""
+    left = iter((200, 201, 202, 203, 299))
 
     def script(line: Line) -> None:
         while line.read():
-            status, headers = next(left)
-            line.say(status, VERIFIED, headers)
+            line.say(next(left), VERIFIED)
 
     with serving(script) as server:
         async with client(server) as service:
             for _ in range(5):
                 assert (await service.verify("1248100998")).bounce_prob == 0.25
-            for wait in waits.values():
-                with pytest.raises(ServiceError) as caught:
-                    await service.verify("1248100998")
-                assert caught.value.retry_after == wait
 
 
 def test_a_wait_is_seconds_or_a_date_and_nothing_else() -> None:
@@ -247,23 +226,15 @@ MESSAGES: list[tuple[bytes, str | None]] = [
     (b"", None),
     (b'{"error": "a"}', "a"),
     (b'{"error": {"message": "a", "code": "E1"}}', "a (E1)"),
-    (b'{"error": {"code": 17}}', "17"),
     (b'{"error": "quota_exceeded", "message": "Monthly quota"}', "Monthly quota (quota_exceeded)"),
-    (b'{"message": "a"}', "a"),
-    (b'{"detail": "a"}', "a"),
     (b'{"detail": [{"loc": ["body", "b_no"], "msg": "field required", "type": "x"}]}', "body.b_no: field required"),
     (b'{"errors": ["a", "b", "c", "d"]}', "a; b; c"),
-    (b'{"errors": [{"title": "a"}]}', "a"),
-    (b'"a"', "a"),
     (b'{"x": 1}', '{"x": 1}'),
-    (b"{broken", "{broken"),
     (b"[" * 100_000, "[" * 300 + "…"),
     (b"plain words", "plain words"),
     ("\ufeff한글".encode(), "한글"),
     (b"<!DOCTYPE html><html><head><title>502 Bad\n Gateway</title>", "502 Bad Gateway"),
-    (b"<html><body>hi", "an HTML page"),
     (b"a\x1b[31m\x00\r\nb\xe2\x80\xaec", "a [31m b c"),
-    (b"x" * 5000, "x" * 300 + "…"),
 ]
 
 
@@ -312,13 +283,15 @@ async def test_the_environments_proxy_is_used_but_never_for_this_machine(monkeyp
         async with Client("http://service.invalid", KEY, max_retries=0, allow_http=True) as service:
             await service.verify("1248100998")
         assert proxy.requests[0].head.startswith(b"POST http://service.invalid/verify ")
-        async with Client("http://other.invalid", KEY, allow_http=True, proxy=proxy.url) as service:
+        login = proxy.url.replace("//", "//us%40er:pa%3Ass@")
+        async with Client("http://other.invalid", KEY, allow_http=True, proxy=login) as service:
             await service.verify("1248100998")
         assert proxy.requests[1].head.startswith(b"POST http://other.invalid/verify ")
+        assert b"Proxy-Authorization: Basic " + base64.b64encode(b"us@er:pa:ss") in proxy.requests[1].head
         monkeypatch.setenv("NO_PROXY", "service.invalid")
         monkeypatch.setenv("no_proxy", "service.invalid")
         async with Client("http://service.invalid", KEY, max_retries=0, allow_http=True) as service:
-            with pytest.raises(NotSentError):
+            with pytest.raises(errors.NotSentError):
                 await service.verify("1248100998")
         assert proxy.connections == 2
 
@@ -332,7 +305,7 @@ async def test_the_key_is_nowhere_to_be_seen(status: int, caplog: pytest.LogCapt
     with serving(answering(status, ECHO)) as server:
         service = client(server)
         async with service:
-            with pytest.raises(ServiceError) as caught:
+            with pytest.raises(errors.ServiceError) as caught:
                 await service.verify("1248100998")
     error = caught.value
     shown = [*texts(error), *caplog.messages, repr(service), str(vars(service))]
@@ -400,7 +373,7 @@ async def test_a_huge_answer_is_not_read_in(framing: str) -> None:
     with serving(script) as server:
         async with client(server, concurrency=1) as service:
             for call in (service.verify("1248100998"), service.batch("j", preview=100)):
-                with pytest.raises(ShapeError, match="too large") as caught:
+                with pytest.raises(errors.ShapeError, match="too large") as caught:
                     await call
                 assert caught.value.raw == b"x" * 65536
     assert sent < 60_000_000
@@ -418,7 +391,7 @@ async def test_a_compressed_answer_is_unpacked_but_no_bomb() -> None:
     with serving(script) as server:
         async with client(server) as service:
             assert (await service.verify("1248100998")).bounce_prob == 0.25
-            with pytest.raises(ShapeError, match="too large"):
+            with pytest.raises(errors.ShapeError, match="too large"):
                 await service.batch("j")
         assert b"Accept-Encoding: identity" in server.heads[0]
         assert b"Accept-Encoding: gzip" in server.heads[1]
@@ -437,45 +410,26 @@ def broken(before: str) -> Callable[[Line], None]:
             line.say(200, VERIFIED[:20], length=1000)
         elif before == "nonsense":
             line.socket.sendall(b"\x00\x01 nonsense\r\n\r\n")
+        elif before == "silence":
+            line.socket.recv(1)  # until the client gives up
         elif before != "no answer, closed":
             line.reset()
 
     return script
 
 
-@pytest.mark.parametrize("when", ["reset", "no answer, closed", "in the head", "in the body", "nonsense"])
+@pytest.mark.parametrize("when", ["reset", "no answer, closed", "silence", "in the head", "in the body", "nonsense"])
 async def test_what_breaks_after_the_request_is_a_doubt(when: str) -> None:
     with serving(broken(when)) as server:
-        error = await verify(server)
-    assert type(error) is DoubtError
+        error = await verify(server, timeout=0.05 if when == "silence" else 30)
+    assert type(error) is errors.DoubtError
     assert error.exit_code == 3
     assert error.status == (200 if when == "in the body" else None)
     assert error.raw == (VERIFIED[:20] if when == "in the body" else b"")
     assert_hidden("\n".join(texts(error)))
     assert error.__context__ is None
-
-
-async def test_a_refusal_that_breaks_off_is_still_a_refusal() -> None:
-    def script(line: Line) -> None:
-        line.read()
-        line.say(401, b'{"err', length=1000)
-
-    with serving(script) as server:
-        assert type(await verify(server)) is AuthenticationError
-
-
-async def test_no_answer_in_time_is_a_doubt() -> None:
-    done = threading.Event()
-
-    def script(line: Line) -> None:
-        line.read()
-        done.wait(20)
-
-    with serving(script) as server:
-        error = await verify(server, timeout=0.05)
-        done.set()
-    assert type(error) is DoubtError
-    assert "0.05 s" in str(error)
+    with serving(lambda line: line.read() and line.say(401, b'{"err', length=1000)) as server:
+        assert type(await verify(server)) is errors.AuthenticationError  # a refusal that breaks off is one
 
 
 async def test_a_refused_connection_is_certainly_not_sent() -> None:
@@ -483,20 +437,12 @@ async def test_a_refused_connection_is_certainly_not_sent() -> None:
         url = f"http://127.0.0.1:{gone.getsockname()[1]}"
     async with Client(url, KEY, max_retries=0) as service:
         for call in (service.verify("1248100998"), service.create_batch(CONTENT), service.me()):
-            with pytest.raises(NotSentError, match="nothing was paid"):
+            with pytest.raises(errors.NotSentError, match="nothing was paid"):
                 await call
-
-
-async def test_a_server_that_speaks_no_tls_was_sent_nothing() -> None:
-    def script(line: Line) -> None:
-        line.socket.recv(65536)
-        line.say(400)
-
-    with serving(script) as server:
+    with serving(lambda _: None) as server:  # it speaks no TLS
         async with Client(server.url.replace("http:", "https:"), KEY, max_retries=0) as service:
-            with pytest.raises(NotSentError):
+            with pytest.raises(errors.NotSentError):
                 await service.verify("1248100998")
-        assert server.requests == []
 
 
 async def test_a_connection_is_kept_but_an_upload_has_its_own_and_closes_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -594,57 +540,23 @@ async def test_the_upload_is_one_file_part_and_the_flags_are_sent_only_when_give
     assert b"Content-Type: text/csv; charset=utf-8\r\n" in first.body
 
 
-@pytest.mark.parametrize("close", [False, True])
-@pytest.mark.parametrize(("status", "kind"), [(413, TooLargeError), (401, AuthenticationError), (503, NotSentError)])
-async def test_an_answer_in_the_middle_of_an_upload_ends_it(status: int, kind: type[ServiceError], close: bool) -> None:
-    asked: list[str] = []
-
-    def script(line: Line) -> None:
-        line.read_head()
-        line.say(status, b'{"error": "enough"}', "Connection: close\r\nRetry-After: 3\r\n")
-        if close:
-            line.socket.shutdown(socket.SHUT_WR)
-        while chunk := line.socket.recv(65536):
-            line.body += chunk
-
-    async def gate() -> None:
-        asked.append("gate")
-
-    with serving(script) as server:
-        async with client(server) as service:
-            with pytest.raises(ServiceError) as caught:
-                await service.create_batch(CONTENT * 100, before_last_byte=gate)
-    error = caught.value
-    assert (type(error), error.detail, error.retry_after) == (kind, "enough", 3.0)
-    assert asked == []
-    assert len(server.requests[0].body) < server.requests[0].length
-
-
-async def test_an_upload_that_breaks_before_the_gate_is_not_sent() -> None:
-    def script(line: Line) -> None:
-        line.read_head()
-        line.reset()
-
-    with serving(script) as server:
-        error = await upload(server, CONTENT * 100)  # more than the sockets hold
-    assert type(error) is NotSentError
-
-
-@pytest.mark.parametrize("when", ["reset", "no answer, closed", "in the body"])
-async def test_an_upload_that_breaks_after_the_gate_is_a_doubt(when: str) -> None:
+@pytest.mark.parametrize("when", ["in the upload", "reset", "no answer, closed", "in the body"])
+async def test_an_upload_that_breaks_is_not_sent_before_its_gate_and_a_doubt_after_it(when: str) -> None:
     passed: list[str] = []
 
     async def gate() -> None:
         passed.append("gate")
 
-    with serving(broken(when)) as server:
-        assert type(await upload(server, before_last_byte=gate)) is DoubtError
-    assert passed == ["gate"]
+    is_early = when == "in the upload"
+    with serving(lambda line: line.read_head() and line.reset() if is_early else broken(when)(line)) as server:
+        error = await upload(server, CONTENT * (100 if is_early else 1), before_last_byte=gate)  # beyond any buffer
+    assert type(error) is (errors.NotSentError if is_early else errors.DoubtError)
+    assert passed == ([] if is_early else ["gate"])
 
 
 async def test_a_gate_that_raises_keeps_the_last_byte_back() -> None:
     async def gate() -> None:
-        raise LedgerError("the disk is full")
+        raise errors.LedgerError("the disk is full")
 
     def script(line: Line) -> None:
         line.read()
@@ -653,7 +565,7 @@ async def test_a_gate_that_raises_keeps_the_last_byte_back() -> None:
         error = await upload(server, before_last_byte=gate)
         assert server.ended.wait(20)
         request = server.requests[0]
-    assert type(error) is LedgerError
+    assert type(error) is errors.LedgerError
     assert 0 < len(request.body) < request.length
     assert_hidden("\n".join(texts(error)))
     assert not any("h11" in line for line in traceback.format_exception(error))
@@ -678,7 +590,7 @@ async def test_a_body_is_complete_when_its_last_piece_is_handed_over_and_no_soon
 
 def test_a_key_that_cannot_be_sent_is_refused_without_showing_it() -> None:
     for odd in ("", " ", "a b", "a\n", "\x00", "a\x7f", "키", "a\u200b"):
-        with pytest.raises(UsageError) as caught:
+        with pytest.raises(errors.UsageError) as caught:
             ApiKey("secret" + odd if odd else odd)
         shown = traceback.TracebackException.from_exception(caught.value, capture_locals=True).format()
         assert "secret" not in str(caught.value)
@@ -706,7 +618,7 @@ def test_the_key_comes_from_a_file_or_the_environment(tmp_path: Path, monkeypatc
     file.write_text("\ufefffrom-file\r\n")
     monkeypatch.delenv("BANSONG_API_KEY", raising=False)
     monkeypatch.delenv("BANSONG_API_KEY_FILE", raising=False)
-    with pytest.raises(UsageError, match="BANSONG_API_KEY"):
+    with pytest.raises(errors.UsageError, match="BANSONG_API_KEY"):
         ApiKey.load()
     monkeypatch.setenv("BANSONG_API_KEY_FILE", str(file))
     assert ApiKey.load().reveal() == "from-file"
@@ -715,9 +627,9 @@ def test_the_key_comes_from_a_file_or_the_environment(tmp_path: Path, monkeypatc
     assert ApiKey.load(file).reveal() == "from-file"
     for content in (b"", b"a\nb", b"\xff\xfe", b"x" * 5000):
         file.write_bytes(content)
-        with pytest.raises(UsageError):
+        with pytest.raises(errors.UsageError):
             ApiKey.load(file)
-    with pytest.raises(UsageError):
+    with pytest.raises(errors.UsageError):
         ApiKey.load(tmp_path / "none")
 
 
@@ -744,7 +656,7 @@ def test_a_base_url_has_one_form_and_plain_http_is_for_this_machine_alone(monkey
     assert Client("http://api.example.com", KEY, allow_http=True).origin == "http://api.example.com"
     monkeypatch.delenv("BANSONG_BASE_URL", raising=False)
     for text in NO_ORIGINS:
-        with pytest.raises(UsageError) as caught:
+        with pytest.raises(errors.UsageError) as caught:
             BaseUrl.parse(text)
         assert "hidden" not in str(caught.value)
     monkeypatch.setenv("BANSONG_BASE_URL", "https://a.com/v1")
@@ -756,5 +668,5 @@ def test_no_segment_leads_out_of_its_path() -> None:
     assert base.url("batch", "../../x?y#z%2e 가") == "https://a.com/v1/batch/..%2F..%2Fx%3Fy%23z%252e%20%EA%B0%80"
     assert httpx.URL(base.url("batch", "a/b", "label")).raw_path == b"/v1/batch/a%2Fb/label"
     for segment in ("", ".", "..", "\ud800"):
-        with pytest.raises(UsageError):
+        with pytest.raises(errors.UsageError):
             base.url("batch", segment)

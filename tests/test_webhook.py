@@ -50,12 +50,11 @@ def test_a_notice_arrives_signed() -> None:
     with receiving() as receiver:
         assert sent(f"{receiver.url}?token=t1", times=2) == [Outcome(None)] * 2
     got, again = receiver.received
-    assert got.body == PAYLOAD.encode()
-    assert got.path == "/hook?token=t1"
-    assert got.headers["X-Bizverify-Event"] == "closure"
-    assert got.headers["X-Bizverify-Delivery"] == again.headers["X-Bizverify-Delivery"] == "n1"
-    assert got.headers["webhook-id"] == again.headers["webhook-id"] == "n1"
-    assert got.headers["Content-Type"] == "application/json"
+    assert (got.body, got.path) == (PAYLOAD.encode(), "/hook?token=t1")
+    usual = {"X-Bizverify-Event": "closure", "Content-Type": "application/json"}
+    assert got.headers.items() >= usual.items()
+    for header in ("X-Bizverify-Delivery", "webhook-id"):
+        assert got.headers[header] == again.headers[header] == "n1"
     assert got.is_signed(SECRET, NOW + 10)
     assert not got.is_signed("another secret", NOW + 10)
     assert not got.is_signed(SECRET, NOW + 301)
@@ -76,38 +75,24 @@ def test_any_2xx_acknowledges_and_nothing_else_does() -> None:
         assert sent(receiver.url, times=len(ANSWERS), timeout=5.0) == [outcome for _, outcome in ANSWERS]
 
 
-def test_redirects_are_not_followed() -> None:
+def test_a_receiver_that_redirects_hangs_speaks_no_http_or_is_not_there_is_told_apart() -> None:
     with receiving() as elsewhere, receiving(lambda _: (307, {"Location": elsewhere.url}, b"")) as receiver:
         assert sent(receiver.url) == [Outcome("answered 307; redirects are not followed")]
     assert elsewhere.received == []
-
-
-def test_a_receiver_that_hangs_is_given_up() -> None:
     with receiving(lambda _: None) as receiver:
-        (outcome,) = sent(receiver.url, timeout=0.2)
-    assert outcome.error == "no answer within 0.2 s"
-
-
-def test_nobody_listens() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{free.getsockname()[1]}/token-in-path"
-        assert [outcome.error for outcome in sent(url)] == ["cannot connect"]
-
-
-def test_it_speaks_no_http() -> None:
+        assert sent(receiver.url, timeout=0.2) == [Outcome("no answer within 0.2 s")]
     with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/token-in-path"
 
         def babble() -> None:
-            line, _ = server.accept()
-            line.sendall(b"SSH-2.0-none\r\n\r\n")
-            line.close()
+            with server.accept()[0] as line:
+                line.sendall(b"SSH-2.0-none\r\n\r\n")
 
         thread = threading.Thread(target=babble)
         thread.start()
-        (outcome,) = sent(f"http://127.0.0.1:{server.getsockname()[1]}/", timeout=5.0)
+        assert str(sent(url, timeout=5.0)[0].error).startswith("the connection broke (")
         thread.join()
-    assert str(outcome.error).startswith("the connection broke (")
+    assert sent(url) == [Outcome("cannot connect")]
 
 
 def test_nothing_of_secret_or_path_is_told(caplog: pytest.LogCaptureFixture) -> None:
@@ -146,17 +131,7 @@ def test_where_notices_may_go() -> None:
     assert str(WebhookUrl.parse("http://example.com:81/tok", allow_http=True)) == "http://example.com:81"
 
 
-FORMER = [
-    "",
-    "t=1",
-    "v1=00",
-    "t=x,v1=00",
-    "t=1,t=1,v1=00",
-    "t=²,v1=00",
-    f"t={'9' * 400},v1=00",
-    "t=-1,v1=0",
-    "t=1,v1=é",
-]
+FORMER = ["", "t=1", "v1=00", "t=x,v1=00", "t=1,t=1,v1=00", "t=²,v1=00", f"t={'9' * 400},v1=00", "t=1,v1=é"]
 
 
 def test_what_is_no_signature_is_refused() -> None:
@@ -231,18 +206,18 @@ class _Receiver:
 
 
 @pytest.mark.parametrize(
-    ("failing", "patience", "parallel", "got", "fails"),
+    ("failing", "patience", "parallel", "until", "got", "fails"),
     [
-        ("", 1, 1, "abcdef", False),
-        ("c", 1, 1, "abc", True),
-        ("be", 2, 1, "abcdef", False),
-        ("bce", 2, 1, "abc", True),
-        ("", 1, 3, "abcdef", False),
-        ("a", 1, 3, "a", True),
+        ("c", 1, 1, 9, "abc", True),
+        ("be", 2, 1, 9, "abcdef", False),
+        ("bce", 2, 1, 9, "abc", True),
+        ("", 1, 3, 9, "abcdef", False),
+        ("a", 1, 3, 9, "a", True),
+        ("", 1, 1, 2, "ab", False),
     ],
 )
-def test_a_queue_is_delivered_in_order_until_it_fails(
-    failing: str, patience: int, parallel: int, got: str, fails: bool
+def test_a_queue_is_delivered_in_order_until_it_fails_or_the_run_is_over(
+    failing: str, patience: int, parallel: int, until: int, got: str, fails: bool
 ) -> None:
     receiver, settled = _Receiver(*failing), list[tuple[str, bool]]()
 
@@ -250,26 +225,14 @@ def test_a_queue_is_delivered_in_order_until_it_fails(
         settled.extend((one.id, outcome.error is None) for one in messages)
 
     async def run() -> bool:
-        queue = [delivery(id_) for id_ in "abcdef"]
-        return await deliver(receiver, queue, settle, patience=patience, parallel=parallel)
+        queue, bounds = [delivery(id_) for id_ in "abcdef"], {"patience": patience, "parallel": parallel}
+        return await deliver(receiver, queue, settle, is_over=lambda: len(receiver.got) >= until, **bounds)
 
     assert anyio.run(run) is fails
     assert sorted(receiver.got) == list(got)
     assert settled == [(id_, id_ not in failing) for id_ in receiver.got]
     assert receiver.most[0] == 1
     assert max(receiver.most) == min(parallel, len(got))
-
-
-def test_a_queue_is_left_when_the_run_is_over() -> None:
-    receiver = _Receiver()
-
-    async def settle(messages: Sequence[PendingDelivery], outcome: Outcome) -> None: ...
-
-    async def run() -> bool:
-        return await deliver(receiver, [delivery(i) for i in "abc"], settle, is_over=lambda: len(receiver.got) == 2)
-
-    assert anyio.run(run) is False
-    assert receiver.got == ["a", "b"]
 
 
 def test_lines_are_appended_to_a_file_of_its_owner_alone(tmp_path: Path) -> None:

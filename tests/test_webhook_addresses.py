@@ -90,8 +90,6 @@ def test_what_is_no_network() -> None:
     for text in ("", "10.0.0.0/33", "10.0.0.1/8", "example.com"):
         with pytest.raises(UsageError, match="give it like"):
             parse_network(text)
-    done = CliRunner().invoke(command_line, ["serve", "--db", "none.sqlite", "--webhook-network", "example.com"])
-    assert "--webhook-network" in str(done.exception)
 
 
 def test_a_name_is_resolved_once_for_each_delivery(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,13 +169,10 @@ def test_tls_stays_on_the_name(
         (outcome,) = post("https://hooks.example/closures?t=1")
     assert network.dialled == [PUBLIC]
     assert got[0] == "hooks.example"
-    if error is None:
-        assert outcome.error is None
-        assert got[1].startswith("POST /closures?t=1 HTTP/1.1\r\nHost: hooks.example\r\n")
-    else:
-        assert outcome.error is not None
-        assert error in outcome.error
-        assert len(got) == 1
+    assert (outcome.error is None) == (error is None)
+    assert error is None or error in str(outcome.error)
+    posted = "POST /closures?t=1 HTTP/1.1\r\nHost: hooks.example\r\n"
+    assert [one.startswith(posted) for one in got[1:]] == [True] * (error is None)
 
 
 def test_a_webhook_that_is_obviously_private_is_refused_when_it_is_set(tmp_path: Path) -> None:
@@ -189,9 +184,5 @@ def test_a_webhook_that_is_obviously_private_is_refused_when_it_is_set(tmp_path:
     listed = keys.invoke(command_line, ["keys", "list", "--db", str(db), "--json"])
     key = json.loads(listed.stdout)["keys"][0]["id"]
     words = ["keys", "webhook", key, "--db", str(db), "--url", "https://[::ffff:10.0.0.7]/x"]
-    refused = keys.invoke(command_line, words)
-    assert isinstance(refused.exception, UsageError)
-    assert "--allow-private" in str(refused.exception)
-    assert "--webhook-network" in str(refused.exception)
-    taken = keys.invoke(command_line, [*words, "--allow-private"])
-    assert taken.exit_code == 0, taken.output
+    assert isinstance(keys.invoke(command_line, words).exception, UsageError)
+    assert keys.invoke(command_line, [*words, "--allow-private"]).exit_code == 0

@@ -9,16 +9,7 @@ from typing import Any
 import openpyxl
 import pytest
 
-from conformance.target import (
-    LINES,
-    Target,
-    endpoints,
-    finished,
-    found,
-    job_path,
-    lists_of_objects,
-    upload,
-)
+from conformance.target import LINES, Target, endpoints, finished, found, job_path, lists_of_objects, upload
 
 EXCEL = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 
@@ -41,14 +32,13 @@ def one_row() -> dict[str, str]:
     return dict(zip(LINES[0].split(","), LINES[1].split(","), strict=True))
 
 
-def test_a_batch_of_three_rows_ends_as_done(record: dict[str, Any]) -> None:
-    """§3, §4.3: a job's status is text, and becomes `done` when all rows have been processed."""
-    assert record["status"] == "done"
-
-
-def test_the_answer_counts_the_rows(job: dict[str, Any]) -> None:
-    """§2.3, §4.2: creation tells job_id, a string, and total, the number of rows."""
+def test_a_batch_of_three_rows_is_counted_and_ends_as_done(
+    target: Target, job: dict[str, Any], job_id: str, record: dict[str, Any]
+) -> None:
+    """§2.3, §3, §4.2, §4.3: total is the number of rows; a job becomes `done` and stays so."""
     assert told(job)[1] == 3
+    assert record["status"] == "done"
+    assert found(target.account.ask("GET", job_path(job_id), params={"preview": 2}).json(), "status") == "done"
 
 
 def test_a_spreadsheet_is_accepted(target: Target) -> None:
@@ -94,11 +84,6 @@ def test_the_preview_is_the_number_of_top_results(target: Target, job_id: str, r
     assert 2 in lengths
     with_one = target.account.ask("GET", job_path(job_id), params={"preview": 1}).json()
     assert {len(one) for one in lists_of_objects(with_one) if one} == {1}
-
-
-def test_the_same_job_is_told_again(target: Target, job_id: str, record: dict[str, Any]) -> None:
-    """§3: `done` is where a job stays: asked again it is done."""
-    assert found(target.account.ask("GET", job_path(job_id), params={"preview": 2}).json(), "status") == "done"
 
 
 def test_an_outcome_is_recorded(target: Target, job_id: str, record: dict[str, Any]) -> None:

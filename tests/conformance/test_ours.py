@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
-from typing import Any
 
 import httpx
-import pytest
 
 from conformance.target import (
     BUSINESS,
     NUMBER,
     OTHER_NUMBER,
-    UNKNOWN_ID,
     Account,
     Key,
     Target,
-    endpoints,
     finished,
     job_path,
     upload,
@@ -39,36 +34,11 @@ def refused(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, body["error"]["code"]
 
 
-def test_errors_have_one_shape(target: Target) -> None:
-    """§7, not shown: each error is `{error: {code, message, …}}`."""
-    account, free = target.account, target.needs("free", "")
-    nobody = Account(account.url, Key(None))
-    assert refused(nobody.ask("GET", "/me")) == (401, "missing_key")
-    assert refused(Account(account.url, Key("wrong")).ask("GET", "/me")) == (401, "invalid_key")
-    assert refused(free.ask("GET", "/me")) == (403, "not_in_plan")
-    assert refused(account.ask("GET", f"/batch/{UNKNOWN_ID}")) == (404, "not_found")
-    assert refused(account.ask("GET", "/nothing")) == (404, "not_found")
-    assert refused(account.ask("PUT", "/me")) == (405, "method_not_allowed")
-    assert refused(account.ask("POST", "/verify", json={})) == (400, "invalid_request")
-    assert refused(account.ask("POST", "/verify", content=b"b_no=1")) == (400, "invalid_request")
-    form = account.ask("POST", "/verify", data={"b_no": NUMBER})
-    assert refused(form) == (415, "unsupported_media_type")
-    large = account.ask("POST", "/verify", json={"b_no": NUMBER, "name": "가" * 30_000})
-    assert refused(large) == (413, "too_large")
-
-
 def test_a_wrong_key_is_not_asked_what_it_wants(target: Target) -> None:
     """§5.4, not shown: the key is looked at before the body and the path."""
     stranger = Account(target.account.url, Key("wrong"))
     assert stranger.ask("POST", "/verify", content=b"nonsense").status_code == 401
     assert stranger.ask("GET", "/nothing").status_code == 401
-
-
-def test_a_number_is_ten_plain_digits(target: Target) -> None:
-    """§2.1, §2.5: hyphens, blanks, full-width digits and all zeros are refused, in lookups and watches."""
-    for number in ("124-81-00998", " 1248100998", "1248100998\n", "0000000000", "１２４８１００９９８"):
-        assert refused(target.account.ask("POST", "/verify", json={"b_no": number})) == (400, "invalid_request")
-        assert refused(target.account.ask("POST", "/watch", json={"biz_no": number})) == (400, "invalid_request")
 
 
 def test_a_lookup_has_the_seven_fields_and_no_more(target: Target) -> None:
@@ -78,15 +48,6 @@ def test_a_lookup_has_the_seven_fields_and_no_more(target: Target) -> None:
     assert list(answer) == list(alone) == SEVEN
     assert answer["grade"] in {"A", "B", "C", "D", "E"}
     assert [alone[name] for name in ("bounce_prob", "grade")] == [None, None]
-
-
-def test_a_lookup_is_counted_and_a_refused_one_is_not(target: Target) -> None:
-    """§8: /verify takes one lookup of the quota; a request that is refused takes none."""
-    before = used(target.account)
-    target.account.ask("POST", "/verify", json={"b_no": "124"})
-    assert used(target.account) == before
-    target.account.ask("POST", "/verify", json={"b_no": NUMBER})
-    assert used(target.account) == before + 1
 
 
 def test_a_batch_takes_its_rows_or_nothing(target: Target) -> None:
@@ -152,27 +113,6 @@ def test_a_row_without_a_number_is_given_back(target: Target) -> None:
     assert used(target.account) == before + 1
 
 
-def test_a_file_that_cannot_be_read_is_refused_and_costs_nothing(target: Target) -> None:
-    """§4.2, not shown: 400, with the reader's own words."""
-    before = used(target.account)
-    for content in (b"", b"\x00\x01\x02", b"name,address\nA,B\n", b'{"a": '):
-        answer = target.account.ask("POST", "/batch", files={"file": ("a.csv", content, "text/csv")})
-        assert refused(answer)[0] == 400
-    assert used(target.account) == before
-
-
-def test_a_label_is_kept_and_a_later_one_replaces_it(target: Target, job_id: str, record: dict[str, Any]) -> None:
-    """§2.4, §4.4: row_id from 0 and bounced are required; a row that the job does not have is 404."""
-    path = f"{job_path(job_id)}/label"
-    label = {"row_id": 0, "bounced": True, "reason": "폐문부재"}
-    answer = target.account.ask("POST", path, json=label)
-    assert (answer.status_code, answer.json()) == (201, {"job_id": job_id, **label})
-    again = target.account.ask("POST", path, json={"row_id": 0, "bounced": False})
-    assert again.json() == {"job_id": job_id, "row_id": 0, "bounced": False, "reason": None}
-    assert refused(target.account.ask("POST", path, json={"row_id": 3, "bounced": True})) == (404, "not_found")
-    assert refused(target.account.ask("POST", path, json={"row_id": 0})) == (400, "invalid_request")
-
-
 def test_a_watch_is_upserted(target: Target) -> None:
     """§4.5 to §4.7: one entry a business: 201 new, 200 known; what is not given again is kept."""
     account = target.account
@@ -192,54 +132,3 @@ def test_a_watch_is_upserted(target: Target) -> None:
     assert isinstance(history["history"], list)
     removed = account.ask("DELETE", f"/watch/{entry['watch_id']}")
     assert (removed.status_code, removed.json()) == (200, {"watch_id": entry["watch_id"], "removed": True})
-
-
-def test_the_account_says_what_programs_need(target: Target) -> None:
-    """§2.7, not shown: plan, quota with what is left, limits, and how requests are made safe to repeat."""
-    me = target.account.ask("GET", "/me").json()
-    assert list(me) == ["key_id", "plan", "quota", "watch_changes", "limits", "in_use", "idempotency"]
-    for month in ("quota", "watch_changes"):
-        assert max(0, me[month]["limit"] - me[month]["used"]) == me[month]["remaining"]
-    assert set(me["limits"]) >= {"upload_bytes", "upload_rows", "watches", "watch_recheck_hours"}
-    assert set(me["in_use"]) <= set(me["limits"])
-    assert me["idempotency"]["header"] == "Idempotency-Key"
-    assert me["idempotency"]["endpoints"] == ["POST /verify", "POST /batch"]
-
-
-@pytest.mark.parametrize("section", ["4.1", "4.2"])
-def test_a_repeated_request_is_not_paid_again(target: Target, section: str) -> None:
-    """§8, not shown: with the same Idempotency-Key the same request has the same answer; another one is 409."""
-    method, path, request = endpoints()[section]
-    before = used(target.account)
-    headers = {"Idempotency-Key": f"repeat-{section}"}
-    first = target.account.ask(method, path, headers=headers, **request)
-    spent = used(target.account) - before
-    again = target.account.ask(method, path, headers=headers, **request)
-    assert first.is_success, first.text
-    assert (again.status_code, again.json()) == (first.status_code, first.json())
-    assert used(target.account) == before + spent
-    other = {"json": {"b_no": OTHER_NUMBER}} if section == "4.1" else {"files": upload(1)}
-    mismatch = target.account.ask(method, path, headers=headers, **other)
-    assert refused(mismatch) == (409, "idempotency_mismatch")
-    assert used(target.account) == before + spent
-
-
-def test_what_is_refused_for_quota_says_when_to_come_back(target: Target) -> None:
-    """§7, §8: 429 says limit, used and remaining, and Retry-After points at the next month in Seoul."""
-    small = target.needs("small", "")
-    while (answer := small.ask("POST", "/verify", json={"b_no": NUMBER})).is_success:
-        pass
-    assert refused(answer) == (429, "quota_exceeded")
-    error = answer.json()["error"]
-    assert (error["limit"], error["used"], error["remaining"]) == (2, 2, 0)
-    resets = datetime.fromisoformat(error["resets_at"])
-    assert (resets.day, resets.hour, resets.utcoffset().total_seconds()) == (1, 0, 9 * 3600)  # type: ignore[union-attr]
-    assert 0 < int(answer.headers["Retry-After"]) <= 32 * 86_400
-
-
-def test_health_and_description_need_no_key(target: Target) -> None:
-    """§5, not shown: /healthz and /openapi.json are public, and say nothing of anybody."""
-    nobody = Account(target.account.url, Key(None))
-    assert nobody.ask("GET", "/healthz").json() == {"status": "ok"}
-    description = nobody.ask("GET", "/openapi.json")
-    assert json.loads(description.content)["openapi"].startswith("3.1")
