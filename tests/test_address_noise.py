@@ -28,7 +28,6 @@ pytestmark = pytest.mark.skipif(not OFFICIAL.is_file(), reason=f"the shared eval
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
-    """The bench's outcomes by class, measured once."""
     import address_noise
     import noise
     from noise_truth import Truth, read
@@ -50,7 +49,6 @@ def answered(figures: list) -> float:
 
 
 def test_a_real_province_is_whole(bench: SimpleNamespace) -> None:
-    """The official file of Sejong: 27,335 buildings, 27,322 distinct roads with number, none refused."""
     report, tables = bench.report, bench.gazetteer.tables
     assert (report.buildings, report.refused, report.duplicates) == (27_335, {}, 0)
     assert tables.building_key.n_unique() == 27_322
@@ -60,7 +58,6 @@ def test_a_real_province_is_whole(bench: SimpleNamespace) -> None:
 
 
 def test_noise_is_undone_where_it_can_be_and_the_answer_is_what_was_meant(bench: SimpleNamespace) -> None:
-    """99.9 % of all answers are right; of spacing, brackets, forms, codes and single characters most are given."""
     assert len(bench.outcomes) > 20
     assert all(one.figures.rows >= ROWS // 10 for one in bench.outcomes), "a class that no address suits"
     figures = [one.figures for one in bench.outcomes if one.figures.group not in (*bench.module.SILENT, "beyond")]
@@ -76,7 +73,6 @@ def test_what_exists_nowhere_or_cannot_be_decided_is_not_answered(bench: SimpleN
 
 
 def test_details_are_kept(bench: SimpleNamespace) -> None:
-    """Floors, units, companies: whatever was written after the number is in the corrected address."""
     figures = [one.figures for one in bench.outcomes]
     assert sum(one.details[1] for one in figures) == sum(one.details[0] for one in figures) > 0
 
@@ -96,7 +92,6 @@ def test_a_corrected_address_is_its_own_answer(bench: SimpleNamespace) -> None:
 
 
 def test_of_real_buildings_road_and_lot_in_one_cell_must_agree(bench: SimpleNamespace) -> None:
-    """Each is answered with its own lot beside it, and hardly one with another's."""
     pairs = official_addresses(SHARED)
     other = pairs.with_columns(pl.col("lot").shift(len(pairs) // 2, fill_value=pairs["lot"][-1]))
     beside, nothing = pl.format("세종특별자치시 {} ({})", "road", "lot"), pl.lit(None, pl.String)
@@ -110,7 +105,6 @@ def test_of_real_buildings_road_and_lot_in_one_cell_must_agree(bench: SimpleName
 
 @pytest.mark.fuzz
 def test_colliding_regions_are_never_crossed(tmp_path: Path) -> None:
-    """Two regions with the same roads and numbers: a given region holds, a missing one is never guessed."""
     import address_collisions
 
     worlds, path = address_collisions.prepared(tmp_path, OFFICIAL)

@@ -17,7 +17,6 @@ pytestmark = pytest.mark.skipif(not REGISTER.is_file(), reason=f"the shared eval
 
 @pytest.fixture(scope="module")
 def register(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
-    """The bench's module, its rows, those in the gazetteer, the gazetteer."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(ROOT / "benchmarks")
         bench = import_module("address_real")
@@ -29,14 +28,12 @@ def register(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespa
 
 @pytest.mark.parametrize(("lot", "zipcodes", "share"), [(True, True, 0.99), (False, False, 0.98)])
 def test_a_row_leads_to_its_own_building(register: SimpleNamespace, lot: bool, zipcodes: bool, share: float) -> None:
-    """Lot and road forms as they stand give the road form and postal code of the same row, or nothing."""
     figures = register.bench.own(register.chosen, register.gazetteer, lot=lot, zipcodes=zipcodes)
     assert figures.wrong == []
     assert figures.answered >= share * figures.rows
 
 
 def test_what_the_gazetteer_lacks_is_not_bent_to_what_it_has(register: SimpleNamespace) -> None:
-    """Of all other rows only those are answered that, read strictly, are a building of the gazetteer."""
     for lot in (True, False):
         figures = register.bench.others(register.every, register.chosen, register.gazetteer, lot=lot)
         assert figures.wrong == []
@@ -44,6 +41,5 @@ def test_what_the_gazetteer_lacks_is_not_bent_to_what_it_has(register: SimpleNam
 
 
 def test_the_two_forms_of_a_row_never_lead_to_different_buildings(register: SimpleNamespace) -> None:
-    """Where the lot form and the road form of a row disagree, one of them is silent."""
     classes, listed = register.bench.disagreements(register.chosen, register.gazetteer)
     assert "the two forms give different buildings" not in classes, listed

@@ -167,7 +167,6 @@ def test_a_defect_is_a_finding_without_the_words_of_others(run: Run, monkeypatch
 
 
 def test_replies_that_never_end_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bytes that drip in keep nobody waiting: a whole answer has its time, too."""
     head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 999\r\n\r\n"
 
     class Drip(BaseRequestHandler):

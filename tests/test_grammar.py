@@ -27,7 +27,6 @@ def parsed(addresses: list[str | None] | pl.Series, zipcodes: list[str | None] |
 
 
 def test_each_spelling_is_read_as_a_person_would_read_it() -> None:
-    """Rather no plain number than a wrong one: floors, units, blocks, postal codes, and dongs named like roads."""
     asked = cases("address_grammar.csv").select("address", "zipcode")
     found = parsed(asked["address"].to_list(), asked["zipcode"].to_list())
     plain = plain_numbers(asked.lazy()).select(plain_building="building", plain_lot="lot").collect()
@@ -104,7 +103,6 @@ LOTS = """
 
 
 def assert_same(texts: pl.Series, form: str, monkeypatch: pytest.MonkeyPatch, share: float) -> None:
-    """Hold the usual and the full reading against each other; at least this share must be of the usual form."""
     mine = parsed(texts)
     rest = mine["address"].str.split(" ").list.slice(2).list.join(" ")
     assert rest.str.contains(getattr(forms, form)).mean() >= share
@@ -139,7 +137,6 @@ SHARES = {"vet_road": 1.0, "vet_lot": 0.9875, "test": 0.989, "test3": 1.0, "gb_o
 
 
 def test_real_lists_are_read_to_road_or_lot_and_number_in_these_shares(shared: Path) -> None:
-    """Of the register's, plain numbers are those that the grammar reads, and nine in ten are found."""
     rows = pl.read_csv(shared / "address" / "localdata_vet_half.csv", infer_schema=False)
     lists: dict[str, Any] = {"vet_road": rows["도로명전체주소"], "vet_lot": rows["소재지전체주소"]}
     for name in ("test", "test3", "gb_offices"):

@@ -28,7 +28,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def test_a_refusal_is_in_the_language_of_its_request(server: Served) -> None:
-    """By Accept-Language; English where none is asked for, or none that is known; a long header is no way to harm."""
     for tags, korean in TAGS.items():
         headers = [] if tags is None else [(b"Accept-Language", tags.encode("latin-1"))]
         answer = server.http.post(f"{server.url}/verify", headers=headers)
@@ -41,7 +40,6 @@ def test_a_refusal_is_in_the_language_of_its_request(server: Served) -> None:
 
 
 def test_what_is_wrong_with_a_request_or_file_is_said_in_korean(server: Served) -> None:
-    """Fields, uploads that cannot be read (said by a process of its own), paths, limits: no English sentence."""
     key, head = server.account(), {"headers": {"Accept-Language": "ko-KR"}}
     poor = server.account(quota=0)
     said = [
@@ -66,7 +64,6 @@ def test_what_is_wrong_with_a_request_or_file_is_said_in_korean(server: Served) 
 def test_what_the_writer_refuses_is_in_the_language_of_its_request(
     server: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A quota that is used up is found in the writer's thread: English without the header on a Korean server, too."""
     monkeypatch.setenv(VARIABLE, "ko")
     key = server.account(quota=0)
     for tags, begin in (
@@ -79,7 +76,6 @@ def test_what_the_writer_refuses_is_in_the_language_of_its_request(
 
 
 def test_a_korean_program_asks_a_service_to_speak_korean(tmp_path: Path) -> None:
-    """What the service says comes through in Korean, with our own words around it."""
     with served(tmp_path / "server.sqlite") as server, use_language("ko"):
         source = write(tmp_path / "in.csv", "사업자번호\n124-81-00998\n")
         (tmp_path / "key").write_text("bv_" + "x" * 40)

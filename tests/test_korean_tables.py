@@ -54,7 +54,6 @@ def _error(path: Path, **options: Any) -> str:
 
 
 def test_a_child_process_and_a_thread_speak_the_language_of_the_block(tmp_path: Path) -> None:
-    """The reader of workbooks is a process of its own; what learns the keys of JSON is a thread."""
     book, keys = tmp_path / "book.xlsx", tmp_path / "keys.json"
     with xlsxwriter.Workbook(book) as made:
         made.add_worksheet("목록").write_row(0, 0, ["사업자번호", "주소"])

@@ -57,7 +57,6 @@ def gazetteer(worlds: dict[str, Gazetteer]) -> Gazetteer:
 
 @pytest.fixture(scope="module")
 def answered(worlds: dict[str, Gazetteer]) -> pl.DataFrame:
-    """The answers to all cases, of one query a world."""
     names = CASES["world"].unique(maintain_order=True)
     return pl.concat(matched(worlds[name], asked_of(name)) for name in names)
 
@@ -65,7 +64,6 @@ def answered(worlds: dict[str, Gazetteer]) -> pl.DataFrame:
 def test_an_address_is_taken_for_what_a_careful_reader_would_take_it_for(
     worlds: dict[str, Gazetteer], answered: pl.DataFrame
 ) -> None:
-    """Of several buildings none is picked, what does not exist is bent into nothing, and each change is told."""
     korean = matched(worlds["plain"], asked_of("plain"), "ko")["changes"]
     told = answered.with_columns(korean.extend_constant(None, len(answered) - len(korean)).alias("changes_ko"))
     check("addresses.csv", CASES.select("world", "why").hstack(told), inputs=3)
@@ -148,7 +146,6 @@ WORDS += ["38", "63-22", "24", ",", "(보람동)"]
 @examples(20)
 @given(st.lists(st.lists(st.sampled_from(WORDS), max_size=9).map(" ".join), min_size=20, max_size=60))
 def test_an_answer_lies_in_the_region_that_is_written(gazetteer: Gazetteer, addresses: list[str]) -> None:
-    """However words are thrown together, a region that is written first is never crossed."""
     answers = matched(gazetteer, [(address, None) for address in addresses])["fixed_address"]
     for address, fixed in zip(addresses, answers, strict=True):
         for written, official in WRITTEN.items():
@@ -157,7 +154,6 @@ def test_an_answer_lies_in_the_region_that_is_written(gazetteer: Gazetteer, addr
 
 @pytest.mark.fuzz
 def test_batches_keep_rows_and_order(gazetteer: Gazetteer, answered: pl.DataFrame) -> None:
-    """A streaming query over many batches and threads gives each row its own answer."""
     plain = answered.head(len(asked_of("plain")))
     asked = plain.sample(120_000, with_replacement=True, seed=5)
     frame = asked.select("address", "zipcode").with_row_index("line").lazy()
@@ -167,7 +163,6 @@ def test_batches_keep_rows_and_order(gazetteer: Gazetteer, answered: pl.DataFram
 
 
 def test_a_row_is_answered_alike_in_every_batch(gazetteer: Gazetteer) -> None:
-    """Queries are made once and run again: neither other batches, before or at the same time, nor neighbours matter."""
     asked = asked_of("plain")
     random.Random(1).shuffle(asked)
     whole = matched(gazetteer, asked).rows()
@@ -248,7 +243,6 @@ def test_what_an_invented_gazetteer_lacks_is_not_answered_and_never_sent(tmp_pat
 def test_what_was_not_read_or_not_confirmed_is_told_and_at_best_to_be_confirmed(
     worlds: dict[str, Gazetteer], tmp_path: Path
 ) -> None:
-    """No road is said to be missing where none is written; English is English without a gazetteer, too."""
     asked = [
         ("129, Samsung-ro, Yeongtong-gu, Suwon-si", None),
         ("서울 강남구 역삼동 한빛타워 901-1203", None),

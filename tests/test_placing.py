@@ -23,8 +23,6 @@ FOREIGN = "9998877777"
 
 @dataclass(frozen=True)
 class Item:
-    """A result as the service module reads it."""
-
     key: int | str | None = None
     b_no: str | None = None
     name: str | None = None
@@ -50,7 +48,6 @@ def answer(row: object) -> Answer:
 
 
 def rows_placed(placed: MatchedResults) -> list[int]:
-    """Where answers were put; each must be the row's own."""
     assert {row: answer(row) for row in placed.answers} == placed.answers
     return sorted(placed.answers)
 
@@ -64,10 +61,7 @@ uploads = st.lists(
     unique=True,
 )
 several = st.lists(
-    st.tuples(st.integers(10**9, 10**10 - 1).map(str), st.none(), st.none()),
-    min_size=1,
-    max_size=9,
-    unique=True,
+    st.tuples(st.integers(10**9, 10**10 - 1).map(str), st.none(), st.none()), min_size=1, max_size=9, unique=True
 )
 ECHOES = ("none", "number", "formatted", "number and name", "whole", "blanks")
 KEYS = (None, "opaque", "hexadecimal", 0, 1, 2)
@@ -133,7 +127,6 @@ def foreign(data: st.DataObject, rows: int) -> Item:
 def test_an_answer_is_never_placed_at_a_wrong_row(
     rows: list[Record], keys: object, echo: str, as_text: bool, data: st.DataObject
 ) -> None:
-    """Whatever the keys and echoes, in any order, partial, repeated, with errors and other uploads' items between."""
     errors = data.draw(st.frozensets(st.integers(0, len(rows) - 1), max_size=2), "errors")
     each = st.lists(st.sampled_from(ECHOES), min_size=len(rows), max_size=len(rows))
     kinds = data.draw(each, "echo of each") if echo == "mixed" else echo
@@ -159,7 +152,6 @@ def test_an_answer_is_never_placed_at_a_wrong_row(
 def test_complete_results_with_row_keys_are_all_placed(
     rows: list[Record], base: int, echo: str, as_text: bool, data: st.DataObject
 ) -> None:
-    """In any order, some of them twice, some of them errors."""
     errors = data.draw(st.frozensets(st.integers(0, len(rows) - 1), max_size=2), "errors")
     items = rendered(rows, base, echo, as_text=as_text, errors=errors)
     items = data.draw(
@@ -168,19 +160,6 @@ def test_complete_results_with_row_keys_are_all_placed(
     placed = match_results(items, sent(rows), key_of)
     assert rows_placed(placed) == [row for row in range(len(rows)) if row not in errors]
     assert placed.faults == {row: f"error {row}" for row in errors}
-    assert placed.note is None
-
-
-@examples(200, 20)
-@given(rows=several, keys=st.permutations(range(9)), echo=st.sampled_from(["number", "formatted"]), data=st.data())
-def test_distinct_numbers_place_whatever_the_keys_say(
-    rows: list[Record], keys: list[int], echo: str, data: st.DataObject
-) -> None:
-    """Keys that run in another order than the upload are found out by the numbers, in partial results too."""
-    items = [replace(item, key=key) for item, key in zip(rendered(rows, None, echo), keys, strict=False)]
-    some = data.draw(st.lists(st.sampled_from(range(len(items))), unique=True, min_size=1), "some")
-    placed = match_results([items[row] for row in some], sent(rows), key_of)
-    assert rows_placed(placed) == sorted(some)
     assert placed.note is None
 
 
@@ -200,7 +179,6 @@ branches = st.lists(
 
 
 def some(data: st.DataObject, items: Sequence[Any], why: str) -> list[Any]:
-    """Some of the items, in their order."""
     kept = data.draw(st.lists(st.booleans(), min_size=len(items), max_size=len(items)), why)
     return [item for item, keep in zip(items, kept, strict=True) if keep]
 
@@ -210,7 +188,6 @@ def some(data: st.DataObject, items: Sequence[Any], why: str) -> list[Any]:
 def test_rows_left_out_and_numbered_anew_are_never_placed_wrongly(
     rows: list[Record], base: int, as_text: bool, data: st.DataObject
 ) -> None:
-    """Dropped, numbered anew, dropped again, repeated, in any order, each with any part of its echo or none."""
     kept = some(data, range(len(rows)), "taken")
     items = []
     for place_, row in enumerate(kept):
@@ -233,7 +210,6 @@ def test_rows_left_out_and_numbered_anew_are_never_placed_wrongly(
 @examples(800, 40)
 @given(rows=st.one_of(firms, branches), data=st.data())
 def test_keys_that_say_anything_are_found_out_by_whole_echoes(rows: list[Record], data: st.DataObject) -> None:
-    """Shifted, exchanged, another job's, as text: an item that repeats its row is placed there or not at all."""
     by_text = len({row[1:] for row in rows}) == len(rows)
     items = []
     for row, record in enumerate(rows):
@@ -375,7 +351,6 @@ def test_an_answer_to_another_number_under_a_rows_key_is_a_fault_that_names_both
 
 
 def test_ranks_are_no_row_keys() -> None:
-    """Results that are sorted by their probability and then counted: no echo, so nothing says whose they are."""
     rows: list[Record] = [(f"{1_000_000_007 + 13 * row}", None, None) for row in range(30)]
     risks = [Answer("active", bounce_prob=(row * 7) % 30 / 30) for row in range(30)]
     ranked = sorted(risks, key=lambda risk: -(risk.bounce_prob or 0))
@@ -410,7 +385,6 @@ def test_ranks_are_no_row_keys() -> None:
     ],
 )
 def test_keys_without_echo_count_only_if_one_base_is_left(keys: list[int | str], base: int | None) -> None:
-    """Of five rows: each key rules out the bases that would put it outside."""
     rows = [int(key) - base if base is not None else 0 for key in keys]
     items = [Item(key, answer=answer(row)) for key, row in zip(keys, rows, strict=True)]
     placed = match_results(items, sent(BRANCHES), key_of)
@@ -432,7 +406,6 @@ def test_keys_without_echo_count_only_if_one_base_is_left(keys: list[int | str],
 def test_keys_that_may_count_other_rows_need_an_echo(
     keys: list[int], totals: tuple[int | None, ...], shared: bool, believed: bool
 ) -> None:
-    """Without one they prove nothing; with one they are believed as ever."""
     items = [Item(key, answer=answer(key)) for key in keys]
     placed = match_results(items, sent(BRANCHES), key_of, totals=totals, shared=shared)
     assert rows_placed(placed) == (keys if believed else [])

@@ -36,7 +36,6 @@ def db() -> Iterator[sqlite3.Connection]:
 
 
 def answered(watches: pl.DataFrame, status: str | None, grade: str | None) -> pl.DataFrame:
-    """What a check of these watches found: the same of each."""
     found = {"biz_status": status, "grade": grade, "bounce_prob": 0.5, "action": "confirm"}
     return watches.select(
         "number", "name", "address", *(pl.lit(v, VERDICT_COLUMNS[k]).alias(k) for k, v in found.items())
@@ -46,7 +45,6 @@ def answered(watches: pl.DataFrame, status: str | None, grade: str | None) -> pl
 def found(
     db: sqlite3.Connection, status: str | None, grade: str | None, now: float, channels: tuple[str, ...] = ("file",)
 ) -> CheckResult:
-    """Check everything at a time, and record it."""
     return store.record(db, answered(store.due(db, 1e12, 10_000), status, grade), now, now + 100, channels)
 
 
@@ -209,7 +207,6 @@ def test_any_sequence_of_checks(checks: list[tuple[str | None, str | None, bool]
 
 
 def test_closed_when_first_known_is_one_summary(db: sqlite3.Connection) -> None:
-    """A watch that was never checked, or whose status was not known before."""
     store.add_many(db, OWNER, [Business(str(number)) for number in range(3)], 1.0)
     found(db, "unknown", "C", 2.0)
     store.add_many(db, OWNER, [Business("3")], 2.0)
