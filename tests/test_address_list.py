@@ -98,9 +98,6 @@ def test_what_is_written_beside_holds_every_row_and_no_letter(source: Path, tmp_
         bs.enrich(source, out, gazetteer=GAZETTEER, review=tmp_path / "review.xlsx")
 
 
-# ── what is no list of addresses ─────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_lookups_are_not_bought_without_numbers(source: Path, tmp_path: Path) -> None:
     for engine in ("verify", "batch", "hybrid"):
         with pytest.raises(ColumnError, match="engine='local'") as caught:
@@ -163,9 +160,6 @@ def test_a_job_over_a_list_of_addresses_counts_its_rows_each_night(tmp_path: Pat
     assert (tmp_path / "numbered.enriched.csv").read_bytes() == output
 
 
-# ── what else the report says first ──────────────────────────────────────────────────────────────────────────────
-
-
 def test_without_a_gazetteer_the_first_lines_say_what_mends_it(tmp_path: Path, run: Run) -> None:
     source, registry = write(tmp_path / "in.csv", NUMBERED), SAMPLE / "registry.parquet"
     done = run("enrich", source, "--registry", registry, "--progress", "none", "--json")
@@ -212,8 +206,6 @@ def test_a_sheet_with_addresses_goes_before_a_cover(tmp_path: Path) -> None:
     with pytest.raises(ColumnError):
         bs.plan(source, sheet="표지")
 
-
-# ── letters to a list of addresses ───────────────────────────────────────────────────────────────────────────────
 
 MAILED = {"mailed": "2026-11-01", "returns_requested": True}
 

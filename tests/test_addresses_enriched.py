@@ -82,9 +82,6 @@ def test_the_callers_columns_may_have_any_name(engine: bs.LocalEngine) -> None:
     assert found["fixed_zipcode"].to_list() == ["16677"]
 
 
-# ── runs, frames, single lookups ─────────────────────────────────────────────────────────────────────────────────
-
-
 def test_a_run_reports_how_well_addresses_were_understood(tmp_path: Path) -> None:
     out = tmp_path / "out.xlsx"
     report = bs.enrich(SAMPLE / "customers.csv", out, gazetteer=GAZETTEER, registry=REGISTRY, summary=True)

@@ -98,9 +98,6 @@ def test_an_engine_of_the_user_s_own_answers(source: Path, tmp_path: Path) -> No
     assert nine(tmp_path / "out.csv")["action"].to_list() == ["hold"]
 
 
-# ── what is refused ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_what_an_engine_has_of_its_own_is_not_said_again(source: Path) -> None:
     wrong: list[dict[str, Any]] = [{"registry": REGISTRY}, {"lang": "ko"}, {"today": "2026-11-22"}, {"budget": 5}]
     for keyword in wrong:
@@ -148,9 +145,6 @@ def test_options_of_a_wrong_type_or_name_are_refused_in_words() -> None:
         with pytest.raises(UsageError) as caught:
             bs.enrich(SAMPLE / "customers.csv", **keywords)
         assert (caught.value.code, words in str(caught.value)) == (f"options.{code}", True), words
-
-
-# ── the package ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_what_a_public_signature_names_can_be_imported() -> None:

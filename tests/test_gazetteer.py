@@ -165,9 +165,6 @@ def test_names_are_those_of_today(tmp_path: Path) -> None:
     assert regions == [("강원특별자치도", "춘천시"), ("대구광역시", "군위군")]
 
 
-# ── other files ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "cp949"])
 def test_the_postal_file_alone_gives_buildings_without_official_numbers(tmp_path: Path, encoding: str) -> None:
     put(tmp_path / "세종특별자치시.txt", POSTAL_HEADER, postal_row(7, building="우체국"), encoding=encoding)
@@ -218,9 +215,6 @@ def test_an_additional_lot_may_lie_in_the_next_province(full: Path) -> None:
     assert report.additional_lots == 2
     there = tables.dongs.join(tables.regions, on="region").filter(pl.col("emd") == "금고동")
     assert there["sido"].to_list() == ["대전광역시"]
-
-
-# ── daily changes ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_daily_changes_are_applied_in_the_order_of_their_days(full: Path) -> None:
@@ -290,9 +284,6 @@ def test_an_abolished_address_leads_to_its_successor_or_nowhere(tmp_path: Path) 
     check("moved_addresses.csv", found.with_columns(asked["why"]), inputs=2)
 
 
-# ── bad input ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def zipped(path: Path, **members: bytes) -> Path:
     with ZipFile(path, "w", ZIP_DEFLATED) as archive:
         for name, content in members.items():
@@ -315,10 +306,6 @@ def cut_character(folder: Path) -> None:
     (folder / NAME).write_bytes(whole[: whole.rindex("세종특별자치시".encode("cp949")) + 1])
 
 
-def in_two_files(folder: Path, name: str, line: str) -> None:
-    put(make_full(folder) / "202307" / name, line)
-
-
 def undated(folder: Path) -> None:
     for name in ("one", "two"):
         put(make_full(folder) / name / "TH_SGCO_RNADR_MST.TXT", row(9, reason="31" if name == "one" else "63"))
@@ -332,10 +319,8 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str, dict[str, object]]] = {
         "column_count_wrong",
         {"first": 2, "columns": 25},
     ),
-    "other columns": (lambda to: put(to / NAME, lot_row(1, "0|1|1")), "column_count_wrong", {"columns": 14}),
     "an empty line": (lambda to: put(to / NAME, row(1), "", row(2)), "column_count_wrong", {"first": 2}),
     "utf-8": (lambda to: put(to / NAME, row(1), encoding="utf-8"), "source_not_cp949", {}),
-    "utf-8 with a mark": (lambda to: put(to / NAME, row(1), encoding="utf-8-sig"), "source_not_cp949", {}),
     "no cp949": (damaged_byte, "source_byte_invalid", {"line": 2, "byte": 255}),
     "an empty file": (lambda to: put(to / NAME), "source_file_empty", {}),
     "cut off within a character": (cut_character, "source_cut_off", {"line": 3}),
@@ -344,8 +329,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str, dict[str, object]]] = {
         "source_rows_unusable",
         {"bad": 28, "rows": 29},
     ),
-    "a province twice": (lambda to: in_two_files(to, NAME, row(1)), "district_given_twice", {}),
-    "lots twice": (lambda to: in_two_files(to, f"jibun_{NAME}", lot_row(1811, "0|46|2")), "district_given_twice", {}),
+    "a province twice": (lambda to: put(make_full(to) / "202307" / NAME, row(1)), "district_given_twice", {}),
     "lots without buildings": (
         lambda to: put(make_full(to) / f"jibun_{NAME}", *(lot_row(number, "0|1|1") for number in range(100, 120))),
         "lots_without_buildings",
@@ -417,9 +401,6 @@ def test_after_an_error_the_old_gazetteer_is_what_it_was(full: Path) -> None:
         build(full)
     assert (full / "out.parquet").read_bytes() == before
     assert not list(full.glob(".bansong-*"))
-
-
-# ── opening ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.fixture(scope="module")
@@ -509,9 +490,6 @@ def test_what_is_no_gazetteer_is_refused(tmp_path: Path) -> None:
         assert refused(lambda: Gazetteer.open(path)) == code
     assert refused(lambda: Gazetteer.open(tmp_path / "none.parquet")) == "gazetteer_missing"
     assert refused(lambda: Gazetteer.open(text)) == "not_parquet"
-
-
-# ── what a gazetteer says of its sources ─────────────────────────────────────────────────────────────────────────────
 
 
 def test_old_sources_and_missing_lots_are_cautioned_against(full: Path) -> None:

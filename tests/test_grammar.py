@@ -80,8 +80,6 @@ def test_no_text_at_all_is_refused(addresses: list[str | None]) -> None:
     assert parsed(addresses, addresses)["address"].to_list() == addresses
 
 
-# ── the quick ways ───────────────────────────────────────────────────────────────────────────────────────────────────
-
 # town, name, its end, space (``_``), number, what follows: one of each makes an address
 ROADS = """
 ////조치원읍 /서면 /길상면 /읍면 /남면/로동읍 /정동 /대로면 /서면_
@@ -131,8 +129,6 @@ def test_of_real_buildings_the_usual_forms_are_read_as_the_full_reading_reads_th
     assert_same(rows.select(address.alias("address")).to_series(), form, monkeypatch, 0.8)
 
 
-# ── real addresses ───────────────────────────────────────────────────────────────────────────────────────────────────
-
 SHARES = {"vet_road": 1.0, "vet_lot": 0.9875, "test": 0.989, "test3": 1.0, "gb_offices": 1.0}
 
 
@@ -157,16 +153,3 @@ def check_plain_numbers(read: pl.DataFrame) -> None:
     assert both.filter(pl.col("lot") != pl.col("lot_main").fill_null(0)).is_empty()
     numbered = both.filter(pl.col("main").is_not_null() | pl.col("lot_main").is_not_null())
     assert numbered.select(pl.coalesce("building", "lot").count()).item() > 0.9 * numbered.height
-
-
-def test_official_road_addresses_of_a_province_are_read_back(shared: Path) -> None:
-    pieces = official_addresses(shared).gather_every(3)
-    for gap in (" ", ""):
-        joined = pl.concat_str("name", pl.lit(gap), "main", pl.lit("-"), "sub")
-        written = pieces.select(
-            pl.concat_str(pl.lit("세종특별자치시"), "town", joined, separator=" ", ignore_nulls=True)
-        )
-        found = parsed(written.to_series())
-        right = (found["road"] == pieces["name"]) & (found["main"].cast(pl.String) == pieces["main"])
-        right &= (found["sub"].cast(pl.String) == pieces["sub"]) & found["emd"].eq_missing(pieces["town"])
-        assert right.all()

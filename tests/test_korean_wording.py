@@ -9,20 +9,24 @@ import subprocess
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
+import xlsxwriter
 from babel.messages.pofile import read_po
 from click.testing import CliRunner
 
 import bansong as bs
-from bansong.base.messages import Lang
+from bansong import BansongError, ReadOptions
+from bansong.base.messages import Lang, use_audience, use_language
 from bansong.cli.app import app
+from bansong.cli.options import COMMAND_LINE
 from bansong.engine.risk.reasons import parse_reasons
 from bansong.engine.risk.scorecard import Scorecard
-from bansong.errors import BansongError
+from bansong.tables.detect import FILE_OPTIONS, ONLY_ENCODING, open_table
 from conftest import ROOT, SAMPLE, write
-from korean import as_printed, english_words
+from korean import english_words
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -141,7 +145,8 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def said_by(line: str, lang: Lang = "ko") -> str:
     result = CliRunner().invoke(app, ["--lang", lang, *shlex.split(line)], prog_name="bansong")
     if isinstance(result.exception, BansongError):
-        return f"{result.output}\n{as_printed(result.exception, lang)}"
+        with use_language(lang), use_audience(COMMAND_LINE):
+            return f"{result.output}\n{result.exception}"
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result.output
@@ -167,3 +172,31 @@ def test_transcripts_and_sentences_of_errors_in_korean_hold_no_english() -> None
     assert len(said) > 8
     shown = {name: "\n".join(line for line in lines if not line.startswith("$ ")) for name, lines in said.items()}
     assert [found for name, text in shown.items() for found in english_of(name, text)] == []
+
+
+def error_in_korean(path: Path, **options: Any) -> str:
+    with use_language("ko"), pytest.raises(BansongError) as failed, open_table(path, **options):
+        pass
+    with use_language("ko"):
+        return str(failed.value)
+
+
+def test_a_child_process_and_a_thread_speak_the_language_of_the_block(tmp_path: Path) -> None:
+    book, keys = tmp_path / "book.xlsx", tmp_path / "keys.json"
+    with xlsxwriter.Workbook(book) as made:
+        made.add_worksheet("목록").write_row(0, 0, ["사업자번호", "주소"])
+        made.add_worksheet("빈 시트")
+    assert error_in_korean(book, wanted=ReadOptions(sheet="빈 시트")) == f"{book}: '빈 시트' 시트가 비어 있습니다"
+    keys.write_bytes(b'[{"b_no": "1248100998", "b_no": "2208162517"}]')
+    assert error_in_korean(keys) == f"{keys}: 1번째 레코드에 'b_no' 키가 두 번 있습니다. 하나만 남겨 주세요"
+
+
+def test_remedies_name_the_options_of_the_caller(tmp_path: Path) -> None:
+    path = tmp_path / "several.json"
+    path.write_bytes(b'{"a": [{"b_no": "1"}], "b": [{"b_no": "2"}]}')
+    assert "`file_json_path='a'` 옵션으로 골라 주세요" in error_in_korean(path, options=FILE_OPTIONS)
+    assert "파일에 하나만 남겨 주세요" in error_in_korean(path, options=ONLY_ENCODING)
+    path = tmp_path / "nul.csv"
+    path.write_bytes(b"b_no\n1248100998\0\n")
+    assert "다른 인코딩이면 `encoding=` 옵션으로 지정해 주세요" in error_in_korean(path)
+    assert "UTF-8이 아닐 수 있습니다" in error_in_korean(path, options={})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from functools import partial
@@ -29,8 +29,6 @@ from bansong.reference.gazetteer import build_gazetteer
 from bansong.reference.registry import build_registry
 from conftest import ROOT, write
 from examples import examples
-from gazetteers import GANGNAM as GANGNAM  # test_address_reviews has it from here
-from gazetteers import JONGNO as JONGNO
 from gazetteers import buildings, gazetteer_of, matched, put, row
 from golden_cases import cases, check
 
@@ -196,9 +194,6 @@ def test_without_a_gazetteer_the_same_columns_are_there() -> None:
     }
 
 
-# ── what the gazetteer lacks ─────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_a_road_that_a_district_has_twice_needs_its_town_or_postal_code(tmp_path: Path) -> None:
     """Number 32 of the one may be new and missing; that of the other is no answer."""
     one = {"road": "덕고개길", "road_code": "361104574096", "dong": "3611032021", "emd": "전의면", "ri": "읍내리"}
@@ -211,33 +206,6 @@ def test_a_road_that_a_district_has_twice_needs_its_town_or_postal_code(tmp_path
     found = matched(Gazetteer.open(tmp_path / "g.parquet"), asked)
     assert found["match_level"].to_list() == ["ambiguous"] * 3 + ["exact"] * 3
     assert found["fixed_address"].is_null().to_list() == [True] * 3 + [False] * 3
-
-
-def invented(rng: random.Random) -> Iterator[str]:
-    """Lines of an official file whose roads differ as neighbours do, each along a village with lots and sub-lots."""
-    syllables = "가강골금남달돌들마말매물방버벌봉산샘소송안양오용장터평학한"
-    stems = {"".join(rng.sample(syllables, rng.choice((2, 2, 3)))) for _ in range(8)}
-    for village, stem in enumerate(sorted(stems)):
-        ri = {"dong": f"36110310{village + 21}", "emd": "부강면", "ri": f"{stem}리", "admin": "부강면"}
-        for place, end in enumerate(("로", "길", "안길", "동로", "서로", "1길", "2길", "28가길", "28나길")):
-            for number in range(1, 15):
-                lot = f"0|{100 * place + number // 4 + 1}|{number % 4}"
-                code = f"36110{9_000_000 + 10 * village + place}"
-                yield row(number, **ri, road=stem + end, road_code=code, lot=lot, zipcode=f"{30010 + village // 2:05d}")
-
-
-def test_what_an_invented_gazetteer_lacks_is_not_answered_and_never_sent(tmp_path: Path) -> None:
-    """A tenth taken out: no building or sub-lot, and no road without a witness, is answered; what is, is never sent."""
-    import address_noise
-    from noise_truth import Truth, read
-
-    official = put(tmp_path / "rnaddrkor_invented.txt", *invented(random.Random(14)))
-    found = address_noise.measured_missing(official, Truth(read(official)), tmp_path, 14)
-    totals = {missing: found.total(missing) for missing in ("buildings", "sub-lots", "roads")}
-    assert all(one.rows > 700 for one in totals.values())
-    assert [one.sent for one in totals.values()] == [0, 0, 0]
-    assert (totals["buildings"].wrong, totals["sub-lots"].wrong) == (0, 0)
-    assert not [one for one in found.tallies if one.wrong and not one.coded and "dong" not in one.form]
 
 
 def test_what_was_not_read_or_not_confirmed_is_told_and_at_best_to_be_confirmed(

@@ -56,9 +56,6 @@ def test_without_a_gazetteer_a_batch_of_many_kinds_is_judged_as_each_row_alone()
     assert pl.concat(matched(None, [row]) for row in asked).equals(matched(None, asked))
 
 
-# ── names with dates ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_a_name_of_any_date_has_one_name_of_today_or_keeps_its_own() -> None:
     asked = cases("region_names.csv")
     found = names_of_today(asked)
@@ -85,9 +82,6 @@ def test_a_typed_name_means_the_regions_that_it_covers() -> None:
     assert means["인천광역시", "영종구"] == {"영종구", "중구"}
     assert means["광주광역시", ""] == {"동구", "서구", "남구", "북구", "광산구"}
     assert len(means["전라남도", ""]) == 22
-
-
-# ── every district there is ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("spaces", [True, False])
@@ -127,8 +121,6 @@ def test_however_it_is_abbreviated_and_spaced_a_district_is_found_or_left_and_ne
         if one["region_typed"] is not None:
             assert f"{one['region_typed']}{one['rest']}".replace(" ", "") == text.replace(" ", "")
 
-
-# ── postal codes ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 FITS = postal_fits(pl.col("zipcode"), pl.col("sido"), pl.col("sigungu"))
 
@@ -181,8 +173,6 @@ def test_every_legal_dong_is_read_without_any_space(shared: Path) -> None:
     same = (spaced["sido"] == glued["sido"]) & (spaced["sigungu"] == glued["sigungu"])
     assert len(names) - same.sum() <= 3
 
-
-# ── the quick way ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 ODD = ["영통구 1", "영통 중앙로 3", "강남구 3", "영퉁구 삼성로 1", "세종특별자치시 1", "(역삼동)", "", "5길 7"]
 

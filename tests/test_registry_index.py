@@ -48,11 +48,7 @@ def test_few_and_many_numbers_are_found_where_they_stand(kind: str) -> None:
         assert (found.to_list(), found.dtype) == (wanted[part], pl.UInt32)
 
 
-def test_slots_are_made_soon_and_whatever_the_remainders() -> None:
-    numbers = NUMBERS["alike"]
-    index = KeyIndex(series(numbers))
-    assert [index.find(series([number])).item() for number in numbers] == list(range(len(numbers)))
-    assert index._slots is not None
+def test_numbers_that_all_have_one_remainder_are_found() -> None:
     size = KeyIndex(series(range(100)))._size
     index = KeyIndex(series([size * place for place in range(100)]))
     assert index.find(series([size * place for place in range(101)])).to_list() == [*range(100), None]
@@ -66,9 +62,6 @@ def test_threads_that_ask_at_once_get_the_same() -> None:
         found = list(threads.map(lambda _: index.find(asked), range(16)))
     assert all(places.equals(found[0]) for places in found)
     assert found[0].null_count() == 0
-
-
-# ── the file ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_registry_is_read_once_by_each_process(tmp_path: Path) -> None:

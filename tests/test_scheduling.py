@@ -319,17 +319,11 @@ def test_a_webhook_gets_the_message_as_slack_takes_it(nights: Nights, monkeypatc
 
 
 def test_a_remedy_is_a_field_of_the_job_file(nights: Nights, run: Run) -> None:
-    write(nights.folder / "job.toml", '[[inputs]]\npath = "in.csv"\n[notify]\nfile = "told.txt"\n')
+    write(nights.folder / "job.toml", '[[inputs]]\npath = "in.csv"\n')
     done = run("run", "job.toml")
     assert '`[status] source = "nts"`' in done.stderr
     assert '`[reference] registry = "registry.parquet"`' in done.stderr
     assert "--" not in done.stderr
-    write(
-        nights.folder / "job.toml",
-        '[[inputs]]\npath = "in.csv"\n[engine]\nname = "verify"\n[notify]\nfile = "told.txt"\n',
-    )
-    assert "`[engine] base_url`" in run("run", "job.toml", env={"BANSONG_BASE_URL": ""}).stderr
-    assert "`[engine] base_url`" in (nights.folder / "told.txt").read_text("utf-8")
 
 
 def test_a_receiver_that_took_a_message_is_not_told_again(nights: Nights) -> None:

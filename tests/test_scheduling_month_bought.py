@@ -220,6 +220,7 @@ def check_what_was_told(month: Month) -> None:
     assert {b_no for b_no, night in month.closed_on.items() if night <= month.calendar.month_turns} <= month.told
     message = (month.folder / "told.log").read_text("utf-8")
     assert sum(map(int, re.findall(r"([\d,]+) newly closed", message))) == len(month.told)
+    assert not [b_no for b_no in month.told if b_no in message]
     files = [pl.read_csv(path, infer_schema=False) for path in (month.folder / "out").glob("changes.*.csv")]
     told = pl.concat(files).filter(pl.col("changes").str.contains("closed"))["b_no"].to_list()
     assert sorted(told) == sorted(month.told)

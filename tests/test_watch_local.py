@@ -385,22 +385,3 @@ def test_a_check_is_quiet_until_something_happens(cli: Run, tmp_path: Path) -> N
     assert [(one["biz_no"], one["event"]) for one in report["closures"]] == [(town.numbers[3], "closure")]
     bare = cli("check", "--local", town.list)
     assert (bare.exit_code, bare.stdout, "closures cannot be found" in bare.stderr) == (0, "", True)
-
-
-def test_notices_that_a_file_cannot_take_are_kept_and_end_a_check_with_3(cli: Run, tmp_path: Path) -> None:
-    town = Town(tmp_path)
-    town.closed = {town.numbers[0]}
-
-    def check(folder: str) -> Result:
-        notify = tmp_path / folder / "x.jsonl"
-        return cli("check", "--local", town.list, "--registry", town.registry(), "--all", "--notify", notify)
-
-    done = check("no")
-    assert (done.exit_code, "closures cannot be appended" in done.stderr) == (3, True)
-    assert done.stdout.startswith("closed       1 of the 4 checked for the first time was closed already: 120-81-00002")
-    assert "undelivered  1 closed already by file: " in done.stderr
-    town.closed = set(town.numbers[:2])
-    assert "undelivered  120-81-00017 by file: " in check("no").stderr
-    mended = check(".")
-    assert (mended.exit_code, mended.output) == (0, "")
-    assert (tmp_path / "x.jsonl").read_text(encoding="utf-8").count("\n") == 2
