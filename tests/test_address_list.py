@@ -71,9 +71,7 @@ def test_addresses_are_read_and_corrected_and_no_row_is_sent(enriched: tuple[Pat
     assert (report.counts["verified"], report.plan.invalid) == (6, 0)
 
 
-def test_every_way_to_ask_gives_the_same_answers(
-    enriched: tuple[Path, bs.Report], source: Path, tmp_path: Path, run: Run
-) -> None:
+def test_all_ways_answer_alike(enriched: tuple[Path, bs.Report], source: Path, tmp_path: Path, run: Run) -> None:
     with pytest.warns(UserWarning, match="no column holds business numbers"):
         framed = bs.verify_frame(LIST, gazetteer=GAZETTEER).select(NINE)
     same = [name for name in NINE if name not in ("bounce_prob", "reasons")]

@@ -124,9 +124,7 @@ def test_the_sample_gazetteer_is_what_its_source_gives(tmp_path: Path) -> None:
     assert bs.Gazetteer.open(tmp_path / "g.parquet").version == bs.Gazetteer.open(GAZETTEER).version
 
 
-def test_a_damaged_gazetteer_or_a_defect_is_blamed_and_not_the_input(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_gazetteer_is_blamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data, path, source = bytearray(GAZETTEER.read_bytes()), tmp_path / "g.parquet", write(tmp_path / "in.csv", LIST)
     data[4:4000] = b"\xff" * 3996
     path.write_bytes(data)

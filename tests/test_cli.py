@@ -174,9 +174,7 @@ FULL = "bansong: stdout: cannot be written: No space left on device"
         ("verify 1248100998 >&-", 0, ""),
     ],
 )
-def test_streams_that_are_full_or_closed_are_no_defect(
-    tmp_path: Path, source: Path, shell: str, code: int, said: str
-) -> None:
+def test_full_or_closed_streams_are_no_defect(tmp_path: Path, source: Path, shell: str, code: int, said: str) -> None:
     command = f"{sys.executable} -m bansong {shell}"
     done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, (done.stderr.splitlines() or [""])[-1]) == (code, said)
@@ -216,7 +214,7 @@ def test_a_closure_that_nobody_could_read_is_told_by_the_next_check(tmp_path: Pa
     assert "124-81-00998" in run(*check).stdout
 
 
-def test_without_a_terminal_progress_is_a_line_every_few_seconds(
+def test_progress_without_a_terminal_is_lines(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]

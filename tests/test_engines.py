@@ -61,9 +61,7 @@ def test_a_local_engine_answers_as_its_keywords_do(source: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ENGINES)
-def test_an_engine_that_buys_answers_as_its_name_does(
-    name: str, service: FakeService, url: str, tmp_path: Path
-) -> None:
+def test_an_engine_that_buys_answers_as_its_name(name: str, service: FakeService, url: str, tmp_path: Path) -> None:
     source = customers(tmp_path / "in.csv", 12, repeats=2)
     options: Any = {"base_url": url, "api_key": KEY, **QUICK}
     by_name = bs.enrich(source, tmp_path / "a.csv", engine=name, ledger=tmp_path / "a.sqlite", **options)  # type: ignore[arg-type]
@@ -75,9 +73,7 @@ def test_an_engine_that_buys_answers_as_its_name_does(
     assert service.paid_total == 24
 
 
-def test_an_async_run_does_not_cancel_the_token_and_needs_none(
-    service: FakeService, url: str, source: Path, tmp_path: Path
-) -> None:
+def test_an_async_run_leaves_its_token_alone(service: FakeService, url: str, source: Path, tmp_path: Path) -> None:
     options: Any = {"engine": "verify", "base_url": url, "api_key": KEY, **QUICK}
     for token in (*[bs.CancelToken()] * 2, None):
         report = anyio.run(lambda token=token: bs.aenrich(source, tmp_path / "out.csv", cancel=token, **options))

@@ -370,9 +370,7 @@ def test_single_bad_rows_are_left_out_and_listed(tmp_path: Path) -> None:
     assert report.examples[1].endswith("rnaddrkor_sejong.txt, line 2: '2의1-0' is no building number")
 
 
-def test_a_file_without_line_ends_is_refused_before_it_is_read_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_without_line_ends_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A zip of a megabyte may unfold to gigabytes of one line."""
     monkeypatch.setattr("bansong.reference.address_files.BLOCK", 1 << 17)
     zipped(tmp_path / "full.zip", **{NAME: f"{row(1)}\n".encode("cp949") + b"0" * (8 << 20)})
@@ -548,9 +546,7 @@ def codes_of(path: Path, places: list[int | None]) -> list[str | None]:
 
 
 @pytest.mark.parametrize("few", [16, -1])
-def test_the_official_number_of_a_building_is_that_of_the_file(
-    tmp_path: Path, few: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_official_numbers_are_those_of_the_file(tmp_path: Path, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """All 26 digits, from memory or a part of the file; null without a place, or if it contradicts its row."""
     monkeypatch.setattr(open_lookups, "FEW", few)
     other_road = row(1811).replace("2000002001811", "2000003001811", 1)

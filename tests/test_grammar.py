@@ -110,9 +110,7 @@ def assert_same(texts: pl.Series, form: str, monkeypatch: pytest.MonkeyPatch, sh
 
 
 @pytest.mark.parametrize(("form", "parts"), [("_ROAD", ROADS), ("_LOT", LOTS)])
-def test_the_usual_forms_are_read_as_the_full_reading_reads_them(
-    form: str, parts: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_usual_forms_are_read_as_in_full(form: str, parts: str, monkeypatch: pytest.MonkeyPatch) -> None:
     dice = Random(7)
     choices = [line.split("/") for line in parts.strip("\n").split("\n")]
     texts = {"서울특별시 중구 " + "".join(map(dice.choice, choices)) for _ in range(few(48_000))}
@@ -120,9 +118,7 @@ def test_the_usual_forms_are_read_as_the_full_reading_reads_them(
 
 
 @pytest.mark.parametrize("form", ["_ROAD", "_LOT"])
-def test_of_real_buildings_the_usual_forms_are_read_as_the_full_reading_reads_them(
-    shared: Path, form: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_real_usual_forms_are_read_as_in_full(shared: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = official_addresses(shared).gather_every(4, 1)
     detail = pl.when(pl.int_range(pl.len()) % 2 == 0).then(pl.lit(", 3층 301호")).otherwise(pl.lit(""))
     address = pl.concat_str(pl.lit("서울특별시 중구 "), "road" if form == "_ROAD" else "lot", detail)

@@ -45,9 +45,7 @@ def test_what_a_process_of_its_own_says_of_an_upload_is_korean(server: Served) -
     assert (answer.status_code >= 400, english_words(message)) == (True, [])
 
 
-def test_what_the_writer_refuses_is_in_the_language_of_its_request(
-    server: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_writer_refuses_in_the_request_s_language(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "ko")
     key = server.account(quota=0)
     for tags, begin in (

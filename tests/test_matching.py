@@ -59,9 +59,7 @@ def answered(worlds: dict[str, Gazetteer]) -> pl.DataFrame:
     return pl.concat(matched(worlds[name], asked_of(name)) for name in names)
 
 
-def test_an_address_is_taken_for_what_a_careful_reader_would_take_it_for(
-    worlds: dict[str, Gazetteer], answered: pl.DataFrame
-) -> None:
+def test_an_address_is_read_as_a_careful_reader_would(worlds: dict[str, Gazetteer], answered: pl.DataFrame) -> None:
     korean = matched(worlds["plain"], asked_of("plain"), "ko")["changes"]
     told = answered.with_columns(korean.extend_constant(None, len(answered) - len(korean)).alias("changes_ko"))
     check("addresses.csv", CASES.select("world", "why").hstack(told), inputs=3)
@@ -75,18 +73,14 @@ def test_a_building_that_is_sure_gives_postal_code_dong_and_place_and_no_other_d
     assert found.filter(sure & (pl.col("zipcode_right") != pl.col("fixed_zipcode"))).is_empty()
 
 
-def test_a_few_rows_are_answered_from_parts_of_the_file_as_from_the_whole_of_it(
-    gazetteer: Gazetteer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_few_rows_are_answered_as_all(gazetteer: Gazetteer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gazetteer_builder, "_GROUP", 3)
     parted, asked = gazetteer_of(buildings("plain"), tmp_path), asked_of("plain")[::4]
     monkeypatch.setattr(open_lookups, "FEW", len(asked))
     assert matched(parted, asked).equals(matched(gazetteer, asked))
 
 
-def test_a_few_rows_read_the_row_groups_of_their_roads_and_many_the_whole_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_few_rows_read_row_groups_and_many_the_whole_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gazetteer_builder, "_GROUP", 3)
     parted = gazetteer_of(buildings("plain"), tmp_path)
     read: list[tuple[str, list[int]]] = []
@@ -208,9 +202,7 @@ def test_a_road_that_a_district_has_twice_needs_its_town_or_postal_code(tmp_path
     assert found["fixed_address"].is_null().to_list() == [True] * 3 + [False] * 3
 
 
-def test_what_was_not_read_or_not_confirmed_is_told_and_at_best_to_be_confirmed(
-    worlds: dict[str, Gazetteer], tmp_path: Path
-) -> None:
+def test_what_was_not_read_or_confirmed_is_told_and_not_sent(worlds: dict[str, Gazetteer], tmp_path: Path) -> None:
     asked = [
         ("129, Samsung-ro, Yeongtong-gu, Suwon-si", None),
         ("서울 강남구 역삼동 한빛타워 901-1203", None),

@@ -115,9 +115,7 @@ ROW = st.fixed_dictionaries(
 
 @examples(20)
 @given(st.lists(st.dictionaries(st.sampled_from("abcd"), ROW, max_size=4), min_size=2, max_size=5))
-def test_what_changed_over_several_runs_is_what_changed_from_the_first_to_the_last(
-    states: list[dict[str, dict[str, Any]]],
-) -> None:
+def test_changes_over_several_runs_are_those_from_first_to_last(states: list[dict[str, dict[str, Any]]]) -> None:
     settled, steps = [snapshot(**states[0])], []
     for state in states[1:]:
         after, changed = advance(settled[-1], snapshot(**state), TODAY)
@@ -351,9 +349,7 @@ COMMANDS = {
 """What a command does, and what is said of it."""
 
 
-def test_a_command_that_fails_shows_neither_its_arguments_nor_the_webhook(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_command_shows_no_argument_or_webhook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channels, "_COMMAND_TIMEOUT_S", 0.5)
     message = JobRun("1", 0.0, 0.0, 0, 0, {}, [], "told")
     for code, said in COMMANDS.items():

@@ -69,9 +69,7 @@ def test_two_job_files_do_not_share_a_name_and_a_moved_one_keeps_it(nights: Nigh
     assert kinds(run_job(copy, now=nights.now))["closed"] == 1
 
 
-def test_a_full_disk_is_called_one_and_the_next_run_comes_to_the_same(
-    nights: Nights, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_told_and_the_next_run_goes_on(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
     nights.run()
     nights.close()
     put = RunStore._put_snapshot
@@ -88,9 +86,7 @@ def test_a_full_disk_is_called_one_and_the_next_run_comes_to_the_same(
     assert kinds(nights.run())["closed"] == 1
 
 
-def test_changes_that_a_killed_run_owed_are_written_by_the_next(
-    nights: Nights, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changes_that_a_killed_run_owed_are_written(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
     nights.write_job(end='[output]\nchanges = "out/changes.{date}.csv"\n')
     nights.run()
     number = nights.close()

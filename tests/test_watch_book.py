@@ -52,19 +52,6 @@ def payloads(db: sqlite3.Connection) -> list[dict[str, Any]]:
     return [json.loads(text) for (text,) in db.execute("SELECT payload FROM notices ORDER BY number")]
 
 
-def test_an_owner_reads_and_removes_its_own_watches_alone(db: sqlite3.Connection) -> None:
-    watch, _ = store.add(db, OWNER, Business(NUMBER, "가", "서울"), 0.0)
-    assert store.get(db, "k2", watch.watch_id) is None
-    assert store.history(db, "k2", watch.watch_id) is None
-    assert store.every(db, "k2").is_empty()
-    assert not store.remove(db, "k2", watch.watch_id)
-    assert not store.remove_many(db, "k2", [watch.watch_id])
-    other, done = store.add(db, "k2", Business(NUMBER, "나", None), 0.0)
-    assert (done, other.name) == ("added", "나")
-    assert store.every(db, OWNER)["watch_id"].to_list() == [watch.watch_id]
-    assert store.history(db, OWNER, watch.watch_id) == []
-
-
 def test_a_closure_is_told_with_what_was_before(db: sqlite3.Connection) -> None:
     store.add(db, OWNER, Business(NUMBER, '이름 "가"\n', "서울"), 1.0)
     found(db, "active", "B", 2.0)

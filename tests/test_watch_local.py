@@ -138,9 +138,7 @@ def test_names_do_as_little_as_text_does(town: Town) -> None:
         assert "<script>" not in shown._repr_html_()
 
 
-def test_the_file_is_the_user_s_alone_and_made_by_the_first_addition(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_addition_makes_a_file_of_the_user_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = tmp_path / "state"
     monkeypatch.setenv("BANSONG_STATE_DIR", str(state))
     assert watch.entries(local=True).height == 0
@@ -247,9 +245,7 @@ def test_a_closure_goes_to_a_file_and_a_signed_webhook(town: Town, monkeypatch: 
     assert {(got.is_signed(SECRET, NOW), got.is_signed("another", NOW)) for got in receiver.received} == {(True, False)}
 
 
-def test_what_a_webhook_does_not_take_is_kept_listed_and_sent_again_or_forgotten(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_webhook_refuses_is_kept_and_sent_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     town = Town(tmp_path, 6)
     monkeypatch.setenv("BANSONG_WEBHOOK_SECRET", SECRET)
     town.closed = set(town.numbers)
@@ -290,9 +286,7 @@ def cli(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     return lambda *arguments: CliRunner().invoke(app, ["watch", *map(str, arguments)])
 
 
-def test_the_service_is_asked_as_the_environment_says(
-    cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_environment_s_service_is_asked(cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     service = FakeService(KEY, faults=Faults(Fault("watch_add", Status(429), at=4)))
     file = csv_of(tmp_path / "a.csv", rows_for(6))
     with serve(service) as url:
