@@ -103,7 +103,7 @@ def test_many_are_added_as_one_is(db: sqlite3.Connection) -> None:
     watches = {watch["biz_no"]: watch for watch in store.every(db, OWNER).to_dicts()}
     assert [watches["1"][name] for name in ("name", "address", "due")] == ["가", "부산", 3.0]
     assert [watches["2"][name] for name in ("name", "due")] == [None, 102.0]
-    assert store.count(db, OWNER) == 3
+    assert (store.count(db, OWNER), store.remove_many(db, "other", [watches["1"]["watch_id"]])) == (3, 0)
     assert store.remove_many(db, OWNER, [watches["1"]["watch_id"], watches["3"]["watch_id"], "none"]) == 2
     assert (store.count(db, OWNER), store.count(db, "other")) == (1, 0)
 
