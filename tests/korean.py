@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import re
 
-from bansong.base.messages import Lang, use_audience, use_language
-from bansong.cli.options import COMMAND_LINE
-from bansong.errors import BansongError
-
 _NO_SENTENCE = re.compile(
     r"`[^`]*`"  # parameters and commands
     r"|'[^'\n]*'|\"[^\"\n]*\""  # values of a file
@@ -29,15 +25,3 @@ def english_sentences(text: str) -> list[str]:
 def english_words(text: str) -> list[str]:
     """Two English words, one after the other, that are no command and none of the above."""
     return _WORDS.findall(_COMMAND.sub("…", _NO_SENTENCE.sub("…", text)))
-
-
-def in_korean(error: BansongError) -> str:
-    """The sentence of an error for a Korean reader."""
-    with use_language("ko"):
-        return str(error)
-
-
-def as_printed(error: BansongError, lang: Lang) -> str:
-    """The sentence that the command line prints of an error."""
-    with use_language(lang), use_audience(COMMAND_LINE):
-        return str(error)

@@ -36,7 +36,6 @@ def source(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def enriched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bs.Report]:
-    """The list, read once; nothing writes over it."""
     folder = tmp_path_factory.mktemp("enriched")
     source, out = write(folder / "list.csv", LIST.write_csv()), folder / "out.csv"
     given = {"registry": SAMPLE / "registry.parquet", "gazetteer": GAZETTEER}
@@ -52,7 +51,6 @@ def alerts(report: bs.Report | bs.FilesReport) -> list[str]:
 
 
 def test_addresses_are_read_and_corrected_and_no_row_is_sent(enriched: tuple[Path, bs.Report]) -> None:
-    """The points of each row add up, and the report says first that no column holds numbers, and how to name one."""
     found, report = read(enriched[0]), enriched[1]
     assert found.select("업체명", "주소").equals(LIST)
     assert set(found.select("biz_status", "row_status", "row_note").rows()) == {("unknown", "verified", None)}
@@ -73,9 +71,7 @@ def test_addresses_are_read_and_corrected_and_no_row_is_sent(enriched: tuple[Pat
     assert (report.counts["verified"], report.plan.invalid) == (6, 0)
 
 
-def test_every_way_to_ask_gives_the_same_answers(
-    enriched: tuple[Path, bs.Report], source: Path, tmp_path: Path, run: Run
-) -> None:
+def test_all_ways_answer_alike(enriched: tuple[Path, bs.Report], source: Path, tmp_path: Path, run: Run) -> None:
     with pytest.warns(UserWarning, match="no column holds business numbers"):
         framed = bs.verify_frame(LIST, gazetteer=GAZETTEER).select(NINE)
     same = [name for name in NINE if name not in ("bounce_prob", "reasons")]
@@ -100,11 +96,7 @@ def test_what_is_written_beside_holds_every_row_and_no_letter(source: Path, tmp_
         bs.enrich(source, out, gazetteer=GAZETTEER, review=tmp_path / "review.xlsx")
 
 
-# ── what is no list of addresses ─────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_lookups_are_not_bought_without_numbers(source: Path, tmp_path: Path) -> None:
-    """Refused before anything is asked: nobody listens at this address."""
     for engine in ("verify", "batch", "hybrid"):
         with pytest.raises(ColumnError, match="engine='local'") as caught:
             bs.enrich(source, tmp_path / "out.csv", engine=engine, base_url="http://127.0.0.1:9", **QUICK)
@@ -133,7 +125,6 @@ def test_what_is_no_list_of_addresses_is_refused(tmp_path: Path, what: str) -> N
 
 @pytest.mark.parametrize("number", ["", "1.24E+09", "124810"])
 def test_a_number_column_without_numbers_is_named(tmp_path: Path, number: str) -> None:
-    """Blank, rounded by Excel, or cut: no row has a number, and the alerts say which column was to hold them."""
     row = f"{number},{JONGNO}\n"
     report = bs.plan(write(tmp_path / "in.csv", f"사업자번호,주소\n{row}{row}"))
     assert "b_no" in alerts(report)[0]
@@ -142,7 +133,6 @@ def test_a_number_column_without_numbers_is_named(tmp_path: Path, number: str) -
 
 
 def test_columns_beside_the_addresses_do_not_refuse_the_list(tmp_path: Path) -> None:
-    """A header that names a province is no address, and a code of ten digits that repeats is no business number."""
     beside = {"제주지역여부": "N", "부산 담당자": "김", "법정동코드": "1168010100", "접수번호": "2026110101"}
     beside["대표전화"] = "0212345678"
     rows = "".join(f"가나{place},서울 종로구 종로 {place},{','.join(beside.values())}\n" for place in range(1, 7))
@@ -152,7 +142,6 @@ def test_columns_beside_the_addresses_do_not_refuse_the_list(tmp_path: Path) -> 
 
 
 def test_a_job_over_a_list_of_addresses_counts_its_rows_each_night(tmp_path: Path, run: Run) -> None:
-    """The same list is no loss; a list that lost most of its rows is, and so is one that had numbers before."""
     job = write(tmp_path / "addresses.toml", '[[inputs]]\npath = "list.csv"\n')
     rows = [f"가나{place},서울 종로구 종로 {place}" for place in range(1, 31)]
     codes = []
@@ -167,9 +156,6 @@ def test_a_job_over_a_list_of_addresses_counts_its_rows_each_night(tmp_path: Pat
     write(tmp_path / "numbered.csv", LIST.write_csv())
     assert run("run", other).returncode == 2
     assert (tmp_path / "numbered.enriched.csv").read_bytes() == output
-
-
-# ── what else the report says first ──────────────────────────────────────────────────────────────────────────────
 
 
 def test_without_a_gazetteer_the_first_lines_say_what_mends_it(tmp_path: Path, run: Run) -> None:
@@ -197,17 +183,7 @@ def book(path: Path, **sheets: list[list[object]]) -> Path:
     return path
 
 
-@pytest.mark.parametrize("column", [["사업자번호", "1248100998"], ["업체명", "가나"]])
-def test_a_run_over_one_of_several_sheets_names_those_that_were_left(tmp_path: Path, column: list[str]) -> None:
-    rows: list[list[object]] = [[column[0], "주소"], [column[1], JONGNO]]
-    source = book(tmp_path / "book.xlsx", 고객=rows, 지점=rows, 요약=rows, 빈=[])
-    (alert,) = (one for one in alerts(bs.plan(source)) if "sheet=" in one)
-    assert [name in alert for name in ("'고객'", "'지점'", "'빈'")] == [True, True, False]
-    assert not [one for one in alerts(bs.plan(source, sheet="지점")) if "sheet=" in one]
-
-
 def test_only_the_summary_of_an_earlier_output_is_no_sheet_that_was_left(tmp_path: Path) -> None:
-    """A user's own sheet may have that name."""
     with use_language("ko"):
         bs.enrich(write(tmp_path / "in.csv", NUMBERED), tmp_path / "out.xlsx", summary=True)
     workbook = openpyxl.load_workbook(tmp_path / "out.xlsx")
@@ -229,13 +205,10 @@ def test_a_sheet_with_addresses_goes_before_a_cover(tmp_path: Path) -> None:
         bs.plan(source, sheet="표지")
 
 
-# ── letters to a list of addresses ───────────────────────────────────────────────────────────────────────────────
-
 MAILED = {"mailed": "2026-11-01", "returns_requested": True}
 
 
 def test_rows_that_did_not_come_back_are_delivered(enriched: tuple[Path, bs.Report], tmp_path: Path) -> None:
-    """Each row is one letter, by its ``row_id``; the same outcomes again change nothing."""
     given = {"file": enriched[0], "book": tmp_path / "book", **MAILED}
     first = write(tmp_path / "first.csv", "row_id,반송사유\n1,이사불명\n")
     report = bs.label(first, **given)
@@ -251,7 +224,6 @@ def test_rows_that_did_not_come_back_are_delivered(enriched: tuple[Path, bs.Repo
 
 
 def test_an_outcome_that_names_no_row_may_be_of_any(enriched: tuple[Path, bs.Report], tmp_path: Path) -> None:
-    """No row without an outcome is delivered then, and the report says so."""
     given = {"file": enriched[0], "complete": True, "sent": "confirm", "book": tmp_path / "book", **MAILED}
     for second, expected in (("", (1, 0, 3)), ("2", (2, 1, 0))):
         outcomes = write(tmp_path / "o.csv", f"row_id,주소,반송사유\n0,,이사불명\n{second},테헤란로 1,이사불명\n")

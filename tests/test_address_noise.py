@@ -1,12 +1,14 @@
-"""Addresses as people type them, against the official file of a whole province: a bounded run of the noise bench.
+"""Addresses as people type them, against a whole province, and rows of a public register against themselves.
 
-The whole one is ``benchmarks/address_noise.py``. What an address can mean is decided by plain dictionaries over the
-official file (``benchmarks/noise_truth.py``), never by the library.
+The whole benches are ``benchmarks/address_noise.py`` and ``address_real.py``. What an address can mean is decided by
+plain dictionaries over the official file (``benchmarks/noise_truth.py``), never by the library.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -28,7 +30,6 @@ pytestmark = pytest.mark.skipif(not OFFICIAL.is_file(), reason=f"the shared eval
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
-    """The bench's outcomes by class, measured once."""
     import address_noise
     import noise
     from noise_truth import Truth, read
@@ -50,7 +51,6 @@ def answered(figures: list) -> float:
 
 
 def test_a_real_province_is_whole(bench: SimpleNamespace) -> None:
-    """The official file of Sejong: 27,335 buildings, 27,322 distinct roads with number, none refused."""
     report, tables = bench.report, bench.gazetteer.tables
     assert (report.buildings, report.refused, report.duplicates) == (27_335, {}, 0)
     assert tables.building_key.n_unique() == 27_322
@@ -60,7 +60,6 @@ def test_a_real_province_is_whole(bench: SimpleNamespace) -> None:
 
 
 def test_noise_is_undone_where_it_can_be_and_the_answer_is_what_was_meant(bench: SimpleNamespace) -> None:
-    """99.9 % of all answers are right; of spacing, brackets, forms, codes and single characters most are given."""
     assert len(bench.outcomes) > 20
     assert all(one.figures.rows >= ROWS // 10 for one in bench.outcomes), "a class that no address suits"
     figures = [one.figures for one in bench.outcomes if one.figures.group not in (*bench.module.SILENT, "beyond")]
@@ -76,7 +75,6 @@ def test_what_exists_nowhere_or_cannot_be_decided_is_not_answered(bench: SimpleN
 
 
 def test_details_are_kept(bench: SimpleNamespace) -> None:
-    """Floors, units, companies: whatever was written after the number is in the corrected address."""
     figures = [one.figures for one in bench.outcomes]
     assert sum(one.details[1] for one in figures) == sum(one.details[0] for one in figures) > 0
 
@@ -96,7 +94,6 @@ def test_a_corrected_address_is_its_own_answer(bench: SimpleNamespace) -> None:
 
 
 def test_of_real_buildings_road_and_lot_in_one_cell_must_agree(bench: SimpleNamespace) -> None:
-    """Each is answered with its own lot beside it, and hardly one with another's."""
     pairs = official_addresses(SHARED)
     other = pairs.with_columns(pl.col("lot").shift(len(pairs) // 2, fill_value=pairs["lot"][-1]))
     beside, nothing = pl.format("세종특별자치시 {} ({})", "road", "lot"), pl.lit(None, pl.String)
@@ -110,7 +107,6 @@ def test_of_real_buildings_road_and_lot_in_one_cell_must_agree(bench: SimpleName
 
 @pytest.mark.fuzz
 def test_colliding_regions_are_never_crossed(tmp_path: Path) -> None:
-    """Two regions with the same roads and numbers: a given region holds, a missing one is never guessed."""
     import address_collisions
 
     worlds, path = address_collisions.prepared(tmp_path, OFFICIAL)
@@ -132,3 +128,33 @@ def test_what_the_gazetteer_lacks_is_not_answered_and_never_sent(tmp_path: Path)
     assert all(one.rows > 30_000 for one in totals)
     assert sum(one.wrong for one in totals) <= 0.001 * sum(one.rows for one in totals)
     assert [one.sent for one in totals] == [0, 0, 0]
+
+
+@pytest.fixture(scope="module")
+def register(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT / "benchmarks")
+        bench = import_module("address_real")
+        every = bench.rows()
+        chosen = bench.drawn(bench.agreed(every)[0], 0.7, 1)
+        gazetteer = bench.built(chosen, tmp_path_factory.mktemp("real"))
+        yield SimpleNamespace(bench=bench, every=every, chosen=chosen, gazetteer=gazetteer)
+
+
+@pytest.mark.parametrize(("lot", "zipcodes", "share"), [(True, True, 0.99), (False, False, 0.98)])
+def test_a_row_leads_to_its_own_building(register: SimpleNamespace, lot: bool, zipcodes: bool, share: float) -> None:
+    figures = register.bench.own(register.chosen, register.gazetteer, lot=lot, zipcodes=zipcodes)
+    assert figures.wrong == []
+    assert figures.answered >= share * figures.rows
+
+
+def test_what_the_gazetteer_lacks_is_not_bent_to_what_it_has(register: SimpleNamespace) -> None:
+    for lot in (True, False):
+        figures = register.bench.others(register.every, register.chosen, register.gazetteer, lot=lot)
+        assert figures.wrong == []
+        assert figures.answered <= 0.06 * figures.rows
+
+
+def test_the_two_forms_of_a_row_never_lead_to_different_buildings(register: SimpleNamespace) -> None:
+    classes, listed = register.bench.disagreements(register.chosen, register.gazetteer)
+    assert "the two forms give different buildings" not in classes, listed

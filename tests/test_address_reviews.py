@@ -21,7 +21,7 @@ from bansong.errors import InputError, OutputError, StoreError, UsageError
 from bansong.reference.reviews import ChoiceStore
 from conftest import SAMPLE, write
 from customers import numbers
-from test_matching import GANGNAM, JONGNO, gazetteer_of
+from gazetteers import GANGNAM, JONGNO, gazetteer_of
 
 TWICE: list[tuple[Any, ...]] = [
     (JONGNO, "관철동", "", "10", "중앙로", 0, "10", "03190", "종로1가동", 0, ""),
@@ -91,7 +91,6 @@ def choose(path: Path, *choices: str | int | None) -> Path:
 
 
 def test_a_review_lists_each_address_once_with_its_candidates(enrich: Enrich, tmp_path: Path) -> None:
-    """One line a business and address, all its candidates, a list to choose from, nothing that begins a formula."""
     _, report = enrich(review=tmp_path / "review.xlsx")
     assert "2 addresses to be decided on" in str(report)
     assert stat.S_IMODE((tmp_path / "review.xlsx").stat().st_mode) == 0o600
@@ -118,7 +117,6 @@ def test_a_review_lists_each_address_once_with_its_candidates(enrich: Enrich, tm
 
 
 def test_a_choice_is_used_by_the_next_run_for_this_business_alone(enrich: Enrich, tmp_path: Path) -> None:
-    """The chosen address and code, with who and when in the reasons; the same words of another business stay open."""
     before, _ = enrich(review=tmp_path / "review.xlsx")
     found = bs.apply_review(choose(tmp_path / "review.xlsx", 1), by="김대리", today="2026-11-22")
     assert (found.new, found.changed, found.known, found.open) == (1, 0, 0, 1)
@@ -136,7 +134,6 @@ def test_a_choice_is_used_by_the_next_run_for_this_business_alone(enrich: Enrich
 
 @pytest.mark.usefixtures("review")
 def test_a_review_may_be_applied_again_and_changed(enrich: Enrich, tmp_path: Path) -> None:
-    """The same review changes nothing; a later choice replaces the earlier one; an empty cell takes nothing away."""
     bs.apply_review(choose(tmp_path / "review.xlsx", 1, 2), by="김")
     assert bs.apply_review(tmp_path / "review.xlsx", by="김").known == 2
     found = bs.apply_review(choose(tmp_path / "review.xlsx", 2, ""), by="이")
@@ -147,7 +144,6 @@ def test_a_review_may_be_applied_again_and_changed(enrich: Enrich, tmp_path: Pat
 
 
 def test_a_korean_review_is_read_in_any_language(enrich: Enrich, tmp_path: Path) -> None:
-    """Headers follow the language that wrote them; a number stands for the candidate of that place."""
     with use_language("ko"):
         enrich(review=tmp_path / "검토.xlsx")
     sheet = openpyxl.load_workbook(tmp_path / "검토.xlsx").worksheets[0]
@@ -159,7 +155,6 @@ def test_a_korean_review_is_read_in_any_language(enrich: Enrich, tmp_path: Path)
 
 @pytest.mark.usefixtures("review")
 def test_what_is_none_of_the_candidates_is_refused_whole(enrich: Enrich, tmp_path: Path) -> None:
-    """Row and value are named, and nothing is remembered of the other lines either."""
     with pytest.raises(InputError, match=r"1 choice is none of the candidates .*row 3: '서울 어딘가'"):
         bs.apply_review(choose(tmp_path / "review.xlsx", 1, "서울 어딘가"))
     assert not ChoiceStore().path.exists()
@@ -171,7 +166,6 @@ def test_what_is_none_of_the_candidates_is_refused_whole(enrich: Enrich, tmp_pat
 
 @pytest.mark.usefixtures("review")
 def test_a_building_that_is_gone_is_told_and_not_used(enrich: Enrich, customers: Path, tmp_path: Path) -> None:
-    """With a newer gazetteer the row is what it would be without the choice, and the report begins with it."""
     lines = openpyxl.load_workbook(tmp_path / "review.xlsx").worksheets[0]
     candidates = [lines.cell(2, place).value for place in (8, 9)]
     gone = next(place for place, text in enumerate(candidates, 1) if "종로구" in str(text))
@@ -238,7 +232,6 @@ def test_the_commands_do_it(gazetteer: Gazetteer, customers: Path, run: Any, tmp
 
 
 def test_more_places_than_are_shown_are_the_likeliest(gazetteer: Gazetteer) -> None:
-    """A word that speaks for a place puts it first, whatever the others are; an address like none has no candidate."""
     asked = pl.DataFrame({"address": ["서울 중앙로 10 (관철동)", "없는길 1"], "zipcode": ["06200", None]})
     assert suggest(asked, gazetteer, "en", most=1)["row"].to_list() == [0]
     assert suggest(asked, gazetteer, "en")["row"].to_list() == [0, 0]
@@ -263,7 +256,6 @@ print(*attach(asked.lazy(), gazetteer, "ko").collect()["match_level"])
 
 @pytest.mark.usefixtures("review")
 def test_a_review_that_was_sorted_cut_and_saved_by_another_program_is_read(enrich: Enrich, tmp_path: Path) -> None:
-    """Lines in another order or gone, numbers in place of texts, a title above, a column of their own: all is found."""
     book = openpyxl.load_workbook(choose(tmp_path / "review.xlsx", 2, 1))
     sheet = book.worksheets[0]
     first, second = ([cell.value for cell in sheet[line]] for line in (2, 3))

@@ -33,7 +33,6 @@ def assessed(rows: pl.DataFrame, lang: str = "en", gazetteer: bool = True) -> pl
 
 
 def said(rows: pl.DataFrame, lang: str = "en", gazetteer: bool = True) -> pl.Series:
-    """What is said of each address and its postal code."""
     reasons = assessed(rows, lang, gazetteer)["reasons"].str.split(" | ")
     return reasons.list.eval(pl.element().filter(pl.element().str.contains(r"^\[(?:address|postal)"))).list.join(" | ")
 
@@ -44,7 +43,6 @@ def row(case: str = "exact", **others: str | None) -> pl.DataFrame:
 
 
 def test_each_match_level_is_told_in_one_sentence_with_its_points() -> None:
-    """In Korean with the same points, labels and sources; a blank or masked address as that and nothing else."""
     found = cases("address_reasons.csv").with_columns(reasons=said(INPUTS), reasons_ko=said(INPUTS, "ko"))
     check("address_reasons.csv", found, inputs=1)
     marks = [
@@ -54,7 +52,6 @@ def test_each_match_level_is_told_in_one_sentence_with_its_points() -> None:
 
 
 def test_without_a_gazetteer_only_the_postal_code_and_the_form_are_judged() -> None:
-    """Even if a match level were there: what was not looked up proves nothing."""
     rows = pl.concat(
         [
             row("road absent", unit="missing"),
@@ -73,7 +70,6 @@ def test_without_a_gazetteer_only_the_postal_code_and_the_form_are_judged() -> N
 
 @pytest.mark.parametrize("others", [{"unit": "missing"}, {"postal_match": "other_district", "fixed_zipcode": "30098"}])
 def test_what_can_be_repaired_in_the_address_asks_for_it_from_grade_c_on(others: dict[str, str]) -> None:
-    """A missing unit and a wrong postal code are things of the address, whatever their feature is called."""
     bad = row("building only", form="lot", unit="missing")
     assert assessed(row(**others))["action"].to_list() == ["send"]
     assert assessed(bad)["action"].to_list() == ["fix_address"]

@@ -22,11 +22,9 @@ import pytest
 import bansong as bs
 from bansong import watch
 from bansong.base import display
-from bansong.base.display import terminal_bar
-from bansong.base.messages import Lang, gettext, parameter, use_audience, use_language
+from bansong.base.messages import gettext, parameter, use_audience
 from bansong.cli import console
 from bansong.cli.options import COMMAND_LINE
-from bansong.errors import ColumnError
 from conftest import NINE, SAMPLE, write
 from signals import IGNORING
 
@@ -54,22 +52,8 @@ def test_a_file_is_replaced_in_place_beside_its_backup(run: Run, source: Path) -
     assert sorted(path.name for path in source.parent.iterdir()) == ["list.csv", "list.csv.bak", "list.csv.bak2"]
 
 
-def test_the_party_that_was_chosen_is_printed_with_the_way_to_the_other(run: Run, tmp_path: Path) -> None:
-    header = "공급자사업자등록번호,상호,주소,공급받는자사업자등록번호,상호,주소"
-    write(tmp_path / "tax.csv", f"{header}\n124-81-00998,가,a,220-81-62517,나,b\n124-81-00998,가,a,120-81-47521,다,c\n")
-    said = run("plan", "tax.csv").stderr
-    assert (
-        "note: each row holds 2 parties; '공급받는자사업자등록번호' (#4) was chosen, with what belongs to it, "
-        "because the other side has the same number in every row; for '공급자사업자등록번호' (#1) "
-        "give --columns b_no=#1"
-    ) in said
-    assert "'상호', column 5" in said
-    assert "'주소', column 3" in run("plan", "tax.csv", "--columns", "b_no=#1").stderr
-
-
 @pytest.fixture(scope="module")
 def big_list(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file of seven hundred thousand rows, which takes a while."""
     path = tmp_path_factory.mktemp("big") / "big.csv"
     frame = pl.DataFrame({"b_no": ["124-81-00998"], "name": ["삼성전자"], "address": ["서울 강남구 테헤란로 1"]})
     pl.concat([frame] * 1000).lazy().select(pl.all().repeat_by(700).explode()).sink_csv(path)
@@ -103,42 +87,7 @@ def test_a_run_under_nohup_goes_on_until_it_is_stopped(big_list: Path, tmp_path:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["big.csv", "out.csv", *kept]
 
 
-def test_a_list_without_a_header_is_read_with_the_option_and_its_columns_are_printed(run: Run, tmp_path: Path) -> None:
-    rows = (
-        "김,124-81-00998,서울 강남구 테헤란로 152,3층",
-        "이,220-81-62517,서울 중구 세종대로 110,",
-        "박,120-81-47521,종로 1,",
-    )
-    path = write(tmp_path / "x.csv", "\n".join(rows))
-    refused = run("plan", str(path))
-    assert (refused.returncode, "give --no-header" in refused.stderr) == (2, True)
-    done = run("enrich", str(path), "--no-header", "--columns", "address=#3+#4")
-    assert done.returncode == 0
-    assert "ATTENTION: no column has a header" in done.stderr
-    assert "'#3' + '#4', columns 3 + 4 (given, confidence 100%)" in done.stderr
-    assert (tmp_path / "x.enriched.csv").read_text().startswith("#1,#2,#3,#4,biz_status,")
-
-
-@pytest.mark.process
-def test_imports_are_kept_from_the_garbage_collector_once() -> None:
-    code = """
-import gc
-from bansong.cli.console import freeze_imports
-with freeze_imports():
-    assert not gc.isenabled()
-    import polars
-frozen = gc.get_freeze_count()
-assert gc.isenabled() and frozen > 10_000, frozen
-with freeze_imports():
-    assert gc.isenabled()
-assert gc.get_freeze_count() <= frozen
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
 def test_the_main_job_runs_on_the_sample_workbook_in_a_process_of_its_own(apart: Run, tmp_path: Path) -> None:
-    """JSON is one object on stdout, people read stderr, the environment sets the log."""
     shutil.copy(SAMPLE / "customers.xlsx", tmp_path)
     done = apart("enrich", "customers.xlsx", "--json", env={"BANSONG_LOG": "info"})
     assert done.returncode == 0, done.stderr
@@ -159,15 +108,6 @@ def test_planning_writes_nothing(run: Run, source: Path, state_directory: Path, 
     assert (done.returncode, "would look up   1 distinct record, at no cost" in done.stderr) == (0, True)
     assert "'사업자등록번호', column 1" in done.stderr
     assert [path.name for path in (*source.parent.iterdir(), *state_directory.iterdir())] == ["list.csv"]
-
-
-def test_one_business_is_shown_or_printed_as_json(run: Run) -> None:
-    done = run("verify", "124-81-00998", "--name", "삼성전자", "--address", "서울 강남구 테헤란로 1", "--lang", "ko")
-    assert (done.returncode, "[kind -3] 법인사업자 번호 (number)" in done.stdout) == (0, True)
-    answer = json.loads(run("verify", "1248100998", "--json").stdout)
-    assert (answer["biz_status"], answer["bounce_prob"]) == ("unknown", None)
-    wrong = run("verify", "12345")
-    assert (wrong.returncode, "fewer than ten digits" in wrong.stdout) == (2, True)
 
 
 BAD_INPUT = {
@@ -205,7 +145,6 @@ def test_bad_input_gets_a_clear_line_exit_2_and_nothing_written(run: Run, tmp_pa
 @pytest.mark.skipif(os.name == "nt", reason="Windows has one way to end a process, which lets it do nothing more")
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGKILL"])
 def test_an_interrupted_run_leaves_the_old_output(big_list: Path, tmp_path: Path, name: str) -> None:
-    """Where it can, it says so, exits 130 and tidies up."""
     os.link(big_list, tmp_path / "big.csv")
     old = write(tmp_path / "out.csv", "old")
     command = [sys.executable, "-m", "bansong", "enrich", "big.csv", "-o", "out.csv", "--progress", "none"]
@@ -235,16 +174,13 @@ FULL = "bansong: stdout: cannot be written: No space left on device"
         ("verify 1248100998 >&-", 0, ""),
     ],
 )
-def test_streams_that_are_full_or_closed_are_no_defect(
-    tmp_path: Path, source: Path, shell: str, code: int, said: str
-) -> None:
+def test_full_or_closed_streams_are_no_defect(tmp_path: Path, source: Path, shell: str, code: int, said: str) -> None:
     command = f"{sys.executable} -m bansong {shell}"
     done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, (done.stderr.splitlines() or [""])[-1]) == (code, said)
 
 
 def closed_at_once(folder: Path, *arguments: object) -> tuple[int, str]:
-    """Run the command line into a pipe whose reader is gone before anything is written; its exit code and stderr."""
     command = [sys.executable, "-m", "bansong", *map(str, arguments)]
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -256,7 +192,6 @@ def closed_at_once(folder: Path, *arguments: object) -> tuple[int, str]:
 
 @pytest.mark.process
 def test_a_reader_that_has_gone_is_no_failure(source: Path) -> None:
-    """`enrich --in-place --json | head -0`: the file is the new one; a command's own exit code stays."""
     before = source.read_text("utf-8")
     code, said = closed_at_once(source.parent, "enrich", source, "--in-place", "--json", "--progress", "none")
     assert (code, "Traceback" in said, "interrupted" in said) == (0, False, False)
@@ -279,7 +214,7 @@ def test_a_closure_that_nobody_could_read_is_told_by_the_next_check(tmp_path: Pa
     assert "124-81-00998" in run(*check).stdout
 
 
-def test_without_a_terminal_progress_is_a_line_every_few_seconds(
+def test_progress_without_a_terminal_is_lines(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]
@@ -315,17 +250,6 @@ def test_a_parameter_is_printed_as_its_option() -> None:
         assert {written: gettext(f"give {written} now")[5:-4] for written in PRINTED} == PRINTED
 
 
-def test_python_reads_of_parameters_and_the_command_line_of_options(run: Run, tmp_path: Path, source: Path) -> None:
-    write(tmp_path / "x.csv", "이름,메모\n가,나\n")
-    with pytest.raises(ColumnError, match=r"name it with `columns=\{'b_no': 'HEADER'\}`$"):
-        bs.plan(tmp_path / "x.csv")
-    assert run("plan", "x.csv").stderr.rstrip().endswith("name it with --columns b_no=HEADER")
-    report, done = bs.plan(source), run("plan", source, "--json")
-    assert ("with `registry=" in "".join(report.warnings), "with `gazetteer=" in str(report)) == (True, True)
-    assert "with --registry" in "".join(json.loads(done.stdout)["warnings"])
-    assert ("with --registry" in done.stderr, "with --gazetteer" in done.stderr) == (True, True)
-
-
 def test_a_function_is_called_with_rows_done_and_all() -> None:
     calls: list[tuple[int, int]] = []
     frame = pl.read_csv(SAMPLE / "customers.csv", infer_schema=False)
@@ -336,7 +260,6 @@ def test_a_function_is_called_with_rows_done_and_all() -> None:
 
 
 def test_in_a_notebook_a_bar_is_one_output_that_is_empty_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Polars' threads update it; a quick run, or one that wants none, shows nothing."""
     ipython = pytest.importorskip("IPython.display", reason='notebooks: pip install "bansong[dev]"')
     show = Mock()
     monkeypatch.setattr(ipython, "display", show)
@@ -364,16 +287,3 @@ def test_a_script_shows_a_bar_on_a_terminal_alone() -> None:
     assert "6000/6000 rows" in os.read(here, 1 << 20).decode()
     piped = subprocess.run(command, capture_output=True, check=True)
     assert (piped.stdout, piped.stderr) == (b"", b"")
-
-
-COUNTED: dict[Lang, list[str]] = {"ko": ["행", "건", "개", " MB"], "en": [" rows", " lookups", " numbers", " MB"]}
-
-
-@pytest.mark.parametrize(("lang", "words"), COUNTED.items())
-def test_a_count_on_a_terminal_has_the_word_of_a_count(lang: Lang, words: list[str]) -> None:
-    found = []
-    for unit in ("rows", "lookups", "numbers", "MB"):
-        with use_language(lang), terminal_bar(unit, "verifying") as bar:
-            bar(40, 300)
-            found.append(bar._progress.tasks[0].fields["figures"])
-    assert found == [f" 40/300{word}" for word in words]

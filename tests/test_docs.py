@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import openpyxl
-import polars as pl
 import pytest
 from click.testing import CliRunner
 
@@ -126,7 +125,6 @@ def python_blocks(page: str) -> list[str]:
 
 @pytest.fixture
 def sample_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with the sample beside it as in a clone."""
     (tmp_path / "sample_data").symlink_to(SAMPLE)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -213,12 +211,3 @@ def test_the_notebooks_store_no_outputs_and_each_is_executed() -> None:
     assert set(found) == set(NOTEBOOKS)
     cells = [(name, cell) for name, book in found.items() for cell in book["cells"] if cell["cell_type"] == "code"]
     assert [(name, cell["source"]) for name, cell in cells if cell["outputs"] or cell["execution_count"]] == []
-
-
-def test_the_sample_has_what_real_lists_have() -> None:
-    plan = bs.plan(SAMPLE / "customers.csv").plan
-    assert (plan.rows, plan.duplicates >= 10, plan.wrong_check_digits >= 2) == (300, True, True)
-    assert set(plan.invalid_by_problem) >= {"missing", "scientific", "nine_digits", "thirteen_digits", "letters"}
-    written = pl.read_csv(SAMPLE / "customers.csv", infer_schema=False)["사업자등록번호"]
-    for pattern in (r"^\d{3}-\d{2}-\d{5}$", "^[０-９]", r"\.0$", r"^\d{10}$", "^'", r"^\d{3} "):
-        assert written.str.contains(pattern).any()

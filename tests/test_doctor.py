@@ -110,9 +110,7 @@ def test_reference_data_is_opened_and_its_age_told(run: Run, tmp_path: Path) -> 
 
 
 @pytest.mark.usefixtures("url")
-def test_unsettled_lookups_are_told_and_a_ledger_in_use_is_left_alone(
-    service: FakeService, run: Run, tmp_path: Path
-) -> None:
+def test_unsettled_lookups_are_told_and_a_ledger_in_use_left(service: FakeService, run: Run, tmp_path: Path) -> None:
     customers(tmp_path / "in.csv", 4)
     service.faults.add(Fault("verify", Reset("after"), at=2))
     assert run("enrich", "in.csv", "--engine", "verify").returncode == 3
@@ -167,7 +165,6 @@ def test_a_defect_is_a_finding_without_the_words_of_others(run: Run, monkeypatch
 
 
 def test_replies_that_never_end_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bytes that drip in keep nobody waiting: a whole answer has its time, too."""
     head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 999\r\n\r\n"
 
     class Drip(BaseRequestHandler):

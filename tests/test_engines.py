@@ -50,7 +50,6 @@ def refused(call: Any) -> str:
 
 
 def test_a_local_engine_answers_as_its_keywords_do(source: Path, tmp_path: Path) -> None:
-    """The same rows, whether the registry is a keyword of the run or the engine's own; a frame and one business too."""
     engine, keywords = bs.LocalEngine(REGISTRY, lang="ko"), {"registry": REGISTRY, "lang": "ko"}
     by_name = bs.enrich(source, tmp_path / "a.csv", **keywords)
     by_object = bs.enrich(source, tmp_path / "b.csv", engine=engine)
@@ -62,10 +61,7 @@ def test_a_local_engine_answers_as_its_keywords_do(source: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ENGINES)
-def test_an_engine_that_buys_answers_as_its_name_does(
-    name: str, service: FakeService, url: str, tmp_path: Path
-) -> None:
-    """Given as an object it buys the same lookups once, and can be used again; the ledger answers then."""
+def test_an_engine_that_buys_answers_as_its_name(name: str, service: FakeService, url: str, tmp_path: Path) -> None:
     source = customers(tmp_path / "in.csv", 12, repeats=2)
     options: Any = {"base_url": url, "api_key": KEY, **QUICK}
     by_name = bs.enrich(source, tmp_path / "a.csv", engine=name, ledger=tmp_path / "a.sqlite", **options)  # type: ignore[arg-type]
@@ -77,10 +73,7 @@ def test_an_engine_that_buys_answers_as_its_name_does(
     assert service.paid_total == 24
 
 
-def test_an_async_run_does_not_cancel_the_token_and_needs_none(
-    service: FakeService, url: str, source: Path, tmp_path: Path
-) -> None:
-    """A token may be given to one run after the other; only who cancels it cancels them."""
+def test_an_async_run_leaves_its_token_alone(service: FakeService, url: str, source: Path, tmp_path: Path) -> None:
     options: Any = {"engine": "verify", "base_url": url, "api_key": KEY, **QUICK}
     for token in (*[bs.CancelToken()] * 2, None):
         report = anyio.run(lambda token=token: bs.aenrich(source, tmp_path / "out.csv", cancel=token, **options))
@@ -88,7 +81,6 @@ def test_an_async_run_does_not_cancel_the_token_and_needs_none(
 
 
 def test_an_engine_of_the_user_s_own_answers(source: Path, tmp_path: Path) -> None:
-    """Whatever has the methods of :class:`bansong.Engine` is asked as the others are: no name is compared."""
     from bansong.engine.protocol import Answers, LocalEngineAdapter, Records
 
     class Careful(LocalEngineAdapter):
@@ -102,11 +94,7 @@ def test_an_engine_of_the_user_s_own_answers(source: Path, tmp_path: Path) -> No
     assert nine(tmp_path / "out.csv")["action"].to_list() == ["hold"]
 
 
-# ── what is refused ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_what_an_engine_has_of_its_own_is_not_said_again(source: Path) -> None:
-    """A keyword that would be ignored is refused, and so is an option of another kind of engine."""
     wrong: list[dict[str, Any]] = [{"registry": REGISTRY}, {"lang": "ko"}, {"today": "2026-11-22"}, {"budget": 5}]
     for keyword in wrong:
         with pytest.raises(UsageError, match=f"`{next(iter(keyword))}=` is said when an engine is made"):
@@ -118,7 +106,6 @@ def test_what_an_engine_has_of_its_own_is_not_said_again(source: Path) -> None:
 
 
 def test_reading_and_writing_options_are_one_value_each(tmp_path: Path) -> None:
-    """They say what the keywords say; where both are given the run is refused, since one would be ignored."""
     source = write(tmp_path / "in.csv", "124-81-00998,가\n")
     flat: Any = {"columns": {"b_no": "#1"}, "has_header": False, "prefix": "bv_", "select": ["#1"]}
     bs.enrich(source, tmp_path / "a.csv", **flat)
@@ -130,7 +117,6 @@ def test_reading_and_writing_options_are_one_value_each(tmp_path: Path) -> None:
 
 
 def test_an_engine_that_does_not_exist_is_refused_before_anything_is_opened(source: Path, tmp_path: Path) -> None:
-    """Whoever mistypes the engine's name hears of that, not of a registry or a label store that is missing, too."""
     nowhere: Any = dict.fromkeys(("registry", "labels", "model"), tmp_path / "nowhere")
     calls = (partial(bs.enrich, source), partial(bs.plan, source), partial(bs.verify_frame, pl.DataFrame()))
     for call in (*calls, partial(bs.verify, "124-81-00998")):
@@ -151,18 +137,13 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
 
 
 def test_options_of_a_wrong_type_or_name_are_refused_in_words() -> None:
-    """The message names what was given and what is taken."""
     for keywords, code, words in WRONG:
         with pytest.raises(UsageError) as caught:
             bs.enrich(SAMPLE / "customers.csv", **keywords)
         assert (caught.value.code, words in str(caught.value)) == (f"options.{code}", True), words
 
 
-# ── the package ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_what_a_public_signature_names_can_be_imported() -> None:
-    """A program can name in its own annotations whatever a function of bansong takes or returns."""
     functions = [bs.enrich, bs.plan, bs.aenrich, bs.verify, bs.verify_frame, bs.LocalEngine.__init__]
     functions += [bs.ServiceEngine.__init__, bs.HybridEngine.__init__]
 

@@ -27,7 +27,6 @@ def parsed(addresses: list[str | None] | pl.Series, zipcodes: list[str | None] |
 
 
 def test_each_spelling_is_read_as_a_person_would_read_it() -> None:
-    """Rather no plain number than a wrong one: floors, units, blocks, postal codes, and dongs named like roads."""
     asked = cases("address_grammar.csv").select("address", "zipcode")
     found = parsed(asked["address"].to_list(), asked["zipcode"].to_list())
     plain = plain_numbers(asked.lazy()).select(plain_building="building", plain_lot="lot").collect()
@@ -81,8 +80,6 @@ def test_no_text_at_all_is_refused(addresses: list[str | None]) -> None:
     assert parsed(addresses, addresses)["address"].to_list() == addresses
 
 
-# ── the quick ways ───────────────────────────────────────────────────────────────────────────────────────────────────
-
 # town, name, its end, space (``_``), number, what follows: one of each makes an address
 ROADS = """
 ////조치원읍 /서면 /길상면 /읍면 /남면/로동읍 /정동 /대로면 /서면_
@@ -104,7 +101,6 @@ LOTS = """
 
 
 def assert_same(texts: pl.Series, form: str, monkeypatch: pytest.MonkeyPatch, share: float) -> None:
-    """Hold the usual and the full reading against each other; at least this share must be of the usual form."""
     mine = parsed(texts)
     rest = mine["address"].str.split(" ").list.slice(2).list.join(" ")
     assert rest.str.contains(getattr(forms, form)).mean() >= share
@@ -114,9 +110,7 @@ def assert_same(texts: pl.Series, form: str, monkeypatch: pytest.MonkeyPatch, sh
 
 
 @pytest.mark.parametrize(("form", "parts"), [("_ROAD", ROADS), ("_LOT", LOTS)])
-def test_the_usual_forms_are_read_as_the_full_reading_reads_them(
-    form: str, parts: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_usual_forms_are_read_as_in_full(form: str, parts: str, monkeypatch: pytest.MonkeyPatch) -> None:
     dice = Random(7)
     choices = [line.split("/") for line in parts.strip("\n").split("\n")]
     texts = {"서울특별시 중구 " + "".join(map(dice.choice, choices)) for _ in range(few(48_000))}
@@ -124,22 +118,17 @@ def test_the_usual_forms_are_read_as_the_full_reading_reads_them(
 
 
 @pytest.mark.parametrize("form", ["_ROAD", "_LOT"])
-def test_of_real_buildings_the_usual_forms_are_read_as_the_full_reading_reads_them(
-    shared: Path, form: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_real_usual_forms_are_read_as_in_full(shared: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = official_addresses(shared).gather_every(4, 1)
     detail = pl.when(pl.int_range(pl.len()) % 2 == 0).then(pl.lit(", 3층 301호")).otherwise(pl.lit(""))
     address = pl.concat_str(pl.lit("서울특별시 중구 "), "road" if form == "_ROAD" else "lot", detail)
     assert_same(rows.select(address.alias("address")).to_series(), form, monkeypatch, 0.8)
 
 
-# ── real addresses ───────────────────────────────────────────────────────────────────────────────────────────────────
-
 SHARES = {"vet_road": 1.0, "vet_lot": 0.9875, "test": 0.989, "test3": 1.0, "gb_offices": 1.0}
 
 
 def test_real_lists_are_read_to_road_or_lot_and_number_in_these_shares(shared: Path) -> None:
-    """Of the register's, plain numbers are those that the grammar reads, and nine in ten are found."""
     rows = pl.read_csv(shared / "address" / "localdata_vet_half.csv", infer_schema=False)
     lists: dict[str, Any] = {"vet_road": rows["도로명전체주소"], "vet_lot": rows["소재지전체주소"]}
     for name in ("test", "test3", "gb_offices"):
@@ -160,16 +149,3 @@ def check_plain_numbers(read: pl.DataFrame) -> None:
     assert both.filter(pl.col("lot") != pl.col("lot_main").fill_null(0)).is_empty()
     numbered = both.filter(pl.col("main").is_not_null() | pl.col("lot_main").is_not_null())
     assert numbered.select(pl.coalesce("building", "lot").count()).item() > 0.9 * numbered.height
-
-
-def test_official_road_addresses_of_a_province_are_read_back(shared: Path) -> None:
-    pieces = official_addresses(shared).gather_every(3)
-    for gap in (" ", ""):
-        joined = pl.concat_str("name", pl.lit(gap), "main", pl.lit("-"), "sub")
-        written = pieces.select(
-            pl.concat_str(pl.lit("세종특별자치시"), "town", joined, separator=" ", ignore_nulls=True)
-        )
-        found = parsed(written.to_series())
-        right = (found["road"] == pieces["name"]) & (found["main"].cast(pl.String) == pieces["main"])
-        right &= (found["sub"].cast(pl.String) == pieces["sub"]) & found["emd"].eq_missing(pieces["town"])
-        assert right.all()

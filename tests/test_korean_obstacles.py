@@ -46,25 +46,7 @@ def say(*words: str) -> tuple[int, str]:
     return code, text
 
 
-def test_a_locked_workbook() -> None:
-    Path("명단.xlsx").write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + "EncryptedPackage".encode("utf-16-le"))
-    code, text = say("enrich", "명단.xlsx")
-    assert code == 2
-    assert "암호가 걸린 엑셀 파일입니다. 엑셀에서 열어 암호를 해제하고(파일 > 정보 > 통합 문서 보호" in text
-
-
-def test_a_file_in_cp949() -> None:
-    """Read as it is; with a wrong --encoding the message says to leave that out, which works."""
-    Path("명단.csv").write_bytes(LIST.encode("cp949"))
-    code, text = say("enrich", "명단.csv", "--encoding", "utf-8")
-    assert code == 2
-    assert "이미 지정했다면 빼 주세요. UTF-8과 CP949는 자동으로 알아봅니다" in text
-    assert say("enrich", "명단.csv")[0] == 0
-    assert "가나상사" in Path("명단.enriched.csv").read_text("cp949")
-
-
 def test_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message says where a key is had, in which variable it goes, and names a page in Korean; then it works."""
     code, text = say("enrich", "명단.csv", "--status", "nts")
     assert code == 2
     assert "data.go.kr에서 무료로 발급받아" in text
@@ -78,7 +60,6 @@ def test_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_quota_that_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is bought; the message says how many are left, and the option that it names buys these."""
     service = FakeService("key-of-the-team", quota=1)
     with serve(service) as url:
         monkeypatch.setenv("BANSONG_BASE_URL", url)

@@ -9,22 +9,24 @@ import subprocess
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
+import xlsxwriter
 from babel.messages.pofile import read_po
 from click.testing import CliRunner
 
 import bansong as bs
-from bansong.base.messages import Lang, gettext, use_language
-from bansong.base.schema import ACTIONS
+from bansong import BansongError, ReadOptions
+from bansong.base.messages import Lang, use_audience, use_language
 from bansong.cli.app import app
+from bansong.cli.options import COMMAND_LINE
 from bansong.engine.risk.reasons import parse_reasons
 from bansong.engine.risk.scorecard import Scorecard
-from bansong.errors import BansongError
-from bansong.watch import store as watch_forget
+from bansong.tables.detect import FILE_OPTIONS, ONLY_ENCODING, open_table
 from conftest import ROOT, SAMPLE, write
-from korean import as_printed, english_words
+from korean import english_words
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -42,9 +44,6 @@ EARLIER = {
 """What the release wrote whose Korean was reworded, by the level that it tells."""
 
 
-_QUOTED = re.compile(r"`[^`]*`|--[a-z-]+(?:[ =][^\s)]+)?|\S+\.[a-z]{2,5}\b")
-"""Commands, options and file names, in which codes are what they are."""
-
 OTHER_WORDS = {
     "휴·폐업 상태": r"영업 상태|사업자 상태",
     "반송 등급": r"(?<!반송 )등급",
@@ -58,32 +57,11 @@ OTHER_WORDS = {
 
 @cache
 def messages() -> dict[str, str]:
-    """Every message of the catalogue in Korean, by its English."""
     path = Path(bs.__file__).parent / "locale" / "ko" / "LC_MESSAGES" / "bansong.po"
     with path.open("rb") as file:
         found = [message for message in read_po(file) if message.id]
     plain = [(one.id, one.string) if isinstance(one.id, str) else (one.id[-1], one.string[0]) for one in found]
     return dict(plain)
-
-
-def test_no_code_of_an_action_stands_in_a_sentence() -> None:
-    code = re.compile(rf"(?<![\w.=-])(?:{'|'.join(ACTIONS)})(?![\w=-])|`(?:{'|'.join(ACTIONS)})`")
-    ticked = re.compile(rf"`(?:{'|'.join(ACTIONS)})`")
-    found = {korean for korean in messages().values() if ticked.search(korean) or code.search(_QUOTED.sub("", korean))}
-    assert found == set()
-
-
-def test_no_word_stands_twice_and_no_stop_follows_a_stop() -> None:
-    twice = re.compile(r"(?<![가-힣])([가-힣]{2,}) \1(?![가-힣])")
-    slips = {
-        korean for korean in messages().values() if twice.search(korean) or re.search(r"[가-힣]\.\s*\.(?!\w)", korean)
-    }
-    stops = {
-        korean
-        for english, korean in messages().items()
-        if re.search(r"[가-힣]\.$|[가-힣]\.\{", korean) and not re.search(r"[.…]$", english)
-    }
-    assert (slips, stops) == (set(), set())
 
 
 def test_roles_may_be_named_in_korean(run: Run, tmp_path: Path) -> None:
@@ -95,16 +73,6 @@ def test_roles_may_be_named_in_korean(run: Run, tmp_path: Path) -> None:
     assert run("plan", source, "--columns", given).returncode == 0
     unknown = run("plan", source, "--columns", "번호=갑", env={"BANSONG_LANG": "ko"})
     assert (unknown.returncode, "사업자번호, 상호, 주소, 우편번호" in unknown.stderr) == (2, True)
-
-
-def test_forgetting_speaks_korean_and_calls_nothing_erased_that_was_not_there(run: Run) -> None:
-    assert run("watch", "add", "124-81-00998", "--local").returncode == 0
-    with use_language("ko"):
-        kinds = [*watch_forget.HELD, "summaries", "answers", "changes", "labels", "letters", "statuses", "choices"]
-        kinds += ["results of jobs", "records of jobs", "repeatable answers"]
-        assert [kind for kind in kinds if not re.search("[가-힣]", gettext(kind))] == []
-        assert bs.forget("220-81-62517").lines()[0] == ("저장된 것 없음", "220-81-62517")
-        assert bs.forget("124-81-00998").lines()[0] == ("지움", "124-81-00998")
 
 
 def test_reasons_of_the_release_before_are_read_back() -> None:
@@ -122,16 +90,6 @@ def test_reasons_of_the_release_before_are_read_back() -> None:
 def test_one_thing_has_one_word() -> None:
     said = messages().values()
     assert [(word, ko) for word, others in OTHER_WORDS.items() for ko in said if re.search(others, ko)] == []
-
-
-def test_two_uses_of_a_file_are_named_in_korean_and_once(run: Run, tmp_path: Path) -> None:
-    """What fills a message is Korean and does not repeat the message's own noun."""
-    write(tmp_path / "in.csv", "사업자번호\n124-81-00998\n")
-    reference = ("--gazetteer", SAMPLE / "gazetteer.parquet", "--lang", "ko")
-    for option in ("--letters", "--review", "--manifest"):
-        done = run("enrich", "in.csv", "-o", "out.csv", option, "in.csv", *reference)
-        assert done.returncode == 2
-        assert not re.search(r"([가-힣]{2,}) \1|(?<![-/\w.])[a-z]{3,}(?![.\w])", done.stderr.removeprefix("bansong: "))
 
 
 FROZEN = ROOT / "tests" / "frozen"
@@ -175,7 +133,6 @@ HEADINGS = {
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a list, and the files that people send."""
     monkeypatch.chdir(tmp_path)
     shutil.copy(SAMPLE / "customers.csv", tmp_path)
     write(tmp_path / "headless.csv", "124-81-00998,가\n220-81-62517,나\n")
@@ -186,27 +143,18 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def said_by(line: str, lang: Lang = "ko") -> str:
-    """What a command prints for people, on both streams."""
     result = CliRunner().invoke(app, ["--lang", lang, *shlex.split(line)], prog_name="bansong")
     if isinstance(result.exception, BansongError):
-        return f"{result.output}\n{as_printed(result.exception, lang)}"
+        with use_language(lang), use_audience(COMMAND_LINE):
+            return f"{result.output}\n{result.exception}"
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result.output
 
 
 def english_of(line: str, text: str) -> list[str]:
-    """English words that are no usage line."""
     shown = [one for one in text.splitlines() if not one.startswith("사용법:")]
     return [f"{line}: {found}" for found in english_words("\n".join(shown))]
-
-
-@pytest.mark.process
-def test_an_english_session_on_a_korean_computer_is_english(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LANG", "ko_KR.UTF-8")
-    for line in (one for one in SESSION if one.startswith(("plan", "enrich", "verify", "label", "doctor", "data"))):
-        said = said_by(line.replace("--headers ko", ""), "en")
-        assert re.findall(r"[가-힣](?:니다|세요|습니까)\b|[가-힣] 없음", said) == [], line
 
 
 def test_a_session_on_good_and_ugly_files_is_korean(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,3 +172,31 @@ def test_transcripts_and_sentences_of_errors_in_korean_hold_no_english() -> None
     assert len(said) > 8
     shown = {name: "\n".join(line for line in lines if not line.startswith("$ ")) for name, lines in said.items()}
     assert [found for name, text in shown.items() for found in english_of(name, text)] == []
+
+
+def error_in_korean(path: Path, **options: Any) -> str:
+    with use_language("ko"), pytest.raises(BansongError) as failed, open_table(path, **options):
+        pass
+    with use_language("ko"):
+        return str(failed.value)
+
+
+def test_a_child_process_and_a_thread_speak_the_language_of_the_block(tmp_path: Path) -> None:
+    book, keys = tmp_path / "book.xlsx", tmp_path / "keys.json"
+    with xlsxwriter.Workbook(book) as made:
+        made.add_worksheet("목록").write_row(0, 0, ["사업자번호", "주소"])
+        made.add_worksheet("빈 시트")
+    assert error_in_korean(book, wanted=ReadOptions(sheet="빈 시트")) == f"{book}: '빈 시트' 시트가 비어 있습니다"
+    keys.write_bytes(b'[{"b_no": "1248100998", "b_no": "2208162517"}]')
+    assert error_in_korean(keys) == f"{keys}: 1번째 레코드에 'b_no' 키가 두 번 있습니다. 하나만 남겨 주세요"
+
+
+def test_remedies_name_the_options_of_the_caller(tmp_path: Path) -> None:
+    path = tmp_path / "several.json"
+    path.write_bytes(b'{"a": [{"b_no": "1"}], "b": [{"b_no": "2"}]}')
+    assert "`file_json_path='a'` 옵션으로 골라 주세요" in error_in_korean(path, options=FILE_OPTIONS)
+    assert "파일에 하나만 남겨 주세요" in error_in_korean(path, options=ONLY_ENCODING)
+    path = tmp_path / "nul.csv"
+    path.write_bytes(b"b_no\n1248100998\0\n")
+    assert "다른 인코딩이면 `encoding=` 옵션으로 지정해 주세요" in error_in_korean(path)
+    assert "UTF-8이 아닐 수 있습니다" in error_in_korean(path, options={})

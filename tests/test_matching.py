@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from functools import partial
@@ -29,8 +29,6 @@ from bansong.reference.gazetteer import build_gazetteer
 from bansong.reference.registry import build_registry
 from conftest import ROOT, write
 from examples import examples
-from gazetteers import GANGNAM as GANGNAM  # test_address_reviews has it from here
-from gazetteers import JONGNO as JONGNO
 from gazetteers import buildings, gazetteer_of, matched, put, row
 from golden_cases import cases, check
 
@@ -57,15 +55,11 @@ def gazetteer(worlds: dict[str, Gazetteer]) -> Gazetteer:
 
 @pytest.fixture(scope="module")
 def answered(worlds: dict[str, Gazetteer]) -> pl.DataFrame:
-    """The answers to all cases, of one query a world."""
     names = CASES["world"].unique(maintain_order=True)
     return pl.concat(matched(worlds[name], asked_of(name)) for name in names)
 
 
-def test_an_address_is_taken_for_what_a_careful_reader_would_take_it_for(
-    worlds: dict[str, Gazetteer], answered: pl.DataFrame
-) -> None:
-    """Of several buildings none is picked, what does not exist is bent into nothing, and each change is told."""
+def test_an_address_is_read_as_a_careful_reader_would(worlds: dict[str, Gazetteer], answered: pl.DataFrame) -> None:
     korean = matched(worlds["plain"], asked_of("plain"), "ko")["changes"]
     told = answered.with_columns(korean.extend_constant(None, len(answered) - len(korean)).alias("changes_ko"))
     check("addresses.csv", CASES.select("world", "why").hstack(told), inputs=3)
@@ -79,18 +73,14 @@ def test_a_building_that_is_sure_gives_postal_code_dong_and_place_and_no_other_d
     assert found.filter(sure & (pl.col("zipcode_right") != pl.col("fixed_zipcode"))).is_empty()
 
 
-def test_a_few_rows_are_answered_from_parts_of_the_file_as_from_the_whole_of_it(
-    gazetteer: Gazetteer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_few_rows_are_answered_as_all(gazetteer: Gazetteer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gazetteer_builder, "_GROUP", 3)
     parted, asked = gazetteer_of(buildings("plain"), tmp_path), asked_of("plain")[::4]
     monkeypatch.setattr(open_lookups, "FEW", len(asked))
     assert matched(parted, asked).equals(matched(gazetteer, asked))
 
 
-def test_a_few_rows_read_the_row_groups_of_their_roads_and_many_the_whole_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_few_rows_read_row_groups_and_many_the_whole_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gazetteer_builder, "_GROUP", 3)
     parted = gazetteer_of(buildings("plain"), tmp_path)
     read: list[tuple[str, list[int]]] = []
@@ -148,7 +138,6 @@ WORDS += ["38", "63-22", "24", ",", "(보람동)"]
 @examples(20)
 @given(st.lists(st.lists(st.sampled_from(WORDS), max_size=9).map(" ".join), min_size=20, max_size=60))
 def test_an_answer_lies_in_the_region_that_is_written(gazetteer: Gazetteer, addresses: list[str]) -> None:
-    """However words are thrown together, a region that is written first is never crossed."""
     answers = matched(gazetteer, [(address, None) for address in addresses])["fixed_address"]
     for address, fixed in zip(addresses, answers, strict=True):
         for written, official in WRITTEN.items():
@@ -157,7 +146,6 @@ def test_an_answer_lies_in_the_region_that_is_written(gazetteer: Gazetteer, addr
 
 @pytest.mark.fuzz
 def test_batches_keep_rows_and_order(gazetteer: Gazetteer, answered: pl.DataFrame) -> None:
-    """A streaming query over many batches and threads gives each row its own answer."""
     plain = answered.head(len(asked_of("plain")))
     asked = plain.sample(120_000, with_replacement=True, seed=5)
     frame = asked.select("address", "zipcode").with_row_index("line").lazy()
@@ -167,7 +155,6 @@ def test_batches_keep_rows_and_order(gazetteer: Gazetteer, answered: pl.DataFram
 
 
 def test_a_row_is_answered_alike_in_every_batch(gazetteer: Gazetteer) -> None:
-    """Queries are made once and run again: neither other batches, before or at the same time, nor neighbours matter."""
     asked = asked_of("plain")
     random.Random(1).shuffle(asked)
     whole = matched(gazetteer, asked).rows()
@@ -201,9 +188,6 @@ def test_without_a_gazetteer_the_same_columns_are_there() -> None:
     }
 
 
-# ── what the gazetteer lacks ─────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_a_road_that_a_district_has_twice_needs_its_town_or_postal_code(tmp_path: Path) -> None:
     """Number 32 of the one may be new and missing; that of the other is no answer."""
     one = {"road": "덕고개길", "road_code": "361104574096", "dong": "3611032021", "emd": "전의면", "ri": "읍내리"}
@@ -218,37 +202,7 @@ def test_a_road_that_a_district_has_twice_needs_its_town_or_postal_code(tmp_path
     assert found["fixed_address"].is_null().to_list() == [True] * 3 + [False] * 3
 
 
-def invented(rng: random.Random) -> Iterator[str]:
-    """Lines of an official file whose roads differ as neighbours do, each along a village with lots and sub-lots."""
-    syllables = "가강골금남달돌들마말매물방버벌봉산샘소송안양오용장터평학한"
-    stems = {"".join(rng.sample(syllables, rng.choice((2, 2, 3)))) for _ in range(8)}
-    for village, stem in enumerate(sorted(stems)):
-        ri = {"dong": f"36110310{village + 21}", "emd": "부강면", "ri": f"{stem}리", "admin": "부강면"}
-        for place, end in enumerate(("로", "길", "안길", "동로", "서로", "1길", "2길", "28가길", "28나길")):
-            for number in range(1, 15):
-                lot = f"0|{100 * place + number // 4 + 1}|{number % 4}"
-                code = f"36110{9_000_000 + 10 * village + place}"
-                yield row(number, **ri, road=stem + end, road_code=code, lot=lot, zipcode=f"{30010 + village // 2:05d}")
-
-
-def test_what_an_invented_gazetteer_lacks_is_not_answered_and_never_sent(tmp_path: Path) -> None:
-    """A tenth taken out: no building or sub-lot, and no road without a witness, is answered; what is, is never sent."""
-    import address_noise
-    from noise_truth import Truth, read
-
-    official = put(tmp_path / "rnaddrkor_invented.txt", *invented(random.Random(14)))
-    found = address_noise.measured_missing(official, Truth(read(official)), tmp_path, 14)
-    totals = {missing: found.total(missing) for missing in ("buildings", "sub-lots", "roads")}
-    assert all(one.rows > 700 for one in totals.values())
-    assert [one.sent for one in totals.values()] == [0, 0, 0]
-    assert (totals["buildings"].wrong, totals["sub-lots"].wrong) == (0, 0)
-    assert not [one for one in found.tallies if one.wrong and not one.coded and "dong" not in one.form]
-
-
-def test_what_was_not_read_or_not_confirmed_is_told_and_at_best_to_be_confirmed(
-    worlds: dict[str, Gazetteer], tmp_path: Path
-) -> None:
-    """No road is said to be missing where none is written; English is English without a gazetteer, too."""
+def test_what_was_not_read_or_confirmed_is_told_and_not_sent(worlds: dict[str, Gazetteer], tmp_path: Path) -> None:
     asked = [
         ("129, Samsung-ro, Yeongtong-gu, Suwon-si", None),
         ("서울 강남구 역삼동 한빛타워 901-1203", None),

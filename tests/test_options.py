@@ -35,7 +35,6 @@ JOB = {field.name: field.type for field in msgspec.structs.fields(JobFile)} | {"
 
 
 def types_of(kind: type) -> dict[str, Any]:
-    """The types of a class's fields; names that only type checkers import are found where they are defined."""
     names = {
         **{name: getattr(bs, name) for name in ("ApiKey", "Registry", "Gazetteer", "Scorecard")},
         "AskedProgress": AskedProgress,

@@ -23,8 +23,6 @@ FOREIGN = "9998877777"
 
 @dataclass(frozen=True)
 class Item:
-    """A result as the service module reads it."""
-
     key: int | str | None = None
     b_no: str | None = None
     name: str | None = None
@@ -50,12 +48,9 @@ def answer(row: object) -> Answer:
 
 
 def rows_placed(placed: MatchedResults) -> list[int]:
-    """Where answers were put; each must be the row's own."""
     assert {row: answer(row) for row in placed.answers} == placed.answers
     return sorted(placed.answers)
 
-
-# -- any dialect ------------------------------------------------------------------------------------------------------
 
 uploads = st.lists(
     st.tuples(st.sampled_from(NUMBERS), st.sampled_from([None, "가", "나"]), st.sampled_from([None, "서울", "부산"])),
@@ -64,10 +59,7 @@ uploads = st.lists(
     unique=True,
 )
 several = st.lists(
-    st.tuples(st.integers(10**9, 10**10 - 1).map(str), st.none(), st.none()),
-    min_size=1,
-    max_size=9,
-    unique=True,
+    st.tuples(st.integers(10**9, 10**10 - 1).map(str), st.none(), st.none()), min_size=1, max_size=9, unique=True
 )
 ECHOES = ("none", "number", "formatted", "number and name", "whole", "blanks")
 KEYS = (None, "opaque", "hexadecimal", 0, 1, 2)
@@ -133,7 +125,6 @@ def foreign(data: st.DataObject, rows: int) -> Item:
 def test_an_answer_is_never_placed_at_a_wrong_row(
     rows: list[Record], keys: object, echo: str, as_text: bool, data: st.DataObject
 ) -> None:
-    """Whatever the keys and echoes, in any order, partial, repeated, with errors and other uploads' items between."""
     errors = data.draw(st.frozensets(st.integers(0, len(rows) - 1), max_size=2), "errors")
     each = st.lists(st.sampled_from(ECHOES), min_size=len(rows), max_size=len(rows))
     kinds = data.draw(each, "echo of each") if echo == "mixed" else echo
@@ -159,7 +150,6 @@ def test_an_answer_is_never_placed_at_a_wrong_row(
 def test_complete_results_with_row_keys_are_all_placed(
     rows: list[Record], base: int, echo: str, as_text: bool, data: st.DataObject
 ) -> None:
-    """In any order, some of them twice, some of them errors."""
     errors = data.draw(st.frozensets(st.integers(0, len(rows) - 1), max_size=2), "errors")
     items = rendered(rows, base, echo, as_text=as_text, errors=errors)
     items = data.draw(
@@ -170,21 +160,6 @@ def test_complete_results_with_row_keys_are_all_placed(
     assert placed.faults == {row: f"error {row}" for row in errors}
     assert placed.note is None
 
-
-@examples(200, 20)
-@given(rows=several, keys=st.permutations(range(9)), echo=st.sampled_from(["number", "formatted"]), data=st.data())
-def test_distinct_numbers_place_whatever_the_keys_say(
-    rows: list[Record], keys: list[int], echo: str, data: st.DataObject
-) -> None:
-    """Keys that run in another order than the upload are found out by the numbers, in partial results too."""
-    items = [replace(item, key=key) for item, key in zip(rendered(rows, None, echo), keys, strict=False)]
-    some = data.draw(st.lists(st.sampled_from(range(len(items))), unique=True, min_size=1), "some")
-    placed = match_results([items[row] for row in some], sent(rows), key_of)
-    assert rows_placed(placed) == sorted(some)
-    assert placed.note is None
-
-
-# -- services that are broken -----------------------------------------------------------------------------------------
 
 firms = st.integers(2, 12).map(
     lambda count: [(f"{1_000_000_007 + 13 * row}", f"상사 {row}", None) for row in range(count)]
@@ -200,7 +175,6 @@ branches = st.lists(
 
 
 def some(data: st.DataObject, items: Sequence[Any], why: str) -> list[Any]:
-    """Some of the items, in their order."""
     kept = data.draw(st.lists(st.booleans(), min_size=len(items), max_size=len(items)), why)
     return [item for item, keep in zip(items, kept, strict=True) if keep]
 
@@ -210,7 +184,6 @@ def some(data: st.DataObject, items: Sequence[Any], why: str) -> list[Any]:
 def test_rows_left_out_and_numbered_anew_are_never_placed_wrongly(
     rows: list[Record], base: int, as_text: bool, data: st.DataObject
 ) -> None:
-    """Dropped, numbered anew, dropped again, repeated, in any order, each with any part of its echo or none."""
     kept = some(data, range(len(rows)), "taken")
     items = []
     for place_, row in enumerate(kept):
@@ -233,7 +206,6 @@ def test_rows_left_out_and_numbered_anew_are_never_placed_wrongly(
 @examples(800, 40)
 @given(rows=st.one_of(firms, branches), data=st.data())
 def test_keys_that_say_anything_are_found_out_by_whole_echoes(rows: list[Record], data: st.DataObject) -> None:
-    """Shifted, exchanged, another job's, as text: an item that repeats its row is placed there or not at all."""
     by_text = len({row[1:] for row in rows}) == len(rows)
     items = []
     for row, record in enumerate(rows):
@@ -245,8 +217,6 @@ def test_keys_that_say_anything_are_found_out_by_whole_echoes(rows: list[Record]
     placed = match_results(items, sent(rows), key_of, records=records(rows))
     assert len(rows_placed(placed)) == len(items), "a whole echo is enough, whatever its key"
 
-
-# -- by hand ----------------------------------------------------------------------------------------------------------
 
 A, B, C, D = NUMBERS[:4]
 BRANCHES: list[Record] = [(A, "가", "서울"), (B, "나", None), (A, "가", "부산"), (C, None, None), (A, None, None)]
@@ -266,6 +236,12 @@ LAST_MONTH = [
     Item(2, C, answer=answer(2)),
 ]
 PLACES: list[Record] = [(A, "가", "서울"), (B, "나", "부산"), (C, "다", "대전")]
+ERRORS = [Item(0, error="주소 없음"), Item(1, answer=answer(1)), Item(1), Item(3)]
+ERRORS += [Item(2, answer=answer(2), error="timeout"), Item(4, answer=answer(4), error="")]
+SHORT = [Item(b_no=number, answer=answer(row)) for row, number in ((0, A), (1, B), (3, C))]
+BY_NAME = [Item(b_no=A, name="다라물산", answer=answer(1))]
+B_AND_A: list[Record] = [(B, None, None), (A, None, None)]
+TWO_ANSWERS = [Item(key, answer=answer(text)) for key, text in ((0, "a"), (1, "b"), (1, "c"))]
 FOREIGN_KEYED = [Item(row + 1, b_no, answer=answer(row)) for row, (b_no, _, _) in enumerate(BRANCHES)]
 FOREIGN_KEYED[3] = Item(4, FOREIGN, answer=answer("another"))
 EXCHANGED = [*NUMBERED]
@@ -282,13 +258,7 @@ CASES: dict[str, tuple[list[Record], list[Item], dict[str, Any], list[int], dict
     "one echo proves the base": (BRANCHES, LATER, {}, [0, 2, 3], {}),
     "one echo proves no base alone": (BRANCHES, LATER[1:], {}, [3], {}),
     # 0 and 1 may as well be no and yes
-    "a key with two answers": (
-        BRANCHES,
-        [Item(0, answer=answer("a")), Item(1, answer=answer("b")), Item(1, answer=answer("c"))],
-        {},
-        [],
-        {},
-    ),
+    "a key with two answers": (BRANCHES, TWO_ANSWERS, {}, [], {}),
     "all keys, one with two answers": (BRANCHES, [*FROM_ZERO, Item(3, answer=answer("b"))], {}, [], {}),
     # proven by the echoes; the row that was answered twice is not guessed at, the others stand
     "a row with two answers": (BRANCHES, SHOWN_TWICE, {}, [0], {1: "two different answers"}),
@@ -296,14 +266,7 @@ CASES: dict[str, tuple[list[Record], list[Item], dict[str, Any], list[int], dict
     # an error outweighs an answer; an empty item says nothing against one
     "errors and empty items": (
         BRANCHES,
-        [
-            Item(0, error="주소 없음"),
-            Item(1, answer=answer(1)),
-            Item(1),
-            Item(2, answer=answer(2), error="timeout"),
-            Item(3),
-            Item(4, answer=answer(4), error=""),
-        ],
+        ERRORS,
         {},
         [1, 4],
         {0: "주소 없음", 2: "timeout", 3: "the service gave no answer"},
@@ -316,13 +279,7 @@ CASES: dict[str, tuple[list[Record], list[Item], dict[str, Any], list[int], dict
     # numbers sent once still place their answers, the branches stay open
     "two keys are exchanged": (BRANCHES, EXCHANGED, {}, [1, 3], {}),
     # no addresses are repeated, so a branch looks like the row that was sent without name and address
-    "a short echo": (
-        BRANCHES,
-        [Item(b_no=number, answer=answer(row)) for row, number in ((0, A), (1, B), (3, C))],
-        {},
-        [1, 3],
-        {},
-    ),
+    "a short echo": (BRANCHES, SHORT, {}, [1, 3], {}),
     # A without name and address stays open as long as another of A is missing
     "whole echoes, one of A missing": (BRANCHES, [WHOLE[4], WHOLE[2], WHOLE[3]], {}, [2, 3], {}),
     "whole echoes of all of A": (BRANCHES, [WHOLE[4], WHOLE[2], WHOLE[0]], {}, [0, 2, 4], {}),
@@ -330,22 +287,10 @@ CASES: dict[str, tuple[list[Record], list[Item], dict[str, Any], list[int], dict
     "one firm, whole echoes": (ONE_FIRM, BETWEEN, {}, [2, 4, 6], {}),
     "one firm, fewer": (ONE_FIRM, BETWEEN[:2], {}, [2], {}),
     "one firm, fewer, with its records": (ONE_FIRM, BETWEEN[:2], {"records": records(ONE_FIRM)}, [2, 4], {}),
-    "one firm, another name": (
-        TWO_NAMES,
-        [Item(b_no=A, name="다라물산", answer=answer(1))],
-        {"records": records(TWO_NAMES)},
-        [1],
-        {},
-    ),
+    "one firm, another name": (TWO_NAMES, BY_NAME, {"records": records(TWO_NAMES)}, [1], {}),
     # a number may be echoed in any notation; one that cannot be read neither places nor speaks against a key
     **{
-        f"the number as {b_no!r}": (
-            [(B, None, None), (A, None, None)],
-            [Item(b_no=b_no, answer=answer(1))],
-            {},
-            [1],
-            {},
-        )
+        f"the number as {b_no!r}": (B_AND_A, [Item(b_no=b_no, answer=answer(1))], {}, [1], {})
         for b_no in ("124-81-00998", " 124 81 00998", "１２４８１００９９８", "1248100998.0")
     },
     **{
@@ -375,7 +320,6 @@ def test_an_answer_to_another_number_under_a_rows_key_is_a_fault_that_names_both
 
 
 def test_ranks_are_no_row_keys() -> None:
-    """Results that are sorted by their probability and then counted: no echo, so nothing says whose they are."""
     rows: list[Record] = [(f"{1_000_000_007 + 13 * row}", None, None) for row in range(30)]
     risks = [Answer("active", bounce_prob=(row * 7) % 30 / 30) for row in range(30)]
     ranked = sorted(risks, key=lambda risk: -(risk.bounce_prob or 0))
@@ -393,9 +337,7 @@ def test_ranks_are_no_row_keys() -> None:
         ([0], None),  # of rows left out and the others numbered anew, any
         ([6], 2),
         ([1, 5], 1),
-        ([1, 2, 3, 4, 5], 1),
         ([0, 4], 0),
-        (["2", "3", "6"], 2),
         (["0002", "0006"], 2),
         ([1], None),  # 0 or 1
         ([5], None),  # 1 or 2
@@ -404,13 +346,11 @@ def test_ranks_are_no_row_keys() -> None:
         ([7], None),
         ([-1], None),
         (["0", "1a"], None),  # opaque
-        (["0", "1.0"], None),
         ([True, 5], None),
         (["9" * 5000], None),
     ],
 )
 def test_keys_without_echo_count_only_if_one_base_is_left(keys: list[int | str], base: int | None) -> None:
-    """Of five rows: each key rules out the bases that would put it outside."""
     rows = [int(key) - base if base is not None else 0 for key in keys]
     items = [Item(key, answer=answer(row)) for key, row in zip(keys, rows, strict=True)]
     placed = match_results(items, sent(BRANCHES), key_of)
@@ -432,7 +372,6 @@ def test_keys_without_echo_count_only_if_one_base_is_left(keys: list[int | str],
 def test_keys_that_may_count_other_rows_need_an_echo(
     keys: list[int], totals: tuple[int | None, ...], shared: bool, believed: bool
 ) -> None:
-    """Without one they prove nothing; with one they are believed as ever."""
     items = [Item(key, answer=answer(key)) for key in keys]
     placed = match_results(items, sent(BRANCHES), key_of, totals=totals, shared=shared)
     assert rows_placed(placed) == (keys if believed else [])

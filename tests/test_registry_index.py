@@ -37,7 +37,6 @@ def series(numbers: object) -> pl.Series:
 
 @pytest.mark.parametrize("kind", NUMBERS)
 def test_few_and_many_numbers_are_found_where_they_stand(kind: str) -> None:
-    """A search and the slots say the same: the place, and null for what is null or not there."""
     numbers, dice = NUMBERS[kind], random.Random(4)
     places = {number: place for place, number in enumerate(numbers)}
     near = [dice.choice(numbers) // 10 * 10 + dice.randrange(10) for _ in range(9_000)] if numbers else []
@@ -49,19 +48,13 @@ def test_few_and_many_numbers_are_found_where_they_stand(kind: str) -> None:
         assert (found.to_list(), found.dtype) == (wanted[part], pl.UInt32)
 
 
-def test_slots_are_made_soon_and_whatever_the_remainders() -> None:
-    """Small batches, as a CSV file's, add up; numbers that all have one remainder are found by search."""
-    numbers = NUMBERS["alike"]
-    index = KeyIndex(series(numbers))
-    assert [index.find(series([number])).item() for number in numbers] == list(range(len(numbers)))
-    assert index._slots is not None
+def test_numbers_that_all_have_one_remainder_are_found() -> None:
     size = KeyIndex(series(range(100)))._size
     index = KeyIndex(series([size * place for place in range(100)]))
     assert index.find(series([size * place for place in range(101)])).to_list() == [*range(100), None]
 
 
 def test_threads_that_ask_at_once_get_the_same() -> None:
-    """One makes the table while the others search, and nobody waits or sees half of it."""
     numbers = NUMBERS["sparse"]
     index = KeyIndex(series(numbers))
     asked = series(numbers * (MANY // len(numbers) + 1))
@@ -71,11 +64,7 @@ def test_threads_that_ask_at_once_get_the_same() -> None:
     assert found[0].null_count() == 0
 
 
-# ── the file ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_a_registry_is_read_once_by_each_process(tmp_path: Path) -> None:
-    """Whoever asks again asks the columns that are held; a pool of processes gets the object by pickling it."""
     path = tmp_path / "r.parquet"
     path.write_bytes(REGISTRY.read_bytes())
     registry = Registry.open(path)
@@ -113,7 +102,6 @@ def test_a_source_is_as_fresh_as_the_day_in_korea_on_which_it_was_changed(tmp_pa
 
 
 def test_a_status_of_a_strange_day_is_answered(tmp_path: Path) -> None:
-    """A day before the first year, which a source may say by mistake, is no day; nor does it end a run of its own."""
     path = tmp_path / "r.parquet"
     bs.build_registry([write(tmp_path / "s.csv", "b_no,상태,as_of\n1248100998,계속사업자,-0221-09-04\n")], path)
     assert bs.LocalEngine(path).verify(ROWS).collect()["biz_status"].to_list() == ["active"]

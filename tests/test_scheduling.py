@@ -17,7 +17,6 @@ from filelock import FileLock
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bansong.base.messages import use_language
 from bansong.errors import AccountingError, UsageError
 from bansong.jobs.state import RUNS_OUT_OF_ORDER, JobRun, compare_runs, list_runs, state_folder
 from bansong.notify import channels
@@ -116,9 +115,7 @@ ROW = st.fixed_dictionaries(
 
 @examples(20)
 @given(st.lists(st.dictionaries(st.sampled_from("abcd"), ROW, max_size=4), min_size=2, max_size=5))
-def test_what_changed_over_several_runs_is_what_changed_from_the_first_to_the_last(
-    states: list[dict[str, dict[str, Any]]],
-) -> None:
+def test_changes_over_several_runs_are_those_from_first_to_last(states: list[dict[str, dict[str, Any]]]) -> None:
     settled, steps = [snapshot(**states[0])], []
     for state in states[1:]:
         after, changed = advance(settled[-1], snapshot(**state), TODAY)
@@ -159,14 +156,6 @@ def test_no_cell_of_a_file_of_changes_begins_a_formula(tmp_path: Path) -> None:
     assert found.select("name", "address", "b_no").row(0) == ('\'=HYPERLINK("http://x")', "'-1", "1248100998")
 
 
-def test_the_deadline_ends_a_run_in_good_order(nights: Nights) -> None:
-    nights.run()
-    nights.close()
-    report = nights.run(deadline=0.0)
-    assert (report.exit_code, [one.what for one in report.inputs], kinds(report)) == (5, ["left"], {})
-    assert kinds(nights.run())["closed"] == 1
-
-
 def test_a_forgotten_number_leaves_the_state_of_jobs(nights: Nights, run: Run) -> None:
     nights.run()
     gone = nights.close()
@@ -189,17 +178,6 @@ def test_figures_for_a_monitor_are_in_the_form_of_prometheus(nights: Nights) -> 
     assert families["bansong_job_rows"].samples[0].labels == {"job": "job"}
     assert {one.labels["kind"] for one in families["bansong_job_changes"].samples} == set(CHANGES)
     assert target.stat().st_mode & 0o777 == 0o644
-
-
-def test_a_closure_is_told_once(nights: Nights) -> None:
-    nights.write_job(end='[notify]\nfile = "told.txt"\n')
-    assert (nights.run().since, kinds(nights.run())) == (None, {})
-    gone = nights.close(3)
-    report = nights.run()
-    assert report.changes.filter(pl.col(CHANGE).list.contains("closed"))["b_no"].to_list() == [gone]
-    assert kinds(nights.run()) == {}
-    (told,) = (nights.folder / "told.txt").read_text("utf-8").splitlines()
-    assert ("1 newly closed" in told, gone in told) == (True, False)
 
 
 def test_an_input_that_is_as_before_is_not_verified_again(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,21 +317,14 @@ def test_a_webhook_gets_the_message_as_slack_takes_it(nights: Nights, monkeypatc
 
 
 def test_a_remedy_is_a_field_of_the_job_file(nights: Nights, run: Run) -> None:
-    write(nights.folder / "job.toml", '[[inputs]]\npath = "in.csv"\n[notify]\nfile = "told.txt"\n')
+    write(nights.folder / "job.toml", '[[inputs]]\npath = "in.csv"\n')
     done = run("run", "job.toml")
     assert '`[status] source = "nts"`' in done.stderr
     assert '`[reference] registry = "registry.parquet"`' in done.stderr
     assert "--" not in done.stderr
-    write(
-        nights.folder / "job.toml",
-        '[[inputs]]\npath = "in.csv"\n[engine]\nname = "verify"\n[notify]\nfile = "told.txt"\n',
-    )
-    assert "`[engine] base_url`" in run("run", "job.toml", env={"BANSONG_BASE_URL": ""}).stderr
-    assert "`[engine] base_url`" in (nights.folder / "told.txt").read_text("utf-8")
 
 
 def test_a_receiver_that_took_a_message_is_not_told_again(nights: Nights) -> None:
-    """While one receiver fails, the other gets each message once; `runs list` has the exit code that cron saw."""
     mail = (
         "import sys, pathlib\n"
         "if not pathlib.Path('works').exists(): sys.exit(1)\n"
@@ -378,9 +349,7 @@ COMMANDS = {
 """What a command does, and what is said of it."""
 
 
-def test_a_command_that_fails_shows_neither_its_arguments_nor_the_webhook(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_command_shows_no_argument_or_webhook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channels, "_COMMAND_TIMEOUT_S", 0.5)
     message = JobRun("1", 0.0, 0.0, 0, 0, {}, [], "told")
     for code, said in COMMANDS.items():
@@ -414,14 +383,3 @@ def test_a_korean_job_sends_korean_from_an_english_shell(nights: Nights) -> None
     changes = pl.read_csv(nights.folder / "changes.csv", infer_schema=False)
     assert changes.columns[:6] == ["변경 내용", "사업자번호", "상호", "주소", "이전 휴·폐업 상태", "휴·폐업 상태"]
     assert str(changes["변경 내용"][0]).startswith("폐업, 반송 위험 상승")
-
-
-def test_an_english_job_sends_english_from_a_korean_shell_and_its_report_is_korean(nights: Nights) -> None:
-    nights.write_job('lang = "en"', end=NOTIFY)
-    with use_language("ko"):
-        nights.run()
-        nights.close()
-        report = nights.run()
-        assert dict(report.lines())["변경 내용"].endswith("새로 폐업 1곳, 반송 위험 상승 1곳, 조치 강화 1곳")
-    assert (report.message or "").endswith("1 newly closed, 1 with a higher risk of return")
-    assert "changes" in pl.read_csv(nights.folder / "changes.csv", infer_schema=False).columns

@@ -82,7 +82,6 @@ def stop_at(step: str, stop: str, nights: Nights) -> subprocess.CompletedProcess
 
 
 def copy_list(nights: Nights) -> None:
-    """Have the same list twice."""
     shutil.copyfile(nights.folder / "in.csv", nights.folder / "more.csv")
 
 

@@ -22,7 +22,7 @@ from bansong.jobs.inputs import OUTPUT_IS_INPUT, OUTPUT_SHARED, SIDE_FILE_CLASHE
 from bansong.jobs.job_file import OutputNames
 from bansong.jobs.report import InputOutcome
 from bansong.jobs.run import run_job
-from bansong.jobs.state import RunStore, compare_runs
+from bansong.jobs.state import RunStore
 from bansong.tables.detect import EXTENSIONS
 from bansong.tables.inputs import find_files
 from conftest import write
@@ -69,9 +69,7 @@ def test_two_job_files_do_not_share_a_name_and_a_moved_one_keeps_it(nights: Nigh
     assert kinds(run_job(copy, now=nights.now))["closed"] == 1
 
 
-def test_a_full_disk_is_called_one_and_the_next_run_comes_to_the_same(
-    nights: Nights, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_told_and_the_next_run_goes_on(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
     nights.run()
     nights.close()
     put = RunStore._put_snapshot
@@ -88,9 +86,7 @@ def test_a_full_disk_is_called_one_and_the_next_run_comes_to_the_same(
     assert kinds(nights.run())["closed"] == 1
 
 
-def test_changes_that_a_killed_run_owed_are_written_by_the_next(
-    nights: Nights, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changes_that_a_killed_run_owed_are_written(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
     nights.write_job(end='[output]\nchanges = "out/changes.{date}.csv"\n')
     nights.run()
     number = nights.close()
@@ -182,20 +178,6 @@ def test_what_cannot_be_written_stops_nothing_else(nights: Nights) -> None:
     nights.write_job(end='[output]\npath = "held/{name}.csv"\n')
     report = nights.run()
     assert (report.exit_code, report.inputs[0].what, kinds(report)) == (2, "failed", {})
-
-
-def test_a_second_run_of_a_day_keeps_what_the_first_wrote(nights: Nights) -> None:
-    nights.write_job(end='[output]\nchanges = "out/changes.{date}.csv"\n')
-    nights.run()
-    found = []
-    for place in range(2):
-        found.append(nights.close(place))
-        nights.run()
-        nights.night -= 1
-    written = {path.name: path.read_text("utf-8-sig") for path in (nights.folder / "out").iterdir()}
-    assert set(written) == {"changes.2026-11-21.csv", "changes.2026-11-21.2.csv"}
-    assert found[0] in written["changes.2026-11-21.csv"]
-    assert found[1] in written["changes.2026-11-21.2.csv"]
 
 
 def test_a_copy_that_a_killed_run_left_is_replaced(nights: Nights) -> None:
@@ -393,20 +375,6 @@ def test_a_column_that_a_dated_list_lost_is_told_and_only_closures_are_compared(
         if night in (1, 3):
             assert found == {"closed": 1}
         list_.unlink()
-
-
-def test_a_list_of_addresses_with_another_column_has_no_other_rows(many: Nights) -> None:
-    every = list(many.statuses)
-    put(many, "a.csv", every, HEADERS[1:])
-    many.run()
-    put(many, "a.csv", every, HEADERS[2:])
-    report = many.run()
-    assert (report.inputs[0].lost, kinds(report)) == (("name",), {})
-    put(many, "a.csv", every[:-1], HEADERS[2:])
-    assert kinds(many.run()) == {"gone": 1}
-    put(many, "a.csv", every, HEADERS[1:])
-    assert kinds(many.run()) == {}
-    assert compare_runs(many.folder / "job.toml", "last-3", "last").height <= 1
 
 
 def test_files_of_a_folder_that_hold_no_table_are_passed_over(many: Nights) -> None:

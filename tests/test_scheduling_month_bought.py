@@ -105,13 +105,11 @@ class Month:
             write(self.folder / "in.csv", "\n".join(["사업자번호,상호,주소", *lines, ""]))
 
     def wanted(self) -> set[Record]:
-        """The distinct records of tonight's list that are new, changed or too old."""
         return {
             record for record in self.records() if self.night - self.bought.get(record, -99) > self.calendar.max_age
         }
 
     def paid_since(self, before: Counter[Any]) -> set[Record]:
-        """What was paid since, and note it; nothing is paid twice in a night."""
         paid = self.service.paid - before
         assert set(paid.values()) <= {1}
         found = {tuple(lookup) for lookup in paid}
@@ -185,7 +183,6 @@ SIZES += [pytest.param((20_000, "batch", WHOLE), id="20,000 rows", marks=pytest.
 @pytest.mark.skipif(os.name == "nt", reason="there is no SIGKILL")
 @pytest.mark.parametrize("month", SIZES, indirect=True)
 def test_a_month_pays_what_is_new_changed_or_aged_and_tells_each_closure_once(month: Month) -> None:
-    """A killed run, an outage, a quota that is reached, the month's turn: each night pays and tells what it can."""
     on = month.calendar
     for month.night in range(1, on.last + 1):
         month.change()
@@ -220,10 +217,10 @@ def test_a_month_pays_what_is_new_changed_or_aged_and_tells_each_closure_once(mo
 
 
 def check_what_was_told(month: Month) -> None:
-    """All that closed before the month turned was told by message and by file, once; the months' ends agree."""
     assert {b_no for b_no, night in month.closed_on.items() if night <= month.calendar.month_turns} <= month.told
     message = (month.folder / "told.log").read_text("utf-8")
     assert sum(map(int, re.findall(r"([\d,]+) newly closed", message))) == len(month.told)
+    assert not [b_no for b_no in month.told if b_no in message]
     files = [pl.read_csv(path, infer_schema=False) for path in (month.folder / "out").glob("changes.*.csv")]
     told = pl.concat(files).filter(pl.col("changes").str.contains("closed"))["b_no"].to_list()
     assert sorted(told) == sorted(month.told)

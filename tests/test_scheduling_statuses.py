@@ -157,7 +157,6 @@ MONTHS = [(0, 10), *(pytest.param(seed, 30, marks=pytest.mark.fuzz) for seed in 
 
 @pytest.mark.parametrize(("seed", "nights"), MONTHS)
 def test_each_closure_of_many_nights_is_told_once(seed: int, nights: int, asked: AskedNights) -> None:
-    """Rows are edited, spaced otherwise, doubled, away and back; the tax authority fails, runs are killed."""
     chance = random.Random(seed)
     at_first = numbers(60 if nights > 10 else 24)
     listed, fresh = list(at_first), iter(numbers(100)[60:])

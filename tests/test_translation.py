@@ -16,8 +16,6 @@ from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
-from hypothesis import strategies as st
 from rich.cells import cell_len
 
 import bansong as bs
@@ -30,10 +28,8 @@ from bansong.base.messages import (
     current_language,
     describe_library_error,
     describe_os_error,
-    end_sentence,
     gettext,
     gettext_of,
-    join_clauses,
     match_language,
     ngettext,
     set_language,
@@ -44,12 +40,9 @@ from bansong.base.schema import Alert
 from bansong.cli.app import app
 from bansong.cli.options import COMMAND_LINE
 from bansong.engine.local import REGISTRY_MISSING
-from bansong.engine.registry import REGISTRY_MISSING as NO_SUCH_REGISTRY
-from bansong.errors import Notice, RegistryError
+from bansong.errors import Notice
 from bansong.run.accounting import GAZETTEER_MISSING
-from bansong.run.report import Report
 from conftest import ROOT
-from examples import examples
 from korean import english_sentences
 
 sys.path.insert(0, str(ROOT / "docs"))
@@ -74,32 +67,6 @@ def test_fields_are_filled_in_and_braces_stay() -> None:
     assert [count_rows(2000), count_letters(1)] == ["2,000 rows", "1 letter"]
     owner = SimpleNamespace(done=7, total=1200)  # of which attributes are fields that are not given
     assert gettext_of(owner, "{done} of {total:,}, {note}", note="late") == "7 of 1,200, late"
-
-
-def test_clauses_are_joined_as_the_language_has_it() -> None:
-    assert join_clauses("a", "", "b") == "a; b"
-    with use_language("ko"):
-        assert join_clauses("연결할 수 없습니다(연결이 거부됨)", "다시 시도해 주세요") == (
-            "연결할 수 없습니다(연결이 거부됨). 다시 시도해 주세요"
-        )
-        assert join_clauses("호출 3회", "응답 2건") == "호출 3회, 응답 2건"
-        assert (join_clauses(), join_clauses("", "응답 2건")) == ("", "응답 2건")
-    assert [end_sentence(text) for text in ("저장했습니다", "이름을 확인해 주세요", "e값 20 필요", "done")] == [
-        "저장했습니다.",
-        "이름을 확인해 주세요.",
-        "e값 20 필요",
-        "done",
-    ]
-
-
-def test_help_and_usage_errors_speak_korean() -> None:
-    run = CliRunner().invoke
-    assert "사용법:" in run(app, ["enrich", "--help", "--lang", "ko"]).output
-    wrong = run(app, ["--lang=ko", "enrich", "--nothing"])
-    assert "옵션은 없습니다" in wrong.output
-    assert wrong.exit_code == 2
-    assert "Usage:" in run(app, ["enrich", "--help"]).output
-    assert "one of 'en', 'ko'" in run(app, ["enrich", "--lang", "de", "x.csv"]).output
 
 
 def test_the_help_of_every_command_is_korean_and_fits_a_terminal() -> None:
@@ -180,29 +147,17 @@ ROWS = Phrase("{count:,} row", "{count:,} rows", count=2000)
 CHOICE = Listed([ROWS, Phrase("none"), Option("registry")], " or ")
 
 
-@pytest.fixture
-def report(tmp_path: Path) -> Report:
-    """A report that was made in English, for callers of the library."""
+def test_a_report_made_in_english_is_read_in_korean_and_its_alerts_are_data(tmp_path: Path) -> None:
     path = tmp_path / "list.csv"
     path.write_text("사업자번호,상호,주소\n124-81-00998,삼성전자,경기 수원시 영통구 삼성로 129\n", encoding="utf-8")
     with use_language("en"):
-        made = bs.enrich(path, tmp_path / "out.csv")
-    assert isinstance(made, Report)
-    return made
-
-
-def test_a_report_made_in_english_is_read_in_korean(report: Report) -> None:
-    """As text, as JSON and in a notebook."""
+        report = bs.enrich(path, tmp_path / "out.csv")
     with use_language("ko"):
         told = " ".join(map(str, report.warnings))
         assert "주소 자료" in told
         assert "국세청" in told
         assert "no gazetteer" not in told + str(report) + report._repr_html_() + json.dumps(report.as_dict())
         assert report.as_dict()["warnings"] == [str(one) for one in report.warnings]
-
-
-def test_an_alert_has_a_code_and_fields_and_is_text_for_its_reader(report: Report) -> None:
-    """What held for texts holds for it."""
     alert = next(one for one in report.warnings if isinstance(one, Notice) and one.code == GAZETTEER_MISSING.code)
     assert isinstance(alert, Alert)
     assert alert.fields == {"gazetteer": Option("gazetteer", "gazetteer.parquet")}
@@ -220,16 +175,3 @@ def test_a_phrase_crosses_processes(one: Phrase) -> None:
         assert (type(crossed), crossed, crossed.__dict__) == (type(one), one, one.__dict__)
         with use_language("ko"), use_audience(COMMAND_LINE):
             assert str(crossed) == str(one) != crossed
-
-
-def test_pieces_of_an_error_are_read_as_the_error_is() -> None:
-    error = RegistryError(NO_SUCH_REGISTRY, path="r.parquet", remedy=CHOICE)
-    assert str(error).endswith("2,000 rows or none or `registry=`")
-    with use_language("ko"), use_audience(COMMAND_LINE):
-        assert str(error).endswith(f"{ROWS} 또는 없음 또는 --registry")
-
-
-@examples(200)
-@given(st.text())
-def test_accept_language_is_never_an_error(tags: str) -> None:
-    assert match_language(tags) in (None, "en", "ko")

@@ -36,7 +36,6 @@ def db() -> Iterator[sqlite3.Connection]:
 
 
 def answered(watches: pl.DataFrame, status: str | None, grade: str | None) -> pl.DataFrame:
-    """What a check of these watches found: the same of each."""
     found = {"biz_status": status, "grade": grade, "bounce_prob": 0.5, "action": "confirm"}
     return watches.select(
         "number", "name", "address", *(pl.lit(v, VERDICT_COLUMNS[k]).alias(k) for k, v in found.items())
@@ -46,25 +45,11 @@ def answered(watches: pl.DataFrame, status: str | None, grade: str | None) -> pl
 def found(
     db: sqlite3.Connection, status: str | None, grade: str | None, now: float, channels: tuple[str, ...] = ("file",)
 ) -> CheckResult:
-    """Check everything at a time, and record it."""
     return store.record(db, answered(store.due(db, 1e12, 10_000), status, grade), now, now + 100, channels)
 
 
 def payloads(db: sqlite3.Connection) -> list[dict[str, Any]]:
     return [json.loads(text) for (text,) in db.execute("SELECT payload FROM notices ORDER BY number")]
-
-
-def test_an_owner_reads_and_removes_its_own_watches_alone(db: sqlite3.Connection) -> None:
-    watch, _ = store.add(db, OWNER, Business(NUMBER, "가", "서울"), 0.0)
-    assert store.get(db, "k2", watch.watch_id) is None
-    assert store.history(db, "k2", watch.watch_id) is None
-    assert store.every(db, "k2").is_empty()
-    assert not store.remove(db, "k2", watch.watch_id)
-    assert not store.remove_many(db, "k2", [watch.watch_id])
-    other, done = store.add(db, "k2", Business(NUMBER, "나", None), 0.0)
-    assert (done, other.name) == ("added", "나")
-    assert store.every(db, OWNER)["watch_id"].to_list() == [watch.watch_id]
-    assert store.history(db, OWNER, watch.watch_id) == []
 
 
 def test_a_closure_is_told_with_what_was_before(db: sqlite3.Connection) -> None:
@@ -118,7 +103,7 @@ def test_many_are_added_as_one_is(db: sqlite3.Connection) -> None:
     watches = {watch["biz_no"]: watch for watch in store.every(db, OWNER).to_dicts()}
     assert [watches["1"][name] for name in ("name", "address", "due")] == ["가", "부산", 3.0]
     assert [watches["2"][name] for name in ("name", "due")] == [None, 102.0]
-    assert store.count(db, OWNER) == 3
+    assert (store.count(db, OWNER), store.remove_many(db, "other", [watches["1"]["watch_id"]])) == (3, 0)
     assert store.remove_many(db, OWNER, [watches["1"]["watch_id"], watches["3"]["watch_id"], "none"]) == 2
     assert (store.count(db, OWNER), store.count(db, "other")) == (1, 0)
 
@@ -209,7 +194,6 @@ def test_any_sequence_of_checks(checks: list[tuple[str | None, str | None, bool]
 
 
 def test_closed_when_first_known_is_one_summary(db: sqlite3.Connection) -> None:
-    """A watch that was never checked, or whose status was not known before."""
     store.add_many(db, OWNER, [Business(str(number)) for number in range(3)], 1.0)
     found(db, "unknown", "C", 2.0)
     store.add_many(db, OWNER, [Business("3")], 2.0)

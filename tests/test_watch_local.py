@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 import signal
 import sqlite3
 import stat
@@ -54,7 +53,6 @@ class Town:
         watch.sync(csv_of(folder / "in.csv", rows_for(count)), apply=True, local=self.list)
 
     def registry(self) -> Path:
-        """The registry as it is now, or was on ``registry_day``; built anew where it is another."""
         target = self.folder / "registry.parquet"
         if self._closed_in_registry == self.closed:
             return target
@@ -118,7 +116,6 @@ def test_a_summary_is_one_however_many_lots_a_check_has(town: Town, monkeypatch:
 
 
 def told(town: Town) -> list[str]:
-    """The payloads that are in a list."""
     with closing(sqlite3.connect(town.list)) as db:
         return [payload for (payload,) in db.execute("SELECT payload FROM notices")]
 
@@ -141,9 +138,7 @@ def test_names_do_as_little_as_text_does(town: Town) -> None:
         assert "<script>" not in shown._repr_html_()
 
 
-def test_the_file_is_the_user_s_alone_and_made_by_the_first_addition(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_addition_makes_a_file_of_the_user_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = tmp_path / "state"
     monkeypatch.setenv("BANSONG_STATE_DIR", str(state))
     assert watch.entries(local=True).height == 0
@@ -202,7 +197,6 @@ def test_each_watch_is_checked_every_night(
 
 
 def test_what_is_due_at_once(town: Town) -> None:
-    """Watches of a clock that was wrong, or of an earlier version or longer `every`, and what was added or renamed."""
     town.now += 3650 * DAY
     town.check()
     town.now = NOW
@@ -216,32 +210,12 @@ def test_what_is_due_at_once(town: Town) -> None:
     assert town.check(every=1e6).checked == 2
 
 
-def test_what_was_closed_already_is_one_summary_and_later_closures_come_one_by_one(tmp_path: Path) -> None:
-    town = Town(tmp_path, 30)
-    lines, town.closed = tmp_path / "closed.jsonl", set(town.numbers[:12])
-    first = town.check(notify=lines)
-    assert (first.closures.height, first.closed_already.height, len(first.notices)) == (0, 12, 1)
-    ((_, progress), (what, told)) = first.lines()
-    assert (progress, what) == ("30 of 30", "closed")
-    assert told.startswith("12 of the 30 checked for the first time were closed already:")
-    assert told.endswith("120-81-00040 상점4 …")
-    town.closed |= {town.numbers[20]}
-    town.now += DAY
-    second = town.check(notify=lines)
-    summary, closure = (json.loads(line) for line in lines.read_text(encoding="utf-8").splitlines())
-    assert (summary["event"], summary["closed"], summary["biz_nos"]) == ("closed_already", 12, town.numbers[:12])
-    assert (closure["biz_no"], closure["status_before"], [closure]) == (town.numbers[20], "active", [*second.notices])
-    town.now += DAY
-    assert town.check(notify=lines).quiet
-
-
 @pytest.mark.parametrize(
     ("killed_in", "checked_again"), [("report", 0), ("deliver", 0), ("check_due", 4), ("acknowledge", 0)]
 )
 def test_a_closure_of_a_killed_check_is_told_by_the_next(
     killed_in: str, checked_again: int, town: Town, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The notice is written with what was found, in one step; what was not written down is found again."""
     town.closed = {town.numbers[2]}
     town.check_before()
     lines = town.folder / "closed.jsonl"
@@ -271,9 +245,7 @@ def test_a_closure_goes_to_a_file_and_a_signed_webhook(town: Town, monkeypatch: 
     assert {(got.is_signed(SECRET, NOW), got.is_signed("another", NOW)) for got in receiver.received} == {(True, False)}
 
 
-def test_what_a_webhook_does_not_take_is_kept_listed_and_sent_again_or_forgotten(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_webhook_refuses_is_kept_and_sent_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     town = Town(tmp_path, 6)
     monkeypatch.setenv("BANSONG_WEBHOOK_SECRET", SECRET)
     town.closed = set(town.numbers)
@@ -310,33 +282,11 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    """The commands on a list of their own, in this process."""
     monkeypatch.setenv("BANSONG_WATCH", str(tmp_path / "list.sqlite"))
     return lambda *arguments: CliRunner().invoke(app, ["watch", *map(str, arguments)])
 
 
-@pytest.mark.process
-def test_on_a_terminal_a_check_says_that_nothing_was_due(tmp_path: Path) -> None:
-    pty = pytest.importorskip("pty", reason="a terminal of the operating system's")
-    town = Town(tmp_path)
-    command = [sys.executable, "-m", "bansong", "watch", "check", "--local", town.list, "--registry", town.registry()]
-    said = []
-    for _ in range(2):
-        here, there = pty.openpty()
-        done = subprocess.run([*map(str, command)], stdout=subprocess.PIPE, stderr=there, text=True, check=False)
-        os.close(there)
-        said.append(os.read(here, 10_000).decode())
-        os.close(here)
-        assert (done.returncode, done.stdout) == (0, "")
-    assert said[0] == "checked      4 of 4\r\n"
-    assert re.fullmatch(r"checked      0 of 4: nothing was due; the next is due \d{4}-\d\d-\d\d \d\d:\d\d\r\n", said[1])
-    quiet = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
-    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
-
-
-def test_the_service_is_asked_as_the_environment_says(
-    cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_environment_s_service_is_asked(cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     service = FakeService(KEY, faults=Faults(Fault("watch_add", Status(429), at=4)))
     file = csv_of(tmp_path / "a.csv", rows_for(6))
     with serve(service) as url:
@@ -389,7 +339,6 @@ def test_an_interrupted_sync_says_what_it_did(cli: Run, tmp_path: Path, monkeypa
 
 
 def test_what_a_check_refuses_before_it_begins(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hours that lead nowhere, a webhook that is not signed or names people in the clear, another check's list."""
 
     def refused(secret: str = "", **options: Any) -> str:
         monkeypatch.setenv(checking.SECRET, secret)
@@ -430,22 +379,3 @@ def test_a_check_is_quiet_until_something_happens(cli: Run, tmp_path: Path) -> N
     assert [(one["biz_no"], one["event"]) for one in report["closures"]] == [(town.numbers[3], "closure")]
     bare = cli("check", "--local", town.list)
     assert (bare.exit_code, bare.stdout, "closures cannot be found" in bare.stderr) == (0, "", True)
-
-
-def test_notices_that_a_file_cannot_take_are_kept_and_end_a_check_with_3(cli: Run, tmp_path: Path) -> None:
-    town = Town(tmp_path)
-    town.closed = {town.numbers[0]}
-
-    def check(folder: str) -> Result:
-        notify = tmp_path / folder / "x.jsonl"
-        return cli("check", "--local", town.list, "--registry", town.registry(), "--all", "--notify", notify)
-
-    done = check("no")
-    assert (done.exit_code, "closures cannot be appended" in done.stderr) == (3, True)
-    assert done.stdout.startswith("closed       1 of the 4 checked for the first time was closed already: 120-81-00002")
-    assert "undelivered  1 closed already by file: " in done.stderr
-    town.closed = set(town.numbers[:2])
-    assert "undelivered  120-81-00017 by file: " in check("no").stderr
-    mended = check(".")
-    assert (mended.exit_code, mended.output) == (0, "")
-    assert (tmp_path / "x.jsonl").read_text(encoding="utf-8").count("\n") == 2

@@ -82,9 +82,7 @@ def test_an_outage_is_said_with_its_age_and_changes_nothing(asked: AskedTown) ->
     assert (again.closures.height, again.warnings) == (0, ())
 
 
-def test_a_store_that_another_process_holds_is_said_and_changes_nothing(
-    asked: AskedTown, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_in_use_is_told_and_changes_nothing(asked: AskedTown, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bansong.base.sqlite._LOCK_TIMEOUT_S", 0.1)
     closed = asked.numbers[0]
     asked.told(closed, "closed")
@@ -135,9 +133,7 @@ def test_what_is_due_is_asked_once_a_day_and_a_closure_is_reported(asked: AskedT
     assert (asked.fake.calls, asked.fake.numbers) == (3, 8)
 
 
-def test_the_command_takes_the_options_and_shows_no_key(
-    asked: AskedTown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_shows_no_key(asked: AskedTown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RetryBudget, "backoff", lambda *_: 0.001)
     (tmp_path / "key").write_text(KEY + "\n")
     asked.told(asked.numbers[2], "closed")

@@ -225,7 +225,6 @@ def test_a_full_list_is_made_room_in_and_not_asked_again_and_again(tmp_path: Pat
 
 
 def test_most_of_a_list_is_not_removed_by_mistake(fake: Fake, tmp_path: Path) -> None:
-    """More than half of twenty, or all of any list; looking at what would be done costs one reading of the list."""
     service, terms = fake
     names = {"all": rows_for(20), "less": rows_for(9), "others": rows_for(2, 100), "another": rows_for(1, 200)}
     file = {name: csv_of(tmp_path / f"{name}.csv", rows) for name, rows in names.items()}
