@@ -287,3 +287,43 @@ def test_a_script_shows_a_bar_on_a_terminal_alone() -> None:
     assert "6000/6000 rows" in os.read(here, 1 << 20).decode()
     piped = subprocess.run(command, capture_output=True, check=True)
     assert (piped.stdout, piped.stderr) == (b"", b"")
+
+
+def test_the_party_that_was_chosen_is_printed_with_the_way_to_the_other(run: Run, tmp_path: Path) -> None:
+    header = "공급자사업자등록번호,상호,주소,공급받는자사업자등록번호,상호,주소"
+    write(tmp_path / "tax.csv", f"{header}\n124-81-00998,가,a,220-81-62517,나,b\n124-81-00998,가,a,120-81-47521,다,c\n")
+    said = run("plan", "tax.csv").stderr
+    assert (
+        "note: each row holds 2 parties; '공급받는자사업자등록번호' (#4) was chosen, with what belongs to it, "
+        "because the other side has the same number in every row; for '공급자사업자등록번호' (#1) "
+        "give --columns b_no=#1"
+    ) in said
+    assert "'상호', column 5" in said
+    assert "'주소', column 3" in run("plan", "tax.csv", "--columns", "b_no=#1").stderr
+
+
+@pytest.mark.process
+def test_imports_are_kept_from_the_garbage_collector_once() -> None:
+    code = """
+import gc
+from bansong.cli.console import freeze_imports
+with freeze_imports():
+    assert not gc.isenabled()
+    import polars
+frozen = gc.get_freeze_count()
+assert gc.isenabled() and frozen > 10_000, frozen
+with freeze_imports():
+    assert gc.isenabled()
+assert gc.get_freeze_count() <= frozen
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_one_business_is_shown_or_printed_as_json(run: Run) -> None:
+    done = run("verify", "124-81-00998", "--name", "삼성전자", "--address", "서울 강남구 테헤란로 1", "--lang", "ko")
+    assert (done.returncode, "[kind -3] 법인사업자 번호 (number)" in done.stdout) == (0, True)
+    answer = json.loads(run("verify", "1248100998", "--json").stdout)
+    assert (answer["biz_status"], answer["bounce_prob"]) == ("unknown", None)
+    wrong = run("verify", "12345")
+    assert (wrong.returncode, "fewer than ten digits" in wrong.stdout) == (2, True)
