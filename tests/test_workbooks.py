@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import sys
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import bansong as bs
 from bansong.errors import OutputError
 from bansong.tables.excel.sheet_xml import column_letter
 from bansong.tables.table import Section
-from books import NUMBER, parts, spliced, written
+from books import NUMBER, made, parts, spliced
 from conftest import NINE, spreadsheet, write
 from examples import examples
 
@@ -41,23 +42,15 @@ def test_any_text_comes_back_from_a_new_workbook_as_it_was(tmp_path: Path, value
 
 
 def test_values_that_excel_cannot_hold_as_numbers_become_text(tmp_path: Path) -> None:
-    frame = pl.DataFrame(
-        {
-            "b_no": [1248100998, 2208162517],
-            "big": [12345678901234567, 5],
-            "float": [float("nan"), 1.5],
-            "inf": [float("inf"), -0.25],
-            "date": [dt.date(1800, 1, 1), dt.date(2024, 2, 29)],
-            "when": [dt.datetime(2024, 1, 2, 12), None],
-            "exact": pl.Series(["1.10", "2.20"]).cast(pl.Decimal(20, 2)),
-            "yes": [True, None],
-            "deep": [{"a": [1]}, None],
-            "zoned": pl.Series([dt.datetime(2024, 1, 1, tzinfo=dt.UTC), None]),
-        }
-    )
+    when, zoned = dt.datetime(2024, 1, 2, 12), dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
+    rows = [
+        (1248100998, 12345678901234567, float("nan"), float("inf"), dt.date(1800, 1, 1), when, Decimal("1.10"), True),
+        (2208162517, 5, 1.5, -0.25, dt.date(2024, 2, 29), None, Decimal("2.20"), None),
+    ]
+    schema = ["b_no", "big", "float", "inf", "date", "when", "exact", "yes"]
+    frame = pl.DataFrame(rows, schema, orient="row").with_columns(deep=pl.lit({"a": [1]}), zoned=pl.lit(zoned))
     frame.write_parquet(tmp_path / "in.parquet")
-    bs.enrich(tmp_path / "in.parquet", tmp_path / "out.xlsx")
-    _, one, two = openpyxl.load_workbook(tmp_path / "out.xlsx").active.values
+    _, one, two = openpyxl.load_workbook(spliced(tmp_path / "in.parquet")[1]).active.values
     assert one[:5] == (1248100998, "12345678901234567", "NaN", "inf", "1800-01-01")
     assert one[5:9] == (dt.datetime(2024, 1, 2, 12), "1.10", True, '{"a":[1]}')
     assert str(one[9]).startswith("2024-01-01")
@@ -108,10 +101,7 @@ def test_title_rows_stand_above_the_header_of_a_new_workbook_too(
 ) -> None:
     """Of an old workbook, or one of which columns are left out; filter, colours and frozen rows fit."""
     if "select" in options:
-        source = written(tmp_path / "in.xlsx", [*TITLED, *LIST])
-        book = openpyxl.load_workbook(source)
-        book.active["C3"].data_type = "s"
-        book.save(source)
+        source = made(tmp_path / "in.xlsx", [*TITLED, *LIST], lambda sheet: sheet.write_string("C3", "=x"))
     else:
         lines = [["" if cell is None else str(cell) for cell in row] for row in TITLED]
         source = spreadsheet(tmp_path / "in.ods", [*lines, *LIST])
