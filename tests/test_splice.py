@@ -364,17 +364,6 @@ BODY = b'<row r="2" spans="1:2" ht="20">' + cell("A2", NUMBER) + cell("B2", "a")
 THIRD = b'<row r="3">' + cell("A3", NUMBER) + b"</row>"
 
 
-def test_elements_with_a_prefix_are_extended_in_kind(tmp_path: Path) -> None:
-    """As some .NET programs write them."""
-    source = sheet_of(tmp_path / "in.xlsx", HEAD + BODY + THIRD)
-    for part in (SHEET, STYLES):
-        xml = re.sub(rb"<(/?)(?=[a-zA-Z])(?!\?)", rb"<\1x:", parts(source)[part]).replace(b" xmlns=", b" xmlns:x=")
-        with_parts(source, {part: xml})
-    _, out = spliced(source)
-    assert re.findall(rb"<(?!/?x:)[^?]", parts(out)[SHEET]) == re.findall(rb"<(?!/?x:)[^?]", parts(out)[STYLES]) == []
-    assert [row[2:5] for row in openpyxl.load_workbook(out).active.values][:2] == [NINE[:3], ("active", 0.25, "B")]
-
-
 USUAL = HEAD + BODY
 CDATA = USUAL.replace(b"<t>a</t>", b"<t><![CDATA[a]]></t>")
 REFUSED_SHEETS = {
