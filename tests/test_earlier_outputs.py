@@ -207,9 +207,6 @@ def test_extra_columns_and_outcomes_are_replaced_where_they_stand(tmp_path: Path
     assert again["bounced_at"].null_count() == again.height
 
 
-# the output of the run before
-
-
 def test_notes_in_an_output_outlive_the_next_run(tmp_path: Path, run: Callable[..., CompletedProcess[str]]) -> None:
     """What staff wrote into ``NAME.enriched.xlsx`` is kept beside it, once for each time, and told."""
     save(pl.read_csv(SHORT.encode(), infer_schema=False), tmp_path / "list.xlsx")

@@ -42,9 +42,6 @@ def beside(*more: object) -> list[list[object]]:
     return [[*HEADERS, *more[:half]], *([*row, *more[half:]] for row in ROWS)]
 
 
-# filters
-
-
 def test_filter_its_name_and_its_sort_state_are_widened_and_nothing_else(tmp_path: Path) -> None:
     """The filter's criteria stay, and so does each part but the sheet, its styles and the workbook's list of names."""
 
@@ -152,9 +149,6 @@ def test_the_command_line_shows_the_alert_before_the_notes_and_names_no_totals_r
     assert lines == sorted(lines, key=lambda line: line.startswith("note"))
     filtered(tmp_path / "in.xlsx", "A1:C4", [*LIST, ["합계", None, None]])
     assert "last row of data" not in run("enrich", "in.xlsx").stderr
-
-
-# tables
 
 
 def columns_of(path: Path) -> list[dict[str, str]]:
@@ -276,9 +270,6 @@ def test_formulas_over_a_whole_table_are_named_where_it_grows(tmp_path: Path) ->
     left = with_table(tmp_path / "left.xlsx", "B1:C4", columns=COLUMNS[1:])
     with_part(left, SHEET, ("</sheetData>", '<row r="9"><c r="A9"><f>ROWS(고객표)</f><v>3</v></c></row></sheetData>'))
     assert not any("whole table" in one for one in spliced(left)[0])
-
-
-# drawings
 
 
 def with_charts(path: Path, *anchors: object, titles: int = 0, width: float = 4.0) -> Path:
