@@ -56,7 +56,6 @@ def enriched(folder: Path, **options: Any) -> pl.DataFrame:
 
 @pytest.fixture(scope="module")
 def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pl.DataFrame]:
-    """A part of the sample enriched: with English and Korean headers, and with corrected addresses."""
     folder = tmp_path_factory.mktemp("outputs")
     pl.read_csv(SAMPLE / "customers.csv", infer_schema=False).head(60).write_csv(folder / "in.csv")
     made = {lang: enriched(folder, headers=lang, **KNOWN) for lang in ("en", "ko")}
@@ -98,7 +97,6 @@ def test_a_changed_verdict_and_address_are_counted_and_told(tmp_path: Path, outp
 
 
 def test_a_grade_of_the_users_own_outlives_the_loss_of_ours(tmp_path: Path, outputs: dict[str, pl.DataFrame]) -> None:
-    """A company grades its customers A to E; `grade_bv` was deleted, comes again, and an alert says so."""
     theirs = pl.Series("grade", ["ABCDE"[row * 7 % 5] for row in range(60)])
     edited = outputs["en"].drop("grade").insert_column(1, theirs)
     report = bs.enrich(save(edited, tmp_path / "edited.csv"), tmp_path / "again.csv", **KNOWN)
@@ -150,7 +148,6 @@ def test_grades_that_differ_where_the_probability_is_one_are_the_users(
 def test_a_few_typed_cells_and_percents_make_no_column_of_ours_a_users(
     tmp_path: Path, outputs: dict[str, pl.DataFrame]
 ) -> None:
-    """Somebody filtered the output, corrected one cell in ten, sorted it; a spreadsheet saved what it shows."""
     row = pl.int_range(pl.len())
     edited = outputs["corrected"].with_columns(
         bounce_prob=(pl.col("bounce_prob").cast(pl.Float64) * 100).round(1).cast(pl.String) + "%"
@@ -170,7 +167,6 @@ NEVER_OUTPUTS = [
 
 
 def test_a_list_that_never_was_an_output_keeps_its_columns(tmp_path: Path) -> None:
-    """Columns that happen to be called like ours stay as they are, in every run."""
     for own, lang in NEVER_OUTPUTS:
         source = write(tmp_path / "0.csv", f"사업자번호,{','.join(own)}\n124-81-00998,{','.join(own.values())}\n")
         bs.enrich(source, tmp_path / "1.csv", headers=lang)
@@ -183,7 +179,6 @@ def test_a_list_that_never_was_an_output_keeps_its_columns(tmp_path: Path) -> No
 def test_a_verdict_that_an_older_version_left_behind_is_replaced_too(
     tmp_path: Path, outputs: dict[str, pl.DataFrame]
 ) -> None:
-    """It wrote `action_bv` beside a stale `action` where one of our columns was missing."""
     whole = outputs["en"]
     stale = whole.drop("reasons").with_columns(pl.lit("hold").alias("action"))
     both = pl.concat([stale, whole.select(pl.col(name).alias(f"{name}_bv") for name in NINE)], how="horizontal")
@@ -194,7 +189,6 @@ def test_a_verdict_that_an_older_version_left_behind_is_replaced_too(
 
 
 def test_extra_columns_and_outcomes_are_replaced_where_they_stand(tmp_path: Path) -> None:
-    """A memo between them, and one of them deleted."""
     source = write(tmp_path / "in.csv", SHORT)
     bs.enrich(source, tmp_path / "first.csv", with_outcomes=True, extra_columns=["duplicate_of", "match_level"])
     whole = read(tmp_path / "first.csv")
@@ -208,7 +202,6 @@ def test_extra_columns_and_outcomes_are_replaced_where_they_stand(tmp_path: Path
 
 
 def test_notes_in_an_output_outlive_the_next_run(tmp_path: Path, run: Callable[..., CompletedProcess[str]]) -> None:
-    """What staff wrote into ``NAME.enriched.xlsx`` is kept beside it, once for each time, and told."""
     save(pl.read_csv(SHORT.encode(), infer_schema=False), tmp_path / "list.xlsx")
     out, rows = tmp_path / "list.enriched.xlsx", []
     for _ in range(2):

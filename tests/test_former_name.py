@@ -44,7 +44,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_registry_labels_statuses_watches_and_manifests_of_then_are_read(
     home: Path, run: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each of them by the command that uses it."""
     monkeypatch.setitem(sys.modules, "altair", None)  # charts take longest
     local = ("enrich", "customers.csv", "-o", "out.csv", "--registry", "registry.parquet", "--json")
     report = json.loads(run(*local).stdout)
@@ -65,7 +64,6 @@ def test_a_server_s_file_of_then_serves_its_key(home: Path) -> None:
 
 
 def test_the_new_folder_is_used_once_it_holds_a_ledger(home: Path) -> None:
-    """A new folder without one does not hide the ledger of then; without any of then, a new folder is enough."""
     new, former = home / "state" / "bansong", home / "state" / "bizverify"
     assert state_directory() == former
     new.mkdir()

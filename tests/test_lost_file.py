@@ -53,7 +53,6 @@ def test_none_is_made_beside_files_of_a_lost_one(db: Path, run: Run) -> None:
 
 
 def test_a_file_without_keys_removes_no_job(db: Path, tmp_path: Path) -> None:
-    """It may be a wrong one."""
     with served(tmp_path / "new.sqlite"):
         pass
     (tmp_path / "new.sqlite").replace(db)
@@ -65,7 +64,6 @@ def test_a_file_without_keys_removes_no_job(db: Path, tmp_path: Path) -> None:
 
 
 def test_health_fails_while_the_file_is_away(db: Path) -> None:
-    """Moved, then another in its place: the log names the cause, so does the check; it is well when it is back."""
     away = db.with_name("away")
     with logged() as lines, served(db) as server:
         key = server.key()

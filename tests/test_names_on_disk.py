@@ -47,7 +47,6 @@ def test_files_folders_and_patterns_are_found_however_they_are_spelled(tmp_path:
 def test_a_workbook_that_is_open_is_told_and_a_lock_is_no_input(
     tmp_path: Path, run: Callable[..., CompletedProcess[str]], lock: str
 ) -> None:
-    """What is not saved there is not in the file; a pattern that the shell expanded brings lock files along."""
     source = written(tmp_path / "a.xlsx", [["사업자번호", "상호"], ["124-81-00998", "가"]])
     assert not any("lies beside" in warning for warning in bs.plan(source).warnings)
     write(tmp_path / lock.format("a.xlsx"), "김대리")

@@ -25,7 +25,6 @@ from conftest import NINE, SAMPLE, write
 
 @pytest.fixture(scope="module")
 def lists(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A short list in each format, to be replaced in place."""
     folder = tmp_path_factory.mktemp("lists")
     lines = (SAMPLE / "customers.csv").read_text(encoding="utf-8-sig").splitlines()[:31]
     source = write(folder / "in.csv", "\n".join([*lines, ""]))
@@ -40,10 +39,7 @@ def names_in(folder: Path) -> list[str]:
 
 @contextmanager
 def failing(monkeypatch: pytest.MonkeyPatch, call: str, nth: int, folder: Path) -> Iterator[list[int]]:
-    """Let the nth use of an os function, for a file in ``folder``, fail as a full disk would; yields how often it was.
-
-    Calls that take a descriptor are counted wherever it leads.
-    """
+    """Let the nth use of an os function, for ``folder`` or a descriptor, fail as a full disk would; yield the uses."""
     used = [0]
     home, name = (Path, "replace") if call == "replace" else (publish.os, call)
     real: Callable[..., Any] = getattr(home, name)
@@ -97,7 +93,6 @@ def test_whichever_call_fails_the_file_is_old_or_new_and_the_old_one_is_never_lo
 
 @pytest.mark.parametrize("format", ["csv", "xlsx", pytest.param("parquet", marks=pytest.mark.crash)])
 def test_wherever_the_disk_is_full_the_old_file_stays(lists: Path, tmp_path: Path, format: str) -> None:
-    """A limit on the size of files fails the write that passes it, in whichever library it is made."""
     resource = pytest.importorskip("resource")
     source = shutil.copy(lists / f"list.{format}", tmp_path / f"list.{format}")
     old, manifest = source.read_bytes(), tmp_path / "m.json"
@@ -148,7 +143,6 @@ def test_killed_at_any_moment_the_file_is_old_or_new_and_the_next_run_gets_throu
 
 
 def test_what_a_living_run_writes_is_not_swept_however_old_it_is(tmp_path: Path) -> None:
-    """What no run holds any more and is older than an hour is removed, also what was to be another output."""
     target = tmp_path / "out.csv"
     for name in (".bansong-0123abcd-out.csv", ".bansong-0123abcd-other.csv", ".bansong-mine-out.csv"):
         os.utime(write(tmp_path / name, "left"), (0, 0))
@@ -170,7 +164,6 @@ def _no_links(*_: Any, **__: Any) -> None:
 def test_the_backup_is_the_old_file_with_its_mode_and_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
 ) -> None:
-    """With hard links and without; beside the file that a link leads to; other files of the name stay."""
     if not links:
         monkeypatch.setattr(publish.os, "link", _no_links)
     (real := tmp_path / "real").mkdir()
@@ -191,7 +184,6 @@ def test_the_backup_is_the_old_file_with_its_mode_and_time(
 
 
 def test_a_backup_that_cannot_be_copied_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without hard links the backup is a copy: whichever of its steps fails, no part of it stays."""
     monkeypatch.setattr(publish.os, "link", _no_links)
     source = write(tmp_path / "list.csv", "old")
     for call in ("fsync", "replace", "chmod"):

@@ -64,8 +64,6 @@ GAP = "column D is blank between your list and the new columns"
 
 
 class Case(NamedTuple):
-    """A filter: what becomes of it, the words of the alert, and what the sheet is like."""
-
     after: str | None = "A1:L4"
     words: tuple[str, ...] = ()
     where: str | None = "A1:C4"
@@ -99,7 +97,6 @@ FILTERS = {
 
 @pytest.mark.parametrize("case", FILTERS)
 def test_a_filter_is_widened_or_left_alone_and_named(tmp_path: Path, case: str) -> None:
-    """With its hidden name, or neither of them."""
     after, words, where, rows, draw, names = FILTERS[case]
     source = made(tmp_path / "in.xlsx", rows, lambda sheet: (where and sheet.autofilter(where), draw(sheet)), name=NAME)
     if names:
@@ -133,7 +130,6 @@ def test_the_filter_of_another_sheet_keeps_its_name(tmp_path: Path) -> None:
 
 
 def test_labels_are_reached_when_they_are_added_and_in_the_runs_after(tmp_path: Path) -> None:
-    """Twelve columns outside the filter, of which nine are replaced: it reaches all."""
     filtered(tmp_path / "1.xlsx")
     for before, after in ((1, 2), (2, 3)):
         bs.enrich(tmp_path / f"{before}.xlsx", tmp_path / f"{after}.xlsx", with_outcomes=after == 2)
@@ -250,7 +246,6 @@ def test_a_table_that_ends_before_the_last_record_is_widened_and_named(tmp_path:
 
 
 def test_formulas_over_a_whole_table_are_named_where_it_grows(tmp_path: Path) -> None:
-    """Those about columns are not, nor the function T, a text, another name or a table that stays."""
     whole = ["=SUM(T)", "=COUNTA(T[#All])", "=ROWS(T[[#Headers],[#Data]])"]
     other = ["=SUM(T[b_no])", "=SUM(T[[b_no]:[name]])", "=T(1)", "=SUM(Tab)", "=SUM(my.T)"]
     with xlsxwriter.Workbook(tmp_path / "in.xlsx") as book:
@@ -291,7 +286,6 @@ ANCHORS = {
 
 @pytest.mark.parametrize("anchor", ANCHORS)
 def test_a_chart_over_the_new_columns_is_named_and_not_moved(tmp_path: Path, anchor: str) -> None:
-    """The columns stay beside the table, where a sort reaches them; the alert says what lies over them."""
     source = with_charts(tmp_path / "in.xlsx", ANCHORS[anchor])
     said, out = spliced(source)
     words = ("in.xlsx [S]: the new columns D to L", "the chart 'Chart 1'", "to the right of column L")

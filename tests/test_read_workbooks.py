@@ -70,7 +70,6 @@ def test_the_first_visible_sheet_with_business_numbers_is_read(tmp_path: Path) -
 
 
 def test_a_named_sheet_is_read_even_when_it_is_hidden_and_what_is_none_is_refused(tmp_path: Path) -> None:
-    """A list without a header is refused, too: its first number would become the header and never be verified."""
     path = book(tmp_path / "in.xlsx", {"목록": TABLE, "-숨김": [["사업자번호"], ["1"]], "빈": [], "수": [[NUMBER]] * 2})
     assert opened(path, "숨김").headers == ("사업자번호",)
     for sheet, error, said in (
@@ -109,7 +108,6 @@ def test_rows_are_counted_from_the_header_wherever_the_table_stands(tmp_path: Pa
 
 
 def test_merged_header_lines_are_read_as_one(tmp_path: Path) -> None:
-    """The merged cells of the sheet say which columns a label covers, also where the table starts further down."""
     lines = [[], [None, "제목"], [None, "번호", "공급자", None, "공급받는자"]]
     lines += [[None, None, "등록번호", "상호", "등록번호", "상호"], [None, 1, NUMBER, "가", "2208162517", "나"]]
     table = opened(book(tmp_path / "in.xlsx", {"S": lines}, ["B2:F2", "B3:B4", "C3:D3", "E3:F3"]))
@@ -144,7 +142,6 @@ VALUES: dict[str, tuple[tuple[Any, str | None], tuple[Any, str | None], tuple[ob
 
 
 def test_values_are_read_as_excel_shows_them_in_a_process_of_their_own_too(tmp_path: Path) -> None:
-    """Whole numbers without a point, dates as dates also among text and numbers, text with its zeros."""
     path = tmp_path / "in.xlsx"
     with xlsxwriter.Workbook(path) as made:
         sheet = made.add_worksheet("S")
@@ -194,7 +191,6 @@ def test_errors_and_formulas_without_a_result_read_as_blank_and_are_told(tmp_pat
 
 
 def test_a_used_range_that_is_claimed_only_is_no_rows(tmp_path: Path) -> None:
-    """A million rows in the sheet's own words, or cells with a border and nothing else, add no row."""
     with xlsxwriter.Workbook(tmp_path / "in.xlsx") as made:
         sheet, framed = made.add_worksheet("S"), made.add_format({"border": 1})
         for row, line in enumerate(TABLE):
@@ -205,7 +201,6 @@ def test_a_used_range_that_is_claimed_only_is_no_rows(tmp_path: Path) -> None:
 
 
 def test_rows_of_formulas_without_a_result_behind_the_table_are_counted(tmp_path: Path) -> None:
-    """Formulas filled down further than the table are no rows; their number goes along with the sheet."""
     old = 't="n"><v>7</v>'
     for result in ('t="str"><f>A9</f><v></v>', 't="e"><f>A9</f><v>#N/A</v>', 't="str"><v>  </v>'):
         path = book(tmp_path / "in.xlsx", {"S": [*TABLE, *[[None, 7]] * 2]})

@@ -103,9 +103,8 @@ def taken_out(xml: bytes, columns: set[str]) -> list[object]:
 
 
 def headed(path: Path) -> dict[str, str]:
-    """The letters of our columns."""
-    sheet = openpyxl.load_workbook(path).worksheets[0]
-    return {cell.value: cell.column_letter for row in sheet.iter_rows() for cell in row if cell.value in NINE}
+    rows = openpyxl.load_workbook(path).worksheets[0].iter_rows()
+    return {cell.value: cell.column_letter for row in rows for cell in row if cell.value in NINE}
 
 
 def packed(path: Path) -> dict[str, tuple[int, int, int]]:
@@ -176,8 +175,6 @@ def test_new_cells_look_like_their_neighbours_but_for_formats_that_hide_or_chang
 
 
 def test_new_columns_are_wide_and_shown_and_widths_of_the_user_stay(tmp_path: Path) -> None:
-    """A hidden or folded range is cut in pieces, the rest of it stays hidden as it was."""
-
     def hide(sheet: xlsxwriter.worksheet.Worksheet) -> None:
         sheet.set_column("B:D", 9, None, {"level": 1})
         sheet.set_column("E:XFD", None, None, {"hidden": True})
@@ -281,8 +278,6 @@ def test_the_range_of_an_array_formula_is_not_free_space_and_not_overwritten(tmp
 def test_rows_behind_the_table_that_hold_nothing_are_no_rows_and_stay(
     tmp_path: Path, text: str, result: str | None
 ) -> None:
-    """Formulas filled down beyond the customers, as people do, are neither rows nor touched."""
-
     def fill_down(sheet: xlsxwriter.worksheet.Worksheet) -> None:
         for row in range(3, 30):
             cell = (row, 2, text)
@@ -304,7 +299,6 @@ def test_empty_results_of_formulas_count_as_the_reader_counts_them(tmp_path: Pat
 
 
 def sheet_of(path: Path, data: bytes, behind: bytes = b"") -> Path:
-    """A workbook whose sheet has these rows."""
     by_pandas(path)
     space = MAIN[1:-1].encode()
     return with_parts(
@@ -390,7 +384,6 @@ WRONG = [
 
 @pytest.mark.parametrize("again", [False, True])
 def test_a_finished_sheet_that_is_not_the_old_one_with_the_cells_is_not_published(tmp_path: Path, again: bool) -> None:
-    """Whatever the writer does wrong, the finished file is held against the old one, also where ours are replaced."""
     source = sheet_of(tmp_path / "in.xlsx", HEAD + BODY + THIRD)
     source = spliced(source)[1] if again else source
     for old, new in WRONG:
@@ -443,7 +436,6 @@ def test_another_reader_finds_every_cell_that_is_not_as_it_was_read(tmp_path: Pa
 
 
 def test_a_large_sheet_is_proved_stretch_by_stretch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a whole it would take the reader more memory than the run itself."""
     monkeypatch.setattr(proof, "_CELLS_AT_ONCE", 40)  # three rows of these
     monkeypatch.setattr(proof, "_SCANNED_BYTES", 64)
     monkeypatch.setattr(package, "_PIECE", 100)

@@ -62,7 +62,6 @@ def test_a_business_may_be_called_total(tmp_path: Path) -> None:
 
 
 def test_a_header_among_the_rows_is_marked(tmp_path: Path) -> None:
-    """Exports joined with their headers; nine columns of an earlier run are no part of the comparison."""
     rows = [GOOD, HEADER, " 순번 ,사업자등록번호,상호,금액", "순번,사업자등록번호,상호,0", GOOD]
     assert enriched(tmp_path, *rows)["row_note"].to_list() == [None, AGAIN, AGAIN, OTHER, None]
     bs.enrich(tmp_path / "y.csv", tmp_path / "z.csv")

@@ -33,7 +33,6 @@ TEXTS = [
 @given(values=st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\r"), min_size=1), min_size=1))
 @example(values=TEXTS)
 def test_any_text_comes_back_from_a_new_workbook_as_it_was(tmp_path: Path, values: list[str]) -> None:
-    """Formulas, links, spaces, control characters, what looks like an escape: texts all of them."""
     pl.DataFrame({"b_no": [NUMBER] * len(values), "memo": values}).write_parquet(tmp_path / "in.parquet")
     sheet = openpyxl.load_workbook(spliced(tmp_path / "in.parquet")[1]).active
     assert [unescape(cell.value) for cell in sheet["B"][1:]] == values
@@ -98,7 +97,6 @@ LIST = [[NUMBER, "가", "서울"], ["2208162517", "나", "부산"]]
 def test_title_rows_stand_above_the_header_of_a_new_workbook_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
 ) -> None:
-    """Of an old workbook, or one of which columns are left out; filter, colours and frozen rows fit."""
     if "select" in options:
         source = made(tmp_path / "in.xlsx", [*TITLED, *LIST], lambda sheet: sheet.write_string("C3", "=x"))
     else:
