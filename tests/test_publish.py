@@ -28,7 +28,7 @@ def lists(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("lists")
     lines = (SAMPLE / "customers.csv").read_text(encoding="utf-8-sig").splitlines()[:31]
     source = write(folder / "in.csv", "\n".join([*lines, ""]))
-    for format in ("csv", "parquet", "xlsx"):
+    for format in ("csv", "csv.gz", "parquet", "xlsx"):
         bs.enrich(source, folder / f"list.{format}", prefix="before_", manifest=folder / "manifest.json")
     return folder
 
@@ -91,7 +91,9 @@ def test_whichever_call_fails_the_file_is_old_or_new_and_the_old_one_is_never_lo
     pytest.fail("it never got through")
 
 
-@pytest.mark.parametrize("format", ["csv", "xlsx", pytest.param("parquet", marks=pytest.mark.crash)])
+@pytest.mark.parametrize(
+    "format", ["csv", "xlsx", *(pytest.param(one, marks=pytest.mark.crash) for one in ("csv.gz", "parquet"))]
+)
 def test_wherever_the_disk_is_full_the_old_file_stays(lists: Path, tmp_path: Path, format: str) -> None:
     resource = pytest.importorskip("resource")
     source = shutil.copy(lists / f"list.{format}", tmp_path / f"list.{format}")
