@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import socket
 import sqlite3
 import statistics
@@ -31,7 +32,7 @@ from bansong.server.store import open_server_file
 from bansong.watch import store
 from bansong.watch.store import Business
 
-HEADERS_END = b"\r\n\r\n"
+HEADERS_END, LAST_CHUNK = b"\r\n\r\n", b"\r\n0\r\n\r\n"
 BARE = """
 import sys
 from pathlib import Path
@@ -65,24 +66,37 @@ class Line:
         request = f"{ask}Content-Length: {len(body)}\r\n\r\n".encode() + body
         started = time.perf_counter()
         self._socket.sendall(request)
-        got, wanted = 0, 1 << 60
-        while got < wanted:
+        got = begin = wanted = 0
+        while not wanted or got < wanted:
             size = self._socket.recv_into(self._room[got:])
             if not size:
                 sys.exit("the server closed the connection")
             got += size
-            head, end, _ = bytes(self._room[:1024]).partition(HEADERS_END) if wanted == 1 << 60 else (b"", b"", b"")
-            if end:
-                wanted = len(head) + len(end) + int(head.lower().partition(b"content-length:")[2].partition(b"\r")[0])
-                begin, status = len(head) + len(end), head[:12]
+            if not begin and (end := bytes(self._room[: min(got, 1024)]).find(HEADERS_END)) > 0:
+                begin, head = end + len(HEADERS_END), bytes(self._room[:end]).lower()
+                length = re.search(rb"content-length: *(\d+)", head)
+                wanted = begin + int(length[1]) if length else 0
+            if begin and not wanted and bytes(self._room[got - len(LAST_CHUNK) : got]) == LAST_CHUNK:
+                wanted = got
         took = (time.perf_counter() - started) * 1000
         content = bytes(self._room[begin:wanted])
-        if not status.startswith(b"HTTP/1.1 2"):
+        if not length:
+            content = joined(content)
+        status = head[:12]
+        if not status.startswith(b"http/1.1 2"):
             sys.exit(f"{method} {path}: {content[:300]!r}")
         return took, content
 
     def close(self) -> None:
         self._socket.close()
+
+
+def joined(chunks: bytes) -> bytes:
+    found, place = [], 0
+    while size := int(chunks[place : (end := chunks.index(b"\r\n", place))], 16):
+        found.append(chunks[end + 2 : end + 2 + size])
+        place = end + 4 + size
+    return b"".join(found)
 
 
 def filled(db: Path, count: int) -> tuple[str, str]:

@@ -21,7 +21,6 @@ JOB = {"file": ("list.csv", b"b_no,name\n1248100998,x\n")}
 
 @pytest.fixture(scope="module")
 def answered(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a server's file that has answered a job."""
     db = tmp_path_factory.mktemp("answered") / "db.sqlite"
     with served(db) as server:
         answer = HTTP.post(f"{server.url}/batch", files=JOB, headers={"X-API-Key": server.key()})
@@ -43,11 +42,7 @@ def db(answered: Path, tmp_path: Path) -> Path:
 def test_none_is_made_beside_files_of_a_lost_one(db: Path, run: Run) -> None:
     """Neither the server, its check nor `keys create` takes it for a new one; the files stay, and serve again."""
     results, away = results_of(db), db.rename(db.with_name("away"))
-    for words in (
-        ("serve", "--port", "0"),
-        ("serve", "--check", "--port", "0"),
-        ("keys", "create", "--plan", "business"),
-    ):
+    for words in (["serve", "--port", 0], ["serve", "--check", "--port", 0], ["keys", "create", "--plan", "business"]):
         with logged():  # `serve` sets the log of its process up
             done = run(*words, "--db", db)
         assert (done.returncode, db.exists(), results.exists()) == (2, False, True), words
@@ -58,7 +53,6 @@ def test_none_is_made_beside_files_of_a_lost_one(db: Path, run: Run) -> None:
 
 
 def test_a_file_without_keys_removes_no_job(db: Path, tmp_path: Path) -> None:
-    """It may be a wrong one."""
     with served(tmp_path / "new.sqlite"):
         pass
     (tmp_path / "new.sqlite").replace(db)
@@ -70,7 +64,6 @@ def test_a_file_without_keys_removes_no_job(db: Path, tmp_path: Path) -> None:
 
 
 def test_health_fails_while_the_file_is_away(db: Path) -> None:
-    """Moved, then another in its place: the log names the cause, so does the check; it is well when it is back."""
     away = db.with_name("away")
     with logged() as lines, served(db) as server:
         key = server.key()

@@ -6,20 +6,18 @@ import re
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 import openpyxl
 import pytest
 import xlsxwriter
-from openpyxl.chart import BarChart, Reference
+from openpyxl.chart import BarChart
 from openpyxl.drawing.spreadsheet_drawing import AbsoluteAnchor, AnchorMarker, TwoCellAnchor
 from openpyxl.drawing.xdr import XDRPoint2D, XDRPositiveSize2D
-from openpyxl.utils.units import pixels_to_EMU
 
 import bansong as bs
-from books import BOOK, MAIN, PNG, SHEET, STYLES, changed, made, parts, spliced, with_part
+from books import BOOK, MAIN, PNG, SHEET, STYLES, cells, changed, made, parts, spliced, with_part, with_parts, written
 from conftest import NINE
 
 HEADERS = ["b_no", "name", "address"]
@@ -27,6 +25,7 @@ ROWS = [["124-81-00998", "가", "서울 1"], ["220-81-62517", "나", "서울 2"]
 LIST = [HEADERS, *ROWS]
 TABLE = "xl/tables/table1.xml"
 NAME = "고객'1 A&B"
+COLUMNS = [{"header": header} for header in HEADERS]
 
 
 def filtered(path: Path, where: str = "A1:C4", rows: list[list[Any]] = LIST) -> Path:
@@ -34,17 +33,13 @@ def filtered(path: Path, where: str = "A1:C4", rows: list[list[Any]] = LIST) -> 
 
 
 def with_table(path: Path, where: str = "A1:C4", **options: object) -> Path:
-    columns = [{"header": header} for header in HEADERS]
-    return made(path, LIST, lambda sheet: sheet.add_table(where, {"name": "고객표", "columns": columns} | options))
+    return made(path, LIST, lambda sheet: sheet.add_table(where, {"name": "고객표", "columns": COLUMNS} | options))
 
 
-def beside(*cells: object) -> list[list[object]]:
+def beside(*more: object) -> list[list[object]]:
     """The list with further columns: their headers, and the same cells in every row."""
-    half = len(cells) // 2
-    return [[*HEADERS, *cells[:half]], *([*row, *cells[half:]] for row in ROWS)]
-
-
-# filters
+    half = len(more) // 2
+    return [[*HEADERS, *more[:half]], *([*row, *more[half:]] for row in ROWS)]
 
 
 def test_filter_its_name_and_its_sort_state_are_widened_and_nothing_else(tmp_path: Path) -> None:
@@ -69,8 +64,6 @@ GAP = "column D is blank between your list and the new columns"
 
 
 class Case(NamedTuple):
-    """A filter: what becomes of it, the words of the alert, and what the sheet is like."""
-
     after: str | None = "A1:L4"
     words: tuple[str, ...] = ()
     where: str | None = "A1:C4"
@@ -104,7 +97,6 @@ FILTERS = {
 
 @pytest.mark.parametrize("case", FILTERS)
 def test_a_filter_is_widened_or_left_alone_and_named(tmp_path: Path, case: str) -> None:
-    """With its hidden name, or neither of them."""
     after, words, where, rows, draw, names = FILTERS[case]
     source = made(tmp_path / "in.xlsx", rows, lambda sheet: (where and sheet.autofilter(where), draw(sheet)), name=NAME)
     if names:
@@ -133,36 +125,26 @@ def test_the_filter_of_another_sheet_keeps_its_name(tmp_path: Path) -> None:
                 sheet.write_row(number, 0, row)
             sheet.autofilter("A1:C4")
     _, out = spliced(tmp_path / "in.xlsx")
-    assert [sheet.auto_filter.ref for sheet in openpyxl.load_workbook(out)] == ["A1:C4", "A1:L4"]
     names = dict(re.findall(r">'?(\w+)'?!\$A\$1:\$([A-Z])\$4<", parts(out)[BOOK].decode()))
     assert names == {"고객": "L", "안내": "C"}
 
 
 def test_labels_are_reached_when_they_are_added_and_in_the_runs_after(tmp_path: Path) -> None:
-    """Twelve columns outside the filter, of which nine are replaced: it reaches all."""
-    bs.enrich(filtered(tmp_path / "in.xlsx"), tmp_path / "once.xlsx")
-    bs.enrich(tmp_path / "once.xlsx", tmp_path / "twice.xlsx", with_outcomes=True)
-    assert openpyxl.load_workbook(tmp_path / "twice.xlsx").active.auto_filter.ref == "A1:O4"
-    with_part(tmp_path / "twice.xlsx", SHEET, ('<autoFilter ref="A1:O4"', '<autoFilter ref="A1:C4"'))
-    bs.enrich(tmp_path / "twice.xlsx", tmp_path / "third.xlsx")
-    assert openpyxl.load_workbook(tmp_path / "third.xlsx").active.auto_filter.ref == "A1:O4"
+    filtered(tmp_path / "1.xlsx")
+    for before, after in ((1, 2), (2, 3)):
+        bs.enrich(tmp_path / f"{before}.xlsx", tmp_path / f"{after}.xlsx", with_outcomes=after == 2)
+        assert openpyxl.load_workbook(tmp_path / f"{after}.xlsx").active.auto_filter.ref == "A1:O4"
+        with_part(tmp_path / f"{after}.xlsx", SHEET, ('<autoFilter ref="A1:O4"', '<autoFilter ref="A1:C4"'))
 
 
-def test_the_command_line_shows_the_alert_before_the_notes_and_names_no_totals_row(
-    run: Callable[..., CompletedProcess[str]], tmp_path: Path
-) -> None:
+def test_the_command_line_shows_the_alert_before_the_notes_and_names_no_totals_row(tmp_path: Path, run: Any) -> None:
     filtered(tmp_path / "in.xlsx", "B1:C4")
-    done = run("enrich", "in.xlsx", "-o", "out.xlsx")
-    assert done.returncode == 0
-    lines = [line for line in done.stderr.splitlines() if line.startswith(("ATTENTION", "note"))]
+    said = run("enrich", "in.xlsx").stderr.splitlines()
+    lines = [line for line in said if line.startswith(("ATTENTION", "note"))]
     assert any(line.startswith("ATTENTION") and "B1:C4" in line for line in lines)
     assert lines == sorted(lines, key=lambda line: line.startswith("note"))
     filtered(tmp_path / "in.xlsx", "A1:C4", [*LIST, ["합계", None, None]])
-    assert "last row of data" not in run("enrich", "in.xlsx", "-o", "out.xlsx").stderr
-    assert openpyxl.load_workbook(tmp_path / "out.xlsx").active.auto_filter.ref == "A1:L4"
-
-
-# tables
+    assert "last row of data" not in run("enrich", "in.xlsx").stderr
 
 
 def columns_of(path: Path) -> list[dict[str, str]]:
@@ -184,10 +166,14 @@ def test_a_table_gets_our_columns_under_the_names_in_its_header(tmp_path: Path) 
 
 
 def test_a_table_of_another_spelling_is_widened_in_kind(tmp_path: Path) -> None:
-    """With a prefix before its elements, as some .NET programs write them, and ids that are none."""
-    source = with_table(tmp_path / "in.xlsx")
-    xml = re.sub(rb"<(/?)(?=[a-zA-Z])", rb"<\1x:", parts(source)[TABLE]).replace(b" xmlns=", b" xmlns:x=").decode()
-    _, out = spliced(with_part(source, TABLE, ("(?s).*", xml.replace('id="3"', 'id="c"'))))
+    """With a prefix before the elements of its parts, as some .NET programs write them, and ids that are none."""
+    source = with_part(with_table(tmp_path / "in.xlsx"), TABLE, ('id="3"', 'id="c"'))
+    for part in (SHEET, STYLES, TABLE):
+        xml = re.sub(rb"<(/?)(?=[a-zA-Z])", rb"<\1x:", parts(source)[part]).replace(b" xmlns=", b" xmlns:x=")
+        with_parts(source, {part: xml})
+    _, out = spliced(source)
+    assert not any(re.findall(rb"<(?!/?x:)[^?]", parts(out)[part]) for part in (SHEET, STYLES, TABLE))
+    assert [row[3:6] for row in cells(out)][:2] == [NINE[:3], ("active", "0.25", "B")]
     assert [column["name"] for column in columns_of(out)] == [*HEADERS, *NINE]
     assert len({column["id"] for column in columns_of(out)}) == 12
     assert ElementTree.fromstring(parts(out)[TABLE]).get("ref") == "A1:L4"
@@ -223,7 +209,7 @@ def test_names_that_differ_in_case_only_are_told_apart_and_signs_of_xml_come_thr
 
 def test_tables_side_by_side_are_left_alone_and_the_customers_is_named(tmp_path: Path) -> None:
     def lay_out(sheet: Any) -> None:
-        sheet.add_table("A1:C4", {"name": "고객표", "columns": [{"header": header} for header in HEADERS]})
+        sheet.add_table("A1:C4", {"name": "고객표", "columns": COLUMNS})
         sheet.add_table("D1:E4", {"name": "코드", "columns": [{"header": "code"}, {"header": "text"}]})
 
     source = made(tmp_path / "in.xlsx", beside("code", "text", "x", "y"), lay_out)
@@ -260,48 +246,33 @@ def test_a_table_that_ends_before_the_last_record_is_widened_and_named(tmp_path:
 
 
 def test_formulas_over_a_whole_table_are_named_where_it_grows(tmp_path: Path) -> None:
-    """Those about columns are not, nor the function T, a text, another name or a table that stays."""
-    whole = {"A1": "=SUM(T)", "A2": "=COUNTA(T[#All])", "A3": "=ROWS(T[[#Headers],[#Data]])"}
-    other = {
-        "B1": "=SUM(T[b_no])",
-        "B2": "=SUM(T[[b_no]:[name]])",
-        "B3": "=T(1)",
-        "B4": "=SUM(Tab)",
-        "B5": "=SUM(my.T)",
-    }
+    whole = ["=SUM(T)", "=COUNTA(T[#All])", "=ROWS(T[[#Headers],[#Data]])"]
+    other = ["=SUM(T[b_no])", "=SUM(T[[b_no]:[name]])", "=T(1)", "=SUM(Tab)", "=SUM(my.T)"]
     with xlsxwriter.Workbook(tmp_path / "in.xlsx") as book:
         sheet = book.add_worksheet("고객")
         for number, row in enumerate(LIST):
             sheet.write_row(number, 0, row)
-        sheet.add_table("A1:C4", {"name": "T", "columns": [{"header": header} for header in HEADERS]})
+        sheet.add_table("A1:C4", {"name": "T", "columns": COLUMNS})
         sheet.write_formula("A9", "=SUM(T)")
         sums = book.add_worksheet("합계")
-        for cell, formula in (whole | other).items():
-            sums.write_formula(cell, formula)
+        for number, formula in enumerate([*whole, *other]):
+            sums.write_formula(number, 0, formula)
         book.define_name("전체", "=T")
         book.define_name("열", "=T[name]")
     (alert,) = [one for one in spliced(tmp_path / "in.xlsx")[0] if "whole table" in one]
     named = re.findall(r"(?:고객|합계)![A-Z][0-9]|전체|열", alert.partition(";")[0])
-    assert named == ["고객!A9", *(f"합계!{cell}" for cell in whole), "전체"]
-    left = with_table(tmp_path / "left.xlsx", "B1:C4", columns=[{"header": header} for header in HEADERS[1:]])
+    assert named == ["고객!A9", "합계!A1", "합계!A2", "합계!A3", "전체"]
+    left = with_table(tmp_path / "left.xlsx", "B1:C4", columns=COLUMNS[1:])
     with_part(left, SHEET, ("</sheetData>", '<row r="9"><c r="A9"><f>ROWS(고객표)</f><v>3</v></c></row></sheetData>'))
     assert not any("whole table" in one for one in spliced(left)[0])
 
 
-# drawings
-
-
-def with_charts(path: Path, *charts: tuple[object, float, float], titles: int = 0) -> Path:
-    """A list with charts: an anchor, and the centimetres of width and height."""
-    book = openpyxl.Workbook()
-    sheet = book.active
-    for row in [*[["고객 명단"]] * titles, *LIST]:
-        sheet.append(row)
-    for anchor, width, height in charts:
+def with_charts(path: Path, *anchors: object, titles: int = 0, width: float = 4.0) -> Path:
+    book = openpyxl.load_workbook(written(path, [*[["고객 명단"]] * titles, *LIST]))
+    for anchor in anchors:
         chart = BarChart()
-        chart.add_data(Reference(sheet, min_col=3, min_row=1, max_row=3))
-        chart.width, chart.height, chart.anchor = width, height, anchor
-        sheet.add_chart(chart)
+        chart.width, chart.height, chart.anchor = width, 1.5, anchor
+        book.active.add_chart(chart)
     book.save(path)
     return path
 
@@ -309,19 +280,15 @@ def with_charts(path: Path, *charts: tuple[object, float, float], titles: int = 
 ANCHORS = {
     "a cell and a size": "E2",
     "two cells": TwoCellAnchor(_from=AnchorMarker(col=3, row=0), to=AnchorMarker(col=9, row=20)),
-    "a place and a size": AbsoluteAnchor(
-        pos=XDRPoint2D(pixels_to_EMU(200), pixels_to_EMU(30)),
-        ext=XDRPositiveSize2D(pixels_to_EMU(300), pixels_to_EMU(20)),
-    ),
+    "a place and a size": AbsoluteAnchor(pos=XDRPoint2D(1905000, 285750), ext=XDRPositiveSize2D(2857500, 190500)),
 }
 
 
 @pytest.mark.parametrize("anchor", ANCHORS)
 def test_a_chart_over_the_new_columns_is_named_and_not_moved(tmp_path: Path, anchor: str) -> None:
-    """The columns stay beside the table, where a sort reaches them; the alert says what lies over them."""
-    source = with_charts(tmp_path / "in.xlsx", (ANCHORS[anchor], 4.0, 1.5))
+    source = with_charts(tmp_path / "in.xlsx", ANCHORS[anchor])
     said, out = spliced(source)
-    words = ("in.xlsx [Sheet]: the new columns D to L", "the chart 'Chart 1'", "to the right of column L")
+    words = ("in.xlsx [S]: the new columns D to L", "the chart 'Chart 1'", "to the right of column L")
     assert [all(word in one for word in words) for one in said] == [True]
     assert [cell.value for cell in openpyxl.load_workbook(out).active[1]] == [*HEADERS, *NINE]
     assert changed(source, out) == {SHEET, STYLES}
@@ -333,5 +300,5 @@ def test_a_picture_over_the_new_columns_is_named_and_what_lies_elsewhere_is_not(
     image = {"image_data": BytesIO(PNG)}
     said, _ = spliced(made(tmp_path / "in.xlsx", LIST, lambda sheet: sheet.insert_image("F2", "logo.png", image)))
     assert ["the picture 'Picture 1' (F2:F2)" in one for one in said] == [True]
-    elsewhere = [("D1", 4.0, 2.0), ("D20", 4.0, 1.5), ("M6", 4.0, 1.5), ("A6", 4.9, 1.5)]
-    assert spliced(with_charts(tmp_path / "in.xlsx", *elsewhere, titles=4))[0] == []
+    assert spliced(with_charts(tmp_path / "in.xlsx", "D1", "D20", "M6", titles=4))[0] == []
+    assert spliced(with_charts(tmp_path / "in.xlsx", "A6", titles=4, width=4.9))[0] == []
