@@ -175,8 +175,6 @@ def test_letters_to_be_sent_are_kept_where_none_are_left(tmp_path: Path) -> None
     assert {path.name for path in tmp_path.glob("out.*.csv")} == names
 
 
-
-
 def test_nothing_is_published_where_the_parts_do_not_balance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(side_files, "OTHER", "nowhere")
     with pytest.raises(AccountingError):
