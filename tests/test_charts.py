@@ -10,8 +10,6 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import bansong as bs
 from bansong.base.messages import use_language
@@ -19,9 +17,8 @@ from bansong.engine.risk.reasons import FEATURES
 from bansong.engine.risk.scorecard import Scorecard
 from bansong.errors import UsageError
 from bansong.learning.report import calibration
-from bansong.run.charts import TILES, grades, reasons, regions, waterfall_steps
+from bansong.run.charts import TILES, grades, reasons, regions
 from conftest import SAMPLE
-from examples import examples
 
 
 def rows_of(spec: dict[str, object], column: str) -> list[dict[str, object]]:
@@ -54,16 +51,6 @@ def test_reasons_are_the_most_frequent() -> None:
     assert rows_of(spec, "reason") == [{"reason": "b", "rows": 5}, {"reason": "c", "rows": 3}]
 
 
-@examples(20)
-@given(st.lists(st.integers(-99, 99), min_size=1, max_size=20))
-def test_waterfall_ends_at_the_score(points: list[int]) -> None:
-    steps = waterfall_steps(pl.DataFrame({"reason": list(map(str, points)), "points": points}))
-    moves, score = steps.head(-1), steps.row(-1, named=True)
-    assert moves["start"].to_list() == [0, *moves["end"].to_list()[:-1]]
-    assert (moves["end"] - moves["start"]).to_list() == points
-    assert (score["start"], score["end"]) == (0, sum(points))
-
-
 def test_without_altair_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "altair", None)
     with pytest.raises(UsageError, match=r"pip install 'bansong\[notebook\]'"):
@@ -75,7 +62,11 @@ def test_the_waterfall_of_a_verification_sums_to_its_score() -> None:
     found = bs.verify("124-81-00998", "삼성전자", "수원시 영통구 삼성로 129", lang="ko")
     points = found.points_frame
     assert (points.height, points["points"][0]) == (len(found.reasons), -50)
-    score = rows_of(found.waterfall().to_dict(), "points")[-1]["end"]
+    *moves, last = rows_of(found.waterfall().to_dict(), "points")
+    score = last["end"]
+    assert [(one["start"], one["points"]) for one in moves] == list(
+        zip([0, *points["points"].cum_sum()], points["points"], strict=False)
+    )
     assert score == points["points"].sum()
     assert found.bounce_prob == Scorecard.load().probability(score)
     with pytest.raises(UsageError, match="carry no points"):
@@ -134,6 +125,7 @@ def test_the_reliability_of_a_calibration_is_its_frame() -> None:
         calibration(rows.clear()).chart_reliability()
 
 
+@pytest.mark.process
 def test_a_run_imports_no_library_that_it_does_not_use(tmp_path: Path) -> None:
     """Charts, workbooks, frames of others, HTTP: a CSV file is enriched without them, and starts sooner."""
     code = f"""
