@@ -66,15 +66,6 @@ def test_header_synonyms_seen_in_real_files_are_known(shared: Path) -> None:
             choose_columns(frames.read(pl.DataFrame({trap: ["x"]})), roles)
 
 
-def test_a_users_own_column_is_kept_and_ours_gets_a_suffix(tmp_path: Path) -> None:
-    path = write(tmp_path / "x.csv", "b_no,grade,action\n1248100998,VIP,call\n")
-    report = bs.enrich(path, tmp_path / "y.csv")
-    found = frame_of(tmp_path / "y.csv")
-    assert (found["grade"][0], found["action"][0]) == ("VIP", "call")
-    assert found.columns[3:] == ["biz_status", "bounce_prob", "grade_bv", "action_bv", *NINE[4:]]
-    assert "'grade' of its own; it is kept, ours is 'grade_bv'" in " ".join(report.warnings)
-
-
 def test_enriching_an_enriched_file_replaces_the_nine_columns(source: Path, tmp_path: Path) -> None:
     """Also with a prefix, which is known again."""
     one, two, direct = (tmp_path / f"{name}.csv" for name in ("one", "two", "direct"))
