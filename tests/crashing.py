@@ -23,6 +23,7 @@ from importlib import import_module
 from pathlib import Path
 from random import Random
 from threading import Lock, Timer
+from time import monotonic
 from typing import Any, Literal, Self
 
 import polars as pl
@@ -44,13 +45,8 @@ HUNG = 120.0
 LOADED = (  # what a run imports when it needs it: the nursery has it loaded once
     *("anyio._backends._asyncio", "anyio.streams.tls", "anyio.to_thread", "encodings.cp949", "bansong.tables.csv"),
     *("bansong.purchase.engines", "bansong.history.labels", "bansong.history.scorecards"),
-    *(
-        "bansong.run.columns",
-        "bansong.run.accounting",
-        "bansong.run.enrich",
-        "bansong.run.report",
-        "bansong.run.runner",
-    ),
+    *("bansong.run.columns", "bansong.run.accounting", "bansong.run.enrich"),
+    *("bansong.run.report", "bansong.run.runner"),
 )
 
 Place = Literal["before", "within", "after"]
@@ -182,26 +178,16 @@ class Nursery:
         with self._lock:
             self.number += 1
             self._pid = self._heard()
-        number, hung = self.number, False
-
-        def give_up() -> None:
-            nonlocal hung
-            hung = True
-            self.strike(number)
-
-        watches = [Timer(HUNG, give_up)]
-        if strike_after is not None:
-            watches.append(Timer(strike_after, self.strike, (number,)))
-        for watch in watches:
-            watch.start()
+        watch = Timer(HUNG if strike_after is None else strike_after, self.strike, (self.number,))
+        begun = monotonic()
+        watch.start()
         status = self._heard()
         with self._lock:
             self._pid = None
-        for watch in watches:
-            watch.cancel()
-            watch.join()
+        watch.cancel()
+        watch.join()
         self._tell("reap it")
-        assert not hung, f"a run did not end within {HUNG} s"
+        assert monotonic() - begun < HUNG, "a run did not end"
         return status
 
     def strike(self, number: int) -> None:
@@ -250,8 +236,7 @@ class Campaign:
     chunk: int
     runs: int = 0
     kills: int = 0
-    doubts: list[int] = field(default_factory=list)
-    """How many requests or uploads each kill has left in doubt."""
+    doubts: list[int] = field(default_factory=list)  # requests or uploads that each kill has left in doubt
 
     def __post_init__(self) -> None:
         self.folder.mkdir()
@@ -266,27 +251,12 @@ class Campaign:
 
     def give(self, blow: Blow | None = None, *, unsent: bool = False, strike_after: float | None = None) -> int:
         """Give the command once; whatever became of it, judge. Return its exit code, or the signal that killed it."""
-        call = {
-            "input": str(self.input),
-            "output": str(self.output),
-            "engine": self.engine,
-            "base_url": self.url,
-            "ledger": str(self.ledger),
-            "rate": 1e6,
-            "concurrency": CONCURRENCY,
-            "chunk": self.chunk,
-            "jobs": JOBS,
-            "poll": 0.02,
-            "timeout": 3,
-            "retry_trial": True,  # so many kills leave more trials without an answer than a service may spend
-        }
-        order = {
-            "call": call,
-            "blow": asdict(blow) if blow else None,
-            "unsent": unsent,
-            "state": str(self.folder / "state"),
-        }
-        status = self.nursery.run(order, strike_after)
+        call = {"input": str(self.input), "output": str(self.output), "ledger": str(self.ledger)}
+        call |= {"engine": self.engine, "base_url": self.url, "chunk": self.chunk, "jobs": JOBS}
+        call |= {"rate": 1e6, "concurrency": CONCURRENCY, "poll": 0.02, "timeout": 3}
+        call |= {"retry_trial": True}  # so many kills leave more trials without an answer than a service may spend
+        order = {"call": call, "blow": asdict(blow) if blow else None, "unsent": unsent}
+        status = self.nursery.run(order | {"state": str(self.folder / "state")}, strike_after)
         self.runs += 1
         if status == KILLED:
             self.kills += 1
@@ -314,11 +284,10 @@ class Campaign:
             assert not paid
             return
         with self._ledger_as_found() as ledger:
-            found = ledger.recovered.asking, ledger.recovered.uploads
-            states = self.states(ledger)
-        assert found[0] <= 2 * CONCURRENCY  # under way, and answered but not yet written down
-        assert found[1] <= 1
-        self.doubts.append(sum(found))
+            asking, uploads, states = ledger.recovered.asking, ledger.recovered.uploads, self.states(ledger)
+        assert asking <= 2 * CONCURRENCY  # under way, and answered but not yet written down
+        assert uploads <= 1
+        self.doubts.append(asking + uploads)
         loose = [lookup for lookup in paid if states[lookup] in (None, "refused", "asking")]
         assert not loose, f"{len(loose)} lookups were paid and would be paid again, as {loose[0]}"
 
@@ -335,8 +304,7 @@ class Campaign:
 
     def states(self, ledger: Ledger) -> dict[Lookup, str | None]:
         """The state of each lookup of the file in a ledger."""
-        lookups = list(self.keys)
-        states: dict[Lookup, str | None] = dict.fromkeys(lookups)
+        lookups, states = list(self.keys), dict[Lookup, str | None].fromkeys(self.keys)
         for part in ledger.entries(pl.Series(list(self.keys.values()), dtype=pl.Binary)):
             states |= {lookups[place]: state for place, state in part.select("place", "state").iter_rows()}
         return states

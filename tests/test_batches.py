@@ -17,9 +17,8 @@ class Source:
     name: str
 
 
-def rows_of(**columns: list[int | None]) -> pl.DataFrame:
-    schema = dict.fromkeys(columns, pl.UInt64)
-    return pl.DataFrame(columns, schema=schema).with_row_index(ROW)
+def rows_of(key: int) -> pl.DataFrame:
+    return pl.DataFrame({"key": [key]}).with_row_index(ROW)
 
 
 def test_what_was_found_is_recalled_only_for_the_same_rows_of_the_same_source() -> None:
@@ -31,10 +30,10 @@ def test_what_was_found_is_recalled_only_for_the_same_rows_of_the_same_source() 
         asked.append(source.name)
         return rows.with_columns(pl.lit(source.name).alias("of"))
 
-    one, other, rows = Source("one"), Source("other"), rows_of(key=[1])
+    one, other, rows = Source("one"), Source("other"), rows_of(1)
     assert find(one, rows) is find(one, rows)
     assert find(other, rows)["of"].to_list() == ["other"]
-    assert find(other, rows_of(key=[2]))["key"].to_list() == [2]
+    assert find(other, rows_of(2))["key"].to_list() == [2]
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(find, one, rows).result()["of"].to_list() == ["one"]
     assert asked == ["one", "other", "other", "one"]

@@ -59,12 +59,8 @@ def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
 
 def test_every_transition_is_struck() -> None:
     """A change added to the ledger must be added here."""
-    known = vars(ledger_changes).items()
-    changes = {
-        name
-        for name, kind in known
-        if name[0] != "_" and hasattr(kind, "write") and kind.__module__ == ledger_changes.__name__
-    }
+    known = [kind for name, kind in vars(ledger_changes).items() if name[0] != "_" and hasattr(kind, "write")]
+    changes = {kind.__name__ for kind in known if kind.__module__ == ledger_changes.__name__}
     assert set(TRANSITIONS["verify"]) | set(TRANSITIONS["batch"]) == changes | {"recovery"}
 
 
@@ -224,9 +220,5 @@ def some_requests(runs: Campaign, kind: str) -> int:
 
 def tell(runs: Campaign) -> None:
     """One line a campaign, for those who run this with ``-s``."""
-    most = max(runs.doubts, default=0)
-    paid = runs.service.paid_total
-    sys.stdout.write(
-        f"{runs.engine}: {runs.rows} rows, {len(runs.keys)} lookups, {paid} paid, {runs.runs} runs, "
-        f"{runs.kills} kills, {most} doubts at most and {sum(runs.doubts)} in all by kills\n"
-    )
+    paid, doubts = runs.service.paid_total, sum(runs.doubts)
+    sys.stdout.write(f"{runs.engine}: {runs.rows} rows, {paid} paid, {runs.runs} runs, {runs.kills} kills, {doubts=}\n")

@@ -36,9 +36,6 @@ def names_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-# the rows and their columns
-
-
 @pytest.fixture(scope="module")
 def expected() -> pl.DataFrame:
     rows = pl.read_csv(SAMPLE / "customers.csv", infer_schema=False)
@@ -69,30 +66,14 @@ def test_header_synonyms_seen_in_real_files_are_known(shared: Path) -> None:
             choose_columns(frames.read(pl.DataFrame({trap: ["x"]})), roles)
 
 
-def test_a_users_own_column_is_kept_and_ours_gets_a_suffix(tmp_path: Path) -> None:
-    path = write(tmp_path / "x.csv", "b_no,grade,action\n1248100998,VIP,call\n")
-    report = bs.enrich(path, tmp_path / "y.csv")
-    found = frame_of(tmp_path / "y.csv")
-    assert (found["grade"][0], found["action"][0]) == ("VIP", "call")
-    assert found.columns[3:] == ["biz_status", "bounce_prob", "grade_bv", "action_bv", *NINE[4:]]
-    assert "'grade' of its own; it is kept, ours is 'grade_bv'" in " ".join(report.warnings)
-    again = bs.enrich(tmp_path / "y.csv", tmp_path / "z.csv")
-    assert (tmp_path / "z.csv").read_text() == (tmp_path / "y.csv").read_text()
-    assert not any("grade" in warning for warning in again.warnings)
-
-
-@pytest.mark.parametrize("format", ["csv", "xlsx"])
-def test_enriching_an_enriched_file_replaces_the_nine_columns(source: Path, tmp_path: Path, format: str) -> None:
+def test_enriching_an_enriched_file_replaces_the_nine_columns(source: Path, tmp_path: Path) -> None:
     """Also with a prefix, which is known again."""
-    one, two = tmp_path / f"one.{format}", tmp_path / f"two.{format}"
+    one, two, direct = (tmp_path / f"{name}.csv" for name in ("one", "two", "direct"))
     bs.enrich(source, one, prefix="bv_", lang="ko")
     bs.enrich(one, two, prefix="bv_", lang="en")
-    bs.enrich(source, tmp_path / f"direct.{format}", prefix="bv_", lang="en")
-    if format == "csv":
-        assert frame_of(two).columns[3:] == [f"bv_{name}" for name in NINE]
-        assert two.read_bytes() == (tmp_path / "direct.csv").read_bytes()
-    else:
-        assert pl.read_excel(two).equals(pl.read_excel(tmp_path / "direct.xlsx"))
+    bs.enrich(source, direct, prefix="bv_", lang="en")
+    assert frame_of(two).columns[3:] == [f"bv_{name}" for name in NINE]
+    assert two.read_bytes() == direct.read_bytes()
 
 
 def test_rows_that_do_not_balance_are_never_published(
@@ -116,16 +97,12 @@ def test_rows_that_do_not_balance_are_never_published(
     assert names_in(tmp_path) == ["list.csv"]
 
 
-# publishing
-
-
 def test_the_default_output_stands_beside_the_input_and_is_private(
     source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert bs.enrich(source).output == str(out := source.with_name("list.enriched.csv"))
-    assert stat.S_IMODE(out.stat().st_mode) == 0o600
     monkeypatch.chdir(source.parent)
     assert bs.enrich("list.csv").output == "list.enriched.csv"
+    assert stat.S_IMODE(source.with_name("list.enriched.csv").stat().st_mode) == 0o600
     assert names_in(source.parent) == ["list.csv", "list.enriched.csv"]
 
 
@@ -150,10 +127,8 @@ def test_no_file_that_is_read_is_written_and_no_file_written_twice(source: Path,
     for written, other in (
         ({"output": source}, "input"),
         ({"output": out, "manifest": source}, "input"),
-        ({"output": out, "manifest": tmp_path / "soft.csv"}, "input"),
         ({"output": tmp_path / "soft.csv"}, "input"),
         ({"output": tmp_path / "hard.csv"}, "input"),
-        ({"output": registry}, "registry"),
         ({"output": tmp_path / "registry.csv"}, "registry"),
         ({"output": out, "manifest": model}, "model"),
         ({"output": out, "manifest": out}, "output"),
@@ -177,23 +152,15 @@ def test_what_an_output_cannot_have_of_the_file_is_said(tmp_path: Path) -> None:
     assert report.output == str(tmp_path / "in.enriched.xlsx")
     assert any(note.startswith("the output is a new workbook: its other sheets") for note in report.warnings)
     titled = write(tmp_path / "in.csv", "고객 목록\n사업자번호,상호\n124-81-00998,가\n")
-    assert not any("above the header" in note for note in bs.plan(titled).warnings)
     said = "1 title line above the header not in the output; in the input's own format it has all lines"
     assert said in bs.plan(titled, tmp_path / "out.json").warnings
 
 
 def test_header_lines_that_are_joined_or_doubtful_are_said_and_no_more(tmp_path: Path) -> None:
     """Nothing of two lines is lost; a row taken for the header by its words would leave rows above it unverified."""
-    book = openpyxl.Workbook()
-    for line in (["번호", "거래처", None], [None, "사업자등록번호", "상호"], [1, "124-81-00998", "가"]):
-        book.active.append(line)
-    book.active.merge_cells("A1:A2")
-    book.active.merge_cells("B1:C1")
-    book.save(tmp_path / "in.xlsx")
-    write(tmp_path / "in.csv", "번호,거래처,\n,사업자등록번호,상호\n1,124-81-00998,가\n")
-    for name in ("in.xlsx", "in.csv"):
-        about = [one for one in bs.plan(tmp_path / name, tmp_path / "out.json").warnings if "line" in one]
-        assert about == ["the 2 lines of the header are one line in the output"]
+    source = write(tmp_path / "in.csv", "번호,거래처,\n,사업자등록번호,상호\n1,124-81-00998,가\n")
+    about = [one for one in bs.plan(source, tmp_path / "out.json").warnings if "line" in one]
+    assert about == ["the 2 lines of the header are one line in the output"]
     rows = "Reg,Firm,Where\n사업자번호 없음,상호 미상,주소 불명\n124-81-00998,가,서울\n220-81-62517,나,부산\n"
     report = bs.plan(write(tmp_path / "in.csv", rows))
     assert "1 line above the header's last: kept as they are, and not verified" in report.warnings
@@ -203,17 +170,10 @@ def test_header_lines_that_are_joined_or_doubtful_are_said_and_no_more(tmp_path:
     ("output", "options", "error", "message"),
     [
         ("no/such/out.csv", {}, OutputError, "does not exist"),
-        (".", {}, OutputError, "cannot write|is a folder"),
         ("out.doc", {}, OutputError, "cannot write the format"),
-        (
-            "out.parquet",
-            {"output_encoding": "cp949"},
-            UsageError,
-            r"out\.parquet: `output_encoding=` is for CSV",
-        ),
+        ("out.parquet", {"output_encoding": "cp949"}, UsageError, r"out\.parquet: `output_encoding=` is for CSV"),
         ("out.csv", {"summary": True}, UsageError, r"out\.csv: `summary=` is for workbooks, this output is csv"),
         ("out.csv", {"backup": False}, UsageError, "`backup=False` is for `in_place=True`"),
-        ("out.csv", {"json_path": "data"}, UsageError, "`json_path=` is for JSON documents, this file is csv"),
         ("out.csv", {"engine": "cloud"}, UsageError, "unknown engine 'cloud'"),
     ],
 )
@@ -233,15 +193,11 @@ def test_an_error_of_another_file_is_not_said_of_the_output(tmp_path: Path) -> N
         raise OSError(28, "No space left on device")
 
 
-# reports
-
-
 def test_the_summary_is_made_of_the_very_account_that_balances(source: Path, tmp_path: Path) -> None:
     report = bs.enrich(source, tmp_path / "a.xlsx", summary=True)
     found = dict(row[:2] for row in openpyxl.load_workbook(tmp_path / "a.xlsx")["summary"].values)
-    assert found["rows"] == 3
+    assert (found["rows"], found["missing"], found["scientific"]) == (3, 1, 1)
     assert {name: found[name] for name in report.counts} == report.counts
-    assert (found["missing"], found["scientific"]) == (1, 1)
     for name in ("biz_status", "grade", "action"):
         counts: dict[str, int] = report.as_dict()[name]  # type: ignore[assignment]
         assert {word: found[word] for word in counts} == counts
@@ -254,7 +210,6 @@ def test_a_plan_counts_without_writing_anything(source: Path, tmp_path: Path, st
     assert plan.invalid_by_problem == {"missing": 1, "scientific": 1}
     assert report.account is None
     assert (names_in(tmp_path), list(state_directory.rglob("*"))) == (["list.csv"], [])
-    assert dict(bs.plan(SAMPLE / "customers.xlsx").lines())["input"].endswith("customers.xlsx [고객명단]")
 
 
 def test_a_manifest_records_the_run(
@@ -283,9 +238,6 @@ def test_reports_show_in_a_notebook_with_everything_escaped(tmp_path: Path) -> N
     assert "<script>" not in bs.verify("1248100998", name="<script>", address="<script> 1")._repr_html_()
 
 
-# without a file
-
-
 @NOTHING_CHECKED
 def test_one_business_and_a_frame_are_verified() -> None:
     """A column of the user's with our name is kept, with a warning."""
@@ -304,9 +256,6 @@ def test_the_async_door_gives_the_same_report(source: Path, tmp_path: Path, back
     pytest.importorskip(backend)
     report = anyio.run(lambda: bs.aenrich([source], tmp_path / "out"), backend=backend)
     assert report.rows == 3
-
-
-# registries
 
 
 def registry_of(path: Path) -> dict[str, str]:
@@ -358,20 +307,13 @@ def test_a_registry_is_built_from_folders_enriched_files_and_every_format(tmp_pa
 def test_a_registry_never_replaces_a_source_and_what_makes_none_is_refused(tmp_path: Path) -> None:
     source, out = write(tmp_path / "s.csv", "b_no,상태\n1248100998,폐업자\n"), tmp_path / "out.parquet"
     (tmp_path / "r.parquet").symlink_to(source)
-    for target, said in (
-        ("r.parquet", "is one of the sources"),
-        ("s.csv", r"call it \.parquet"),
-        ("n", r"call it \.parquet"),
-    ):
+    for target, said in (("r.parquet", "is one of the sources"), ("s.csv", r"call it \.parquet")):
         with pytest.raises(UsageError, match=said):
             bs.build_registry([source], tmp_path / target)
     assert source.read_text().startswith("b_no")
     (tmp_path / "empty").mkdir()
     for sources, said in (
-        (
-            [write(tmp_path / "a.csv", "b_no,메모\n1248100998,x\n")],
-            "with a status was found; the headers are: b_no",
-        ),
+        ([write(tmp_path / "a.csv", "b_no,메모\n1248100998,x\n")], "with a status was found; the headers are: b_no"),
         ([write(tmp_path / "b.csv", "b_no,상태\n1248100998,x\n")], "no row of 1 has"),
         ([], "no source"),
         ([tmp_path / "empty"], "holds no table"),

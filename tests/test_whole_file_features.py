@@ -83,23 +83,19 @@ def test_a_number_with_two_buildings_or_two_lots_has_several_addresses(tmp_path:
 def test_rows_without_a_number_or_an_address_say_nothing(tmp_path: Path) -> None:
     """Where number or address is missing, both facts are null: not known is not a no."""
     one = numbers(1)[0]
-    path = write(tmp_path / "in.csv", f"사업자번호,주소\n,부산\n{one},\n{one},부산\n")
-    with open_table(path) as table:
-        chosen = choose_columns(table, RECORD_COLUMNS).columns
-        found = with_cross_row_features(records(table, chosen))
-        known = found.select(CROWDED, SEVERAL).collect()
-    assert known[CROWDED].to_list() == [None, None, False]
-    assert known[SEVERAL].to_list() == [None, None, False]
+    with open_table(write(tmp_path / "in.csv", f"사업자번호,주소\n,부산\n{one},\n{one},부산\n")) as table:
+        found = with_cross_row_features(records(table, choose_columns(table, RECORD_COLUMNS).columns))
+        assert found.select(CROWDED, SEVERAL).collect().rows() == [(None, None), (None, None), (False, False)]
 
 
 def test_long_files_keep_facts_with_their_rows(tmp_path: Path) -> None:
     count = 20_000
-    rows = [(b_no, f"서울특별시 강남구 테헤란로 {place + 1}") for place, b_no in enumerate(numbers(count))]
     crowd = set(range(7, count, 1_999))
-    rows = [(b_no, OFFICE if place in crowd else address) for place, (b_no, address) in enumerate(rows)]
-    found = facts(tmp_path, rows)
+    roads = (f"서울특별시 강남구 테헤란로 {place + 1}" for place in range(count))
+    named = enumerate(zip(numbers(count), roads, strict=True))
+    rows = [(b_no, OFFICE if place in crowd else road) for place, (b_no, road) in named]
     assert len(crowd) >= CROWD
-    assert set(found.with_row_index("row").filter(CROWDED)["row"]) == crowd
+    assert set(facts(tmp_path, rows).with_row_index("row").filter(CROWDED)["row"]) == crowd
 
 
 def crowd_file(path: Path) -> Path:
@@ -170,36 +166,28 @@ OTHER_DAYS = ["최근거래일", "등록일", "가입일", "메일주소변경�
 def test_the_day_on_which_an_address_was_made_sure_of_is_found_and_other_days_are_not(tmp_path: Path) -> None:
     """By its header, or named; its age is a reason. It holds the word for address, and is never taken for one."""
     roles, rows = (*RECORD_COLUMNS, *CONTEXT_COLUMNS), numbers(3)
-    found = {
-        header: choose_columns(
-            frames.read(pl.DataFrame({"사업자번호": rows, header: ["2020-01-05"] * 3})), roles
-        ).columns
-        for header in (*CONFIRMED, *OTHER_DAYS)
-    }
+    found = {}
+    for header in (*CONFIRMED, *OTHER_DAYS):
+        frame = pl.DataFrame({"사업자번호": rows, header: ["2020-01-05"] * 3})
+        found[header] = choose_columns(frames.read(frame), roles).columns
     assert [header for header, chosen in found.items() if "confirmed" in chosen] == CONFIRMED
     assert [header for header, chosen in found.items() if "address" in chosen] == []
-    source = write(
-        tmp_path / "in.csv", f"사업자번호,상호,주소,등록일\n{rows[0]},상사,{OFFICE.partition(',')[0]},2020-01-05\n"
-    )
+    source = write(tmp_path / "in.csv", f"사업자번호,주소,등록일\n{rows[0]},서울 강남구 테헤란로 152,2020-01-05\n")
     for options, told in (({}, False), ({"columns": {"confirmed": "등록일"}}, True)):
         bs.enrich(source, today=date(2026, 11, 22), **options)
         listed = reasons(pl.read_csv(tmp_path / "in.enriched.csv", infer_schema=False))[0]
         assert any(reason.startswith("[freshness ") for reason in listed) is told
 
 
-@pytest.mark.parametrize("engine", ["batch", "verify"])
-def test_the_service_is_not_told_what_stands_beside_a_record(
-    tmp_path: Path, service: FakeService, url: str, engine: str
-) -> None:
+@pytest.mark.usefixtures("url")
+def test_the_service_is_not_told_what_stands_beside_a_record(tmp_path: Path, service: FakeService) -> None:
     """Neither the day of confirmation nor what the whole file tells leaves the machine, or makes another lookup."""
     asked: list[dict[str, str]] = []
     service.faults.add(Fault("verify", Status(503), when=lambda one: asked.append(one.query()) or False))
     source = crowd_file(tmp_path / "in.csv")
-    assert bs.enrich(source, engine=engine, **QUICK).counts["verified"] == CROWD + 3
+    assert bs.enrich(source, engine="verify", **QUICK).counts["verified"] == CROWD + 3
+    assert {name for one in asked for name in one} <= {"b_no", "name", "address"}
     pl.read_csv(source, infer_schema=False).drop("주소확인일").write_csv(tmp_path / "plain.csv")
-    assert bs.enrich(tmp_path / "plain.csv", engine=engine, **QUICK).counts["cached"] == CROWD + 3
-    if engine == "batch":
-        assert {upload.header for upload in service.uploads} == {b"b_no,name,address"}
-    else:
-        assert {name for one in asked for name in one} <= {"b_no", "name", "address"}
-        assert len(asked) >= CROWD + 3
+    assert bs.enrich(tmp_path / "plain.csv", engine="verify", **QUICK).counts["cached"] == CROWD + 3
+    bs.enrich(source, engine="batch", max_age=0, **QUICK)
+    assert {upload.header for upload in service.uploads} == {b"b_no,name,address"}
