@@ -144,6 +144,8 @@ def test_a_service_that_has_moved_is_known_as_what_it_was(
     assert f"--known-as {url}" in planned.stderr
     done = run("enrich", "in.csv", *there, "--known-as", f"{url.upper().replace('HTTP', 'http')}/")
     assert (done.returncode, service.paid_total, service.paid_again) == (0, 30, 0)
+    assert run("enrich", "in.csv", "--engine", "batch").returncode == 0, "known at the first address, too"
+    assert service.paid_total == 30
     assert all(is_right(row, service) for row in answers(tmp_path / "in.enriched.csv").iter_rows(named=True))
 
 

@@ -506,3 +506,12 @@ def test_a_job_keeps_the_folders_of_its_inputs(nights: Nights) -> None:
     nights.write_job(inputs='path = "in/**/*.csv"', end='[output]\npath = "out/{folder}/{name}.{ext}"\n')
     outputs = [Path(str(one.output)).relative_to(nights.folder) for one in nights.run().inputs]
     assert outputs == [Path("out/a/list.csv"), Path("out/b/c/list.csv")]
+
+
+def test_a_workbook_with_other_sheets_says_how_all_are_taken(tmp_path: Path, run: Run) -> None:
+    """The note that other sheets hold numbers, too, is followed by the option that takes every sheet; alone by none."""
+    workbook(tmp_path / "in.xlsx")
+    told = run("plan", "in.xlsx").stderr
+    assert "'부산' hold business numbers too" in told
+    assert "--sheet '*' takes every sheet that holds business numbers" in told
+    assert "takes every sheet" not in run("plan", "in.xlsx", "--sheet", "서울").stderr
