@@ -21,7 +21,7 @@ from bansong.errors import InputError, OutputError, StoreError, UsageError
 from bansong.reference.reviews import ChoiceStore
 from conftest import SAMPLE, write
 from customers import numbers
-from test_matching import GANGNAM, JONGNO, gazetteer_of
+from gazetteers import GANGNAM, JONGNO, gazetteer_of
 
 TWICE: list[tuple[Any, ...]] = [
     (JONGNO, "관철동", "", "10", "중앙로", 0, "10", "03190", "종로1가동", 0, ""),

@@ -321,7 +321,7 @@ async def test_every_method_has_its_raw_form_and_its_refusal() -> None:
         assert service.with_raw_response.me().parse() == Account(limit=10, raw={"limit": 10})
 
 
-async def test_an_error_carries_the_services_request_id() -> None:
+async def test_an_error_carries_the_services_request_id() -> None:  # G34
     for headers, told in (({"x_request_id": f"abc-{KEY}"}, "abc-[key]"), ({}, None), ({"x_request_id": "a b"}, None)):
         async with client(App(Said(401, {"error": "no"}, **headers))) as service:
             with pytest.raises(errors.AuthenticationError) as caught:

@@ -19,9 +19,9 @@ from bansong.engine.registry import Registry
 from bansong.server.settings import Clock
 from conftest import NOTHING_CHECKED, write
 from customers import numbers
+from gazetteers import GANGNAM, gazetteer_of
 from serving import served
 from test_address_reviews import TWICE
-from test_matching import GANGNAM, gazetteer_of
 
 pytestmark = NOTHING_CHECKED
 

@@ -197,6 +197,7 @@ def test_a_call_that_hangs_delays_nobody_for_long_and_is_used_when_it_answers(tm
         it.hand.until(waiting.done, seconds=WAIT_S / 4)
         assert REGISTRY in waiting.result()
         it.fake.faults.release()
+        wait_until(lambda: it.fake.in_flight == 0)
         wait_until(lambda: "closed" in it.reason())
         assert it.fake.calls == 2
 
