@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +51,12 @@ class Served:
     db: Path
     app: Any
     http: httpx.Client = HTTP
+    portal: BlockingPortal | None = None
+
+    def call(self, work: Callable[[], Awaitable[Any]]) -> Any:
+        """Do it in the loop of a hosted server, whose one writer wakes the waiters of one loop."""
+        assert self.portal is not None
+        return self.portal.call(work)
 
     @property
     def files(self) -> Path:
@@ -192,7 +198,7 @@ def hosted(
         portal.wrap_async_context_manager(app.router.lifespan_context(app)),
         httpx.Client(transport=_InProcess(app, portal)) as http,
     ):
-        yield Served("http://hosted", db, app, http)
+        yield Served("http://hosted", db, app, http, portal)
 
 
 class ServedProcess:

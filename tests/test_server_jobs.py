@@ -368,14 +368,14 @@ def test_old_jobs_are_purged(tmp_path: Path) -> None:
             db.execute("INSERT INTO labels (job, row_id, bounced, recorded, learned) VALUES (?, 0, 1, 1, 1)", (two,))
             server.context.learner.record = asyncio.Event().wait  # which learns nothing any more
             hand.forward(days=9.9)
-            asyncio.run(server.context.jobs.purge_once())
+            server.call(server.context.jobs.purge_once)
             assert [key.ask("GET", f"/batch/{job}").status_code for job in (one, two)] == [200, 200]
             db.execute("UPDATE labels SET learned = NULL")
             hand.forward(days=0.2)
-            asyncio.run(server.context.jobs.purge_once())
+            server.call(server.context.jobs.purge_once)
             assert [key.ask("GET", f"/batch/{job}").status_code for job in (one, two)] == [404, 200]
             db.execute("UPDATE labels SET learned = 1")
-        asyncio.run(server.context.jobs.purge_once())
+        server.call(server.context.jobs.purge_once)
         assert list((server.files / "jobs").iterdir()) == []
 
 

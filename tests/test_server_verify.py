@@ -539,5 +539,5 @@ def test_kept_answers_hold_nothing_of_the_request_and_are_deleted_after_a_week(t
             db.execute("BEGIN IMMEDIATE")
             db.executemany("INSERT INTO idempotency (key_id, token, request, created) VALUES (?, ?, ?, ?)", old)
             db.execute("COMMIT")
-        asyncio.run(server.context.idempotent.purge())
+        server.call(server.context.idempotent.purge)
         assert rows_of(server.db, "SELECT created FROM idempotency") == [(now,)]
