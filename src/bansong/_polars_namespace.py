@@ -38,6 +38,7 @@ class _AfterPolars:
 
 
 def register() -> None:
+    """Add the ``brn`` namespace to polars expressions."""
     importlib.import_module("bansong.base.business_number")
 
 

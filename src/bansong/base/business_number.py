@@ -1,4 +1,4 @@
-"""The Korean business registration number: ten digits, the last of which is a check digit.
+"""The Korean business registration number: nine digits and a check digit.
 
 The functions for a single value evaluate the polars expressions for columns. After ``import bansong`` the expressions
 are also the polars namespace ``brn``::

@@ -114,7 +114,7 @@ def pad_text(text: str, width: int) -> str:
 
 
 def aligned_rows(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
-    # right: places of right-aligned columns
+    """Return each row as one line, padded by cell width; ``right``: places of right-aligned columns."""
     from rich.cells import cell_len
 
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
@@ -163,6 +163,7 @@ class ProgressDisplay(Protocol):
 
 
 def describe_progress(done: int, total: int, unit: str, seconds: float) -> str:
+    """Return the share done and the speed in words, in the current language."""
     return gettext(
         "{done:,} of {total:,} {unit} ({part:.0%}), {rate:,.0f} {unit}/s",
         done=done,
@@ -174,6 +175,7 @@ def describe_progress(done: int, total: int, unit: str, seconds: float) -> str:
 
 
 def describe_fetch(fetch: FetchReport) -> str:
+    """Return the progress of fetching statuses in words, in the current language."""
     total = fetch.answered + fetch.left
     part = fetch.answered / max(total, 1)
     said = gettext_noop("{answered:,} of {total:,} numbers answered ({part:.0%})")
@@ -274,6 +276,7 @@ class NotebookBar:
 
 
 def is_notebook() -> bool:
+    """Whether this process runs a Jupyter kernel."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return getattr(shell, "kernel", None) is not None

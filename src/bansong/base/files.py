@@ -325,6 +325,7 @@ class RemotePath(_LocalPath):
 
 
 def is_remote(path: str | Path) -> bool:
+    """Whether a path is a URL of an object store or the web."""
     return isinstance(path, RemotePath)
 
 

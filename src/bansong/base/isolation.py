@@ -198,6 +198,7 @@ def _rebuild_error(answer: dict[str, Any]) -> Exception:
 
 
 def serve_call() -> None:
+    """Run one function in this child process: request on stdin, answer on stdout, within its memory limit."""
     global _isolated
     _isolated = True
     request = json.loads(sys.stdin.buffer.readline())

@@ -88,6 +88,7 @@ _reader: ContextVar[Audience | None] = ContextVar("bansong_audience", default=No
 
 
 def current_audience() -> Audience:
+    """Return the reader whose option names messages use: of this context, else of the process."""
     return _reader.get() or _of_process
 
 
@@ -207,10 +208,12 @@ def gettext_of(owner: object, message: str, /, **fields: object) -> Phrase:
 
 
 def count_rows(count: int) -> Phrase:
+    """Return a count of rows with its word, translated when it is rendered."""
     return Phrase("{count:,} row", "{count:,} rows", count=count)
 
 
 def count_letters(count: int) -> Phrase:
+    """Return a count of letters with its word, translated when it is rendered."""
     return Phrase("{count:,} letter", "{count:,} letters", count=count)
 
 

@@ -31,14 +31,17 @@ class Rule:
 
 
 def at_least(least: float, wanted: str) -> Rule:
+    """Return a rule: the value is ``least`` or more; ``wanted`` says so in words."""
     return Rule(lambda value: value >= least, wanted, {"ge": least})
 
 
 def above(bound: float, wanted: str, *, below: float | None = None) -> Rule:
+    """Return a rule: the value is greater than ``bound``, and less than ``below`` if given."""
     return Rule(lambda value: value > bound and (below is None or value < below), wanted, {"gt": bound})
 
 
 def whole(least: int, wanted: str, most: float = math.inf) -> Rule:
+    """Return a rule: the value is an integer from ``least`` to ``most``."""
     return Rule(lambda value: isinstance(value, int) and least <= value <= most, wanted, {"ge": least})
 
 

@@ -237,7 +237,7 @@ _RENAMED: Final = {"brake": "cancel"}
 
 
 def refuse_foreign(kind: EngineKind, names: Iterable[str]) -> None:
-    # names: the options that are given
+    """Raise :class:`UsageError` for a given option (``names``) that only other engines have."""
     owners = {spec.name: spec.engines for spec in specs_of(ServiceOptions) if spec.engines}
     for name in names:
         if name in owners and name not in kind.own_options:
@@ -286,6 +286,7 @@ ENGINE_KINDS: Final[Mapping[str, EngineKind]] = {
 
 
 def engine_kind(name: str) -> EngineKind:
+    """Return the engine of that name; raise :class:`UsageError` for an unknown name."""
     if name not in ENGINE_KINDS:
         raise UsageError(ENGINE_UNKNOWN, name=name, listed=" or ".join(ENGINE_KINDS))
     return ENGINE_KINDS[name]
@@ -579,7 +580,7 @@ class StatusOptions(Options):
 def status_options(
     status: StatusSource | StatusOptions, max_age: float | None, kind: EngineKind, *, given: bool
 ) -> StatusOptions | None:
-    # given: the caller made the engine
+    """Return the options of fetching statuses, ``None`` without a fetch; ``given``: the caller made the engine."""
     if not isinstance(status, StatusOptions):
         status = StatusOptions(source=status, max_age=StatusOptions().max_age if max_age is None else max_age)
     elif max_age is not None:

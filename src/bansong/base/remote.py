@@ -211,11 +211,13 @@ class RemoteVersion:
 
 
 def look_at_object(url: RemotePath, failure: type[BansongError] = InputError) -> RemoteVersion | None:
+    """Return the version of an object, ``None`` if there is none; raise ``failure``."""
     found = _look(url, failure)
     return found and found[0]
 
 
 def download_object(url: RemotePath, version: RemoteVersion, copy: int) -> None:
+    """Copy an object of that version to the open file ``copy`` (descriptor); raise :class:`InputError` if it has changed."""
     store = _open_store(url, version.size or 0, reads=True)
     import obstore
     from obstore.exceptions import PreconditionError
@@ -515,6 +517,7 @@ def publish_remote(url: RemotePath, seen: RemoteVersion | None = None) -> Iterat
 
 
 def unfinished_error(url: RemotePath, error: OSError) -> OutputError:
+    """Return the error for an output whose local copy could not be written."""
     return OutputError(OUTPUT_COPY_UNWRITABLE, url=url, reason=describe_os_error(error))
 
 
@@ -542,12 +545,14 @@ def look_at_input(url: RemotePath) -> RemoteVersion | None:
 
 
 def is_there(path: Path) -> bool:
+    """Whether a file or an object exists; false for web pages, which are not asked."""
     if not isinstance(path, RemotePath):
         return path.exists()
     return path.scheme in STORES and look_at_object(path) is not None
 
 
 def list_files(folder: RemotePath) -> list[RemotePath]:
+    """List the objects below a URL; raise :class:`InputError` for the web."""
     if folder.scheme not in STORES:
         raise InputError(WEB_LISTING_IMPOSSIBLE, url=folder)
     return _list_objects(folder)

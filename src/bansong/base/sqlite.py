@@ -55,7 +55,7 @@ _CONNECTIONS: Final[WeakSet[Connection]] = WeakSet()
 
 
 def is_open_here(path: Path) -> bool:
-    # hold :data:`OPENING`
+    """Whether this process has the file open; hold :data:`OPENING`."""
     try:
         file = _identity(path)
     except OSError:
@@ -64,7 +64,7 @@ def is_open_here(path: Path) -> bool:
 
 
 def connect(path: Path, *, writing: bool, timeout: float) -> Connection:
-    # for any thread, in autocommit mode; hold :data:`OPENING`
+    """Open a connection for any thread, in autocommit mode; hold :data:`OPENING`."""
     connection = sqlite3.connect(
         f"{path.as_uri()}?mode={'rw' if writing else 'ro'}",
         uri=True,

@@ -82,6 +82,7 @@ class LocalizedGroup(click.Group):
 
 @contextmanager
 def command_line_reads() -> Iterator[None]:
+    """Use names of command-line options in messages for the duration of the block."""
     before = set_audience(COMMAND_LINE)
     try:
         yield
@@ -106,7 +107,7 @@ def language_of(words: Sequence[str]) -> Iterator[None]:
 
 
 def add_language_option(command: click.Command) -> None:
-    # :class:`LocalizedGroup` reads its value
+    """Add ``--lang`` to a command; :class:`LocalizedGroup` reads its value."""
     option = click.Option(
         ["--lang"],
         type=click.Choice(LANGS),
@@ -120,6 +121,7 @@ def add_language_option(command: click.Command) -> None:
 
 
 def translate_command(command: click.Command) -> click.Command:
+    """Return a copy of a command with its help in the current language."""
     translated = copy(command)
     translated.help = _translate(command.help)
     translated.short_help = _translate(command.short_help)
@@ -183,7 +185,7 @@ def _forward(
 
 
 def interrupt_main_thread() -> None:
-    # also in a background job that ignores Ctrl-C
+    """Send SIGINT to the main thread, also in a background job that ignores Ctrl-C."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         signal.raise_signal(signal.SIGINT)
     elif (main_thread := threading.main_thread().ident) is not None:

@@ -53,6 +53,7 @@ def freeze_imports() -> Iterator[None]:
 
 
 def set_up_logging() -> None:
+    """Log to stderr at the level of ``BANSONG_LOG`` (default: warning)."""
     level = (variable("BANSONG_LOG") or "warning").upper()
     known = level in logging.getLevelNamesMapping()
     handler = logging.StreamHandler(sys.stderr)
@@ -64,17 +65,19 @@ def set_up_logging() -> None:
 
 
 def say(text: str) -> None:
-    # a closed stderr does not stop the work
+    """Print a sentence on stderr; a closed stderr does not stop the work."""
     with suppress(OSError):
         _echo(end_sentence(text), sys.stderr)
 
 
 def say_table(lines: Iterable[tuple[str, str]]) -> None:
+    """Print pairs of label and value on stderr."""
     for what, value in lines:
         say(f"{click.style(pad_text(what, 16), dim=True)}{value}")
 
 
 def say_columns(chosen: Mapping[str, Choice]) -> None:
+    """Print the chosen columns on stderr: headers, places, confidence."""
     for role, choice in chosen.items():
         headers = choice.spell(lambda part: repr(part.header), " + ", " | ")
         about = {
@@ -91,6 +94,7 @@ def say_columns(chosen: Mapping[str, Choice]) -> None:
 
 
 def warn(warnings: Iterable[str]) -> None:
+    """Print warnings on stderr, alerts first."""
     for warning in sorted(warnings, key=lambda warning: not isinstance(warning, Alert)):
         if isinstance(warning, Alert):
             label = click.style(gettext("ATTENTION"), fg="red", bold=True)
@@ -131,6 +135,7 @@ def end_with(report: RunReport, as_json: bool) -> None:
 
 
 def show_summary(report: Summary, as_json: bool) -> None:
+    """Print a report: as JSON on stdout, or as lines on stderr."""
     if as_json:
         print_json(report.as_dict())
     else:
@@ -138,6 +143,7 @@ def show_summary(report: Summary, as_json: bool) -> None:
 
 
 def print_result(as_json: bool, value: Mapping[str, object], lines: Iterable[str]) -> None:
+    """Print a result on stdout: as JSON, or as lines."""
     if as_json:
         print_json(value)
         return
@@ -146,6 +152,7 @@ def print_result(as_json: bool, value: Mapping[str, object], lines: Iterable[str
 
 
 def print_json(value: object, *, needed: bool = False) -> None:
+    """Print a value as JSON on stdout, escaped where the encoding requires it."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     try:
         text.encode(sys.stdout.encoding or "utf-8")
@@ -167,14 +174,17 @@ def print_rows(
 
 
 def pair_lines(pairs: Iterable[tuple[str, str]]) -> list[str]:
+    """Return pairs of label and value as aligned lines."""
     return [f"{pad_text(what, 16)}{value}" for what, value in pairs]
 
 
 def format_minute(seconds: float) -> str:
+    """Return a time in seconds since 1970 as Korean date, hour and minute."""
     return f"{datetime.fromtimestamp(seconds, SEOUL):%Y-%m-%d %H:%M}"
 
 
 def print_table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print rows under translated headers on stdout, in aligned columns."""
     cells = [["".join(one if one.isprintable() else " " for one in cell) for cell in row] for row in rows]
     for line in aligned_rows([[gettext(name) if name else "" for name in names], *cells]):
         print_out(line)
@@ -209,6 +219,7 @@ def _echo(text: str, stream: TextIO) -> None:
 
 @contextmanager
 def progress_shown(mode: str, unit: str = "rows", doing: str = "verifying") -> Iterator[ProgressDisplay | None]:
+    """Yield the progress display of ``--progress``: a bar, plain lines, or none."""
     if mode == "none":
         yield None
     elif mode == "plain" or not sys.stderr.isatty():
@@ -219,7 +230,7 @@ def progress_shown(mode: str, unit: str = "rows", doing: str = "verifying") -> I
 
 
 def open_closed_streams() -> None:
-    # of a call with ``2>&-``: else a file would get their number
+    """Open the null device in place of streams closed by ``2>&-``: else a file would get their number."""
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "r" if name == "stdin" else "w"))

@@ -133,7 +133,7 @@ class Engine(Protocol):
         """Add the columns by which the engine answers."""
 
     def quote(self, records: Records, context: RunContext) -> Purchase | None:
-        """Return the cost of prepared records, without spending; ``None`` for an engine that buys nothing."""
+        """Return what buying the answers would cost; ``None`` for the local engine. Nothing is spent."""
 
     def answer(self, records: Records, context: RunContext) -> Answers:
         """Buy and return the answers to the prepared records of all tables; the local engine buys nothing."""

@@ -99,7 +99,7 @@ WHERE run = excluded.run OR until < ?
 
 @dataclass(frozen=True, slots=True)
 class DayUsage:
-    """Usage of one key on one day in Korea; ``exhausted``: the API said that the day's allowance is used up."""
+    """What one key has used on one day in Korea; ``exhausted``: the API refused more for this day."""
 
     numbers: int = 0
     calls: int = 0

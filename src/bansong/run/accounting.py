@@ -462,7 +462,7 @@ class StatusCounts:
 def statuses_of(
     engine: Engine, counts: RowCounts, tallied: Mapping[str, Any], halt: str | None = None
 ) -> StatusCounts | None:
-    """Return the status counts of a run, ``None`` without numbers; ``tallied``: with ``LocalEngine.counts``."""
+    """Return the counts of checked statuses; ``None`` for a list without numbers."""
     local, rows = engine.local, sum(counts.by_biz_status.values())
     if not rows:
         return None
