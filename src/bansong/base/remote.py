@@ -217,7 +217,7 @@ def look_at_object(url: RemotePath, failure: type[BansongError] = InputError) ->
 
 
 def download_object(url: RemotePath, version: RemoteVersion, copy: int) -> None:
-    """Copy an object of that version to the open file ``copy`` (descriptor); raise :class:`InputError` if it has changed."""
+    """Copy an object of that version to the descriptor ``copy``; raise :class:`InputError` if it has changed."""
     store = _open_store(url, version.size or 0, reads=True)
     import obstore
     from obstore.exceptions import PreconditionError

@@ -83,7 +83,7 @@ class JobOutcome:
 
 
 async def collect_job(context: PurchaseContext, job: UploadedJob) -> JobOutcome | None:
-    """Wait for a job, then fetch and record its results; ``None``: stopped, refused or unreachable."""
+    """Wait for a job, then fetch and record its results; ``None`` if stopped, refused or unreachable."""
     sent = context.ledger.rows_of(job.upload)
     try:
         found = await _fetch_job(context, job, sent)
