@@ -176,8 +176,8 @@ def _sample(table: Table, places: Collection[int]) -> pl.DataFrame:
         id_ for at, id_ in enumerate(table.ids) if at in places and (schema[id_].is_numeric() or schema[id_] in TEXTS)
     ]
     rows = table.frame.head(SAMPLE_ROWS).select(pl.col(read).cast(pl.String)).collect()
-    blank = pl.repeat(None, rows.height, dtype=pl.String)
-    return rows.with_columns(blank.alias(id_) for id_ in table.ids if id_ not in rows.columns).select(table.ids)
+    blank, unread = pl.repeat(None, rows.height, dtype=pl.String), set(table.ids).difference(read)
+    return rows.with_columns(blank.alias(id_) for id_ in table.ids if id_ in unread).select(table.ids)
 
 
 def _add_role(

@@ -148,10 +148,11 @@ def _json_texts(table: Table) -> _Texts:
     schema = table.frame.collect_schema()
     ids = {id_: place for place, id_ in enumerate(table.ids) if schema[id_] == pl.String}
     sample = table.frame.select(list(ids)).head(_SAMPLE).collect()
+    objects = sample.select(is_json(pl.all()).fill_null(False))
     found: _Texts = {}
     for id_, place in ids.items():
         cells = sample[id_].drop_nulls()
-        texts = cells.filter(pl.select(is_json(pl.lit(cells))).to_series())
+        texts = sample[id_].filter(objects[id_])
         if len(texts):
             found[place] = texts, len(texts) == len(cells.filter(cells.str.strip_chars() != ""))
     return found

@@ -106,9 +106,9 @@ def _load_grid(book: ExcelReader, sheet: str, skipped: int = 0, *, headed: bool 
     loaded, forced = _load_untyped(book, sheet, options)
     columns, frame = loaded.selected_columns, loaded.to_polars()
     frame.columns = [f"c{place}" for place in range(frame.width)]
+    ids = dict(zip(frame.columns, columns, strict=True))
     dated = frame.select(pl.col(pl.String).str.contains(_DATED).any())
-    places = {id_: column.absolute_index for id_, column in zip(frame.columns, columns, strict=True)}
-    places = {id_: place for id_, place in places.items() if id_ in dated.columns and dated[id_][0]}
+    places = {date.name: ids[date.name].absolute_index for date in dated if date.item()}
     if places:
         serials = book.load_sheet(sheet, use_columns=[*places.values()], dtypes="duration", **options).to_polars()
         shown = [_shown_text(pl.col(id_), days).alias(id_) for id_, days in zip(places, serials, strict=True)]
@@ -228,7 +228,7 @@ def load_typed(data: Path, loaded: Loaded) -> pl.DataFrame:
     import fastexcel
 
     texts = loaded.frame.select(pl.col(pl.String).str.contains(_MAY_BE_TYPED).any())
-    ids = [id_ for id_ in texts.columns if texts[id_][0]]
+    ids = [text.name for text in texts if text.item()]
     if not ids:
         return pl.DataFrame()
     book = fastexcel.read_excel(data)
