@@ -1,6 +1,6 @@
 """Every road of Korea: the real addresses of the post office's list of 2021, as gazetteer and as queries.
 
-    pip install kozip; python benchmarks/address_nation.py [--every] [--folder DIR]
+    pip install kozip; python benchmarks/address_nation.py [--every] [--folder DIR] [--keep DIR]
 
 The package `kozip` (for postal code → addresses) holds the list of 2021-11-03: 6.34 million buildings, without lots and
 without the underground flag. Reshaped into `zipcode_DB` files it is built into a gazetteer, and asked without codes:
@@ -88,18 +88,30 @@ def written(found: pl.DataFrame, target: Path) -> None:
         frame.write_csv(target / f"{sido}.txt", separator="|", quote_style="never", include_bom=True)
 
 
+def build_nation(folder: Path) -> tuple[Path, Path]:
+    """Return the gazetteer and its buildings (columns of :func:`rows`), made in ``folder`` unless they are there."""
+    gazetteer, buildings = folder / "nation.parquet", folder / "buildings.parquet"
+    if not gazetteer.exists():
+        package = find_spec("kozip")
+        if package is None or package.origin is None:
+            sys.exit("skipped: pip install kozip")
+        found = pl.DataFrame(rows(Path(package.origin).with_name("new_zip.json")))
+        found.write_parquet(buildings)
+        with tempfile.TemporaryDirectory(dir=folder) as name:
+            written(found, Path(name))
+            build_gazetteer([name], gazetteer)
+    return gazetteer, buildings
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--every", action="store_true", help="ask all buildings, not one a road")
     parser.add_argument("--folder", type=Path)
+    parser.add_argument("--keep", type=Path, help="where the gazetteer is kept between runs")
     options = parser.parse_args()
-    package = find_spec("kozip")
-    if package is None or package.origin is None:
-        sys.exit("skipped: pip install kozip")
     with tempfile.TemporaryDirectory(prefix="bansong-bench-", dir=options.folder) as name:
-        found = pl.DataFrame(rows(Path(package.origin).with_name("new_zip.json")))
-        written(found, Path(name))
-        build_gazetteer([name], Path(name) / "gazetteer.parquet")
+        gazetteer, buildings = build_nation(options.keep or Path(name))
+        found = pl.read_parquet(buildings)
         asked = found if options.every else found.unique("road_code", keep="first", maintain_order=True)
         town = pl.when(pl.col("emd").str.contains("[읍면]$")).then(pl.col("emd")).otherwise(pl.lit(""))
         number = pl.col("main") + pl.when(pl.col("sub") == "0").then(pl.lit("")).otherwise("-" + pl.col("sub"))
@@ -109,9 +121,7 @@ def main() -> None:
             right_zip="zipcode",
             zipcode=pl.lit(None, pl.String),
         )
-        answered = attach(asked.lazy(), Gazetteer.open(Path(name) / "gazetteer.parquet"), "en").collect(
-            engine="streaming"
-        )
+        answered = attach(asked.lazy(), Gazetteer.open(gazetteer), "en").collect(engine="streaming")
     same = pl.col("fixed_address").str.split(" (").list.first().str.ends_with(pl.col("tail"))
     right = same & (pl.col("fixed_zipcode") == pl.col("right_zip"))
     given = pl.col("fixed_address").is_not_null()

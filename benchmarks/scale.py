@@ -118,9 +118,12 @@ pl.scan_csv(sys.argv[1], infer_schema=False).with_columns(
 """
 
 
-def stages_of(source: Path, registry: Path, output: Path, runs: int) -> dict[str, tuple[float, float]]:
+def stages_of(
+    source: Path, registry: Path, output: Path, runs: int, *gazetteer: Path
+) -> dict[str, tuple[float, float]]:
     """CPU and wall seconds of each stage of an enrichment, medians, in the order of ``benchmarks/stages.py``."""
-    command = [sys.executable, str(Path(__file__).parent / "stages.py"), str(source), str(registry), str(output)]
+    files = map(str, (source, registry, output, *gazetteer))
+    command = [sys.executable, str(Path(__file__).parent / "stages.py"), *files]
     done = [subprocess.run(command, capture_output=True, text=True) for _ in range(runs)]
     if failed := next((run.stderr for run in done if run.returncode), None):
         sys.exit(f"{' '.join(command)} failed: {failed}")

@@ -1,6 +1,6 @@
 """Where the time of ``bansong enrich FILE --registry R`` goes: stages that add up to the whole process.
 
-    python benchmarks/stages.py FILE REGISTRY OUTPUT
+    python benchmarks/stages.py FILE REGISTRY OUTPUT [GAZETTEER]
 
 Prints one JSON object, stage → [CPU seconds, wall seconds]; ``benchmarks/scale.py`` makes a table of it. The run is the
 command's own, in this process, with a clock around the calls of :data:`CALLS`. What is one query is divided afterwards:
@@ -148,8 +148,9 @@ def divide_query(clock: Clock) -> dict[str, list[float]]:
 
 def main() -> None:
     born = time.time() - _age()
-    source, registry, output = sys.argv[1:]
+    source, registry, output, *gazetteer = sys.argv[1:]
     sys.argv[1:] = ["enrich", source, "--registry", registry, "-o", output, "--progress", "none"]
+    sys.argv += [f"--gazetteer={path}" for path in gazetteer]
     clock = Clock()
     watch_calls(clock)
     try:
