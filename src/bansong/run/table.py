@@ -95,25 +95,36 @@ class EngineStep:
         """Collect the features of the records and buy the lookups; ``count``: of the records."""
         records, features = self._find_features()
         records = records if count is None else replace(records, count=count)
-        return AnsweredRecords(self.engine.answer(records, self.context), features)
+        return AnsweredRecords(self.engine.answer(records, self.context), features, records.count)
 
     def _find_features(self) -> tuple[Records, pl.DataFrame | None]:
         features = find_cross_row_features(self.records.rows) if self.engine.kind.answers_locally else None
         return replace(self.records, rows=with_found_features(self.records.rows, features)), features
 
 
+_FEW_CELLS: Final = 300_000  # 10,000 rows of 30 columns
+
+
 @dataclass(frozen=True, slots=True)
 class AnsweredRecords:
-    """The answers to records; ``features``: their cross-row features, of the local engine."""
+    """The answers to ``count`` records; ``features``: their cross-row features, of the local engine."""
 
     answers: Answers
     features: pl.DataFrame | None
+    count: int
 
     def at(self, first: int, count: int) -> AnsweredRecords:
-        return replace(self, features=None if self.features is None else self.features.slice(first, count))
+        features = None if self.features is None else self.features.slice(first, count)
+        return replace(self, features=features, count=count)
 
     def of(self, rows: pl.LazyFrame) -> pl.LazyFrame:
-        return self.answers.of(with_found_features(rows, self.features))
+        """Add the answers: lazily, or to a small table at once."""
+        answered = self.answers.of(with_found_features(rows, self.features))
+        # The streaming engine cuts rows into a batch a core, and each batch has the fixed cost of all readings of an
+        # address: two batches of 150 rows take twice the time of one of 300.
+        if self.count * len(answered.collect_schema()) <= _FEW_CELLS:
+            return answered.collect(engine="in-memory").lazy()
+        return answered
 
 
 def files_read(engine: Engine, model: Path | None, status: StatusOptions | None) -> dict[str, Path | None]:
