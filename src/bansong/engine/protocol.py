@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 import polars as pl
 
@@ -21,6 +21,12 @@ from bansong.engine.records import ROW_ID
 if TYPE_CHECKING:
     from bansong.base.cancel import CancelToken
     from bansong.engine.local import Known, LocalEngine
+
+# what engines that buy add: a column of prepared rows, and counts
+LOOKUP: Final = "lookup"  # a row's canonical record as one text; null where nothing may be asked
+UNCHECKED_SENDS: Final = "unchecked_sends"
+GARBLED: Final = "garbled"
+GARBLED_FIRST: Final = "garbled_first"
 
 
 @dataclass(frozen=True, slots=True)
