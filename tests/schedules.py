@@ -39,6 +39,7 @@ from bansong.base.schema import Answer
 from bansong.client import Client
 from bansong.client.dispatcher import Halt
 from bansong.client.responses import Account, BatchCreated, BatchStatus, Idempotency, Result, Verified
+from bansong.engine.protocol import LOOKUP
 from bansong.engine.records import ROW_ID
 from bansong.errors import (
     AuthenticationError,
@@ -57,7 +58,7 @@ from bansong.errors import (
 from bansong.purchase import lookups as selection
 from bansong.purchase import uploads as batch_upload
 from bansong.purchase.ledger import Journal, Ledger, LedgerRun
-from bansong.purchase.lookups import KEY, LOOKUP, PurchaseContext, scope_of, with_keys
+from bansong.purchase.lookups import KEY, PurchaseContext, scope_of, with_keys
 from bansong.purchase.queries import LedgerEntry
 from bansong.purchase.singles import buy_singly, settle_doubts
 from bansong.purchase.uploads import buy_in_uploads

@@ -29,6 +29,7 @@ from bansong.client import Client
 from bansong.client.dispatcher import Dispatcher, Halt, HaltReason
 from bansong.client.responses import BatchCreated, BatchStatus, Result, Verified
 from bansong.engine.local import ROW_PROBLEM
+from bansong.engine.protocol import LOOKUP
 from bansong.engine.records import ROW_ID, with_digits
 from bansong.errors import (
     AuthenticationError,
@@ -50,7 +51,6 @@ from bansong.purchase.changes import UploadSent
 from bansong.purchase.ledger import Journal, Ledger, LedgerRun
 from bansong.purchase.lookups import (
     KEY,
-    LOOKUP,
     PRIORITY,
     PurchaseContext,
     keys_of,

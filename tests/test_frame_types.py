@@ -230,3 +230,14 @@ def test_no_message_names_a_column_that_the_frame_does_not_have(frame: Any, colu
     with pytest.raises(ColumnError) as raised:
         bs.verify_frame(frame, columns=columns)
     assert not re.search(r"\bc[0-9]|row_id", str(raised.value))
+
+
+def test_pandas_rows_have_reasons_of_their_own() -> None:
+    frame = pd.DataFrame({"사업자번호": [*NUMBERS, NUMBERS[0]]})
+    found = bs.verify_frame(frame, labels=False)
+    first, *_, last = found["reasons"]
+    assert (type(first), {type(text) for text in first}, found["reasons"][2]) == (list, {str}, None)
+    assert first == last
+    first.append("seen")
+    assert first != last
+    assert found["row_note"].dtype == pd.Series(["text"]).dtype

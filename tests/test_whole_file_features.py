@@ -11,8 +11,9 @@ import pytest
 
 import bansong as bs
 from bansong.base.schema import CONTEXT_COLUMNS, RECORD_COLUMNS
+from bansong.engine.protocol import LOOKUP
 from bansong.engine.records import ALIKE, CROWD, CROWDED, SEVERAL, records, with_cross_row_features
-from bansong.purchase.lookups import LOOKUP, assess_lookups, lookup_expr, lookups_of
+from bansong.purchase.lookups import assess_lookups, lookup_expr, lookups_of
 from bansong.tables import frames
 from bansong.tables.columns import choose_columns
 from bansong.tables.detect import open_table

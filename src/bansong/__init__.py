@@ -59,9 +59,9 @@ if TYPE_CHECKING:
     from bansong.run.enrich import plan as plan
     from bansong.run.files_report import FilesReport as FilesReport
     from bansong.run.report import Report as Report
+    from bansong.run.statuses import afetch_status as afetch_status
+    from bansong.run.statuses import fetch_status as fetch_status
     from bansong.run.verify import Verification as Verification
-    from bansong.run.verify import afetch_status as afetch_status
-    from bansong.run.verify import fetch_status as fetch_status
     from bansong.run.verify import verify as verify
     from bansong.run.verify import verify_frame as verify_frame
     from bansong.upkeep.forget import ErasureReport as ErasureReport
@@ -95,7 +95,8 @@ _NAMES = {
     "run.enrich": ("EnrichKeywords", "FrameKeywords", "VerifyKeywords", "aenrich", "enrich", "plan"),
     "run.files_report": ("FilesReport",),
     "run.report": ("Report",),
-    "run.verify": ("Verification", "afetch_status", "fetch_status", "verify", "verify_frame"),
+    "run.statuses": ("afetch_status", "fetch_status"),
+    "run.verify": ("Verification", "verify", "verify_frame"),
     "upkeep.forget": ("ErasureReport", "forget"),
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}

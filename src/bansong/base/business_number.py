@@ -269,7 +269,7 @@ def first_code(rules: dict[str, pl.Expr], otherwise: str | None = None) -> pl.Ex
 
 def note_expr(problem: pl.Expr, lang: Lang, problems: Mapping[str, Mapping[Lang, str]] = PROBLEMS) -> pl.Expr:
     """Return the text (String) of a problem code in a language, null for other codes."""
-    return first_code({texts[lang]: problem == code for code, texts in problems.items()})
+    return _once(lambda found: first_code({texts[lang]: found == code for code, texts in problems.items()}), problem)
 
 
 @pl.api.register_expr_namespace("brn")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import _thread
-import asyncio
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
@@ -17,6 +16,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
 
 if TYPE_CHECKING:
+    import asyncio
+
     from anyio.from_thread import BlockingPortal
 
 R = TypeVar("R")
@@ -124,6 +125,8 @@ class PortalTask(Generic[R]):
         self._future = portal.start_task_soon(self._run)
 
     async def _run(self) -> R:
+        import asyncio  # takes 12 ms, and most runs have no event loop
+
         asyncio.get_running_loop().set_exception_handler(_log_unless_interrupt)
         try:
             return await self._main()
@@ -160,6 +163,8 @@ def loop_options() -> dict[str, Any]:
 
 def run_until_interrupted(main: Callable[[], Awaitable[R]]) -> R:
     """Run async code in its own thread; Ctrl-C cancels it. Has no portal: its locks might stay taken after that."""
+    import asyncio
+
     running: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[Any]]] = []
     ended: list[Callable[[], R]] = []
     pulse: SimpleQueue[None] = SimpleQueue()

@@ -13,10 +13,8 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from weakref import WeakSet, WeakValueDictionary
-
-from filelock import FileLock, Timeout
 
 from bansong.base.errors import LedgerError, Problem, StoreError
 from bansong.base.files import (
@@ -38,6 +36,9 @@ from bansong.base.messages import (
     gettext,
     gettext_noop,
 )
+
+if TYPE_CHECKING:
+    from filelock import FileLock
 
 
 class Connection(sqlite3.Connection):
@@ -137,6 +138,8 @@ _MIGRATION: Final = threading.Lock()  # stops a second thread from migrating, wh
 
 def is_in_use(error: BaseException) -> bool:
     """Whether an error says that another process holds the file."""
+    from filelock import Timeout  # takes 8 ms; only files that are written are locked
+
     cause = error.__cause__
     return isinstance(cause, Timeout) or getattr(cause, "sqlite_errorname", "").startswith(_IN_USE)
 
@@ -186,6 +189,8 @@ class FileKind:
 
     def lock(self, path: Path, taken: str, wait: float | None = None) -> FileLock:
         """Take ``PATH.lock``, or raise ``error`` with the text ``taken``; wait for a migration by default."""
+        from filelock import FileLock, Timeout
+
         is_outdated = 0 < self.stored_version(path) < self.version
         seconds = wait if wait is not None else _LOCK_TIMEOUT_S if is_outdated else 0
         # a file may be opened in one thread and closed in another

@@ -8,9 +8,11 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
+from functools import cache
+from importlib import import_module
 from types import FrameType
 from typing import Any, Final
 from unicodedata import east_asian_width
@@ -32,15 +34,7 @@ from bansong.base.messages import (
     set_language,
 )
 from bansong.cli.console import INTERRUPTED, escape_what_stdout_lacks, open_closed_streams, say, set_up_logging
-from bansong.cli.data import data
-from bansong.cli.enrich import enrich, plan, report, status, verify
-from bansong.cli.keys import keys
-from bansong.cli.learning import calibrate, label, model
 from bansong.cli.options import COMMAND_LINE
-from bansong.cli.run import run, runs
-from bansong.cli.serve import notifications, serve
-from bansong.cli.upkeep import doctor, forget, ledger, me, resolve
-from bansong.cli.watch import watch
 
 catalogues.bindtextdomain("click", str(LOCALE_DIR))
 catalogues.textdomain("click")  # the domain that click's own messages are looked up in
@@ -69,6 +63,25 @@ class LocalizedContext(click.Context):
     """A context with help for wide letters."""
 
     formatter_class = WideLetterFormatter
+
+
+class CommandsOnUse(Mapping[str, click.Command]):
+    """Commands by name, each made when it is asked for: a run needs one of them."""
+
+    def __init__(self, names: Iterable[str], make: Callable[[str], click.Command]) -> None:
+        self._names = tuple(names)
+        self._make = cache(make)
+
+    def __getitem__(self, name: str) -> click.Command:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._make(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 class LocalizedGroup(click.Group):
@@ -116,8 +129,9 @@ def add_language_option(command: click.Command) -> None:
     )
     command.params.append(option)
     command.context_class = LocalizedContext
-    for child in command.commands.values() if isinstance(command, click.Group) else ():
-        add_language_option(child)
+    if isinstance(command, click.Group) and command is not app:
+        for child in command.commands.values():
+            add_language_option(child)
 
 
 def translate_command(command: click.Command) -> click.Command:
@@ -131,9 +145,10 @@ def translate_command(command: click.Command) -> click.Command:
     for option in translated.params:
         if isinstance(option, click.Option):
             option.help = _translate(option.help)
-    if isinstance(translated, click.Group):
+    if isinstance(command, click.Group) and isinstance(translated, click.Group):
         translated.subcommand_metavar = gettext("COMMAND [ARGS]...")
-        translated.commands = {name: translate_command(one) for name, one in translated.commands.items()}
+        own = command.commands
+        translated.commands = CommandsOnUse(own, lambda name: translate_command(own[name]))  # type: ignore[assignment]
     return translated
 
 
@@ -222,12 +237,26 @@ def app() -> None:
     """
 
 
-_COMMANDS = (
-    *(enrich, plan, verify, status, run, runs, report, label, watch, me),
-    *(ledger, resolve, calibrate, model, data, doctor, forget, serve, keys, notifications),
-)
-for _command in _COMMANDS:
-    app.add_command(_command)
+_MODULES: Final = {  # of :mod:`bansong.cli`, with the names of their commands
+    "enrich": ("enrich", "plan", "verify", "status", "report"),
+    "run": ("run", "runs"),
+    "learning": ("label", "calibrate", "model"),
+    "watch": ("watch",),
+    "upkeep": ("me", "ledger", "resolve", "doctor", "forget"),
+    "data": ("data",),
+    "serve": ("serve", "notices"),
+    "keys": ("keys",),
+}
+_HOMES: Final = {command: module for module, commands in _MODULES.items() for command in commands}
+
+
+def _import_command(name: str) -> click.Command:
+    command: click.Command = getattr(import_module(f"bansong.cli.{_HOMES[name]}"), name)
+    add_language_option(command)
+    return command
+
+
+app.commands = CommandsOnUse(_HOMES, _import_command)  # type: ignore[assignment]
 add_language_option(app)
 
 

@@ -94,7 +94,7 @@ def fetch_status(files: tuple[Path, ...], output: Path, progress: str, as_json: 
     stored at once: a run that was stopped goes on where it was when the same command is given again. Exit code 4 if the
     key is refused, 5 if the run is to go on later.
     """
-    from bansong.run.verify import fetch_files
+    from bansong.run.statuses import fetch_files
 
     status = chosen_status(options)
     with progress_shown(progress, "numbers", "asking nts") as display:

@@ -191,7 +191,7 @@ def status(numbers: tuple[str, ...], as_json: bool, **options: Any) -> None:
     What was fetched in the last `--max-status-age` days is not asked again. Exit code 2 if one cannot be a business
     number, 4 if the key is refused, 5 if not all could be asked.
     """
-    from bansong.run.verify import look_up_statuses
+    from bansong.run.statuses import look_up_statuses
 
     found = look_up_statuses(numbers, chosen_status(options))
     rows = found.frame.to_dicts()

@@ -210,16 +210,22 @@ class CommandLineAudience:
     sets_limits = True
 
     def option(self, name: str, value: object = NO_VALUE) -> str | None:
+        if value is False:
+            return self._off(name)
+        found = _running_option(name) or _options().get(name)
+        if found is None:
+            return None
+        flag = found.opts[0]
+        return flag if value is NO_VALUE or value is None or value is True else f"{flag} {_spell_value(value)}"
+
+    def _off(self, name: str) -> str | None:
         options = _options()
-        if value is False and f"no_{name}" in options:
+        if f"no_{name}" in options:
             return options[f"no_{name}"].opts[0]
         if name not in options:
             return None
-        if value is False:
-            turned_off = options[name].opts if options[name].flag_value is False else options[name].secondary_opts
-            return next(iter(turned_off), None)
-        flag = options[name].opts[0]
-        return flag if value is NO_VALUE or value is None or value is True else f"{flag} {_spell_value(value)}"
+        turned_off = options[name].opts if options[name].flag_value is False else options[name].secondary_opts
+        return next(iter(turned_off), None)
 
 
 COMMAND_LINE: Final = CommandLineAudience()
@@ -234,6 +240,13 @@ def _spell_value(value: object) -> str:
     return text if _PLAIN.fullmatch(text) else f"{quote}{text}{quote}"
 
 
+def _running_option(name: str) -> click.Option | None:
+    # the usual case, which imports no other command
+    context = click.get_current_context(silent=True)
+    own = (one for one in (context.command.params if context else ()) if isinstance(one, click.Option))
+    return next((one for one in own if one.name == name and _is_named_like(one)), None)
+
+
 @cache
 def _options() -> dict[str, click.Option]:
     # preferring those named like the parameter
@@ -242,9 +255,13 @@ def _options() -> dict[str, click.Option]:
     found: dict[str, click.Option] = {}
     for option in _all_options(app):
         name = str(option.name)
-        if name not in found or f"--{name.replace('_', '-')}" in option.opts:
+        if name not in found or _is_named_like(option):
             found[name] = option
     return found
+
+
+def _is_named_like(option: click.Option) -> bool:
+    return f"--{str(option.name).replace('_', '-')}" in option.opts
 
 
 def _all_options(command: click.Command) -> Iterator[click.Option]:

@@ -242,7 +242,7 @@ _key_option = click.option("--key", "key_id", metavar="KEY_ID", help="Of this ke
 
 
 @click.group("notices", short_help="Closures that your own server could not deliver yet.")
-def notifications() -> None:
+def notices() -> None:
     """List the closures that were found but not acknowledged by their receiver yet, and send them again.
 
     A closure goes to the file of `bansong serve --notices` and to the webhook of its key. What fails is tried again
@@ -251,7 +251,7 @@ def notifications() -> None:
     needs_server()
 
 
-@notifications.command(name="list")
+@notices.command(name="list")
 @db_option
 @_key_option
 @json_option
@@ -266,7 +266,7 @@ def list_notifications(db: Path, key_id: str | None, as_json: bool) -> None:
     print_rows(as_json, {"undelivered": rows}, _NOTIFICATION_COLUMNS, map(_notification_cells, rows), none)
 
 
-@notifications.command()
+@notices.command()
 @db_option
 @_key_option
 @click.option("--notice", "notification_id", metavar="ID", help="This notice alone.")

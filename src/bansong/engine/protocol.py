@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from bansong.base.cancel import CancelToken
     from bansong.engine.local import Known, LocalEngine
 
+# what engines that buy add: a column of prepared rows, and counts
+LOOKUP: Final = "lookup"  # a row's canonical record as one text; null where nothing may be asked
+UNCHECKED_SENDS: Final = "unchecked_sends"
+GARBLED: Final = "garbled"
+GARBLED_FIRST: Final = "garbled_first"
+
 
 @dataclass(frozen=True, slots=True)
 class QuotaStatus:

@@ -13,8 +13,9 @@ from bansong.base import business_number
 from bansong.base.messages import Lang
 from bansong.base.schema import ADDED_COLUMNS, ANSWER_COLUMNS
 from bansong.engine.local import ROW_PROBLEM, ROW_PROBLEMS, STATUS_STALE
+from bansong.engine.protocol import LOOKUP
 from bansong.engine.registry import meaning_expr
-from bansong.purchase.lookups import KEY, LOOKUP, SHORT, short_expr, telling_seed
+from bansong.purchase.lookups import KEY, SHORT, short_expr, telling_seed
 
 if TYPE_CHECKING:
     from bansong.purchase.ledger import Ledger

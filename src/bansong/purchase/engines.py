@@ -26,7 +26,16 @@ from bansong.client.blocking import BlockingClient
 from bansong.client.client import Client
 from bansong.client.dispatcher import Halt
 from bansong.engine.local import Known, LocalEngine, registry_alerts
-from bansong.engine.protocol import Agreement, Answers, Purchase, QuotaStatus, Records, RunContext, local_files
+from bansong.engine.protocol import (
+    LOOKUP,
+    Agreement,
+    Answers,
+    Purchase,
+    QuotaStatus,
+    Records,
+    RunContext,
+    local_files,
+)
 from bansong.engine.records import ROW_ID
 from bansong.purchase import answers as answer_join
 from bansong.purchase import lookups as selection
@@ -85,7 +94,7 @@ class PaidEngine(ABC):
 
     def prepare(self, records: Records) -> Records:
         lookup = selection.lookup_expr(records.rows, suspect=self.options.buy_suspect)
-        return replace(records, rows=records.rows.with_columns(lookup.alias(selection.LOOKUP)))
+        return replace(records, rows=records.rows.with_columns(lookup.alias(LOOKUP)))
 
     def quote(self, records: Records, context: RunContext) -> Purchase:
         """Return what a run over prepared records would buy; spends nothing."""
@@ -101,7 +110,7 @@ class PaidEngine(ABC):
             chosen, halt = pl.col(ROW_ID).is_in(bought.chosen[ROW_ID].implode()), bought.halt
             found = answer_join.store_answers(
                 ledger,
-                lookups.select(selection.LOOKUP, selection.KEY, chosen.alias(answer_join.CHOSEN)),
+                lookups.select(LOOKUP, selection.KEY, chosen.alias(answer_join.CHOSEN)),
                 context.resources.enter_context(private_folder()),
                 run_id=context.run_id,
                 since=bought.since,

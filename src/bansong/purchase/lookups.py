@@ -19,6 +19,7 @@ from bansong.base.messages import Option, Phrase, gettext, ngettext, parameter
 from bansong.base.schema import CONTEXT_COLUMNS, SEOUL
 from bansong.client.dispatcher import DispatchCounts, Dispatcher
 from bansong.engine.local import ROW_PROBLEM
+from bansong.engine.protocol import GARBLED, GARBLED_FIRST, LOOKUP, UNCHECKED_SENDS
 from bansong.engine.records import CROWDED, DIGITS, RIGHT, ROW_ID, SEVERAL
 from bansong.engine.registry import meaning_expr
 from bansong.engine.text import is_blank
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from bansong.purchase.ledger import Journal, Ledger, LedgerRun
     from bansong.purchase.queries import RunRecord
 
-LOOKUP: Final = "lookup"  # a row's canonical record as one text; null where nothing may be asked
 Record = tuple[str | None, str | None, str | None]  # number, name and address
 
 SHORT: Final = "lookup_hash"
@@ -360,9 +360,6 @@ QUOTA_UNKNOWN: Final = Problem(
     "how much of the quota is left is not known, so only the budget limits what is bought: {problem}",
 )
 
-UNCHECKED_SENDS: Final = "unchecked_sends"
-GARBLED: Final = "garbled"
-GARBLED_FIRST: Final = "garbled_first"
 _GARBLED: Final = pl.col("row_status").is_in(["verified", "cached"]) & pl.col("row_note").is_not_null()
 """Answered rows have a note only where bytes of the answer were not UTF-8."""
 

@@ -17,9 +17,9 @@ from bansong.base.errors import AccountingError, Notice, Problem
 from bansong.base.messages import Lang, Listed, Option, Phrase, gettext_noop
 from bansong.base.schema import ACTIONS, BIZ_STATUSES, GRADES, HEADERS, ROW_STATUSES, CodeWord, code_expr, seoul_day
 from bansong.engine.local import ADDRESS_LIST, NUMBER, ROW_PROBLEM, ROW_PROBLEMS, how_to_check_statuses
+from bansong.engine.protocol import GARBLED, GARBLED_FIRST, LOOKUP, UNCHECKED_SENDS
 from bansong.engine.records import RIGHT, ROW_ID
 from bansong.engine.text import is_blank
-from bansong.purchase.lookups import GARBLED, GARBLED_FIRST, LOOKUP, UNCHECKED_SENDS
 from bansong.tables.earlier_columns import EarlierColumns
 from bansong.tables.table import contract_name
 

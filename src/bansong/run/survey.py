@@ -43,7 +43,6 @@ from bansong.run.columns import (
     refuse_wide,
 )
 from bansong.run.outputs import Outputs
-from bansong.run.page import check_page
 from bansong.run.report import Report
 from bansong.run.side_files import SideFiles, letter_list_of
 from bansong.tables.columns import Chosen, kept_columns, listed_headers, named_column
@@ -373,6 +372,8 @@ class Surveyor:
         target = self.outputs.target_of(file, table, self.resources, several=several)
         sides = self.outputs.sides_of(target, self.engine.local.gazetteer if self.engine.kind.answers_locally else None)
         if sides.page is not None:
+            from bansong.run.page import check_page  # few runs make a page
+
             check_page(sides.page)
         keep_apart(
             {"input": file.path if is_remote(file.path) else data.path, **self.besides},

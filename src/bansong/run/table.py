@@ -28,8 +28,6 @@ from bansong.run import accounting
 from bansong.run.columns import LABEL_DTYPES, Target, unknown_extra_columns, with_duplicates, with_extra_columns
 from bansong.run.manifest import record_of
 from bansong.run.outputs import Unpublished, publish_output
-from bansong.run.page import read_figures, render_into
-from bansong.run.page_figures import PageFigures, RunChanges, collect_figures, find_changes
 from bansong.run.report import LetterHistory, Report, Versions, match_counts, sections
 from bansong.run.side_files import SideFiles, WrittenSides, mark_letters
 from bansong.run.survey import PreparedTable
@@ -40,6 +38,7 @@ if TYPE_CHECKING:
     from bansong.base.options import StatusOptions
     from bansong.engine.address.gazetteer import Gazetteer
     from bansong.reference.statuses import RunStatuses
+    from bansong.run.page_figures import PageFigures, RunChanges
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,25 +94,36 @@ class EngineStep:
         """Collect the features of the records and buy the lookups; ``count``: of the records."""
         records, features = self._find_features()
         records = records if count is None else replace(records, count=count)
-        return AnsweredRecords(self.engine.answer(records, self.context), features)
+        return AnsweredRecords(self.engine.answer(records, self.context), features, records.count)
 
     def _find_features(self) -> tuple[Records, pl.DataFrame | None]:
         features = find_cross_row_features(self.records.rows) if self.engine.kind.answers_locally else None
         return replace(self.records, rows=with_found_features(self.records.rows, features)), features
 
 
+_FEW_CELLS: Final = 300_000  # 10,000 rows of 30 columns
+
+
 @dataclass(frozen=True, slots=True)
 class AnsweredRecords:
-    """The answers to records; ``features``: their cross-row features, of the local engine."""
+    """The answers to ``count`` records; ``features``: their cross-row features, of the local engine."""
 
     answers: Answers
     features: pl.DataFrame | None
+    count: int
 
     def at(self, first: int, count: int) -> AnsweredRecords:
-        return replace(self, features=None if self.features is None else self.features.slice(first, count))
+        features = None if self.features is None else self.features.slice(first, count)
+        return replace(self, features=features, count=count)
 
     def of(self, rows: pl.LazyFrame) -> pl.LazyFrame:
-        return self.answers.of(with_found_features(rows, self.features))
+        """Add the answers: lazily, or to a small table at once."""
+        answered = self.answers.of(with_found_features(rows, self.features))
+        # The streaming engine cuts rows into a batch a core, and each batch has the fixed cost of all readings of an
+        # address: two batches of 150 rows take twice the time of one of 300.
+        if self.count * len(answered.collect_schema()) <= _FEW_CELLS:
+            return answered.collect(engine="in-memory").lazy()
+        return answered
 
 
 def files_read(engine: Engine, model: Path | None, status: StatusOptions | None) -> dict[str, Path | None]:
@@ -215,7 +225,7 @@ class TableRun:
                 addresses=match_counts(written.tallied),
                 output=target.name,
                 manifest=str(record) if record is not None else None,
-                read_figures=None if target.streamed else partial(read_figures, record, target.path),
+                read_figures=None if target.streamed else partial(_read_figures, record, target.path),
                 input_sha256=files.sha256.result(),
                 input_version=data.version.label if data.version else None,
                 beside=written.beside,
@@ -224,6 +234,8 @@ class TableRun:
             )
             sides = files.sides
             if written.figures is not None and sides.page is not None:
+                from bansong.run.page import render_into  # few runs make a page
+
                 page = sides.at[sides.page]
                 render_into(page, written.figures, record_of(report), sides.letter_cost, written.changes)
             yield report
@@ -265,6 +277,8 @@ class TableRun:
         beside = sides.write(result, target, rows_in) if sides.wanted else None
         if sides.page is None:
             return _WrittenAnswers(tallied, count_written, purchase, beside)
+        from bansong.run.page_figures import collect_figures, find_changes
+
         figures = collect_figures(result.frame, unmask=sides.unmask, first_row=table.first_row)
         # the output that is replaced is still there
         changes = find_changes(result.frame, str(self.path), self.start.run_id, unmask=sides.unmask)
@@ -333,6 +347,12 @@ class TableRun:
     @property
     def _looks_up(self) -> bool:
         return self.engine.kind.answers_locally and "address" in self.prepared.chosen
+
+
+def _read_figures(record: Path | None, output: Path) -> PageFigures:
+    from bansong.run.page import read_figures
+
+    return read_figures(record, output)
 
 
 def _with_outcomes(answers: pl.LazyFrame, outcomes: pl.LazyFrame | None) -> pl.LazyFrame:

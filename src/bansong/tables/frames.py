@@ -91,11 +91,24 @@ def _to_pandas(series: pl.Series, index: Any) -> Any:
     import pandas as pd
 
     if series.dtype == pl.List:
-        return pd.Series(series.to_list(), index=index, dtype=object)
+        return pd.Series(_python_lists(series), index=index, dtype=object)
     if series.dtype == pl.String:
         text = pd.Series(["text"]).dtype  # ``str`` from pandas 3 on, ``object`` before
+        if getattr(text, "storage", None) == "pyarrow":
+            return pd.Series(text.__from_arrow__(series.to_arrow()), index=index)
         return pd.Series(pd.array(series.to_list(), dtype=text), index=index)
     return pd.Series(series.to_numpy(), index=index)
+
+
+def _python_lists(lists: pl.Series) -> list[list[str] | None]:
+    # each text becomes one object, however many rows have it: a text a row takes most of the time, and gigabytes
+    lengths = lists.list.len()
+    texts = lists.filter(lengths > 0).explode()
+    words = texts.unique()
+    numbers = texts.cast(pl.Enum(words)).to_physical()
+    flat = words.to_numpy()[numbers.to_numpy()].tolist()
+    ends = lengths.fill_null(0).cum_sum()
+    return [None if length is None else flat[end - length : end] for end, length in zip(ends, lengths, strict=True)]
 
 
 def _attach_to_arrow(given: Any, added: pl.DataFrame, names: Sequence[str], sources: Sequence[int | None]) -> Any:

@@ -45,8 +45,8 @@ _CHUNK: Final = 1 << 18  # as many bytes as the caches of a processor hold
 _LONGEST: Final = 64 << 20
 _CONTINUING: Final = bytes(range(0x80, 0xC0))
 _TRIAL: Final = 'b_no;"x"..,\r\n1\t2|\n'
-_KOREAN: Final = re.compile("[\t\r\n -~가-힣]")
-_WIDE: Final = re.compile("[\u0800-\ufffc\U00010000-\U0010ffff]")
+_KOREAN: Final = "[\t\r\n -~가-힣]"  # patterns, since to compile such a set takes milliseconds, and few files need one
+_WIDE: Final = "[\u0800-\ufffc\U00010000-\U0010ffff]"
 
 
 class _Decoder(codecs.IncrementalDecoder):
@@ -209,7 +209,7 @@ def is_broken_utf8(file: File) -> bool:
                 text = chunk.decode("utf-8", "replace")
                 bad = text.count("\ufffd")
                 before = text[: text.find("\ufffd")] if bad else text
-                return len(_WIDE.findall(before)) >= 3 or len(_WIDE.findall(text)) > bad
+                return len(re.findall(_WIDE, before)) >= 3 or len(re.findall(_WIDE, text)) > bad
     return False
 
 
@@ -229,7 +229,7 @@ def _unmarked_utf16(head: bytes) -> Coding | None:
     codec = "utf-16-le" if even[1::2].count(0) > even[0::2].count(0) else "utf-16-be"
     text = even.decode(codec, "replace")
     has_lines = ("\n" in text or "\r" in text) and any(mark in text for mark in ",;\t|")
-    return Coding(codec) if has_lines and len(_KOREAN.findall(text)) >= 0.7 * len(text) else None
+    return Coding(codec) if has_lines and len(re.findall(_KOREAN, text)) >= 0.7 * len(text) else None
 
 
 def _verify_utf8(stream: BinaryIO, coding: Coding) -> Iterator[bytes]:
