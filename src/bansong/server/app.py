@@ -1,4 +1,4 @@
-"""The ASGI app, its background tasks, and uvicorn."""
+"""The ASGI app, its background tasks, and the uvicorn server."""
 
 from __future__ import annotations
 
@@ -52,7 +52,11 @@ _CALM_S: Final = 600.0
 def create_app(
     settings: Settings, clock: Clock | None = None, *, status_sources: Sequence[StatusSource] = ()
 ) -> Starlette:
-    """Return the ASGI app; its lifespan opens the database. ``status_sources`` come before the registry, best first."""
+    """Return the ASGI app. Its lifespan opens the database.
+
+    ``status_sources``: sources that come before the registry, best first.
+
+    """
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -117,6 +121,7 @@ def _background_tasks(context: Context) -> dict[str, Callable[[], Awaitable[None
 
 
 async def supervise(name: str, work: Callable[[], Awaitable[None]], clock: Clock, metrics: ServerMetrics) -> None:
+    """Run a background task for ever; restart it after a pause when it fails."""
     failures = 0
     failed = metrics.failures.labels(name)
     while True:
@@ -139,7 +144,7 @@ _NO_STORE: Final = (b"cache-control", b"no-store")  # no cache may keep answers 
 
 
 class AuthMiddleware:
-    """Authenticate requests, turn errors into refusals, log. ``proxies``: those whose headers are believed."""
+    """Authenticate requests, turn errors into refusals, and log. ``proxies``: trusted proxies."""
 
     def __init__(self, app: ASGIApp, public: Collection[str], proxies: Sequence[str]) -> None:
         self._app = app
@@ -255,6 +260,7 @@ def run(
 
 
 def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket; raise :class:`UsageError` if the address cannot be used."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # the protocol is named because asyncio sets TCP_NODELAY only then: without it each reply takes 40 ms
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -282,6 +288,8 @@ def url_of(listener: socket.socket) -> str:
 
 
 class UvicornServer(uvicorn.Server):
+    """A uvicorn server that calls ``on_start`` after its start, and raises the error of a failed one."""
+
     def __init__(self, config: uvicorn.Config, on_start: Callable[[], None]) -> None:
         super().__init__(config)
         self._on_start = on_start
@@ -315,6 +323,7 @@ def server_for(
     *,
     status_sources: Sequence[StatusSource] = (),
 ) -> UvicornServer:
+    """Return a uvicorn server for these settings, and raise the process's limit of open files."""
     _raise_file_limit()
     app = create_app(settings, clock, status_sources=status_sources)
     metrics: ServerMetrics = app.state.metrics

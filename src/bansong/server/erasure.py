@@ -1,4 +1,8 @@
-"""Erase numbers, accounts and old data; rows of jobs stay without content, so that row ids and charges remain right."""
+"""Erase businesses, accounts and old data.
+
+Erased rows of jobs stay without content, so that row ids and charges remain right.
+
+"""
 
 from __future__ import annotations
 
@@ -45,11 +49,14 @@ _EMPTY: Final = {"error": pl.lit(ERASED), "row_status": pl.lit("invalid"), "reas
 
 @contextmanager
 def open_stopped_server(path: Path) -> Iterator[ServerErasure]:
+    """Hold a server's file while no server runs on it."""
     with hold_server_file(path) as db:
         yield ServerErasure(path, db)
 
 
 class ServerErasure:
+    """Count and erase all that a stopped server holds about businesses."""
+
     def __init__(self, path: Path, db: sqlite3.Connection) -> None:
         self.path = path
         self._db = db
@@ -167,6 +174,7 @@ _HELD: Final = {
 
 
 def account_holdings(db: sqlite3.Connection, files: Path, key_id: str) -> dict[str, int]:
+    """Count what is kept for a key, by kind."""
     found = {what: int(db.execute(query, (key_id,)).fetchone()[0]) for what, query in _HELD.items()}
     return found | {
         gettext_noop("learned mailings"): len(list_mailings(files, key_id, job_table.list_job_ids(db, key_id)))
@@ -174,7 +182,7 @@ def account_holdings(db: sqlite3.Connection, files: Path, key_id: str) -> dict[s
 
 
 def list_mailings(files: Path, key_id: str, job_ids: Iterable[str]) -> list[Path]:
-    """List a key's label files, also those that a former pool has left."""
+    """List a key's label files, including those of a former pool."""
     jobs = set(job_ids)
     stored = [path for folder in list_folder(learning_folder(files)) for path in list_folder(folder / "labels")]
     return [
@@ -185,6 +193,7 @@ def list_mailings(files: Path, key_id: str, job_ids: Iterable[str]) -> list[Path
 
 
 def erase_rows(db: sqlite3.Connection, key_id: str, now: float) -> None:
+    """Delete a key's rows; its own row stays, without personal data."""
     for table, column in OWNED.items():
         db.execute(f"DELETE FROM {table} WHERE {column} = ?", (key_id,))  # noqa: S608 - names of this module
     db.execute(f"{_BLANK} WHERE id = ?", (key_id,))
@@ -198,6 +207,7 @@ def ask_for_erasure(db: sqlite3.Connection, key_id: str, now: float) -> None:
 
 
 def remove_files(files: Path, key_id: str, job_ids: Iterable[str]) -> None:
+    """Delete the job and learning files of a key."""
     jobs = list(job_ids)
     for mailing in list_mailings(files, key_id, jobs):
         mailing.unlink(missing_ok=True)
@@ -207,7 +217,7 @@ def remove_files(files: Path, key_id: str, job_ids: Iterable[str]) -> None:
 
 
 def erase_account(path: Path, key_id: str, now: float) -> dict[str, int]:
-    """Erase an account while no server uses the file; return what it held. Repeat it after a kill."""
+    """Erase an account while no server uses the file; return what it held. After a kill, call it again."""
     files = Settings(db=path).files
     with hold_server_file(path) as db, SERVER_FILE.errors(path):
         key_table.require_key(db, key_id, path)
@@ -230,6 +240,8 @@ _REVOKED_SETTLED_S: Final = 3.0  # after that no new request of a revoked key is
 
 
 class Retention:
+    """Erase old labels, and the accounts of revoked keys."""
+
     def __init__(
         self,
         settings: Settings,

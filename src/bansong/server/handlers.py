@@ -139,7 +139,7 @@ async def show_account(request: Request) -> Response:
 
 
 async def verify_business(request: Request) -> Response:
-    """INTERFACE §4.1; the quota is given back if there is no answer."""
+    """Answer one lookup (INTERFACE §4.1). The quota gets the lookup back if there is no answer."""
     context = context_of(request)
     context.lookups.answerer.admit(key_of(request).id)
     token = token_from(request, "POST /verify")
@@ -151,7 +151,7 @@ async def verify_business(request: Request) -> Response:
 
 
 async def create_job(request: Request) -> Response:
-    """INTERFACE §4.2; all rows are taken from the quota, or none."""
+    """Accept a file as a job (INTERFACE §4.2). All of its rows are taken from the quota, or none."""
     context, key = context_of(request), key_of(request)
     plan, settings, acceptance = context.keys.plan(key), context.settings, context.acceptance
     offline, paid = _flag(request, "offline", default=False), _flag(request, "paid", default=True)
@@ -186,6 +186,7 @@ def _flag(request: Request, name: str, *, default: bool) -> bool:
 
 
 async def record_label(request: Request) -> Response:
+    """Record the outcome of one letter (INTERFACE §4.4)."""
     context, job_id = context_of(request), request.path_params["job_id"]
     label, key = await read_json(request, payloads.LabelRequest), await renew_key(request)
     now, disk = context.clock.now(), context.jobs.disk
@@ -211,7 +212,11 @@ async def record_label(request: Request) -> Response:
 
 
 async def add_watch(request: Request) -> Response:
-    """INTERFACE §4.5. The first check is a scheduled one: an immediate one would be a lookup without quota."""
+    """Watch a business (INTERFACE §4.5).
+
+    The first check is a scheduled one: an immediate one would be a lookup without quota.
+
+    """
     context = context_of(request)
     wanted, key = await read_json(request, payloads.WatchRequest), await renew_key(request)
     plan, clock = context.keys.plan(key), context.clock
@@ -240,7 +245,7 @@ async def list_watches(request: Request) -> Response:
 
 
 async def remove_watch(request: Request) -> Response:
-    """Remove a business and its history. It counts as a change, but is never refused as one."""
+    """Remove a watch and its history. It counts as a change, but is never refused."""
     context, key, watch_id = context_of(request), key_of(request), request.path_params["watch_id"]
     month = context.clock.month()
 
@@ -286,6 +291,7 @@ _GONE: Final = gettext_noop("the job's results are not on the server's disk any 
 
 
 async def show_job(request: Request) -> Response:
+    """Answer with a job's state and, once it is done, its rows of highest risk."""
     context, key = context_of(request), key_of(request)
     refusal = gettext("preview must be a whole number of rows, 0 or more")
     preview = _whole_number(request, "preview", DEFAULT_PREVIEW, range(10**18), refusal)
@@ -344,7 +350,11 @@ async def list_jobs(request: Request) -> Response:
 
 
 async def delete_job(request: Request) -> Response:
-    """Delete a job and its files, or cancel it (202: its files go after the current slice); learn outcomes first."""
+    """Delete a job with its files, or cancel it (202: its files go after the current slice).
+
+    Its outcomes are learned first.
+
+    """
     context, key, job_id = context_of(request), key_of(request), request.path_params["job_id"]
     if await context.store.read(lambda db: job_table.has_unlearned(db, key.id, job_id)):
         await context.learner.record()

@@ -1,4 +1,4 @@
-"""Files of jobs: read in a child process, results in slices, bounds of the disk."""
+"""Files of jobs: uploads read in a child process, results in slices, limits of disk use."""
 
 from __future__ import annotations
 
@@ -55,6 +55,7 @@ def results_path(files: Path, job_id: str) -> Path:
 
 
 def remove_unfinished(files: Path, job_id: str) -> None:
+    """Delete what an unfinished attempt left in a job's folder; its records stay."""
     kept = records_path(files, job_id)
     for left in [path for path in kept.parent.iterdir() if path != kept]:
         if left.is_dir():
@@ -69,6 +70,7 @@ def remove_job_folders(files: Path, job_ids: Collection[str]) -> None:
 
 
 def remove_leftovers(files: Path, known: Collection[str]) -> None:
+    """Delete all uploads, and the folders of unknown jobs."""
     shutil.rmtree(uploads_folder(files), ignore_errors=True)
     for left in [path for path in list_folder(files / "jobs") if path.name not in known]:
         shutil.rmtree(left, ignore_errors=True)
@@ -99,6 +101,8 @@ _CUT: Final = "… (cut: "
 
 
 class ResultCounts:
+    """Count a job's results by grade, and those without an answer."""
+
     def __init__(self) -> None:
         self.grades: Counter[str] = Counter()
         self.without_answer = 0
@@ -114,6 +118,7 @@ def scan_slice(records: Path, first: int) -> pl.LazyFrame:
 
 
 def answer_slice(source: StatusSource, engine: LocalEngine, records: Path, first: int, part: Path) -> pl.DataFrame:
+    """Answer the :data:`ROWS` records from ``first`` on, and write them to ``part`` by risk."""
     rows = scan_slice(records, first)
     valid = pl.col("row_status") != "invalid"
     written = shorten_number(pl.col("b_no").cast(pl.String))
@@ -133,7 +138,7 @@ def answer_slice(source: StatusSource, engine: LocalEngine, records: Path, first
 
 
 def shorten_number(text: pl.Expr) -> pl.Expr:
-    """Cut a text that is too long for a number and append its length; cut ones stay as they are."""
+    """Cut a text that is too long for a number, and append its length. Texts cut before stay."""
     length = text.str.len_chars()
     cut = pl.format("{}… (cut: {} characters)", text.str.head(SHOWN_NUMBER), length)
     is_long = (length > SHOWN_NUMBER) & ~text.str.contains(_CUT, literal=True)
@@ -141,6 +146,7 @@ def shorten_number(text: pl.Expr) -> pl.Expr:
 
 
 def merge_slices(parts: list[Path], target: Path) -> None:
+    """Merge slices that are sorted by risk into one sorted file, a slice in memory at a time."""
     with publish_file(target) as temporary:
         schema = pl.DataFrame(schema=RESULTS).to_arrow().schema
         with pq.ParquetWriter(temporary, schema) as writer:
@@ -175,7 +181,11 @@ def sort_by_risk(answers: Rows) -> Rows:
 
 
 async def stream_items(head: bytes, path: Path, rows: int, limiter: anyio.CapacityLimiter) -> AsyncIterator[bytes]:
-    """Stream ``head``, an open list, and results; the first are rendered before this returns, for its errors."""
+    """Stream ``head`` (the beginning of a JSON object) and results.
+
+    The first results are rendered before this returns, so that an error can still be answered.
+
+    """
 
     async def render(first: int) -> bytes:
         return await anyio.to_thread.run_sync(render_items, path, first, min(RENDERED, rows - first), limiter=limiter)
@@ -208,7 +218,11 @@ class _JobBytes:
 
 
 class DiskUse:
-    """Bytes on the disk per key; for the event loop alone, so that check and reservation are one step."""
+    """Bytes on the disk per key.
+
+    Only the event loop may use it: then a check and its reservation are one step.
+
+    """
 
     def __init__(self, files: Path, jobs: Iterable[JobOnDisk] = ()) -> None:
         self._files = files
@@ -227,7 +241,7 @@ class DiskUse:
         return folder_bytes(job_folder(self._files, job_id)) + rows * RESULT_BYTES
 
     def reserve(self, key_id: str, plan: ServicePlan, size: int) -> None:
-        """Reserve bytes for an upload, to be ended by :meth:`release`; raise as :meth:`put_job`."""
+        """Reserve bytes for an upload until :meth:`release`; raise like :meth:`put_job`."""
         self._refuse(key_id, plan, size)
         self._coming[key_id] += size
 
@@ -306,6 +320,7 @@ class DiskUse:
 
 
 def folder_bytes(folder: Path) -> int:
+    """Return the bytes that a folder takes on the disk, in whole blocks."""
     size = _BLOCK_BYTES
     try:
         with os.scandir(folder) as entries:
@@ -337,6 +352,11 @@ _ABANDONED: Final = {
 
 
 async def read_isolated(upload: ReceivedUpload, target: Path, most: int, memory: int, seconds: float) -> int:
+    """Read an upload into ``target`` in a child process; return its rows.
+
+    ``memory`` is in bytes. Raises :class:`Refusal` for unusable files, :class:`IsolationError` for a killed process.
+
+    """
     call = partial(
         run_isolated,
         _FUNCTION,
@@ -366,7 +386,7 @@ async def read_isolated(upload: ReceivedUpload, target: Path, most: int, memory:
 
 
 def shorten_cells(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Cut overlong texts, but no valid number: the engine needs twenty times their size in memory."""
+    """Cut overlong cells: the engine needs twenty times their size in memory. Valid numbers stay."""
     texts = [name for name, dtype in rows.collect_schema().items() if dtype == pl.String]
     cut = {name: _cut_text(pl.col(name)) for name in texts if name not in ("b_no", ROW_PROBLEM)}
     return rows.with_columns(**cut, **(_cut_numbers(known=ROW_PROBLEM in texts) if "b_no" in texts else {}))
@@ -389,6 +409,7 @@ def _cut_text(text: pl.Expr) -> pl.Expr:
 
 
 def write_records(path: str, target: str, most: int) -> dict[str, Any]:
+    """Write the records of a file to ``target`` (in the child process); report refusals by kind."""
     try:
         with use_audience(CLIENT):
             return _write_records(Path(path), Path(target), most)
@@ -425,7 +446,11 @@ _LARGE_SECONDS: Final = 120.0
 
 
 class ReadingSlots:
-    """Reads uploads in isolated processes, small ones beside large ones; a failed small one is read as large."""
+    """Limit how many uploads are read at once.
+
+    Small files have slots of their own. One that fails there is read as a large one.
+
+    """
 
     def __init__(self, slots: int) -> None:
         self._small = anyio.CapacityLimiter(slots)

@@ -1,4 +1,4 @@
-"""Jobs, outcomes and repeated requests in the store."""
+"""Jobs, outcomes and repeatable requests in the server's file."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ _ACTIVE: Final = "state IN ('queued', 'running')"
 
 @dataclass(frozen=True, slots=True)
 class StoredJob:
+    """A row of the table ``jobs``."""
+
     id: str
     key_id: str
     state: str
@@ -60,14 +62,18 @@ def find_job(db: sqlite3.Connection, key_id: str, id_: str) -> StoredJob | None:
 def list_jobs(
     db: sqlite3.Connection, key_id: str, most: int, after: tuple[float, str] | None = None
 ) -> list[StoredJob]:
-    """List a key's jobs, newest first; ``after``: creation time and id of the last job of the page before."""
+    """List a key's jobs, newest first. ``after``: creation time and id of the previous page's last job."""
     behind = "" if after is None else "AND (created, id) < (?, ?)"
     query = f"SELECT {_COLUMNS} FROM jobs WHERE key_id = ? {behind} ORDER BY created DESC, id DESC LIMIT ?"  # noqa: S608
     return [_job(row) for row in db.execute(query, (key_id, *(after or ()), most))]
 
 
 def delete_job(db: sqlite3.Connection, key_id: str, id_: str, answered: int) -> int | None:
-    """Delete a job and its outcomes; return the lookups given back: beyond ``answered`` rows if it is unfinished."""
+    """Delete a job and its outcomes; return the lookups given back.
+
+    An unfinished job gives back all that it was charged beyond ``answered`` rows.
+
+    """
     job = find_job(db, key_id, id_)
     if job is None:
         return None
@@ -79,6 +85,7 @@ def delete_job(db: sqlite3.Connection, key_id: str, id_: str, answered: int) -> 
 
 
 def has_unlearned(db: sqlite3.Connection, key_id: str, id_: str) -> bool:
+    """Return whether a job has outcomes that were not learned from yet."""
     query = (
         "SELECT 1 FROM labels JOIN jobs ON jobs.id = labels.job"
         " WHERE labels.job = ? AND jobs.key_id = ? AND learned IS NULL LIMIT 1"
@@ -87,19 +94,24 @@ def has_unlearned(db: sqlite3.Connection, key_id: str, id_: str) -> bool:
 
 
 def count_active(db: sqlite3.Connection) -> tuple[int, dict[str, int]]:
+    """Count the queued jobs of all keys, and each key's unfinished jobs."""
     waiting = db.execute("SELECT count(*) FROM jobs WHERE state = 'queued'").fetchone()[0]
     of_keys = db.execute(f"SELECT key_id, count(*) FROM jobs WHERE {_ACTIVE} GROUP BY key_id")  # noqa: S608
     return waiting, dict(of_keys.fetchall())
 
 
 def requeue_running(db: sqlite3.Connection, *, survived: bool = False) -> int:
-    """Requeue running jobs; ``survived``: the server did not die meanwhile, so their starts count no more."""
+    """Requeue running jobs. ``survived``: the server did not die, so their starts do not count."""
     statement = "UPDATE jobs SET state = 'queued', starts = iif(?, 0, starts) WHERE state = 'running'"
     return db.execute(statement, (survived,)).rowcount
 
 
 def start_next(db: sqlite3.Connection, now: float) -> StoredJob | None:
-    """Start the next due job of the key whose turn (stored with the key: it can delete jobs) is longest ago."""
+    """Start the next due job of the key that has waited longest for its turn.
+
+    The turn is stored with the key: a key could delete its jobs to be first again.
+
+    """
     row = db.execute(
         f"SELECT {_COLUMNS} FROM jobs WHERE number IN"  # noqa: S608
         " (SELECT min(number) FROM jobs WHERE state = 'queued' AND due <= ? GROUP BY key_id)"
@@ -122,6 +134,7 @@ def next_due(db: sqlite3.Connection) -> float | None:
 def finish_job(
     db: sqlite3.Connection, job: StoredJob, *, now: float, grades: Mapping[str, int], model: str, without_answer: int
 ) -> None:
+    """Mark a running job as done; give back the lookups of rows without an answer."""
     given_back = without_answer if job.paid else 0
     ended = db.execute(
         "UPDATE jobs SET state = 'done', charged = charged - ?, finished = ?, grades = ?, model = ?"
@@ -133,6 +146,7 @@ def finish_job(
 
 
 def put_back(db: sqlite3.Connection, job: StoredJob, *, due: float, attempts: int) -> None:
+    """Queue a running job again, not before ``due``."""
     db.execute(
         "UPDATE jobs SET state = 'queued', starts = 0, due = ?, attempts = ? WHERE id = ? AND state = 'running'",
         (due, attempts, job.id),
@@ -140,6 +154,7 @@ def put_back(db: sqlite3.Connection, job: StoredJob, *, due: float, attempts: in
 
 
 def fail_job(db: sqlite3.Connection, job: StoredJob, *, now: float, code: str, message: str) -> None:
+    """Mark a running job as failed, and give back its lookups."""
     ended = db.execute(
         "UPDATE jobs SET state = 'failed', attempts = attempts + 1, charged = 0, finished = ?, error = ?"
         " WHERE id = ? AND state = 'running'",
@@ -150,6 +165,7 @@ def fail_job(db: sqlite3.Connection, job: StoredJob, *, now: float, code: str, m
 
 
 def count_by_state(db: sqlite3.Connection) -> tuple[dict[str, int], float | None]:
+    """Count jobs by state; return when the oldest queued one was created, too."""
     oldest: float | None = db.execute("SELECT min(created) FROM jobs WHERE state = 'queued'").fetchone()[0]
     return dict(db.execute("SELECT state, count(*) FROM jobs GROUP BY state")), oldest
 
@@ -159,6 +175,8 @@ def list_job_ids(db: sqlite3.Connection, key_id: str | None = None) -> set[str]:
 
 
 class JobOnDisk(NamedTuple):
+    """A job, for the accounting of disk space."""
+
     id: str
     key_id: str
     total: int
@@ -173,7 +191,7 @@ def list_jobs_on_disk(db: sqlite3.Connection) -> list[JobOnDisk]:
 
 
 def purge_jobs(db: sqlite3.Connection, before: float, most: int = 1_000) -> list[str]:
-    """Delete jobs that ended before a time, unless they have outcomes to learn; return their ids."""
+    """Delete jobs that ended before a time, unless outcomes are still to be learned; return their ids."""
     rows = db.execute(
         "DELETE FROM jobs WHERE id IN (SELECT id FROM jobs WHERE state IN ('done', 'failed') AND finished < ?"
         " AND NOT EXISTS (SELECT 1 FROM labels WHERE job = jobs.id AND learned IS NULL) LIMIT ?) RETURNING id",
@@ -202,7 +220,7 @@ _OUTCOME_BYTES: Final = f"iif({_REASON_BYTES} > {_IN_PAGE}, {LARGEST_OUTCOME}, 1
 
 
 def put_outcome(db: sqlite3.Connection, job: str, row_id: int, *, bounced: bool, reason: str | None, now: float) -> int:
-    """Record an outcome in place of an earlier one; return the bytes added. An equal one stays as it is."""
+    """Record an outcome, replacing an earlier one; return the bytes added. An equal one stays."""
 
     def size() -> int:
         query = f"SELECT {_OUTCOME_BYTES} FROM labels WHERE job = ? AND row_id = ?"  # noqa: S608
@@ -232,6 +250,7 @@ def unlearned_outcomes(db: sqlite3.Connection, job: str, most: int) -> list[Outc
 
 
 def mark_learned(db: sqlite3.Connection, job: str, outcomes: Sequence[Outcome], now: float) -> None:
+    """Mark outcomes as learned, except those changed since they were read."""
     db.executemany(
         "UPDATE labels SET learned = ? WHERE job = ? AND row_id = ? AND bounced = ? AND reason IS ? AND recorded = ?",
         ((now, job, *outcome) for outcome in outcomes),
@@ -242,12 +261,15 @@ KEPT: Final = 7 * 86_400  # seconds that an answer is kept
 
 
 class EarlierRequest(NamedTuple):
+    """A request with an ``Idempotency-Key`` that was begun before."""
+
     request: bytes
     created: float
     answer: bytes | None  # ``None`` until it is finished
 
 
 def identity_of(method: str, path: str, body: bytes) -> bytes:
+    """Return a hash that differs between different requests."""
     return hashlib.sha256(f"{method} {path}\n".encode() + body).digest()
 
 
@@ -260,6 +282,7 @@ def find_earlier(db: sqlite3.Connection, key_id: str, token: bytes) -> EarlierRe
 def begin_request(
     db: sqlite3.Connection, key_id: str, token: bytes, request: bytes, now: float
 ) -> EarlierRequest | None:
+    """Store a new request, or return the earlier one with its token."""
     earlier = find_earlier(db, key_id, token)
     if earlier is None:
         row = (key_id, token, request, now)
@@ -273,12 +296,13 @@ def finish_request(db: sqlite3.Connection, key_id: str, token: bytes, answer: by
 
 
 def forget_request(db: sqlite3.Connection, key_id: str, token: bytes) -> bool:
+    """Delete an unanswered request; return whether there was one."""
     statement = "DELETE FROM idempotency WHERE key_id = ? AND token = ? AND answer IS NULL"
     return db.execute(statement, (key_id, token)).rowcount == 1
 
 
 def purge_requests(db: sqlite3.Connection, before: float, most: int = 10_000) -> int:
-    """Delete the oldest ``most`` requests before a time; return how many. Small steps let others write."""
+    """Delete at most ``most`` requests older than a time; return how many. Small steps let others write."""
     oldest = "SELECT key_id, token FROM idempotency WHERE created < ? ORDER BY created LIMIT ?"
     statement = f"DELETE FROM idempotency WHERE (key_id, token) IN ({oldest})"  # noqa: S608 - nothing of a request is in it
     return db.execute(statement, (before, most)).rowcount
@@ -290,6 +314,7 @@ _PURGE_BATCH: Final = 10_000
 
 
 def token_from(request: Request, endpoint: str) -> bytes | None:
+    """Return the hash of a request's ``Idempotency-Key``, ``None`` without one; raise :class:`Refusal` 400."""
     values = [value for name, value in request.scope["headers"] if name == b"idempotency-key"]
     if not values:
         return None
@@ -309,7 +334,7 @@ def mismatch() -> Refusal:
 
 
 class IdempotentRequests:
-    """Runs one request per ``Idempotency-Key`` at a time; answers are in the store."""
+    """Run at most one request per ``Idempotency-Key`` at a time. Answers are in the store."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -317,7 +342,11 @@ class IdempotentRequests:
         self._under_way: dict[tuple[str, bytes], tuple[bytes, asyncio.Future[bytes | None]]] = {}
 
     async def once(self, key_id: str, token: bytes, identity: bytes, attempt: Callable[[], Awaitable[bytes]]) -> bytes:
-        """Return the result of ``attempt``, which checks the store first, or of the same request under way."""
+        """Return the result of ``attempt``, or of the same request under way.
+
+        ``attempt`` must look for an earlier answer in the store.
+
+        """
         place = key_id, token
         # an attempt that fails leaves nothing in the store; then a waiting request tries again
         while (other := self._under_way.get(place)) is not None:

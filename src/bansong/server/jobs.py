@@ -1,4 +1,4 @@
-"""Jobs accepted and worked on."""
+"""Accept uploads as jobs, and answer their rows."""
 
 from __future__ import annotations
 
@@ -73,6 +73,8 @@ class DeletedJob(NamedTuple):
 
 
 class JobWorker:
+    """Answer queued jobs, one at a time, in slices of rows."""
+
     def __init__(
         self,
         settings: Settings,
@@ -106,7 +108,11 @@ class JobWorker:
         return attempt if attempt.job_id == job_id else _JobAttempt(job_id)
 
     async def delete(self, key_id: str, job_id: str) -> DeletedJob | None:
-        """Delete a key's job and its files, or cancel it; the row goes first: leftover files go at the next start."""
+        """Delete or cancel a key's job.
+
+        Its row goes first. If its files cannot be removed, the next start removes them.
+
+        """
 
         def remove_row(db: sqlite3.Connection) -> int | None:
             if job_table.has_unlearned(db, key_id, job_id):
@@ -199,7 +205,7 @@ class JobWorker:
         self._metrics.jobs.labels("failed").inc()
 
     async def _answer_job(self, job: StoredJob) -> None:
-        """Answer a job, publish its results, then mark it done: a kill in between repeats it."""
+        """Answer a job, publish its results, then mark it as done. A kill in between repeats it."""
         key = await self._store.read(lambda db: key_table.find_key(db, job.key_id))
         assert key is not None  # noqa: S101 - keys are revoked, not deleted
         engine = await self._engines.open_engine(key.id, paid=job.paid)
@@ -239,7 +245,11 @@ class JobWorker:
 
 
 def clean_up_files(settings: Settings) -> DiskUse:
-    """Remove what a killed server has left. A file without keys may be the wrong one: then nothing is removed."""
+    """Remove what a killed server left, and measure the rest.
+
+    A file without keys may be the wrong one: then nothing is removed.
+
+    """
     with closing(open_server_file(settings.db, create=False, writing=False)) as db:
         known, has_keys = job_table.list_jobs_on_disk(db), bool(key_table.list_keys(db))
     if has_keys:
@@ -254,6 +264,8 @@ _RETRY_AFTER_S: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
+    """An upload to be accepted as a job."""
+
     key: Key
     plan: ServicePlan
     offline: bool
@@ -263,7 +275,7 @@ class JobRequest:
 
 
 class JobAcceptance:
-    """Accepts uploads as jobs, within the limits of server and plan."""
+    """Accept uploads as jobs, within the limits of server and plan."""
 
     def __init__(self, settings: Settings, clock: Clock, store: Store, jobs: JobWorker, disk: DiskUse) -> None:
         self._settings = settings
@@ -295,7 +307,7 @@ class JobAcceptance:
 
     @asynccontextmanager
     async def hold_place(self, key: Key, plan: ServicePlan) -> AsyncIterator[Callable[[int], None]]:
-        """Hold a place in the queue for an upload; yield a function that reserves bytes on the disk for it."""
+        """Hold a place in the queue for an upload; yield a function that reserves disk bytes for it."""
         size = 0
 
         def set_aside(more: int) -> None:
@@ -319,7 +331,7 @@ class JobAcceptance:
         return None if token is None else await self._store.read(lambda db: job_table.find_earlier(db, key.id, token))
 
     async def accept(self, request: JobRequest, upload: ReceivedUpload) -> bytes:
-        """Read an upload, take its lookups from the quota and queue it; a refusal keeps nothing."""
+        """Read an upload, take its lookups from the quota, and queue it. A refused one leaves nothing."""
         earlier = await self.find_earlier(request.key, request.token)
         if earlier is not None:
             return repeat_answer(earlier, request.identity)
@@ -365,9 +377,10 @@ class JobAcceptance:
         return await self._store.write(change)
 
     def _refuse_if_full(self, key: Key, plan: ServicePlan) -> Callable[[sqlite3.Connection], None]:
-        """Return a check for a thread: :class:`Refusal` 503 if the server's queue is full, 429 beyond the plan.
+        """Return a check that raises :class:`Refusal`: 503 if the queue is full, 429 beyond the plan.
 
-        Keys with jobs have equal shares of the queue, at least one job, so that busy keys lock nobody out.
+        Keys with jobs share the queue equally, with at least one job each: busy keys lock nobody out.
+
         """
         coming, queue = self._coming.copy(), self._settings.queue
 
@@ -387,6 +400,7 @@ class JobAcceptance:
 
 
 def repeat_answer(earlier: job_table.EarlierRequest, identity: bytes) -> bytes:
+    """Return the answer of an earlier request; raise :class:`Refusal` 409 if it was another request."""
     if earlier.request != identity:
         raise mismatch()
     if earlier.answer is None:

@@ -1,4 +1,8 @@
-"""Learning from the outcomes of a key; they are marked learned once its label store has them on disk."""
+"""Learn from the outcomes of a key.
+
+Outcomes are marked as learned once its label store has them on disk.
+
+"""
 
 from __future__ import annotations
 
@@ -45,7 +49,7 @@ _SILENT_SCHEMA: Final = {"row_id": pl.UInt32, "letter": pl.UInt32}
 def build_label_batch(
     folder: Path, job: StoredJob, outcomes: Sequence[Outcome], cards: Sequence[Scorecard], now: float
 ) -> LabelBatch:
-    """Build the batch of a job's outcomes, declared letter by letter: a row without one says nothing."""
+    """Return a job's outcomes as labels. Rows without an outcome say nothing."""
     assert job.finished is not None  # noqa: S101 - it is done
     letters = scan_letters(results.records_path(folder, job.id), results.results_path(folder, job.id))
     declaration = MailingTerms(
@@ -67,6 +71,7 @@ def build_label_batch(
 
 
 def scan_letters(records: Path, results: Path) -> pl.LazyFrame:
+    """Scan a job's records and results as letters; raise ``FileNotFoundError``."""
     for path in (records, results):
         path.stat()
     asked, answered = pl.scan_parquet(records, glob=False), pl.scan_parquet(results, glob=False)
@@ -92,7 +97,7 @@ def scan_letters(records: Path, results: Path) -> pl.LazyFrame:
 
 
 def possible_scorecards(engines: EnginePool, key_id: str, version: str | None) -> list[Scorecard]:
-    """Return the scorecard of a job's ``version`` if it is stored, else all that may have scored it."""
+    """Return the scorecard of this ``version`` if it is stored, else all that a job may have used."""
     if engines.fixed is not None and engines.fixed.version == version:
         return [engines.fixed]
     own = engines.store(key_id)
@@ -125,7 +130,7 @@ _FAILURES: Final = (Exception, pl.exceptions.PanicException)  # a panic is no Ex
 
 
 class OutcomeLearner:
-    """Record outcomes and calibrate scorecards; hold ``writing`` to write in a learning folder."""
+    """Record outcomes and calibrate scorecards. Hold ``writing`` to write in a learning folder."""
 
     def __init__(self, settings: Settings, clock: Clock, store: Store, engines: EnginePool) -> None:
         self._settings = settings
@@ -227,6 +232,7 @@ class OutcomeLearner:
 
 
 def warn_about_pools(files: Path, db: sqlite3.Connection) -> None:
+    """Log which keys were in a pool of an earlier release: each key learns for itself now."""
     folders = (learning_folder(files) / name for name in ("pool", "former-pool"))
     left = " and ".join(str(folder) for folder in folders if folder.is_dir())
     unused = f"; what the pool learned is not used: {left}" if left else ""

@@ -1,4 +1,4 @@
-"""Single lookups: micro-batches, prepared queries, quota."""
+"""Answer single lookups in small batches, and charge them."""
 
 from __future__ import annotations
 
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 
 class KnownStatus(NamedTuple):
+    """A row of :data:`bansong.engine.registry.STATUS_SCHEMA`."""
+
     b_no: int
     biz_status: str
     since: date | None
@@ -53,6 +55,8 @@ Statuses = Mapping[int, KnownStatus]
 
 
 class StoredStatuses(NamedTuple):
+    """Stored statuses by number, and the numbers to ask for."""
+
     known: Statuses
     stale: frozenset[int]
 
@@ -68,7 +72,7 @@ _ANSWERS: Final = [pl.col(name) for name in ANSWER_COLUMNS]
 
 
 class PreparedQuery:
-    """A reusable query for a few lookups at a time, on one thread at a time."""
+    """A query built once for many small batches. One thread may use it at a time."""
 
     def __init__(self, engine: LocalEngine) -> None:
         self._engine = engine
@@ -96,7 +100,11 @@ class PreparedQuery:
         statuses: Iterable[KnownStatus] = (),
         letters: pl.DataFrame | None = None,
     ) -> list[VerificationPayload]:
-        """Answer lookups in their order; ``letters`` to these numbers, by default from the engine's history."""
+        """Answer lookups in their order.
+
+        ``letters``: earlier letters to these businesses (default: those of the engine).
+
+        """
         columns = {"b_no": [one.b_no for one in lookups], "name": [one.name for one in lookups]}
         columns |= {"address": [one.address for one in lookups], "zipcode": [None] * len(lookups)}
         self._rows, self._letters = pl.DataFrame(columns, schema=_SCHEMA), letters
@@ -162,7 +170,7 @@ class _Asked(NamedTuple):
 
 
 class Microbatcher(Generic[Item, Result]):
-    """Process items in batches, one at a time; keys take turns with at most ``share`` items each."""
+    """Process items in batches, one batch at a time. Keys take turns with at most ``share`` items each."""
 
     def __init__(
         self,
@@ -256,7 +264,11 @@ class Microbatcher(Generic[Item, Result]):
 
 
 class LookupAnswerer:
-    """Answer single lookups; keys with equal engines share queries. Answers are cached until those change."""
+    """Answer single lookups from a cache or a shared query.
+
+    Keys with equal engines share a query. Cached answers last until that query changes.
+
+    """
 
     def __init__(self, engines: EnginePool, statuses: NtsStatuses | None = None, *, waiting: int = WAITING) -> None:
         self._engines = engines
@@ -276,7 +288,7 @@ class LookupAnswerer:
         return self._waiting.total()
 
     def admit(self, key_id: str) -> None:
-        """Raise :class:`Refusal` 503 if too many lookups wait and this key has an equal share of them."""
+        """Raise :class:`Refusal` 503 if too many lookups wait and this key has its share of them."""
         if self._waiting.total() < self.most_waiting:
             return
         own = self._waiting.get(key_id, 0)
@@ -285,6 +297,7 @@ class LookupAnswerer:
 
     @contextmanager
     def expect(self, key_id: str, *, offline: bool = False) -> Iterator[None]:
+        """Announce a lookup that will be submitted soon: its batch waits a moment for it."""
         known = self._of_key.get((key_id, self._statuses is not None and not offline))
         if known is None:
             yield
@@ -395,7 +408,11 @@ class _EngineQueue:
 
 
 def _engine_identity(engine: LocalEngine) -> tuple[object, ...]:
-    """Return an equal value for engines with equal answers, apart from letters; a queue keeps these objects alive."""
+    """Return a value that is equal for engines with equal answers, letters apart.
+
+    Queues keep the engines alive, so that no ``id`` is used twice.
+
+    """
     files = id(engine.registry), id(engine.status), id(engine.gazetteer)
     of_key = isinstance(engine, ServedEngine)
     history = engine.history is None if of_key else id(engine.history)
@@ -408,7 +425,7 @@ def _letters_to(lookup: VerifyRequest, engine: LocalEngine) -> KeyLetters | None
 
 
 def _split_by_letters(asked: Sequence[_Asked]) -> list[list[int]]:
-    """Split lookups into parts in which a business has one set of letters; return their places."""
+    """Split lookups into parts in which each business has one set of letters; return their places."""
     parts: list[tuple[dict[str, int | None], list[int]]] = []
     for place, (lookup, _, letters) in enumerate(asked):
         number = None if letters is None else letters.number
@@ -435,7 +452,7 @@ _Answering = Callable[[], Awaitable[VerificationPayload]]
 
 
 class PaidLookups:
-    """Answer single lookups as JSON; payments that arrive during a commit share the next one."""
+    """Charge and answer single lookups. Charges that arrive during a commit share the next one."""
 
     def __init__(self, store: Store, clock: Clock, answerer: LookupAnswerer, idempotent: IdempotentRequests) -> None:
         self.answerer = answerer
@@ -445,7 +462,7 @@ class PaidLookups:
         self._payments: Microbatcher[tuple[str, str, int], int | None] = Microbatcher(self._take, _PAYMENTS_PER_COMMIT)
 
     async def answer(self, key: Key, lookup: VerifyRequest, token: bytes | None, *, offline: bool = False) -> bytes:
-        """Answer one lookup; a cancelled one may stay paid."""
+        """Return the answer to one lookup as JSON. A cancelled lookup may stay charged."""
         answering = partial(self.answerer.answer, key.id, lookup, offline=offline)
         with self.answerer.expect(key.id, offline=offline):
             if token is None:
@@ -472,7 +489,7 @@ class PaidLookups:
             raise
 
     async def _answer_idempotent(self, key: Key, answering: _Answering, token: bytes, identity: bytes) -> bytes:
-        """Return the stored answer, or pay and answer; an unfinished attempt has paid already."""
+        """Return the stored answer, or charge and answer. An unfinished attempt was charged already."""
         now = self._clock.now()
 
         def begin(db: sqlite3.Connection) -> EarlierRequest | None:

@@ -1,4 +1,4 @@
-"""The operations in one table, from which routes and the OpenAPI 3.1 document come."""
+"""The table of operations; routes and the OpenAPI 3.1 document are made from it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,11 @@ Schema = dict[str, Any]
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """One method of one path. ``body``: a type of ``payloads``, or ``"upload"``. ``refusals``: statuses of errors."""
+    """One method of one path.
+
+    ``body`` is a type of :mod:`payloads` or ``"upload"``; ``refusals`` are the HTTP statuses of its errors.
+
+    """
 
     handler: Callable[[Request], Awaitable[Response]]
     id: str

@@ -1,4 +1,4 @@
-"""Settings, plans, clock, log, and request id."""
+"""Settings and plans of a server; clock, log, request ids."""
 
 from __future__ import annotations
 
@@ -46,6 +46,7 @@ ADDRESS_INVALID: Final = Problem(
 
 
 def parse_proxies(proxies: Iterable[str]) -> tuple[str, ...]:
+    """Parse addresses and networks of trusted proxies; raise :class:`UsageError`."""
     networks: list[str] = []
     for text in proxies:
         try:
@@ -60,6 +61,8 @@ def parse_proxies(proxies: Iterable[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
+    """The time of a server, in seconds since 1970; tests replace it."""
+
     now: Callable[[], float] = time.time
     sleep: Callable[[float], Awaitable[None]] = anyio.sleep
 
@@ -75,11 +78,12 @@ class Clock:
 
 
 def as_text(seconds: float | None) -> str | None:
+    """Return a time as ISO 8601 in Korean time."""
     return None if seconds is None else datetime.fromtimestamp(seconds, SEOUL).isoformat(timespec="seconds")
 
 
 class WakeUp:
-    """An interruptible sleep of one task; a :meth:`ring` before :meth:`wait` ends that wait at once."""
+    """An interruptible sleep of one task. A :meth:`ring` before :meth:`wait` ends that wait at once."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -112,7 +116,7 @@ REQUEST_ID: Final[ContextVar[str]] = ContextVar("bansong_request_id", default=""
 
 
 def configure_logging(stream: TextIO | None = None, level: str | None = None) -> None:
-    """Log ``bansong`` as JSON lines to ``stream`` (stderr), from ``level`` on (BANSONG_LOG, else info)."""
+    """Log as JSON lines to ``stream`` (default: stderr), from ``level`` on (BANSONG_LOG, else info)."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter())
     logger = logging.getLogger(LOGGER_ROOT)
@@ -126,6 +130,8 @@ def configure_logging(stream: TextIO | None = None, level: str | None = None) ->
 
 
 class RequestLine(msgspec.Struct, omit_defaults=True):
+    """A log line about one request."""
+
     time: str
     level: str
     logger: str
@@ -140,7 +146,7 @@ class RequestLine(msgspec.Struct, omit_defaults=True):
 
 
 class RequestLog:
-    """Writes log lines of requests in groups: one record each would cost a tenth of the request."""
+    """Write the log lines of requests in groups: a record per line would cost a tenth of a request."""
 
     def __init__(self) -> None:
         self._logger = logging.getLogger(f"{LOGGER_ROOT}.server.requests")
@@ -164,7 +170,11 @@ class RequestLog:
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats JSON lines; messages of exceptions and libraries, which may quote user data, are not written."""
+    """Format log records as JSON lines.
+
+    Texts of exceptions and of libraries may quote user data, so they are left out.
+
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         if getattr(record, _RENDERED, False):
@@ -188,6 +198,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def loggable_message(error: BaseException) -> str:
+    """Return the text of an error if it quotes no user data, else its type."""
     return str(error) if isinstance(error, StoreError) else type(error).__name__
 
 
@@ -208,7 +219,7 @@ _SANE: Final = re.compile(rb"[0-9A-Fa-f-]{16,64}")  # nginx's ``$request_id`` an
 
 
 def request_id_of(scope: Scope, proxies: Container[str]) -> str:
-    """Return a trusted proxy's request id, or a new one: ids of others could repeat one of ours in the log."""
+    """Return the request id of a trusted proxy, or a new one. Other clients could repeat an id of ours."""
     given = [value for name, value in scope["headers"] if name == HEADER]
     peer = scope.get("client")
     if len(given) == 1 and _SANE.fullmatch(given[0]) and peer and peer[0] in proxies:
@@ -217,6 +228,7 @@ def request_id_of(scope: Scope, proxies: Container[str]) -> str:
 
 
 def client_of(scope: Scope) -> str:
+    """Return the client's IP address, or an empty text."""
     client = scope.get("client")
     return _parsed_address(client[0]) if client else ""
 
@@ -233,6 +245,7 @@ _MAX_HEADER_BYTES: Final = 200  # browsers send some fifty
 
 
 def choose_language(scope: Scope) -> None:
+    """Set the language of messages by ``Accept-Language``."""
     given = next((value for name, value in scope["headers"] if name == _HEADER), b"")
     speak(_language_of(given[:_MAX_HEADER_BYTES]))
 
@@ -263,7 +276,7 @@ _Size = Annotated[int, msgspec.Meta(gt=0)]
 
 
 class ServicePlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a plan allows; ``plans.toml`` explains the fields. Defaults of 0 or -1 are derived."""
+    """What a plan allows; ``plans.toml`` explains the fields. Fields of 0 or -1 are derived from others."""
 
     api: bool
     quota: _Count
@@ -302,6 +315,7 @@ Plans = Mapping[str, ServicePlan]
 
 
 def load_plans(path: Path | None = None) -> Plans:
+    """Read a file of plans (default: the built-in one); raise :class:`UsageError`."""
     path = path or BUILT_IN
     try:
         plans = msgspec.toml.decode(path.read_bytes(), type=dict[str, ServicePlan])
@@ -316,7 +330,7 @@ def load_plans(path: Path | None = None) -> Plans:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Settings of a server; ``registry``, ``gazetteer``, ``model``, ``lang`` as for the local engine."""
+    """Settings of a server. ``registry``, ``gazetteer``, ``model``, ``lang``: see the local engine."""
 
     db: Path  # SQLite; larger data is in the folder ``DB.files`` beside it
     status: StatusOptions = _NOBODY  # whether and how the tax authority is asked

@@ -1,4 +1,4 @@
-"""Statuses in a server: memory, store, breaker and the day's budget."""
+"""Statuses of a server that asks the tax authority: memory, store, circuit breaker, daily budget."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _REREAD_AFTER_S: Final = 60.0  # then the store is read again: another process m
 
 
 class SingleStatuses:
-    """Finds statuses of single lookups in memory, the store or at the tax authority; for one event loop."""
+    """Find statuses of single lookups in memory, in the store, or at the tax authority."""
 
     def __init__(self, nts: NtsStatuses, clock: Clock) -> None:
         self._nts = nts
@@ -99,7 +99,7 @@ class SingleStatuses:
             self._memory.popitem(last=False)
 
     async def _read_stored(self, numbers: Sequence[int]) -> Sequence[tuple[KnownStatus | None, bool]]:
-        """Return each number's stored status and whether to ask; while the store is locked, memory is used."""
+        """Return each number's stored status and whether to ask for it. A locked store is not waited for."""
         if self._late is None or self._late.done():
             read = asyncio.create_task(self._read_in_thread(numbers))
             wait = asyncio.ensure_future(self._clock.sleep(WAIT_S))
@@ -150,7 +150,7 @@ PAUSES_S: Final = (5.0, 30.0, 120.0, 600.0)  # seconds of the first pause, the s
 
 
 class CircuitBreaker:
-    """Pauses calls after failures; after a pause, one trial call may go, and ends it if it succeeds."""
+    """Pause calls after failures. After a pause one trial call may go; if it succeeds, all may."""
 
     def __init__(self, name: str, clock: Clock) -> None:
         self._name = name
@@ -165,6 +165,7 @@ class CircuitBreaker:
         return self._clock.now() < self._until or self._trial
 
     def begin(self) -> bool:
+        """Return whether a call may go now."""
         if self.is_open:
             return False
         self._trial = self._pauses > 0
@@ -180,7 +181,7 @@ class CircuitBreaker:
         self._trial = False
 
     def record_failure(self, why: str, *, lasting: bool = False) -> None:
-        """Count a failure; ``lasting``: the next call would fail in the same way."""
+        """Count a failure. ``lasting``: the next call would fail, too, so pause at once."""
         if self._clock.now() < self._until:  # asked before the pause began
             return
         self._failures += 1
@@ -210,6 +211,7 @@ _NUMBERS: Final = re.compile(r"\d[\d-]{8,}\d")  # may be a person's or business'
 
 
 def open_nts_statuses(settings: Settings, clock: Clock) -> NtsStatuses | None:
+    """Return the statuses of the settings; ``None`` if the source is ``auto`` and there is no key."""
     options = settings.status
     if options.source == "auto" and options.key is None and NtsKey.find(options.key_file) is None:
         return None
@@ -217,6 +219,8 @@ def open_nts_statuses(settings: Settings, clock: Clock) -> NtsStatuses | None:
 
 
 class StatusReport(NamedTuple):
+    """Figures about the tax authority's API, for metrics."""
+
     circuit_open: bool
     asked: int
     answered: int
@@ -226,7 +230,7 @@ class StatusReport(NamedTuple):
 
 
 class NtsStatuses:
-    """Statuses of a server that asks the tax authority; lookups, jobs and watches share store, budget and breaker."""
+    """Statuses from the tax authority. Lookups, jobs and watches share store, budget and breaker."""
 
     live = True
 
@@ -285,7 +289,7 @@ class NtsStatuses:
         return self._clock.today() - timedelta(days=floor(min(self._options.max_age, _MAX_AGE_DAYS)))
 
     def read_stored(self, numbers: Sequence[int]) -> StoredStatuses:
-        """Return stored statuses, in a thread; if the store fails, nobody is asked."""
+        """Return stored statuses (in a thread). If the store fails, nothing is asked."""
         try:
             found = read_statuses(self._store.read(_series(numbers)))
             since = self.fresh_since()
@@ -297,7 +301,11 @@ class NtsStatuses:
         return StoredStatuses(found, frozenset(stale).difference(in_vain))
 
     async def ask(self, numbers: Sequence[int]) -> Statuses:
-        """Ask for numbers and store the answers; a refused call is halved, a number refused alone rests for the day."""
+        """Ask for numbers, and store the answers.
+
+        A refused call is halved. A number that is refused alone is not asked again that day.
+
+        """
         answers: dict[int, KnownStatus] = {}
         alone: list[int] = []
         parts, refusal, day = [numbers], None, self._clock.today()
@@ -386,7 +394,7 @@ class NtsStatuses:
         return [number for number in missing if self._missed[1][number] >= _TRIES]
 
     async def _fetch(self, numbers: pl.Series, max_age: float) -> None:
-        """Make one call first, which shows whether more can be asked."""
+        """Fetch missing statuses. A first call shows whether more can be asked."""
         stale = await anyio.to_thread.run_sync(self._select_stale, numbers, max_age)
         if stale.is_empty() or not await self._ask_first(stale.head(MAX_NUMBERS).to_list()):
             return
@@ -423,7 +431,7 @@ class NtsStatuses:
         return False
 
     async def _run_fetch(self, numbers: pl.Series, max_age: float, budget: int | None) -> StatusFetch | None:
-        """Fetch in another thread's event loop, so that this one need not wait for the store."""
+        """Fetch in another thread's event loop, so that this one does not wait for the store."""
         options, cancel = replace(self._options, max_age=max_age, budget=budget), CancelToken()
         fetch = partial(fetch_statuses, numbers, options, cancel=cancel, today=self._clock.today)
         async with anyio.create_task_group() as group:

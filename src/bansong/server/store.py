@@ -1,4 +1,4 @@
-"""The file of a server, owned by one server at a time; ``bansong keys`` and ``bansong notices`` write beside it."""
+"""The database of a server. One server owns it; ``bansong keys`` and ``bansong notices`` write to it, too."""
 
 from __future__ import annotations
 
@@ -172,7 +172,11 @@ SERVER_FILE: Final = FileKind(
 
 
 def open_server_file(path: Path, *, create: bool = True, writing: bool = True) -> sqlite3.Connection:
-    """Open or create the server's file, but none beside a folder of files, which a new one would delete."""
+    """Open or create the database.
+
+    Raises :class:`StoreError` if only its folder of files is there: a new database would delete them.
+
+    """
     given, path = path, Path(os.path.realpath(path))
     if not path.exists():
         refuse_lost_file(given)
@@ -196,6 +200,7 @@ def refuse_lost_file(path: Path) -> None:
 
 @contextmanager
 def hold_server_file(path: Path) -> Iterator[sqlite3.Connection]:
+    """Lock and open the database while no server runs on it."""
     lock = lock_server_file(path)
     try:
         with closing(open_server_file(path, create=False)) as db:
@@ -205,6 +210,7 @@ def hold_server_file(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def lock_server_file(path: Path) -> FileLock:
+    """Lock the database against a second server; raise :class:`StoreError` if it is in use."""
     return SERVER_FILE.lock(
         Path(os.path.realpath(path)), gettext("another server is running on it; stop that one first")
     )
@@ -224,7 +230,7 @@ class _PendingChange(NamedTuple):
 
 
 class Store:
-    """The server's file: :meth:`write` in the order of the calls, :meth:`read` beside it."""
+    """The open database. One thread makes the changes, in the order of :meth:`write`; reads run beside it."""
 
     def __init__(self, path: Path, on_commit: Callable[[float], None] = lambda _: None) -> None:
         self.path = path
@@ -239,7 +245,7 @@ class Store:
         self._thread.start()
 
     async def write(self, change: Change[T]) -> T:
-        """Return the result of a change once it is on the disk; if cancelled, it may still be made."""
+        """Return the result of a change once it is on disk. A cancelled one may still be made."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._queue.put(_PendingChange(change, future, copy_context()))
         return await future
@@ -248,6 +254,7 @@ class Store:
         return await anyio.to_thread.run_sync(self._query, query)
 
     async def check(self) -> None:
+        """Raise :class:`StoreError` if the database cannot be read or written."""
         if time.monotonic() - self._written > _CHECK_INTERVAL_S:
             await self.write(_write_version)
         await self.read(lambda db: db.execute("SELECT 1 FROM keys LIMIT 1").fetchone())
@@ -259,7 +266,7 @@ class Store:
             reader.close()
 
     def _probe_write(self) -> None:
-        """Fail at the start, not at the first request, if the file cannot be written."""
+        """Fail at the start, not at the first request, if the database cannot be written."""
         try:
             with SERVER_FILE.errors(self.path):
                 self._connection.execute("BEGIN IMMEDIATE")
@@ -291,7 +298,7 @@ class Store:
         self._connection.close()
 
     def _commit(self, group: list[_PendingChange]) -> None:
-        """Run a group in one transaction; a failed change is undone by itself."""
+        """Run a group of changes in one transaction. A failed one is undone alone."""
         results: list[tuple[_PendingChange, Any, BaseException | None]] = []
         started = time.perf_counter()
         try:
@@ -308,7 +315,7 @@ class Store:
             group[0].future.get_loop().call_soon_threadsafe(_resolve_futures, results)
 
     def _roll_back(self) -> None:
-        """Roll back; if that fails, reopen the file, which rolls back from the journal."""
+        """Roll back. If that fails, reopen the database, which rolls back from the journal."""
         try:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
@@ -333,7 +340,7 @@ class Store:
 
 
 def _write_version(db: sqlite3.Connection) -> None:
-    """Write an unchanged value: fails if the file cannot be written."""
+    """Write an unchanged value, to fail if the database cannot be written."""
     db.execute(f"PRAGMA user_version = {SERVER_FILE.version}")
 
 

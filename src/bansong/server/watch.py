@@ -1,4 +1,4 @@
-"""Re-checks of watch lists on time, and their notifications."""
+"""Check watch lists on time, and send their notifications."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class _CachedList:
 
 
 class WatchListCache:
-    """Cache of rendered watch lists, least recently used out first; uncached parts are read as they are sent."""
+    """Cache rendered watch lists, least recently used out first. Other parts are read as they are sent."""
 
     def __init__(self, store: Store, limit: int = _CACHE_BYTES) -> None:
         self._store = store
@@ -76,7 +76,7 @@ class WatchListCache:
                     self._size -= len(block.entries)
 
     async def stream(self, owner: str) -> AsyncIterator[bytes]:
-        """Stream a list as JSON; the first piece is read before this returns, so that an error can be answered."""
+        """Stream a list as JSON. The first piece is read before this returns, so an error can be answered."""
         pieces = self._pieces(owner)
         first = await anext(pieces)
 
@@ -151,7 +151,7 @@ class WatchListCache:
 
 
 def _read_piece(db: sqlite3.Connection, owner: str, numbers: Iterable[int]) -> list[Block]:
-    """Read blocks up to one piece, one statement each: a commit waits for a block, not for the list."""
+    """Read blocks up to one piece, a statement each: a commit waits for a block, not for the list."""
     blocks: list[Block] = []
     size = 0
     for number in numbers:
@@ -179,6 +179,8 @@ _BACKOFF_S: Final = (5.0, 30.0, 120.0, 600.0)
 
 
 class WatchScheduler:
+    """Check due watches, and queue notifications of closures."""
+
     def __init__(
         self,
         settings: Settings,
@@ -204,7 +206,11 @@ class WatchScheduler:
         return watch_store.count_overdue(db, [key.id for key, _ in self._keys_due(db)], now - _OVERDUE_S)
 
     def first_check(self, key: Key, biz_no: str, now: float) -> float:
-        """Return a time in the second half of the interval, by the number alone: adding it again gains nothing."""
+        """Return when to check a new watch first: a time in the second half of the interval.
+
+        It depends on the number alone, so removing and adding a watch gains nothing.
+
+        """
         interval = self._interval(key)
         slot = interval / _SLOTS
         place = crc32(f"{key.id} {biz_no}".encode()) / 2.0**32
@@ -288,7 +294,7 @@ class WatchScheduler:
     def _record(
         self, db: sqlite3.Connection, owner: str, started: float, watches: pl.DataFrame, checked: pl.DataFrame
     ) -> CheckResult:
-        """Record a check; read the webhook in the same transaction, since it may be new."""
+        """Record a check. The webhook is read in the same transaction: it may have changed."""
         now, key = self._clock.now(), key_table.find_key(db, owner)
         channels = list(self._channels)
         if key is not None and key.webhook_url is not None:
@@ -315,6 +321,8 @@ _FILE_QUEUE: Final = ""  # name of the queue for the file; the others are named 
 
 
 class Notifier:
+    """Deliver queued notifications to webhooks and to the file of ``--notices``."""
+
     def __init__(
         self, store: Store, clock: Clock, sender: WebhookSender, *, file: Path | None, backoff: Backoff | None = None
     ) -> None:
@@ -362,7 +370,7 @@ class Notifier:
         return _MAX_WAIT_S if due is None else min(_MAX_WAIT_S, due - now)
 
     async def _deliver(self, place: str) -> None:
-        """Deliver to the file or a key's webhook; if one fails, its others are postponed, too."""
+        """Deliver to the file or to a key's webhook. If one fails, the key's others wait, too."""
         now, is_file = self._clock.now(), place == _FILE_QUEUE
         of = {"channel": FILE} if is_file else {"channel": WEBHOOK, "owner": place}
         limit = _LINES_PER_APPEND if is_file else _SENT_PER_ROUND
