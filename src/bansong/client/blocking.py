@@ -35,7 +35,7 @@ T = TypeVar("T")
 class RawResponse(Generic[T]):
     """A successful response: ``status``, ``headers`` (without cookies), ``content`` (bytes), and :meth:`parse`.
 
-    ``request_id``: the service's name of the request, for its support; ``None`` if it gives none.
+    ``request_id``: the id that the service gave the request, for its support; ``None`` without one.
     """
 
     def __init__(self, response: ServiceResponse, read: Callable[[ServiceResponse], T], key: ApiKey) -> None:
@@ -47,7 +47,7 @@ class RawResponse(Generic[T]):
         self._read = read
 
     def parse(self) -> T:
-        """Return what the method itself returns; raise :class:`ShapeError` if it cannot be read."""
+        """Return what the method itself would return; raise :class:`ShapeError` if it cannot be read."""
         return self._read(self._response)
 
     def __repr__(self) -> str:
@@ -206,7 +206,7 @@ class BlockingClient:
             verified = client.verify("124-81-00998", "삼성전자")
 
     In a notebook's cells: ``client = BlockingClient().open()``, and ``client.close()``. It works inside a running event
-    loop too: its own loop runs in a thread, which ends when it is closed.
+    loop, too: a thread runs another loop until the client is closed.
     """
 
     def __init__(
@@ -275,7 +275,7 @@ class BlockingClient:
         poll: float = 1.0,
         progress: Callable[[BatchStatus], object] | None = None,
     ) -> BatchStatus:
-        """Wait until a job has ended; ``progress`` is called in the thread that waits."""
+        """Wait until a job has ended. ``progress`` is called in the waiting thread."""
         watch = JobWatch(self.client, job, timeout, poll)
         while True:
             status = self.run(watch.look)

@@ -1,7 +1,7 @@
-"""The async client, one method an endpoint, and waiting for jobs.
+"""The async client: one method per endpoint, and waiting for jobs.
 
-A free request is repeated when it fails (:func:`bansong.client.retries.may_go_again`). One that is paid for, or
-changes something, is not; the class of the error says whether it was done (see :mod:`bansong.errors`).
+A failed free request is repeated (:func:`bansong.client.retries.may_go_again`). A request that is paid for, or changes
+something, is not; the class of the error says whether it was done (see :mod:`bansong.errors`).
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ _MAX_NOT_FOUND: Final = 10  # answers, for a job that was just created
 
 
 class JobWatch:
-    """Polls a job; each :meth:`look` after the first waits for its time."""
+    """Poll a job. Each :meth:`look` after the first one waits before it asks."""
 
     def __init__(self, client: Client, job: str | BatchCreated, timeout: float | None, poll: float) -> None:
         self._client = client
@@ -158,7 +158,10 @@ def _iterate_results(job_id: str, status: BatchStatus, total: int) -> Iterator[R
 
 
 class ResultIterator(AsyncIterator[Result]):
-    """The results of a job, fetched with the first one. (Not a generator: trio warns of unfinished ones.)"""
+    """Iterate over a job's results; the first step fetches them all.
+
+    This is no generator: trio warns of unfinished generators.
+    """
 
     def __init__(self, client: Client, job: str | BatchCreated, total: int | None) -> None:
         self._client, self._job, self._total = client, job, total
@@ -292,11 +295,11 @@ class Client:
         return f"{type(self).__name__}({self._base.origin!r})"
 
     def account_mark(self, salt: str) -> bytes:
-        """Return eight bytes for each API key and ``salt``; the key cannot be derived from them."""
+        """Return eight bytes that identify the API key and ``salt``. The key cannot be derived from them."""
         return self._key.fingerprint(salt)
 
     def redact(self, raw: bytes) -> bytes:
-        """Return bytes of the service without the API key."""
+        """Return bytes of the service with the API key removed."""
         return self._key.redact(raw)
 
     async def verify(
@@ -400,9 +403,9 @@ class Client:
     def results(self, job: str | BatchCreated, *, total: int | None = None) -> AsyncIterator[Result]:
         """Iterate over all results of a finished job (``async for``), in the order of the service.
 
-        The interface has no pages: all results are fetched at once. ``total``: the job's number of rows, by default
-        the service's. If fewer results come, :class:`ShapeError` follows the last. Raises :class:`UsageError` for an
-        unfinished job, or one of unknown size.
+        The interface has no pages: all results are fetched at once. ``total``: the job's number of rows (default: as
+        the service says). If fewer results come, :class:`ShapeError` follows the last one. Raises :class:`UsageError`
+        for an unfinished job, or one of unknown size.
         """
         job_id_of(job)
         return ResultIterator(self, job, None if total is None else whole_number("total", total, 0))

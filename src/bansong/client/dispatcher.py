@@ -1,4 +1,4 @@
-"""Pace, concurrency and retries of paid requests."""
+"""Send the requests of a run: pace, concurrency, retries."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _WIRE_S: Final = 0.004  # by which the wait for the wire may differ between two 
 
 
 class RateLimiter:
-    """At most ``per_second`` starts in any second (generic cell rate algorithm), in order of asking.
+    """Allow at most ``per_second`` starts in any second, first come, first served.
 
-    A grant at time t moves the due time on, ``due = max(due, t) + T``, and none comes before ``due - L``. So n + 1
-    grants in a row span at least nT - L. With T = 1/rate + (L + S) / max(rate, 1), this is n/rate + S or more for
-    n ≥ max(rate, 1): no window of a second holds more than its allowance, even if requests reach the wire up to S
-    (4 ms) after their grants. The price is 1.2 % of the rate. L (8 ms) makes up for late wake-ups. A caller should
-    send as soon as :meth:`acquire` returns.
+    This is the generic cell rate algorithm. A grant at time t moves the due time on, ``due = max(due, t) + T``, and
+    none comes before ``due - L``. So n + 1 grants in a row span at least nT - L. With T = 1/rate + (L + S) / max(rate,
+    1), this is n/rate + S or more for n ≥ max(rate, 1): no window of a second holds more than its allowance, even if
+    requests reach the wire up to S (4 ms) after their grants. The price is 1.2 % of the rate. L (8 ms) makes up for
+    late wake-ups. A caller should send as soon as :meth:`acquire` returns.
     """
 
     def __init__(self, per_second: float) -> None:
@@ -46,7 +46,7 @@ class RateLimiter:
         self._grants = 0
 
     async def acquire(self) -> None:
-        """Wait until the next start may be made; a cancelled wait uses nothing up."""
+        """Wait for the next start. A cancelled wait uses none up."""
         if self.try_acquire():
             return
         async with self._turn:
@@ -79,11 +79,11 @@ class RateLimiter:
 
 
 class ConcurrencyLimiter:
-    """Most requests at once: fewer when the service is overloaded, more again when it answers.
+    """Limit requests at once: fewer when the service is overloaded, more again when it answers.
 
     An overload halves ``capacity`` (never below 1), once per generation: reports of requests that started before the
-    last cut do not count. As many successes as the capacity raise it by one, up to ``maximum``. The longest
-    Retry-After delays all further starts.
+    last cut do not count. As many successes as the capacity raise it by one, up to ``maximum``. The longest Retry-After
+    delays all further starts.
     """
 
     def __init__(self, concurrency: int) -> None:
@@ -99,14 +99,14 @@ class ConcurrencyLimiter:
         self._generation = 0
 
     def try_acquire(self) -> Slot | None:
-        """Return a free slot, to be released, if nobody waits for it."""
+        """Return a free slot if nobody waits for one. The caller releases it."""
         if self._turn.locked() or not self._is_open():
             return None
         self.running += 1
         return Slot(self, self._generation)
 
     async def acquire(self) -> Slot:
-        """Wait for a free slot, to be released; a cancelled wait takes none."""
+        """Wait for a free slot. The caller releases it; a cancelled wait takes none."""
         async with self._turn:
             while not self._is_open():
                 if not await self.wait_for_backoff():
@@ -152,7 +152,7 @@ class ConcurrencyLimiter:
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """The place of one request in a ``limiter``."""
+    """The place of one request under way in a ``limiter``."""
 
     limiter: ConcurrencyLimiter
     _generation: int
@@ -195,7 +195,10 @@ _HALT_REASONS: Final[dict[Action, HaltReason]] = {
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """Reason for sending no more; ``error`` is raised when the requests under way are settled, else the run pauses."""
+    """The reason for sending no more requests.
+
+    ``error`` is raised once the requests under way are settled; without one, the run pauses.
+    """
 
     why: HaltReason
     note: str
@@ -204,14 +207,17 @@ class Halt:
 
 @dataclass(slots=True)
 class DispatchCounts:
-    """Number of requests of a run, and of retries among them."""
+    """Numbers of requests and of retries among them."""
 
     requests: int = 0
     retries: int = 0
 
 
 class OutgoingRequest(ABC, Generic[Reply]):
-    """One request, and how its outcomes are recorded; :meth:`Dispatcher.deliver` calls the methods in their order."""
+    """A request to send, with the recording of its outcomes.
+
+    :meth:`Dispatcher.deliver` calls the methods in their order.
+    """
 
     gate: anyio.Lock | None = None
     """Requests with the same gate go one at a time, from permit to recorded outcome."""
@@ -247,7 +253,7 @@ class OutgoingRequest(ABC, Generic[Reply]):
         """Record that the run stopped while the request may have been on its way."""
 
     async def complete(self) -> bool:
-        """Finish what the reply began; return whether it shows that the service works."""
+        """Finish what the reply began; return whether the service has worked."""
         return True
 
     def give_up(self, error: ServiceError, action: Action) -> None:
@@ -255,7 +261,10 @@ class OutgoingRequest(ABC, Generic[Reply]):
 
 
 class Dispatcher:
-    """Sends the requests of one run until :meth:`cancel`; those under way then have ``drain`` seconds to settle."""
+    """Send the requests of one run until :meth:`cancel`.
+
+    Requests under way then have ``drain`` seconds to settle.
+    """
 
     def __init__(self, *, rate: float, drain: float, counts: DispatchCounts | None = None) -> None:
         self.rate = RateLimiter(rate)
@@ -280,12 +289,12 @@ class Dispatcher:
                 scope.cancel()
 
     def end_run(self, error: ServiceError) -> None:
-        """Cancel the run with an error that every request would meet: 401, 403, a wrong address."""
+        """Cancel the run for an error that every request would meet (401, 403, a wrong address)."""
         self.cancel(Halt("refused", str(error), error))
 
     @contextmanager
     def cancellable_wait(self) -> Iterator[None]:
-        """Leave the block, which only waits, when the run is cancelled."""
+        """Leave the block when the run is cancelled. The block must only wait."""
         with anyio.CancelScope() as scope:
             if self.is_cancelled:
                 scope.cancel()
@@ -296,7 +305,7 @@ class Dispatcher:
                 self._waits.discard(scope)
 
     async def run(self, next_task: Callable[[], Task | None], concurrency: int, workers: int | None = None) -> None:
-        """Carry out tasks until there is none. An error of a task cancels the run; others still settle."""
+        """Carry out tasks until there are none. An error in a task cancels the run; others still settle."""
         limiter = ConcurrencyLimiter(concurrency)
 
         async def work() -> None:
@@ -318,7 +327,7 @@ class Dispatcher:
             guard.cancel_scope.cancel()
 
     async def deliver(self, request: OutgoingRequest[Reply], slot: Slot) -> None:
-        """Send a request, repeated only where its errors allow it, and record each outcome."""
+        """Send a request, retry it where its errors allow that, and record each outcome."""
         for attempt in count():
             if await request.skip():
                 return
@@ -337,7 +346,10 @@ class Dispatcher:
                 return
 
     async def fetch(self, ask: Callable[[], Awaitable[Reply]]) -> Reply | None:
-        """Ask what costs nothing, with retries; return ``None`` if the run was cancelled, or raise the last error."""
+        """Send a free request with retries; return ``None`` if the run was cancelled.
+
+        Raises the last error.
+        """
         for attempt in count():
             if not await self.wait_for_permit():
                 return None
@@ -351,7 +363,10 @@ class Dispatcher:
         raise AssertionError("the waits end the attempts")
 
     async def wait_for_permit(self, slot: Slot | None = None) -> bool:
-        """Wait until a request (a paid one has a ``slot``) may be sent; return ``False`` after a cancellation."""
+        """Wait until a request may be sent; return ``False`` after a cancellation.
+
+        ``slot``: given for a paid request.
+        """
         limiter = None if slot is None else slot.limiter
         granted = (limiter is None or not limiter.is_backing_off) and self.rate.try_acquire()
         if not granted:
@@ -389,7 +404,7 @@ class Dispatcher:
         self._failures = 0
 
     def record_failure(self, note: str, weight: int = FAILURE_WEIGHT) -> None:
-        """Note a request in vain; :data:`MAX_FAILURES` in a row cancel the run."""
+        """Count a failure (``weight``). :data:`MAX_FAILURES` in a row cancel the run."""
         self._failures += weight
         if self._failures >= MAX_FAILURES:
             self.cancel(Halt("failing", gettext("the service fails again and again ({note})", note=note)))

@@ -1,4 +1,4 @@
-"""Search in open JSON, and echoes that contradict a request.
+"""Find fields in JSON of unknown shape; find echoes that contradict a request.
 
 The accepted shapes are G1, G2, … in ``docs/guesses.md``. An ambiguous shape is an error.
 """
@@ -121,11 +121,14 @@ _WHOLE: Final = re.compile(r"[+-]?\d{1,18}(\.0*)?", flags=re.A)
 
 
 class UnreadableError(Exception):
-    """An unreadable answer or item; the text completes "the answer …"."""
+    """An answer or item is unreadable; the text completes "the answer …"."""
 
 
 def parse_json(body: bytes, *, replacing: bool = False) -> object:
-    """Return a JSON body's value, ``NaN`` as null (G24); ``replacing``: bytes other than UTF-8 become U+FFFD (G33)."""
+    """Return the value of a JSON body, ``NaN`` as null (G24).
+
+    ``replacing``: bytes other than UTF-8 become U+FFFD (G33).
+    """
     if not body.strip():
         raise UnreadableError(gettext("is empty"))
     if is_page(body):
@@ -163,7 +166,7 @@ def has_any(value: object, names: Collection[str]) -> bool:
 
 
 def unwrap(value: object, names: Collection[str], wrappers: Sequence[str]) -> Object:
-    """Return the object that has one of ``names``: the answer itself, or one that it wraps (G1)."""
+    """Return the object that has one of ``names``: the answer itself, or an object in a wrapper (G1)."""
     outer = require_object(value)
     if has_any(outer, names):
         return outer
@@ -178,7 +181,7 @@ def first_value(value: Object, names: Iterable[str]) -> Any:
 
 
 def as_whole_number(value: object) -> int | None:
-    """Return a number without decimals, also from text; ``None`` for anything else."""
+    """Return a whole number, also from text; ``None`` for anything else."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int):
@@ -209,7 +212,7 @@ def plain_text(value: object) -> str | None:
 
 
 def find_list(value: object, names: Sequence[str], is_item: Collection[str]) -> list[Any]:
-    """Return the one list of objects in an answer (G10): the answer itself, one level down, or two.
+    """Return the one list of objects in an answer (G10), at most two levels down.
 
     Lists under ``names`` come first, then lists whose objects have a field of ``is_item``. An object of objects counts
     as a list if its keys are numbers or its values have such a field (G11).
@@ -292,7 +295,10 @@ _MIN_COMMON_SHARE: Final = 2 / 3  # of the longer text's letters, in the same or
 
 
 def digits_of(value: object) -> str | None:
-    """Return the ten digits of a business number in any notation, also as a number without its leading zeros."""
+    """Return the ten digits of a business number in any notation.
+
+    Numbers may lack leading zeros.
+    """
     text = plain_text(value)
     if text is None:
         return None
@@ -304,12 +310,12 @@ def digits_of(value: object) -> str | None:
 
 
 def fold_text(text: str | None) -> str:
-    """Return the letters and digits of a text for comparison: composed, without case, width and company forms."""
+    """Return a text's letters and digits for comparison, without case, width and company forms."""
     return "\x1f".join(_tokens(text)) if text else ""
 
 
 def is_other(said: str, sent: str) -> bool:
-    """Whether a repeated text cannot have been made of the one that was sent."""
+    """Whether the service's copy of a text cannot come from the text that was sent."""
     if said == sent:
         return False
     ours, theirs = _tokens(sent), _tokens(said)
@@ -330,12 +336,13 @@ def is_other(said: str, sent: str) -> bool:
 
 
 def numbers_in(answer: Object) -> list[str]:
+    """Return the distinct business numbers that an answer repeats."""
     said = (digits_of(echo.get(name)) for echo in _echoes(answer) for name in NUMBERS)
     return list(dict.fromkeys(b_no for b_no in said if b_no is not None))
 
 
 def find_contradiction(answer: Object, b_no: str, name: str | None, address: str | None) -> str | None:
-    """Return why an answer is another record's, if it is; the text completes "the answer …"."""
+    """Return why an answer belongs to another record, or ``None``; the text completes "the answer …"."""
     for number in numbers_in(answer):
         if number != b_no:
             return gettext("is about another number ({number}) than was asked ({b_no})", number=number, b_no=b_no)

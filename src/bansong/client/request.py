@@ -1,4 +1,4 @@
-"""Requests, timeouts and the gate before the last byte.
+"""Requests, timeouts, proxies, TLS, and the gate before the last byte.
 
 The service cannot have understood a request before its last byte was handed to the network: until then an error means
 "not sent", from then on "in doubt". So a body records whether its last byte may have gone.
@@ -59,7 +59,7 @@ Step = Callable[[], Awaitable[None]]
 
 
 class Headers(Mapping[str, str]):
-    """The headers of a response, without cookies and credentials; names in any case."""
+    """The headers of a response, without cookies and credentials. Names are found in any case."""
 
     def __init__(self, headers: Mapping[str, str], key: SecretKey) -> None:
         lowered = {name.lower(): value for name, value in headers.items()}
@@ -83,7 +83,7 @@ class Headers(Mapping[str, str]):
 
 
 def request_id_of(headers: Mapping[str, str], key: SecretKey) -> str | None:
-    """Return the service's name of a request (G34), for its support; ``None`` if it gives none."""
+    """Return the id that the service gave a request (G34), for its support; ``None`` without one."""
     lowered = {name.lower(): value.strip() for name, value in headers.items()}
     found = (lowered[name] for name in _REQUEST_IDS if _VISIBLE.fullmatch(lowered.get(name, "")))
     identifier = next(found, None)
@@ -99,11 +99,11 @@ def user_agent() -> str:
 
 @dataclass(slots=True, eq=False, repr=False)
 class RequestBody:
-    """A body of known length in pieces: an async iterator, used once.
+    """The body of a request, of known length, as an async iterator that is used once.
 
     ``before_last`` is awaited before the last piece, ``after_last`` when the network has taken it. ``complete``: the
-    last piece was handed over; ``failure``: error of one of the two steps. (Not a generator: trio warns of unfinished
-    ones.)
+    last piece was handed over. ``failure``: the error of one of the two steps. This is no generator: trio warns of
+    unfinished generators.
     """
 
     pieces: Iterator[bytes]
@@ -153,7 +153,7 @@ def file_body(
     before_last: Step | None = None,
     after_last: Step | None = None,
 ) -> RequestBody:
-    """Return a ``multipart/form-data`` body with one part, ``file`` (G28); its last piece is the closing boundary."""
+    """Return a ``multipart/form-data`` body with one part, ``file`` (G28). Its last piece is the closing boundary."""
     boundary = f"bansong-{secrets.token_hex(16)}"
     head = (
         f"--{boundary}\r\n"
@@ -185,7 +185,11 @@ def _quote_filename(filename: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ServiceRequest(Generic[T]):
-    """A request; ``body`` makes one for each attempt; ``replacing``: it is paid for, so odd bytes are replaced."""
+    """A request to the service.
+
+    ``body``: makes the body of each attempt. ``replacing``: replace bytes of the answer that are not UTF-8, since it
+    was paid for.
+    """
 
     method: str
     path: tuple[str, ...]
@@ -198,7 +202,7 @@ class ServiceRequest(Generic[T]):
     replacing: bool = False
 
     def parse(self, body: bytes) -> T:
-        """Return the value of a response's body; an acknowledgement may be empty or no JSON (G21)."""
+        """Return the value of a response's body. An acknowledgement may be empty or no JSON (G21)."""
         try:
             content = parse_json(body, replacing=self.replacing)
         except UnreadableError:
@@ -216,11 +220,13 @@ def post_request(
     *,
     replacing: bool = False,
 ) -> ServiceRequest[T]:
+    """Return a POST request with a JSON body."""
     encoded = json.dumps(content, separators=(",", ":")).encode()
     return ServiceRequest("POST", path, read, lambda: json_body(encoded), headers=headers, replacing=replacing)
 
 
 def idempotency_header(idempotency_key: str | None) -> dict[str, str] | None:
+    """Return the header for an idempotency key, ``None`` without a key; raise :class:`UsageError`."""
     key = optional_text("idempotency_key", idempotency_key)
     if key is None:
         return None
@@ -230,7 +236,7 @@ def idempotency_header(idempotency_key: str | None) -> dict[str, str] | None:
 
 
 def check_headers(headers: Mapping[str, str] | None) -> dict[str, str]:
-    """Return more headers of a call; raise :class:`UsageError` for one that the client sends itself."""
+    """Return a call's further headers; raise :class:`UsageError` for those that the client sends itself."""
     for name in headers or {}:
         if name.lower() in _OWN_HEADERS:
             raise UsageError(HEADER_IS_OURS, option=Option("headers"), name=name)
@@ -238,7 +244,7 @@ def check_headers(headers: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def without_missing(**fields: object) -> dict[str, object]:
-    """Return the fields that are not ``None``: absent ones are not sent (G23)."""
+    """Return the fields that are not ``None``. Absent fields are not sent (G23)."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -260,7 +266,10 @@ _GZIP_OR_ZLIB_WBITS: Final = 47
 def decompress(
     packed: bytes | bytearray, headers: Mapping[str, str], limit: int, *, over: bool
 ) -> tuple[bytes, bool, bool]:
-    """Return a body up to its limit (as it came if damaged; G27), whether there is more, whether it is damaged."""
+    """Unpack a body up to ``limit`` bytes. Damaged ones stay as they came (G27).
+
+    Returns the bytes, whether there are more, and whether the body is damaged.
+    """
     packed = bytes(packed)
     coding = headers.get("content-encoding", "").strip().lower()
     if coding not in _CODINGS or not packed.startswith(_MAGIC_BYTES):
@@ -287,7 +296,10 @@ _PROXY_SCHEMES: Final = ("http", "https")
 
 
 def environment_proxy(base: BaseUrl) -> str | None:
-    """Return the environment's proxy for a service, if any, never for this machine; raise :class:`UsageError`."""
+    """Return the environment's proxy for a service; ``None`` without one, and for this machine.
+
+    Raises :class:`UsageError` for an unusable one.
+    """
     if base.is_loopback or proxy_bypass(base.host.strip("[]")):
         return None
     found = getproxies()
@@ -337,10 +349,10 @@ class _TimeoutParts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Seconds for a connection, for a sign of the service, and for sending.
+    """Seconds to wait for a connection (``connect``), for bytes of the service (``read``), for sending (``write``).
 
-    Uploads wait four times ``read``: a service may check all rows first. Raises :class:`UsageError` for a value that
-    is not a number above zero.
+    Uploads wait four times ``read``: a service may check all rows first. Raises :class:`UsageError` for a value that is
+    not a number above zero.
     """
 
     connect: float = _CONNECT_TIMEOUT_S
@@ -355,7 +367,7 @@ class Timeouts:
 
     @classmethod
     def of(cls, timeout: Timeout) -> Timeouts:
-        """Return a number, which bounds each part (connecting takes 10 s at most), or an ``httpx.Timeout``."""
+        """Return timeouts from seconds for each part (at most 10 s to connect), or from an ``httpx.Timeout``."""
         if isinstance(timeout, Timeouts):
             return timeout
         if isinstance(timeout, _TimeoutParts):
@@ -365,7 +377,10 @@ class Timeouts:
 
 
 def tls_context(verify: Verify, base: BaseUrl) -> ssl.SSLContext | None:
-    """Return the TLS context for ``verify``, ``None`` for the default; unchecked certificates only on this machine."""
+    """Return the TLS context for ``verify``, ``None`` for the default.
+
+    Unchecked certificates are allowed on this machine only; raises :class:`UsageError`.
+    """
     if verify is True:
         return None
     if verify is False:

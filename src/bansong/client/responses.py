@@ -1,7 +1,7 @@
 """Answers of the service as values.
 
-They are read tolerantly where INTERFACE.md is silent, strictly where a guess could cost a lookup. G1, G2, … are lines
-of ``docs/guesses.md``. Unknown fields are kept as attributes, and ``raw`` is the object as it came.
+Answers are read tolerantly where INTERFACE.md is silent, strictly where a guess could cost a lookup. G1, G2, … are
+lines of ``docs/guesses.md``. Unknown fields are kept as attributes, and ``raw`` is the object as received.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ Reasons = Annotated[tuple[str, ...], BeforeValidator(_reasons)]
 
 
 class Shape(BaseModel):
-    """A value of the service; unknown fields are kept, and ``raw`` is its JSON."""
+    """A value of the service. Unknown fields are kept; ``raw`` is its JSON."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -127,7 +127,7 @@ class BatchStatus(Shape):
 
     @property
     def state(self) -> Literal["done", "failed", "working"]:
-        """Meaning of the status word (G8); an unknown word means that the job is still at work."""
+        """Meaning of the status word (G8). An unknown word counts as ``working``."""
         word = _word(self.status)
         if word in field_aliases.DONE_WORDS:
             return "done"
@@ -145,7 +145,7 @@ class Acknowledged(Shape):
 def read_verified(
     value: object, b_no: str | None = None, name: str | None = None, address: str | None = None
 ) -> Verified:
-    """Read the answer of ``POST /verify`` (G2); one that repeats another record than the sent one is refused (G32)."""
+    """Read the answer of ``POST /verify`` (G2); refuse one that repeats another record (G32)."""
     only = value[0] if isinstance(value, list) and len(value) == 1 else value
     found = unwrap(only, ANSWER_COLUMNS, field_aliases.VERIFY_WRAPPERS)
     fault = _own_fault(found)
@@ -220,7 +220,7 @@ def read_acknowledged(value: object) -> Acknowledged:
 
 
 def build_shape(model: type[S], values: Mapping[str, Any], *, raw: object, **known: object) -> S:
-    """Return a model of an object's fields, of which ``known`` are read already; raise :class:`UnreadableError`."""
+    """Return a model of an object's fields; ``known`` ones are read already. Raises :class:`UnreadableError`."""
     try:
         return model.model_validate({**values, **known, "raw": raw})
     except ValidationError as error:
@@ -324,14 +324,14 @@ _MAX_KEEP_SECONDS: Final = 366 * 86_400
 
 @dataclass(frozen=True, slots=True)
 class Idempotency:
-    """The service's promise to do a request to ``endpoints`` once for each key, which it keeps ``keep_seconds``."""
+    """The service's promise: a repeated request to ``endpoints`` is done once per key, for ``keep_seconds``."""
 
     endpoints: frozenset[str]
     keep_seconds: int
 
 
 class Account(Shape):
-    """The account's monthly quota, as far as it was found (INTERFACE §2.7); any two numbers give the third.
+    """The account's monthly quota (INTERFACE §2.7), as far as it was found. Two numbers give the third.
 
     ``idempotency``: the service's promise about repeated requests, if any.
     """
@@ -380,7 +380,7 @@ def read_account(value: object) -> Account:
 
 
 def read_watch(value: object) -> WatchEntry:
-    """Read one watched business (G18); it must have an identifier, else it could never be removed."""
+    """Read one watched business (G18). Without an identifier it could not be removed, so it is refused."""
     found = unwrap(value, field_aliases.WATCH_IDS, field_aliases.WATCH_WRAPPERS)
     watch_id = first_identifier(found, field_aliases.WATCH_IDS)
     if watch_id is None:

@@ -1,4 +1,4 @@
-"""Sends one request and returns one response or error: the key, the headers, the meaning of a response.
+"""Send one request and return one response or error.
 
 Each connection has an httpx transport of its own, since the pool of one httpx client is quadratic. After an answer it
 rests as long as the answer took: surplus bytes, which would be taken for the next answer, show meanwhile; once any
@@ -58,11 +58,11 @@ _INTERIM: Final = (b"HTTP/1.1 1", b"HTTP/1.0 1")  # the statuses 100 to 199, whi
 
 
 class StaleError(httpcore.ConnectError):
-    """Something came over a kept connection, or it ended, before a request was sent: none was."""
+    """A kept connection ended, or had surplus bytes, before a request was sent. Nothing was sent."""
 
 
 class WatchedStream(httpcore.AsyncNetworkStream):
-    """A connection, plain or TLS; it takes no request after bytes that belong to none."""
+    """A connection, plain or TLS. It refuses a request after surplus bytes."""
 
     def __init__(self, stream: httpcore.AsyncNetworkStream) -> None:
         self._stream = stream
@@ -77,11 +77,11 @@ class WatchedStream(httpcore.AsyncNetworkStream):
         self._head_bytes = self._received_bytes = 0
 
     def surplus(self, body_bytes: int) -> int | None:
-        """Return the number of bytes behind the response, if its head was seen."""
+        """Return the number of bytes behind the response; ``None`` if its head was not seen."""
         return self._received_bytes - self._head_bytes - body_bytes if self._has_head else None
 
     async def look(self) -> bytes | None:
-        """Return what can be read now: ``None`` if there is nothing yet, ``b""`` after the last."""
+        """Return bytes that have arrived: ``None`` if there are none yet, ``b""`` after the end."""
         if self._ahead is None and self._is_closed:
             return b""
         if self._ahead is None and self._stream.get_extra_info("is_readable"):
@@ -128,7 +128,7 @@ class WatchedStream(httpcore.AsyncNetworkStream):
 
 
 class Network(httpcore.AnyIOBackend):
-    """Connects, and shows what came over its connection before it is read."""
+    """Open the connection of a line, and show bytes that arrived before they are read."""
 
     stream: WatchedStream | None = None
 
@@ -137,11 +137,11 @@ class Network(httpcore.AnyIOBackend):
         return self.stream
 
     async def look(self) -> bytes | None:
-        """Return what can be read now: ``None`` if there is nothing (yet), ``b""`` after the last."""
+        """Return bytes that have arrived: ``None`` if there are none (yet), ``b""`` after the end."""
         return None if self.stream is None else await self.stream.look()
 
     def surplus(self, length: str) -> int | None:
-        """Return the number of bytes behind a response with a body of ``length``, if that is known."""
+        """Return the number of bytes behind a response with a body of ``length``; ``None`` if unknown."""
         return self.stream.surplus(int(length)) if self.stream is not None and length.isdecimal() else None
 
 
@@ -177,7 +177,7 @@ _NEVER_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeou
 
 @dataclass(frozen=True, slots=True)
 class ServiceResponse:
-    """A complete response with a 2xx status (G25); ``headers`` in lower case; ``asked``: method and URL."""
+    """A complete response with a 2xx status (G25). ``headers``: in lower case. ``asked``: method and URL."""
 
     asked: str
     status: int
@@ -202,7 +202,7 @@ class _Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """Texts for requests without an answer; ``subject``: the receiver, in place of method and URL."""
+    """Sentences for requests without an answer. ``subject``: named in place of method and URL."""
 
     subject: str | None = None
     unreachable: str = gettext_noop("nothing was paid: check the base URL and the network, and try again")
@@ -214,7 +214,7 @@ class Wording:
 
 
 class Transport:
-    """Sends requests to one service with one key, over own connections, an ASGI ``app``, or ``http`` of the caller."""
+    """Send requests to one service with one key: over connections, to an ASGI ``app``, or by ``http``."""
 
     def __init__(
         self,
@@ -251,7 +251,7 @@ class Transport:
         self._may_keep = True
 
     async def aclose(self) -> None:
-        """Close all idle connections; no connection is used twice from now on."""
+        """Close all idle connections. From now on no connection is used twice."""
         self._may_keep = False
         while self._idle:
             await self._idle.pop()[1].aclose()
@@ -268,7 +268,7 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         timeouts: Timeouts | None = None,
     ) -> ServiceResponse:
-        """Send one request; read at most ``limit`` bytes of the response. Errors of the body's steps come through."""
+        """Send one request; read at most ``limit`` bytes of the response. Errors of the body's steps are raised."""
         attempt = _Attempt(
             asked=self._wording.subject or f"{method} {url}",
             request=self._request(method, f"{url}?{urlencode(params)}" if params else url, body, limit, headers or {}),
@@ -536,6 +536,7 @@ def _cause(error: Exception) -> Exception:
 def check_http(
     http: HttpTransport | None, verify: Verify, app: object | None, proxy: object | None = None
 ) -> HttpTransport | None:
+    """Return the caller's transport; raise :class:`UsageError` if other network options are given, too."""
     if http is None:
         return None
     if not isinstance(http, HttpTransport):

@@ -44,7 +44,7 @@ _opened: Final[dict[str, LocalEngine]] = {}
 
 @dataclass(frozen=True, slots=True)
 class FileVersion:
-    """A registry or gazetteer: its path where the program runs, and the version that it has there."""
+    """A registry or gazetteer: its path on the program's machine, and its version there."""
 
     path: str
     version: str
@@ -52,7 +52,10 @@ class FileVersion:
 
 @dataclass(frozen=True, slots=True)
 class WorkerEngine:
-    """An engine for workers: reference files by name and version (``find_file`` locates them), all else pickled."""
+    """A picklable engine: reference files by name and version, all else pickled.
+
+    ``find_file`` finds a reference file on the worker.
+    """
 
     registry: FileVersion | None
     gazetteer: FileVersion | None
@@ -61,7 +64,7 @@ class WorkerEngine:
 
     @classmethod
     def of(cls, engine: LocalEngine) -> WorkerEngine:
-        """Take an engine apart; a day is chosen for all workers where it has none."""
+        """Take an engine apart. If it has no day, today is fixed for all workers."""
         other = copy(engine)
         other.today = engine.today or seoul_day()
         other.registry = other.gazetteer = None
@@ -81,7 +84,7 @@ class WorkerEngine:
         return tuple(file.path for file in (self.registry, self.gazetteer) if file is not None)
 
     def open(self) -> LocalEngine:
-        """Return the engine, opened and read once a process; those of the last two runs are kept."""
+        """Return the engine, opened once per process; the last two engines stay open."""
         key = hashlib.sha256(repr((self.registry, self.gazetteer)).encode() + self.rest).hexdigest()
         with _lock:  # the engine of a cluster may call from several threads; none of them is one of polars' own
             if key not in _opened:
@@ -217,14 +220,7 @@ def gather_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 @dataclass(frozen=True)
 class BatchVerifier:
-    """Adds the nine columns to Arrow tables with the columns of its sample; made by :func:`verify_batches`.
-
-    Rows, their order and the user's columns stay as they are. ``engine``: the local engine as it travels; ``reader``:
-    which column is what; ``layout``: the output's columns as (column, header); ``found``: columns of :data:`FOUND` that
-    the tables bring; ``threads``: those of polars in a worker; ``place``: says where a call runs, for messages.
-
-    What is raised names that place and the rows.
-    """
+    """Add the nine columns to Arrow tables with the columns of its sample; made by :func:`verify_batches`."""
 
     engine: WorkerEngine
     reader: RowReader
@@ -251,7 +247,7 @@ class BatchVerifier:
         return replace(self, reader=RowReader(headers, moved, frozenset()), found=())
 
     def at(self, *, find_file: FindFile, place: Callable[[], str]) -> BatchVerifier:
-        """Return this verifier for a cluster that has its own places: for the reference files, and for messages."""
+        """Return this verifier for a cluster: ``find_file`` finds reference files, ``place`` names the task."""
         return replace(self, engine=replace(self.engine, find_file=find_file), place=place)
 
     @property
@@ -270,11 +266,11 @@ class BatchVerifier:
             first += table.num_rows
 
     def read_keys(self, table: pa.Table, first: int = 0) -> pa.Table:
-        """Return :data:`KEYS_SCHEMA` of each row, for a verifier of :meth:`for_keys`."""
+        """Return :data:`KEYS_SCHEMA` of each row. Call it on a verifier of :meth:`for_keys`."""
         return self._at_place(self._read_keys, table, first)
 
     def map_keys(self, batches: Iterable[pa.RecordBatch], beside: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
-        """Yield :meth:`read_keys` of a partition, followed by the columns ``beside``."""
+        """Yield :meth:`read_keys` of a partition, with the columns ``beside`` behind it."""
         first = 0
         for table in gather_batches(batches):
             keys = self.read_keys(table.drop_columns(list(beside)), first)
@@ -327,7 +323,7 @@ class BatchVerifier:
 
 
 def _answer(engine: LocalEngine, rows: pl.LazyFrame, rows_in: int) -> pa.Table:
-    """Return the nine columns of each row; raise :class:`AccountingError` unless there is one of each, in order."""
+    """Return the nine columns of each row; raise :class:`AccountingError` if rows are lost or disordered."""
     with engine.running():
         answered = accounting.number_rows(engine.answer(rows))
         nine = answered.select(written_column(name, lists=True) for name in ADDED_COLUMNS)

@@ -55,7 +55,6 @@ def create_app(
     """Return the ASGI app. Its lifespan opens the database.
 
     ``status_sources``: sources that come before the registry, best first.
-
     """
 
     @asynccontextmanager

@@ -1,7 +1,6 @@
 """Read request bodies, bounded in size and time.
 
 Starlette's form parser has no such bounds, so python-multipart is used directly.
-
 """
 
 from __future__ import annotations
@@ -118,7 +117,6 @@ def refuse_two_lengths(scope: Scope) -> None:
     """Refuse a request that has both Content-Length and Transfer-Encoding.
 
     A proxy that obeys the other header would take the rest of the body for the next request.
-
     """
     if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
         message = gettext("the request has Content-Length and Transfer-Encoding; send one of the two")
@@ -147,7 +145,6 @@ class IncomingBody:
         """Send a response, and read the rest of the body for ten seconds.
 
         Most clients read a response only after they have sent their body.
-
         """
 
         async def send_and_drain(message: Message) -> None:

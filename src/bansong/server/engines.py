@@ -1,7 +1,6 @@
 """Local engines, one per key.
 
 An engine is replaced only when its data changes, so callers may cache what they derive from it.
-
 """
 
 from __future__ import annotations
@@ -63,7 +62,6 @@ class OpenFile:
     """A file that stays readable while this object lives, even if it is replaced under its name.
 
     On Windows it is not kept open: an open file cannot be replaced there.
-
     """
 
     def __init__(self, path: Path) -> None:

@@ -215,7 +215,6 @@ async def add_watch(request: Request) -> Response:
     """Watch a business (INTERFACE §4.5).
 
     The first check is a scheduled one: an immediate one would be a lookup without quota.
-
     """
     context = context_of(request)
     wanted, key = await read_json(request, payloads.WatchRequest), await renew_key(request)
@@ -353,7 +352,6 @@ async def delete_job(request: Request) -> Response:
     """Delete a job with its files, or cancel it (202: its files go after the current slice).
 
     Its outcomes are learned first.
-
     """
     context, key, job_id = context_of(request), key_of(request), request.path_params["job_id"]
     if await context.store.read(lambda db: job_table.has_unlearned(db, key.id, job_id)):

@@ -184,7 +184,6 @@ async def stream_items(head: bytes, path: Path, rows: int, limiter: anyio.Capaci
     """Stream ``head`` (the beginning of a JSON object) and results.
 
     The first results are rendered before this returns, so that an error can still be answered.
-
     """
 
     async def render(first: int) -> bytes:
@@ -221,7 +220,6 @@ class DiskUse:
     """Bytes on the disk per key.
 
     Only the event loop may use it: then a check and its reservation are one step.
-
     """
 
     def __init__(self, files: Path, jobs: Iterable[JobOnDisk] = ()) -> None:
@@ -355,7 +353,6 @@ async def read_isolated(upload: ReceivedUpload, target: Path, most: int, memory:
     """Read an upload into ``target`` in a child process; return its rows.
 
     ``memory`` is in bytes. Raises :class:`Refusal` for unusable files, :class:`IsolationError` for a killed process.
-
     """
     call = partial(
         run_isolated,
@@ -449,7 +446,6 @@ class ReadingSlots:
     """Limit how many uploads are read at once.
 
     Small files have slots of their own. One that fails there is read as a large one.
-
     """
 
     def __init__(self, slots: int) -> None:

@@ -72,7 +72,6 @@ def delete_job(db: sqlite3.Connection, key_id: str, id_: str, answered: int) -> 
     """Delete a job and its outcomes; return the lookups given back.
 
     An unfinished job gives back all that it was charged beyond ``answered`` rows.
-
     """
     job = find_job(db, key_id, id_)
     if job is None:
@@ -110,7 +109,6 @@ def start_next(db: sqlite3.Connection, now: float) -> StoredJob | None:
     """Start the next due job of the key that has waited longest for its turn.
 
     The turn is stored with the key: a key could delete its jobs to be first again.
-
     """
     row = db.execute(
         f"SELECT {_COLUMNS} FROM jobs WHERE number IN"  # noqa: S608
@@ -345,7 +343,6 @@ class IdempotentRequests:
         """Return the result of ``attempt``, or of the same request under way.
 
         ``attempt`` must look for an earlier answer in the store.
-
         """
         place = key_id, token
         # an attempt that fails leaves nothing in the store; then a waiting request tries again

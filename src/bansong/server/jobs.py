@@ -111,7 +111,6 @@ class JobWorker:
         """Delete or cancel a key's job.
 
         Its row goes first. If its files cannot be removed, the next start removes them.
-
         """
 
         def remove_row(db: sqlite3.Connection) -> int | None:
@@ -248,7 +247,6 @@ def clean_up_files(settings: Settings) -> DiskUse:
     """Remove what a killed server left, and measure the rest.
 
     A file without keys may be the wrong one: then nothing is removed.
-
     """
     with closing(open_server_file(settings.db, create=False, writing=False)) as db:
         known, has_keys = job_table.list_jobs_on_disk(db), bool(key_table.list_keys(db))
@@ -380,7 +378,6 @@ class JobAcceptance:
         """Return a check that raises :class:`Refusal`: 503 if the queue is full, 429 beyond the plan.
 
         Keys with jobs share the queue equally, with at least one job each: busy keys lock nobody out.
-
         """
         coming, queue = self._coming.copy(), self._settings.queue
 

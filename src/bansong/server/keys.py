@@ -62,7 +62,6 @@ def rotate_secret(db: sqlite3.Connection, key_id: str, now: float, overlap: floa
     """Add a secret, and end the earlier ones after ``overlap`` seconds.
 
     Returns ``None`` if more than :data:`MOST` secrets would be valid at once.
-
     """
     before = live_secrets(db, key_id, now)
     if overlap > 0 and len(before) >= MOST:
@@ -166,7 +165,6 @@ def keys_to_erase(db: sqlite3.Connection, before: float, asked_before: float, ac
     """List the revoked keys that are due for erasure and have no unfinished job.
 
     ``before``: latest revocation; ``asked_before``: the same for keys whose erasure was requested by ``action``.
-
     """
     query = (
         "SELECT id FROM keys WHERE erased IS NULL AND (revoked < ? OR revoked < ? AND id IN"
@@ -323,7 +321,6 @@ class KeyBounds:
     """Limit a key's requests per second and at once.
 
     The rate is a token bucket, kept as the time at which it is full (GCRA).
-
     """
 
     def __init__(self, clock: Clock) -> None:

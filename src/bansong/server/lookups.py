@@ -103,7 +103,6 @@ class PreparedQuery:
         """Answer lookups in their order.
 
         ``letters``: earlier letters to these businesses (default: those of the engine).
-
         """
         columns = {"b_no": [one.b_no for one in lookups], "name": [one.name for one in lookups]}
         columns |= {"address": [one.address for one in lookups], "zipcode": [None] * len(lookups)}
@@ -267,7 +266,6 @@ class LookupAnswerer:
     """Answer single lookups from a cache or a shared query.
 
     Keys with equal engines share a query. Cached answers last until that query changes.
-
     """
 
     def __init__(self, engines: EnginePool, statuses: NtsStatuses | None = None, *, waiting: int = WAITING) -> None:
@@ -411,7 +409,6 @@ def _engine_identity(engine: LocalEngine) -> tuple[object, ...]:
     """Return a value that is equal for engines with equal answers, letters apart.
 
     Queues keep the engines alive, so that no ``id`` is used twice.
-
     """
     files = id(engine.registry), id(engine.status), id(engine.gazetteer)
     of_key = isinstance(engine, ServedEngine)

@@ -32,7 +32,6 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """One method of one path.
 
     ``body`` is a type of :mod:`payloads` or ``"upload"``; ``refusals`` are the HTTP statuses of its errors.
-
     """
 
     handler: Callable[[Request], Awaitable[Response]]

@@ -173,7 +173,6 @@ class JsonFormatter(logging.Formatter):
     """Format log records as JSON lines.
 
     Texts of exceptions and of libraries may quote user data, so they are left out.
-
     """
 
     def format(self, record: logging.LogRecord) -> str:

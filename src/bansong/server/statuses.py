@@ -304,7 +304,6 @@ class NtsStatuses:
         """Ask for numbers, and store the answers.
 
         A refused call is halved. A number that is refused alone is not asked again that day.
-
         """
         answers: dict[int, KnownStatus] = {}
         alone: list[int] = []

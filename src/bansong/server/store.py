@@ -175,7 +175,6 @@ def open_server_file(path: Path, *, create: bool = True, writing: bool = True) -
     """Open or create the database.
 
     Raises :class:`StoreError` if only its folder of files is there: a new database would delete them.
-
     """
     given, path = path, Path(os.path.realpath(path))
     if not path.exists():

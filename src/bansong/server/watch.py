@@ -209,7 +209,6 @@ class WatchScheduler:
         """Return when to check a new watch first: a time in the second half of the interval.
 
         It depends on the number alone, so removing and adding a watch gains nothing.
-
         """
         interval = self._interval(key)
         slot = interval / _SLOTS
