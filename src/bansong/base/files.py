@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 def variable(name: str) -> str | None:
-    """Return an environment variable ``BANSONG_…``, or ``BIZVERIFY_…`` if only that is set."""
+    """Return an environment variable ``BANSONG_…``; if only ``BIZVERIFY_…`` is set, return that."""
     former = name.replace("BANSONG_", "BIZVERIFY_", 1)
     if name in os.environ or former not in os.environ:
         return os.environ.get(name)
@@ -41,7 +41,10 @@ def variable(name: str) -> str | None:
 
 
 def state_directory() -> Path:
-    """Return the folder of all stores; the folder of the former name if only it exists or holds a ledger."""
+    """Return the folder of all stores.
+
+    The folder of the former name is used if only it exists, or if only it holds a ledger.
+    """
     if given := variable(STATE_DIR):
         return Path(given)
     from platformdirs import user_state_path
@@ -75,7 +78,10 @@ def mount_table() -> str:
 
 
 def network_file_system(folder: Path, table: str) -> str | None:
-    """Return the network file system of a resolved folder, if any, by its longest (then latest) mount."""
+    """Return the name of the network file system that holds a resolved folder, if any.
+
+    ``table``: the kernel's mounts; the longest, then the latest one counts.
+    """
     above = {str(folder), *map(str, folder.parents)}
     longest, kind = "", ""
     for line in table.splitlines():
@@ -102,7 +108,7 @@ _BINARY: Final[int] = getattr(os, "O_BINARY", 0)  # without it Windows changes l
 
 
 def make_folders(folder: Path) -> None:
-    """Create a folder and its parents, all with mode 0700; ``mkdir`` would give parents another."""
+    """Create a folder and its parents, all with mode 0700. ``Path.mkdir`` gives parents another mode."""
     if folder.is_dir():
         return
     make_folders(folder.parent)
@@ -110,7 +116,7 @@ def make_folders(folder: Path) -> None:
 
 
 def create_private(path: Path) -> int:
-    """Create a file (0600) and return its descriptor; raise FileExistsError if it is there."""
+    """Create a file (0600) and return its descriptor; raise FileExistsError if it exists."""
     return os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | _BINARY, PRIVATE)
 
 
@@ -120,12 +126,12 @@ def open_private(path: Path, *, append: bool = False) -> int:
 
 
 def set_mode(descriptor: int, path: Path, mode: int) -> None:
-    """Set the mode of an open file; ``path`` is for systems that cannot do so by descriptor."""
+    """Set the mode of an open file. ``path``: for systems that cannot do so by descriptor."""
     os.chmod(descriptor if os.chmod in os.supports_fd else path, mode)  # noqa: PTH101 - Path.chmod takes no descriptor
 
 
 def write_all(descriptor: int, content: bytes | memoryview) -> None:
-    """Write a content whole, however often the system writes a part of it."""
+    """Write the whole content, even if the system writes it in parts."""
     rest = memoryview(content)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
@@ -140,7 +146,7 @@ def last_byte(descriptor: int) -> bytes:
 
 
 def list_folder(folder: Path) -> list[Path]:
-    """Return the sorted entries of a folder, or none if it is missing; ``Path.glob`` hides an unreadable one."""
+    """Return the sorted entries of a folder, none if it is missing. ``Path.glob`` hides an unreadable folder."""
     try:
         return sorted(folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):
@@ -148,7 +154,7 @@ def list_folder(folder: Path) -> list[Path]:
 
 
 def sync_file(path: Path) -> None:
-    """Flush a file to the disk: Windows needs write access for that; elsewhere reading is enough."""
+    """Flush a file to the disk. Windows needs write access for that; elsewhere reading is enough."""
     try:
         descriptor = os.open(path, os.O_RDWR)
     except PermissionError:
@@ -160,7 +166,7 @@ def sync_file(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Flush the names in a folder to the disk, where the system can."""
+    """Flush the names in a folder to the disk, if the system can."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except PermissionError:
@@ -175,7 +181,10 @@ def sync_folder(folder: Path) -> None:
 
 
 def lock_file(descriptor: int) -> bool:
-    """Lock a file until its descriptor is closed; return whether that worked. Windows protects open files itself."""
+    """Lock a file until its descriptor is closed; return whether that worked.
+
+    Windows protects open files itself.
+    """
     try:
         import fcntl
     except ImportError:
@@ -199,7 +208,10 @@ def remove_unless_locked(path: Path) -> None:
 
 @contextmanager
 def private_folder() -> Iterator[Path]:
-    """Yield a locked 0700 folder, removed after the block; remove folders of runs killed a day ago."""
+    """Yield a locked folder (0700), removed after the block.
+
+    Folders that killed runs left a day ago are removed, too.
+    """
     _sweep_private(tempfile.gettempdir())
     folder = tempfile.TemporaryDirectory(prefix=_PRIVATE_FOLDER, ignore_cleanup_errors=True)
     lock = _lock_folder(folder.name)
@@ -245,7 +257,7 @@ _CHUNK: Final = 1 << 20
 
 
 def sha256_of(path: Path, is_stopped: Callable[[], bool] = lambda: False) -> str:
-    """Return the SHA-256 of a file in hexadecimal; cut short by ``is_stopped()``."""
+    """Return the SHA-256 of a file in hexadecimal. ``is_stopped``: returns true to cut the reading short."""
     digest = hashlib.sha256()
     try:
         with path.open("rb", buffering=0) as file:
@@ -281,7 +293,10 @@ _ODD: Final = re.compile(r"[\x00-\x1f\x7f\\]")
 
 
 class RemotePath(_LocalPath):
-    """The path of a remote file; no text shows its ``query``, perhaps a signature; ``is_folder``: ends in a slash."""
+    """The path of a remote file.
+
+    ``query`` may hold a signature, so no text shows it. ``is_folder``: the URL ends in a slash.
+    """
 
     query: str = ""
     is_folder: bool = False
@@ -320,7 +335,7 @@ class RemotePath(_LocalPath):
 
     @property
     def identity(self) -> str:
-        """The whole URL, for comparison; never to be shown."""
+        """The whole URL, for comparison. It must not be shown."""
         return f"{self}?{self.query}" if self.query else str(self)
 
 
@@ -355,7 +370,7 @@ def as_path(given: str | Path) -> Path:
 
 
 def path_on_disk(path: Path) -> Path:
-    """Return the path as spelled on the disk: macOS stores Hangul decomposed (NFD), keyboards type NFC."""
+    """Return a path in the disk's spelling: macOS stores Hangul decomposed (NFD), keyboards type NFC."""
     if str(path).isascii() or isinstance(path, RemotePath) or os.path.lexists(path):
         return path
     found = Path(path.anchor)
@@ -372,6 +387,6 @@ def _same_names(folder: Path, name: str) -> Iterator[Path]:
 
 
 def describe_given(given: str | Path) -> str:
-    """Return a path as the user gave it; a URL without its query."""
+    """Return a path as the user gave it; of a URL without its query."""
     path = as_path(given)
     return str(path if is_remote(path) else given)

@@ -1,4 +1,4 @@
-"""Run a function in a child process with limits of memory and time; limit hostile files."""
+"""Run a function in a child process with limits of memory and time; size limits against hostile files."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class SizeLimits:
 
 
 def limits() -> SizeLimits:
-    """Return the limits in force: the defaults, and what ``BANSONG_LIMITS`` raises."""
+    """Return the limits in force: the defaults, as raised by ``BANSONG_LIMITS``."""
     return _parse_limits(variable(LIMITS_VARIABLE) or "")
 
 
@@ -82,7 +82,10 @@ def beyond_limit(path: Path, what: str, limit: str) -> InputError:
 
 
 def or_raise_limit(limit: str, value: str = "…") -> str:
-    """End a remedy, for an audience that can raise limits; ``limit``: a field of :class:`SizeLimits`."""
+    """Return the end of a remedy: how to raise a limit; empty for readers who cannot.
+
+    ``limit``: a field of :class:`SizeLimits`.
+    """
     if not current_audience().sets_limits:
         return ""
     more = gettext_noop(", or raise the limit with {variable}={limit}={value}")
@@ -97,7 +100,10 @@ _isolated = False  # whether this process is such a child: it has its limits alr
 
 
 class IsolationError(Exception):
-    """A child gave no result: too much ``memory`` or ``time``, or a ``crash``; ``detail``: its first line on stderr."""
+    """A child process gave no result.
+
+    ``reason``: too much ``memory`` or ``time``, or a ``crash``. ``detail``: the first line on its stderr.
+    """
 
     def __init__(self, reason: Literal["memory", "time", "crash"], detail: str = "") -> None:
         super().__init__(f"{reason} {detail}".strip())
@@ -198,7 +204,7 @@ def _rebuild_error(answer: dict[str, Any]) -> Exception:
 
 
 def serve_call() -> None:
-    """Run one function in this child process: request on stdin, answer on stdout, within its memory limit."""
+    """Run one function in this child process. The request comes on stdin; the answer goes to stdout."""
     global _isolated
     _isolated = True
     request = json.loads(sys.stdin.buffer.readline())
@@ -232,7 +238,7 @@ def serve_call() -> None:
 
 @dataclass(frozen=True)
 class _PickledAudience:
-    """The parent's audience, unpickled for the first message that names an option: it may import much."""
+    """The parent's audience, unpickled for the first message that names an option: that may import much."""
 
     pickled: bytes
 
@@ -272,7 +278,7 @@ def resident(process: int) -> int:
 
 
 def limit_memory(size: int) -> None:
-    """Limit this process to reserving twice ``size`` bytes, and leave no core file; Windows has no limits."""
+    """Limit this process to reserving twice ``size`` bytes, and disable core files. Windows has no limits."""
     try:
         import resource
     except ImportError:  # not on Windows

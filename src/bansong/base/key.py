@@ -33,7 +33,7 @@ _TELLING_CHARS: Final = 8  # a shorter key may be part of an ordinary text, so d
 
 
 class SecretKey:
-    """A key that only :meth:`reveal` and :attr:`header` show: no repr, log, traceback or pickle does."""
+    """A key that only :meth:`reveal` and :attr:`header` show. No repr, log, traceback or pickle shows it."""
 
     NAME: ClassVar[str]
     ORIGIN: ClassVar[str]  # completes "copy it again from …"
@@ -54,7 +54,7 @@ class SecretKey:
 
     @classmethod
     def load(cls, file: str | Path | None = None) -> Self:
-        """Read the key from ``file``, from the environment, or from the file that the environment names."""
+        """Read the key from ``file``, the environment, or the environment's file; raise :class:`UsageError`."""
         found = cls.find(file)
         if found is None:
             text = gettext_noop("set {variable} to it, or {env_file} to the path of a file that holds it")
@@ -86,7 +86,7 @@ class SecretKey:
     @overload
     def redact(self, text: bytes) -> bytes: ...
     def redact(self, text: str | bytes) -> str | bytes:
-        """Remove the key, also as URLs, JSON and HTML write it; a short one only where it stands by itself."""
+        """Remove the key, also in the spelling of URLs, JSON and HTML; a short key only as a whole word."""
         if isinstance(text, bytes):
             return self.redact(text.decode("latin-1")).encode("latin-1")  # one character a byte, and keys are ASCII
         for form in self._forms:
@@ -117,7 +117,7 @@ class SecretKey:
 
 
 class ApiKey(SecretKey):
-    """The key of the hosted service: a :class:`SecretKey` from BANSONG_API_KEY, or a file."""
+    """The hosted service's key: a :class:`SecretKey` from BANSONG_API_KEY, or from a file."""
 
     NAME = gettext_noop("API key")
     ORIGIN = gettext_noop("the service's console")

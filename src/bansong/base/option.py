@@ -1,4 +1,7 @@
-"""Declare options as fields of dataclasses: command line, job files, checks and names in messages derive from them."""
+"""Declare options as fields of dataclasses.
+
+Command line, job files, checks and names in messages are derived from the declarations.
+"""
 # Nothing here imports polars or click: ``--help`` loads it.
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ Kind = TypeVar("Kind")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A check of values, in code and in words; ``bound``: the lower limit that a schema can state."""
+    """A check of values. ``wanted``: its words. ``bound``: the lower limit for a schema."""
 
     is_right: Callable[[Any], bool]
     wanted: str
@@ -47,7 +50,7 @@ def whole(least: int, wanted: str, most: float = math.inf) -> Rule:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """The input formats for which an option of reading has a meaning, and their name in messages."""
+    """The input formats that an option of reading is for, and their name in messages."""
 
     formats: tuple[str, ...]
     named: str
@@ -78,7 +81,7 @@ class OptionSpec:
 
 
 def option(default: Any = None, *, flag: str = "", job: str = "", **declared: Any) -> Any:
-    """Declare a field as an option: ``flag="--budget N"``, ``job="engine.budget"``, else as :class:`OptionSpec`."""
+    """Declare a field as an option: ``flag="--budget N"``, ``job="engine.budget"``; more as in :class:`OptionSpec`."""
     flag, _, metavar = flag.partition(" ")
     table, _, key = job.partition(".")
     spec = OptionSpec(flag=flag, metavar=metavar or None, table=table, key=key, **declared)
@@ -86,7 +89,7 @@ def option(default: Any = None, *, flag: str = "", job: str = "", **declared: An
 
 
 def option_of(kind: type, name: str) -> Any:
-    """Declare a field as the option of that name in another class."""
+    """Declare a field as the same option as in another class."""
     declared = next(one for one in fields(kind) if one.name == name)
     return field(default=declared.default, metadata=declared.metadata)
 
@@ -111,7 +114,7 @@ def _specs_of(kind: type) -> tuple[OptionSpec, ...]:
 
 
 class Options:
-    """A dataclass of options; raises :class:`UsageError` for values that its rules do not allow."""
+    """Base of classes of options; raises :class:`UsageError` for values against the rules."""
 
     __slots__ = ()
 
@@ -130,7 +133,7 @@ class Options:
 
 
 def hides_keys(kind: type[Kind]) -> type[Kind]:
-    """Decorate a class of options: keys are hidden before its constructor gets them."""
+    """Decorate a class of options so that keys are hidden before its constructor gets them."""
     construct = kind.__init__
     hiding = [spec.hide_key for spec in specs_of(kind) if spec.hide_key is not None]
 
@@ -145,12 +148,12 @@ def hides_keys(kind: type[Kind]) -> type[Kind]:
 
 
 def take_options(kind: type[Kind], keywords: dict[str, Any]) -> Kind:
-    """Make options of their keywords, and remove these from ``keywords``."""
+    """Remove a class's options from ``keywords`` and return them."""
     return kind(**{spec.name: keywords.pop(spec.name) for spec in specs_of(kind) if spec.name in keywords})
 
 
 def choose_options(name: str, given: Kind | None, flat: Kind) -> Kind:
-    """Return ``given`` (parameter ``name``), or the options given as keywords; refuse both."""
+    """Return ``given`` (parameter ``name``), or the options given as keywords; raise :class:`UsageError` for both."""
     if given is None:
         return flat
     if not isinstance(given, type(flat)):

@@ -71,7 +71,7 @@ SHARED_RULES: Final[dict[str, Rule]] = {
 
 
 def parse_rate(text: str) -> float:
-    """Read ``50`` or ``50/s``; raise ``ValueError``."""
+    """Parse ``50`` or ``50/s``; raise ``ValueError``."""
     try:
         return float(text.removesuffix("/s"))
     except ValueError:
@@ -79,7 +79,7 @@ def parse_rate(text: str) -> float:
 
 
 def parse_band(text: str) -> tuple[float, float]:
-    """Read ``0.08-0.5``; raise ``ValueError``."""
+    """Parse ``0.08-0.5``; raise ``ValueError``."""
     low, _, high = text.partition("-")
     try:
         return float(low), float(high)
@@ -94,7 +94,7 @@ def _is_band(value: Any) -> bool:
 
 
 def hide_key(options: Any) -> None:
-    """Replace an ``api_key`` that is a text by an ``ApiKey``: a traceback may show the variables of its frames."""
+    """Replace an ``api_key`` given as text by an ``ApiKey``: tracebacks may show variables."""
     if options.get("api_key") is None:
         return
     from bansong.base.key import ApiKey
@@ -209,7 +209,7 @@ class ServiceOptions(Options):
     )
 
     def load_key(self) -> ApiKey:
-        """Return the API key: the one given, else from ``key_file`` or the environment; raise :class:`UsageError`."""
+        """Return the given API key, else that of ``key_file`` or the environment; raise :class:`UsageError`."""
         from bansong.base.key import ApiKey
 
         return self.api_key if isinstance(self.api_key, ApiKey) else ApiKey.load(self.key_file)
@@ -221,7 +221,7 @@ class ServiceOptions(Options):
 def check_keywords(
     function: Callable[..., object], keywords: Any, kind: type[ServiceKeywords] | Any = ServiceKeywords
 ) -> None:
-    """Hide the key among the ``keywords`` of a public function; refuse unknown ones."""
+    """Hide the key among a public function's ``keywords``; raise :class:`UsageError` for unknown ones."""
     hide_key(keywords)
     own = [name for name, one in signature(function).parameters.items() if one.kind is Parameter.KEYWORD_ONLY]
     known = [*own, *kind.__annotations__]
@@ -237,7 +237,7 @@ _RENAMED: Final = {"brake": "cancel"}
 
 
 def refuse_foreign(kind: EngineKind, names: Iterable[str]) -> None:
-    """Raise :class:`UsageError` for a given option (``names``) that only other engines have."""
+    """Raise :class:`UsageError` if one of the given options (``names``) is for other engines only."""
     owners = {spec.name: spec.engines for spec in specs_of(ServiceOptions) if spec.engines}
     for name in names:
         if name in owners and name not in kind.own_options:
@@ -255,7 +255,7 @@ EngineName = Literal["local", "verify", "batch", "hybrid"]
 
 @dataclass(frozen=True, slots=True)
 class EngineKind:
-    """What all engines of one name have in common.
+    """The properties that all engines of one name share.
 
     ``answers_locally``: whether the local engine answers every row; ``buys``: whether lookups are paid for;
     ``uploads``: whether they are bought in uploads instead of a request each; ``has_jobs``: whether rows may belong to
@@ -293,7 +293,7 @@ def engine_kind(name: str) -> EngineKind:
 
 
 def service_options(engine: str, keywords: ServiceKeywords) -> ServiceOptions:
-    """Return the options of a run; raise :class:`UsageError` for those of another engine."""
+    """Return the options of a run that buys; raise :class:`UsageError` for another engine's options."""
     kind = engine_kind(engine)
     if keywords and not kind.buys:
         buying = ", ".join(one.name for one in ENGINE_KINDS.values() if one.buys)
@@ -319,7 +319,7 @@ def _is_list_of_texts(value: object) -> bool:
 
 
 class ReadKeywords(TypedDict, total=False):
-    """The fields of :class:`ReadOptions` beside ``columns`` as keywords of a function."""
+    """The fields of :class:`ReadOptions`, except ``columns``, as keywords of a function."""
 
     sheet: str | Sequence[str] | None
     encoding: str | None
@@ -334,10 +334,10 @@ _CSV_FILES: Final = Inputs(("csv",), gettext_noop("CSV files"))
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions(Options):
-    """How an input file is read; see :func:`bansong.enrich` for each field.
+    """How to read an input file; see :func:`bansong.enrich` for each field.
 
     Several names of sheets, or :data:`ALL_SHEETS`, are for inputs that are given in a list. ``input_format``: that of
-    standard input, where its content leaves it open.
+    standard input, if its content leaves it open.
     """
 
     columns: Mapping[str, str | Sequence[str]] | None = option(
@@ -393,7 +393,7 @@ class ReadOptions(Options):
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions(Options):
-    """How an output file is written; see :func:`bansong.enrich` for each field."""
+    """How to write an output file; see :func:`bansong.enrich` for each field."""
 
     output_encoding: str | None = option(
         flag="--output-encoding NAME",
@@ -580,7 +580,10 @@ class StatusOptions(Options):
 def status_options(
     status: StatusSource | StatusOptions, max_age: float | None, kind: EngineKind, *, given: bool
 ) -> StatusOptions | None:
-    """Return the options of fetching statuses, ``None`` without a fetch; ``given``: the caller made the engine."""
+    """Return the options of fetching statuses; ``None`` if none are fetched.
+
+    ``given``: the caller made the engine. Raises :class:`UsageError`.
+    """
     if not isinstance(status, StatusOptions):
         status = StatusOptions(source=status, max_age=StatusOptions().max_age if max_age is None else max_age)
     elif max_age is not None:

@@ -1,4 +1,4 @@
-"""Publish files whole or not at all."""
+"""Publish files: whole, or not at all."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _CONTENTS_KNOWN: Final = 100  # how many contents are remembered of all files of
 
 @contextmanager
 def publish_file(target: Path, seen: RemoteVersion | None = None) -> Iterator[Path]:
-    """Yield a temporary file that replaces ``target`` when the block ends without an error."""
+    """Yield a temporary file that replaces ``target`` if the block ends without an error."""
     # A remote object is replaced only if it still is the version ``seen`` (default: as the block begins). A local file
     # is made with O_EXCL and mode 0600, or the mode of the replaced file; it and its folder are synced. Raises
     # OutputError, or InputError if the block failed on another file.
@@ -92,7 +92,7 @@ def publish_file(target: Path, seen: RemoteVersion | None = None) -> Iterator[Pa
 
 @contextmanager
 def backed_up(target: Path, apart_from: Path) -> Iterator[Path]:
-    """Yield a backup ``NAME.bak`` (``.bak2``, …) beside ``target``; remove it if ``target`` was not replaced."""
+    """Yield a backup of ``target`` (``NAME.bak``, ``.bak2``, …); remove it if ``target`` was not replaced."""
     # a hard link, which keeps mode, owner and times, else a synced copy; ``apart_from``: a name needed next
     if isinstance(target, RemotePath):
         names = (target.with_name(f"{target.name}.bak{again if again > 1 else ''}") for again in count(1))
@@ -117,7 +117,10 @@ def backed_up(target: Path, apart_from: Path) -> Iterator[Path]:
 
 
 def find_foreign(files: Mapping[Path, Path], *, extends: bool = False) -> list[Path]:
-    """Return the files that others wrote, and record those published; ``extends``: old rows are kept."""
+    """Return the files that somebody else wrote; record the files to be published.
+
+    ``extends``: the new file keeps the old rows, so a foreign file stays recorded as foreign.
+    """
     foreign = []
     for path, finished in files.items():
         if is_remote(path):
@@ -152,7 +155,7 @@ def _digest(path: Path) -> str | None:
 
 
 def same_file(one: Path, other: Path) -> bool:
-    """Whether two paths lead to one file, also through links; it need not exist yet."""
+    """Whether two paths lead to one file, also through links. The file need not exist."""
     with suppress(OSError):  # a name that is too long; using it will say so
         if one.exists() and other.exists():
             return one.samefile(other)
@@ -160,12 +163,12 @@ def same_file(one: Path, other: Path) -> bool:
 
 
 def is_unfinished(path: Path) -> bool:
-    """Whether a file is a temporary one of a run."""
+    """Whether a file is a temporary file of a run."""
     return _UNFINISHED.match(path.name) is not None
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove the temporary files that killed runs have left in a folder, however new. Raises OSError."""
+    """Remove all temporary files of killed runs from a folder; raise OSError."""
     for left in [path for path in folder.iterdir() if is_unfinished(path)]:
         remove_unless_locked(left)
 
@@ -179,7 +182,7 @@ def _is_of_another_file(error: OSError, temporary: Path) -> bool:
 
 
 def _reserve(target: Path) -> tuple[Path, int]:
-    """Make the temporary file; return it and a descriptor that holds its lock for as long as this run lives."""
+    """Create the temporary file; return it and a descriptor that holds its lock."""
     if os.path.isdir(target):  # noqa: PTH112 - Path.is_dir raises where a name is too long
         raise OutputError(OUTPUT_IS_FOLDER, target=target)
     if not target.parent.is_dir():
@@ -203,7 +206,7 @@ def _reserve(target: Path) -> tuple[Path, int]:
 
 
 def sweep_unfinished(folder: Path) -> None:
-    """Remove temporary files that no run has locked for an hour: a new one may not be locked yet."""
+    """Remove temporary files older than an hour that no run has locked. A new one may not be locked yet."""
     with suppress(OSError):
         for left in [path for path in folder.iterdir() if is_unfinished(path)]:
             with suppress(OSError):  # Windows does not remove what another run has open

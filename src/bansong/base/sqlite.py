@@ -41,7 +41,7 @@ from bansong.base.messages import (
 
 
 class Connection(sqlite3.Connection):
-    """A connection; ``file``: device and inode while it is open."""
+    """A SQLite connection. ``file``: device and inode while it is open."""
 
     file: tuple[int, int] | None = None
 
@@ -55,7 +55,7 @@ _CONNECTIONS: Final[WeakSet[Connection]] = WeakSet()
 
 
 def is_open_here(path: Path) -> bool:
-    """Whether this process has the file open; hold :data:`OPENING`."""
+    """Whether this process has the file open. The caller holds :data:`OPENING`."""
     try:
         file = _identity(path)
     except OSError:
@@ -64,7 +64,7 @@ def is_open_here(path: Path) -> bool:
 
 
 def connect(path: Path, *, writing: bool, timeout: float) -> Connection:
-    """Open a connection for any thread, in autocommit mode; hold :data:`OPENING`."""
+    """Open a connection for any thread, in autocommit mode. The caller holds :data:`OPENING`."""
     connection = sqlite3.connect(
         f"{path.as_uri()}?mode={'rw' if writing else 'ro'}",
         uri=True,
@@ -143,7 +143,7 @@ def is_in_use(error: BaseException) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """A kind of file: its name in messages, its parameter, its tables."""
+    """A kind of SQLite file: its name and parameter in messages, its tables, its migrations."""
 
     noun: str
     parameter: str
@@ -172,12 +172,12 @@ class FileKind:
         return Phrase("restore it from a backup, or {choose}", choose=self._choose)
 
     def find(self, given: str | Path | None) -> Path:
-        """Return the given path, else of the environment, else the default, with links resolved."""
+        """Return the given path, else the environment's, else the default, with links resolved."""
         named = given or variable(self.variable)
         return Path(os.path.realpath(Path(named).expanduser() if named else state_directory() / self.default))
 
     def prepare_folder(self, path: Path) -> None:
-        """Create the state directory (0700) for a file in it; raise ``error`` if another folder is missing."""
+        """Create the state directory (0700) for a file in it; raise ``error`` if any other folder is missing."""
         with self.errors(path):
             if path == self.find(state_directory() / self.default):
                 make_folders(path.parent)
@@ -185,7 +185,10 @@ class FileKind:
                 raise self.error(FOLDER_MISSING, path=path, parent=path.parent, choose=self._choose)
 
     def lock(self, path: Path, taken: str, wait: float | None = None) -> FileLock:
-        """Take ``PATH.lock``, or raise ``error`` with the text ``taken``; wait for a migration by default."""
+        """Take ``PATH.lock``; raise ``error`` with the text ``taken`` if it is taken.
+
+        ``wait``: seconds to wait (default: 0, and 10 if the file needs a migration).
+        """
         is_outdated = 0 < self.stored_version(path) < self.version
         seconds = wait if wait is not None else _LOCK_TIMEOUT_S if is_outdated else 0
         # a file may be opened in one thread and closed in another
@@ -201,7 +204,7 @@ class FileKind:
         return lock
 
     def ensure(self, path: Path) -> bool:
-        """Make the file if there is none, and the state directory for it; return whether it was made."""
+        """Create the file, and the state directory for it, if it is missing; return whether it was."""
         with self.errors(path):
             if path.exists():
                 return False
@@ -210,7 +213,10 @@ class FileKind:
             return True
 
     def make(self, path: Path) -> None:
-        """Make an empty file (0600) under another name, then rename it; another process may make a shared one first."""
+        """Create an empty file (0600) under another name, then rename it.
+
+        Another process may create a shared file first.
+        """
         unfinished = path.with_name(f"{path.name}.new" if self.exclusive else f"{path.name}.{os.getpid()}.new")
         with self.errors(path):
             self._refuse_old_sqlite(path)
@@ -237,7 +243,10 @@ class FileKind:
                 unfinished.unlink(missing_ok=True)
 
     def open(self, path: Path, *, writing: bool = True) -> sqlite3.Connection:
-        """Open an existing file, for any thread, in autocommit mode; migrate an older version, refuse all others."""
+        """Open an existing file for any thread, in autocommit mode.
+
+        A file of an older version is migrated, any other is refused.
+        """
         with self.errors(path):
             self._refuse_old_sqlite(path)
             self._refuse_network_file_system(path)
@@ -255,7 +264,7 @@ class FileKind:
 
     @contextmanager
     def errors(self, path: Path) -> Iterator[None]:
-        """Turn errors of SQLite and the disk into ``error`` with path and remedy."""
+        """Turn errors of SQLite and the disk into ``error``, with path and remedy."""
         try:
             yield
         except sqlite3.DatabaseError as error:
@@ -358,7 +367,7 @@ class FileKind:
 
     @contextmanager
     def _hold_alone(self, connection: sqlite3.Connection, path: Path) -> Iterator[None]:
-        """Hold the file's lock during the block, unless another process has migrated the file."""
+        """Hold the file's lock during the block, unless another process migrates the file first."""
         taken = gettext(
             "was written by an older bansong and must be brought to version {version}, but another "
             "process is using it; stop that one, or restart it with this bansong, and try again",
@@ -380,7 +389,7 @@ class FileKind:
                 lock.release()
 
     def stored_version(self, path: Path) -> int:
-        """Return the version in the header, without opening the database; 0 if there is none."""
+        """Return the version in the file's header, without opening the database; 0 without one."""
         try:
             with OPENING:
                 if is_open_here(path):  # and so brought forward
@@ -413,7 +422,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def rewrite_file(connection: sqlite3.Connection) -> None:
-    """Rewrite the file without remains of deleted rows; needs up to twice its size on the disk."""
+    """Rewrite the file without remains of deleted rows. Takes up to twice its size on the disk."""
     connection.execute("VACUUM")
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # means nothing to a file with a rollback journal
 

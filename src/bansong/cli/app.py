@@ -49,7 +49,7 @@ _FILLER: Final = "\ue000"  # padding after a wide letter (private use), since cl
 
 
 class WideLetterFormatter(click.HelpFormatter):
-    """Wraps help by the display width of letters: Korean ones take two columns."""
+    """Wrap help by display width: Korean letters take two columns."""
 
     def write_text(self, text: str) -> None:
         super().write_text(_fill_wide(text))
@@ -66,13 +66,13 @@ def _fill_wide(text: str) -> str:
 
 
 class LocalizedContext(click.Context):
-    """A context with help for wide letters."""
+    """A click context whose help is wrapped by display width."""
 
     formatter_class = WideLetterFormatter
 
 
 class LocalizedGroup(click.Group):
-    """A group in the language of ``--lang``, wherever it stands."""
+    """A command group in the language of ``--lang``, at any place of the command line."""
 
     def main(self, args: Sequence[str] | None = None, *names: Any, **extra: Any) -> Any:
         with language_of(sys.argv[1:] if args is None else args), command_line_reads():
@@ -82,7 +82,7 @@ class LocalizedGroup(click.Group):
 
 @contextmanager
 def command_line_reads() -> Iterator[None]:
-    """Use names of command-line options in messages for the duration of the block."""
+    """Name options of the command line in the messages of the block."""
     before = set_audience(COMMAND_LINE)
     try:
         yield
@@ -206,7 +206,7 @@ def _interrupt_though_blocked(main_thread: int) -> None:
 
 
 def _wake(number: int, frame: FrameType | None) -> None:
-    """Do nothing: a Python handler ends a wait, so that pending handlers run."""
+    """Do nothing. Any Python handler ends a wait, so that pending handlers run."""
 
 
 @click.group(cls=LocalizedGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

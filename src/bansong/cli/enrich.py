@@ -1,4 +1,4 @@
-"""`enrich`, `plan`, `report`, `verify` and `status`."""
+"""The commands `enrich`, `plan`, `report`, `verify` and `status`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`keys`: accounts of a server, and their erasure."""
+"""The commands `keys …`: accounts of a server, and their erasure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`label`, `calibrate` and `model …`."""
+"""The commands `label`, `calibrate` and `model …`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``bansong run JOB.toml`` and ``bansong runs …``: scheduled jobs and their runs."""
+"""The commands ``run JOB.toml`` and ``runs …``: scheduled jobs and their runs."""
 
 from __future__ import annotations
 

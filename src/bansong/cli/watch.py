@@ -1,4 +1,4 @@
-"""``bansong watch …``."""
+"""The commands ``bansong watch …``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The job file: its fields, errors, deadline and output names."""
+"""Read a job file: its fields, errors, deadline and output names."""
 
 from __future__ import annotations
 
@@ -55,7 +55,10 @@ _OF_JOB: Final = ("date", "job")
 
 
 def check_pattern(pattern: str, *, of_input: bool) -> None:
-    """Raise ValueError for a pattern that cannot be filled; ``of_input``: it has the fields of an input."""
+    """Raise ``ValueError`` if a pattern of output names cannot be filled.
+
+    ``of_input``: the pattern may use the fields of an input.
+    """
     known = (*_OF_INPUT, *_OF_JOB) if of_input else _OF_JOB
     try:
         fields = {name for _, name, _, _ in Formatter().parse(pattern) if name is not None}
@@ -74,7 +77,7 @@ def check_pattern(pattern: str, *, of_input: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class OutputNames:
-    """Names of a job's outputs on one day; see :class:`OutputPart`."""
+    """The names of a job's outputs on one day; see :class:`OutputPart`."""
 
     folder: Path
     job: str
@@ -87,7 +90,7 @@ class OutputNames:
         return path_on_disk(self.folder / as_path(filled.replace("/./", "/")).expanduser())
 
     def changes(self, pattern: str) -> Path:
-        """Return where changes are written, never an existing file of an earlier run of the day."""
+        """Return the file for the changes of this run. It replaces no file of an earlier run of the same day."""
         named = self.fill(pattern)
         if named.suffix.lower() not in _TABLES_OF_CHANGES:
             raise UsageError(CHANGES_NAME_INVALID, named=named)
@@ -98,7 +101,10 @@ class OutputNames:
 
 
 def _stem_and_ext(path: Path) -> tuple[str, str]:
-    """Split ``a.csv.gz`` into ``a`` and ``csv.gz``; formats that are only read get their output's extension."""
+    """Split ``a.csv.gz`` into ``a`` and ``csv.gz``.
+
+    A format that is only read gets the extension of its output.
+    """
     from bansong.tables.detect import EXTENSIONS  # imports polars
 
     inner = unpacked_name(path)
@@ -109,7 +115,7 @@ def _stem_and_ext(path: Path) -> tuple[str, str]:
 
 
 class Deadline:
-    """The time by which a run must be done: work is ended then, and none begins."""
+    """End a run's work at a time; afterwards nothing begins."""
 
     def __init__(self, seconds: float | None, cancel: CancelToken, stop: StopRequest) -> None:
         self.cancel = cancel
@@ -133,7 +139,7 @@ class Deadline:
 
     @contextmanager
     def ending(self, *, buys: bool) -> Iterator[None]:
-        """End the block at the deadline: cancel an engine that buys, interrupt another."""
+        """End the block at the deadline: cancel an engine that buys, interrupt any other."""
         with self._lock:
             self._interruptible = not buys
         try:
@@ -168,7 +174,7 @@ Steps = list[str | int]
 
 
 class _Place(NamedTuple):
-    """A field of the job file and its type, ``None`` if it may hold nothing."""
+    """A field of a job file and its type; ``None`` if it takes no value."""
 
     steps: Steps
     type: inspect.Type | None
@@ -179,7 +185,7 @@ class _Place(NamedTuple):
 
 
 def explain_syntax(path: Path, text: str, error: tomllib.TOMLDecodeError) -> str:
-    """Explain a syntax error with its line and, for a Windows path, the remedy."""
+    """Describe a syntax error with its line; add the remedy for a Windows path."""
     found = _TOML_LINE.search(str(error))
     line = int(found[1]) if found else len(text.splitlines())
     reason = describe_library_error(error)
@@ -190,7 +196,7 @@ def explain_syntax(path: Path, text: str, error: tomllib.TOMLDecodeError) -> str
 
 
 def explain_value(path: Path, text: str, values: Mapping[str, Any], model: type, message: str) -> str:
-    """Explain a validation error with line and remedy; the value, which may be a secret, is not shown."""
+    """Describe an invalid value with line and remedy. The value may be a secret, so it is not shown."""
     place = _PLACE.search(message)
     reason = message[: place.start()] if place else message
     where = _find_place(model, place["path"] if place else "")
@@ -292,7 +298,10 @@ def _words(type: inspect.LiteralType) -> str:
 
 
 def line_of(text: str, steps: Steps, value: str | None = None) -> int:
-    """Return the line of a field, else of its table; ``value``: of a list element, some lines below its field."""
+    """Return the line of a field, else of its table.
+
+    ``value``: for an element of a list, which stands some lines below its field.
+    """
     lines, at, start = text.splitlines(), 1, 0
     for place, step in enumerate(steps):
         if isinstance(step, int):
@@ -322,7 +331,7 @@ _KeyColumn = Literal["b_no", "name", "address", "zipcode"]
 
 
 class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A table of the job file; a key that is not one of its fields is refused."""
+    """A table of the job file. Unknown keys are refused."""
 
     if TYPE_CHECKING:  # fields that are made of options
 
@@ -330,7 +339,7 @@ class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class ColumnsPart(_Part, frozen=True):
-    """``columns`` of an input: the header, or headers that are joined, of each role."""
+    """``columns`` of an input: a header for each role, or several headers to join."""
 
     b_no: str | tuple[NonemptyText, ...] | None = None
     name: str | tuple[NonemptyText, ...] | None = None
@@ -390,7 +399,7 @@ def _field_of(spec: OptionSpec, kind: type) -> tuple[str, Any, Any]:
 
 @_with_options("inputs")
 class InputPart(_Part, frozen=True):
-    """``[[inputs]]``: a file, a glob or a folder, and how its files are read; see :func:`bansong.enrich`."""
+    """``[[inputs]]``: a file, a pattern or a folder, and how to read it; see :func:`bansong.enrich`."""
 
     path: NonemptyText
     force: bool = False
@@ -398,7 +407,7 @@ class InputPart(_Part, frozen=True):
 
 @_with_options("engine")
 class EnginePart(_Part, frozen=True):
-    """``[engine]``: who answers, and what it may spend; see :class:`bansong.ServiceOptions`."""
+    """``[engine]``: the engine, and what it may spend; see :class:`bansong.ServiceOptions`."""
 
     name: EngineName = "local"
     key_env: VariableName | None = None
@@ -416,9 +425,9 @@ class ReferencePart(_Part, frozen=True):
 
 @_with_options("output")
 class OutputPart(_Part, frozen=True):
-    """``[output]``: names of what is written.
+    """``[output]``: names of the files to write.
 
-    ``{name}`` is the input's name, ``{ext}`` its extension, ``{folder}`` its folder below what ``path`` names,
+    ``{name}`` is the input's name, ``{ext}`` its extension, ``{folder}`` its folder below the one in ``path``,
     ``{date}`` the day in Korea, ``{job}`` the job's name.
     """
 
@@ -429,7 +438,7 @@ class OutputPart(_Part, frozen=True):
 
 
 class ChangePart(_Part, frozen=True):
-    """``[changes]``: by which columns a row is known again, and what counts as a change."""
+    """``[changes]``: which columns identify a row, and what counts as a change."""
 
     key: Annotated[tuple[_KeyColumn, ...], msgspec.Meta(min_length=1)] = ("b_no", "name", "address")
     kinds: tuple[Change, ...] = CHANGES
@@ -437,14 +446,14 @@ class ChangePart(_Part, frozen=True):
 
 @_with_fields([(kind.field, kind.type, kind.default) for kind in CHANNELS])
 class NotificationPart(_Part, frozen=True):
-    """``[notify]``: who is told, and when: of changes only, of every run, or of failures only."""
+    """``[notify]``: who gets messages, and when: of changes only, of every run, or of failures only."""
 
     when: Literal["changes", "always", "failure"] = "changes"
     kinds: tuple[Change, ...] = ("closed", "suspended", "reopened", "risk_up")
 
 
 class RunPart(_Part, frozen=True):
-    """``[run]``: how long a run may take, and how long its traces are kept."""
+    """``[run]``: how long a run may take, and how long its records are kept."""
 
     deadline: NonemptyText | None = None
     skip_unchanged_days: _Days = 7.0
@@ -456,8 +465,8 @@ class RunPart(_Part, frozen=True):
 class JobFile(_Part, frozen=True):
     """A job file.
 
-    Paths in it are taken from the folder in which the file lies; keys, and URLs that are secrets, are named by the
-    environment variable that holds them.
+    Relative paths start from the file's folder. Keys and secret URLs stand in environment variables, which the file
+    names.
     """
 
     inputs: Annotated[tuple[InputPart, ...], msgspec.Meta(min_length=1)]
@@ -480,12 +489,13 @@ _DURATION: Final = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
 
 
 def job_template() -> str:
-    """Return a job file with all fields, explained in the current language."""
+    """Return a job file with every field, explained in the current language."""
     name = _TEMPLATES[current_language()]
     return resources.files("bansong.jobs").joinpath(name).read_text(encoding="utf-8")
 
 
 def load_job_file(path: str | Path) -> JobFile:
+    """Read and check a job file; raise :class:`UsageError` with field and line."""
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -517,7 +527,7 @@ def _checks(job: JobFile) -> Iterator[tuple[str, str, Callable[[], object]]]:
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a job file, described as in the template."""
+    """Return the JSON Schema of a job file, with the descriptions of the template."""
     schema = msgspec.json.schema(JobFile)
     tables = schema["$defs"]
     top = tables["JobFile"]
@@ -536,7 +546,7 @@ def _table_of(field: Mapping[str, Any]) -> str:
 
 
 def _described_fields(template: str) -> Iterator[tuple[str, str, str]]:
-    """Yield table, field (empty for the table itself) and description from the template's lines."""
+    """Yield table, field (empty for the table itself) and description of each line of the template."""
     table = ""
     for line in template.splitlines():
         if head := _HEAD.match(line):
@@ -547,7 +557,7 @@ def _described_fields(template: str) -> Iterator[tuple[str, str, str]]:
 
 
 def parse_duration(text: str | None) -> float | None:
-    """Return the seconds of ``2h``, ``90m``, ``1h30m`` or ``45s``; raise ValueError for anything else."""
+    """Return the seconds of ``2h``, ``90m``, ``1h30m`` or ``45s``; raise ``ValueError`` for other texts."""
     if text is None:
         return None
     found = _DURATION.fullmatch(text.strip())
@@ -565,7 +575,7 @@ _FIELDS: Final[Mapping[str, tuple[str, str]]] = _OWN_FIELDS | {
 
 @dataclass(frozen=True)
 class JobFileAudience:
-    """Author of a job file; ``beside`` is used for options without a field in it."""
+    """The author of a job file. ``beside``: names options that have no field in it."""
 
     beside: Audience
     sets_limits = True

@@ -1,4 +1,4 @@
-"""Report, message and metrics of a job."""
+"""The report of a job's run, its message, and its metrics."""
 
 from __future__ import annotations
 
@@ -55,7 +55,10 @@ def compose_message(
     paused: Sequence[str] = (),
     unasked_nights: int = 0,
 ) -> str:
-    """Return the message of a run, without numbers, names or addresses apart from paths of inputs."""
+    """Return the message of a run. It has no numbers, names or addresses, but paths of inputs.
+
+    ``counts``: rows by kind of change. ``since``: when the run before started, in seconds since 1970.
+    """
     lines = [_describe_changes(job, rows, since, counts, is_whole=not (failed or paused))]
     if unasked_nights > 1:
         lines.append(
@@ -83,6 +86,7 @@ def _describe_changes(job: str, rows: int, since: float | None, counts: Mapping[
 
 
 def describe_counts(counts: Mapping[str, int]) -> str:
+    """Return counts of changes in words."""
     return ", ".join(gettext(_WORDS[kind], count=counts[kind]) for kind in CHANGES if counts.get(kind))
 
 
@@ -102,7 +106,7 @@ WHATS: Final[Mapping[What, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class InputOutcome:
-    """The outcome of one input of a run."""
+    """What a run did with one input."""
 
     path: str
     what: What  # unchanged: output reused; left: at the deadline; passed_over: a file without a table in a folder
@@ -118,7 +122,7 @@ class InputOutcome:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Warnings about its answers, with fields of the job file as remedies; alerts stay alerts."""
+        """Warnings about the answers, with remedies in words of the job file. Alerts stay alerts."""
         with use_audience(JobFileAudience(current_audience())):
             said = (*self.kept, *(self.report.warnings if self.report else ()))
             return tuple(Alert(str(one)) if isinstance(one, Alert) else str(one) for one in said)
@@ -170,7 +174,7 @@ class InputOutcome:
         return counts.get("failed", 0) + counts.get("in_doubt", 0)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain values, without warnings, which may name values of rows."""
+        """Return plain values. Warnings are left out, since they may quote values of rows."""
         names = ("path", "what", "output", "rows", "paid", "exit_code", "error", "unasked", "lost")
         return {name: getattr(self, name) for name in names} | {"row_status": self.report.counts if self.report else {}}
 
@@ -179,8 +183,8 @@ class InputOutcome:
 class JobReport(Shown):
     """The report of one run of a job.
 
-    ``changes``: since the run before, :data:`bansong.run.changes.CHANGE_SCHEMA`; empty in the first run (``since`` is
-    ``None``). ``message``: the notification, if any. ``problems``: failed deliveries and files.
+    ``changes``: changes since the run before (:data:`bansong.run.changes.CHANGE_SCHEMA`); empty in the first run, where
+    ``since`` is ``None``. ``message``: the notification, if any. ``problems``: failed deliveries and files.
     """
 
     job: str
@@ -253,6 +257,7 @@ _METRICS_MODE: Final = 0o644  # for all readers: the collector runs as another u
 
 
 def write_metrics(report: JobReport, target: Path) -> None:
+    """Write a run's figures for the textfile collector of Prometheus."""
     job = f"job={json.dumps(report.job, ensure_ascii=False)}"
     figures: dict[str, float] = {
         f"bansong_job_last_run_timestamp_seconds{{{job}}}": report.started.timestamp(),

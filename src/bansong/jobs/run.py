@@ -1,4 +1,4 @@
-"""One run of a scheduled job: verify inputs, find changes, write them, notify."""
+"""Run a scheduled job once: verify inputs, find changes, write them, notify."""
 
 from __future__ import annotations
 
@@ -83,9 +83,9 @@ def run_job(
 ) -> JobReport:
     """Run the job of a job file once; return what it did and what changed since the run before.
 
-    Each input is verified by itself; failures do not stop the others. An input with the same content, options and
+    Each input is verified by itself; a failure does not stop the others. An input with the same content, options and
     reference files is reused for ``skip_unchanged_days``. ``now``: the time in seconds since 1970. ``deadline``:
-    seconds after which nothing new begins and open purchases are settled; by default the job file's. ``stop``: the
+    seconds after which nothing new begins and open purchases are settled (default: as in the job file). ``stop``: the
     command line's request to stop by signals: it also interrupts an engine that buys nothing at the deadline, and is
     held back while the run is recorded. ``progress``, ``cancel``: as for :func:`bansong.enrich`.
 
@@ -207,7 +207,7 @@ class _Run:
     def _advance(
         self, paths: Sequence[str], earlier: Collection[str], *, complete: bool
     ) -> tuple[pl.DataFrame | None, pl.DataFrame]:
-        """Return the new snapshot, ``None`` if it stays, and the changes; unverified inputs keep their rows."""
+        """Return the new snapshot (``None``: unchanged) and the changes. Rows of unverified inputs stay."""
         nothing = pl.DataFrame(schema=CHANGE_SCHEMA)
         removed = set(earlier) - set(paths) if complete else set()
         if not self._verified and not removed:
@@ -364,7 +364,7 @@ class _Run:
             return 0
 
     def _write_changes(self) -> str | None:
-        """Write due files of changes, of killed runs as well; return the last one written."""
+        """Write the due files of changes, also those of killed runs; return the last one written."""
         written = None
         for run_id, due, changed in self._store.changes_due():
             try:
@@ -390,7 +390,7 @@ class _Run:
             sweep_unfinished(folder)
 
     def _remove_old_outputs(self) -> None:
-        """Remove outputs that no input has or may have again; forget unwritten names: others may use them later."""
+        """Remove old outputs that no input can have again; forget names that were never written."""
         unwritten = [path for path, about in self._about_new.items() if about_file(path) == about]
         self._store.forget_outputs(unwritten)
         days = self._job.run.keep_outputs_days
@@ -439,7 +439,10 @@ class _Run:
         self._store.commit_run(run, snapshot, changed, self._known, self._job.run.keep_runs, due)
 
     def _tell(self) -> list[str]:
-        """Deliver messages to channels that lack them; a failing channel waits for the next run, to keep order."""
+        """Deliver each message to the channels that lack it.
+
+        A failing channel waits for the next run: its messages keep their order.
+        """
         waiting = [run for run in self._store.runs() if run.waits]
         taken = {run.id: set(run.taken) for run in waiting}
         for run in waiting:
@@ -481,7 +484,7 @@ def _status_day(report: Report | FilesReport) -> str:
 
 
 def _settle_strays(inputs: Sequence[JobInput], outcomes: Sequence[InputOutcome]) -> list[InputOutcome]:
-    """Fail files without a table if their folder or pattern has no other file."""
+    """Mark files without a table as failed if their folder or pattern has no other file."""
     pairs = list(zip(inputs, outcomes, strict=True))
     read = {one.part.path for one, outcome in pairs if outcome.what != "passed_over"}
     settled = []

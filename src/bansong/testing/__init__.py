@@ -1,6 +1,6 @@
-"""Fakes of the hosted service and of the tax authority's API, for tests: ASGI apps with faults at will.
+"""Fakes of the hosted service and of the tax authority's API, for tests: ASGI apps with chosen faults.
 
-They are written from the services' documents and share no code with the clients, so that a misreading shows.
+They are written from the services' documents and share no code with the clients: a misreading of a document shows.
 """
 
 from bansong.testing.fake_nts import NTS_FAULTS, EditedRows, FakeNts, nts_row, portal_code

@@ -1,4 +1,4 @@
-"""The hosted service, faked: its uploads, jobs, labels, watches and repeated requests; and fakes on a socket."""
+"""A fake of the hosted service: uploads, jobs, labels, watches and repeated requests; serving on a socket."""
 
 # ruff: noqa: ARG001 - every endpoint is called alike
 
@@ -38,7 +38,7 @@ _AT_ONCE: Final = struct.pack("ii", 1, 0)
 
 @contextmanager
 def serve(service: FakeApp, host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
-    """Serve on a loopback port during the block; yield the base URL. Needs uvicorn.
+    """Serve a fake on a loopback port during the block; yield the base URL. Needs uvicorn.
 
     Leaving the block breaks busy connections, as a crash would. The service can be served again.
     """
@@ -59,6 +59,7 @@ def serve(service: FakeApp, host: str = "127.0.0.1", port: int = 0) -> Iterator[
 
 
 def listening(host: str, port: int) -> socket.socket:
+    """Return a listening socket."""
     # the protocol is named because asyncio sets TCP_NODELAY only then: without it each reply takes 40 ms
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -79,7 +80,7 @@ def url_of(listener: socket.socket) -> str:
 
 
 def server_for(service: FakeApp) -> uvicorn.Server:
-    """Return a quiet uvicorn server that breaks connections on request."""
+    """Return a quiet uvicorn server that can break connections."""
     try:
         import uvicorn
     except ImportError as error:
@@ -145,7 +146,7 @@ _NUMBERS: Final = count(1001)
 
 @dataclass(slots=True)
 class FakeJob:
-    """The rows of an upload; ``faults``: why a row was not taken, by its place."""
+    """The job of an upload. ``faults``: by row, why it was not accepted."""
 
     id: str
     rows: Sequence[Lookup]
@@ -156,7 +157,7 @@ class FakeJob:
     polls: int = 0
 
     def progress(self, dialect: Dialect, now: float) -> tuple[str, int]:
-        """Return the status word and the number of finished rows; without ``seconds`` each poll is a step."""
+        """Return the status word and the number of finished rows. Without ``seconds`` each poll is a step."""
         words = dialect.words
         share = (self.polls - 1) / len(words) if words else 1.0
         if self.seconds:  # a start in the future is of another run's clock: that job is long done
@@ -168,6 +169,7 @@ class FakeJob:
 
 
 def new_id(dialect: Dialect) -> str:
+    """Return a new job identifier, in the form of the dialect."""
     if dialect.job_ids == "hex":
         return token_hex(8)
     number = next(_NUMBERS)
@@ -213,14 +215,14 @@ PROMISE: Final = {"header": "Idempotency-Key", "endpoints": ["POST /verify", "PO
 
 
 class ReplayMemory:
-    """Successful replies by key. ``replayed``: requests answered from it."""
+    """Successful replies by Idempotency-Key. ``replayed``: requests answered from it."""
 
     def __init__(self) -> None:
         self.replayed = 0
         self._known: dict[bytes, tuple[object, FakeReply]] = {}
 
     async def reply(self, request: FakeRequest, body: bytes, do: Callable[[], Awaitable[FakeReply]]) -> FakeReply:
-        """Return the known reply to a request, else that of ``do``, which is remembered if successful."""
+        """Return the known reply to a request, else that of ``do``, which is kept if successful."""
         key = header(request.scope, b"idempotency-key") or b""
         content = [body]
         if request.kind == "batch":  # its boundary may differ
@@ -242,6 +244,7 @@ Endpoint = Callable[["FakeService", FakeRequest], Awaitable[FakeReply]]
 
 
 async def verify(service: FakeService, request: FakeRequest) -> FakeReply:
+    """Answer ``POST /verify``."""
     body = await _json_object(service, request)
     lookup = Lookup(_number(body, "b_no"), _text(body, "name"), _text(body, "address"))
     if not service.take((lookup,)):
@@ -252,6 +255,7 @@ async def verify(service: FakeService, request: FakeRequest) -> FakeReply:
 
 
 async def batch(service: FakeService, request: FakeRequest) -> FakeReply:
+    """Answer ``POST /batch``."""
     query = request.query()
     for name in ("offline", "paid"):
         if query.get(name, "true").lower() not in ("true", "false"):
@@ -272,7 +276,7 @@ async def batch(service: FakeService, request: FakeRequest) -> FakeReply:
 
 
 def _create_job(service: FakeService, upload: FakeUpload, lookups: Sequence[Lookup]) -> FakeJob:
-    """Create the job of rows that are now paid; it refuses invalid rows and those beyond the quota."""
+    """Charge the rows and create the job. Invalid rows, and those beyond the quota, fail in it."""
     faults = {place: "b_no is not ten digits" for place, row in enumerate(lookups) if not messages.is_number(row.b_no)}
     places = [place for place in range(len(lookups)) if place not in faults]
     job_id = new_id(service.dialect)
@@ -285,6 +289,7 @@ def _create_job(service: FakeService, upload: FakeUpload, lookups: Sequence[Look
 
 
 async def job(service: FakeService, request: FakeRequest) -> FakeReply:
+    """Answer ``GET /batch/{job_id}``."""
     try:
         text = request.query().get("preview")
         preview = None if text is None else int(text)
@@ -308,6 +313,7 @@ async def job(service: FakeService, request: FakeRequest) -> FakeReply:
 
 
 async def label(service: FakeService, request: FakeRequest) -> FakeReply:
+    """Answer ``POST /batch/{job_id}/label``."""
     job = _job(service, request)
     body = await _json_object(service, request)
     row_id, bounced = body.get("row_id"), body.get("bounced")
@@ -320,6 +326,7 @@ async def label(service: FakeService, request: FakeRequest) -> FakeReply:
 
 
 async def watch_add(service: FakeService, request: FakeRequest) -> FakeReply:
+    """Answer ``POST /watch``."""
     body, dialect = await _json_object(service, request), service.dialect
     record = _number(body, "biz_no"), _text(body, "name"), _text(body, "address")
     answer = service.verdict(*record)
@@ -330,16 +337,19 @@ async def watch_add(service: FakeService, request: FakeRequest) -> FakeReply:
 
 
 async def watch_list(service: FakeService, request: FakeRequest) -> FakeReply:
+    """Answer ``GET /watch``."""
     key, entries = service.dialect.watches, [watch.entry(service.dialect) for watch in service.watches]
     return _reply(service, entries if key == "list" else {key: entries, "total": len(entries)})
 
 
 async def watch_remove(service: FakeService, request: FakeRequest) -> FakeReply:
+    """Answer ``DELETE /watch/{watch_id}``."""
     service.watches.remove(_watch(service, request))
     return _confirm(service, service.dialect.removed)
 
 
 async def watch_history(service: FakeService, request: FakeRequest) -> FakeReply:
+    """Answer ``GET /watch/{watch_id}/history``."""
     if service.plan != "business":
         raise RefusedError(403, "the history needs the Business plan")
     key, changes = service.dialect.history, _watch(service, request).changes
@@ -347,6 +357,7 @@ async def watch_history(service: FakeService, request: FakeRequest) -> FakeReply
 
 
 async def me(service: FakeService, request: FakeRequest) -> FakeReply:
+    """Answer ``GET /me``."""
     account = messages.account(service.dialect, service.plan, service.quota, service.used)
     return _reply(service, account | ({"idempotency": PROMISE} if service.idempotency else {}))
 
@@ -366,7 +377,7 @@ _ENDPOINTS: Final = {endpoint.__name__: endpoint for endpoint in _ROUTES.values(
 
 
 def _reply(service: FakeService, value: object, status: int = 200) -> FakeReply:
-    """Reply in the dialect's envelope; for replies whose shape the document does not show."""
+    """Return a reply in the dialect's envelope, for replies without a documented shape."""
     envelope = service.dialect.envelope
     content = value if envelope is None else {"success": True, envelope: value}
     return FakeReply(status, messages.encode_json(content))
@@ -417,7 +428,7 @@ def _text(body: dict[str, Any], name: str) -> str:
 
 
 class FakeService(FakeApp):
-    """The service of INTERFACE.md, for ``httpx.ASGITransport`` or :func:`bansong.testing.serve`.
+    """A fake of the service of INTERFACE.md, for ``httpx.ASGITransport`` or :func:`bansong.testing.serve`.
 
     A lookup is paid when it is taken: by ``/verify`` once the request is understood, by ``/batch`` with all rows once
     the whole upload is. It stays paid whatever fails afterwards. ``paid`` counts the payments of each lookup.
@@ -506,7 +517,7 @@ class FakeService(FakeApp):
         return taken
 
     def forget_jobs(self) -> None:
-        """Forget all jobs, as a restart without memory would. What was paid stays paid."""
+        """Forget all jobs, like a restarted service without memory. Paid lookups stay paid."""
         self.jobs.clear()
 
     def _count(self, request: FakeRequest) -> None:

@@ -4,11 +4,11 @@
 
     from bansong import watch
 
-    watch.sync("customers.xlsx", apply=True, local=True)         # the file's businesses are on the local list
-    report = watch.check(registry="registry.parquet")            # what is due is verified again
+    watch.sync("customers.xlsx", apply=True, local=True)         # put the file's businesses on the local list
+    report = watch.check(registry="registry.parquet")            # verify due businesses again
     watch.history_frame("124-81-00998", local=True)
 
-``local=True`` is the user's own list, ``local="FILE"`` another one; otherwise all but :func:`check` use the list at the
+``local=True`` is the user's own list, ``local="FILE"`` another one. Otherwise all but :func:`check` use the list at the
 hosted service. Names of this package are loaded on first use.
 """
 

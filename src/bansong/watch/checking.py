@@ -1,4 +1,4 @@
-"""Verify the businesses that are due, and compare with their last check."""
+"""Check a local list: verify due businesses, compare with their last check, notify."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ Status = StatusSource | StatusOptions
 def judge_watches(
     watches: pl.DataFrame, engine: LocalEngine, answer: Callable[[pl.LazyFrame], pl.LazyFrame] | None = None
 ) -> pl.DataFrame:
-    """Add verdicts to the watches of :func:`bansong.watch.store.due`; those left out stay due."""
+    """Add verdicts to the watches of :func:`bansong.watch.store.due`. Watches left out stay due."""
     asked = watches.lazy().select("number", "name", "address", b_no=pl.col("biz_no").cast(pl.String))
     day = pl.col("reasons").str.extract(_STATUS_DAY).alias(STATUS_DAY)
     verdicts = (pl.col(name).cast(dtype) for name, dtype in VERDICT_COLUMNS.items())
@@ -100,7 +100,7 @@ def judge_watches(
 
 
 def recheck_wait(interval: float) -> float:
-    """Return seconds until watches are due again: less than the interval, since a job may begin a little early."""
+    """Return the seconds until a watch is due again: a bit less than ``interval``, as jobs may start early."""
     return interval - min(interval * _SLACK_SHARE, _MAX_SLACK_S)
 
 
@@ -123,11 +123,11 @@ def check(
     tell: Tell | None = None,
     now: Callable[[], float] = time.time,
 ) -> CheckReport:
-    """Verify what is due on a local list with the embedded engine, and notify of closures.
+    """Verify the due businesses of a local list with the embedded engine, and notify of closures.
 
     ``registry``, ``gazetteer``, ``model``, ``labels``, ``lang``, ``today``, ``status`` as for :func:`bansong.enrich`,
-    but statuses are asked daily unless ``max_age`` allows more. A watch is due ``every`` so many hours after the start
-    of its last check, less a tenth (two hours at most); ``everything``: all are due now.
+    but statuses are asked daily unless ``max_age`` allows more. ``every``: hours from the start of a watch's last check
+    until it is due again, less a tenth (two hours at most). ``everything``: all watches are due now.
 
     Closures are in the report, appended as lines to the file ``notify``, and sent to the URL ``webhook``, signed with
     the secret in BANSONG_WEBHOOK_SECRET (plain http beyond this machine needs ``allow_http``). Failed deliveries are in
@@ -339,7 +339,7 @@ _PAUSED_EXIT_CODE: Final = 5
 
 @dataclass
 class WatchStatuses:
-    """Statuses asked during one check; ``max_age`` in days, ``now`` in seconds since 1970."""
+    """The statuses asked for in one check. ``max_age`` in days, ``now`` in seconds since 1970."""
 
     source: StatusProvider
     max_age: float
@@ -347,7 +347,10 @@ class WatchStatuses:
     _halted: list[StatusFetch] = field(default_factory=list, init=False)
 
     def give_to(self, engine: LocalEngine, numbers: pl.Series) -> LocalEngine:
-        """Return the engine with statuses of the numbers (ten digits); if the API fails, stored ones count."""
+        """Return the engine with the statuses of these numbers (ten digits).
+
+        If the API fails, stored statuses are used.
+        """
         keys = numbers.cast(pl.UInt64).unique()
         try:
             return engine.with_known(Known(statuses=self._fetch(keys)))
@@ -373,7 +376,7 @@ class WatchStatuses:
 
     @property
     def exit_code(self) -> int:
-        """0, 3 for a refused key, or 5 if the next check asks."""
+        """0, 3 for a refused key, or 5 if the next check asks again."""
         return min((fetch.run_exit_code for fetch in self._halted), default=0)
 
     def caution(self, registry: Registry | None) -> str | None:

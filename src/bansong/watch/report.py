@@ -1,4 +1,4 @@
-"""Reports of a check, a list and a history: values, lines, a plot."""
+"""Reports of a check, a list and a history: as values, lines, and a plot."""
 
 from __future__ import annotations
 
@@ -162,6 +162,7 @@ def _describe_notice(notice: Mapping[str, Any]) -> str:
 
 
 def name_first(frame: pl.DataFrame) -> str:
+    """Return a count of businesses with the first few of them."""
     if frame.is_empty():
         return "0"
     first = ", ".join(_business(row) for row in frame.head(SHOWN).iter_rows(named=True))
@@ -173,7 +174,7 @@ def _business(row: Mapping[str, Any]) -> str:
 
 
 def business_label(biz_no: str | None, name: str | None) -> str:
-    """Return a business on one line, shortened, without control characters."""
+    """Return number and name of a business on one line, shortened, without control characters."""
     text = " ".join(part for part in (format_number(biz_no), name) if part)
     line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
@@ -189,6 +190,7 @@ _MAX_CELL_CHARACTERS: Final = 24
 
 
 def list_lines(frame: pl.DataFrame) -> list[str]:
+    """Return a watch list as aligned lines."""
     if frame.is_empty():
         return [gettext("nothing is watched")]
     words = KOREAN_WORDS["biz_status"] if current_language() == "ko" else {}
@@ -219,6 +221,7 @@ def _shorten(name: str) -> pl.Expr:
 
 
 def with_local_times(frame: pl.DataFrame) -> pl.DataFrame:
+    """Turn the times of a frame into texts in Korean time."""
     times = [name for name, dtype in frame.schema.items() if dtype == pl.Datetime]
 
     def in_seoul(at: datetime) -> str:
@@ -233,7 +236,7 @@ _DAY_S: Final = 86400.0
 
 @dataclass(frozen=True, slots=True, repr=False)
 class History(Shown):
-    """The changes of grade of one watched business, the oldest first; ``grade`` is the current one.
+    """The changes of grade of one watched business, oldest first. ``grade``: the current one.
 
     ``created``: when it was put on the list, in seconds since 1970. Displays as a plot and a table in a notebook.
     """
@@ -285,7 +288,7 @@ class History(Shown):
         return f"<div>{escape(self.title)}</div>{self._drawing()}{Shown._repr_html_(self)}"
 
     def chart(self) -> Chart:
-        """Return grades over time as steps; raise :class:`UsageError` if no time is known, or without Altair."""
+        """Return grades over time as steps; raise :class:`UsageError` without known times or Altair."""
         known = [change for change in self.changes if not math.isnan(change.at)]
         if not known:
             raise UsageError(HISTORY_EMPTY, title=self.title)
@@ -318,5 +321,6 @@ def _levels(changes: list[Change]) -> list[str]:
 
 
 def utc_expr(seconds: str) -> pl.Expr:
+    """Turn a column of seconds since 1970 into Datetime (UTC)."""
     micros = (pl.col(seconds) * 1e6).round().cast(pl.Int64)
     return pl.from_epoch(micros, time_unit="us").dt.replace_time_zone("UTC")
