@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import anyio
 import uvicorn
@@ -40,13 +40,9 @@ from bansong.server.settings import (
     request_id_of,
 )
 
-if TYPE_CHECKING:
-    pass
-
-
 _log = logging.getLogger(__name__)
 _RESTART_PAUSES_S: Final = (1.0, 5.0, 30.0, 60.0)
-_CALM_S: Final = 600.0
+_STABLE_AFTER_S: Final = 600.0  # a task that ran for so long begins again with the first pause
 
 
 def create_app(
@@ -130,15 +126,15 @@ async def supervise(name: str, work: Callable[[], Awaitable[None]], clock: Clock
         except (Exception, PanicException):  # a failed step must not stop the next
             _log.exception("%s failed and is begun again", name)
             failed.inc()
-        if clock.now() - started > _CALM_S:
+        if clock.now() - started > _STABLE_AFTER_S:
             failures = 0
         await clock.sleep(_RESTART_PAUSES_S[min(failures, len(_RESTART_PAUSES_S) - 1)])
         failures += 1
 
 
-# named in logs and metrics; anything else is text of the client
+# shown in logs and metrics; another method is text of the client
 _METHODS: Final = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
-_SOON: Final = {"Retry-After": "5", "Connection": "close"}
+_RETRY_SOON: Final = {"Retry-After": "5", "Connection": "close"}
 _NO_STORE: Final = (b"cache-control", b"no-store")  # no cache may keep answers that need a key
 
 
@@ -154,7 +150,7 @@ class AuthMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        REQUEST_ID.set(request_id_of(scope, self._forwarded.trusted_hosts))  # each request is a task of its own
+        REQUEST_ID.set(request_id_of(scope, self._forwarded.trusted_hosts))  # each request runs in a separate task
         await self._forwarded(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -204,15 +200,16 @@ class AuthMiddleware:
                 return Refusal(404, "not_found", gettext("there is no such path; see /openapi.json"))
             message = gettext("the path has no such method; see /openapi.json")
             return Refusal(405, "method_not_allowed", message, headers=error.headers)
-        except asyncio.CancelledError:  # the server is stopped, and the request took longer than it had left
-            return Refusal(503, "busy", gettext("the server is stopped; it may have been done or not"), headers=_SOON)
+        except asyncio.CancelledError:  # the server stops, and its grace period is over
+            message = gettext("the server is stopped; it may have been done or not")
+            return Refusal(503, "busy", message, headers=_RETRY_SOON)
         except StoreError as error:
             _log.error("%s", error)
             return busy(gettext("the server cannot use its disk"), 30)
         except (Exception, PanicException):  # a panic is no Exception
             _log.exception("a request failed")
             message = gettext("the server failed; nothing is known of the request's effect")
-            # the id is in the body, too: that is what people pass on when they ask for help
+            # the body has the id, too: people who ask for help quote the body
             return Refusal(500, "internal", message, request_id=REQUEST_ID.get())
         return None
 
@@ -244,7 +241,7 @@ def run(
     """Serve until SIGINT or SIGTERM; call ``on_start`` with the base URL once requests are accepted."""
 
     def freeze_and_report() -> None:
-        # what was made until now stays: looking through it for garbage would stop all requests for 80 ms each time
+        # objects made until now stay alive: scanning them for garbage would stop all requests for 80 ms each time
         gc.collect()
         gc.freeze()
         on_start(url_of(listener))
@@ -261,10 +258,10 @@ def run(
 def listen(host: str, port: int) -> socket.socket:
     """Return a listening socket; raise :class:`UsageError` if the address cannot be used."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # the protocol is named because asyncio sets TCP_NODELAY only then: without it each reply takes 40 ms
+    # asyncio sets TCP_NODELAY only if the protocol is named; without it each reply takes 40 ms
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        # on Windows, SO_REUSEADDR would let two servers have one address at once
+        # on Windows, SO_REUSEADDR would let two servers use one address at once
         listener.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR), 1)
         listener.bind((host, port))
         listener.listen(_BACKLOG)
@@ -340,7 +337,7 @@ def server_for(
         access_log=False,
         date_header=False,
         server_header=False,
-        proxy_headers=False,  # AuthMiddleware has them read, for the proxies of the settings alone
+        proxy_headers=False,  # AuthMiddleware reads them, from trusted proxies only
         timeout_graceful_shutdown=_SHUTDOWN_GRACE_S,
     )
     server = UvicornServer(config, on_start)

@@ -67,7 +67,7 @@ def _too_long(error: str, body: bytes) -> Refusal | None:
     limit, name = int(found[1]), found[2]
     try:
         text = msgspec.json.decode(body)[name]
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):  # what stands behind the text is wrong, too
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):  # another part of the body is wrong, too
         return None
     if not isinstance(text, str):  # the field is there twice
         return None
@@ -160,8 +160,8 @@ class IncomingBody:
         await response(scope, self, send_and_drain)
 
 
-# it logs what it parses, which is user data
-logging.getLogger("python_multipart").setLevel(logging.CRITICAL + 1)  # disabled, it would not silence those below it
+# python-multipart logs user data; ``disabled`` would not silence child loggers
+logging.getLogger("python_multipart").setLevel(logging.CRITICAL + 1)
 
 OVERHEAD: Final = 64 << 10  # bytes around the file: boundaries, part headers, small other fields
 _WRITE_BYTES: Final = 1 << 20
@@ -356,7 +356,7 @@ class _UploadParser:
 
     @property
     def path(self) -> Path:
-        assert self._folder is not None  # noqa: S101 - asked only of one that is stored
+        assert self._folder is not None  # noqa: S101 - only a stored upload has a path
         return self._folder / f"upload-{self._folder.name[:8]}{self._suffix}"
 
     def close(self) -> None:

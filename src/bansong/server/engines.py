@@ -68,7 +68,7 @@ class OpenFile:
         descriptor = os.open(path, os.O_RDONLY)
         self.close = weakref.finalize(self, os.close, descriptor)
         self.stamp = stamp_of(descriptor)
-        # by the process's number, so that a process begun by this one finds it, too
+        # with the process id, so that child processes find it, too
         self.path = Path(f"/proc/{os.getpid()}/fd/{descriptor}")
         if not self.path.exists():
             self.path = path
@@ -110,7 +110,7 @@ class ReferenceFile(Generic[T]):
         try:
             held = OpenFile(self._path)
         except OSError:
-            self._open(self._path)  # says better what is wrong
+            self._open(self._path)  # its error says more
             raise
         try:
             index = self._open(held.path)
@@ -193,13 +193,13 @@ class KeyLetters:
     """A key's earlier letters, sorted by ``b_no``."""
 
     frame: pl.DataFrame
-    # for caches, which must not keep the letters alive
+    # key for caches, which must not keep the letters in memory
     number: int = field(init=False, default_factory=lambda: next(_numbers))
 
     def mentions(self, number: int) -> bool:
         """Return whether any letter went to this business."""
         numbers = self.frame["b_no"]
-        place = bisect_left(numbers, number)  # of one number, a thirtieth of the time of `search_sorted`
+        place = bisect_left(numbers, number)  # for one number, thirty times as fast as `search_sorted`
         return place < numbers.len() and numbers[place] == number
 
     def of(self, numbers: pl.Series) -> pl.DataFrame:

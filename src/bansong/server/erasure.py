@@ -142,7 +142,7 @@ def _erase_rows(path: Path, numbers: Collection[str]) -> None:
         rows.sink_parquet(temporary, row_group_size=results.ROWS)
 
 
-# tables whose rows are erased with a key, and its column; rows that refer to these go by cascade
+# tables whose rows are erased with a key, and the key's column; rows that refer to them are deleted by cascade
 OWNED: Final = {
     "watches": "owner",
     "watch_counts": "owner",
@@ -278,7 +278,7 @@ class Retention:
             if self._is_asking(key_id) or now < self._failed.get(key_id, 0.0):
                 continue
             try:
-                async with self._learner.writing:  # what is being recorded would come behind the erasure
+                async with self._learner.writing:  # an outcome recorded meanwhile would survive the erasure
                     await self._erase_account(key_id)
             except OSError as error:
                 _log.error("key %s: its files cannot be removed, tried again in an hour: %s", key_id, error.strerror)

@@ -143,7 +143,7 @@ async def verify_business(request: Request) -> Response:
     context = context_of(request)
     context.lookups.answerer.admit(key_of(request).id)
     token = token_from(request, "POST /verify")
-    # looking for parameters takes a while, and hardly any request has one
+    # parsing parameters takes time, and most requests have none
     offline = bool(request.scope["query_string"]) and _flag(request, "offline", default=False)
     lookup = await read_json(request, payloads.VerifyRequest)
     key = await renew_key(request)
@@ -158,7 +158,7 @@ async def create_job(request: Request) -> Response:
     token, path = token_from(request, "POST /batch"), f"/batch?offline={offline}&paid={paid}"
     bounds = UploadBounds(plan.upload_bytes, settings.stall_seconds, settings.body_seconds)
     earlier = await acceptance.find_earlier(key, token)
-    if earlier is not None:  # it takes no new place in the queue, and nothing of it goes to the disk
+    if earlier is not None:  # a repeated request takes no place in the queue, and no room on the disk
         with acceptance.count_upload(key, plan):
             identity = identity_of("POST", path, await hash_upload(request, bounds))
         await renew_key(request)

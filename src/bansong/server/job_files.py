@@ -205,8 +205,8 @@ def render_items(path: Path, first: int, count: int) -> bytes:
 
 RESULT_BYTES: Final = 200  # reserved per row until a job ends: twice the size of a result, since parts are merged
 _BLOCK_BYTES: Final = 4_096
-_SOON_S: Final = 5
-_LATER_S: Final = 3_600  # expired jobs are purged every hour
+_RETRY_SOON_S: Final = 5
+_RETRY_LATER_S: Final = 3_600  # expired jobs are purged every hour
 
 
 @dataclass(slots=True)
@@ -314,7 +314,7 @@ class DiskUse:
             size=size,
         )
         passes = self._bytes_at_rest(key_id) + size <= limit
-        raise limit_exceeded("disk_bytes", limit, used, message, _SOON_S if passes else _LATER_S)
+        raise limit_exceeded("disk_bytes", limit, used, message, _RETRY_SOON_S if passes else _RETRY_LATER_S)
 
 
 def folder_bytes(folder: Path) -> int:
@@ -337,7 +337,7 @@ _GROUP: Final = 20_000
 LONGEST_CELL: Final = 2_000  # longer cells are cut: twice the longest address of the interface
 _KNOWN_COLUMNS: Final = (ROW_ID, *RECORD_COLUMNS, *CONTEXT_COLUMNS, ROW_PROBLEM, CROWDED, SEVERAL)
 _RENAME: Final = gettext_noop("here there is no such parameter: rename the column's header to b_no")
-# refusals of files that could not be read in their process
+# refusals by the reason why the reading process was stopped
 _ABANDONED: Final = {
     "memory": (413, "too_large", gettext_noop("takes too much memory to read; send its table as a CSV file")),
     "time": (413, "too_large", gettext_noop("takes too long to read; send its table as a CSV file, in parts")),
@@ -390,7 +390,7 @@ def shorten_cells(rows: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _cut_numbers(*, known: bool) -> dict[str, pl.Expr]:
-    long = pl.when(pl.col("b_no").str.len_chars() > LONGEST_CELL).then("b_no")  # else null, on which nothing costs much
+    long = pl.when(pl.col("b_no").str.len_chars() > LONGEST_CELL).then("b_no")  # null if shorter: costs little below
     inner = long.str.strip_chars()
     short = pl.when(inner.str.len_chars() > LONGEST_CELL).then(shorten_number(inner)).otherwise(inner)
     problem = pl.when(long.is_not_null()).then(business_number.problem_expr(long))

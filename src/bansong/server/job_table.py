@@ -35,12 +35,12 @@ class StoredJob:
     total: int
     offline: bool
     paid: bool
-    month: str  # of the quota that ``charged`` was taken from
-    charged: int  # lookups taken
+    month: str  # whose quota was charged
+    charged: int  # lookups
     created: float
     finished: float | None = None
     attempts: int = 0
-    starts: int = 0  # since an attempt ended
+    starts: int = 0  # since the last attempt ended
     grades: Mapping[str, int] | None = None
     model: str | None = None
     error: tuple[str, str] | None = None
@@ -99,7 +99,7 @@ def count_active(db: sqlite3.Connection) -> tuple[int, dict[str, int]]:
     return waiting, dict(of_keys.fetchall())
 
 
-def requeue_running(db: sqlite3.Connection, *, survived: bool = False) -> int:
+def requeue_running(db: sqlite3.Connection, *, survived: bool) -> int:
     """Requeue running jobs. ``survived``: the server did not die, so their starts do not count."""
     statement = "UPDATE jobs SET state = 'queued', starts = iif(?, 0, starts) WHERE state = 'running'"
     return db.execute(statement, (survived,)).rowcount
@@ -255,7 +255,7 @@ def mark_learned(db: sqlite3.Connection, job: str, outcomes: Sequence[Outcome], 
     )
 
 
-KEPT: Final = 7 * 86_400  # seconds that an answer is kept
+KEPT: Final = 7 * 86_400  # seconds for which an answer is kept
 
 
 class EarlierRequest(NamedTuple):
@@ -299,11 +299,11 @@ def forget_request(db: sqlite3.Connection, key_id: str, token: bytes) -> bool:
     return db.execute(statement, (key_id, token)).rowcount == 1
 
 
-def purge_requests(db: sqlite3.Connection, before: float, most: int = 10_000) -> int:
-    """Delete at most ``most`` requests older than a time; return how many. Small steps let others write."""
+def _purge_requests(db: sqlite3.Connection, before: float) -> int:
+    """Delete up to :data:`_PURGE_BATCH` requests older than a time; return how many. Others can write in between."""
     oldest = "SELECT key_id, token FROM idempotency WHERE created < ? ORDER BY created LIMIT ?"
-    statement = f"DELETE FROM idempotency WHERE (key_id, token) IN ({oldest})"  # noqa: S608 - nothing of a request is in it
-    return db.execute(statement, (before, most)).rowcount
+    statement = f"DELETE FROM idempotency WHERE (key_id, token) IN ({oldest})"  # noqa: S608 - holds no text of requests
+    return db.execute(statement, (before, _PURGE_BATCH)).rowcount
 
 
 HEADER: Final = "Idempotency-Key"
@@ -345,7 +345,7 @@ class IdempotentRequests:
         ``attempt`` must look for an earlier answer in the store.
         """
         place = key_id, token
-        # an attempt that fails leaves nothing in the store; then a waiting request tries again
+        # a failed attempt leaves nothing in the store; a waiting request tries again
         while (other := self._under_way.get(place)) is not None:
             asked, answering = other
             if asked != identity:
@@ -365,5 +365,5 @@ class IdempotentRequests:
 
     async def purge(self) -> None:
         before = self._clock.now() - KEPT
-        while await self._store.write(lambda db: purge_requests(db, before, _PURGE_BATCH)) == _PURGE_BATCH:
+        while await self._store.write(lambda db: _purge_requests(db, before)) == _PURGE_BATCH:
             pass

@@ -44,7 +44,7 @@ from bansong.server.store import Store, open_server_file
 _log = logging.getLogger(__name__)
 
 MAX_ATTEMPTS: Final = 3
-MAX_STARTS: Final = 10  # starts of a job during which the server died: the job may be what kills it
+MAX_STARTS: Final = 10  # starts after which the server died: the job may kill it
 PAUSES: Final = (1.0, 5.0)
 _DELETION_RETRY_S: Final = 30
 _NO_ROOM_PAUSE_S: Final = 60.0  # a full disk is no failure of the job
@@ -104,7 +104,7 @@ class JobWorker:
         return job.total if job.state == "done" else self._attempt_at(job.id).processed
 
     def _attempt_at(self, job_id: str) -> _JobAttempt:
-        attempt = self._attempt  # the one of this moment: the writer's thread asks, too
+        attempt = self._attempt  # read once: the store's thread calls this, too
         return attempt if attempt.job_id == job_id else _JobAttempt(job_id)
 
     async def delete(self, key_id: str, job_id: str) -> DeletedJob | None:
@@ -175,7 +175,7 @@ class JobWorker:
                 await self._put_back(job, 0.0, job.attempts)
             raise
         except (Exception, pl.exceptions.PanicException) as error:
-            # the text of an error may repeat what stands in a row
+            # an error's text may quote a row
             _log.error("a job failed, attempt %d of %d: %s", job.attempts + 1, MAX_ATTEMPTS, loggable_message(error))
             self._attempt.processed = 0
             await self._retry_or_give_up(job, error)
@@ -228,7 +228,7 @@ class JobWorker:
             for first in range(0, job.total, ROWS):
                 part = folder / f"{first}.parquet"
                 rows = scan_slice(records, first)
-                # before the work: deleting jobs half-way must not be free
+                # counted before the work: a job deleted half-way must not be free
                 self._attempt.answered += await anyio.to_thread.run_sync(count_lookups, rows)
                 await fetch_statuses_of(source, rows)
                 tally.take(await anyio.to_thread.run_sync(answer_slice, source, engine, records, first, part))
@@ -342,7 +342,7 @@ class JobAcceptance:
             size = await anyio.to_thread.run_sync(self._disk.measure, job_id, total)
             self._disk.put_job(job_id, request.key.id, request.plan, size)
             answer = await self._queue_job(request, job_id, total)
-        except Exception:  # cancelled, it may be in the queue: what is not is swept away at the next start
+        except Exception:  # a cancelled upload may be queued already; else the next start removes its files
             await anyio.to_thread.run_sync(results.remove_job_folders, home, [job_id])
             self._disk.drop_jobs([job_id])
             raise

@@ -349,7 +349,7 @@ class KeyBounds:
         now, interval = self._clock.now(), 1 / plan.requests_per_second
         full_in = plan.request_burst * interval
         full_at = self._full_at.get(key_id, now)
-        if not now <= full_at <= now + full_in + _ROUNDING_S:  # it has filled since, or the clock was set back
+        if not now <= full_at <= now + full_in + _ROUNDING_S:  # the bucket is full, or the clock was set back
             full_at = now
         wait = full_at + interval - full_in - now
         if wait > _ROUNDING_S:

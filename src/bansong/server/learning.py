@@ -101,7 +101,7 @@ def possible_scorecards(engines: EnginePool, key_id: str, version: str | None) -
         return [engines.fixed]
     own = engines.store(key_id)
     if version is not None:
-        with suppress(ModelError):  # one that --model gave at that time, or a pool's of an earlier release
+        with suppress(ModelError):  # it came from --model, or from a pool of an earlier release
             return [own.load(version)]
     return [Scorecard.load(), *(own.load(known) for known in own.versions())]
 
@@ -164,7 +164,7 @@ class OutcomeLearner:
                 raise
             except BansongError as error:
                 _log.error("the outcomes of job %s could not be recorded and are tried again: %s", job.id, error)
-            except _FAILURES:  # one job's failure is not the others'
+            except _FAILURES:  # other jobs go on
                 _log.exception("the outcomes of job %s could not be recorded and are tried again", job.id)
 
     async def calibrate(self) -> None:

@@ -92,7 +92,7 @@ class PreparedQuery:
             history=letters,
         )
         self._query = inner.answer(_source(lambda: self._rows, _SCHEMA)).select(_ANSWERS)
-        self._query.collect_schema()  # polars keeps the plan that it made for this, and need not make it again
+        self._query.collect_schema()  # polars keeps the plan that it makes here
 
     def answers(
         self,
@@ -110,7 +110,7 @@ class PreparedQuery:
         if self._engine.status is not None:
             self._engine.status.exchange(_status_frame(statuses))
         with self._engine.running():
-            # the streaming engine's start costs more than so few rows take
+            # starting the streaming engine takes longer than so few rows
             found = self._query.collect(engine="in-memory", optimizations=_PRUNED)
         return [
             VerificationPayload(**row | {"reasons": row["reasons"].split(REASON_SEPARATOR) if row["reasons"] else []})
@@ -146,12 +146,12 @@ def _source(rows: Callable[[], pl.DataFrame], schema: pl.Schema) -> pl.LazyFrame
 
 _log = logging.getLogger(__name__)
 
-MOMENT_S: Final = 0.01  # seconds to wait for expected items
+_EXPECTED_WAIT_S: Final = 0.01  # how long a batch waits for announced items
 _POLL_S: Final = 0.0005
-MOST: Final = 256  # lookups per query
+_MAX_QUERY_LOOKUPS: Final = 256
 SHARE: Final = 32  # lookups of one key per query while others ask
-WAITING: Final = 1_024  # lookups waiting or in queries; beyond that, keys with their share are refused
-_PATIENCE: Final = 0.5  # fraction of the last query's duration to wait for the callers of that query
+MAX_WAITING: Final = 1_024  # lookups waiting or in queries; beyond that, keys with their share are refused
+_PATIENCE: Final = 0.5  # share of the last query's duration to wait for the callers of that query
 _PARALLEL_QUERIES: Final = 2
 _MAX_KEYS: Final = 256
 _MAX_CACHED: Final = 10_000
@@ -175,7 +175,7 @@ class Microbatcher(Generic[Item, Result]):
         self,
         work: Callable[[Sequence[Item]], Awaitable[Sequence[Result | BaseException]]],  # results in order
         most: int,
-        expected: Callable[[], int] = int,  # a batch waits a moment for so many: one more batch costs much
+        expected: Callable[[], int] = int,  # announced items: a batch waits for them, since another one costs much
         patience: float = 0,  # share of the last batch's duration to wait for its callers, who may ask again
         share: int | None = None,
     ) -> None:
@@ -192,7 +192,7 @@ class Microbatcher(Generic[Item, Result]):
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(key, deque()).append((item, future))
         if self._task is None:
-            self._task = asyncio.create_task(self._run(), context=Context())  # of many requests, none in particular
+            self._task = asyncio.create_task(self._run(), context=Context())  # it serves many requests
         return future
 
     async def _run(self) -> None:
@@ -207,14 +207,14 @@ class Microbatcher(Generic[Item, Result]):
                     self._before.update({key: len(waiting) for key, waiting in self._waiting.items()})
         finally:
             self._task = None
-            for waiting in self._waiting.values():  # only where the loop itself is ended
+            for waiting in self._waiting.values():  # not empty only if the event loop ends
                 for _, future in waiting:
                     future.cancel()
             self._waiting.clear()
 
     async def _wait_for_expected(self) -> None:
         loop = asyncio.get_running_loop()
-        until = loop.time() + MOMENT_S
+        until = loop.time() + _EXPECTED_WAIT_S
         while (now := loop.time()) < max(until, self._wait_until):
             share, lengths = self._share_of_key(), [len(waiting) for waiting in self._waiting.values()]
             ready = sum(min(length, share) for length in lengths)
@@ -232,7 +232,7 @@ class Microbatcher(Generic[Item, Result]):
         share, self._before = self._share_of_key(), Counter()
         for key in list(self._waiting):
             if len(batch) == self._most:
-                break  # the keys that are left come first the next time
+                break  # the other keys come first the next time
             taken, waiting = len(batch), self._waiting.pop(key)
             while waiting and len(batch) < min(taken + share, self._most):
                 item, future = waiting.popleft()
@@ -268,7 +268,7 @@ class LookupAnswerer:
     Keys with equal engines share a query. Cached answers last until that query changes.
     """
 
-    def __init__(self, engines: EnginePool, statuses: NtsStatuses | None = None, *, waiting: int = WAITING) -> None:
+    def __init__(self, engines: EnginePool, statuses: NtsStatuses | None = None, *, waiting: int = MAX_WAITING) -> None:
         self._engines = engines
         self._statuses = statuses
         self.most_waiting = waiting
@@ -347,7 +347,7 @@ class LookupAnswerer:
         if known is not None and known[0] is engine:
             return known
         reference_data = engine.registry, engine.status, engine.gazetteer, engine.today
-        if reference_data != self._reference_data:  # nothing must keep the files before in memory
+        if reference_data != self._reference_data:  # replaced files must not stay in memory
             self._reference_data = reference_data
             self._of_key.clear()
         identity = *_engine_identity(engine), statuses is not None
@@ -370,7 +370,7 @@ class _EngineQueue:
         self.number = next(self._numbers)
         self.expected = 0
         self.batcher: Microbatcher[_Asked, VerificationPayload] = Microbatcher(
-            self._answer, MOST, lambda: self.expected, _PATIENCE, SHARE
+            self._answer, _MAX_QUERY_LOOKUPS, lambda: self.expected, _PATIENCE, SHARE
         )
         self._engine = engine
         self._limiter = limiter
@@ -395,7 +395,7 @@ class _EngineQueue:
             statuses = [one.status for one in asked if one.status is not None]
             letters = _collect_letters(asked) if isinstance(self._engine, ServedEngine) else None
             return self._query.answers(lookups, statuses, letters)
-        except BansongError:  # an index is damaged, for all alike
+        except BansongError:  # a damaged registry or gazetteer fails for all lookups
             raise
         except (Exception, pl.exceptions.PanicException) as error:  # a panic is no Exception
             if len(asked) == 1:

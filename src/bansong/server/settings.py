@@ -111,7 +111,7 @@ _RENDERED: Final = "bansong_rendered"
 _WRITE_INTERVAL_S: Final = 0.2
 _encode: Final = msgspec.json.Encoder().encode
 
-# of the current request, also in threads that it waits for; else empty
+# id of the current request, also in the threads that it waits for; empty outside a request
 REQUEST_ID: Final[ContextVar[str]] = ContextVar("bansong_request_id", default="")
 
 
@@ -122,7 +122,7 @@ def configure_logging(stream: TextIO | None = None, level: str | None = None) ->
     logger = logging.getLogger(LOGGER_ROOT)
     logger.handlers[:] = [handler]
     logger.propagate = False
-    asyncio_ = logging.getLogger("asyncio")  # else it says in its own words, and with what, a callback failed
+    asyncio_ = logging.getLogger("asyncio")  # its own texts may quote user data
     asyncio_.handlers[:] = [handler]
     asyncio_.propagate = False
     wanted = (level or variable("BANSONG_LOG") or "info").upper()
@@ -214,14 +214,14 @@ def _place(frame: traceback.FrameSummary) -> str:
 
 
 HEADER: Final = b"x-request-id"
-_SANE: Final = re.compile(rb"[0-9A-Fa-f-]{16,64}")  # nginx's ``$request_id`` and UUIDs; no key or name fits
+_PROXY_ID: Final = re.compile(rb"[0-9A-Fa-f-]{16,64}")  # nginx's ``$request_id`` and UUIDs; no key or name matches
 
 
 def request_id_of(scope: Scope, proxies: Container[str]) -> str:
     """Return the request id of a trusted proxy, or a new one. Other clients could repeat an id of ours."""
     given = [value for name, value in scope["headers"] if name == HEADER]
     peer = scope.get("client")
-    if len(given) == 1 and _SANE.fullmatch(given[0]) and peer and peer[0] in proxies:
+    if len(given) == 1 and _PROXY_ID.fullmatch(given[0]) and peer and peer[0] in proxies:
         return str(given[0], "ascii")
     return secrets.token_hex(8)
 
@@ -264,7 +264,7 @@ PLANS_UNREADABLE: Final = Problem(
 )
 PLANS_INVALID: Final = Problem("server.plans_invalid", "{path}: not a file of plans: {error}; see the built-in {name}")
 
-_NOBODY: Final = StatusOptions(source="none")
+_NO_SOURCE: Final = StatusOptions(source="none")
 BUILT_IN: Final = Path(__file__).with_name("plans.toml")
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 _DISK_BYTES: Final = 2_000_000_000
@@ -332,7 +332,7 @@ class Settings:
     """Settings of a server. ``registry``, ``gazetteer``, ``model``, ``lang``: see the local engine."""
 
     db: Path  # SQLite; larger data is in the folder ``DB.files`` beside it
-    status: StatusOptions = _NOBODY  # whether and how the tax authority is asked
+    status: StatusOptions = _NO_SOURCE  # whether and how the tax authority is asked
     registry: Path | None = None
     gazetteer: Path | None = None
     model: str | Path | None = None

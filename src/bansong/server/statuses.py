@@ -34,7 +34,7 @@ from bansong.server.settings import Clock, Settings, as_text, loggable_message
 
 _log = logging.getLogger(__name__)
 
-WAIT_S: Final = 2.0  # after that, a lookup is answered by what is known
+WAIT_S: Final = 2.0  # after that, a lookup is answered with stored statuses
 _PARALLEL_CALLS: Final = 4  # parallel calls for single lookups: one that hangs must not block the next
 _NUMBERS_PER_READ: Final = 256
 _MAX_IN_MEMORY: Final = 50_000
@@ -119,7 +119,7 @@ class SingleStatuses:
 
     async def _find_asked(self, number: int) -> KnownStatus | None:
         call = self._asking.get(number) or await self._calls.submit(number)
-        await asyncio.wait([call])  # a caller that gives up does not cancel the call, whose answer is stored
+        await asyncio.wait([call])  # a caller that gives up does not cancel the call: its answer is stored
         return None if call.cancelled() or call.exception() else call.result().get(number)
 
     async def _begin_call(self, numbers: Sequence[int]) -> Sequence[asyncio.Task[Statuses]]:
@@ -294,11 +294,11 @@ class NtsStatuses:
             found = read_statuses(self._store.read(_series(numbers)))
             since = self.fresh_since()
             stale = [number for number in set(numbers) if number not in found or found[number].as_of < since]
-            in_vain = self._store.find_unanswered(_series(stale), self._clock.today()) if stale else ()
+            resting = self._store.find_unanswered(_series(stale), self._clock.today()) if stale else ()
         except StoreError as error:
             _log.error("statuses are not read: %s", loggable_message(error))
             return StoredStatuses({}, frozenset())
-        return StoredStatuses(found, frozenset(stale).difference(in_vain))
+        return StoredStatuses(found, frozenset(stale).difference(resting))
 
     async def ask(self, numbers: Sequence[int]) -> Statuses:
         """Ask for numbers, and store the answers.
@@ -376,8 +376,8 @@ class NtsStatuses:
         return reply or refusal
 
     def _write(self, reply: StatusReply | None, used: DayUsage, day: date, refused: Sequence[int] = ()) -> None:
-        missing = _series(refused if reply is None else self._select_vain(reply, day))
-        if self._budget.limit is not None:  # they were counted when they were taken
+        missing = _series(refused if reply is None else self._often_unanswered(reply, day))
+        if self._budget.limit is not None:  # the numbers were counted before the call
             used = replace(used, numbers=0)
         usage = {(self._budget.account, day): used}
         try:
@@ -385,7 +385,7 @@ class NtsStatuses:
         except StoreError as error:
             _log.error("statuses are not stored: %s", loggable_message(error))
 
-    def _select_vain(self, reply: StatusReply, day: date) -> list[int]:
+    def _often_unanswered(self, reply: StatusReply, day: date) -> list[int]:
         if self._missed[0] != day:
             self._missed = day, Counter()
         missing = [int(number) for number in reply.missing]

@@ -59,8 +59,8 @@ CREATE TABLE audit (
 _JOBS_BY_AGE: Final = "CREATE INDEX jobs_by_age ON jobs (key_id, created, id);"
 
 # A row of `keys` is the account that jobs, watches and usage belong to; its secrets come and go.
-# `turn` counts up over all keys: the key with the lowest has waited longest for a job of its own to be begun.
-# `audit` was a log of what operators did. It now has only the requests of `keys erase` to a running server.
+# `turn` counts up over all keys: the key with the lowest `turn` has waited longest for the start of a job.
+# `audit` was a log of operators' actions. It now has only the requests of `keys erase` to a running server.
 DDL: Final = f"""
 CREATE TABLE keys (
     id TEXT PRIMARY KEY,
@@ -131,7 +131,7 @@ CREATE TABLE labels (
 CREATE INDEX labels_unlearned ON labels (job) WHERE learned IS NULL;
 {_AUDIT}{WATCH_DDL}"""
 
-# SQLite drops no column that is UNIQUE, so `keys` is made anew; what refers to it by name goes on to.
+# SQLite cannot drop a UNIQUE column, so `keys` is made anew. References to it by name stay valid.
 _VERSION_4: Final = f"""
 {_SECRETS}
 INSERT INTO secrets (key_id, digest, created) SELECT id, digest, created FROM keys ORDER BY created, id;
@@ -163,7 +163,7 @@ ALTER TABLE keys ADD COLUMN turn INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE jobs DROP COLUMN started;
 """
 
-# the steps of watch lists have other numbers in a watch file
+# the migrations of watch lists have other numbers in a watch file
 MIGRATIONS: Final = {1: WATCH_MIGRATIONS[1], 2: WATCH_MIGRATIONS[2], 3: _VERSION_4, 4: _VERSION_5, 5: _VERSION_6}
 
 SERVER_FILE: Final = FileKind(
@@ -319,7 +319,7 @@ class Store:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
         except sqlite3.Error:
-            with suppress(StoreError, sqlite3.Error):  # else the next change fails, and it is tried again
+            with suppress(StoreError, sqlite3.Error):  # the next change fails then, and this is tried again
                 newer = open_server_file(self.path, create=False)
                 self._connection.close()
                 self._connection = newer
@@ -330,7 +330,7 @@ class Store:
             result = pending.context.run(pending.change, self._connection)
         except BaseException as error:
             if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.IntegrityError):
-                raise  # the disk or the file: nothing of the group is sure
+                raise  # the disk or the file failed, so the whole group fails
             self._connection.execute("ROLLBACK TO change")
             self._connection.execute("RELEASE change")
             return pending, None, error

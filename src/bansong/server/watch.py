@@ -99,7 +99,7 @@ class WatchListCache:
 
     async def _blocks(self, owner: str) -> AsyncIterator[Block]:
         kept = self._kept.pop(owner, None) or _CachedList()
-        self._kept[owner] = kept  # the last that goes
+        self._kept[owner] = kept  # most recently used
         left = sorted(await self._numbers(owner, kept), reverse=True)
         while left:
             block = kept.blocks.get(left[-1])
@@ -164,8 +164,8 @@ def _read_piece(db: sqlite3.Connection, owner: str, numbers: Iterable[int]) -> l
 
 _log = logging.getLogger(__name__)
 
-CHUNK: Final = 1_000  # watches checked at a time: a quarter of a second's work between other requests
-_MAX_PAUSE_S: Final = 60.0  # keys are looked at again after that time: one may be new, or revoked
+CHUNK: Final = 1_000  # watches checked at a time: a quarter of a second of work between other requests
+_MAX_PAUSE_S: Final = 60.0  # then keys are looked at again: one may be new, or revoked
 _MIN_PAUSE_S: Final = 5.0  # watches due within that time are checked together
 _SOONEST: Final = 0.5  # fraction of the plan's interval before the first check of a new watch
 _SLOTS: Final = 24  # first checks are grouped per interval, so that a list is asked and reported together
@@ -267,7 +267,7 @@ class WatchScheduler:
             await fetch_statuses_of(source, watches.lazy().select(b_no="biz_no"), _MAX_AGE_DAYS)
             checked = await anyio.to_thread.run_sync(self._check, source, key.id, watches)
             recorded = await self._store.write(lambda db: self._record(db, key.id, now, watches, checked))
-        except (Exception, PanicException) as error:  # a damaged registry, say: it is replaced some day
+        except (Exception, PanicException) as error:  # such as a damaged registry, until it is replaced
             failures = self._failed.get(key.id, (0, 0.0))[0]
             pause = _BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)]
             self._failed[key.id] = failures + 1, self._clock.now() + pause
@@ -417,7 +417,7 @@ def _open_webhook(key: Key | None, sender: WebhookSender, now: Callable[[], floa
     if key.webhook_url is None or key.webhook_secret is None:
         return gettext("the key has no webhook any more")
     try:
-        url = WebhookUrl.parse(key.webhook_url, allow_http=True)  # whether http may be was decided when it was set
+        url = WebhookUrl.parse(key.webhook_url, allow_http=True)  # http was allowed or refused when it was set
     except BansongError as error:
         return str(error)
     return WebhookChannel(url, sender, key.webhook_secret, now)
