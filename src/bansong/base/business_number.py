@@ -111,7 +111,7 @@ _BLANKS: Final = ["", "-", ".", "null", "none", "nan", "n/a", "na", "#n/a", "없
 
 _VALUE: Final = "value"
 _GUARD: Final = r"""^\s*=\s*"([^"]*)"\s*$"""
-_USUAL: Final = r"^[0-9]{3}-?[0-9]{2}-?[0-9]{5}$"  # nearly all numbers: they become integers without another look
+_USUAL: Final = r"^[0-9]{3}-?[0-9]{2}-?[0-9]{5}$"  # nearly all numbers: they become integers without other patterns
 # a dot comes twice or not at all: 124.8100998 is a fraction
 _PLAIN: Final = r"^[0-9]{3}[- ]*[0-9]{2}[- ]*[0-9]{5}$|^[0-9]{3} *\. *[0-9]{2} *\. *[0-9]{5}$"
 # ten digits as spreadsheets write amounts: with decimals that are zeros, with thousands separators, or both
@@ -123,14 +123,14 @@ _DIGITS: Final = r"^[0-9][0-9. -]*$"
 
 
 def _once(rule: Callable[..., pl.Expr], *values: pl.Expr) -> pl.Expr:
-    # polars computes a part as often as it occurs in an expression, but a field of a struct once
+    # polars computes a part of an expression each time it occurs, but a field of a struct once
     names = [f"x{place}" for place in range(len(values))]
     fields = pl.struct(value.alias(name) for value, name in zip(values, names, strict=True))
     return fields.struct.with_fields(rule(*map(pl.field, names)).alias("y")).struct.field("y")
 
 
 def _text(value: pl.Expr) -> pl.Expr:
-    # Excel is kept from reading a number by a leading apostrophe, or by ="…" around it
+    # a leading apostrophe, or ="…" around the digits, keeps Excel from reading a number
     narrow = value.cast(pl.String).str.replace_many(list(_CANONICAL), list(_CANONICAL.values()))
     return narrow.str.replace(_GUARD, "$1").str.strip_chars_end(" ").str.strip_chars_start(" '’`")
 
@@ -155,7 +155,7 @@ def _compact_text(text: pl.Expr) -> pl.Expr:
 
 
 def _compact_plain(text: pl.Expr, plain: pl.Expr) -> pl.Expr:
-    # plain texts become null, on which the patterns cost nothing
+    # plain texts become null: patterns cost nothing on null
     amount = _once(_compact_amount, pl.when(~plain).then(text))
     return pl.when(text.str.contains("[1-9]")).then(pl.when(plain).then(_digits(text)).otherwise(amount))
 
@@ -171,7 +171,7 @@ def problem_expr(value: pl.Expr) -> pl.Expr:
 
 def _problem_of_text(text: pl.Expr, short_float: pl.Expr) -> pl.Expr:
     bad = _compact_text(text).is_null()
-    # good texts become "", on which the patterns cost nothing
+    # good texts become "": patterns cost nothing on it
     problem = _once(_problem_of_bad_text, pl.when(bad).then(text).otherwise(pl.lit("")))
     return pl.when(bad).then(problem).when(short_float).then(pl.lit("rounded"))
 
@@ -208,7 +208,7 @@ def _key_of_text(text: pl.Expr) -> pl.Expr:
 
 
 def _key_of_usual(text: pl.Expr, usual: pl.Expr) -> pl.Expr:
-    # usual texts become null, on which the patterns cost nothing
+    # usual texts become null: patterns cost nothing on null
     odd = _once(_compact_text, _text(pl.when(usual.is_null()).then(text)))
     key = pl.coalesce(usual.str.replace_all("-", "", literal=True), odd).cast(pl.UInt64, strict=False)
     return _once(lambda number: pl.when(number > 0).then(number), key)
@@ -339,7 +339,7 @@ def _of_one(rule: Callable[[pl.Expr], pl.Expr], value: object) -> object:
 
 
 def _series(value: object) -> pl.Series:
-    if str(getattr(value, "dtype", "")) == "float32":  # numpy's, which is rounded like a column of them
+    if str(getattr(value, "dtype", "")) == "float32":  # of numpy: rounded, like a Float32 column
         return pl.Series(_VALUE, [value], pl.Float32)
     return pl.Series(_VALUE, [None if value is None else str(value)], pl.String)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
 R = TypeVar("R")
-_SIGNAL_POLL_S: Final = 0.1  # some systems do not wake a thread that waits without end
+_SIGNAL_POLL_S: Final = 0.1  # on some systems a signal does not end a wait without timeout
 
 
 class CancelToken:
@@ -41,8 +41,8 @@ class CancelToken:
             return
         if portal is None or self._handler_thread == threading.get_ident():
             handler()
-        else:  # an event loop is not to be touched, and would not wake, from another thread
-            with suppress(RuntimeError):  # it has just ended
+        else:  # a call from another thread would neither be safe nor wake the event loop
+            with suppress(RuntimeError):  # the loop has just ended
                 portal.start_task_soon(handler)
 
     def set_portal(self, portal: BlockingPortal | None) -> None:
@@ -107,7 +107,7 @@ class StopRequest:
             if self._signals_held == 1:
                 return
         elif self._signals == 1 and isinstance(sys.exc_info()[1], KeyboardInterrupt):
-            return  # polars has raised it for this signal already: a second one would cut off what tidies up
+            return  # polars raised it for this signal already; a second one would interrupt the cleaning up
         raise KeyboardInterrupt
 
 
@@ -190,7 +190,7 @@ def run_until_interrupted(main: Callable[[], Awaitable[R]]) -> R:
     except KeyboardInterrupt:
         while not ended:
             for loop, task in running:
-                with suppress(RuntimeError):  # it has just ended
+                with suppress(RuntimeError):  # the loop has just ended
                     loop.call_soon_threadsafe(task.cancel)
             with suppress(Empty):
                 pulse.get(timeout=_SIGNAL_POLL_S)
@@ -216,7 +216,7 @@ def run_async(main: Callable[[], Awaitable[R]], cancel: CancelToken) -> R:
                 result = task.wait()
                 break
             except KeyboardInterrupt:
-                if task.is_over:  # polars raised it in the loop's thread, if a query ran there
+                if task.is_over:  # polars raised it during a query in the loop's thread
                     raise
                 presses += 1
                 cancel.cancel() if presses == 1 else task.cancel()

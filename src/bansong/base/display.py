@@ -152,7 +152,7 @@ class FetchReport(Protocol):
         """Numbers left of the day's budget; ``None`` without one."""
 
 
-Progress = Callable[[int, int], None]  # called with (done, in all) of what a run counts, from any thread
+Progress = Callable[[int, int], None]  # called with (done, total), from any thread
 
 
 class ProgressDisplay(Protocol):
@@ -217,7 +217,7 @@ class ProgressLines:
             return True
 
 
-_FIRST_UPDATE_S: Final = 0.5  # seconds before a bar appears; shorter runs leave no output at all
+_FIRST_UPDATE_S: Final = 0.5  # before a bar appears; shorter runs leave no output
 _UPDATE_INTERVAL_S: Final = 0.2  # seconds between two updates, sent to the browser
 _BAR: Final = (
     '<div role="progressbar" aria-valuemin="0" aria-valuemax="100" aria-valuenow="{percent:.0f}" '
@@ -255,7 +255,7 @@ class NotebookBar:
 
     def _update(self, doing: str, part: float, figures: str) -> None:
         now = time.monotonic()
-        if now < self._due or not self._lock.acquire(blocking=False):  # another thread is at it
+        if now < self._due or not self._lock.acquire(blocking=False):  # another thread is updating
             return
         try:
             if now >= self._due:

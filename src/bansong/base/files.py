@@ -102,7 +102,7 @@ def new_run_id(started: datetime) -> str:
 
 PRIVATE: Final = 0o600
 _PRIVATE_FOLDER: Final = "bansong-private-"
-_PRIVATE_FOLDERS: Final = (_PRIVATE_FOLDER, "bizverify-private-")  # also of the former name: they hold addresses, too
+_PRIVATE_FOLDERS: Final = (_PRIVATE_FOLDER, "bizverify-private-")  # folders of the former name hold addresses, too
 _STALE_S: Final = 24 * 3600.0
 _BINARY: Final[int] = getattr(os, "O_BINARY", 0)  # without it Windows changes line ends
 
@@ -189,7 +189,7 @@ def lock_file(descriptor: int) -> bool:
         import fcntl
     except ImportError:
         return True
-    with suppress(OSError):  # another's, or a file system without locks
+    with suppress(OSError):  # locked by another process, or a file system without locks
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return True
     return False
@@ -222,7 +222,7 @@ def private_folder() -> Iterator[Path]:
             if lock is not None:
                 os.close(lock)
             folder.cleanup()
-        except KeyboardInterrupt:  # came while it was removed, and people's data must not stay
+        except KeyboardInterrupt:  # personal data must not stay
             folder.cleanup()
             raise
 
@@ -302,7 +302,7 @@ class RemotePath(_LocalPath):
     is_folder: bool = False
 
     def __str__(self) -> str:
-        if not self.parts:  # the last of its parents, which pathlib compares as text from Python 3.12 on
+        if not self.parts:  # its topmost parent: from Python 3.12 on pathlib compares it as text
             return "."
         scheme, *rest = self.parts
         return f"{scheme}//{'/'.join(rest)}"

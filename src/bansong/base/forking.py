@@ -34,7 +34,7 @@ def _note_threads() -> None:
 
 
 def _polars_has_threads() -> bool:
-    # on a system without thread names, polars may have threads as soon as it is loaded
+    # without thread names, assume that polars has threads once it is loaded
     from pathlib import Path
 
     names = [path.read_text() for path in Path("/proc/self/task").glob("*/comm") if path.exists()]

@@ -96,7 +96,7 @@ _CODE: Final = "from bansong.base.isolation import serve_call; serve_call()"
 _POLL_SECONDS: Final = 0.02
 _LONGEST_ANSWER: Final = 1 << 24
 _PLAIN: Final = (str, int, float, bool, type(None))
-_isolated = False  # whether this process is such a child: it has its limits already
+_isolated = False  # whether this process is a child with limits
 
 
 class IsolationError(Exception):
@@ -171,7 +171,7 @@ def _read_answer(
     try:
         child.stdin.write(request)
         child.stdin.flush()
-    except OSError:  # it ended before it was asked
+    except OSError:  # the child ended before it read the request
         return None
     while reader.is_alive():
         checkpoint()
@@ -233,7 +233,7 @@ def serve_call() -> None:
         os._exit(1)
     sys.stdout.write(json.dumps(answer))
     sys.stdout.flush()
-    os._exit(0)  # the thread that watches stdin would be waited for
+    os._exit(0)  # a normal exit would wait for the thread that watches stdin
 
 
 @dataclass(frozen=True)
@@ -283,7 +283,7 @@ def limit_memory(size: int) -> None:
         import resource
     except ImportError:  # not on Windows
         return
-    size *= 2  # reserved is not yet used; the parent watches what is used
+    size *= 2  # reserved memory may be unused; the parent watches the used memory
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
     resource.setrlimit(resource.RLIMIT_DATA, (size if hard == resource.RLIM_INFINITY else min(size, hard), hard))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -29,7 +29,7 @@ ENV_KEY: Final = "BANSONG_API_KEY"
 ENV_KEY_FILE: Final = "BANSONG_API_KEY_FILE"
 BLOTTED: Final = "[key]"
 _MAX_FILE_BYTES: Final = 4096
-_TELLING_CHARS: Final = 8  # a shorter key may be part of an ordinary text, so data is not searched for it
+_TELLING_CHARS: Final = 8  # a shorter key may be part of ordinary text, so data is not searched for it
 
 
 class SecretKey:
@@ -47,7 +47,7 @@ class SecretKey:
     def __init__(self, value: str) -> None:
         fault = _fault(value)
         if fault is not None:
-            del value  # a traceback may be shown with the variables of its frames
+            del value  # a traceback may be shown with its variables
             raise UsageError(KEY_MALFORMED, name=Phrase(self.NAME), fault=fault, origin=Phrase(self.ORIGIN))
         self._value = value
         self._forms = _forms_of(value)
@@ -129,7 +129,7 @@ class ApiKey(SecretKey):
 
 
 def _forms_of(value: str) -> list[str]:
-    # as it is, and as URLs, JSON and HTML write it; the longest first
+    # the key, and its spellings in URLs, JSON and HTML; the longest first
     quoted = {quote(value, safe=""), quote(value)}
     quoted |= {re.sub("%..", lambda found: found[0].lower(), one) for one in quoted}
     quoted |= {quote(one, safe="") for one in quoted}  # a URL within a URL
@@ -161,5 +161,5 @@ def _content(path: Path, name: str) -> str:
         fault = Phrase("is not text")
     except OSError as error:
         fault = Phrase("cannot be read: {value}", value=describe_os_error(error))
-    content = b""  # not for the frames of a traceback
+    content = b""  # a traceback may be shown with its variables
     raise UsageError(KEY_FILE_UNUSABLE, path=path, fault=fault, name=name)

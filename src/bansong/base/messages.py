@@ -1,6 +1,6 @@
 """Translate every text for people into Korean or English."""
-# Code writes English messages, one sentence with named fields; backquotes name a parameter of the library, which an
-# :class:`Audience` may call otherwise (an option of the command line, a field of a job file):
+# Code has English messages: one sentence with named fields. Backquotes name a parameter of the library, for which an
+# :class:`Audience` may have another name (an option of the command line, a field of a job file):
 #
 #     gettext("{path}: there is no such file; check `registry=`", path=path)
 #     ngettext("{count:,} row has no number", "{count:,} rows have no number", count)
@@ -23,7 +23,7 @@ from pathlib import Path
 from string import Formatter
 from typing import Any, Final, Literal, Protocol, Self
 
-NO_VALUE: Final = ...  # the same object in each process that an error crosses
+NO_VALUE: Final = ...  # one object in all processes through which an error passes
 LOCALE_DIR: Final = Path(__file__).parent.parent / "locale"
 VARIABLE: Final = "BANSONG_LANG"
 _FORMER_VARIABLE: Final = "BIZVERIFY_LANG"
@@ -154,7 +154,7 @@ def _name_parameters(template: str, *, escaped: bool = False) -> str:
         written = found[2].replace("{{", "{").replace("}}", "}") if escaped else found[2]
         try:
             named = current_audience().option(found[1], literal_eval(written) if written else NO_VALUE)
-        except (SyntaxError, ValueError):  # no value, but what stands for one
+        except (SyntaxError, ValueError):  # a placeholder instead of a value
             return found[0]
         if named is None:
             return found[0]
@@ -389,7 +389,7 @@ def describe_library_error(error: Exception | str) -> Phrase:
 def _describe_part(name: str, part: str) -> object:
     if name in ("wanted", "found", "kind"):
         return Listed([Phrase(one) if one in _KINDS else one for one in part.split(" | ")], " | ")
-    if name == "table":  # it is said as Python's tuple
+    if name == "table":  # the parser's text is a Python tuple
         return ".".join(re.findall("'([^']*)'", part))
     if name == "place":
         line = _LINE.fullmatch(part)

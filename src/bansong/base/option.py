@@ -72,9 +72,9 @@ class OptionSpec:
     choices: tuple[str, ...] = ()
     parse: Callable[[str], Any] | None = None  # of the flag's value; raises ValueError
     rule: Rule | None = None
-    engines: tuple[str, ...] = ()  # the only ones that take it, as ``inputs``
-    inputs: Inputs | None = None
-    hide_key: Callable[[dict[str, Any]], None] | None = None  # among the constructor's keywords
+    engines: tuple[str, ...] = ()  # the only engines that take it; empty: all
+    inputs: Inputs | None = None  # the only input formats that it is for
+    hide_key: Callable[[dict[str, Any]], None] | None = None  # hides a key in the constructor's keywords
     name: str = ""
     type: str = ""  # annotation without ``None``
     default: Any = None
@@ -125,7 +125,7 @@ class Options:
                 continue
             try:
                 is_right = spec.rule.is_right(value)
-            except (TypeError, ValueError):  # a text, say
+            except (TypeError, ValueError):  # a value of another type, such as a text
                 is_right = False
             if not is_right:
                 wanted = Phrase(spec.rule.wanted)

@@ -106,20 +106,19 @@ def hide_key(options: Any) -> None:
 @hides_keys
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceOptions(Options):
-    """How a run buys from the hosted service, and how much; raises :class:`UsageError` for values that cannot be.
+    """How a run buys from the hosted service, and how much; raises :class:`UsageError` for invalid values.
 
-    ``base_url`` (or ``BANSONG_BASE_URL``) and ``api_key`` or ``key_file`` (or ``BANSONG_API_KEY``,
-    ``BANSONG_API_KEY_FILE``) say where and as whom; plain ``http`` beyond this machine needs ``allow_http``.
-    ``known_as``: the base URL under which the ledger knows the service, where its address was another one then; nothing
-    is sent there.
-    ``ledger``: its path, by default ``BANSONG_LEDGER``, else in the state directory; its answers are used again for
-    ``max_age`` days. ``budget``: lookups this run may buy at most; with it, the rows with the largest value in the
-    column ``priority`` come first, or else those that the local engine is least sure of. ``buy_suspect`` buys numbers
-    with a wrong check digit, too. ``rate``: requests per second; ``concurrency``: requests under way at once.
-    ``offline`` and ``paid`` are passed to ``/batch`` as given. ``band``: the probabilities between which the hybrid
-    engine buys. ``chunk``: rows of an upload; ``jobs``: uploads under way at once; ``poll``: seconds between two
-    looks at a job; ``timeout``: seconds to wait for a reply; ``drain``: seconds that an interrupted run waits for
-    what is under way. ``retry_trial`` tries once more to buy from a service that has answered nothing so far.
+    ``base_url``: the service (default: ``BANSONG_BASE_URL``); plain ``http`` beyond this machine needs ``allow_http``.
+    ``api_key`` or ``key_file``: the key (default: ``BANSONG_API_KEY``, ``BANSONG_API_KEY_FILE``). ``known_as``: the
+    service's former base URL, which the ledger knows; nothing is sent there. ``ledger``: its path (default:
+    ``BANSONG_LEDGER``, else in the state directory); its answers are reused for ``max_age`` days. ``budget``: lookups
+    this run may buy at most; the rows with the largest value in the column ``priority`` come first, or else those that
+    the local engine is least sure of. ``buy_suspect``: also buy numbers with a wrong check digit. ``rate``: requests
+    per second; ``concurrency``: requests under way at once. ``offline`` and ``paid`` are passed to ``/batch`` as given.
+    ``band``: the probabilities between which the hybrid engine buys. ``chunk``: rows per upload; ``jobs``: uploads
+    under way at once; ``poll``: seconds between two polls of a job; ``timeout``: seconds to wait for a reply;
+    ``drain``: seconds that an interrupted run waits for replies. ``retry_trial``: try once more to buy from a service
+    that has answered nothing so far.
     """
 
     base_url: str | None = option(
@@ -282,7 +281,7 @@ ENGINE_KINDS: Final[Mapping[str, EngineKind]] = {
         EngineKind("batch", uploads=True, has_jobs=True, own_options=_options_of("batch")),
         EngineKind("hybrid", answers_locally=True, has_jobs=True, own_options=_options_of("hybrid")),
     )
-}  # other code asks a kind, never for a name
+}  # other code reads these properties; it does not compare names
 
 
 def engine_kind(name: str) -> EngineKind:
@@ -507,7 +506,7 @@ def _refuse_text_as_key(keywords: dict[str, Any]) -> None:
 @hides_keys
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusOptions(Options):
-    """How statuses are fetched from the tax authority's open API; raises :class:`UsageError` for what cannot be.
+    """How statuses are fetched from the tax authority's open API; raises :class:`UsageError` for invalid values.
 
     ``source``: ``nts`` asks, ``none`` does not, ``auto`` asks if a key is set in the environment. ``key`` (an
     ``NtsKey``) or ``key_file``, by default ``BANSONG_NTS_KEY`` or the file that ``BANSONG_NTS_KEY_FILE`` names.
@@ -516,7 +515,7 @@ class StatusOptions(Options):
     day in Korea; without it, as many as the tax authority allows. ``base_url``: by default ``BANSONG_NTS_URL``, else
     the API's own. ``rate``: calls per second, of up to 100 numbers each; ``concurrency``: calls under way at once;
     ``timeout``: seconds to wait for a reply; ``patience``: seconds without any reply after which a run gives up;
-    ``drain``: seconds that a run which ends early waits for what is under way.
+    ``drain``: seconds that an interrupted run waits for replies.
     """
 
     source: StatusSource = option(

@@ -245,7 +245,7 @@ def upload_object(path: Path, url: RemotePath, seen: RemoteVersion | None) -> No
     import obstore
 
     with path.open("rb") as file:
-        # mapped, not read: pages of a file take no memory that anybody else needs
+        # mapped, not read: a file's pages need no memory of this process
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
 
         async def upload() -> None:
@@ -321,7 +321,7 @@ def _explain_refusal(url: RemotePath, error: BaseException, seen: RemoteVersion 
 
 @cache
 def _wait_for_threads_at_exit() -> None:
-    # its threads take the GIL once more after the last result; in an interpreter that ends, the process would abort
+    # obstore's threads take the GIL once more after the last result; at the interpreter's end, that aborts the process
     atexit.register(time.sleep, _EXIT_PAUSE_S)
 
 
@@ -336,7 +336,7 @@ def _open_store(url: RemotePath, size: int, *, reads: bool = False) -> ObjectSto
         raise UsageError(BUCKET_NAME_INVALID, url=url)
     seconds = 2 * _READ_TIMEOUT_S + size // _MIN_BYTES_PER_S
     client: Any = {"connect_timeout": f"{_CONNECT_TIMEOUT_S}s", "timeout": f"{seconds}s"}
-    if reads:  # while something is sent, this would count as silence of the store
+    if reads:  # during an upload the store sends nothing, so this timeout would end it
         client["read_timeout"] = f"{_READ_TIMEOUT_S}s"
     backoff: Any = {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=2), "base": 2}
     retry: Any = {"max_retries": _MAX_RETRIES, "backoff": backoff, "retry_timeout": timedelta(seconds=seconds)}

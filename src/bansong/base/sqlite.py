@@ -127,12 +127,12 @@ _IN_USE: Final = ("SQLITE_BUSY", "SQLITE_LOCKED")
 _LOCK_TIMEOUT_S: Final = 10.0  # wait for commits and migrations of other processes
 _PRAGMAS: Final = ("synchronous = FULL", "fullfsync = ON", "cache_size = -65536")  # fullfsync: for macOS
 _EXCLUSIVE: Final = (
-    "locking_mode = EXCLUSIVE",  # before all else: what reads the file first would share memory by a `-shm` beside it
+    "locking_mode = EXCLUSIVE",  # first: an earlier read would create a `-shm` file for shared memory
     "wal_autocheckpoint = 4000",
     "journal_size_limit = 67108864",
 )
 _LOCKS: Final[WeakValueDictionary[Path, FileLock]] = WeakValueDictionary()  # locks held by this process, by file
-_MIGRATION: Final = threading.Lock()  # stops a second thread from migrating, which would find its own process's lock
+_MIGRATION: Final = threading.Lock()  # a second thread must not migrate: it would find the lock of its own process
 
 
 def is_in_use(error: BaseException) -> bool:
@@ -195,7 +195,7 @@ class FileKind:
         lock = FileLock(f"{path}.lock", timeout=seconds, mode=PRIVATE, thread_local=False)
         with self.errors(path):
             self._refuse_network_file_system(path)
-            path.parent.stat()  # the lock would make the folder, or take one that cannot be made for another's lock
+            path.parent.stat()  # FileLock would create a missing folder, or report it as a taken lock
             try:
                 lock.acquire()
             except Timeout as error:
@@ -320,7 +320,7 @@ class FileKind:
             raise self.error(FOREIGN_DATABASE, path=path, noun=Phrase(self.noun), choose=self._choose)
         page = int.from_bytes(header[16:18])
         expected = int.from_bytes(header[28:32]) * (65536 if page == 1 else page)
-        # what a killed process wrote is checked page by page later; a shared file may be growing at this moment
+        # after a kill, each page is checked later; a shared file may be growing now
         if self.exclusive and size < expected and not killed:
             raise self.error(DATABASE_CUT_SHORT, path=path, size=size, expected=expected, restore=self._restore)
 
@@ -354,7 +354,7 @@ class FileKind:
             ours = _LOCKS.get(path)
             if ours is None or not ours.is_locked:
                 stack.enter_context(self._hold_alone(connection, path))
-            connection.execute("PRAGMA foreign_keys = OFF")  # a step may make a table anew that others refer to
+            connection.execute("PRAGMA foreign_keys = OFF")  # a step may recreate a table that others refer to
             while (version := self._read_version(connection, path)) < self.version:
                 try:
                     connection.executescript(
@@ -392,7 +392,7 @@ class FileKind:
         """Return the version in the file's header, without opening the database; 0 without one."""
         try:
             with OPENING:
-                if is_open_here(path):  # and so brought forward
+                if is_open_here(path):  # then it is migrated
                     return self.version
                 with path.open("rb") as file:
                     header = file.read(_HEADER_BYTES)
@@ -424,7 +424,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 def rewrite_file(connection: sqlite3.Connection) -> None:
     """Rewrite the file without remains of deleted rows. Takes up to twice its size on the disk."""
     connection.execute("VACUUM")
-    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # means nothing to a file with a rollback journal
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # no effect on a file with a rollback journal
 
 
 def _log_of(path: Path) -> Path:

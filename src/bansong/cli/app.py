@@ -126,7 +126,7 @@ def translate_command(command: click.Command) -> click.Command:
     translated.help = _translate(command.help)
     translated.short_help = _translate(command.short_help)
     translated.options_metavar = gettext("[OPTIONS]")
-    translated._help_option = None  # click keeps the one that it makes, in the language of that time
+    translated._help_option = None  # click caches the option with its help in the earlier language
     translated.params = list(map(copy, command.params))
     for option in translated.params:
         if isinstance(option, click.Option):
@@ -244,10 +244,10 @@ def _run() -> None:
     stdout = sys.stdout
     try:
         code = app.main(standalone_mode=False, obj=let_stop_signals_interrupt()) or 0
-    except SystemExit as error:  # so click ends where the reader of its help is gone, with another stdout: no failure
+    except SystemExit as error:  # click's end, with another stdout, when the reader of its help is gone: no failure
         code = error.code if sys.stdout is stdout else 0
     except (click.exceptions.Abort, KeyboardInterrupt) as error:
-        bought = str(error.__cause__ or "")  # click's Abort hides what it was
+        bought = str(error.__cause__ or "")  # click's Abort hides the original text
         _fail(join_clauses(gettext("interrupted; nothing was published"), bought), INTERRUPTED)
     except click.ClickException as error:
         with suppress(OSError):

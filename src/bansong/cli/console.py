@@ -159,7 +159,7 @@ def print_json(value: object, *, needed: bool = False) -> None:
     text = json.dumps(value, ensure_ascii=False, default=str)
     try:
         text.encode(sys.stdout.encoding or "utf-8")
-    except UnicodeEncodeError:  # a terminal without Hangul, or a file's name that is no text
+    except UnicodeEncodeError:  # a terminal without Hangul, or a file name that is not valid text
         text = json.dumps(value, default=str)
     _print_as_is(text, needed)
 
@@ -195,7 +195,7 @@ def print_table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 def print_out(text: str, *, needed: bool = False) -> None:
     """Print to stdout; raise :class:`OutputError` if that fails (a full disk, say)."""
-    # a reader that has closed stdout (``| head``) is no failure, unless the text is ``needed``
+    # a closed stdout (``| head``) is no failure, unless the text is ``needed``
     _print_as_is(end_sentence(text), needed)
 
 
@@ -241,6 +241,5 @@ def open_closed_streams() -> None:
 
 def escape_what_stdout_lacks() -> None:
     """Escape letters that stdout's encoding (CP949, CP1252) lacks, instead of failing."""
-    # an encoding such as CP949 or CP1252
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")

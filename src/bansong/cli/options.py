@@ -102,7 +102,6 @@ def options_of(kind: type, *parameters: str, roles: Iterable[str] = _ROLES) -> D
 
     ``parameters``: only these options. ``roles``: roles that ``--columns`` takes.
     """
-    # parameters: only these; ``roles``: of columns
     declared = [pair for spec in specs_of(kind) for pair in _options_of(spec, roles)]
     return add_all([option for name, option in declared if not parameters or name in parameters])
 
@@ -168,7 +167,6 @@ _SPECS: Final = {spec.parameter: spec for kind in OPTION_KINDS for spec in specs
 
 def chosen_status(options: dict[str, Any]) -> StatusOptions:
     """Remove the options of fetching statuses from ``options`` and return them; without ``--status``, ask."""
-    # the default of ``--status`` is to ask
     given = {spec.name: options.pop(spec.parameter, None) for spec in specs_of(StatusOptions) if spec.flag}
     said = {name: value for name, value in given.items() if value is not None}
     return StatusOptions(**{"source": "nts"} | said)
@@ -209,7 +207,7 @@ json_option: Final[Decorator] = click.option(
     "--json", "as_json", is_flag=True, help="Print the result as one JSON object on stdout."
 )
 
-_PLAIN: Final = re.compile(r"[\w#.,/:%+=@-]*", re.ASCII)  # what a shell takes as it stands
+_PLAIN: Final = re.compile(r"[\w#.,/:%+=@-]*", re.ASCII)  # needs no quotes in a shell
 
 
 class CommandLineAudience:
@@ -244,7 +242,7 @@ def _spell_value(value: object) -> str:
 
 @cache
 def _options() -> dict[str, click.Option]:
-    # preferring those named like the parameter
+    # by parameter; options with the parameter's name are preferred
     from bansong.cli.app import app
 
     found: dict[str, click.Option] = {}

@@ -88,7 +88,7 @@ def run(job: Path | None, init: Path | None, deadline: str | None, quiet: bool, 
         reason = {"job": str(job), "exit_code": code, "error": str(error), "at": _now()}
         say(json.dumps(reason, ensure_ascii=False) if log_json else f"bansong: {error}")
         context.exit(code)
-    with suppress(KeyboardInterrupt):  # all is done but the printing
+    with suppress(KeyboardInterrupt):  # only printing is left
         if stop.is_made and not log_json:
             say(gettext("bansong: the signal to stop came when the outputs were written; the run is remembered"))
         _show(report, quiet=quiet, log_json=log_json, as_json=as_json)

@@ -74,7 +74,7 @@ db_option = click.option("--db", type=PATH, required=True, metavar="FILE", help=
 
 
 def _number(context: click.Context, option: click.Parameter, value: float) -> float:
-    # no range excludes "nan"
+    # ranges of click accept "nan"
     if math.isnan(value):
         raise click.BadParameter(gettext("nan is no number"), context, option)
     return value

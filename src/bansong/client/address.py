@@ -113,7 +113,7 @@ class BaseUrl:
 def _known_origin(text: str) -> str:
     try:
         return BaseUrl.parse(text.strip() or "none", allow_http=True).origin
-    except UsageError as error:  # without the value, which may hold a password
+    except UsageError as error:  # it does not show the value, which may hold a password
         raise UsageError(f"{parameter('known_as')}: {error}") from None
 
 
@@ -127,7 +127,7 @@ def _quote_segment(segment: str) -> str:
 
 
 def _parts(text: str) -> SplitResult:
-    # credentials are never repeated in a message
+    # no message shows credentials
     try:
         parts = urlsplit(text)
         named = parts.hostname
@@ -197,13 +197,13 @@ NETWORK_INVALID: Final = Problem(
 IpNetwork = IPv4Network | IPv6Network
 IpAddress = IPv4Address | IPv6Address
 
-_GLOBAL_UNICAST: Final = IPv6Network("2000::/3")  # deprecated and reserved forms lie outside
+_GLOBAL_UNICAST: Final = IPv6Network("2000::/3")  # without deprecated and reserved forms
 _NAT64: Final = IPv6Network("64:ff9b::/96")
 _NOT_PUBLIC: Final = tuple(
     map(
         ip_network,
-        # `is_global` of some Python versions passes these: protocol assignments, the former 6to4 relays; in IPv6
-        # tunnels that hold an IPv4 address (Teredo, 6to4), ORCHID, and what is for examples
+        # global for some Python versions: protocol assignments, former 6to4 relays; in IPv6 tunnels with an embedded
+        # IPv4 address (Teredo, 6to4), ORCHID, networks for examples
         ("192.0.0.0/24", "192.88.99.0/24", "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"),
     )
 )

@@ -239,7 +239,7 @@ class Client:
                 ApiKey.load() if api_key is None else api_key if isinstance(api_key, ApiKey) else ApiKey(api_key)
             )
         finally:
-            del api_key  # what is raised may be shown with the variables of its frames
+            del api_key  # a traceback may be shown with its variables
         self._base = base_url if isinstance(base_url, BaseUrl) else BaseUrl.parse(base_url, allow_http=allow_http)
         self._max_retries = whole_number("max_retries", max_retries, 0)
         self._make_transport = partial(
@@ -497,7 +497,7 @@ class Client:
         max_retries: int | None,
         headers: Mapping[str, str] | None,
     ) -> T:
-        # RawClient has another
+        # RawClient replaces this method
         return self._read(await self._ask(request, timeout, max_retries, headers), request)
 
     async def _ask(
@@ -536,7 +536,7 @@ class Client:
         raise AssertionError("the attempts end in a response or an error")
 
     def _read(self, response: ServiceResponse, request: ServiceRequest[T]) -> T:
-        # raised outside the frames that hold the answer, without the key
+        # the error is raised outside the frames that hold the answer, and without the key
         try:
             value = request.parse(response.body)
             if isinstance(value, BatchStatus) and not value.known_word:

@@ -20,8 +20,8 @@ from bansong.client.retries import Action, RetryBudget, error_action, is_long_wa
 RATE_INVALID: Final = Problem("options.rate_invalid", "a rate of {per_second} per second; give a finite number above 0")
 CONCURRENCY_INVALID: Final = Problem("options.concurrency_invalid", "a concurrency of {concurrency}; give 1 or more")
 
-_LATE_S: Final = 0.008  # a grant may come so much too early after a late one
-_WIRE_S: Final = 0.004  # by which the wait for the wire may differ between two requests
+_LATE_S: Final = 0.008  # how much too early a grant may be after a late one
+_WIRE_S: Final = 0.004  # largest difference between two requests' delays before the network takes them
 
 
 class RateLimiter:
@@ -53,7 +53,7 @@ class RateLimiter:
             now = anyio.current_time()
             while now < self._due - _LATE_S:
                 await anyio.sleep_until(self._due - _LATE_S)
-                now = anyio.current_time()  # the real one: later than asked for, or a hair before it
+                now = anyio.current_time()  # later than the time asked for, or just before it
             self._grant(now)
 
     def try_acquire(self) -> bool:
@@ -92,7 +92,7 @@ class ConcurrencyLimiter:
         self.capacity = self.maximum = concurrency
         self.backoff_until: float | None = None
         self.overloads = 0
-        self._turn = anyio.Lock()  # fair; only the first in the queue looks for a free slot
+        self._turn = anyio.Lock()  # fair: only the first in the queue waits for a free slot
         self._freed = anyio.Event()
         self.running = 0
         self._successes = 0
@@ -175,17 +175,14 @@ log = logging.getLogger(__name__)
 
 Reply = TypeVar("Reply")
 
-Task = Callable[[Slot], Awaitable[None]]  # one piece of a run's work, with a slot for its request
+Task = Callable[[Slot], Awaitable[None]]  # one part of a run's work; the slot is for its request
 
 HaltReason = Literal["quota", "limit", "refused", "unreachable", "failing", "stopped", "interrupted", "fault"]
 
-MAX_FAILURES: Final = 100
-"""Weighted failures in a row that stop a run: :data:`FAILURE_WEIGHT` for a request that may have been done, 1 for a
-refused one."""
-
-FAILURE_WEIGHT: Final = 10
+MAX_FAILURES: Final = 100  # sum of the weights of failures in a row that stops a run
+FAILURE_WEIGHT: Final = 10  # of a request that may have been done; a refused one weighs 1
 _MAX_RETRIES: Final = 6
-_MAX_DELAYS: Final = 200  # of a request at a bound, before the run pauses: some minutes or more
+_MAX_DELAYS: Final = 200  # of a request over a passing limit, before the run pauses: some minutes or more
 _HALT_REASONS: Final[dict[Action, HaltReason]] = {
     Action.RETRY: "unreachable",
     Action.WAIT: "quota",
@@ -383,7 +380,7 @@ class Dispatcher:
 
     async def _wait_after(self, error: ServiceError, attempt: int) -> bool:
         retry_after = error.retry_after
-        is_delayed = error_action(error) is Action.DELAY  # the service works: no retry of the budget is spent
+        is_delayed = error_action(error) is Action.DELAY  # the service works, so this is free of the retry budget
         most = _MAX_DELAYS if is_delayed else _MAX_RETRIES
         if self.is_cancelled or attempt >= most or is_long_wait(retry_after):
             return False

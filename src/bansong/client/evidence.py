@@ -56,8 +56,7 @@ RESULTS: Final = (  # G10
     *("entries", "list", "answers", "lookups"),
 )
 ANSWERS: Final = ("result", "verification", "answer", "output")  # G12
-KEYED: Final = "object_key"
-"""Field in which :mod:`bansong.client.evidence` keeps the key of an object of results."""
+KEYED: Final = "object_key"  # field with the key under which an object of results had this item
 ECHOES: Final = ("input", "row", "record", "request", "query", "lookup", "params", KEYED)  # G13
 NUMBERS: Final = (
     *("b_no", "biz_no", "bno", "bizNo", "business_no", "businessNo", "business_number", "businessNumber", "brn"),
@@ -69,7 +68,7 @@ ROW_KEYS: Final = (  # G14
 ECHOED: Final = (*NUMBERS, "name", "address", *ROW_KEYS)
 FAULTS: Final = ("error", "error_message", "errors", "failure")  # G15
 
-LIMITS: Final = (  # G16, the most telling names first
+LIMITS: Final = (  # G16, the clearest names first
     ("monthly_quota", "monthly_limit", "monthlyQuota", "monthlyLimit", "monthly_lookup_quota", "monthly_lookups"),
     ("quota", "quota_limit", "quotaLimit", "lookup_quota", "lookup_limit", "quota_total"),
     ("limit", "max", "allowance"),
@@ -91,14 +90,13 @@ QUOTA_PLACES: Final = frozenset(
         *("period", "lookups", "lookup", "verify", "verification", "verifications", "api"),
     )
 )
-"""Objects that may hold the lookup quota; other limits (watch, rate, upload) stand elsewhere."""
-BARE: Final = frozenset(
+"""Objects that may hold the lookup quota. Other limits (watch, rate, upload) are in other objects."""
+BARE: Final = frozenset(  # names of a limit or a use, depending on the object that has them
     (
         *("monthly", "monthly_lookups", "month", "lookups", "verify", "verifications", "total", "included", "count"),
         "current",
     )
 )
-"""Names whose object decides whether they are the limit or the use."""
 BARE_WITHIN: Final = {"limits": "limit", "limit": "limit", "quota": "limit", "quotas": "limit", "usage": "used"}
 PLANS: Final = ("plan", "plan_name", "planName", "tier", "subscription")  # G17
 
@@ -147,7 +145,7 @@ def _parse_leniently(body: bytes, errors: str) -> object:
         )
         text = json.dumps(value, ensure_ascii=False)
         whole_text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        return value if whole_text == text else json.loads(whole_text)  # half a pair: a text that was cut in UTF-16
+        return value if whole_text == text else json.loads(whole_text)  # half a surrogate pair: a text cut in UTF-16
     except RecursionError:
         problem = gettext("is nested too deeply")
     except ValueError:
@@ -261,7 +259,7 @@ def _as_list(value: object, is_item: Collection[str]) -> list[Any] | None:
 
 
 def _have_other_numbers(items: dict[str, Object]) -> bool:
-    # then the keys count something
+    # if so, the keys are no business numbers
     own = {key: plain_text(first_value(item, NUMBERS)) for key, item in items.items()}
     return all(number is not None and key not in number.replace("-", "") for key, number in own.items())
 
@@ -280,11 +278,9 @@ def _kind(value: object) -> str:
     return kinds.get(type(value)) or gettext("a number")
 
 
-REPLACED: Final = "\ufffd"
-"""Replacement of bytes that are not UTF-8; a number, identifier or row key with it proves nothing."""
-
+REPLACED: Final = "\ufffd"  # for bytes that are not UTF-8; a number, identifier or row key with it proves nothing
 _MAX_DEPTH: Final = 3
-_MIN_DIGITS: Final = 8  # of a number that lost its leading zeros: no number begins with more than two
+_MIN_DIGITS: Final = 8  # of a number without its leading zeros: no business number has more than two
 _SEPARATORS: Final = re.compile(r"[\s.·/\-\u2010-\u2015]+")
 _TOKENS: Final = re.compile(r"\d+|[^\W\d_]")
 _FORMS: Final = re.compile(r"\((?:주|유|사|재|합|의)\)|주식회사|유한회사")

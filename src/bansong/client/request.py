@@ -178,7 +178,7 @@ def _in_pieces(head: bytes, content: bytes) -> Iterator[bytes]:
 
 
 def _quote_filename(filename: str) -> str:
-    # as HTML forms do
+    # like HTML forms
     plain = filename.encode("utf-8", "replace").decode("utf-8")
     return plain.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A").replace("\\", "_")
 

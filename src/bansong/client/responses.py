@@ -248,12 +248,12 @@ def _read_answer(item: Object, nested: Object | None) -> tuple[Answer | None, st
 
 
 def _proof(text: str | None) -> str | None:
-    # G33: an echo with replaced bytes proves nothing
+    # G33: a repeated text with replaced bytes proves nothing
     return None if text is None or REPLACED in text else text
 
 
 def _own_fault(item: Object) -> str | None:
-    # G2, G15: a value in one of the seven fields makes it a verification, since it is paid for
+    # G2, G15: an item with a value in one of the seven fields is an answer, since it was paid for
     if any(item.get(name) not in (None, "", []) for name in ANSWER_COLUMNS):
         return None
     said = first_value(item, field_aliases.FAULTS)
@@ -273,7 +273,7 @@ def _in_words(item: Object) -> str:
 
 
 def _row_key(item: Object, echo: Object) -> int | str | None:
-    # G14; none where the object's key names another row than the item itself, or bytes were replaced
+    # G14; none if the object's key and the item name different rows, or if bytes were replaced
     keyed = item.get(field_aliases.KEYED)
     if isinstance(keyed, dict) and "row_id" in keyed and str(item["row_id"]).strip() != keyed["row_id"]:
         return None
@@ -290,8 +290,8 @@ def _row_key(item: Object, echo: Object) -> int | str | None:
 
 
 def _job(outer: Object) -> Object:
-    # G1: an envelope has its own status ({"status": "success", "data": {"status": "running"}}), so the inner one
-    # counts; but "done", the one word of INTERFACE.md, counts at any place
+    # G1: an envelope may have a status, too ({"status": "success", "data": {"status": "running"}}): the inner one
+    # counts. Only "done", the word of INTERFACE.md, counts at any place.
     found = [name for name in field_aliases.JOB_WRAPPERS if has_any(outer.get(name), field_aliases.STATUSES)]
     if len(found) > 1:
         raise UnreadableError(gettext("has two jobs, {listed}", listed=" and ".join(found)))
@@ -425,7 +425,7 @@ def _numbers(value: Object, within: str = "", depth: int = 0) -> Iterator[tuple[
 
 
 def _one(numbers: list[tuple[str, str, int]], tiers: tuple[tuple[str, ...], ...]) -> int | None:
-    # the most telling name counts; two names of one rank must agree
+    # the clearest name counts; two names of one rank must agree
     for tier in tiers:
         found = {f"{within}.{name}".lstrip("."): number for within, name, number in numbers if name in tier}
         if len(set(found.values())) > 1:
@@ -452,7 +452,7 @@ def _places(value: Object) -> list[Object]:
 
 
 def _idempotency(value: Object) -> Idempotency | None:
-    # lookups are paid on this promise (G31), so it must be whole
+    # lookups are paid in reliance on this promise (G31), so it must be complete
     found = [place["idempotency"] for place in _places(value) if place.get("idempotency") is not None]
     said = found[0] if len(found) == 1 and isinstance(found[0], dict) else {}
     header, endpoints, keep = said.get("header"), said.get("endpoints"), said.get("keep_seconds")

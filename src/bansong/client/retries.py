@@ -76,6 +76,7 @@ class Action(Enum):
     END_RUN = "refused whatever it says: end the run and raise the error"
 
 
+# the nearest listed base class of an error counts
 ERROR_ACTIONS: Final[dict[type[Exception], Action]] = {
     NotSentError: Action.RETRY,
     CertificateError: Action.END_RUN,
@@ -85,14 +86,11 @@ ERROR_ACTIONS: Final[dict[type[Exception], Action]] = {
     UnavailableError: Action.RETRY_OR_HOLD,
     ShapeError: Action.HOLD,
     TooLargeError: Action.REFUSE,
-    RejectedError: Action.REFUSE,  # but not a redirect: see error_action
-    ServiceError: Action.END_RUN,  # 401, 403, 404 and whatever else: it will be the same for every other request
+    RejectedError: Action.REFUSE,  # except redirects: see error_action
+    ServiceError: Action.END_RUN,  # 401, 403, 404 and others: every other request would get the same
 }
-"""Action for each class of errors; the nearest listed base class counts."""
 
-MAX_RETRY_AFTER: Final = 60.0
-"""Seconds: for a longer Retry-After a run pauses, and a client raises the error at once."""
-
+MAX_RETRY_AFTER: Final = 60.0  # seconds: for a longer one a run pauses, and a client raises the error at once
 _OVERLOAD: Final = frozenset({502, 503, 504})
 
 

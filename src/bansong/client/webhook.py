@@ -109,10 +109,6 @@ class WebhookUrl:
 AddressCheck = Callable[[str], None]  # raises for a forbidden address
 
 
-def allow_any(_address: str) -> None:
-    """Allow every address."""
-
-
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The result of one attempt: an error, or ``None`` if it was acknowledged. ``retry_after``: seconds."""
@@ -124,7 +120,7 @@ class Outcome:
 class WebhookSender:
     """Send notifications. ``check`` raises :class:`RefusedAddressError` for forbidden addresses."""
 
-    def __init__(self, *, timeout: float = 10.0, check: AddressCheck = allow_any) -> None:
+    def __init__(self, *, timeout: float = 10.0, check: AddressCheck = lambda _: None) -> None:
         self._timeouts = Timeouts(min(_CONNECT_TIMEOUT_S, timeout), timeout, timeout)
         self._check = check
         self._context: ssl.SSLContext | None = None
@@ -139,17 +135,17 @@ class WebhookSender:
                 return await self._send(url, headers, body)
         except RefusedAddressError as failure:
             error = gettext("not sent: {error}", error=failure)
-        except httpx.ConnectError as failure:  # errors lose their own words, which may hold the URL
+        except httpx.ConnectError as failure:  # its text may hold the URL, so it is not shown
             untrusted = certificate_error(failure) is not None
             error = gettext("the receiver's certificate is not accepted") if untrusted else gettext("cannot connect")
         except (TimeoutError, httpx.ConnectTimeout):
             error = gettext("no connection within {connect:g} s", connect=self._timeouts.connect)
-        except Exception as failure:  # not httpx's alone: a few of the TLS library's come through
+        except Exception as failure:  # errors of httpx, and a few of the TLS library
             error = gettext("the connection broke ({name})", name=type(failure).__name__)
         return Outcome(error)
 
     async def _send(self, url: WebhookUrl, headers: Mapping[str, str], body: bytes) -> Outcome:
-        # resolved once: to an address that was checked, while the name goes to the TLS library
+        # the name is resolved once; the POST goes to a checked address, and TLS gets the name
         tls = await self._tls() if url.is_secure else None
         with anyio.fail_after(self._timeouts.connect):
             try:
@@ -164,7 +160,7 @@ class WebhookSender:
     async def _post(
         self, url: WebhookUrl, addresses: list[str], headers: Mapping[str, str], body: bytes, tls: ssl.SSLContext
     ) -> Outcome:
-        # to the first address that takes a connection; TLS asks for the URL's host
+        # POSTs to the first address that takes a connection; TLS asks for the URL's host
         headers = {"Host": url.whole.netloc.decode("ascii"), "Connection": "close", **headers}
         waits = {part: getattr(self._timeouts, part) for part in ("connect", "read", "write")}
         waits["connect"] /= max(1, len(addresses))
@@ -272,7 +268,7 @@ def _key(secret: str) -> bytes:
             text = secret.removeprefix(_PREFIX)
             if key := base64.b64decode(text + "=" * (-len(text) % 4), validate=True):
                 return key
-        except ValueError:  # a text of the user's own
+        except ValueError:  # a secret that the user chose
             pass
     return secret.encode()
 

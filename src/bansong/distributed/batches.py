@@ -35,7 +35,7 @@ from bansong.run.survey import RowReader, prepare_table
 from bansong.tables import frames
 from bansong.tables.table import Table, contract_name, unique_names, written_column
 
-FindFile = Callable[[str], Path]  # where a worker has a file that is known by its path elsewhere; picklable
+FindFile = Callable[[str], Path]  # path on the program's machine → path on the worker; picklable
 
 _KEPT: Final = 2
 _lock: Final = threading.Lock()
@@ -68,7 +68,7 @@ class WorkerEngine:
         other = copy(engine)
         other.today = engine.today or seoul_day()
         other.registry = other.gazetteer = None
-        if engine.status is not None and engine.status.path is not None:  # of a file; statuses are few, and travel
+        if engine.status is not None and engine.status.path is not None:  # the few statuses are pickled, not the file
             other.status = StatusOverlay(
                 pl.read_parquet(engine.status.path, glob=False), aged_before=engine.status.aged_before
             )
@@ -86,7 +86,7 @@ class WorkerEngine:
     def open(self) -> LocalEngine:
         """Return the engine, opened once per process; the last two engines stay open."""
         key = hashlib.sha256(repr((self.registry, self.gazetteer)).encode() + self.rest).hexdigest()
-        with _lock:  # the engine of a cluster may call from several threads; none of them is one of polars' own
+        with _lock:  # a cluster may call from several threads, none of which is a thread of polars
             if key not in _opened:
                 while len(_opened) >= _KEPT:
                     _opened.pop(next(iter(_opened)))
@@ -147,11 +147,11 @@ ADDED_SCHEMA: Final = pa.schema([(name, _OTHERS.get(name, pa.string())) for name
 _TEXTS: Final = ("place", "key")
 KEYS_SCHEMA: Final = pa.schema([(name, pa.string() if name in _TEXTS else pa.int64()) for name in KEYS])
 
-ROWS_AT_ONCE: Final = 100_000  # gathered of small batches: with a gazetteer a batch has a price whatever its rows
+ROWS_AT_ONCE: Final = 100_000  # small batches are joined: with a gazetteer each batch has a fixed cost
 
 BYTES_AT_ONCE: Final = 64 << 20
 
-_LARGEST_BATCH: Final = 10_000  # rows of a batch that is given back: Spark's own default
+_LARGEST_BATCH: Final = 10_000  # rows of a returned batch: Spark's default
 
 
 def verify_batches(

@@ -68,7 +68,7 @@ def copy_file(source: Path, target: Path, mode: int) -> tuple[Alert, ...]:
 
 def set_mode(path: Path, mode: int) -> None:
     """Set the mode of an output; raise :class:`OutputError`. An object's access is its bucket's."""
-    if is_remote(path):  # an object's access is its bucket's
+    if is_remote(path):
         return
     try:
         if path.stat().st_mode & 0o777 != mode:
@@ -82,10 +82,10 @@ def remove_old_outputs(outputs: Iterable[Path], before: date) -> list[Path]:
     gone: list[Path] = []
     for path in outputs:
         days = [day for day in map(_day_of, _DATED_NAME.findall(path.name)) if day is not None]
-        if is_remote(path) or not days or max(days) >= before:  # buckets have rules of their own
+        if is_remote(path) or not days or max(days) >= before:  # buckets have rules for old objects
             continue
         try:
-            # the day in a name may be the list's
+            # the day in the name may be a day of the list's
             if path.exists() and seoul_day(path.stat().st_mtime) >= before:
                 continue
             path.unlink(missing_ok=True)

@@ -119,7 +119,7 @@ class Deadline:
 
     def __init__(self, seconds: float | None, cancel: CancelToken, stop: StopRequest) -> None:
         self.cancel = cancel
-        self.is_over = seconds is not None and seconds <= 0  # a timer would let something begin
+        self.is_over = seconds is not None and seconds <= 0  # before a timer ran, work would begin
         self._stop = stop
         self._interruptible = False
         self._lock = threading.Lock()

@@ -109,7 +109,7 @@ class InputOutcome:
     """What a run did with one input."""
 
     path: str
-    what: What  # unchanged: output reused; left: at the deadline; passed_over: a file without a table in a folder
+    what: What  # unchanged: output reused; left: not begun or not finished at the deadline; passed_over: holds no table
     output: str | None = None
     rows: int = 0
     paid: int = 0  # lookups
@@ -253,7 +253,7 @@ class JobReport(Shown):
         return gettext("since {day} {changes}", day=day, changes=changes) if changes else gettext("none")
 
 
-_METRICS_MODE: Final = 0o644  # for all readers: the collector runs as another user, and only figures are in it
+_METRICS_MODE: Final = 0o644  # the collector runs as another user, and the file holds only figures
 
 
 def write_metrics(report: JobReport, target: Path) -> None:

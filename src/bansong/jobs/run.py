@@ -140,7 +140,7 @@ class _Run:
 
     def carry_out(self) -> JobReport:
         try:
-            with use_language(self._job.lang), use_audience(self._audience):  # as its message is remembered
+            with use_language(self._job.lang), use_audience(self._audience):  # the message is stored as text
                 report, after, changed = self._verify_inputs()
             self._stop.check()
         except (StoppedError, KeyboardInterrupt) as error:
@@ -151,7 +151,7 @@ class _Run:
             )
             raise KeyboardInterrupt(join_clauses(safe, str(error))) from None
         try:
-            with self._stop.hold_back():  # what is sent and not noted would be told twice
+            with self._stop.hold_back():  # a message that is sent but not recorded would be sent twice
                 return self._conclude(report, after, changed)
         except KeyboardInterrupt:
             reason = gettext(
@@ -179,7 +179,7 @@ class _Run:
         return replace(report, problems=tuple(self._problems))
 
     def _verify_inputs(self) -> tuple[JobReport, pl.DataFrame | None, pl.DataFrame]:
-        self._write_changes()  # first: it may have the name that tonight's would take
+        self._write_changes()  # those of killed runs first, so that this run takes another name
         pattern = self._job.output.changes
         self._changes = self._names.changes(pattern) if pattern is not None else None
         inputs, missing = find_inputs(self._job, self._folder, self._names, self._store.outputs(), self._changes)
@@ -247,9 +247,9 @@ class _Run:
             reason = gettext("the deadline came while it was verified; the next run goes on")
             return InputOutcome(path, "left", paid=self._paid_since(begun), exit_code=PAUSED, error=reason)
         except BansongError as error:
-            if self._stop.is_made:  # polars has made an error of the interruption
+            if self._stop.is_made:  # polars turned the interruption into an error
                 raise KeyboardInterrupt from error
-            _log.info("%s: %s", path, error)  # the report says it
+            _log.info("%s: %s", path, error)  # the report shows it
             if self._name_before(one) not in earlier and is_stray_input(one, self._folder, error):
                 return InputOutcome(path, "passed_over", error=str(error))
             paid = self._paid_since(begun)
@@ -319,7 +319,7 @@ class _Run:
             kept=kept,
         )
         outcome = replace(outcome, exit_code=outcome.code_of_report)
-        # what is not finished, or was changed since its fingerprint was taken, is not as before tomorrow
+        # an unfinished input, or one that changed after its fingerprint, is verified again by the next run
         finished = fingerprint if not outcome.exit_code and was_read else ""
         verified = KnownInput(finished, self._now(), str(one.output), "", report.rows, roles=",".join(sorted(roles)))
         self._know(one, replace(verified, status_day=status_day))
@@ -330,7 +330,7 @@ class _Run:
         if self._earlier_numbers is None:
             before = self._store.snapshot()
             self._earlier_numbers = {} if before is None else numbers_by_input(before)
-        if known is None:  # one of the lists that are not there any more may have this name now
+        if known is None:  # perhaps a renamed list, which is missing under its old name
             missed = [numbers for path, numbers in self._earlier_numbers.items() if path in self._unlisted]
             return EarlierRows(numbers=pl.concat([pl.Series(dtype=pl.UInt64), *missed]), may_lose=True)
         name = self._name_before(one)
@@ -359,7 +359,7 @@ class _Run:
         try:
             with Ledger.open(ledger_path(locate(self._folder, self._job.engine.ledger))) as ledger:
                 return sum(run.paid for run in ledger.runs() if run.started >= begun)
-        except BansongError as error:  # it may be what failed
+        except BansongError as error:  # the ledger may be the cause of the failure
             _log.warning("what was paid before the failure is not known: %s", error)
             return 0
 
@@ -386,7 +386,7 @@ class _Run:
         new = [path for path in self._written | changes if str(path) not in known and not is_remote(path)]
         self._about_new = {path: about_file(path) for path in new}
         self._store.note_outputs(self._written | changes)
-        for folder in {path.parent for path in map(as_path, known) if not is_remote(path)}:  # a day's own, maybe
+        for folder in {path.parent for path in map(as_path, known) if not is_remote(path)}:  # perhaps one per day
             sweep_unfinished(folder)
 
     def _remove_old_outputs(self) -> None:
@@ -446,7 +446,7 @@ class _Run:
         waiting = [run for run in self._store.runs() if run.waits]
         taken = {run.id: set(run.taken) for run in waiting}
         for run in waiting:
-            if self._are_all_in(taken[run.id]):  # the last one that lacked it has left the job file
+            if self._are_all_in(taken[run.id]):  # the channel that lacked it is no longer in the job file
                 self._store.mark_taken(run.id, taken[run.id], self._now())
         problems = [problem for channel in self._channels for problem in self._deliver(channel, waiting, taken)]
         if self._stop.is_made and not all(map(self._are_all_in, taken.values())):

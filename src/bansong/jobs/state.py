@@ -136,9 +136,9 @@ class KnownInput:
     output: str
     written: str  # size and time of the output as written, to recognise an edited one
     rows: int
-    latest: str = ""  # as ``written``, of the copy
-    roles: str = ""  # found columns, separated by commas
-    status_day: str = ""  # oldest day (ISO) of its statuses of the tax authority
+    latest: str = ""  # like ``written``, for the copy
+    roles: str = ""  # roles with a column, separated by commas
+    status_day: str = ""  # day (ISO) of its oldest status from the tax authority
 
 
 def state_folder() -> Path:
@@ -334,7 +334,7 @@ def _unpack(blob: bytes) -> pl.DataFrame:
     rows = pl.read_parquet(io.BytesIO(blob))
     if "row_status" not in rows.columns:
         return rows.with_columns(without_space(pl.col(KEY))).select(CHANGE_SCHEMA.names())
-    if GONE not in rows.columns:  # of a release that kept no rows that had left, and white space in keys
+    if GONE not in rows.columns:  # an earlier release dropped rows that were gone, and kept white space in keys
         rows = rows.with_columns(without_space(pl.col(KEY)), pl.lit(None, pl.Date).alias(GONE))
     return rows.select(SNAPSHOT.names())
 

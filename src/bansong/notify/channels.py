@@ -136,7 +136,7 @@ class CommandChannel:
                 timeout=_COMMAND_TIMEOUT_S,
                 capture_output=True,
                 check=False,
-                start_new_session=True,  # Ctrl-C is for this process, which lets it end
+                start_new_session=True,  # Ctrl-C reaches this process alone, which waits for the command
             )
         except subprocess.TimeoutExpired:
             reason = gettext(
@@ -254,7 +254,7 @@ async def deliver(
             await settle(messages, outcome)
 
     batches = [waiting[first : first + channel.batch] for first in range(0, len(waiting), channel.batch)]
-    # the first goes alone: a receiver that hangs must not block more than one of the places
+    # the first one alone: a receiver that hangs must not block more than one place
     for batch in batches[:1] if parallel > 1 else batches:
         await attempt(batch)
     if parallel > 1:

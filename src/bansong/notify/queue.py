@@ -31,7 +31,7 @@ _DELIVERY: Final = (
     " d.channel, coalesce(d.begun, n.created), coalesce(d.attempts, 0), d.due, d.error"
 )
 _MAX_ERROR_CHARACTERS: Final = 300
-_UNDER_WAY_S: Final = 5.0  # before it is due, a notification that may be on its way is not changed
+_UNDER_WAY_S: Final = 5.0  # a notification due that soon may be on its way, and is not changed
 CLOSED: Final = "closed"
 
 
@@ -285,7 +285,7 @@ class Backoff:
         return due if due <= begun + self.patience else None
 
 
-@lru_cache(maxsize=1024)  # many watches are added, or checked, at the same moment
+@lru_cache(maxsize=1024)  # many watches have the same time
 def korean_iso(seconds: float | None) -> str | None:
     """Format a time like the service: ISO 8601 in Korean time, to the second; ``None`` if unknown."""
     if seconds is None or math.isnan(seconds):

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     import uvicorn
 
 
-# SO_LINGER with 0 seconds: closing such a socket sends RST
-_AT_ONCE: Final = struct.pack("ii", 1, 0)
+_NO_LINGER: Final = struct.pack("ii", 1, 0)  # closing a socket with this SO_LINGER sends RST
 
 
 @contextmanager
@@ -60,7 +59,7 @@ def serve(service: FakeApp, host: str = "127.0.0.1", port: int = 0) -> Iterator[
 
 def listening(host: str, port: int) -> socket.socket:
     """Return a listening socket."""
-    # the protocol is named because asyncio sets TCP_NODELAY only then: without it each reply takes 40 ms
+    # asyncio sets TCP_NODELAY only if the protocol is named; without it each reply takes 40 ms
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
@@ -135,7 +134,7 @@ def _write(server: uvicorn.Server, scope: messages.Scope, content: bytes) -> Non
 
 def _break(transport: Any, *, reset: bool) -> None:
     if transport and reset:
-        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
         transport.abort()
     elif transport:
         transport.close()
@@ -160,7 +159,7 @@ class FakeJob:
         """Return the status word and the number of finished rows. Without ``seconds`` each poll is a step."""
         words = dialect.words
         share = (self.polls - 1) / len(words) if words else 1.0
-        if self.seconds:  # a start in the future is of another run's clock: that job is long done
+        if self.seconds:  # a start in the future comes from the clock of an earlier run: the job is done
             share = (now - self.started) / self.seconds if now >= self.started else 1.0
         if share >= 1:
             return dialect.done, len(self.rows)
@@ -210,7 +209,7 @@ class FakeWatch:
         self.grade, self.biz_status = grade, biz_status or self.biz_status
 
 
-# part of ``/me``; the fake never forgets
+# part of ``/me``; the fake keeps replies for ever
 PROMISE: Final = {"header": "Idempotency-Key", "endpoints": ["POST /verify", "POST /batch"], "keep_seconds": 7 * 86_400}
 
 
@@ -234,7 +233,7 @@ class ReplayMemory:
                 raise RefusedError(409, "another request had this Idempotency-Key")
             self.replayed += 1
             return replace(reply)
-        reply = await do()  # the whole body is here, so nothing comes between this and what follows
+        reply = await do()  # the whole body is read, so no other request runs before the next lines
         if 200 <= reply.status < 300:
             self._known[key] = identity, replace(reply)
         return reply

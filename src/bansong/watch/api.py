@@ -228,7 +228,7 @@ def _settle_doubts(watches: WatchStore, file: pl.DataFrame, done: Done) -> Done:
     try:
         now = watches.frame()
     except ServiceError:
-        return done  # they stay in doubt: the same command reads the list first
+        return done  # still in doubt: the next call reads the list first
     plan = reconcile(file, now)
     wanted, ids = set(file["biz_no"]), set(now["watch_id"])
     open_ = {*plan.add["biz_no"], *plan.change["biz_no"]}
@@ -289,7 +289,7 @@ URL_MISSING: Final = Problem(
 )
 
 T = TypeVar("T")
-# ``None`` or false: the service's list; true: the user's own local one; else a local list's file
+# ``None``, false: the service's list; true: the user's default local list; else the file of a local list
 Local = str | Path | bool | None
 
 
@@ -370,7 +370,7 @@ class ServiceStore:
         from bansong.client.client import Client
 
         terms = self._terms
-        retries = 2 if cancel is None else 0  # the dispatcher tries again by its own rules
+        retries = 2 if cancel is None else 0  # with a token, the dispatcher retries
         client = Client(self._url, self._key, concurrency=terms.concurrency, timeout=terms.timeout, max_retries=retries)
 
         async def main() -> T:

@@ -58,16 +58,16 @@ log = logging.getLogger(__name__)
 SECRET: Final = "BANSONG_WEBHOOK_SECRET"  # noqa: S105 - the name of a variable
 _MIN_SECRET_CHARACTERS: Final = 16
 EVERY: Final = 24.0  # hours until a watch is due again by default
-REPORT: Final = "report"  # channel of the caller, who gets the report
+REPORT: Final = "report"  # name of the caller's channel: the report
 _MAX_INTERVAL_H: Final = 1e6
 _AT_ONCE: Final = 10_000  # watches in one transaction; a killed check repeats at most these
 _SHOWN: Final = (
     *("watch_id", "biz_no", "name", "address"),
     *("biz_status", "status_before", "grade_before", "grade", "bounce_prob"),
 )
-_SUMMARY_WINDOW_S: Final = 3600.0  # the lots of a check share one notification of businesses closed before
+_SUMMARY_WINDOW_S: Final = 3600.0  # within it, businesses closed at their first check share one notification
 _KEEP_DELIVERED_S: Final = 90 * 86400.0
-_PATIENCE: Final = 3  # failed deliveries in a row after which a webhook is left to the next check
+_PATIENCE: Final = 3  # failed deliveries in a row after which the rest waits for the next check
 
 _NO_REGISTRY: Final = gettext_noop(
     "no registry was given, so that closures cannot be found; set BANSONG_NTS_KEY, a free key of the tax authority's "
@@ -78,11 +78,10 @@ _EMPTY: Final[dict[str, type[pl.DataType]]] = {
     "bounce_prob": pl.Float64,
     **dict.fromkeys(("changed", "closure", "closed_already"), pl.Boolean),
 }
-# the reason of a status, with source and day; it holds no user text
+# the reason for a status, with source and day; it holds no text of users
 _STATUS_DAY: Final = r"\[status [+-][0-9]+\] [^|]*\([a-z]+, ([0-9]{4}-[0-9]{2}-[0-9]{2})"
 _SLACK_SHARE: Final = 0.1
-# a nightly run may begin that much earlier than the one before, also at a change to summer time
-_MAX_SLACK_S: Final = 2 * 3600.0
+_MAX_SLACK_S: Final = 2 * 3600.0  # a nightly run may start that much earlier than the last, also in summer time
 Tell = Callable[[CheckReport], None]
 Status = StatusSource | StatusOptions
 
@@ -217,7 +216,7 @@ class _CheckRun:
             with self.file.writing() as db:
                 window = SummaryWindow(self.started, at + _SUMMARY_WINDOW_S)
                 recorded: CheckResult = store.record(db, checked, at, again, self.names, window)
-                still = store.due(db, self.started, due.height, [OWNER])["number"]  # no answer: not now, not for ever
+                still = store.due(db, self.started, due.height, [OWNER])["number"]  # not answered: due next time
                 store.postpone(db, still.filter(still.is_in(due["number"].implode())).to_list(), again)
             self._due += due.height
             self._checked += recorded.watches.height
@@ -300,7 +299,7 @@ class _CheckRun:
         if stale and (self.statuses is None or caution):
             notes.append(stale)
         for channel in self.channels:
-            if isinstance(channel, FileChannel):  # to be heard of now, not when a business closes
+            if isinstance(channel, FileChannel):  # report an unusable file now, not at the next closure
                 try:
                     append_lines(channel.path, [])
                 except OutputError as error:

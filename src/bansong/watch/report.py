@@ -133,7 +133,7 @@ class CheckReport(Shown):
         names = dict(self.closed_already.select("biz_no", "name").iter_rows())
         first = ", ".join(business_label(number, names.get(number)) for number in numbers[:SHOWN])
         listed = f"{first} …" if len(numbers) > SHOWN else first
-        if len(names) != len(numbers):  # an earlier check found some of them
+        if len(names) != len(numbers):  # some are from an earlier check
             said = ngettext(
                 "{count:,} checked for the first time was closed already: {listed}",
                 "{count:,} checked for the first time were closed already: {listed}",
@@ -230,7 +230,7 @@ def with_local_times(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(pl.col(times).map_elements(in_seoul, return_dtype=pl.String)) if times else frame
 
 
-_AFTER: Final = 0.06  # length of the last grade's line behind the last change, as a share of the width
+_AFTER: Final = 0.06  # length of the line after the last change, as a share of the width
 _DAY_S: Final = 86400.0
 
 

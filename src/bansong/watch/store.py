@@ -21,8 +21,8 @@ from bansong.base.messages import gettext, gettext_noop
 from bansong.base.sqlite import FileKind
 from bansong.notify.queue import CLOSED, SummaryWindow, add_notifications, add_summaries, as_json, korean_iso
 
-# Counts are kept, since a plan limits them and counting takes longer the more there are.
-# AUTOINCREMENT: what a check found must not be written to a later watch that got the number of a removed one.
+# Counts are stored: a plan limits them, and counting takes longer the more watches there are.
+# AUTOINCREMENT: the result of a check must not go to a later watch with the row number of a removed one.
 DDL: Final = """
 CREATE TABLE watches (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -97,7 +97,7 @@ WATCH_FILE_MISSING: Final = Problem(
 )
 
 ENV: Final = "BANSONG_WATCH"
-OWNER: Final = "local"  # owner of a local list, in tables that a server shares among its keys
+OWNER: Final = "local"  # owner of a local list; in a server's tables, owners are keys
 # consecutive days in Korea on which statuses were due and could not be asked
 _UNASKED: Final = "CREATE TABLE unasked_days (day TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;"
 WATCH_FILE: Final = FileKind(
@@ -205,7 +205,7 @@ VERDICT_COLUMNS: Final[dict[str, type[pl.DataType]]] = {
 }
 STATUS_DAY: Final = "status_day"  # optional column of a judge: day (ISO) of the status
 UNKNOWN: Final = "unknown"
-# statuses of a closed business that has opened again; ``unknown`` is none of them
+# statuses by which a closed business has opened again; ``unknown`` is none
 OPEN: Final = ("active", "suspended")
 
 
@@ -245,7 +245,7 @@ def compare_with_check(watches: pl.DataFrame, checked: pl.DataFrame, now: float)
         pl.col(name).eq_missing(pl.col(f"{name}_asked")) for name in ("name", "address")
     )
     before, is_older = pl.col("biz_status"), pl.col(f"{STATUS_DAY}_found") < pl.col(STATUS_DAY)
-    # an unknown status, or one of an earlier day, comes from a poorer source: the known one stays
+    # an unknown status, or one of an earlier day, comes from a worse source: the known status stays
     after = pl.when(~is_older.fill_null(value=False)).then("biz_status_found")
     was_known, is_known = before.fill_null(UNKNOWN).ne(UNKNOWN), after.fill_null(UNKNOWN).ne(UNKNOWN)
     closed, open_again = after.eq_missing(pl.lit(CLOSED)), after.is_in(OPEN).fill_null(value=False)
@@ -279,7 +279,7 @@ _DOCUMENT_FIELDS: Final = (
     *("created_at", "checked_at", "next_check_at", "closed_at"),
 )
 _ENCODER: Final = msgspec.json.Encoder()
-_BLOCK: Final = 7  # low bits of a watch's number within its block: some 40 kB, rendered in a millisecond
+_BLOCK: Final = 7  # bits of a row number within its block of 128 watches: 40 kB, rendered in a millisecond
 _AS_FRAME: Final = ", ".join("id AS watch_id" if name == "watch_id" else name for name in _FRAME)
 
 

@@ -158,7 +158,7 @@ class ServiceSync:
         made: WatchEntry | None = None
 
         async def change() -> None:
-            nonlocal made  # sent again because the removal was not, it must not be added twice
+            nonlocal made  # if only the removal failed, a retry must not add the watch again
             made = made or await self._client.watch_add(entry.biz_no, entry.name, entry.address)
             if made.watch_id != watch_id:
                 await self._remove_watch(watch_id)
@@ -231,7 +231,7 @@ def _is_list_full(error: ServiceError) -> bool:
     return is_conflict and "watch_limit" in (error.detail or "")
 
 
-# times in seconds since 1970; ``shows_…``: whether the list shows that field, so that it can differ
+# times in seconds since 1970; ``shows_…``: whether the list shows that field: others are not compared
 LISTED: Final[dict[str, type[pl.DataType]]] = {
     **dict.fromkeys(("watch_id", "biz_no", "name", "address", "biz_status", "grade"), pl.String),
     **dict.fromkeys(("created", "checked", "due", "closed"), pl.Float64),
