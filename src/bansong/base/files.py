@@ -41,10 +41,7 @@ def variable(name: str) -> str | None:
 
 
 def state_directory() -> Path:
-    """Return the folder of all stores.
-
-    The folder of the former name is used if only it exists, or if only it holds a ledger.
-    """
+    """Return the folder of all stores. The former name's is used if only it exists, or only it holds a ledger."""
     if given := variable(STATE_DIR):
         return Path(given)
     from platformdirs import user_state_path
@@ -78,10 +75,7 @@ def mount_table() -> str:
 
 
 def network_file_system(folder: Path, table: str) -> str | None:
-    """Return the name of the network file system that holds a resolved folder, if any.
-
-    ``table``: the kernel's mounts; the longest, then the latest one counts.
-    """
+    """Return the network file system of a resolved folder, by its longest, then latest mount in ``table``."""
     above = {str(folder), *map(str, folder.parents)}
     longest, kind = "", ""
     for line in table.splitlines():
@@ -181,10 +175,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def lock_file(descriptor: int) -> bool:
-    """Lock a file until its descriptor is closed; return whether that worked.
-
-    Windows protects open files itself.
-    """
+    """Lock a file until its descriptor is closed; return whether that worked. Windows protects open files itself."""
     try:
         import fcntl
     except ImportError:
@@ -293,10 +284,7 @@ _ODD: Final = re.compile(r"[\x00-\x1f\x7f\\]")
 
 
 class RemotePath(_LocalPath):
-    """The path of a remote file.
-
-    ``query`` may hold a signature, so no text shows it. ``is_folder``: the URL ends in a slash.
-    """
+    """The path of a remote file. No text shows its ``query``: it may hold a signature."""
 
     query: str = ""
     is_folder: bool = False

@@ -82,10 +82,7 @@ def beyond_limit(path: Path, what: str, limit: str) -> InputError:
 
 
 def or_raise_limit(limit: str, value: str = "…") -> str:
-    """Return the end of a remedy: how to raise a limit; empty for readers who cannot.
-
-    ``limit``: a field of :class:`SizeLimits`.
-    """
+    """Return the end of a remedy, for readers who can raise limits; ``limit``: a field of :class:`SizeLimits`."""
     if not current_audience().sets_limits:
         return ""
     more = gettext_noop(", or raise the limit with {variable}={limit}={value}")

@@ -56,10 +56,7 @@ class PythonAudience:
 
 @dataclass(frozen=True)
 class OptionNames:
-    """An audience with other names for the options in ``of``.
-
-    An option without an entry in ``names`` does not exist for it.
-    """
+    """An audience with other ``names`` for the options in ``of``. An option without a name does not exist for it."""
 
     base: Audience
     names: Mapping[str, str]

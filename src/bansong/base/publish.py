@@ -117,10 +117,7 @@ def backed_up(target: Path, apart_from: Path) -> Iterator[Path]:
 
 
 def find_foreign(files: Mapping[Path, Path], *, extends: bool = False) -> list[Path]:
-    """Return the files that somebody else wrote; record the files to be published.
-
-    ``extends``: the new file keeps the old rows, so a foreign file stays recorded as foreign.
-    """
+    """Return the files that somebody else wrote, and record the others. ``extends``: the new file keeps old rows."""
     foreign = []
     for path, finished in files.items():
         if is_remote(path):

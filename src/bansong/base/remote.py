@@ -401,10 +401,7 @@ _MAX_REDIRECTS: Final = 5
 
 
 def _download_page(url: RemotePath, copy: int, check_room: Callable[[int], None]) -> RemoteVersion:
-    """Write the content of a URL to ``copy``.
-
-    ``check_room`` gets the declared bytes first, then the bytes so far.
-    """
+    """Write the content of a URL to ``copy``. ``check_room`` gets the declared bytes, then those so far."""
     import httpx
 
     try:
@@ -506,10 +503,7 @@ def fetch_file(path: Path) -> Iterator[InputData]:
 
 @contextmanager
 def publish_remote(url: RemotePath, seen: RemoteVersion | None = None) -> Iterator[Path]:
-    """Yield a private path; its file replaces the object ``url`` when the block ends.
-
-    The object must still be the version ``seen`` (default: the present one).
-    """
+    """Yield a private path. Its file replaces the object if that is still the version ``seen`` (default: present)."""
     _refuse_output(url)
     before = seen or look_at_object(url, OutputError)
     with ExitStack() as resources:

@@ -185,10 +185,7 @@ class FileKind:
                 raise self.error(FOLDER_MISSING, path=path, parent=path.parent, choose=self._choose)
 
     def lock(self, path: Path, taken: str, wait: float | None = None) -> FileLock:
-        """Take ``PATH.lock``; raise ``error`` with the text ``taken`` if it is taken.
-
-        ``wait``: seconds to wait (default: 0, and 10 if the file needs a migration).
-        """
+        """Take ``PATH.lock``, or raise ``error`` with the text ``taken``; wait 10 s if the file needs a migration."""
         is_outdated = 0 < self.stored_version(path) < self.version
         seconds = wait if wait is not None else _LOCK_TIMEOUT_S if is_outdated else 0
         # a file may be opened in one thread and closed in another

@@ -158,10 +158,7 @@ def _iterate_results(job_id: str, status: BatchStatus, total: int) -> Iterator[R
 
 
 class ResultIterator(AsyncIterator[Result]):
-    """Iterate over a job's results; the first step fetches them all.
-
-    This is no generator: trio warns of unfinished generators.
-    """
+    """Iterate over a job's results, fetched by the first step. No generator: trio warns of unfinished ones."""
 
     def __init__(self, client: Client, job: str | BatchCreated, total: int | None) -> None:
         self._client, self._job, self._total = client, job, total

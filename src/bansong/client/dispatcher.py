@@ -192,10 +192,7 @@ _HALT_REASONS: Final[dict[Action, HaltReason]] = {
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """The reason for sending no more requests.
-
-    ``error`` is raised once the requests under way are settled; without one, the run pauses.
-    """
+    """The reason for sending no more. ``error`` is raised after the last reply; without one, the run pauses."""
 
     why: HaltReason
     note: str
@@ -258,10 +255,7 @@ class OutgoingRequest(ABC, Generic[Reply]):
 
 
 class Dispatcher:
-    """Send the requests of one run until :meth:`cancel`.
-
-    Requests under way then have ``drain`` seconds to settle.
-    """
+    """Send the requests of one run until :meth:`cancel`. Requests under way then have ``drain`` seconds to settle."""
 
     def __init__(self, *, rate: float, drain: float, counts: DispatchCounts | None = None) -> None:
         self.rate = RateLimiter(rate)
@@ -343,10 +337,7 @@ class Dispatcher:
                 return
 
     async def fetch(self, ask: Callable[[], Awaitable[Reply]]) -> Reply | None:
-        """Send a free request with retries; return ``None`` if the run was cancelled.
-
-        Raises the last error.
-        """
+        """Send a free request with retries; return ``None`` if the run was cancelled. Raises the last error."""
         for attempt in count():
             if not await self.wait_for_permit():
                 return None

@@ -87,10 +87,7 @@ def status_error(
     is_free: bool = False,
     retry_after: float | None = None,
 ) -> ServiceError:
-    """Return the error for an HTTP status (guess G29).
-
-    A 5xx is in doubt only after a ``complete`` request: before that, the service cannot have acted on it.
-    """
+    """Return the error for an HTTP status (G29). A 5xx is in doubt only after a ``complete`` request."""
     detail = body_message(body)
     is_limit = status == HTTPStatus.TOO_MANY_REQUESTS and _names_limit(body)
     if is_limit or status in _STATUSES:

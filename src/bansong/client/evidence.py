@@ -291,10 +291,7 @@ _MIN_COMMON_SHARE: Final = 2 / 3  # of the longer text's letters, in the same or
 
 
 def digits_of(value: object) -> str | None:
-    """Return the ten digits of a business number in any notation.
-
-    Numbers may lack leading zeros.
-    """
+    """Return the ten digits of a business number in any notation. Numbers may lack leading zeros."""
     text = plain_text(value)
     if text is None:
         return None

@@ -296,10 +296,7 @@ _PROXY_SCHEMES: Final = ("http", "https")
 
 
 def environment_proxy(base: BaseUrl) -> str | None:
-    """Return the environment's proxy for a service; ``None`` without one, and for this machine.
-
-    Raises :class:`UsageError` for an unusable one.
-    """
+    """Return the environment's proxy for a service, ``None`` on this machine; raise :class:`UsageError`."""
     if base.is_loopback or proxy_bypass(base.host.strip("[]")):
         return None
     found = getproxies()
@@ -377,10 +374,7 @@ class Timeouts:
 
 
 def tls_context(verify: Verify, base: BaseUrl) -> ssl.SSLContext | None:
-    """Return the TLS context for ``verify``, ``None`` for the default.
-
-    Unchecked certificates are allowed on this machine only; raises :class:`UsageError`.
-    """
+    """Return the TLS context for ``verify``, ``None`` for the default. Unchecked certificates need this machine."""
     if verify is True:
         return None
     if verify is False:

@@ -63,10 +63,7 @@ class WebhookUrl:
 
     @classmethod
     def parse(cls, text: str, *, allow_http: bool = False) -> WebhookUrl:
-        """Check a URL: https, or http to this machine or with ``allow_http``, without a password.
-
-        Raises :class:`UsageError`.
-        """
+        """Check a URL: https, or http to this machine or with ``allow_http``. Raises :class:`UsageError`."""
         text = text.strip()
         try:
             parts = urlsplit(text)

@@ -52,10 +52,7 @@ class FileVersion:
 
 @dataclass(frozen=True, slots=True)
 class WorkerEngine:
-    """A picklable engine: reference files by name and version, all else pickled.
-
-    ``find_file`` finds a reference file on the worker.
-    """
+    """A picklable engine. Reference files go by name and version (``find_file`` finds them), all else is pickled."""
 
     registry: FileVersion | None
     gazetteer: FileVersion | None

@@ -27,10 +27,7 @@ THREADS: Final = "POLARS_MAX_THREADS"
 
 
 def build_with_threads(threads: int, build: bytes) -> Any:
-    """Unpickle an object that imports polars, with so many threads for polars.
-
-    If the worker has loaded polars before, the number cannot be changed; that is logged.
-    """
+    """Unpickle an object that imports polars, with so many threads, unless polars is loaded already (logged)."""
     if "polars" not in sys.modules:
         os.environ[THREADS] = str(threads)
     else:

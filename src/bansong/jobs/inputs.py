@@ -251,10 +251,7 @@ def content_of(path: Path) -> str:
 
 
 def fingerprint(job: JobFile, one: JobInput, folder: Path, content: str) -> str:
-    """Return a hash of all that an input's answers depend on.
-
-    Reference files count by size and time of change.
-    """
+    """Return a hash of all that an input's answers depend on. Reference files count by size and time of change."""
     digest = hashlib.sha256(content.encode())
     parts = (one.part, job.engine, job.status, job.reference, job.output, job.changes.key, job.lang, __version__)
     digest.update(msgspec.json.encode((*parts, is_asking(job, folder))))

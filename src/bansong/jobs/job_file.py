@@ -55,10 +55,7 @@ _OF_JOB: Final = ("date", "job")
 
 
 def check_pattern(pattern: str, *, of_input: bool) -> None:
-    """Raise ``ValueError`` if a pattern of output names cannot be filled.
-
-    ``of_input``: the pattern may use the fields of an input.
-    """
+    """Raise ``ValueError`` for a bad pattern of output names. ``of_input``: it may use fields of an input."""
     known = (*_OF_INPUT, *_OF_JOB) if of_input else _OF_JOB
     try:
         fields = {name for _, name, _, _ in Formatter().parse(pattern) if name is not None}
@@ -101,10 +98,7 @@ class OutputNames:
 
 
 def _stem_and_ext(path: Path) -> tuple[str, str]:
-    """Split ``a.csv.gz`` into ``a`` and ``csv.gz``.
-
-    A format that is only read gets the extension of its output.
-    """
+    """Split ``a.csv.gz`` into ``a`` and ``csv.gz``. A format that is only read gets the extension of its output."""
     from bansong.tables.detect import EXTENSIONS  # imports polars
 
     inner = unpacked_name(path)
@@ -298,10 +292,7 @@ def _words(type: inspect.LiteralType) -> str:
 
 
 def line_of(text: str, steps: Steps, value: str | None = None) -> int:
-    """Return the line of a field, else of its table.
-
-    ``value``: for an element of a list, which stands some lines below its field.
-    """
+    """Return the line of a field, else of its table. ``value``: of an element of a list."""
     lines, at, start = text.splitlines(), 1, 0
     for place, step in enumerate(steps):
         if isinstance(step, int):

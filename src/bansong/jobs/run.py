@@ -439,10 +439,7 @@ class _Run:
         self._store.commit_run(run, snapshot, changed, self._known, self._job.run.keep_runs, due)
 
     def _tell(self) -> list[str]:
-        """Deliver each message to the channels that lack it.
-
-        A failing channel waits for the next run: its messages keep their order.
-        """
+        """Deliver messages to the channels that lack them. A failing channel waits for the next run, in order."""
         waiting = [run for run in self._store.runs() if run.waits]
         taken = {run.id: set(run.taken) for run in waiting}
         for run in waiting:

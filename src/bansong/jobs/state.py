@@ -235,10 +235,7 @@ class RunStore:
         keep: int,
         changes_due: Path | None = None,
     ) -> None:
-        """Record a run in one transaction; keep the last ``keep`` runs.
-
-        Inputs without rows in ``snapshot`` are forgotten. ``changes_due``: the file of changes still to be written.
-        """
+        """Record a run in one transaction. Forget inputs that ``snapshot`` lacks, and all but ``keep`` runs."""
         with self._transaction():
             self._db.execute(
                 "INSERT INTO runs"

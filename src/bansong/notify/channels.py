@@ -41,10 +41,7 @@ _COMMAND_TIMEOUT_S: Final = 60.0
 
 
 class Message(Protocol):
-    """A message with a JSON ``payload``, and ``text`` for people.
-
-    Each attempt has the same ``id``, so that receivers recognise repeats.
-    """
+    """A message: JSON ``payload``, ``text`` for people. The ``id`` stays, so that receivers recognise repeats."""
 
     @property
     def id(self) -> str: ...
@@ -57,10 +54,7 @@ class Message(Protocol):
 
 
 class Channel(Protocol):
-    """A receiver of messages.
-
-    ``batch``: messages per attempt. ``receiver``: its name, if its errors do not name it.
-    """
+    """A receiver of messages. ``batch``: messages per attempt; ``receiver``: its name if errors do not name it."""
 
     @property
     def name(self) -> str: ...
@@ -165,10 +159,7 @@ class UnusableChannel:
 
 
 class ChannelKind(NamedTuple):
-    """A kind of channel in job files.
-
-    ``field`` and ``type``: its field in the table [notify]; ``open`` gets the table and the job's folder.
-    """
+    """A kind of channel in job files: ``field`` of the table [notify], its ``type``; ``open`` gets table and folder."""
 
     name: str
     field: str

@@ -94,10 +94,7 @@ def add_summaries(
 def add_unasked(
     db: sqlite3.Connection, owner: str, numbers: int, days: int, now: float, channels: Sequence[str]
 ) -> None:
-    """Queue a notification that statuses could not be asked.
-
-    ``numbers``: how many; ``days``: for how many days in a row.
-    """
+    """Queue a notification: for ``days`` days in a row, statuses of ``numbers`` numbers could not be asked."""
     _insert_notifications(db, [(owner, {"numbers": numbers, "days": days})], UNASKED, now, channels, due=now)
 
 

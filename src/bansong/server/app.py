@@ -48,10 +48,7 @@ _STABLE_AFTER_S: Final = 600.0  # a task that ran for so long begins again with 
 def create_app(
     settings: Settings, clock: Clock | None = None, *, status_sources: Sequence[StatusSource] = ()
 ) -> Starlette:
-    """Return the ASGI app. Its lifespan opens the database.
-
-    ``status_sources``: sources that come before the registry, best first.
-    """
+    """Return the ASGI app; its lifespan opens the database. ``status_sources`` come before the registry."""
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:

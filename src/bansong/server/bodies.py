@@ -114,10 +114,7 @@ async def read_body(request: Request, limit: int) -> bytes:
 
 
 def refuse_two_lengths(scope: Scope) -> None:
-    """Refuse a request that has both Content-Length and Transfer-Encoding.
-
-    A proxy that obeys the other header would take the rest of the body for the next request.
-    """
+    """Refuse two lengths in a request: a proxy may obey the other one, and see a second request in the rest."""
     if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
         message = gettext("the request has Content-Length and Transfer-Encoding; send one of the two")
         raise Refusal(400, "bad_http", message, headers={"Connection": "close"})
@@ -142,10 +139,7 @@ class IncomingBody:
         return message
 
     async def answer(self, response: Response, scope: Scope, send: Send) -> None:
-        """Send a response, and read the rest of the body for ten seconds.
-
-        Most clients read a response only after they have sent their body.
-        """
+        """Send a response, and read the body for ten more seconds: most clients read only after sending."""
 
         async def send_and_drain(message: Message) -> None:
             if message["type"] != "http.response.body" or not self._more:

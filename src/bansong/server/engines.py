@@ -59,10 +59,7 @@ def stamp_of(file: Path | int) -> FileStamp | None:
 
 
 class OpenFile:
-    """A file that stays readable while this object lives, even if it is replaced under its name.
-
-    On Windows it is not kept open: an open file cannot be replaced there.
-    """
+    """A file that stays readable while this object lives, even if it is replaced (not on Windows)."""
 
     def __init__(self, path: Path) -> None:
         descriptor = os.open(path, os.O_RDONLY)

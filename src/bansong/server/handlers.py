@@ -212,10 +212,7 @@ async def record_label(request: Request) -> Response:
 
 
 async def add_watch(request: Request) -> Response:
-    """Watch a business (INTERFACE §4.5).
-
-    The first check is a scheduled one: an immediate one would be a lookup without quota.
-    """
+    """Watch a business (INTERFACE §4.5). An immediate first check would be a lookup without quota, so it waits."""
     context = context_of(request)
     wanted, key = await read_json(request, payloads.WatchRequest), await renew_key(request)
     plan, clock = context.keys.plan(key), context.clock
@@ -349,10 +346,7 @@ async def list_jobs(request: Request) -> Response:
 
 
 async def delete_job(request: Request) -> Response:
-    """Delete a job with its files, or cancel it (202: its files go after the current slice).
-
-    Its outcomes are learned first.
-    """
+    """Learn a job's outcomes and delete it, or cancel it (202: its files go after the current slice)."""
     context, key, job_id = context_of(request), key_of(request), request.path_params["job_id"]
     if await context.store.read(lambda db: job_table.has_unlearned(db, key.id, job_id)):
         await context.learner.record()

@@ -181,10 +181,7 @@ def sort_by_risk(answers: Rows) -> Rows:
 
 
 async def stream_items(head: bytes, path: Path, rows: int, limiter: anyio.CapacityLimiter) -> AsyncIterator[bytes]:
-    """Stream ``head`` (the beginning of a JSON object) and results.
-
-    The first results are rendered before this returns, so that an error can still be answered.
-    """
+    """Stream ``head`` and results. The first results are rendered before this returns, to raise their errors."""
 
     async def render(first: int) -> bytes:
         return await anyio.to_thread.run_sync(render_items, path, first, min(RENDERED, rows - first), limiter=limiter)
@@ -217,10 +214,7 @@ class _JobBytes:
 
 
 class DiskUse:
-    """Bytes on the disk per key.
-
-    Only the event loop may use it: then a check and its reservation are one step.
-    """
+    """Bytes on the disk per key. For the event loop alone, so that check and reservation are one step."""
 
     def __init__(self, files: Path, jobs: Iterable[JobOnDisk] = ()) -> None:
         self._files = files
@@ -443,10 +437,7 @@ _LARGE_SECONDS: Final = 120.0
 
 
 class ReadingSlots:
-    """Limit how many uploads are read at once.
-
-    Small files have slots of their own. One that fails there is read as a large one.
-    """
+    """Limit uploads read at once. Small files have their own slots; one that fails there is read as a large one."""
 
     def __init__(self, slots: int) -> None:
         self._small = anyio.CapacityLimiter(slots)

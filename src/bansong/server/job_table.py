@@ -69,10 +69,7 @@ def list_jobs(
 
 
 def delete_job(db: sqlite3.Connection, key_id: str, id_: str, answered: int) -> int | None:
-    """Delete a job and its outcomes; return the lookups given back.
-
-    An unfinished job gives back all that it was charged beyond ``answered`` rows.
-    """
+    """Delete a job; return the lookups given back: those beyond ``answered`` rows, if it is unfinished."""
     job = find_job(db, key_id, id_)
     if job is None:
         return None
@@ -106,10 +103,7 @@ def requeue_running(db: sqlite3.Connection, *, survived: bool) -> int:
 
 
 def start_next(db: sqlite3.Connection, now: float) -> StoredJob | None:
-    """Start the next due job of the key that has waited longest for its turn.
-
-    The turn is stored with the key: a key could delete its jobs to be first again.
-    """
+    """Start the next due job of the key that waits longest. Keys store their turn: jobs can be deleted."""
     row = db.execute(
         f"SELECT {_COLUMNS} FROM jobs WHERE number IN"  # noqa: S608
         " (SELECT min(number) FROM jobs WHERE state = 'queued' AND due <= ? GROUP BY key_id)"
@@ -340,10 +334,7 @@ class IdempotentRequests:
         self._under_way: dict[tuple[str, bytes], tuple[bytes, asyncio.Future[bytes | None]]] = {}
 
     async def once(self, key_id: str, token: bytes, identity: bytes, attempt: Callable[[], Awaitable[bytes]]) -> bytes:
-        """Return the result of ``attempt``, or of the same request under way.
-
-        ``attempt`` must look for an earlier answer in the store.
-        """
+        """Return the result of ``attempt``, which checks the store first, or of the same request under way."""
         place = key_id, token
         # a failed attempt leaves nothing in the store; a waiting request tries again
         while (other := self._under_way.get(place)) is not None:

@@ -108,10 +108,7 @@ class JobWorker:
         return attempt if attempt.job_id == job_id else _JobAttempt(job_id)
 
     async def delete(self, key_id: str, job_id: str) -> DeletedJob | None:
-        """Delete or cancel a key's job.
-
-        Its row goes first. If its files cannot be removed, the next start removes them.
-        """
+        """Delete or cancel a key's job. Its row goes first; the next start removes files that could not be."""
 
         def remove_row(db: sqlite3.Connection) -> int | None:
             if job_table.has_unlearned(db, key_id, job_id):
@@ -244,10 +241,7 @@ class JobWorker:
 
 
 def clean_up_files(settings: Settings) -> DiskUse:
-    """Remove what a killed server left, and measure the rest.
-
-    A file without keys may be the wrong one: then nothing is removed.
-    """
+    """Remove what a killed server left. A file without keys may be the wrong one: then nothing is removed."""
     with closing(open_server_file(settings.db, create=False, writing=False)) as db:
         known, has_keys = job_table.list_jobs_on_disk(db), bool(key_table.list_keys(db))
     if has_keys:

@@ -59,10 +59,7 @@ class Rotation:
 
 
 def rotate_secret(db: sqlite3.Connection, key_id: str, now: float, overlap: float) -> Rotation | None:
-    """Add a secret, and end the earlier ones after ``overlap`` seconds.
-
-    Returns ``None`` if more than :data:`MOST` secrets would be valid at once.
-    """
+    """Add a secret, end earlier ones after ``overlap`` seconds; ``None`` if more than :data:`MOST` would be valid."""
     before = live_secrets(db, key_id, now)
     if overlap > 0 and len(before) >= MOST:
         return None
@@ -318,10 +315,7 @@ def decrease(counts: Counter[str], key_id: str, by: int = 1) -> None:
 
 
 class KeyBounds:
-    """Limit a key's requests per second and at once.
-
-    The rate is a token bucket, kept as the time at which it is full (GCRA).
-    """
+    """Limit a key's requests per second and at once. The rate is a token bucket (GCRA: the time when it is full)."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -1,7 +1,4 @@
-"""Learn from the outcomes of a key.
-
-Outcomes are marked as learned once its label store has them on disk.
-"""
+"""Learn from the outcomes of a key. Outcomes are marked as learned once its label store has them on disk."""
 
 from __future__ import annotations
 

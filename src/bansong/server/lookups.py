@@ -100,10 +100,7 @@ class PreparedQuery:
         statuses: Iterable[KnownStatus] = (),
         letters: pl.DataFrame | None = None,
     ) -> list[VerificationPayload]:
-        """Answer lookups in their order.
-
-        ``letters``: earlier letters to these businesses (default: those of the engine).
-        """
+        """Answer lookups in order. ``letters``: earlier letters to them (default: those of the engine)."""
         columns = {"b_no": [one.b_no for one in lookups], "name": [one.name for one in lookups]}
         columns |= {"address": [one.address for one in lookups], "zipcode": [None] * len(lookups)}
         self._rows, self._letters = pl.DataFrame(columns, schema=_SCHEMA), letters
@@ -263,10 +260,7 @@ class Microbatcher(Generic[Item, Result]):
 
 
 class LookupAnswerer:
-    """Answer single lookups from a cache or a shared query.
-
-    Keys with equal engines share a query. Cached answers last until that query changes.
-    """
+    """Answer single lookups from a cache or a query. Keys with equal engines share a query."""
 
     def __init__(self, engines: EnginePool, statuses: NtsStatuses | None = None, *, waiting: int = MAX_WAITING) -> None:
         self._engines = engines
@@ -406,10 +400,7 @@ class _EngineQueue:
 
 
 def _engine_identity(engine: LocalEngine) -> tuple[object, ...]:
-    """Return a value that is equal for engines with equal answers, letters apart.
-
-    Queues keep the engines alive, so that no ``id`` is used twice.
-    """
+    """Return an equal value for engines with equal answers, letters apart. Queues keep these ids in use."""
     files = id(engine.registry), id(engine.status), id(engine.gazetteer)
     of_key = isinstance(engine, ServedEngine)
     history = engine.history is None if of_key else id(engine.history)

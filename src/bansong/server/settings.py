@@ -170,10 +170,7 @@ class RequestLog:
 
 
 class JsonFormatter(logging.Formatter):
-    """Format log records as JSON lines.
-
-    Texts of exceptions and of libraries may quote user data, so they are left out.
-    """
+    """Format log records as JSON lines. Texts of exceptions and libraries may quote user data: left out."""
 
     def format(self, record: logging.LogRecord) -> str:
         if getattr(record, _RENDERED, False):

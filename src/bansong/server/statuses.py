@@ -301,10 +301,7 @@ class NtsStatuses:
         return StoredStatuses(found, frozenset(stale).difference(resting))
 
     async def ask(self, numbers: Sequence[int]) -> Statuses:
-        """Ask for numbers, and store the answers.
-
-        A refused call is halved. A number that is refused alone is not asked again that day.
-        """
+        """Ask for numbers, store the answers. A refused call is halved; a number refused alone rests for the day."""
         answers: dict[int, KnownStatus] = {}
         alone: list[int] = []
         parts, refusal, day = [numbers], None, self._clock.today()

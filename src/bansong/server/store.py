@@ -172,10 +172,7 @@ SERVER_FILE: Final = FileKind(
 
 
 def open_server_file(path: Path, *, create: bool = True, writing: bool = True) -> sqlite3.Connection:
-    """Open or create the database.
-
-    Raises :class:`StoreError` if only its folder of files is there: a new database would delete them.
-    """
+    """Open or create the database; raise :class:`StoreError` if only its folder of files exists."""
     given, path = path, Path(os.path.realpath(path))
     if not path.exists():
         refuse_lost_file(given)

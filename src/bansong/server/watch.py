@@ -206,10 +206,7 @@ class WatchScheduler:
         return watch_store.count_overdue(db, [key.id for key, _ in self._keys_due(db)], now - _OVERDUE_S)
 
     def first_check(self, key: Key, biz_no: str, now: float) -> float:
-        """Return when to check a new watch first: a time in the second half of the interval.
-
-        It depends on the number alone, so removing and adding a watch gains nothing.
-        """
+        """Return the time of a new watch's first check, by its number alone: adding it again gains nothing."""
         interval = self._interval(key)
         slot = interval / _SLOTS
         place = crc32(f"{key.id} {biz_no}".encode()) / 2.0**32

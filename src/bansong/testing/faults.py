@@ -1,7 +1,4 @@
-"""Faults for the fakes.
-
-An act hits a request before it is read (nothing is paid), or after it was taken and paid.
-"""
+"""Faults for the fakes. An act hits a request before it is read (nothing is paid), or after it was taken and paid."""
 
 # ruff: noqa: ARG002 - every act has the same methods
 
@@ -217,10 +214,7 @@ async def _hang(request: FakeRequest) -> bool:
 
 
 async def _wait(request: FakeRequest, seconds: float) -> None:
-    """Wait for these seconds or for a release.
-
-    The release may come from another thread, so it is polled, less and less often.
-    """
+    """Wait for these seconds or for a release. Another thread may release it, so it is polled, ever more rarely."""
     start = now = anyio.current_time()
     while not request.released and now < start + seconds:
         await anyio.sleep(min(start + seconds - now, max((now - start) / 20, 0.02), 1.0))

@@ -113,10 +113,7 @@ WATCH_FILE: Final = FileKind(
 
 
 class LocalFile:
-    """An open watch file.
-
-    It is created (0600) unless ``create`` is false. Raises :class:`StoreError`.
-    """
+    """An open watch file. It is created (0600) unless ``create`` is false. Raises :class:`StoreError`."""
 
     def __init__(self, path: Path, *, create: bool = True) -> None:
         self.path = path
@@ -231,10 +228,7 @@ class CheckResult:
 
 
 def compare_with_check(watches: pl.DataFrame, checked: pl.DataFrame, now: float) -> pl.DataFrame:
-    """Compare a check with the watches as they are now.
-
-    A result is dropped if its watch is gone, or has another name or address now.
-    """
+    """Compare a check with the watches as they are now. Results for changed or removed watches are dropped."""
     if STATUS_DAY not in checked:
         checked = checked.with_columns(pl.lit(None, pl.String).alias(STATUS_DAY))
     verdict = (*VERDICT_COLUMNS, STATUS_DAY)
@@ -333,10 +327,7 @@ Addition = Literal["added", "changed", "unchanged"]
 def add(
     db: sqlite3.Connection, owner: str, entry: Business, now: float, first_check: float | None = None
 ) -> tuple[WatchedBusiness, Addition]:
-    """Put a business on an owner's list.
-
-    A new one is due at ``first_check`` (default: now), a changed one at once if there is no ``first_check``.
-    """
+    """Put a business on an owner's list, due at ``first_check``, else now. With it, a changed one keeps its time."""
     done: Addition = "added"
     found = db.execute(f"SELECT {_WATCH} FROM watches WHERE owner = ? AND biz_no = ?", (owner, entry.biz_no)).fetchone()
     if found is None:
@@ -486,10 +477,7 @@ def bring_forward(db: sqlite3.Connection, owner: str, until: float, limit: int) 
 
 
 def make_due(db: sqlite3.Connection, owner: str, now: float, wait: float | None = None) -> None:
-    """Make watches due now: all, or with ``wait`` those checked at least so many seconds ago.
-
-    Watches checked in the future come from a wrong clock; they become due, too.
-    """
+    """Make watches due: all, or with ``wait`` those checked so many seconds ago, or in the future (a wrong clock)."""
     db.execute(
         "UPDATE watches SET due = :now WHERE owner = :owner AND due > :now"
         " AND (:wait IS NULL OR checked <= :now - :wait OR coalesce(checked, created) > :now)",
@@ -515,10 +503,7 @@ def record(
     channels: Sequence[str] = (),
     window: SummaryWindow | None = None,
 ) -> CheckResult:
-    """Record a check: watches, changes of grade, and notifications.
-
-    ``next_due``: when the watches are due again. Businesses closed at their first check share one notification.
-    """
+    """Record a check: watches, changes of grade, notifications. ``next_due``: when the watches are due again."""
     numbers = json.dumps(checked["number"].to_list())
     rows = db.execute(
         f"SELECT {_AS_FRAME} FROM watches WHERE number IN (SELECT value FROM json_each(?)) ORDER BY number", (numbers,)

@@ -116,10 +116,7 @@ class ServiceSync:
         self._postponed: list[_StepRequest] = []
 
     async def put(self, add: Sequence[Business], change: Sequence[tuple[str, Business]]) -> None:
-        """Add and change watches.
-
-        A change is another POST. If the service makes a new watch of it, the old one is removed.
-        """
+        """Add and change watches. A change is a POST; if that makes a new watch, the old one is removed."""
         added = [_StepRequest(self, "add", entry.biz_no, partial(self._add, entry)) for entry in add]
         changed = [_StepRequest(self, "change", entry.biz_no, self._change(id_, entry)) for id_, entry in change]
         await self._carry_out([*added, *changed])
@@ -245,10 +242,7 @@ _PLACE: Final = "place"
 
 @dataclass(frozen=True, slots=True)
 class Businesses:
-    """The businesses of a table (:data:`BUSINESS`), and its unusable rows.
-
-    A business has the first name and address that its rows give.
-    """
+    """The businesses of a table (:data:`BUSINESS`, the first name and address given), and its unusable rows."""
 
     frame: pl.DataFrame
     rows: int
