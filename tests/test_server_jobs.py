@@ -457,7 +457,7 @@ def test_an_end_is_told_once(table: tuple[sqlite3.Connection, str, str]) -> None
         job_table.fail_job(db, job, now=2.0, code="internal", message="x")
         job_table.finish_job(db, job, now=2.0, grades={}, model="m", without_answer=7)
         job_table.put_back(db, job, due=0.0, attempts=1)
-    assert key_table.used_lookups(db, one, "2026-11") == 30
+    assert key_table.month_usage(db, one, "2026-11")[0] == 30
     assert db.execute("SELECT state, charged FROM jobs").fetchall() == [("failed", 0)]
 
 

@@ -116,7 +116,7 @@ def list_keys(db: Path, as_json: bool) -> None:
 
     def read(it: sqlite3.Connection) -> list[dict[str, object]]:
         return [
-            _key_row(key, key_table.used_lookups(it, key.id, month), key_table.live_secrets(it, key.id, now))
+            _key_row(key, key_table.month_usage(it, key.id, month)[0], key_table.live_secrets(it, key.id, now))
             for key in key_table.list_keys(it)
         ]
 

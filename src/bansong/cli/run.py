@@ -167,7 +167,7 @@ def list_(job: Path, as_json: bool) -> None:
 @json_option
 def show(job: Path, run_id: str, as_json: bool) -> None:
     """Show one run of the job file JOB: `last` (the default), `last-1`, or its id or the beginning of it."""
-    from bansong.jobs.report import WHATS
+    from bansong.jobs.report import OUTCOME_WORDS
     from bansong.jobs.state import find_run
 
     found = find_run(job, run_id)
@@ -176,7 +176,7 @@ def show(job: Path, run_id: str, as_json: bool) -> None:
     for one in found.inputs:
         rows = ngettext("{count:,} row", "{count:,} rows", one["rows"])
         error = f", {one['error']}" if one["error"] else ""
-        lines.append(f"  {gettext(WHATS.get(one['what'], one['what']))}: {one['path']}, {rows}{error}")
+        lines.append(f"  {gettext(OUTCOME_WORDS.get(one['what'], one['what']))}: {one['path']}, {rows}{error}")
     lines.append(gettext("  changes: {summary}", summary=found.summary))
     if found.message:
         waiting = gettext(" (not delivered yet)") if found.waits else ""

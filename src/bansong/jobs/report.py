@@ -94,8 +94,8 @@ PAUSED: Final = 5  # exit code of inputs that the next run continues
 _FAILED: Final = 3
 # exit codes by urgency: failures that people must repair come first
 _SEVEREST: Final = (4, 1, 2, 3, PAUSED, 0)
-What = Literal["verified", "unchanged", "failed", "left", "passed_over"]
-WHATS: Final[Mapping[What, str]] = {
+OutcomeKind = Literal["verified", "unchanged", "failed", "left", "passed_over"]
+OUTCOME_WORDS: Final[Mapping[OutcomeKind, str]] = {
     "verified": gettext_noop("verified"),
     "unchanged": gettext_noop("unchanged"),
     "failed": gettext_noop("failed"),
@@ -109,7 +109,7 @@ class InputOutcome:
     """What a run did with one input."""
 
     path: str
-    what: What  # unchanged: output reused; left: not begun or not finished at the deadline; passed_over: holds no table
+    what: OutcomeKind  # unchanged: output reused; left: for the next run, at the deadline; passed_over: no table
     output: str | None = None
     rows: int = 0
     paid: int = 0  # lookups
@@ -235,7 +235,7 @@ class JobReport(Shown):
             rows = count_rows(one.rows)
             rows = Phrase("{rows}, paid {paid:,}", rows=rows, paid=one.paid) if one.paid else rows
             about = one.error or join_clauses(rows, *one.problems_of_rows)
-            yield gettext(WHATS[one.what]), f"{one.path}: {about}"
+            yield gettext(OUTCOME_WORDS[one.what]), f"{one.path}: {about}"
             if one.output and one.what != "failed":
                 yield written, one.output
         yield gettext("changes"), self._describe_changes()
@@ -267,7 +267,7 @@ def write_metrics(report: JobReport, target: Path) -> None:
         f"bansong_job_problems{{{job}}}": len(report.problems),
         f"bansong_job_paid_lookups{{{job}}}": sum(one.paid for one in report.inputs),
     }
-    for what in WHATS:
+    for what in OUTCOME_WORDS:
         figures[f'bansong_job_inputs{{{job},what="{what}"}}'] = sum(one.what == what for one in report.inputs)
     for kind, count in report.counts.items():
         figures[f'bansong_job_changes{{{job},kind="{kind}"}}'] = count

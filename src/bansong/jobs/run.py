@@ -167,7 +167,7 @@ class _Run:
         with use_language(self._job.lang):
             report = replace(report, changes_file=self._write_changes())
         self._remove_old_outputs()
-        self._problems += self._tell()
+        self._problems += self._send_messages()
         report = replace(report, problems=tuple(self._problems))
         if report.exit_code != first_code:
             self._store.note_exit_code(report.run_id, report.exit_code)
@@ -274,7 +274,7 @@ class _Run:
             kept += copy_file(as_path(known.output), one.output, self._mode)
         if one.latest is not None and (not known.latest or about_file(one.latest) != known.latest):
             kept += copy_file(one.output, one.latest, self._mode)
-        self._know(one, known)
+        self._record_known(one, known)
         return InputOutcome(str(one.path), "unchanged", str(one.output), rows=known.rows, kept=kept)
 
     def _verify(self, one: JobInput, fingerprint: str, content: str, known: KnownInput | None) -> InputOutcome:
@@ -322,7 +322,7 @@ class _Run:
         # an unfinished input, or one that changed after its fingerprint, is verified again by the next run
         finished = fingerprint if not outcome.exit_code and was_read else ""
         verified = KnownInput(finished, self._now(), str(one.output), "", report.rows, roles=",".join(sorted(roles)))
-        self._know(one, replace(verified, status_day=status_day))
+        self._record_known(one, replace(verified, status_day=status_day))
         self._spend(outcome.paid)
         return outcome
 
@@ -341,7 +341,7 @@ class _Run:
     def _name_before(self, one: JobInput) -> str:
         return self._predecessors.get(str(one.path), str(one.path))
 
-    def _know(self, one: JobInput, known: KnownInput) -> None:
+    def _record_known(self, one: JobInput, known: KnownInput) -> None:
         latest = "" if one.latest is None else about_file(one.latest)
         written = about_file(one.output)
         self._known[str(one.path)] = replace(known, output=str(one.output), written=written, latest=latest)
@@ -438,7 +438,7 @@ class _Run:
         due = None if report.changes.is_empty() else self._changes
         self._store.commit_run(run, snapshot, changed, self._known, self._job.run.keep_runs, due)
 
-    def _tell(self) -> list[str]:
+    def _send_messages(self) -> list[str]:
         """Deliver messages to the channels that lack them. A failing channel waits for the next run, in order."""
         waiting = [run for run in self._store.runs() if run.waits]
         taken = {run.id: set(run.taken) for run in waiting}

@@ -321,12 +321,12 @@ class EnginePool:
                 _log.warning("the newer files cannot be used, those before go on serving: %s", why)
             else:
                 self.data = data
-                self._let_go()
+                self._drop_replaced_engines()
         for key_id, learned in list(self._learned.items()):
             if self._stamps(key_id) != learned.stamps:
                 self._refresh(key_id)
 
-    def _let_go(self) -> None:
+    def _drop_replaced_engines(self) -> None:
         """Drop engines of replaced files; idle keys would keep them open."""
         with self._lock:
             for learned in self._learned.values():

@@ -27,14 +27,13 @@ from bansong.base.sqlite import rewrite_file, transaction
 from bansong.engine.records import ROW_ID
 from bansong.history.labels import LabelStore
 from bansong.reference.status_store import find_status_store
-from bansong.server import job_files as results
-from bansong.server import job_table
+from bansong.server import job_files, job_table
 from bansong.server import keys as key_table
 from bansong.server.engines import learning_folder
 from bansong.server.learning import OutcomeLearner
 from bansong.server.settings import Clock, Settings
 from bansong.server.store import SERVER_FILE, Store, hold_server_file
-from bansong.watch import store as watch_forget
+from bansong.watch import store as watch_store
 
 FILE_DAMAGED: Final = Problem(
     "forget.file_damaged", "{path}: is damaged, so it cannot be searched: {error}; remove it, and try again"
@@ -66,7 +65,7 @@ class ServerErasure:
         found: Counter[str] = Counter()
         with SERVER_FILE.errors(self.path):
             for b_no in numbers:
-                found.update(watch_forget.holdings(self._db, b_no))
+                found.update(watch_store.holdings(self._db, b_no))
                 answers = self._db.execute(f"SELECT count(*) {_ANSWERS}", (b_no.encode(),))
                 found["repeatable answers"] += answers.fetchone()[0]
         for path in self._job_files():
@@ -80,10 +79,10 @@ class ServerErasure:
     def erase(self, numbers: Collection[str]) -> None:
         active = "SELECT id FROM jobs WHERE state <> 'done'"
         with SERVER_FILE.errors(self.path):
-            results.remove_leftovers(self._files, job_table.list_job_ids(self._db))
+            job_files.remove_leftovers(self._files, job_table.list_job_ids(self._db))
             for (job,) in self._db.execute(active).fetchall():
-                if results.records_path(self._files, job).exists():
-                    results.remove_unfinished(self._files, job)
+                if job_files.records_path(self._files, job).exists():
+                    job_files.remove_unfinished(self._files, job)
         with SERVER_FILE.errors(self.path), transaction(self._db):
             for path in self._job_files():
                 rows = _rows_of(path, numbers)
@@ -91,7 +90,7 @@ class ServerErasure:
                     "DELETE FROM labels WHERE job = ? AND row_id = ?", ((path.parent.name, row) for row in rows)
                 )
             for b_no in numbers:
-                watch_forget.erase(self._db, b_no)
+                watch_store.erase(self._db, b_no)
                 self._db.execute(f"DELETE {_ANSWERS}", (b_no.encode(),))
         for path in self._job_files():
             if not _rows_of(path, numbers).is_empty():
@@ -106,7 +105,7 @@ class ServerErasure:
 
     def _job_files(self) -> list[Path]:
         with SERVER_FILE.errors(self._files):
-            folders = list_folder(results.job_folder(self._files, "any").parent)
+            folders = list_folder(job_files.job_folder(self._files, "any").parent)
             files = [path for folder in folders for path in list_folder(folder)]
         return [path for path in files if path.name in _JOB_FILES]
 
@@ -138,8 +137,8 @@ def _erase_rows(path: Path, numbers: Collection[str]) -> None:
     rows = frame.with_columns(blank)
     with publish_file(path) as temporary:
         if "bounce_prob" in schema:
-            rows = results.sort_by_risk(rows)
-        rows.sink_parquet(temporary, row_group_size=results.ROWS)
+            rows = job_files.sort_by_risk(rows)
+        rows.sink_parquet(temporary, row_group_size=job_files.ROWS)
 
 
 # tables whose rows are erased with a key, and the key's column; rows that refer to them are deleted by cascade
@@ -210,7 +209,7 @@ def remove_files(files: Path, key_id: str, job_ids: Iterable[str]) -> None:
     jobs = list(job_ids)
     for mailing in list_mailings(files, key_id, jobs):
         mailing.unlink(missing_ok=True)
-    for folder in (learning_folder(files) / key_id, *(results.job_folder(files, job_id) for job_id in jobs)):
+    for folder in (learning_folder(files) / key_id, *(job_files.job_folder(files, job_id) for job_id in jobs)):
         if folder.exists():
             shutil.rmtree(folder)
 
@@ -226,7 +225,7 @@ def erase_account(path: Path, key_id: str, now: float) -> dict[str, int]:
         remove_files(files, key_id, job_table.list_job_ids(db, key_id))
         with transaction(db):
             erase_rows(db, key_id, now)
-        results.remove_leftovers(files, job_table.list_job_ids(db))
+        job_files.remove_leftovers(files, job_table.list_job_ids(db))
         rewrite_file(db)
     return held
 

@@ -17,8 +17,7 @@ from starlette.responses import Response, StreamingResponse
 from bansong.base.messages import gettext, gettext_noop
 from bansong.client.address import AddressPolicy
 from bansong.client.webhook import WebhookSender
-from bansong.server import job_files as results
-from bansong.server import job_table, payloads
+from bansong.server import job_files, job_table, payloads
 from bansong.server import keys as key_table
 from bansong.server.bodies import UploadBounds, hash_upload, read_json, receive_upload
 from bansong.server.engines import EnginePool, RegistrySnapshot, StatusSource
@@ -107,9 +106,7 @@ async def check_health(request: Request) -> Response:
 async def show_account(request: Request) -> Response:
     context, key = context_of(request), key_of(request)
     plan, month = context.keys.plan(key), context.clock.month()
-    used, changes = await context.store.read(
-        lambda db: (key_table.used_lookups(db, key.id, month), key_table.used_watch_changes(db, key.id, month))
-    )
+    used, changes = await context.store.read(lambda db: key_table.month_usage(db, key.id, month))
     resets = context.clock.month_ends().isoformat()
 
     def quota(limit: int, used: int) -> payloads.QuotaPayload:
@@ -121,17 +118,7 @@ async def show_account(request: Request) -> Response:
             plan=key.plan,
             quota=quota(key.quota, used),
             watch_changes=quota(plan.watch_changes, changes),
-            limits=payloads.LimitsPayload(
-                upload_bytes=plan.upload_bytes,
-                upload_rows=plan.rows,
-                watches=plan.watches,
-                watch_recheck_hours=plan.recheck_hours,
-                uploads=plan.uploads,
-                disk_bytes=plan.disk_bytes,
-                requests_per_second=plan.requests_per_second,
-                request_burst=plan.request_burst,
-                requests_at_once=plan.requests_at_once,
-            ),
+            limits=payloads.LimitsPayload.of(plan),
             in_use=context.acceptance.in_use(key, context.bounds.under_way(key.id)),
             idempotency=IDEMPOTENCY,
         )
@@ -165,7 +152,7 @@ async def create_job(request: Request) -> Response:
         return Response(repeat_answer(earlier, identity), media_type=JSON)
     async with (
         acceptance.hold_place(key, plan) as set_aside,
-        receive_upload(request, results.uploads_folder(settings.files), bounds, set_aside) as upload,
+        receive_upload(request, job_files.uploads_folder(settings.files), bounds, set_aside) as upload,
     ):
         identity, key = identity_of("POST", path, upload.digest), await renew_key(request)
         job = JobRequest(key, plan, offline, paid, token, identity)
@@ -299,10 +286,10 @@ async def show_job(request: Request) -> Response:
     rows = min(preview, job.total) if job.state == "done" else 0
     if not rows:
         return reply(status)
-    path = results.results_path(context.settings.files, job.id)
+    path = job_files.results_path(context.settings.files, job.id)
     try:
         head = payloads.encode(status).removesuffix(b"]}")
-        body = await results.stream_items(head, path, rows, context.jobs.showing)
+        body = await job_files.stream_items(head, path, rows, context.jobs.showing)
     except FileNotFoundError:
         _log.error("the results of job %s are gone from %s", job.id, path.parent.parent)
         raise Refusal(404, "not_found", gettext(_GONE)) from None
@@ -342,7 +329,9 @@ async def list_jobs(request: Request) -> Response:
     after = _cursor(request)
     found = await context.store.read(lambda db: job_table.list_jobs(db, key.id, limit + 1, after))
     page = [payloads.JobSummaryPayload(**_summarize_job(context, job)) for job in found[:limit]]
-    return reply(payloads.JobListPayload(page, _cursor_behind(found[limit - 1]) if len(found) > limit else None))
+    last = found[limit - 1] if len(found) > limit else None
+    cursor = None if last is None else base64.urlsafe_b64encode(f"{last.created!r} {last.id}".encode()).decode()
+    return reply(payloads.JobListPayload(page, cursor))
 
 
 async def delete_job(request: Request) -> Response:
@@ -355,10 +344,6 @@ async def delete_job(request: Request) -> Response:
         raise not_found(gettext("the job"))
     payload = payloads.JobDeleted(job_id, deleted=True, given_back=deleted.given_back)
     return reply(payload, 202 if deleted.has_files else 200)
-
-
-def _cursor_behind(job: StoredJob) -> str:
-    return base64.urlsafe_b64encode(f"{job.created!r} {job.id}".encode()).decode()
 
 
 def _cursor(request: Request) -> tuple[float, str] | None:

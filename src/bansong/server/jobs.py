@@ -19,8 +19,7 @@ import polars as pl
 from bansong.base.errors import StoreError
 from bansong.base.messages import gettext, gettext_noop
 from bansong.engine.local import LocalEngine
-from bansong.server import job_files as results
-from bansong.server import job_table
+from bansong.server import job_files, job_table
 from bansong.server import keys as key_table
 from bansong.server.bodies import ReceivedUpload, is_disk_full, refusing_full_disk
 from bansong.server.engines import EnginePool, StatusSource, choose_source, count_lookups, fetch_statuses_of
@@ -127,8 +126,8 @@ class JobWorker:
         return DeletedJob(given_back, has_files=False)
 
     async def _remove_files(self, job_id: str) -> None:
-        await anyio.to_thread.run_sync(results.remove_job_folders, self._settings.files, [job_id])
-        if results.job_folder(self._settings.files, job_id).exists():
+        await anyio.to_thread.run_sync(job_files.remove_job_folders, self._settings.files, [job_id])
+        if job_files.job_folder(self._settings.files, job_id).exists():
             _log.error("the files of the deleted job %s cannot be removed, tried again at the next start", job_id)
         else:
             self.disk.drop_jobs([job_id])
@@ -159,7 +158,7 @@ class JobWorker:
     async def purge_once(self) -> None:
         before = self._clock.now() - self._settings.keep_days * 86_400
         while gone := await self._store.write(lambda db: job_table.purge_jobs(db, before)):
-            await anyio.to_thread.run_sync(results.remove_job_folders, self._settings.files, gone)
+            await anyio.to_thread.run_sync(job_files.remove_job_folders, self._settings.files, gone)
             self.disk.drop_jobs(gone)
         self.disk.drop_jobs(await anyio.to_thread.run_sync(self.disk.missing_jobs))  # deleted by others
         self.disk.set_learned(await anyio.to_thread.run_sync(self.disk.measure_learned))
@@ -217,9 +216,9 @@ class JobWorker:
 
     async def _answer_slices(self, job: StoredJob, engine: LocalEngine, source: StatusSource) -> ResultCounts:
         home = self._settings.files
-        records, folder = results.records_path(home, job.id), results.job_folder(home, job.id) / "parts"
+        records, folder = job_files.records_path(home, job.id), job_files.job_folder(home, job.id) / "parts"
         tally, parts = ResultCounts(), []
-        await anyio.to_thread.run_sync(results.remove_unfinished, home, job.id)
+        await anyio.to_thread.run_sync(job_files.remove_unfinished, home, job.id)
         await anyio.to_thread.run_sync(lambda: folder.mkdir(mode=0o700))
         try:
             for first in range(0, job.total, ROWS):
@@ -234,7 +233,7 @@ class JobWorker:
                 self._attempt.answered = self._attempt.processed - tally.without_answer
             if (answers := sum(tally.grades.values())) != job.total:
                 raise RuntimeError(gettext("a job of {total} rows has {rows} answers", total=job.total, rows=answers))
-            await anyio.to_thread.run_sync(merge_slices, parts, results.results_path(home, job.id))
+            await anyio.to_thread.run_sync(merge_slices, parts, job_files.results_path(home, job.id))
         finally:
             await anyio.to_thread.run_sync(shutil.rmtree, folder, True)
         return tally
@@ -245,8 +244,8 @@ def clean_up_files(settings: Settings) -> DiskUse:
     with closing(open_server_file(settings.db, create=False, writing=False)) as db:
         known, has_keys = job_table.list_jobs_on_disk(db), bool(key_table.list_keys(db))
     if has_keys:
-        results.remove_leftovers(settings.files, {job.id for job in known})
-    for folder in (settings.files / "jobs", results.uploads_folder(settings.files)):
+        job_files.remove_leftovers(settings.files, {job.id for job in known})
+    for folder in (settings.files / "jobs", job_files.uploads_folder(settings.files)):
         folder.mkdir(mode=0o700, exist_ok=True)
     return DiskUse(settings.files, known)
 
@@ -330,14 +329,16 @@ class JobAcceptance:
         job_id, home = f"job_{secrets.token_urlsafe(18)}", self._settings.files
         try:
             with refusing_full_disk():
-                await anyio.to_thread.run_sync(lambda: results.job_folder(home, job_id).mkdir(mode=0o700, parents=True))
-            records = results.records_path(home, job_id)
+                await anyio.to_thread.run_sync(
+                    lambda: job_files.job_folder(home, job_id).mkdir(mode=0o700, parents=True)
+                )
+            records = job_files.records_path(home, job_id)
             total = await self.reading.read(request.key.id, upload, records, request.plan.rows)
             size = await anyio.to_thread.run_sync(self._disk.measure, job_id, total)
             self._disk.put_job(job_id, request.key.id, request.plan, size)
             answer = await self._queue_job(request, job_id, total)
         except Exception:  # a cancelled upload may be queued already; else the next start removes its files
-            await anyio.to_thread.run_sync(results.remove_job_folders, home, [job_id])
+            await anyio.to_thread.run_sync(job_files.remove_job_folders, home, [job_id])
             self._disk.drop_jobs([job_id])
             raise
         self._jobs.wake()

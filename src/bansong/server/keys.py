@@ -23,8 +23,8 @@ from bansong.server.payloads import Refusal, invalid, invalid_key, limit_exceede
 from bansong.server.settings import Clock, ServicePlan
 from bansong.server.store import Store
 
-MOST: Final = 2  # valid secrets of a key
-_LIVES: Final = "revoked IS NULL AND (expires IS NULL OR ? < expires)"
+MAX_SECRETS: Final = 2  # valid secrets of a key
+_IS_VALID: Final = "revoked IS NULL AND (expires IS NULL OR ? < expires)"
 
 
 class StoredSecret(NamedTuple):
@@ -46,7 +46,7 @@ def add_secret(db: sqlite3.Connection, key_id: str, now: float) -> str:
 
 def live_secrets(db: sqlite3.Connection, key_id: str, now: float) -> list[StoredSecret]:
     """List a key's secrets that are neither revoked nor expired."""
-    query = f"SELECT number, created, expires FROM secrets WHERE key_id = ? AND {_LIVES} ORDER BY number"  # noqa: S608
+    query = f"SELECT number, created, expires FROM secrets WHERE key_id = ? AND {_IS_VALID} ORDER BY number"  # noqa: S608
     return [StoredSecret(*row) for row in db.execute(query, (key_id, now))]
 
 
@@ -59,9 +59,9 @@ class Rotation:
 
 
 def rotate_secret(db: sqlite3.Connection, key_id: str, now: float, overlap: float) -> Rotation | None:
-    """Add a secret, end earlier ones after ``overlap`` seconds; ``None`` if more than :data:`MOST` would be valid."""
+    """Add a secret, end earlier ones after ``overlap`` seconds; ``None`` if :data:`MAX_SECRETS` are valid already."""
     before = live_secrets(db, key_id, now)
-    if overlap > 0 and len(before) >= MOST:
+    if overlap > 0 and len(before) >= MAX_SECRETS:
         return None
     db.execute("DELETE FROM secrets WHERE key_id = ? AND (revoked IS NOT NULL OR expires <= ?)", (key_id, now))
     ends = now + overlap
@@ -123,7 +123,7 @@ def create_key(
 
 def find_by_secret(db: sqlite3.Connection, secret: str, now: float) -> tuple[Key, float] | None:
     """Return the key of a valid secret and when that secret expires (``inf``: never)."""
-    query = f"SELECT key_id, expires FROM secrets WHERE digest = ? AND {_LIVES}"  # noqa: S608
+    query = f"SELECT key_id, expires FROM secrets WHERE digest = ? AND {_IS_VALID}"  # noqa: S608
     found = db.execute(query, (digest_of(secret), now)).fetchone()
     key = None if found is None else find_key(db, found[0])
     if key is None or key.revoked is not None:
@@ -188,14 +188,15 @@ def set_webhook(db: sqlite3.Connection, id_: str, url: str | None) -> str | None
     return secret
 
 
-def used_lookups(db: sqlite3.Connection, key_id: str, month: str) -> int:
-    row = db.execute("SELECT used FROM usage WHERE key_id = ? AND month = ?", (key_id, month)).fetchone()
-    return 0 if row is None else int(row[0])
+def month_usage(db: sqlite3.Connection, key_id: str, month: str) -> tuple[int, int]:
+    """Return a month's lookups and changes of the watch list."""
+    query = "SELECT used, watch_changes FROM usage WHERE key_id = ? AND month = ?"
+    return db.execute(query, (key_id, month)).fetchone() or (0, 0)
 
 
 def take_lookups(db: sqlite3.Connection, key_id: str, month: str, lookups: int, limit: int) -> int | None:
     """Take lookups from the month's quota; return ``None``, or the used ones if too few are left."""
-    before = used_lookups(db, key_id, month)
+    before, _ = month_usage(db, key_id, month)
     if before + lookups > limit:
         return before
     db.execute(
@@ -210,14 +211,9 @@ def give_back_lookups(db: sqlite3.Connection, key_id: str, month: str, lookups: 
     db.execute("UPDATE usage SET used = max(0, used - ?) WHERE key_id = ? AND month = ?", (lookups, key_id, month))
 
 
-def used_watch_changes(db: sqlite3.Connection, key_id: str, month: str) -> int:
-    row = db.execute("SELECT watch_changes FROM usage WHERE key_id = ? AND month = ?", (key_id, month)).fetchone()
-    return 0 if row is None else int(row[0])
-
-
 def count_watch_change(db: sqlite3.Connection, key_id: str, month: str) -> int:
     """Count a change of the watch list; return the changes counted before it."""
-    before = used_watch_changes(db, key_id, month)
+    _, before = month_usage(db, key_id, month)
     db.execute(
         "INSERT INTO usage (key_id, month, used, watch_changes) VALUES (?, ?, 0, 1)"
         " ON CONFLICT DO UPDATE SET watch_changes = watch_changes + 1",

@@ -30,8 +30,7 @@ from bansong.history.mailings import (
 from bansong.history.outcomes import reason_code
 from bansong.learning.calibrate import Calibrated, calibrate
 from bansong.run.manifest import LETTER_SCHEMA
-from bansong.server import job_files as results
-from bansong.server import job_table
+from bansong.server import job_files, job_table
 from bansong.server import keys as key_table
 from bansong.server.engines import EnginePool, learning_folder, make_learning_folder
 from bansong.server.job_table import Outcome, StoredJob
@@ -47,13 +46,13 @@ def build_label_batch(
 ) -> LabelBatch:
     """Return a job's outcomes as labels. Rows without an outcome say nothing."""
     assert job.finished is not None  # noqa: S101 - it is done
-    letters = scan_letters(results.records_path(folder, job.id), results.results_path(folder, job.id))
+    letters = scan_letters(job_files.records_path(folder, job.id), job_files.results_path(folder, job.id))
     declaration = MailingTerms(
         mailed=datetime.fromtimestamp(job.finished, SEOUL).date(), returns_requested=True, complete=True
     )
     at = datetime.fromtimestamp(now, UTC)
     about = MailingMetadata(
-        job.id, str(results.job_folder(folder, job.id)), None, "local", job.model, declaration, (), at, job.paid
+        job.id, str(job_files.job_folder(folder, job.id)), None, "local", job.model, declaration, (), at, job.paid
     )
 
     def find_known_letters(rows: pl.Series) -> pl.DataFrame:

@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 from starlette.responses import Response
 
 from bansong.base.messages import gettext, gettext_noop
+from bansong.server.settings import ServicePlan, load_plans
 
 BusinessNumber = Annotated[
     str,
@@ -238,6 +239,11 @@ class LimitsPayload(Struct):
     request_burst: int
     requests_at_once: int
 
+    @classmethod
+    def of(cls, plan: ServicePlan) -> LimitsPayload:
+        former = {"upload_rows": "rows", "watch_recheck_hours": "recheck_hours"}
+        return cls(*(getattr(plan, former.get(name, name)) for name in cls.__struct_fields__))
+
 
 class InUsePayload(Struct):
     """How much of the limits of the same names is in use now; the request that asks is one of those at once."""
@@ -284,8 +290,7 @@ encode = msgspec.json.Encoder().encode
 
 
 _NUMBER: Final = "1248100998"
-_NAME: Final = "삼성전자"
-_ADDRESS: Final = "경기 수원시 영통구 삼성로 129"
+_BUSINESS: Final = (_NUMBER, "삼성전자", "경기 수원시 영통구 삼성로 129")
 _JOB: Final = "job_GURI1k7ujJtU0LIek9WLS7Xs"
 _WATCH: Final = "7b9cfcce69f68ef5"
 _REASONS: Final = [
@@ -296,95 +301,37 @@ _MADE: Final = "2026-11-22T17:28:06+09:00"
 _CHECKED: Final = "2026-11-22T17:28:07+09:00"
 _NEXT: Final = "2026-11-23T15:23:25+09:00"
 
-_ENTRY: Final = WatchEntryPayload(
-    watch_id=_WATCH,
-    biz_no=_NUMBER,
-    name=_NAME,
-    address=_ADDRESS,
-    biz_status="active",
-    grade="A",
-    created_at=_MADE,
-    checked_at=_CHECKED,
-    next_check_at=_NEXT,
-    closed_at=None,
-)
+_RESETS: Final = "2026-12-01T00:00:00+09:00"
+_ANSWER: Final = ("active", 0.0188, "A", "send")
+
+# the fields in their order
+_ENTRY: Final = WatchEntryPayload(_WATCH, *_BUSINESS, "active", "A", _MADE, _CHECKED, _NEXT, None)
+_RESULT: Final = JobResult(0, _NUMBER, *_ANSWER, None, None, _REASONS, None)
+_WAITING: Final = JobSummaryPayload("job_Xh0tIj3vK2mQ9sLwE5rTy7Ua", "queued", 2, 0, 0.0, _CHECKED, None, None, {}, None)
 _EXAMPLES: Final = (
-    VerifyRequest(_NUMBER, _NAME, _ADDRESS),
-    VerificationPayload("active", 0.0188, "A", "send", "16677", "경기도 수원시 영통구 삼성로 129 (매탄동)", _REASONS),
+    VerifyRequest(*_BUSINESS),
+    VerificationPayload(*_ANSWER, "16677", "경기도 수원시 영통구 삼성로 129 (매탄동)", _REASONS),
     BatchCreatedPayload(_JOB, 3),
     JobStatus(
-        job_id=_JOB,
-        status="done",
-        total=3,
-        processed=3,
-        progress=1.0,
-        created_at=_MADE,
-        finished_at=_CHECKED,
-        expires_at="2027-02-20T17:28:07+09:00",
-        grades={"A": 2, "none": 1},
-        error=None,
-        results=[
-            JobResult(
-                row_id=0,
-                b_no=_NUMBER,
-                biz_status="active",
-                bounce_prob=0.0188,
-                grade="A",
-                action="send",
-                fixed_zipcode=None,
-                fixed_address=None,
-                reasons=_REASONS,
-                error=None,
-            )
-        ],
+        *(_JOB, "done", 3, 3, 1.0, _MADE, _CHECKED, "2027-02-20T17:28:07+09:00"), {"A": 2, "none": 1}, None, [_RESULT]
     ),
-    JobListPayload(
-        [JobSummaryPayload("job_Xh0tIj3vK2mQ9sLwE5rTy7Ua", "queued", 2, 0, 0.0, _CHECKED, None, None, {}, None)], None
-    ),
-    JobDeleted("job_Xh0tIj3vK2mQ9sLwE5rTy7Ua", deleted=True, given_back=2),
+    JobListPayload([_WAITING], None),
+    JobDeleted(_WAITING.job_id, deleted=True, given_back=2),
     LabelRequest(0, bounced=True, reason="이사불명"),
     Labelled(_JOB, 0, bounced=True, reason="이사불명"),
-    WatchRequest(_NUMBER, _NAME, _ADDRESS),
+    WatchRequest(*_BUSINESS),
     _ENTRY,
     WatchListPayload([_ENTRY], 1),
     WatchHistory(_WATCH, _NUMBER, [WatchChangePayload(_NEXT, "A", "E", "closed")]),
     WatchRemoved(_WATCH, removed=True),
-    Closure(
-        event="closure",
-        id="04399fa1a909055807533d05e0090ebe",
-        watch_id=_WATCH,
-        biz_no=_NUMBER,
-        name=_NAME,
-        address=_ADDRESS,
-        biz_status="closed",
-        status_before="active",
-        grade_before="A",
-        grade_after="E",
-        detected_at=_NEXT,
-    ),
-    ClosedAlready(
-        event="closed_already",
-        id="c0a1f6d2be6c4f0f9a3f5d0e6b7c8a91",
-        closed=2,
-        biz_nos=[_NUMBER, "1208100002"],
-        detected_at=_CHECKED,
-    ),
+    Closure(*("closure", "04399fa1a909055807533d05e0090ebe", _WATCH, *_BUSINESS), "closed", "active", "A", "E", _NEXT),
+    ClosedAlready("closed_already", "c0a1f6d2be6c4f0f9a3f5d0e6b7c8a91", 2, [_NUMBER, "1208100002"], _CHECKED),
     Me(
         key_id="b63f1d46",
         plan="business",
-        quota=QuotaPayload(limit=5000, used=4, remaining=4996, month="2026-11", resets_at="2026-12-01T00:00:00+09:00"),
-        watch_changes=QuotaPayload(20_000, 3, 19_997, month="2026-11", resets_at="2026-12-01T00:00:00+09:00"),
-        limits=LimitsPayload(
-            upload_bytes=64_000_000,
-            upload_rows=200_000,
-            watches=10_000,
-            watch_recheck_hours=24.0,
-            uploads=4,
-            disk_bytes=2_000_000_000,
-            requests_per_second=100.0,
-            request_burst=1_000,
-            requests_at_once=256,
-        ),
+        quota=QuotaPayload(limit=5000, used=4, remaining=4996, month="2026-11", resets_at=_RESETS),
+        watch_changes=QuotaPayload(limit=20_000, used=3, remaining=19_997, month="2026-11", resets_at=_RESETS),
+        limits=LimitsPayload.of(load_plans()["business"]),
         in_use=InUsePayload(uploads=0, disk_bytes=61_440, requests_at_once=1),
         idempotency=IdempotencyPayload("Idempotency-Key", ["POST /verify", "POST /batch"], 604_800),
     ),

@@ -328,7 +328,7 @@ class NtsStatuses:
         day = self._clock.today()
         allowed = await anyio.to_thread.run_sync(self._take, len(numbers))
         if not allowed:
-            await self._heed_budget(day, _SPENT)
+            await self._pause_if_spent(day, _SPENT)
             return {}
         if not self.breaker.begin():
             await anyio.to_thread.run_sync(self._budget.give_back, allowed)
@@ -362,7 +362,8 @@ class NtsStatuses:
             elif error.retry_after is not None and is_long_wait(error.retry_after):
                 self.breaker.pause_until(self._clock.now() + error.retry_after, _loggable(error))
             elif not late.done():
-                self.breaker.record_failure(_loggable(error), lasting=_is_lasting(error))
+                is_lasting = isinstance(error, CertificateError) or not isinstance(error, QuotaError | TransportError)
+                self.breaker.record_failure(_loggable(error), lasting=is_lasting)
         except BaseException as error:  # a defect, or the server ends: a trial must not go on for ever
             self.breaker.record_failure(loggable_message(error))
             raise
@@ -399,18 +400,18 @@ class NtsStatuses:
             return
         day = self._clock.today()
         if await anyio.to_thread.run_sync(self._budget.remaining) == 0:
-            await self._heed_budget(day, _SPENT)
+            await self._pause_if_spent(day, _SPENT)
             return
         fetch = await self._run_fetch(rest, max_age, self._budget.stored_limit)
         if fetch is None:
             return
         self._totals.update(calls=fetch.calls, asked=fetch.asked, answered=fetch.answered)
         why = _SPENT if fetch.halt is None else _NUMBERS.sub("…", fetch.halt)
-        is_spent = await self._heed_budget(day, why) or fetch.budget_left == 0
+        is_spent = await self._pause_if_spent(day, why) or fetch.budget_left == 0
         if fetch.halt is not None and not is_spent:
             self.breaker.record_failure(why, lasting=not fetch.answered)
 
-    async def _heed_budget(self, day: date, why: str) -> bool:
+    async def _pause_if_spent(self, day: date, why: str) -> bool:
         is_spent = await anyio.to_thread.run_sync(self._budget.is_spent)
         if is_spent:
             self.breaker.pause_until(_midnight_after(day), why)
@@ -480,10 +481,6 @@ def _series(numbers: Sequence[int]) -> pl.Series:
 
 def _midnight_after(day: date) -> float:
     return datetime.combine(day + timedelta(days=1), time(), SEOUL).timestamp()
-
-
-def _is_lasting(error: ServiceError) -> bool:
-    return isinstance(error, CertificateError) or not isinstance(error, QuotaError | TransportError)
 
 
 def _loggable(error: ServiceError) -> str:

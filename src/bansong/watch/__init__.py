@@ -31,22 +31,16 @@ if TYPE_CHECKING:
     from bansong.watch.report import History as History
     from bansong.watch.syncing import SyncReport as SyncReport
 
-_HOMES = {
-    "CheckReport": "watch.report",
-    "History": "watch.report",
-    "Placed": "watch.api",
-    "SyncReport": "watch.syncing",
-    "add": "watch.api",
-    "check": "watch.checking",
-    "entries": "watch.api",
-    "history": "watch.api",
-    "history_frame": "watch.api",
-    "remove": "watch.api",
-    "sync": "watch.api",
-    "verify_signature": "client.webhook",
+_NAMES = {
+    "client.webhook": ("verify_signature",),
+    "watch.api": ("Placed", "add", "entries", "history", "history_frame", "remove", "sync"),
+    "watch.checking": ("check",),
+    "watch.report": ("CheckReport", "History"),
+    "watch.syncing": ("SyncReport",),
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names}
 
-__all__ = [*_HOMES]
+__all__ = [*sorted(_HOMES)]
 
 
 def __getattr__(name: str) -> object:

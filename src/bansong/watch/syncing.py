@@ -184,7 +184,7 @@ class _StepRequest(OutgoingRequest[None]):
     go: Callable[[], Awaitable[None]]
 
     async def skip(self) -> bool:
-        is_refused = self.sync._refusal is not None and self._is_held_back(self.sync._refusal)
+        is_refused = self.sync._refusal is not None and self._fails_for_all(self.sync._refusal)
         if is_refused:
             self.sync._postponed.append(self)
         return is_refused
@@ -195,7 +195,7 @@ class _StepRequest(OutgoingRequest[None]):
 
     def choose_action(self, error: ServiceError, attempt: int) -> Action:
         del attempt
-        if self._is_held_back(error):
+        if self._fails_for_all(error):
             return Action.DROP
         action = error_action(error)
         return Action.RETRY_OR_HOLD if action is Action.HOLD and self.kind == "remove" else action
@@ -214,7 +214,7 @@ class _StepRequest(OutgoingRequest[None]):
             self.sync._done.doubts.append(self.name)
         self._report_progress()
 
-    def _is_held_back(self, error: ServiceError) -> bool:
+    def _fails_for_all(self, error: ServiceError) -> bool:
         """Return whether all additions (or changes) would fail like this one, as `bansong serve` words it."""
         changes_are_spent = isinstance(error, LimitError) and "watch_changes" in (error.detail or "")
         return (self.kind == "add" and _is_list_full(error)) or (self.kind != "remove" and changes_are_spent)
