@@ -1,4 +1,4 @@
-"""Models of requests and answers; refusals."""
+"""Bodies of requests and answers; refusals."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RowId = Annotated[int, Meta(ge=0)]
 
 
 class VerifyRequest(Struct):
-    """INTERFACE §2.1."""
+    """A business to verify (INTERFACE §2.1)."""
 
     b_no: BusinessNumber
     name: Name | None = None
@@ -37,7 +37,7 @@ class VerifyRequest(Struct):
 
 
 class VerificationPayload(Struct):
-    """INTERFACE §2.2. Without name and address the risk fields are null."""
+    """The answer about one business (INTERFACE §2.2). Without name and address the risk fields are null."""
 
     biz_status: str
     bounce_prob: float | None
@@ -49,7 +49,7 @@ class VerificationPayload(Struct):
 
 
 class BatchCreatedPayload(Struct):
-    """INTERFACE §2.3."""
+    """An accepted job (INTERFACE §2.3)."""
 
     job_id: str
     total: int
@@ -63,9 +63,9 @@ class JobError(Struct):
 
 
 class JobResult(Struct):
-    """One row of a job: ``row_id`` from 0; ``error`` says why a row has no answer (its number is none).
+    """The answer to one row of a job, or the ``error`` why it has none. ``row_id`` counts from 0.
 
-    ``b_no`` is then the cell as it was written; of one with more than 100 characters the beginning, and how many.
+    ``b_no`` of a row without a business number is the cell as written, cut after 100 characters.
     """
 
     row_id: int
@@ -81,9 +81,9 @@ class JobResult(Struct):
 
 
 class JobSummaryPayload(Struct):
-    """How far a job is. ``status``: queued, running, done, failed. ``progress``: a fraction.
+    """The state of a job. ``status``: queued, running, done or failed; ``progress``: from 0 to 1.
 
-    ``grades``: rows by grade, ``none`` for those without one, when the job is done.
+    ``grades``: rows by grade, once the job is done; ``none`` counts rows without a grade.
     """
 
     job_id: str
@@ -99,20 +99,20 @@ class JobSummaryPayload(Struct):
 
 
 class JobStatus(JobSummaryPayload):
-    """INTERFACE §4.3. ``results``: the ``preview`` rows of highest risk, once the job is done."""
+    """The state of a job and, once it is done, the ``preview`` rows of highest risk (INTERFACE §4.3)."""
 
     results: list[JobResult]
 
 
 class JobListPayload(Struct):
-    """Jobs, the newest first; ``next_cursor`` asks for those behind them, and is null where there are none."""
+    """A page of jobs, newest first. ``next_cursor`` asks for the next page; it is null on the last one."""
 
     jobs: list[JobSummaryPayload]
     next_cursor: str | None
 
 
 class JobDeleted(Struct):
-    """``given_back``: lookups that the quota got back, since the job had not answered them."""
+    """A deleted job. ``given_back``: lookups that the quota got back for unanswered rows."""
 
     job_id: str
     deleted: bool
@@ -120,7 +120,7 @@ class JobDeleted(Struct):
 
 
 class LabelRequest(Struct):
-    """INTERFACE §2.4; ``row_id`` and ``bounced`` are required."""
+    """The outcome of a letter (INTERFACE §2.4); ``row_id`` and ``bounced`` are required."""
 
     row_id: RowId
     bounced: bool
@@ -128,7 +128,7 @@ class LabelRequest(Struct):
 
 
 class Labelled(Struct):
-    """A label as it is kept; a later one for the same row replaces it."""
+    """A stored outcome. A later one for the same row replaces it."""
 
     job_id: str
     row_id: int
@@ -137,7 +137,7 @@ class Labelled(Struct):
 
 
 class WatchRequest(Struct):
-    """INTERFACE §2.5; ``biz_no`` is required."""
+    """A business to watch (INTERFACE §2.5); ``biz_no`` is required."""
 
     biz_no: BusinessNumber
     name: Name | None = None
@@ -145,7 +145,7 @@ class WatchRequest(Struct):
 
 
 class WatchEntryPayload(Struct):
-    """A watched business: what was found when it was last checked, and when it is checked again."""
+    """A watched business with its last check."""
 
     watch_id: str
     biz_no: str
@@ -160,14 +160,14 @@ class WatchEntryPayload(Struct):
 
 
 class WatchListPayload(Struct):
-    """INTERFACE §4.6."""
+    """The whole watch list (INTERFACE §4.6)."""
 
     watches: list[WatchEntryPayload]
     total: int
 
 
 class WatchChangePayload(Struct):
-    """INTERFACE §2.6: one change of grade."""
+    """A change of grade (INTERFACE §2.6)."""
 
     at: str
     before: str | None
@@ -176,7 +176,7 @@ class WatchChangePayload(Struct):
 
 
 class WatchHistory(Struct):
-    """INTERFACE §4.8, the oldest first."""
+    """The changes of a watched business's grade, oldest first (INTERFACE §4.8)."""
 
     watch_id: str
     biz_no: str
@@ -184,14 +184,14 @@ class WatchHistory(Struct):
 
 
 class WatchRemoved(Struct):
-    """INTERFACE §4.7."""
+    """A removed watch (INTERFACE §4.7)."""
 
     watch_id: str
     removed: bool
 
 
 class Closure(Struct):
-    """INTERFACE §6: what a webhook, and the file of ``--notices``, is told."""
+    """A notification that a watched business closed (INTERFACE §6)."""
 
     event: Literal["closure"]
     id: str
@@ -207,7 +207,7 @@ class Closure(Struct):
 
 
 class ClosedAlready(Struct):
-    """Told as a closure is: the businesses that were closed when they were first checked, in one notice."""
+    """A notification of all businesses that were closed at their first check."""
 
     event: Literal["closed_already"]
     id: str
@@ -217,7 +217,7 @@ class ClosedAlready(Struct):
 
 
 class QuotaPayload(Struct):
-    """What is counted by calendar month (Asia/Seoul): lookups, or changes of the watch list."""
+    """A quota of a calendar month (Asia/Seoul): of lookups, or of changes of the watch list."""
 
     limit: int
     used: int
@@ -227,7 +227,7 @@ class QuotaPayload(Struct):
 
 
 class LimitsPayload(Struct):
-    """What else is limited in the plan."""
+    """The other limits of the plan."""
 
     upload_bytes: int
     upload_rows: int
@@ -246,7 +246,7 @@ class LimitsPayload(Struct):
 
 
 class InUsePayload(Struct):
-    """How much of the limits of the same names is in use now; the request that asks is one of those at once."""
+    """The present use of limits. The request itself counts in ``requests_at_once``."""
 
     uploads: int
     disk_bytes: int
@@ -254,7 +254,7 @@ class InUsePayload(Struct):
 
 
 class IdempotencyPayload(Struct):
-    """A request to ``endpoints`` may carry ``header``; sent again with its value it is not done or paid twice."""
+    """The promise that a request repeated with the same ``header`` is neither done nor paid again."""
 
     header: str
     endpoints: list[str]
@@ -262,7 +262,7 @@ class IdempotencyPayload(Struct):
 
 
 class Me(Struct):
-    """INTERFACE §4.9."""
+    """The account of a key (INTERFACE §4.9)."""
 
     key_id: str
     plan: str
@@ -274,14 +274,14 @@ class Me(Struct):
 
 
 class ErrorDetail(Struct):
-    """``code`` for programs, ``message`` for people; some refusals say more."""
+    """An error: ``code`` for programs, ``message`` for people. Some errors have further fields."""
 
     code: str
     message: str
 
 
 class Error(Struct):
-    """The one shape of every refusal."""
+    """The body of every refusal."""
 
     error: ErrorDetail
 
@@ -355,7 +355,7 @@ _TOO_LARGE: Final = {
 
 
 class Refusal(Exception):
-    """A request was refused. ``code`` is for programs, the message for people, ``more`` are further fields."""
+    """A request is refused. ``code``: for programs; the message is for people; ``more``: further fields."""
 
     def __init__(
         self, status: int, code: str, message: str, *, headers: Mapping[str, str] | None = None, **more: object
@@ -372,7 +372,7 @@ class Refusal(Exception):
 
 
 def invalid_key() -> Refusal:
-    """INTERFACE §5.4; does not reveal whether the key is unknown or revoked."""
+    """Return a refusal (INTERFACE §5.4) that does not show whether the key is unknown or revoked."""
     return Refusal(401, "invalid_key", gettext("the API key is not valid: it is unknown or was revoked"))
 
 
@@ -383,7 +383,7 @@ def not_in_plan(what: str, plan: str) -> Refusal:
 
 
 def not_found(what: str) -> Refusal:
-    """INTERFACE §5.6; does not reveal whether it belongs to another key."""
+    """Return a refusal (INTERFACE §5.6) that does not show whether another key has such a thing."""
     return Refusal(404, "not_found", gettext("{what} does not exist, or is not this key's", what=what))
 
 
@@ -393,7 +393,7 @@ def too_large(what: str, limit: int, unit: str) -> Refusal:
 
 
 def quota_exceeded(asked: int, limit: int, used: int, resets: datetime, now: float) -> Refusal:
-    """INTERFACE §8: too few lookups are left in the month; none was taken."""
+    """Return a refusal (INTERFACE §8): too few lookups are left in the month, and none was taken."""
     left = max(0, limit - used)
     message = gettext(
         "the monthly quota of {limit:,} lookups has {left:,} left, and this needs {asked:,}; it begins anew on "
@@ -417,7 +417,7 @@ def quota_exceeded(asked: int, limit: int, used: int, resets: datetime, now: flo
 
 
 def limit_exceeded(bound: str, limit: float, used: float, message: str, seconds: int) -> Refusal:
-    """A bound of the key's plan is reached. ``bound``: the field of the plan."""
+    """Return a refusal: a limit of the key's plan is reached. ``bound``: the plan's field."""
     return Refusal(
         429,
         "limit_exceeded",
