@@ -173,7 +173,6 @@ def chosen_status(options: dict[str, Any]) -> StatusOptions:
 
 
 def engine_option(*engines: str) -> Decorator:
-    """Return the option ``--engine`` with these engines."""
     return click.option(
         "--engine",
         type=click.Choice(engines),

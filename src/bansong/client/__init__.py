@@ -43,15 +43,8 @@ _NAMES = {
     "client.client": ("Client",),
     "client.request": ("Headers", "Step", "Timeout", "Timeouts", "Verify"),
     "client.responses": (
-        "Account",
-        "Acknowledged",
-        "BatchCreated",
-        "BatchStatus",
-        "Idempotency",
-        "Result",
-        "Verified",
-        "WatchChange",
-        "WatchEntry",
+        *("Account", "Acknowledged", "BatchCreated", "BatchStatus", "Idempotency", "Result", "Verified"),
+        *("WatchChange", "WatchEntry"),
     ),
     "client.transport": ("EventHooks", "HttpTransport"),
 }

@@ -40,9 +40,7 @@ _PARTS: Final = ("error", "errors", "detail", "details", "data")
 _CODES: Final = ("code", "type", "error")
 _UNSEEN: Final = re.compile(r"[\x00-\x20\x7f-\xa0\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff\ud800-\udfff]+")
 
-_LIMIT_CODES: Final = frozenset(
-    {"limit_exceeded", "rate_limit_exceeded", "rate_limited", "too_many_requests", "throttled"}
-)
+_LIMIT_CODES: Final = ("limit_exceeded", "rate_limit_exceeded", "rate_limited", "too_many_requests", "throttled")
 _STATUSES: Final[dict[int, tuple[type[ServiceError], str, str]]] = {
     401: (
         AuthenticationError,

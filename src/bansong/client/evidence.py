@@ -26,25 +26,19 @@ WATCH_WRAPPERS: Final = (*WRAPPERS, "watch", "entry", "item")
 JOB_IDS: Final = ("job_id", "jobId", "batch_id", "batchId", "id")  # G6
 TOTALS: Final = ("total", "total_rows", "row_count", "rows_total", "totalRows", "rows", "count", "n")  # G7
 STATUSES: Final = ("status", "state")  # G8
-DONE_WORDS: Final = frozenset(
-    (
-        *("done", "complete", "completed", "finished", "success", "succeeded", "successful"),
-        *("completed_with_errors", "done_with_errors"),
-    )
-)
-FAILED_WORDS: Final = frozenset(
-    (
-        *("failed", "failure", "fail", "error", "errored", "cancelled", "canceled", "aborted", "expired"),
-        *("rejected", "timeout", "timed_out"),
-    )
-)
-WORKING_WORDS: Final = frozenset(
-    (
-        *("queued", "pending", "created", "submitted", "accepted", "received", "waiting", "scheduled", "new"),
-        *("init", "initializing", "starting", "started", "running", "processing", "in_progress", "inprogress"),
-        *("working", "active", "verifying", "validating", "parsing", "uploading", "uploaded", "finalizing", "retrying"),
-    )
-)
+DONE_WORDS: Final = {
+    *("done", "complete", "completed", "finished", "success", "succeeded", "successful"),
+    *("completed_with_errors", "done_with_errors"),
+}
+FAILED_WORDS: Final = {
+    *("failed", "failure", "fail", "error", "errored", "cancelled", "canceled", "aborted", "expired"),
+    *("rejected", "timeout", "timed_out"),
+}
+WORKING_WORDS: Final = {
+    *("queued", "pending", "created", "submitted", "accepted", "received", "waiting", "scheduled", "new"),
+    *("init", "initializing", "starting", "started", "running", "processing", "in_progress", "inprogress"),
+    *("working", "active", "verifying", "validating", "parsing", "uploading", "uploaded", "finalizing", "retrying"),
+}
 DONES: Final = (  # G9
     *("done", "processed", "completed", "finished", "processed_rows", "completed_rows", "rows_done", "done_rows"),
     *("processedRows", "completedRows", "current"),
@@ -83,19 +77,14 @@ REMAINING: Final = (
     ("quota_remaining", "remaining_quota", "quotaRemaining", "lookups_remaining", "remaining_lookups", "quota_left"),
     ("remaining", "left", "available", "balance"),
 )
-QUOTA_PLACES: Final = frozenset(
-    (
-        *("data", "result", "response", "payload", "account", "me", "user", "organization", "plan", "subscription"),
-        *("limits", "limit", "quota", "quotas", "usage", "monthly", "monthly_quota", "month", "current", "this_month"),
-        *("period", "lookups", "lookup", "verify", "verification", "verifications", "api"),
-    )
+QUOTA_PLACES: Final = (  # objects that may hold the lookup quota; other limits (watch, rate, upload) are elsewhere
+    *("data", "result", "response", "payload", "account", "me", "user", "organization", "plan", "subscription"),
+    *("limits", "limit", "quota", "quotas", "usage", "monthly", "monthly_quota", "month", "current", "this_month"),
+    *("period", "lookups", "lookup", "verify", "verification", "verifications", "api"),
 )
-"""Objects that may hold the lookup quota. Other limits (watch, rate, upload) are in other objects."""
-BARE: Final = frozenset(  # names of a limit or a use, depending on the object that has them
-    (
-        *("monthly", "monthly_lookups", "month", "lookups", "verify", "verifications", "total", "included", "count"),
-        "current",
-    )
+BARE: Final = (  # names of a limit or a use, depending on the object that has them
+    *("monthly", "monthly_lookups", "month", "lookups", "verify", "verifications", "total", "included", "count"),
+    "current",
 )
 BARE_WITHIN: Final = {"limits": "limit", "limit": "limit", "quota": "limit", "quotas": "limit", "usage": "used"}
 PLANS: Final = ("plan", "plan_name", "planName", "tier", "subscription")  # G17

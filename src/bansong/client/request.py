@@ -45,11 +45,9 @@ _REQUEST_IDS: Final = (
     "x-trace-id",
 )
 _SECRET: Final = frozenset({"set-cookie", "set-cookie2", "authorization", "proxy-authorization", "cookie", "x-api-key"})
-_OWN_HEADERS: Final = frozenset(
-    {
-        *("accept-encoding", "authorization", "connection", "content-length", "content-type", "cookie", "host"),
-        *("idempotency-key", "proxy-authorization", "transfer-encoding", "x-api-key"),
-    }
+_OWN_HEADERS: Final = (
+    *("accept-encoding", "authorization", "connection", "content-length", "content-type", "cookie", "host"),
+    *("idempotency-key", "proxy-authorization", "transfer-encoding", "x-api-key"),
 )
 _VISIBLE: Final = re.compile("[!-~]{1,200}")
 _CHUNK_BYTES: Final = 64 * 1024
@@ -220,7 +218,6 @@ def post_request(
     *,
     replacing: bool = False,
 ) -> ServiceRequest[T]:
-    """Return a POST request with a JSON body."""
     encoded = json.dumps(content, separators=(",", ":")).encode()
     return ServiceRequest("POST", path, read, lambda: json_body(encoded), headers=headers, replacing=replacing)
 

@@ -95,7 +95,6 @@ _OVERLOAD: Final = frozenset({502, 503, 504})
 
 
 def error_action(error: ServiceError) -> Action:
-    """Return the action for an error."""
     if isinstance(error, RejectedError) and is_redirect(error):
         return Action.END_RUN
     return next(ERROR_ACTIONS[kind] for kind in type(error).__mro__ if kind in ERROR_ACTIONS)
@@ -128,7 +127,7 @@ def may_pass(error: ServiceError) -> bool:
 
 
 class RetryBudget:
-    """The retries left to a run, so that a service in trouble gets no flood of them.
+    """The retries left to a run, which spare a service in trouble.
 
     Each request earns ``share`` of a retry. A run begins with ``least``, and never has more than ``most``.
     """

@@ -56,7 +56,7 @@ _DATED_NAME: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
 def copy_file(source: Path, target: Path, mode: int) -> tuple[Alert, ...]:
-    """Copy a file atomically; return alerts about copies that somebody had edited, which are kept."""
+    """Copy a file atomically. Copies that somebody has edited are kept; return alerts about them."""
     make_folder(target.parent)
     with ExitStack() as backups, publish_file(target) as temporary, fetch_file(source) as data:
         shutil.copyfile(data.path, temporary)

@@ -16,7 +16,6 @@ from importlib import resources
 from itertools import count
 from pathlib import Path
 from string import Formatter
-from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, Self, TypeVar, cast
 
 import msgspec
@@ -125,9 +124,7 @@ class Deadline:
             self._timer.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         if self._timer is not None:
             self._timer.cancel()
 

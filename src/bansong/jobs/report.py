@@ -86,7 +86,6 @@ def _describe_changes(job: str, rows: int, since: float | None, counts: Mapping[
 
 
 def describe_counts(counts: Mapping[str, int]) -> str:
-    """Return counts of changes in words."""
     return ", ".join(gettext(_WORDS[kind], count=counts[kind]) for kind in CHANGES if counts.get(kind))
 
 

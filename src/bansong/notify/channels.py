@@ -168,10 +168,6 @@ class ChannelKind(NamedTuple):
     default: Any = None
 
 
-def _open_file(table: Mapping[str, Any], folder: Path) -> Channel:
-    return FileChannel(folder / Path(table["file"]).expanduser())
-
-
 def _open_webhook(table: Mapping[str, Any], _: Path) -> Channel:
     from bansong.client.webhook import WebhookSender, WebhookUrl
 
@@ -195,7 +191,7 @@ NonemptyText = Annotated[str, msgspec.Meta(min_length=1)]
 CHANNELS: Final = (
     ChannelKind(WEBHOOK, "webhook_env", VariableName | None, _open_webhook),
     ChannelKind(COMMAND, "command", tuple[NonemptyText, ...], _open_command, ()),
-    ChannelKind(FILE, "file", str | None, _open_file),
+    ChannelKind(FILE, "file", str | None, lambda table, folder: FileChannel(folder / Path(table["file"]).expanduser())),
 )
 
 

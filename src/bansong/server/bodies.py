@@ -183,8 +183,6 @@ class ReceivedUpload:
 
 @dataclass(frozen=True, slots=True)
 class UploadBounds:
-    """Limits of an upload."""
-
     size: int  # bytes of the file
     stall: float  # seconds without a byte
     within: float  # seconds in all

@@ -118,7 +118,7 @@ def scan_slice(records: Path, first: int) -> pl.LazyFrame:
 
 
 def answer_slice(source: StatusSource, engine: LocalEngine, records: Path, first: int, part: Path) -> pl.DataFrame:
-    """Answer the :data:`ROWS` records from ``first`` on, and write them to ``part`` by risk."""
+    """Answer the :data:`ROWS` records from ``first`` on, and write them to ``part``, sorted by risk."""
     rows = scan_slice(records, first)
     valid = pl.col("row_status") != "invalid"
     written = shorten_number(pl.col("b_no").cast(pl.String))
@@ -181,7 +181,7 @@ def sort_by_risk(answers: Rows) -> Rows:
 
 
 async def stream_items(head: bytes, path: Path, rows: int, limiter: anyio.CapacityLimiter) -> AsyncIterator[bytes]:
-    """Stream ``head`` and results. The first results are rendered before this returns, to raise their errors."""
+    """Stream ``head`` and results as JSON. Errors of the first results are raised before streaming begins."""
 
     async def render(first: int) -> bytes:
         return await anyio.to_thread.run_sync(render_items, path, first, min(RENDERED, rows - first), limiter=limiter)

@@ -130,8 +130,6 @@ def configure_logging(stream: TextIO | None = None, level: str | None = None) ->
 
 
 class RequestLine(msgspec.Struct, omit_defaults=True):
-    """A log line about one request."""
-
     time: str
     level: str
     logger: str

@@ -58,7 +58,6 @@ def serve(service: FakeApp, host: str = "127.0.0.1", port: int = 0) -> Iterator[
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """Return a listening socket."""
     # asyncio sets TCP_NODELAY only if the protocol is named; without it each reply takes 40 ms
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -243,7 +242,6 @@ Endpoint = Callable[["FakeService", FakeRequest], Awaitable[FakeReply]]
 
 
 async def verify(service: FakeService, request: FakeRequest) -> FakeReply:
-    """Answer ``POST /verify``."""
     body = await _json_object(service, request)
     lookup = Lookup(_number(body, "b_no"), _text(body, "name"), _text(body, "address"))
     if not service.take((lookup,)):
@@ -254,7 +252,6 @@ async def verify(service: FakeService, request: FakeRequest) -> FakeReply:
 
 
 async def batch(service: FakeService, request: FakeRequest) -> FakeReply:
-    """Answer ``POST /batch``."""
     query = request.query()
     for name in ("offline", "paid"):
         if query.get(name, "true").lower() not in ("true", "false"):
@@ -288,7 +285,6 @@ def _create_job(service: FakeService, upload: FakeUpload, lookups: Sequence[Look
 
 
 async def job(service: FakeService, request: FakeRequest) -> FakeReply:
-    """Answer ``GET /batch/{job_id}``."""
     try:
         text = request.query().get("preview")
         preview = None if text is None else int(text)
@@ -312,7 +308,6 @@ async def job(service: FakeService, request: FakeRequest) -> FakeReply:
 
 
 async def label(service: FakeService, request: FakeRequest) -> FakeReply:
-    """Answer ``POST /batch/{job_id}/label``."""
     job = _job(service, request)
     body = await _json_object(service, request)
     row_id, bounced = body.get("row_id"), body.get("bounced")
@@ -325,7 +320,6 @@ async def label(service: FakeService, request: FakeRequest) -> FakeReply:
 
 
 async def watch_add(service: FakeService, request: FakeRequest) -> FakeReply:
-    """Answer ``POST /watch``."""
     body, dialect = await _json_object(service, request), service.dialect
     record = _number(body, "biz_no"), _text(body, "name"), _text(body, "address")
     answer = service.verdict(*record)
@@ -336,19 +330,16 @@ async def watch_add(service: FakeService, request: FakeRequest) -> FakeReply:
 
 
 async def watch_list(service: FakeService, request: FakeRequest) -> FakeReply:
-    """Answer ``GET /watch``."""
     key, entries = service.dialect.watches, [watch.entry(service.dialect) for watch in service.watches]
     return _reply(service, entries if key == "list" else {key: entries, "total": len(entries)})
 
 
 async def watch_remove(service: FakeService, request: FakeRequest) -> FakeReply:
-    """Answer ``DELETE /watch/{watch_id}``."""
     service.watches.remove(_watch(service, request))
     return _confirm(service, service.dialect.removed)
 
 
 async def watch_history(service: FakeService, request: FakeRequest) -> FakeReply:
-    """Answer ``GET /watch/{watch_id}/history``."""
     if service.plan != "business":
         raise RefusedError(403, "the history needs the Business plan")
     key, changes = service.dialect.history, _watch(service, request).changes
@@ -356,7 +347,6 @@ async def watch_history(service: FakeService, request: FakeRequest) -> FakeReply
 
 
 async def me(service: FakeService, request: FakeRequest) -> FakeReply:
-    """Answer ``GET /me``."""
     account = messages.account(service.dialect, service.plan, service.quota, service.used)
     return _reply(service, account | ({"idempotency": PROMISE} if service.idempotency else {}))
 

@@ -566,7 +566,6 @@ def account(dialect: Dialect, plan: str, quota: int | None, used: int) -> Object
 
 
 def error_reply(dialect: Dialect, status: int, message: str) -> FakeReply:
-    """Return an error reply in the form of a dialect."""
     if dialect.error == "empty":
         return FakeReply(status, b"", None)
     if dialect.error == "text":
