@@ -1,6 +1,6 @@
 """Private files and folders, the state directory, environment variables, and URLs as paths."""
-# Only this module handles what Windows lacks (modes of open files, synced folders, `flock`); close files before moving
-# or removing them, as Windows demands.
+# Only this module works around Windows, which lacks modes of open files, synced folders and `flock`. All other code
+# closes files before it moves or removes them, as Windows demands.
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ _UNITS: Final = {"K": 10**3, "M": 10**6, "G": 10**9}
 
 @dataclass(frozen=True, slots=True)
 class SizeLimits:
-    """Caps on what is read; ``BANSONG_LIMITS="cells=60M,inflated=4G"`` raises them. Sizes are in bytes."""
+    """Limits on input files; ``BANSONG_LIMITS="cells=60M,inflated=4G"`` raises them. Sizes are in bytes."""
 
     cells: int = 30_000_000  # rows times columns of a sheet (between its first and last value) or a Parquet row group
     inflated: int = 2_000_000_000  # size of the unpacked parts of a workbook, or of a Parquet row group
@@ -120,8 +120,8 @@ def run_isolated(
 ) -> Any:
     """Call ``function`` (``"bansong.package.module:name"``) on JSON values in a child process; return its result."""
     # ``folder``: the child's working folder, also for temporary files. ``checkpoint`` runs every 20 ms; if it raises,
-    # the child ends. The child has its own session, so that Ctrl-C reaches the parent alone, and ends with the parent.
-    # Raises IsolationError, and the function's BansongError or OSError.
+    # the child is killed. The child runs in another session, so that Ctrl-C reaches only the parent; it ends with the
+    # parent. Raises IsolationError, and the function's BansongError or OSError.
     if _isolated:
         return _find_function(function)(**arguments)
     environment = os.environ | {"POLARS_MAX_THREADS": str(threads), "PYTHONUTF8": "1", VARIABLE: current_language()}

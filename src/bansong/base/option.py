@@ -34,7 +34,7 @@ class Rule:
 
 
 def at_least(least: float, wanted: str) -> Rule:
-    """Return a rule: the value is ``least`` or more; ``wanted`` says so in words."""
+    """Return a rule: the value is ``least`` or more. ``wanted``: its words."""
     return Rule(lambda value: value >= least, wanted, {"ge": least})
 
 
@@ -125,7 +125,7 @@ class Options:
                 continue
             try:
                 is_right = spec.rule.is_right(value)
-            except (TypeError, ValueError):  # a value of another type, such as a text
+            except (TypeError, ValueError):  # a value of another type
                 is_right = False
             if not is_right:
                 wanted = Phrase(spec.rule.wanted)

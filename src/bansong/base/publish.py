@@ -146,7 +146,7 @@ def _read_record(record: Path) -> list[str]:
 
 
 def _digest(path: Path) -> str | None:
-    with suppress(OSError), path.open("rb") as file:  # publishing says why it cannot be read
+    with suppress(OSError), path.open("rb") as file:  # publishing reports an unreadable file
         return hashlib.file_digest(file, "sha256").hexdigest()
     return None
 

@@ -368,7 +368,7 @@ def _allows_plain(url: RemotePath, endpoint: str | None) -> bool:
 def _error_types() -> tuple[type[BaseException], ...]:
     from obstore.exceptions import BaseError
 
-    # obstore does not export RustPanic, which an endpoint that is no URL raises
+    # obstore does not export RustPanic, which it raises for an endpoint that is no URL
     panics = [kind for kind in Exception.__subclasses__() if kind.__name__ == "RustPanic"]
     return BaseError, FileNotFoundError, ValueError, *panics
 

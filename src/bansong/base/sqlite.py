@@ -136,7 +136,7 @@ _MIGRATION: Final = threading.Lock()  # a second thread must not migrate: it wou
 
 
 def is_in_use(error: BaseException) -> bool:
-    """Whether an error says that another process holds the file."""
+    """Whether an error means that another process holds the file."""
     cause = error.__cause__
     return isinstance(cause, Timeout) or getattr(cause, "sqlite_errorname", "").startswith(_IN_USE)
 

@@ -95,7 +95,7 @@ def language_of(words: Sequence[str]) -> Iterator[None]:
     """Use the language of ``--lang`` during the block, also in child processes."""
     before = {name: os.environ.get(name) for name in (VARIABLE, "LANGUAGE")}
     set_language(_named_language(words) or current_language())
-    os.environ["LANGUAGE"] = current_language()  # click asks for it at each of its own messages
+    os.environ["LANGUAGE"] = current_language()  # click reads it for each of its messages
     try:
         yield
     finally:
@@ -153,9 +153,10 @@ def _named_language(words: Sequence[str]) -> Lang | None:
 
 def let_stop_signals_interrupt() -> StopRequest:
     """Let SIGTERM and SIGHUP act like Ctrl-C, so that a stopped job cleans up; return their record."""
-    # Python handlers run only after a query, and polars handles SIGINT alone: a thread turns the two signals, blocked
-    # in all others, into SIGINT. Ignored signals stay ignored (SIGHUP under ``nohup``; SIGINT in a background job is
-    # also blocked, because polars traps it). Must precede the import of polars, whose handler calls the earlier one.
+    # Python handlers run only after a query, and polars handles only SIGINT. So the two signals are blocked in all
+    # threads but one, which turns them into SIGINT. Ignored signals stay ignored: SIGHUP under ``nohup``, SIGINT in a
+    # background job (also blocked, because polars traps it). This must precede the import of polars, whose handler
+    # calls the earlier one.
     stop = StopRequest(interrupt_main_thread)
     ignored = {one for one in (signal.SIGINT,) if signal.getsignal(one) == signal.SIG_IGN}
     if not hasattr(signal, "pthread_sigmask"):  # Windows has neither these signals nor masks
@@ -232,7 +233,7 @@ add_language_option(app)
 
 
 def main() -> None:
-    """Run the command line; expected errors become one line on stderr and an exit code."""
+    """Run the command line. An expected error becomes one line on stderr and an exit code."""
     open_closed_streams()
     escape_what_stdout_lacks()
     set_up_logging()

@@ -137,7 +137,6 @@ def _type_of(spec: OptionSpec, roles: Iterable[str]) -> dict[str, Any]:
 
 
 def add_all(options: Iterable[Decorator]) -> Decorator:
-    """Return a decorator that adds several options, in this order."""
 
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
         for option in reversed(tuple(options)):

@@ -14,15 +14,7 @@ from bansong.base.errors import OutputError, Problem
 from bansong.base.messages import describe_os_error, gettext, gettext_noop
 from bansong.base.options import STATUS_SOURCES, ReadOptions, ServiceOptions, StatusOptions
 from bansong.cli.console import INTERRUPTED, end_with, print_json, print_out, print_result, progress_shown, say, warn
-from bansong.cli.options import (
-    PATH,
-    account_options,
-    add_all,
-    chosen_status,
-    given_options,
-    json_option,
-    options_of,
-)
+from bansong.cli.options import PATH, account_options, add_all, chosen_status, given_options, json_option, options_of
 from bansong.run.options import LocalOptions, RunOptions
 
 if TYPE_CHECKING:

@@ -40,7 +40,7 @@ class RateLimiter:
             raise UsageError(RATE_INVALID, per_second=per_second)
         self.per_second = per_second
         self._interval = interval + (_LATE_S + _WIRE_S) / max(per_second, 1.0)
-        self._turn = anyio.Lock()  # fair: whoever asks first is granted first
+        self._turn = anyio.Lock()  # fair: first come, first served
         self._due = -math.inf
         self._first = self._last = math.nan
         self._grants = 0
@@ -441,7 +441,7 @@ class Dispatcher:
             action = request.choose_action(error, attempt)
             await request.record_error(error, action)
             return error, action
-        except BaseException as stopped:  # cancelled, or worse: the request may be on its way
+        except BaseException as stopped:  # such as a cancellation: the request may be on its way
             with anyio.CancelScope(shield=True):
                 await request.record_interruption(
                     gettext(

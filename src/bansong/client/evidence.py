@@ -279,7 +279,7 @@ _HOLDERS: Final = (*ECHOES, *VERIFY_WRAPPERS, *ANSWERS)
 _MIN_COMMON_SHARE: Final = 2 / 3  # of the longer text's letters, in the same order
 
 
-def digits_of(value: object) -> str | None:
+def _digits_of(value: object) -> str | None:
     """Return the ten digits of a business number in any notation. Numbers may lack leading zeros."""
     text = plain_text(value)
     if text is None:
@@ -319,7 +319,7 @@ def is_other(said: str, sent: str) -> bool:
 
 def numbers_in(answer: Object) -> list[str]:
     """Return the distinct business numbers that an answer repeats."""
-    said = (digits_of(echo.get(name)) for echo in _echoes(answer) for name in NUMBERS)
+    said = (_digits_of(echo.get(name)) for echo in _echoes(answer) for name in NUMBERS)
     return list(dict.fromkeys(b_no for b_no in said if b_no is not None))
 
 

@@ -160,7 +160,7 @@ def read_verified(
 def read_created(value: object) -> BatchCreated:
     """Read the answer of ``POST /batch`` (G6, G7)."""
     outer = require_object(value)
-    # an `id` beside another name may be the response's own
+    # if there is another name, too, `id` may be that of the response
     named = unwrap(outer, evidence.JOB_IDS[:-1], evidence.JOB_WRAPPERS)
     is_named = has_any(named, evidence.JOB_IDS[:-1])
     found = named if is_named else unwrap(outer, evidence.JOB_IDS, evidence.JOB_WRAPPERS)
@@ -329,7 +329,7 @@ class Idempotency:
 
 
 class Account(Shape):
-    """The account's monthly quota (INTERFACE §2.7), as far as it was found. Two numbers give the third.
+    """The account's monthly quota (INTERFACE §2.7), as far as it was found. The third number follows from two.
 
     ``idempotency``: the service's promise about repeated requests, if any.
     """

@@ -1,4 +1,4 @@
-"""Rules for retries, and what else follows from an error (decision 022).
+"""Rules for retries, and the consequences of errors (decision 022).
 
 The client repeats free requests after any passing error, others only if the service certainly never had all of the
 request. A run also has a budget of retries.
@@ -64,7 +64,7 @@ def seconds_before(attempt: int, retry_after: float | None) -> float:
 
 
 class Action(Enum):
-    """What follows from an error, for the request and its run."""
+    """The consequence of an error, for the request and its run."""
 
     RETRY = "certainly not sent: send it again within the retry budget, else pause the run"
     WAIT = "over a limit: send it again after the time that the service says, else pause the run"

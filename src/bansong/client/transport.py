@@ -1,10 +1,10 @@
 """Send one request and return one response or error.
 
-Each connection has an httpx transport of its own, since the pool of one httpx client is quadratic. After an answer it
-rests as long as the answer took: surplus bytes, which would be taken for the next answer, show meanwhile; once any
-came, no connection is used again. There are no cookies, redirects or ``.netrc``, which paid requests must not use. The
-key is added just before sending, below the hooks, for the configured origin only; no error keeps a frame of the
-network's.
+Each connection has a separate httpx transport, since the pool of one httpx client is quadratic. After an answer a
+connection rests for the time that the answer took. Surplus bytes, which would pass for the next answer, arrive in this
+time; then no connection is used again. There are no cookies, redirects or ``.netrc``, which paid requests must not use.
+The key is added just before sending, after the hooks, for the configured origin only. No error keeps a frame of the
+network code.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _END_OF_HEAD: Final = b"\r\n\r\n"
 _INTERIM: Final = (b"HTTP/1.1 1", b"HTTP/1.0 1")  # the statuses 100 to 199, which come before the final one
 
 
-class StaleError(httpcore.ConnectError):
+class _StaleError(httpcore.ConnectError):
     """A kept connection ended, or had surplus bytes, before a request was sent. Nothing was sent."""
 
 
@@ -108,7 +108,7 @@ class WatchedStream(httpcore.AsyncNetworkStream):
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
         if self._received_bytes:  # of an earlier response
             if await self.look() is not None:
-                raise StaleError
+                raise _StaleError
             self._begin_response()
         await self._stream.write(buffer, timeout)
 
@@ -363,7 +363,7 @@ class Transport:
         try:
             return await transport.handle_async_request(self._wire_request(attempt, line))
         except httpx.ConnectError as error:
-            if line is None or not isinstance(error.__cause__, StaleError):
+            if line is None or not isinstance(error.__cause__, _StaleError):
                 raise
             if await line.network.look():
                 await self.aclose()

@@ -1,8 +1,7 @@
 """Send signed notifications to a webhook; verify their signature.
 
-A path or query often holds a secret, so messages, logs and reprs show only scheme, host and port. Each POST has a
-connection of its own without a proxy, to an address that was checked when the name was resolved. Redirects are not
-followed.
+A path or query often holds a secret, so messages, logs and reprs show only scheme, host and port. Each POST opens a
+connection, without a proxy, to an address that was checked when the name was resolved. Redirects are not followed.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ BATCH_FAILED: Final = Problem(
     "that ran out",
 )
 
-# Boolean columns of the cluster with features of the whole file, and what each is
+# Boolean columns of the cluster with features of the whole file → column of the engine
 FOUND: Final[Mapping[str, str]] = {"bv_crowded": CROWDED, "bv_several_addresses": SEVERAL}
 
 _OTHERS: Final = {"bounce_prob": pa.float64(), "reasons": pa.list_(pa.string())}
@@ -267,7 +267,7 @@ class BatchVerifier:
         return self._at_place(self._read_keys, table, first)
 
     def map_keys(self, batches: Iterable[pa.RecordBatch], beside: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
-        """Yield :meth:`read_keys` of a partition, with the columns ``beside`` behind it."""
+        """Yield :meth:`read_keys` of a partition, followed by the columns ``beside``."""
         first = 0
         for table in gather_batches(batches):
             keys = self.read_keys(table.drop_columns(list(beside)), first)

@@ -54,13 +54,13 @@ def enrich(
 ) -> DataFrame:
     """Return a DataFrame with the nine columns added, computed when it is used; ``reasons`` is an array of strings.
 
-    The columns are chosen by the first thousand rows, which are read at once. ``cross_row_features``: crowded addresses
-    and numbers with several addresses are looked for in all rows first, by windows; without them a row is judged
-    alone. ``ship_files``: Spark copies registry and gazetteer to its workers; without, each worker has them at the same
-    path. polars has ``spark.task.cpus`` threads in a worker. Other arguments as for
-    :func:`bansong.distributed.verify_batches`, which raises the same. What a worker raises names its partition.
+    The columns are chosen by the first thousand rows, which are read at once. ``cross_row_features``: windows over all
+    rows first find crowded addresses and numbers with several addresses; without them a row is judged alone.
+    ``ship_files``: Spark copies registry and gazetteer to its workers; without, each worker has them at the same path.
+    polars has ``spark.task.cpus`` threads in a worker. Other arguments and errors as for
+    :func:`bansong.distributed.verify_batches`; errors on a worker name its partition.
 
-    A DataFrame has no order: give it a column that numbers the rows where they are to be put in order again.
+    A DataFrame has no order: add a column with row numbers if the rows are to be put in order again.
     """
     check_keywords(enrich, options, BatchKeywords)
     session = df.sparkSession

@@ -265,7 +265,6 @@ def fingerprint(job: JobFile, one: JobInput, folder: Path, content: str) -> str:
 
 
 def is_asking(job: JobFile, folder: Path) -> bool:
-    """Whether the job asks the tax authority for statuses."""
     return StatusOptions(**options_in(job.status, StatusOptions, folder)).is_asking
 
 
@@ -287,7 +286,7 @@ def enrich_input(
     progress: Progress | None,
     cancel: CancelToken,
 ) -> Report | FilesReport:
-    """Enrich one input as its job file says. ``budget``: lookups left to the run."""
+    """Enrich one input with the options of its job file. ``budget``: lookups left to the run."""
     local = LocalOptions(**options_in(job.reference, LocalOptions, folder), lang=job.lang, today=day)
     engine = EngineRequest(job.engine.name, _service_keywords(job, folder, budget), local)
     known = read_history(**options_in(job.reference, RunOptions, folder))

@@ -175,7 +175,7 @@ class _Place(NamedTuple):
         return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in self.steps).removeprefix(".")
 
 
-def explain_syntax(path: Path, text: str, error: tomllib.TOMLDecodeError) -> str:
+def _explain_syntax(path: Path, text: str, error: tomllib.TOMLDecodeError) -> str:
     """Describe a syntax error with its line; add the remedy for a Windows path."""
     found = _TOML_LINE.search(str(error))
     line = int(found[1]) if found else len(text.splitlines())
@@ -186,7 +186,7 @@ def explain_syntax(path: Path, text: str, error: tomllib.TOMLDecodeError) -> str
     return said + gettext("; write a path of Windows with / or in single quotes: 'C:\\lists\\in.csv'")
 
 
-def explain_value(path: Path, text: str, values: Mapping[str, Any], model: type, message: str) -> str:
+def _explain_value(path: Path, text: str, values: Mapping[str, Any], model: type, message: str) -> str:
     """Describe an invalid value with line and remedy. The value may be a secret, so it is not shown."""
     place = _PLACE.search(message)
     reason = message[: place.start()] if place else message
@@ -196,10 +196,10 @@ def explain_value(path: Path, text: str, values: Mapping[str, Any], model: type,
     if unknown := _UNKNOWN.search(reason):
         where = _Place([*where.steps, unknown["key"]], None)
     line = line_of(text, where.steps, found if isinstance(found, str) else None)
-    return explain_field(path, line, where.field or gettext("the file"), said)
+    return _explain_field(path, line, where.field or gettext("the file"), said)
 
 
-def explain_field(path: Path, line: int, field: str, reason: str) -> str:
+def _explain_field(path: Path, line: int, field: str, reason: str) -> str:
     return gettext("{path}, line {line}: {field}: {reason}", path=path, line=line, field=field, reason=reason)
 
 
@@ -493,17 +493,17 @@ def load_job_file(path: str | Path) -> JobFile:
     except UnicodeDecodeError as error:
         raise UsageError(JOB_FILE_NOT_UTF8, path=path, error=error) from None
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(explain_syntax(path, text, error)) from None
+        raise UsageError(_explain_syntax(path, text, error)) from None
     try:
         job = msgspec.convert(values, JobFile)
     except msgspec.ValidationError as error:
-        raise UsageError(explain_value(path, text, values, JobFile, str(error))) from None
+        raise UsageError(_explain_value(path, text, values, JobFile, str(error))) from None
     for table, field, check in _checks(job):
         try:
             check()
         except ValueError as error:
             line = line_of(text, [table, field])
-            raise UsageError(explain_field(path, line, f"{table}.{field}", str(error))) from None
+            raise UsageError(_explain_field(path, line, f"{table}.{field}", str(error))) from None
     return job
 
 
@@ -563,7 +563,7 @@ _FIELDS: Final[Mapping[str, tuple[str, str]]] = _OWN_FIELDS | {
 
 @dataclass(frozen=True)
 class JobFileAudience:
-    """The author of a job file. ``beside``: names options that have no field in it."""
+    """The author of a job file. ``beside``: the audience that names options without a field in it."""
 
     beside: Audience
     sets_limits = True

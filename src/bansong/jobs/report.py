@@ -105,7 +105,7 @@ OUTCOME_WORDS: Final[Mapping[OutcomeKind, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class InputOutcome:
-    """What a run did with one input."""
+    """The result of a run for one input."""
 
     path: str
     what: OutcomeKind  # unchanged: output reused; left: for the next run, at the deadline; passed_over: no table

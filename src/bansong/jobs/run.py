@@ -39,13 +39,7 @@ from bansong.jobs.inputs import (
     set_mode,
 )
 from bansong.jobs.job_file import Deadline, JobFile, JobFileAudience, OutputNames, load_job_file, parse_duration
-from bansong.jobs.report import (
-    PAUSED,
-    InputOutcome,
-    JobReport,
-    compose_message,
-    write_metrics,
-)
+from bansong.jobs.report import PAUSED, InputOutcome, JobReport, compose_message, write_metrics
 from bansong.jobs.state import (
     AnswerRecorder,
     EarlierRows,

@@ -413,7 +413,7 @@ class AnswerRecorder:
         answer = [
             pl.col(name) for name in SNAPSHOT.names() if name in names and name not in (*_RECORD, KEY, "input", GONE)
         ]
-        self._tables += 1  # sheets of a workbook come one after another, and each counts its rows from 0
+        self._tables += 1  # each sheet of a workbook counts its rows from 0
         taken = pl.struct(pl.col(ROW_ID), *(cell.alias(name) for name, cell in cells.items()), *answer)
         index = pl.get_index_type()
         return answers.with_columns(

@@ -80,7 +80,7 @@ def create_app(
         _log.warning("connections_per_address is ignored: the proxy bounds connections, see deploy/nginx.conf")
     metrics = ServerMetrics()
     app = Starlette(routes=routes(), lifespan=lifespan)
-    app.middleware_stack = AuthMiddleware(app.router, PUBLIC, settings.trusted_proxies)  # catches errors, too
+    app.middleware_stack = _AuthMiddleware(app.router, PUBLIC, settings.trusted_proxies)  # catches errors, too
     app.state.metrics = metrics
     app.router.redirect_slashes = False
     return app
@@ -135,7 +135,7 @@ _RETRY_SOON: Final = {"Retry-After": "5", "Connection": "close"}
 _NO_STORE: Final = (b"cache-control", b"no-store")  # no cache may keep answers that need a key
 
 
-class AuthMiddleware:
+class _AuthMiddleware:
     """Authenticate requests, turn errors into refusals, and log. ``proxies``: trusted proxies."""
 
     def __init__(self, app: ASGIApp, public: Collection[str], proxies: Sequence[str]) -> None:
@@ -280,7 +280,7 @@ def url_of(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-class UvicornServer(uvicorn.Server):
+class _UvicornServer(uvicorn.Server):
     """A uvicorn server that calls ``on_start`` after its start, and raises the error of a failed one."""
 
     def __init__(self, config: uvicorn.Config, on_start: Callable[[], None]) -> None:
@@ -315,7 +315,7 @@ def server_for(
     clock: Clock | None = None,
     *,
     status_sources: Sequence[StatusSource] = (),
-) -> UvicornServer:
+) -> _UvicornServer:
     """Return a uvicorn server for these settings, and raise the process's limit of open files."""
     _raise_file_limit()
     app = create_app(settings, clock, status_sources=status_sources)
@@ -334,9 +334,9 @@ def server_for(
         access_log=False,
         date_header=False,
         server_header=False,
-        proxy_headers=False,  # AuthMiddleware reads them, from trusted proxies only
+        proxy_headers=False,  # _AuthMiddleware reads them, from trusted proxies only
         timeout_graceful_shutdown=_SHUTDOWN_GRACE_S,
     )
-    server = UvicornServer(config, on_start)
+    server = _UvicornServer(config, on_start)
     metrics.connections = lambda: len(server.server_state.connections)
     return server

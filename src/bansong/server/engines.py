@@ -49,7 +49,7 @@ DAMAGED: Final = (pl.exceptions.PolarsError, pl.exceptions.PanicException, Runti
 FileStamp = tuple[int, ...]  # device, inode, size and modification time (ns): changes when a file is replaced
 
 
-def stamp_of(file: Path | int) -> FileStamp | None:
+def _stamp_of(file: Path | int) -> FileStamp | None:
     """Return the stamp of a file, or ``None`` if it cannot be read."""
     try:
         found = os.fstat(file) if isinstance(file, int) else file.stat()
@@ -58,13 +58,13 @@ def stamp_of(file: Path | int) -> FileStamp | None:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
-class OpenFile:
+class _OpenFile:
     """A file that stays readable while this object lives, even if it is replaced (not on Windows)."""
 
     def __init__(self, path: Path) -> None:
         descriptor = os.open(path, os.O_RDONLY)
         self.close = weakref.finalize(self, os.close, descriptor)
-        self.stamp = stamp_of(descriptor)
+        self.stamp = _stamp_of(descriptor)
         # with the process id, so that child processes find it, too
         self.path = Path(f"/proc/{os.getpid()}/fd/{descriptor}")
         if not self.path.exists():
@@ -72,7 +72,7 @@ class OpenFile:
             self.close()
 
 
-class ReferenceFile(Generic[T]):
+class _ReferenceFile(Generic[T]):
     """A registry or gazetteer that is reopened when its file is replaced."""
 
     def __init__(self, path: Path, open_: Callable[[Path], T]) -> None:
@@ -87,7 +87,7 @@ class ReferenceFile(Generic[T]):
 
     def look(self) -> bool:
         """Open the file again if it was replaced; return whether the newer one is used."""
-        stamp = stamp_of(self._path)
+        stamp = _stamp_of(self._path)
         if stamp == self.held.stamp:
             self._refused = ()
             return False
@@ -103,9 +103,9 @@ class ReferenceFile(Generic[T]):
         _log.info("%s: a newer file is used from now on", self._path)
         return True
 
-    def _open_file(self, *, check: bool = False) -> tuple[T, OpenFile]:
+    def _open_file(self, *, check: bool = False) -> tuple[T, _OpenFile]:
         try:
-            held = OpenFile(self._path)
+            held = _OpenFile(self._path)
         except OSError:
             self._open(self._path)  # its error says more
             raise
@@ -124,7 +124,7 @@ class ReferenceData:
 
     registry: Registry | None
     gazetteer: Gazetteer | None
-    held: tuple[OpenFile, ...]  # keeps the files readable
+    held: tuple[_OpenFile, ...]  # keeps the files readable
 
 
 class StatusSource(Protocol):
@@ -254,11 +254,11 @@ class EnginePool:
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
-        self._files: dict[str, ReferenceFile[Any]] = {}
+        self._files: dict[str, _ReferenceFile[Any]] = {}
         if settings.registry is not None:
-            self._files["registry"] = ReferenceFile(settings.registry, Registry.open)
+            self._files["registry"] = _ReferenceFile(settings.registry, Registry.open)
         if settings.gazetteer is not None:
-            self._files["gazetteer"] = ReferenceFile(settings.gazetteer, Gazetteer.open)
+            self._files["gazetteer"] = _ReferenceFile(settings.gazetteer, Gazetteer.open)
         self.data = self._current_data()
         self.fixed = None if settings.model is None else resolve_model(settings.model)
         self._learned: OrderedDict[str, _Learned] = OrderedDict()
@@ -368,7 +368,7 @@ class EnginePool:
                 self._learned[key_id] = newer
 
     def _load(self, key_id: str) -> _Learned:
-        stamps = self._stamps(key_id)  # before reading: what changes meanwhile is seen at the next look
+        stamps = self._stamps(key_id)  # before reading: the next look sees changes made meanwhile
         before = self._learned.get(key_id)
         try:
             card = self.fixed or self.store(key_id).champion()
@@ -397,7 +397,7 @@ class EnginePool:
 
     def _stamps(self, key_id: str) -> tuple[FileStamp | None, ...]:
         """Return the stamps of a key's scorecards and label store; writing replaces both."""
-        return stamp_of(self.store(key_id).path), stamp_of(self.folder(key_id) / "labels")
+        return _stamp_of(self.store(key_id).path), _stamp_of(self.folder(key_id) / "labels")
 
 
 def learning_folder(files: Path) -> Path:

@@ -154,7 +154,7 @@ OWNED: Final = {
 }
 # requests an erasure in the table ``audit``; a file of an earlier release may hold one, too
 ERASE: Final = "keys erase"
-KEPT: Final = {"usage": "key_id"}  # tables whose rows of a key stay
+KEPT: Final = {"usage": "key_id"}  # tables that keep the rows of an erased key
 _BLANK: Final = (
     "UPDATE keys SET note = NULL, customer = NULL, pool = 0, last_used = NULL, webhook_url = NULL,"
     " webhook_secret = NULL"
@@ -172,14 +172,14 @@ _HELD: Final = {
 
 
 def account_holdings(db: sqlite3.Connection, files: Path, key_id: str) -> dict[str, int]:
-    """Count what is kept for a key, by kind."""
+    """Count a key's stored data, by kind."""
     found = {what: int(db.execute(query, (key_id,)).fetchone()[0]) for what, query in _HELD.items()}
     return found | {
-        gettext_noop("learned mailings"): len(list_mailings(files, key_id, job_table.list_job_ids(db, key_id)))
+        gettext_noop("learned mailings"): len(_list_mailings(files, key_id, job_table.list_job_ids(db, key_id)))
     }
 
 
-def list_mailings(files: Path, key_id: str, job_ids: Iterable[str]) -> list[Path]:
+def _list_mailings(files: Path, key_id: str, job_ids: Iterable[str]) -> list[Path]:
     """List a key's label files, including those of a former pool."""
     jobs = set(job_ids)
     stored = [path for folder in list_folder(learning_folder(files)) for path in list_folder(folder / "labels")]
@@ -191,7 +191,7 @@ def list_mailings(files: Path, key_id: str, job_ids: Iterable[str]) -> list[Path
 
 
 def erase_rows(db: sqlite3.Connection, key_id: str, now: float) -> None:
-    """Delete a key's rows; its own row stays, without personal data."""
+    """Delete a key's rows. The row of the key itself stays, without personal data."""
     for table, column in OWNED.items():
         db.execute(f"DELETE FROM {table} WHERE {column} = ?", (key_id,))  # noqa: S608 - names of this module
     db.execute(f"{_BLANK} WHERE id = ?", (key_id,))
@@ -207,7 +207,7 @@ def ask_for_erasure(db: sqlite3.Connection, key_id: str, now: float) -> None:
 def remove_files(files: Path, key_id: str, job_ids: Iterable[str]) -> None:
     """Delete the job and learning files of a key."""
     jobs = list(job_ids)
-    for mailing in list_mailings(files, key_id, jobs):
+    for mailing in _list_mailings(files, key_id, jobs):
         mailing.unlink(missing_ok=True)
     for folder in (learning_folder(files) / key_id, *(job_files.job_folder(files, job_id) for job_id in jobs)):
         if folder.exists():
@@ -215,7 +215,7 @@ def remove_files(files: Path, key_id: str, job_ids: Iterable[str]) -> None:
 
 
 def erase_account(path: Path, key_id: str, now: float) -> dict[str, int]:
-    """Erase an account while no server uses the file; return what it held. After a kill, call it again."""
+    """Erase an account while no server uses the file; return the counts of its data. It can be repeated."""
     files = Settings(db=path).files
     with hold_server_file(path) as db, SERVER_FILE.errors(path):
         key_table.require_key(db, key_id, path)

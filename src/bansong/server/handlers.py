@@ -92,19 +92,19 @@ def _open_statuses(settings: Settings, clock: Clock) -> NtsStatuses | None:
     return open_nts_statuses(settings, clock)
 
 
-def context_of(request: Request) -> Context:
+def _context_of(request: Request) -> Context:
     context: Context = request.app.state.context
     return context
 
 
 async def check_health(request: Request) -> Response:
     """Answer ``{"status": "ok"}`` if the database is readable and writable, else 503. Needs no key."""
-    await context_of(request).store.check()
+    await _context_of(request).store.check()
     return reply({"status": "ok"})
 
 
 async def show_account(request: Request) -> Response:
-    context, key = context_of(request), key_of(request)
+    context, key = _context_of(request), key_of(request)
     plan, month = context.keys.plan(key), context.clock.month()
     used, changes = await context.store.read(lambda db: key_table.month_usage(db, key.id, month))
     resets = context.clock.month_ends().isoformat()
@@ -127,7 +127,7 @@ async def show_account(request: Request) -> Response:
 
 async def verify_business(request: Request) -> Response:
     """Answer one lookup (INTERFACE §4.1). The quota gets the lookup back if there is no answer."""
-    context = context_of(request)
+    context = _context_of(request)
     context.lookups.answerer.admit(key_of(request).id)
     token = token_from(request, "POST /verify")
     # parsing parameters takes time, and most requests have none
@@ -139,7 +139,7 @@ async def verify_business(request: Request) -> Response:
 
 async def create_job(request: Request) -> Response:
     """Accept a file as a job (INTERFACE §4.2). All of its rows are taken from the quota, or none."""
-    context, key = context_of(request), key_of(request)
+    context, key = _context_of(request), key_of(request)
     plan, settings, acceptance = context.keys.plan(key), context.settings, context.acceptance
     offline, paid = _flag(request, "offline", default=False), _flag(request, "paid", default=True)
     token, path = token_from(request, "POST /batch"), f"/batch?offline={offline}&paid={paid}"
@@ -174,7 +174,7 @@ def _flag(request: Request, name: str, *, default: bool) -> bool:
 
 async def record_label(request: Request) -> Response:
     """Record the outcome of one letter (INTERFACE §4.4)."""
-    context, job_id = context_of(request), request.path_params["job_id"]
+    context, job_id = _context_of(request), request.path_params["job_id"]
     label, key = await read_json(request, payloads.LabelRequest), await renew_key(request)
     now, disk = context.clock.now(), context.jobs.disk
 
@@ -200,7 +200,7 @@ async def record_label(request: Request) -> Response:
 
 async def add_watch(request: Request) -> Response:
     """Watch a business (INTERFACE §4.5). An immediate first check would be a lookup without quota, so it waits."""
-    context = context_of(request)
+    context = _context_of(request)
     wanted, key = await read_json(request, payloads.WatchRequest), await renew_key(request)
     plan, clock = context.keys.plan(key), context.clock
     entry, now, month = Business(wanted.biz_no, wanted.name, wanted.address), clock.now(), clock.month()
@@ -209,7 +209,11 @@ async def add_watch(request: Request) -> Response:
     def add(db: sqlite3.Connection) -> tuple[int, bytes, Addition]:
         watch, done = watch_store.add(db, key.id, entry, now, first_check)
         if done == "added" and (count := watch_store.count(db, key.id)) > plan.watches:
-            raise _watch_limit(plan.watches, count - 1)
+            full = gettext_noop(
+                "the watch list is full: the plan allows {limit:,} entries and it has {count2:,}; remove one first"
+            )
+            message = gettext(full, limit=plan.watches, count2=count - 1)
+            raise Refusal(409, "watch_limit", message, limit=plan.watches, used=count - 1)
         if done != "unchanged" and (used := key_table.count_watch_change(db, key.id, month)) >= plan.watch_changes:
             raise payloads.watch_changes_exceeded(plan.watch_changes, used, clock.month_ends(), now)
         written = watch_store.rendered_entry(db, key.id, watch.watch_id)
@@ -223,13 +227,13 @@ async def add_watch(request: Request) -> Response:
 
 
 async def list_watches(request: Request) -> Response:
-    context, key = context_of(request), key_of(request)
+    context, key = _context_of(request), key_of(request)
     return StreamingResponse(await context.watches.lists.stream(key.id), media_type=JSON)
 
 
 async def remove_watch(request: Request) -> Response:
     """Remove a watch and its history. It counts as a change, but is never refused."""
-    context, key, watch_id = context_of(request), key_of(request), request.path_params["watch_id"]
+    context, key, watch_id = _context_of(request), key_of(request), request.path_params["watch_id"]
     month = context.clock.month()
 
     def remove(db: sqlite3.Connection) -> int | None:
@@ -246,7 +250,7 @@ async def remove_watch(request: Request) -> Response:
 
 
 async def show_watch_history(request: Request) -> Response:
-    context, key, watch_id = context_of(request), key_of(request), request.path_params["watch_id"]
+    context, key, watch_id = _context_of(request), key_of(request), request.path_params["watch_id"]
     if not context.keys.plan(key).watch_history:
         raise payloads.not_in_plan(gettext("the watch history"), key.plan)
     watch, changes = await context.store.read(
@@ -258,15 +262,6 @@ async def show_watch_history(request: Request) -> Response:
     return reply(payloads.WatchHistory(watch_id, watch.biz_no, items))
 
 
-def _watch_limit(limit: int, count: int) -> Refusal:
-    message = gettext(
-        "the watch list is full: the plan allows {limit:,} entries and it has {count2:,}; remove one first",
-        limit=limit,
-        count2=count,
-    )
-    return Refusal(409, "watch_limit", message, limit=limit, used=count)
-
-
 DEFAULT_PREVIEW: Final = 10
 DEFAULT_PAGE: Final = 20
 MAX_PAGE: Final = 100
@@ -275,7 +270,7 @@ _GONE: Final = gettext_noop("the job's results are not on the server's disk any 
 
 async def show_job(request: Request) -> Response:
     """Answer with a job's state and, once it is done, its rows of highest risk."""
-    context, key = context_of(request), key_of(request)
+    context, key = _context_of(request), key_of(request)
     refusal = gettext("preview must be a whole number of rows, 0 or more")
     preview = _whole_number(request, "preview", DEFAULT_PREVIEW, range(10**18), refusal)
     job_id = request.path_params["job_id"]
@@ -323,7 +318,7 @@ def _whole_number(request: Request, name: str, default: int, allowed: range, ref
 
 
 async def list_jobs(request: Request) -> Response:
-    context, key = context_of(request), key_of(request)
+    context, key = _context_of(request), key_of(request)
     refusal = gettext("limit must be a whole number of jobs, 1 to {most}", most=MAX_PAGE)
     limit = _whole_number(request, "limit", DEFAULT_PAGE, range(1, MAX_PAGE + 1), refusal)
     after = _cursor(request)
@@ -336,7 +331,7 @@ async def list_jobs(request: Request) -> Response:
 
 async def delete_job(request: Request) -> Response:
     """Learn a job's outcomes and delete it, or cancel it (202: its files go after the current slice)."""
-    context, key, job_id = context_of(request), key_of(request), request.path_params["job_id"]
+    context, key, job_id = _context_of(request), key_of(request), request.path_params["job_id"]
     if await context.store.read(lambda db: job_table.has_unlearned(db, key.id, job_id)):
         await context.learner.record()
     deleted = await context.jobs.delete(key.id, job_id)

@@ -55,7 +55,7 @@ def results_path(files: Path, job_id: str) -> Path:
 
 
 def remove_unfinished(files: Path, job_id: str) -> None:
-    """Delete what an unfinished attempt left in a job's folder; its records stay."""
+    """Delete an unfinished attempt's files from a job's folder. The records stay."""
     kept = records_path(files, job_id)
     for left in [path for path in kept.parent.iterdir() if path != kept]:
         if left.is_dir():
@@ -79,22 +79,17 @@ def remove_leftovers(files: Path, known: Collection[str]) -> None:
 Rows = TypeVar("Rows", pl.DataFrame, pl.LazyFrame)
 
 ROWS: Final = 20_000  # rows of a slice, and of a row group
-RENDERED: Final = 500  # results rendered at a time: what a slow reader keeps in memory
+RENDERED: Final = 500  # results rendered at a time: a slow reader keeps so many in memory
 NO_GRADE: Final = "none"
 _RISK: Final = ("bounce_prob", "row_id")
 _ITEM: Final = list(JobResult.__struct_fields__)
 
 _TEXTS: Final[dict[str, pl.DataType]] = {name: pl.String() for name in ANSWER_COLUMNS}
-# ``b_no``: ten digits, or the original text if invalid; then ``error`` says why there is no answer
+# ``b_no``: ten digits, or the text of an invalid cell; ``error``: the reason for a missing answer
 RESULTS: Final[dict[str, pl.DataType]] = (
     {"row_id": pl.UInt32(), "b_no": pl.String()}
     | _TEXTS
-    | {
-        "bounce_prob": pl.Float64(),
-        "reasons": pl.List(pl.String()),
-        "error": pl.String(),
-        "row_status": pl.String(),
-    }
+    | {"bounce_prob": pl.Float64(), "reasons": pl.List(pl.String()), "error": pl.String(), "row_status": pl.String()}
 )
 SHOWN_NUMBER: Final = 100  # characters shown of a longer cell that is no business number
 _CUT: Final = "… (cut: "
@@ -121,7 +116,7 @@ def answer_slice(source: StatusSource, engine: LocalEngine, records: Path, first
     """Answer the :data:`ROWS` records from ``first`` on, and write them to ``part``, sorted by risk."""
     rows = scan_slice(records, first)
     valid = pl.col("row_status") != "invalid"
-    written = shorten_number(pl.col("b_no").cast(pl.String))
+    written = _shorten_number(pl.col("b_no").cast(pl.String))
     with engine.running():
         answers = source.answer(engine, rows).select(
             pl.col("row_id").cast(pl.UInt32),
@@ -137,7 +132,7 @@ def answer_slice(source: StatusSource, engine: LocalEngine, records: Path, first
     return found
 
 
-def shorten_number(text: pl.Expr) -> pl.Expr:
+def _shorten_number(text: pl.Expr) -> pl.Expr:
     """Cut a text that is too long for a number, and append its length. Texts cut before stay."""
     length = text.str.len_chars()
     cut = pl.format("{}… (cut: {} characters)", text.str.head(SHOWN_NUMBER), length)
@@ -386,7 +381,7 @@ def shorten_cells(rows: pl.LazyFrame) -> pl.LazyFrame:
 def _cut_numbers(*, known: bool) -> dict[str, pl.Expr]:
     long = pl.when(pl.col("b_no").str.len_chars() > LONGEST_CELL).then("b_no")  # null if shorter: costs little below
     inner = long.str.strip_chars()
-    short = pl.when(inner.str.len_chars() > LONGEST_CELL).then(shorten_number(inner)).otherwise(inner)
+    short = pl.when(inner.str.len_chars() > LONGEST_CELL).then(_shorten_number(inner)).otherwise(inner)
     problem = pl.when(long.is_not_null()).then(business_number.problem_expr(long))
     return {
         "b_no": pl.coalesce(business_number.compact_expr(long), short, "b_no"),
@@ -437,7 +432,7 @@ _LARGE_SECONDS: Final = 120.0
 
 
 class ReadingSlots:
-    """Limit uploads read at once. Small files have their own slots; one that fails there is read as a large one."""
+    """Limit uploads read at once. Small files have other slots than large ones; if one fails there, it is large."""
 
     def __init__(self, slots: int) -> None:
         self._small = anyio.CapacityLimiter(slots)

@@ -27,8 +27,6 @@ _ACTIVE: Final = "state IN ('queued', 'running')"
 
 @dataclass(frozen=True, slots=True)
 class StoredJob:
-    """A row of the table ``jobs``."""
-
     id: str
     key_id: str
     state: str
@@ -319,6 +317,7 @@ def token_from(request: Request, endpoint: str) -> bytes | None:
 
 
 def mismatch() -> Refusal:
+    """Return the refusal (409) of a request that has the Idempotency-Key of another one."""
     message = gettext(
         "this {header} was used before for another request; take a new one for each request", header=HEADER
     )

@@ -63,12 +63,12 @@ class _JobAttempt:
     scope: anyio.CancelScope | None = None
     deleted: bool = False
     processed: int = 0  # rows
-    answered: int = 0  # rows answered or being answered, without those that cannot be looked up
+    answered: int = 0  # rows with a valid number, answered or being answered
 
 
 class DeletedJob(NamedTuple):
-    given_back: int
-    has_files: bool
+    given_back: int  # lookups
+    has_files: bool  # still to be removed
 
 
 class JobWorker:
@@ -240,7 +240,7 @@ class JobWorker:
 
 
 def clean_up_files(settings: Settings) -> DiskUse:
-    """Remove what a killed server left. A file without keys may be the wrong one: then nothing is removed."""
+    """Remove the leftovers of a killed server, but nothing if the file has no keys: it may be the wrong one."""
     with closing(open_server_file(settings.db, create=False, writing=False)) as db:
         known, has_keys = job_table.list_jobs_on_disk(db), bool(key_table.list_keys(db))
     if has_keys:

@@ -41,12 +41,12 @@ _OUTCOME_SCHEMA: Final = {"row_id": pl.UInt32, "said": pl.Boolean, "reason": pl.
 _SILENT_SCHEMA: Final = {"row_id": pl.UInt32, "letter": pl.UInt32}
 
 
-def build_label_batch(
+def _build_label_batch(
     folder: Path, job: StoredJob, outcomes: Sequence[Outcome], cards: Sequence[Scorecard], now: float
 ) -> LabelBatch:
     """Return a job's outcomes as labels. Rows without an outcome say nothing."""
     assert job.finished is not None  # noqa: S101 - it is done
-    letters = scan_letters(job_files.records_path(folder, job.id), job_files.results_path(folder, job.id))
+    letters = _scan_letters(job_files.records_path(folder, job.id), job_files.results_path(folder, job.id))
     declaration = MailingTerms(
         mailed=datetime.fromtimestamp(job.finished, SEOUL).date(), returns_requested=True, complete=True
     )
@@ -65,7 +65,7 @@ def build_label_batch(
     return LabelBatch(about, _labels(letters, outcomes), silent, find_known_letters, lambda _: silent, at)
 
 
-def scan_letters(records: Path, results: Path) -> pl.LazyFrame:
+def _scan_letters(records: Path, results: Path) -> pl.LazyFrame:
     """Scan a job's records and results as letters; raise ``FileNotFoundError``."""
     for path in (records, results):
         path.stat()
@@ -91,7 +91,7 @@ def scan_letters(records: Path, results: Path) -> pl.LazyFrame:
     return rows.select(list(LETTER_SCHEMA))
 
 
-def possible_scorecards(engines: EnginePool, key_id: str, version: str | None) -> list[Scorecard]:
+def _possible_scorecards(engines: EnginePool, key_id: str, version: str | None) -> list[Scorecard]:
     """Return the scorecard of this ``version`` if it is stored, else all that a job may have used."""
     if engines.fixed is not None and engines.fixed.version == version:
         return [engines.fixed]
@@ -203,8 +203,8 @@ class OutcomeLearner:
         self._new[job.key_id] = self._new.get(job.key_id, 0) + len(outcomes)
 
     def _write(self, job: StoredJob, outcomes: list[Outcome]) -> None:
-        cards = possible_scorecards(self._engines, job.key_id, job.model)
-        batch = build_label_batch(self._settings.files, job, outcomes, cards, self._clock.now())
+        cards = _possible_scorecards(self._engines, job.key_id, job.model)
+        batch = _build_label_batch(self._settings.files, job, outcomes, cards, self._clock.now())
         make_learning_folder(self._settings.files, job.key_id)
         self._engines.label_store(job.key_id).record(batch, replace=True)  # the later outcome counts
 

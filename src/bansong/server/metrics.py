@@ -46,7 +46,7 @@ _ALARMING: Final = ("busy", "insufficient_storage", "internal", "invalid_key", "
 
 
 class ServerMetrics:
-    """Count what a server does. Thread-safe. Labels never hold text of clients."""
+    """Counters and times of a server's work. Thread-safe. Labels never hold text of clients."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()

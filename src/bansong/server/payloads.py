@@ -404,29 +404,15 @@ def quota_exceeded(asked: int, limit: int, used: int, resets: datetime, now: flo
         resets=resets,
     )
     wait = {"Retry-After": str(max(1, round(resets.timestamp() - now)))}
-    return Refusal(
-        429,
-        "quota_exceeded",
-        message,
-        headers=wait,
-        limit=limit,
-        used=used,
-        remaining=left,
-        resets_at=resets.isoformat(),
-    )
+    more = {"limit": limit, "used": used, "remaining": left, "resets_at": resets.isoformat()}
+    return Refusal(429, "quota_exceeded", message, headers=wait, **more)
 
 
 def limit_exceeded(bound: str, limit: float, used: float, message: str, seconds: int) -> Refusal:
     """Return a refusal: a limit of the key's plan is reached. ``bound``: the plan's field."""
-    return Refusal(
-        429,
-        "limit_exceeded",
-        gettext("{message}; nothing was done, try again in {seconds:,} s", message=message, seconds=seconds),
-        headers={"Retry-After": str(seconds)},
-        bound=bound,
-        limit=limit,
-        used=used,
-    )
+    text = gettext("{message}; nothing was done, try again in {seconds:,} s", message=message, seconds=seconds)
+    wait = {"Retry-After": str(seconds)}
+    return Refusal(429, "limit_exceeded", text, headers=wait, bound=bound, limit=limit, used=used)
 
 
 def watch_changes_exceeded(limit: int, used: int, resets: datetime, now: float) -> Refusal:

@@ -279,8 +279,7 @@ class Health(msgspec.Struct):
     status: str
 
 
-async def _serve_document(request: Request) -> Response:
-    del request
+async def _serve_document(_: Request) -> Response:
     return Response(_encoded_document(), media_type=JSON)
 
 

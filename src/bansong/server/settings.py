@@ -118,7 +118,7 @@ REQUEST_ID: Final[ContextVar[str]] = ContextVar("bansong_request_id", default=""
 def configure_logging(stream: TextIO | None = None, level: str | None = None) -> None:
     """Log as JSON lines to ``stream`` (default: stderr), from ``level`` on (BANSONG_LOG, else info)."""
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(JsonFormatter())
+    handler.setFormatter(_LogFormatter())
     logger = logging.getLogger(LOGGER_ROOT)
     logger.handlers[:] = [handler]
     logger.propagate = False
@@ -129,7 +129,7 @@ def configure_logging(stream: TextIO | None = None, level: str | None = None) ->
     logger.setLevel(wanted if wanted in logging.getLevelNamesMapping() else "INFO")
 
 
-class RequestLine(msgspec.Struct, omit_defaults=True):
+class _RequestLine(msgspec.Struct, omit_defaults=True):
     time: str
     level: str
     logger: str
@@ -156,7 +156,7 @@ class RequestLog:
         now = datetime.now(SEOUL).isoformat(timespec="milliseconds")
         ms = round(seconds * 1000, 1)
         about = method, path, status, ms, REQUEST_ID.get(), key, client
-        line = RequestLine(now, "info", self._logger.name, "request", *about)
+        line = _RequestLine(now, "info", self._logger.name, "request", *about)
         if not self._lines:
             asyncio.get_running_loop().call_later(_WRITE_INTERVAL_S, self.write)
         self._lines.append(_encode(line).decode())
@@ -167,7 +167,7 @@ class RequestLog:
             self._logger.info("\n".join(lines), extra={_RENDERED: True})
 
 
-class JsonFormatter(logging.Formatter):
+class _LogFormatter(logging.Formatter):
     """Format log records as JSON lines. Texts of exceptions and libraries may quote user data: left out."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -270,7 +270,7 @@ _Size = Annotated[int, msgspec.Meta(gt=0)]
 
 
 class ServicePlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a plan allows; ``plans.toml`` explains the fields. Fields of 0 or -1 are derived from others."""
+    """The limits of a plan; ``plans.toml`` explains the fields. Fields of 0 or -1 are derived from others."""
 
     api: bool
     quota: _Count
@@ -326,7 +326,7 @@ def load_plans(path: Path | None = None) -> Plans:
 class Settings:
     """Settings of a server. ``registry``, ``gazetteer``, ``model``, ``lang``: see the local engine."""
 
-    db: Path  # SQLite; larger data is in the folder ``DB.files`` beside it
+    db: Path  # SQLite; the folder ``DB.files`` has larger data
     status: StatusOptions = _NO_SOURCE  # whether and how the tax authority is asked
     registry: Path | None = None
     gazetteer: Path | None = None

@@ -41,7 +41,7 @@ _MAX_IN_MEMORY: Final = 50_000
 _REREAD_AFTER_S: Final = 60.0  # then the store is read again: another process may have written to it
 
 
-class SingleStatuses:
+class _SingleStatuses:
     """Find statuses of single lookups in memory, in the store, or at the tax authority."""
 
     def __init__(self, nts: NtsStatuses, clock: Clock) -> None:
@@ -204,7 +204,7 @@ _SUBJECT: Final = "the tax authority's API"
 _MAX_AGE_DAYS: Final = 100_000.0  # a larger ``max_age`` would be before the first date
 _DRAIN_S: Final = 2.0  # how long a stop waits for calls of jobs and watches
 _TRIES: Final = 3  # times a day that a number is asked for if replies leave it out
-_TIMEOUT_S: Final = 35.0  # the portal gives up after 30 and says so
+_TIMEOUT_S: Final = 35.0  # the portal answers with an error after 30
 _RETRY_AFTER_S: Final = 1.0  # pause before the first call of a job is repeated
 _SPENT: Final = "the budget of numbers for the day is spent"
 _NUMBERS: Final = re.compile(r"\d[\d-]{8,}\d")  # may be a person's or business's number
@@ -241,7 +241,7 @@ class NtsStatuses:
         self.breaker = CircuitBreaker(_SUBJECT, clock)
         self._client = NtsClient(key, options.base_url, timeout=min(options.timeout, _TIMEOUT_S), today=clock.today)
         self._store = StatusStore(options.store)
-        self._single = SingleStatuses(self, clock)
+        self._single = _SingleStatuses(self, clock)
         self._budget = DayAllowance(self._store, account_of(key), options.budget, clock.today)
         self._bulk = anyio.Lock()
         self._totals, self._logged = Counter[str](), Counter[str]()
@@ -275,7 +275,7 @@ class NtsStatuses:
 
     async def fetch(self, numbers: pl.Series, max_age: float | None = None) -> None:
         try:
-            async with self._bulk:  # one at a time: numbers of a job may be those of another, and are asked once
+            async with self._bulk:  # one at a time: jobs may share numbers, which are asked for once
                 await self._fetch(numbers, self._options.max_age if max_age is None else max_age)
         except StoreError as error:
             _log.error("statuses are not fetched: %s", loggable_message(error))

@@ -189,6 +189,7 @@ def files_folder(path: Path) -> Path:
 
 
 def refuse_lost_file(path: Path) -> None:
+    """Raise :class:`StoreError` if the folder of files has files: then the database was there, too."""
     folder = files_folder(path)
     if any(found.is_file() for found in folder.rglob("*")):
         raise StoreError(DATABASE_PARTLY_MISSING, path=path, folder=folder)
@@ -226,7 +227,7 @@ class _PendingChange(NamedTuple):
 
 
 class Store:
-    """The open database. One thread makes the changes, in the order of :meth:`write`; reads run beside it."""
+    """The open database. One thread makes all changes, in the order of :meth:`write`; other threads read."""
 
     def __init__(self, path: Path, on_commit: Callable[[float], None] = lambda _: None) -> None:
         self.path = path

@@ -45,18 +45,18 @@ from bansong.watch.store import Block, CheckResult
 _CACHE_BYTES: Final = 64 << 20  # some 200,000 watches
 _PARALLEL_READS: Final = 2
 _BLOCKS_PER_READ: Final = 64
-_PIECE_BYTES: Final = 256 << 10  # read, and sent, at a time: what a slow reader holds in memory
+_PIECE_BYTES: Final = 256 << 10  # read and sent at a time: a slow reader keeps so much in memory
 
 
 class _CachedList:
     def __init__(self) -> None:
         self.numbers: set[int] | None = None
         self.blocks: dict[int, Block] = {}
-        self.changes = 0  # what was read before the last change is not cached
+        self.changes = 0  # blocks read before the last change are not cached
 
 
 class WatchListCache:
-    """Cache rendered watch lists, least recently used out first. Other parts are read as they are sent."""
+    """Cache rendered watch lists, least recently used out first. Uncached parts are read as they are sent."""
 
     def __init__(self, store: Store, limit: int = _CACHE_BYTES) -> None:
         self._store = store

@@ -57,7 +57,7 @@ def _other_status(row: Row) -> Row:
     return row | {"b_stt": "계속사업자" if is_closed else "폐업자", "b_stt_cd": "01" if is_closed else "03"}
 
 
-# known faults by name; those of rows edit the answer, the others replace it
+# known faults by name; EditedRows edit the answer, the others replace it
 NTS_FAULTS: Final[dict[str, Act]] = {
     "bad_key": _api_error(401, {"code": -4, "msg": "등록되지 않은 인증키 입니다."}),
     "no_such_service": _api_error(404, {"code": -3, "msg": "등록되지 않은 서비스 입니다."}),

@@ -167,7 +167,6 @@ class FakeJob:
 
 
 def new_id(dialect: Dialect) -> str:
-    """Return a new job identifier, in the form of the dialect."""
     if dialect.job_ids == "hex":
         return token_hex(8)
     number = next(_NUMBERS)

@@ -230,7 +230,7 @@ def _json(text: str) -> tuple[tuple[str, ...], list[Lookup]]:
 
 @dataclass(slots=True)
 class FakeRequest:
-    """A request, and what acts change in its reply.
+    """A request, with the changes that acts make to its reply.
 
     ``target``: the identifier in its path. ``polls``: polls of this job so far. ``answered_record``: replaces the
     records that are answered. ``releases``: releases of the faults before it came. ``whole``: the body was read.

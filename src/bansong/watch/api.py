@@ -63,9 +63,9 @@ _PROTECTED_SIZE: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A business on a watch list: what the call did, and the identifier of its watch.
+    """The result of putting a business on a watch list. ``state``: what the call changed.
 
-    ``first_check_at``: when the service first checks a new business (ISO 8601, Korean time), if it says so.
+    ``first_check_at``: time of the service's first check of a new business (ISO 8601, Korean time), if known.
     """
 
     watch_id: str

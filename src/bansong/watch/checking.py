@@ -98,7 +98,7 @@ def judge_watches(
         return answered.collect()
 
 
-def recheck_wait(interval: float) -> float:
+def _recheck_wait(interval: float) -> float:
     """Return the seconds until a watch is due again: a bit less than ``interval``, as jobs may start early."""
     return interval - min(interval * _SLACK_SHARE, _MAX_SLACK_S)
 
@@ -191,7 +191,7 @@ class _CheckRun:
         return [REPORT, *(channel.name for channel in self.channels)]
 
     def make_due(self, *, everything: bool) -> None:
-        wait = recheck_wait(self.interval)
+        wait = _recheck_wait(self.interval)
         with self.file.writing() as db:
             store.make_due(db, OWNER, self.started, None if everything else wait)
 
@@ -204,7 +204,7 @@ class _CheckRun:
             )
 
     def check_due(self) -> None:
-        again = self.started + recheck_wait(self.interval)
+        again = self.started + _recheck_wait(self.interval)
         while True:
             with self.file.reading() as db:
                 due = store.due(db, self.started, _AT_ONCE, [OWNER])
@@ -231,7 +231,7 @@ class _CheckRun:
             if not numbers:
                 db.execute("DELETE FROM unasked_days")
                 return
-            again = self.started + recheck_wait(self.interval)
+            again = self.started + _recheck_wait(self.interval)
             db.execute("UPDATE watches SET due = ? WHERE owner = ? AND due = ?", (self.started, OWNER, again))
             if db.execute("INSERT OR IGNORE INTO unasked_days VALUES (?)", (day,)).rowcount:
                 days = db.execute("SELECT count(*) FROM unasked_days").fetchone()[0]

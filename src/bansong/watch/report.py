@@ -131,7 +131,7 @@ class CheckReport(Shown):
         if not numbers:
             return
         names = dict(self.closed_already.select("biz_no", "name").iter_rows())
-        first = ", ".join(business_label(number, names.get(number)) for number in numbers[:SHOWN])
+        first = ", ".join(_business_label(number, names.get(number)) for number in numbers[:SHOWN])
         listed = f"{first} …" if len(numbers) > SHOWN else first
         if len(names) != len(numbers):  # some are from an earlier check
             said = ngettext(
@@ -170,10 +170,10 @@ def name_first(frame: pl.DataFrame) -> str:
 
 
 def _business(row: Mapping[str, Any]) -> str:
-    return business_label(row["biz_no"], row.get("name"))
+    return _business_label(row["biz_no"], row.get("name"))
 
 
-def business_label(biz_no: str | None, name: str | None) -> str:
+def _business_label(biz_no: str | None, name: str | None) -> str:
     """Return number and name of a business on one line, shortened, without control characters."""
     text = " ".join(part for part in (format_number(biz_no), name) if part)
     line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
@@ -257,7 +257,7 @@ class History(Shown):
 
     @property
     def title(self) -> str:
-        return business_label(self.biz_no, self.name)
+        return _business_label(self.biz_no, self.name)
 
     def _describe(self) -> list[tuple[str, str]]:
         lang = current_language()
@@ -270,9 +270,6 @@ class History(Shown):
             for change in self.changes
         ]
 
-    def __str__(self) -> str:
-        return repr(self)
-
     def __repr__(self) -> str:
         if not self.changes:
             return gettext(
@@ -281,6 +278,8 @@ class History(Shown):
                 value=gettext(", still {grade}", grade=self.grade) if self.grade else "",
             )
         return "\n".join([self.title, *(f"{pad_text(when, 28)}{what}" for when, what in self.lines())])
+
+    __str__ = __repr__
 
     def _repr_html_(self) -> str:
         if not self.changes:
@@ -310,7 +309,7 @@ class History(Shown):
             return as_svg(self.chart())
         except UsageError as error:
             return f"<p>{escape(str(error))}</p>"
-        except (ImportError, ValueError):  # Altair says ValueError where vl-convert is missing
+        except (ImportError, ValueError):  # Altair raises ValueError if vl-convert is missing
             sentence = gettext("charts need Altair: pip install 'bansong[notebook]'")
             return f"<p>{escape(sentence)}</p>"
 

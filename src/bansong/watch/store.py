@@ -412,6 +412,7 @@ class Block(NamedTuple):
 
 
 def block_of(number: int) -> int:
+    """Return the number of the block that holds a row."""
     return number >> _BLOCK
 
 
