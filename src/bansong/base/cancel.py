@@ -159,10 +159,7 @@ def loop_options() -> dict[str, Any]:
 
 
 def run_until_interrupted(main: Callable[[], Awaitable[R]]) -> R:
-    """Run async code in a new thread; Ctrl-C cancels it.
-
-    It uses no portal: after Ctrl-C a portal's locks might stay taken.
-    """
+    """Run async code in a new thread; Ctrl-C cancels it. (After Ctrl-C, a portal's locks might stay taken.)"""
     running: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[Any]]] = []
     ended: list[Callable[[], R]] = []
     pulse: SimpleQueue[None] = SimpleQueue()

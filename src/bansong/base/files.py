@@ -199,10 +199,7 @@ def remove_unless_locked(path: Path) -> None:
 
 @contextmanager
 def private_folder() -> Iterator[Path]:
-    """Yield a locked folder (0700), removed after the block.
-
-    Folders that killed runs left a day ago are removed, too.
-    """
+    """Yield a locked folder (0700), removed after the block, like folders that killed runs left a day ago."""
     _sweep_private(tempfile.gettempdir())
     folder = tempfile.TemporaryDirectory(prefix=_PRIVATE_FOLDER, ignore_cleanup_errors=True)
     lock = _lock_folder(folder.name)

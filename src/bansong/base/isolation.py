@@ -97,10 +97,7 @@ _isolated = False  # whether this process is a child with limits
 
 
 class IsolationError(Exception):
-    """A child process gave no result.
-
-    ``reason``: too much ``memory`` or ``time``, or a ``crash``. ``detail``: the first line on its stderr.
-    """
+    """A child process gave no result: too much ``memory`` or ``time``, or a ``crash`` (``detail``: its stderr)."""
 
     def __init__(self, reason: Literal["memory", "time", "crash"], detail: str = "") -> None:
         super().__init__(f"{reason} {detail}".strip())

@@ -1,7 +1,4 @@
-"""Declare options as fields of dataclasses.
-
-Command line, job files, checks and names in messages are derived from the declarations.
-"""
+"""Declare options as fields of dataclasses; command line, job files, checks and messages derive from them."""
 # Nothing here imports polars or click: ``--help`` loads it.
 
 from __future__ import annotations

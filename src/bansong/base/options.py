@@ -579,10 +579,7 @@ class StatusOptions(Options):
 def status_options(
     status: StatusSource | StatusOptions, max_age: float | None, kind: EngineKind, *, given: bool
 ) -> StatusOptions | None:
-    """Return the options of fetching statuses; ``None`` if none are fetched.
-
-    ``given``: the caller made the engine. Raises :class:`UsageError`.
-    """
+    """Return the options of fetching statuses, ``None`` without a fetch. ``given``: the caller made the engine."""
     if not isinstance(status, StatusOptions):
         status = StatusOptions(source=status, max_age=StatusOptions().max_age if max_age is None else max_age)
     elif max_age is not None:

@@ -210,10 +210,7 @@ class FileKind:
             return True
 
     def make(self, path: Path) -> None:
-        """Create an empty file (0600) under another name, then rename it.
-
-        Another process may create a shared file first.
-        """
+        """Create an empty file (0600) under another name and rename it. Another process may be first."""
         unfinished = path.with_name(f"{path.name}.new" if self.exclusive else f"{path.name}.{os.getpid()}.new")
         with self.errors(path):
             self._refuse_old_sqlite(path)
@@ -240,10 +237,7 @@ class FileKind:
                 unfinished.unlink(missing_ok=True)
 
     def open(self, path: Path, *, writing: bool = True) -> sqlite3.Connection:
-        """Open an existing file for any thread, in autocommit mode.
-
-        A file of an older version is migrated, any other is refused.
-        """
+        """Open an existing file for any thread, in autocommit mode. Older versions are migrated."""
         with self.errors(path):
             self._refuse_old_sqlite(path)
             self._refuse_network_file_system(path)

@@ -122,10 +122,7 @@ class RunReport(Summary, Protocol):
 
 
 def end_with(report: RunReport, as_json: bool) -> None:
-    """Print a report and its warnings, and exit with its code.
-
-    Alerts come first. The report goes to stderr, or as JSON to stdout.
-    """
+    """Print alerts, a report (on stderr, or as JSON on stdout) and other warnings; exit with its code."""
     alerts = [warning for warning in report.warnings if isinstance(warning, Alert)]
     warn(alerts)
     if as_json:

@@ -98,10 +98,7 @@ _ROLES: Final = (*RECORD_COLUMNS, *CONTEXT_COLUMNS)
 
 
 def options_of(kind: type, *parameters: str, roles: Iterable[str] = _ROLES) -> Decorator:
-    """Return a decorator with the declared options of a class.
-
-    ``parameters``: only these options. ``roles``: roles that ``--columns`` takes.
-    """
+    """Return a decorator with a class's options: all, or ``parameters``. ``roles``: those of ``--columns``."""
     declared = [pair for spec in specs_of(kind) for pair in _options_of(spec, roles)]
     return add_all([option for name, option in declared if not parameters or name in parameters])
 

@@ -145,10 +145,7 @@ class UploadFile:
 
 
 async def upload_file(content: FileContent, filename: str | None) -> UploadFile:
-    """Read a whole file (a path in a thread).
-
-    The media type follows the extension of the name, else the first bytes.
-    """
+    """Read a whole file (a path in a thread). The name's extension, else its first bytes, give the media type."""
     if filename is not None:
         text("filename", filename, Phrase("the file's name as a str"))
     if isinstance(content, str):

@@ -208,10 +208,7 @@ class DispatchCounts:
 
 
 class OutgoingRequest(ABC, Generic[Reply]):
-    """A request to send, with the recording of its outcomes.
-
-    :meth:`Dispatcher.deliver` calls the methods in their order.
-    """
+    """A request and the recording of its outcomes. :meth:`Dispatcher.deliver` calls the methods in order."""
 
     gate: anyio.Lock | None = None
     """Requests with the same gate go one at a time, from permit to recorded outcome."""
@@ -351,10 +348,7 @@ class Dispatcher:
         raise AssertionError("the waits end the attempts")
 
     async def wait_for_permit(self, slot: Slot | None = None) -> bool:
-        """Wait until a request may be sent; return ``False`` after a cancellation.
-
-        ``slot``: given for a paid request.
-        """
+        """Wait until a request may be sent; ``False`` if the run was cancelled. A paid one has a ``slot``."""
         limiter = None if slot is None else slot.limiter
         granted = (limiter is None or not limiter.is_backing_off) and self.rate.try_acquire()
         if not granted:

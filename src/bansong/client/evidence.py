@@ -112,10 +112,7 @@ class UnreadableError(Exception):
 
 
 def parse_json(body: bytes, *, replacing: bool = False) -> object:
-    """Return the value of a JSON body, ``NaN`` as null (G24).
-
-    ``replacing``: bytes other than UTF-8 become U+FFFD (G33).
-    """
+    """Return a JSON body's value, ``NaN`` as null (G24). ``replacing``: U+FFFD for bytes that are not UTF-8 (G33)."""
     if not body.strip():
         raise UnreadableError(gettext("is empty"))
     if is_page(body):

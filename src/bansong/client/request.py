@@ -183,11 +183,7 @@ def _quote_filename(filename: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ServiceRequest(Generic[T]):
-    """A request to the service.
-
-    ``body``: makes the body of each attempt. ``replacing``: replace bytes of the answer that are not UTF-8, since it
-    was paid for.
-    """
+    """A request to the service. ``body`` makes one per attempt; ``replacing``: replace odd bytes of a paid answer."""
 
     method: str
     path: tuple[str, ...]
@@ -263,10 +259,7 @@ _GZIP_OR_ZLIB_WBITS: Final = 47
 def decompress(
     packed: bytes | bytearray, headers: Mapping[str, str], limit: int, *, over: bool
 ) -> tuple[bytes, bool, bool]:
-    """Unpack a body up to ``limit`` bytes. Damaged ones stay as they came (G27).
-
-    Returns the bytes, whether there are more, and whether the body is damaged.
-    """
+    """Return a body up to its limit (as it came if damaged; G27), whether there is more, whether it is damaged."""
     packed = bytes(packed)
     coding = headers.get("content-encoding", "").strip().lower()
     if coding not in _CODINGS or not packed.startswith(_MAGIC_BYTES):

@@ -1,7 +1,4 @@
-"""Channels for messages, and the loop that delivers a queue to a channel.
-
-A new channel is one entry of :data:`CHANNELS`.
-"""
+"""Channels for messages, and the loop that delivers a queue. A new channel is one entry of :data:`CHANNELS`."""
 
 from __future__ import annotations
 

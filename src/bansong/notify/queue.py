@@ -1,7 +1,4 @@
-"""The queue of notifications, kept until acknowledged.
-
-Functions with a ``db`` are steps of the caller's transaction.
-"""
+"""The queue of notifications, kept until acknowledged. A function's ``db`` is the caller's transaction."""
 
 # ruff: noqa: S608 - statements are put together from constants of this module; values are always bound
 

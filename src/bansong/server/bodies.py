@@ -1,7 +1,4 @@
-"""Read request bodies, bounded in size and time.
-
-Starlette's form parser has no such bounds, so python-multipart is used directly.
-"""
+"""Read request bodies, bounded in size and time: by python-multipart, as Starlette's form parser has no bounds."""
 
 from __future__ import annotations
 

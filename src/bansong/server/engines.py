@@ -1,7 +1,4 @@
-"""Local engines, one per key.
-
-An engine is replaced only when its data changes, so callers may cache what they derive from it.
-"""
+"""Local engines, one per key, replaced only when their data changes. So what derives from them may be cached."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Erase businesses, accounts and old data.
-
-Erased rows of jobs stay without content, so that row ids and charges remain right.
-"""
+"""Erase businesses, accounts and old data. Rows of jobs become empty but stay: row ids and charges remain right."""
 
 from __future__ import annotations
 

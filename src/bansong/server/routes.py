@@ -29,10 +29,7 @@ Schema = dict[str, Any]
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """One method of one path.
-
-    ``body`` is a type of :mod:`payloads` or ``"upload"``; ``refusals`` are the HTTP statuses of its errors.
-    """
+    """One method of one path. ``body``: a type of ``payloads``, or ``"upload"``. ``refusals``: HTTP statuses of errors."""
 
     handler: Callable[[Request], Awaitable[Response]]
     id: str

@@ -113,10 +113,7 @@ _TAXATIONS: Final = {
 def nts_row(
     b_no: str, status: str = "active", *, since: str = "", taxation: str = "general", merged: bool = False
 ) -> Row:
-    """Return a row like the API's.
-
-    ``status``: active, suspended, closed or unregistered. ``since``: a day like 20240131.
-    """
+    """Return the API's row. ``status``: active, suspended, closed or unregistered; ``since``: like 20240131."""
     names = ("b_stt", "b_stt_cd", "tax_type", "tax_type_cd", "end_dt", "utcc_yn", "tax_type_change_dt")
     row: Row = {"b_no": b_no} | dict.fromkeys((*names, "invoice_apply_dt", "rbf_tax_type", "rbf_tax_type_cd"), "")
     if status == "unregistered":

@@ -324,10 +324,7 @@ class Partial(Act):
 
 @dataclass(frozen=True, slots=True)
 class Missing(Act):
-    """Leave out a scattered ``share`` of a job's results, the same at each poll.
-
-    ``renumbered``: close the gaps in the keys.
-    """
+    """Leave out a scattered ``share`` of a job's results, the same at each poll; ``renumbered``: without gaps."""
 
     share: float = 0.03
     renumbered: bool = False

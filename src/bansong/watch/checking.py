@@ -346,10 +346,7 @@ class WatchStatuses:
     _halted: list[StatusFetch] = field(default_factory=list, init=False)
 
     def give_to(self, engine: LocalEngine, numbers: pl.Series) -> LocalEngine:
-        """Return the engine with the statuses of these numbers (ten digits).
-
-        If the API fails, stored statuses are used.
-        """
+        """Return the engine with statuses of these numbers (ten digits): stored ones if the API fails."""
         keys = numbers.cast(pl.UInt64).unique()
         try:
             return engine.with_known(Known(statuses=self._fetch(keys)))
