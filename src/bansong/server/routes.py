@@ -29,7 +29,7 @@ Schema = dict[str, Any]
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """One method of one path. ``body``: a type of ``payloads``, or ``"upload"``. ``refusals``: HTTP statuses of errors."""
+    """One method of one path. ``body``: a type of ``payloads``, or ``"upload"``. ``refusals``: statuses of errors."""
 
     handler: Callable[[Request], Awaitable[Response]]
     id: str
