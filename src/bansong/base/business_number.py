@@ -199,7 +199,7 @@ def _problem_of_digits(text: pl.Expr, digits: pl.Expr) -> pl.Expr:
 
 
 def key_expr(value: pl.Expr) -> pl.Expr:
-    """Return the ten digits as UInt64, null like :func:`compact_expr`. Integers are several times as fast as text."""
+    """Return the ten digits as UInt64, null like :func:`compact_expr`; several times as fast as text."""
     return pl.when(~_is_short_float(value)).then(_once(_key_of_text, value.cast(pl.String)))
 
 

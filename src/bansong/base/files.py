@@ -41,7 +41,7 @@ def variable(name: str) -> str | None:
 
 
 def state_directory() -> Path:
-    """Return the folder of all stores. The former name's is used if only it exists, or only it holds a ledger."""
+    """Return the folder of all stores: bizverify's (former name) if only that exists, or only that holds a ledger."""
     if given := variable(STATE_DIR):
         return Path(given)
     from platformdirs import user_state_path

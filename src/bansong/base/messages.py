@@ -35,7 +35,7 @@ _of_context: ContextVar[Lang | None] = ContextVar("bansong_language", default=No
 
 
 class Audience(Protocol):
-    """The readers of messages: their names for the library's parameters."""
+    """The readers of messages, with their names for the library's parameters."""
 
     @property
     def sets_limits(self) -> bool:

@@ -152,7 +152,7 @@ def _named_language(words: Sequence[str]) -> Lang | None:
 
 
 def let_stop_signals_interrupt() -> StopRequest:
-    """Let SIGTERM and SIGHUP act like Ctrl-C, so that a stopped job cleans up; return their record."""
+    """Let SIGTERM and SIGHUP act like Ctrl-C, so that a stopped job cleans up; return the stop request."""
     # Python handlers run only after a query, and polars handles only SIGINT. So the two signals are blocked in all
     # threads but one, which turns them into SIGINT. Ignored signals stay ignored: SIGHUP under ``nohup``, SIGINT in a
     # background job (also blocked, because polars traps it). This must precede the import of polars, whose handler

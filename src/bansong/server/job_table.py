@@ -23,6 +23,7 @@ _COLUMNS: Final = (
     "id, key_id, state, total, offline, paid, month, charged, created, finished, attempts, starts, grades, model, error"
 )
 _ACTIVE: Final = "state IN ('queued', 'running')"
+_JOBS_PER_PURGE: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,12 +181,12 @@ def list_jobs_on_disk(db: sqlite3.Connection) -> list[JobOnDisk]:
     return [JobOnDisk(id_, key_id, total, bool(is_active), size) for id_, key_id, total, is_active, size in rows]
 
 
-def purge_jobs(db: sqlite3.Connection, before: float, most: int = 1_000) -> list[str]:
+def purge_jobs(db: sqlite3.Connection, before: float) -> list[str]:
     """Delete jobs that ended before a time, unless outcomes are still to be learned; return their ids."""
     rows = db.execute(
         "DELETE FROM jobs WHERE id IN (SELECT id FROM jobs WHERE state IN ('done', 'failed') AND finished < ?"
         " AND NOT EXISTS (SELECT 1 FROM labels WHERE job = jobs.id AND learned IS NULL) LIMIT ?) RETURNING id",
-        (before, most),
+        (before, _JOBS_PER_PURGE),
     )
     return [id_ for (id_,) in rows.fetchall()]
 

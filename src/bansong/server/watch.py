@@ -319,9 +319,7 @@ _FILE_QUEUE: Final = ""  # name of the queue for the file; the others are named 
 class Notifier:
     """Deliver queued notifications to webhooks and to the file of ``--notices``."""
 
-    def __init__(
-        self, store: Store, clock: Clock, sender: WebhookSender, *, file: Path | None, backoff: Backoff | None = None
-    ) -> None:
+    def __init__(self, store: Store, clock: Clock, sender: WebhookSender, *, file: Path | None) -> None:
         if file is not None:
             append_lines(file, [])
         self._store = store
@@ -331,7 +329,7 @@ class Notifier:
             if file is None
             else FileChannel(file)
         )
-        self._backoff = backoff or Backoff()
+        self._backoff = Backoff()
         self._sender = sender
         self._wake_up = WakeUp(clock)
         self._places = anyio.Semaphore(_REQUESTS)

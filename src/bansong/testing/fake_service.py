@@ -219,7 +219,7 @@ class ReplayMemory:
         self._known: dict[bytes, tuple[object, FakeReply]] = {}
 
     async def reply(self, request: FakeRequest, body: bytes, do: Callable[[], Awaitable[FakeReply]]) -> FakeReply:
-        """Return the known reply to a request, else that of ``do``, which is kept if successful."""
+        """Return the known reply to a request; without one, call ``do`` and keep a successful reply."""
         key = header(request.scope, b"idempotency-key") or b""
         content = [body]
         if request.kind == "batch":  # its boundary may differ

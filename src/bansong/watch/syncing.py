@@ -215,7 +215,7 @@ class _StepRequest(OutgoingRequest[None]):
         self._report_progress()
 
     def _fails_for_all(self, error: ServiceError) -> bool:
-        """Return whether all additions (or changes) would fail like this one, as `bansong serve` words it."""
+        """Return whether `bansong serve` will refuse all additions (or changes) with this error."""
         changes_are_spent = isinstance(error, LimitError) and "watch_changes" in (error.detail or "")
         return (self.kind == "add" and _is_list_full(error)) or (self.kind != "remove" and changes_are_spent)
 
