@@ -82,7 +82,7 @@ def kept_once(tmp_path_factory: pytest.TempPathFactory) -> Kept:
 def kept(kept_once: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kept:
     read_here(monkeypatch)
     monkeypatch.setattr(expiry, "_LOOK_INTERVAL_S", LOOKED_EVERY)
-    monkeypatch.setattr(key_data, "_LOOKED_EVERY", LOOKED_EVERY)
+    monkeypatch.setattr(key_data, "_ERASURE_POLL_S", LOOKED_EVERY)
     shutil.copytree(kept_once.db.parent, tmp_path / "home")
     return replace(kept_once, db=tmp_path / "home" / kept_once.db.name)
 
@@ -187,7 +187,7 @@ def test_a_running_server_erases_a_key_when_it_is_asked_to(kept: Kept) -> None:
 
 
 def test_an_account_waits_for_its_requests_and_jobs(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_data, "_PATIENCE", 0.0)
+    monkeypatch.setattr(key_data, "_ERASURE_TIMEOUT_S", 0.0)
     with served(kept.db) as server:
         bounds = server.app.state.context.bounds
         bounds.enter(kept.key_id, load_plans()["business"])

@@ -36,7 +36,7 @@ from bansong.jobs.state import RUN_FILE
 from bansong.purchase.ledger_file import LEDGER_FILE
 from bansong.reference.reviews import CHOICE_FILE
 from bansong.reference.status_store import STATUS_FILE
-from bansong.server.routes import OPERATIONS, describe_service
+from bansong.server.routes import document
 from bansong.server.store import SERVER_FILE
 from bansong.testing import FakeService
 from bansong.watch.store import WATCH_FILE
@@ -338,7 +338,7 @@ def test_the_service_s_document() -> None:
     """The paths of `bansong serve`, what they take and what they answer (OpenAPI)."""
     freeze(
         "openapi.json",
-        json.dumps(describe_service(OPERATIONS), ensure_ascii=False, indent=1).replace(bs.__version__, "VERSION"),
+        json.dumps(document(), ensure_ascii=False, indent=1).replace(bs.__version__, "VERSION"),
     )
 
 

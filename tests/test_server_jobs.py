@@ -431,7 +431,7 @@ def test_keys_take_turns(table: tuple[sqlite3.Connection, str, str]) -> None:
     db.execute("UPDATE jobs SET due = 12 WHERE id = 'b1'")  # to be tried again: it holds nobody up
     assert [started(db, float(now)) for now in range(10, 16)] == ["a1", "b2", "a2", "b1", "a3", None]
     db.execute("UPDATE jobs SET due = 0")
-    assert job_table.requeue_running(db) == 5
+    assert job_table.requeue_running(db, survived=False) == 5
     assert started(db, 10.0) == "b1"
     job_table.delete_job(db, two, "b1", 0)
     assert [started(db, 5.0) for _ in range(2)] == ["a1", "b2"]
@@ -457,7 +457,7 @@ def test_an_end_is_told_once(table: tuple[sqlite3.Connection, str, str]) -> None
         job_table.fail_job(db, job, now=2.0, code="internal", message="x")
         job_table.finish_job(db, job, now=2.0, grades={}, model="m", without_answer=7)
         job_table.put_back(db, job, due=0.0, attempts=1)
-    assert key_table.used_lookups(db, one, "2026-11") == 30
+    assert key_table.month_usage(db, one, "2026-11")[0] == 30
     assert db.execute("SELECT state, charged FROM jobs").fetchall() == [("failed", 0)]
 
 

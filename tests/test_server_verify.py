@@ -513,7 +513,7 @@ def test_an_answer_is_kept_over_a_restart_and_half_done_work_is_not_paid_again(t
         first = once(key)
     with closing(open_server_file(path)) as db:  # as it stands when an attempt died between paying and answering
         db.execute("UPDATE idempotency SET answer = NULL")
-        assert key_table.used_lookups(db, key.id, Clock().month()) == 1
+        assert key_table.month_usage(db, key.id, Clock().month())[0] == 1
     with hosted(path, lang="ko") as server:
         key = Account(server, key.secret)
         ended = once(key)

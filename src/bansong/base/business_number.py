@@ -111,7 +111,7 @@ _BLANKS: Final = ["", "-", ".", "null", "none", "nan", "n/a", "na", "#n/a", "없
 
 _VALUE: Final = "value"
 _GUARD: Final = r"""^\s*=\s*"([^"]*)"\s*$"""
-_USUAL: Final = r"^[0-9]{3}-?[0-9]{2}-?[0-9]{5}$"  # nearly all numbers: they become integers without another look
+_USUAL: Final = r"^[0-9]{3}-?[0-9]{2}-?[0-9]{5}$"  # nearly all numbers: they become integers without other patterns
 # a dot comes twice or not at all: 124.8100998 is a fraction
 _PLAIN: Final = r"^[0-9]{3}[- ]*[0-9]{2}[- ]*[0-9]{5}$|^[0-9]{3} *\. *[0-9]{2} *\. *[0-9]{5}$"
 # ten digits as spreadsheets write amounts: with decimals that are zeros, with thousands separators, or both
@@ -123,14 +123,14 @@ _DIGITS: Final = r"^[0-9][0-9. -]*$"
 
 
 def _once(rule: Callable[..., pl.Expr], *values: pl.Expr) -> pl.Expr:
-    # polars computes a part as often as it occurs in an expression, but a field of a struct once
+    # polars computes a part of an expression each time it occurs, but a field of a struct once
     names = [f"x{place}" for place in range(len(values))]
     fields = pl.struct(value.alias(name) for value, name in zip(values, names, strict=True))
     return fields.struct.with_fields(rule(*map(pl.field, names)).alias("y")).struct.field("y")
 
 
 def _text(value: pl.Expr) -> pl.Expr:
-    # Excel is kept from reading a number by a leading apostrophe, or by ="…" around it
+    # a leading apostrophe, or ="…" around the digits, keeps Excel from reading a number
     narrow = value.cast(pl.String).str.replace_many(list(_CANONICAL), list(_CANONICAL.values()))
     return narrow.str.replace(_GUARD, "$1").str.strip_chars_end(" ").str.strip_chars_start(" '’`")
 
@@ -142,7 +142,7 @@ def _digits(text: pl.Expr) -> pl.Expr:
 
 
 def compact_expr(value: pl.Expr) -> pl.Expr:
-    """Return the ten digits (String), null where :func:`problem_expr` gives a reason."""
+    """Return the ten digits (String), null if :func:`problem_expr` gives a reason."""
     return pl.when(~_is_short_float(value)).then(_once(_compact_text, _text(value)))
 
 
@@ -155,7 +155,7 @@ def _compact_text(text: pl.Expr) -> pl.Expr:
 
 
 def _compact_plain(text: pl.Expr, plain: pl.Expr) -> pl.Expr:
-    # plain texts become null, on which the patterns cost nothing
+    # plain texts become null: patterns cost nothing on null
     amount = _once(_compact_amount, pl.when(~plain).then(text))
     return pl.when(text.str.contains("[1-9]")).then(pl.when(plain).then(_digits(text)).otherwise(amount))
 
@@ -165,13 +165,13 @@ def _compact_amount(text: pl.Expr) -> pl.Expr:
 
 
 def problem_expr(value: pl.Expr) -> pl.Expr:
-    """Return the key of :data:`PROBLEMS` (String) of a value, null where it can be a business number."""
+    """Return the key of :data:`PROBLEMS` (String) of a value, null if it can be a business number."""
     return _once(_problem_of_text, _text(value), _is_short_float(value))
 
 
 def _problem_of_text(text: pl.Expr, short_float: pl.Expr) -> pl.Expr:
     bad = _compact_text(text).is_null()
-    # good texts become "", on which the patterns cost nothing
+    # good texts become "": patterns cost nothing on it
     problem = _once(_problem_of_bad_text, pl.when(bad).then(text).otherwise(pl.lit("")))
     return pl.when(bad).then(problem).when(short_float).then(pl.lit("rounded"))
 
@@ -199,7 +199,7 @@ def _problem_of_digits(text: pl.Expr, digits: pl.Expr) -> pl.Expr:
 
 
 def key_expr(value: pl.Expr) -> pl.Expr:
-    """Return the ten digits as UInt64, which is several times faster than text; null as in :func:`compact_expr`."""
+    """Return the ten digits as UInt64, null like :func:`compact_expr`; several times as fast as text."""
     return pl.when(~_is_short_float(value)).then(_once(_key_of_text, value.cast(pl.String)))
 
 
@@ -208,7 +208,7 @@ def _key_of_text(text: pl.Expr) -> pl.Expr:
 
 
 def _key_of_usual(text: pl.Expr, usual: pl.Expr) -> pl.Expr:
-    # usual texts become null, on which the patterns cost nothing
+    # usual texts become null: patterns cost nothing on null
     odd = _once(_compact_text, _text(pl.when(usual.is_null()).then(text)))
     key = pl.coalesce(usual.str.replace_all("-", "", literal=True), odd).cast(pl.UInt64, strict=False)
     return _once(lambda number: pl.when(number > 0).then(number), key)
@@ -246,12 +246,12 @@ def is_valid_expr(value: pl.Expr) -> pl.Expr:
 
 
 def kind_expr(value: pl.Expr) -> pl.Expr:
-    """Return the kind of business, one of :data:`KINDS` (String, null where unknown)."""
+    """Return the kind of business, one of :data:`KINDS` (String, null if unknown)."""
     return _once(kind_of_key_expr, key_expr(value))
 
 
 def format_expr(value: pl.Expr) -> pl.Expr:
-    """Return the number as ``124-81-00998`` (String, null where it cannot be a business number)."""
+    """Return the number as ``124-81-00998`` (String), null if it cannot be a business number."""
     return _once(_group_digits, compact_expr(value))
 
 
@@ -274,7 +274,7 @@ def note_expr(problem: pl.Expr, lang: Lang, problems: Mapping[str, Mapping[Lang,
 
 @pl.api.register_expr_namespace("brn")
 class BusinessNumbers:
-    """``pl.col(…).brn``: business registration numbers as expressions of one column; the result keeps its name."""
+    """The namespace ``pl.col(…).brn``: expressions on a column of business numbers, which keep its name."""
 
     def __init__(self, value: pl.Expr) -> None:
         self._value = value
@@ -329,7 +329,7 @@ def kind(value: object) -> str | None:
 
 
 def problem(value: object) -> str | None:
-    """Return the key of :data:`PROBLEMS` of a value, ``None`` where it can be a business number."""
+    """Return the key of :data:`PROBLEMS` of a value, ``None`` if it can be a business number."""
     found = _of_one(problem_expr, value)
     return None if found is None else str(found)
 
@@ -339,7 +339,7 @@ def _of_one(rule: Callable[[pl.Expr], pl.Expr], value: object) -> object:
 
 
 def _series(value: object) -> pl.Series:
-    if str(getattr(value, "dtype", "")) == "float32":  # numpy's, which is rounded like a column of them
+    if str(getattr(value, "dtype", "")) == "float32":  # of numpy: rounded, like a Float32 column
         return pl.Series(_VALUE, [value], pl.Float32)
     return pl.Series(_VALUE, [None if value is None else str(value)], pl.String)
 

@@ -1,4 +1,4 @@
-"""Run async code in blocking code, in an event loop of its own thread; settle it on Ctrl-C."""
+"""Run async code from blocking code, in a thread's event loop; settle it on Ctrl-C."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
 R = TypeVar("R")
-_SIGNAL_POLL_S: Final = 0.1  # some systems do not wake a thread that waits without end
+_SIGNAL_POLL_S: Final = 0.1  # on some systems a signal does not end a wait without timeout
 
 
 class CancelToken:
-    """Cancels a run from any thread, at any time: nothing new starts, and open work is settled."""
+    """Cancel a run from any thread, at any time: nothing new starts, and open work is settled."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -42,17 +42,17 @@ class CancelToken:
             return
         if portal is None or self._handler_thread == threading.get_ident():
             handler()
-        else:  # an event loop is not to be touched, and would not wake, from another thread
-            with suppress(RuntimeError):  # it has just ended
+        else:  # a call from another thread would neither be safe nor wake the event loop
+            with suppress(RuntimeError):  # the loop has just ended
                 portal.start_task_soon(handler)
 
     def set_portal(self, portal: BlockingPortal | None) -> None:
-        """Set the portal of the event loop whose thread will call :meth:`set_handler`."""
+        """Set the portal to the event loop in whose thread :meth:`set_handler` will be called."""
         with self._lock:
             self._portal = portal
 
     def set_handler(self, handler: Callable[[], None] | None) -> None:
-        """Set the function that :meth:`cancel` calls in this thread; call it now if the token is cancelled."""
+        """Set the function that :meth:`cancel` calls in this thread. If the token is cancelled, call it now."""
         with self._lock:
             self._handler, self._handler_thread, cancelled = handler, threading.get_ident(), self._cancelled
         if cancelled and handler is not None:
@@ -60,7 +60,7 @@ class CancelToken:
 
 
 class StopRequest:
-    """A request to stop this process by signals, noted even if KeyboardInterrupt gets lost."""
+    """A request to stop this process by signals. It is recorded even if KeyboardInterrupt gets lost."""
 
     # polars turns a KeyboardInterrupt while building a query into its own error: runs check between steps
 
@@ -73,7 +73,7 @@ class StopRequest:
         self.is_held = False
 
     def note(self) -> None:
-        """Note a request that came otherwise than by a signal."""
+        """Record a request that came without a signal."""
         self.is_made = True
 
     def check(self) -> None:
@@ -83,7 +83,7 @@ class StopRequest:
 
     @contextmanager
     def hold_back(self) -> Iterator[None]:
-        """Hold KeyboardInterrupt back until the end of the block, unless a second Ctrl-C comes."""
+        """Delay KeyboardInterrupt to the end of the block. A second Ctrl-C is not delayed."""
         self._signals_held, self.is_held = 0, True
         try:
             yield
@@ -97,7 +97,7 @@ class StopRequest:
             self._interrupt()
 
     def handle_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as handlers are called
-        """Handle SIGINT in the main thread: note it, and raise KeyboardInterrupt unless it is held back."""
+        """Handle SIGINT in the main thread: record it, and raise KeyboardInterrupt unless delayed."""
         self._signals += 1
         if self._own_interrupts:
             self._own_interrupts -= 1
@@ -108,12 +108,12 @@ class StopRequest:
             if self._signals_held == 1:
                 return
         elif self._signals == 1 and isinstance(sys.exc_info()[1], KeyboardInterrupt):
-            return  # polars has raised it for this signal already: a second one would cut off what tidies up
+            return  # polars raised it for this signal already; a second one would interrupt the cleaning up
         raise KeyboardInterrupt
 
 
 class PortalTask(Generic[R]):
-    """A coroutine function that runs in a portal's event loop."""
+    """A coroutine function running in a portal's event loop."""
 
     # ``concurrent.futures.wait`` is unsafe in a thread that receives signals: after a KeyboardInterrupt while it holds
     # the future's lock, the event loop waits for ever. ``SimpleQueue``, in C, has no such gap.
@@ -135,7 +135,7 @@ class PortalTask(Generic[R]):
             self._pulse.put(None)
 
     def wait(self) -> R:
-        """Return the result or raise the task's error (futures' ``CancelledError`` if it was cancelled)."""
+        """Return the result, or raise the task's error (``CancelledError`` of futures after a cancellation)."""
         while not self.is_over:
             with suppress(Empty):
                 self._pulse.get(timeout=_SIGNAL_POLL_S)
@@ -157,12 +157,12 @@ def _log_unless_interrupt(loop: asyncio.AbstractEventLoop, context: dict[str, An
 
 
 def loop_options() -> dict[str, Any]:
-    """Return the options of an event loop: uvloop where it is installed."""
+    """Return the options of an event loop: uvloop if it is installed."""
     return {"use_uvloop": find_spec("uvloop") is not None}
 
 
 def run_until_interrupted(main: Callable[[], Awaitable[R]]) -> R:
-    """Run async code in its own thread; Ctrl-C cancels it. Has no portal: its locks might stay taken after that."""
+    """Run async code in a new thread; Ctrl-C cancels it. (After Ctrl-C, a portal's locks might stay taken.)"""
     import asyncio
 
     running: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[Any]]] = []
@@ -192,7 +192,7 @@ def run_until_interrupted(main: Callable[[], Awaitable[R]]) -> R:
     except KeyboardInterrupt:
         while not ended:
             for loop, task in running:
-                with suppress(RuntimeError):  # it has just ended
+                with suppress(RuntimeError):  # the loop has just ended
                     loop.call_soon_threadsafe(task.cancel)
             with suppress(Empty):
                 pulse.get(timeout=_SIGNAL_POLL_S)
@@ -205,7 +205,7 @@ def _raise(error: BaseException) -> NoReturn:
 
 
 def run_async(main: Callable[[], Awaitable[R]], cancel: CancelToken) -> R:
-    """Run async code in an event loop of its own thread; this one may have another (a notebook's)."""
+    """Run async code in an event loop of another thread: this one may have a loop (a notebook's)."""
     # The first Ctrl-C cancels the token and waits for ``main`` to end in good order; the second cancels ``main``.
     from anyio.from_thread import start_blocking_portal
 
@@ -218,7 +218,7 @@ def run_async(main: Callable[[], Awaitable[R]], cancel: CancelToken) -> R:
                 result = task.wait()
                 break
             except KeyboardInterrupt:
-                if task.is_over:  # polars raised it in the loop's thread, if a query ran there
+                if task.is_over:  # polars raised it during a query in the loop's thread
                     raise
                 presses += 1
                 cancel.cancel() if presses == 1 else task.cancel()

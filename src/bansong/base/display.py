@@ -1,4 +1,4 @@
-"""Show runs: bars and lines of progress, reports as text, tables and HTML in notebooks."""
+"""Show runs: progress as bars and lines; reports as text, tables and HTML."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def facts_table(lines: Iterable[tuple[str, str]]) -> str:
 
 
 def grade_bar(counts: Mapping[str, int], rows: int) -> str:
-    """Return rows by grade as one bar, those without a grade in grey; empty without rows."""
+    """Return the rows by grade as one HTML bar, those without a grade in grey; empty without rows."""
     known = {grade: counts[grade] for grade in GRADES if counts.get(grade)}
     others = rows - sum(known.values())
     parts = known | ({gettext("no grade"): others} if others > 0 else {})
@@ -63,7 +63,7 @@ def grade_badge(grade: str | None, probability: float | None) -> str:
 
 
 def reason_bars(title: str, reasons: Sequence[tuple[str, int]], signed: bool = False) -> str:
-    """Return reasons with a bar each; ``signed``: points, positive ones after the base are worse."""
+    """Return reasons with a bar each, as HTML. ``signed``: points; positive ones after the base are worse."""
     if not reasons:
         return ""
     most = max(abs(count) for _, count in reasons) or 1
@@ -80,7 +80,7 @@ def reason_bars(title: str, reasons: Sequence[tuple[str, int]], signed: bool = F
 
 
 class Shown(ABC):
-    """A report that consists of lines (what, how much); ``WIDTH``: characters of the first column as text."""
+    """A report of lines (label, value). ``WIDTH``: characters of the labels in text."""
 
     __slots__ = ()
 
@@ -107,14 +107,14 @@ class Shown(ABC):
 
 
 def pad_text(text: str, width: int) -> str:
-    """Pad a text to a width of the terminal (Korean letters take two columns), by at least one blank."""
+    """Pad a text to a width in terminal columns (two for a Korean letter), by at least one blank."""
     from rich.cells import cell_len
 
     return text + " " * max(1, width - cell_len(text))
 
 
 def aligned_rows(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
-    """Return each row as one line, padded by cell width; ``right``: places of right-aligned columns."""
+    """Return each row as one line, padded in terminal columns. ``right``: places of right-aligned columns."""
     from rich.cells import cell_len
 
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
@@ -127,7 +127,7 @@ def aligned_rows(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> 
 
 
 def listed_counts(counts: Mapping[str, int]) -> str:
-    """Return nonzero counts, as ``active 12 · closed 3``, or ``none``."""
+    """Return the nonzero counts, such as ``active 12 · closed 3``, or ``none``."""
     lang = current_language()
     listed = " · ".join(f"{word_of(name, lang)} {count:,}" for name, count in counts.items() if count)
     return listed or gettext("none")
@@ -137,7 +137,7 @@ UNITS: Final = gettext_noops("rows", "lookups", "numbers", "verifying", "reading
 
 
 class FetchReport(Protocol):
-    """The state of a fetch run, in numbers: :class:`bansong.reference.fetch.StatusFetch`."""
+    """The figures of a running fetch (:class:`bansong.reference.fetch.StatusFetch`)."""
 
     @property
     def answered(self) -> int: ...
@@ -152,11 +152,11 @@ class FetchReport(Protocol):
         """Numbers left of the day's budget; ``None`` without one."""
 
 
-Progress = Callable[[int, int], None]  # called with (done, in all) of what a run counts, from any thread
+Progress = Callable[[int, int], None]  # called with (done, total), from any thread
 
 
 class ProgressDisplay(Protocol):
-    """Shows the progress of a run (rows or lookups), and of the fetching of statuses before it."""
+    """A display of a run's progress (rows or lookups), and of the status fetch before it."""
 
     def __call__(self, done: int, total: int, /) -> None: ...
     def watch(self, fetch: FetchReport) -> None: ...
@@ -192,7 +192,7 @@ _LINE_INTERVAL_S: Final = 5.0
 
 
 class ProgressLines:
-    """Prints a line every few seconds."""
+    """Print a line of progress every few seconds."""
 
     def __init__(self, unit: str, say: Callable[[str], None]) -> None:
         self._unit, self._say = unit, say
@@ -217,7 +217,7 @@ class ProgressLines:
             return True
 
 
-_FIRST_UPDATE_S: Final = 0.5  # seconds before a bar appears; shorter runs leave no output at all
+_FIRST_UPDATE_S: Final = 0.5  # before a bar appears; shorter runs leave no output
 _UPDATE_INTERVAL_S: Final = 0.2  # seconds between two updates, sent to the browser
 _BAR: Final = (
     '<div role="progressbar" aria-valuemin="0" aria-valuemax="100" aria-valuenow="{percent:.0f}" '
@@ -229,7 +229,7 @@ _BAR: Final = (
 
 
 class NotebookBar:
-    """A bar in the output of the notebook cell that runs; empty after :meth:`close`."""
+    """A progress bar in the output of the running notebook cell; empty after :meth:`close`."""
 
     def __init__(self, unit: str, doing: str) -> None:
         self._unit, self._doing = unit, gettext(doing)
@@ -255,7 +255,7 @@ class NotebookBar:
 
     def _update(self, doing: str, part: float, figures: str) -> None:
         now = time.monotonic()
-        if now < self._due or not self._lock.acquire(blocking=False):  # another thread is at it
+        if now < self._due or not self._lock.acquire(blocking=False):  # another thread is updating
             return
         try:
             if now >= self._due:
@@ -292,7 +292,7 @@ _FIGURES: Final = {
 
 
 class TerminalBar:
-    """A live bar, of :mod:`rich`."""
+    """A live progress bar of :mod:`rich`."""
 
     def __init__(self, progress: RichProgress, doing: str, unit: str) -> None:
         self._progress = progress
@@ -327,7 +327,7 @@ def _align(done: int, total: int) -> str:
 
 @contextmanager
 def terminal_bar(unit: str, doing: str) -> Iterator[TerminalBar]:
-    """Yield a bar on stderr, removed at the end of the block."""
+    """Yield a progress bar on stderr, removed at the end of the block."""
     from rich.console import Console
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as RichProgress
@@ -349,7 +349,7 @@ AskedProgress = bool | Progress | None  # `True`: a bar in a notebook or on a te
 
 @contextmanager
 def progress_asked(asked: AskedProgress, unit: str = "rows", doing: str = "verifying") -> Iterator[Progress | None]:
-    """Yield what shows the progress of a run; for ``True`` a bar, where one can be shown."""
+    """Yield the display of a run's progress; for ``True`` a bar, if one can be shown."""
     if asked is not True:
         yield asked or None
     elif is_notebook():

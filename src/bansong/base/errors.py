@@ -50,7 +50,7 @@ from bansong.base.schema import Alert
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A kind of error: a stable ``code``, an English sentence with named fields, its ``plural`` for a ``count``."""
+    """A kind of error: a stable ``code``, an English sentence with named fields, and its ``plural``."""
 
     code: str
     text: str
@@ -58,7 +58,7 @@ class Problem:
 
 
 class Notice(Phrase, Alert):
-    """An alert as data: the :class:`Problem` of an output, and its fields."""
+    """An alert as data: a :class:`Problem` of an output, and its fields."""
 
     code: str
 
@@ -69,10 +69,10 @@ class Notice(Phrase, Alert):
 
 
 class BansongError(Exception):
-    """Base of all errors raised on purpose; ``str(error)`` is one line for people, in their language.
+    """Base of all errors raised on purpose. ``str(error)`` is one line in the reader's language.
 
-    ``problem``: a :class:`Problem`, or a sentence without a code. ``fields``: what it is about, such as ``path``,
-    ``sheet``, ``row``, ``column``, ``value``.
+    ``problem``: a :class:`Problem`, or a sentence without a code. ``fields``: what the error is about, such as
+    ``path``, ``sheet``, ``row``, ``column``, ``value``.
     """
 
     __module__ = "bansong.errors"  # tracebacks show the public name
@@ -89,7 +89,7 @@ class BansongError(Exception):
 
     @property
     def code(self) -> str:
-        """The stable code of the problem; empty where only a sentence says it."""
+        """The stable code of the problem; empty for a plain sentence."""
         problem = self.args[0]
         return problem.code if isinstance(problem, Problem) else ""
 
@@ -213,11 +213,11 @@ class TooLargeError(ServiceError):
 
 
 class QuotaError(ServiceError, exit_code=5):
-    """429: the monthly quota is used up; or a plan needs more than is left of it, and nothing was sent."""
+    """429: the monthly quota is used up, or too little of it is left for a plan. Nothing was sent then."""
 
 
 class LimitError(ServiceError, exit_code=5):
-    """429 for a limit other than the monthly quota: nothing was done, and the request may be sent again later."""
+    """429 for a limit other than the monthly quota. Nothing was done; the request may be sent again later."""
 
 
 class RejectedError(ServiceError):
@@ -229,7 +229,7 @@ class JobTimeoutError(ServiceError, exit_code=5):
 
 
 class ShapeError(ServiceError, exit_code=3):
-    """The service answered with success, but unreadably: perhaps paid, never sent again."""
+    """The service answered with success, but unreadably. Perhaps paid, so never sent again."""
 
 
 class TransportError(ServiceError, exit_code=5):
@@ -237,11 +237,11 @@ class TransportError(ServiceError, exit_code=5):
 
 
 class NotSentError(TransportError):
-    """The request certainly did not reach the service: nothing was paid, it may be sent again."""
+    """The request certainly did not reach the service. Nothing was paid; it may be sent again."""
 
 
 class CertificateError(NotSentError, exit_code=2):
-    """The service's certificate is not trusted, so nothing was sent to it; trying again does not help."""
+    """The service's certificate is not trusted, so nothing was sent. Trying again does not help."""
 
 
 class UnavailableError(TransportError):
@@ -249,7 +249,7 @@ class UnavailableError(TransportError):
 
 
 class DoubtError(TransportError, exit_code=3):
-    """The request may have been sent, and its answer is unknown: it must not be resent automatically."""
+    """The request may have been sent, and its answer is unknown. It must not be resent automatically."""
 
 
 class JobRunningError(BansongError, exit_code=6):
@@ -257,7 +257,7 @@ class JobRunningError(BansongError, exit_code=6):
 
 
 class StoppedError(BansongError, exit_code=130):
-    """A run that buys was cancelled: nothing was published, what was bought is in the ledger."""
+    """A run that buys was cancelled. Nothing was published; the ledger has what was bought."""
 
 
 class AccountingError(BansongError, exit_code=1):

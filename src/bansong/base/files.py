@@ -1,6 +1,6 @@
 """Private files and folders, the state directory, environment variables, and URLs as paths."""
-# Only this module handles what Windows lacks (modes of open files, synced folders, `flock`); close files before moving
-# or removing them, as Windows demands.
+# Only this module works around Windows, which lacks modes of open files, synced folders and `flock`. All other code
+# closes files before it moves or removes them, as Windows demands.
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 def variable(name: str) -> str | None:
-    """Return an environment variable ``BANSONG_…``, or ``BIZVERIFY_…`` if only that is set."""
+    """Return an environment variable ``BANSONG_…``; if only ``BIZVERIFY_…`` is set, return that."""
     former = name.replace("BANSONG_", "BIZVERIFY_", 1)
     if name in os.environ or former not in os.environ:
         return os.environ.get(name)
@@ -41,7 +41,7 @@ def variable(name: str) -> str | None:
 
 
 def state_directory() -> Path:
-    """Return the folder of all stores; the folder of the former name if only it exists or holds a ledger."""
+    """Return the folder of all stores: bizverify's (former name) if only that exists, or only that holds a ledger."""
     if given := variable(STATE_DIR):
         return Path(given)
     from platformdirs import user_state_path
@@ -75,7 +75,7 @@ def mount_table() -> str:
 
 
 def network_file_system(folder: Path, table: str) -> str | None:
-    """Return the network file system of a resolved folder, if any, by its longest (then latest) mount."""
+    """Return the network file system of a resolved folder, by its longest, then latest mount in ``table``."""
     above = {str(folder), *map(str, folder.parents)}
     longest, kind = "", ""
     for line in table.splitlines():
@@ -96,13 +96,13 @@ def new_run_id(started: datetime) -> str:
 
 PRIVATE: Final = 0o600
 _PRIVATE_FOLDER: Final = "bansong-private-"
-_PRIVATE_FOLDERS: Final = (_PRIVATE_FOLDER, "bizverify-private-")  # also of the former name: they hold addresses, too
+_PRIVATE_FOLDERS: Final = (_PRIVATE_FOLDER, "bizverify-private-")  # folders of the former name hold addresses, too
 _STALE_S: Final = 24 * 3600.0
 _BINARY: Final[int] = getattr(os, "O_BINARY", 0)  # without it Windows changes line ends
 
 
 def make_folders(folder: Path) -> None:
-    """Create a folder and its parents, all with mode 0700; ``mkdir`` would give parents another."""
+    """Create a folder and its parents, all with mode 0700. ``Path.mkdir`` gives parents another mode."""
     if folder.is_dir():
         return
     make_folders(folder.parent)
@@ -110,7 +110,7 @@ def make_folders(folder: Path) -> None:
 
 
 def create_private(path: Path) -> int:
-    """Create a file (0600) and return its descriptor; raise FileExistsError if it is there."""
+    """Create a file (0600) and return its descriptor; raise FileExistsError if it exists."""
     return os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | _BINARY, PRIVATE)
 
 
@@ -120,12 +120,12 @@ def open_private(path: Path, *, append: bool = False) -> int:
 
 
 def set_mode(descriptor: int, path: Path, mode: int) -> None:
-    """Set the mode of an open file; ``path`` is for systems that cannot do so by descriptor."""
+    """Set the mode of an open file. ``path``: for systems that cannot do so by descriptor."""
     os.chmod(descriptor if os.chmod in os.supports_fd else path, mode)  # noqa: PTH101 - Path.chmod takes no descriptor
 
 
 def write_all(descriptor: int, content: bytes | memoryview) -> None:
-    """Write a content whole, however often the system writes a part of it."""
+    """Write the whole content, even if the system writes it in parts."""
     rest = memoryview(content)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
@@ -140,7 +140,7 @@ def last_byte(descriptor: int) -> bytes:
 
 
 def list_folder(folder: Path) -> list[Path]:
-    """Return the sorted entries of a folder, or none if it is missing; ``Path.glob`` hides an unreadable one."""
+    """Return the sorted entries of a folder, none if it is missing. ``Path.glob`` hides an unreadable folder."""
     try:
         return sorted(folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):
@@ -148,7 +148,7 @@ def list_folder(folder: Path) -> list[Path]:
 
 
 def sync_file(path: Path) -> None:
-    """Flush a file to the disk: Windows needs write access for that; elsewhere reading is enough."""
+    """Flush a file to the disk. Windows needs write access for that; elsewhere reading is enough."""
     try:
         descriptor = os.open(path, os.O_RDWR)
     except PermissionError:
@@ -160,7 +160,7 @@ def sync_file(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Flush the names in a folder to the disk, where the system can."""
+    """Flush the names in a folder to the disk, if the system can."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except PermissionError:
@@ -180,7 +180,7 @@ def lock_file(descriptor: int) -> bool:
         import fcntl
     except ImportError:
         return True
-    with suppress(OSError):  # another's, or a file system without locks
+    with suppress(OSError):  # locked by another process, or a file system without locks
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return True
     return False
@@ -199,7 +199,7 @@ def remove_unless_locked(path: Path) -> None:
 
 @contextmanager
 def private_folder() -> Iterator[Path]:
-    """Yield a locked 0700 folder, removed after the block; remove folders of runs killed a day ago."""
+    """Yield a locked folder (0700), removed after the block, like folders that killed runs left a day ago."""
     _sweep_private(tempfile.gettempdir())
     folder = tempfile.TemporaryDirectory(prefix=_PRIVATE_FOLDER, ignore_cleanup_errors=True)
     lock = _lock_folder(folder.name)
@@ -210,7 +210,7 @@ def private_folder() -> Iterator[Path]:
             if lock is not None:
                 os.close(lock)
             folder.cleanup()
-        except KeyboardInterrupt:  # came while it was removed, and people's data must not stay
+        except KeyboardInterrupt:  # personal data must not stay
             folder.cleanup()
             raise
 
@@ -245,7 +245,7 @@ _CHUNK: Final = 1 << 20
 
 
 def sha256_of(path: Path, is_stopped: Callable[[], bool] = lambda: False) -> str:
-    """Return the SHA-256 of a file in hexadecimal; cut short by ``is_stopped()``."""
+    """Return the SHA-256 of a file in hexadecimal. ``is_stopped``: returns true to cut the reading short."""
     digest = hashlib.sha256()
     try:
         with path.open("rb", buffering=0) as file:
@@ -281,13 +281,13 @@ _ODD: Final = re.compile(r"[\x00-\x1f\x7f\\]")
 
 
 class RemotePath(_LocalPath):
-    """The path of a remote file; no text shows its ``query``, perhaps a signature; ``is_folder``: ends in a slash."""
+    """The path of a remote file. No text shows its ``query``: it may hold a signature."""
 
     query: str = ""
     is_folder: bool = False
 
     def __str__(self) -> str:
-        if not self.parts:  # the last of its parents, which pathlib compares as text from Python 3.12 on
+        if not self.parts:  # its topmost parent: from Python 3.12 on pathlib compares it as text
             return "."
         scheme, *rest = self.parts
         return f"{scheme}//{'/'.join(rest)}"
@@ -320,7 +320,7 @@ class RemotePath(_LocalPath):
 
     @property
     def identity(self) -> str:
-        """The whole URL, for comparison; never to be shown."""
+        """The whole URL, for comparison. It must not be shown."""
         return f"{self}?{self.query}" if self.query else str(self)
 
 
@@ -355,7 +355,7 @@ def as_path(given: str | Path) -> Path:
 
 
 def path_on_disk(path: Path) -> Path:
-    """Return the path as spelled on the disk: macOS stores Hangul decomposed (NFD), keyboards type NFC."""
+    """Return a path in the disk's spelling: macOS stores Hangul decomposed (NFD), keyboards type NFC."""
     if str(path).isascii() or isinstance(path, RemotePath) or os.path.lexists(path):
         return path
     found = Path(path.anchor)
@@ -372,6 +372,6 @@ def _same_names(folder: Path, name: str) -> Iterator[Path]:
 
 
 def describe_given(given: str | Path) -> str:
-    """Return a path as the user gave it; a URL without its query."""
+    """Return a path as the user gave it; of a URL without its query."""
     path = as_path(given)
     return str(path if is_remote(path) else given)

@@ -1,4 +1,4 @@
-"""Refuse queries in a process that was forked after polars started its threads: without them a query hangs."""
+"""Refuse queries in processes that were forked after polars had started its threads: they would hang."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _process_with_threads: int | None = None
 
 
 def refuse_after_fork() -> None:
-    """Raise :class:`UsageError` if this process was forked after polars ran, whoever called polars."""
+    """Raise :class:`UsageError` if this process was forked after polars ran, for us or for other code."""
     if _process_with_threads in (None, os.getpid()):
         return
     from bansong.base.errors import UsageError  # this module is loaded by `import bansong`, which must be fast
@@ -34,7 +34,7 @@ def _note_threads() -> None:
 
 
 def _polars_has_threads() -> bool:
-    # on a system without thread names, polars may have threads as soon as it is loaded
+    # without thread names, assume that polars has threads once it is loaded
     from pathlib import Path
 
     names = [path.read_text() for path in Path("/proc/self/task").glob("*/comm") if path.exists()]

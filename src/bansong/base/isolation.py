@@ -1,4 +1,4 @@
-"""Run a function in a child process with limits of memory and time; limit hostile files."""
+"""Run a function in a child process with limits of memory and time; size limits against hostile files."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _UNITS: Final = {"K": 10**3, "M": 10**6, "G": 10**9}
 
 @dataclass(frozen=True, slots=True)
 class SizeLimits:
-    """Caps on what is read; ``BANSONG_LIMITS="cells=60M,inflated=4G"`` raises them. Sizes are in bytes."""
+    """Limits on input files; ``BANSONG_LIMITS="cells=60M,inflated=4G"`` raises them. Sizes are in bytes."""
 
     cells: int = 30_000_000  # rows times columns of a sheet (between its first and last value) or a Parquet row group
     inflated: int = 2_000_000_000  # size of the unpacked parts of a workbook, or of a Parquet row group
@@ -59,7 +59,7 @@ class SizeLimits:
 
 
 def limits() -> SizeLimits:
-    """Return the limits in force: the defaults, and what ``BANSONG_LIMITS`` raises."""
+    """Return the limits in force: the defaults, as raised by ``BANSONG_LIMITS``."""
     return _parse_limits(variable(LIMITS_VARIABLE) or "")
 
 
@@ -82,7 +82,7 @@ def beyond_limit(path: Path, what: str, limit: str) -> InputError:
 
 
 def or_raise_limit(limit: str, value: str = "…") -> str:
-    """End a remedy, for an audience that can raise limits; ``limit``: a field of :class:`SizeLimits`."""
+    """Return the end of a remedy, for readers who can raise limits; ``limit``: a field of :class:`SizeLimits`."""
     if not current_audience().sets_limits:
         return ""
     more = gettext_noop(", or raise the limit with {variable}={limit}={value}")
@@ -93,11 +93,11 @@ _CODE: Final = "from bansong.base.isolation import serve_call; serve_call()"
 _POLL_SECONDS: Final = 0.02
 _LONGEST_ANSWER: Final = 1 << 24
 _PLAIN: Final = (str, int, float, bool, type(None))
-_isolated = False  # whether this process is such a child: it has its limits already
+_isolated = False  # whether this process is a child with limits
 
 
 class IsolationError(Exception):
-    """A child gave no result: too much ``memory`` or ``time``, or a ``crash``; ``detail``: its first line on stderr."""
+    """A child process gave no result: too much ``memory`` or ``time``, or a ``crash`` (``detail``: its stderr)."""
 
     def __init__(self, reason: Literal["memory", "time", "crash"], detail: str = "") -> None:
         super().__init__(f"{reason} {detail}".strip())
@@ -117,8 +117,8 @@ def run_isolated(
 ) -> Any:
     """Call ``function`` (``"bansong.package.module:name"``) on JSON values in a child process; return its result."""
     # ``folder``: the child's working folder, also for temporary files. ``checkpoint`` runs every 20 ms; if it raises,
-    # the child ends. The child has its own session, so that Ctrl-C reaches the parent alone, and ends with the parent.
-    # Raises IsolationError, and the function's BansongError or OSError.
+    # the child is killed. The child runs in another session, so that Ctrl-C reaches only the parent; it ends with the
+    # parent. Raises IsolationError, and the function's BansongError or OSError.
     if _isolated:
         return _find_function(function)(**arguments)
     environment = os.environ | {"POLARS_MAX_THREADS": str(threads), "PYTHONUTF8": "1", VARIABLE: current_language()}
@@ -165,7 +165,7 @@ def _read_answer(
     try:
         child.stdin.write(request)
         child.stdin.flush()
-    except OSError:  # it ended before it was asked
+    except OSError:  # the child ended before it read the request
         return None
     while reader.is_alive():
         checkpoint()
@@ -198,7 +198,7 @@ def _rebuild_error(answer: dict[str, Any]) -> Exception:
 
 
 def serve_call() -> None:
-    """Run one function in this child process: request on stdin, answer on stdout, within its memory limit."""
+    """Run one function in this child process. The request comes on stdin; the answer goes to stdout."""
     global _isolated
     _isolated = True
     request = json.loads(sys.stdin.buffer.readline())
@@ -227,12 +227,12 @@ def serve_call() -> None:
         os._exit(1)
     sys.stdout.write(json.dumps(answer))
     sys.stdout.flush()
-    os._exit(0)  # the thread that watches stdin would be waited for
+    os._exit(0)  # a normal exit would wait for the thread that watches stdin
 
 
 @dataclass(frozen=True)
 class _PickledAudience:
-    """The parent's audience, unpickled for the first message that names an option: it may import much."""
+    """The parent's audience, unpickled for the first message that names an option: that may import much."""
 
     pickled: bytes
 
@@ -272,12 +272,12 @@ def resident(process: int) -> int:
 
 
 def limit_memory(size: int) -> None:
-    """Limit this process to reserving twice ``size`` bytes, and leave no core file; Windows has no limits."""
+    """Limit this process to reserving twice ``size`` bytes, and disable core files. Windows has no limits."""
     try:
         import resource
     except ImportError:  # not on Windows
         return
-    size *= 2  # reserved is not yet used; the parent watches what is used
+    size *= 2  # reserved memory may be unused; the parent watches the used memory
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
     resource.setrlimit(resource.RLIMIT_DATA, (size if hard == resource.RLIM_INFINITY else min(size, hard), hard))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -29,11 +29,11 @@ ENV_KEY: Final = "BANSONG_API_KEY"
 ENV_KEY_FILE: Final = "BANSONG_API_KEY_FILE"
 BLOTTED: Final = "[key]"
 _MAX_FILE_BYTES: Final = 4096
-_TELLING_CHARS: Final = 8  # a shorter key may be part of an ordinary text, so data is not searched for it
+_TELLING_CHARS: Final = 8  # a shorter key may be part of ordinary text, so data is not searched for it
 
 
 class SecretKey:
-    """A key that only :meth:`reveal` and :attr:`header` show: no repr, log, traceback or pickle does."""
+    """A key that only :meth:`reveal` and :attr:`header` show. No repr, log, traceback or pickle shows it."""
 
     NAME: ClassVar[str]
     ORIGIN: ClassVar[str]  # completes "copy it again from …"
@@ -47,14 +47,14 @@ class SecretKey:
     def __init__(self, value: str) -> None:
         fault = _fault(value)
         if fault is not None:
-            del value  # a traceback may be shown with the variables of its frames
+            del value  # a traceback may be shown with its variables
             raise UsageError(KEY_MALFORMED, name=Phrase(self.NAME), fault=fault, origin=Phrase(self.ORIGIN))
         self._value = value
         self._forms = _forms_of(value)
 
     @classmethod
     def load(cls, file: str | Path | None = None) -> Self:
-        """Read the key from ``file``, from the environment, or from the file that the environment names."""
+        """Read the key from ``file``, the environment, or the environment's file; raise :class:`UsageError`."""
         found = cls.find(file)
         if found is None:
             text = gettext_noop("set {variable} to it, or {env_file} to the path of a file that holds it")
@@ -86,7 +86,7 @@ class SecretKey:
     @overload
     def redact(self, text: bytes) -> bytes: ...
     def redact(self, text: str | bytes) -> str | bytes:
-        """Remove the key, also as URLs, JSON and HTML write it; a short one only where it stands by itself."""
+        """Remove the key, also in the spelling of URLs, JSON and HTML; a short key only as a whole word."""
         if isinstance(text, bytes):
             return self.redact(text.decode("latin-1")).encode("latin-1")  # one character a byte, and keys are ASCII
         for form in self._forms:
@@ -117,7 +117,7 @@ class SecretKey:
 
 
 class ApiKey(SecretKey):
-    """The key of the hosted service: a :class:`SecretKey` from BANSONG_API_KEY, or a file."""
+    """The hosted service's key: a :class:`SecretKey` from BANSONG_API_KEY, or from a file."""
 
     NAME = gettext_noop("API key")
     ORIGIN = gettext_noop("the service's console")
@@ -129,7 +129,7 @@ class ApiKey(SecretKey):
 
 
 def _forms_of(value: str) -> list[str]:
-    # as it is, and as URLs, JSON and HTML write it; the longest first
+    # the key, and its spellings in URLs, JSON and HTML; the longest first
     quoted = {quote(value, safe=""), quote(value)}
     quoted |= {re.sub("%..", lambda found: found[0].lower(), one) for one in quoted}
     quoted |= {quote(one, safe="") for one in quoted}  # a URL within a URL
@@ -161,5 +161,5 @@ def _content(path: Path, name: str) -> str:
         fault = Phrase("is not text")
     except OSError as error:
         fault = Phrase("cannot be read: {value}", value=describe_os_error(error))
-    content = b""  # not for the frames of a traceback
+    content = b""  # a traceback may be shown with its variables
     raise UsageError(KEY_FILE_UNUSABLE, path=path, fault=fault, name=name)

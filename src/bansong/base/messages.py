@@ -1,6 +1,6 @@
 """Translate every text for people into Korean or English."""
-# Code writes English messages, one sentence with named fields; backquotes name a parameter of the library, which an
-# :class:`Audience` may call otherwise (an option of the command line, a field of a job file):
+# Code has English messages: one sentence with named fields. Backquotes name a parameter of the library, for which an
+# :class:`Audience` may have another name (an option of the command line, a field of a job file):
 #
 #     gettext("{path}: there is no such file; check `registry=`", path=path)
 #     ngettext("{count:,} row has no number", "{count:,} rows have no number", count)
@@ -23,7 +23,7 @@ from pathlib import Path
 from string import Formatter
 from typing import Any, Final, Literal, Protocol, Self
 
-NO_VALUE: Final = ...  # the same object in each process that an error crosses
+NO_VALUE: Final = ...  # one object in all processes through which an error passes
 LOCALE_DIR: Final = Path(__file__).parent.parent / "locale"
 VARIABLE: Final = "BANSONG_LANG"
 _FORMER_VARIABLE: Final = "BIZVERIFY_LANG"
@@ -39,7 +39,7 @@ class Audience(Protocol):
 
     @property
     def sets_limits(self) -> bool:
-        """Whether they can raise limits by the environment."""
+        """Whether these readers can raise limits by environment variables."""
 
     def option(self, name: str, value: object = NO_VALUE) -> str | None:
         """Return the name of a parameter, alone or with a value; ``None`` if the reader has no such option."""
@@ -56,7 +56,7 @@ class PythonAudience:
 
 @dataclass(frozen=True)
 class OptionNames:
-    """An audience with other names for the options in ``of``; an option without an entry in ``names`` is missing."""
+    """An audience with other ``names`` for the options in ``of``. An option without a name does not exist for it."""
 
     base: Audience
     names: Mapping[str, str]
@@ -72,7 +72,7 @@ class OptionNames:
 
 
 class ClientAudience:
-    """Clients of a server, who send a file and nothing else."""
+    """Clients of a server, who send only a file."""
 
     sets_limits = False
 
@@ -88,13 +88,13 @@ _reader: ContextVar[Audience | None] = ContextVar("bansong_audience", default=No
 
 
 def current_audience() -> Audience:
-    """Return the reader whose option names messages use: of this context, else of the process."""
+    """Return the audience of messages: this context's, else the process's."""
     return _reader.get() or _of_process
 
 
 @contextmanager
 def use_audience(audience: Audience) -> Iterator[None]:
-    """Write the messages of a block for an audience, in this thread or task alone."""
+    """Write the messages of the block for an audience, in this thread or task alone."""
     before = _reader.set(audience)
     try:
         yield
@@ -103,7 +103,7 @@ def use_audience(audience: Audience) -> Iterator[None]:
 
 
 def set_audience(audience: Audience) -> Audience:
-    """Write all messages of this process for an audience; return the one before."""
+    """Write all messages of this process for an audience; return the former one."""
     global _of_process
     before, _of_process = _of_process, audience
     return before
@@ -116,7 +116,7 @@ def parameter(name: str, value: object = NO_VALUE) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A parameter as a field of a message; it is named when the message is read."""
+    """A parameter as a field of a message, named for the message's reader."""
 
     name: str
     value: object = NO_VALUE
@@ -126,18 +126,18 @@ class Option:
 
 
 def advise(option: str, advice: str, otherwise: str) -> str:
-    """Return ``advice``, or ``otherwise`` for an audience without the ``option``."""
+    """Return ``advice``, or ``otherwise`` if the audience lacks the ``option``."""
     return otherwise if current_audience().option(option) is None else advice
 
 
 def gettext(message: str, /, **fields: object) -> str:
-    """Return a message in the current language, with its fields; without fields braces stay as they are."""
+    """Return a message in the current language, with its fields. Without fields, braces stay."""
     text = _catalogue(current_language()).gettext(message) if message else message
     return _name_parameters(text, escaped=True).format(**fields) if fields else _name_parameters(text)
 
 
 def ngettext(singular: str, plural: str, /, count: int, **fields: object) -> str:
-    """Return the message for a ``count``, as :func:`gettext`."""
+    """Return the message for a ``count``, like :func:`gettext`."""
     text = _catalogue(current_language()).ngettext(singular, plural, count)
     return _name_parameters(text, escaped=True).format(count=count, **fields)
 
@@ -151,7 +151,7 @@ def _name_parameters(template: str, *, escaped: bool = False) -> str:
         written = found[2].replace("{{", "{").replace("}}", "}") if escaped else found[2]
         try:
             named = current_audience().option(found[1], literal_eval(written) if written else NO_VALUE)
-        except (SyntaxError, ValueError):  # no value, but what stands for one
+        except (SyntaxError, ValueError):  # a placeholder instead of a value
             return found[0]
         if named is None:
             return found[0]
@@ -161,7 +161,7 @@ def _name_parameters(template: str, *, escaped: bool = False) -> str:
 
 
 class Phrase(str):
-    """A message with its fields, read later; its own value is the text in the writer's language."""
+    """A message with its fields, translated when it is read."""
 
     # ``str`` and ``format`` translate it for the reader, with the reader's names of options.
 
@@ -185,7 +185,7 @@ class Phrase(str):
 
 
 class Listed(Phrase):
-    """Items joined for the reader: by a message, such as ``" or "``, else as clauses."""
+    """Items joined for the reader: by a message such as ``" or "``, else as clauses."""
 
     def __new__(cls, items: Iterable[object], between: str | None = None) -> Self:
         made = str.__new__(cls, cls._join(items := tuple(items), between))
@@ -202,7 +202,7 @@ class Listed(Phrase):
 
 
 def gettext_of(owner: object, message: str, /, **fields: object) -> Phrase:
-    """Return a message as a phrase; fields that are not given are attributes of ``owner``."""
+    """Return a message as a phrase; attributes of ``owner`` are its other fields."""
     names = {name for _, name, _, _ in Formatter().parse(message) if name} - fields.keys()
     return Phrase(message, **{name: getattr(owner, name) for name in names}, **fields)
 
@@ -218,22 +218,22 @@ def count_letters(count: int) -> Phrase:
 
 
 def gettext_noop(message: str) -> str:
-    """Mark a message for the catalogue and return it as it is; :func:`gettext` translates it later."""
+    """Mark a message for the catalogue and return it unchanged; :func:`gettext` translates it later."""
     return message
 
 
 def gettext_noops(*messages: str) -> tuple[str, ...]:
-    """Mark several messages for the catalogue, as :func:`gettext_noop`."""
+    """Mark several messages for the catalogue, like :func:`gettext_noop`."""
     return messages
 
 
 def end_sentence(text: str) -> str:
-    """Add the full stop that Korean messages lack, because they may be parts of others."""
+    """Add the full stop that Korean messages lack: they may be parts of others."""
     return f"{text}." if _KOREAN_ENDING.search(text) else text
 
 
 def join_clauses(*clauses: str) -> str:
-    """Join clauses except blank ones: by semicolons; in Korean, sentences by full stops and phrases by commas."""
+    """Join clauses that are not blank: by semicolons; in Korean by full stops after sentences, else commas."""
     said = [clause for clause in clauses if clause]
     if current_language() != "ko":
         return "; ".join(said)
@@ -372,7 +372,7 @@ def describe_os_error(error: Exception) -> Phrase:
 
 
 def describe_library_error(error: Exception | str) -> Phrase:
-    """Return an error of SQLite, msgspec or the TOML parser as a message; unknown ones untranslated."""
+    """Return an error of SQLite, msgspec or the TOML parser as a message. Unknown ones stay English."""
     text, _, field = str(error).removesuffix("`").partition(" - at `")
     if field:
         return Phrase("{said} - at `{field}`", said=describe_library_error(text), field=field)
@@ -386,7 +386,7 @@ def describe_library_error(error: Exception | str) -> Phrase:
 def _describe_part(name: str, part: str) -> object:
     if name in ("wanted", "found", "kind"):
         return Listed([Phrase(one) if one in _KINDS else one for one in part.split(" | ")], " | ")
-    if name == "table":  # it is said as Python's tuple
+    if name == "table":  # the parser's text is a Python tuple
         return ".".join(re.findall("'([^']*)'", part))
     if name == "place":
         line = _LINE.fullmatch(part)

@@ -1,4 +1,4 @@
-"""Declare options as fields of dataclasses: command line, job files, checks and names in messages derive from them."""
+"""Declare options as fields of dataclasses; command line, job files, checks and messages derive from them."""
 # Nothing here imports polars or click: ``--help`` loads it.
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Kind = TypeVar("Kind")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A check of values, in code and in words; ``bound``: the lower limit that a schema can state."""
+    """A check of values. ``wanted``: its words. ``bound``: the lower limit for a schema."""
 
     is_right: Callable[[Any], bool]
     wanted: str
@@ -31,7 +31,7 @@ class Rule:
 
 
 def at_least(least: float, wanted: str) -> Rule:
-    """Return a rule: the value is ``least`` or more; ``wanted`` says so in words."""
+    """Return a rule: the value is ``least`` or more. ``wanted``: its words."""
     return Rule(lambda value: value >= least, wanted, {"ge": least})
 
 
@@ -47,7 +47,7 @@ def whole(least: int, wanted: str, most: float = math.inf) -> Rule:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """The input formats for which an option of reading has a meaning, and their name in messages."""
+    """The input formats that an option of reading is for, and their name in messages."""
 
     formats: tuple[str, ...]
     named: str
@@ -69,16 +69,16 @@ class OptionSpec:
     choices: tuple[str, ...] = ()
     parse: Callable[[str], Any] | None = None  # of the flag's value; raises ValueError
     rule: Rule | None = None
-    engines: tuple[str, ...] = ()  # the only ones that take it, as ``inputs``
-    inputs: Inputs | None = None
-    hide_key: Callable[[dict[str, Any]], None] | None = None  # among the constructor's keywords
+    engines: tuple[str, ...] = ()  # the only engines that take it; empty: all
+    inputs: Inputs | None = None  # the only input formats that it is for
+    hide_key: Callable[[dict[str, Any]], None] | None = None  # hides a key in the constructor's keywords
     name: str = ""
     type: str = ""  # annotation without ``None``
     default: Any = None
 
 
 def option(default: Any = None, *, flag: str = "", job: str = "", **declared: Any) -> Any:
-    """Declare a field as an option: ``flag="--budget N"``, ``job="engine.budget"``, else as :class:`OptionSpec`."""
+    """Declare a field as an option: ``flag="--budget N"``, ``job="engine.budget"``; more as in :class:`OptionSpec`."""
     flag, _, metavar = flag.partition(" ")
     table, _, key = job.partition(".")
     spec = OptionSpec(flag=flag, metavar=metavar or None, table=table, key=key, **declared)
@@ -86,7 +86,7 @@ def option(default: Any = None, *, flag: str = "", job: str = "", **declared: An
 
 
 def option_of(kind: type, name: str) -> Any:
-    """Declare a field as the option of that name in another class."""
+    """Declare a field as the same option as in another class."""
     declared = next(one for one in fields(kind) if one.name == name)
     return field(default=declared.default, metadata=declared.metadata)
 
@@ -111,7 +111,7 @@ def _specs_of(kind: type) -> tuple[OptionSpec, ...]:
 
 
 class Options:
-    """A dataclass of options; raises :class:`UsageError` for values that its rules do not allow."""
+    """Base of classes of options; raises :class:`UsageError` for values against the rules."""
 
     __slots__ = ()
 
@@ -122,7 +122,7 @@ class Options:
                 continue
             try:
                 is_right = spec.rule.is_right(value)
-            except (TypeError, ValueError):  # a text, say
+            except (TypeError, ValueError):  # a value of another type
                 is_right = False
             if not is_right:
                 wanted = Phrase(spec.rule.wanted)
@@ -130,7 +130,7 @@ class Options:
 
 
 def hides_keys(kind: type[Kind]) -> type[Kind]:
-    """Decorate a class of options: keys are hidden before its constructor gets them."""
+    """Decorate a class of options so that keys are hidden before its constructor gets them."""
     construct = kind.__init__
     hiding = [spec.hide_key for spec in specs_of(kind) if spec.hide_key is not None]
 
@@ -145,12 +145,12 @@ def hides_keys(kind: type[Kind]) -> type[Kind]:
 
 
 def take_options(kind: type[Kind], keywords: dict[str, Any]) -> Kind:
-    """Make options of their keywords, and remove these from ``keywords``."""
+    """Remove a class's options from ``keywords`` and return them."""
     return kind(**{spec.name: keywords.pop(spec.name) for spec in specs_of(kind) if spec.name in keywords})
 
 
 def choose_options(name: str, given: Kind | None, flat: Kind) -> Kind:
-    """Return ``given`` (parameter ``name``), or the options given as keywords; refuse both."""
+    """Return ``given`` (parameter ``name``), or the options given as keywords; raise :class:`UsageError` for both."""
     if given is None:
         return flat
     if not isinstance(given, type(flat)):

@@ -71,7 +71,7 @@ SHARED_RULES: Final[dict[str, Rule]] = {
 
 
 def parse_rate(text: str) -> float:
-    """Read ``50`` or ``50/s``; raise ``ValueError``."""
+    """Parse ``50`` or ``50/s``; raise ``ValueError``."""
     try:
         return float(text.removesuffix("/s"))
     except ValueError:
@@ -79,7 +79,7 @@ def parse_rate(text: str) -> float:
 
 
 def parse_band(text: str) -> tuple[float, float]:
-    """Read ``0.08-0.5``; raise ``ValueError``."""
+    """Parse ``0.08-0.5``; raise ``ValueError``."""
     low, _, high = text.partition("-")
     try:
         return float(low), float(high)
@@ -94,7 +94,7 @@ def _is_band(value: Any) -> bool:
 
 
 def hide_key(options: Any) -> None:
-    """Replace an ``api_key`` that is a text by an ``ApiKey``: a traceback may show the variables of its frames."""
+    """Replace an ``api_key`` given as text by an ``ApiKey``: tracebacks may show variables."""
     if options.get("api_key") is None:
         return
     from bansong.base.key import ApiKey
@@ -106,20 +106,19 @@ def hide_key(options: Any) -> None:
 @hides_keys
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceOptions(Options):
-    """How a run buys from the hosted service, and how much; raises :class:`UsageError` for values that cannot be.
+    """How a run buys from the hosted service, and how much; raises :class:`UsageError` for invalid values.
 
-    ``base_url`` (or ``BANSONG_BASE_URL``) and ``api_key`` or ``key_file`` (or ``BANSONG_API_KEY``,
-    ``BANSONG_API_KEY_FILE``) say where and as whom; plain ``http`` beyond this machine needs ``allow_http``.
-    ``known_as``: the base URL under which the ledger knows the service, where its address was another one then; nothing
-    is sent there.
-    ``ledger``: its path, by default ``BANSONG_LEDGER``, else in the state directory; its answers are used again for
-    ``max_age`` days. ``budget``: lookups this run may buy at most; with it, the rows with the largest value in the
-    column ``priority`` come first, or else those that the local engine is least sure of. ``buy_suspect`` buys numbers
-    with a wrong check digit, too. ``rate``: requests per second; ``concurrency``: requests under way at once.
-    ``offline`` and ``paid`` are passed to ``/batch`` as given. ``band``: the probabilities between which the hybrid
-    engine buys. ``chunk``: rows of an upload; ``jobs``: uploads under way at once; ``poll``: seconds between two
-    looks at a job; ``timeout``: seconds to wait for a reply; ``drain``: seconds that an interrupted run waits for
-    what is under way. ``retry_trial`` tries once more to buy from a service that has answered nothing so far.
+    ``base_url``: the service (default: ``BANSONG_BASE_URL``); plain ``http`` beyond this machine needs ``allow_http``.
+    ``api_key`` or ``key_file``: the key (default: ``BANSONG_API_KEY``, ``BANSONG_API_KEY_FILE``). ``known_as``: the
+    service's former base URL, which the ledger knows; nothing is sent there. ``ledger``: its path (default:
+    ``BANSONG_LEDGER``, else in the state directory); its answers are reused for ``max_age`` days. ``budget``: lookups
+    this run may buy at most; the rows with the largest value in the column ``priority`` come first, or else those that
+    the local engine is least sure of. ``buy_suspect``: also buy numbers with a wrong check digit. ``rate``: requests
+    per second; ``concurrency``: requests under way at once. ``offline`` and ``paid`` are passed to ``/batch`` as given.
+    ``band``: the probabilities between which the hybrid engine buys. ``chunk``: rows per upload; ``jobs``: uploads
+    under way at once; ``poll``: seconds between two polls of a job; ``timeout``: seconds to wait for a reply;
+    ``drain``: seconds that an interrupted run waits for replies. ``retry_trial``: try once more to buy from a service
+    that has answered nothing so far.
     """
 
     base_url: str | None = option(
@@ -209,7 +208,7 @@ class ServiceOptions(Options):
     )
 
     def load_key(self) -> ApiKey:
-        """Return the API key: the one given, else from ``key_file`` or the environment; raise :class:`UsageError`."""
+        """Return the given API key, else that of ``key_file`` or the environment; raise :class:`UsageError`."""
         from bansong.base.key import ApiKey
 
         return self.api_key if isinstance(self.api_key, ApiKey) else ApiKey.load(self.key_file)
@@ -221,7 +220,7 @@ class ServiceOptions(Options):
 def check_keywords(
     function: Callable[..., object], keywords: Any, kind: type[ServiceKeywords] | Any = ServiceKeywords
 ) -> None:
-    """Hide the key among the ``keywords`` of a public function; refuse unknown ones."""
+    """Hide the key among a public function's ``keywords``; raise :class:`UsageError` for unknown ones."""
     hide_key(keywords)
     own = [name for name, one in signature(function).parameters.items() if one.kind is Parameter.KEYWORD_ONLY]
     known = [*own, *kind.__annotations__]
@@ -237,7 +236,7 @@ _RENAMED: Final = {"brake": "cancel"}
 
 
 def refuse_foreign(kind: EngineKind, names: Iterable[str]) -> None:
-    """Raise :class:`UsageError` for a given option (``names``) that only other engines have."""
+    """Raise :class:`UsageError` if one of the given options (``names``) is for other engines only."""
     owners = {spec.name: spec.engines for spec in specs_of(ServiceOptions) if spec.engines}
     for name in names:
         if name in owners and name not in kind.own_options:
@@ -255,7 +254,7 @@ EngineName = Literal["local", "verify", "batch", "hybrid"]
 
 @dataclass(frozen=True, slots=True)
 class EngineKind:
-    """What all engines of one name have in common.
+    """The properties that all engines of one name share.
 
     ``answers_locally``: whether the local engine answers every row; ``buys``: whether lookups are paid for;
     ``uploads``: whether they are bought in uploads instead of a request each; ``has_jobs``: whether rows may belong to
@@ -282,7 +281,7 @@ ENGINE_KINDS: Final[Mapping[str, EngineKind]] = {
         EngineKind("batch", uploads=True, has_jobs=True, own_options=_options_of("batch")),
         EngineKind("hybrid", answers_locally=True, has_jobs=True, own_options=_options_of("hybrid")),
     )
-}  # other code asks a kind, never for a name
+}  # other code reads these properties; it does not compare names
 
 
 def engine_kind(name: str) -> EngineKind:
@@ -293,7 +292,7 @@ def engine_kind(name: str) -> EngineKind:
 
 
 def service_options(engine: str, keywords: ServiceKeywords) -> ServiceOptions:
-    """Return the options of a run; raise :class:`UsageError` for those of another engine."""
+    """Return the options of a run that buys; raise :class:`UsageError` for another engine's options."""
     kind = engine_kind(engine)
     if keywords and not kind.buys:
         buying = ", ".join(one.name for one in ENGINE_KINDS.values() if one.buys)
@@ -319,7 +318,7 @@ def _is_list_of_texts(value: object) -> bool:
 
 
 class ReadKeywords(TypedDict, total=False):
-    """The fields of :class:`ReadOptions` beside ``columns`` as keywords of a function."""
+    """The fields of :class:`ReadOptions`, except ``columns``, as keywords of a function."""
 
     sheet: str | Sequence[str] | None
     encoding: str | None
@@ -334,10 +333,10 @@ _CSV_FILES: Final = Inputs(("csv",), gettext_noop("CSV files"))
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions(Options):
-    """How an input file is read; see :func:`bansong.enrich` for each field.
+    """How to read an input file; see :func:`bansong.enrich` for each field.
 
     Several names of sheets, or :data:`ALL_SHEETS`, are for inputs that are given in a list. ``input_format``: that of
-    standard input, where its content leaves it open.
+    standard input, if its content leaves it open.
     """
 
     columns: Mapping[str, str | Sequence[str]] | None = option(
@@ -393,7 +392,7 @@ class ReadOptions(Options):
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions(Options):
-    """How an output file is written; see :func:`bansong.enrich` for each field."""
+    """How to write an output file; see :func:`bansong.enrich` for each field."""
 
     output_encoding: str | None = option(
         flag="--output-encoding NAME",
@@ -507,7 +506,7 @@ def _refuse_text_as_key(keywords: dict[str, Any]) -> None:
 @hides_keys
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusOptions(Options):
-    """How statuses are fetched from the tax authority's open API; raises :class:`UsageError` for what cannot be.
+    """How statuses are fetched from the tax authority's open API; raises :class:`UsageError` for invalid values.
 
     ``source``: ``nts`` asks, ``none`` does not, ``auto`` asks if a key is set in the environment. ``key`` (an
     ``NtsKey``) or ``key_file``, by default ``BANSONG_NTS_KEY`` or the file that ``BANSONG_NTS_KEY_FILE`` names.
@@ -516,7 +515,7 @@ class StatusOptions(Options):
     day in Korea; without it, as many as the tax authority allows. ``base_url``: by default ``BANSONG_NTS_URL``, else
     the API's own. ``rate``: calls per second, of up to 100 numbers each; ``concurrency``: calls under way at once;
     ``timeout``: seconds to wait for a reply; ``patience``: seconds without any reply after which a run gives up;
-    ``drain``: seconds that a run which ends early waits for what is under way.
+    ``drain``: seconds that an interrupted run waits for replies.
     """
 
     source: StatusSource = option(
@@ -580,7 +579,7 @@ class StatusOptions(Options):
 def status_options(
     status: StatusSource | StatusOptions, max_age: float | None, kind: EngineKind, *, given: bool
 ) -> StatusOptions | None:
-    """Return the options of fetching statuses, ``None`` without a fetch; ``given``: the caller made the engine."""
+    """Return the options of fetching statuses, ``None`` without a fetch. ``given``: the caller made the engine."""
     if not isinstance(status, StatusOptions):
         status = StatusOptions(source=status, max_age=StatusOptions().max_age if max_age is None else max_age)
     elif max_age is not None:

@@ -1,4 +1,4 @@
-"""Publish files whole or not at all."""
+"""Publish files: whole, or not at all."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ FOLDER_UNMAKEABLE: Final = Problem("files.folder_unmakeable", "{path}: the folde
 SOURCE_UNREADABLE: Final = Problem("files.source_unreadable", "{place}cannot be read: {reason}")
 
 _OURS: Final = ".bansong-"
-# also under the former name: files of older releases hold customers
+# files of the former name hold customers, too
 _UNFINISHED: Final = re.compile(r"\.(bansong|bizverify)-[0-9a-f]{8}-")
 _NAME_KEPT: Final = 100
 _STALE_S: Final = 3600.0
@@ -56,7 +56,7 @@ _CONTENTS_KNOWN: Final = 100  # how many contents are remembered of all files of
 
 @contextmanager
 def publish_file(target: Path, seen: RemoteVersion | None = None) -> Iterator[Path]:
-    """Yield a temporary file that replaces ``target`` when the block ends without an error."""
+    """Yield a temporary file that replaces ``target`` if the block ends without an error."""
     # A remote object is replaced only if it still is the version ``seen`` (default: as the block begins). A local file
     # is made with O_EXCL and mode 0600, or the mode of the replaced file; it and its folder are synced. Raises
     # OutputError, or InputError if the block failed on another file.
@@ -77,7 +77,7 @@ def publish_file(target: Path, seen: RemoteVersion | None = None) -> Iterator[Pa
             yield temporary
             sync_file(temporary)
         finally:
-            os.close(lock)  # before it is moved or removed: Windows does neither with a file that is open
+            os.close(lock)  # Windows neither moves nor removes an open file
         temporary.replace(target)
         sync_folder(target.parent)
     except OSError as error:
@@ -86,14 +86,14 @@ def publish_file(target: Path, seen: RemoteVersion | None = None) -> Iterator[Pa
             raise InputError(SOURCE_UNREADABLE, place=place, reason=describe_os_error(error)) from error
         raise OutputError(OUTPUT_NOT_PUBLISHED, target=target, reason=describe_os_error(error)) from error
     finally:
-        with suppress(OSError):  # what still has it open after an error must not hide that error; it is swept later
+        with suppress(OSError):  # an open file must not hide the error; the next run removes it
             temporary.unlink(missing_ok=True)
 
 
 @contextmanager
 def backed_up(target: Path, apart_from: Path) -> Iterator[Path]:
-    """Yield a backup ``NAME.bak`` (``.bak2``, …) beside ``target``; remove it if ``target`` was not replaced."""
-    # a hard link, which keeps mode, owner and times, else a synced copy; ``apart_from``: a name needed next
+    """Yield a backup of ``target`` (``NAME.bak``, ``.bak2``, …); remove it if ``target`` was not replaced."""
+    # It is a hard link, which keeps mode, owner and times, else a synced copy. ``apart_from``: a name to leave free.
     if isinstance(target, RemotePath):
         names = (target.with_name(f"{target.name}.bak{again if again > 1 else ''}") for again in count(1))
         copy = next(name for name in names if look_at_output(name) is None)
@@ -111,28 +111,28 @@ def backed_up(target: Path, apart_from: Path) -> Iterator[Path]:
         sync_folder(target.parent)
         yield backup if called.is_symlink() else called.with_name(backup.name)
     finally:
-        with suppress(OSError):  # where that is not known, the backup stays
+        with suppress(OSError):  # if that is unknown, the backup stays
             if os.path.samestat(before, target.stat()):
                 backup.unlink()
 
 
 def find_foreign(files: Mapping[Path, Path], *, extends: bool = False) -> list[Path]:
-    """Return the files that others wrote, and record those published; ``extends``: old rows are kept."""
+    """Return the files that somebody else wrote, and record the others. ``extends``: the new file keeps old rows."""
     foreign = []
     for path, finished in files.items():
         if is_remote(path):
             continue
-        # by the name alone: folders are moved
+        # by the name alone: folders may be moved
         name = os.path.basename(os.path.realpath(path))  # noqa: PTH119 - of a link, the file it leads to
         record = state_directory() / "written" / hashlib.sha256(os.fsencode(name)).hexdigest()
         known, old, new = _read_record(record), _digest(path), _digest(finished)
-        if old == new:  # nothing changes: what somebody wrote into it stays foreign
+        if old == new:  # nothing changes: a foreign content stays foreign
             continue
         if old not in (None, *known):
             foreign.append(path)
             if extends:
                 continue
-        with suppress(OSError):  # without a record, the next run keeps one copy too many
+        with suppress(OSError):  # without a record, the next run keeps a needless copy
             make_folders(record.parent)
             written = [*(one for one in known if one != new), new or ""]
             record.write_text("\n".join(written[-_CONTENTS_KNOWN:]), encoding="ascii")
@@ -146,26 +146,26 @@ def _read_record(record: Path) -> list[str]:
 
 
 def _digest(path: Path) -> str | None:
-    with suppress(OSError), path.open("rb") as file:  # publishing says why it cannot be read
+    with suppress(OSError), path.open("rb") as file:  # publishing reports an unreadable file
         return hashlib.file_digest(file, "sha256").hexdigest()
     return None
 
 
 def same_file(one: Path, other: Path) -> bool:
-    """Whether two paths lead to one file, also through links; it need not exist yet."""
-    with suppress(OSError):  # a name that is too long; using it will say so
+    """Whether two paths lead to one file, also through links. The file need not exist."""
+    with suppress(OSError):  # a name that is too long: using it fails with a message
         if one.exists() and other.exists():
             return one.samefile(other)
     return os.path.realpath(one) == os.path.realpath(other)
 
 
 def is_unfinished(path: Path) -> bool:
-    """Whether a file is a temporary one of a run."""
+    """Whether a file is a temporary file of a run."""
     return _UNFINISHED.match(path.name) is not None
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove the temporary files that killed runs have left in a folder, however new. Raises OSError."""
+    """Remove all temporary files of killed runs from a folder; raise OSError."""
     for left in [path for path in folder.iterdir() if is_unfinished(path)]:
         remove_unless_locked(left)
 
@@ -174,12 +174,12 @@ def _is_of_another_file(error: OSError, temporary: Path) -> bool:
     # errors of writing itself name no file
     if error.filename is not None:
         return bool(os.fsdecode(error.filename) != str(temporary))
-    # polars puts the path into the text; the temporary file is there and ours, so it is not what is missing
+    # polars has the path in the text only; the temporary file exists, so another file is missing
     return isinstance(error, FileNotFoundError | PermissionError) and str(temporary) not in str(error)
 
 
 def _reserve(target: Path) -> tuple[Path, int]:
-    """Make the temporary file; return it and a descriptor that holds its lock for as long as this run lives."""
+    """Create the temporary file; return it and a descriptor that holds its lock."""
     if os.path.isdir(target):  # noqa: PTH112 - Path.is_dir raises where a name is too long
         raise OutputError(OUTPUT_IS_FOLDER, target=target)
     if not target.parent.is_dir():
@@ -203,7 +203,7 @@ def _reserve(target: Path) -> tuple[Path, int]:
 
 
 def sweep_unfinished(folder: Path) -> None:
-    """Remove temporary files that no run has locked for an hour: a new one may not be locked yet."""
+    """Remove temporary files older than an hour that no run has locked. A new one may not be locked yet."""
     with suppress(OSError):
         for left in [path for path in folder.iterdir() if is_unfinished(path)]:
             with suppress(OSError):  # Windows does not remove what another run has open

@@ -1,4 +1,4 @@
-"""Fetch files of the web and of S3, GCS and Azure to private copies; publish local files as objects.
+"""Copy files of the web, S3, GCS and Azure here; publish local files as objects.
 
 An object is written by one conditional PUT: no parts are left behind, and no change by others is overwritten
 (docs/decisions/049-cloud-files.md).
@@ -135,7 +135,7 @@ _OVERRIDING: Final = (
 
 
 def _read_profile() -> dict[str, str]:
-    """Return the settings of the AWS profile that the environment does not set, by obstore's names."""
+    """Return the AWS profile's settings that the environment does not set, by obstore's names."""
     named = os.environ.get("AWS_PROFILE")
     name = named or "default"
     found = _read_section("AWS_CONFIG_FILE", "config", name if name == "default" else f"profile {name}")
@@ -196,7 +196,7 @@ _LOOPBACK: Final = re.compile(r"localhost|127(\.\d+){3}|::1")
 
 @dataclass(frozen=True, slots=True)
 class RemoteVersion:
-    """A version of a remote file; ``e_tag`` and ``generation`` as in its store."""
+    """The version of a remote file. ``e_tag`` and ``generation``: as its store gives them."""
 
     e_tag: str | None
     generation: str | None
@@ -211,13 +211,13 @@ class RemoteVersion:
 
 
 def look_at_object(url: RemotePath, failure: type[BansongError] = InputError) -> RemoteVersion | None:
-    """Return the version of an object, ``None`` if there is none; raise ``failure``."""
+    """Return the version of an object, ``None`` if there is none; raise errors of the class ``failure``."""
     found = _look(url, failure)
     return found and found[0]
 
 
 def download_object(url: RemotePath, version: RemoteVersion, copy: int) -> None:
-    """Copy an object of that version to the descriptor ``copy``; raise :class:`InputError` if it has changed."""
+    """Copy this version of an object to the descriptor ``copy``; raise :class:`InputError` if it has changed."""
     store = _open_store(url, version.size or 0, reads=True)
     import obstore
     from obstore.exceptions import PreconditionError
@@ -245,7 +245,7 @@ def upload_object(path: Path, url: RemotePath, seen: RemoteVersion | None) -> No
     import obstore
 
     with path.open("rb") as file:
-        # mapped, not read: pages of a file take no memory that anybody else needs
+        # mapped, not read: a file's pages need no memory of this process
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
 
         async def upload() -> None:
@@ -263,7 +263,7 @@ def upload_object(path: Path, url: RemotePath, seen: RemoteVersion | None) -> No
 
 
 def _list_objects(folder: RemotePath) -> list[RemotePath]:
-    """List all objects below a folder by name, except empty ones that stand for folders."""
+    """List all objects below a folder by name. Empty objects that stand for folders are left out."""
     store = _open_store(folder, 0)
     import obstore
 
@@ -301,7 +301,7 @@ def _look(url: RemotePath, failure: type[BansongError]) -> tuple[RemoteVersion, 
 
 
 def _was_made(url: RemotePath, mark: str) -> bool:
-    """Whether an unconfirmed upload was made: its answer was lost, or a retry met its own work."""
+    """Whether an unconfirmed upload took effect: its answer was lost, or a retry met its result."""
     try:
         found = _look(url, OutputError)
     except (BansongError, KeyboardInterrupt):
@@ -321,12 +321,12 @@ def _explain_refusal(url: RemotePath, error: BaseException, seen: RemoteVersion 
 
 @cache
 def _wait_for_threads_at_exit() -> None:
-    # its threads take the GIL once more after the last result; in an interpreter that ends, the process would abort
+    # obstore's threads take the GIL once more after the last result; at the interpreter's end, that aborts the process
     atexit.register(time.sleep, _EXIT_PAUSE_S)
 
 
 def _open_store(url: RemotePath, size: int, *, reads: bool = False) -> ObjectStore:
-    """Return the store of a URL, with a timeout for ``size`` bytes. Import obstore only afterwards."""
+    """Return the store of a URL, with a timeout for ``size`` bytes. Import obstore only after this."""
     try:
         from obstore.store import AzureStore, GCSStore, S3Store
     except ImportError:
@@ -336,7 +336,7 @@ def _open_store(url: RemotePath, size: int, *, reads: bool = False) -> ObjectSto
         raise UsageError(BUCKET_NAME_INVALID, url=url)
     seconds = 2 * _READ_TIMEOUT_S + size // _MIN_BYTES_PER_S
     client: Any = {"connect_timeout": f"{_CONNECT_TIMEOUT_S}s", "timeout": f"{seconds}s"}
-    if reads:  # while something is sent, this would count as silence of the store
+    if reads:  # during an upload the store sends nothing, so this timeout would end it
         client["read_timeout"] = f"{_READ_TIMEOUT_S}s"
     backoff: Any = {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=2), "base": 2}
     retry: Any = {"max_retries": _MAX_RETRIES, "backoff": backoff, "retry_timeout": timedelta(seconds=seconds)}
@@ -355,7 +355,7 @@ def _open_store(url: RemotePath, size: int, *, reads: bool = False) -> ObjectSto
 
 
 def _allows_plain(url: RemotePath, endpoint: str | None) -> bool:
-    """Whether TLS may be left out: for loopback, or if a variable allows it; refuse other endpoints without."""
+    """Whether plain http is allowed: on loopback, or by a variable. Other plain endpoints are refused."""
     variable = _PLAIN[url.scheme]
     parts = urlsplit(endpoint or "")
     if os.environ.get(variable, "").lower() == "true" or _LOOPBACK.fullmatch(parts.hostname or ""):
@@ -368,7 +368,7 @@ def _allows_plain(url: RemotePath, endpoint: str | None) -> bool:
 def _error_types() -> tuple[type[BaseException], ...]:
     from obstore.exceptions import BaseError
 
-    # obstore does not export RustPanic, which an endpoint that is no URL raises
+    # obstore does not export RustPanic, which it raises for an endpoint that is no URL
     panics = [kind for kind in Exception.__subclasses__() if kind.__name__ == "RustPanic"]
     return BaseError, FileNotFoundError, ValueError, *panics
 
@@ -401,7 +401,7 @@ _MAX_REDIRECTS: Final = 5
 
 
 def _download_page(url: RemotePath, copy: int, check_room: Callable[[int], None]) -> RemoteVersion:
-    """Write the content of a URL to ``copy``; ``check_room`` gets the declared bytes, then those so far."""
+    """Write the content of a URL to ``copy``. ``check_room`` gets the declared bytes, then those so far."""
     import httpx
 
     try:
@@ -480,7 +480,7 @@ _MAX_NAME_BYTES: Final = 100  # of the local copy's name: file systems allow few
 
 @dataclass(frozen=True, slots=True)
 class InputData:
-    """The bytes of an input, and the version of a remote one."""
+    """The local file with an input's bytes, and the version of a remote input."""
 
     path: Path
     version: RemoteVersion | None = None
@@ -488,7 +488,7 @@ class InputData:
 
 @contextmanager
 def fetch_file(path: Path) -> Iterator[InputData]:
-    """Yield the bytes of a file; a remote one is a private copy (0600), removed after the block."""
+    """Yield a file's bytes. A remote file is copied to a private file (0600), removed after the block."""
     if not isinstance(path, RemotePath):
         yield InputData(path)
         return
@@ -503,7 +503,7 @@ def fetch_file(path: Path) -> Iterator[InputData]:
 
 @contextmanager
 def publish_remote(url: RemotePath, seen: RemoteVersion | None = None) -> Iterator[Path]:
-    """Yield a private path; its file replaces the object if that is still the version ``seen`` (default: present)."""
+    """Yield a private path. Its file replaces the object if that is still the version ``seen`` (default: present)."""
     _refuse_output(url)
     before = seen or look_at_object(url, OutputError)
     with ExitStack() as resources:
@@ -522,7 +522,7 @@ def unfinished_error(url: RemotePath, error: OSError) -> OutputError:
 
 
 def look_at_output(url: RemotePath) -> RemoteVersion | None:
-    """Return the version that an output would replace, if any; refuse URLs that cannot be written to."""
+    """Return the version that an output would replace, if any; raise for URLs that cannot be written."""
     _refuse_output(url)
     return look_at_object(url, OutputError)
 
@@ -535,7 +535,7 @@ def _refuse_output(url: RemotePath) -> None:
 
 
 def look_at_input(url: RemotePath) -> RemoteVersion | None:
-    """Return the version of an input; ``None`` for web files, whose version is known once read."""
+    """Return the version of an input; ``None`` for web files, whose version is known after reading."""
     if url.scheme not in STORES:
         return None
     found = look_at_object(url)
@@ -545,7 +545,7 @@ def look_at_input(url: RemotePath) -> RemoteVersion | None:
 
 
 def is_there(path: Path) -> bool:
-    """Whether a file or an object exists; false for web pages, which are not asked."""
+    """Whether a file or an object exists. False for web pages, which are not requested."""
     if not isinstance(path, RemotePath):
         return path.exists()
     return path.scheme in STORES and look_at_object(path) is not None

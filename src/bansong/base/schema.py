@@ -1,4 +1,4 @@
-"""The columns we add, their Korean headers and words, and the values that pass between packages."""
+"""The columns that bansong adds, their Korean headers and words, and values shared by packages."""
 # Code computes with codes; ``headers="ko"`` writes the Korean words, and a file is read back with either.
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SEOUL: Final = timezone(timedelta(hours=9), "Asia/Seoul")
 
 
 def seoul_day(unix_time: float | None = None) -> date:
-    """Return the day in Korea, now or at a time."""
+    """Return the day in Korea: today's, or that of a time."""
     return (datetime.now(SEOUL) if unix_time is None else datetime.fromtimestamp(unix_time, SEOUL)).date()
 
 
@@ -53,7 +53,7 @@ REASON_SEPARATOR: Final = " | "  # in formats without lists (CSV, Excel)
 
 @dataclass(frozen=True, slots=True)
 class JoinedColumn:
-    """A column of the user's file whose cells are appended to another's; position from 0."""
+    """A user's column whose cells are appended to another column's. ``column``: position from 0."""
 
     column: int
     header: str
@@ -61,7 +61,7 @@ class JoinedColumn:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A column of the user's file chosen for a role, by its position from 0."""
+    """The column of the user's file for a role. ``column``: position from 0."""
 
     # ``confidence``: 0 to 1 (1: named by the user or an exact synonym); ``joined``: further columns of the value, in
     # order; ``otherwise``: alternatives for rows where the value is blank.
@@ -94,7 +94,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer about one business: the seven fields of INTERFACE §2.2, as received; missing ones are ``None``."""
+    """The answer about one business: the seven fields of INTERFACE §2.2. Missing ones are ``None``."""
 
     biz_status: str | None = None
     bounce_prob: float | None = None
@@ -106,7 +106,7 @@ class Answer:
 
 
 class Alert(str):
-    """A warning that changes the use of the output; shown before all other lines."""
+    """A warning that changes how the output may be used; shown before all other lines."""
 
     __slots__ = ()
 
@@ -174,7 +174,7 @@ EARLIER_WORDS: Final = {"row_status": {"확인": "verified"}}  # in files of ear
 
 
 def language_of_columns(headers: Sequence[str], ours: Mapping[str, int]) -> Lang | None:
-    """Return the language of the columns of an earlier run (contract name → position), ``None`` without any."""
+    """Return the language of an earlier run's columns, ``None`` without any. ``ours``: contract name → position."""
     for name, place in ours.items():
         return "ko" if _KOREAN_HEADERS[name] in headers[place] else "en"
     return None
@@ -255,7 +255,7 @@ def role_code(word: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CodeWord:
-    """A code as a field of a message, translated for the reader."""
+    """A code as a field of a message, translated for the message's reader."""
 
     code: str
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class Connection(sqlite3.Connection):
-    """A connection; ``file``: device and inode while it is open."""
+    """A SQLite connection. ``file``: device and inode while it is open."""
 
     file: tuple[int, int] | None = None
 
@@ -56,7 +56,7 @@ _CONNECTIONS: Final[WeakSet[Connection]] = WeakSet()
 
 
 def is_open_here(path: Path) -> bool:
-    """Whether this process has the file open; hold :data:`OPENING`."""
+    """Whether this process has the file open. The caller holds :data:`OPENING`."""
     try:
         file = _identity(path)
     except OSError:
@@ -65,7 +65,7 @@ def is_open_here(path: Path) -> bool:
 
 
 def connect(path: Path, *, writing: bool, timeout: float) -> Connection:
-    """Open a connection for any thread, in autocommit mode; hold :data:`OPENING`."""
+    """Open a connection for any thread, in autocommit mode. The caller holds :data:`OPENING`."""
     connection = sqlite3.connect(
         f"{path.as_uri()}?mode={'rw' if writing else 'ro'}",
         uri=True,
@@ -128,16 +128,16 @@ _IN_USE: Final = ("SQLITE_BUSY", "SQLITE_LOCKED")
 _LOCK_TIMEOUT_S: Final = 10.0  # wait for commits and migrations of other processes
 _PRAGMAS: Final = ("synchronous = FULL", "fullfsync = ON", "cache_size = -65536")  # fullfsync: for macOS
 _EXCLUSIVE: Final = (
-    "locking_mode = EXCLUSIVE",  # before all else: what reads the file first would share memory by a `-shm` beside it
+    "locking_mode = EXCLUSIVE",  # first: an earlier read would create a `-shm` file for shared memory
     "wal_autocheckpoint = 4000",
     "journal_size_limit = 67108864",
 )
 _LOCKS: Final[WeakValueDictionary[Path, FileLock]] = WeakValueDictionary()  # locks held by this process, by file
-_MIGRATION: Final = threading.Lock()  # stops a second thread from migrating, which would find its own process's lock
+_MIGRATION: Final = threading.Lock()  # a second thread must not migrate: it would find the lock of its own process
 
 
 def is_in_use(error: BaseException) -> bool:
-    """Whether an error says that another process holds the file."""
+    """Whether an error means that another process holds the file."""
     from filelock import Timeout  # takes 8 ms; only files that are written are locked
 
     cause = error.__cause__
@@ -146,7 +146,7 @@ def is_in_use(error: BaseException) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """A kind of file: its name in messages, its parameter, its tables."""
+    """A kind of SQLite file: its name and parameter in messages, its tables, its migrations."""
 
     noun: str
     parameter: str
@@ -175,12 +175,12 @@ class FileKind:
         return Phrase("restore it from a backup, or {choose}", choose=self._choose)
 
     def find(self, given: str | Path | None) -> Path:
-        """Return the given path, else of the environment, else the default, with links resolved."""
+        """Return the given path, else the environment's, else the default, with links resolved."""
         named = given or variable(self.variable)
         return Path(os.path.realpath(Path(named).expanduser() if named else state_directory() / self.default))
 
     def prepare_folder(self, path: Path) -> None:
-        """Create the state directory (0700) for a file in it; raise ``error`` if another folder is missing."""
+        """Create the state directory (0700) for a file in it; raise ``error`` if any other folder is missing."""
         with self.errors(path):
             if path == self.find(state_directory() / self.default):
                 make_folders(path.parent)
@@ -188,7 +188,7 @@ class FileKind:
                 raise self.error(FOLDER_MISSING, path=path, parent=path.parent, choose=self._choose)
 
     def lock(self, path: Path, taken: str, wait: float | None = None) -> FileLock:
-        """Take ``PATH.lock``, or raise ``error`` with the text ``taken``; wait for a migration by default."""
+        """Take ``PATH.lock``, or raise ``error`` with the text ``taken``; wait 10 s if the file needs a migration."""
         from filelock import FileLock, Timeout
 
         is_outdated = 0 < self.stored_version(path) < self.version
@@ -197,7 +197,7 @@ class FileKind:
         lock = FileLock(f"{path}.lock", timeout=seconds, mode=PRIVATE, thread_local=False)
         with self.errors(path):
             self._refuse_network_file_system(path)
-            path.parent.stat()  # the lock would make the folder, or take one that cannot be made for another's lock
+            path.parent.stat()  # FileLock would create a missing folder, or report it as a taken lock
             try:
                 lock.acquire()
             except Timeout as error:
@@ -206,7 +206,7 @@ class FileKind:
         return lock
 
     def ensure(self, path: Path) -> bool:
-        """Make the file if there is none, and the state directory for it; return whether it was made."""
+        """Create the file, and the state directory for it, if it is missing; return whether it was."""
         with self.errors(path):
             if path.exists():
                 return False
@@ -215,7 +215,7 @@ class FileKind:
             return True
 
     def make(self, path: Path) -> None:
-        """Make an empty file (0600) under another name, then rename it; another process may make a shared one first."""
+        """Create an empty file (0600) under another name and rename it. Another process may be first."""
         unfinished = path.with_name(f"{path.name}.new" if self.exclusive else f"{path.name}.{os.getpid()}.new")
         with self.errors(path):
             self._refuse_old_sqlite(path)
@@ -242,7 +242,7 @@ class FileKind:
                 unfinished.unlink(missing_ok=True)
 
     def open(self, path: Path, *, writing: bool = True) -> sqlite3.Connection:
-        """Open an existing file, for any thread, in autocommit mode; migrate an older version, refuse all others."""
+        """Open an existing file for any thread, in autocommit mode. Older versions are migrated."""
         with self.errors(path):
             self._refuse_old_sqlite(path)
             self._refuse_network_file_system(path)
@@ -260,7 +260,7 @@ class FileKind:
 
     @contextmanager
     def errors(self, path: Path) -> Iterator[None]:
-        """Turn errors of SQLite and the disk into ``error`` with path and remedy."""
+        """Turn errors of SQLite and the disk into ``error``, with path and remedy."""
         try:
             yield
         except sqlite3.DatabaseError as error:
@@ -316,7 +316,7 @@ class FileKind:
             raise self.error(FOREIGN_DATABASE, path=path, noun=Phrase(self.noun), choose=self._choose)
         page = int.from_bytes(header[16:18])
         expected = int.from_bytes(header[28:32]) * (65536 if page == 1 else page)
-        # what a killed process wrote is checked page by page later; a shared file may be growing at this moment
+        # after a kill, each page is checked later; a shared file may be growing now
         if self.exclusive and size < expected and not killed:
             raise self.error(DATABASE_CUT_SHORT, path=path, size=size, expected=expected, restore=self._restore)
 
@@ -350,7 +350,7 @@ class FileKind:
             ours = _LOCKS.get(path)
             if ours is None or not ours.is_locked:
                 stack.enter_context(self._hold_alone(connection, path))
-            connection.execute("PRAGMA foreign_keys = OFF")  # a step may make a table anew that others refer to
+            connection.execute("PRAGMA foreign_keys = OFF")  # a step may recreate a table that others refer to
             while (version := self._read_version(connection, path)) < self.version:
                 try:
                     connection.executescript(
@@ -363,7 +363,7 @@ class FileKind:
 
     @contextmanager
     def _hold_alone(self, connection: sqlite3.Connection, path: Path) -> Iterator[None]:
-        """Hold the file's lock during the block, unless another process has migrated the file."""
+        """Hold the file's lock during the block, unless another process migrates the file first."""
         taken = gettext(
             "was written by an older bansong and must be brought to version {version}, but another "
             "process is using it; stop that one, or restart it with this bansong, and try again",
@@ -385,10 +385,10 @@ class FileKind:
                 lock.release()
 
     def stored_version(self, path: Path) -> int:
-        """Return the version in the header, without opening the database; 0 if there is none."""
+        """Return the version in the file's header, without opening the database; 0 without one."""
         try:
             with OPENING:
-                if is_open_here(path):  # and so brought forward
+                if is_open_here(path):  # then it is migrated
                     return self.version
                 with path.open("rb") as file:
                     header = file.read(_HEADER_BYTES)
@@ -418,9 +418,9 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def rewrite_file(connection: sqlite3.Connection) -> None:
-    """Rewrite the file without remains of deleted rows; needs up to twice its size on the disk."""
+    """Rewrite the file without remains of deleted rows. Takes up to twice its size on the disk."""
     connection.execute("VACUUM")
-    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # means nothing to a file with a rollback journal
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # no effect on a file with a rollback journal
 
 
 def _log_of(path: Path) -> Path:

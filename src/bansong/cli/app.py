@@ -43,7 +43,7 @@ _FILLER: Final = "\ue000"  # padding after a wide letter (private use), since cl
 
 
 class WideLetterFormatter(click.HelpFormatter):
-    """Wraps help by the display width of letters: Korean ones take two columns."""
+    """Wrap help by display width: Korean letters take two columns."""
 
     def write_text(self, text: str) -> None:
         super().write_text(_fill_wide(text))
@@ -60,7 +60,7 @@ def _fill_wide(text: str) -> str:
 
 
 class LocalizedContext(click.Context):
-    """A context with help for wide letters."""
+    """A click context whose help is wrapped by display width."""
 
     formatter_class = WideLetterFormatter
 
@@ -85,7 +85,7 @@ class CommandsOnUse(Mapping[str, click.Command]):
 
 
 class LocalizedGroup(click.Group):
-    """A group in the language of ``--lang``, wherever it stands."""
+    """A command group in the language of ``--lang``, at any place of the command line."""
 
     def main(self, args: Sequence[str] | None = None, *names: Any, **extra: Any) -> Any:
         with language_of(sys.argv[1:] if args is None else args), command_line_reads():
@@ -95,7 +95,7 @@ class LocalizedGroup(click.Group):
 
 @contextmanager
 def command_line_reads() -> Iterator[None]:
-    """Use names of command-line options in messages for the duration of the block."""
+    """Name options of the command line in the messages of the block."""
     before = set_audience(COMMAND_LINE)
     try:
         yield
@@ -108,7 +108,7 @@ def language_of(words: Sequence[str]) -> Iterator[None]:
     """Use the language of ``--lang`` during the block, also in child processes."""
     before = {name: os.environ.get(name) for name in (VARIABLE, "LANGUAGE")}
     set_language(_named_language(words) or current_language())
-    os.environ["LANGUAGE"] = current_language()  # click asks for it at each of its own messages
+    os.environ["LANGUAGE"] = current_language()  # click reads it for each of its messages
     try:
         yield
     finally:
@@ -140,7 +140,7 @@ def translate_command(command: click.Command) -> click.Command:
     translated.help = _translate(command.help)
     translated.short_help = _translate(command.short_help)
     translated.options_metavar = gettext("[OPTIONS]")
-    translated._help_option = None  # click keeps the one that it makes, in the language of that time
+    translated._help_option = None  # click caches the option with its help in the earlier language
     translated.params = list(map(copy, command.params))
     for option in translated.params:
         if isinstance(option, click.Option):
@@ -167,10 +167,11 @@ def _named_language(words: Sequence[str]) -> Lang | None:
 
 
 def let_stop_signals_interrupt() -> StopRequest:
-    """Let SIGTERM and SIGHUP act like Ctrl-C, so that a stopped job cleans up; return their record."""
-    # Python handlers run only after a query, and polars handles SIGINT alone: a thread turns the two signals, blocked
-    # in all others, into SIGINT. Ignored signals stay ignored (SIGHUP under ``nohup``; SIGINT in a background job is
-    # also blocked, because polars traps it). Must precede the import of polars, whose handler calls the earlier one.
+    """Let SIGTERM and SIGHUP act like Ctrl-C, so that a stopped job cleans up; return the stop request."""
+    # Python handlers run only after a query, and polars handles only SIGINT. So the two signals are blocked in all
+    # threads but one, which turns them into SIGINT. Ignored signals stay ignored: SIGHUP under ``nohup``, SIGINT in a
+    # background job (also blocked, because polars traps it). This must precede the import of polars, whose handler
+    # calls the earlier one.
     stop = StopRequest(interrupt_main_thread)
     ignored = {one for one in (signal.SIGINT,) if signal.getsignal(one) == signal.SIG_IGN}
     if not hasattr(signal, "pthread_sigmask"):  # Windows has neither these signals nor masks
@@ -221,7 +222,7 @@ def _interrupt_though_blocked(main_thread: int) -> None:
 
 
 def _wake(number: int, frame: FrameType | None) -> None:
-    """Do nothing: a Python handler ends a wait, so that pending handlers run."""
+    """Do nothing. Any Python handler ends a wait, so that pending handlers run."""
 
 
 @click.group(cls=LocalizedGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -261,7 +262,7 @@ add_language_option(app)
 
 
 def main() -> None:
-    """Run the command line; expected errors become one line on stderr and an exit code."""
+    """Run the command line. An expected error becomes one line on stderr and an exit code."""
     open_closed_streams()
     escape_what_stdout_lacks()
     set_up_logging()
@@ -273,10 +274,10 @@ def _run() -> None:
     stdout = sys.stdout
     try:
         code = app.main(standalone_mode=False, obj=let_stop_signals_interrupt()) or 0
-    except SystemExit as error:  # so click ends where the reader of its help is gone, with another stdout: no failure
+    except SystemExit as error:  # click's end, with another stdout, when the reader of its help is gone: no failure
         code = error.code if sys.stdout is stdout else 0
     except (click.exceptions.Abort, KeyboardInterrupt) as error:
-        bought = str(error.__cause__ or "")  # click's Abort hides what it was
+        bought = str(error.__cause__ or "")  # click's Abort hides the original text
         _fail(join_clauses(gettext("interrupted; nothing was published"), bought), INTERRUPTED)
     except click.ClickException as error:
         with suppress(OSError):

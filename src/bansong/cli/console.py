@@ -1,4 +1,4 @@
-"""The console: streams, imports, logging, printing, progress."""
+"""Streams, logging, printing and progress of the command line."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _WHY_CHOSEN: Final = {
 
 @contextmanager
 def freeze_imports() -> Iterator[None]:
-    """Exempt the block's imports from garbage collection, whose scans take a fifth of a small run."""
+    """Exempt the block's imports from garbage collection: its scans take a fifth of a small run."""
     if "polars" in sys.modules or not gc.isenabled():  # other code shares the process
         yield
         return
@@ -122,7 +122,7 @@ class RunReport(Summary, Protocol):
 
 
 def end_with(report: RunReport, as_json: bool) -> None:
-    """Print alerts, report (to stderr, or as JSON to stdout) and other warnings; exit with its code."""
+    """Print alerts, a report (on stderr, or as JSON on stdout) and other warnings; exit with its code."""
     alerts = [warning for warning in report.warnings if isinstance(warning, Alert)]
     warn(alerts)
     if as_json:
@@ -152,11 +152,11 @@ def print_result(as_json: bool, value: Mapping[str, object], lines: Iterable[str
 
 
 def print_json(value: object, *, needed: bool = False) -> None:
-    """Print a value as JSON on stdout, escaped where the encoding requires it."""
+    """Print a value as JSON on stdout, escaped where the encoding requires that."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     try:
         text.encode(sys.stdout.encoding or "utf-8")
-    except UnicodeEncodeError:  # a terminal without Hangul, or a file's name that is no text
+    except UnicodeEncodeError:  # a terminal without Hangul, or a file name that is not valid text
         text = json.dumps(value, default=str)
     _print_as_is(text, needed)
 
@@ -192,7 +192,7 @@ def print_table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 def print_out(text: str, *, needed: bool = False) -> None:
     """Print to stdout; raise :class:`OutputError` if that fails (a full disk, say)."""
-    # a reader that has closed stdout (``| head``) is no failure, unless the text is ``needed``
+    # a closed stdout (``| head``) is no failure, unless the text is ``needed``
     _print_as_is(end_sentence(text), needed)
 
 
@@ -230,13 +230,13 @@ def progress_shown(mode: str, unit: str = "rows", doing: str = "verifying") -> I
 
 
 def open_closed_streams() -> None:
-    """Open the null device in place of streams closed by ``2>&-``: else a file would get their number."""
+    """Open the null device for streams closed by ``2>&-``; else a file would get their number."""
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "r" if name == "stdin" else "w"))
 
 
 def escape_what_stdout_lacks() -> None:
-    # an encoding such as CP949 or CP1252
+    """Escape letters that stdout's encoding (CP949, CP1252) lacks, instead of failing."""
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")

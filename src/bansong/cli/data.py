@@ -1,4 +1,4 @@
-"""``bansong data …``."""
+"""The commands ``bansong data …``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`enrich`, `plan`, `report`, `verify` and `status`."""
+"""The commands `enrich`, `plan`, `report`, `verify` and `status`."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def plan(as_json: bool, **options: Any) -> None:
 
 
 def _chosen_options(options: dict[str, Any]) -> dict[str, Any]:
-    # a single input by itself if it is one table that goes into one file
+    # one input that holds one table, for one output file, is passed alone, not in a list
     from bansong.tables.inputs import is_one_file
 
     status, given = chosen_status(options), given_options(options)

@@ -1,4 +1,4 @@
-"""`keys`: accounts of a server, and their erasure."""
+"""The commands `keys …`: accounts of a server, and their erasure."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 NO_TERMINAL: Final = Problem("keys.no_terminal", "nothing was erased: there is no terminal to ask on; give --yes")
 
-_PATIENCE: Final = 60.0  # seconds
-_LOOKED_EVERY: Final = 0.5  # seconds
+_ERASURE_TIMEOUT_S: Final = 60.0
+_ERASURE_POLL_S: Final = 0.5
 _PAUSED: Final = 5
 
 PLAN_UNKNOWN: Final = Problem(
@@ -89,7 +89,7 @@ def create(db: Path, plan: str, quota: int | None, note: str | None, plans: Path
     key, secret = change_file(db, make, make=True)
     try:
         print_out(secret, needed=True)
-    except OutputError:  # it was never shown, and cannot be again
+    except OutputError:  # the secret was never shown, and cannot be shown again
         change_file(db, lambda it: key_table.revoke_key(it, key.id, time.time()))
         raise
     made = ngettext(
@@ -116,7 +116,7 @@ def list_keys(db: Path, as_json: bool) -> None:
 
     def read(it: sqlite3.Connection) -> list[dict[str, object]]:
         return [
-            _key_row(key, key_table.used_lookups(it, key.id, month), key_table.live_secrets(it, key.id, now))
+            _key_row(key, key_table.month_usage(it, key.id, month)[0], key_table.live_secrets(it, key.id, now))
             for key in key_table.list_keys(it)
         ]
 
@@ -195,7 +195,7 @@ def rotate(key_id: str, db: Path, overlap: float) -> None:
     rotation = change_file(db, replace)
     try:
         print_out(rotation.secret, needed=True)
-    except OutputError:  # it was never shown: the one before stays valid
+    except OutputError:  # the secret was never shown: the earlier one stays valid
         change_file(db, lambda it: key_table.undo_rotation(it, rotation))
         raise
     before = gettext("is not valid any more")
@@ -314,12 +314,12 @@ def _ask_server_to_erase(db: Path, key_id: str) -> None:
     from bansong.server.erasure import ask_for_erasure
 
     change_file(db, lambda it: ask_for_erasure(it, key_id, time.time()))
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _ERASURE_TIMEOUT_S
     while time.monotonic() < deadline:
         found = change_file(db, lambda it: key_table.find_key(it, key_id))
         if found is not None and found.erased is not None:
             return
-        time.sleep(_LOOKED_EVERY)
+        time.sleep(_ERASURE_POLL_S)
     text = gettext_noop(
         "key {key_id} is revoked; the server erases it when its requests and jobs have ended: `bansong keys list "
         "--db {db}` shows that it is done"

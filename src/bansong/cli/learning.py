@@ -1,4 +1,4 @@
-"""`label`, `calibrate` and `model …`."""
+"""The commands `label`, `calibrate` and `model …`."""
 
 from __future__ import annotations
 
@@ -77,13 +77,7 @@ REPORT_SOURCE_UNCLEAR: Final = Problem(
 @click.option("--dry-run", is_flag=True, help="Say what would be decided; promote and record nothing.")
 @click.option("--report-only", is_flag=True, help="Only compare the probabilities with what came back; learn nothing.")
 @json_option
-def calibrate(
-    files: tuple[Path, ...],
-    labels: Path | None,
-    dry_run: bool,
-    report_only: bool,
-    as_json: bool,
-) -> None:
+def calibrate(files: tuple[Path, ...], labels: Path | None, dry_run: bool, report_only: bool, as_json: bool) -> None:
     """Relearn the scorecard from the letters whose outcome is known, and let it answer if it is surely better.
 
     The labels are those that `bansong label` recorded. What is learned replaces the champion only when the

@@ -1,4 +1,4 @@
-"""Options that commands share."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class PathType(_PathBase):
-    """A path, or the URL of a remote file."""
+    """A parameter type: a path, or the URL of a remote file."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return as_path(os.fsdecode(super().convert(value, param, ctx)))
@@ -39,7 +39,7 @@ PATH: Final = PathType()
 
 
 class ColumnsType(_TypeBase):
-    """The type of ``--columns``: ``role=HEADER,role=HEADER``."""
+    """The parameter type of ``--columns``: ``role=HEADER,role=HEADER``."""
 
     name = "role=HEADER,…"
 
@@ -66,7 +66,7 @@ class ColumnsType(_TypeBase):
 
 
 class ParsedType(_TypeBase):
-    """The type of an option whose declaration parses its text."""
+    """A parameter type whose declaration parses the text."""
 
     def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
         self.name = name
@@ -84,7 +84,7 @@ _LONGEST_S: Final = 366 * 86_400
 
 
 def parse_duration(text: str) -> float:
-    """Read ``7d``, ``12h``, ``30m``, ``45s``, or ``0``, a year at most, in seconds; raise ``ValueError``."""
+    """Return the seconds of ``7d``, ``12h``, ``30m``, ``45s`` or ``0``; raise ``ValueError``, also beyond a year."""
     found = re.fullmatch(r"0+|([0-9]{1,9})([dhms])", text, re.ASCII)
     if found is None:
         raise ValueError(gettext("{value!r} is no length of time; write 7d, 12h, 30m, 45s, or 0", value=text))
@@ -98,7 +98,7 @@ _ROLES: Final = (*RECORD_COLUMNS, *CONTEXT_COLUMNS)
 
 
 def options_of(kind: type, *parameters: str, roles: Iterable[str] = _ROLES) -> Decorator:
-    # parameters: only these; ``roles``: of columns
+    """Return a decorator with a class's options: all, or ``parameters``. ``roles``: those of ``--columns``."""
     declared = [pair for spec in specs_of(kind) for pair in _options_of(spec, roles)]
     return add_all([option for name, option in declared if not parameters or name in parameters])
 
@@ -134,6 +134,7 @@ def _type_of(spec: OptionSpec, roles: Iterable[str]) -> dict[str, Any]:
 
 
 def add_all(options: Iterable[Decorator]) -> Decorator:
+
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
         for option in reversed(tuple(options)):
             command = option(command)
@@ -143,7 +144,7 @@ def add_all(options: Iterable[Decorator]) -> Decorator:
 
 
 def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the given options, ``False`` for those turned off; refuse a value with the flag against it."""
+    """Return the options that were given, ``False`` for those turned off; refuse contradictions."""
     given = {name: value for name, value in options.items() if _is_given(name, value)}
     for name in [name for name, spec in _SPECS.items() if spec.flag and spec.off and given.pop(f"no_{name}", False)]:
         if name in given:
@@ -161,7 +162,7 @@ _SPECS: Final = {spec.parameter: spec for kind in OPTION_KINDS for spec in specs
 
 
 def chosen_status(options: dict[str, Any]) -> StatusOptions:
-    # the default of ``--status`` is to ask
+    """Remove the options of fetching statuses from ``options`` and return them; without ``--status``, ask."""
     given = {spec.name: options.pop(spec.parameter, None) for spec in specs_of(StatusOptions) if spec.flag}
     said = {name: value for name, value in given.items() if value is not None}
     return StatusOptions(**{"source": "nts"} | said)
@@ -201,11 +202,11 @@ json_option: Final[Decorator] = click.option(
     "--json", "as_json", is_flag=True, help="Print the result as one JSON object on stdout."
 )
 
-_PLAIN: Final = re.compile(r"[\w#.,/:%+=@-]*", re.ASCII)  # what a shell takes as it stands
+_PLAIN: Final = re.compile(r"[\w#.,/:%+=@-]*", re.ASCII)  # needs no quotes in a shell
 
 
 class CommandLineAudience:
-    """Users of the command line: ``--no-labels`` for ``labels=False``."""
+    """Users of the command line: they read ``--no-labels`` for ``labels=False``."""
 
     sets_limits = True
 
@@ -249,7 +250,7 @@ def _running_option(name: str) -> click.Option | None:
 
 @cache
 def _options() -> dict[str, click.Option]:
-    # preferring those named like the parameter
+    # by parameter; options with the parameter's name are preferred
     from bansong.cli.app import app
 
     found: dict[str, click.Option] = {}

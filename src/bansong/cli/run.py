@@ -1,4 +1,4 @@
-"""``bansong run JOB.toml`` and ``bansong runs …``: scheduled jobs and their runs."""
+"""The commands ``run JOB.toml`` and ``runs …``: scheduled jobs and their runs."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def run(job: Path | None, init: Path | None, deadline: str | None, quiet: bool, 
         reason = {"job": str(job), "exit_code": code, "error": str(error), "at": _now()}
         say(json.dumps(reason, ensure_ascii=False) if log_json else f"bansong: {error}")
         context.exit(code)
-    with suppress(KeyboardInterrupt):  # all is done but the printing
+    with suppress(KeyboardInterrupt):  # only printing is left
         if stop.is_made and not log_json:
             say(gettext("bansong: the signal to stop came when the outputs were written; the run is remembered"))
         _show(report, quiet=quiet, log_json=log_json, as_json=as_json)
@@ -167,7 +167,7 @@ def list_(job: Path, as_json: bool) -> None:
 @json_option
 def show(job: Path, run_id: str, as_json: bool) -> None:
     """Show one run of the job file JOB: `last` (the default), `last-1`, or its id or the beginning of it."""
-    from bansong.jobs.report import WHATS
+    from bansong.jobs.report import OUTCOME_WORDS
     from bansong.jobs.state import find_run
 
     found = find_run(job, run_id)
@@ -176,7 +176,7 @@ def show(job: Path, run_id: str, as_json: bool) -> None:
     for one in found.inputs:
         rows = ngettext("{count:,} row", "{count:,} rows", one["rows"])
         error = f", {one['error']}" if one["error"] else ""
-        lines.append(f"  {gettext(WHATS.get(one['what'], one['what']))}: {one['path']}, {rows}{error}")
+        lines.append(f"  {gettext(OUTCOME_WORDS.get(one['what'], one['what']))}: {one['path']}, {rows}{error}")
     lines.append(gettext("  changes: {summary}", summary=found.summary))
     if found.message:
         waiting = gettext(" (not delivered yet)") if found.waits else ""

@@ -1,4 +1,4 @@
-"""`serve` and `notifications`, and the server's file."""
+"""The commands `serve` and `notices …`; access to the server's file."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ key_argument = click.argument("key_id", metavar="KEY_ID")
 
 
 def change_file(db: Path, change: Callable[[sqlite3.Connection], T], *, make: bool = False) -> T:
+    """Run a change on a server's file in one transaction. ``make``: create a missing file."""
     from bansong.base.sqlite import transaction
     from bansong.server.store import SERVER_FILE, open_server_file
 
@@ -48,12 +49,14 @@ def change_file(db: Path, change: Callable[[sqlite3.Connection], T], *, make: bo
 
 
 def require_key(db: Path, key_id: str) -> Key:
+    """Return a key; raise :class:`UsageError` if there is none."""
     from bansong.server import keys as key_table
 
     return change_file(db, lambda it: key_table.require_key(it, key_id, db))
 
 
 def require_living_key(db: Path, key_id: str) -> Key:
+    """Return a key; raise :class:`UsageError` if there is none, or if it was revoked."""
     key = require_key(db, key_id)
     if key.revoked is not None:
         raise UsageError(KEY_REVOKED, key_id=key_id, db=db)
@@ -61,6 +64,7 @@ def require_living_key(db: Path, key_id: str) -> Key:
 
 
 def minute(time: object) -> str:
+    """Return an ISO 8601 time to the minute."""
     return str(time or "")[:16].replace("T", " ")
 
 
@@ -70,7 +74,7 @@ db_option = click.option("--db", type=PATH, required=True, metavar="FILE", help=
 
 
 def _number(context: click.Context, option: click.Parameter, value: float) -> float:
-    # no range excludes "nan"
+    # ranges of click accept "nan"
     if math.isnan(value):
         raise click.BadParameter(gettext("nan is no number"), context, option)
     return value
@@ -228,6 +232,7 @@ def _announce(url: str, *, behind_proxy: bool) -> None:
 
 
 def needs_server() -> None:
+    """Raise :class:`UsageError` if a package of ``bansong[server]`` is missing."""
     for name in ("starlette", "uvicorn", "python_multipart", "prometheus_client"):
         if find_spec(name) is None:
             raise UsageError(PACKAGE_MISSING, replace=name.replace("_", "-"))

@@ -1,4 +1,4 @@
-"""`ledger`, `resolve`, `me`, `doctor` and `forget`."""
+"""The commands `ledger`, `resolve`, `me`, `doctor` and `forget`."""
 
 from __future__ import annotations
 
@@ -303,6 +303,7 @@ _NAMES: Final = (
 
 
 def print_findings(diagnosis: Diagnosis) -> None:
+    """Print the findings of a diagnosis as a table, then the remedies."""
     rows = [(gettext(one.what), gettext(_MARKS[one.level][0]), one.said) for one in diagnosis.findings]
     print_table((gettext_noop("what"), "", gettext_noop("found")), rows)
     remedies = [finding for finding in diagnosis.findings if finding.remedy or finding.level == "error"]

@@ -1,4 +1,4 @@
-"""``bansong watch …``."""
+"""The commands ``bansong watch …``."""
 
 from __future__ import annotations
 
@@ -14,15 +14,7 @@ from bansong.base.errors import OutputError, Problem
 from bansong.base.messages import describe_os_error, gettext, gettext_noop
 from bansong.base.options import STATUS_SOURCES, ReadOptions, ServiceOptions, StatusOptions
 from bansong.cli.console import INTERRUPTED, end_with, print_json, print_out, print_result, progress_shown, say, warn
-from bansong.cli.options import (
-    PATH,
-    account_options,
-    add_all,
-    chosen_status,
-    given_options,
-    json_option,
-    options_of,
-)
+from bansong.cli.options import PATH, account_options, add_all, chosen_status, given_options, json_option, options_of
 from bansong.run.options import LocalOptions, RunOptions
 
 if TYPE_CHECKING:
@@ -37,12 +29,12 @@ _PLACED_WORDS: Final = {
     "changed": gettext_noop("was watched; name or address changed"),
     "unchanged": gettext_noop("was watched"),
 }
-_OWN: Final = "\0"  # `--local` without a file; no path can be this
+_DEFAULT_LIST: Final = "\0"  # `--local` without a file; no path can be this
 
 local_option: Final = click.option(
     "--local",
     is_flag=False,
-    flag_value=_OWN,
+    flag_value=_DEFAULT_LIST,
     metavar="[FILE]",
     help="Use a watch list in a file in place of the service's: FILE, else BANSONG_WATCH, else watch.sqlite in the "
     "state directory.",
@@ -198,7 +190,7 @@ def check(as_json: bool, local: str | None, **options: Any) -> None:
     """
     from bansong.watch.checking import check as check_list
 
-    options["max_status_age"] = 0.0  # what is due is asked, if it was not on the same day
+    options["max_status_age"] = 0.0  # ask for each due status that was not asked for on the same day
     status = chosen_status(options)
     report = check_list(
         local=_local(local) or True,
@@ -210,7 +202,7 @@ def check(as_json: bool, local: str | None, **options: Any) -> None:
 
 
 def _local(local: str | None) -> str | bool | None:
-    return True if local == _OWN else local
+    return True if local == _DEFAULT_LIST else local
 
 
 def _print_report(report: CheckReport, as_json: bool) -> None:
@@ -219,7 +211,7 @@ def _print_report(report: CheckReport, as_json: bool) -> None:
     if as_json:
         print_json(report.as_dict(), needed=True)
     else:
-        if sys.stderr.isatty():  # whoever looks on is told that nothing was due, cron is not
+        if sys.stderr.isatty():  # people are told that nothing was due, cron is not
             say(_line(*report.progress_line))
         for closed_or_grade in report.news():
             print_out(_line(*closed_or_grade), needed=True)

@@ -1,6 +1,6 @@
-"""Client of the hosted service: wire shapes, transport, async and blocking client.
+"""Client of the hosted service: async and blocking, with transport and answers as values.
 
-Names are loaded on first use: a local run needs a module or two of this package, and no httpx.
+Names are loaded on first use: a local run needs one or two modules of this package, and no httpx.
 """
 
 from __future__ import annotations
@@ -43,15 +43,8 @@ _NAMES = {
     "client.client": ("Client",),
     "client.request": ("Headers", "Step", "Timeout", "Timeouts", "Verify"),
     "client.responses": (
-        "Account",
-        "Acknowledged",
-        "BatchCreated",
-        "BatchStatus",
-        "Idempotency",
-        "Result",
-        "Verified",
-        "WatchChange",
-        "WatchEntry",
+        *("Account", "Acknowledged", "BatchCreated", "BatchStatus", "Idempotency", "Result", "Verified"),
+        *("WatchChange", "WatchEntry"),
     ),
     "client.transport": ("EventHooks", "HttpTransport"),
 }

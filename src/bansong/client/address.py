@@ -1,4 +1,4 @@
-"""Base URL of the service, and the addresses that a webhook may reach.
+"""The service's base URL, and the addresses that webhooks may reach.
 
 >>> BaseUrl.parse("HTTPS://API.Example.com:443/v1/").origin
 'https://api.example.com/v1'
@@ -65,7 +65,7 @@ _HOST: Final = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?\.?")
 class BaseUrl:
     """The service's base URL in canonical form: lower case, no default port, no slash at the end.
 
-    ``origin`` is the whole URL. ``known_as``: the origin under which the ledger knows the service, if another.
+    ``origin``: the whole URL. ``known_as``: the ledger's name of the service, if it is another URL.
     """
 
     origin: str
@@ -75,10 +75,10 @@ class BaseUrl:
 
     @classmethod
     def parse(cls, text: str | None, *, allow_http: bool = False, known_as: str | None = None) -> BaseUrl:
-        """Check a base URL, by default BANSONG_BASE_URL; raise :class:`UsageError`.
+        """Check a base URL (default: BANSONG_BASE_URL); raise :class:`UsageError`.
 
-        Plain http would show the key to the network: it needs ``allow_http``, except on this machine. ``known_as``: a
-        base URL too; nothing is sent there.
+        Plain http would show the key to the network: it needs ``allow_http``, except on this machine. ``known_as``: the
+        base URL under which the ledger knows the service; nothing is sent there.
         """
         known = None if known_as is None else _known_origin(known_as)
         if text is not None and not isinstance(text, str):
@@ -103,7 +103,7 @@ class BaseUrl:
         return is_loopback(self.host)
 
     def url(self, *segments: str) -> str:
-        """Return the URL of a path below the base; the segments are quoted, so that none leads elsewhere."""
+        """Return the URL of a path below the base. Segments are quoted, so none leads elsewhere."""
         return "/".join([self.origin, *map(_quote_segment, segments)])
 
     def __str__(self) -> str:
@@ -113,7 +113,7 @@ class BaseUrl:
 def _known_origin(text: str) -> str:
     try:
         return BaseUrl.parse(text.strip() or "none", allow_http=True).origin
-    except UsageError as error:  # without the value, which may hold a password
+    except UsageError as error:  # it does not show the value, which may hold a password
         raise UsageError(f"{parameter('known_as')}: {error}") from None
 
 
@@ -127,7 +127,7 @@ def _quote_segment(segment: str) -> str:
 
 
 def _parts(text: str) -> SplitResult:
-    # credentials are never repeated in a message
+    # no message shows credentials
     try:
         parts = urlsplit(text)
         named = parts.hostname
@@ -181,6 +181,7 @@ def _path(parts: SplitResult) -> str:
 
 
 def is_loopback(host: str) -> bool:
+    """Whether a host name or address is this machine."""
     if host in ("localhost", "localhost.") or host.endswith((".localhost", ".localhost.")):
         return True
     try:
@@ -196,13 +197,13 @@ NETWORK_INVALID: Final = Problem(
 IpNetwork = IPv4Network | IPv6Network
 IpAddress = IPv4Address | IPv6Address
 
-_GLOBAL_UNICAST: Final = IPv6Network("2000::/3")  # deprecated and reserved forms lie outside
+_GLOBAL_UNICAST: Final = IPv6Network("2000::/3")  # without deprecated and reserved forms
 _NAT64: Final = IPv6Network("64:ff9b::/96")
 _NOT_PUBLIC: Final = tuple(
     map(
         ip_network,
-        # `is_global` of some Python versions passes these: protocol assignments, the former 6to4 relays; in IPv6
-        # tunnels that hold an IPv4 address (Teredo, 6to4), ORCHID, and what is for examples
+        # global for some Python versions: protocol assignments, former 6to4 relays; in IPv6 tunnels with an embedded
+        # IPv4 address (Teredo, 6to4), ORCHID, networks for examples
         ("192.0.0.0/24", "192.88.99.0/24", "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"),
     )
 )
@@ -212,17 +213,17 @@ _HOST_NAME: Final = re.compile(r"(?!.{254})(?:(?!-)[a-z0-9_-]{1,63}(?<!-)(?:\.(?
 
 
 class RefusedAddressError(OSError):
-    """An address that must not be posted to; the message has the remedy."""
+    """A webhook must not be posted to this address; the message has the remedy."""
 
 
 class AddressPolicy:
-    """Allow public addresses, and those in ``networks``."""
+    """The addresses that webhooks may reach: public ones, and those in ``networks``."""
 
     def __init__(self, networks: Iterable[IpNetwork] = ()) -> None:
         self._networks = tuple(networks)
 
     def is_allowed(self, address: IpAddress) -> bool:
-        """Whether a webhook may be posted to an address; embedded IPv4 addresses are judged as such."""
+        """Whether a webhook may be posted to an address. An embedded IPv4 address is judged as IPv4."""
         judged = _embedded_address(address)
         if any(one in network for network in self._networks for one in (address, judged)):
             return True
@@ -249,7 +250,7 @@ class AddressPolicy:
 
 
 def can_exist(host: str) -> bool:
-    """Whether a host is an address or a possible name; no name ends in a number or ``.invalid``."""
+    """Whether a host is an address or a possible name. No name ends in a number or in ``.invalid``."""
     name = host.removesuffix(".")
     if _literal_address(name) is not None:
         return True
@@ -258,7 +259,7 @@ def can_exist(host: str) -> bool:
 
 
 def parse_network(text: str) -> IpNetwork:
-    """Read a network like ``10.0.0.0/8``, or one address. Raises :class:`UsageError`."""
+    """Parse a network like ``10.0.0.0/8``, or one address; raise :class:`UsageError`."""
     try:
         return ip_network(text.strip())
     except ValueError as error:

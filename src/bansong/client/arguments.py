@@ -1,4 +1,4 @@
-"""Checks of a call's arguments, including uploaded files, before anything is sent.
+"""Check the arguments of a call, and read the file to upload, before anything is sent.
 
 Messages name the parameter, the type and the remedy, never the value: it may be personal data.
 """
@@ -57,11 +57,12 @@ _BOM: Final = b"\xef\xbb\xbf"
 
 
 def wrong_type(name: str, value: object, remedy: Phrase) -> NoReturn:
+    """Raise :class:`UsageError` for a value of the wrong type; ``remedy`` completes "give …"."""
     raise UsageError(ARGUMENT_TYPE_WRONG, option=Option(name), name=type(value).__name__, remedy=remedy)
 
 
 def text(name: str, value: object, remedy: Phrase | None = None) -> str:
-    """Return a text unchanged; raise :class:`UsageError`, as all functions here do."""
+    """Return a text unchanged; raise :class:`UsageError` for other types."""
     if not isinstance(value, str):
         wrong_type(name, value, remedy or Phrase("a str"))
     return value
@@ -72,7 +73,7 @@ def optional_text(name: str, value: object) -> str | None:
 
 
 def ten_digits(name: str, value: object) -> str:
-    """Return a business number as it is sent, or raise :class:`NumberError`."""
+    """Return a business number as ten digits; raise :class:`NumberError`."""
     b_no = text(
         name, value, Phrase("the number as a str, like '124-81-00998': an int loses the zeros that it begins with")
     )
@@ -88,6 +89,7 @@ def flag(name: str, value: object) -> bool:
 
 
 def whole_number(name: str, value: object, least: int | None = None) -> int:
+    """Return an int of at least ``least``; raise :class:`UsageError`."""
     try:
         if isinstance(value, bool):
             raise TypeError
@@ -101,6 +103,7 @@ def whole_number(name: str, value: object, least: int | None = None) -> int:
 
 
 def seconds(name: str, value: object) -> float:
+    """Return a number of seconds above 0; raise :class:`UsageError`."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         wrong_type(name, value, Phrase("seconds, as an int or float"))
     if not 0 < value < math.inf:
@@ -117,12 +120,13 @@ def watch_id_text(watch_id: object) -> str:
 
 
 def job_id_of(job: str | BatchCreated) -> str:
+    """Return the job_id of a created job, or the job_id itself."""
     found = getattr(job, "job_id", job)
     return text("job", found, Phrase("what create_batch returned, or its job_id as a str"))
 
 
 class BinaryFile(Protocol):
-    """A file open for reading bytes, also in memory."""
+    """A file object that is open for reading bytes."""
 
     def read(self) -> bytes:
         """Return the bytes up to the end."""
@@ -133,7 +137,7 @@ FileContent = bytes | bytearray | memoryview | os.PathLike[str] | BinaryFile
 
 @dataclass(frozen=True, slots=True)
 class UploadFile:
-    """The file of an upload; ``media_type`` is the Content-Type of its part (G28)."""
+    """A file to upload. ``media_type``: Content-Type of its multipart part (G28)."""
 
     content: bytes = field(repr=False)
     name: str
@@ -141,7 +145,7 @@ class UploadFile:
 
 
 async def upload_file(content: FileContent, filename: str | None) -> UploadFile:
-    """Read a file whole, a path in a thread; its kind follows the name's extension, else its first bytes."""
+    """Read a whole file (a path in a thread). The name's extension, else its first bytes, give the media type."""
     if filename is not None:
         text("filename", filename, Phrase("the file's name as a str"))
     if isinstance(content, str):

@@ -35,7 +35,7 @@ T = TypeVar("T")
 class RawResponse(Generic[T]):
     """A successful response: ``status``, ``headers`` (without cookies), ``content`` (bytes), and :meth:`parse`.
 
-    ``request_id``: the service's name of the request, for its support; ``None`` if it gives none.
+    ``request_id``: the id that the service gave the request, for its support; ``None`` without one.
     """
 
     def __init__(self, response: ServiceResponse, read: Callable[[ServiceResponse], T], key: ApiKey) -> None:
@@ -47,7 +47,7 @@ class RawResponse(Generic[T]):
         self._read = read
 
     def parse(self) -> T:
-        """Return what the method itself returns; raise :class:`ShapeError` if it cannot be read."""
+        """Return what the method itself would return; raise :class:`ShapeError` if it cannot be read."""
         return self._read(self._response)
 
     def __repr__(self) -> str:
@@ -68,7 +68,7 @@ def _raw(
     method: Callable[Concatenate[Client, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[RawClient, P], Coroutine[Any, Any, RawResponse[R]]]:
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
-        return method(self, *args, **kwargs)  # it asks by the `_send` below
+        return method(self, *args, **kwargs)  # the method calls `_send` of this class
 
     copy_signature(method, call, "RawClient", "RawResponse[{}]")
     return call
@@ -120,8 +120,8 @@ _JOIN_TIMEOUT_S: Final = 1.0
 
 
 class _LoopThread:
-    # a daemon thread with an event loop in which `resource` is entered, until `close`; in a forked process, which has
-    # no such thread, the resource is left as it is
+    # A daemon thread with an event loop. `resource` is open in it until `close`. A forked process lacks the thread and
+    # leaves the resource alone.
     def __init__(self, resource: AbstractAsyncContextManager[object]) -> None:
         self._abort, self._process = False, os.getpid()
         self._ready: Future[BlockingPortal] = Future()
@@ -129,7 +129,7 @@ class _LoopThread:
         self._thread.start()
         try:
             self.portal = self._ready.result()
-        except BaseException:  # interrupted: the thread finds the cancelled future
+        except BaseException:  # interrupted: the cancelled future ends the thread
             self._ready.cancel()
             self._thread.join(_JOIN_TIMEOUT_S)
             raise
@@ -139,14 +139,14 @@ class _LoopThread:
         return os.getpid() == self._process
 
     def close(self) -> None:
-        # after the calls under way in other threads
+        # waits for calls under way in other threads
         if not self.is_of_this_process:
             return
         self._signal()
         self._thread.join()
 
     def abandon(self, name: str) -> None:
-        # with a warning, as for an unclosed file; called by the garbage collector and at exit
+        # called by the garbage collector and at exit; warns like an unclosed file
         if not self.is_of_this_process:
             return
         self._abort = True
@@ -206,7 +206,7 @@ class BlockingClient:
             verified = client.verify("124-81-00998", "삼성전자")
 
     In a notebook's cells: ``client = BlockingClient().open()``, and ``client.close()``. It works inside a running event
-    loop too: its own loop runs in a thread, which ends when it is closed.
+    loop, too: a thread runs another loop until the client is closed.
     """
 
     def __init__(
@@ -227,7 +227,7 @@ class BlockingClient:
         try:
             key = api_key if api_key is None or isinstance(api_key, ApiKey) else ApiKey(api_key)
         finally:
-            del api_key  # what is raised may be shown with the variables of its frames
+            del api_key  # a traceback may be shown with its variables
         self.client = Client(
             base_url,
             key,
@@ -275,7 +275,7 @@ class BlockingClient:
         poll: float = 1.0,
         progress: Callable[[BatchStatus], object] | None = None,
     ) -> BatchStatus:
-        """Wait until a job has ended; ``progress`` is called in the thread that waits."""
+        """Wait until a job has ended. ``progress`` is called in the waiting thread."""
         watch = JobWatch(self.client, job, timeout, poll)
         while True:
             status = self.run(watch.look)
@@ -305,7 +305,7 @@ class BlockingClient:
         task = PortalTask(self._loop.portal, call)
         try:
             return task.wait()
-        except KeyboardInterrupt:  # nobody waits for the answer any more
+        except KeyboardInterrupt:
             task.cancel()
             raise
 

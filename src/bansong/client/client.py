@@ -1,7 +1,7 @@
-"""The async client, one method an endpoint, and waiting for jobs.
+"""The async client: one method per endpoint, and waiting for jobs.
 
-A free request is repeated when it fails (:func:`bansong.client.retries.may_go_again`). One that is paid for, or
-changes something, is not; the class of the error says whether it was done (see :mod:`bansong.errors`).
+A failed free request is repeated (:func:`bansong.client.retries.may_go_again`). A request that is paid for, or changes
+something, is not; the class of the error says whether it was done (see :mod:`bansong.errors`).
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ _MAX_NOT_FOUND: Final = 10  # answers, for a job that was just created
 
 
 class JobWatch:
-    """Polls a job; each :meth:`look` after the first waits for its time."""
+    """Poll a job. Each :meth:`look` after the first one waits before it asks."""
 
     def __init__(self, client: Client, job: str | BatchCreated, timeout: float | None, poll: float) -> None:
         self._client = client
@@ -158,7 +158,7 @@ def _iterate_results(job_id: str, status: BatchStatus, total: int) -> Iterator[R
 
 
 class ResultIterator(AsyncIterator[Result]):
-    """The results of a job, fetched with the first one. (Not a generator: trio warns of unfinished ones.)"""
+    """Iterate over a job's results, fetched by the first step. No generator: trio warns of unfinished ones."""
 
     def __init__(self, client: Client, job: str | BatchCreated, total: int | None) -> None:
         self._client, self._job, self._total = client, job, total
@@ -236,7 +236,7 @@ class Client:
                 ApiKey.load() if api_key is None else api_key if isinstance(api_key, ApiKey) else ApiKey(api_key)
             )
         finally:
-            del api_key  # what is raised may be shown with the variables of its frames
+            del api_key  # a traceback may be shown with its variables
         self._base = base_url if isinstance(base_url, BaseUrl) else BaseUrl.parse(base_url, allow_http=allow_http)
         self._max_retries = whole_number("max_retries", max_retries, 0)
         self._make_transport = partial(
@@ -292,11 +292,11 @@ class Client:
         return f"{type(self).__name__}({self._base.origin!r})"
 
     def account_mark(self, salt: str) -> bytes:
-        """Return eight bytes for each API key and ``salt``; the key cannot be derived from them."""
+        """Return eight bytes that identify the API key and ``salt``. The key cannot be derived from them."""
         return self._key.fingerprint(salt)
 
     def redact(self, raw: bytes) -> bytes:
-        """Return bytes of the service without the API key."""
+        """Return bytes of the service with the API key removed."""
         return self._key.redact(raw)
 
     async def verify(
@@ -400,9 +400,9 @@ class Client:
     def results(self, job: str | BatchCreated, *, total: int | None = None) -> AsyncIterator[Result]:
         """Iterate over all results of a finished job (``async for``), in the order of the service.
 
-        The interface has no pages: all results are fetched at once. ``total``: the job's number of rows, by default
-        the service's. If fewer results come, :class:`ShapeError` follows the last. Raises :class:`UsageError` for an
-        unfinished job, or one of unknown size.
+        The interface has no pages: all results are fetched at once. ``total``: the job's number of rows (default: as
+        the service says). If fewer results come, :class:`ShapeError` follows the last one. Raises :class:`UsageError`
+        for an unfinished job, or one of unknown size.
         """
         job_id_of(job)
         return ResultIterator(self, job, None if total is None else whole_number("total", total, 0))
@@ -494,7 +494,7 @@ class Client:
         max_retries: int | None,
         headers: Mapping[str, str] | None,
     ) -> T:
-        # RawClient has another
+        # RawClient replaces this method
         return self._read(await self._ask(request, timeout, max_retries, headers), request)
 
     async def _ask(
@@ -533,7 +533,7 @@ class Client:
         raise AssertionError("the attempts end in a response or an error")
 
     def _read(self, response: ServiceResponse, request: ServiceRequest[T]) -> T:
-        # raised outside the frames that hold the answer, without the key
+        # the error is raised outside the frames that hold the answer, and without the key
         try:
             value = request.parse(response.body)
             if isinstance(value, BatchStatus) and not value.known_word:

@@ -1,4 +1,4 @@
-"""Pace, concurrency and retries of paid requests."""
+"""Send the requests of a run: pace, concurrency, retries."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from bansong.client.retries import Action, RetryBudget, error_action, is_long_wa
 RATE_INVALID: Final = Problem("options.rate_invalid", "a rate of {per_second} per second; give a finite number above 0")
 CONCURRENCY_INVALID: Final = Problem("options.concurrency_invalid", "a concurrency of {concurrency}; give 1 or more")
 
-_LATE_S: Final = 0.008  # a grant may come so much too early after a late one
-_WIRE_S: Final = 0.004  # by which the wait for the wire may differ between two requests
+_LATE_S: Final = 0.008  # how much too early a grant may be after a late one
+_WIRE_S: Final = 0.004  # largest difference between two requests' delays before the network takes them
 
 
 class RateLimiter:
-    """At most ``per_second`` starts in any second (generic cell rate algorithm), in order of asking.
+    """Allow at most ``per_second`` starts in any second, first come, first served.
 
-    A grant at time t moves the due time on, ``due = max(due, t) + T``, and none comes before ``due - L``. So n + 1
-    grants in a row span at least nT - L. With T = 1/rate + (L + S) / max(rate, 1), this is n/rate + S or more for
-    n ≥ max(rate, 1): no window of a second holds more than its allowance, even if requests reach the wire up to S
-    (4 ms) after their grants. The price is 1.2 % of the rate. L (8 ms) makes up for late wake-ups. A caller should
-    send as soon as :meth:`acquire` returns.
+    This is the generic cell rate algorithm. A grant at time t moves the due time on, ``due = max(due, t) + T``, and
+    none comes before ``due - L``. So n + 1 grants in a row span at least nT - L. With T = 1/rate + (L + S) / max(rate,
+    1), this is n/rate + S or more for n ≥ max(rate, 1): no window of a second holds more than its allowance, even if
+    requests reach the wire up to S (4 ms) after their grants. The price is 1.2 % of the rate. L (8 ms) makes up for
+    late wake-ups. A caller should send as soon as :meth:`acquire` returns.
     """
 
     def __init__(self, per_second: float) -> None:
@@ -40,20 +40,20 @@ class RateLimiter:
             raise UsageError(RATE_INVALID, per_second=per_second)
         self.per_second = per_second
         self._interval = interval + (_LATE_S + _WIRE_S) / max(per_second, 1.0)
-        self._turn = anyio.Lock()  # fair: whoever asks first is granted first
+        self._turn = anyio.Lock()  # fair: first come, first served
         self._due = -math.inf
         self._first = self._last = math.nan
         self._grants = 0
 
     async def acquire(self) -> None:
-        """Wait until the next start may be made; a cancelled wait uses nothing up."""
+        """Wait for the next start. A cancelled wait uses none up."""
         if self.try_acquire():
             return
         async with self._turn:
             now = anyio.current_time()
             while now < self._due - _LATE_S:
                 await anyio.sleep_until(self._due - _LATE_S)
-                now = anyio.current_time()  # the real one: later than asked for, or a hair before it
+                now = anyio.current_time()  # later than the time asked for, or just before it
             self._grant(now)
 
     def try_acquire(self) -> bool:
@@ -79,11 +79,11 @@ class RateLimiter:
 
 
 class ConcurrencyLimiter:
-    """Most requests at once: fewer when the service is overloaded, more again when it answers.
+    """Limit requests at once: fewer when the service is overloaded, more again when it answers.
 
     An overload halves ``capacity`` (never below 1), once per generation: reports of requests that started before the
-    last cut do not count. As many successes as the capacity raise it by one, up to ``maximum``. The longest
-    Retry-After delays all further starts.
+    last cut do not count. As many successes as the capacity raise it by one, up to ``maximum``. The longest Retry-After
+    delays all further starts.
     """
 
     def __init__(self, concurrency: int) -> None:
@@ -92,21 +92,21 @@ class ConcurrencyLimiter:
         self.capacity = self.maximum = concurrency
         self.backoff_until: float | None = None
         self.overloads = 0
-        self._turn = anyio.Lock()  # fair; only the first in the queue looks for a free slot
+        self._turn = anyio.Lock()  # fair: only the first in the queue waits for a free slot
         self._freed = anyio.Event()
         self.running = 0
         self._successes = 0
         self._generation = 0
 
     def try_acquire(self) -> Slot | None:
-        """Return a free slot, to be released, if nobody waits for it."""
+        """Return a free slot if nobody waits for one. The caller releases it."""
         if self._turn.locked() or not self._is_open():
             return None
         self.running += 1
         return Slot(self, self._generation)
 
     async def acquire(self) -> Slot:
-        """Wait for a free slot, to be released; a cancelled wait takes none."""
+        """Wait for a free slot. The caller releases it; a cancelled wait takes none."""
         async with self._turn:
             while not self._is_open():
                 if not await self.wait_for_backoff():
@@ -152,7 +152,7 @@ class ConcurrencyLimiter:
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """The place of one request in a ``limiter``."""
+    """The place of one request under way in a ``limiter``."""
 
     limiter: ConcurrencyLimiter
     _generation: int
@@ -175,17 +175,14 @@ log = logging.getLogger(__name__)
 
 Reply = TypeVar("Reply")
 
-Task = Callable[[Slot], Awaitable[None]]  # one piece of a run's work, with a slot for its request
+Task = Callable[[Slot], Awaitable[None]]  # one part of a run's work; the slot is for its request
 
 HaltReason = Literal["quota", "limit", "refused", "unreachable", "failing", "stopped", "interrupted", "fault"]
 
-MAX_FAILURES: Final = 100
-"""Weighted failures in a row that stop a run: :data:`FAILURE_WEIGHT` for a request that may have been done, 1 for a
-refused one."""
-
-FAILURE_WEIGHT: Final = 10
+MAX_FAILURES: Final = 100  # sum of the weights of failures in a row that stops a run
+FAILURE_WEIGHT: Final = 10  # of a request that may have been done; a refused one weighs 1
 _MAX_RETRIES: Final = 6
-_MAX_DELAYS: Final = 200  # of a request at a bound, before the run pauses: some minutes or more
+_MAX_DELAYS: Final = 200  # of a request over a passing limit, before the run pauses: some minutes or more
 _HALT_REASONS: Final[dict[Action, HaltReason]] = {
     Action.RETRY: "unreachable",
     Action.WAIT: "quota",
@@ -195,7 +192,7 @@ _HALT_REASONS: Final[dict[Action, HaltReason]] = {
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """Reason for sending no more; ``error`` is raised when the requests under way are settled, else the run pauses."""
+    """The reason for sending no more. ``error`` is raised after the last reply; without one, the run pauses."""
 
     why: HaltReason
     note: str
@@ -204,14 +201,14 @@ class Halt:
 
 @dataclass(slots=True)
 class DispatchCounts:
-    """Number of requests of a run, and of retries among them."""
+    """Numbers of requests and of retries among them."""
 
     requests: int = 0
     retries: int = 0
 
 
 class OutgoingRequest(ABC, Generic[Reply]):
-    """One request, and how its outcomes are recorded; :meth:`Dispatcher.deliver` calls the methods in their order."""
+    """A request and the recording of its outcomes. :meth:`Dispatcher.deliver` calls the methods in order."""
 
     gate: anyio.Lock | None = None
     """Requests with the same gate go one at a time, from permit to recorded outcome."""
@@ -247,7 +244,7 @@ class OutgoingRequest(ABC, Generic[Reply]):
         """Record that the run stopped while the request may have been on its way."""
 
     async def complete(self) -> bool:
-        """Finish what the reply began; return whether it shows that the service works."""
+        """Finish what the reply began; return whether the service has worked."""
         return True
 
     def give_up(self, error: ServiceError, action: Action) -> None:
@@ -255,7 +252,7 @@ class OutgoingRequest(ABC, Generic[Reply]):
 
 
 class Dispatcher:
-    """Sends the requests of one run until :meth:`cancel`; those under way then have ``drain`` seconds to settle."""
+    """Send the requests of one run until :meth:`cancel`. Requests under way then have ``drain`` seconds to settle."""
 
     def __init__(self, *, rate: float, drain: float, counts: DispatchCounts | None = None) -> None:
         self.rate = RateLimiter(rate)
@@ -280,12 +277,12 @@ class Dispatcher:
                 scope.cancel()
 
     def end_run(self, error: ServiceError) -> None:
-        """Cancel the run with an error that every request would meet: 401, 403, a wrong address."""
+        """Cancel the run for an error that every request would meet (401, 403, a wrong address)."""
         self.cancel(Halt("refused", str(error), error))
 
     @contextmanager
     def cancellable_wait(self) -> Iterator[None]:
-        """Leave the block, which only waits, when the run is cancelled."""
+        """Leave the block when the run is cancelled. The block must only wait."""
         with anyio.CancelScope() as scope:
             if self.is_cancelled:
                 scope.cancel()
@@ -296,7 +293,7 @@ class Dispatcher:
                 self._waits.discard(scope)
 
     async def run(self, next_task: Callable[[], Task | None], concurrency: int, workers: int | None = None) -> None:
-        """Carry out tasks until there is none. An error of a task cancels the run; others still settle."""
+        """Carry out tasks until there are none. An error in a task cancels the run; others still settle."""
         limiter = ConcurrencyLimiter(concurrency)
 
         async def work() -> None:
@@ -318,7 +315,7 @@ class Dispatcher:
             guard.cancel_scope.cancel()
 
     async def deliver(self, request: OutgoingRequest[Reply], slot: Slot) -> None:
-        """Send a request, repeated only where its errors allow it, and record each outcome."""
+        """Send a request, retry it where its errors allow that, and record each outcome."""
         for attempt in count():
             if await request.skip():
                 return
@@ -337,7 +334,7 @@ class Dispatcher:
                 return
 
     async def fetch(self, ask: Callable[[], Awaitable[Reply]]) -> Reply | None:
-        """Ask what costs nothing, with retries; return ``None`` if the run was cancelled, or raise the last error."""
+        """Send a free request with retries; return ``None`` if the run was cancelled. Raises the last error."""
         for attempt in count():
             if not await self.wait_for_permit():
                 return None
@@ -351,7 +348,7 @@ class Dispatcher:
         raise AssertionError("the waits end the attempts")
 
     async def wait_for_permit(self, slot: Slot | None = None) -> bool:
-        """Wait until a request (a paid one has a ``slot``) may be sent; return ``False`` after a cancellation."""
+        """Wait until a request may be sent; ``False`` if the run was cancelled. A paid one has a ``slot``."""
         limiter = None if slot is None else slot.limiter
         granted = (limiter is None or not limiter.is_backing_off) and self.rate.try_acquire()
         if not granted:
@@ -368,7 +365,7 @@ class Dispatcher:
 
     async def _wait_after(self, error: ServiceError, attempt: int) -> bool:
         retry_after = error.retry_after
-        is_delayed = error_action(error) is Action.DELAY  # the service works: no retry of the budget is spent
+        is_delayed = error_action(error) is Action.DELAY  # the service works, so this is free of the retry budget
         most = _MAX_DELAYS if is_delayed else _MAX_RETRIES
         if self.is_cancelled or attempt >= most or is_long_wait(retry_after):
             return False
@@ -389,7 +386,7 @@ class Dispatcher:
         self._failures = 0
 
     def record_failure(self, note: str, weight: int = FAILURE_WEIGHT) -> None:
-        """Note a request in vain; :data:`MAX_FAILURES` in a row cancel the run."""
+        """Count a failure (``weight``). :data:`MAX_FAILURES` in a row cancel the run."""
         self._failures += weight
         if self._failures >= MAX_FAILURES:
             self.cancel(Halt("failing", gettext("the service fails again and again ({note})", note=note)))
@@ -438,7 +435,7 @@ class Dispatcher:
             action = request.choose_action(error, attempt)
             await request.record_error(error, action)
             return error, action
-        except BaseException as stopped:  # cancelled, or worse: the request may be on its way
+        except BaseException as stopped:  # such as a cancellation: the request may be on its way
             with anyio.CancelScope(shield=True):
                 await request.record_interruption(
                     gettext(

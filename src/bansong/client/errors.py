@@ -1,4 +1,4 @@
-"""The error of a refusal or an unreadable response, in words of the service.
+"""Turn refusals and unreadable responses of the service into errors.
 
 A message says what was asked, what came back and what to do, in one line without the key. The numbers G22, … are lines
 of ``docs/guesses.md``.
@@ -40,9 +40,7 @@ _PARTS: Final = ("error", "errors", "detail", "details", "data")
 _CODES: Final = ("code", "type", "error")
 _UNSEEN: Final = re.compile(r"[\x00-\x20\x7f-\xa0\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff\ud800-\udfff]+")
 
-_LIMIT_CODES: Final = frozenset(
-    {"limit_exceeded", "rate_limit_exceeded", "rate_limited", "too_many_requests", "throttled"}
-)
+_LIMIT_CODES: Final = ("limit_exceeded", "rate_limit_exceeded", "rate_limited", "too_many_requests", "throttled")
 _STATUSES: Final[dict[int, tuple[type[ServiceError], str, str]]] = {
     401: (
         AuthenticationError,
@@ -87,7 +85,7 @@ def status_error(
     is_free: bool = False,
     retry_after: float | None = None,
 ) -> ServiceError:
-    """Return the error for a status; only of a ``complete`` request a 5xx may have done something (others: G29)."""
+    """Return the error for an HTTP status (G29). A 5xx is in doubt only after a ``complete`` request."""
     detail = body_message(body)
     is_limit = status == HTTPStatus.TOO_MANY_REQUESTS and _names_limit(body)
     if is_limit or status in _STATUSES:
@@ -114,7 +112,7 @@ def status_error(
 
 
 def body_message(body: bytes) -> str | None:
-    """Return the message of a body of any shape (G22) on one line; ``None`` for an empty body."""
+    """Return the message in a body of any shape (G22), on one line; ``None`` for an empty body."""
     text = body[: 4 * RAW_KEPT].decode("utf-8-sig", "replace").strip()
     if not text:
         return None
@@ -147,25 +145,26 @@ def value_message(value: object) -> str | None:
 
 
 def certificate_error(error: BaseException | None) -> ssl.SSLCertVerificationError | None:
-    """Return the certificate error that an error is or was caused by, if any."""
+    """Return the certificate error among an error and its causes, if any."""
     while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
         error = error.__cause__ or error.__context__
     return error
 
 
 def is_page(body: bytes) -> bool:
-    """Whether a body is an HTML page of a proxy, a login or a wrong base URL."""
+    """Whether a body is an HTML page: of a proxy, a login, or a wrong base URL."""
     start = body[:1024].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     return start.startswith(b"<") and (b"<!doctype html" in start or b"<html" in start or b"<head" in start)
 
 
 def one_line(text: str) -> str:
+    """Return a text on one line, without control characters, cut after 300 characters."""
     line = _UNSEEN.sub(" ", text[: 8 * _MAX_LINE_CHARS]).strip()
     return line if len(line) <= _MAX_LINE_CHARS else f"{line[:_MAX_LINE_CHARS]}…"
 
 
 def seconds_to_wait(header: str | None, now: datetime | None = None) -> float | None:
-    """Return the seconds of a Retry-After header, a number or a date; ``None`` for anything else (G26)."""
+    """Return the seconds of a Retry-After header (a number or a date); ``None`` for other text (G26)."""
     if header is None:
         return None
     if re.fullmatch(r"\s*\d{1,9}(\.\d{1,9})?\s*", header, flags=re.A):

@@ -1,4 +1,4 @@
-"""Search in open JSON, and echoes that contradict a request.
+"""Find fields in JSON of unknown shape; find echoes that contradict a request.
 
 The accepted shapes are G1, G2, … in ``docs/guesses.md``. An ambiguous shape is an error.
 """
@@ -26,25 +26,19 @@ WATCH_WRAPPERS: Final = (*WRAPPERS, "watch", "entry", "item")
 JOB_IDS: Final = ("job_id", "jobId", "batch_id", "batchId", "id")  # G6
 TOTALS: Final = ("total", "total_rows", "row_count", "rows_total", "totalRows", "rows", "count", "n")  # G7
 STATUSES: Final = ("status", "state")  # G8
-DONE_WORDS: Final = frozenset(
-    (
-        *("done", "complete", "completed", "finished", "success", "succeeded", "successful"),
-        *("completed_with_errors", "done_with_errors"),
-    )
-)
-FAILED_WORDS: Final = frozenset(
-    (
-        *("failed", "failure", "fail", "error", "errored", "cancelled", "canceled", "aborted", "expired"),
-        *("rejected", "timeout", "timed_out"),
-    )
-)
-WORKING_WORDS: Final = frozenset(
-    (
-        *("queued", "pending", "created", "submitted", "accepted", "received", "waiting", "scheduled", "new"),
-        *("init", "initializing", "starting", "started", "running", "processing", "in_progress", "inprogress"),
-        *("working", "active", "verifying", "validating", "parsing", "uploading", "uploaded", "finalizing", "retrying"),
-    )
-)
+DONE_WORDS: Final = {
+    *("done", "complete", "completed", "finished", "success", "succeeded", "successful"),
+    *("completed_with_errors", "done_with_errors"),
+}
+FAILED_WORDS: Final = {
+    *("failed", "failure", "fail", "error", "errored", "cancelled", "canceled", "aborted", "expired"),
+    *("rejected", "timeout", "timed_out"),
+}
+WORKING_WORDS: Final = {
+    *("queued", "pending", "created", "submitted", "accepted", "received", "waiting", "scheduled", "new"),
+    *("init", "initializing", "starting", "started", "running", "processing", "in_progress", "inprogress"),
+    *("working", "active", "verifying", "validating", "parsing", "uploading", "uploaded", "finalizing", "retrying"),
+}
 DONES: Final = (  # G9
     *("done", "processed", "completed", "finished", "processed_rows", "completed_rows", "rows_done", "done_rows"),
     *("processedRows", "completedRows", "current"),
@@ -56,8 +50,7 @@ RESULTS: Final = (  # G10
     *("entries", "list", "answers", "lookups"),
 )
 ANSWERS: Final = ("result", "verification", "answer", "output")  # G12
-KEYED: Final = "object_key"
-"""Field in which :mod:`bansong.client.evidence` keeps the key of an object of results."""
+KEYED: Final = "object_key"  # field with the key under which an object of results had this item
 ECHOES: Final = ("input", "row", "record", "request", "query", "lookup", "params", KEYED)  # G13
 NUMBERS: Final = (
     *("b_no", "biz_no", "bno", "bizNo", "business_no", "businessNo", "business_number", "businessNumber", "brn"),
@@ -69,7 +62,7 @@ ROW_KEYS: Final = (  # G14
 ECHOED: Final = (*NUMBERS, "name", "address", *ROW_KEYS)
 FAULTS: Final = ("error", "error_message", "errors", "failure")  # G15
 
-LIMITS: Final = (  # G16, the most telling names first
+LIMITS: Final = (  # G16, the clearest names first
     ("monthly_quota", "monthly_limit", "monthlyQuota", "monthlyLimit", "monthly_lookup_quota", "monthly_lookups"),
     ("quota", "quota_limit", "quotaLimit", "lookup_quota", "lookup_limit", "quota_total"),
     ("limit", "max", "allowance"),
@@ -84,21 +77,15 @@ REMAINING: Final = (
     ("quota_remaining", "remaining_quota", "quotaRemaining", "lookups_remaining", "remaining_lookups", "quota_left"),
     ("remaining", "left", "available", "balance"),
 )
-QUOTA_PLACES: Final = frozenset(
-    (
-        *("data", "result", "response", "payload", "account", "me", "user", "organization", "plan", "subscription"),
-        *("limits", "limit", "quota", "quotas", "usage", "monthly", "monthly_quota", "month", "current", "this_month"),
-        *("period", "lookups", "lookup", "verify", "verification", "verifications", "api"),
-    )
+QUOTA_PLACES: Final = (  # objects that may hold the lookup quota; other limits (watch, rate, upload) are elsewhere
+    *("data", "result", "response", "payload", "account", "me", "user", "organization", "plan", "subscription"),
+    *("limits", "limit", "quota", "quotas", "usage", "monthly", "monthly_quota", "month", "current", "this_month"),
+    *("period", "lookups", "lookup", "verify", "verification", "verifications", "api"),
 )
-"""Objects that may hold the lookup quota; other limits (watch, rate, upload) stand elsewhere."""
-BARE: Final = frozenset(
-    (
-        *("monthly", "monthly_lookups", "month", "lookups", "verify", "verifications", "total", "included", "count"),
-        "current",
-    )
+BARE: Final = (  # names of a limit or a use, depending on the object that has them
+    *("monthly", "monthly_lookups", "month", "lookups", "verify", "verifications", "total", "included", "count"),
+    "current",
 )
-"""Names whose object decides whether they are the limit or the use."""
 BARE_WITHIN: Final = {"limits": "limit", "limit": "limit", "quota": "limit", "quotas": "limit", "usage": "used"}
 PLANS: Final = ("plan", "plan_name", "planName", "tier", "subscription")  # G17
 
@@ -121,11 +108,11 @@ _WHOLE: Final = re.compile(r"[+-]?\d{1,18}(\.0*)?", flags=re.A)
 
 
 class UnreadableError(Exception):
-    """An unreadable answer or item; the text completes "the answer …"."""
+    """An answer or item is unreadable; the text completes "the answer …"."""
 
 
 def parse_json(body: bytes, *, replacing: bool = False) -> object:
-    """Return a JSON body's value, ``NaN`` as null (G24); ``replacing``: bytes other than UTF-8 become U+FFFD (G33)."""
+    """Return a JSON body's value, ``NaN`` as null (G24). ``replacing``: U+FFFD for bytes that are not UTF-8 (G33)."""
     if not body.strip():
         raise UnreadableError(gettext("is empty"))
     if is_page(body):
@@ -144,7 +131,7 @@ def _parse_leniently(body: bytes, errors: str) -> object:
         )
         text = json.dumps(value, ensure_ascii=False)
         whole_text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        return value if whole_text == text else json.loads(whole_text)  # half a pair: a text that was cut in UTF-16
+        return value if whole_text == text else json.loads(whole_text)  # half a surrogate pair: a text cut in UTF-16
     except RecursionError:
         problem = gettext("is nested too deeply")
     except ValueError:
@@ -163,7 +150,7 @@ def has_any(value: object, names: Collection[str]) -> bool:
 
 
 def unwrap(value: object, names: Collection[str], wrappers: Sequence[str]) -> Object:
-    """Return the object that has one of ``names``: the answer itself, or one that it wraps (G1)."""
+    """Return the object that has one of ``names``: the answer itself, or an object in a wrapper (G1)."""
     outer = require_object(value)
     if has_any(outer, names):
         return outer
@@ -178,7 +165,7 @@ def first_value(value: Object, names: Iterable[str]) -> Any:
 
 
 def as_whole_number(value: object) -> int | None:
-    """Return a number without decimals, also from text; ``None`` for anything else."""
+    """Return a whole number, also from text; ``None`` for anything else."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int):
@@ -209,7 +196,7 @@ def plain_text(value: object) -> str | None:
 
 
 def find_list(value: object, names: Sequence[str], is_item: Collection[str]) -> list[Any]:
-    """Return the one list of objects in an answer (G10): the answer itself, one level down, or two.
+    """Return the one list of objects in an answer (G10), at most two levels down.
 
     Lists under ``names`` come first, then lists whose objects have a field of ``is_item``. An object of objects counts
     as a list if its keys are numbers or its values have such a field (G11).
@@ -258,7 +245,7 @@ def _as_list(value: object, is_item: Collection[str]) -> list[Any] | None:
 
 
 def _have_other_numbers(items: dict[str, Object]) -> bool:
-    # then the keys count something
+    # if so, the keys are no business numbers
     own = {key: plain_text(first_value(item, NUMBERS)) for key, item in items.items()}
     return all(number is not None and key not in number.replace("-", "") for key, number in own.items())
 
@@ -277,11 +264,9 @@ def _kind(value: object) -> str:
     return kinds.get(type(value)) or gettext("a number")
 
 
-REPLACED: Final = "\ufffd"
-"""Replacement of bytes that are not UTF-8; a number, identifier or row key with it proves nothing."""
-
+REPLACED: Final = "\ufffd"  # for bytes that are not UTF-8; a number, identifier or row key with it proves nothing
 _MAX_DEPTH: Final = 3
-_MIN_DIGITS: Final = 8  # of a number that lost its leading zeros: no number begins with more than two
+_MIN_DIGITS: Final = 8  # of a number without its leading zeros: no business number has more than two
 _SEPARATORS: Final = re.compile(r"[\s.·/\-\u2010-\u2015]+")
 _TOKENS: Final = re.compile(r"\d+|[^\W\d_]")
 _FORMS: Final = re.compile(r"\((?:주|유|사|재|합|의)\)|주식회사|유한회사")
@@ -291,8 +276,8 @@ _HOLDERS: Final = (*ECHOES, *VERIFY_WRAPPERS, *ANSWERS)
 _MIN_COMMON_SHARE: Final = 2 / 3  # of the longer text's letters, in the same order
 
 
-def digits_of(value: object) -> str | None:
-    """Return the ten digits of a business number in any notation, also as a number without its leading zeros."""
+def _digits_of(value: object) -> str | None:
+    """Return the ten digits of a business number in any notation. Numbers may lack leading zeros."""
     text = plain_text(value)
     if text is None:
         return None
@@ -304,12 +289,12 @@ def digits_of(value: object) -> str | None:
 
 
 def fold_text(text: str | None) -> str:
-    """Return the letters and digits of a text for comparison: composed, without case, width and company forms."""
+    """Return a text's letters and digits for comparison, without case, width and company forms."""
     return "\x1f".join(_tokens(text)) if text else ""
 
 
 def is_other(said: str, sent: str) -> bool:
-    """Whether a repeated text cannot have been made of the one that was sent."""
+    """Whether the service's copy of a text cannot come from the text that was sent."""
     if said == sent:
         return False
     ours, theirs = _tokens(sent), _tokens(said)
@@ -330,12 +315,13 @@ def is_other(said: str, sent: str) -> bool:
 
 
 def numbers_in(answer: Object) -> list[str]:
-    said = (digits_of(echo.get(name)) for echo in _echoes(answer) for name in NUMBERS)
+    """Return the distinct business numbers that an answer repeats."""
+    said = (_digits_of(echo.get(name)) for echo in _echoes(answer) for name in NUMBERS)
     return list(dict.fromkeys(b_no for b_no in said if b_no is not None))
 
 
 def find_contradiction(answer: Object, b_no: str, name: str | None, address: str | None) -> str | None:
-    """Return why an answer is another record's, if it is; the text completes "the answer …"."""
+    """Return why an answer belongs to another record, or ``None``; the text completes "the answer …"."""
     for number in numbers_in(answer):
         if number != b_no:
             return gettext("is about another number ({number}) than was asked ({b_no})", number=number, b_no=b_no)

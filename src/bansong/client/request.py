@@ -1,4 +1,4 @@
-"""Requests, timeouts and the gate before the last byte.
+"""Requests, timeouts, proxies, TLS, and the gate before the last byte.
 
 The service cannot have understood a request before its last byte was handed to the network: until then an error means
 "not sent", from then on "in doubt". So a body records whether its last byte may have gone.
@@ -45,11 +45,9 @@ _REQUEST_IDS: Final = (
     "x-trace-id",
 )
 _SECRET: Final = frozenset({"set-cookie", "set-cookie2", "authorization", "proxy-authorization", "cookie", "x-api-key"})
-_OWN_HEADERS: Final = frozenset(
-    {
-        *("accept-encoding", "authorization", "connection", "content-length", "content-type", "cookie", "host"),
-        *("idempotency-key", "proxy-authorization", "transfer-encoding", "x-api-key"),
-    }
+_OWN_HEADERS: Final = (
+    *("accept-encoding", "authorization", "connection", "content-length", "content-type", "cookie", "host"),
+    *("idempotency-key", "proxy-authorization", "transfer-encoding", "x-api-key"),
 )
 _VISIBLE: Final = re.compile("[!-~]{1,200}")
 _CHUNK_BYTES: Final = 64 * 1024
@@ -59,7 +57,7 @@ Step = Callable[[], Awaitable[None]]
 
 
 class Headers(Mapping[str, str]):
-    """The headers of a response, without cookies and credentials; names in any case."""
+    """The headers of a response, without cookies and credentials. Names are found in any case."""
 
     def __init__(self, headers: Mapping[str, str], key: SecretKey) -> None:
         lowered = {name.lower(): value for name, value in headers.items()}
@@ -83,7 +81,7 @@ class Headers(Mapping[str, str]):
 
 
 def request_id_of(headers: Mapping[str, str], key: SecretKey) -> str | None:
-    """Return the service's name of a request (G34), for its support; ``None`` if it gives none."""
+    """Return the id that the service gave a request (G34), for its support; ``None`` without one."""
     lowered = {name.lower(): value.strip() for name, value in headers.items()}
     found = (lowered[name] for name in _REQUEST_IDS if _VISIBLE.fullmatch(lowered.get(name, "")))
     identifier = next(found, None)
@@ -99,11 +97,11 @@ def user_agent() -> str:
 
 @dataclass(slots=True, eq=False, repr=False)
 class RequestBody:
-    """A body of known length in pieces: an async iterator, used once.
+    """The body of a request, of known length, as an async iterator that is used once.
 
     ``before_last`` is awaited before the last piece, ``after_last`` when the network has taken it. ``complete``: the
-    last piece was handed over; ``failure``: error of one of the two steps. (Not a generator: trio warns of unfinished
-    ones.)
+    last piece was handed over. ``failure``: the error of one of the two steps. This is no generator: trio warns of
+    unfinished generators.
     """
 
     pieces: Iterator[bytes]
@@ -153,7 +151,7 @@ def file_body(
     before_last: Step | None = None,
     after_last: Step | None = None,
 ) -> RequestBody:
-    """Return a ``multipart/form-data`` body with one part, ``file`` (G28); its last piece is the closing boundary."""
+    """Return a ``multipart/form-data`` body with one part, ``file`` (G28). Its last piece is the closing boundary."""
     boundary = f"bansong-{secrets.token_hex(16)}"
     head = (
         f"--{boundary}\r\n"
@@ -178,14 +176,14 @@ def _in_pieces(head: bytes, content: bytes) -> Iterator[bytes]:
 
 
 def _quote_filename(filename: str) -> str:
-    # as HTML forms do
+    # like HTML forms
     plain = filename.encode("utf-8", "replace").decode("utf-8")
     return plain.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A").replace("\\", "_")
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceRequest(Generic[T]):
-    """A request; ``body`` makes one for each attempt; ``replacing``: it is paid for, so odd bytes are replaced."""
+    """A request to the service. ``body`` makes one per attempt; ``replacing``: replace odd bytes of a paid answer."""
 
     method: str
     path: tuple[str, ...]
@@ -198,7 +196,7 @@ class ServiceRequest(Generic[T]):
     replacing: bool = False
 
     def parse(self, body: bytes) -> T:
-        """Return the value of a response's body; an acknowledgement may be empty or no JSON (G21)."""
+        """Return the value of a response's body. An acknowledgement may be empty or no JSON (G21)."""
         try:
             content = parse_json(body, replacing=self.replacing)
         except UnreadableError:
@@ -221,6 +219,7 @@ def post_request(
 
 
 def idempotency_header(idempotency_key: str | None) -> dict[str, str] | None:
+    """Return the header for an idempotency key, ``None`` without a key; raise :class:`UsageError`."""
     key = optional_text("idempotency_key", idempotency_key)
     if key is None:
         return None
@@ -230,7 +229,7 @@ def idempotency_header(idempotency_key: str | None) -> dict[str, str] | None:
 
 
 def check_headers(headers: Mapping[str, str] | None) -> dict[str, str]:
-    """Return more headers of a call; raise :class:`UsageError` for one that the client sends itself."""
+    """Return a call's further headers; raise :class:`UsageError` for those that the client sends itself."""
     for name in headers or {}:
         if name.lower() in _OWN_HEADERS:
             raise UsageError(HEADER_IS_OURS, option=Option("headers"), name=name)
@@ -238,7 +237,7 @@ def check_headers(headers: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def without_missing(**fields: object) -> dict[str, object]:
-    """Return the fields that are not ``None``: absent ones are not sent (G23)."""
+    """Return the fields that are not ``None``. Absent fields are not sent (G23)."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -287,7 +286,7 @@ _PROXY_SCHEMES: Final = ("http", "https")
 
 
 def environment_proxy(base: BaseUrl) -> str | None:
-    """Return the environment's proxy for a service, if any, never for this machine; raise :class:`UsageError`."""
+    """Return the environment's proxy for a service, ``None`` on this machine; raise :class:`UsageError`."""
     if base.is_loopback or proxy_bypass(base.host.strip("[]")):
         return None
     found = getproxies()
@@ -337,10 +336,10 @@ class _TimeoutParts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Seconds for a connection, for a sign of the service, and for sending.
+    """Seconds to wait for a connection (``connect``), for bytes of the service (``read``), for sending (``write``).
 
-    Uploads wait four times ``read``: a service may check all rows first. Raises :class:`UsageError` for a value that
-    is not a number above zero.
+    Uploads wait four times ``read``: a service may check all rows first. Raises :class:`UsageError` for a value that is
+    not a number above zero.
     """
 
     connect: float = _CONNECT_TIMEOUT_S
@@ -355,7 +354,7 @@ class Timeouts:
 
     @classmethod
     def of(cls, timeout: Timeout) -> Timeouts:
-        """Return a number, which bounds each part (connecting takes 10 s at most), or an ``httpx.Timeout``."""
+        """Return timeouts from seconds for each part (at most 10 s to connect), or from an ``httpx.Timeout``."""
         if isinstance(timeout, Timeouts):
             return timeout
         if isinstance(timeout, _TimeoutParts):
@@ -365,7 +364,7 @@ class Timeouts:
 
 
 def tls_context(verify: Verify, base: BaseUrl) -> ssl.SSLContext | None:
-    """Return the TLS context for ``verify``, ``None`` for the default; unchecked certificates only on this machine."""
+    """Return the TLS context for ``verify``, ``None`` for the default. Unchecked certificates need this machine."""
     if verify is True:
         return None
     if verify is False:

@@ -1,7 +1,7 @@
 """Answers of the service as values.
 
-They are read tolerantly where INTERFACE.md is silent, strictly where a guess could cost a lookup. G1, G2, … are lines
-of ``docs/guesses.md``. Unknown fields are kept as attributes, and ``raw`` is the object as it came.
+Answers are read tolerantly where INTERFACE.md is silent, strictly where a guess could cost a lookup. G1, G2, … are
+lines of ``docs/guesses.md``. Unknown fields are kept as attributes, and ``raw`` is the object as received.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from bansong.base.messages import gettext
 from bansong.base.schema import ANSWER_COLUMNS, Answer
-from bansong.client import evidence as field_aliases
+from bansong.client import evidence
 from bansong.client.errors import one_line, value_message
 from bansong.client.evidence import (
     REPLACED,
@@ -73,7 +73,7 @@ Reasons = Annotated[tuple[str, ...], BeforeValidator(_reasons)]
 
 
 class Shape(BaseModel):
-    """A value of the service; unknown fields are kept, and ``raw`` is its JSON."""
+    """A value of the service. Unknown fields are kept; ``raw`` is its JSON."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -127,15 +127,15 @@ class BatchStatus(Shape):
 
     @property
     def state(self) -> Literal["done", "failed", "working"]:
-        """Meaning of the status word (G8); an unknown word means that the job is still at work."""
+        """Meaning of the status word (G8). An unknown word counts as ``working``."""
         word = _word(self.status)
-        if word in field_aliases.DONE_WORDS:
+        if word in evidence.DONE_WORDS:
             return "done"
-        return "failed" if word in field_aliases.FAILED_WORDS else "working"
+        return "failed" if word in evidence.FAILED_WORDS else "working"
 
     @property
     def known_word(self) -> bool:
-        return self.state != "working" or _word(self.status) in field_aliases.WORKING_WORDS
+        return self.state != "working" or _word(self.status) in evidence.WORKING_WORDS
 
 
 class Acknowledged(Shape):
@@ -145,9 +145,9 @@ class Acknowledged(Shape):
 def read_verified(
     value: object, b_no: str | None = None, name: str | None = None, address: str | None = None
 ) -> Verified:
-    """Read the answer of ``POST /verify`` (G2); one that repeats another record than the sent one is refused (G32)."""
+    """Read the answer of ``POST /verify`` (G2); refuse one that repeats another record (G32)."""
     only = value[0] if isinstance(value, list) and len(value) == 1 else value
-    found = unwrap(only, ANSWER_COLUMNS, field_aliases.VERIFY_WRAPPERS)
+    found = unwrap(only, ANSWER_COLUMNS, evidence.VERIFY_WRAPPERS)
     fault = _own_fault(found)
     if fault is not None:
         raise UnreadableError(gettext("holds no verification: {fault}", fault=fault))
@@ -160,23 +160,23 @@ def read_verified(
 def read_created(value: object) -> BatchCreated:
     """Read the answer of ``POST /batch`` (G6, G7)."""
     outer = require_object(value)
-    # an `id` beside another name may be the response's own
-    named = unwrap(outer, field_aliases.JOB_IDS[:-1], field_aliases.JOB_WRAPPERS)
-    is_named = has_any(named, field_aliases.JOB_IDS[:-1])
-    found = named if is_named else unwrap(outer, field_aliases.JOB_IDS, field_aliases.JOB_WRAPPERS)
-    job_id = first_identifier(found, field_aliases.JOB_IDS) or first_identifier(outer, ("job", "batch"))
+    # if there is another name, too, `id` may be that of the response
+    named = unwrap(outer, evidence.JOB_IDS[:-1], evidence.JOB_WRAPPERS)
+    is_named = has_any(named, evidence.JOB_IDS[:-1])
+    found = named if is_named else unwrap(outer, evidence.JOB_IDS, evidence.JOB_WRAPPERS)
+    job_id = first_identifier(found, evidence.JOB_IDS) or first_identifier(outer, ("job", "batch"))
     if job_id is None:
         raise UnreadableError(gettext("has no job_id{in_words}", in_words=_in_words(outer)))
-    return build_shape(BatchCreated, found, raw=value, job_id=job_id, total=_count(found, field_aliases.TOTALS))
+    return build_shape(BatchCreated, found, raw=value, job_id=job_id, total=_count(found, evidence.TOTALS))
 
 
 def read_status(value: object) -> BatchStatus:
     """Read the answer of ``GET /batch/{job_id}``: its status, and the results at any place (G8 to G15)."""
     found = _job(require_object(value))
-    status = plain_text(first_value(found, field_aliases.STATUSES))
+    status = plain_text(first_value(found, evidence.STATUSES))
     if status is None:
         raise UnreadableError(gettext("has no status{in_words}", in_words=_in_words(found)))
-    items = find_list(found, field_aliases.RESULTS, (*ANSWER_COLUMNS, *field_aliases.ANSWERS))
+    items = find_list(found, evidence.RESULTS, (*ANSWER_COLUMNS, *evidence.ANSWERS))
     rest = {name: part for name, part in found.items() if part is not items}
     return build_shape(
         BatchStatus,
@@ -184,8 +184,8 @@ def read_status(value: object) -> BatchStatus:
         raw=value,
         status=status,
         results=[read_result(item) for item in items],
-        total=_count(found, field_aliases.TOTALS),
-        done=_count(found, field_aliases.DONES),
+        total=_count(found, evidence.TOTALS),
+        done=_count(found, evidence.DONES),
     )
 
 
@@ -193,16 +193,14 @@ def read_result(item: object) -> Result:
     """Read one row of a job; a fault becomes its ``error``. An item with two numbers has no answer (G32)."""
     if not isinstance(item, dict):
         return Result(raw=item, error=gettext("the item is not an object"))
-    nested = next(
-        (item[name] for name in field_aliases.ANSWERS if has_any(item.get(name), ANSWER_COLUMNS)), None
-    )  # G12
-    places = [place for place in (*map(item.get, field_aliases.ECHOES), item, nested) if isinstance(place, dict)]
-    echo: Object = next((place for place in places if place is not item and has_any(place, field_aliases.ECHOED)), {})
+    nested = next((item[name] for name in evidence.ANSWERS if has_any(item.get(name), ANSWER_COLUMNS)), None)  # G12
+    places = [place for place in (*map(item.get, evidence.ECHOES), item, nested) if isinstance(place, dict)]
+    echo: Object = next((place for place in places if place is not item and has_any(place, evidence.ECHOED)), {})
     answer, error = _read_answer(item, nested)
     said = numbers_in(item)
     if len(said) > 1:
         answer, error = None, gettext("the item is about two numbers, {listed}", listed=" and ".join(said))
-    odd = (plain_text(first_value(place, field_aliases.NUMBERS)) for place in places)
+    odd = (plain_text(first_value(place, evidence.NUMBERS)) for place in places)
     known = {
         "key": _row_key(item, echo),
         "b_no": next(filter(None, said or odd), None) if len(said) < 2 else None,
@@ -220,7 +218,7 @@ def read_acknowledged(value: object) -> Acknowledged:
 
 
 def build_shape(model: type[S], values: Mapping[str, Any], *, raw: object, **known: object) -> S:
-    """Return a model of an object's fields, of which ``known`` are read already; raise :class:`UnreadableError`."""
+    """Return a model of an object's fields; ``known`` ones are read already. Raises :class:`UnreadableError`."""
     try:
         return model.model_validate({**values, **known, "raw": raw})
     except ValidationError as error:
@@ -248,19 +246,19 @@ def _read_answer(item: Object, nested: Object | None) -> tuple[Answer | None, st
 
 
 def _proof(text: str | None) -> str | None:
-    # G33: an echo with replaced bytes proves nothing
+    # G33: a repeated text with replaced bytes proves nothing
     return None if text is None or REPLACED in text else text
 
 
 def _own_fault(item: Object) -> str | None:
-    # G2, G15: a value in one of the seven fields makes it a verification, since it is paid for
+    # G2, G15: an item with a value in one of the seven fields is an answer, since it was paid for
     if any(item.get(name) not in (None, "", []) for name in ANSWER_COLUMNS):
         return None
-    said = first_value(item, field_aliases.FAULTS)
+    said = first_value(item, evidence.FAULTS)
     if said not in (None, False, "", [], {}):
         return value_message(said) or one_line(str(said))
-    status = plain_text(first_value(item, field_aliases.STATUSES))
-    if status is not None and _word(status) in field_aliases.FAILED_WORDS:
+    status = plain_text(first_value(item, evidence.STATUSES))
+    if status is not None and _word(status) in evidence.FAILED_WORDS:
         return value_message(item) or gettext("its status is {one_line}", one_line=one_line(status))
     if has_any(item, ANSWER_COLUMNS):
         return None
@@ -273,11 +271,11 @@ def _in_words(item: Object) -> str:
 
 
 def _row_key(item: Object, echo: Object) -> int | str | None:
-    # G14; none where the object's key names another row than the item itself, or bytes were replaced
-    keyed = item.get(field_aliases.KEYED)
+    # G14; none if the object's key and the item name different rows, or if bytes were replaced
+    keyed = item.get(evidence.KEYED)
     if isinstance(keyed, dict) and "row_id" in keyed and str(item["row_id"]).strip() != keyed["row_id"]:
         return None
-    for name in field_aliases.ROW_KEYS:
+    for name in evidence.ROW_KEYS:
         for value in (item.get(name), echo.get(name)):
             number = as_whole_number(value)
             if isinstance(value, str) and REPLACED in value:
@@ -290,9 +288,9 @@ def _row_key(item: Object, echo: Object) -> int | str | None:
 
 
 def _job(outer: Object) -> Object:
-    # G1: an envelope has its own status ({"status": "success", "data": {"status": "running"}}), so the inner one
-    # counts; but "done", the one word of INTERFACE.md, counts at any place
-    found = [name for name in field_aliases.JOB_WRAPPERS if has_any(outer.get(name), field_aliases.STATUSES)]
+    # G1: an envelope may have a status, too ({"status": "success", "data": {"status": "running"}}): the inner one
+    # counts. Only "done", the word of INTERFACE.md, counts at any place.
+    found = [name for name in evidence.JOB_WRAPPERS if has_any(outer.get(name), evidence.STATUSES)]
     if len(found) > 1:
         raise UnreadableError(gettext("has two jobs, {listed}", listed=" and ".join(found)))
     if not found:
@@ -303,7 +301,7 @@ def _job(outer: Object) -> Object:
 
 def _count(found: Object, called: tuple[str, ...]) -> int | None:
     # G7, G9: also one level down or as "3/10"; for people only
-    places = [found, *(part for part in (found.get(name) for name in field_aliases.PROGRESS) if isinstance(part, dict))]
+    places = [found, *(part for part in (found.get(name) for name in evidence.PROGRESS) if isinstance(part, dict))]
     for place in places:
         number = next(
             (n for n in (as_whole_number(place.get(name)) for name in called) if n is not None and n >= 0), None
@@ -311,7 +309,7 @@ def _count(found: Object, called: tuple[str, ...]) -> int | None:
         if number is not None:
             return number
     share = re.fullmatch(r"\s*(\d{1,18})\s*/\s*(\d{1,18})\s*", str(found.get("progress")), flags=re.A)
-    return int(share[1 if called is field_aliases.DONES else 2]) if share else None
+    return int(share[1 if called is evidence.DONES else 2]) if share else None
 
 
 def _word(status: str) -> str:
@@ -324,14 +322,14 @@ _MAX_KEEP_SECONDS: Final = 366 * 86_400
 
 @dataclass(frozen=True, slots=True)
 class Idempotency:
-    """The service's promise to do a request to ``endpoints`` once for each key, which it keeps ``keep_seconds``."""
+    """The service's promise: a repeated request to ``endpoints`` is done once per key, for ``keep_seconds``."""
 
     endpoints: frozenset[str]
     keep_seconds: int
 
 
 class Account(Shape):
-    """The account's monthly quota, as far as it was found (INTERFACE §2.7); any two numbers give the third.
+    """The account's monthly quota (INTERFACE §2.7), as far as it was found. The third number follows from two.
 
     ``idempotency``: the service's promise about repeated requests, if any.
     """
@@ -366,9 +364,7 @@ def read_account(value: object) -> Account:
     """Read the answer of ``GET /me`` (G16, G17); missing numbers become ``None``."""
     outer = require_object(value)
     numbers = list(_numbers(outer))
-    limit, used, remaining = (
-        _one(numbers, tiers) for tiers in (field_aliases.LIMITS, field_aliases.USED, field_aliases.REMAINING)
-    )
+    limit, used, remaining = (_one(numbers, tiers) for tiers in (evidence.LIMITS, evidence.USED, evidence.REMAINING))
     if limit is None and used is not None and remaining is not None:
         limit = used + remaining
     elif used is None and limit is not None and remaining is not None:
@@ -380,26 +376,25 @@ def read_account(value: object) -> Account:
 
 
 def read_watch(value: object) -> WatchEntry:
-    """Read one watched business (G18); it must have an identifier, else it could never be removed."""
-    found = unwrap(value, field_aliases.WATCH_IDS, field_aliases.WATCH_WRAPPERS)
-    watch_id = first_identifier(found, field_aliases.WATCH_IDS)
+    """Read one watched business (G18). Without an identifier it could not be removed, so it is refused."""
+    found = unwrap(value, evidence.WATCH_IDS, evidence.WATCH_WRAPPERS)
+    watch_id = first_identifier(found, evidence.WATCH_IDS)
     if watch_id is None:
         raise UnreadableError(gettext("has no watch_id"))
     return build_shape(
-        WatchEntry, found, raw=value, watch_id=watch_id, biz_no=first_value(found, field_aliases.WATCH_NUMBERS)
+        WatchEntry, found, raw=value, watch_id=watch_id, biz_no=first_value(found, evidence.WATCH_NUMBERS)
     )
 
 
 def read_watches(value: object) -> list[WatchEntry]:
     """Read the answer of ``GET /watch`` (G19)."""
-    return [read_watch(item) for item in find_list(value, field_aliases.WATCHES, field_aliases.WATCH_IDS)]
+    return [read_watch(item) for item in find_list(value, evidence.WATCHES, evidence.WATCH_IDS)]
 
 
 def read_history(value: object) -> list[WatchChange]:
     """Read the answer of ``GET /watch/{watch_id}/history`` (G20), in its order."""
     return [
-        _change(require_object(item))
-        for item in find_list(value, field_aliases.HISTORY, (*field_aliases.TIMES, *field_aliases.AFTER))
+        _change(require_object(item)) for item in find_list(value, evidence.HISTORY, (*evidence.TIMES, *evidence.AFTER))
     ]
 
 
@@ -408,9 +403,9 @@ def _change(item: Object) -> WatchChange:
         WatchChange,
         item,
         raw=item,
-        at=first_value(item, field_aliases.TIMES),
-        before=first_value(item, field_aliases.BEFORE),
-        after=first_value(item, field_aliases.AFTER),
+        at=first_value(item, evidence.TIMES),
+        before=first_value(item, evidence.BEFORE),
+        after=first_value(item, evidence.AFTER),
     )
 
 
@@ -418,14 +413,14 @@ def _numbers(value: Object, within: str = "", depth: int = 0) -> Iterator[tuple[
     # a negative number means no limit
     for name, part in value.items():
         if isinstance(part, dict):
-            if name in field_aliases.QUOTA_PLACES and depth < 4:
+            if name in evidence.QUOTA_PLACES and depth < 4:
                 yield from _numbers(part, name, depth + 1)
         elif (number := as_whole_number(part)) is not None and number >= 0:
-            yield within, field_aliases.BARE_WITHIN.get(within, name) if name in field_aliases.BARE else name, number
+            yield within, evidence.BARE_WITHIN.get(within, name) if name in evidence.BARE else name, number
 
 
 def _one(numbers: list[tuple[str, str, int]], tiers: tuple[tuple[str, ...], ...]) -> int | None:
-    # the most telling name counts; two names of one rank must agree
+    # the clearest name counts; two names of one rank must agree
     for tier in tiers:
         found = {f"{within}.{name}".lstrip("."): number for within, name, number in numbers if name in tier}
         if len(set(found.values())) > 1:
@@ -439,7 +434,7 @@ def _one(numbers: list[tuple[str, str, int]], tiers: tuple[tuple[str, ...], ...]
 
 def _plan(value: Object) -> str | None:
     for place in _places(value):
-        plan: Any = first_value(place, field_aliases.PLANS)
+        plan: Any = first_value(place, evidence.PLANS)
         if isinstance(plan, dict):
             plan = first_value(plan, ("name", "plan", "id", "code", "tier"))
         if plan is not None:
@@ -452,7 +447,7 @@ def _places(value: Object) -> list[Object]:
 
 
 def _idempotency(value: Object) -> Idempotency | None:
-    # lookups are paid on this promise (G31), so it must be whole
+    # lookups are paid in reliance on this promise (G31), so it must be complete
     found = [place["idempotency"] for place in _places(value) if place.get("idempotency") is not None]
     said = found[0] if len(found) == 1 and isinstance(found[0], dict) else {}
     header, endpoints, keep = said.get("header"), said.get("endpoints"), said.get("keep_seconds")

@@ -1,4 +1,4 @@
-"""Which failed requests are sent again, when, and what else follows from an error (decision 022).
+"""Rules for retries, and the consequences of errors (decision 022).
 
 The client repeats free requests after any passing error, others only if the service certainly never had all of the
 request. A run also has a budget of retries.
@@ -41,7 +41,7 @@ _random: Final = Random()  # noqa: S311 - it spreads waits, it keeps no secret
 
 
 def may_go_again(error: ServiceError, *, is_free: bool, was_sent: bool) -> bool:
-    """Whether a request that failed may be repeated; ``was_sent``: all of its body was handed over."""
+    """Whether a failed request may be repeated. ``was_sent``: all of its body was handed over."""
     if is_long_wait(error.retry_after) or isinstance(error, CertificateError):
         return False
     if not is_free:
@@ -57,14 +57,14 @@ def may_go_again(error: ServiceError, *, is_free: bool, was_sent: bool) -> bool:
 
 
 def seconds_before(attempt: int, retry_after: float | None) -> float:
-    """Return the seconds before retry ``attempt`` (from 1): 0.5, 1, 2, 4, 8, less a random quarter to spread them."""
+    """Return the seconds before retry ``attempt`` (from 1): 0.5, 1, 2, 4, 8, less a random quarter."""
     longest = min(_MAX_WAIT_S, _FIRST_WAIT_S * 2.0 ** (min(attempt, 16) - 1))
     chance = longest * _random.uniform(0, 0.25)
     return longest - chance if retry_after is None else retry_after + chance
 
 
 class Action(Enum):
-    """Consequence for a request and its run."""
+    """The consequence of an error, for the request and its run."""
 
     RETRY = "certainly not sent: send it again within the retry budget, else pause the run"
     WAIT = "over a limit: send it again after the time that the service says, else pause the run"
@@ -76,6 +76,7 @@ class Action(Enum):
     END_RUN = "refused whatever it says: end the run and raise the error"
 
 
+# the nearest listed base class of an error counts
 ERROR_ACTIONS: Final[dict[type[Exception], Action]] = {
     NotSentError: Action.RETRY,
     CertificateError: Action.END_RUN,
@@ -85,14 +86,11 @@ ERROR_ACTIONS: Final[dict[type[Exception], Action]] = {
     UnavailableError: Action.RETRY_OR_HOLD,
     ShapeError: Action.HOLD,
     TooLargeError: Action.REFUSE,
-    RejectedError: Action.REFUSE,  # but not a redirect: see error_action
-    ServiceError: Action.END_RUN,  # 401, 403, 404 and whatever else: it will be the same for every other request
+    RejectedError: Action.REFUSE,  # except redirects: see error_action
+    ServiceError: Action.END_RUN,  # 401, 403, 404 and others: every other request would get the same
 }
-"""Action for each class of errors; the nearest listed base class counts."""
 
-MAX_RETRY_AFTER: Final = 60.0
-"""Seconds: for a longer Retry-After a run pauses, and a client raises the error at once."""
-
+MAX_RETRY_AFTER: Final = 60.0  # seconds: for a longer one a run pauses, and a client raises the error at once
 _OVERLOAD: Final = frozenset({502, 503, 504})
 
 
@@ -107,7 +105,7 @@ def is_redirect(error: ServiceError) -> bool:
 
 
 def is_overload(error: ServiceError) -> bool:
-    """Whether the service is overloaded: no answer in time, 502 to 504, or a short limit."""
+    """Whether an error shows overload of the service: no answer in time, 502 to 504, or a short limit."""
     if isinstance(error, DoubtError | UnavailableError):
         return error.status is None or error.status in _OVERLOAD
     if isinstance(error, LimitError):
@@ -116,10 +114,12 @@ def is_overload(error: ServiceError) -> bool:
 
 
 def is_long_wait(retry_after: float | None) -> bool:
+    """Whether a Retry-After is longer than :data:`MAX_RETRY_AFTER`."""
     return retry_after is not None and retry_after > MAX_RETRY_AFTER
 
 
 def may_pass(error: ServiceError) -> bool:
+    """Whether a free request may succeed if it is sent again after this error."""
     action = error_action(error)
     if action is Action.WAIT:
         return error.retry_after is not None
@@ -127,9 +127,9 @@ def may_pass(error: ServiceError) -> bool:
 
 
 class RetryBudget:
-    """Retries that a run has left, so that a service in trouble is not asked more and more.
+    """The retries left to a run, which spare a service in trouble.
 
-    A request earns ``share`` of a retry; there are ``least`` at first and never more than ``most``.
+    Each request earns ``share`` of a retry. A run begins with ``least``, and never has more than ``most``.
     """
 
     def __init__(self, share: float = 0.1, least: int = 10, *, most: int = 100, random: Random | None = None) -> None:
@@ -150,6 +150,6 @@ class RetryBudget:
         return True
 
     def backoff(self, attempt: int, retry_after: float | None = None) -> float:
-        """Return the seconds before retry ``attempt`` (from 1): random, so that retries do not come together."""
+        """Return the random seconds before retry ``attempt`` (from 1). Random ones keep retries apart."""
         longest = min(_MAX_BACKOFF_S, _FIRST_BACKOFF_S * 2.0 ** (min(attempt, 64) - 1))
         return max(self._random.uniform(0, longest), retry_after or 0.0)

@@ -1,10 +1,10 @@
-"""Sends one request and returns one response or error: the key, the headers, the meaning of a response.
+"""Send one request and return one response or error.
 
-Each connection has an httpx transport of its own, since the pool of one httpx client is quadratic. After an answer it
-rests as long as the answer took: surplus bytes, which would be taken for the next answer, show meanwhile; once any
-came, no connection is used again. There are no cookies, redirects or ``.netrc``, which paid requests must not use. The
-key is added just before sending, below the hooks, for the configured origin only; no error keeps a frame of the
-network's.
+Each connection has a separate httpx transport, since the pool of one httpx client is quadratic. After an answer a
+connection rests for the time that the answer took. Surplus bytes, which would pass for the next answer, arrive in this
+time; then no connection is used again. There are no cookies, redirects or ``.netrc``, which paid requests must not use.
+The key is added just before sending, after the hooks, for the configured origin only. No error keeps a frame of the
+network code.
 """
 
 from __future__ import annotations
@@ -52,36 +52,35 @@ from bansong.client.request import (
 )
 
 _CHUNK_BYTES: Final = 64 * 1024
-_LOOK_S: Final = 0.01  # for bytes that have arrived: a record of TLS may hold no answer
+_LOOK_S: Final = 0.01  # timeout for reading bytes that have arrived: a TLS record may hold none of an answer
 _END_OF_HEAD: Final = b"\r\n\r\n"
-_INTERIM: Final = (b"HTTP/1.1 1", b"HTTP/1.0 1")  # the statuses 100 to 199, which come before the real one
+_INTERIM: Final = (b"HTTP/1.1 1", b"HTTP/1.0 1")  # the statuses 100 to 199, which come before the final one
 
 
-class StaleError(httpcore.ConnectError):
-    """Something came over a kept connection, or it ended, before a request was sent: none was."""
+class _StaleError(httpcore.ConnectError):
+    """A kept connection ended, or had surplus bytes, before a request was sent. Nothing was sent."""
 
 
 class WatchedStream(httpcore.AsyncNetworkStream):
-    """A connection, plain or TLS; it takes no request after bytes that belong to none."""
+    """A connection, plain or TLS. It refuses a request after surplus bytes."""
 
     def __init__(self, stream: httpcore.AsyncNetworkStream) -> None:
         self._stream = stream
         self._ahead: bytes | None = None
         self._is_closed = False
-        self._begin()
+        self._begin_response()
 
-    def _begin(self) -> None:
-        # a response
+    def _begin_response(self) -> None:
         self._head = b""
         self._has_head = False
         self._head_bytes = self._received_bytes = 0
 
     def surplus(self, body_bytes: int) -> int | None:
-        """Return the number of bytes behind the response, if its head was seen."""
+        """Return the number of bytes behind the response; ``None`` if its head was not seen."""
         return self._received_bytes - self._head_bytes - body_bytes if self._has_head else None
 
     async def look(self) -> bytes | None:
-        """Return what can be read now: ``None`` if there is nothing yet, ``b""`` after the last."""
+        """Return bytes that have arrived: ``None`` if there are none yet, ``b""`` after the end."""
         if self._ahead is None and self._is_closed:
             return b""
         if self._ahead is None and self._stream.get_extra_info("is_readable"):
@@ -107,10 +106,10 @@ class WatchedStream(httpcore.AsyncNetworkStream):
         return data
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        if self._received_bytes:  # of the response before this request
+        if self._received_bytes:  # of an earlier response
             if await self.look() is not None:
-                raise StaleError
-            self._begin()
+                raise _StaleError
+            self._begin_response()
         await self._stream.write(buffer, timeout)
 
     async def aclose(self) -> None:
@@ -119,16 +118,16 @@ class WatchedStream(httpcore.AsyncNetworkStream):
 
     async def start_tls(self, *given: Any, **options: Any) -> httpcore.AsyncNetworkStream:
         self._stream = await self._stream.start_tls(*given, **options)
-        self._begin()
+        self._begin_response()
         return self
 
     def get_extra_info(self, info: str) -> Any:
-        # httpcore would close a connection over which something came unasked, and never say so
+        # httpcore would silently close a connection with unexpected bytes
         return False if info == "is_readable" else self._stream.get_extra_info(info)
 
 
 class Network(httpcore.AnyIOBackend):
-    """Connects, and shows what came over its connection before it is read."""
+    """Open the connection of a line, and show bytes that arrived before they are read."""
 
     stream: WatchedStream | None = None
 
@@ -137,11 +136,11 @@ class Network(httpcore.AnyIOBackend):
         return self.stream
 
     async def look(self) -> bytes | None:
-        """Return what can be read now: ``None`` if there is nothing (yet), ``b""`` after the last."""
+        """Return bytes that have arrived: ``None`` if there are none (yet), ``b""`` after the end."""
         return None if self.stream is None else await self.stream.look()
 
     def surplus(self, length: str) -> int | None:
-        """Return the number of bytes behind a response with a body of ``length``, if that is known."""
+        """Return the number of bytes behind a response with a body of ``length``; ``None`` if unknown."""
         return self.stream.surplus(int(length)) if self.stream is not None and length.isdecimal() else None
 
 
@@ -161,13 +160,13 @@ EventHooks = Mapping[str, Sequence[Callable[[Any], Awaitable[object]]]]
 
 _log = logging.getLogger(__name__)
 
-_UPLOAD_READ_FACTOR: Final = 4  # a service may read all the rows before it says anything
+_UPLOAD_READ_FACTOR: Final = 4  # a service may read all rows before it answers
 _EXCHANGE_TIMEOUTS: Final = 10  # read timeouts for the whole exchange: a dripping response must end
 _KEEP_ALIVE_S: Final = 2.0  # a server that is closing an idle connection would turn a paid request into a doubt
-_MIN_REST_S: Final = 0.01  # for surplus bytes of a broken service to show
+_MIN_REST_S: Final = 0.01  # time for surplus bytes of a broken service to arrive
 _WITHOUT_BODY: Final = (204, 304)
-_CHUNKS_A_TURN: Final = 256  # then other tasks have a turn: a piece may hold thousands, of a byte each
-_DISCONNECTED: Final = re.compile("Server disconnected")  # as httpcore says it
+_CHUNKS_A_TURN: Final = 256  # then other tasks run: one read may bring thousands of one-byte chunks
+_DISCONNECTED: Final = re.compile("Server disconnected")  # httpcore's words
 _PROXY_LOGIN: Final = "407"
 _PORTS: Final = {"http": 80, "https": 443}
 _LIMITS: Final = httpx.Limits(max_connections=1)
@@ -177,7 +176,7 @@ _NEVER_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeou
 
 @dataclass(frozen=True, slots=True)
 class ServiceResponse:
-    """A complete response with a 2xx status (G25); ``headers`` in lower case; ``asked``: method and URL."""
+    """A complete response with a 2xx status (G25). ``headers``: in lower case. ``asked``: method and URL."""
 
     asked: str
     status: int
@@ -187,7 +186,7 @@ class ServiceResponse:
 
 @dataclass(slots=True)
 class _Attempt:
-    # a request, and the response so far; `over`: there is more than `limit`
+    # A request, and the response so far. `over`: the response is longer than `limit`.
     asked: str
     request: httpx.Request
     body: RequestBody | None
@@ -202,7 +201,7 @@ class _Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """Texts for requests without an answer; ``subject``: the receiver, in place of method and URL."""
+    """Sentences for requests without an answer. ``subject``: named in place of method and URL."""
 
     subject: str | None = None
     unreachable: str = gettext_noop("nothing was paid: check the base URL and the network, and try again")
@@ -214,7 +213,7 @@ class Wording:
 
 
 class Transport:
-    """Sends requests to one service with one key, over own connections, an ASGI ``app``, or ``http`` of the caller."""
+    """Send requests to one service with one key: over connections, to an ASGI ``app``, or by ``http``."""
 
     def __init__(
         self,
@@ -251,7 +250,7 @@ class Transport:
         self._may_keep = True
 
     async def aclose(self) -> None:
-        """Close all idle connections; no connection is used twice from now on."""
+        """Close all idle connections. From now on no connection is used twice."""
         self._may_keep = False
         while self._idle:
             await self._idle.pop()[1].aclose()
@@ -268,7 +267,7 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         timeouts: Timeouts | None = None,
     ) -> ServiceResponse:
-        """Send one request; read at most ``limit`` bytes of the response. Errors of the body's steps come through."""
+        """Send one request; read at most ``limit`` bytes of the response. Errors of the body's steps are raised."""
         attempt = _Attempt(
             asked=self._wording.subject or f"{method} {url}",
             request=self._request(method, f"{url}?{urlencode(params)}" if params else url, body, limit, headers or {}),
@@ -285,8 +284,8 @@ class Transport:
         try:
             async with nullcontext() if upload else self._room:
                 outcome = await self._send(attempt)
-        except BaseException as error:  # cancelled: the frames below hold the key
-            raise error.with_traceback(None)  # noqa: B904 - it is the same error
+        except BaseException as error:  # a cancellation: its frames hold the key
+            raise error.with_traceback(None)  # noqa: B904 - the same error
         if attempt.status is not None:
             for hook in self._hooks.get("response", ()):
                 await hook(_shown_response(attempt, outcome))
@@ -307,11 +306,11 @@ class Transport:
         return httpx.Request(method, url, headers=raw, stream=httpx.ByteStream(b""))
 
     async def _send(self, attempt: _Attempt) -> ServiceResponse | Exception:
-        # errors are returned and raised further out, without a frame of the network's
+        # errors are returned, and raised by the caller without frames of the network code
         fault: Exception | None = None
         try:
             await self._exchange(attempt)
-        except Exception as error:  # the network's, and whatever a given transport raises
+        except Exception as error:  # of the network, or of the caller's transport
             fault = error
         _log.debug("%s: %s", attempt.asked, attempt.status if fault is None else type(fault).__name__)
         body = attempt.body
@@ -333,7 +332,7 @@ class Transport:
                 while response is None:
                     line = None if self._given is not None else await self._take(attempt)
                     response = await self._ask(attempt, line)
-                if attempt.upload:  # the step before the last byte, the ledger's, has no time of its own
+                if attempt.upload:  # the ledger's step before the last byte took part of the time
                     scope.deadline = anyio.current_time() + patience
                 await _read(response, attempt)
                 is_kept = line is not None and await self._keep(line, attempt, anyio.current_time() - began)
@@ -346,7 +345,7 @@ class Transport:
             raise httpx.ReadTimeout(gettext("no end of the answer within {patience:g} s", patience=patience))
 
     def _wire_request(self, attempt: _Attempt, line: _Line | None) -> httpx.Request:
-        # with the key, which hooks do not see
+        # adds the key, which hooks do not see
         request, timeouts = attempt.request, attempt.timeouts
         headers = [*request.headers.raw, self._key.header]
         if attempt.upload:
@@ -358,13 +357,13 @@ class Transport:
         return httpx.Request(request.method, request.url, headers=headers, stream=stream, extensions={"timeout": waits})
 
     async def _ask(self, attempt: _Attempt, line: _Line | None) -> httpx.Response | None:
-        # none: a kept connection could not take the request, of which nothing was sent
+        # returns None if a kept connection could not take the request; nothing was sent then
         transport = self._given or line
         assert transport is not None  # noqa: S101 - for mypy
         try:
             return await transport.handle_async_request(self._wire_request(attempt, line))
         except httpx.ConnectError as error:
-            if line is None or not isinstance(error.__cause__, StaleError):
+            if line is None or not isinstance(error.__cause__, _StaleError):
                 raise
             if await line.network.look():
                 await self.aclose()
@@ -381,7 +380,7 @@ class Transport:
         return _Line(self._tls_context() if self._is_secure else NO_TLS, self._proxy)
 
     async def _keep(self, line: _Line, attempt: _Attempt, seconds: float) -> bool:
-        # surplus bytes: nobody knows whose answer is whose
+        # after surplus bytes, answers cannot be matched to requests any more
         length = "0" if attempt.status in _WITHOUT_BODY else attempt.headers.get("content-length", "")
         surplus, extra = await line.network.look(), line.network.surplus(length)
         if not attempt.over and (surplus or (extra is not None and extra > 0)):
@@ -515,7 +514,7 @@ def _rest_after(seconds: float) -> float:
 
 
 def _shown_response(attempt: _Attempt, outcome: object) -> httpx.Response:
-    # of a body that is unpacked already
+    # the body is unpacked already
     packed = ("content-encoding", "content-length", "transfer-encoding")
     headers = {name: value for name, value in attempt.headers.items() if name not in packed}
     content = outcome.body if isinstance(outcome, ServiceResponse) else bytes(attempt.content)
@@ -523,7 +522,7 @@ def _shown_response(attempt: _Attempt, outcome: object) -> httpx.Response:
 
 
 def _cause(error: Exception) -> Exception:
-    # the error of the system below those of the libraries
+    # the operating system's error below the libraries' errors
     found = error
     below = error.__cause__ or error.__context__
     while below is not None:
@@ -536,6 +535,7 @@ def _cause(error: Exception) -> Exception:
 def check_http(
     http: HttpTransport | None, verify: Verify, app: object | None, proxy: object | None = None
 ) -> HttpTransport | None:
+    """Return the caller's transport; raise :class:`UsageError` if other network options are given, too."""
     if http is None:
         return None
     if not isinstance(http, HttpTransport):

@@ -1,7 +1,7 @@
-"""Send signed notifications to a receiver; verify their signature.
+"""Send signed notifications to a webhook; verify their signature.
 
-A path or query often holds a secret, so messages, logs and reprs show only scheme, host and port. Each POST has its own
-connection without a proxy, to an address that was checked when the name was resolved; redirects are not followed.
+A path or query often holds a secret, so messages, logs and reprs show only scheme, host and port. Each POST opens a
+connection, without a proxy, to an address that was checked when the name was resolved. Redirects are not followed.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ _UNSAFE: Final = re.compile(r"[\s\\\x00-\x20\x7f]")
 
 @dataclass(frozen=True, slots=True)
 class WebhookUrl:
-    """The URL of a webhook; ``shown`` is scheme, host and port, and only :meth:`reveal` and ``whole`` have the rest."""
+    """The URL of a webhook. Only :meth:`reveal` and ``whole`` show more than scheme, host and port."""
 
     shown: str
     whole: httpx.URL = field(repr=False)
 
     @classmethod
     def parse(cls, text: str, *, allow_http: bool = False) -> WebhookUrl:
-        """Check a URL: https, or http to this machine or with ``allow_http``, without a password."""
+        """Check a URL: https, or http to this machine or with ``allow_http``. Raises :class:`UsageError`."""
         text = text.strip()
         try:
             parts = urlsplit(text)
@@ -105,29 +105,25 @@ class WebhookUrl:
 AddressCheck = Callable[[str], None]  # raises for a forbidden address
 
 
-def allow_any(_address: str) -> None:
-    """Allow every address."""
-
-
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Outcome of one attempt, acknowledged without ``error``; ``retry_after``: seconds asked for."""
+    """The result of one attempt: an error, or ``None`` if it was acknowledged. ``retry_after``: seconds."""
 
     error: str | None
     retry_after: float | None = None
 
 
 class WebhookSender:
-    """Sends notifications; ``check`` raises :class:`RefusedAddressError` for forbidden addresses."""
+    """Send notifications. ``check`` raises :class:`RefusedAddressError` for forbidden addresses."""
 
-    def __init__(self, *, timeout: float = 10.0, check: AddressCheck = allow_any) -> None:
+    def __init__(self, *, timeout: float = 10.0, check: AddressCheck = lambda _: None) -> None:
         self._timeouts = Timeouts(min(_CONNECT_TIMEOUT_S, timeout), timeout, timeout)
         self._check = check
         self._context: ssl.SSLContext | None = None
         self._making = anyio.Lock()
 
     async def send(self, url: WebhookUrl, headers: Mapping[str, str], body: bytes) -> Outcome:
-        """POST a JSON body; any 2xx acknowledges it. Failures are in the outcome, not raised."""
+        """POST a JSON body. Any 2xx acknowledges it; failures are returned, not raised."""
         error = gettext("no answer within {read:g} s", read=self._timeouts.read)
         headers = {"User-Agent": f"bansong/{__version__}", "Content-Type": "application/json", **headers}
         try:
@@ -135,17 +131,17 @@ class WebhookSender:
                 return await self._send(url, headers, body)
         except RefusedAddressError as failure:
             error = gettext("not sent: {error}", error=failure)
-        except httpx.ConnectError as failure:  # errors lose their own words, which may hold the URL
+        except httpx.ConnectError as failure:  # its text may hold the URL, so it is not shown
             untrusted = certificate_error(failure) is not None
             error = gettext("the receiver's certificate is not accepted") if untrusted else gettext("cannot connect")
         except (TimeoutError, httpx.ConnectTimeout):
             error = gettext("no connection within {connect:g} s", connect=self._timeouts.connect)
-        except Exception as failure:  # not httpx's alone: a few of the TLS library's come through
+        except Exception as failure:  # errors of httpx, and a few of the TLS library
             error = gettext("the connection broke ({name})", name=type(failure).__name__)
         return Outcome(error)
 
     async def _send(self, url: WebhookUrl, headers: Mapping[str, str], body: bytes) -> Outcome:
-        # resolved once: to an address that was checked, while the name goes to the TLS library
+        # the name is resolved once; the POST goes to a checked address, and TLS gets the name
         tls = await self._tls() if url.is_secure else None
         with anyio.fail_after(self._timeouts.connect):
             try:
@@ -160,7 +156,7 @@ class WebhookSender:
     async def _post(
         self, url: WebhookUrl, addresses: list[str], headers: Mapping[str, str], body: bytes, tls: ssl.SSLContext
     ) -> Outcome:
-        # to the first address that takes a connection; TLS asks for the URL's host
+        # POSTs to the first address that takes a connection; TLS asks for the URL's host
         headers = {"Host": url.whole.netloc.decode("ascii"), "Connection": "close", **headers}
         waits = {part: getattr(self._timeouts, part) for part in ("connect", "read", "write")}
         waits["connect"] /= max(1, len(addresses))
@@ -206,10 +202,12 @@ _MOST_PARTS: Final = 8
 
 
 def new_secret() -> str:
+    """Return a random secret in the form of Standard Webhooks."""
     return _PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
 
 
 def signature_headers(secret: str, event: str, delivery: str, body: bytes, now: float) -> dict[str, str]:
+    """Return the headers that sign a delivery. ``now``: seconds since 1970."""
     at = str(int(now))
     return {
         ID_HEADER: delivery,
@@ -226,11 +224,11 @@ def verify_signature(
 ) -> bool:
     """Whether a received notification was signed with this secret, and not long ago.
 
-    ``headers`` are the request's, in any case; ``body`` its bytes as they came, not parsed and written again; ``now``
-    seconds since 1970, the clock's by default. A signature older or newer than ``tolerance`` seconds is refused, so
-    that nobody can send an old notification again later; within that time a repeat is recognised by ``webhook-id``,
-    which stays the same when a notification is delivered again. Compared in constant time. The former header
-    ``X-Bizverify-Signature`` is read where there is no ``webhook-signature``.
+    ``headers``: the request's, in any case. ``body``: its bytes as received, not parsed and written again. ``now``:
+    seconds since 1970 (default: the clock's). A signature older or newer than ``tolerance`` seconds is refused, so that
+    nobody can send an old notification again later. A repeat within that time has the same ``webhook-id``. The
+    comparison takes constant time. Without a ``webhook-signature``, the former header ``X-Bizverify-Signature`` is
+    read.
     """
     given = {name.lower(): value for name, value in headers.items()}
     current = time.time() if now is None else now
@@ -266,7 +264,7 @@ def _key(secret: str) -> bytes:
             text = secret.removeprefix(_PREFIX)
             if key := base64.b64decode(text + "=" * (-len(text) % 4), validate=True):
                 return key
-        except ValueError:  # a text of the user's own
+        except ValueError:  # a secret that the user chose
             pass
     return secret.encode()
 

@@ -1,10 +1,10 @@
-"""The local engine on many machines: one picklable callable over Arrow tables, and what Spark needs around it.
+"""The local engine on many machines.
 
-:func:`verify_batches` chooses the columns once, where the program runs, and returns a :class:`BatchVerifier`; any
-engine that can send a Python object to its workers and hand it Arrow tables can use that
-(``ray.data``, Daft, :mod:`concurrent.futures`). :mod:`bansong.distributed.spark` does all of it for Spark.
+:func:`verify_batches` chooses the columns once, where the program runs, and returns a :class:`BatchVerifier`: a
+picklable callable over Arrow tables. Any engine that sends Python objects to its workers can use it (``ray.data``,
+Daft, :mod:`concurrent.futures`). :mod:`bansong.distributed.spark` does all of it for Spark.
 
-Nothing here imports polars before :mod:`.worker_process` has set how many threads it may have.
+Nothing here imports polars before :mod:`.worker_process` has set its number of threads.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ from bansong.run.survey import RowReader, prepare_table
 from bansong.tables import frames
 from bansong.tables.table import Table, contract_name, unique_names, written_column
 
-FindFile = Callable[[str], Path]  # where a worker has a file that is known by its path elsewhere; picklable
+FindFile = Callable[[str], Path]  # path on the program's machine → path on the worker; picklable
 
 _KEPT: Final = 2
 _lock: Final = threading.Lock()
@@ -45,7 +45,7 @@ _opened: Final[dict[str, LocalEngine]] = {}
 
 @dataclass(frozen=True, slots=True)
 class FileVersion:
-    """A registry or gazetteer: its path where the program runs, and the version that it has there."""
+    """A registry or gazetteer: its path on the program's machine, and its version there."""
 
     path: str
     version: str
@@ -53,7 +53,7 @@ class FileVersion:
 
 @dataclass(frozen=True, slots=True)
 class WorkerEngine:
-    """An engine for workers: reference files by name and version (``find_file`` locates them), all else pickled."""
+    """A picklable engine. Reference files go by name and version (``find_file`` finds them), all else is pickled."""
 
     registry: FileVersion | None
     gazetteer: FileVersion | None
@@ -62,11 +62,11 @@ class WorkerEngine:
 
     @classmethod
     def of(cls, engine: LocalEngine) -> WorkerEngine:
-        """Take an engine apart; a day is chosen for all workers where it has none."""
+        """Take an engine apart. If it has no day, today is fixed for all workers."""
         other = copy(engine)
         other.today = engine.today or seoul_day()
         other.registry = other.gazetteer = None
-        if engine.status is not None and engine.status.path is not None:  # of a file; statuses are few, and travel
+        if engine.status is not None and engine.status.path is not None:  # the few statuses are pickled, not the file
             other.status = StatusOverlay(
                 pl.read_parquet(engine.status.path, glob=False), aged_before=engine.status.aged_before
             )
@@ -82,9 +82,9 @@ class WorkerEngine:
         return tuple(file.path for file in (self.registry, self.gazetteer) if file is not None)
 
     def open(self) -> LocalEngine:
-        """Return the engine, opened and read once a process; those of the last two runs are kept."""
+        """Return the engine, opened once per process; the last two engines stay open."""
         key = hashlib.sha256(repr((self.registry, self.gazetteer)).encode() + self.rest).hexdigest()
-        with _lock:  # the engine of a cluster may call from several threads; none of them is one of polars' own
+        with _lock:  # a cluster may call from several threads, none of which is a thread of polars
             if key not in _opened:
                 while len(_opened) >= _KEPT:
                     _opened.pop(next(iter(_opened)))
@@ -136,7 +136,7 @@ BATCH_FAILED: Final = Problem(
     "that ran out",
 )
 
-# Boolean columns of the cluster with features of the whole file, and what each is
+# Boolean columns of the cluster with features of the whole file → column of the engine
 FOUND: Final[Mapping[str, str]] = {"bv_crowded": CROWDED, "bv_several_addresses": SEVERAL}
 
 _OTHERS: Final = {"bounce_prob": pa.float64(), "reasons": pa.list_(pa.string())}
@@ -145,7 +145,7 @@ ADDED_SCHEMA: Final = pa.schema([(name, _OTHERS.get(name, pa.string())) for name
 _TEXTS: Final = ("place", "key")
 KEYS_SCHEMA: Final = pa.schema([(name, pa.string() if name in _TEXTS else pa.int64()) for name in KEYS])
 
-_LARGEST_BATCH: Final = 10_000  # rows of a batch that is given back: Spark's own default
+_LARGEST_BATCH: Final = 10_000  # rows of a returned batch: Spark's default
 
 
 def verify_batches(
@@ -214,14 +214,7 @@ def gather_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 @dataclass(frozen=True)
 class BatchVerifier:
-    """Adds the nine columns to Arrow tables with the columns of its sample; made by :func:`verify_batches`.
-
-    Rows, their order and the user's columns stay as they are. ``engine``: the local engine as it travels; ``reader``:
-    which column is what; ``layout``: the output's columns as (column, header); ``found``: columns of :data:`FOUND` that
-    the tables bring; ``threads``: those of polars in a worker; ``place``: says where a call runs, for messages.
-
-    What is raised names that place and the rows.
-    """
+    """Add the nine columns to Arrow tables with the columns of its sample; made by :func:`verify_batches`."""
 
     engine: WorkerEngine
     reader: RowReader
@@ -248,7 +241,7 @@ class BatchVerifier:
         return replace(self, reader=RowReader(headers, moved, frozenset()), found=())
 
     def at(self, *, find_file: FindFile, place: Callable[[], str]) -> BatchVerifier:
-        """Return this verifier for a cluster that has its own places: for the reference files, and for messages."""
+        """Return this verifier for a cluster: ``find_file`` finds reference files, ``place`` names the task."""
         return replace(self, engine=replace(self.engine, find_file=find_file), place=place)
 
     @property
@@ -267,7 +260,7 @@ class BatchVerifier:
             first += table.num_rows
 
     def read_keys(self, table: pa.Table, first: int = 0) -> pa.Table:
-        """Return :data:`KEYS_SCHEMA` of each row, for a verifier of :meth:`for_keys`."""
+        """Return :data:`KEYS_SCHEMA` of each row. Call it on a verifier of :meth:`for_keys`."""
         return self._at_place(self._read_keys, table, first)
 
     def map_keys(self, batches: Iterable[pa.RecordBatch], beside: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
@@ -324,7 +317,7 @@ class BatchVerifier:
 
 
 def _answer(engine: LocalEngine, rows: pl.LazyFrame, rows_in: int) -> pa.Table:
-    """Return the nine columns of each row; raise :class:`AccountingError` unless there is one of each, in order."""
+    """Return the nine columns of each row; raise :class:`AccountingError` if rows are lost or disordered."""
     with engine.running():
         answered = accounting.number_rows(engine.answer(rows))
         nine = answered.select(written_column(name, lists=True) for name in ADDED_COLUMNS)

@@ -1,4 +1,4 @@
-"""Spark: :func:`enrich` adds the nine columns to a DataFrame, whole-file features included (``bansong[spark]``)."""
+"""Add the nine columns to a Spark DataFrame, with features of the whole data (``bansong[spark]``)."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def enrich(
 ) -> DataFrame:
     """Return a DataFrame with the nine columns added, computed when it is used; ``reasons`` is an array of strings.
 
-    The columns are chosen by the first thousand rows, which are read at once. ``cross_row_features``: crowded addresses
-    and numbers with several addresses are looked for in all rows first, by windows; without them a row is judged
-    alone. ``ship_files``: Spark copies registry and gazetteer to its workers; without, each worker has them at the same
-    path. polars has ``spark.task.cpus`` threads in a worker. Other arguments as for
-    :func:`bansong.distributed.verify_batches`, which raises the same. What a worker raises names its partition.
+    The columns are chosen by the first thousand rows, which are read at once. ``cross_row_features``: windows over all
+    rows first find crowded addresses and numbers with several addresses; without them a row is judged alone.
+    ``ship_files``: Spark copies registry and gazetteer to its workers; without, each worker has them at the same path.
+    polars has ``spark.task.cpus`` threads in a worker. Other arguments and errors as for
+    :func:`bansong.distributed.verify_batches`; errors on a worker name its partition.
 
-    A DataFrame has no order: give it a column that numbers the rows where they are to be put in order again.
+    A DataFrame has no order: add a column with row numbers if the rows are to be put in order again.
     """
     check_keywords(enrich, options, BatchKeywords)
     session = df.sparkSession
@@ -77,10 +77,12 @@ def enrich(
 
 
 def find_shipped_file(path: str) -> Path:
+    """Return where Spark has copied a file on this worker."""
     return Path(SparkFiles.get(Path(path).name))
 
 
 def describe_partition() -> str:
+    """Return the partition and attempt of this task, for messages."""
     task = TaskContext.get()
     if task is None:
         return describe_process()
@@ -104,7 +106,7 @@ def _output_schema(df: DataFrame, verifier: BatchVerifier) -> StructType:
 
 
 def _with_found(df: DataFrame, keys: BatchVerifier) -> DataFrame:
-    """Add the columns :data:`FOUND` by a join on the hashed number and address; null if not found."""
+    """Add the columns :data:`FOUND` by a join on the hashed number and address; null where there is no match."""
     written = {
         _WRITTEN_NUMBER: _hash_written(holders_of(keys.reader.headers, keys.reader.chosen["b_no"])),
         _WRITTEN_ADDRESS: _hash_written(holders_of(keys.reader.headers, keys.reader.chosen["address"])),
@@ -128,7 +130,7 @@ def _find_marks(keys: DataFrame) -> DataFrame:
 
 
 def _window_of(name: str) -> WindowSpec:
-    """Return a window of rows with the same value; nulls are spread, or one task would get them all."""
+    """Return a window of rows with the same value. Nulls are spread, else one task would get them all."""
     return Window.partitionBy(F.col(name).isNull(), F.coalesce(F.col(name), F.col(_WRITTEN_NUMBER)))
 
 
@@ -138,14 +140,14 @@ def _differ(name: str) -> Column:
 
 
 def _with_count(keys: DataFrame, name: str, of: str) -> DataFrame:
-    """Count the different values of a column for each value of another (:data:`_DIFFERENT`)."""
+    """Add :data:`_DIFFERENT`: how many values of ``name`` there are for each value of ``of``."""
     rows, value = _window_of(of), F.col(name)
     ranked = keys.withColumn(_RANK, F.dense_rank().over(rows.orderBy(value.asc_nulls_last())))
     return ranked.withColumn(_DIFFERENT, F.max(F.when(value.isNotNull(), F.col(_RANK))).over(rows))
 
 
 def _hash_written(headers: Sequence[str]) -> Column:
-    """Hash columns as text, several as JSON: Spark's hash skips nulls."""
+    """Hash columns as text. Several are hashed as JSON: Spark's hash skips nulls."""
     if len(headers) == 1:
         return F.xxhash64(_column(headers[0]))
     return F.xxhash64(F.to_json(F.struct(*map(_column, headers)), {"ignoreNullFields": "false"}))

@@ -1,6 +1,6 @@
-"""The process in which batches are verified: how many threads polars has there.
+"""Set polars' threads in a worker process before polars is imported.
 
-This module must not import polars, directly or not: it runs before.
+This module must not import polars, directly or not.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ THREADS: Final = "POLARS_MAX_THREADS"
 
 
 def build_with_threads(threads: int, build: bytes) -> Any:
-    """Unpickle what imports polars, with so many threads, unless the worker has loaded polars before (logged)."""
+    """Unpickle an object that imports polars, with so many threads, unless polars is loaded already (logged)."""
     if "polars" not in sys.modules:
         os.environ[THREADS] = str(threads)
     else:
@@ -46,16 +46,17 @@ def build_with_threads(threads: int, build: bytes) -> Any:
 
 
 def map_partition(verifier: BatchVerifier, batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-    """Call :meth:`BatchVerifier.map_batches`; pickling the bound method would load polars too early."""
+    """Call :meth:`BatchVerifier.map_batches`. Pickling the bound method would load polars too early."""
     return verifier.map_batches(batches)
 
 
 def map_partition_keys(
     verifier: BatchVerifier, beside: Sequence[str], batches: Iterable[RecordBatch]
 ) -> Iterator[RecordBatch]:
-    """Call :meth:`BatchVerifier.map_keys`, as :func:`map_partition` does."""
+    """Call :meth:`BatchVerifier.map_keys`, like :func:`map_partition`."""
     return verifier.map_keys(batches, beside)
 
 
 def describe_process() -> str:
+    """Return this process and machine, for messages."""
     return gettext("process {process} on {machine}", process=os.getpid(), machine=platform.node())

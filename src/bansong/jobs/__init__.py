@@ -1,1 +1,1 @@
-"""Scheduled jobs: one file says what is enriched, and every run says what changed."""
+"""Scheduled jobs: a file describes the job, and every run reports changes."""

@@ -1,4 +1,4 @@
-"""The inputs of a job, each enriched; folders and copies of its outputs."""
+"""Find and enrich the inputs of a job; copy and remove its outputs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _DATED_NAME: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
 def copy_file(source: Path, target: Path, mode: int) -> tuple[Alert, ...]:
-    """Copy a file atomically; return alerts about kept copies that somebody edited."""
+    """Copy a file atomically. Copies that somebody has edited are kept; return alerts about them."""
     make_folder(target.parent)
     with ExitStack() as backups, publish_file(target) as temporary, fetch_file(source) as data:
         shutil.copyfile(data.path, temporary)
@@ -67,7 +67,8 @@ def copy_file(source: Path, target: Path, mode: int) -> tuple[Alert, ...]:
 
 
 def set_mode(path: Path, mode: int) -> None:
-    if is_remote(path):  # an object's access is its bucket's
+    """Set the mode of an output; raise :class:`OutputError`. An object's access is its bucket's."""
+    if is_remote(path):
         return
     try:
         if path.stat().st_mode & 0o777 != mode:
@@ -77,14 +78,14 @@ def set_mode(path: Path, mode: int) -> None:
 
 
 def remove_old_outputs(outputs: Iterable[Path], before: date) -> list[Path]:
-    """Remove outputs with a day before ``before`` in their names; return the removed ones."""
+    """Remove outputs whose names have a day before ``before``; return the removed ones."""
     gone: list[Path] = []
     for path in outputs:
         days = [day for day in map(_day_of, _DATED_NAME.findall(path.name)) if day is not None]
-        if is_remote(path) or not days or max(days) >= before:  # buckets have rules of their own
+        if is_remote(path) or not days or max(days) >= before:  # buckets have rules for old objects
             continue
         try:
-            # the day in a name may be the list's
+            # the day in the name may be a day of the list's
             if path.exists() and seoul_day(path.stat().st_mtime) >= before:
                 continue
             path.unlink(missing_ok=True)
@@ -102,7 +103,7 @@ def _day_of(text: str) -> date | None:
 
 
 def about_file(path: Path) -> str:
-    """Return size and time of change of a file, or the version of an object; empty if missing."""
+    """Return size and time of change of a file, or the version of an object; empty if it is missing."""
     if isinstance(path, RemotePath):
         version = look_at_object(path)
         return (version and version.label) or ""
@@ -142,7 +143,7 @@ _DAY: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class JobInput:
-    """One file of a job with its output; ``listed``: found in a folder or glob, not named in the job file."""
+    """One file of a job, with its output. ``listed``: it was found in a folder or by a pattern."""
 
     path: Path
     part: InputPart
@@ -154,7 +155,10 @@ class JobInput:
 def find_inputs(
     job: JobFile, folder: Path, names: OutputNames, written: Collection[str], changes: Path | None = None
 ) -> tuple[list[JobInput], dict[str, str]]:
-    """Return the files of a job in the order of its job file, and a sentence for each missing one."""
+    """Return a job's files in the order of its job file, and a sentence for each missing one.
+
+    ``written``: outputs of the job, which are no inputs. ``changes``: the file of changes that this run will write.
+    """
     reference, engine, status = job.reference, job.engine, job.status
     references = (reference.registry, reference.gazetteer, reference.model)
     side_files = _locate_all(folder, job.notify.file, job.run.metrics)
@@ -185,7 +189,7 @@ def find_inputs(
 
 
 def find_predecessors(paths: set[str], known: Mapping[str, object]) -> dict[str, str]:
-    """Match unknown paths with the known ones that they continue: the newest with other digits in its name."""
+    """Return for each new path the known path of the same series: the newest with other digits."""
     found: dict[str, str] = {}
     for path in paths - known.keys():
         series = [one for one in known if _DIGITS.sub("0", one) == _DIGITS.sub("0", path)]
@@ -239,7 +243,7 @@ def _refuse_one_output(inputs: Collection[JobInput], others: Collection[Path]) -
 
 
 def content_of(path: Path) -> str:
-    """Return the SHA-256 of an input's content, or the version of an object, which is not read."""
+    """Return the SHA-256 of an input's content; for an object its version, without reading it."""
     if isinstance(path, RemotePath) and (version := look_at_input(path)) is not None and version.label:
         return version.label
     with fetch_file(path) as data:
@@ -247,7 +251,7 @@ def content_of(path: Path) -> str:
 
 
 def fingerprint(job: JobFile, one: JobInput, folder: Path, content: str) -> str:
-    """Return a key of all that an input's answers depend on; reference files count by size and time of change."""
+    """Return a hash of all that an input's answers depend on. Reference files count by size and time of change."""
     digest = hashlib.sha256(content.encode())
     parts = (one.part, job.engine, job.status, job.reference, job.output, job.changes.key, job.lang, __version__)
     digest.update(msgspec.json.encode((*parts, is_asking(job, folder))))
@@ -282,6 +286,7 @@ def enrich_input(
     progress: Progress | None,
     cancel: CancelToken,
 ) -> Report | FilesReport:
+    """Enrich one input with the options of its job file. ``budget``: lookups left to the run."""
     local = LocalOptions(**options_in(job.reference, LocalOptions, folder), lang=job.lang, today=day)
     engine = EngineRequest(job.engine.name, _service_keywords(job, folder, budget), local)
     known = read_history(**options_in(job.reference, RunOptions, folder))
@@ -307,7 +312,7 @@ def enrich_input(
 
 
 def is_stray_input(one: JobInput, folder: Path, error: BansongError) -> bool:
-    """Return whether an input found in a folder or glob failed because it holds no table."""
+    """Return whether an input failed because it holds no table, and only its folder or pattern was named."""
     return one.listed and is_stray(one.path, error, ReadOptions(**options_in(one.part, ReadOptions, folder)))
 
 

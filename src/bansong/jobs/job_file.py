@@ -1,4 +1,4 @@
-"""The job file: its fields, errors, deadline and output names."""
+"""Read a job file: its fields, errors, deadline and output names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from importlib import resources
 from itertools import count
 from pathlib import Path
 from string import Formatter
-from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, Self, TypeVar, cast
 
 import msgspec
@@ -55,7 +54,7 @@ _OF_JOB: Final = ("date", "job")
 
 
 def check_pattern(pattern: str, *, of_input: bool) -> None:
-    """Raise ValueError for a pattern that cannot be filled; ``of_input``: it has the fields of an input."""
+    """Raise ``ValueError`` for a bad pattern of output names. ``of_input``: it may use fields of an input."""
     known = (*_OF_INPUT, *_OF_JOB) if of_input else _OF_JOB
     try:
         fields = {name for _, name, _, _ in Formatter().parse(pattern) if name is not None}
@@ -74,7 +73,7 @@ def check_pattern(pattern: str, *, of_input: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class OutputNames:
-    """Names of a job's outputs on one day; see :class:`OutputPart`."""
+    """The names of a job's outputs on one day; see :class:`OutputPart`."""
 
     folder: Path
     job: str
@@ -87,7 +86,7 @@ class OutputNames:
         return path_on_disk(self.folder / as_path(filled.replace("/./", "/")).expanduser())
 
     def changes(self, pattern: str) -> Path:
-        """Return where changes are written, never an existing file of an earlier run of the day."""
+        """Return the file for the changes of this run. It replaces no file of an earlier run of the same day."""
         named = self.fill(pattern)
         if named.suffix.lower() not in _TABLES_OF_CHANGES:
             raise UsageError(CHANGES_NAME_INVALID, named=named)
@@ -98,7 +97,7 @@ class OutputNames:
 
 
 def _stem_and_ext(path: Path) -> tuple[str, str]:
-    """Split ``a.csv.gz`` into ``a`` and ``csv.gz``; formats that are only read get their output's extension."""
+    """Split ``a.csv.gz`` into ``a`` and ``csv.gz``. A format that is only read gets the extension of its output."""
     from bansong.tables.detect import EXTENSIONS  # imports polars
 
     inner = unpacked_name(path)
@@ -109,11 +108,11 @@ def _stem_and_ext(path: Path) -> tuple[str, str]:
 
 
 class Deadline:
-    """The time by which a run must be done: work is ended then, and none begins."""
+    """End a run's work at a time; afterwards nothing begins."""
 
     def __init__(self, seconds: float | None, cancel: CancelToken, stop: StopRequest) -> None:
         self.cancel = cancel
-        self.is_over = seconds is not None and seconds <= 0  # a timer would let something begin
+        self.is_over = seconds is not None and seconds <= 0  # before a timer ran, work would begin
         self._stop = stop
         self._interruptible = False
         self._lock = threading.Lock()
@@ -125,15 +124,13 @@ class Deadline:
             self._timer.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         if self._timer is not None:
             self._timer.cancel()
 
     @contextmanager
     def ending(self, *, buys: bool) -> Iterator[None]:
-        """End the block at the deadline: cancel an engine that buys, interrupt another."""
+        """End the block at the deadline: cancel an engine that buys, interrupt any other."""
         with self._lock:
             self._interruptible = not buys
         try:
@@ -168,7 +165,7 @@ Steps = list[str | int]
 
 
 class _Place(NamedTuple):
-    """A field of the job file and its type, ``None`` if it may hold nothing."""
+    """A field of a job file and its type; ``None`` if it takes no value."""
 
     steps: Steps
     type: inspect.Type | None
@@ -178,8 +175,8 @@ class _Place(NamedTuple):
         return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in self.steps).removeprefix(".")
 
 
-def explain_syntax(path: Path, text: str, error: tomllib.TOMLDecodeError) -> str:
-    """Explain a syntax error with its line and, for a Windows path, the remedy."""
+def _explain_syntax(path: Path, text: str, error: tomllib.TOMLDecodeError) -> str:
+    """Describe a syntax error with its line; add the remedy for a Windows path."""
     found = _TOML_LINE.search(str(error))
     line = int(found[1]) if found else len(text.splitlines())
     reason = describe_library_error(error)
@@ -189,8 +186,8 @@ def explain_syntax(path: Path, text: str, error: tomllib.TOMLDecodeError) -> str
     return said + gettext("; write a path of Windows with / or in single quotes: 'C:\\lists\\in.csv'")
 
 
-def explain_value(path: Path, text: str, values: Mapping[str, Any], model: type, message: str) -> str:
-    """Explain a validation error with line and remedy; the value, which may be a secret, is not shown."""
+def _explain_value(path: Path, text: str, values: Mapping[str, Any], model: type, message: str) -> str:
+    """Describe an invalid value with line and remedy. The value may be a secret, so it is not shown."""
     place = _PLACE.search(message)
     reason = message[: place.start()] if place else message
     where = _find_place(model, place["path"] if place else "")
@@ -199,10 +196,10 @@ def explain_value(path: Path, text: str, values: Mapping[str, Any], model: type,
     if unknown := _UNKNOWN.search(reason):
         where = _Place([*where.steps, unknown["key"]], None)
     line = line_of(text, where.steps, found if isinstance(found, str) else None)
-    return explain_field(path, line, where.field or gettext("the file"), said)
+    return _explain_field(path, line, where.field or gettext("the file"), said)
 
 
-def explain_field(path: Path, line: int, field: str, reason: str) -> str:
+def _explain_field(path: Path, line: int, field: str, reason: str) -> str:
     return gettext("{path}, line {line}: {field}: {reason}", path=path, line=line, field=field, reason=reason)
 
 
@@ -292,7 +289,7 @@ def _words(type: inspect.LiteralType) -> str:
 
 
 def line_of(text: str, steps: Steps, value: str | None = None) -> int:
-    """Return the line of a field, else of its table; ``value``: of a list element, some lines below its field."""
+    """Return the line of a field, else of its table. ``value``: of an element of a list."""
     lines, at, start = text.splitlines(), 1, 0
     for place, step in enumerate(steps):
         if isinstance(step, int):
@@ -322,7 +319,7 @@ _KeyColumn = Literal["b_no", "name", "address", "zipcode"]
 
 
 class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A table of the job file; a key that is not one of its fields is refused."""
+    """A table of the job file. Unknown keys are refused."""
 
     if TYPE_CHECKING:  # fields that are made of options
 
@@ -330,7 +327,7 @@ class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class ColumnsPart(_Part, frozen=True):
-    """``columns`` of an input: the header, or headers that are joined, of each role."""
+    """``columns`` of an input: a header for each role, or several headers to join."""
 
     b_no: str | tuple[NonemptyText, ...] | None = None
     name: str | tuple[NonemptyText, ...] | None = None
@@ -390,7 +387,7 @@ def _field_of(spec: OptionSpec, kind: type) -> tuple[str, Any, Any]:
 
 @_with_options("inputs")
 class InputPart(_Part, frozen=True):
-    """``[[inputs]]``: a file, a glob or a folder, and how its files are read; see :func:`bansong.enrich`."""
+    """``[[inputs]]``: a file, a pattern or a folder, and how to read it; see :func:`bansong.enrich`."""
 
     path: NonemptyText
     force: bool = False
@@ -398,7 +395,7 @@ class InputPart(_Part, frozen=True):
 
 @_with_options("engine")
 class EnginePart(_Part, frozen=True):
-    """``[engine]``: who answers, and what it may spend; see :class:`bansong.ServiceOptions`."""
+    """``[engine]``: the engine, and what it may spend; see :class:`bansong.ServiceOptions`."""
 
     name: EngineName = "local"
     key_env: VariableName | None = None
@@ -416,9 +413,9 @@ class ReferencePart(_Part, frozen=True):
 
 @_with_options("output")
 class OutputPart(_Part, frozen=True):
-    """``[output]``: names of what is written.
+    """``[output]``: names of the files to write.
 
-    ``{name}`` is the input's name, ``{ext}`` its extension, ``{folder}`` its folder below what ``path`` names,
+    ``{name}`` is the input's name, ``{ext}`` its extension, ``{folder}`` its folder below the one in ``path``,
     ``{date}`` the day in Korea, ``{job}`` the job's name.
     """
 
@@ -429,7 +426,7 @@ class OutputPart(_Part, frozen=True):
 
 
 class ChangePart(_Part, frozen=True):
-    """``[changes]``: by which columns a row is known again, and what counts as a change."""
+    """``[changes]``: which columns identify a row, and what counts as a change."""
 
     key: Annotated[tuple[_KeyColumn, ...], msgspec.Meta(min_length=1)] = ("b_no", "name", "address")
     kinds: tuple[Change, ...] = CHANGES
@@ -437,14 +434,14 @@ class ChangePart(_Part, frozen=True):
 
 @_with_fields([(kind.field, kind.type, kind.default) for kind in CHANNELS])
 class NotificationPart(_Part, frozen=True):
-    """``[notify]``: who is told, and when: of changes only, of every run, or of failures only."""
+    """``[notify]``: who gets messages, and when: of changes only, of every run, or of failures only."""
 
     when: Literal["changes", "always", "failure"] = "changes"
     kinds: tuple[Change, ...] = ("closed", "suspended", "reopened", "risk_up")
 
 
 class RunPart(_Part, frozen=True):
-    """``[run]``: how long a run may take, and how long its traces are kept."""
+    """``[run]``: how long a run may take, and how long its records are kept."""
 
     deadline: NonemptyText | None = None
     skip_unchanged_days: _Days = 7.0
@@ -456,8 +453,8 @@ class RunPart(_Part, frozen=True):
 class JobFile(_Part, frozen=True):
     """A job file.
 
-    Paths in it are taken from the folder in which the file lies; keys, and URLs that are secrets, are named by the
-    environment variable that holds them.
+    Relative paths start from the file's folder. Keys and secret URLs stand in environment variables, which the file
+    names.
     """
 
     inputs: Annotated[tuple[InputPart, ...], msgspec.Meta(min_length=1)]
@@ -480,12 +477,13 @@ _DURATION: Final = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
 
 
 def job_template() -> str:
-    """Return a job file with all fields, explained in the current language."""
+    """Return a job file with every field, explained in the current language."""
     name = _TEMPLATES[current_language()]
     return resources.files("bansong.jobs").joinpath(name).read_text(encoding="utf-8")
 
 
 def load_job_file(path: str | Path) -> JobFile:
+    """Read and check a job file; raise :class:`UsageError` with field and line."""
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -495,17 +493,17 @@ def load_job_file(path: str | Path) -> JobFile:
     except UnicodeDecodeError as error:
         raise UsageError(JOB_FILE_NOT_UTF8, path=path, error=error) from None
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(explain_syntax(path, text, error)) from None
+        raise UsageError(_explain_syntax(path, text, error)) from None
     try:
         job = msgspec.convert(values, JobFile)
     except msgspec.ValidationError as error:
-        raise UsageError(explain_value(path, text, values, JobFile, str(error))) from None
+        raise UsageError(_explain_value(path, text, values, JobFile, str(error))) from None
     for table, field, check in _checks(job):
         try:
             check()
         except ValueError as error:
             line = line_of(text, [table, field])
-            raise UsageError(explain_field(path, line, f"{table}.{field}", str(error))) from None
+            raise UsageError(_explain_field(path, line, f"{table}.{field}", str(error))) from None
     return job
 
 
@@ -517,7 +515,7 @@ def _checks(job: JobFile) -> Iterator[tuple[str, str, Callable[[], object]]]:
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a job file, described as in the template."""
+    """Return the JSON Schema of a job file, with the descriptions of the template."""
     schema = msgspec.json.schema(JobFile)
     tables = schema["$defs"]
     top = tables["JobFile"]
@@ -536,7 +534,7 @@ def _table_of(field: Mapping[str, Any]) -> str:
 
 
 def _described_fields(template: str) -> Iterator[tuple[str, str, str]]:
-    """Yield table, field (empty for the table itself) and description from the template's lines."""
+    """Yield table, field (empty for the table itself) and description of each line of the template."""
     table = ""
     for line in template.splitlines():
         if head := _HEAD.match(line):
@@ -547,7 +545,7 @@ def _described_fields(template: str) -> Iterator[tuple[str, str, str]]:
 
 
 def parse_duration(text: str | None) -> float | None:
-    """Return the seconds of ``2h``, ``90m``, ``1h30m`` or ``45s``; raise ValueError for anything else."""
+    """Return the seconds of ``2h``, ``90m``, ``1h30m`` or ``45s``; raise ``ValueError`` for other texts."""
     if text is None:
         return None
     found = _DURATION.fullmatch(text.strip())
@@ -565,7 +563,7 @@ _FIELDS: Final[Mapping[str, tuple[str, str]]] = _OWN_FIELDS | {
 
 @dataclass(frozen=True)
 class JobFileAudience:
-    """Author of a job file; ``beside`` is used for options without a field in it."""
+    """The author of a job file. ``beside``: the audience that names options without a field in it."""
 
     beside: Audience
     sets_limits = True

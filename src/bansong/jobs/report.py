@@ -1,4 +1,4 @@
-"""Report, message and metrics of a job."""
+"""The report of a job's run, its message, and its metrics."""
 
 from __future__ import annotations
 
@@ -55,7 +55,10 @@ def compose_message(
     paused: Sequence[str] = (),
     unasked_nights: int = 0,
 ) -> str:
-    """Return the message of a run, without numbers, names or addresses apart from paths of inputs."""
+    """Return the message of a run. It has no numbers, names or addresses, but paths of inputs.
+
+    ``counts``: rows by kind of change. ``since``: when the run before started, in seconds since 1970.
+    """
     lines = [_describe_changes(job, rows, since, counts, is_whole=not (failed or paused))]
     if unasked_nights > 1:
         lines.append(
@@ -90,8 +93,8 @@ PAUSED: Final = 5  # exit code of inputs that the next run continues
 _FAILED: Final = 3
 # exit codes by urgency: failures that people must repair come first
 _SEVEREST: Final = (4, 1, 2, 3, PAUSED, 0)
-What = Literal["verified", "unchanged", "failed", "left", "passed_over"]
-WHATS: Final[Mapping[What, str]] = {
+OutcomeKind = Literal["verified", "unchanged", "failed", "left", "passed_over"]
+OUTCOME_WORDS: Final[Mapping[OutcomeKind, str]] = {
     "verified": gettext_noop("verified"),
     "unchanged": gettext_noop("unchanged"),
     "failed": gettext_noop("failed"),
@@ -102,10 +105,10 @@ WHATS: Final[Mapping[What, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class InputOutcome:
-    """The outcome of one input of a run."""
+    """The result of a run for one input."""
 
     path: str
-    what: What  # unchanged: output reused; left: at the deadline; passed_over: a file without a table in a folder
+    what: OutcomeKind  # unchanged: output reused; left: for the next run, at the deadline; passed_over: no table
     output: str | None = None
     rows: int = 0
     paid: int = 0  # lookups
@@ -118,7 +121,7 @@ class InputOutcome:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Warnings about its answers, with fields of the job file as remedies; alerts stay alerts."""
+        """Warnings about the answers, with remedies in words of the job file. Alerts stay alerts."""
         with use_audience(JobFileAudience(current_audience())):
             said = (*self.kept, *(self.report.warnings if self.report else ()))
             return tuple(Alert(str(one)) if isinstance(one, Alert) else str(one) for one in said)
@@ -170,7 +173,7 @@ class InputOutcome:
         return counts.get("failed", 0) + counts.get("in_doubt", 0)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain values, without warnings, which may name values of rows."""
+        """Return plain values. Warnings are left out, since they may quote values of rows."""
         names = ("path", "what", "output", "rows", "paid", "exit_code", "error", "unasked", "lost")
         return {name: getattr(self, name) for name in names} | {"row_status": self.report.counts if self.report else {}}
 
@@ -179,8 +182,8 @@ class InputOutcome:
 class JobReport(Shown):
     """The report of one run of a job.
 
-    ``changes``: since the run before, :data:`bansong.run.changes.CHANGE_SCHEMA`; empty in the first run (``since`` is
-    ``None``). ``message``: the notification, if any. ``problems``: failed deliveries and files.
+    ``changes``: changes since the run before (:data:`bansong.run.changes.CHANGE_SCHEMA`); empty in the first run, where
+    ``since`` is ``None``. ``message``: the notification, if any. ``problems``: failed deliveries and files.
     """
 
     job: str
@@ -231,7 +234,7 @@ class JobReport(Shown):
             rows = count_rows(one.rows)
             rows = Phrase("{rows}, paid {paid:,}", rows=rows, paid=one.paid) if one.paid else rows
             about = one.error or join_clauses(rows, *one.problems_of_rows)
-            yield gettext(WHATS[one.what]), f"{one.path}: {about}"
+            yield gettext(OUTCOME_WORDS[one.what]), f"{one.path}: {about}"
             if one.output and one.what != "failed":
                 yield written, one.output
         yield gettext("changes"), self._describe_changes()
@@ -249,10 +252,11 @@ class JobReport(Shown):
         return gettext("since {day} {changes}", day=day, changes=changes) if changes else gettext("none")
 
 
-_METRICS_MODE: Final = 0o644  # for all readers: the collector runs as another user, and only figures are in it
+_METRICS_MODE: Final = 0o644  # the collector runs as another user, and the file holds only figures
 
 
 def write_metrics(report: JobReport, target: Path) -> None:
+    """Write a run's figures for the textfile collector of Prometheus."""
     job = f"job={json.dumps(report.job, ensure_ascii=False)}"
     figures: dict[str, float] = {
         f"bansong_job_last_run_timestamp_seconds{{{job}}}": report.started.timestamp(),
@@ -262,7 +266,7 @@ def write_metrics(report: JobReport, target: Path) -> None:
         f"bansong_job_problems{{{job}}}": len(report.problems),
         f"bansong_job_paid_lookups{{{job}}}": sum(one.paid for one in report.inputs),
     }
-    for what in WHATS:
+    for what in OUTCOME_WORDS:
         figures[f'bansong_job_inputs{{{job},what="{what}"}}'] = sum(one.what == what for one in report.inputs)
     for kind, count in report.counts.items():
         figures[f'bansong_job_changes{{{job},kind="{kind}"}}'] = count

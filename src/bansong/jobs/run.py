@@ -1,4 +1,4 @@
-"""One run of a scheduled job: verify inputs, find changes, write them, notify."""
+"""Run a scheduled job once: verify inputs, find changes, write them, notify."""
 
 from __future__ import annotations
 
@@ -39,13 +39,7 @@ from bansong.jobs.inputs import (
     set_mode,
 )
 from bansong.jobs.job_file import Deadline, JobFile, JobFileAudience, OutputNames, load_job_file, parse_duration
-from bansong.jobs.report import (
-    PAUSED,
-    InputOutcome,
-    JobReport,
-    compose_message,
-    write_metrics,
-)
+from bansong.jobs.report import PAUSED, InputOutcome, JobReport, compose_message, write_metrics
 from bansong.jobs.state import (
     AnswerRecorder,
     EarlierRows,
@@ -83,9 +77,9 @@ def run_job(
 ) -> JobReport:
     """Run the job of a job file once; return what it did and what changed since the run before.
 
-    Each input is verified by itself; failures do not stop the others. An input with the same content, options and
+    Each input is verified by itself; a failure does not stop the others. An input with the same content, options and
     reference files is reused for ``skip_unchanged_days``. ``now``: the time in seconds since 1970. ``deadline``:
-    seconds after which nothing new begins and open purchases are settled; by default the job file's. ``stop``: the
+    seconds after which nothing new begins and open purchases are settled (default: as in the job file). ``stop``: the
     command line's request to stop by signals: it also interrupts an engine that buys nothing at the deadline, and is
     held back while the run is recorded. ``progress``, ``cancel``: as for :func:`bansong.enrich`.
 
@@ -140,7 +134,7 @@ class _Run:
 
     def carry_out(self) -> JobReport:
         try:
-            with use_language(self._job.lang), use_audience(self._audience):  # as its message is remembered
+            with use_language(self._job.lang), use_audience(self._audience):  # the message is stored as text
                 report, after, changed = self._verify_inputs()
             self._stop.check()
         except (StoppedError, KeyboardInterrupt) as error:
@@ -151,7 +145,7 @@ class _Run:
             )
             raise KeyboardInterrupt(join_clauses(safe, str(error))) from None
         try:
-            with self._stop.hold_back():  # what is sent and not noted would be told twice
+            with self._stop.hold_back():  # a message that is sent but not recorded would be sent twice
                 return self._conclude(report, after, changed)
         except KeyboardInterrupt:
             reason = gettext(
@@ -167,7 +161,7 @@ class _Run:
         with use_language(self._job.lang):
             report = replace(report, changes_file=self._write_changes())
         self._remove_old_outputs()
-        self._problems += self._tell()
+        self._problems += self._send_messages()
         report = replace(report, problems=tuple(self._problems))
         if report.exit_code != first_code:
             self._store.note_exit_code(report.run_id, report.exit_code)
@@ -179,7 +173,7 @@ class _Run:
         return replace(report, problems=tuple(self._problems))
 
     def _verify_inputs(self) -> tuple[JobReport, pl.DataFrame | None, pl.DataFrame]:
-        self._write_changes()  # first: it may have the name that tonight's would take
+        self._write_changes()  # those of killed runs first, so that this run takes another name
         pattern = self._job.output.changes
         self._changes = self._names.changes(pattern) if pattern is not None else None
         inputs, missing = find_inputs(self._job, self._folder, self._names, self._store.outputs(), self._changes)
@@ -207,7 +201,7 @@ class _Run:
     def _advance(
         self, paths: Sequence[str], earlier: Collection[str], *, complete: bool
     ) -> tuple[pl.DataFrame | None, pl.DataFrame]:
-        """Return the new snapshot, ``None`` if it stays, and the changes; unverified inputs keep their rows."""
+        """Return the new snapshot (``None``: unchanged) and the changes. Rows of unverified inputs stay."""
         nothing = pl.DataFrame(schema=CHANGE_SCHEMA)
         removed = set(earlier) - set(paths) if complete else set()
         if not self._verified and not removed:
@@ -247,9 +241,9 @@ class _Run:
             reason = gettext("the deadline came while it was verified; the next run goes on")
             return InputOutcome(path, "left", paid=self._paid_since(begun), exit_code=PAUSED, error=reason)
         except BansongError as error:
-            if self._stop.is_made:  # polars has made an error of the interruption
+            if self._stop.is_made:  # polars turned the interruption into an error
                 raise KeyboardInterrupt from error
-            _log.info("%s: %s", path, error)  # the report says it
+            _log.info("%s: %s", path, error)  # the report shows it
             if self._name_before(one) not in earlier and is_stray_input(one, self._folder, error):
                 return InputOutcome(path, "passed_over", error=str(error))
             paid = self._paid_since(begun)
@@ -274,7 +268,7 @@ class _Run:
             kept += copy_file(as_path(known.output), one.output, self._mode)
         if one.latest is not None and (not known.latest or about_file(one.latest) != known.latest):
             kept += copy_file(one.output, one.latest, self._mode)
-        self._know(one, known)
+        self._record_known(one, known)
         return InputOutcome(str(one.path), "unchanged", str(one.output), rows=known.rows, kept=kept)
 
     def _verify(self, one: JobInput, fingerprint: str, content: str, known: KnownInput | None) -> InputOutcome:
@@ -319,10 +313,10 @@ class _Run:
             kept=kept,
         )
         outcome = replace(outcome, exit_code=outcome.code_of_report)
-        # what is not finished, or was changed since its fingerprint was taken, is not as before tomorrow
+        # an unfinished input, or one that changed after its fingerprint, is verified again by the next run
         finished = fingerprint if not outcome.exit_code and was_read else ""
         verified = KnownInput(finished, self._now(), str(one.output), "", report.rows, roles=",".join(sorted(roles)))
-        self._know(one, replace(verified, status_day=status_day))
+        self._record_known(one, replace(verified, status_day=status_day))
         self._spend(outcome.paid)
         return outcome
 
@@ -330,7 +324,7 @@ class _Run:
         if self._earlier_numbers is None:
             before = self._store.snapshot()
             self._earlier_numbers = {} if before is None else numbers_by_input(before)
-        if known is None:  # one of the lists that are not there any more may have this name now
+        if known is None:  # perhaps a renamed list, which is missing under its old name
             missed = [numbers for path, numbers in self._earlier_numbers.items() if path in self._unlisted]
             return EarlierRows(numbers=pl.concat([pl.Series(dtype=pl.UInt64), *missed]), may_lose=True)
         name = self._name_before(one)
@@ -341,7 +335,7 @@ class _Run:
     def _name_before(self, one: JobInput) -> str:
         return self._predecessors.get(str(one.path), str(one.path))
 
-    def _know(self, one: JobInput, known: KnownInput) -> None:
+    def _record_known(self, one: JobInput, known: KnownInput) -> None:
         latest = "" if one.latest is None else about_file(one.latest)
         written = about_file(one.output)
         self._known[str(one.path)] = replace(known, output=str(one.output), written=written, latest=latest)
@@ -359,12 +353,12 @@ class _Run:
         try:
             with Ledger.open(ledger_path(locate(self._folder, self._job.engine.ledger))) as ledger:
                 return sum(run.paid for run in ledger.runs() if run.started >= begun)
-        except BansongError as error:  # it may be what failed
+        except BansongError as error:  # the ledger may be the cause of the failure
             _log.warning("what was paid before the failure is not known: %s", error)
             return 0
 
     def _write_changes(self) -> str | None:
-        """Write due files of changes, of killed runs as well; return the last one written."""
+        """Write the due files of changes, also those of killed runs; return the last one written."""
         written = None
         for run_id, due, changed in self._store.changes_due():
             try:
@@ -386,11 +380,11 @@ class _Run:
         new = [path for path in self._written | changes if str(path) not in known and not is_remote(path)]
         self._about_new = {path: about_file(path) for path in new}
         self._store.note_outputs(self._written | changes)
-        for folder in {path.parent for path in map(as_path, known) if not is_remote(path)}:  # a day's own, maybe
+        for folder in {path.parent for path in map(as_path, known) if not is_remote(path)}:  # perhaps one per day
             sweep_unfinished(folder)
 
     def _remove_old_outputs(self) -> None:
-        """Remove outputs that no input has or may have again; forget unwritten names: others may use them later."""
+        """Remove old outputs that no input can have again; forget names that were never written."""
         unwritten = [path for path, about in self._about_new.items() if about_file(path) == about]
         self._store.forget_outputs(unwritten)
         days = self._job.run.keep_outputs_days
@@ -438,12 +432,12 @@ class _Run:
         due = None if report.changes.is_empty() else self._changes
         self._store.commit_run(run, snapshot, changed, self._known, self._job.run.keep_runs, due)
 
-    def _tell(self) -> list[str]:
-        """Deliver messages to channels that lack them; a failing channel waits for the next run, to keep order."""
+    def _send_messages(self) -> list[str]:
+        """Deliver messages to the channels that lack them. A failing channel waits for the next run, in order."""
         waiting = [run for run in self._store.runs() if run.waits]
         taken = {run.id: set(run.taken) for run in waiting}
         for run in waiting:
-            if self._are_all_in(taken[run.id]):  # the last one that lacked it has left the job file
+            if self._are_all_in(taken[run.id]):  # the channel that lacked it is no longer in the job file
                 self._store.mark_taken(run.id, taken[run.id], self._now())
         problems = [problem for channel in self._channels for problem in self._deliver(channel, waiting, taken)]
         if self._stop.is_made and not all(map(self._are_all_in, taken.values())):
@@ -481,7 +475,7 @@ def _status_day(report: Report | FilesReport) -> str:
 
 
 def _settle_strays(inputs: Sequence[JobInput], outcomes: Sequence[InputOutcome]) -> list[InputOutcome]:
-    """Fail files without a table if their folder or pattern has no other file."""
+    """Mark files without a table as failed if their folder or pattern has no other file."""
     pairs = list(zip(inputs, outcomes, strict=True))
     read = {one.part.path for one, outcome in pairs if outcome.what != "passed_over"}
     settled = []

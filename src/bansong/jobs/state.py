@@ -1,4 +1,4 @@
-"""The stored state of a job: snapshot of answers, changes of each run, verified inputs, undelivered messages."""
+"""The stored state of a job: answers, changes of each run, verified inputs, undelivered messages."""
 
 from __future__ import annotations
 
@@ -129,16 +129,16 @@ class JobRun:
 
 @dataclass(frozen=True, slots=True)
 class KnownInput:
-    """A verified input."""
+    """An input that an earlier run has verified."""
 
     fingerprint: str
     verified: float  # seconds since 1970
     output: str
     written: str  # size and time of the output as written, to recognise an edited one
     rows: int
-    latest: str = ""  # as ``written``, of the copy
-    roles: str = ""  # found columns, separated by commas
-    status_day: str = ""  # oldest day (ISO) of its statuses of the tax authority
+    latest: str = ""  # like ``written``, for the copy
+    roles: str = ""  # roles with a column, separated by commas
+    status_day: str = ""  # day (ISO) of its oldest status from the tax authority
 
 
 def state_folder() -> Path:
@@ -146,7 +146,7 @@ def state_folder() -> Path:
 
 
 class RunStore:
-    """The state of one job, open; its methods raise :class:`StoreError`."""
+    """The open state of one job. Its methods raise :class:`StoreError`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -159,7 +159,7 @@ class RunStore:
     @classmethod
     @contextmanager
     def alone(cls, path: Path) -> Iterator[Self]:
-        """Open a job's state for one run at a time; raise :class:`JobRunningError` if another is running."""
+        """Open a job's state for one run at a time; raise :class:`JobRunningError` if another one is running."""
         with RUN_FILE.errors(path):
             make_folders(path.parent)
         try:
@@ -181,7 +181,7 @@ class RunStore:
         self._db.close()
 
     def snapshot(self) -> pl.DataFrame | None:
-        """Return the newest answers, ``None`` before the first run."""
+        """Return the newest answers; ``None`` before the first run."""
         parts = [_unpack(blob) for (blob,) in self._select("SELECT rows FROM snapshot ORDER BY part")]
         return pl.concat(parts) if parts else None
 
@@ -192,7 +192,7 @@ class RunStore:
         return {path: KnownInput(*rest) for path, *rest in rows}
 
     def outputs(self) -> set[str]:
-        """Return all paths that this job ever wrote, which are no inputs."""
+        """Return all paths that this job ever wrote. They are no inputs."""
         return {path for (path,) in self._select("SELECT path FROM outputs")}
 
     def job_file(self) -> Path | None:
@@ -204,7 +204,7 @@ class RunStore:
             self._db.execute("INSERT OR REPLACE INTO job_file VALUES (1, ?)", (text,))
 
     def note_outputs(self, paths: Iterable[Path]) -> None:
-        """Record outputs before they are written: after a kill they are no inputs of the next run."""
+        """Record outputs before they are written: after a kill, the next run must not take them for inputs."""
         with self._transaction():
             self._db.executemany("INSERT OR IGNORE INTO outputs VALUES (?)", [(str(path.resolve()),) for path in paths])
 
@@ -216,7 +216,7 @@ class RunStore:
         return [_run(row) for row in self._select(f"SELECT {_RUN} FROM runs ORDER BY number")]  # noqa: S608 - a constant
 
     def changes_between(self, after: str | None, until: str) -> list[pl.DataFrame]:
-        """Return the changes of each run after one (``None``: from the first) up to another."""
+        """Return the changes of each run after one (``None``: all from the first) up to another."""
         rows = self._select(
             "SELECT changes FROM runs WHERE changes IS NOT NULL"
             " AND number > coalesce((SELECT number FROM runs WHERE id = ?), 0)"
@@ -235,7 +235,7 @@ class RunStore:
         keep: int,
         changes_due: Path | None = None,
     ) -> None:
-        """Record a run in one transaction; forget inputs missing in ``snapshot``, keep the last ``keep`` runs."""
+        """Record a run in one transaction. Forget inputs that ``snapshot`` lacks, and all but ``keep`` runs."""
         with self._transaction():
             self._db.execute(
                 "INSERT INTO runs"
@@ -263,7 +263,7 @@ class RunStore:
             )
 
     def changes_due(self) -> list[tuple[str, Path, pl.DataFrame]]:
-        """Return id, file and changes of runs with changes still to be written, oldest first."""
+        """Return id, file and changes of the runs whose changes are not written yet, oldest first."""
         rows = self._select("SELECT id, changes_due, changes FROM runs WHERE changes_due IS NOT NULL ORDER BY number")
         return [(id_, as_path(due), _unpack(blob)) for id_, due, blob in rows]
 
@@ -331,7 +331,7 @@ def _unpack(blob: bytes) -> pl.DataFrame:
     rows = pl.read_parquet(io.BytesIO(blob))
     if "row_status" not in rows.columns:
         return rows.with_columns(without_space(pl.col(KEY))).select(CHANGE_SCHEMA.names())
-    if GONE not in rows.columns:  # of a release that kept no rows that had left, and white space in keys
+    if GONE not in rows.columns:  # an earlier release dropped rows that were gone, and kept white space in keys
         rows = rows.with_columns(without_space(pl.col(KEY)), pl.lit(None, pl.Date).alias(GONE))
     return rows.select(SNAPSHOT.names())
 
@@ -358,7 +358,7 @@ _PROTECTED_ROWS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class EarlierRows:
-    """Rows of an input in the run before, and its business numbers as UInt64."""
+    """The rows that an input had in the run before, and its business numbers as UInt64."""
 
     rows: int = 0
     numbers: pl.Series = field(default_factory=lambda: pl.Series(dtype=pl.UInt64))
@@ -366,7 +366,7 @@ class EarlierRows:
     where: str = ""  # "the run before", or the file with these rows
 
     def refuse_loss(self, rows: pl.LazyFrame) -> None:
-        """Raise :class:`InputError` for rows that lack more than half of the earlier ones, or all numbers."""
+        """Raise :class:`InputError` if more than half of the earlier rows, or all numbers, are missing."""
         if NUMBER not in rows.collect_schema().names():
             rows = rows.with_columns(pl.lit(None, pl.UInt64).alias(NUMBER))
         found = rows.select(NUMBER).group_by(NUMBER).len().collect(engine="streaming")
@@ -393,7 +393,7 @@ _TABLE: Final = "table"
 
 
 class AnswerRecorder:
-    """Records the rows of one input: :meth:`observe` goes into the query, :meth:`snapshot` returns them."""
+    """Record the answered rows of one input: :meth:`observe` adds this to a query."""
 
     def __init__(self, input: str, key: Sequence[str]) -> None:
         self._input = input
@@ -403,7 +403,7 @@ class AnswerRecorder:
         self._lock = threading.Lock()
 
     def observe(self, answers: pl.LazyFrame) -> pl.LazyFrame:
-        """Return the same rows, recorded as they pass, from any thread and in any order."""
+        """Return the same rows, recorded as they pass: from any thread, in any order."""
         names = set(answers.collect_schema().names())
         if not names.intersection(self._key) and not (DIGITS in names and "b_no" in self._key):
             raise ColumnError(ROW_KEY_MISSING, input=self._input, names=", ".join(self._key))
@@ -413,7 +413,7 @@ class AnswerRecorder:
         answer = [
             pl.col(name) for name in SNAPSHOT.names() if name in names and name not in (*_RECORD, KEY, "input", GONE)
         ]
-        self._tables += 1  # sheets of a workbook come one after another, and each counts its rows from 0
+        self._tables += 1  # each sheet of a workbook counts its rows from 0
         taken = pl.struct(pl.col(ROW_ID), *(cell.alias(name) for name, cell in cells.items()), *answer)
         index = pl.get_index_type()
         return answers.with_columns(
@@ -427,7 +427,7 @@ class AnswerRecorder:
         return frame[ROW_ID]
 
     def snapshot(self) -> pl.DataFrame:
-        """Return the recorded rows, one a key, in the order of the file."""
+        """Return the recorded rows, one per key, in the order of the file."""
         if not self._parts:
             return pl.DataFrame(schema=SNAPSHOT)
         rows = pl.concat(self._parts).sort(_TABLE, ROW_ID).with_columns(key_expr(self._key).alias(KEY))
@@ -457,7 +457,7 @@ JOB_NAME_TAKEN: Final = Problem(
 
 
 def job_place(path: Path, job: JobFile) -> tuple[str, Path]:
-    """Return a job's name (else its path stands for it) and state file."""
+    """Return a job's name (default: from its path) and its state file."""
     if job.name is not None:
         return job.name, state_folder() / f"{job.name}.sqlite"
     place = hashlib.sha256(os.fsencode(path)).hexdigest()[:8]
@@ -465,7 +465,7 @@ def job_place(path: Path, job: JobFile) -> tuple[str, Path]:
 
 
 def refuse_shared_name(path: Path, name: str, other: Path | None) -> None:
-    """Raise :class:`UsageError` if another job file has this name; a moved file keeps its state."""
+    """Raise :class:`UsageError` if another job file has this name. A moved file keeps its state."""
     if other is None or other == path or not other.is_file() or other.samefile(path):
         return
     try:
@@ -477,10 +477,12 @@ def refuse_shared_name(path: Path, name: str, other: Path | None) -> None:
 
 
 def locate(folder: Path, name: str | None) -> Path | None:
+    """Return a path of the job file, from the job's folder."""
     return None if name is None else folder / as_path(name).expanduser()
 
 
 def options_in(part: msgspec.Struct, kind: type, folder: Path) -> dict[str, Any]:
+    """Return the options of a class that a table of the job file gives, as keywords."""
     given: dict[str, Any] = {}
     for spec in specs_of(kind):
         if spec.key:
@@ -504,6 +506,7 @@ _LAST: Final = re.compile(r"last(?:-(\d+))?")
 
 
 def open_store(job: Path) -> RunStore:
+    """Open the state of a job; raise :class:`StoreError` if it never ran."""
     path = Path(job).resolve()
     name, state = job_place(path, load_job_file(path))
     if not state.exists():
@@ -517,11 +520,12 @@ def list_runs(job: Path) -> list[JobRun]:
 
 
 def find_run(job: Path, named: str) -> JobRun:
-    """Return a run by name: ``last``, ``last-2``, an id, or the unique beginning of one."""
+    """Return a run by its name: ``last``, ``last-2``, an id, or the unique beginning of an id."""
     return _find(list_runs(job), named)
 
 
 def compare_runs(job: Path, before: str, after: str) -> pl.DataFrame:
+    """Return the changes from one run to another, as one table; raise :class:`UsageError`."""
     with open_store(job) as store:
         runs = store.runs()
         first, last = _find(runs, before), _find(runs, after)

@@ -1,4 +1,4 @@
-"""Channels that messages go to, and the loop that delivers a queue to one; a new channel is one entry of CHANNELS."""
+"""Channels for messages, and the loop that delivers a queue. A new channel is one entry of :data:`CHANNELS`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _COMMAND_TIMEOUT_S: Final = 60.0
 
 
 class Message(Protocol):
-    """A message: JSON ``payload``, ``text`` for people; the same ``id`` each time, so receivers recognise repeats."""
+    """A message: JSON ``payload``, ``text`` for people. The ``id`` stays, so that receivers recognise repeats."""
 
     @property
     def id(self) -> str: ...
@@ -51,7 +51,7 @@ class Message(Protocol):
 
 
 class Channel(Protocol):
-    """A receiver of messages. ``batch``: messages in one attempt; ``receiver``: its name if errors do not name it."""
+    """A receiver of messages. ``batch``: messages per attempt; ``receiver``: its name if errors do not name it."""
 
     @property
     def name(self) -> str: ...
@@ -61,12 +61,12 @@ class Channel(Protocol):
     def receiver(self) -> str: ...
 
     async def send(self, messages: Sequence[Message]) -> Outcome:
-        """Deliver up to ``batch`` messages, all or none; return the error instead of raising it."""
+        """Deliver up to ``batch`` messages, all or none. An error is returned, not raised."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileChannel:
-    """Appends lines to a file."""
+    """Append messages as lines to a file."""
 
     path: Path
     name: ClassVar[str] = FILE
@@ -79,7 +79,7 @@ class FileChannel:
 
 @dataclass(frozen=True, slots=True)
 class WebhookChannel:
-    """POSTs each payload to a URL; signed if there is a ``secret``. ``now``: seconds since 1970."""
+    """POST each payload to a URL, signed if there is a ``secret``. ``now``: seconds since 1970."""
 
     url: WebhookUrl
     sender: WebhookSender = field(repr=False)
@@ -104,7 +104,7 @@ class WebhookChannel:
 
 @dataclass(frozen=True, slots=True)
 class CommandChannel:
-    """Gives each text to the operator's command, without a shell; shows neither its arguments nor ``secret_url``."""
+    """Pass each text to the operator's command, without a shell. No error shows its arguments or ``secret_url``."""
 
     command: tuple[str, ...] = field(repr=False)
     folder: Path
@@ -127,7 +127,7 @@ class CommandChannel:
                 timeout=_COMMAND_TIMEOUT_S,
                 capture_output=True,
                 check=False,
-                start_new_session=True,  # Ctrl-C is for this process, which lets it end
+                start_new_session=True,  # Ctrl-C reaches this process alone, which waits for the command
             )
         except subprocess.TimeoutExpired:
             reason = gettext(
@@ -142,7 +142,7 @@ class CommandChannel:
 
 @dataclass(frozen=True, slots=True)
 class UnusableChannel:
-    """A channel that cannot be opened: its messages wait."""
+    """A channel that could not be opened. Its messages wait."""
 
     name: str
     error: str
@@ -156,17 +156,13 @@ class UnusableChannel:
 
 
 class ChannelKind(NamedTuple):
-    """A channel of job files: ``field`` of its table [notify], its ``type``; ``open`` gets table and folder."""
+    """A kind of channel in job files: ``field`` of the table [notify], its ``type``; ``open`` gets table and folder."""
 
     name: str
     field: str
     type: Any
     open: Callable[[Mapping[str, Any], Path], Channel]
     default: Any = None
-
-
-def _open_file(table: Mapping[str, Any], folder: Path) -> Channel:
-    return FileChannel(folder / Path(table["file"]).expanduser())
 
 
 def _open_webhook(table: Mapping[str, Any], _: Path) -> Channel:
@@ -192,11 +188,12 @@ NonemptyText = Annotated[str, msgspec.Meta(min_length=1)]
 CHANNELS: Final = (
     ChannelKind(WEBHOOK, "webhook_env", VariableName | None, _open_webhook),
     ChannelKind(COMMAND, "command", tuple[NonemptyText, ...], _open_command, ()),
-    ChannelKind(FILE, "file", str | None, _open_file),
+    ChannelKind(FILE, "file", str | None, lambda table, folder: FileChannel(folder / Path(table["file"]).expanduser())),
 )
 
 
 def open_channels(table: Mapping[str, Any], folder: Path) -> list[Channel]:
+    """Open the channels that a table [notify] names."""
     channels: list[Channel] = []
     for kind in CHANNELS:
         if table[kind.field]:
@@ -220,7 +217,10 @@ async def deliver(
     places: AbstractAsyncContextManager[object] | None = None,
     is_over: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Deliver a queue at least once; return whether ``patience`` attempts in a row failed."""
+    """Deliver a queue, each message at least once; return whether ``patience`` attempts in a row failed.
+
+    ``settle`` gets the outcome of each attempt. ``parallel``: attempts at once; ``places`` is held during each.
+    """
     import anyio
 
     failures = 0
@@ -238,7 +238,7 @@ async def deliver(
             await settle(messages, outcome)
 
     batches = [waiting[first : first + channel.batch] for first in range(0, len(waiting), channel.batch)]
-    # the first goes alone: a receiver that hangs must not block more than one of the places
+    # the first one alone: a receiver that hangs must not block more than one place
     for batch in batches[:1] if parallel > 1 else batches:
         await attempt(batch)
     if parallel > 1:
@@ -261,7 +261,7 @@ async def _in_thread(act: Callable[[], None]) -> Outcome:
 
 
 def append_lines(path: Path, lines: Sequence[str]) -> None:
-    """Append lines durably in one write to a file (made with mode 0600); end an unfinished last line first."""
+    """Append lines to a file (0600) durably, in one write; complete an unfinished last line first."""
     try:
         is_new = not path.exists()
         file = open_private(path, append=True)
@@ -281,7 +281,7 @@ def _is_torn(file: int) -> bool:
 
 
 def _write_all(file: int, content: bytes) -> None:
-    """Write everything, or, if the disk is full, nothing."""
+    """Write everything, or nothing if the disk is full."""
     about, left = os.fstat(file), memoryview(content)
     try:
         while left:

@@ -1,4 +1,4 @@
-"""Notifications of closures, kept until acknowledged; functions with a ``db`` are steps of the caller's transaction."""
+"""The queue of notifications, kept until acknowledged. A function's ``db`` is the caller's transaction."""
 
 # ruff: noqa: S608 - statements are put together from constants of this module; values are always bound
 
@@ -28,13 +28,13 @@ _DELIVERY: Final = (
     " d.channel, coalesce(d.begun, n.created), coalesce(d.attempts, 0), d.due, d.error"
 )
 _MAX_ERROR_CHARACTERS: Final = 300
-_UNDER_WAY_S: Final = 5.0  # before it is due, a notification that may be on its way is not changed
+_UNDER_WAY_S: Final = 5.0  # a notification due that soon may be on its way, and is not changed
 CLOSED: Final = "closed"
 
 
 @dataclass(frozen=True, slots=True)
 class PendingDelivery:
-    """A notification to be delivered on one channel; ``id`` lets a receiver recognise repeats."""
+    """A notification to deliver on one channel. Its ``id`` lets a receiver recognise repeats."""
 
     number: int
     id: str
@@ -58,13 +58,14 @@ class PendingDelivery:
 
 
 def add_notifications(db: sqlite3.Connection, closures: pl.DataFrame, now: float, channels: Sequence[str]) -> None:
+    """Queue a notification of each closure for these channels."""
     names = "watch_id", "biz_no", "name", "address", pl.lit(CLOSED).alias("biz_status"), "status_before", "grade_before"
     facts = closures.select(*names, grade_after="grade").iter_rows(named=True)
     _insert_notifications(db, list(zip(closures["owner"], facts, strict=True)), EVENT, now, channels, due=now)
 
 
 class SummaryWindow(NamedTuple):
-    """When to extend a summary (begun since ``since``), and when to send a new one (``until``)."""
+    """When to extend a summary (begun after ``since``), and when to send a new one (``until``)."""
 
     since: float
     until: float
@@ -73,7 +74,7 @@ class SummaryWindow(NamedTuple):
 def add_summaries(
     db: sqlite3.Connection, found: pl.DataFrame, now: float, channels: Sequence[str], window: SummaryWindow
 ) -> None:
-    """Add one notification for each owner of watches closed at their first check, or extend an unsent one."""
+    """Queue one notification per owner for watches closed at their first check, or extend an unsent one."""
     for group in found.partition_by("owner", maintain_order=True):
         owner, numbers = str(group["owner"][0]), group["biz_no"].to_list()
         begun = _open_summary(db, owner, now, channels, window.since)
@@ -90,7 +91,7 @@ def add_summaries(
 def add_unasked(
     db: sqlite3.Connection, owner: str, numbers: int, days: int, now: float, channels: Sequence[str]
 ) -> None:
-    """Notify that statuses of so many numbers could not be asked, for so many days in a row."""
+    """Queue a notification: for ``days`` days in a row, statuses of ``numbers`` numbers could not be asked."""
     _insert_notifications(db, [(owner, {"numbers": numbers, "days": days})], UNASKED, now, channels, due=now)
 
 
@@ -122,7 +123,7 @@ def _insert_notifications(
 def _open_summary(
     db: sqlite3.Connection, owner: str, now: float, channels: Sequence[str], since: float
 ) -> tuple[int, dict[str, Any]] | None:
-    """Return number and payload of an owner's unsent summary for the same channels."""
+    """Return number and payload of an owner's unsent summary for these channels."""
     row = db.execute(
         "SELECT number, payload FROM notices n WHERE owner = :owner AND biz_no = '' AND created >= :since"
         " AND (SELECT json_group_array(channel) FROM (SELECT channel FROM deliveries d WHERE d.notice = n.number"
@@ -139,6 +140,7 @@ def as_json(value: object) -> str:
 
 
 def due_channels(db: sqlite3.Connection, now: float) -> list[tuple[str, str]]:
+    """Return owner and channel of all due deliveries."""
     rows = db.execute("SELECT DISTINCT owner, channel FROM deliveries WHERE delivered IS NULL AND due <= ?", (now,))
     return rows.fetchall()
 
@@ -149,14 +151,14 @@ def next_due(db: sqlite3.Connection, after: float) -> float | None:
 
 
 def bring_forward(db: sqlite3.Connection, until: float) -> None:
-    """Deliver nothing later than ``until``: it was put off while the clock was wrong."""
+    """Deliver nothing later than ``until``. Later times come from a wrong clock."""
     db.execute("UPDATE deliveries SET due = ? WHERE delivered IS NULL AND due > ?", (until, until))
 
 
 def due_deliveries(
     db: sqlite3.Connection, now: float, limit: int, *, owner: str | None = None, channel: str | None = None
 ) -> list[PendingDelivery]:
-    """Return at most ``limit`` due deliveries: the longest due first, then the least often tried."""
+    """Return at most ``limit`` due deliveries: longest due first, then least often tried."""
     of = "" if owner is None else " AND d.owner = :owner"  # not `OR :owner IS NULL`, which would use no index
     of += "" if channel is None else " AND d.channel = :channel"
     rows = db.execute(
@@ -177,7 +179,7 @@ def mark_delivered(db: sqlite3.Connection, deliveries: Iterable[tuple[int, str]]
 
 
 def mark_failed(db: sqlite3.Connection, deliveries: Iterable[tuple[int, str, str, float | None]]) -> None:
-    """Mark deliveries, each (number, channel, error, next attempt), as failed; without a time they are given up."""
+    """Record failures: (number, channel, error, time of the next attempt or ``None`` to give up)."""
     db.executemany(
         "UPDATE deliveries SET due = ?, error = ?, attempts = attempts + 1"
         " WHERE notice = ? AND channel = ? AND delivered IS NULL",
@@ -186,6 +188,7 @@ def mark_failed(db: sqlite3.Connection, deliveries: Iterable[tuple[int, str, str
 
 
 def postpone(db: sqlite3.Connection, owner: str, channel: str, due: float) -> None:
+    """Put off an owner's deliveries on a channel until ``due``."""
     db.execute(
         "UPDATE deliveries SET due = ? WHERE delivered IS NULL AND due < ? AND owner = ? AND channel = ?",
         (due, due, owner, channel),
@@ -193,7 +196,7 @@ def postpone(db: sqlite3.Connection, owner: str, channel: str, due: float) -> No
 
 
 def list_undelivered(db: sqlite3.Connection, owner: str | None = None) -> list[PendingDelivery]:
-    """Return unacknowledged deliveries, the oldest first: waiting, given up, or without a channel."""
+    """Return deliveries that are not acknowledged, oldest first: waiting, given up, or without a channel."""
     rows = db.execute(
         f"SELECT {_DELIVERY} FROM notices n LEFT JOIN deliveries d ON d.notice = n.number"
         f" WHERE d.delivered IS NULL {'' if owner is None else 'AND n.owner = :owner'}"
@@ -204,14 +207,14 @@ def list_undelivered(db: sqlite3.Connection, owner: str | None = None) -> list[P
 
 
 class Undelivered(NamedTuple):
-    """Count of unacknowledged deliveries, and when the oldest was begun."""
+    """A count of deliveries that are not acknowledged, and when the oldest was begun."""
 
     deliveries: int
     oldest: float | None
 
 
 def summarize_undelivered(db: sqlite3.Connection) -> tuple[Undelivered, Undelivered]:
-    """Count the deliveries that are still tried, and those given up."""
+    """Count the deliveries still tried, and those given up."""
     rows = db.execute(
         "SELECT due IS NULL, count(*), min(begun) FROM deliveries WHERE delivered IS NULL GROUP BY due IS NULL"
     )
@@ -245,7 +248,7 @@ def retry(
 
 
 def purge(db: sqlite3.Connection, before: float) -> int:
-    """Delete notifications made before a time and acknowledged on all channels; return how many."""
+    """Delete notifications that are older than ``before`` and acknowledged on all channels; return how many."""
     return db.execute(
         "DELETE FROM notices WHERE created < ? AND number IN (SELECT notice FROM deliveries)"
         " AND number NOT IN (SELECT notice FROM deliveries WHERE delivered IS NULL)",
@@ -255,7 +258,7 @@ def purge(db: sqlite3.Connection, before: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Pauses in seconds before a failed delivery is tried again: doubled up to ``longest``, give or take half."""
+    """Seconds between attempts at a delivery: doubled up to ``longest``, give or take half."""
 
     first: float = 30.0
     longest: float = 12 * 3600.0
@@ -268,7 +271,7 @@ class Backoff:
         return self.longest * 1.5
 
     def next_due(self, attempts: int, begun: float, now: float, retry_after: float | None = None) -> float | None:
-        """Return the time of the next attempt, ``None`` if given up; respect ``retry_after`` up to ``longest``."""
+        """Return the time of the next attempt; ``None`` if given up. ``retry_after`` counts up to ``longest``."""
         if attempts >= self.attempts:
             return None
         pause = min(self.longest, self.first * 2.0 ** min(attempts - 1, 60)) * (0.5 + self.random())
@@ -276,9 +279,9 @@ class Backoff:
         return due if due <= begun + self.patience else None
 
 
-@lru_cache(maxsize=1024)  # many watches are added, or checked, at the same moment
+@lru_cache(maxsize=1024)  # many watches have the same time
 def korean_iso(seconds: float | None) -> str | None:
-    """Format a time as the service does: ISO 8601 in Korea's time, to the second; ``None`` if unknown."""
+    """Format a time like the service: ISO 8601 in Korean time, to the second; ``None`` if unknown."""
     if seconds is None or math.isnan(seconds):
         return None
     return datetime.fromtimestamp(seconds, SEOUL).isoformat(timespec="seconds")

@@ -1,4 +1,4 @@
-"""The ASGI app, its background tasks, and uvicorn."""
+"""The ASGI app, its background tasks, and the uvicorn server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import anyio
 import uvicorn
@@ -40,19 +40,15 @@ from bansong.server.settings import (
     request_id_of,
 )
 
-if TYPE_CHECKING:
-    pass
-
-
 _log = logging.getLogger(__name__)
 _RESTART_PAUSES_S: Final = (1.0, 5.0, 30.0, 60.0)
-_CALM_S: Final = 600.0
+_STABLE_AFTER_S: Final = 600.0  # a task that ran for so long begins again with the first pause
 
 
 def create_app(
     settings: Settings, clock: Clock | None = None, *, status_sources: Sequence[StatusSource] = ()
 ) -> Starlette:
-    """Return the ASGI app; its lifespan opens the database. ``status_sources`` come before the registry, best first."""
+    """Return the ASGI app; its lifespan opens the database. ``status_sources`` come before the registry."""
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -84,7 +80,7 @@ def create_app(
         _log.warning("connections_per_address is ignored: the proxy bounds connections, see deploy/nginx.conf")
     metrics = ServerMetrics()
     app = Starlette(routes=routes(), lifespan=lifespan)
-    app.middleware_stack = AuthMiddleware(app.router, PUBLIC, settings.trusted_proxies)  # catches errors, too
+    app.middleware_stack = _AuthMiddleware(app.router, PUBLIC, settings.trusted_proxies)  # catches errors, too
     app.state.metrics = metrics
     app.router.redirect_slashes = False
     return app
@@ -117,6 +113,7 @@ def _background_tasks(context: Context) -> dict[str, Callable[[], Awaitable[None
 
 
 async def supervise(name: str, work: Callable[[], Awaitable[None]], clock: Clock, metrics: ServerMetrics) -> None:
+    """Run a background task for ever; restart it after a pause when it fails."""
     failures = 0
     failed = metrics.failures.labels(name)
     while True:
@@ -126,20 +123,20 @@ async def supervise(name: str, work: Callable[[], Awaitable[None]], clock: Clock
         except (Exception, PanicException):  # a failed step must not stop the next
             _log.exception("%s failed and is begun again", name)
             failed.inc()
-        if clock.now() - started > _CALM_S:
+        if clock.now() - started > _STABLE_AFTER_S:
             failures = 0
         await clock.sleep(_RESTART_PAUSES_S[min(failures, len(_RESTART_PAUSES_S) - 1)])
         failures += 1
 
 
-# named in logs and metrics; anything else is text of the client
+# shown in logs and metrics; another method is text of the client
 _METHODS: Final = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
-_SOON: Final = {"Retry-After": "5", "Connection": "close"}
+_RETRY_SOON: Final = {"Retry-After": "5", "Connection": "close"}
 _NO_STORE: Final = (b"cache-control", b"no-store")  # no cache may keep answers that need a key
 
 
-class AuthMiddleware:
-    """Authenticate requests, turn errors into refusals, log. ``proxies``: those whose headers are believed."""
+class _AuthMiddleware:
+    """Authenticate requests, turn errors into refusals, and log. ``proxies``: trusted proxies."""
 
     def __init__(self, app: ASGIApp, public: Collection[str], proxies: Sequence[str]) -> None:
         self._app = app
@@ -150,7 +147,7 @@ class AuthMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        REQUEST_ID.set(request_id_of(scope, self._forwarded.trusted_hosts))  # each request is a task of its own
+        REQUEST_ID.set(request_id_of(scope, self._forwarded.trusted_hosts))  # each request runs in a separate task
         await self._forwarded(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -200,15 +197,16 @@ class AuthMiddleware:
                 return Refusal(404, "not_found", gettext("there is no such path; see /openapi.json"))
             message = gettext("the path has no such method; see /openapi.json")
             return Refusal(405, "method_not_allowed", message, headers=error.headers)
-        except asyncio.CancelledError:  # the server is stopped, and the request took longer than it had left
-            return Refusal(503, "busy", gettext("the server is stopped; it may have been done or not"), headers=_SOON)
+        except asyncio.CancelledError:  # the server stops, and its grace period is over
+            message = gettext("the server is stopped; it may have been done or not")
+            return Refusal(503, "busy", message, headers=_RETRY_SOON)
         except StoreError as error:
             _log.error("%s", error)
             return busy(gettext("the server cannot use its disk"), 30)
         except (Exception, PanicException):  # a panic is no Exception
             _log.exception("a request failed")
             message = gettext("the server failed; nothing is known of the request's effect")
-            # the id is in the body, too: that is what people pass on when they ask for help
+            # the body has the id, too: people who ask for help quote the body
             return Refusal(500, "internal", message, request_id=REQUEST_ID.get())
         return None
 
@@ -240,7 +238,7 @@ def run(
     """Serve until SIGINT or SIGTERM; call ``on_start`` with the base URL once requests are accepted."""
 
     def freeze_and_report() -> None:
-        # what was made until now stays: looking through it for garbage would stop all requests for 80 ms each time
+        # objects made until now stay alive: scanning them for garbage would stop all requests for 80 ms each time
         gc.collect()
         gc.freeze()
         on_start(url_of(listener))
@@ -255,11 +253,12 @@ def run(
 
 
 def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket; raise :class:`UsageError` if the address cannot be used."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # the protocol is named because asyncio sets TCP_NODELAY only then: without it each reply takes 40 ms
+    # asyncio sets TCP_NODELAY only if the protocol is named; without it each reply takes 40 ms
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        # on Windows, SO_REUSEADDR would let two servers have one address at once
+        # on Windows, SO_REUSEADDR would let two servers use one address at once
         listener.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR), 1)
         listener.bind((host, port))
         listener.listen(_BACKLOG)
@@ -281,7 +280,9 @@ def url_of(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-class UvicornServer(uvicorn.Server):
+class _UvicornServer(uvicorn.Server):
+    """A uvicorn server that calls ``on_start`` after its start, and raises the error of a failed one."""
+
     def __init__(self, config: uvicorn.Config, on_start: Callable[[], None]) -> None:
         super().__init__(config)
         self._on_start = on_start
@@ -314,7 +315,8 @@ def server_for(
     clock: Clock | None = None,
     *,
     status_sources: Sequence[StatusSource] = (),
-) -> UvicornServer:
+) -> _UvicornServer:
+    """Return a uvicorn server for these settings, and raise the process's limit of open files."""
     _raise_file_limit()
     app = create_app(settings, clock, status_sources=status_sources)
     metrics: ServerMetrics = app.state.metrics
@@ -332,9 +334,9 @@ def server_for(
         access_log=False,
         date_header=False,
         server_header=False,
-        proxy_headers=False,  # AuthMiddleware has them read, for the proxies of the settings alone
+        proxy_headers=False,  # _AuthMiddleware reads them, from trusted proxies only
         timeout_graceful_shutdown=_SHUTDOWN_GRACE_S,
     )
-    server = UvicornServer(config, on_start)
+    server = _UvicornServer(config, on_start)
     metrics.connections = lambda: len(server.server_state.connections)
     return server

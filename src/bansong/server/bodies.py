@@ -1,4 +1,4 @@
-"""Bodies of requests; Starlette's form parser bounds neither size nor time, so its parser is used directly."""
+"""Read request bodies, bounded in size and time: by python-multipart, as Starlette's form parser has no bounds."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 async def read_json(request: Request, type: type[T]) -> T:
-    """Decode the body; raise :class:`Refusal` 400, 408, 413, 415."""
+    """Decode a JSON body; raise :class:`Refusal` 400, 408, 413, 415."""
     kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if kind != "application/json" and not kind.endswith("+json"):
         raise Refusal(
@@ -64,7 +64,7 @@ def _too_long(error: str, body: bytes) -> Refusal | None:
     limit, name = int(found[1]), found[2]
     try:
         text = msgspec.json.decode(body)[name]
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):  # what stands behind the text is wrong, too
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):  # another part of the body is wrong, too
         return None
     if not isinstance(text, str):  # the field is there twice
         return None
@@ -88,6 +88,7 @@ def _explain_decode_error(error: Exception) -> str:
 
 
 async def read_body(request: Request, limit: int) -> bytes:
+    """Return a body; raise :class:`Refusal` 400, 408, or 413 beyond ``limit`` bytes."""
     declared = request.headers.get("content-length", "0")
     if declared.isdecimal() and int(declared) > limit:
         raise too_large(gettext("the request"), limit, "bytes")
@@ -110,7 +111,7 @@ async def read_body(request: Request, limit: int) -> bytes:
 
 
 def refuse_two_lengths(scope: Scope) -> None:
-    """Refuse two lengths: a proxy that reads the other one takes the rest of the body for the next request."""
+    """Refuse two lengths in a request: a proxy may obey the other one, and see a second request in the rest."""
     if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
         message = gettext("the request has Content-Length and Transfer-Encoding; send one of the two")
         raise Refusal(400, "bad_http", message, headers={"Connection": "close"})
@@ -120,6 +121,8 @@ LINGER_SECONDS: Final = 10.0
 
 
 class IncomingBody:
+    """The body of a request; it can be drained after an early answer."""
+
     def __init__(self, receive: Receive, scope: Scope) -> None:
         self._receive = receive
         self._more = any(
@@ -133,7 +136,7 @@ class IncomingBody:
         return message
 
     async def answer(self, response: Response, scope: Scope, send: Send) -> None:
-        """Send a response, and read the rest of the body for ten seconds: a client that still sends reads it then."""
+        """Send a response, and read the body for ten more seconds: most clients read only after sending."""
 
         async def send_and_drain(message: Message) -> None:
             if message["type"] != "http.response.body" or not self._more:
@@ -148,8 +151,8 @@ class IncomingBody:
         await response(scope, self, send_and_drain)
 
 
-# it logs what it parses, which is user data
-logging.getLogger("python_multipart").setLevel(logging.CRITICAL + 1)  # disabled, it would not silence those below it
+# python-multipart logs user data; ``disabled`` would not silence child loggers
+logging.getLogger("python_multipart").setLevel(logging.CRITICAL + 1)
 
 OVERHEAD: Final = 64 << 10  # bytes around the file: boundaries, part headers, small other fields
 _WRITE_BYTES: Final = 1 << 20
@@ -167,6 +170,8 @@ _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @dataclass(frozen=True, slots=True)
 class ReceivedUpload:
+    """An uploaded file in its temporary folder."""
+
     folder: Path
     path: Path
     name: str  # the client's file name, for messages
@@ -184,7 +189,7 @@ class UploadBounds:
 async def receive_upload(
     request: Request, uploads: Path, bounds: UploadBounds, set_aside: Callable[[int], None]
 ) -> AsyncIterator[ReceivedUpload]:
-    """Store the file of a request during the block; ``set_aside`` raises if further bytes have no room."""
+    """Store an uploaded file until the block ends. ``set_aside`` reserves disk bytes, or raises."""
     folder = uploads / secrets.token_hex(16)
     try:
         with refusing_full_disk():
@@ -196,6 +201,7 @@ async def receive_upload(
 
 
 async def hash_upload(request: Request, bounds: UploadBounds) -> bytes:
+    """Return the digest of an upload (see :class:`ReceivedUpload`) without storing it."""
     return (await _receive_form(request, bounds, None, lambda _: None)).digest
 
 
@@ -228,6 +234,7 @@ async def _receive_form(
 
 @contextmanager
 def refusing_full_disk() -> Iterator[None]:
+    """Turn a full disk into a refusal (507)."""
     try:
         yield
     except OSError as error:
@@ -237,7 +244,7 @@ def refusing_full_disk() -> Iterator[None]:
 
 
 def is_disk_full(error: BaseException | None) -> bool:
-    """Return whether an error, or its cause, is a full disk; polars has no type for it, only a text."""
+    """Return whether an error, or its cause, is a full disk. Errors of polars say so only in their text."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in _NO_ROOM:
             return True
@@ -338,7 +345,7 @@ class _UploadParser:
 
     @property
     def path(self) -> Path:
-        assert self._folder is not None  # noqa: S101 - asked only of one that is stored
+        assert self._folder is not None  # noqa: S101 - only a stored upload has a path
         return self._folder / f"upload-{self._folder.name[:8]}{self._suffix}"
 
     def close(self) -> None:
@@ -394,6 +401,7 @@ class _UploadParser:
 
 
 def display_name(name: str) -> str:
+    """Return a client's file name for messages: no folders, printable letters, at most 150 of them."""
     last = name.replace("\\", "/").rpartition("/")[2]
     return "".join(letter for letter in last if letter.isprintable())[-_MAX_NAME_LENGTH:] or gettext("the file")
 

@@ -1,4 +1,4 @@
-"""Engines, one per key, replaced only when their data changes: callers may cache what they derive from one."""
+"""Local engines, one per key, replaced only when their data changes. So what derives from them may be cached."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ DAMAGED: Final = (pl.exceptions.PolarsError, pl.exceptions.PanicException, Runti
 FileStamp = tuple[int, ...]  # device, inode, size and modification time (ns): changes when a file is replaced
 
 
-def stamp_of(file: Path | int) -> FileStamp | None:
+def _stamp_of(file: Path | int) -> FileStamp | None:
+    """Return the stamp of a file, or ``None`` if it cannot be read."""
     try:
         found = os.fstat(file) if isinstance(file, int) else file.stat()
     except OSError:
@@ -54,21 +55,23 @@ def stamp_of(file: Path | int) -> FileStamp | None:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
-class OpenFile:
-    """A file that stays readable while this object lives; not held on Windows, where that prevents replacing it."""
+class _OpenFile:
+    """A file that stays readable while this object lives, even if it is replaced (not on Windows)."""
 
     def __init__(self, path: Path) -> None:
         descriptor = os.open(path, os.O_RDONLY)
         self.close = weakref.finalize(self, os.close, descriptor)
-        self.stamp = stamp_of(descriptor)
-        # by the process's number, so that a process begun by this one finds it, too
+        self.stamp = _stamp_of(descriptor)
+        # with the process id, so that child processes find it, too
         self.path = Path(f"/proc/{os.getpid()}/fd/{descriptor}")
         if not self.path.exists():
             self.path = path
             self.close()
 
 
-class ReferenceFile(Generic[T]):
+class _ReferenceFile(Generic[T]):
+    """A registry or gazetteer that is reopened when its file is replaced."""
+
     def __init__(self, path: Path, open_: Callable[[Path], T]) -> None:
         self._path = path
         self._open = open_
@@ -80,7 +83,8 @@ class ReferenceFile(Generic[T]):
         return self._refused != ()
 
     def look(self) -> bool:
-        stamp = stamp_of(self._path)
+        """Open the file again if it was replaced; return whether the newer one is used."""
+        stamp = _stamp_of(self._path)
         if stamp == self.held.stamp:
             self._refused = ()
             return False
@@ -96,11 +100,11 @@ class ReferenceFile(Generic[T]):
         _log.info("%s: a newer file is used from now on", self._path)
         return True
 
-    def _open_file(self, *, check: bool = False) -> tuple[T, OpenFile]:
+    def _open_file(self, *, check: bool = False) -> tuple[T, _OpenFile]:
         try:
-            held = OpenFile(self._path)
+            held = _OpenFile(self._path)
         except OSError:
-            self._open(self._path)  # says better what is wrong
+            self._open(self._path)  # its error says more
             raise
         try:
             index = self._open(held.path)
@@ -113,36 +117,45 @@ class ReferenceFile(Generic[T]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReferenceData:
+    """The registry and the gazetteer that serve at present."""
+
     registry: Registry | None
     gazetteer: Gazetteer | None
-    held: tuple[OpenFile, ...]  # keeps the files readable
+    held: tuple[_OpenFile, ...]  # keeps the files readable
 
 
 class StatusSource(Protocol):
+    """Where the statuses of an answer come from."""
+
     @property
     def live(self) -> bool:
-        """Whether it uses the network, which ``offline`` forbids."""
+        """Whether the source uses the network, which ``offline`` forbids."""
 
     def answer(self, engine: LocalEngine, rows: pl.LazyFrame) -> pl.LazyFrame:
-        """As :meth:`bansong.engine.local.LocalEngine.answer`; called in a thread."""
+        """Answer rows like :meth:`bansong.engine.local.LocalEngine.answer`; called in a thread."""
 
 
 @runtime_checkable
 class FetchingSource(StatusSource, Protocol):
+    """A source that fetches missing statuses before it answers."""
+
     async def fetch(self, numbers: pl.Series, max_age: float | None = None) -> None:
-        """Fetch statuses older than ``max_age`` days for ``numbers`` (UInt64, unique); raises nothing."""
+        """Fetch statuses older than ``max_age`` days for ``numbers`` (UInt64, unique); raise nothing."""
 
 
 async def fetch_statuses_of(source: StatusSource, rows: pl.LazyFrame, max_age: float | None = None) -> None:
+    """Let a source fetch the statuses of rows that it does not have yet (``max_age`` in days)."""
     if isinstance(source, FetchingSource):
         await source.fetch(await anyio.to_thread.run_sync(numbers_of, rows), max_age)
 
 
 def numbers_of(rows: pl.LazyFrame) -> pl.Series:
+    """Return the distinct valid business numbers of rows, as UInt64."""
     return _keys_of(rows).unique(maintain_order=True).collect().to_series()
 
 
 def count_lookups(rows: pl.LazyFrame) -> int:
+    """Count the rows with a valid business number."""
     return int(_keys_of(rows).select(pl.len()).collect().item())
 
 
@@ -153,6 +166,8 @@ def _keys_of(rows: pl.LazyFrame) -> pl.LazyFrame:
 
 
 class RegistrySnapshot:
+    """Statuses of the registry alone."""
+
     live = False
 
     def answer(self, engine: LocalEngine, rows: pl.LazyFrame) -> pl.LazyFrame:
@@ -160,6 +175,7 @@ class RegistrySnapshot:
 
 
 def choose_source(sources: Sequence[StatusSource], *, offline: bool) -> StatusSource:
+    """Return the best source; ``offline`` leaves out live ones."""
     return next(source for source in sources if not (offline and source.live))
 
 
@@ -168,18 +184,20 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeyLetters:
-    """The letters of a key, sorted by ``b_no``."""
+    """A key's earlier letters, sorted by ``b_no``."""
 
     frame: pl.DataFrame
-    # for caches, which must not keep the letters alive
+    # key for caches, which must not keep the letters in memory
     number: int = field(init=False, default_factory=lambda: next(_numbers))
 
     def mentions(self, number: int) -> bool:
+        """Return whether any letter went to this business."""
         numbers = self.frame["b_no"]
-        place = bisect_left(numbers, number)  # of one number, a thirtieth of the time of `search_sorted`
+        place = bisect_left(numbers, number)  # for one number, thirty times as fast as `search_sorted`
         return place < numbers.len() and numbers[place] == number
 
     def of(self, numbers: pl.Series) -> pl.DataFrame:
+        """Return the letters to these businesses."""
         first = self.frame["b_no"].search_sorted(numbers, "left")
         last = self.frame["b_no"].search_sorted(numbers, "right")
         lines = pl.select(pl.int_ranges(first, last, dtype=pl.UInt32).list.explode(empty_as_null=False)).to_series()
@@ -192,6 +210,8 @@ _MAX_LETTERS: Final = 5_000_000  # in all loaded histories; beyond that the leas
 
 
 class ServedEngine(LocalEngine):
+    """The local engine of one key, with its scorecard and letters."""
+
     def __init__(
         self, data: ReferenceData, card: Scorecard, settings: Settings, today: date, letters: KeyLetters | None
     ):
@@ -226,16 +246,16 @@ class _Learned:
 
 
 class EnginePool:
-    """Hands out engines by key; thread-safe."""
+    """Hand out engines by key. Thread-safe."""
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
-        self._files: dict[str, ReferenceFile[Any]] = {}
+        self._files: dict[str, _ReferenceFile[Any]] = {}
         if settings.registry is not None:
-            self._files["registry"] = ReferenceFile(settings.registry, Registry.open)
+            self._files["registry"] = _ReferenceFile(settings.registry, Registry.open)
         if settings.gazetteer is not None:
-            self._files["gazetteer"] = ReferenceFile(settings.gazetteer, Gazetteer.open)
+            self._files["gazetteer"] = _ReferenceFile(settings.gazetteer, Gazetteer.open)
         self.data = self._current_data()
         self.fixed = None if settings.model is None else resolve_model(settings.model)
         self._learned: OrderedDict[str, _Learned] = OrderedDict()
@@ -263,7 +283,7 @@ class EnginePool:
         return key_id in self._learned
 
     def engine(self, key_id: str, *, paid: bool = True) -> LocalEngine:
-        """Return the current engine; the first call reads files: on the event loop use :meth:`open_engine`."""
+        """Return the key's current engine. The first call reads files: an event loop uses :meth:`open_engine`."""
         learned = self._find_loaded(key_id) or self._keep(key_id, self._load(key_id))
         today, data = self._clock.today(), self.data if paid else _NOTHING
         with self._lock:
@@ -298,13 +318,13 @@ class EnginePool:
                 _log.warning("the newer files cannot be used, those before go on serving: %s", why)
             else:
                 self.data = data
-                self._let_go()
+                self._drop_replaced_engines()
         for key_id, learned in list(self._learned.items()):
             if self._stamps(key_id) != learned.stamps:
                 self._refresh(key_id)
 
-    def _let_go(self) -> None:
-        """Drop engines of replaced files, which idle keys would keep for ever."""
+    def _drop_replaced_engines(self) -> None:
+        """Drop engines of replaced files; idle keys would keep them open."""
         with self._lock:
             for learned in self._learned.values():
                 for paid, made in list(learned.engines.items()):
@@ -312,7 +332,7 @@ class EnginePool:
                         del learned.engines[paid]
 
     def _warm(self, data: ReferenceData) -> None:
-        """Read the whole gazetteer before a request needs it: small queries read parts only."""
+        """Read the whole gazetteer before a request needs it; small queries read only parts of it."""
         record = {"b_no": "1248100998", "name": "가", "address": "서울특별시 중구 세종대로 110", "zipcode": None}
         frame = pl.LazyFrame([record] * (FEW + 1), schema=dict.fromkeys(RECORD_COLUMNS, pl.String))
         engine = ServedEngine(data, Scorecard.load(), self._settings, self._clock.today(), None)
@@ -345,7 +365,7 @@ class EnginePool:
                 self._learned[key_id] = newer
 
     def _load(self, key_id: str) -> _Learned:
-        stamps = self._stamps(key_id)  # before reading: what changes meanwhile is seen at the next look
+        stamps = self._stamps(key_id)  # before reading: the next look sees changes made meanwhile
         try:
             card = self.fixed or self.store(key_id).champion()
         except BansongError as error:
@@ -362,7 +382,7 @@ class EnginePool:
         return _Learned(card, history, stamps)
 
     def _history(self, key_id: str) -> pl.DataFrame | None:
-        """Read the history of a label store; retry if files vanish because the store is being written."""
+        """Read a key's letters; retry if files vanish because the label store is being written."""
         for again in range(_READ_RETRIES, -1, -1):
             stamps = self._stamps(key_id)
             try:
@@ -374,8 +394,8 @@ class EnginePool:
         raise AssertionError("the last time it returns or raises")
 
     def _stamps(self, key_id: str) -> tuple[FileStamp | None, ...]:
-        """Return stamps of a key's scorecards and label store, which are replaced by renames."""
-        return stamp_of(self.store(key_id).path), stamp_of(self.folder(key_id) / "labels")
+        """Return the stamps of a key's scorecards and label store; writing replaces both."""
+        return _stamp_of(self.store(key_id).path), _stamp_of(self.folder(key_id) / "labels")
 
 
 def learning_folder(files: Path) -> Path:

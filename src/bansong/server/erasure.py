@@ -1,4 +1,4 @@
-"""Erase numbers, accounts and old data; rows of jobs stay without content, so that row ids and charges remain right."""
+"""Erase businesses, accounts and old data. Rows of jobs become empty but stay: row ids and charges remain right."""
 
 from __future__ import annotations
 
@@ -24,14 +24,13 @@ from bansong.base.sqlite import rewrite_file, transaction
 from bansong.engine.records import ROW_ID
 from bansong.history.labels import LabelStore
 from bansong.reference.status_store import find_status_store
-from bansong.server import job_files as results
-from bansong.server import job_table
+from bansong.server import job_files, job_table
 from bansong.server import keys as key_table
 from bansong.server.engines import learning_folder
 from bansong.server.learning import OutcomeLearner
 from bansong.server.settings import Clock, Settings
 from bansong.server.store import SERVER_FILE, Store, hold_server_file
-from bansong.watch import store as watch_forget
+from bansong.watch import store as watch_store
 
 FILE_DAMAGED: Final = Problem(
     "forget.file_damaged", "{path}: is damaged, so it cannot be searched: {error}; remove it, and try again"
@@ -45,11 +44,14 @@ _EMPTY: Final = {"error": pl.lit(ERASED), "row_status": pl.lit("invalid"), "reas
 
 @contextmanager
 def open_stopped_server(path: Path) -> Iterator[ServerErasure]:
+    """Hold a server's file while no server runs on it."""
     with hold_server_file(path) as db:
         yield ServerErasure(path, db)
 
 
 class ServerErasure:
+    """Count and erase all that a stopped server holds about businesses."""
+
     def __init__(self, path: Path, db: sqlite3.Connection) -> None:
         self.path = path
         self._db = db
@@ -60,7 +62,7 @@ class ServerErasure:
         found: Counter[str] = Counter()
         with SERVER_FILE.errors(self.path):
             for b_no in numbers:
-                found.update(watch_forget.holdings(self._db, b_no))
+                found.update(watch_store.holdings(self._db, b_no))
                 answers = self._db.execute(f"SELECT count(*) {_ANSWERS}", (b_no.encode(),))
                 found["repeatable answers"] += answers.fetchone()[0]
         for path in self._job_files():
@@ -74,10 +76,10 @@ class ServerErasure:
     def erase(self, numbers: Collection[str]) -> None:
         active = "SELECT id FROM jobs WHERE state <> 'done'"
         with SERVER_FILE.errors(self.path):
-            results.remove_leftovers(self._files, job_table.list_job_ids(self._db))
+            job_files.remove_leftovers(self._files, job_table.list_job_ids(self._db))
             for (job,) in self._db.execute(active).fetchall():
-                if results.records_path(self._files, job).exists():
-                    results.remove_unfinished(self._files, job)
+                if job_files.records_path(self._files, job).exists():
+                    job_files.remove_unfinished(self._files, job)
         with SERVER_FILE.errors(self.path), transaction(self._db):
             for path in self._job_files():
                 rows = _rows_of(path, numbers)
@@ -85,7 +87,7 @@ class ServerErasure:
                     "DELETE FROM labels WHERE job = ? AND row_id = ?", ((path.parent.name, row) for row in rows)
                 )
             for b_no in numbers:
-                watch_forget.erase(self._db, b_no)
+                watch_store.erase(self._db, b_no)
                 self._db.execute(f"DELETE {_ANSWERS}", (b_no.encode(),))
         for path in self._job_files():
             if not _rows_of(path, numbers).is_empty():
@@ -100,7 +102,7 @@ class ServerErasure:
 
     def _job_files(self) -> list[Path]:
         with SERVER_FILE.errors(self._files):
-            folders = list_folder(results.job_folder(self._files, "any").parent)
+            folders = list_folder(job_files.job_folder(self._files, "any").parent)
             files = [path for folder in folders for path in list_folder(folder)]
         return [path for path in files if path.name in _JOB_FILES]
 
@@ -132,11 +134,11 @@ def _erase_rows(path: Path, numbers: Collection[str]) -> None:
     rows = frame.with_columns(blank)
     with publish_file(path) as temporary:
         if "bounce_prob" in schema:
-            rows = results.sort_by_risk(rows)
-        rows.sink_parquet(temporary, row_group_size=results.ROWS)
+            rows = job_files.sort_by_risk(rows)
+        rows.sink_parquet(temporary, row_group_size=job_files.ROWS)
 
 
-# tables whose rows are erased with a key, and its column; rows that refer to these go by cascade
+# tables whose rows are erased with a key, and the key's column; rows that refer to them are deleted by cascade
 OWNED: Final = {
     "watches": "owner",
     "watch_counts": "owner",
@@ -149,7 +151,7 @@ OWNED: Final = {
 }
 # requests an erasure in the table ``audit``; a file of an earlier release may hold one, too
 ERASE: Final = "keys erase"
-KEPT: Final = {"usage": "key_id"}  # tables whose rows of a key stay
+KEPT: Final = {"usage": "key_id"}  # tables that keep the rows of an erased key
 _BLANK: Final = (
     "UPDATE keys SET note = NULL, customer = NULL, pool = 0, last_used = NULL, webhook_url = NULL,"
     " webhook_secret = NULL"
@@ -167,14 +169,15 @@ _HELD: Final = {
 
 
 def account_holdings(db: sqlite3.Connection, files: Path, key_id: str) -> dict[str, int]:
+    """Count a key's stored data, by kind."""
     found = {what: int(db.execute(query, (key_id,)).fetchone()[0]) for what, query in _HELD.items()}
     return found | {
-        gettext_noop("learned mailings"): len(list_mailings(files, key_id, job_table.list_job_ids(db, key_id)))
+        gettext_noop("learned mailings"): len(_list_mailings(files, key_id, job_table.list_job_ids(db, key_id)))
     }
 
 
-def list_mailings(files: Path, key_id: str, job_ids: Iterable[str]) -> list[Path]:
-    """List a key's label files, also those that a former pool has left."""
+def _list_mailings(files: Path, key_id: str, job_ids: Iterable[str]) -> list[Path]:
+    """List a key's label files, including those of a former pool."""
     jobs = set(job_ids)
     stored = [path for folder in list_folder(learning_folder(files)) for path in list_folder(folder / "labels")]
     return [
@@ -185,6 +188,7 @@ def list_mailings(files: Path, key_id: str, job_ids: Iterable[str]) -> list[Path
 
 
 def erase_rows(db: sqlite3.Connection, key_id: str, now: float) -> None:
+    """Delete a key's rows. The row of the key itself stays, without personal data."""
     for table, column in OWNED.items():
         db.execute(f"DELETE FROM {table} WHERE {column} = ?", (key_id,))  # noqa: S608 - names of this module
     db.execute(f"{_BLANK} WHERE id = ?", (key_id,))
@@ -198,16 +202,17 @@ def ask_for_erasure(db: sqlite3.Connection, key_id: str, now: float) -> None:
 
 
 def remove_files(files: Path, key_id: str, job_ids: Iterable[str]) -> None:
+    """Delete the job and learning files of a key."""
     jobs = list(job_ids)
-    for mailing in list_mailings(files, key_id, jobs):
+    for mailing in _list_mailings(files, key_id, jobs):
         mailing.unlink(missing_ok=True)
-    for folder in (learning_folder(files) / key_id, *(results.job_folder(files, job_id) for job_id in jobs)):
+    for folder in (learning_folder(files) / key_id, *(job_files.job_folder(files, job_id) for job_id in jobs)):
         if folder.exists():
             shutil.rmtree(folder)
 
 
 def erase_account(path: Path, key_id: str, now: float) -> dict[str, int]:
-    """Erase an account while no server uses the file; return what it held. Repeat it after a kill."""
+    """Erase an account while no server uses the file; return the counts of its data. It can be repeated."""
     files = Settings(db=path).files
     with hold_server_file(path) as db, SERVER_FILE.errors(path):
         key_table.require_key(db, key_id, path)
@@ -217,7 +222,7 @@ def erase_account(path: Path, key_id: str, now: float) -> dict[str, int]:
         remove_files(files, key_id, job_table.list_job_ids(db, key_id))
         with transaction(db):
             erase_rows(db, key_id, now)
-        results.remove_leftovers(files, job_table.list_job_ids(db))
+        job_files.remove_leftovers(files, job_table.list_job_ids(db))
         rewrite_file(db)
     return held
 
@@ -230,6 +235,8 @@ _REVOKED_SETTLED_S: Final = 3.0  # after that no new request of a revoked key is
 
 
 class Retention:
+    """Erase old labels, and the accounts of revoked keys."""
+
     def __init__(
         self,
         settings: Settings,
@@ -267,7 +274,7 @@ class Retention:
             if self._is_asking(key_id) or now < self._failed.get(key_id, 0.0):
                 continue
             try:
-                async with self._learner.writing:  # what is being recorded would come behind the erasure
+                async with self._learner.writing:  # an outcome recorded meanwhile would survive the erasure
                     await self._erase_account(key_id)
             except OSError as error:
                 _log.error("key %s: its files cannot be removed, tried again in an hour: %s", key_id, error.strerror)

@@ -17,8 +17,7 @@ from starlette.responses import Response, StreamingResponse
 from bansong.base.messages import gettext, gettext_noop
 from bansong.client.address import AddressPolicy
 from bansong.client.webhook import WebhookSender
-from bansong.server import job_files as results
-from bansong.server import job_table, payloads
+from bansong.server import job_files, job_table, payloads
 from bansong.server import keys as key_table
 from bansong.server.bodies import UploadBounds, hash_upload, read_json, receive_upload
 from bansong.server.engines import EnginePool, RegistrySnapshot, StatusSource
@@ -93,23 +92,21 @@ def _open_statuses(settings: Settings, clock: Clock) -> NtsStatuses | None:
     return open_nts_statuses(settings, clock)
 
 
-def context_of(request: Request) -> Context:
+def _context_of(request: Request) -> Context:
     context: Context = request.app.state.context
     return context
 
 
 async def check_health(request: Request) -> Response:
     """Answer ``{"status": "ok"}`` if the database is readable and writable, else 503. Needs no key."""
-    await context_of(request).store.check()
+    await _context_of(request).store.check()
     return reply({"status": "ok"})
 
 
 async def show_account(request: Request) -> Response:
-    context, key = context_of(request), key_of(request)
+    context, key = _context_of(request), key_of(request)
     plan, month = context.keys.plan(key), context.clock.month()
-    used, changes = await context.store.read(
-        lambda db: (key_table.used_lookups(db, key.id, month), key_table.used_watch_changes(db, key.id, month))
-    )
+    used, changes = await context.store.read(lambda db: key_table.month_usage(db, key.id, month))
     resets = context.clock.month_ends().isoformat()
 
     def quota(limit: int, used: int) -> payloads.QuotaPayload:
@@ -121,17 +118,7 @@ async def show_account(request: Request) -> Response:
             plan=key.plan,
             quota=quota(key.quota, used),
             watch_changes=quota(plan.watch_changes, changes),
-            limits=payloads.LimitsPayload(
-                upload_bytes=plan.upload_bytes,
-                upload_rows=plan.rows,
-                watches=plan.watches,
-                watch_recheck_hours=plan.recheck_hours,
-                uploads=plan.uploads,
-                disk_bytes=plan.disk_bytes,
-                requests_per_second=plan.requests_per_second,
-                request_burst=plan.request_burst,
-                requests_at_once=plan.requests_at_once,
-            ),
+            limits=payloads.LimitsPayload.of(plan),
             in_use=context.acceptance.in_use(key, context.bounds.under_way(key.id)),
             idempotency=IDEMPOTENCY,
         )
@@ -139,11 +126,11 @@ async def show_account(request: Request) -> Response:
 
 
 async def verify_business(request: Request) -> Response:
-    """INTERFACE §4.1; the quota is given back if there is no answer."""
-    context = context_of(request)
+    """Answer one lookup (INTERFACE §4.1). The quota gets the lookup back if there is no answer."""
+    context = _context_of(request)
     context.lookups.answerer.admit(key_of(request).id)
     token = token_from(request, "POST /verify")
-    # looking for parameters takes a while, and hardly any request has one
+    # parsing parameters takes time, and most requests have none
     offline = bool(request.scope["query_string"]) and _flag(request, "offline", default=False)
     lookup = await read_json(request, payloads.VerifyRequest)
     key = await renew_key(request)
@@ -151,21 +138,21 @@ async def verify_business(request: Request) -> Response:
 
 
 async def create_job(request: Request) -> Response:
-    """INTERFACE §4.2; all rows are taken from the quota, or none."""
-    context, key = context_of(request), key_of(request)
+    """Accept a file as a job (INTERFACE §4.2). All of its rows are taken from the quota, or none."""
+    context, key = _context_of(request), key_of(request)
     plan, settings, acceptance = context.keys.plan(key), context.settings, context.acceptance
     offline, paid = _flag(request, "offline", default=False), _flag(request, "paid", default=True)
     token, path = token_from(request, "POST /batch"), f"/batch?offline={offline}&paid={paid}"
     bounds = UploadBounds(plan.upload_bytes, settings.stall_seconds, settings.body_seconds)
     earlier = await acceptance.find_earlier(key, token)
-    if earlier is not None:  # it takes no new place in the queue, and nothing of it goes to the disk
+    if earlier is not None:  # a repeated request takes no place in the queue, and no room on the disk
         with acceptance.count_upload(key, plan):
             identity = identity_of("POST", path, await hash_upload(request, bounds))
         await renew_key(request)
         return Response(repeat_answer(earlier, identity), media_type=JSON)
     async with (
         acceptance.hold_place(key, plan) as set_aside,
-        receive_upload(request, results.uploads_folder(settings.files), bounds, set_aside) as upload,
+        receive_upload(request, job_files.uploads_folder(settings.files), bounds, set_aside) as upload,
     ):
         identity, key = identity_of("POST", path, upload.digest), await renew_key(request)
         job = JobRequest(key, plan, offline, paid, token, identity)
@@ -186,7 +173,8 @@ def _flag(request: Request, name: str, *, default: bool) -> bool:
 
 
 async def record_label(request: Request) -> Response:
-    context, job_id = context_of(request), request.path_params["job_id"]
+    """Record the outcome of one letter (INTERFACE §4.4)."""
+    context, job_id = _context_of(request), request.path_params["job_id"]
     label, key = await read_json(request, payloads.LabelRequest), await renew_key(request)
     now, disk = context.clock.now(), context.jobs.disk
 
@@ -211,8 +199,8 @@ async def record_label(request: Request) -> Response:
 
 
 async def add_watch(request: Request) -> Response:
-    """INTERFACE §4.5. The first check is a scheduled one: an immediate one would be a lookup without quota."""
-    context = context_of(request)
+    """Watch a business (INTERFACE §4.5). An immediate first check would be a lookup without quota, so it waits."""
+    context = _context_of(request)
     wanted, key = await read_json(request, payloads.WatchRequest), await renew_key(request)
     plan, clock = context.keys.plan(key), context.clock
     entry, now, month = Business(wanted.biz_no, wanted.name, wanted.address), clock.now(), clock.month()
@@ -221,7 +209,11 @@ async def add_watch(request: Request) -> Response:
     def add(db: sqlite3.Connection) -> tuple[int, bytes, Addition]:
         watch, done = watch_store.add(db, key.id, entry, now, first_check)
         if done == "added" and (count := watch_store.count(db, key.id)) > plan.watches:
-            raise _watch_limit(plan.watches, count - 1)
+            full = gettext_noop(
+                "the watch list is full: the plan allows {limit:,} entries and it has {count2:,}; remove one first"
+            )
+            message = gettext(full, limit=plan.watches, count2=count - 1)
+            raise Refusal(409, "watch_limit", message, limit=plan.watches, used=count - 1)
         if done != "unchanged" and (used := key_table.count_watch_change(db, key.id, month)) >= plan.watch_changes:
             raise payloads.watch_changes_exceeded(plan.watch_changes, used, clock.month_ends(), now)
         written = watch_store.rendered_entry(db, key.id, watch.watch_id)
@@ -235,13 +227,13 @@ async def add_watch(request: Request) -> Response:
 
 
 async def list_watches(request: Request) -> Response:
-    context, key = context_of(request), key_of(request)
+    context, key = _context_of(request), key_of(request)
     return StreamingResponse(await context.watches.lists.stream(key.id), media_type=JSON)
 
 
 async def remove_watch(request: Request) -> Response:
-    """Remove a business and its history. It counts as a change, but is never refused as one."""
-    context, key, watch_id = context_of(request), key_of(request), request.path_params["watch_id"]
+    """Remove a watch and its history. It counts as a change, but is never refused."""
+    context, key, watch_id = _context_of(request), key_of(request), request.path_params["watch_id"]
     month = context.clock.month()
 
     def remove(db: sqlite3.Connection) -> int | None:
@@ -258,7 +250,7 @@ async def remove_watch(request: Request) -> Response:
 
 
 async def show_watch_history(request: Request) -> Response:
-    context, key, watch_id = context_of(request), key_of(request), request.path_params["watch_id"]
+    context, key, watch_id = _context_of(request), key_of(request), request.path_params["watch_id"]
     if not context.keys.plan(key).watch_history:
         raise payloads.not_in_plan(gettext("the watch history"), key.plan)
     watch, changes = await context.store.read(
@@ -270,15 +262,6 @@ async def show_watch_history(request: Request) -> Response:
     return reply(payloads.WatchHistory(watch_id, watch.biz_no, items))
 
 
-def _watch_limit(limit: int, count: int) -> Refusal:
-    message = gettext(
-        "the watch list is full: the plan allows {limit:,} entries and it has {count2:,}; remove one first",
-        limit=limit,
-        count2=count,
-    )
-    return Refusal(409, "watch_limit", message, limit=limit, used=count)
-
-
 DEFAULT_PREVIEW: Final = 10
 DEFAULT_PAGE: Final = 20
 MAX_PAGE: Final = 100
@@ -286,7 +269,8 @@ _GONE: Final = gettext_noop("the job's results are not on the server's disk any 
 
 
 async def show_job(request: Request) -> Response:
-    context, key = context_of(request), key_of(request)
+    """Answer with a job's state and, once it is done, its rows of highest risk."""
+    context, key = _context_of(request), key_of(request)
     refusal = gettext("preview must be a whole number of rows, 0 or more")
     preview = _whole_number(request, "preview", DEFAULT_PREVIEW, range(10**18), refusal)
     job_id = request.path_params["job_id"]
@@ -297,10 +281,10 @@ async def show_job(request: Request) -> Response:
     rows = min(preview, job.total) if job.state == "done" else 0
     if not rows:
         return reply(status)
-    path = results.results_path(context.settings.files, job.id)
+    path = job_files.results_path(context.settings.files, job.id)
     try:
         head = payloads.encode(status).removesuffix(b"]}")
-        body = await results.stream_items(head, path, rows, context.jobs.showing)
+        body = await job_files.stream_items(head, path, rows, context.jobs.showing)
     except FileNotFoundError:
         _log.error("the results of job %s are gone from %s", job.id, path.parent.parent)
         raise Refusal(404, "not_found", gettext(_GONE)) from None
@@ -334,18 +318,20 @@ def _whole_number(request: Request, name: str, default: int, allowed: range, ref
 
 
 async def list_jobs(request: Request) -> Response:
-    context, key = context_of(request), key_of(request)
+    context, key = _context_of(request), key_of(request)
     refusal = gettext("limit must be a whole number of jobs, 1 to {most}", most=MAX_PAGE)
     limit = _whole_number(request, "limit", DEFAULT_PAGE, range(1, MAX_PAGE + 1), refusal)
     after = _cursor(request)
     found = await context.store.read(lambda db: job_table.list_jobs(db, key.id, limit + 1, after))
     page = [payloads.JobSummaryPayload(**_summarize_job(context, job)) for job in found[:limit]]
-    return reply(payloads.JobListPayload(page, _cursor_behind(found[limit - 1]) if len(found) > limit else None))
+    last = found[limit - 1] if len(found) > limit else None
+    cursor = None if last is None else base64.urlsafe_b64encode(f"{last.created!r} {last.id}".encode()).decode()
+    return reply(payloads.JobListPayload(page, cursor))
 
 
 async def delete_job(request: Request) -> Response:
-    """Delete a job and its files, or cancel it (202: its files go after the current slice); learn outcomes first."""
-    context, key, job_id = context_of(request), key_of(request), request.path_params["job_id"]
+    """Learn a job's outcomes and delete it, or cancel it (202: its files go after the current slice)."""
+    context, key, job_id = _context_of(request), key_of(request), request.path_params["job_id"]
     if await context.store.read(lambda db: job_table.has_unlearned(db, key.id, job_id)):
         await context.learner.record()
     deleted = await context.jobs.delete(key.id, job_id)
@@ -353,10 +339,6 @@ async def delete_job(request: Request) -> Response:
         raise not_found(gettext("the job"))
     payload = payloads.JobDeleted(job_id, deleted=True, given_back=deleted.given_back)
     return reply(payload, 202 if deleted.has_files else 200)
-
-
-def _cursor_behind(job: StoredJob) -> str:
-    return base64.urlsafe_b64encode(f"{job.created!r} {job.id}".encode()).decode()
 
 
 def _cursor(request: Request) -> tuple[float, str] | None:

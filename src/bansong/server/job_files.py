@@ -1,4 +1,4 @@
-"""Files of jobs: read in a child process, results in slices, bounds of the disk."""
+"""Files of jobs: uploads read in a child process, results in slices, limits of disk use."""
 
 from __future__ import annotations
 
@@ -55,6 +55,7 @@ def results_path(files: Path, job_id: str) -> Path:
 
 
 def remove_unfinished(files: Path, job_id: str) -> None:
+    """Delete an unfinished attempt's files from a job's folder. The records stay."""
     kept = records_path(files, job_id)
     for left in [path for path in kept.parent.iterdir() if path != kept]:
         if left.is_dir():
@@ -69,6 +70,7 @@ def remove_job_folders(files: Path, job_ids: Collection[str]) -> None:
 
 
 def remove_leftovers(files: Path, known: Collection[str]) -> None:
+    """Delete all uploads, and the folders of unknown jobs."""
     shutil.rmtree(uploads_folder(files), ignore_errors=True)
     for left in [path for path in list_folder(files / "jobs") if path.name not in known]:
         shutil.rmtree(left, ignore_errors=True)
@@ -77,28 +79,25 @@ def remove_leftovers(files: Path, known: Collection[str]) -> None:
 Rows = TypeVar("Rows", pl.DataFrame, pl.LazyFrame)
 
 ROWS: Final = 20_000  # rows of a slice, and of a row group
-RENDERED: Final = 500  # results rendered at a time: what a slow reader keeps in memory
+RENDERED: Final = 500  # results rendered at a time: a slow reader keeps so many in memory
 NO_GRADE: Final = "none"
 _RISK: Final = ("bounce_prob", "row_id")
 _ITEM: Final = list(JobResult.__struct_fields__)
 
 _TEXTS: Final[dict[str, pl.DataType]] = {name: pl.String() for name in ANSWER_COLUMNS}
-# ``b_no``: ten digits, or the original text if invalid; then ``error`` says why there is no answer
+# ``b_no``: ten digits, or the text of an invalid cell; ``error``: the reason for a missing answer
 RESULTS: Final[dict[str, pl.DataType]] = (
     {"row_id": pl.UInt32(), "b_no": pl.String()}
     | _TEXTS
-    | {
-        "bounce_prob": pl.Float64(),
-        "reasons": pl.List(pl.String()),
-        "error": pl.String(),
-        "row_status": pl.String(),
-    }
+    | {"bounce_prob": pl.Float64(), "reasons": pl.List(pl.String()), "error": pl.String(), "row_status": pl.String()}
 )
 SHOWN_NUMBER: Final = 100  # characters shown of a longer cell that is no business number
 _CUT: Final = "… (cut: "
 
 
 class ResultCounts:
+    """Count a job's results by grade, and those without an answer."""
+
     def __init__(self) -> None:
         self.grades: Counter[str] = Counter()
         self.without_answer = 0
@@ -114,9 +113,10 @@ def scan_slice(records: Path, first: int) -> pl.LazyFrame:
 
 
 def answer_slice(source: StatusSource, engine: LocalEngine, records: Path, first: int, part: Path) -> pl.DataFrame:
+    """Answer the :data:`ROWS` records from ``first`` on, and write them to ``part``, sorted by risk."""
     rows = scan_slice(records, first)
     valid = pl.col("row_status") != "invalid"
-    written = shorten_number(pl.col("b_no").cast(pl.String))
+    written = _shorten_number(pl.col("b_no").cast(pl.String))
     with engine.running():
         answers = source.answer(engine, rows).select(
             pl.col("row_id").cast(pl.UInt32),
@@ -132,8 +132,8 @@ def answer_slice(source: StatusSource, engine: LocalEngine, records: Path, first
     return found
 
 
-def shorten_number(text: pl.Expr) -> pl.Expr:
-    """Cut a text that is too long for a number and append its length; cut ones stay as they are."""
+def _shorten_number(text: pl.Expr) -> pl.Expr:
+    """Cut a text that is too long for a number, and append its length. Texts cut before stay."""
     length = text.str.len_chars()
     cut = pl.format("{}… (cut: {} characters)", text.str.head(SHOWN_NUMBER), length)
     is_long = (length > SHOWN_NUMBER) & ~text.str.contains(_CUT, literal=True)
@@ -141,6 +141,7 @@ def shorten_number(text: pl.Expr) -> pl.Expr:
 
 
 def merge_slices(parts: list[Path], target: Path) -> None:
+    """Merge slices that are sorted by risk into one sorted file, a slice in memory at a time."""
     with publish_file(target) as temporary:
         schema = pl.DataFrame(schema=RESULTS).to_arrow().schema
         with pq.ParquetWriter(temporary, schema) as writer:
@@ -175,7 +176,7 @@ def sort_by_risk(answers: Rows) -> Rows:
 
 
 async def stream_items(head: bytes, path: Path, rows: int, limiter: anyio.CapacityLimiter) -> AsyncIterator[bytes]:
-    """Stream ``head``, an open list, and results; the first are rendered before this returns, for its errors."""
+    """Stream ``head`` and results as JSON. Errors of the first results are raised before streaming begins."""
 
     async def render(first: int) -> bytes:
         return await anyio.to_thread.run_sync(render_items, path, first, min(RENDERED, rows - first), limiter=limiter)
@@ -196,8 +197,8 @@ def render_items(path: Path, first: int, count: int) -> bytes:
 
 RESULT_BYTES: Final = 200  # reserved per row until a job ends: twice the size of a result, since parts are merged
 _BLOCK_BYTES: Final = 4_096
-_SOON_S: Final = 5
-_LATER_S: Final = 3_600  # expired jobs are purged every hour
+_RETRY_SOON_S: Final = 5
+_RETRY_LATER_S: Final = 3_600  # expired jobs are purged every hour
 
 
 @dataclass(slots=True)
@@ -208,7 +209,7 @@ class _JobBytes:
 
 
 class DiskUse:
-    """Bytes on the disk per key; for the event loop alone, so that check and reservation are one step."""
+    """Bytes on the disk per key. For the event loop alone, so that check and reservation are one step."""
 
     def __init__(self, files: Path, jobs: Iterable[JobOnDisk] = ()) -> None:
         self._files = files
@@ -227,7 +228,7 @@ class DiskUse:
         return folder_bytes(job_folder(self._files, job_id)) + rows * RESULT_BYTES
 
     def reserve(self, key_id: str, plan: ServicePlan, size: int) -> None:
-        """Reserve bytes for an upload, to be ended by :meth:`release`; raise as :meth:`put_job`."""
+        """Reserve bytes for an upload until :meth:`release`; raise like :meth:`put_job`."""
         self._refuse(key_id, plan, size)
         self._coming[key_id] += size
 
@@ -302,10 +303,11 @@ class DiskUse:
             size=size,
         )
         passes = self._bytes_at_rest(key_id) + size <= limit
-        raise limit_exceeded("disk_bytes", limit, used, message, _SOON_S if passes else _LATER_S)
+        raise limit_exceeded("disk_bytes", limit, used, message, _RETRY_SOON_S if passes else _RETRY_LATER_S)
 
 
 def folder_bytes(folder: Path) -> int:
+    """Return the bytes that a folder takes on the disk, in whole blocks."""
     size = _BLOCK_BYTES
     try:
         with os.scandir(folder) as entries:
@@ -324,7 +326,7 @@ _GROUP: Final = 20_000
 LONGEST_CELL: Final = 2_000  # longer cells are cut: twice the longest address of the interface
 _KNOWN_COLUMNS: Final = (ROW_ID, *RECORD_COLUMNS, *CONTEXT_COLUMNS, ROW_PROBLEM, CROWDED, SEVERAL)
 _RENAME: Final = gettext_noop("here there is no such parameter: rename the column's header to b_no")
-# refusals of files that could not be read in their process
+# refusals by the reason why the reading process was stopped
 _ABANDONED: Final = {
     "memory": (413, "too_large", gettext_noop("takes too much memory to read; send its table as a CSV file")),
     "time": (413, "too_large", gettext_noop("takes too long to read; send its table as a CSV file, in parts")),
@@ -337,6 +339,10 @@ _ABANDONED: Final = {
 
 
 async def read_isolated(upload: ReceivedUpload, target: Path, most: int, memory: int, seconds: float) -> int:
+    """Read an upload into ``target`` in a child process; return its rows.
+
+    ``memory`` is in bytes. Raises :class:`Refusal` for unusable files, :class:`IsolationError` for a killed process.
+    """
     call = partial(
         run_isolated,
         _FUNCTION,
@@ -366,16 +372,16 @@ async def read_isolated(upload: ReceivedUpload, target: Path, most: int, memory:
 
 
 def shorten_cells(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Cut overlong texts, but no valid number: the engine needs twenty times their size in memory."""
+    """Cut overlong cells: the engine needs twenty times their size in memory. Valid numbers stay."""
     texts = [name for name, dtype in rows.collect_schema().items() if dtype == pl.String]
     cut = {name: _cut_text(pl.col(name)) for name in texts if name not in ("b_no", ROW_PROBLEM)}
     return rows.with_columns(**cut, **(_cut_numbers(known=ROW_PROBLEM in texts) if "b_no" in texts else {}))
 
 
 def _cut_numbers(*, known: bool) -> dict[str, pl.Expr]:
-    long = pl.when(pl.col("b_no").str.len_chars() > LONGEST_CELL).then("b_no")  # else null, on which nothing costs much
+    long = pl.when(pl.col("b_no").str.len_chars() > LONGEST_CELL).then("b_no")  # null if shorter: costs little below
     inner = long.str.strip_chars()
-    short = pl.when(inner.str.len_chars() > LONGEST_CELL).then(shorten_number(inner)).otherwise(inner)
+    short = pl.when(inner.str.len_chars() > LONGEST_CELL).then(_shorten_number(inner)).otherwise(inner)
     problem = pl.when(long.is_not_null()).then(business_number.problem_expr(long))
     return {
         "b_no": pl.coalesce(business_number.compact_expr(long), short, "b_no"),
@@ -389,6 +395,7 @@ def _cut_text(text: pl.Expr) -> pl.Expr:
 
 
 def write_records(path: str, target: str, most: int) -> dict[str, Any]:
+    """Write the records of a file to ``target`` (in the child process); report refusals by kind."""
     try:
         with use_audience(CLIENT):
             return _write_records(Path(path), Path(target), most)
@@ -425,7 +432,7 @@ _LARGE_SECONDS: Final = 120.0
 
 
 class ReadingSlots:
-    """Reads uploads in isolated processes, small ones beside large ones; a failed small one is read as large."""
+    """Limit uploads read at once. Small files have other slots than large ones; if one fails there, it is large."""
 
     def __init__(self, slots: int) -> None:
         self._small = anyio.CapacityLimiter(slots)

@@ -1,4 +1,4 @@
-"""Jobs, outcomes and repeated requests in the store."""
+"""Jobs, outcomes and repeatable requests in the server's file."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ _COLUMNS: Final = (
     "id, key_id, state, total, offline, paid, month, charged, created, finished, attempts, starts, grades, model, error"
 )
 _ACTIVE: Final = "state IN ('queued', 'running')"
+_JOBS_PER_PURGE: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +34,12 @@ class StoredJob:
     total: int
     offline: bool
     paid: bool
-    month: str  # of the quota that ``charged`` was taken from
-    charged: int  # lookups taken
+    month: str  # whose quota was charged
+    charged: int  # lookups
     created: float
     finished: float | None = None
     attempts: int = 0
-    starts: int = 0  # since an attempt ended
+    starts: int = 0  # since the last attempt ended
     grades: Mapping[str, int] | None = None
     model: str | None = None
     error: tuple[str, str] | None = None
@@ -60,14 +61,14 @@ def find_job(db: sqlite3.Connection, key_id: str, id_: str) -> StoredJob | None:
 def list_jobs(
     db: sqlite3.Connection, key_id: str, most: int, after: tuple[float, str] | None = None
 ) -> list[StoredJob]:
-    """List a key's jobs, newest first; ``after``: creation time and id of the last job of the page before."""
+    """List a key's jobs, newest first. ``after``: creation time and id of the previous page's last job."""
     behind = "" if after is None else "AND (created, id) < (?, ?)"
     query = f"SELECT {_COLUMNS} FROM jobs WHERE key_id = ? {behind} ORDER BY created DESC, id DESC LIMIT ?"  # noqa: S608
     return [_job(row) for row in db.execute(query, (key_id, *(after or ()), most))]
 
 
 def delete_job(db: sqlite3.Connection, key_id: str, id_: str, answered: int) -> int | None:
-    """Delete a job and its outcomes; return the lookups given back: beyond ``answered`` rows if it is unfinished."""
+    """Delete a job; return the lookups given back: those beyond ``answered`` rows, if it is unfinished."""
     job = find_job(db, key_id, id_)
     if job is None:
         return None
@@ -79,6 +80,7 @@ def delete_job(db: sqlite3.Connection, key_id: str, id_: str, answered: int) -> 
 
 
 def has_unlearned(db: sqlite3.Connection, key_id: str, id_: str) -> bool:
+    """Return whether a job has outcomes that were not learned from yet."""
     query = (
         "SELECT 1 FROM labels JOIN jobs ON jobs.id = labels.job"
         " WHERE labels.job = ? AND jobs.key_id = ? AND learned IS NULL LIMIT 1"
@@ -87,19 +89,20 @@ def has_unlearned(db: sqlite3.Connection, key_id: str, id_: str) -> bool:
 
 
 def count_active(db: sqlite3.Connection) -> tuple[int, dict[str, int]]:
+    """Count the queued jobs of all keys, and each key's unfinished jobs."""
     waiting = db.execute("SELECT count(*) FROM jobs WHERE state = 'queued'").fetchone()[0]
     of_keys = db.execute(f"SELECT key_id, count(*) FROM jobs WHERE {_ACTIVE} GROUP BY key_id")  # noqa: S608
     return waiting, dict(of_keys.fetchall())
 
 
-def requeue_running(db: sqlite3.Connection, *, survived: bool = False) -> int:
-    """Requeue running jobs; ``survived``: the server did not die meanwhile, so their starts count no more."""
+def requeue_running(db: sqlite3.Connection, *, survived: bool) -> int:
+    """Requeue running jobs. ``survived``: the server did not die, so their starts do not count."""
     statement = "UPDATE jobs SET state = 'queued', starts = iif(?, 0, starts) WHERE state = 'running'"
     return db.execute(statement, (survived,)).rowcount
 
 
 def start_next(db: sqlite3.Connection, now: float) -> StoredJob | None:
-    """Start the next due job of the key whose turn (stored with the key: it can delete jobs) is longest ago."""
+    """Start the next due job of the key that waits longest. Keys store their turn: jobs can be deleted."""
     row = db.execute(
         f"SELECT {_COLUMNS} FROM jobs WHERE number IN"  # noqa: S608
         " (SELECT min(number) FROM jobs WHERE state = 'queued' AND due <= ? GROUP BY key_id)"
@@ -122,6 +125,7 @@ def next_due(db: sqlite3.Connection) -> float | None:
 def finish_job(
     db: sqlite3.Connection, job: StoredJob, *, now: float, grades: Mapping[str, int], model: str, without_answer: int
 ) -> None:
+    """Mark a running job as done; give back the lookups of rows without an answer."""
     given_back = without_answer if job.paid else 0
     ended = db.execute(
         "UPDATE jobs SET state = 'done', charged = charged - ?, finished = ?, grades = ?, model = ?"
@@ -133,6 +137,7 @@ def finish_job(
 
 
 def put_back(db: sqlite3.Connection, job: StoredJob, *, due: float, attempts: int) -> None:
+    """Queue a running job again, not before ``due``."""
     db.execute(
         "UPDATE jobs SET state = 'queued', starts = 0, due = ?, attempts = ? WHERE id = ? AND state = 'running'",
         (due, attempts, job.id),
@@ -140,6 +145,7 @@ def put_back(db: sqlite3.Connection, job: StoredJob, *, due: float, attempts: in
 
 
 def fail_job(db: sqlite3.Connection, job: StoredJob, *, now: float, code: str, message: str) -> None:
+    """Mark a running job as failed, and give back its lookups."""
     ended = db.execute(
         "UPDATE jobs SET state = 'failed', attempts = attempts + 1, charged = 0, finished = ?, error = ?"
         " WHERE id = ? AND state = 'running'",
@@ -150,6 +156,7 @@ def fail_job(db: sqlite3.Connection, job: StoredJob, *, now: float, code: str, m
 
 
 def count_by_state(db: sqlite3.Connection) -> tuple[dict[str, int], float | None]:
+    """Count jobs by state; return when the oldest queued one was created, too."""
     oldest: float | None = db.execute("SELECT min(created) FROM jobs WHERE state = 'queued'").fetchone()[0]
     return dict(db.execute("SELECT state, count(*) FROM jobs GROUP BY state")), oldest
 
@@ -159,6 +166,8 @@ def list_job_ids(db: sqlite3.Connection, key_id: str | None = None) -> set[str]:
 
 
 class JobOnDisk(NamedTuple):
+    """A job, for the accounting of disk space."""
+
     id: str
     key_id: str
     total: int
@@ -172,12 +181,12 @@ def list_jobs_on_disk(db: sqlite3.Connection) -> list[JobOnDisk]:
     return [JobOnDisk(id_, key_id, total, bool(is_active), size) for id_, key_id, total, is_active, size in rows]
 
 
-def purge_jobs(db: sqlite3.Connection, before: float, most: int = 1_000) -> list[str]:
-    """Delete jobs that ended before a time, unless they have outcomes to learn; return their ids."""
+def purge_jobs(db: sqlite3.Connection, before: float) -> list[str]:
+    """Delete jobs that ended before a time, unless outcomes are still to be learned; return their ids."""
     rows = db.execute(
         "DELETE FROM jobs WHERE id IN (SELECT id FROM jobs WHERE state IN ('done', 'failed') AND finished < ?"
         " AND NOT EXISTS (SELECT 1 FROM labels WHERE job = jobs.id AND learned IS NULL) LIMIT ?) RETURNING id",
-        (before, most),
+        (before, _JOBS_PER_PURGE),
     )
     return [id_ for (id_,) in rows.fetchall()]
 
@@ -202,7 +211,7 @@ _OUTCOME_BYTES: Final = f"iif({_REASON_BYTES} > {_IN_PAGE}, {LARGEST_OUTCOME}, 1
 
 
 def put_outcome(db: sqlite3.Connection, job: str, row_id: int, *, bounced: bool, reason: str | None, now: float) -> int:
-    """Record an outcome in place of an earlier one; return the bytes added. An equal one stays as it is."""
+    """Record an outcome, replacing an earlier one; return the bytes added. An equal one stays."""
 
     def size() -> int:
         query = f"SELECT {_OUTCOME_BYTES} FROM labels WHERE job = ? AND row_id = ?"  # noqa: S608
@@ -232,22 +241,26 @@ def unlearned_outcomes(db: sqlite3.Connection, job: str, most: int) -> list[Outc
 
 
 def mark_learned(db: sqlite3.Connection, job: str, outcomes: Sequence[Outcome], now: float) -> None:
+    """Mark outcomes as learned, except those changed since they were read."""
     db.executemany(
         "UPDATE labels SET learned = ? WHERE job = ? AND row_id = ? AND bounced = ? AND reason IS ? AND recorded = ?",
         ((now, job, *outcome) for outcome in outcomes),
     )
 
 
-KEPT: Final = 7 * 86_400  # seconds that an answer is kept
+KEPT: Final = 7 * 86_400  # seconds for which an answer is kept
 
 
 class EarlierRequest(NamedTuple):
+    """A request with an ``Idempotency-Key`` that was begun before."""
+
     request: bytes
     created: float
     answer: bytes | None  # ``None`` until it is finished
 
 
 def identity_of(method: str, path: str, body: bytes) -> bytes:
+    """Return a hash that differs between different requests."""
     return hashlib.sha256(f"{method} {path}\n".encode() + body).digest()
 
 
@@ -260,6 +273,7 @@ def find_earlier(db: sqlite3.Connection, key_id: str, token: bytes) -> EarlierRe
 def begin_request(
     db: sqlite3.Connection, key_id: str, token: bytes, request: bytes, now: float
 ) -> EarlierRequest | None:
+    """Store a new request, or return the earlier one with its token."""
     earlier = find_earlier(db, key_id, token)
     if earlier is None:
         row = (key_id, token, request, now)
@@ -273,15 +287,16 @@ def finish_request(db: sqlite3.Connection, key_id: str, token: bytes, answer: by
 
 
 def forget_request(db: sqlite3.Connection, key_id: str, token: bytes) -> bool:
+    """Delete an unanswered request; return whether there was one."""
     statement = "DELETE FROM idempotency WHERE key_id = ? AND token = ? AND answer IS NULL"
     return db.execute(statement, (key_id, token)).rowcount == 1
 
 
-def purge_requests(db: sqlite3.Connection, before: float, most: int = 10_000) -> int:
-    """Delete the oldest ``most`` requests before a time; return how many. Small steps let others write."""
+def _purge_requests(db: sqlite3.Connection, before: float) -> int:
+    """Delete up to :data:`_PURGE_BATCH` requests older than a time; return how many. Others can write in between."""
     oldest = "SELECT key_id, token FROM idempotency WHERE created < ? ORDER BY created LIMIT ?"
-    statement = f"DELETE FROM idempotency WHERE (key_id, token) IN ({oldest})"  # noqa: S608 - nothing of a request is in it
-    return db.execute(statement, (before, most)).rowcount
+    statement = f"DELETE FROM idempotency WHERE (key_id, token) IN ({oldest})"  # noqa: S608 - holds no text of requests
+    return db.execute(statement, (before, _PURGE_BATCH)).rowcount
 
 
 HEADER: Final = "Idempotency-Key"
@@ -290,6 +305,7 @@ _PURGE_BATCH: Final = 10_000
 
 
 def token_from(request: Request, endpoint: str) -> bytes | None:
+    """Return the hash of a request's ``Idempotency-Key``, ``None`` without one; raise :class:`Refusal` 400."""
     values = [value for name, value in request.scope["headers"] if name == b"idempotency-key"]
     if not values:
         return None
@@ -302,6 +318,7 @@ def token_from(request: Request, endpoint: str) -> bytes | None:
 
 
 def mismatch() -> Refusal:
+    """Return the refusal (409) of a request that has the Idempotency-Key of another one."""
     message = gettext(
         "this {header} was used before for another request; take a new one for each request", header=HEADER
     )
@@ -309,7 +326,7 @@ def mismatch() -> Refusal:
 
 
 class IdempotentRequests:
-    """Runs one request per ``Idempotency-Key`` at a time; answers are in the store."""
+    """Run at most one request per ``Idempotency-Key`` at a time. Answers are in the store."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -319,7 +336,7 @@ class IdempotentRequests:
     async def once(self, key_id: str, token: bytes, identity: bytes, attempt: Callable[[], Awaitable[bytes]]) -> bytes:
         """Return the result of ``attempt``, which checks the store first, or of the same request under way."""
         place = key_id, token
-        # an attempt that fails leaves nothing in the store; then a waiting request tries again
+        # a failed attempt leaves nothing in the store; a waiting request tries again
         while (other := self._under_way.get(place)) is not None:
             asked, answering = other
             if asked != identity:
@@ -339,5 +356,5 @@ class IdempotentRequests:
 
     async def purge(self) -> None:
         before = self._clock.now() - KEPT
-        while await self._store.write(lambda db: purge_requests(db, before, _PURGE_BATCH)) == _PURGE_BATCH:
+        while await self._store.write(lambda db: _purge_requests(db, before)) == _PURGE_BATCH:
             pass

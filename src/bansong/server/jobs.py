@@ -1,4 +1,4 @@
-"""Jobs accepted and worked on."""
+"""Accept uploads as jobs, and answer their rows."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ import polars as pl
 from bansong.base.errors import StoreError
 from bansong.base.messages import gettext, gettext_noop
 from bansong.engine.local import LocalEngine
-from bansong.server import job_files as results
-from bansong.server import job_table
+from bansong.server import job_files, job_table
 from bansong.server import keys as key_table
 from bansong.server.bodies import ReceivedUpload, is_disk_full, refusing_full_disk
 from bansong.server.engines import EnginePool, StatusSource, choose_source, count_lookups, fetch_statuses_of
@@ -44,7 +43,7 @@ from bansong.server.store import Store, open_server_file
 _log = logging.getLogger(__name__)
 
 MAX_ATTEMPTS: Final = 3
-MAX_STARTS: Final = 10  # starts of a job during which the server died: the job may be what kills it
+MAX_STARTS: Final = 10  # starts after which the server died: the job may kill it
 PAUSES: Final = (1.0, 5.0)
 _DELETION_RETRY_S: Final = 30
 _NO_ROOM_PAUSE_S: Final = 60.0  # a full disk is no failure of the job
@@ -64,15 +63,17 @@ class _JobAttempt:
     scope: anyio.CancelScope | None = None
     deleted: bool = False
     processed: int = 0  # rows
-    answered: int = 0  # rows answered or being answered, without those that cannot be looked up
+    answered: int = 0  # rows with a valid number, answered or being answered
 
 
 class DeletedJob(NamedTuple):
-    given_back: int
-    has_files: bool
+    given_back: int  # lookups
+    has_files: bool  # still to be removed
 
 
 class JobWorker:
+    """Answer queued jobs, one at a time, in slices of rows."""
+
     def __init__(
         self,
         settings: Settings,
@@ -102,11 +103,11 @@ class JobWorker:
         return job.total if job.state == "done" else self._attempt_at(job.id).processed
 
     def _attempt_at(self, job_id: str) -> _JobAttempt:
-        attempt = self._attempt  # the one of this moment: the writer's thread asks, too
+        attempt = self._attempt  # read once: the store's thread calls this, too
         return attempt if attempt.job_id == job_id else _JobAttempt(job_id)
 
     async def delete(self, key_id: str, job_id: str) -> DeletedJob | None:
-        """Delete a key's job and its files, or cancel it; the row goes first: leftover files go at the next start."""
+        """Delete or cancel a key's job. Its row goes first; the next start removes files that could not be."""
 
         def remove_row(db: sqlite3.Connection) -> int | None:
             if job_table.has_unlearned(db, key_id, job_id):
@@ -125,8 +126,8 @@ class JobWorker:
         return DeletedJob(given_back, has_files=False)
 
     async def _remove_files(self, job_id: str) -> None:
-        await anyio.to_thread.run_sync(results.remove_job_folders, self._settings.files, [job_id])
-        if results.job_folder(self._settings.files, job_id).exists():
+        await anyio.to_thread.run_sync(job_files.remove_job_folders, self._settings.files, [job_id])
+        if job_files.job_folder(self._settings.files, job_id).exists():
             _log.error("the files of the deleted job %s cannot be removed, tried again at the next start", job_id)
         else:
             self.disk.drop_jobs([job_id])
@@ -157,7 +158,7 @@ class JobWorker:
     async def purge_once(self) -> None:
         before = self._clock.now() - self._settings.keep_days * 86_400
         while gone := await self._store.write(lambda db: job_table.purge_jobs(db, before)):
-            await anyio.to_thread.run_sync(results.remove_job_folders, self._settings.files, gone)
+            await anyio.to_thread.run_sync(job_files.remove_job_folders, self._settings.files, gone)
             self.disk.drop_jobs(gone)
         self.disk.drop_jobs(await anyio.to_thread.run_sync(self.disk.missing_jobs))  # deleted by others
         self.disk.set_learned(await anyio.to_thread.run_sync(self.disk.measure_learned))
@@ -170,7 +171,7 @@ class JobWorker:
                 await self._put_back(job, 0.0, job.attempts)
             raise
         except (Exception, pl.exceptions.PanicException) as error:
-            # the text of an error may repeat what stands in a row
+            # an error's text may quote a row
             _log.error("a job failed, attempt %d of %d: %s", job.attempts + 1, MAX_ATTEMPTS, loggable_message(error))
             self._attempt.processed = 0
             await self._retry_or_give_up(job, error)
@@ -199,7 +200,7 @@ class JobWorker:
         self._metrics.jobs.labels("failed").inc()
 
     async def _answer_job(self, job: StoredJob) -> None:
-        """Answer a job, publish its results, then mark it done: a kill in between repeats it."""
+        """Answer a job, publish its results, then mark it as done. A kill in between repeats it."""
         key = await self._store.read(lambda db: key_table.find_key(db, job.key_id))
         assert key is not None  # noqa: S101 - keys are revoked, not deleted
         engine = await self._engines.open_engine(key.id, paid=job.paid)
@@ -215,15 +216,15 @@ class JobWorker:
 
     async def _answer_slices(self, job: StoredJob, engine: LocalEngine, source: StatusSource) -> ResultCounts:
         home = self._settings.files
-        records, folder = results.records_path(home, job.id), results.job_folder(home, job.id) / "parts"
+        records, folder = job_files.records_path(home, job.id), job_files.job_folder(home, job.id) / "parts"
         tally, parts = ResultCounts(), []
-        await anyio.to_thread.run_sync(results.remove_unfinished, home, job.id)
+        await anyio.to_thread.run_sync(job_files.remove_unfinished, home, job.id)
         await anyio.to_thread.run_sync(lambda: folder.mkdir(mode=0o700))
         try:
             for first in range(0, job.total, ROWS):
                 part = folder / f"{first}.parquet"
                 rows = scan_slice(records, first)
-                # before the work: deleting jobs half-way must not be free
+                # counted before the work: a job deleted half-way must not be free
                 self._attempt.answered += await anyio.to_thread.run_sync(count_lookups, rows)
                 await fetch_statuses_of(source, rows)
                 tally.take(await anyio.to_thread.run_sync(answer_slice, source, engine, records, first, part))
@@ -232,19 +233,19 @@ class JobWorker:
                 self._attempt.answered = self._attempt.processed - tally.without_answer
             if (answers := sum(tally.grades.values())) != job.total:
                 raise RuntimeError(gettext("a job of {total} rows has {rows} answers", total=job.total, rows=answers))
-            await anyio.to_thread.run_sync(merge_slices, parts, results.results_path(home, job.id))
+            await anyio.to_thread.run_sync(merge_slices, parts, job_files.results_path(home, job.id))
         finally:
             await anyio.to_thread.run_sync(shutil.rmtree, folder, True)
         return tally
 
 
 def clean_up_files(settings: Settings) -> DiskUse:
-    """Remove what a killed server has left. A file without keys may be the wrong one: then nothing is removed."""
+    """Remove the leftovers of a killed server, but nothing if the file has no keys: it may be the wrong one."""
     with closing(open_server_file(settings.db, create=False, writing=False)) as db:
         known, has_keys = job_table.list_jobs_on_disk(db), bool(key_table.list_keys(db))
     if has_keys:
-        results.remove_leftovers(settings.files, {job.id for job in known})
-    for folder in (settings.files / "jobs", results.uploads_folder(settings.files)):
+        job_files.remove_leftovers(settings.files, {job.id for job in known})
+    for folder in (settings.files / "jobs", job_files.uploads_folder(settings.files)):
         folder.mkdir(mode=0o700, exist_ok=True)
     return DiskUse(settings.files, known)
 
@@ -254,6 +255,8 @@ _RETRY_AFTER_S: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
+    """An upload to be accepted as a job."""
+
     key: Key
     plan: ServicePlan
     offline: bool
@@ -263,7 +266,7 @@ class JobRequest:
 
 
 class JobAcceptance:
-    """Accepts uploads as jobs, within the limits of server and plan."""
+    """Accept uploads as jobs, within the limits of server and plan."""
 
     def __init__(self, settings: Settings, clock: Clock, store: Store, jobs: JobWorker, disk: DiskUse) -> None:
         self._settings = settings
@@ -295,7 +298,7 @@ class JobAcceptance:
 
     @asynccontextmanager
     async def hold_place(self, key: Key, plan: ServicePlan) -> AsyncIterator[Callable[[int], None]]:
-        """Hold a place in the queue for an upload; yield a function that reserves bytes on the disk for it."""
+        """Hold a place in the queue for an upload; yield a function that reserves disk bytes for it."""
         size = 0
 
         def set_aside(more: int) -> None:
@@ -319,21 +322,23 @@ class JobAcceptance:
         return None if token is None else await self._store.read(lambda db: job_table.find_earlier(db, key.id, token))
 
     async def accept(self, request: JobRequest, upload: ReceivedUpload) -> bytes:
-        """Read an upload, take its lookups from the quota and queue it; a refusal keeps nothing."""
+        """Read an upload, take its lookups from the quota, and queue it. A refused one leaves nothing."""
         earlier = await self.find_earlier(request.key, request.token)
         if earlier is not None:
             return repeat_answer(earlier, request.identity)
         job_id, home = f"job_{secrets.token_urlsafe(18)}", self._settings.files
         try:
             with refusing_full_disk():
-                await anyio.to_thread.run_sync(lambda: results.job_folder(home, job_id).mkdir(mode=0o700, parents=True))
-            records = results.records_path(home, job_id)
+                await anyio.to_thread.run_sync(
+                    lambda: job_files.job_folder(home, job_id).mkdir(mode=0o700, parents=True)
+                )
+            records = job_files.records_path(home, job_id)
             total = await self.reading.read(request.key.id, upload, records, request.plan.rows)
             size = await anyio.to_thread.run_sync(self._disk.measure, job_id, total)
             self._disk.put_job(job_id, request.key.id, request.plan, size)
             answer = await self._queue_job(request, job_id, total)
-        except Exception:  # cancelled, it may be in the queue: what is not is swept away at the next start
-            await anyio.to_thread.run_sync(results.remove_job_folders, home, [job_id])
+        except Exception:  # a cancelled upload may be queued already; else the next start removes its files
+            await anyio.to_thread.run_sync(job_files.remove_job_folders, home, [job_id])
             self._disk.drop_jobs([job_id])
             raise
         self._jobs.wake()
@@ -365,9 +370,9 @@ class JobAcceptance:
         return await self._store.write(change)
 
     def _refuse_if_full(self, key: Key, plan: ServicePlan) -> Callable[[sqlite3.Connection], None]:
-        """Return a check for a thread: :class:`Refusal` 503 if the server's queue is full, 429 beyond the plan.
+        """Return a check that raises :class:`Refusal`: 503 if the queue is full, 429 beyond the plan.
 
-        Keys with jobs have equal shares of the queue, at least one job, so that busy keys lock nobody out.
+        Keys with jobs share the queue equally, with at least one job each: busy keys lock nobody out.
         """
         coming, queue = self._coming.copy(), self._settings.queue
 
@@ -387,6 +392,7 @@ class JobAcceptance:
 
 
 def repeat_answer(earlier: job_table.EarlierRequest, identity: bytes) -> bytes:
+    """Return the answer of an earlier request; raise :class:`Refusal` 409 if it was another request."""
     if earlier.request != identity:
         raise mismatch()
     if earlier.answer is None:

@@ -1,4 +1,4 @@
-"""Keys, their secrets and quotas in the server's file; keys of requests, their rates."""
+"""Keys, secrets and quotas in the server's file; authentication and rates of requests."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from bansong.server.payloads import Refusal, invalid, invalid_key, limit_exceede
 from bansong.server.settings import Clock, ServicePlan
 from bansong.server.store import Store
 
-MOST: Final = 2  # valid secrets of a key
-_LIVES: Final = "revoked IS NULL AND (expires IS NULL OR ? < expires)"
+MAX_SECRETS: Final = 2  # valid secrets of a key
+_IS_VALID: Final = "revoked IS NULL AND (expires IS NULL OR ? < expires)"
 
 
 class StoredSecret(NamedTuple):
@@ -38,26 +38,30 @@ def digest_of(secret: str) -> bytes:
 
 
 def add_secret(db: sqlite3.Connection, key_id: str, now: float) -> str:
+    """Add a secret to a key and return it. Only its digest is stored."""
     secret = f"bv_{secrets.token_urlsafe(32)}"
     db.execute("INSERT INTO secrets (key_id, digest, created) VALUES (?, ?, ?)", (key_id, digest_of(secret), now))
     return secret
 
 
 def live_secrets(db: sqlite3.Connection, key_id: str, now: float) -> list[StoredSecret]:
-    query = f"SELECT number, created, expires FROM secrets WHERE key_id = ? AND {_LIVES} ORDER BY number"  # noqa: S608
+    """List a key's secrets that are neither revoked nor expired."""
+    query = f"SELECT number, created, expires FROM secrets WHERE key_id = ? AND {_IS_VALID} ORDER BY number"  # noqa: S608
     return [StoredSecret(*row) for row in db.execute(query, (key_id, now))]
 
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
+    """A new secret and the earlier ones, to undo a rotation."""
+
     secret: str = field(repr=False)
     before: tuple[StoredSecret, ...]
 
 
 def rotate_secret(db: sqlite3.Connection, key_id: str, now: float, overlap: float) -> Rotation | None:
-    """Add a secret, end the earlier ones after ``overlap`` seconds; ``None`` if more than :data:`MOST` would live."""
+    """Add a secret, end earlier ones after ``overlap`` seconds; ``None`` if :data:`MAX_SECRETS` are valid already."""
     before = live_secrets(db, key_id, now)
-    if overlap > 0 and len(before) >= MOST:
+    if overlap > 0 and len(before) >= MAX_SECRETS:
         return None
     db.execute("DELETE FROM secrets WHERE key_id = ? AND (revoked IS NOT NULL OR expires <= ?)", (key_id, now))
     ends = now + overlap
@@ -89,6 +93,8 @@ _COLUMNS = "id, plan, quota, note, created, last_used, revoked, webhook_url, web
 
 @dataclass(frozen=True, slots=True)
 class Key:
+    """The account of an API key."""
+
     id: str
     plan: str
     quota: int
@@ -104,6 +110,7 @@ class Key:
 def create_key(
     db: sqlite3.Connection, *, plan: str, quota: int, now: float, note: str | None = None
 ) -> tuple[Key, str]:
+    """Create a key; return it with its only secret."""
     id_ = secrets.token_hex(4)
     db.execute(
         "INSERT INTO keys (id, plan, quota, note, created) VALUES (?, ?, ?, ?, ?)", (id_, plan, quota, note, now)
@@ -115,8 +122,8 @@ def create_key(
 
 
 def find_by_secret(db: sqlite3.Connection, secret: str, now: float) -> tuple[Key, float] | None:
-    """Return the key of a valid secret and when the secret expires (``inf``: never), else ``None``."""
-    query = f"SELECT key_id, expires FROM secrets WHERE digest = ? AND {_LIVES}"  # noqa: S608
+    """Return the key of a valid secret and when that secret expires (``inf``: never)."""
+    query = f"SELECT key_id, expires FROM secrets WHERE digest = ? AND {_IS_VALID}"  # noqa: S608
     found = db.execute(query, (digest_of(secret), now)).fetchone()
     key = None if found is None else find_key(db, found[0])
     if key is None or key.revoked is not None:
@@ -130,6 +137,7 @@ def find_key(db: sqlite3.Connection, id_: str) -> Key | None:
 
 
 def require_key(db: sqlite3.Connection, id_: str, path: Path) -> Key:
+    """Return a key; raise :class:`UsageError` if there is none."""
     key = find_key(db, id_)
     if key is None:
         raise UsageError(KEY_UNKNOWN, key_id=id_, db=path)
@@ -141,15 +149,20 @@ def list_keys(db: sqlite3.Connection) -> list[Key]:
 
 
 def list_pooled(db: sqlite3.Connection) -> list[str]:
+    """List the keys that were in the pool of an earlier release."""
     return [id_ for (id_,) in db.execute("SELECT id FROM keys WHERE pool AND revoked IS NULL ORDER BY created, id")]
 
 
 def revoke_key(db: sqlite3.Connection, id_: str, now: float) -> bool:
+    """Revoke a key; return whether it was valid before."""
     return db.execute("UPDATE keys SET revoked = ? WHERE id = ? AND revoked IS NULL", (now, id_)).rowcount == 1
 
 
 def keys_to_erase(db: sqlite3.Connection, before: float, asked_before: float, action: str) -> list[str]:
-    """List the keys without unfinished jobs that were revoked before a time, or before another if ``action`` asks."""
+    """List the revoked keys that are due for erasure and have no unfinished job.
+
+    ``before``: latest revocation; ``asked_before``: the same for keys whose erasure was requested by ``action``.
+    """
     query = (
         "SELECT id FROM keys WHERE erased IS NULL AND (revoked < ? OR revoked < ? AND id IN"
         " (SELECT key_id FROM audit WHERE action = ?)) AND NOT EXISTS"  # `audit` is read once, not for each key
@@ -169,19 +182,21 @@ def record_last_use(db: sqlite3.Connection, times: dict[str, float]) -> None:
 
 
 def set_webhook(db: sqlite3.Connection, id_: str, url: str | None) -> str | None:
+    """Set or remove a key's webhook; return its new secret."""
     secret = None if url is None else new_secret()
     db.execute("UPDATE keys SET webhook_url = ?, webhook_secret = ? WHERE id = ?", (url, secret, id_))
     return secret
 
 
-def used_lookups(db: sqlite3.Connection, key_id: str, month: str) -> int:
-    row = db.execute("SELECT used FROM usage WHERE key_id = ? AND month = ?", (key_id, month)).fetchone()
-    return 0 if row is None else int(row[0])
+def month_usage(db: sqlite3.Connection, key_id: str, month: str) -> tuple[int, int]:
+    """Return a month's lookups and changes of the watch list."""
+    query = "SELECT used, watch_changes FROM usage WHERE key_id = ? AND month = ?"
+    return db.execute(query, (key_id, month)).fetchone() or (0, 0)
 
 
 def take_lookups(db: sqlite3.Connection, key_id: str, month: str, lookups: int, limit: int) -> int | None:
-    """Take lookups from the month's quota, all (``None``) or none (what was used before)."""
-    before = used_lookups(db, key_id, month)
+    """Take lookups from the month's quota; return ``None``, or the used ones if too few are left."""
+    before, _ = month_usage(db, key_id, month)
     if before + lookups > limit:
         return before
     db.execute(
@@ -196,13 +211,9 @@ def give_back_lookups(db: sqlite3.Connection, key_id: str, month: str, lookups: 
     db.execute("UPDATE usage SET used = max(0, used - ?) WHERE key_id = ? AND month = ?", (lookups, key_id, month))
 
 
-def used_watch_changes(db: sqlite3.Connection, key_id: str, month: str) -> int:
-    row = db.execute("SELECT watch_changes FROM usage WHERE key_id = ? AND month = ?", (key_id, month)).fetchone()
-    return 0 if row is None else int(row[0])
-
-
 def count_watch_change(db: sqlite3.Connection, key_id: str, month: str) -> int:
-    before = used_watch_changes(db, key_id, month)
+    """Count a change of the watch list; return the changes counted before it."""
+    _, before = month_usage(db, key_id, month)
     db.execute(
         "INSERT INTO usage (key_id, month, used, watch_changes) VALUES (?, ?, 0, 1)"
         " ON CONFLICT DO UPDATE SET watch_changes = watch_changes + 1",
@@ -217,6 +228,8 @@ _MAX_CACHED_KEYS: Final = 10_000
 
 
 class KeyCache:
+    """Find keys by secret, cached for a second; note when they are used."""
+
     def __init__(self, store: Store, plans: Mapping[str, ServicePlan], clock: Clock) -> None:
         self._store = store
         self._plans = plans
@@ -269,11 +282,12 @@ def key_of(request: Request) -> Key:
 
 
 async def renew_key(request: Request) -> Key:
-    """Check the key again after the body has arrived, before the quota: it may have been revoked meanwhile."""
+    """Authenticate again after the body has arrived: the key may have been revoked meanwhile."""
     return await authenticate(request.scope)
 
 
 async def authenticate(scope: Scope) -> Key:
+    """Return the key of a request; raise :class:`Refusal` 400, 401 or 403."""
     given = {value.strip() for name, value in scope["headers"] if name == b"x-api-key"}
     if len(given) > 1:
         raise invalid(gettext("the header X-API-Key came more than once, with different keys; send one"))
@@ -290,14 +304,14 @@ _ROUNDING_S: Final = 1e-6  # rounding error of summed intervals
 
 
 def decrease(counts: Counter[str], key_id: str, by: int = 1) -> None:
-    """Lower a count, and drop it at 0, so that idle keys take no memory."""
+    """Lower a count; drop it at 0, so that idle keys take no memory."""
     counts[key_id] -= by
     if counts[key_id] <= 0:
         del counts[key_id]
 
 
 class KeyBounds:
-    """Admit requests within a key's rate and concurrency; GCRA: a bucket is kept as the time at which it is full."""
+    """Limit a key's requests per second and at once. The rate is a token bucket (GCRA: the time when it is full)."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -305,7 +319,7 @@ class KeyBounds:
         self._under_way: Counter[str] = Counter()
 
     def enter(self, key_id: str, plan: ServicePlan) -> None:
-        """Admit a request, to be ended by :meth:`leave`; raise :class:`Refusal` 429, which takes no token."""
+        """Admit a request until :meth:`leave`; raise :class:`Refusal` 429, which takes no token."""
         under_way = self._under_way[key_id]
         if under_way >= plan.requests_at_once:
             message = gettext(
@@ -325,7 +339,7 @@ class KeyBounds:
         now, interval = self._clock.now(), 1 / plan.requests_per_second
         full_in = plan.request_burst * interval
         full_at = self._full_at.get(key_id, now)
-        if not now <= full_at <= now + full_in + _ROUNDING_S:  # it has filled since, or the clock was set back
+        if not now <= full_at <= now + full_in + _ROUNDING_S:  # the bucket is full, or the clock was set back
             full_at = now
         wait = full_at + interval - full_in - now
         if wait > _ROUNDING_S:

@@ -1,4 +1,4 @@
-"""Learning from the outcomes of a key; they are marked learned once its label store has them on disk."""
+"""Learn from the outcomes of a key. Outcomes are marked as learned once its label store has them on disk."""
 
 from __future__ import annotations
 
@@ -30,8 +30,7 @@ from bansong.history.mailings import (
 from bansong.history.outcomes import reason_code
 from bansong.learning.calibrate import Calibrated, calibrate
 from bansong.run.manifest import LETTER_SCHEMA
-from bansong.server import job_files as results
-from bansong.server import job_table
+from bansong.server import job_files, job_table
 from bansong.server import keys as key_table
 from bansong.server.engines import EnginePool, learning_folder, make_learning_folder
 from bansong.server.job_table import Outcome, StoredJob
@@ -42,18 +41,18 @@ _OUTCOME_SCHEMA: Final = {"row_id": pl.UInt32, "said": pl.Boolean, "reason": pl.
 _SILENT_SCHEMA: Final = {"row_id": pl.UInt32, "letter": pl.UInt32}
 
 
-def build_label_batch(
+def _build_label_batch(
     folder: Path, job: StoredJob, outcomes: Sequence[Outcome], cards: Sequence[Scorecard], now: float
 ) -> LabelBatch:
-    """Build the batch of a job's outcomes, declared letter by letter: a row without one says nothing."""
+    """Return a job's outcomes as labels. Rows without an outcome say nothing."""
     assert job.finished is not None  # noqa: S101 - it is done
-    letters = scan_letters(results.records_path(folder, job.id), results.results_path(folder, job.id))
+    letters = _scan_letters(job_files.records_path(folder, job.id), job_files.results_path(folder, job.id))
     declaration = MailingTerms(
         mailed=datetime.fromtimestamp(job.finished, SEOUL).date(), returns_requested=True, complete=True
     )
     at = datetime.fromtimestamp(now, UTC)
     about = MailingMetadata(
-        job.id, str(results.job_folder(folder, job.id)), None, "local", job.model, declaration, (), at, job.paid
+        job.id, str(job_files.job_folder(folder, job.id)), None, "local", job.model, declaration, (), at, job.paid
     )
 
     def find_known_letters(rows: pl.Series) -> pl.DataFrame:
@@ -66,7 +65,8 @@ def build_label_batch(
     return LabelBatch(about, _labels(letters, outcomes), silent, find_known_letters, lambda _: silent, at)
 
 
-def scan_letters(records: Path, results: Path) -> pl.LazyFrame:
+def _scan_letters(records: Path, results: Path) -> pl.LazyFrame:
+    """Scan a job's records and results as letters; raise ``FileNotFoundError``."""
     for path in (records, results):
         path.stat()
     asked, answered = pl.scan_parquet(records, glob=False), pl.scan_parquet(results, glob=False)
@@ -91,13 +91,13 @@ def scan_letters(records: Path, results: Path) -> pl.LazyFrame:
     return rows.select(list(LETTER_SCHEMA))
 
 
-def possible_scorecards(engines: EnginePool, key_id: str, version: str | None) -> list[Scorecard]:
-    """Return the scorecard of a job's ``version`` if it is stored, else all that may have scored it."""
+def _possible_scorecards(engines: EnginePool, key_id: str, version: str | None) -> list[Scorecard]:
+    """Return the scorecard of this ``version`` if it is stored, else all that a job may have used."""
     if engines.fixed is not None and engines.fixed.version == version:
         return [engines.fixed]
     own = engines.store(key_id)
     if version is not None:
-        with suppress(ModelError):  # one that --model gave at that time, or a pool's of an earlier release
+        with suppress(ModelError):  # it came from --model, or from a pool of an earlier release
             return [own.load(version)]
     return [Scorecard.load(), *(own.load(known) for known in own.versions())]
 
@@ -125,7 +125,7 @@ _FAILURES: Final = (Exception, pl.exceptions.PanicException)  # a panic is no Ex
 
 
 class OutcomeLearner:
-    """Record outcomes and calibrate scorecards; hold ``writing`` to write in a learning folder."""
+    """Record outcomes and calibrate scorecards. Hold ``writing`` to write in a learning folder."""
 
     def __init__(self, settings: Settings, clock: Clock, store: Store, engines: EnginePool) -> None:
         self._settings = settings
@@ -160,7 +160,7 @@ class OutcomeLearner:
                 raise
             except BansongError as error:
                 _log.error("the outcomes of job %s could not be recorded and are tried again: %s", job.id, error)
-            except _FAILURES:  # one job's failure is not the others'
+            except _FAILURES:  # other jobs go on
                 _log.exception("the outcomes of job %s could not be recorded and are tried again", job.id)
 
     async def calibrate(self) -> None:
@@ -203,8 +203,8 @@ class OutcomeLearner:
         self._new[job.key_id] = self._new.get(job.key_id, 0) + len(outcomes)
 
     def _write(self, job: StoredJob, outcomes: list[Outcome]) -> None:
-        cards = possible_scorecards(self._engines, job.key_id, job.model)
-        batch = build_label_batch(self._settings.files, job, outcomes, cards, self._clock.now())
+        cards = _possible_scorecards(self._engines, job.key_id, job.model)
+        batch = _build_label_batch(self._settings.files, job, outcomes, cards, self._clock.now())
         make_learning_folder(self._settings.files, job.key_id)
         self._engines.label_store(job.key_id).record(batch, replace=True)  # the later outcome counts
 
@@ -227,6 +227,7 @@ class OutcomeLearner:
 
 
 def warn_about_pools(files: Path, db: sqlite3.Connection) -> None:
+    """Log which keys were in a pool of an earlier release: each key learns for itself now."""
     folders = (learning_folder(files) / name for name in ("pool", "former-pool"))
     left = " and ".join(str(folder) for folder in folders if folder.is_dir())
     unused = f"; what the pool learned is not used: {left}" if left else ""

@@ -1,4 +1,4 @@
-"""Single lookups: micro-batches, prepared queries, quota."""
+"""Answer single lookups in small batches, and charge them."""
 
 from __future__ import annotations
 
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 
 class KnownStatus(NamedTuple):
+    """A row of :data:`bansong.engine.registry.STATUS_SCHEMA`."""
+
     b_no: int
     biz_status: str
     since: date | None
@@ -53,6 +55,8 @@ Statuses = Mapping[int, KnownStatus]
 
 
 class StoredStatuses(NamedTuple):
+    """Stored statuses by number, and the numbers to ask for."""
+
     known: Statuses
     stale: frozenset[int]
 
@@ -68,7 +72,7 @@ _ANSWERS: Final = [pl.col(name) for name in ANSWER_COLUMNS]
 
 
 class PreparedQuery:
-    """A reusable query for a few lookups at a time, on one thread at a time."""
+    """A query built once for many small batches. One thread may use it at a time."""
 
     def __init__(self, engine: LocalEngine) -> None:
         self._engine = engine
@@ -88,7 +92,7 @@ class PreparedQuery:
             history=letters,
         )
         self._query = inner.answer(_source(lambda: self._rows, _SCHEMA)).select(_ANSWERS)
-        self._query.collect_schema()  # polars keeps the plan that it made for this, and need not make it again
+        self._query.collect_schema()  # polars keeps the plan that it makes here
 
     def answers(
         self,
@@ -96,14 +100,14 @@ class PreparedQuery:
         statuses: Iterable[KnownStatus] = (),
         letters: pl.DataFrame | None = None,
     ) -> list[VerificationPayload]:
-        """Answer lookups in their order; ``letters`` to these numbers, by default from the engine's history."""
+        """Answer lookups in order. ``letters``: earlier letters to them (default: those of the engine)."""
         columns = {"b_no": [one.b_no for one in lookups], "name": [one.name for one in lookups]}
         columns |= {"address": [one.address for one in lookups], "zipcode": [None] * len(lookups)}
         self._rows, self._letters = pl.DataFrame(columns, schema=_SCHEMA), letters
         if self._engine.status is not None:
             self._engine.status.exchange(_status_frame(statuses))
         with self._engine.running():
-            # the streaming engine's start costs more than so few rows take
+            # starting the streaming engine takes longer than so few rows
             found = self._query.collect(engine="in-memory", optimizations=_PRUNED)
         return [
             VerificationPayload(**row | {"reasons": row["reasons"].split(REASON_SEPARATOR) if row["reasons"] else []})
@@ -139,12 +143,12 @@ def _source(rows: Callable[[], pl.DataFrame], schema: pl.Schema) -> pl.LazyFrame
 
 _log = logging.getLogger(__name__)
 
-MOMENT_S: Final = 0.01  # seconds to wait for expected items
+_EXPECTED_WAIT_S: Final = 0.01  # how long a batch waits for announced items
 _POLL_S: Final = 0.0005
-MOST: Final = 256  # lookups per query
+_MAX_QUERY_LOOKUPS: Final = 256
 SHARE: Final = 32  # lookups of one key per query while others ask
-WAITING: Final = 1_024  # lookups waiting or in queries; beyond that, keys with their share are refused
-_PATIENCE: Final = 0.5  # fraction of the last query's duration to wait for the callers of that query
+MAX_WAITING: Final = 1_024  # lookups waiting or in queries; beyond that, keys with their share are refused
+_PATIENCE: Final = 0.5  # share of the last query's duration to wait for the callers of that query
 _PARALLEL_QUERIES: Final = 2
 _MAX_KEYS: Final = 256
 _MAX_CACHED: Final = 10_000
@@ -162,13 +166,13 @@ class _Asked(NamedTuple):
 
 
 class Microbatcher(Generic[Item, Result]):
-    """Process items in batches, one at a time; keys take turns with at most ``share`` items each."""
+    """Process items in batches, one batch at a time. Keys take turns with at most ``share`` items each."""
 
     def __init__(
         self,
         work: Callable[[Sequence[Item]], Awaitable[Sequence[Result | BaseException]]],  # results in order
         most: int,
-        expected: Callable[[], int] = int,  # a batch waits a moment for so many: one more batch costs much
+        expected: Callable[[], int] = int,  # announced items: a batch waits for them, since another one costs much
         patience: float = 0,  # share of the last batch's duration to wait for its callers, who may ask again
         share: int | None = None,
     ) -> None:
@@ -185,7 +189,7 @@ class Microbatcher(Generic[Item, Result]):
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(key, deque()).append((item, future))
         if self._task is None:
-            self._task = asyncio.create_task(self._run(), context=Context())  # of many requests, none in particular
+            self._task = asyncio.create_task(self._run(), context=Context())  # it serves many requests
         return future
 
     async def _run(self) -> None:
@@ -200,14 +204,14 @@ class Microbatcher(Generic[Item, Result]):
                     self._before.update({key: len(waiting) for key, waiting in self._waiting.items()})
         finally:
             self._task = None
-            for waiting in self._waiting.values():  # only where the loop itself is ended
+            for waiting in self._waiting.values():  # not empty only if the event loop ends
                 for _, future in waiting:
                     future.cancel()
             self._waiting.clear()
 
     async def _wait_for_expected(self) -> None:
         loop = asyncio.get_running_loop()
-        until = loop.time() + MOMENT_S
+        until = loop.time() + _EXPECTED_WAIT_S
         while (now := loop.time()) < max(until, self._wait_until):
             share, lengths = self._share_of_key(), [len(waiting) for waiting in self._waiting.values()]
             ready = sum(min(length, share) for length in lengths)
@@ -225,7 +229,7 @@ class Microbatcher(Generic[Item, Result]):
         share, self._before = self._share_of_key(), Counter()
         for key in list(self._waiting):
             if len(batch) == self._most:
-                break  # the keys that are left come first the next time
+                break  # the other keys come first the next time
             taken, waiting = len(batch), self._waiting.pop(key)
             while waiting and len(batch) < min(taken + share, self._most):
                 item, future = waiting.popleft()
@@ -256,9 +260,9 @@ class Microbatcher(Generic[Item, Result]):
 
 
 class LookupAnswerer:
-    """Answer single lookups; keys with equal engines share queries. Answers are cached until those change."""
+    """Answer single lookups from a cache or a query. Keys with equal engines share a query."""
 
-    def __init__(self, engines: EnginePool, statuses: NtsStatuses | None = None, *, waiting: int = WAITING) -> None:
+    def __init__(self, engines: EnginePool, statuses: NtsStatuses | None = None, *, waiting: int = MAX_WAITING) -> None:
         self._engines = engines
         self._statuses = statuses
         self.most_waiting = waiting
@@ -276,7 +280,7 @@ class LookupAnswerer:
         return self._waiting.total()
 
     def admit(self, key_id: str) -> None:
-        """Raise :class:`Refusal` 503 if too many lookups wait and this key has an equal share of them."""
+        """Raise :class:`Refusal` 503 if too many lookups wait and this key has its share of them."""
         if self._waiting.total() < self.most_waiting:
             return
         own = self._waiting.get(key_id, 0)
@@ -285,6 +289,7 @@ class LookupAnswerer:
 
     @contextmanager
     def expect(self, key_id: str, *, offline: bool = False) -> Iterator[None]:
+        """Announce a lookup that will be submitted soon: its batch waits a moment for it."""
         known = self._of_key.get((key_id, self._statuses is not None and not offline))
         if known is None:
             yield
@@ -336,7 +341,7 @@ class LookupAnswerer:
         if known is not None and known[0] is engine:
             return known
         reference_data = engine.registry, engine.status, engine.gazetteer, engine.today
-        if reference_data != self._reference_data:  # nothing must keep the files before in memory
+        if reference_data != self._reference_data:  # replaced files must not stay in memory
             self._reference_data = reference_data
             self._of_key.clear()
         identity = *_engine_identity(engine), statuses is not None
@@ -359,7 +364,7 @@ class _EngineQueue:
         self.number = next(self._numbers)
         self.expected = 0
         self.batcher: Microbatcher[_Asked, VerificationPayload] = Microbatcher(
-            self._answer, MOST, lambda: self.expected, _PATIENCE, SHARE
+            self._answer, _MAX_QUERY_LOOKUPS, lambda: self.expected, _PATIENCE, SHARE
         )
         self._engine = engine
         self._limiter = limiter
@@ -384,7 +389,7 @@ class _EngineQueue:
             statuses = [one.status for one in asked if one.status is not None]
             letters = _collect_letters(asked) if isinstance(self._engine, ServedEngine) else None
             return self._query.answers(lookups, statuses, letters)
-        except BansongError:  # an index is damaged, for all alike
+        except BansongError:  # a damaged registry or gazetteer fails for all lookups
             raise
         except (Exception, pl.exceptions.PanicException) as error:  # a panic is no Exception
             if len(asked) == 1:
@@ -395,7 +400,7 @@ class _EngineQueue:
 
 
 def _engine_identity(engine: LocalEngine) -> tuple[object, ...]:
-    """Return an equal value for engines with equal answers, apart from letters; a queue keeps these objects alive."""
+    """Return an equal value for engines with equal answers, letters apart. Queues keep these ids in use."""
     files = id(engine.registry), id(engine.status), id(engine.gazetteer)
     of_key = isinstance(engine, ServedEngine)
     history = engine.history is None if of_key else id(engine.history)
@@ -408,7 +413,7 @@ def _letters_to(lookup: VerifyRequest, engine: LocalEngine) -> KeyLetters | None
 
 
 def _split_by_letters(asked: Sequence[_Asked]) -> list[list[int]]:
-    """Split lookups into parts in which a business has one set of letters; return their places."""
+    """Split lookups into parts in which each business has one set of letters; return their places."""
     parts: list[tuple[dict[str, int | None], list[int]]] = []
     for place, (lookup, _, letters) in enumerate(asked):
         number = None if letters is None else letters.number
@@ -435,7 +440,7 @@ _Answering = Callable[[], Awaitable[VerificationPayload]]
 
 
 class PaidLookups:
-    """Answer single lookups as JSON; payments that arrive during a commit share the next one."""
+    """Charge and answer single lookups. Charges that arrive during a commit share the next one."""
 
     def __init__(self, store: Store, clock: Clock, answerer: LookupAnswerer, idempotent: IdempotentRequests) -> None:
         self.answerer = answerer
@@ -445,7 +450,7 @@ class PaidLookups:
         self._payments: Microbatcher[tuple[str, str, int], int | None] = Microbatcher(self._take, _PAYMENTS_PER_COMMIT)
 
     async def answer(self, key: Key, lookup: VerifyRequest, token: bytes | None, *, offline: bool = False) -> bytes:
-        """Answer one lookup; a cancelled one may stay paid."""
+        """Return the answer to one lookup as JSON. A cancelled lookup may stay charged."""
         answering = partial(self.answerer.answer, key.id, lookup, offline=offline)
         with self.answerer.expect(key.id, offline=offline):
             if token is None:
@@ -472,7 +477,7 @@ class PaidLookups:
             raise
 
     async def _answer_idempotent(self, key: Key, answering: _Answering, token: bytes, identity: bytes) -> bytes:
-        """Return the stored answer, or pay and answer; an unfinished attempt has paid already."""
+        """Return the stored answer, or charge and answer. An unfinished attempt was charged already."""
         now = self._clock.now()
 
         def begin(db: sqlite3.Connection) -> EarlierRequest | None:

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus, on a port of their own."""
+"""Metrics for Prometheus, on a separate port."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _ALARMING: Final = ("busy", "insufficient_storage", "internal", "invalid_key", "
 
 
 class ServerMetrics:
-    """Counts what a server does; thread-safe. Labels never hold text of clients."""
+    """Counters and times of a server's work. Thread-safe. Labels never hold text of clients."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -100,7 +100,7 @@ _STATES: Final = ("queued", "running", "done", "failed")
 
 
 class StateCollector(Collector):
-    """Reads the parts of a running server; ``bansong_readable`` reports those left out."""
+    """Read the state of a running server; ``bansong_readable`` is 0 for parts that could not be read."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -203,7 +203,7 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def serve_metrics(registry: CollectorRegistry, host: str, port: int) -> Iterator[int]:
-    """Serve ``GET /metrics`` in its own thread, so that it answers even if the event loop hangs."""
+    """Serve ``GET /metrics`` in a thread: it answers even if the event loop hangs."""
     try:
         server, thread = start_http_server(port, host, registry)
     except (OSError, OverflowError) as error:

@@ -1,4 +1,4 @@
-"""Models of requests and answers; refusals."""
+"""Bodies of requests and answers; refusals."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 from starlette.responses import Response
 
 from bansong.base.messages import gettext, gettext_noop
+from bansong.server.settings import ServicePlan, load_plans
 
 BusinessNumber = Annotated[
     str,
@@ -28,7 +29,7 @@ RowId = Annotated[int, Meta(ge=0)]
 
 
 class VerifyRequest(Struct):
-    """INTERFACE §2.1."""
+    """A business to verify (INTERFACE §2.1)."""
 
     b_no: BusinessNumber
     name: Name | None = None
@@ -36,7 +37,7 @@ class VerifyRequest(Struct):
 
 
 class VerificationPayload(Struct):
-    """INTERFACE §2.2. Without name and address the risk fields are null."""
+    """The answer about one business (INTERFACE §2.2). Without name and address the risk fields are null."""
 
     biz_status: str
     bounce_prob: float | None
@@ -48,7 +49,7 @@ class VerificationPayload(Struct):
 
 
 class BatchCreatedPayload(Struct):
-    """INTERFACE §2.3."""
+    """An accepted job (INTERFACE §2.3)."""
 
     job_id: str
     total: int
@@ -62,9 +63,9 @@ class JobError(Struct):
 
 
 class JobResult(Struct):
-    """One row of a job: ``row_id`` from 0; ``error`` says why a row has no answer (its number is none).
+    """The answer to one row of a job, or the ``error`` why it has none. ``row_id`` counts from 0.
 
-    ``b_no`` is then the cell as it was written; of one with more than 100 characters the beginning, and how many.
+    ``b_no`` of a row without a business number is the cell as written, cut after 100 characters.
     """
 
     row_id: int
@@ -80,9 +81,9 @@ class JobResult(Struct):
 
 
 class JobSummaryPayload(Struct):
-    """How far a job is. ``status``: queued, running, done, failed. ``progress``: a fraction.
+    """The state of a job. ``status``: queued, running, done or failed; ``progress``: from 0 to 1.
 
-    ``grades``: rows by grade, ``none`` for those without one, when the job is done.
+    ``grades``: rows by grade, once the job is done; ``none`` counts rows without a grade.
     """
 
     job_id: str
@@ -98,20 +99,20 @@ class JobSummaryPayload(Struct):
 
 
 class JobStatus(JobSummaryPayload):
-    """INTERFACE §4.3. ``results``: the ``preview`` rows of highest risk, once the job is done."""
+    """The state of a job and, once it is done, the ``preview`` rows of highest risk (INTERFACE §4.3)."""
 
     results: list[JobResult]
 
 
 class JobListPayload(Struct):
-    """Jobs, the newest first; ``next_cursor`` asks for those behind them, and is null where there are none."""
+    """A page of jobs, newest first. ``next_cursor`` asks for the next page; it is null on the last one."""
 
     jobs: list[JobSummaryPayload]
     next_cursor: str | None
 
 
 class JobDeleted(Struct):
-    """``given_back``: lookups that the quota got back, since the job had not answered them."""
+    """A deleted job. ``given_back``: lookups that the quota got back for unanswered rows."""
 
     job_id: str
     deleted: bool
@@ -119,7 +120,7 @@ class JobDeleted(Struct):
 
 
 class LabelRequest(Struct):
-    """INTERFACE §2.4; ``row_id`` and ``bounced`` are required."""
+    """The outcome of a letter (INTERFACE §2.4); ``row_id`` and ``bounced`` are required."""
 
     row_id: RowId
     bounced: bool
@@ -127,7 +128,7 @@ class LabelRequest(Struct):
 
 
 class Labelled(Struct):
-    """A label as it is kept; a later one for the same row replaces it."""
+    """A stored outcome. A later one for the same row replaces it."""
 
     job_id: str
     row_id: int
@@ -136,7 +137,7 @@ class Labelled(Struct):
 
 
 class WatchRequest(Struct):
-    """INTERFACE §2.5; ``biz_no`` is required."""
+    """A business to watch (INTERFACE §2.5); ``biz_no`` is required."""
 
     biz_no: BusinessNumber
     name: Name | None = None
@@ -144,7 +145,7 @@ class WatchRequest(Struct):
 
 
 class WatchEntryPayload(Struct):
-    """A watched business: what was found when it was last checked, and when it is checked again."""
+    """A watched business with its last check."""
 
     watch_id: str
     biz_no: str
@@ -159,14 +160,14 @@ class WatchEntryPayload(Struct):
 
 
 class WatchListPayload(Struct):
-    """INTERFACE §4.6."""
+    """The whole watch list (INTERFACE §4.6)."""
 
     watches: list[WatchEntryPayload]
     total: int
 
 
 class WatchChangePayload(Struct):
-    """INTERFACE §2.6: one change of grade."""
+    """A change of grade (INTERFACE §2.6)."""
 
     at: str
     before: str | None
@@ -175,7 +176,7 @@ class WatchChangePayload(Struct):
 
 
 class WatchHistory(Struct):
-    """INTERFACE §4.8, the oldest first."""
+    """The changes of a watched business's grade, oldest first (INTERFACE §4.8)."""
 
     watch_id: str
     biz_no: str
@@ -183,14 +184,14 @@ class WatchHistory(Struct):
 
 
 class WatchRemoved(Struct):
-    """INTERFACE §4.7."""
+    """A removed watch (INTERFACE §4.7)."""
 
     watch_id: str
     removed: bool
 
 
 class Closure(Struct):
-    """INTERFACE §6: what a webhook, and the file of ``--notices``, is told."""
+    """A notification that a watched business closed (INTERFACE §6)."""
 
     event: Literal["closure"]
     id: str
@@ -206,7 +207,7 @@ class Closure(Struct):
 
 
 class ClosedAlready(Struct):
-    """Told as a closure is: the businesses that were closed when they were first checked, in one notice."""
+    """A notification of all businesses that were closed at their first check."""
 
     event: Literal["closed_already"]
     id: str
@@ -216,7 +217,7 @@ class ClosedAlready(Struct):
 
 
 class QuotaPayload(Struct):
-    """What is counted by calendar month (Asia/Seoul): lookups, or changes of the watch list."""
+    """A quota of a calendar month (Asia/Seoul): of lookups, or of changes of the watch list."""
 
     limit: int
     used: int
@@ -226,7 +227,7 @@ class QuotaPayload(Struct):
 
 
 class LimitsPayload(Struct):
-    """What else is limited in the plan."""
+    """The other limits of the plan."""
 
     upload_bytes: int
     upload_rows: int
@@ -238,9 +239,14 @@ class LimitsPayload(Struct):
     request_burst: int
     requests_at_once: int
 
+    @classmethod
+    def of(cls, plan: ServicePlan) -> LimitsPayload:
+        former = {"upload_rows": "rows", "watch_recheck_hours": "recheck_hours"}
+        return cls(*(getattr(plan, former.get(name, name)) for name in cls.__struct_fields__))
+
 
 class InUsePayload(Struct):
-    """How much of the limits of the same names is in use now; the request that asks is one of those at once."""
+    """The present use of limits. The request itself counts in ``requests_at_once``."""
 
     uploads: int
     disk_bytes: int
@@ -248,7 +254,7 @@ class InUsePayload(Struct):
 
 
 class IdempotencyPayload(Struct):
-    """A request to ``endpoints`` may carry ``header``; sent again with its value it is not done or paid twice."""
+    """The promise that a request repeated with the same ``header`` is neither done nor paid again."""
 
     header: str
     endpoints: list[str]
@@ -256,7 +262,7 @@ class IdempotencyPayload(Struct):
 
 
 class Me(Struct):
-    """INTERFACE §4.9."""
+    """The account of a key (INTERFACE §4.9)."""
 
     key_id: str
     plan: str
@@ -268,14 +274,14 @@ class Me(Struct):
 
 
 class ErrorDetail(Struct):
-    """``code`` for programs, ``message`` for people; some refusals say more."""
+    """An error: ``code`` for programs, ``message`` for people. Some errors have further fields."""
 
     code: str
     message: str
 
 
 class Error(Struct):
-    """The one shape of every refusal."""
+    """The body of every refusal."""
 
     error: ErrorDetail
 
@@ -284,8 +290,7 @@ encode = msgspec.json.Encoder().encode
 
 
 _NUMBER: Final = "1248100998"
-_NAME: Final = "삼성전자"
-_ADDRESS: Final = "경기 수원시 영통구 삼성로 129"
+_BUSINESS: Final = (_NUMBER, "삼성전자", "경기 수원시 영통구 삼성로 129")
 _JOB: Final = "job_GURI1k7ujJtU0LIek9WLS7Xs"
 _WATCH: Final = "7b9cfcce69f68ef5"
 _REASONS: Final = [
@@ -296,95 +301,37 @@ _MADE: Final = "2026-11-22T17:28:06+09:00"
 _CHECKED: Final = "2026-11-22T17:28:07+09:00"
 _NEXT: Final = "2026-11-23T15:23:25+09:00"
 
-_ENTRY: Final = WatchEntryPayload(
-    watch_id=_WATCH,
-    biz_no=_NUMBER,
-    name=_NAME,
-    address=_ADDRESS,
-    biz_status="active",
-    grade="A",
-    created_at=_MADE,
-    checked_at=_CHECKED,
-    next_check_at=_NEXT,
-    closed_at=None,
-)
+_RESETS: Final = "2026-12-01T00:00:00+09:00"
+_ANSWER: Final = ("active", 0.0188, "A", "send")
+
+# the fields in their order
+_ENTRY: Final = WatchEntryPayload(_WATCH, *_BUSINESS, "active", "A", _MADE, _CHECKED, _NEXT, None)
+_RESULT: Final = JobResult(0, _NUMBER, *_ANSWER, None, None, _REASONS, None)
+_WAITING: Final = JobSummaryPayload("job_Xh0tIj3vK2mQ9sLwE5rTy7Ua", "queued", 2, 0, 0.0, _CHECKED, None, None, {}, None)
 _EXAMPLES: Final = (
-    VerifyRequest(_NUMBER, _NAME, _ADDRESS),
-    VerificationPayload("active", 0.0188, "A", "send", "16677", "경기도 수원시 영통구 삼성로 129 (매탄동)", _REASONS),
+    VerifyRequest(*_BUSINESS),
+    VerificationPayload(*_ANSWER, "16677", "경기도 수원시 영통구 삼성로 129 (매탄동)", _REASONS),
     BatchCreatedPayload(_JOB, 3),
     JobStatus(
-        job_id=_JOB,
-        status="done",
-        total=3,
-        processed=3,
-        progress=1.0,
-        created_at=_MADE,
-        finished_at=_CHECKED,
-        expires_at="2027-02-20T17:28:07+09:00",
-        grades={"A": 2, "none": 1},
-        error=None,
-        results=[
-            JobResult(
-                row_id=0,
-                b_no=_NUMBER,
-                biz_status="active",
-                bounce_prob=0.0188,
-                grade="A",
-                action="send",
-                fixed_zipcode=None,
-                fixed_address=None,
-                reasons=_REASONS,
-                error=None,
-            )
-        ],
+        *(_JOB, "done", 3, 3, 1.0, _MADE, _CHECKED, "2027-02-20T17:28:07+09:00"), {"A": 2, "none": 1}, None, [_RESULT]
     ),
-    JobListPayload(
-        [JobSummaryPayload("job_Xh0tIj3vK2mQ9sLwE5rTy7Ua", "queued", 2, 0, 0.0, _CHECKED, None, None, {}, None)], None
-    ),
-    JobDeleted("job_Xh0tIj3vK2mQ9sLwE5rTy7Ua", deleted=True, given_back=2),
+    JobListPayload([_WAITING], None),
+    JobDeleted(_WAITING.job_id, deleted=True, given_back=2),
     LabelRequest(0, bounced=True, reason="이사불명"),
     Labelled(_JOB, 0, bounced=True, reason="이사불명"),
-    WatchRequest(_NUMBER, _NAME, _ADDRESS),
+    WatchRequest(*_BUSINESS),
     _ENTRY,
     WatchListPayload([_ENTRY], 1),
     WatchHistory(_WATCH, _NUMBER, [WatchChangePayload(_NEXT, "A", "E", "closed")]),
     WatchRemoved(_WATCH, removed=True),
-    Closure(
-        event="closure",
-        id="04399fa1a909055807533d05e0090ebe",
-        watch_id=_WATCH,
-        biz_no=_NUMBER,
-        name=_NAME,
-        address=_ADDRESS,
-        biz_status="closed",
-        status_before="active",
-        grade_before="A",
-        grade_after="E",
-        detected_at=_NEXT,
-    ),
-    ClosedAlready(
-        event="closed_already",
-        id="c0a1f6d2be6c4f0f9a3f5d0e6b7c8a91",
-        closed=2,
-        biz_nos=[_NUMBER, "1208100002"],
-        detected_at=_CHECKED,
-    ),
+    Closure(*("closure", "04399fa1a909055807533d05e0090ebe", _WATCH, *_BUSINESS), "closed", "active", "A", "E", _NEXT),
+    ClosedAlready("closed_already", "c0a1f6d2be6c4f0f9a3f5d0e6b7c8a91", 2, [_NUMBER, "1208100002"], _CHECKED),
     Me(
         key_id="b63f1d46",
         plan="business",
-        quota=QuotaPayload(limit=5000, used=4, remaining=4996, month="2026-11", resets_at="2026-12-01T00:00:00+09:00"),
-        watch_changes=QuotaPayload(20_000, 3, 19_997, month="2026-11", resets_at="2026-12-01T00:00:00+09:00"),
-        limits=LimitsPayload(
-            upload_bytes=64_000_000,
-            upload_rows=200_000,
-            watches=10_000,
-            watch_recheck_hours=24.0,
-            uploads=4,
-            disk_bytes=2_000_000_000,
-            requests_per_second=100.0,
-            request_burst=1_000,
-            requests_at_once=256,
-        ),
+        quota=QuotaPayload(limit=5000, used=4, remaining=4996, month="2026-11", resets_at=_RESETS),
+        watch_changes=QuotaPayload(limit=20_000, used=3, remaining=19_997, month="2026-11", resets_at=_RESETS),
+        limits=LimitsPayload.of(load_plans()["business"]),
         in_use=InUsePayload(uploads=0, disk_bytes=61_440, requests_at_once=1),
         idempotency=IdempotencyPayload("Idempotency-Key", ["POST /verify", "POST /batch"], 604_800),
     ),
@@ -408,7 +355,7 @@ _TOO_LARGE: Final = {
 
 
 class Refusal(Exception):
-    """A request was refused. ``code`` is for programs, the message for people, ``more`` are further fields."""
+    """A request is refused. ``code``: for programs; the message is for people; ``more``: further fields."""
 
     def __init__(
         self, status: int, code: str, message: str, *, headers: Mapping[str, str] | None = None, **more: object
@@ -425,7 +372,7 @@ class Refusal(Exception):
 
 
 def invalid_key() -> Refusal:
-    """INTERFACE §5.4; does not reveal whether the key is unknown or revoked."""
+    """Return a refusal (INTERFACE §5.4) that does not show whether the key is unknown or revoked."""
     return Refusal(401, "invalid_key", gettext("the API key is not valid: it is unknown or was revoked"))
 
 
@@ -436,7 +383,7 @@ def not_in_plan(what: str, plan: str) -> Refusal:
 
 
 def not_found(what: str) -> Refusal:
-    """INTERFACE §5.6; does not reveal whether it belongs to another key."""
+    """Return a refusal (INTERFACE §5.6) that does not show whether another key has such a thing."""
     return Refusal(404, "not_found", gettext("{what} does not exist, or is not this key's", what=what))
 
 
@@ -446,7 +393,7 @@ def too_large(what: str, limit: int, unit: str) -> Refusal:
 
 
 def quota_exceeded(asked: int, limit: int, used: int, resets: datetime, now: float) -> Refusal:
-    """INTERFACE §8: too few lookups are left in the month; none was taken."""
+    """Return a refusal (INTERFACE §8): too few lookups are left in the month, and none was taken."""
     left = max(0, limit - used)
     message = gettext(
         "the monthly quota of {limit:,} lookups has {left:,} left, and this needs {asked:,}; it begins anew on "
@@ -457,29 +404,15 @@ def quota_exceeded(asked: int, limit: int, used: int, resets: datetime, now: flo
         resets=resets,
     )
     wait = {"Retry-After": str(max(1, round(resets.timestamp() - now)))}
-    return Refusal(
-        429,
-        "quota_exceeded",
-        message,
-        headers=wait,
-        limit=limit,
-        used=used,
-        remaining=left,
-        resets_at=resets.isoformat(),
-    )
+    more = {"limit": limit, "used": used, "remaining": left, "resets_at": resets.isoformat()}
+    return Refusal(429, "quota_exceeded", message, headers=wait, **more)
 
 
 def limit_exceeded(bound: str, limit: float, used: float, message: str, seconds: int) -> Refusal:
-    """A bound of the key's plan is reached. ``bound``: the field of the plan."""
-    return Refusal(
-        429,
-        "limit_exceeded",
-        gettext("{message}; nothing was done, try again in {seconds:,} s", message=message, seconds=seconds),
-        headers={"Retry-After": str(seconds)},
-        bound=bound,
-        limit=limit,
-        used=used,
-    )
+    """Return a refusal: a limit of the key's plan is reached. ``bound``: the plan's field."""
+    text = gettext("{message}; nothing was done, try again in {seconds:,} s", message=message, seconds=seconds)
+    wait = {"Retry-After": str(seconds)}
+    return Refusal(429, "limit_exceeded", text, headers=wait, bound=bound, limit=limit, used=used)
 
 
 def watch_changes_exceeded(limit: int, used: int, resets: datetime, now: float) -> Refusal:

@@ -1,4 +1,4 @@
-"""The operations in one table, from which routes and the OpenAPI 3.1 document come."""
+"""The table of operations; routes and the OpenAPI 3.1 document are made from it."""
 
 from __future__ import annotations
 
@@ -173,10 +173,11 @@ _UPLOAD: Final[Schema] = {
 }
 
 
-def describe_service(operations: Mapping[tuple[str, str], Operation]) -> Schema:
-    by_type, components = _schemas(list(_body_types(operations.values())))
+def document() -> Schema:
+    """Return the OpenAPI 3.1 document of the service."""
+    by_type, components = _schemas(list(_body_types()))
     paths: dict[str, Schema] = {}
-    for (method, path), operation in operations.items():
+    for (method, path), operation in OPERATIONS.items():
         paths.setdefault(path, {})[method.lower()] = _describe_operation(operation, by_type)
     return {
         "openapi": "3.1.0",
@@ -215,9 +216,9 @@ def _schemas(types: list[Any]) -> tuple[dict[Any, Schema], dict[str, Schema]]:
     return dict(zip(types, schemas, strict=True)), components
 
 
-def _body_types(operations: Iterable[Operation]) -> Iterable[Any]:
+def _body_types() -> Iterable[Any]:
     found: dict[Any, None] = {payloads.Error: None, **{type_: None for _, _, type_, _ in _NOTIFICATIONS}}
-    for operation in operations:
+    for operation in OPERATIONS.values():
         if isinstance(operation.body, type):
             found[operation.body] = None
         found |= dict.fromkeys(type_ for _, type_ in operation.answers.values())
@@ -275,14 +276,8 @@ class Health(msgspec.Struct):
     status: str
 
 
-async def serve_document(request: Request) -> Response:
-    del request
-    return Response(_encode_document(), media_type=JSON)
-
-
-@cache
-def _encode_document() -> bytes:
-    return msgspec.json.encode(document())
+async def _serve_document(_: Request) -> Response:
+    return Response(_encoded_document(), media_type=JSON)
 
 
 _BODY: Final = (400, 408, 413, 415)
@@ -392,7 +387,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], Operation]] = {
         public=True,
     ),
     ("GET", "/openapi.json"): Operation(
-        handler=serve_document,
+        handler=_serve_document,
         id="getDescription",
         summary="This document.",
         answers={200: ("It.", dict)},
@@ -408,5 +403,6 @@ def routes() -> list[Route]:
     return [Route(path, one.handler, methods=[method]) for (method, path), one in OPERATIONS.items()]
 
 
-def document() -> Schema:
-    return describe_service(OPERATIONS)
+@cache
+def _encoded_document() -> bytes:
+    return msgspec.json.encode(document())

@@ -1,4 +1,4 @@
-"""Settings, plans, clock, log, and request id."""
+"""Settings and plans of a server; clock, log, request ids."""
 
 from __future__ import annotations
 
@@ -46,6 +46,7 @@ ADDRESS_INVALID: Final = Problem(
 
 
 def parse_proxies(proxies: Iterable[str]) -> tuple[str, ...]:
+    """Parse addresses and networks of trusted proxies; raise :class:`UsageError`."""
     networks: list[str] = []
     for text in proxies:
         try:
@@ -60,6 +61,8 @@ def parse_proxies(proxies: Iterable[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
+    """The time of a server, in seconds since 1970; tests replace it."""
+
     now: Callable[[], float] = time.time
     sleep: Callable[[float], Awaitable[None]] = anyio.sleep
 
@@ -75,11 +78,12 @@ class Clock:
 
 
 def as_text(seconds: float | None) -> str | None:
+    """Return a time as ISO 8601 in Korean time."""
     return None if seconds is None else datetime.fromtimestamp(seconds, SEOUL).isoformat(timespec="seconds")
 
 
 class WakeUp:
-    """An interruptible sleep of one task; a :meth:`ring` before :meth:`wait` ends that wait at once."""
+    """An interruptible sleep of one task. A :meth:`ring` before :meth:`wait` ends that wait at once."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -107,25 +111,25 @@ _RENDERED: Final = "bansong_rendered"
 _WRITE_INTERVAL_S: Final = 0.2
 _encode: Final = msgspec.json.Encoder().encode
 
-# of the current request, also in threads that it waits for; else empty
+# id of the current request, also in the threads that it waits for; empty outside a request
 REQUEST_ID: Final[ContextVar[str]] = ContextVar("bansong_request_id", default="")
 
 
 def configure_logging(stream: TextIO | None = None, level: str | None = None) -> None:
-    """Log ``bansong`` as JSON lines to ``stream`` (stderr), from ``level`` on (BANSONG_LOG, else info)."""
+    """Log as JSON lines to ``stream`` (default: stderr), from ``level`` on (BANSONG_LOG, else info)."""
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(JsonFormatter())
+    handler.setFormatter(_LogFormatter())
     logger = logging.getLogger(LOGGER_ROOT)
     logger.handlers[:] = [handler]
     logger.propagate = False
-    asyncio_ = logging.getLogger("asyncio")  # else it says in its own words, and with what, a callback failed
+    asyncio_ = logging.getLogger("asyncio")  # its own texts may quote user data
     asyncio_.handlers[:] = [handler]
     asyncio_.propagate = False
     wanted = (level or variable("BANSONG_LOG") or "info").upper()
     logger.setLevel(wanted if wanted in logging.getLevelNamesMapping() else "INFO")
 
 
-class RequestLine(msgspec.Struct, omit_defaults=True):
+class _RequestLine(msgspec.Struct, omit_defaults=True):
     time: str
     level: str
     logger: str
@@ -140,7 +144,7 @@ class RequestLine(msgspec.Struct, omit_defaults=True):
 
 
 class RequestLog:
-    """Writes log lines of requests in groups: one record each would cost a tenth of the request."""
+    """Write the log lines of requests in groups: a record per line would cost a tenth of a request."""
 
     def __init__(self) -> None:
         self._logger = logging.getLogger(f"{LOGGER_ROOT}.server.requests")
@@ -152,7 +156,7 @@ class RequestLog:
         now = datetime.now(SEOUL).isoformat(timespec="milliseconds")
         ms = round(seconds * 1000, 1)
         about = method, path, status, ms, REQUEST_ID.get(), key, client
-        line = RequestLine(now, "info", self._logger.name, "request", *about)
+        line = _RequestLine(now, "info", self._logger.name, "request", *about)
         if not self._lines:
             asyncio.get_running_loop().call_later(_WRITE_INTERVAL_S, self.write)
         self._lines.append(_encode(line).decode())
@@ -163,8 +167,8 @@ class RequestLog:
             self._logger.info("\n".join(lines), extra={_RENDERED: True})
 
 
-class JsonFormatter(logging.Formatter):
-    """Formats JSON lines; messages of exceptions and libraries, which may quote user data, are not written."""
+class _LogFormatter(logging.Formatter):
+    """Format log records as JSON lines. Texts of exceptions and libraries may quote user data: left out."""
 
     def format(self, record: logging.LogRecord) -> str:
         if getattr(record, _RENDERED, False):
@@ -188,6 +192,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def loggable_message(error: BaseException) -> str:
+    """Return the text of an error if it quotes no user data, else its type."""
     return str(error) if isinstance(error, StoreError) else type(error).__name__
 
 
@@ -204,19 +209,20 @@ def _place(frame: traceback.FrameSummary) -> str:
 
 
 HEADER: Final = b"x-request-id"
-_SANE: Final = re.compile(rb"[0-9A-Fa-f-]{16,64}")  # nginx's ``$request_id`` and UUIDs; no key or name fits
+_PROXY_ID: Final = re.compile(rb"[0-9A-Fa-f-]{16,64}")  # nginx's ``$request_id`` and UUIDs; no key or name matches
 
 
 def request_id_of(scope: Scope, proxies: Container[str]) -> str:
-    """Return a trusted proxy's request id, or a new one: ids of others could repeat one of ours in the log."""
+    """Return the request id of a trusted proxy, or a new one. Other clients could repeat an id of ours."""
     given = [value for name, value in scope["headers"] if name == HEADER]
     peer = scope.get("client")
-    if len(given) == 1 and _SANE.fullmatch(given[0]) and peer and peer[0] in proxies:
+    if len(given) == 1 and _PROXY_ID.fullmatch(given[0]) and peer and peer[0] in proxies:
         return str(given[0], "ascii")
     return secrets.token_hex(8)
 
 
 def client_of(scope: Scope) -> str:
+    """Return the client's IP address, or an empty text."""
     client = scope.get("client")
     return _parsed_address(client[0]) if client else ""
 
@@ -233,6 +239,7 @@ _MAX_HEADER_BYTES: Final = 200  # browsers send some fifty
 
 
 def choose_language(scope: Scope) -> None:
+    """Set the language of messages by ``Accept-Language``."""
     given = next((value for name, value in scope["headers"] if name == _HEADER), b"")
     speak(_language_of(given[:_MAX_HEADER_BYTES]))
 
@@ -252,7 +259,7 @@ PLANS_UNREADABLE: Final = Problem(
 )
 PLANS_INVALID: Final = Problem("server.plans_invalid", "{path}: not a file of plans: {error}; see the built-in {name}")
 
-_NOBODY: Final = StatusOptions(source="none")
+_NO_SOURCE: Final = StatusOptions(source="none")
 BUILT_IN: Final = Path(__file__).with_name("plans.toml")
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 _DISK_BYTES: Final = 2_000_000_000
@@ -263,7 +270,7 @@ _Size = Annotated[int, msgspec.Meta(gt=0)]
 
 
 class ServicePlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a plan allows; ``plans.toml`` explains the fields. Defaults of 0 or -1 are derived."""
+    """The limits of a plan; ``plans.toml`` explains the fields. Fields of 0 or -1 are derived from others."""
 
     api: bool
     quota: _Count
@@ -302,6 +309,7 @@ Plans = Mapping[str, ServicePlan]
 
 
 def load_plans(path: Path | None = None) -> Plans:
+    """Read a file of plans (default: the built-in one); raise :class:`UsageError`."""
     path = path or BUILT_IN
     try:
         plans = msgspec.toml.decode(path.read_bytes(), type=dict[str, ServicePlan])
@@ -316,10 +324,10 @@ def load_plans(path: Path | None = None) -> Plans:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Settings of a server; ``registry``, ``gazetteer``, ``model``, ``lang`` as for the local engine."""
+    """Settings of a server. ``registry``, ``gazetteer``, ``model``, ``lang``: see the local engine."""
 
-    db: Path  # SQLite; larger data is in the folder ``DB.files`` beside it
-    status: StatusOptions = _NOBODY  # whether and how the tax authority is asked
+    db: Path  # SQLite; the folder ``DB.files`` has larger data
+    status: StatusOptions = _NO_SOURCE  # whether and how the tax authority is asked
     registry: Path | None = None
     gazetteer: Path | None = None
     model: str | Path | None = None

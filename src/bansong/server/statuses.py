@@ -1,4 +1,4 @@
-"""Statuses in a server: memory, store, breaker and the day's budget."""
+"""Statuses of a server that asks the tax authority: memory, store, circuit breaker, daily budget."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ from bansong.server.settings import Clock, Settings, as_text, loggable_message
 
 _log = logging.getLogger(__name__)
 
-WAIT_S: Final = 2.0  # after that, a lookup is answered by what is known
+WAIT_S: Final = 2.0  # after that, a lookup is answered with stored statuses
 _PARALLEL_CALLS: Final = 4  # parallel calls for single lookups: one that hangs must not block the next
 _NUMBERS_PER_READ: Final = 256
 _MAX_IN_MEMORY: Final = 50_000
 _REREAD_AFTER_S: Final = 60.0  # then the store is read again: another process may have written to it
 
 
-class SingleStatuses:
-    """Finds statuses of single lookups in memory, the store or at the tax authority; for one event loop."""
+class _SingleStatuses:
+    """Find statuses of single lookups in memory, in the store, or at the tax authority."""
 
     def __init__(self, nts: NtsStatuses, clock: Clock) -> None:
         self._nts = nts
@@ -99,7 +99,7 @@ class SingleStatuses:
             self._memory.popitem(last=False)
 
     async def _read_stored(self, numbers: Sequence[int]) -> Sequence[tuple[KnownStatus | None, bool]]:
-        """Return each number's stored status and whether to ask; while the store is locked, memory is used."""
+        """Return each number's stored status and whether to ask for it. A locked store is not waited for."""
         if self._late is None or self._late.done():
             read = asyncio.create_task(self._read_in_thread(numbers))
             wait = asyncio.ensure_future(self._clock.sleep(WAIT_S))
@@ -119,7 +119,7 @@ class SingleStatuses:
 
     async def _find_asked(self, number: int) -> KnownStatus | None:
         call = self._asking.get(number) or await self._calls.submit(number)
-        await asyncio.wait([call])  # a caller that gives up does not cancel the call, whose answer is stored
+        await asyncio.wait([call])  # a caller that gives up does not cancel the call: its answer is stored
         return None if call.cancelled() or call.exception() else call.result().get(number)
 
     async def _begin_call(self, numbers: Sequence[int]) -> Sequence[asyncio.Task[Statuses]]:
@@ -150,7 +150,7 @@ PAUSES_S: Final = (5.0, 30.0, 120.0, 600.0)  # seconds of the first pause, the s
 
 
 class CircuitBreaker:
-    """Pauses calls after failures; after a pause, one trial call may go, and ends it if it succeeds."""
+    """Pause calls after failures. After a pause one trial call may go; if it succeeds, all may."""
 
     def __init__(self, name: str, clock: Clock) -> None:
         self._name = name
@@ -165,6 +165,7 @@ class CircuitBreaker:
         return self._clock.now() < self._until or self._trial
 
     def begin(self) -> bool:
+        """Return whether a call may go now."""
         if self.is_open:
             return False
         self._trial = self._pauses > 0
@@ -180,7 +181,7 @@ class CircuitBreaker:
         self._trial = False
 
     def record_failure(self, why: str, *, lasting: bool = False) -> None:
-        """Count a failure; ``lasting``: the next call would fail in the same way."""
+        """Count a failure. ``lasting``: the next call would fail, too, so pause at once."""
         if self._clock.now() < self._until:  # asked before the pause began
             return
         self._failures += 1
@@ -203,13 +204,14 @@ _SUBJECT: Final = "the tax authority's API"
 _MAX_AGE_DAYS: Final = 100_000.0  # a larger ``max_age`` would be before the first date
 _DRAIN_S: Final = 2.0  # how long a stop waits for calls of jobs and watches
 _TRIES: Final = 3  # times a day that a number is asked for if replies leave it out
-_TIMEOUT_S: Final = 35.0  # the portal gives up after 30 and says so
+_TIMEOUT_S: Final = 35.0  # the portal answers with an error after 30
 _RETRY_AFTER_S: Final = 1.0  # pause before the first call of a job is repeated
 _SPENT: Final = "the budget of numbers for the day is spent"
 _NUMBERS: Final = re.compile(r"\d[\d-]{8,}\d")  # may be a person's or business's number
 
 
 def open_nts_statuses(settings: Settings, clock: Clock) -> NtsStatuses | None:
+    """Return the statuses of the settings; ``None`` if the source is ``auto`` and there is no key."""
     options = settings.status
     if options.source == "auto" and options.key is None and NtsKey.find(options.key_file) is None:
         return None
@@ -217,6 +219,8 @@ def open_nts_statuses(settings: Settings, clock: Clock) -> NtsStatuses | None:
 
 
 class StatusReport(NamedTuple):
+    """Figures about the tax authority's API, for metrics."""
+
     circuit_open: bool
     asked: int
     answered: int
@@ -226,7 +230,7 @@ class StatusReport(NamedTuple):
 
 
 class NtsStatuses:
-    """Statuses of a server that asks the tax authority; lookups, jobs and watches share store, budget and breaker."""
+    """Statuses from the tax authority. Lookups, jobs and watches share store, budget and breaker."""
 
     live = True
 
@@ -237,7 +241,7 @@ class NtsStatuses:
         self.breaker = CircuitBreaker(_SUBJECT, clock)
         self._client = NtsClient(key, options.base_url, timeout=min(options.timeout, _TIMEOUT_S), today=clock.today)
         self._store = StatusStore(options.store)
-        self._single = SingleStatuses(self, clock)
+        self._single = _SingleStatuses(self, clock)
         self._budget = DayAllowance(self._store, account_of(key), options.budget, clock.today)
         self._bulk = anyio.Lock()
         self._totals, self._logged = Counter[str](), Counter[str]()
@@ -271,7 +275,7 @@ class NtsStatuses:
 
     async def fetch(self, numbers: pl.Series, max_age: float | None = None) -> None:
         try:
-            async with self._bulk:  # one at a time: numbers of a job may be those of another, and are asked once
+            async with self._bulk:  # one at a time: jobs may share numbers, which are asked for once
                 await self._fetch(numbers, self._options.max_age if max_age is None else max_age)
         except StoreError as error:
             _log.error("statuses are not fetched: %s", loggable_message(error))
@@ -285,19 +289,19 @@ class NtsStatuses:
         return self._clock.today() - timedelta(days=floor(min(self._options.max_age, _MAX_AGE_DAYS)))
 
     def read_stored(self, numbers: Sequence[int]) -> StoredStatuses:
-        """Return stored statuses, in a thread; if the store fails, nobody is asked."""
+        """Return stored statuses (in a thread). If the store fails, nothing is asked."""
         try:
             found = read_statuses(self._store.read(_series(numbers)))
             since = self.fresh_since()
             stale = [number for number in set(numbers) if number not in found or found[number].as_of < since]
-            in_vain = self._store.find_unanswered(_series(stale), self._clock.today()) if stale else ()
+            resting = self._store.find_unanswered(_series(stale), self._clock.today()) if stale else ()
         except StoreError as error:
             _log.error("statuses are not read: %s", loggable_message(error))
             return StoredStatuses({}, frozenset())
-        return StoredStatuses(found, frozenset(stale).difference(in_vain))
+        return StoredStatuses(found, frozenset(stale).difference(resting))
 
     async def ask(self, numbers: Sequence[int]) -> Statuses:
-        """Ask for numbers and store the answers; a refused call is halved, a number refused alone rests for the day."""
+        """Ask for numbers, store the answers. A refused call is halved; a number refused alone rests for the day."""
         answers: dict[int, KnownStatus] = {}
         alone: list[int] = []
         parts, refusal, day = [numbers], None, self._clock.today()
@@ -324,7 +328,7 @@ class NtsStatuses:
         day = self._clock.today()
         allowed = await anyio.to_thread.run_sync(self._take, len(numbers))
         if not allowed:
-            await self._heed_budget(day, _SPENT)
+            await self._pause_if_spent(day, _SPENT)
             return {}
         if not self.breaker.begin():
             await anyio.to_thread.run_sync(self._budget.give_back, allowed)
@@ -358,7 +362,8 @@ class NtsStatuses:
             elif error.retry_after is not None and is_long_wait(error.retry_after):
                 self.breaker.pause_until(self._clock.now() + error.retry_after, _loggable(error))
             elif not late.done():
-                self.breaker.record_failure(_loggable(error), lasting=_is_lasting(error))
+                is_lasting = isinstance(error, CertificateError) or not isinstance(error, QuotaError | TransportError)
+                self.breaker.record_failure(_loggable(error), lasting=is_lasting)
         except BaseException as error:  # a defect, or the server ends: a trial must not go on for ever
             self.breaker.record_failure(loggable_message(error))
             raise
@@ -369,8 +374,8 @@ class NtsStatuses:
         return reply or refusal
 
     def _write(self, reply: StatusReply | None, used: DayUsage, day: date, refused: Sequence[int] = ()) -> None:
-        missing = _series(refused if reply is None else self._select_vain(reply, day))
-        if self._budget.limit is not None:  # they were counted when they were taken
+        missing = _series(refused if reply is None else self._often_unanswered(reply, day))
+        if self._budget.limit is not None:  # the numbers were counted before the call
             used = replace(used, numbers=0)
         usage = {(self._budget.account, day): used}
         try:
@@ -378,7 +383,7 @@ class NtsStatuses:
         except StoreError as error:
             _log.error("statuses are not stored: %s", loggable_message(error))
 
-    def _select_vain(self, reply: StatusReply, day: date) -> list[int]:
+    def _often_unanswered(self, reply: StatusReply, day: date) -> list[int]:
         if self._missed[0] != day:
             self._missed = day, Counter()
         missing = [int(number) for number in reply.missing]
@@ -386,7 +391,7 @@ class NtsStatuses:
         return [number for number in missing if self._missed[1][number] >= _TRIES]
 
     async def _fetch(self, numbers: pl.Series, max_age: float) -> None:
-        """Make one call first, which shows whether more can be asked."""
+        """Fetch missing statuses. A first call shows whether more can be asked."""
         stale = await anyio.to_thread.run_sync(self._select_stale, numbers, max_age)
         if stale.is_empty() or not await self._ask_first(stale.head(MAX_NUMBERS).to_list()):
             return
@@ -395,18 +400,18 @@ class NtsStatuses:
             return
         day = self._clock.today()
         if await anyio.to_thread.run_sync(self._budget.remaining) == 0:
-            await self._heed_budget(day, _SPENT)
+            await self._pause_if_spent(day, _SPENT)
             return
         fetch = await self._run_fetch(rest, max_age, self._budget.stored_limit)
         if fetch is None:
             return
         self._totals.update(calls=fetch.calls, asked=fetch.asked, answered=fetch.answered)
         why = _SPENT if fetch.halt is None else _NUMBERS.sub("…", fetch.halt)
-        is_spent = await self._heed_budget(day, why) or fetch.budget_left == 0
+        is_spent = await self._pause_if_spent(day, why) or fetch.budget_left == 0
         if fetch.halt is not None and not is_spent:
             self.breaker.record_failure(why, lasting=not fetch.answered)
 
-    async def _heed_budget(self, day: date, why: str) -> bool:
+    async def _pause_if_spent(self, day: date, why: str) -> bool:
         is_spent = await anyio.to_thread.run_sync(self._budget.is_spent)
         if is_spent:
             self.breaker.pause_until(_midnight_after(day), why)
@@ -423,7 +428,7 @@ class NtsStatuses:
         return False
 
     async def _run_fetch(self, numbers: pl.Series, max_age: float, budget: int | None) -> StatusFetch | None:
-        """Fetch in another thread's event loop, so that this one need not wait for the store."""
+        """Fetch in another thread's event loop, so that this one does not wait for the store."""
         options, cancel = replace(self._options, max_age=max_age, budget=budget), CancelToken()
         fetch = partial(fetch_statuses, numbers, options, cancel=cancel, today=self._clock.today)
         async with anyio.create_task_group() as group:
@@ -476,10 +481,6 @@ def _series(numbers: Sequence[int]) -> pl.Series:
 
 def _midnight_after(day: date) -> float:
     return datetime.combine(day + timedelta(days=1), time(), SEOUL).timestamp()
-
-
-def _is_lasting(error: ServiceError) -> bool:
-    return isinstance(error, CertificateError) or not isinstance(error, QuotaError | TransportError)
 
 
 def _loggable(error: ServiceError) -> str:

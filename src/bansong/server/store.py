@@ -1,4 +1,4 @@
-"""The file of a server, owned by one server at a time; ``bansong keys`` and ``bansong notices`` write beside it."""
+"""The database of a server. One server owns it; ``bansong keys`` and ``bansong notices`` write to it, too."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ CREATE TABLE audit (
 _JOBS_BY_AGE: Final = "CREATE INDEX jobs_by_age ON jobs (key_id, created, id);"
 
 # A row of `keys` is the account that jobs, watches and usage belong to; its secrets come and go.
-# `turn` counts up over all keys: the key with the lowest has waited longest for a job of its own to be begun.
-# `audit` was a log of what operators did. It now has only the requests of `keys erase` to a running server.
+# `turn` counts up over all keys: the key with the lowest `turn` has waited longest for the start of a job.
+# `audit` was a log of operators' actions. It now has only the requests of `keys erase` to a running server.
 DDL: Final = f"""
 CREATE TABLE keys (
     id TEXT PRIMARY KEY,
@@ -131,7 +131,7 @@ CREATE TABLE labels (
 CREATE INDEX labels_unlearned ON labels (job) WHERE learned IS NULL;
 {_AUDIT}{WATCH_DDL}"""
 
-# SQLite drops no column that is UNIQUE, so `keys` is made anew; what refers to it by name goes on to.
+# SQLite cannot drop a UNIQUE column, so `keys` is made anew. References to it by name stay valid.
 _VERSION_4: Final = f"""
 {_SECRETS}
 INSERT INTO secrets (key_id, digest, created) SELECT id, digest, created FROM keys ORDER BY created, id;
@@ -163,7 +163,7 @@ ALTER TABLE keys ADD COLUMN turn INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE jobs DROP COLUMN started;
 """
 
-# the steps of watch lists have other numbers in a watch file
+# the migrations of watch lists have other numbers in a watch file
 MIGRATIONS: Final = {1: WATCH_MIGRATIONS[1], 2: WATCH_MIGRATIONS[2], 3: _VERSION_4, 4: _VERSION_5, 5: _VERSION_6}
 
 SERVER_FILE: Final = FileKind(
@@ -172,7 +172,7 @@ SERVER_FILE: Final = FileKind(
 
 
 def open_server_file(path: Path, *, create: bool = True, writing: bool = True) -> sqlite3.Connection:
-    """Open or create the server's file, but none beside a folder of files, which a new one would delete."""
+    """Open or create the database; raise :class:`StoreError` if only its folder of files exists."""
     given, path = path, Path(os.path.realpath(path))
     if not path.exists():
         refuse_lost_file(given)
@@ -189,6 +189,7 @@ def files_folder(path: Path) -> Path:
 
 
 def refuse_lost_file(path: Path) -> None:
+    """Raise :class:`StoreError` if the folder of files has files: then the database was there, too."""
     folder = files_folder(path)
     if any(found.is_file() for found in folder.rglob("*")):
         raise StoreError(DATABASE_PARTLY_MISSING, path=path, folder=folder)
@@ -196,6 +197,7 @@ def refuse_lost_file(path: Path) -> None:
 
 @contextmanager
 def hold_server_file(path: Path) -> Iterator[sqlite3.Connection]:
+    """Lock and open the database while no server runs on it."""
     lock = lock_server_file(path)
     try:
         with closing(open_server_file(path, create=False)) as db:
@@ -205,6 +207,7 @@ def hold_server_file(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def lock_server_file(path: Path) -> FileLock:
+    """Lock the database against a second server; raise :class:`StoreError` if it is in use."""
     return SERVER_FILE.lock(
         Path(os.path.realpath(path)), gettext("another server is running on it; stop that one first")
     )
@@ -224,7 +227,7 @@ class _PendingChange(NamedTuple):
 
 
 class Store:
-    """The server's file: :meth:`write` in the order of the calls, :meth:`read` beside it."""
+    """The open database. One thread makes all changes, in the order of :meth:`write`; other threads read."""
 
     def __init__(self, path: Path, on_commit: Callable[[float], None] = lambda _: None) -> None:
         self.path = path
@@ -239,7 +242,7 @@ class Store:
         self._thread.start()
 
     async def write(self, change: Change[T]) -> T:
-        """Return the result of a change once it is on the disk; if cancelled, it may still be made."""
+        """Return the result of a change once it is on disk. A cancelled one may still be made."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._queue.put(_PendingChange(change, future, copy_context()))
         return await future
@@ -248,6 +251,7 @@ class Store:
         return await anyio.to_thread.run_sync(self._query, query)
 
     async def check(self) -> None:
+        """Raise :class:`StoreError` if the database cannot be read or written."""
         if time.monotonic() - self._written > _CHECK_INTERVAL_S:
             await self.write(_write_version)
         await self.read(lambda db: db.execute("SELECT 1 FROM keys LIMIT 1").fetchone())
@@ -259,7 +263,7 @@ class Store:
             reader.close()
 
     def _probe_write(self) -> None:
-        """Fail at the start, not at the first request, if the file cannot be written."""
+        """Fail at the start, not at the first request, if the database cannot be written."""
         try:
             with SERVER_FILE.errors(self.path):
                 self._connection.execute("BEGIN IMMEDIATE")
@@ -291,7 +295,7 @@ class Store:
         self._connection.close()
 
     def _commit(self, group: list[_PendingChange]) -> None:
-        """Run a group in one transaction; a failed change is undone by itself."""
+        """Run a group of changes in one transaction. A failed one is undone alone."""
         results: list[tuple[_PendingChange, Any, BaseException | None]] = []
         started = time.perf_counter()
         try:
@@ -308,12 +312,12 @@ class Store:
             group[0].future.get_loop().call_soon_threadsafe(_resolve_futures, results)
 
     def _roll_back(self) -> None:
-        """Roll back; if that fails, reopen the file, which rolls back from the journal."""
+        """Roll back. If that fails, reopen the database, which rolls back from the journal."""
         try:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
         except sqlite3.Error:
-            with suppress(StoreError, sqlite3.Error):  # else the next change fails, and it is tried again
+            with suppress(StoreError, sqlite3.Error):  # the next change fails then, and this is tried again
                 newer = open_server_file(self.path, create=False)
                 self._connection.close()
                 self._connection = newer
@@ -324,7 +328,7 @@ class Store:
             result = pending.context.run(pending.change, self._connection)
         except BaseException as error:
             if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.IntegrityError):
-                raise  # the disk or the file: nothing of the group is sure
+                raise  # the disk or the file failed, so the whole group fails
             self._connection.execute("ROLLBACK TO change")
             self._connection.execute("RELEASE change")
             return pending, None, error
@@ -333,7 +337,7 @@ class Store:
 
 
 def _write_version(db: sqlite3.Connection) -> None:
-    """Write an unchanged value: fails if the file cannot be written."""
+    """Write an unchanged value, to fail if the database cannot be written."""
     db.execute(f"PRAGMA user_version = {SERVER_FILE.version}")
 
 

@@ -1,4 +1,4 @@
-"""Re-checks of watch lists on time, and their notifications."""
+"""Check watch lists on time, and send their notifications."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ from bansong.watch.store import Block, CheckResult
 _CACHE_BYTES: Final = 64 << 20  # some 200,000 watches
 _PARALLEL_READS: Final = 2
 _BLOCKS_PER_READ: Final = 64
-_PIECE_BYTES: Final = 256 << 10  # read, and sent, at a time: what a slow reader holds in memory
+_PIECE_BYTES: Final = 256 << 10  # read and sent at a time: a slow reader keeps so much in memory
 
 
 class _CachedList:
     def __init__(self) -> None:
         self.numbers: set[int] | None = None
         self.blocks: dict[int, Block] = {}
-        self.changes = 0  # what was read before the last change is not cached
+        self.changes = 0  # blocks read before the last change are not cached
 
 
 class WatchListCache:
-    """Cache of rendered watch lists, least recently used out first; uncached parts are read as they are sent."""
+    """Cache rendered watch lists, least recently used out first. Uncached parts are read as they are sent."""
 
     def __init__(self, store: Store, limit: int = _CACHE_BYTES) -> None:
         self._store = store
@@ -76,7 +76,7 @@ class WatchListCache:
                     self._size -= len(block.entries)
 
     async def stream(self, owner: str) -> AsyncIterator[bytes]:
-        """Stream a list as JSON; the first piece is read before this returns, so that an error can be answered."""
+        """Stream a list as JSON. The first piece is read before this returns, so an error can be answered."""
         pieces = self._pieces(owner)
         first = await anext(pieces)
 
@@ -99,7 +99,7 @@ class WatchListCache:
 
     async def _blocks(self, owner: str) -> AsyncIterator[Block]:
         kept = self._kept.pop(owner, None) or _CachedList()
-        self._kept[owner] = kept  # the last that goes
+        self._kept[owner] = kept  # most recently used
         left = sorted(await self._numbers(owner, kept), reverse=True)
         while left:
             block = kept.blocks.get(left[-1])
@@ -151,7 +151,7 @@ class WatchListCache:
 
 
 def _read_piece(db: sqlite3.Connection, owner: str, numbers: Iterable[int]) -> list[Block]:
-    """Read blocks up to one piece, one statement each: a commit waits for a block, not for the list."""
+    """Read blocks up to one piece, a statement each: a commit waits for a block, not for the list."""
     blocks: list[Block] = []
     size = 0
     for number in numbers:
@@ -164,8 +164,8 @@ def _read_piece(db: sqlite3.Connection, owner: str, numbers: Iterable[int]) -> l
 
 _log = logging.getLogger(__name__)
 
-CHUNK: Final = 1_000  # watches checked at a time: a quarter of a second's work between other requests
-_MAX_PAUSE_S: Final = 60.0  # keys are looked at again after that time: one may be new, or revoked
+CHUNK: Final = 1_000  # watches checked at a time: a quarter of a second of work between other requests
+_MAX_PAUSE_S: Final = 60.0  # then keys are looked at again: one may be new, or revoked
 _MIN_PAUSE_S: Final = 5.0  # watches due within that time are checked together
 _SOONEST: Final = 0.5  # fraction of the plan's interval before the first check of a new watch
 _SLOTS: Final = 24  # first checks are grouped per interval, so that a list is asked and reported together
@@ -179,6 +179,8 @@ _BACKOFF_S: Final = (5.0, 30.0, 120.0, 600.0)
 
 
 class WatchScheduler:
+    """Check due watches, and queue notifications of closures."""
+
     def __init__(
         self,
         settings: Settings,
@@ -204,7 +206,7 @@ class WatchScheduler:
         return watch_store.count_overdue(db, [key.id for key, _ in self._keys_due(db)], now - _OVERDUE_S)
 
     def first_check(self, key: Key, biz_no: str, now: float) -> float:
-        """Return a time in the second half of the interval, by the number alone: adding it again gains nothing."""
+        """Return the time of a new watch's first check, by its number alone: adding it again gains nothing."""
         interval = self._interval(key)
         slot = interval / _SLOTS
         place = crc32(f"{key.id} {biz_no}".encode()) / 2.0**32
@@ -262,7 +264,7 @@ class WatchScheduler:
             await fetch_statuses_of(source, watches.lazy().select(b_no="biz_no"), _MAX_AGE_DAYS)
             checked = await anyio.to_thread.run_sync(self._check, source, key.id, watches)
             recorded = await self._store.write(lambda db: self._record(db, key.id, now, watches, checked))
-        except (Exception, PanicException) as error:  # a damaged registry, say: it is replaced some day
+        except (Exception, PanicException) as error:  # such as a damaged registry, until it is replaced
             failures = self._failed.get(key.id, (0, 0.0))[0]
             pause = _BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)]
             self._failed[key.id] = failures + 1, self._clock.now() + pause
@@ -288,7 +290,7 @@ class WatchScheduler:
     def _record(
         self, db: sqlite3.Connection, owner: str, started: float, watches: pl.DataFrame, checked: pl.DataFrame
     ) -> CheckResult:
-        """Record a check; read the webhook in the same transaction, since it may be new."""
+        """Record a check. The webhook is read in the same transaction: it may have changed."""
         now, key = self._clock.now(), key_table.find_key(db, owner)
         channels = list(self._channels)
         if key is not None and key.webhook_url is not None:
@@ -315,9 +317,9 @@ _FILE_QUEUE: Final = ""  # name of the queue for the file; the others are named 
 
 
 class Notifier:
-    def __init__(
-        self, store: Store, clock: Clock, sender: WebhookSender, *, file: Path | None, backoff: Backoff | None = None
-    ) -> None:
+    """Deliver queued notifications to webhooks and to the file of ``--notices``."""
+
+    def __init__(self, store: Store, clock: Clock, sender: WebhookSender, *, file: Path | None) -> None:
         if file is not None:
             append_lines(file, [])
         self._store = store
@@ -327,7 +329,7 @@ class Notifier:
             if file is None
             else FileChannel(file)
         )
-        self._backoff = backoff or Backoff()
+        self._backoff = Backoff()
         self._sender = sender
         self._wake_up = WakeUp(clock)
         self._places = anyio.Semaphore(_REQUESTS)
@@ -362,7 +364,7 @@ class Notifier:
         return _MAX_WAIT_S if due is None else min(_MAX_WAIT_S, due - now)
 
     async def _deliver(self, place: str) -> None:
-        """Deliver to the file or a key's webhook; if one fails, its others are postponed, too."""
+        """Deliver to the file or to a key's webhook. If one fails, the key's others wait, too."""
         now, is_file = self._clock.now(), place == _FILE_QUEUE
         of = {"channel": FILE} if is_file else {"channel": WEBHOOK, "owner": place}
         limit = _LINES_PER_APPEND if is_file else _SENT_PER_ROUND
@@ -410,7 +412,7 @@ def _open_webhook(key: Key | None, sender: WebhookSender, now: Callable[[], floa
     if key.webhook_url is None or key.webhook_secret is None:
         return gettext("the key has no webhook any more")
     try:
-        url = WebhookUrl.parse(key.webhook_url, allow_http=True)  # whether http may be was decided when it was set
+        url = WebhookUrl.parse(key.webhook_url, allow_http=True)  # http was allowed or refused when it was set
     except BansongError as error:
         return str(error)
     return WebhookChannel(url, sender, key.webhook_secret, now)

@@ -1,4 +1,4 @@
-"""Serve a fake: ``python -m bansong.testing``, or with ``nts`` the tax authority's API."""
+"""Serve a fake service, or with ``nts`` a fake of the tax authority's API: ``python -m bansong.testing``."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from bansong.testing.messages import DIALECTS, FakeApp
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    """Serve a fake until Ctrl-C; print its URL first."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     is_nts = words[:1] == ["nts"]
     options = vars(_parser(is_nts).parse_args(words[is_nts:]))

@@ -1,4 +1,4 @@
-"""The tax authority's API, faked, with faults."""
+"""A fake of the tax authority's API, with faults."""
 
 # ruff: noqa: ARG002 - every act has the same two methods, and few need all they are given
 
@@ -28,7 +28,7 @@ _WEB: Final = "text/html; charset=utf-8"
 
 @dataclass(frozen=True, slots=True)
 class EditedRows(Act):
-    """Edit the rows of the reply."""
+    """A fault that edits the rows of a reply."""
 
     edit: Callable[[list[Row]], list[Row]]
 
@@ -39,7 +39,7 @@ class EditedRows(Act):
 
 
 def portal_code(code: int | str, word: str = "SERVICE ERROR", *, status: int = 200) -> Status:
-    """Return the act of a portal answer with a ``returnReasonCode``, by default in HTTP 200."""
+    """Return a fault: the portal's XML error with a ``returnReasonCode``, by default in HTTP 200."""
     body = (
         '<?xml version="1.0" encoding="UTF-8"?><OpenAPI_ServiceResponse><cmmMsgHeader><errMsg>SERVICE ERROR</errMsg>'
         f"<returnAuthMsg>{word}</returnAuthMsg><returnReasonCode>{code}</returnReasonCode>"
@@ -57,7 +57,7 @@ def _other_status(row: Row) -> Row:
     return row | {"b_stt": "계속사업자" if is_closed else "폐업자", "b_stt_cd": "01" if is_closed else "03"}
 
 
-# known faults by name; those of rows edit the answer, the others replace it
+# known faults by name; EditedRows edit the answer, the others replace it
 NTS_FAULTS: Final[dict[str, Act]] = {
     "bad_key": _api_error(401, {"code": -4, "msg": "등록되지 않은 인증키 입니다."}),
     "no_such_service": _api_error(404, {"code": -3, "msg": "등록되지 않은 서비스 입니다."}),
@@ -126,7 +126,7 @@ def nts_row(
 
 @dataclass(eq=False, repr=False)
 class FakeNts(FakeApp):
-    """The tax authority's ``/status``, for ``httpx.ASGITransport`` or :func:`bansong.testing.serve`.
+    """A fake of the tax authority's ``/status``, for ``httpx.ASGITransport`` or :func:`bansong.testing.serve`.
 
     ``statuses``: a number's status (active, suspended, closed, unregistered) or the API's row (:func:`nts_row`); other
     numbers are ``default``. ``latency``: seconds per call. ``daily_limit``: numbers (or calls: ``limit_unit``) until
@@ -168,7 +168,7 @@ class FakeNts(FakeApp):
 
     @property
     def urls(self) -> Counter[str]:
-        """Requests by path and query, where no key may be; a copy."""
+        """Requests by path and query, which must not hold the key; a copy."""
         with self._lock:
             return self._urls.copy()
 
@@ -177,7 +177,7 @@ class FakeNts(FakeApp):
         return {name: getattr(self, name) for name in ("calls", "numbers", "asked_again", "most_in_flight")}
 
     def start_day(self) -> None:
-        """Begin a new day, with its whole limit."""
+        """Begin a new day: the whole daily limit is free again."""
         with self._lock:
             self._used = 0
 
@@ -200,7 +200,7 @@ class FakeNts(FakeApp):
         return FakeReply(fault.code, fault.body, fault.content_type)
 
     async def _answer(self, request: FakeRequest) -> FakeReply:
-        """Answer; a :class:`RefusedError` has the name of a fault."""
+        """Return the reply. The text of a :class:`RefusedError` is the name of a fault."""
         body, scope = await request.body(), request.scope
         if (scope["method"], scope["path"]) != ("POST", _PATH):
             raise RefusedError(404, "no_such_service")

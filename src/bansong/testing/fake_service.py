@@ -1,4 +1,4 @@
-"""The hosted service, faked: its uploads, jobs, labels, watches and repeated requests; and fakes on a socket."""
+"""A fake of the hosted service: uploads, jobs, labels, watches and repeated requests; serving on a socket."""
 
 # ruff: noqa: ARG001 - every endpoint is called alike
 
@@ -32,13 +32,12 @@ if TYPE_CHECKING:
     import uvicorn
 
 
-# SO_LINGER with 0 seconds: closing such a socket sends RST
-_AT_ONCE: Final = struct.pack("ii", 1, 0)
+_NO_LINGER: Final = struct.pack("ii", 1, 0)  # closing a socket with this SO_LINGER sends RST
 
 
 @contextmanager
 def serve(service: FakeApp, host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
-    """Serve on a loopback port during the block; yield the base URL. Needs uvicorn.
+    """Serve a fake on a loopback port during the block; yield the base URL. Needs uvicorn.
 
     Leaving the block breaks busy connections, as a crash would. The service can be served again.
     """
@@ -59,7 +58,7 @@ def serve(service: FakeApp, host: str = "127.0.0.1", port: int = 0) -> Iterator[
 
 
 def listening(host: str, port: int) -> socket.socket:
-    # the protocol is named because asyncio sets TCP_NODELAY only then: without it each reply takes 40 ms
+    # asyncio sets TCP_NODELAY only if the protocol is named; without it each reply takes 40 ms
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
@@ -79,7 +78,7 @@ def url_of(listener: socket.socket) -> str:
 
 
 def server_for(service: FakeApp) -> uvicorn.Server:
-    """Return a quiet uvicorn server that breaks connections on request."""
+    """Return a quiet uvicorn server that can break connections."""
     try:
         import uvicorn
     except ImportError as error:
@@ -134,7 +133,7 @@ def _write(server: uvicorn.Server, scope: messages.Scope, content: bytes) -> Non
 
 def _break(transport: Any, *, reset: bool) -> None:
     if transport and reset:
-        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
         transport.abort()
     elif transport:
         transport.close()
@@ -145,7 +144,7 @@ _NUMBERS: Final = count(1001)
 
 @dataclass(slots=True)
 class FakeJob:
-    """The rows of an upload; ``faults``: why a row was not taken, by its place."""
+    """The job of an upload. ``faults``: by row, why it was not accepted."""
 
     id: str
     rows: Sequence[Lookup]
@@ -156,10 +155,10 @@ class FakeJob:
     polls: int = 0
 
     def progress(self, dialect: Dialect, now: float) -> tuple[str, int]:
-        """Return the status word and the number of finished rows; without ``seconds`` each poll is a step."""
+        """Return the status word and the number of finished rows. Without ``seconds`` each poll is a step."""
         words = dialect.words
         share = (self.polls - 1) / len(words) if words else 1.0
-        if self.seconds:  # a start in the future is of another run's clock: that job is long done
+        if self.seconds:  # a start in the future comes from the clock of an earlier run: the job is done
             share = (now - self.started) / self.seconds if now >= self.started else 1.0
         if share >= 1:
             return dialect.done, len(self.rows)
@@ -208,19 +207,19 @@ class FakeWatch:
         self.grade, self.biz_status = grade, biz_status or self.biz_status
 
 
-# part of ``/me``; the fake never forgets
+# part of ``/me``; the fake keeps replies for ever
 PROMISE: Final = {"header": "Idempotency-Key", "endpoints": ["POST /verify", "POST /batch"], "keep_seconds": 7 * 86_400}
 
 
 class ReplayMemory:
-    """Successful replies by key. ``replayed``: requests answered from it."""
+    """Successful replies by Idempotency-Key. ``replayed``: requests answered from it."""
 
     def __init__(self) -> None:
         self.replayed = 0
         self._known: dict[bytes, tuple[object, FakeReply]] = {}
 
     async def reply(self, request: FakeRequest, body: bytes, do: Callable[[], Awaitable[FakeReply]]) -> FakeReply:
-        """Return the known reply to a request, else that of ``do``, which is remembered if successful."""
+        """Return the known reply to a request; without one, call ``do`` and keep a successful reply."""
         key = header(request.scope, b"idempotency-key") or b""
         content = [body]
         if request.kind == "batch":  # its boundary may differ
@@ -232,7 +231,7 @@ class ReplayMemory:
                 raise RefusedError(409, "another request had this Idempotency-Key")
             self.replayed += 1
             return replace(reply)
-        reply = await do()  # the whole body is here, so nothing comes between this and what follows
+        reply = await do()  # the whole body is read, so no other request runs before the next lines
         if 200 <= reply.status < 300:
             self._known[key] = identity, replace(reply)
         return reply
@@ -272,7 +271,7 @@ async def batch(service: FakeService, request: FakeRequest) -> FakeReply:
 
 
 def _create_job(service: FakeService, upload: FakeUpload, lookups: Sequence[Lookup]) -> FakeJob:
-    """Create the job of rows that are now paid; it refuses invalid rows and those beyond the quota."""
+    """Charge the rows and create the job. Invalid rows, and those beyond the quota, fail in it."""
     faults = {place: "b_no is not ten digits" for place, row in enumerate(lookups) if not messages.is_number(row.b_no)}
     places = [place for place in range(len(lookups)) if place not in faults]
     job_id = new_id(service.dialect)
@@ -366,7 +365,7 @@ _ENDPOINTS: Final = {endpoint.__name__: endpoint for endpoint in _ROUTES.values(
 
 
 def _reply(service: FakeService, value: object, status: int = 200) -> FakeReply:
-    """Reply in the dialect's envelope; for replies whose shape the document does not show."""
+    """Return a reply in the dialect's envelope, for replies without a documented shape."""
     envelope = service.dialect.envelope
     content = value if envelope is None else {"success": True, envelope: value}
     return FakeReply(status, messages.encode_json(content))
@@ -417,7 +416,7 @@ def _text(body: dict[str, Any], name: str) -> str:
 
 
 class FakeService(FakeApp):
-    """The service of INTERFACE.md, for ``httpx.ASGITransport`` or :func:`bansong.testing.serve`.
+    """A fake of the service of INTERFACE.md, for ``httpx.ASGITransport`` or :func:`bansong.testing.serve`.
 
     A lookup is paid when it is taken: by ``/verify`` once the request is understood, by ``/batch`` with all rows once
     the whole upload is. It stays paid whatever fails afterwards. ``paid`` counts the payments of each lookup.
@@ -506,7 +505,7 @@ class FakeService(FakeApp):
         return taken
 
     def forget_jobs(self) -> None:
-        """Forget all jobs, as a restart without memory would. What was paid stays paid."""
+        """Forget all jobs, like a restarted service without memory. Paid lookups stay paid."""
         self.jobs.clear()
 
     def _count(self, request: FakeRequest) -> None:

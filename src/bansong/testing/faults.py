@@ -1,4 +1,4 @@
-"""Faults at will: an act hits a request before it is read (nothing is taken), or after it was taken and paid."""
+"""Faults for the fakes. An act hits a request before it is read (nothing is paid), or after it was taken and paid."""
 
 # ruff: noqa: ARG002 - every act has the same methods
 
@@ -24,7 +24,7 @@ KINDS = ("verify", "batch", "job", "label", "watch_add", "watch_list", "watch_re
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault, the kind of requests it is for (``*``: any), and the conditions under which it occurs.
+    """A fault, the kind of requests that it hits (``*``: any), and when.
 
     ``at``: the n-th such request (or several), from 1; ``every``: each n-th; ``share``: probability; ``when``: a
     predicate; ``times``: at most. Requests are counted from when the fault was added, if ``when`` holds.
@@ -66,7 +66,7 @@ class _Rule:
 
 
 class Faults:
-    """The faults of a service; thread-safe, may be changed while it serves.
+    """The faults of a fake. Thread-safe; may be changed while it serves.
 
     All acts that hit a request are applied in order, such as a :class:`Delay` and then a :class:`Reset`. Equal ``seed``
     and requests give equal hits.
@@ -107,14 +107,14 @@ def fresh(times: int) -> Callable[[FakeRequest], bool]:
 
 
 class Act:
-    """What happens to a request; by itself nothing."""
+    """The effect of a fault on a request. This base class has none."""
 
     async def before(self, request: FakeRequest) -> FakeReply | None:
-        """Run before the request is read; a returned reply ends it, unpaid."""
+        """Act before the request is read. A returned reply ends the request unpaid."""
         return None
 
     async def after(self, request: FakeRequest, reply: FakeReply) -> FakeReply:
-        """Run after the request was taken; return the reply to send."""
+        """Act after the request was taken; return the reply to send."""
         return reply
 
     def edit_results(self, request: FakeRequest, results: list[Object]) -> list[Object]:
@@ -159,7 +159,7 @@ class Redirect(Act):
 
 @dataclass(frozen=True, slots=True)
 class Delay(Act):
-    """Wait, also if the client has left, so that an impatient one pays, too; ``after_paying``: the reply is late."""
+    """Wait, even if the client has left: an impatient client pays, too. ``after_paying``: the reply is late."""
 
     seconds: float
     after_paying: bool = False
@@ -178,7 +178,7 @@ class Delay(Act):
 
 @dataclass(frozen=True, slots=True)
 class Hang(Act):
-    """Answer only after the client has left or :meth:`Faults.release`.
+    """Answer only after the client has left, or after :meth:`Faults.release`.
 
     With ``paid`` the lookup is taken and answered after the release; else the connection breaks.
     """
@@ -198,7 +198,7 @@ class Hang(Act):
 
 
 async def _hang(request: FakeRequest) -> bool:
-    """Wait for a release or until the client has left; return whether it has."""
+    """Wait for a release, or until the client has left; return whether it has left."""
 
     async def wait_for_release() -> None:
         await _wait(request, inf)
@@ -214,7 +214,7 @@ async def _hang(request: FakeRequest) -> bool:
 
 
 async def _wait(request: FakeRequest, seconds: float) -> None:
-    """Wait for so long or for a release, which may come from another thread: look for it more and more rarely."""
+    """Wait for these seconds or for a release. Another thread may release it, so it is polled, ever more rarely."""
     start = now = anyio.current_time()
     while not request.released and now < start + seconds:
         await anyio.sleep(min(start + seconds - now, max((now - start) / 20, 0.02), 1.0))
@@ -223,7 +223,7 @@ async def _wait(request: FakeRequest, seconds: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Reset(Act):
-    """Reset the connection ``before`` the body is read or ``in`` it (unpaid), ``after`` paying, or in the ``reply``."""
+    """Reset the connection ``before`` the body is read, ``in`` it, ``after`` paying, or in the ``reply``."""
 
     place: Literal["before", "in", "after", "reply"]
 
@@ -314,7 +314,7 @@ class Huge(Act):
 
 @dataclass(frozen=True, slots=True)
 class Partial(Act):
-    """Only the first ``share`` of a job's results."""
+    """Return only the first ``share`` of a job's results."""
 
     share: float = 0.5
 
@@ -324,7 +324,7 @@ class Partial(Act):
 
 @dataclass(frozen=True, slots=True)
 class Missing(Act):
-    """Results without a scattered ``share``, the same at each poll. ``renumbered``: close the gaps in the keys."""
+    """Leave out a scattered ``share`` of a job's results, the same at each poll; ``renumbered``: without gaps."""
 
     share: float = 0.03
     renumbered: bool = False
@@ -342,7 +342,7 @@ class Missing(Act):
 
 @dataclass(frozen=True, slots=True)
 class Reordered(Act):
-    """A job's results in another order."""
+    """Return a job's results in another order."""
 
     seed: int = 0
 
@@ -352,7 +352,7 @@ class Reordered(Act):
 
 @dataclass(frozen=True, slots=True)
 class Duplicated(Act):
-    """A job's results, the first few given twice."""
+    """Return the first ``count`` results of a job twice."""
 
     count: int = 1
 
@@ -362,7 +362,7 @@ class Duplicated(Act):
 
 @dataclass(frozen=True, slots=True)
 class Repeated(Act):
-    """Each result that many times, but no more in all than ``preview`` asks for."""
+    """Return each result several times, but no more in all than ``preview`` asks for."""
 
     times: int = 3
 
@@ -373,7 +373,7 @@ class Repeated(Act):
 
 @dataclass(frozen=True, slots=True)
 class ShiftedKeys(Act):
-    """Each result with the row key of the one ``by`` places further."""
+    """Give each result the row key of the result ``by`` places further."""
 
     by: int = 1
 
@@ -387,7 +387,7 @@ class ShiftedKeys(Act):
 
 @dataclass(frozen=True, slots=True)
 class Emptied(Act):
-    """Results with null in the seven fields."""
+    """Return results with null in the seven fields."""
 
     def edit_results(self, request: FakeRequest, results: list[Object]) -> list[Object]:
         under, nothing = request.service.dialect.answer_under, dict.fromkeys(messages.verdict("0"))
@@ -396,7 +396,7 @@ class Emptied(Act):
 
 @dataclass(frozen=True, slots=True)
 class SomebodyElses(Act):
-    """Answers, and echoes, about a record that differs in one field."""
+    """Answer about a record that differs in one field, and echo that record."""
 
     field: Literal["b_no", "name", "address"] = "b_no"
 
@@ -415,7 +415,7 @@ class SomebodyElses(Act):
 
 @dataclass(frozen=True, slots=True)
 class FirstJob(Act):
-    """Replies to uploads name the first job, and polls show it."""
+    """Name the first job in replies to all uploads, and show it to all polls."""
 
     async def before(self, request: FakeRequest) -> FakeReply | None:
         if request.kind == "job" and request.service.jobs:
@@ -430,7 +430,7 @@ class FirstJob(Act):
 
 @dataclass(frozen=True, slots=True)
 class Word(Act):
-    """A job's status is this word."""
+    """Return this word as a job's status."""
 
     word: str = "failed"
 

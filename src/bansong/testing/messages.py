@@ -1,4 +1,4 @@
-"""Apps that answer requests and have faults; the service's verdicts, dialects and bodies."""
+"""Base of the fakes: ASGI apps with faults; verdicts, dialects and bodies of the service."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Lookup(NamedTuple):
-    """A paid question; missing names and addresses are empty."""
+    """A paid question. Missing names and addresses are empty."""
 
     b_no: str
     name: str = ""
@@ -40,7 +40,7 @@ _ACTIONS: Final = ("send", "send", "confirm", "hold", "do_not_send")
 
 
 def verdict(b_no: str, name: str = "", address: str = "") -> dict[str, Any]:
-    """The seven fields of INTERFACE §2.2 for a record; risk is judged when both name and address are given (§1).
+    """Return the seven fields of INTERFACE §2.2 for a record. Name and address together have a risk (§1).
 
     >>> answer = verdict("1248100998", "삼성전자", "경기 수원시 영통구 삼성로 129")
     >>> answer["bounce_prob"], answer["grade"], answer["fixed_address"]
@@ -71,7 +71,7 @@ WRITE: Final = "bansong.write"
 
 
 class BrokenConnectionError(ConnectionResetError):
-    """The connection was broken on purpose: by RST with ``reset``, else by closing it early."""
+    """The connection was broken on purpose: by RST with ``reset``, else by an early end."""
 
     def __init__(self, message: str, *, reset: bool = True) -> None:
         super().__init__(message)
@@ -79,11 +79,11 @@ class BrokenConnectionError(ConnectionResetError):
 
 
 class ClientGoneError(Exception):
-    """The client left before its request was complete: nothing was taken."""
+    """The client left before its request was complete. Nothing was taken."""
 
 
 class RefusedError(Exception):
-    """An error reply."""
+    """The request is refused with an error reply."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -92,7 +92,7 @@ class RefusedError(Exception):
 
 @dataclass(slots=True)
 class FakeReply:
-    """A reply. ``parts`` are streamed instead of ``body``; after ``cut`` bytes of ``body`` the connection breaks."""
+    """A reply. ``parts`` are streamed instead of ``body``. After ``cut`` bytes of ``body`` the connection breaks."""
 
     status: int = 200
     body: bytes = b""
@@ -117,7 +117,7 @@ class FakeReply:
         return headers + self.headers
 
     async def send(self, send: Send) -> None:
-        """Send the reply; raise :class:`BrokenConnectionError` where it is cut."""
+        """Send the reply; raise :class:`BrokenConnectionError` at a cut."""
         await send({"type": "http.response.start", "status": self.status, "headers": self._headers()})
         if self.cut is not None:
             await send({"type": "http.response.body", "body": self.body[: self.cut], "more_body": True})
@@ -146,7 +146,7 @@ class FormPart:
 
 
 def parts_of(content_type: bytes | None, body: bytes) -> list[FormPart]:
-    """Split a body into its parts; refuse other content (415), and a body that ends early, even by a byte (400)."""
+    """Split a multipart body into its parts; refuse other content (415), and a body cut by even a byte (400)."""
     found = _BOUNDARY.match(content_type or b"")
     if found is None:
         raise RefusedError(415, "multipart/form-data with a boundary is expected")
@@ -176,7 +176,7 @@ def _part(section: bytes) -> FormPart:
 
 @dataclass(slots=True)
 class FakeUpload:
-    """An upload as received; ``header`` is the first line of a CSV, ``offline`` and ``paid`` come from the query."""
+    """An upload as received. ``header``: first line of a CSV. ``offline``, ``paid``: from the query."""
 
     filename: str
     content_type: str | None
@@ -189,7 +189,7 @@ class FakeUpload:
 
 
 def read_upload(parts: list[FormPart]) -> tuple[FakeUpload, list[Lookup]]:
-    """Read the one file part named ``file``; raise :class:`RefusedError` (400) for other forms."""
+    """Read the one part named ``file``; raise :class:`RefusedError` (400) for other forms."""
     part = parts[0] if len(parts) == 1 else None
     if part is None or part.name != "file" or part.filename is None:
         raise RefusedError(400, "one file part named `file` is expected, and nothing else")
@@ -230,7 +230,7 @@ def _json(text: str) -> tuple[tuple[str, ...], list[Lookup]]:
 
 @dataclass(slots=True)
 class FakeRequest:
-    """A request, and what acts change in its reply.
+    """A request, with the changes that acts make to its reply.
 
     ``target``: the identifier in its path. ``polls``: polls of this job so far. ``answered_record``: replaces the
     records that are answered. ``releases``: releases of the faults before it came. ``whole``: the body was read.
@@ -261,7 +261,7 @@ class FakeRequest:
         return dict(pairs)
 
     async def body(self, most: int | None = None) -> bytes:
-        """Return the whole body; refuse one of more than ``most`` bytes."""
+        """Return the whole body; refuse (413) more than ``most`` bytes."""
         while True:
             if most is not None and sum(map(len, self.parts)) > most:
                 raise RefusedError(413, f"more than {most} bytes")
@@ -360,7 +360,7 @@ def is_text(value: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """One way to fill the gaps of INTERFACE.md; by default, the document read kindly."""
+    """One way to fill the gaps of INTERFACE.md. The defaults read the document kindly."""
 
     created: int = 200  # status of replies that create something
     job_ids: Literal["hex", "number", "odd", "integer"] = "hex"  # odd: needs quoting; integer: breaks the document
@@ -470,13 +470,14 @@ def _answer(dialect: Dialect, fields: Object) -> Object:
 
 
 def verification(dialect: Dialect, row: Lookup, fields: Object) -> Object:
+    """Return the body of ``POST /verify`` in a dialect."""
     echo, answer = _echo(dialect, row), _answer(dialect, fields)
     nested = {dialect.echo_under: echo, dialect.answer_under or "result": answer}
     return {"none": answer, "flat": echo | answer, "nested": nested}[dialect.verify_echo]
 
 
 def status_record(dialect: Dialect, job: FakeJob, word: str, done: int, results: list[Object] | None) -> Object:
-    """Return a job's status record, without rows if ``results`` is ``None``."""
+    """Return the body of ``GET /batch/{job_id}``; without rows if ``results`` is ``None``."""
     total = len(job.rows)
     progress: dict[str, Object] = {
         "none": {},
@@ -498,6 +499,7 @@ def status_record(dialect: Dialect, job: FakeJob, word: str, done: int, results:
 
 
 def job_results(dialect: Dialect, job: FakeJob, done: int, preview: int | None, verdict: Verdict) -> list[Object]:
+    """Return the results of a job's first ``done`` rows, as many as ``preview`` asks for."""
     most = dialect.preview if preview is None else preview
     if preview == 0 and dialect.zero_is_all:
         most = None
@@ -544,6 +546,7 @@ def _echo(dialect: Dialect, row: Lookup) -> Object:
 
 
 def account(dialect: Dialect, plan: str, quota: int | None, used: int) -> Object:
+    """Return the body of ``GET /me`` in a dialect."""
     left = None if quota is None else max(quota - used, 0)
     limit_text, left_text = ("unlimited" if number is None else f"{number:,}" for number in (quota, left))
     lookups = {"name": "lookups", "period": "month", "limit": quota, "used": used}

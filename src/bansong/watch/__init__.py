@@ -4,11 +4,11 @@
 
     from bansong import watch
 
-    watch.sync("customers.xlsx", apply=True, local=True)         # the file's businesses are on the local list
-    report = watch.check(registry="registry.parquet")            # what is due is verified again
+    watch.sync("customers.xlsx", apply=True, local=True)         # put the file's businesses on the local list
+    report = watch.check(registry="registry.parquet")            # verify due businesses again
     watch.history_frame("124-81-00998", local=True)
 
-``local=True`` is the user's own list, ``local="FILE"`` another one; otherwise all but :func:`check` use the list at the
+``local=True`` is the user's own list, ``local="FILE"`` another one. Otherwise all but :func:`check` use the list at the
 hosted service. Names of this package are loaded on first use.
 """
 
@@ -31,22 +31,16 @@ if TYPE_CHECKING:
     from bansong.watch.report import History as History
     from bansong.watch.syncing import SyncReport as SyncReport
 
-_HOMES = {
-    "CheckReport": "watch.report",
-    "History": "watch.report",
-    "Placed": "watch.api",
-    "SyncReport": "watch.syncing",
-    "add": "watch.api",
-    "check": "watch.checking",
-    "entries": "watch.api",
-    "history": "watch.api",
-    "history_frame": "watch.api",
-    "remove": "watch.api",
-    "sync": "watch.api",
-    "verify_signature": "client.webhook",
+_NAMES = {
+    "client.webhook": ("verify_signature",),
+    "watch.api": ("Placed", "add", "entries", "history", "history_frame", "remove", "sync"),
+    "watch.checking": ("check",),
+    "watch.report": ("CheckReport", "History"),
+    "watch.syncing": ("SyncReport",),
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names}
 
-__all__ = [*_HOMES]
+__all__ = [*sorted(_HOMES)]
 
 
 def __getattr__(name: str) -> object:

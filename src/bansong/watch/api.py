@@ -1,4 +1,4 @@
-"""Public functions on watch lists: synchronise one with a file, add, remove, list, show the history."""
+"""Public functions on watch lists: synchronise with a file, add, remove, list, show the history."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ _PROTECTED_SIZE: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A business on a watch list: what the call did, and the identifier of its watch.
+    """The result of putting a business on a watch list. ``state``: what the call changed.
 
-    ``first_check_at``: when the service first checks a new one (ISO 8601, in Korea's time zone), if it says so.
+    ``first_check_at``: time of the service's first check of a new business (ISO 8601, Korean time), if known.
     """
 
     watch_id: str
@@ -95,7 +95,7 @@ def sync(
     ``file``, ``columns``, ``sheet``, ``encoding``, ``json_path``, ``delimiter`` and ``prefix`` as for
     :func:`bansong.enrich`. New businesses are added, other names and addresses changed, missing ones removed at the
     end, unless ``keep``. ``force`` allows removing more than half of a list of 20 businesses or more, or all of any
-    list. Calling again repeats nothing, since the list is read first. ``local`` and ``terms`` choose the list. Raises
+    list. A second call repeats nothing, since the list is read first. ``local`` and ``terms`` choose the list. Raises
     :class:`bansong.errors.BansongError` if the file or the list cannot be read; later refusals of the service are in
     the report.
     """
@@ -151,7 +151,7 @@ def add(
 def remove(which: str, *, local: Local = None, **terms: Unpack[ServiceTerms]) -> pl.DataFrame:
     """Remove a watch by its identifier, or all watches of a business number.
 
-    Returns what was removed: ``watch_id``, ``biz_no``, ``name``, ``address``. Raises :class:`NotFoundError`.
+    Returns the removed watches: ``watch_id``, ``biz_no``, ``name``, ``address``. Raises :class:`NotFoundError`.
     """
     check_keywords(remove, terms, ServiceTerms)
     watches = open_store(local, **terms)
@@ -222,13 +222,13 @@ def _plan_steps(plan: SyncPlan) -> Steps:
 
 
 def _settle_doubts(watches: WatchStore, file: pl.DataFrame, done: Done) -> Done:
-    """Read the list again after doubtful requests, and count as done what is as wanted."""
+    """Read the list again after requests in doubt, and count those that took effect as done."""
     if not done.doubts:
         return done
     try:
         now = watches.frame()
     except ServiceError:
-        return done  # they stay in doubt: the same command reads the list first
+        return done  # still in doubt: the next call reads the list first
     plan = reconcile(file, now)
     wanted, ids = set(file["biz_no"]), set(now["watch_id"])
     open_ = {*plan.add["biz_no"], *plan.change["biz_no"]}
@@ -289,12 +289,12 @@ URL_MISSING: Final = Problem(
 )
 
 T = TypeVar("T")
-# ``None`` or false: the service's list; true: the user's own local one; else a local list's file
+# ``None``, false: the service's list; true: the user's default local list; else the file of a local list
 Local = str | Path | bool | None
 
 
 class ServiceTerms(TypedDict, total=False):
-    """Options as in :class:`ServiceOptions`; ``drain``: seconds that an interrupted sync waits for replies."""
+    """Options as in :class:`ServiceOptions`. ``drain``: seconds that an interrupted sync waits for replies."""
 
     base_url: str | None  # or BANSONG_BASE_URL
     api_key: ApiKey | str | None  # or BANSONG_API_KEY
@@ -307,6 +307,7 @@ class ServiceTerms(TypedDict, total=False):
 
 
 def open_store(local: Local = None, **terms: Any) -> WatchStore:
+    """Return a watch list: the service's, the user's local one (``True``), or a local file's."""
     refuse_after_fork()
     if local is None or local is False:
         from bansong.client.address import ENV_BASE_URL
@@ -335,12 +336,12 @@ class ServiceStore:
         return pl.DataFrame([_row(entry) for entry in entries], schema=LISTED, orient="row")
 
     def history(self, watch_id: str) -> list[Change]:
-        """Return the changes of grade, the oldest first; an unreadable time is ``NaN``."""
+        """Return the changes of grade, oldest first. An unreadable time is ``NaN``."""
         changes = self._call(lambda client: client.watch_history(watch_id))
         return [_change(change) for change in changes]
 
     def carry_out(self, steps: Steps, progress: Progress) -> Done:
-        """Do the steps, additions first; a request in doubt is not sent again."""
+        """Carry out steps, additions first. A request in doubt is not sent again."""
         cancel, done = CancelToken(), Done()
 
         async def main(client: Client) -> None:
@@ -369,7 +370,7 @@ class ServiceStore:
         from bansong.client.client import Client
 
         terms = self._terms
-        retries = 2 if cancel is None else 0  # the dispatcher tries again by its own rules
+        retries = 2 if cancel is None else 0  # with a token, the dispatcher retries
         client = Client(self._url, self._key, concurrency=terms.concurrency, timeout=terms.timeout, max_retries=retries)
 
         async def main() -> T:
@@ -380,7 +381,7 @@ class ServiceStore:
 
 
 class LocalStore:
-    """The watch list in a file, made by the first addition."""
+    """The watch list in a local file, which the first addition creates."""
 
     def __init__(self, path: str | Path | None = None) -> None:
         self.path = WATCH_FILE.find(path)

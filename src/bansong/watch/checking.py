@@ -1,4 +1,4 @@
-"""Verify the businesses that are due, and compare with their last check."""
+"""Check a local list: verify due businesses, compare with their last check, notify."""
 
 from __future__ import annotations
 
@@ -58,16 +58,16 @@ log = logging.getLogger(__name__)
 SECRET: Final = "BANSONG_WEBHOOK_SECRET"  # noqa: S105 - the name of a variable
 _MIN_SECRET_CHARACTERS: Final = 16
 EVERY: Final = 24.0  # hours until a watch is due again by default
-REPORT: Final = "report"  # channel of the caller, who gets the report
+REPORT: Final = "report"  # name of the caller's channel: the report
 _MAX_INTERVAL_H: Final = 1e6
 _AT_ONCE: Final = 10_000  # watches in one transaction; a killed check repeats at most these
 _SHOWN: Final = (
     *("watch_id", "biz_no", "name", "address"),
     *("biz_status", "status_before", "grade_before", "grade", "bounce_prob"),
 )
-_SUMMARY_WINDOW_S: Final = 3600.0  # the lots of a check share one notification of businesses closed before
+_SUMMARY_WINDOW_S: Final = 3600.0  # within it, businesses closed at their first check share one notification
 _KEEP_DELIVERED_S: Final = 90 * 86400.0
-_PATIENCE: Final = 3  # failed deliveries in a row after which a webhook is left to the next check
+_PATIENCE: Final = 3  # failed deliveries in a row after which the rest waits for the next check
 
 _NO_REGISTRY: Final = gettext_noop(
     "no registry was given, so that closures cannot be found; set BANSONG_NTS_KEY, a free key of the tax authority's "
@@ -78,11 +78,10 @@ _EMPTY: Final[dict[str, type[pl.DataType]]] = {
     "bounce_prob": pl.Float64,
     **dict.fromkeys(("changed", "closure", "closed_already"), pl.Boolean),
 }
-# the reason of a status, with source and day; it holds no user text
+# the reason for a status, with source and day; it holds no text of users
 _STATUS_DAY: Final = r"\[status [+-][0-9]+\] [^|]*\([a-z]+, ([0-9]{4}-[0-9]{2}-[0-9]{2})"
 _SLACK_SHARE: Final = 0.1
-# a nightly run may begin that much earlier than the one before, also at a change to summer time
-_MAX_SLACK_S: Final = 2 * 3600.0
+_MAX_SLACK_S: Final = 2 * 3600.0  # a nightly run may start that much earlier than the last, also in summer time
 Tell = Callable[[CheckReport], None]
 Status = StatusSource | StatusOptions
 
@@ -90,7 +89,7 @@ Status = StatusSource | StatusOptions
 def judge_watches(
     watches: pl.DataFrame, engine: LocalEngine, answer: Callable[[pl.LazyFrame], pl.LazyFrame] | None = None
 ) -> pl.DataFrame:
-    """Add verdicts to the watches of :func:`bansong.watch.store.due`; those left out stay due."""
+    """Add verdicts to the watches of :func:`bansong.watch.store.due`. Watches left out stay due."""
     asked = watches.lazy().select("number", "name", "address", b_no=pl.col("biz_no").cast(pl.String))
     day = pl.col("reasons").str.extract(_STATUS_DAY).alias(STATUS_DAY)
     verdicts = (pl.col(name).cast(dtype) for name, dtype in VERDICT_COLUMNS.items())
@@ -99,8 +98,8 @@ def judge_watches(
         return answered.collect()
 
 
-def recheck_wait(interval: float) -> float:
-    """Return seconds until watches are due again: less than the interval, since a job may begin a little early."""
+def _recheck_wait(interval: float) -> float:
+    """Return the seconds until a watch is due again: a bit less than ``interval``, as jobs may start early."""
     return interval - min(interval * _SLACK_SHARE, _MAX_SLACK_S)
 
 
@@ -123,11 +122,11 @@ def check(
     tell: Tell | None = None,
     now: Callable[[], float] = time.time,
 ) -> CheckReport:
-    """Verify what is due on a local list with the embedded engine, and notify of closures.
+    """Verify the due businesses of a local list with the embedded engine, and notify of closures.
 
     ``registry``, ``gazetteer``, ``model``, ``labels``, ``lang``, ``today``, ``status`` as for :func:`bansong.enrich`,
-    but statuses are asked daily unless ``max_age`` allows more. A watch is due ``every`` so many hours after the start
-    of its last check, less a tenth (two hours at most); ``everything``: all are due now.
+    but statuses are asked daily unless ``max_age`` allows more. ``every``: hours from the start of a watch's last check
+    until it is due again, less a tenth (two hours at most). ``everything``: all watches are due now.
 
     Closures are in the report, appended as lines to the file ``notify``, and sent to the URL ``webhook``, signed with
     the secret in BANSONG_WEBHOOK_SECRET (plain http beyond this machine needs ``allow_http``). Failed deliveries are in
@@ -192,7 +191,7 @@ class _CheckRun:
         return [REPORT, *(channel.name for channel in self.channels)]
 
     def make_due(self, *, everything: bool) -> None:
-        wait = recheck_wait(self.interval)
+        wait = _recheck_wait(self.interval)
         with self.file.writing() as db:
             store.make_due(db, OWNER, self.started, None if everything else wait)
 
@@ -205,7 +204,7 @@ class _CheckRun:
             )
 
     def check_due(self) -> None:
-        again = self.started + recheck_wait(self.interval)
+        again = self.started + _recheck_wait(self.interval)
         while True:
             with self.file.reading() as db:
                 due = store.due(db, self.started, _AT_ONCE, [OWNER])
@@ -217,7 +216,7 @@ class _CheckRun:
             with self.file.writing() as db:
                 window = SummaryWindow(self.started, at + _SUMMARY_WINDOW_S)
                 recorded: CheckResult = store.record(db, checked, at, again, self.names, window)
-                still = store.due(db, self.started, due.height, [OWNER])["number"]  # no answer: not now, not for ever
+                still = store.due(db, self.started, due.height, [OWNER])["number"]  # not answered: due next time
                 store.postpone(db, still.filter(still.is_in(due["number"].implode())).to_list(), again)
             self._due += due.height
             self._checked += recorded.watches.height
@@ -232,7 +231,7 @@ class _CheckRun:
             if not numbers:
                 db.execute("DELETE FROM unasked_days")
                 return
-            again = self.started + recheck_wait(self.interval)
+            again = self.started + _recheck_wait(self.interval)
             db.execute("UPDATE watches SET due = ? WHERE owner = ? AND due = ?", (self.started, OWNER, again))
             if db.execute("INSERT OR IGNORE INTO unasked_days VALUES (?)", (day,)).rowcount:
                 days = db.execute("SELECT count(*) FROM unasked_days").fetchone()[0]
@@ -300,7 +299,7 @@ class _CheckRun:
         if stale and (self.statuses is None or caution):
             notes.append(stale)
         for channel in self.channels:
-            if isinstance(channel, FileChannel):  # to be heard of now, not when a business closes
+            if isinstance(channel, FileChannel):  # report an unusable file now, not at the next closure
                 try:
                     append_lines(channel.path, [])
                 except OutputError as error:
@@ -339,7 +338,7 @@ _PAUSED_EXIT_CODE: Final = 5
 
 @dataclass
 class WatchStatuses:
-    """Statuses asked during one check; ``max_age`` in days, ``now`` in seconds since 1970."""
+    """The statuses asked for in one check. ``max_age`` in days, ``now`` in seconds since 1970."""
 
     source: StatusProvider
     max_age: float
@@ -347,7 +346,7 @@ class WatchStatuses:
     _halted: list[StatusFetch] = field(default_factory=list, init=False)
 
     def give_to(self, engine: LocalEngine, numbers: pl.Series) -> LocalEngine:
-        """Return the engine with statuses of the numbers (ten digits); if the API fails, stored ones count."""
+        """Return the engine with statuses of these numbers (ten digits): stored ones if the API fails."""
         keys = numbers.cast(pl.UInt64).unique()
         try:
             return engine.with_known(Known(statuses=self._fetch(keys)))
@@ -373,7 +372,7 @@ class WatchStatuses:
 
     @property
     def exit_code(self) -> int:
-        """0, 3 for a refused key, or 5 if the next check asks."""
+        """0, 3 for a refused key, or 5 if the next check asks again."""
         return min((fetch.run_exit_code for fetch in self._halted), default=0)
 
     def caution(self, registry: Registry | None) -> str | None:

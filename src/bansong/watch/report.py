@@ -1,4 +1,4 @@
-"""Reports of a check, a list and a history: values, lines, a plot."""
+"""Reports of a check, a list and a history: as values, lines, and a plot."""
 
 from __future__ import annotations
 
@@ -131,9 +131,9 @@ class CheckReport(Shown):
         if not numbers:
             return
         names = dict(self.closed_already.select("biz_no", "name").iter_rows())
-        first = ", ".join(business_label(number, names.get(number)) for number in numbers[:SHOWN])
+        first = ", ".join(_business_label(number, names.get(number)) for number in numbers[:SHOWN])
         listed = f"{first} …" if len(numbers) > SHOWN else first
-        if len(names) != len(numbers):  # an earlier check found some of them
+        if len(names) != len(numbers):  # some are from an earlier check
             said = ngettext(
                 "{count:,} checked for the first time was closed already: {listed}",
                 "{count:,} checked for the first time were closed already: {listed}",
@@ -162,6 +162,7 @@ def _describe_notice(notice: Mapping[str, Any]) -> str:
 
 
 def name_first(frame: pl.DataFrame) -> str:
+    """Return a count of businesses with the first few of them."""
     if frame.is_empty():
         return "0"
     first = ", ".join(_business(row) for row in frame.head(SHOWN).iter_rows(named=True))
@@ -169,11 +170,11 @@ def name_first(frame: pl.DataFrame) -> str:
 
 
 def _business(row: Mapping[str, Any]) -> str:
-    return business_label(row["biz_no"], row.get("name"))
+    return _business_label(row["biz_no"], row.get("name"))
 
 
-def business_label(biz_no: str | None, name: str | None) -> str:
-    """Return a business on one line, shortened, without control characters."""
+def _business_label(biz_no: str | None, name: str | None) -> str:
+    """Return number and name of a business on one line, shortened, without control characters."""
     text = " ".join(part for part in (format_number(biz_no), name) if part)
     line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
@@ -189,6 +190,7 @@ _MAX_CELL_CHARACTERS: Final = 24
 
 
 def list_lines(frame: pl.DataFrame) -> list[str]:
+    """Return a watch list as aligned lines."""
     if frame.is_empty():
         return [gettext("nothing is watched")]
     words = KOREAN_WORDS["biz_status"] if current_language() == "ko" else {}
@@ -219,6 +221,7 @@ def _shorten(name: str) -> pl.Expr:
 
 
 def with_local_times(frame: pl.DataFrame) -> pl.DataFrame:
+    """Turn the times of a frame into texts in Korean time."""
     times = [name for name, dtype in frame.schema.items() if dtype == pl.Datetime]
 
     def in_seoul(at: datetime) -> str:
@@ -227,13 +230,13 @@ def with_local_times(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(pl.col(times).map_elements(in_seoul, return_dtype=pl.String)) if times else frame
 
 
-_AFTER: Final = 0.06  # length of the last grade's line behind the last change, as a share of the width
+_AFTER: Final = 0.06  # length of the line after the last change, as a share of the width
 _DAY_S: Final = 86400.0
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class History(Shown):
-    """The changes of grade of one watched business, the oldest first; ``grade`` is the current one.
+    """The changes of grade of one watched business, oldest first. ``grade``: the current one.
 
     ``created``: when it was put on the list, in seconds since 1970. Displays as a plot and a table in a notebook.
     """
@@ -254,7 +257,7 @@ class History(Shown):
 
     @property
     def title(self) -> str:
-        return business_label(self.biz_no, self.name)
+        return _business_label(self.biz_no, self.name)
 
     def _describe(self) -> list[tuple[str, str]]:
         lang = current_language()
@@ -267,9 +270,6 @@ class History(Shown):
             for change in self.changes
         ]
 
-    def __str__(self) -> str:
-        return repr(self)
-
     def __repr__(self) -> str:
         if not self.changes:
             return gettext(
@@ -279,13 +279,15 @@ class History(Shown):
             )
         return "\n".join([self.title, *(f"{pad_text(when, 28)}{what}" for when, what in self.lines())])
 
+    __str__ = __repr__
+
     def _repr_html_(self) -> str:
         if not self.changes:
             return f"<p>{escape(repr(self))}</p>"
         return f"<div>{escape(self.title)}</div>{self._drawing()}{Shown._repr_html_(self)}"
 
     def chart(self) -> Chart:
-        """Return grades over time as steps; raise :class:`UsageError` if no time is known, or without Altair."""
+        """Return grades over time as steps; raise :class:`UsageError` without known times or Altair."""
         known = [change for change in self.changes if not math.isnan(change.at)]
         if not known:
             raise UsageError(HISTORY_EMPTY, title=self.title)
@@ -307,7 +309,7 @@ class History(Shown):
             return as_svg(self.chart())
         except UsageError as error:
             return f"<p>{escape(str(error))}</p>"
-        except (ImportError, ValueError):  # Altair says ValueError where vl-convert is missing
+        except (ImportError, ValueError):  # Altair raises ValueError if vl-convert is missing
             sentence = gettext("charts need Altair: pip install 'bansong[notebook]'")
             return f"<p>{escape(sentence)}</p>"
 
@@ -318,5 +320,6 @@ def _levels(changes: list[Change]) -> list[str]:
 
 
 def utc_expr(seconds: str) -> pl.Expr:
+    """Turn a column of seconds since 1970 into Datetime (UTC)."""
     micros = (pl.col(seconds) * 1e6).round().cast(pl.Int64)
     return pl.from_epoch(micros, time_unit="us").dt.replace_time_zone("UTC")

@@ -1,4 +1,4 @@
-"""Tables and statements of a watch list in a database; the file of a local list."""
+"""Tables and statements of watch lists in a database; the file of a local list."""
 
 # ruff: noqa: S608 - statements are put together from constants of this module; values are always bound
 
@@ -21,8 +21,8 @@ from bansong.base.messages import gettext, gettext_noop
 from bansong.base.sqlite import FileKind
 from bansong.notify.queue import CLOSED, SummaryWindow, add_notifications, add_summaries, as_json, korean_iso
 
-# Counts are kept, since a plan limits them and counting takes longer the more there are.
-# AUTOINCREMENT: what a check found must not be written to a later watch that got the number of a removed one.
+# Counts are stored: a plan limits them, and counting takes longer the more watches there are.
+# AUTOINCREMENT: the result of a check must not go to a later watch with the row number of a removed one.
 DDL: Final = """
 CREATE TABLE watches (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -97,7 +97,7 @@ WATCH_FILE_MISSING: Final = Problem(
 )
 
 ENV: Final = "BANSONG_WATCH"
-OWNER: Final = "local"  # owner of a local list, in tables that a server shares among its keys
+OWNER: Final = "local"  # owner of a local list; in a server's tables, owners are keys
 # consecutive days in Korea on which statuses were due and could not be asked
 _UNASKED: Final = "CREATE TABLE unasked_days (day TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;"
 WATCH_FILE: Final = FileKind(
@@ -113,7 +113,7 @@ WATCH_FILE: Final = FileKind(
 
 
 class LocalFile:
-    """A watch file, open; made with mode 0600 unless ``create`` is false. Raises :class:`StoreError`."""
+    """An open watch file. It is created (0600) unless ``create`` is false. Raises :class:`StoreError`."""
 
     def __init__(self, path: Path, *, create: bool = True) -> None:
         self.path = path
@@ -149,7 +149,7 @@ class LocalFile:
 
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """Hold ``PATH.lock``, so that one check at a time works on a list; raise :class:`StoreError` if it is taken."""
+    """Hold ``PATH.lock``, so that one check of a list runs at a time; raise :class:`StoreError` if another one does."""
     lock = WATCH_FILE.lock(path, gettext("another check of this list is running; nothing was done"))
     try:
         yield
@@ -169,13 +169,13 @@ HELD: Final = {
 
 
 def holdings(db: sqlite3.Connection, b_no: str) -> dict[str, int]:
-    """Count the rows of a number (ten digits), by kind; ``undelivered`` ones are notifications, too."""
+    """Count the rows about a number (ten digits), by kind. ``undelivered`` rows are notifications, too."""
     counts = {what: int(db.execute(query, (b_no,)).fetchone()[0]) for what, query in HELD.items()}
     return counts | {"summaries": sum(1 for _ in _summaries(db, b_no))}
 
 
 def erase(db: sqlite3.Connection, b_no: str) -> None:
-    """Erase a number (ten digits) with its history and notifications; a summary goes on without it."""
+    """Erase a number (ten digits) with its history and notifications. Other numbers of a summary stay in it."""
     for number, summary in list(_summaries(db, b_no)):
         left = [one for one in summary["biz_nos"] if one != b_no]
         if left:
@@ -202,13 +202,13 @@ VERDICT_COLUMNS: Final[dict[str, type[pl.DataType]]] = {
 }
 STATUS_DAY: Final = "status_day"  # optional column of a judge: day (ISO) of the status
 UNKNOWN: Final = "unknown"
-# statuses of a closed business that has opened again; ``unknown`` is none of them
+# statuses by which a closed business has opened again; ``unknown`` is none
 OPEN: Final = ("active", "suspended")
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """The findings of a check: one row of ``watches`` for each checked watch, see :func:`compare_with_check`."""
+    """The results of a check: a row of ``watches`` per checked watch (see :func:`compare_with_check`)."""
 
     watches: pl.DataFrame
 
@@ -218,17 +218,17 @@ class CheckResult:
 
     @property
     def closures(self) -> pl.DataFrame:
-        """The watches found closed that were not before; each has a notification."""
+        """Watches found closed that were open before; each has a notification."""
         return self.watches.filter("closure")
 
     @property
     def closed_already(self) -> pl.DataFrame:
-        """The watches that were closed at their first check; one notification names all."""
+        """Watches closed at their first check; one notification names all of them."""
         return self.watches.filter("closed_already")
 
 
 def compare_with_check(watches: pl.DataFrame, checked: pl.DataFrame, now: float) -> pl.DataFrame:
-    """Compare a check with the watches as they are now; drop answers to a gone watch, or another name or address."""
+    """Compare a check with the watches as they are now. Results for changed or removed watches are dropped."""
     if STATUS_DAY not in checked:
         checked = checked.with_columns(pl.lit(None, pl.String).alias(STATUS_DAY))
     verdict = (*VERDICT_COLUMNS, STATUS_DAY)
@@ -239,7 +239,7 @@ def compare_with_check(watches: pl.DataFrame, checked: pl.DataFrame, now: float)
         pl.col(name).eq_missing(pl.col(f"{name}_asked")) for name in ("name", "address")
     )
     before, is_older = pl.col("biz_status"), pl.col(f"{STATUS_DAY}_found") < pl.col(STATUS_DAY)
-    # an unknown status, or one of an earlier day, comes from a poorer source: the known one stays
+    # an unknown status, or one of an earlier day, comes from a worse source: the known status stays
     after = pl.when(~is_older.fill_null(value=False)).then("biz_status_found")
     was_known, is_known = before.fill_null(UNKNOWN).ne(UNKNOWN), after.fill_null(UNKNOWN).ne(UNKNOWN)
     closed, open_again = after.eq_missing(pl.lit(CLOSED)), after.is_in(OPEN).fill_null(value=False)
@@ -273,13 +273,13 @@ _DOCUMENT_FIELDS: Final = (
     *("created_at", "checked_at", "next_check_at", "closed_at"),
 )
 _ENCODER: Final = msgspec.json.Encoder()
-_BLOCK: Final = 7  # low bits of a watch's number within its block: some 40 kB, rendered in a millisecond
+_BLOCK: Final = 7  # bits of a row number within its block of 128 watches: 40 kB, rendered in a millisecond
 _AS_FRAME: Final = ", ".join("id AS watch_id" if name == "watch_id" else name for name in _FRAME)
 
 
 @dataclass(frozen=True, slots=True)
 class Business:
-    """A business to be watched: ten digits, name and address."""
+    """A business to watch. ``biz_no``: ten digits."""
 
     biz_no: str
     name: str | None = None
@@ -288,7 +288,7 @@ class Business:
 
 @dataclass(frozen=True, slots=True)
 class WatchedBusiness:
-    """A watched business, and its last check. ``closed``: when its closure was found."""
+    """A watched business with its last check. ``closed``: when its closure was found."""
 
     watch_id: str
     biz_no: str
@@ -306,7 +306,7 @@ class WatchedBusiness:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change of grade; ``biz_status`` was found with the new grade."""
+    """One change of grade, with the status that was found then. ``at``: seconds since 1970."""
 
     at: float
     before: str | None
@@ -327,7 +327,7 @@ Addition = Literal["added", "changed", "unchanged"]
 def add(
     db: sqlite3.Connection, owner: str, entry: Business, now: float, first_check: float | None = None
 ) -> tuple[WatchedBusiness, Addition]:
-    """Put a business on an owner's list once, due at ``first_check``, else now; a changed one keeps its time then."""
+    """Put a business on an owner's list, due at ``first_check``, else now. With it, a changed one keeps its time."""
     done: Addition = "added"
     found = db.execute(f"SELECT {_WATCH} FROM watches WHERE owner = ? AND biz_no = ?", (owner, entry.biz_no)).fetchone()
     if found is None:
@@ -352,6 +352,7 @@ def add(
 
 
 def add_many(db: sqlite3.Connection, owner: str, entries: Iterable[Business], now: float) -> Added:
+    """Put businesses on an owner's list, due now."""
     before = count(db, owner)
     done = db.executemany(
         "INSERT INTO watches (id, owner, biz_no, name, address, created, due)"
@@ -376,10 +377,12 @@ def get(db: sqlite3.Connection, owner: str, watch_id: str) -> WatchedBusiness | 
 
 
 def every(db: sqlite3.Connection, owner: str) -> pl.DataFrame:
+    """Return all watches of an owner, in the order of their addition."""
     return _frame(db.execute(f"SELECT {_AS_FRAME} FROM watches WHERE owner = ? ORDER BY number", (owner,)))
 
 
 def remove(db: sqlite3.Connection, owner: str, watch_id: str) -> int | None:
+    """Remove a watch; return its row number, ``None`` if there is none."""
     gone = db.execute("DELETE FROM watches WHERE owner = ? AND id = ? RETURNING number", (owner, watch_id)).fetchall()
     return gone[0][0] if gone else None
 
@@ -393,6 +396,7 @@ def remove_many(db: sqlite3.Connection, owner: str, watch_ids: Iterable[str]) ->
 
 
 def history(db: sqlite3.Connection, owner: str, watch_id: str) -> list[Change] | None:
+    """Return the changes of a watch's grade, oldest first; ``None`` if there is no such watch."""
     found = db.execute("SELECT number FROM watches WHERE owner = ? AND id = ?", (owner, watch_id)).fetchone()
     if found is None:
         return None
@@ -401,13 +405,14 @@ def history(db: sqlite3.Connection, owner: str, watch_id: str) -> list[Change] |
 
 
 class Block(NamedTuple):
-    """Watches of one owner with neighbouring numbers, rendered: JSON objects, each behind a comma."""
+    """Watches of one owner with neighbouring row numbers, as JSON objects, each after a comma."""
 
     entries: bytes
     total: int
 
 
 def block_of(number: int) -> int:
+    """Return the number of the block that holds a row."""
     return number >> _BLOCK
 
 
@@ -426,6 +431,7 @@ def block(db: sqlite3.Connection, owner: str, block: int) -> Block:
 
 
 def rendered_entry(db: sqlite3.Connection, owner: str, watch_id: str) -> tuple[int, bytes] | None:
+    """Return a watch's row number and its JSON; ``None`` if there is none."""
     query = f"SELECT number, {_DOCUMENT} FROM watches WHERE owner = ? AND id = ?"
     row = db.execute(query, (owner, watch_id)).fetchone()
     return None if row is None else (row[0], _ENCODER.encode(_document(row[1:])))
@@ -441,7 +447,7 @@ def next_due(db: sqlite3.Connection, owner: str) -> float | None:
 
 
 class Overdue(NamedTuple):
-    """Count of overdue watches, and when the oldest was due."""
+    """A count of overdue watches, and when the oldest was due."""
 
     watches: int
     oldest: float | None
@@ -462,7 +468,7 @@ def last_due(db: sqlite3.Connection, owner: str) -> float | None:
 
 
 def bring_forward(db: sqlite3.Connection, owner: str, until: float, limit: int) -> list[int]:
-    """Let at most ``limit`` watches due after ``until`` be due then; return their numbers."""
+    """Set at most ``limit`` watches that are due later to ``until``; return their row numbers."""
     rows = db.execute(
         "UPDATE watches SET due = ? WHERE number IN"
         " (SELECT number FROM watches WHERE owner = ? AND due > ? LIMIT ?) RETURNING number",
@@ -472,7 +478,7 @@ def bring_forward(db: sqlite3.Connection, owner: str, until: float, limit: int) 
 
 
 def make_due(db: sqlite3.Connection, owner: str, now: float, wait: float | None = None) -> None:
-    """Make watches due; with ``wait`` those checked that long ago, or (the clock was wrong) later than now."""
+    """Make watches due: all, or with ``wait`` those checked so many seconds ago, or in the future (a wrong clock)."""
     db.execute(
         "UPDATE watches SET due = :now WHERE owner = :owner AND due > :now"
         " AND (:wait IS NULL OR checked <= :now - :wait OR coalesce(checked, created) > :now)",
@@ -481,6 +487,7 @@ def make_due(db: sqlite3.Connection, owner: str, now: float, wait: float | None 
 
 
 def due(db: sqlite3.Connection, now: float, limit: int, owners: Sequence[str] | None = None) -> pl.DataFrame:
+    """Return at most ``limit`` due watches, longest due first."""
     whose = "" if owners is None else "AND owner IN (SELECT value FROM json_each(:owners))"
     rows = db.execute(
         f"SELECT {_AS_FRAME} FROM watches WHERE due <= :now {whose} ORDER BY due, number LIMIT :limit",
@@ -497,7 +504,7 @@ def record(
     channels: Sequence[str] = (),
     window: SummaryWindow | None = None,
 ) -> CheckResult:
-    """Record a check: watches, changes of grade, notifications; businesses closed at their first check share one."""
+    """Record a check: watches, changes of grade, notifications. ``next_due``: when the watches are due again."""
     numbers = json.dumps(checked["number"].to_list())
     rows = db.execute(
         f"SELECT {_AS_FRAME} FROM watches WHERE number IN (SELECT value FROM json_each(?)) ORDER BY number", (numbers,)
@@ -525,6 +532,7 @@ def record(
 
 
 def postpone(db: sqlite3.Connection, numbers: Iterable[int], due: float) -> None:
+    """Put off watches that are due before ``due``."""
     db.execute(
         "UPDATE watches SET due = ? WHERE due < ? AND number IN (SELECT value FROM json_each(?))",
         (due, due, json.dumps(list(numbers))),

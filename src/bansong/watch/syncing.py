@@ -1,4 +1,4 @@
-"""Make a watch list equal to a file."""
+"""Compare a watch list with a file, and make it equal."""
 
 from __future__ import annotations
 
@@ -43,6 +43,7 @@ WATCH_TIMES: Final = {
 
 
 def watch_time(entry: WatchEntry, of: str) -> float | None:
+    """Return a time of a watch (a key of :data:`WATCH_TIMES`) in seconds since 1970; ``None`` if unknown."""
     more = entry.model_extra or {}
     return next((parse_time(more[name]) for name in WATCH_TIMES[of] if name in more), None)
 
@@ -51,7 +52,7 @@ _MIN_MILLISECONDS: Final = 1e11  # larger numbers are milliseconds; as seconds t
 
 
 def parse_time(text: object) -> float | None:
-    """Parse a service's time (ISO 8601, seconds or milliseconds) as seconds since 1970; ``None`` if it is none."""
+    """Parse a service's time (ISO 8601, seconds, milliseconds) as seconds since 1970; ``None`` for other values."""
     if isinstance(text, bool) or not isinstance(text, str | int | float):
         return None
     if isinstance(text, str) and re.fullmatch(r"\s*\d{1,4}-\d.*", text, flags=re.A | re.S):
@@ -74,7 +75,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Steps on a list: additions, changes (watch_id, new values), removals (watch_id)."""
+    """The steps to take on a list: additions, changes (watch_id, new values), removals (watch_id)."""
 
     add: Sequence[Business] = ()
     change: Sequence[tuple[str, Business]] = ()
@@ -86,7 +87,7 @@ class Steps:
 
 @dataclass(slots=True)
 class Done:
-    """Result of :class:`Steps`. ``doubts``: numbers (of removals: watch_id) with an unknown result."""
+    """The result of :class:`Steps`. ``doubts``: numbers (of removals: watch_id) without a known result."""
 
     added: int = 0
     changed: int = 0
@@ -102,7 +103,7 @@ class Done:
 
 
 class ServiceSync:
-    """Carries out the steps of one sync."""
+    """Carry out the steps of one sync at the service."""
 
     def __init__(self, client: Client, terms: ServiceOptions, done: Done, total: int, progress: Progress) -> None:
         self.dispatcher = Dispatcher(rate=terms.rate, drain=terms.drain)
@@ -115,13 +116,13 @@ class ServiceSync:
         self._postponed: list[_StepRequest] = []
 
     async def put(self, add: Sequence[Business], change: Sequence[tuple[str, Business]]) -> None:
-        """Add and change watches; a change is a second POST, and removes the first watch if that made a new one."""
+        """Add and change watches. A change is a POST; if that makes a new watch, the old one is removed."""
         added = [_StepRequest(self, "add", entry.biz_no, partial(self._add, entry)) for entry in add]
         changed = [_StepRequest(self, "change", entry.biz_no, self._change(id_, entry)) for id_, entry in change]
         await self._carry_out([*added, *changed])
 
     async def remove(self, watch_ids: Sequence[str]) -> None:
-        """Remove watches, then add what found the list full before."""
+        """Remove watches, then repeat the additions that the full list had refused."""
         await self._carry_out([_StepRequest(self, "remove", id_, partial(self._remove, id_)) for id_ in watch_ids])
         postponed, self._postponed = self._postponed, []
         # removals do not help additions that were refused because the month's changes are used up
@@ -154,7 +155,7 @@ class ServiceSync:
         made: WatchEntry | None = None
 
         async def change() -> None:
-            nonlocal made  # sent again because the removal was not, it must not be added twice
+            nonlocal made  # if only the removal failed, a retry must not add the watch again
             made = made or await self._client.watch_add(entry.biz_no, entry.name, entry.address)
             if made.watch_id != watch_id:
                 await self._remove_watch(watch_id)
@@ -175,7 +176,7 @@ class ServiceSync:
 
 @dataclass(eq=False)
 class _StepRequest(OutgoingRequest[None]):
-    """One step of a sync; ``name`` is listed with its outcome."""
+    """One step of a sync. ``name``: listed with its outcome."""
 
     sync: ServiceSync
     kind: Literal["add", "change", "remove"]
@@ -183,7 +184,7 @@ class _StepRequest(OutgoingRequest[None]):
     go: Callable[[], Awaitable[None]]
 
     async def skip(self) -> bool:
-        is_refused = self.sync._refusal is not None and self._is_held_back(self.sync._refusal)
+        is_refused = self.sync._refusal is not None and self._fails_for_all(self.sync._refusal)
         if is_refused:
             self.sync._postponed.append(self)
         return is_refused
@@ -194,7 +195,7 @@ class _StepRequest(OutgoingRequest[None]):
 
     def choose_action(self, error: ServiceError, attempt: int) -> Action:
         del attempt
-        if self._is_held_back(error):
+        if self._fails_for_all(error):
             return Action.DROP
         action = error_action(error)
         return Action.RETRY_OR_HOLD if action is Action.HOLD and self.kind == "remove" else action
@@ -213,8 +214,8 @@ class _StepRequest(OutgoingRequest[None]):
             self.sync._done.doubts.append(self.name)
         self._report_progress()
 
-    def _is_held_back(self, error: ServiceError) -> bool:
-        """Return whether an error (as `bansong serve` words it) will come to all steps of this kind but removals."""
+    def _fails_for_all(self, error: ServiceError) -> bool:
+        """Return whether `bansong serve` will refuse all additions (or changes) with this error."""
         changes_are_spent = isinstance(error, LimitError) and "watch_changes" in (error.detail or "")
         return (self.kind == "add" and _is_list_full(error)) or (self.kind != "remove" and changes_are_spent)
 
@@ -227,7 +228,7 @@ def _is_list_full(error: ServiceError) -> bool:
     return is_conflict and "watch_limit" in (error.detail or "")
 
 
-# times in seconds since 1970; ``shows_…``: whether the list shows that field, so that it can differ
+# times in seconds since 1970; ``shows_…``: whether the list shows that field: others are not compared
 LISTED: Final[dict[str, type[pl.DataType]]] = {
     **dict.fromkeys(("watch_id", "biz_no", "name", "address", "biz_status", "grade"), pl.String),
     **dict.fromkeys(("created", "checked", "due", "closed"), pl.Float64),
@@ -252,7 +253,7 @@ class Businesses:
 
 @dataclass(frozen=True, slots=True)
 class SyncPlan:
-    """The steps that make the list equal to the file. ``repeated``: further watches of a business."""
+    """The steps that make the list equal to the file. ``repeated``: surplus watches of a business."""
 
     add: pl.DataFrame  # BUSINESS
     change: pl.DataFrame  # CHANGE, with the file's name and address
@@ -297,7 +298,7 @@ def businesses(rows: pl.LazyFrame) -> Businesses:
 
 
 def reconcile(file: pl.DataFrame, listed: pl.DataFrame) -> SyncPlan:
-    """Compare a file (:data:`BUSINESS`) with a list (:data:`LISTED`), ignoring white space and missing fields."""
+    """Compare a file (:data:`BUSINESS`) with a list (:data:`LISTED`). White space and missing fields do not count."""
     numbered = listed.with_columns(business_number.compact_expr(pl.col("biz_no")).alias("biz_no")).with_row_index(
         _PLACE
     )
@@ -341,7 +342,7 @@ def _unusable(read: pl.DataFrame) -> pl.DataFrame:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SyncReport(Shown):
-    """A file compared with a watch list, and what was done (see :class:`SyncPlan` and :class:`Businesses`).
+    """A file compared with a watch list, and what was done (see :class:`SyncPlan`, :class:`Businesses`).
 
     ``kept``: nothing is removed. ``done`` is empty unless ``applied``.
     """
@@ -358,7 +359,7 @@ class SyncReport(Shown):
 
     @property
     def to_remove(self) -> pl.DataFrame:
-        """Watches to remove: missing in the file, then repeated ones; none if they are kept."""
+        """Watches to remove: missing in the file, then surplus ones; none if they are kept."""
         gone = pl.concat([self.plan.remove, self.plan.repeated])
         return gone.clear() if self.kept else gone
 
@@ -372,7 +373,7 @@ class SyncReport(Shown):
 
     @property
     def exit_code(self) -> int:
-        """0; 3 if some were refused or are in doubt; 4 refused, 5 paused."""
+        """0; 3 if requests were refused or are in doubt; 4 for a refused key or plan; 5 if paused."""
         if self.done.halt is not None:
             return 4 if self.done.halt.why == "refused" else 5
         return 3 if self.done.refused or self.done.doubts else 0
