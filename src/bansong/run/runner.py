@@ -1,5 +1,5 @@
-"""Run `enrich`, `plan` and jobs: survey, statuses, features, answers, then output after output."""
-# One input is a list of one: its table is opened once, and no records are kept.
+"""Carry out `enrich`, `plan` and jobs: survey the inputs, answer their rows, publish one output after the other."""
+# A single table is opened once and stays open; the records of several are kept in files.
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ ONE_TABLE_ONLY: Final = Problem(
 
 log = logging.getLogger(__name__)
 
-_KEPT: Final = {  # the columns of the answers from which letters are made
+_KEPT: Final = {  # columns that letters need
     **dict.fromkeys(
         ("name", "address", "zipcode", "action", "fixed_address", "fixed_zipcode", "row_status"), pl.String
     ),
@@ -84,7 +84,7 @@ class AnswersForLetters:
     def keep(self, answers: pl.LazyFrame) -> pl.LazyFrame:
         place = len(self.paths)
         whole, kept = self.folder / f"whole-{place}.arrow", self.folder / f"letters-{place}.arrow"
-        for earlier in self.folder.glob("whole-*.arrow"):  # its table has been written
+        for earlier in self.folder.glob("whole-*.arrow"):  # the table of that file has been written
             earlier.unlink()
         answers.sink_ipc(whole, compression="lz4", record_batch_size=_BATCH_ROWS, engine="streaming")
         answered = pl.scan_ipc(whole)
@@ -131,7 +131,7 @@ class Run:
     """A run of one engine over inputs."""
 
     files: Sequence[InputFile]
-    label: str  # the ledger's name of the inputs, by which it continues a run
+    label: str  # name of the inputs in the ledger, by which a later run continues this one
     engine: Engine
     read: ReadOptions
     outputs: Outputs
@@ -142,8 +142,8 @@ class Run:
     keep_going: bool = False  # leave out inputs that cannot be enriched
     progress: Progress | None = None
     cancel: CancelToken | None = None
-    observe: Observe | None = None  # stands between the answered rows of each table and its output, and changes neither
-    inspect: Callable[[pl.LazyFrame], None] | None = None  # raises for records that are not to be verified
+    observe: Observe | None = None  # gets the answered rows of each table, and returns them unchanged
+    inspect: Callable[[pl.LazyFrame], None] | None = None  # gets all records; raises to end the run
     passed_over: tuple[str, ...] = ()  # notes on files that are no inputs
 
     @classmethod
@@ -156,7 +156,7 @@ class Run:
         write: WriteOptions,
         **options: Any,
     ) -> Run:
-        # options: the other fields
+        """Return a run over one input, or over a list of them; ``options``: the other fields."""
         if isinstance(inputs, str | Path):
             path = as_path(inputs)
             files, label, outputs = [InputFile(path, path.parent)], str(path), Outputs(write, file=output, alone=True)
@@ -218,7 +218,7 @@ class Run:
             yield survey, step, resources
 
     def _publish_all(self, survey: InputSurvey, step: EngineStep, resources: ExitStack) -> FilesReport:
-        # an input that fails leaves the others
+        # a failed input does not stop the others
         letters = letters_of(self.outputs.write, resources)
         observers = [one for one in (self.observe, letters.keep if letters else None) if one is not None]
 
@@ -234,7 +234,7 @@ class Run:
             except BansongError as error:
                 if alone:
                     raise
-                log.info("%s", error)  # the report has it
+                log.info("%s", error)  # also in the report
                 failed[str(one.file.path)] = str(error)
             except KeyboardInterrupt:
                 published = done - (len(failed) - len(survey.failed))
@@ -256,7 +256,7 @@ class Run:
         first: int,
         observe: Observe,
     ) -> list[Report]:
-        # of a workbook, each sheet is spliced into the result of the one before
+        # each sheet of a workbook is spliced into the file that has the sheets before it
         one.refuse_change()
         make_folder(one.target.path.parent)
         reports, book = list[Report](), None
@@ -283,7 +283,7 @@ class Run:
         target: Target | None = None,
         book: Path | None = None,
     ) -> TableRun:
-        # opened again unless it stayed open; ``book``: with the sheets before it
+        # opens the table again unless it stayed open; ``book``: the workbook with the sheets written so far
         prepared, rows = table.opened, step.records.rows
         if prepared is None:
             path = one.file.path
