@@ -1,6 +1,6 @@
-"""The open ledger, its journal, and what is deleted when it is old."""
+"""The open ledger, the journal of shared commits, and deletion of old or erased records."""
 
-# ruff: noqa: S608 - statements are put together from constants of this package; values are always bound
+# ruff: noqa: S608 - statements consist of constants of this package; values are always bound
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from bansong.base.sqlite import rewrite_file, transaction
 from bansong.purchase import changes as trial_limits
 from bansong.purchase import label_queue as label_outbox
 from bansong.purchase import queries, recovery
-from bansong.purchase.changes import COUNTED, follow_numbers
+from bansong.purchase.changes import SPENT_TRIALS, follow_numbers
 from bansong.purchase.ledger_file import LEDGER_FILE, LedgerChange, Transaction, ledger_path
 from bansong.purchase.queries import shown_ids
 
 DAY_S: Final = 86_400.0
-LIMIT_KEPT_S: Final = 30 * DAY_S  # the service's limit on uploads is forgotten then: plans change
+LIMIT_KEPT_S: Final = 30 * DAY_S  # an upload limit older than this is forgotten, since plans change
 
-_MIN_FREE_SHARE: Final = 0.25  # of the file, for a rewrite to be worth it
+_MIN_FREE_SHARE: Final = 0.25  # the file is rewritten if more of it is free
 
 _OLD_LOOKUPS: Final = """
     DELETE FROM lookups WHERE id IN (
@@ -47,7 +47,7 @@ _OLD_UPLOADS: Final = f"""
         AND number NOT IN (SELECT upload FROM lookups WHERE upload IS NOT NULL)
         AND number NOT IN (SELECT upload FROM answers WHERE upload IS NOT NULL)
         AND number NOT IN (SELECT upload FROM labels WHERE since >= :before OR state NOT IN ('done', 'refused'))
-        AND number NOT IN ({COUNTED})
+        AND number NOT IN ({SPENT_TRIALS})
 """
 _OLD_RUNS: Final = """
     DELETE FROM runs WHERE started < :before AND (outcome IS NOT NULL)
@@ -68,18 +68,19 @@ class PurgeCounts:
 
 
 def remember_limit(tx: Transaction, origin: str, rows: int) -> None:
+    """Store how many rows an upload to ``origin`` may have."""
     tx.connection.execute("INSERT OR REPLACE INTO limits VALUES (?, ?, ?)", (origin, rows, tx.now))
 
 
 def purge(tx: Transaction, older_than_days: float) -> PurgeCounts:
-    """Delete what is older; never what is doubtful or under way."""
+    """Delete records older than so many days; never those in doubt or under way."""
     before = {"before": tx.now - older_than_days * DAY_S}
     run = tx.connection.execute
     lookups = run(_OLD_LOOKUPS, before).rowcount
     run("DELETE FROM answers WHERE lookup NOT IN (SELECT id FROM lookups)")
     uploads = run(_OLD_UPLOADS, before).rowcount
     run("DELETE FROM upload_rows WHERE upload NOT IN (SELECT number FROM uploads)")
-    # labels are deleted with their upload, not before: else the same outcome would be sent once more
+    # labels are deleted only with their upload: otherwise the same outcome would be sent again
     run("DELETE FROM labels WHERE upload NOT IN (SELECT number FROM uploads)")
     runs = run(_OLD_RUNS, before).rowcount
     follow_numbers(tx)
@@ -92,7 +93,7 @@ _OPEN_LOOKUPS: Final = """
     SELECT key FROM lookups
     WHERE b_no = :b_no AND state IN ('asking', 'doubt', 'unreadable', 'missing') AND upload IS NULL
 """
-# results are matched with an upload's rows by their places, so its rows stay for as long as it may be fetched again
+# results are matched by the place of rows, so an upload keeps its rows as long as it may be fetched again
 _OPEN_UPLOADS: Final = """
     SELECT upload FROM uploads WHERE number IN (SELECT upload FROM upload_rows WHERE b_no = :b_no)
         AND (state IN ('prepared', 'gated', 'sent', 'known', 'doubt', 'unreadable')
@@ -122,7 +123,7 @@ _ERASE: Final = (
     f"DELETE FROM answers WHERE lookup IN ({_LOOKUPS})",
     "DELETE FROM lookups WHERE b_no = :b_no",
     "UPDATE uploads SET raw = NULL WHERE number IN (SELECT upload FROM upload_rows WHERE b_no = :b_no)",
-    "UPDATE upload_rows SET key = x'', b_no = '' WHERE b_no = :b_no",  # the places of the others stay what they are
+    "UPDATE upload_rows SET key = x'', b_no = '' WHERE b_no = :b_no",  # the other rows keep their places
 )
 _TEXTS: Final = (("lookups", "note"), ("uploads", "note"), ("labels", "note"), ("labels", "reason"), ("runs", "file"))
 _BYTES: Final = ("lookups", "uploads")
@@ -130,14 +131,15 @@ _BYTES: Final = ("lookups", "uploads")
 
 @dataclass(frozen=True, slots=True)
 class LedgerHoldings:
-    """Records of a number."""
+    """Records of a business number in the ledger."""
 
     counts: Mapping[str, int]  # rows by kind
-    files: tuple[str, ...]  # whose runs asked about it
-    unsettled: tuple[str, ...]  # ids of what may have been paid and has no answer: erasing them could pay twice
+    files: tuple[str, ...]  # input files with the number
+    unsettled: tuple[str, ...]  # ids of lookups and uploads without an answer; erased, they could be paid twice
 
 
 def holdings(connection: sqlite3.Connection, b_no: str) -> LedgerHoldings:
+    """Return the records of a number (ten digits)."""
     number, run = {"b_no": b_no}, connection.execute
     shown = shown_ids(connection)
     lookups = [shown.get(key, key.hex()) for (key,) in run(_OPEN_LOOKUPS, number)]
@@ -147,6 +149,7 @@ def holdings(connection: sqlite3.Connection, b_no: str) -> LedgerHoldings:
 
 
 def explain_unsettled(ids: Sequence[str]) -> str:
+    """Explain why unsettled lookups and uploads cannot be erased."""
     return gettext(
         "not settled yet, and perhaps paid: {listed}; erased, it might be paid twice. Give the command that left it "
         "once more, which fetches what is there, or settle it with `bansong resolve`; then try again",
@@ -155,7 +158,7 @@ def explain_unsettled(ids: Sequence[str]) -> str:
 
 
 def erase(tx: Transaction, b_no: str) -> None:
-    """Erase a settled number, also from notes, replies and file names; paid lookups stay counted."""
+    """Erase a settled number, also from notes, replies and file names; counts of paid lookups stay."""
     tx.delete_old_requests()
     for statement in _ERASE:
         tx.connection.execute(statement, {"b_no": b_no})
@@ -219,11 +222,11 @@ def _end(tx: Transaction, run_id: str, outcome: str) -> None:
 
 
 class Ledger:
-    """Lookups asked, paid and answered, for any thread; :meth:`open` opens it. Methods raise :class:`LedgerError`."""
+    """An open ledger of lookups, uploads and labels, for any thread; its methods raise :class:`LedgerError`."""
 
     path: Path
-    created: bool  # the file is new
-    recovered: recovery.RecoveryCounts  # what an earlier process left under way
+    created: bool  # the file was made by this process
+    recovered: recovery.RecoveryCounts  # work that an earlier process left under way
 
     open_uploads = _query(queries.open_uploads)
     incomplete_uploads = _query(queries.incomplete_uploads)
@@ -297,9 +300,9 @@ class Ledger:
                 change.write(tx)
 
     def entries(self, keys: pl.Series, *, answers: bool = True) -> Iterator[pl.DataFrame]:
-        """Yield what is known of ``keys`` (Binary), 50,000 rows a frame at most; ``place``: position in ``keys``."""
-        # run and upload are those of the answer (the last one bought, whatever the state), or of the last request;
-        # without answers it is several times as fast
+        """Yield the known lookups among ``keys`` (Binary), by 50,000; ``place``: position in ``keys``."""
+        # run and upload: those of the last bought answer if there is one, else those of the last request; without
+        # answers it is several times as fast
         for first in range(0, len(keys), queries.CHUNK):
             with self._connect() as connection:
                 frame = queries.entries_of(connection, keys.slice(first, queries.CHUNK), first, answers=answers)
@@ -307,7 +310,7 @@ class Ledger:
                 yield frame
 
     def limit(self, origin: str) -> int | None:
-        """Return the most rows of an upload that the service takes, learned in the last 30 days."""
+        """Return how many rows the service takes in an upload; ``None`` if not learned in the last 30 days."""
         with self._connect() as connection:
             found = connection.execute(
                 "SELECT rows FROM limits WHERE origin = ? AND at >= ?", (origin, self._clock() - LIMIT_KEPT_S)
@@ -351,7 +354,7 @@ class Ledger:
             asked = ("PRAGMA freelist_count", "PRAGMA page_count")
             free, pages = (connection.execute(pragma).fetchone()[0] for pragma in asked)
             if free > pages * _MIN_FREE_SHARE:
-                with suppress(sqlite3.OperationalError):  # the disk has no room for that
+                with suppress(sqlite3.OperationalError):  # the disk has no room for a copy
                     rewrite_file(connection)
         return purged
 
@@ -388,7 +391,7 @@ class _Waiting:
 
 
 class Journal:
-    """Settles changes of many tasks in shared commits; use it in ``async with``, under asyncio or trio."""
+    """Commits the changes of many tasks together; use it in ``async with``, under asyncio or trio."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -409,7 +412,7 @@ class Journal:
             return
         self._ending = True
         self._wake.set()
-        # the block's own error is nothing to the flusher: given to the group, it would come out wrapped in one
+        # the error of the block is not passed to the task group, which would wrap it in an exception group
         self._tasks.cancel_scope.shield = True
         await self._tasks.__aexit__(None, None, None)
 
@@ -420,13 +423,13 @@ class Journal:
         waiting = _Waiting(changes)
         self._waiting.append(waiting)
         self._wake.set()
-        with anyio.CancelScope(shield=True):  # a caller unsure of what is recorded could pay twice
+        with anyio.CancelScope(shield=True):  # a cancelled caller would not know what is recorded, and could pay twice
             await waiting.settled.wait()
         if waiting.error is not None:
             raise waiting.error
 
     async def _flush(self) -> None:
-        thread = anyio.CapacityLimiter(1)  # of its own: other work in threads must not delay commits
+        thread = anyio.CapacityLimiter(1)  # reserved, so that other work in threads does not delay commits
         with anyio.CancelScope(shield=True):
             while self._waiting or not self._ending:
                 await self._wake.wait()
@@ -442,7 +445,7 @@ class Journal:
                     waiting.settled.set()
 
     def _commit(self, batch: list[_Waiting]) -> None:
-        # after an error one by one, so that only the change at fault raises it
+        # after an error, commit one by one, so that only the task at fault gets the error
         try:
             self._ledger.settle([change for waiting in batch for change in waiting.changes])
         except Exception as error:
