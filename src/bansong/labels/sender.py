@@ -1,7 +1,7 @@
-"""Send labels to the service, once."""
+"""Send labels to the service, each once."""
 
-# Only rows bought through `/batch` have a job: their lookup's key in the ledger gives upload and row. The job's
-# results say how the service numbers that row (G30).
+# Only rows that were bought by uploads have a job. The key of a row's lookup leads to its upload and place in the
+# ledger; the results of the job show how the service numbers rows (G30).
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class LabelSender:
-    """Sends one run's labels; ``first_row``: number of a job's first row, if its results do not prove it."""
+    """Sends the labels of a run; ``first_row``: number of a job's first row, if its results do not prove it."""
 
     ledger: Ledger
     terms: ServiceOptions
@@ -83,7 +83,7 @@ class LabelSender:
     _jobs: dict[int, StoredUpload] = field(default_factory=dict, init=False)
 
     def send_all(self, run_id: str, labels: Sequence[QueuedLabel], cancel: CancelToken) -> Halt | None:
-        """Send the labels; return why sending stopped early, if it did; raise what ends a run."""
+        """Send the labels; return why sending stopped early, if so; raise errors that end a run."""
         key = self.terms.load_key()
         outcome = "failed"
         try:
@@ -101,6 +101,7 @@ class LabelSender:
         return halt
 
     def count_unnumbered(self, labels: Sequence[QueuedLabel]) -> int:
+        """Count the labels whose row in the job has no known number."""
         return sum(self._bases.get(label.upload, 0) is None for label in labels)
 
     def _explain_progress(self) -> str:
@@ -150,7 +151,7 @@ class LabelSender:
     async def _fetch_base(self, context: PurchaseContext, job: StoredUpload) -> int | None:
         try:
             base = await find_base(context, UploadedJob.of(job, self.url.name))
-        except (NotFoundError, UsageError) as error:  # UsageError: an id that no URL can hold
+        except (NotFoundError, UsageError) as error:  # UsageError: the id cannot be part of a URL
             self._lost_jobs[job.number] = str(error)
             return None
         except (AuthenticationError, CertificateError, PlanError) as error:
@@ -169,7 +170,7 @@ class LabelSender:
 
 
 class _LabelRequest(OutgoingRequest[None]):
-    """One label, sent again only if it surely did not arrive."""
+    """A label to be sent; it is repeated only if it certainly did not arrive."""
 
     def __init__(self, sender: LabelSender, context: PurchaseContext, label: QueuedLabel) -> None:
         self._sender, self._context, self._label = sender, context, label
@@ -189,7 +190,7 @@ class _LabelRequest(OutgoingRequest[None]):
         job_id, row = sender._jobs[label.upload].job_id, label.place + (sender._bases[label.upload] or 0)
         try:
             await self._context.client.label(job_id, row, bounced=label.bounced, reason=label.reason)
-        except UsageError as error:  # an id that no URL can hold
+        except UsageError as error:  # the id cannot be part of a URL
             raise NotFoundError(str(error)) from error
 
     def choose_action(self, error: ServiceError, attempt: int) -> Action:
@@ -201,11 +202,11 @@ class _LabelRequest(OutgoingRequest[None]):
         await self._settle(LabelDone(self._label))
 
     async def record_error(self, error: ServiceError, action: Action) -> None:
-        if action is Action.HOLD:  # an unreadable answer among them: a page in its place, somebody else's, perhaps
+        if action is Action.HOLD:  # also for unreadable answers: perhaps a page of a proxy
             await self._settle(LabelDoubted(self._label, note=str(error)))
         elif action in (Action.REFUSE, Action.DROP):
             await self._settle(LabelRefused(self._label, note=str(error)))
-        else:  # not sent, or refused whatever is said: as if it had not been tried
+        else:  # not sent, or all requests are refused
             await self._settle(LabelRetracted(self._label))
         if action is Action.DROP:
             self._sender._lost_jobs.setdefault(self._label.upload, str(error))
@@ -230,29 +231,29 @@ _SHOWN: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class SendReport:
-    """The report of labels that were to be sent."""
+    """Report on sending labels to the service."""
 
     ledger: str
-    labels: int  # rows that surely came back or arrived
-    without_job: int  # rows of no upload at this service
-    job_rows: int = 0  # of the other labels; sent earlier (`done`), `sent` now, or `left`
+    labels: int  # rows that certainly came back or arrived
+    without_job: int  # rows that were not bought in an upload to this service
+    job_rows: int = 0  # rows of jobs with a label: sent earlier (`done`), `sent` now, or `left`
     done: int = 0
     sent: int = 0
     left: int = 0
     refused: int = 0
     doubts: int = 0
-    unnumbered: int = 0  # jobs with unknown row numbers; not sent
-    contradictory: tuple[tuple[int, ...], ...] = ()  # `row_id` of rows of one lookup with both outcomes; not sent
+    unnumbered: int = 0  # labels not sent, since their row in the job has no known number
+    contradictory: tuple[tuple[int, ...], ...] = ()  # not sent: `row_id` of rows with one lookup and both outcomes
     held: tuple[HeldLabel, ...] = ()  # all refused or doubtful labels of the file
     paused: str | None = None  # why sending stopped early
 
     @property
     def exit_code(self) -> int:
-        """0; 3 if labels are held back; 5 if the same command goes on later."""
+        """5 if the same command continues later, else 3 if labels are held back, else 0."""
         return 5 if self.paused else 3 if self.held or self.unnumbered else 0
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the report as plain values, without the ledger's own upload numbers."""
+        """Return the report as plain values, without the upload numbers of the ledger."""
         held = [{name: value for name, value in asdict(label).items() if name != "upload"} for label in self.held]
         return asdict(self) | {"held": held}
 
@@ -285,7 +286,7 @@ class SendReport:
 def labels_with_lookups(
     labels: pl.DataFrame, table: Table, columns: Mapping[str, str] | None = None, prefix: str = ""
 ) -> pl.DataFrame:
-    """Return labels with an outcome and their lookup: ``row_id``, ``bounced``, ``reason``, LOOKUP."""
+    """Return the labels with an outcome, and their lookups: ``row_id``, ``bounced``, ``reason``, LOOKUP."""
     with reading(table):
         ours = find_earlier_columns(table, prefix).places
         unfolded, chosen = choose_nested(table, RECORD_COLUMNS, columns, ours)
@@ -306,13 +307,13 @@ def send_labels(
     first_row: int | None = None,
     cancel: CancelToken | None = None,
 ) -> SendReport:
-    """Send labels of :func:`labels_with_lookups` to the jobs in which their rows were bought, each once."""
-    # of several jobs the last one before `mailed` is used
+    """Send labels (:func:`labels_with_lookups`) once to the jobs in which their rows were bought."""
+    # if a lookup was in several jobs, the last one before `mailed` gets the label
     if first_row not in (None, 0, 1, 2):
         raise UsageError(FIRST_ROW_INVALID, first_row=first_row)
     url = BaseUrl.parse(terms.base_url, allow_http=terms.allow_http, known_as=terms.known_as)
     file = ledger_path(Path(terms.ledger) if terms.ledger is not None else None)
-    if not file.exists():  # nothing was ever bought; a ledger is not made for that
+    if not file.exists():  # nothing was ever bought
         return SendReport(str(file), labels.height, labels.height)
     with Ledger.open(file) as ledger:
         found = _find_jobs(labels, ledger, url.name, mailed)
@@ -334,10 +335,10 @@ class _JobLabels:
 
 
 def _find_jobs(labels: pl.DataFrame, ledger: Ledger, origin: str, mailed: date | None) -> _JobLabels:
-    """Find the job of each label: the last one before the mailing, else the first."""
+    """Find the job of each label: the last before the mailing, else the first."""
     lookups = labels.select(LOOKUP).drop_nulls().unique(maintain_order=True)
     parts = []
-    for offline, paid in ledger.upload_flags(origin):  # a key holds the flags, and the file does not say with which
+    for offline, paid in ledger.upload_flags(origin):  # flags are part of a key; the file lacks them
         keys = with_keys(lookups, scope_of(origin, offline, paid))[KEY]
         parts.append(ledger.job_rows(keys, origin))
     rows = pl.concat(parts) if parts else ledger.job_rows(pl.Series([], dtype=pl.Binary), origin)
@@ -371,7 +372,7 @@ def _find_jobs(labels: pl.DataFrame, ledger: Ledger, origin: str, mailed: date |
 def _end_of_day(mailed: date | None) -> float:
     if mailed is None:
         return float("inf")
-    # 12 hours more: wherever the letters were mailed, it was not later
+    # end of the day in UTC and 12 hours more, when it has ended in all time zones
     return (datetime(mailed.year, mailed.month, mailed.day, tzinfo=UTC) + timedelta(days=1, hours=12)).timestamp()
 
 
