@@ -1,4 +1,4 @@
-"""Checks of ``bansong serve --check``, also beside a running server; nothing is changed, no network is used."""
+"""Checks of ``bansong serve --check``, which change nothing and use no network, even if the server runs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _OWNER: Final = gettext_noop("give it to the user as whom the server runs, or ru
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceToCheck:
-    """Options of a server, as :class:`bansong.server.settings.Settings`; ``plans``: a file, by default built-in."""
+    """Options of a server to check, as in :class:`bansong.server.settings.Settings`; ``plans``: a file."""
 
     db: Path
     host: str
@@ -68,7 +68,7 @@ class ServiceToCheck:
 
 
 def check_service(service: ServiceToCheck, *, today: date | None = None) -> Diagnosis:
-    """Check everything that a server is given; errors are findings."""
+    """Check the options, files and ports of a server; errors become findings."""
     today = today or seoul_day()
     running = _is_running(service.db)
     checks: tuple[tuple[str, Callable[[], Iterable[Finding]]], ...] = (
@@ -91,7 +91,7 @@ def check_service(service: ServiceToCheck, *, today: date | None = None) -> Diag
 
 
 def _is_running(db: Path) -> bool:
-    """Return whether a server holds the lock of the file; it is taken only for this test."""
+    """Whether a server holds the lock of the database; a free lock is taken and released."""
     try:
         descriptor = os.open(f"{os.path.realpath(db)}.lock", os.O_RDWR)
     except OSError:
@@ -144,7 +144,7 @@ def _look_at_keys(service: ServiceToCheck) -> Iterator[Finding]:
     try:
         with closing(open_server_file(service.db, create=False, writing=False)) as file:
             keys = [key for key in key_table.list_keys(file) if key.revoked is None]
-    except StoreError:  # said of the database
+    except StoreError:  # reported by the check of the database
         return
     if not keys:
         said = gettext("there is none, so every request is refused")
@@ -166,7 +166,7 @@ def _look_at_keys(service: ServiceToCheck) -> Iterator[Finding]:
 def _look_at_webhook(key_id: str, text: str, policy: AddressPolicy) -> Iterator[Finding]:
     remedy = gettext("set another with `bansong keys webhook`, or allow its network with `webhook_networks=`")
     try:
-        url = WebhookUrl.parse(text, allow_http=True)  # whether http may be was decided when it was set
+        url = WebhookUrl.parse(text, allow_http=True)  # http was allowed or refused when the webhook was set
     except UsageError as error:
         yield Finding("webhook", "warning", f"{key_id}: {error}", remedy)
         return
@@ -196,7 +196,7 @@ def _look_at_nts(service: ServiceToCheck, today: date) -> Iterator[Finding]:
     if service.status.store is not None and not store.absolute().parent.is_dir():
         remedy = gettext("make it, for the user as whom the server runs, or choose another `status_store=`")
         yield Finding("status store", "error", gettext("{store}: its folder does not exist", store=store), remedy)
-    elif not 0 < STATUS_FILE.stored_version(store) < STATUS_FILE.version:  # opening would bring an older one forward
+    elif not 0 < STATUS_FILE.stored_version(store) < STATUS_FILE.version:  # opening would migrate an older version
         yield from look_at_statuses(store, today)
 
 
@@ -221,7 +221,7 @@ def _look_at_proxies(given: tuple[str, ...]) -> Iterator[Finding]:
 
 
 def _look_at_port(what: str, host: str, port: int, *, running: bool) -> Iterator[Finding]:
-    """Bind without listening, so that nobody can connect."""
+    """Check that a port is free, by binding without listening."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR), 1)
