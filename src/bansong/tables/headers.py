@@ -34,9 +34,7 @@ _SIDES: Final[dict[Side, re.Pattern[str]]] = {  # words on tax invoices and in m
 PURPOSES: Final[dict[Purpose, re.Pattern[str]]] = {  # the best place for letters first
     "mail": re.compile("우편물|우편수령|우편주소|우편발송|(?<![a-z])dm(?![a-z])|발송|수령|수취|수신|mailing|recipient"),
     "delivery": re.compile("배송|배달|납품|택배|delivery|shipping|shipto"),
-    "business": re.compile(
-        "사업장|사업자|회사|업체|업소|거래처|점포|매장|company|business"
-    ),  # also meant by 주소 alone
+    "business": re.compile("사업장|사업자|회사|업체|업소|거래처|점포|매장|company|business"),  # also 주소 alone
     "billing": re.compile("청구|계산서|billing|invoice"),
     "head office": re.compile("본사|본점|주된사무소|등기|headoffice|headquarter|(?<![a-z])hq"),
     "site": re.compile("지점|지사|공장|창고|물류|현장|설치|보관|branch|factory|warehouse|site(?!s)"),
