@@ -15,8 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from bansong.base.schema import Answer
 from bansong.errors import LedgerError
-from bansong.purchase.changes import JobFetched, JobKnown, UploadGated, UploadPrepared
-from bansong.purchase.label_queue import (
+from bansong.purchase.changes import (
+    JobFetched,
+    JobKnown,
     JobNumbered,
     LabelDone,
     LabelDoubted,
@@ -24,6 +25,8 @@ from bansong.purchase.label_queue import (
     LabelRetracted,
     LabelSent,
     QueuedLabel,
+    UploadGated,
+    UploadPrepared,
     WantedLabel,
 )
 from bansong.purchase.ledger import Ledger, LedgerRun

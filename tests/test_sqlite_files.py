@@ -28,7 +28,7 @@ from bansong import watch
 from bansong.base.sqlite import FileKind
 from bansong.errors import LedgerError, StoreError
 from bansong.jobs.state import RUN_FILE
-from bansong.purchase.label_queue import WantedLabel
+from bansong.purchase.changes import WantedLabel
 from bansong.purchase.ledger import Ledger, LedgerRun
 from bansong.purchase.ledger_file import LEDGER_FILE
 from bansong.purchase.lookups import keys_of, scope_of

@@ -40,8 +40,7 @@ from bansong.client.client import Client
 from bansong.client.dispatcher import Halt, OutgoingRequest, Slot, Task
 from bansong.client.retries import Action, error_action
 from bansong.engine.records import ROW_ID, records
-from bansong.purchase.label_queue import (
-    HeldLabel,
+from bansong.purchase.changes import (
     JobNumbered,
     LabelChange,
     LabelDone,
@@ -56,7 +55,7 @@ from bansong.purchase.label_queue import (
 from bansong.purchase.ledger import Journal, Ledger, LedgerRun
 from bansong.purchase.ledger_file import ledger_path
 from bansong.purchase.lookups import KEY, LOOKUP, PurchaseContext, lookup_expr, scope_of, with_keys
-from bansong.purchase.queries import StoredUpload
+from bansong.purchase.queries import HeldLabel, StoredUpload
 from bansong.purchase.uploads import UploadedJob, find_base
 from bansong.run.columns import check_labels
 from bansong.tables.detect import reading

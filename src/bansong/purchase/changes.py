@@ -1,4 +1,4 @@
-"""Changes of lookups and uploads in the ledger, and the limits of trial purchases.
+"""Changes of lookups, uploads and labels in the ledger, and the limits of trial purchases.
 
 ::
 
@@ -21,8 +21,15 @@
                                        ├── JobFetched ───▶ done ── JobFetched ─▶ done
                                        └── JobLost ──────▶ lost
 
+    label    ── prepare_labels ─▶ prepared ── LabelSent ─▶ sent ── LabelDone ─▶ done
+             prepared, sent ── LabelRefused ────▶ refused
+             sent           ── LabelDoubted ────▶ doubt
+             sent           ── LabelRetracted ──▶ prepared
+
 A change that does not fit the present state is refused with its transaction. A lookup may be asked or prepared if it is
-new, was refused, or is done (its answer may be too old); never if it may have been paid without an answer.
+new, was refused, or is done (its answer may be too old); never if it may have been paid without an answer. A refused or
+doubtful label is sent again only with ``resend``. A label that differs from the last one of its row is a new label: the
+service takes the latest.
 """
 
 # ruff: noqa: S608 - statements consist of constants of this package; values are always bound
@@ -30,9 +37,10 @@ new, was refused, or is done (its answer may be too old); never if it may have b
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Final
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Final, NamedTuple
 
 from bansong.base.messages import gettext, gettext_noop
 from bansong.base.schema import Answer
@@ -431,3 +439,145 @@ class JobLost:
         if not tx.connection.execute(done, (self.upload,)).fetchone():
             which = step_upload(self, tx, self.upload, "lost", "'known'", note=note)
             tx.hold(OF_UPLOAD, "'uploaded'", "missing", {**which, "note": note})
+
+
+_LAST_LABEL: Final = (
+    "SELECT turn, bounced, reason, state FROM labels WHERE upload = ? AND place = ? ORDER BY turn DESC LIMIT 1"
+)
+_NEW_LABEL: Final = "INSERT INTO labels VALUES (?, ?, ?, ?, ?, 'prepared', ?, ?, NULL)"
+_LABEL_AGAIN: Final = (
+    "UPDATE labels SET state = 'prepared', since = ?, run = ?, note = NULL WHERE upload = ? AND place = ? AND turn = ?"
+)
+
+
+class WantedLabel(NamedTuple):
+    """A label to be sent, for the row at ``place`` of ``upload`` (a number in the ledger)."""
+
+    upload: int
+    place: int
+    bounced: bool
+    reason: str | None
+
+
+class QueuedLabel(NamedTuple):
+    """A label in the ledger; ``turn``: its number among the labels of its row."""
+
+    upload: int
+    place: int
+    turn: int
+    bounced: bool
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LabelQueue:
+    """Labels to be sent now, and counts of those sent before (``done``) and held back (``held``)."""
+
+    labels: tuple[QueuedLabel, ...]
+    done: int
+    held: int
+
+
+@dataclass(frozen=True, slots=True)
+class _LabelStep:
+    LEGAL: ClassVar[str]
+    STATE: ClassVar[str]
+
+    label: QueuedLabel
+    note: str | None = field(default=None, kw_only=True)
+
+    def write(self, tx: Transaction) -> None:
+        upload, place, turn, *_ = self.label
+        row: dict[str, Value] = {"upload": upload, "place": place, "turn": turn}
+        tx.one(
+            self,
+            f"UPDATE labels SET state = :state, since = :now, note = :note "
+            f"WHERE upload = :upload AND place = :place AND turn = :turn AND state IN ({self.LEGAL})",
+            row | {"state": self.STATE, "now": tx.now, "note": clean(self.note)},
+        )
+
+    @property
+    def upload(self) -> str:
+        return gettext("{upload}, row {row}", upload=self.label.upload, row=self.label.place)
+
+
+class LabelSent(_LabelStep):
+    """Before a label is sent; from now on it may have arrived."""
+
+    LEGAL, STATE = "'prepared'", "sent"
+
+
+class LabelDone(_LabelStep):
+    """After the service took a label."""
+
+    LEGAL, STATE = "'sent'", "done"
+
+
+class LabelRefused(_LabelStep):
+    """After the service refused a label, or lost its job; the label is held back."""
+
+    LEGAL, STATE = "'sent', 'prepared'", "refused"
+
+
+class LabelDoubted(_LabelStep):
+    """After a label was perhaps sent, with unknown outcome; it is held back."""
+
+    LEGAL, STATE = "'sent', 'doubt'", "doubt"
+
+
+class LabelRetracted(_LabelStep):
+    """After a label was certainly not sent."""
+
+    LEGAL, STATE = "'sent'", "prepared"
+
+
+@dataclass(frozen=True, slots=True)
+class JobNumbered:
+    """After the results of a job proved the service's key of its first row (``base``)."""
+
+    upload: str
+    base: int
+
+    def write(self, tx: Transaction) -> None:
+        tx.one(self, "UPDATE uploads SET base = :base WHERE upload = :id", {"base": self.base, "id": self.upload})
+
+
+LabelChange = LabelSent | LabelDone | LabelRefused | LabelDoubted | LabelRetracted | JobNumbered
+
+
+def prepare_labels(tx: Transaction, run_id: str, wanted: Iterable[WantedLabel], *, resend: bool) -> LabelQueue:
+    """Record labels to be sent, one a row at most; ``resend``: also those refused or in doubt, as a decision."""
+    run, states, again = tx.run(run_id), Counter[str](), Counter[int]()
+    queue = []
+    for label in wanted:
+        state, turn = _find_or_add_label(tx, run, label._replace(reason=clean(label.reason) or None))
+        if resend and state in ("refused", "doubt"):
+            tx.connection.execute(_LABEL_AGAIN, (tx.now, run, label.upload, label.place, turn))
+            again[label.upload] += 1
+            state = "prepared"
+        states[state] += 1
+        if state == "prepared":
+            queue.append(QueuedLabel(label.upload, label.place, turn, label.bounced, clean(label.reason) or None))
+    tx.connection.executemany(
+        "INSERT INTO decisions (at, decision, kind, id, rows, job_id) "
+        "SELECT ?, 'resend', 'label', upload, ?, job_id FROM uploads WHERE number = ?",
+        ((tx.now, rows, upload) for upload, rows in again.items()),
+    )
+    if not queue:
+        tx.connection.execute("DELETE FROM runs WHERE number = ?", (run,))
+    return LabelQueue(tuple(queue), states["done"], states["refused"] + states["doubt"])
+
+
+def _find_or_add_label(tx: Transaction, run: int, label: WantedLabel) -> tuple[str, int]:
+    # return state and turn of the row's last label if it is equal, else of a new one; unsent other labels are dropped
+    upload, place, bounced, reason = label
+    while True:
+        last = tx.connection.execute(_LAST_LABEL, (upload, place)).fetchone()
+        if last is None or (last[1], last[2]) == (bounced, reason) or last[3] != "prepared":
+            break
+        tx.connection.execute("DELETE FROM labels WHERE (upload, place, turn) = (?, ?, ?)", (upload, place, last[0]))
+    if last is not None and (last[1], last[2]) == (bounced, reason):
+        return last[3], last[0]
+    turn = 0 if last is None else last[0] + 1
+    tx.connection.execute(_NEW_LABEL, (upload, place, turn, bounced, reason, tx.now, run))
+    return "prepared", turn

@@ -23,10 +23,7 @@ from bansong.base import business_number
 from bansong.base.errors import LedgerError, Problem, UsageError
 from bansong.base.messages import gettext, gettext_noop
 from bansong.base.sqlite import rewrite_file, transaction
-from bansong.purchase import changes as trial_limits
-from bansong.purchase import label_queue as label_outbox
-from bansong.purchase import queries, recovery
-from bansong.purchase.changes import SPENT_TRIALS, follow_numbers
+from bansong.purchase import changes, queries, recovery
 from bansong.purchase.ledger_file import LEDGER_FILE, LedgerChange, Transaction, ledger_path
 from bansong.purchase.queries import shown_ids
 
@@ -47,7 +44,7 @@ _OLD_UPLOADS: Final = f"""
         AND number NOT IN (SELECT upload FROM lookups WHERE upload IS NOT NULL)
         AND number NOT IN (SELECT upload FROM answers WHERE upload IS NOT NULL)
         AND number NOT IN (SELECT upload FROM labels WHERE since >= :before OR state NOT IN ('done', 'refused'))
-        AND number NOT IN ({SPENT_TRIALS})
+        AND number NOT IN ({changes.SPENT_TRIALS})
 """
 _OLD_RUNS: Final = """
     DELETE FROM runs WHERE started < :before AND (outcome IS NOT NULL)
@@ -83,7 +80,7 @@ def purge(tx: Transaction, older_than_days: float) -> PurgeCounts:
     # labels are deleted only with their upload: otherwise the same outcome would be sent again
     run("DELETE FROM labels WHERE upload NOT IN (SELECT number FROM uploads)")
     runs = run(_OLD_RUNS, before).rowcount
-    follow_numbers(tx)
+    changes.follow_numbers(tx)
     tx.delete_old_requests()
     run("DELETE FROM limits WHERE at < ?", (tx.now - LIMIT_KEPT_S,))
     return PurgeCounts(lookups, uploads, runs)
@@ -237,17 +234,17 @@ class Ledger:
     unfetched = _query(queries.unfetched_uploads)
     runs = _query(queries.runs)
     find = _query(queries.find)
-    spent_trials = _query(trial_limits.spent_trials)
-    unanswered_requests = _query(trial_limits.unanswered_requests)
-    upload_flags = _query(label_outbox.upload_flags)
+    spent_trials = _query(changes.spent_trials)
+    unanswered_requests = _query(changes.unanswered_requests)
+    upload_flags = _query(queries.upload_flags)
     labelled_jobs = _query(queries.labelled_jobs)
-    held_labels = _query(label_outbox.held_labels)
+    held_labels = _query(queries.held_labels)
     doubts = _query(queries.doubts)
     unusable = _query(queries.unusable)
     accept = _change(recovery.accept)
     resend = _change(recovery.resend)
     attach = _change(recovery.attach)
-    allow_trial = _change(trial_limits.allow_trial)
+    allow_trial = _change(changes.allow_trial)
     remember_limit = _change(remember_limit)
     holdings = _query(holdings)
     begin = _change(_begin)
@@ -318,18 +315,18 @@ class Ledger:
         return None if found is None else int(found[0])
 
     def prepare_labels(
-        self, run: LedgerRun, wanted: Iterable[label_outbox.WantedLabel], *, resend: bool = False
-    ) -> label_outbox.LabelQueue:
+        self, run: LedgerRun, wanted: Iterable[changes.WantedLabel], *, resend: bool = False
+    ) -> changes.LabelQueue:
         """Record a run and its labels to be sent; without labels the run is not kept."""
         with self._transaction() as tx:
             _begin(tx, run)
-            return label_outbox.prepare(tx, run.run_id, wanted, resend=resend)
+            return changes.prepare_labels(tx, run.run_id, wanted, resend=resend)
 
     def job_rows(self, keys: pl.Series, origin: str) -> pl.DataFrame:
         parts = []
         for first in range(0, max(len(keys), 1), queries.CHUNK):
             with self._connect() as connection:
-                found = label_outbox.job_rows(connection, keys.slice(first, queries.CHUNK), origin)
+                found = queries.job_rows(connection, keys.slice(first, queries.CHUNK), origin)
             parts.append(found.with_columns(pl.col("nth") + first))
         return pl.concat(parts)
 

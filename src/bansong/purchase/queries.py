@@ -1,4 +1,4 @@
-"""Queries of the ledger: lookups of a run (as frames), uploads, doubts, runs, lookups of one business."""
+"""Queries of the ledger: lookups of a run (as frames), uploads, doubts, runs, labels, lookups of one business."""
 
 # ruff: noqa: S608 - statements consist of constants of this package; values are always bound
 
@@ -304,3 +304,60 @@ def _frame(rows: Iterable[tuple[Any, ...]], schema: Mapping[str, type[pl.DataTyp
     return pl.DataFrame(
         [pl.Series(name, values, dtype) for (name, dtype), values in zip(schema.items(), columns, strict=True)]
     )
+
+
+# compares each row that was ever uploaded with the keys (one BLOB, as above)
+_JOB_ROWS: Final = """
+    WITH RECURSIVE places (nth) AS (SELECT 0 UNION ALL SELECT nth + 1 FROM places WHERE nth + 1 < :count),
+    wanted (nth, key) AS MATERIALIZED (SELECT nth, substr(:keys, :size * nth + 1, :size) FROM places)
+    SELECT w.nth, u.number, r.place, u.created
+    FROM uploads u CROSS JOIN upload_rows r ON r.upload = u.number CROSS JOIN wanted w ON w.key = r.key
+    WHERE u.origin = :origin AND u.job_id IS NOT NULL AND u.state IN ('known', 'done')
+"""
+JOB_ROWS: Final = {"nth": pl.Int64, "upload": pl.Int64, "place": pl.Int64, "created": pl.Float64}
+_HELD_LABELS: Final = """
+    SELECT l.upload, l.place, u.job_id, r.b_no, l.bounced, l.reason, l.state, l.since, l.note
+    FROM labels l JOIN uploads u ON u.number = l.upload
+    JOIN upload_rows r ON r.upload = l.upload AND r.place = l.place
+    WHERE l.state IN ('refused', 'doubt') AND u.origin = ? AND NOT EXISTS
+        (SELECT 1 FROM labels n WHERE n.upload = l.upload AND n.place = l.place AND n.turn > l.turn)
+    ORDER BY l.since, l.upload, l.place
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldLabel:
+    """A label that was refused or is in doubt; only a decision sends it again."""
+
+    upload: int
+    place: int
+    job_id: str
+    b_no: str
+    bounced: bool
+    reason: str | None
+    state: Literal["refused", "doubt"]
+    since: float
+    note: str | None
+
+
+def job_rows(connection: sqlite3.Connection, keys: pl.Series, origin: str) -> pl.DataFrame:
+    """Find ``keys`` among the rows of jobs at ``origin`` (:data:`JOB_ROWS`); ``nth``: position in ``keys``."""
+    if keys.is_empty():
+        return pl.DataFrame(schema=JOB_ROWS)
+    values = {"keys": b"".join(keys), "size": len(keys[0]), "count": len(keys), "origin": origin}
+    return pl.DataFrame(connection.execute(_JOB_ROWS, values).fetchall(), schema=JOB_ROWS, orient="row")
+
+
+def upload_flags(connection: sqlite3.Connection, origin: str) -> list[tuple[bool | None, bool | None]]:
+    """Return all pairs of the flags ``offline`` and ``paid`` with which lookups were uploaded to ``origin``."""
+    found = connection.execute("SELECT DISTINCT offline, paid FROM uploads WHERE origin = ?", (origin,))
+    return [(flag(offline), flag(paid)) for offline, paid in found]
+
+
+def held_labels(connection: sqlite3.Connection, origin: str) -> list[HeldLabel]:
+    """Return the refused and doubtful labels at ``origin``, oldest first, unless their row got another label since."""
+    found = connection.execute(_HELD_LABELS, (origin,))
+    return [
+        HeldLabel(upload, place, job_id, b_no, bool(bounced), reason, state, since, note)
+        for upload, place, job_id, b_no, bounced, reason, state, since, note in found
+    ]
