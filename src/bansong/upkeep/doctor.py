@@ -127,17 +127,14 @@ def look_at_versions() -> Iterator[Finding]:
         yield Finding("SQLite", "ok", sqlite3.sqlite_version)
 
 
-def look_at_extra(name: str, missing: Level = "note") -> Iterator[Finding]:
-    """Report whether an extra is installed; ``missing``: the level if not."""
+def _look_at_extra(name: str) -> Iterator[Finding]:
     modules, purpose = EXTRAS[name]
     called = next(one for one in _CALLED if one.endswith(name))
     absent = [module for module in modules if find_spec(module) is None]
     if absent:
-        remedy = f"pip install 'bansong[{name}]'"
-        if missing == "note":
-            remedy = gettext("{command}, if you want it", command=remedy)
+        remedy = gettext("{command}, if you want it", command=f"pip install 'bansong[{name}]'")
         said = gettext("not installed ({absent}): {purpose}", absent=", ".join(absent), purpose=gettext(purpose))
-        yield Finding(called, missing, said, remedy)
+        yield Finding(called, "note", said, remedy)
     else:
         yield Finding(called, "ok", gettext("installed: {purpose}", purpose=gettext(purpose)))
 
@@ -264,7 +261,7 @@ def diagnose(options: DoctorOptions, *, today: date | None = None) -> Diagnosis:
     today = today or seoul_day()
     checks: tuple[tuple[str, Callable[[], Iterable[Finding]]], ...] = (
         (gettext_noop("versions"), look_at_versions),
-        ("extras", lambda: chain.from_iterable(map(look_at_extra, EXTRAS))),
+        ("extras", lambda: chain.from_iterable(map(_look_at_extra, EXTRAS))),
         ("scorecard", lambda: look_at_model(options.model)),
         ("registry", lambda: look_at_registry(options.registry, options.model, today)),
         ("status store", lambda: look_at_statuses(STATUS_FILE.find(options.status_store), today)),
