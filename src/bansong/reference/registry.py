@@ -16,6 +16,7 @@ import polars as pl
 from bansong.base.cancel import CancelToken, run_async
 from bansong.base.display import Progress, Shown
 from bansong.base.errors import AuthenticationError, GazetteerError, Problem, RegistryError, UsageError
+from bansong.base.files import sha256_of
 from bansong.base.forking import refuse_after_fork
 from bansong.base.messages import gettext, gettext_noop, gettext_of, ngettext, parameter
 from bansong.base.options import ReadOptions, StatusOptions
@@ -160,7 +161,7 @@ def build_registry(
             raise RegistryError(NO_USABLE_ROW, counts=counts["rows"])
         said = {role for choice in chosen for role in choice}
         found = snapshot(rows.filter(pl.col("problem").is_null()), said)
-        digest = hashlib.sha256(b"".join(map(_hash_file, paths))).hexdigest()[:8]
+        digest = hashlib.sha256(b"".join(bytes.fromhex(sha256_of(path)) for path in paths)).hexdigest()[:8]
         version = f"{counts['newest'] or _UNDATED}-{digest}"
         written = _publish(found, output, version, [path.name for path in paths])
     businesses = sum(written["by_status"].values())
@@ -300,11 +301,6 @@ def _counts(rows: pl.LazyFrame) -> dict[str, Any]:
         "unknown_words": dict(words.iter_rows()),
         "strange_words": dict(strange.iter_rows()),
     }
-
-
-def _hash_file(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").digest()
 
 
 def _words(rows: pl.LazyFrame, column: str) -> pl.LazyFrame:

@@ -37,12 +37,12 @@ FILE_UNWRITABLE: Final = Problem("manifest.file_unwritable", "{path}: cannot be 
 
 def default_manifest(run_id: str) -> Path:
     """Return the path of a run's manifest in the state directory; its folder is made."""
-    folder = state_directory() / "runs"
+    path = manifest_of(run_id)
     try:
-        make_folders(folder)
+        make_folders(path.parent)
     except OSError as error:
-        raise OutputError(FOLDER_UNMAKEABLE, folder=folder, reason=describe_os_error(error)) from error
-    return folder / f"{run_id}.json"
+        raise OutputError(FOLDER_UNMAKEABLE, folder=path.parent, reason=describe_os_error(error)) from error
+    return path
 
 
 def record_of(report: Report) -> dict[str, object]:

@@ -76,9 +76,7 @@ class AnswersForLetters:
     """The answers of all tables, kept in private files of ``folder`` as far as letters need them."""
 
     folder: Path
-    list_path: Path | None
-    cost: float | None
-    allow_empty: bool = False
+    wanted: side_files.SideFiles
     paths: list[Path] = field(default_factory=list)
 
     def keep(self, answers: pl.LazyFrame) -> pl.LazyFrame:
@@ -98,32 +96,18 @@ class AnswersForLetters:
 
     def publish(self, failed: dict[str, str], *, complete: bool) -> side_files.WrittenSides | None:
         # unless ``complete``, the reason for a missing list goes into ``failed``
-        path = self.list_path
         if not complete:
-            if path is not None:
+            if path := self.wanted.letters:
                 failed[str(path)] = gettext(
                     "{path}: was not written, since an input failed; run again for the list of letters", path=path
                 )
             return None
         answers = side_files.mark_letters(with_duplicates(pl.scan_ipc(self.paths).with_row_index(ROW_ID)))
-        counts = side_files.count_letters(answers, self.cost, listed=path is not None)
-        kept: dict[Path, Path] = {}
-        if path is not None:
-            with ExitStack() as backups, publish_file(path) as temporary:
-                if not side_files.publish_letters(
-                    answers, path, temporary, counts.letters, allow_empty=self.allow_empty
-                ):
-                    return side_files.WrittenSides({}, counts, None, kept_letters=path)
-                foreign = find_foreign({path: temporary})
-                kept = {one: backups.enter_context(backed_up(one, one)) for one in foreign}
-        return side_files.WrittenSides({}, counts, path, kept=kept)
-
-
-def letters_of(write: WriteOptions, resources: ExitStack) -> AnswersForLetters | None:
-    path = side_files.letter_list_of(write)
-    if path is None and write.letter_cost is None:
-        return None
-    return AnswersForLetters(resources.enter_context(private_folder()), path, write.letter_cost, write.allow_empty)
+        with ExitStack() as backups, ExitStack() as files:
+            reserved = self.wanted.reserve(files)
+            written = reserved.write_letters(answers)
+            foreign = [] if written.kept_letters else find_foreign(reserved.at)
+            return replace(written, kept={one: backups.enter_context(backed_up(one, one)) for one in foreign})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,7 +203,8 @@ class Run:
 
     def _publish_all(self, survey: InputSurvey, step: EngineStep, resources: ExitStack) -> FilesReport:
         # a failed input does not stop the others
-        letters = letters_of(self.outputs.write, resources)
+        wanted = side_files.SideFiles.of_letters(self.outputs.write)
+        letters = AnswersForLetters(resources.enter_context(private_folder()), wanted) if wanted.wanted else None
         observers = [one for one in (self.observe, letters.keep if letters else None) if one is not None]
 
         def observe(answers: pl.LazyFrame) -> pl.LazyFrame:

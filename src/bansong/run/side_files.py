@@ -158,17 +158,6 @@ def _letter_rows(answers: pl.LazyFrame) -> pl.LazyFrame:
     )
 
 
-def publish_letters(answers: pl.LazyFrame, path: Path, temporary: Path, letters: int, *, allow_empty: bool) -> bool:
-    """Write the list of letters; return false if it would become empty, and the earlier one at ``path`` is kept."""
-    tallied, count_written = frames.write_frame(letters_of(answers), temporary, output_format(temporary), _headers())
-    accounting.check_rows(letters, int(tallied["rows"].item()), count_written(), in_order=True)
-    if letters or allow_empty or not replaces_other(path, temporary):
-        return True
-    with fetch_file(path) as earlier:
-        shutil.copy2(earlier.path, temporary)
-    return False
-
-
 def replaces_other(path: Path, temporary: Path) -> bool:
     """Whether ``path`` has other content than ``temporary``, which will replace it."""
     if not (look_at_output(path) is not None if isinstance(path, RemotePath) else path.exists()):
@@ -262,9 +251,9 @@ UNMASK_WITHOUT_REPORT: Final = Problem(
 class WrittenSides:
     """Files written beside an output."""
 
-    parts: Mapping[str, tuple[Path, int]]  # file and number of rows, by action
-    letters: LetterCounts | None
-    letter_list: Path | None  # list of letters for the mail house
+    parts: Mapping[str, tuple[Path, int]] = field(default_factory=dict)  # file and number of rows, by action
+    letters: LetterCounts | None = None
+    letter_list: Path | None = None  # list of letters for the mail house
     page: Path | None = None
     review: Path | None = None
     unsure: int = 0  # number of addresses in the review
@@ -336,7 +325,6 @@ class SideFiles:
         """Choose the paths of the requested files; ``gazetteer``: the one that corrects addresses."""
         if write.split not in (None, "action", KOREAN_SPLIT):
             raise UsageError(SPLIT_COLUMN_INVALID, by=write.split)
-        letters = letter_list_of(write)
         page = as_path(write.report) if write.report is not None else None
         if write.unmask and page is None:
             raise UsageError(UNMASK_WITHOUT_REPORT)
@@ -345,7 +333,17 @@ class SideFiles:
         review = as_path(write.review) if write.review is not None else None
         if review is not None:
             check_review(review, gazetteer)
-        return cls(parts, letters, write.letter_cost, write.allow_empty, page, write.unmask, review, gazetteer)
+        letters = cls.of_letters(write)
+        return replace(letters, parts=parts, page=page, unmask=write.unmask, review=review, gazetteer=gazetteer)
+
+    @classmethod
+    def of_letters(cls, write: WriteOptions) -> SideFiles:
+        """Choose the list and the cost of letters only; raise :class:`UsageError` for an unusable one."""
+        check_letter_cost(write.letter_cost)
+        letters = as_path(write.letters) if write.letters is not None else None
+        if letters is not None and letters.suffix.lower() in output_format(letters).can.spliced_only:
+            raise UsageError(LETTERS_NOT_WORKBOOK, path=letters)
+        return cls(letters=letters, letter_cost=write.letter_cost, allow_empty=write.allow_empty)
 
     @property
     def counts_letters(self) -> bool:
@@ -372,26 +370,32 @@ class SideFiles:
     def write(self, result: Enriched, target: Target, rows: int) -> WrittenSides:
         at = {part: self.at[path] for part, path in self.parts.items()}
         counts = _write_parts(result, at, target, rows) if at else {}
-        letters, listed, kept, unsure = None, self.letters, None, 0
-        if self.counts_letters:
-            letters = count_letters(result.frame, self.letter_cost, listed=listed is not None)
-            if listed is not None and not publish_letters(
-                result.frame, listed, self.at[listed], letters.letters, allow_empty=self.allow_empty
-            ):
-                listed, kept = None, listed
+        written, unsure = self.write_letters(result.frame) if self.counts_letters else WrittenSides(), 0
         if self.review is not None and self.gazetteer is not None:
             unsure = write_review(result.frame, self.at[self.review], self.gazetteer)
         parts = {part: (self.parts[part], count) for part, count in counts.items()}
         sent, emptied = self.parts.get("send"), None
         if sent and not (counts["send"] or self.allow_empty) and replaces_other(sent, self.at[sent]):
             emptied = sent
-        return WrittenSides(parts, letters, listed, self.page, self.review, unsure, kept, emptied=emptied)
+        return replace(written, parts=parts, page=self.page, review=self.review, unsure=unsure, emptied=emptied)
 
+    def write_letters(self, answers: pl.LazyFrame) -> WrittenSides:
+        """Count the letters of marked rows and write the list; keep the earlier list if it would become empty."""
+        listed = self.letters
+        counts = count_letters(answers, self.letter_cost, listed=listed is not None)
+        if listed is None or self._write_list(answers, listed, counts.letters):
+            return WrittenSides(letters=counts, letter_list=listed)
+        return WrittenSides(letters=counts, kept_letters=listed)
 
-def letter_list_of(write: WriteOptions) -> Path | None:
-    """Return the path of the list of letters, if asked for; raise :class:`UsageError` for an unusable one."""
-    check_letter_cost(write.letter_cost)
-    letters = as_path(write.letters) if write.letters is not None else None
-    if letters is not None and letters.suffix.lower() in output_format(letters).can.spliced_only:
-        raise UsageError(LETTERS_NOT_WORKBOOK, path=letters)
-    return letters
+    def _write_list(self, answers: pl.LazyFrame, path: Path, letters: int) -> bool:
+        # whether the list replaces the earlier one
+        temporary = self.at[path]
+        tallied, count_written = frames.write_frame(
+            letters_of(answers), temporary, output_format(temporary), _headers()
+        )
+        accounting.check_rows(letters, int(tallied["rows"].item()), count_written(), in_order=True)
+        if letters or self.allow_empty or not replaces_other(path, temporary):
+            return True
+        with fetch_file(path) as earlier:
+            shutil.copy2(earlier.path, temporary)
+        return False

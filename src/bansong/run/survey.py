@@ -45,7 +45,7 @@ from bansong.run.columns import (
 from bansong.run.outputs import Outputs
 from bansong.run.page import check_page
 from bansong.run.report import Report
-from bansong.run.side_files import SideFiles, letter_list_of
+from bansong.run.side_files import SideFiles
 from bansong.tables.columns import Chosen, kept_columns, listed_headers, named_column
 from bansong.tables.detect import EXTENSIONS, STREAM, keep_input, name_input, open_table, reading
 from bansong.tables.earlier_columns import EarlierColumns, added_later, find_earlier_columns
@@ -382,7 +382,7 @@ class Surveyor:
                 "output": target.path,
                 "manifest": as_path(write.manifest) if write.manifest is not None else None,
                 **sides.paths_by_use(),
-                "letter list": letter_list_of(write),
+                "letter list": SideFiles.of_letters(write).letters,
             },
             write.in_place,
         )
