@@ -231,12 +231,12 @@ def _only(needed: pl.Expr, changed: pl.Expr) -> pl.Expr:
     return pl.when(needed).then(changed).otherwise(pl.field("key"))
 
 
-def attach_history(frame: pl.LazyFrame, history: pl.LazyFrame | None, today: date, number: str = "key") -> pl.LazyFrame:
-    """Add :data:`HISTORY` (String): outcome of the newest letter to the ``number`` (UInt64) at the ``address``."""
+def attach_history(frame: pl.LazyFrame, history: pl.LazyFrame | None, today: date) -> pl.LazyFrame:
+    """Add :data:`HISTORY` (String): outcome of the newest letter to the number (``key``, UInt64) at the ``address``."""
     # a delivered letter counts for TRUSTED_MONTHS, a returned one until a newer letter
     if history is None:
         return frame.with_columns(pl.lit(None, pl.String).alias(HISTORY))
-    return with_letters(frame, _newest_outcomes(history, today), number)
+    return with_letters(frame, _newest_outcomes(history, today), "key")
 
 
 def with_letters(frame: pl.LazyFrame, letters: pl.LazyFrame, number: str) -> pl.LazyFrame:

@@ -230,12 +230,15 @@ def _is_among(column: str, values: pl.Series) -> pl.Expr:
 
 
 def _select_rows(rows: pl.LazyFrame, found: pl.DataFrame, which: pl.Expr) -> pl.LazyFrame:
-    holds = found.select(which.fill_null(False)).to_series()
-    wanted = pl.col(ROW_ID).map_batches(partial(gather_values, holds), pl.Boolean, is_elementwise=True)
-    return rows.select(ROW_ID, "address").filter(wanted)
+    return rows.select(ROW_ID, "address").filter(look_up(found.select(which.fill_null(False)).to_series()))
 
 
-def gather_values(values: pl.Series, ids: pl.Series) -> pl.Series:
+def look_up(values: pl.Series) -> pl.Expr:
+    """Return each row's value in ``values``, which has one for each ``row_id``."""
+    return pl.col(ROW_ID).map_batches(partial(_gather_values, values), values.dtype, is_elementwise=True)
+
+
+def _gather_values(values: pl.Series, ids: pl.Series) -> pl.Series:
     return values.gather(ids)
 
 

@@ -336,7 +336,8 @@ def match(outcomes: pl.DataFrame, rows: pl.DataFrame, mailed: pl.Expr) -> MatchR
     )
     own = pl.when(pl.col("problem") != "date_not_read").then("problem")  # reported only without another problem
     found = found.with_columns(pl.coalesce(own, _match_problem(mailed), "problem").alias("problem"))
-    clash = found.filter(_is_usable()).group_by("target").agg(_differs().alias("clash"))
+    differs = (pl.col("said").n_unique() > 1) | (pl.col("reason_code").drop_nulls().n_unique() > 1)
+    clash = found.filter(_is_usable()).group_by("target").agg(differs.alias("clash"))
     found = found.join(clash, on="target", how="left", maintain_order="left").with_columns(
         pl.when(_is_usable() & pl.col("clash")).then(pl.lit("contradictory")).otherwise("problem").alias("problem")
     )
@@ -395,10 +396,6 @@ def _match_problem(mailed: pl.Expr) -> pl.Expr:
 
 def _is_usable() -> pl.Expr:
     return pl.col("problem").is_null() | (pl.col("problem") == "date_not_read")
-
-
-def _differs() -> pl.Expr:
-    return (pl.col("said").n_unique() > 1) | (pl.col("reason_code").drop_nulls().n_unique() > 1)
 
 
 _LABEL: Final[dict[str, Any]] = LABEL_SCHEMA | {"doubt": pl.Boolean}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -49,8 +49,7 @@ from bansong.purchase.changes import (
     LabelRefused,
     LabelRetracted,
     LabelSent,
-    QueuedLabel,
-    WantedLabel,
+    RowLabel,
 )
 from bansong.purchase.ledger import Journal, Ledger, LedgerRun
 from bansong.purchase.ledger_file import ledger_path
@@ -81,7 +80,7 @@ class LabelSender:
     _bases: dict[int, int | None] = field(default_factory=dict, init=False)
     _jobs: dict[int, StoredUpload] = field(default_factory=dict, init=False)
 
-    def send_all(self, run_id: str, labels: Sequence[QueuedLabel], cancel: CancelToken) -> Halt | None:
+    def send_all(self, run_id: str, labels: Sequence[RowLabel], cancel: CancelToken) -> Halt | None:
         """Send the labels; return why sending stopped early, if so; raise errors that end a run."""
         key = self.terms.load_key()
         outcome = "failed"
@@ -99,7 +98,7 @@ class LabelSender:
             raise StoppedError(self._explain_progress())
         return halt
 
-    def count_unnumbered(self, labels: Sequence[QueuedLabel]) -> int:
+    def count_unnumbered(self, labels: Sequence[RowLabel]) -> int:
         """Count the labels whose row in the job has no known number."""
         return sum(self._bases.get(label.upload, 0) is None for label in labels)
 
@@ -110,9 +109,7 @@ class LabelSender:
             "{sent} sent in this run, known to the ledger{doubts}; the same command goes on", sent=sent, doubts=doubts
         )
 
-    async def _send_all(
-        self, key: ApiKey, run_id: str, labels: Sequence[QueuedLabel], cancel: CancelToken
-    ) -> Halt | None:
+    async def _send_all(self, key: ApiKey, run_id: str, labels: Sequence[RowLabel], cancel: CancelToken) -> Halt | None:
         client = Client(self.url, key, concurrency=self.terms.concurrency, timeout=self.terms.timeout, max_retries=0)
         async with client, Journal(self.ledger) as journal:
             context = PurchaseContext(client, self.ledger, journal, self.terms, run_id, "")
@@ -171,7 +168,7 @@ class LabelSender:
 class _LabelRequest(OutgoingRequest[None]):
     """A label to be sent; it is repeated only if it certainly did not arrive."""
 
-    def __init__(self, sender: LabelSender, context: PurchaseContext, label: QueuedLabel) -> None:
+    def __init__(self, sender: LabelSender, context: PurchaseContext, label: RowLabel) -> None:
         self._sender, self._context, self._label = sender, context, label
 
     async def skip(self) -> bool:
@@ -315,26 +312,20 @@ def send_labels(
     if not file.exists():  # nothing was ever bought
         return SendReport(str(file), labels.height, labels.height)
     with Ledger.open(file) as ledger:
-        found = _find_jobs(labels, ledger, url.name, mailed)
+        wanted, report = _find_jobs(labels, ledger, url.name, mailed)
         started = datetime.now(UTC)
         run = LedgerRun(new_run_id(started), "label", url.name, str(path), started.timestamp())
-        queue = ledger.prepare_labels(run, found.wanted, resend=resend)
+        queue = ledger.prepare_labels(run, wanted, resend=resend)
         log.info("%d labels are to be sent, %d were sent before", len(queue.labels), queue.done)
         sender = LabelSender(ledger, terms, url, first_row)
         halt = sender.send_all(run.run_id, queue.labels, cancel or CancelToken()) if queue.labels else None
-        return _report(found, queue, sender, halt)
+        return _complete_report(report, wanted, queue, sender, halt)
 
 
-@dataclass(frozen=True, slots=True)
-class _JobLabels:
-    labels: int
-    without_job: int
-    wanted: tuple[WantedLabel, ...]
-    contradictory: tuple[tuple[int, ...], ...]
-
-
-def _find_jobs(labels: pl.DataFrame, ledger: Ledger, origin: str, mailed: date | None) -> _JobLabels:
-    """Find the job of each label: the last before the mailing, else the first."""
+def _find_jobs(
+    labels: pl.DataFrame, ledger: Ledger, origin: str, mailed: date | None
+) -> tuple[list[RowLabel], SendReport]:
+    # the job of each label: the last before the mailing, else the first
     lookups = labels.select(LOOKUP).drop_nulls().unique(maintain_order=True)
     parts = []
     for offline, paid in ledger.upload_flags(origin):  # flags are part of a key; the file lacks them
@@ -360,12 +351,9 @@ def _find_jobs(labels: pl.DataFrame, ledger: Ledger, origin: str, mailed: date |
     )
     sure = grouped.filter(~pl.col("both")).select("upload", "place", "bounced", "reason")
     both = grouped.filter("both").get_column(ROW_ID)
-    return _JobLabels(
-        labels=labels.height,
-        without_job=joined["upload"].null_count(),
-        wanted=tuple(WantedLabel(*row) for row in sure.iter_rows()),
-        contradictory=tuple(tuple(rows) for rows in both),
-    )
+    contradictory, without_job = tuple(tuple(rows) for rows in both), joined["upload"].null_count()
+    report = SendReport(str(ledger.path), labels.height, without_job, contradictory=contradictory)
+    return [RowLabel(*row) for row in sure.iter_rows()], report
 
 
 def _end_of_day(mailed: date | None) -> float:
@@ -375,22 +363,21 @@ def _end_of_day(mailed: date | None) -> float:
     return (datetime(mailed.year, mailed.month, mailed.day, tzinfo=UTC) + timedelta(days=1, hours=12)).timestamp()
 
 
-def _report(found: _JobLabels, queue: LabelQueue, sender: LabelSender, halt: Halt | None) -> SendReport:
-    rows = {(label.upload, label.place) for label in found.wanted}
+def _complete_report(
+    report: SendReport, wanted: Sequence[RowLabel], queue: LabelQueue, sender: LabelSender, halt: Halt | None
+) -> SendReport:
+    rows = {(label.upload, label.place) for label in wanted}
     held = sender.ledger.held_labels(sender.url.name)
     unnumbered = sender.count_unnumbered(queue.labels)
-    return SendReport(
-        ledger=str(sender.ledger.path),
-        labels=found.labels,
-        without_job=found.without_job,
-        job_rows=len(rows) + len(found.contradictory),
+    return replace(
+        report,
+        job_rows=len(rows) + len(report.contradictory),
         done=queue.done,
         sent=sender.sent,
         left=len(queue.labels) - sender.sent - sender.refused - sender.doubts - unnumbered,
         refused=sender.refused,
         doubts=sender.doubts,
         unnumbered=unnumbered,
-        contradictory=found.contradictory,
         held=tuple(label for label in held if (label.upload, label.place) in rows),
         paused=halt.note if halt else None,
     )

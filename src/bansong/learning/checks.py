@@ -43,12 +43,13 @@ def interval(hits: int, of: int, confidence: float = USUAL) -> tuple[float, floa
     return max(0.0, middle - half) if hits else 0.0, min(1.0, middle + half) if hits < of else 1.0
 
 
-def chi_square_bound(freedom: int, confidence: float = WIDE) -> float:
-    """Return the quantile of the chi-square distribution within a few per mille (Wilson and Hilferty, 1931)."""
+def chi_square_bound(freedom: int) -> float:
+    """Return the :data:`WIDE` quantile of the chi-square distribution, within a few per mille."""
+    # Wilson and Hilferty, 1931
     if freedom < 1:
         return 0.0
     part = 2 / (9 * freedom)
-    return float(freedom * (1 - part + NormalDist().inv_cdf(confidence) * math.sqrt(part)) ** 3)
+    return float(freedom * (1 - part + NormalDist().inv_cdf(WIDE) * math.sqrt(part)) ** 3)
 
 
 SHIFTED: Final = 0.2  # population stability index of a changed feature (the usual limit in credit scoring)

@@ -450,30 +450,21 @@ _LABEL_AGAIN: Final = (
 )
 
 
-class WantedLabel(NamedTuple):
-    """A label to be sent, for the row at ``place`` of ``upload`` (a number in the ledger)."""
+class RowLabel(NamedTuple):
+    """A label of the row at ``place`` of ``upload`` (a number in the ledger); ``turn`` counts the labels of a row."""
 
     upload: int
     place: int
     bounced: bool
     reason: str | None
-
-
-class QueuedLabel(NamedTuple):
-    """A label in the ledger; ``turn``: its number among the labels of its row."""
-
-    upload: int
-    place: int
-    turn: int
-    bounced: bool
-    reason: str | None
+    turn: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class LabelQueue:
     """Labels to be sent now, and counts of those sent before (``done``) and held back (``held``)."""
 
-    labels: tuple[QueuedLabel, ...]
+    labels: tuple[RowLabel, ...]
     done: int
     held: int
 
@@ -483,17 +474,15 @@ class _LabelStep:
     LEGAL: ClassVar[str]
     STATE: ClassVar[str]
 
-    label: QueuedLabel
+    label: RowLabel
     note: str | None = field(default=None, kw_only=True)
 
     def write(self, tx: Transaction) -> None:
-        upload, place, turn, *_ = self.label
-        row: dict[str, Value] = {"upload": upload, "place": place, "turn": turn}
         tx.one(
             self,
             f"UPDATE labels SET state = :state, since = :now, note = :note "
             f"WHERE upload = :upload AND place = :place AND turn = :turn AND state IN ({self.LEGAL})",
-            row | {"state": self.STATE, "now": tx.now, "note": clean(self.note)},
+            self.label._asdict() | {"state": self.STATE, "now": tx.now, "note": clean(self.note)},
         )
 
     @property
@@ -545,19 +534,19 @@ class JobNumbered:
 LabelChange = LabelSent | LabelDone | LabelRefused | LabelDoubted | LabelRetracted | JobNumbered
 
 
-def prepare_labels(tx: Transaction, run_id: str, wanted: Iterable[WantedLabel], *, resend: bool) -> LabelQueue:
+def prepare_labels(tx: Transaction, run_id: str, wanted: Iterable[RowLabel], *, resend: bool) -> LabelQueue:
     """Record labels to be sent, one a row at most; ``resend``: also those refused or in doubt, as a decision."""
     run, states, again = tx.run(run_id), Counter[str](), Counter[int]()
     queue = []
-    for label in wanted:
-        state, turn = _find_or_add_label(tx, run, label._replace(reason=clean(label.reason) or None))
+    for one in wanted:
+        state, label = _find_or_add_label(tx, run, one._replace(reason=clean(one.reason) or None))
         if resend and state in ("refused", "doubt"):
-            tx.connection.execute(_LABEL_AGAIN, (tx.now, run, label.upload, label.place, turn))
+            tx.connection.execute(_LABEL_AGAIN, (tx.now, run, label.upload, label.place, label.turn))
             again[label.upload] += 1
             state = "prepared"
         states[state] += 1
         if state == "prepared":
-            queue.append(QueuedLabel(label.upload, label.place, turn, label.bounced, clean(label.reason) or None))
+            queue.append(label)
     tx.connection.executemany(
         "INSERT INTO decisions (at, decision, kind, id, rows, job_id) "
         "SELECT ?, 'resend', 'label', upload, ?, job_id FROM uploads WHERE number = ?",
@@ -568,16 +557,16 @@ def prepare_labels(tx: Transaction, run_id: str, wanted: Iterable[WantedLabel], 
     return LabelQueue(tuple(queue), states["done"], states["refused"] + states["doubt"])
 
 
-def _find_or_add_label(tx: Transaction, run: int, label: WantedLabel) -> tuple[str, int]:
-    # return state and turn of the row's last label if it is equal, else of a new one; unsent other labels are dropped
-    upload, place, bounced, reason = label
+def _find_or_add_label(tx: Transaction, run: int, label: RowLabel) -> tuple[str, RowLabel]:
+    # return the row's last label with its state if it is equal, else a new one; unsent other labels are dropped
+    upload, place, bounced, reason, _ = label
     while True:
         last = tx.connection.execute(_LAST_LABEL, (upload, place)).fetchone()
         if last is None or (last[1], last[2]) == (bounced, reason) or last[3] != "prepared":
             break
         tx.connection.execute("DELETE FROM labels WHERE (upload, place, turn) = (?, ?, ?)", (upload, place, last[0]))
     if last is not None and (last[1], last[2]) == (bounced, reason):
-        return last[3], last[0]
+        return last[3], label._replace(turn=last[0])
     turn = 0 if last is None else last[0] + 1
     tx.connection.execute(_NEW_LABEL, (upload, place, turn, bounced, reason, tx.now, run))
-    return "prepared", turn
+    return "prepared", label._replace(turn=turn)

@@ -315,7 +315,7 @@ class Ledger:
         return None if found is None else int(found[0])
 
     def prepare_labels(
-        self, run: LedgerRun, wanted: Iterable[changes.WantedLabel], *, resend: bool = False
+        self, run: LedgerRun, wanted: Iterable[changes.RowLabel], *, resend: bool = False
     ) -> changes.LabelQueue:
         """Record a run and its labels to be sent; without labels the run is not kept."""
         with self._transaction() as tx:

@@ -129,11 +129,7 @@ def attach(tx: Transaction, id: str, job_id: str) -> int:
 
 
 def _decide(
-    tx: Transaction,
-    decision: str,
-    closed: str,
-    ids: Iterable[str],
-    settle: Callable[[str, str, dict[str, Value]], int],
+    tx: Transaction, decision: str, closed: str, ids: Iterable[str], settle: Callable[[str, str, dict[str, Value]], int]
 ) -> int:
     settled = 0
     for id in ids:

@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +21,7 @@ from bansong.engine.address.attach import building_code
 from bansong.engine.address.gazetteer import Gazetteer
 from bansong.engine.local import DISTRICT_CODE, MATCH_LEVEL, NUMBER, PLACE
 from bansong.engine.overlays import address_key
-from bansong.engine.records import ROW_ID, find_repeated, gather_values
+from bansong.engine.records import ROW_ID, find_repeated, look_up
 from bansong.run import accounting
 from bansong.run.accounting import kept_alert
 from bansong.tables import detect
@@ -261,11 +260,6 @@ def with_duplicates(answers: pl.LazyFrame) -> pl.LazyFrame:
     found = answers.select(number, pl.when(key.is_not_null()).then(key.hash()).alias(_PLACE))
     first = find_first_rows(found.collect(engine="streaming"))
     return answers.with_columns(look_up(first).alias(FIRST))
-
-
-def look_up(values: pl.Series) -> pl.Expr:
-    """Return each row's value in ``values``, which has one for each ``row_id``."""
-    return pl.col(ROW_ID).map_batches(partial(gather_values, values), values.dtype, is_elementwise=True)
 
 
 def find_first_rows(found: pl.DataFrame) -> pl.Series:

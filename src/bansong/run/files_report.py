@@ -150,7 +150,7 @@ class FilesReport(Shown):
         }
 
     def _describe(self) -> list[tuple[str, str]]:
-        plan, sure = self.plan, 0
+        plan = self.plan
         found = [] if self.statuses is None else [(gettext("statuses"), self.statuses.summary)]
         tables = ngettext("{count:,} table", "{count:,} tables", len(self.parts))
         found += [(gettext("inputs"), tables), (gettext("rows"), f"{self.rows:,}")]
@@ -163,8 +163,7 @@ class FilesReport(Shown):
             found.append((gettext("invalid"), f"{plan.invalid:,}"))
         found += [] if self.asked is None else self.asked.lines()
         if self.purchase is not None:
-            sure = plan.lookups - self.purchase.known - self.purchase.wanted
-            found += quote_lines(self.purchase, sure) if self.dry_run else purchase_lines(self.purchase, sure)
+            found += (quote_lines if self.dry_run else purchase_lines)(plan, self.purchase)
         found.append((gettext("time"), gettext("{seconds:.1f} s, run {run}", seconds=self.seconds, run=self.run_id)))
         beside = self.beside.lines() if self.beside else []
         return [*found, *beside, *self._part_lines(), *self._column_lines()]

@@ -303,11 +303,7 @@ class OpenMailing:
 
 @contextmanager
 def open_mailing(
-    run: str | Path | None,
-    file: str | Path | None,
-    read: ReadOptions = AS_FOUND,
-    *,
-    besides: Sequence[str] = (),
+    run: str | Path | None, file: str | Path | None, read: ReadOptions = AS_FOUND, *, besides: Sequence[str] = ()
 ) -> Iterator[OpenMailing]:
     """Open an enriched file by ``run`` (id or path of a manifest) or ``file``; ``besides``: more columns of letters."""
     given = as_path(file) if file is not None else None

@@ -57,8 +57,8 @@ def count_lines(*counts: Mapping[str, int]) -> list[tuple[str, str]]:
     return [*zip(labels, map(listed_counts, counts), strict=True)]
 
 
-def quote_lines(purchase: Purchase, sure: int) -> list[tuple[str, str]]:
-    """Return lines on a planned purchase; ``sure``: lookups that the local engine is sure of (hybrid)."""
+def quote_lines(plan: LookupPlan, purchase: Purchase) -> list[tuple[str, str]]:
+    """Return lines on a planned purchase."""
     found = [] if purchase.before is None else [(gettext("quota left"), _render_quota(purchase.before))]
     missing = ngettext(
         "{chosen:,} of {count:,} missing lookup",
@@ -66,18 +66,18 @@ def quote_lines(purchase: Purchase, sure: int) -> list[tuple[str, str]]:
         purchase.wanted,
         chosen=purchase.chosen,
     )
-    return [*found, (gettext("would buy"), _render_lookups(missing, purchase, sure))]
+    return [*found, (gettext("would buy"), _render_lookups(missing, plan, purchase))]
 
 
-def purchase_lines(purchase: Purchase, sure: int) -> list[tuple[str, str]]:
-    """Return lines on a finished purchase, without zero figures; ``sure`` as for :func:`quote_lines`."""
+def purchase_lines(plan: LookupPlan, purchase: Purchase) -> list[tuple[str, str]]:
+    """Return lines on a finished purchase, without zero figures."""
     chosen = ngettext(
         "{paid:,} of {count:,} chosen lookup",
         "{paid:,} of {count:,} chosen lookups",
         purchase.chosen,
         paid=purchase.paid,
     )
-    found = [(gettext("paid"), _render_lookups(chosen, purchase, sure, purchase.wanted - purchase.chosen))]
+    found = [(gettext("paid"), _render_lookups(chosen, plan, purchase, purchase.wanted - purchase.chosen))]
     if purchase.before is not None:
         left = gettext(
             "{before} before, {after} after", before=_render_quota(purchase.before), after=_render_quota(purchase.after)
@@ -107,13 +107,13 @@ def _render_doubts(purchase: Purchase) -> str:
     return ", ".join([*([own] if purchase.doubts else []), *([killed] if purchase.doubts_found else [])])
 
 
-def _render_lookups(bought: str, purchase: Purchase, sure: int, left_out: int = 0) -> str:
+def _render_lookups(bought: str, plan: LookupPlan, purchase: Purchase, left_out: int = 0) -> str:
     parts = {
         gettext_noop("{count:,} beyond budget or quota"): left_out,
         gettext_noop("{count:,} in the ledger"): purchase.cached,
         gettext_noop("{count:,} in uploads of earlier runs"): purchase.running,
         gettext_noop("{count:,} held back"): purchase.held,
-        gettext_noop("{count:,} certain without"): sure,
+        gettext_noop("{count:,} certain without"): plan.lookups - purchase.known - purchase.wanted,
     }
     return ", ".join([bought, *(gettext(what, count=count) for what, count in parts.items() if count)])
 
@@ -288,8 +288,7 @@ class Report(Shown):
             yield gettext("history"), known
         yield from _doubt_lines(plan, numbered="b_no" in self.columns)
         if self.purchase is not None:
-            sure = plan.lookups - self.purchase.known - self.purchase.wanted
-            yield from quote_lines(self.purchase, sure) if account is None else purchase_lines(self.purchase, sure)
+            yield from (quote_lines if account is None else purchase_lines)(plan, self.purchase)
         yield gettext("time"), gettext_of(self, "{seconds:.1f} s, run {run}", run=self.run_id)
         if self.output:
             yield gettext("output"), self.output

@@ -234,12 +234,7 @@ class Run:
         return replace(report, beside=beside)
 
     def _publish_input(
-        self,
-        one: SurveyedInput,
-        step: EngineStep,
-        together: AnsweredRecords | None,
-        first: int,
-        observe: Observe,
+        self, one: SurveyedInput, step: EngineStep, together: AnsweredRecords | None, first: int, observe: Observe
     ) -> list[Report]:
         # each sheet of a workbook is spliced into the file that has the sheets before it
         one.refuse_change()

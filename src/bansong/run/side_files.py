@@ -21,12 +21,12 @@ from bansong.base.publish import publish_file
 from bansong.base.remote import fetch_file, look_at_output
 from bansong.base.schema import ACTIONS, HEADERS, word_of
 from bansong.engine.address.gazetteer import Gazetteer
-from bansong.engine.records import ROW_ID
+from bansong.engine.records import ROW_ID, look_up
 from bansong.engine.text import is_blank, is_masked, postal_digits
 from bansong.reference.reviews import check_review, write_review
 from bansong.run import accounting
 from bansong.run.accounting import OTHER
-from bansong.run.columns import FIRST, Target, look_up
+from bansong.run.columns import FIRST, Target
 from bansong.tables import frames
 from bansong.tables.detect import output_format, write_table
 from bansong.tables.streams import unpacked_name

@@ -256,9 +256,9 @@ class DoctorOptions:
     timeout: float = 5.0
 
 
-def diagnose(options: DoctorOptions, *, today: date | None = None) -> Diagnosis:
+def diagnose(options: DoctorOptions) -> Diagnosis:
     """Check everything that a run needs; errors become findings."""
-    today = today or seoul_day()
+    today = seoul_day()
     checks: tuple[tuple[str, Callable[[], Iterable[Finding]]], ...] = (
         (gettext_noop("versions"), look_at_versions),
         ("extras", lambda: chain.from_iterable(map(_look_at_extra, EXTRAS))),

@@ -269,7 +269,8 @@ def _ambiguous(card: Scorecard) -> Iterator[str]:
     for texts in alike.values():
         for where, lang, text in texts:
             for other, its, said in texts:
-                if other != where and _says(text, said):
+                can_say = "{" in text and re.search(matching(text), sample(said))
+                if other != where and (text == said or can_say):
                     yield gettext(
                         "{where} {lang} cannot be told from {other} {its} in a file: {text!r} can say {said!r}, "
                         "too; give each level words of its own",
@@ -280,10 +281,6 @@ def _ambiguous(card: Scorecard) -> Iterator[str]:
                         text=text,
                         said=said,
                     )
-
-
-def _says(text: str, other: str) -> bool:
-    return text == other or ("{" in text and re.search(matching(text), sample(other)) is not None)
 
 
 def _faults_of_learning(card: Scorecard, origin: Learned) -> Iterator[str]:
