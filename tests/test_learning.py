@@ -21,7 +21,7 @@ from bansong.history.scorecards import Event, ModelStore, resolve_model
 from bansong.learning.calibrate import calibrate
 from bansong.learning.checks import ControlGroup, RankedLetters, check_labels, label_doubts
 from bansong.learning.fit import (
-    MOST,
+    MAX_MOVE,
     TERMS,
     Priors,
     count_patterns,
@@ -115,7 +115,7 @@ def test_a_challenger_moves_no_level_by_more_than_it_may(seed: int, rate: float)
     known = letters(seed % 50, 400).with_columns(bounced=pl.Series(rng.random(400) < rate))
     card = make_challenger(fit_points(counted(known), CARD), CARD)
     before, after = ([one.base.points, *expert_points(one)] for one in (CARD, card))
-    assert max(abs(one - other) for one, other in zip(before, after, strict=True)) <= MOST
+    assert max(abs(one - other) for one, other in zip(before, after, strict=True)) <= MAX_MOVE
     assert all(isinstance(points, int) for points in after)
     assert abs(card.ceiling - CARD.ceiling) <= 0.05 + 1e-9
     assert (card.grades, card.actions, card.version) == (CARD.grades, CARD.actions, CARD.version)

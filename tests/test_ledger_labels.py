@@ -15,16 +15,18 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from bansong.base.schema import Answer
 from bansong.errors import LedgerError
-from bansong.purchase.changes import JobFetched, JobKnown, UploadGated, UploadPrepared
-from bansong.purchase.label_queue import (
+from bansong.purchase.changes import (
+    JobFetched,
+    JobKnown,
     JobNumbered,
     LabelDone,
     LabelDoubted,
     LabelRefused,
     LabelRetracted,
     LabelSent,
-    QueuedLabel,
-    WantedLabel,
+    RowLabel,
+    UploadGated,
+    UploadPrepared,
 )
 from bansong.purchase.ledger import Ledger, LedgerRun
 from examples import ALL, few
@@ -67,10 +69,10 @@ def test_a_job_s_base_is_kept_when_a_later_look_does_not_prove_it(ledger: Ledger
 
 
 def test_a_run_without_anything_to_send_is_not_kept(ledger: Ledger) -> None:
-    (label,) = ledger.prepare_labels(a_run(1), [WantedLabel(1, 0, True, "")]).labels
+    (label,) = ledger.prepare_labels(a_run(1), [RowLabel(1, 0, True, "")]).labels
     assert label.reason is None
     ledger.settle([LabelSent(label), LabelDone(label)])
-    assert ledger.prepare_labels(a_run(2), [WantedLabel(1, 0, True, None)]).done == 1
+    assert ledger.prepare_labels(a_run(2), [RowLabel(1, 0, True, None)]).done == 1
     assert [run.run_id for run in ledger.runs()] == ["run u1", "label 1"]
 
 
@@ -81,12 +83,12 @@ def test_what_was_sent_is_forgotten_with_its_upload_and_not_before(tmp_path: Pat
         for id in ("u1", "u2", "u3"):
             load(ledger, id, rows=1)
             ledger.settle([JobFetched(id, {0: Answer("active")}, {}, None)])
-        labels = ledger.prepare_labels(a_run(1), [WantedLabel(upload, 0, True, None) for upload in (1, 2, 3)]).labels
+        labels = ledger.prepare_labels(a_run(1), [RowLabel(upload, 0, True, None) for upload in (1, 2, 3)]).labels
         ledger.settle([LabelSent(label) for label in labels])
         ledger.settle([LabelDone(labels[0]), LabelDoubted(labels[1], note="502"), LabelDone(labels[2])])
         now = 500 * DAY
         ledger.purge(600)
-        assert ledger.prepare_labels(a_run(2), [WantedLabel(1, 0, True, None)]).done == 1
+        assert ledger.prepare_labels(a_run(2), [RowLabel(1, 0, True, None)]).done == 1
         now = 1000 * DAY
         ledger.purge(400)
         left = ledger._connection.execute("SELECT upload, state FROM labels").fetchall()
@@ -109,7 +111,7 @@ WILD = st.integers(0, 9).map(lambda drawn: drawn == 5)
 class Told:
     """The model's label."""
 
-    label: QueuedLabel
+    label: RowLabel
     state: str
 
 
@@ -134,12 +136,12 @@ class Life(RuleBasedStateMachine):
         self.runs += 1
         if any(told.state == "sent" for told in self.told[place]):
             return  # one process: nothing is wanted anew while it is under way
-        queue = self.ledger.prepare_labels(a_run(self.runs), [WantedLabel(1, place, bounced, reason)], resend=resend)
+        queue = self.ledger.prepare_labels(a_run(self.runs), [RowLabel(1, place, bounced, reason)], resend=resend)
         turns = self.told[place]
         while turns and turns[-1].state == "prepared" and turns[-1].label[3:] != (bounced, reason):
             turns.pop()
         if not turns or turns[-1].label[3:] != (bounced, reason):
-            turns.append(Told(QueuedLabel(1, place, len(turns), bounced, reason), "prepared"))
+            turns.append(Told(RowLabel(1, place, bounced, reason, len(turns)), "prepared"))
         elif resend and turns[-1].state in ("refused", "doubt"):
             turns[-1].state = "prepared"
         state = turns[-1].state
@@ -182,8 +184,8 @@ class Life(RuleBasedStateMachine):
 
     @invariant()
     def knows_what_the_model_knows(self) -> None:
-        rows = self.ledger._connection.execute("SELECT upload, place, turn, bounced, reason, state FROM labels")
-        found = {QueuedLabel(*row[:3], bool(row[3]), row[4]): row[5] for row in rows}
+        rows = self.ledger._connection.execute("SELECT upload, place, bounced, reason, turn, state FROM labels")
+        found = {RowLabel(*row[:2], bool(row[2]), *row[3:5]): row[5] for row in rows}
         assert found == {told.label: told.state for turns in self.told.values() for told in turns}
         held = {(label.place, label.state) for label in self.ledger.held_labels(ORIGIN)}
         last = [turns[-1] for turns in self.told.values() if turns]

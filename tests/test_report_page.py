@@ -277,7 +277,7 @@ def test_a_comparison_in_parts_is_that_of_the_whole(
     edited.write_csv(tmp_path / "before.csv")
     found = []
     for together in (1_000_000, 60):
-        monkeypatch.setattr(page_figures, "_TOGETHER", together)
+        monkeypatch.setattr(page_figures, "_MAX_ROWS_COMPARED", together)
         with open_mailing(None, made[0] / "out.csv", besides=page_figures.BESIDES) as mailing:
             changes = page_figures.find_changes(mailing.letters, "", None, earlier=tmp_path / "before.csv")
         assert changes is not None

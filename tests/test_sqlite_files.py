@@ -28,7 +28,7 @@ from bansong import watch
 from bansong.base.sqlite import FileKind
 from bansong.errors import LedgerError, StoreError
 from bansong.jobs.state import RUN_FILE
-from bansong.purchase.label_queue import WantedLabel
+from bansong.purchase.changes import RowLabel
 from bansong.purchase.ledger import Ledger, LedgerRun
 from bansong.purchase.ledger_file import LEDGER_FILE
 from bansong.purchase.lookups import keys_of, scope_of
@@ -112,7 +112,7 @@ def test_a_first_ledger_knows_its_answers_its_doubts_and_its_job(tmp_path: Path)
         assert [upload.job_id for upload in ledger.open_uploads(ORIGIN)] == ["job-1"]
         assert len(ledger.doubts()) == 1
         assert ledger.labelled_jobs([1])[1].base is None
-        label = WantedLabel(1, 0, True, None)
+        label = RowLabel(1, 0, True, None)
         assert len(ledger.prepare_labels(LedgerRun("r", "label", ORIGIN, "a.csv", 1.0), [label]).labels) == 1
 
 

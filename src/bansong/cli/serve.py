@@ -6,10 +6,9 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -195,27 +194,23 @@ def serve(
 
     With --check nothing is started or changed, also beside a running server: exit code 2 where a start would fail.
     """
-    if check:
-        _check(host=host, port=port, plans=plans, trusted_proxies=trusted_proxies, **settings)
     needs_server()
-    from bansong.server.app import run
     from bansong.server.settings import Settings, configure_logging, load_plans, parse_proxies
 
     status = chosen_status(settings)
+    if check:
+        from bansong.upkeep.service_check import check_service
+
+        given: Settings = Settings(status=status, trusted_proxies=trusted_proxies, **settings)
+        diagnosis = check_service(given, host, port, plans)
+        print_findings(diagnosis)
+        raise SystemExit(diagnosis.exit_code)
+    from bansong.server.app import run
+
     proxies = parse_proxies(trusted_proxies)
     chosen: Settings = Settings(plans=load_plans(plans), status=status, trusted_proxies=proxies, **settings)
     configure_logging()
     run(chosen, host, port, lambda url: _announce(url, behind_proxy=bool(trusted_proxies)))
-
-
-def _check(**options: Any) -> NoReturn:
-    from bansong.upkeep.service_check import ServiceToCheck, check_service
-
-    status = chosen_status(options)
-    given = {field.name: options[field.name] for field in fields(ServiceToCheck) if field.name != "status"}
-    diagnosis = check_service(ServiceToCheck(status=status, **given))
-    print_findings(diagnosis)
-    raise SystemExit(diagnosis.exit_code)
 
 
 def _announce(url: str, *, behind_proxy: bool) -> None:
@@ -233,7 +228,7 @@ def _announce(url: str, *, behind_proxy: bool) -> None:
 
 def needs_server() -> None:
     """Raise :class:`UsageError` if a package of ``bansong[server]`` is missing."""
-    for name in ("starlette", "uvicorn", "python_multipart", "prometheus_client"):
+    for name in ("starlette", "uvicorn", "python_multipart", "prometheus_client", "numpy"):
         if find_spec(name) is None:
             raise UsageError(PACKAGE_MISSING, replace=name.replace("_", "-"))
 

@@ -1,4 +1,4 @@
-"""What is laid over the local engine: statuses, earlier letters, addresses chosen by people."""
+"""Facts that a run adds to the local engine: statuses, earlier letters, addresses chosen by people."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ STATUS_SOURCE_UNUSABLE: Final = Problem(
 )
 
 _NEEDED: Final = ("b_no", "biz_status", "as_of")
-_OURS: Final = "nts:"  # prefix of the overlay's columns beside the registry's
-_EARLIEST: Final = pl.lit(date.min)  # for an unknown day
+_OURS: Final = "nts:"  # prefix of the overlay's columns, beside those of the registry
+_EARLIEST: Final = pl.lit(date.min)  # stands for an unknown day
 
 
 class StatusOverlay:
-    """Statuses of the tax authority beside a registry; one object for all threads.
+    """Statuses of the tax authority, to be used with a registry; one object for all threads.
 
     ``statuses``: a frame with ``b_no`` (integer or text), ``biz_status``, ``as_of`` and optionally the other columns of
-    a registry; or a registry, or its path. ``aged_before``: earlier statuses show their age in the reasons. ``more``:
-    columns of :data:`ATTACHED_MORE` that it has.
+    a registry; or a registry, or its path. ``aged_before``: older statuses show their age in the reasons. The attribute
+    ``more`` lists its columns of :data:`ATTACHED_MORE`.
 
     Raises :class:`bansong.errors.UsageError` for an unsuitable frame, :class:`~bansong.errors.RegistryError`.
     """
@@ -64,38 +64,38 @@ class StatusOverlay:
 
     @property
     def path(self) -> Path | None:
-        """The file of its registry, if it has one."""
+        """The file of the registry, if the statuses come from one."""
         return self._statuses.path if isinstance(self._statuses, Registry) else None
 
     @property
     def version(self) -> str | None:
-        """The version of its registry, or the newest day of its statuses, if any."""
+        """The version of the registry, else the newest day of a status; ``None`` without statuses."""
         return self._statuses.version
 
     @property
     def rows(self) -> int:
-        """Number of business numbers."""
+        """Number of businesses with a status."""
         return self._statuses.rows
 
     @classmethod
     def exchangeable(cls, *, aged_before: date | None = None) -> StatusOverlay:
-        """Return an overlay for a repeated query: :meth:`exchange` sets the statuses of each run."""
+        """Return an overlay for a query that is repeated with other statuses, set by :meth:`exchange`."""
         overlay = cls(pl.DataFrame(schema=SCHEMA), aged_before=aged_before)
         overlay.more = tuple(ours for theirs, ours in ATTACHED_MORE.items() if theirs != "name")
         return overlay
 
     def exchange(self, statuses: pl.DataFrame) -> None:
-        """Use these statuses in the next run: a registry's columns but ``name``, sorted by distinct numbers."""
+        """Replace the statuses; the frame has a registry's columns but ``name``, and sorted, distinct numbers."""
         self._statuses = _StatusFrame(statuses)
 
     def check(self) -> None:
-        """Read its file, if any; raise :class:`RegistryError` if that is damaged."""
+        """Read the whole file, if any; raise :class:`RegistryError` if it is damaged."""
         if isinstance(self._statuses, Registry):
             self._statuses.check()
 
     def attach(self, frame: pl.LazyFrame, key: str, registry: Registry | None, *, names: bool = True) -> pl.LazyFrame:
-        """Do what :meth:`Registry.attach` does, and add :data:`BY_NTS` (Boolean); the newer ``as_of`` counts."""
-        # on a tie the overlay's; missing values, and the day of closure if both are closed, are taken from the other
+        """Add columns as :meth:`Registry.attach`, from the newer of overlay and registry, and :data:`BY_NTS`."""
+        # on a tie the overlay counts; missing values (of `since` only if both say closed) come from the other
         more = self.more if registry is None else {*self.more, *registry.more}
         dtypes = attached_dtypes(more, names=names)
         found = pl.col(key).map_batches(
@@ -113,7 +113,7 @@ class StatusOverlay:
 
 class _StatusFrame:
     def __init__(self, frame: pl.DataFrame) -> None:
-        # a registry's columns but `name`, sorted by `b_no`, each number once; the frame alone is pickled
+        # `frame`: a registry's columns but `name`, with sorted, distinct numbers; only the frame is pickled
         self._frame = frame = frame.rename(ATTACHED_MORE, strict=False)
         self._index = KeyIndex(frame["b_no"])
         self.rows = frame.height
@@ -131,7 +131,7 @@ class _StatusFrame:
 
 
 def _find_all(source: Registry | _StatusFrame | None, dtypes: Mapping[str, Any], numbers: pl.Series) -> pl.DataFrame:
-    # null for columns that the source does not have
+    # columns that the source lacks are null
     nothing = [pl.Series(name, [None], dtype).new_from_index(0, len(numbers)) for name, dtype in dtypes.items()]
     if source is None:
         return pl.DataFrame(nothing)
@@ -140,7 +140,7 @@ def _find_all(source: Registry | _StatusFrame | None, dtypes: Mapping[str, Any],
 
 
 def _merge(frame: pl.DataFrame) -> pl.Series:
-    # ours with the prefix _OURS beside the registry's
+    # the overlay's columns have the prefix _OURS
     theirs = {name: pl.col(name) for name in frame.columns if not name.startswith(_OURS)}
     ours = {name: pl.col(f"{_OURS}{name}") for name in theirs}
     later = ours["as_of"].fill_null(_EARLIEST) >= theirs["as_of"].fill_null(_EARLIEST)
@@ -178,14 +178,14 @@ def _read_frame(frame: pl.DataFrame) -> pl.DataFrame:
         raise UsageError(STATUS_FRAME_UNUSABLE, parameter=parameter, reason=str(error).splitlines()[0]) from error
     usable = frame.drop_nulls(["b_no", "biz_status"])
     b_no = pl.col("b_no")
-    if usable.select((b_no > b_no.shift(1)).all()).item():  # as from a store: spares the memory of sorting
+    if usable.select((b_no > b_no.shift(1)).all()).item():  # already sorted, as from a store
         return usable.rechunk()
     return snapshot(usable.lazy()).collect().rechunk()
 
 
 HISTORY: Final = "history"  # column of `attach_history`: `moved`, `absent`, `delivered` or null
 
-# a row of a history: one letter with a known outcome (as HISTORY)
+# a row is a letter with a known outcome (a word of HISTORY)
 HISTORY_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "b_no": pl.UInt64,
     "address_key": pl.String,
@@ -193,12 +193,12 @@ HISTORY_SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "mailed": pl.Date,
 }
 
-TRUSTED_MONTHS: Final = 12  # age up to which a delivered letter counts: about a fifth of businesses move in a year
-_OUTCOMES: Final = ("delivered", "absent", "moved")  # of two letters mailed on one day the later of these counts
+TRUSTED_MONTHS: Final = 12  # an older delivery does not count: about a fifth of businesses move in a year
+_OUTCOMES: Final = ("delivered", "absent", "moved")  # of letters mailed on one day, the last of these counts
 
 _GAP: Final = r"[\s\p{P}\p{S}\p{Cc}\p{Cf}]+"
 _DIGITS_APART: Final = rf"(\p{{N}}){_GAP}(\p{{N}})"
-_APART: Final = "\ue000"  # for a gap between digits until other gaps are removed: of private use, so no gap itself
+_APART: Final = "\ue000"  # marks a gap between digits until other gaps are removed; a private character
 _STILL_APART: Final = rf"{_APART}\p{{N}}{_GAP}\p{{N}}"
 _UNUSUAL: Final = "[^ -@\\[-~가-힣]"
 _LETTER: Final = ("b_no", "address_key")
@@ -208,17 +208,17 @@ _KEY: Final = "letter:address_key"
 
 
 def address_key(address: pl.Expr) -> pl.Expr:
-    """Return the text that spellings of one address share: its letters and digits (String), null if blank or masked."""
-    # between two digits any other characters are one -, for 12-3 is not 123
+    """Return a key that spellings of one address share: letters and digits (String); null if blank or masked."""
+    # characters between two digits become one -, since 12-3 is not 123
     text = address.cast(pl.String)
     said = pl.when(~is_blank(text) & ~is_masked(text)).then(text)
-    # as fields of structs each step is computed once, and the costly ones only on the few texts that need them
+    # steps are fields of structs, so that each is computed once, and costly ones only for the texts that need them
     key = pl.field("key")
     steps = pl.struct(said.alias("key"))
     for step in (
         _only(key.str.contains(_UNUSUAL), key.str.normalize("NFKC").str.to_lowercase()),
         key.str.replace_all(_DIGITS_APART, f"${{1}}{_APART}${{2}}"),
-        # a digit that stands alone between two gaps was the end of one find and could not begin the next
+        # again, since a single digit between two gaps ends one match and cannot begin the next
         _only(key.str.contains(_STILL_APART), key.str.replace_all(_DIGITS_APART, f"${{1}}{_APART}${{2}}")),
         key.str.replace_all(_GAP, ""),
         _only(key.str.contains(_APART, literal=True), key.str.replace_all(_APART, "-", literal=True)),
@@ -231,17 +231,17 @@ def _only(needed: pl.Expr, changed: pl.Expr) -> pl.Expr:
     return pl.when(needed).then(changed).otherwise(pl.field("key"))
 
 
-def attach_history(frame: pl.LazyFrame, history: pl.LazyFrame | None, today: date, number: str = "key") -> pl.LazyFrame:
-    """Add :data:`HISTORY` (String), from the newest letter to each business (UInt64 ``number``) at its ``address``."""
-    # a delivered letter counts for TRUSTED_MONTHS, a returned one until there is a newer one
+def attach_history(frame: pl.LazyFrame, history: pl.LazyFrame | None, today: date) -> pl.LazyFrame:
+    """Add :data:`HISTORY` (String): outcome of the newest letter to the number (``key``, UInt64) at the ``address``."""
+    # a delivered letter counts for TRUSTED_MONTHS, a returned one until a newer letter
     if history is None:
         return frame.with_columns(pl.lit(None, pl.String).alias(HISTORY))
-    return with_letters(frame, _newest_outcomes(history, today), number)
+    return with_letters(frame, _newest_outcomes(history, today), "key")
 
 
 def with_letters(frame: pl.LazyFrame, letters: pl.LazyFrame, number: str) -> pl.LazyFrame:
-    """Add columns of ``letters`` (by distinct ``b_no`` and ``address_key``) for each row's ``number`` and address."""
-    # first by the number alone: most rows have no letters, and their address key is not needed
+    """Join ``letters`` (by distinct ``b_no`` and ``address_key``) to rows by ``number`` and address."""
+    # by the number first: most rows have no letters, and need no address key
     businesses = letters.select(pl.col("b_no").alias(_NUMBER)).unique().with_columns(pl.lit(True).alias(_WRITTEN))
     known = frame.join(businesses, left_on=number, right_on=_NUMBER, how="left", maintain_order="left")
     keyed = known.with_columns(address_key(pl.when(_WRITTEN).then("address")).alias(_KEY))
@@ -250,7 +250,7 @@ def with_letters(frame: pl.LazyFrame, letters: pl.LazyFrame, number: str) -> pl.
 
 
 def _newest_outcomes(history: pl.LazyFrame, today: date) -> pl.LazyFrame:
-    # without those too old to count
+    # deliveries that are too old are left out
     known = history.filter(pl.col("outcome").is_in(_OUTCOMES) & (pl.col("mailed") <= today)).drop_nulls(_LETTER)
     weight = pl.col("outcome").cast(pl.Enum(_OUTCOMES))
     newest = known.group_by(_LETTER).agg(
@@ -262,15 +262,15 @@ def _newest_outcomes(history: pl.LazyFrame, today: date) -> pl.LazyFrame:
 
 CHOICE_SCHEMA: Final = {
     "b_no": pl.UInt64,
-    "address_key": pl.String,  # of the address as written; the next two are of the chosen official one
+    "address_key": pl.String,  # of the written address; the next two are of the chosen official one
     "address": pl.String,
     "zipcode": pl.String,
     "by": pl.String,
     "chosen_on": pl.Date,
 }
 
-CHOICE: Final = "bv:choice"  # fate of the choice for a row's address: `used`, `vanished`, null without one
-# aggregations over rows of `LocalEngine.answer` with choices
+CHOICE: Final = "bv:choice"  # whether a row's choice was `used` or has `vanished`; null without a choice
+# aggregations over rows answered with choices
 CHOICE_COUNTS: Final = tuple((pl.col(CHOICE) == what).sum().alias(f"choice:{what}") for what in ("used", "vanished"))
 
 _CHOSEN: Final = ("address", "zipcode", "by", "chosen_on")
@@ -279,7 +279,7 @@ _REASON: Final[dict[Lang, str]] = {"en": "chosen in a review", "ko": "검토에�
 
 @dataclass(frozen=True, slots=True)
 class AddressChoices:
-    """Choices (:data:`CHOICE_SCHEMA`), and whether their building is in the gazetteer (``there``)."""
+    """Chosen addresses (:data:`CHOICE_SCHEMA`); ``there``: whether the gazetteer still has the building."""
 
     frame: pl.DataFrame
 
@@ -289,7 +289,7 @@ class AddressChoices:
         return cls(choices.with_columns(there=(found["match_level"] == "exact").fill_null(False)))
 
     def replace(self, work: pl.LazyFrame) -> pl.LazyFrame:
-        """Replace address and postal code of rows with a choice, and add :data:`CHOICE`."""
+        """Replace address and postal code of rows by the chosen ones, and add :data:`CHOICE`."""
         named = self.frame.rename({name: f"choice:{name}" for name in (*_CHOSEN, "there")})
         joined = with_letters(work, named.lazy(), "key")
         used = pl.col("choice:there").fill_null(False)
@@ -300,6 +300,7 @@ class AddressChoices:
         return found.drop("choice:there", "choice:address", "choice:zipcode")
 
     def tell(self, work: pl.LazyFrame, lang: Lang) -> pl.LazyFrame:
+        """State the choice in the reasons of rows where it was used."""
         day = pl.col("choice:chosen_on").dt.to_string("%Y-%m-%d")
         text = pl.concat_str(pl.lit(_REASON[lang]), pl.lit(" (review, "), day, pl.lit(", "), "choice:by", pl.lit(")"))
         reason = pl.when(pl.col(CHOICE) == "used").then(text).otherwise("changes")

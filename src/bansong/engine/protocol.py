@@ -1,4 +1,4 @@
-"""Interface of engines for a run, and the local engine behind it."""
+"""The interface between a run and its engine, and the local engine with this interface."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ class QuotaStatus:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Agreement of the local engine and the service on rows that both answered (hybrid)."""
+    """How local engine and service agree on the rows that both answered (hybrid)."""
 
     rows: int
-    status_known: int  # by both
+    status_known: int  # rows whose status both know
     status_same: int
     action_same: int
-    prob_apart: float | None  # mean distance of the two probabilities
+    prob_apart: float | None  # mean difference of the two probabilities
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +60,11 @@ class Purchase:
     running: int  # lookups in uploads of earlier runs
     held: int  # lookups asked once without an answer
     wanted: int  # lookups not in the ledger
-    chosen: int  # of the wanted ones
+    chosen: int  # wanted lookups within budget and quota
     paid: int = 0  # lookups that the service took in this run
-    fetched: int = 0  # answers out of uploads
+    fetched: int = 0  # answers from uploads
     doubts: int = 0  # requests with an unknown answer
-    doubts_found: int = 0  # those left by a killed run
+    doubts_found: int = 0  # requests that a killed run left without an answer
     requests: int = 0
     retries: int = 0
     repeated: int = 0  # requests sent again with the same key
@@ -84,7 +84,7 @@ class Purchase:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """The records of a run: the rows of :func:`bansong.engine.records.records`, of one table or of several."""
+    """The records (:func:`bansong.engine.records.records`) of a run, from one table or several."""
 
     rows: pl.LazyFrame
     count: int = 0  # 0 if not counted
@@ -93,34 +93,34 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """The run that an engine answers for."""
+    """A run, as its engine needs to know it."""
 
-    file: str  # name of its input in the ledger
+    file: str  # name of the input in the ledger
     run_id: str
     progress: Progress | None = None
     cancel: CancelToken | None = None
     resources: ExitStack = field(default_factory=ExitStack)  # closed when the answers have been written
-    unix_time: Callable[[], float] = time.time  # for the age of stored answers
+    unix_time: Callable[[], float] = time.time  # clock for the age of stored answers
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The answers to the records of a run."""
+    """The answers to a run's records, as a function, and what they cost."""
 
     of: Callable[[pl.LazyFrame], pl.LazyFrame]  # adds the nine columns to prepared rows of one table, lazily
     purchase: Purchase | None = None  # `None` for an engine that buys nothing
 
 
 class Engine(Protocol):
-    """Answers the rows of a run.
+    """An engine, as a run uses it.
 
-    A run calls :meth:`with_known`, :meth:`prepare`, then :meth:`quote` or :meth:`answer`; each table is written with
-    the :class:`Answers`.
+    A run calls :meth:`with_known`, :meth:`prepare`, then :meth:`quote` or :meth:`answer`; the returned
+    :class:`Answers` answer each table.
     """
 
     @property
     def kind(self) -> EngineKind:
-        """Properties shared by all engines of its name."""
+        """Properties of all engines with this name."""
 
     @property
     def local(self) -> LocalEngine:
@@ -131,19 +131,19 @@ class Engine(Protocol):
         """The header of the column that orders purchases."""
 
     def with_known(self, known: Known) -> Engine:
-        """Return this engine with earlier letters, statuses and choices; those that it has already stay."""
+        """Return a copy with earlier letters, statuses and choices, unless the engine has its own."""
 
     def files(self) -> Mapping[str, Path | None]:
-        """The files that it reads or keeps, by their use: no output may replace one."""
+        """The files of the engine by use; no output may replace them."""
 
     def prepare(self, records: Records) -> Records:
-        """Add the columns by which the engine answers."""
+        """Add the columns that the engine needs to answer."""
 
     def quote(self, records: Records, context: RunContext) -> Purchase | None:
-        """Return what buying the answers would cost; ``None`` for the local engine. Nothing is spent."""
+        """Return what the answers would cost, without buying; ``None`` for the local engine."""
 
     def answer(self, records: Records, context: RunContext) -> Answers:
-        """Buy and return the answers to the prepared records of all tables; the local engine buys nothing."""
+        """Answer the prepared records of all tables; engines that buy do so now."""
 
     def counts(self) -> tuple[pl.Expr, ...]:
         """Aggregations over answered rows, collected while they are written."""
@@ -160,7 +160,7 @@ _ONE_BATCH: Final = 20_000  # rows; a query for gathering costs more than it sav
 
 @dataclass(frozen=True, slots=True)
 class LocalEngineAdapter:
-    """The local engine as a run's :class:`Engine`."""
+    """The local engine with the interface :class:`Engine`."""
 
     local: LocalEngine
     kind: EngineKind = ENGINE_KINDS["local"]
@@ -176,7 +176,7 @@ class LocalEngineAdapter:
         return records
 
     def quote(self, records: Records, context: RunContext) -> None:
-        """Return ``None``: the local engine costs nothing."""
+        """Return ``None``, since the local engine costs nothing."""
 
     def answer(self, records: Records, context: RunContext) -> Answers:
         def answer(rows: pl.LazyFrame) -> pl.LazyFrame:
@@ -192,19 +192,20 @@ class LocalEngineAdapter:
         return self.local.counts()
 
     def agreement(self, tallied: Mapping[str, Any]) -> None:
-        """Return ``None``: there is only one answer."""
+        """Return ``None``, since only the local engine answers."""
 
     def hints(self, *, planned: bool) -> tuple[str, ...]:
         return registry_alerts(self.local, Phrase("no row will say `send`") if planned else None, planned=planned)
 
 
 def local_files(local: LocalEngine) -> dict[str, Path | None]:
+    """Return the files of a local engine by use."""
     indexes = {"registry": local.registry, "statuses": local.status, "gazetteer": local.gazetteer}
     return {name: index.path if index is not None else None for name, index in indexes.items()}
 
 
 def _row_ids_with_progress(progress: Progress, total: int) -> pl.Expr:
-    lock, done = threading.Lock(), 0  # polars calls from several threads
+    lock, done = threading.Lock(), 0  # polars calls it from several threads
 
     def count(row_ids: pl.Series) -> pl.Series:
         nonlocal done

@@ -1,6 +1,6 @@
-"""Rows as records, and the features that only the whole file gives, in 16 bytes a row."""
+"""Records of rows, and features that need the whole file (16 bytes a row)."""
 
-# undeserved points harm more than missed ones, so only plain cases count
+# Points without good reason do more harm than missing points, so only clear cases count.
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from bansong.tables.table import TEXTS, Table
 
 ROW_ID: Final = "row_id"
 DIGITS: Final = "plan:digits"
-RIGHT: Final = "plan:right"  # whether the number's check digit is the right one; null where there is no number
+RIGHT: Final = "plan:right"  # whether the number's check digit is right; null without a number
 _AGAIN: Final = "plan:again"
 _GAP: Final = r"[\s\p{P}\p{S}]*"
 _WORDS: Final = ("총합계", "합계", "총계", "소계", "누계", "계", "grandtotal", "subtotal", "total", "sum")
 _UNIT: Final = r"(?:건|개|곳|행|명|업체|rows?|records?|items?)"
 _COUNT: Final = rf"[0-9][0-9,]*\s*{_UNIT}?"
 _LABEL: Final = "|".join(_GAP.join(word) for word in _WORDS)
-# 합계, [ 합 계 ], Sub-total:, 합계 120건, 총 1,200개: a whole cell, never a part of one
+# a whole cell: 합계, [ 합 계 ], Sub-total:, 합계 120건, 총 1,200개
 _TOTALS: Final = rf"(?i)^{_GAP}(?:(?:{_LABEL}){_GAP}(?:{_COUNT})?|총{_GAP}[0-9][0-9,]*\s*{_UNIT}){_GAP}$"
 
 
 def records(table: Table, chosen: Mapping[str, Choice], ours: Collection[int] = ()) -> pl.LazyFrame:
-    """Return rows with ``row_id`` (from 0) and record beside the user's columns; ``ours``: an earlier run's columns."""
-    # with a number column come DIGITS, RIGHT and ROW_PROBLEM, else ADDRESS_LIST
+    """Add ``row_id`` (from 0) and the columns of the record to rows; ``ours``: columns of an earlier run."""
+    # with numbers, DIGITS, RIGHT and ROW_PROBLEM are added, else ADDRESS_LIST
     ids = table.ids
     rows = table.frame.with_row_index(ROW_ID).with_columns(
         role_cell(table, role, choice).alias(role)
@@ -51,7 +51,7 @@ def records(table: Table, chosen: Mapping[str, Choice], ours: Collection[int] = 
     schema = table.frame.collect_schema()
     texts = [place for place, id_ in enumerate(ids) if schema[id_] in TEXTS and place not in ours]
     totals, again = _is_totals_row(table, chosen, texts, unsure), pl.lit(False)
-    # in a column of numbers no header can stand
+    # a repeated header cannot stand in a column of a numeric dtype
     if len(texts) == len(ids) - len(ours) and table.headers[chosen["b_no"].column].strip():
         first = chosen["b_no"].column
         rows = rows.with_columns((unsure & _is_header(table, first, pl.col(ids[first]))).alias(_AGAIN))
@@ -63,6 +63,7 @@ def records(table: Table, chosen: Mapping[str, Choice], ours: Collection[int] = 
 
 
 def with_digits(rows: pl.LazyFrame) -> pl.LazyFrame:
+    """Add the number as integer (:data:`NUMBER`) and text (:data:`DIGITS`), and whether it is :data:`RIGHT`."""
     key = pl.col(NUMBER)
     rows = rows.with_columns(business_number.key_expr(pl.col("b_no")).alias(NUMBER))
     return rows.with_columns(
@@ -71,7 +72,7 @@ def with_digits(rows: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _is_totals_row(table: Table, chosen: Mapping[str, Choice], texts: Collection[int], unsure: pl.Expr) -> pl.Expr:
-    # a label in a column up to the number's or in the name's, in a row whose number is not right
+    # a row without a right number, with the label in the name or in a column up to that of the number
     number_place, name = chosen["b_no"].column, chosen.get("name")
     places = [place for place in texts if place <= number_place or (name and place == name.column)]
     ids = table.ids
@@ -86,10 +87,10 @@ def _is_header(table: Table, place: int, cell: pl.Expr) -> pl.Expr:
 CROWDED: Final = "crowded"
 SEVERAL: Final = "several_addresses"
 
-# businesses at a crowded address: a family with its firms, or a firm with its branches, has a handful of numbers under
-# one roof; shared offices and addresses for hire have dozens
+# Businesses at a crowded address. A family, or a firm with branches, has a handful of numbers at one address; shared
+# offices have dozens.
 CROWD: Final = 10
-ALIKE: Final = 3  # businesses with one spelling of an address, before its other spellings are compared (costly)
+ALIKE: Final = 3  # businesses with one spelling of an address, for its other spellings to be compared (which is costly)
 
 _PAIRS_AT_ONCE: Final = 500_000
 _NUMBER: Final = "number"
@@ -100,8 +101,8 @@ _WRITTEN: Final = "number:written"
 _FOUND: Final = "whole_file"
 _BUILDINGS: Final = ("building", "lot")
 
-# columns of `row_keys`, null where unknown: number (Int64), number of a possible business (Int64), address as written
-# and as compared (String), building and lot number (Int64)
+# columns of `row_keys`, null if unknown: number (Int64), number with a right check digit (Int64), written address and
+# address key (String), building and lot number (Int64)
 KEYS: Final = (_NUMBER, "business", _PLACE, _KEY, *_BUILDINGS)
 
 _NO_ROWS: Final = pl.Series(dtype=pl.get_index_type())
@@ -113,9 +114,9 @@ def with_cross_row_features(rows: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def find_cross_row_features(rows: pl.LazyFrame) -> pl.DataFrame | None:
-    """Return :data:`CROWDED` and :data:`SEVERAL` (Boolean) of each row; null for rows without number or address."""
-    # crowded: CROWD businesses at one `address_key`, at least ALIKE of them in one spelling; several addresses: two
-    # building or two lot numbers, in plain addresses (a lot address beside the road address does not count)
+    """Compute :data:`CROWDED` and :data:`SEVERAL` (Boolean) of each row; null without number or address."""
+    # crowded: CROWD businesses with one address key, at least ALIKE of them in one spelling; several addresses: a
+    # number with two building numbers, or two lot numbers (a lot address and a road address do not count as two)
     if not _has_records(rows):
         return None
     address = pl.col("address").cast(pl.String)
@@ -130,7 +131,7 @@ def find_cross_row_features(rows: pl.LazyFrame) -> pl.DataFrame | None:
 
 
 def with_found_features(rows: pl.LazyFrame, facts: pl.DataFrame | None) -> pl.LazyFrame:
-    """Add the result of :func:`find_cross_row_features`, if there is one, to the rows with these ``row_id``."""
+    """Add the result of :func:`find_cross_row_features`, if any, to rows by ``row_id``."""
     if facts is None or not _has_records(rows):
         return rows
     looked_up = pl.col(ROW_ID).map_batches(partial(_gather_facts, facts), return_dtype=_FACTS, is_elementwise=True)
@@ -138,7 +139,7 @@ def with_found_features(rows: pl.LazyFrame, facts: pl.DataFrame | None) -> pl.La
 
 
 def with_given_features(rows: pl.LazyFrame, found: Collection[str]) -> pl.LazyFrame:
-    """Complete features that another engine found: ``found``, null for no, of :data:`CROWDED` and :data:`SEVERAL`."""
+    """Complete the columns ``found`` (:data:`CROWDED`, :data:`SEVERAL`) of another engine, where null means no."""
     if not _has_records(rows):
         return rows.drop(found)
     says = pl.col(_NUMBER).is_not_null() & pl.col("address").is_not_null()
@@ -152,7 +153,7 @@ def _has_records(rows: pl.LazyFrame) -> bool:
 
 
 def row_keys(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Return the columns :data:`KEYS`, for features found by another engine; unhashed, as hashes differ by release."""
+    """Return the columns :data:`KEYS`, from which another engine finds features; no hashes, which vary by release."""
     address = pl.col("address").cast(pl.String)
     said = pl.when(~is_masked(address)).then(address)
     work = _with_number(rows.select("b_no", address.alias(_TEXT), said.alias("address")))
@@ -166,10 +167,10 @@ def row_keys(rows: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _with_number(rows: pl.LazyFrame) -> pl.LazyFrame:
-    # equal numbers become equal, whatever their spelling; some are no business numbers
+    # spellings of a number become one integer, which may be no business number
     digits = pl.col(_WRITTEN).str.replace_all("-", "", literal=True).cast(pl.UInt64, strict=False)
     work = rows.with_columns(pl.col("b_no").cast(pl.String).alias(_WRITTEN)).with_columns(digits.alias(_NUMBER))
-    odd = pl.when(pl.col(_NUMBER).is_null()).then(pl.col(_WRITTEN))  # few, and on nulls the rule costs nothing
+    odd = pl.when(pl.col(_NUMBER).is_null()).then(pl.col(_WRITTEN))  # null for most rows, where the rule costs nothing
     return work.with_columns(pl.coalesce(_NUMBER, business_number.key_expr(odd)).alias(_NUMBER)).drop(_WRITTEN)
 
 
@@ -177,7 +178,7 @@ def _find_crowded(rows: pl.LazyFrame, found: pl.DataFrame) -> pl.Series:
     alike = _find_with_different(_with_repeated(found, _PLACE, ALIKE), _PLACE, ALIKE)
     if alike.is_empty():
         return _NO_ROWS
-    # equal spellings have one key, made from the first of their rows
+    # the key of a spelling is made from its first row
     spelled = _select_rows(rows, found, _is_among(_PLACE, alike) & pl.col(_PLACE).is_first_distinct())
     keys = spelled.select(ROW_ID, address_key(pl.col("address")).alias(_KEY)).drop_nulls()
     hashed = keys.with_columns(pl.col(_KEY).hash()).collect(engine="streaming")
@@ -201,7 +202,7 @@ def _find_several(rows: pl.LazyFrame, found: pl.DataFrame) -> pl.Series:
 
 
 def _business_expr() -> pl.Expr:
-    # null with a wrong check digit, and below 10^9, as telephone numbers
+    # null with a wrong check digit, and below 10^9 like telephone numbers
     key = pl.col(_NUMBER)
     return pl.when(business_number.checksum_expr(key) & key.is_between(10**9, 10**10 - 1)).then(key).alias(_NUMBER)
 
@@ -212,14 +213,14 @@ def _with_repeated(found: pl.DataFrame, column: str, times: int) -> pl.DataFrame
 
 
 def _find_with_different(pairs: pl.DataFrame, column: str, times: int) -> pl.Series:
-    # in parts: finding distinct pairs takes ten times the memory of the pairs
+    # in parts, since finding distinct pairs takes ten times their memory
     parts = 1 + pairs.height // _PAIRS_AT_ONCE
     of_part = (pairs.filter(pl.col(column) % parts == part).unique() for part in range(parts))
     return pl.concat([find_repeated(part[column], times) for part in of_part])
 
 
 def find_repeated(values: pl.Series, times: int) -> pl.Series:
-    """Return the values that occur at least so often, sorted: sorting costs half of counting."""
+    """Return the values that occur at least ``times`` times, sorted (sorting costs half of counting)."""
     ordered = values.sort()
     return ordered.filter(ordered == ordered.shift(times - 1)).unique()
 
@@ -229,12 +230,15 @@ def _is_among(column: str, values: pl.Series) -> pl.Expr:
 
 
 def _select_rows(rows: pl.LazyFrame, found: pl.DataFrame, which: pl.Expr) -> pl.LazyFrame:
-    holds = found.select(which.fill_null(False)).to_series()
-    wanted = pl.col(ROW_ID).map_batches(partial(gather_values, holds), pl.Boolean, is_elementwise=True)
-    return rows.select(ROW_ID, "address").filter(wanted)
+    return rows.select(ROW_ID, "address").filter(look_up(found.select(which.fill_null(False)).to_series()))
 
 
-def gather_values(values: pl.Series, ids: pl.Series) -> pl.Series:
+def look_up(values: pl.Series) -> pl.Expr:
+    """Return each row's value in ``values``, which has one for each ``row_id``."""
+    return pl.col(ROW_ID).map_batches(partial(_gather_values, values), values.dtype, is_elementwise=True)
+
+
+def _gather_values(values: pl.Series, ids: pl.Series) -> pl.Series:
     return values.gather(ids)
 
 

@@ -1,4 +1,4 @@
-"""A registry file; keys found by their place in it."""
+"""The registry of statuses: reading its file, and finding numbers in it."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from bansong.base.errors import Problem, RegistryError
 from bansong.base.messages import Phrase
 from bansong.engine.text import day_expr, is_blank, is_masked, parse_json_object
 
-_SEARCHES_PER_KEY: Final = 8  # making a key's slot takes an eighth of the time of a search
-_MIN_KEYS: Final = 64  # fewer are faster to search
-_SLOTS_PER_KEY: Final = 8  # then one key in sixteen is not in its slot, and is searched for
-_MAX_SLOTS: Final = 2**25  # 134 MB; of ten million businesses one in eight is searched for
+_SEARCHES_PER_KEY: Final = 8  # a search takes eight times as long as making a slot
+_MIN_KEYS: Final = 64  # searching among fewer keys is faster than using slots
+_SLOTS_PER_KEY: Final = 8  # one key in sixteen then shares its slot and must be searched for
+_MAX_SLOTS: Final = 2**25  # 134 MB; of ten million businesses, one in eight must be searched for
 _NOWHERE: Final = pl.Series([None], dtype=pl.UInt32)
 
 
 def values_at(column: pl.Series, places: pl.Series) -> pl.Series:
-    """Return the value at each place (UInt32) of a column, null for null and beyond the end."""
+    """Return the values of a column at ``places`` (UInt32); null for null and beyond the end."""
     last = places.max()
     if last is None or last < len(column):  # type: ignore[operator]  # an integer
-        return column[places]  # fifty times as fast as gather, which is a query of its own
+        return column[places]  # fifty times as fast as gather, which runs a query
     return column.gather(places, null_on_oob=True)
 
 
 class KeyIndex:
-    """Finds keys in a sorted column; one object for all threads.
+    """Finds the positions of keys in a sorted column; one object for all threads.
 
-    A slot (32 bytes a key) has the place of the last key with a remainder; other keys are searched for, and all while
-    one thread makes the slots, as that needs polars' threads.
+    A key's remainder is the index of its slot, which has the position of the last key with that remainder (32 bytes a
+    key). Other keys are found by binary search; so are all keys until a thread has made the slots.
     """
 
     def __init__(self, keys: pl.Series) -> None:
-        """``keys``: UInt64, sorted, each once."""
+        """Index ``keys``: UInt64, sorted and distinct."""
         self._keys = keys
         self._size = min(_SLOTS_PER_KEY * len(keys), _MAX_SLOTS) + 1
         self._slots: pl.Series | None = None
@@ -51,7 +51,7 @@ class KeyIndex:
         self._asked = 0
 
     def find(self, keys: pl.Series) -> pl.Series:
-        """Return the position of each key (UInt32), null for null and unknown keys."""
+        """Return the position of each key (UInt32); null for null and unknown keys."""
         self._asked += len(keys)
         enough = len(self._keys) > _MIN_KEYS and self._asked >= len(self._keys) // _SEARCHES_PER_KEY
         if self._slots is None and enough and self._making.acquire(blocking=False):
@@ -61,7 +61,7 @@ class KeyIndex:
         if self._slots is None:
             return self._search(keys)
         places = self._slots[self._slot_of(keys)]
-        elsewhere = self._keys[places] != keys  # null where one of them is
+        elsewhere = self._keys[places] != keys  # null for nulls
         if elsewhere.any():
             elsewhere = elsewhere.fill_null(False)
             places = places.scatter(elsewhere.arg_true(), self._search(keys.filter(elsewhere)))
@@ -101,34 +101,33 @@ STATUS_DTYPE: Final = pl.Enum(STATUSES)
 SCHEMA: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "b_no": pl.UInt64,
     "biz_status": STATUS_DTYPE,
-    "since": pl.Date,  # closed or suspended since
+    "since": pl.Date,  # first day of being closed or suspended
     "opened": pl.Date,
     "as_of": pl.Date,  # day of the status
 }
 TAXATIONS: Final = ("general", "simplified", "exempt")
-MORE: Final[dict[str, pl.DataType | type[pl.DataType]]] = {  # columns that a registry has only with a value in them
+MORE: Final[dict[str, pl.DataType | type[pl.DataType]]] = {  # columns that a registry has only if not empty
     "taxation": pl.Enum(TAXATIONS),
     "merged": pl.Boolean,  # closed by merging into unit taxation (사업자단위과세 전환)
     "name": pl.String,
 }
-# columns of a frame of statuses: those of a registry, without names
+# columns of fetched statuses: those of a registry, without names
 STATUS_SCHEMA: Final = SCHEMA | {name: dtype for name, dtype in MORE.items() if name != "name"}
 
 METADATA_KEY: Final = "bizverify.registry"
 FORMAT: Final = 2
-_FORMATS: Final = (1, FORMAT)  # format 1 lacked the columns MORE
+_FORMATS: Final = (1, FORMAT)  # format 1 has no columns MORE
 
-ATTACHED: Final = ("biz_status", "since", "opened", "as_of")  # columns that every registry gives to a row
-# names of the columns of MORE beside a row, which has its own name
+ATTACHED: Final = ("biz_status", "since", "opened", "as_of")  # columns that every registry adds to rows
+# columns of MORE → their names in rows, which may have a column `name`
 ATTACHED_MORE: Final = {"taxation": "taxation", "merged": "merged", "name": "registry_name"}
 
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """An opened registry file; ``version`` names the snapshot in reports and manifests.
+    """An open registry file, for all queries and threads; ``version``: as named in reports and manifests.
 
-    ``more``: the columns of :data:`ATTACHED_MORE` that it has. A column is read when first needed and then held: one
-    object serves all queries and threads.
+    ``more``: its columns of :data:`ATTACHED_MORE`. A column is read when first needed, and then kept in memory.
     """
 
     path: Path
@@ -148,7 +147,7 @@ class Registry:
             refuse_url(path, RegistryError)
             raise RegistryError(REGISTRY_MISSING, path=path, remedy=remedy)
         try:
-            with path.open("rb") as file:  # a name with brackets would be taken for a glob
+            with path.open("rb") as file:  # an open file, since polars takes brackets in a name for a glob
                 text = pl.read_parquet_metadata(file).get(METADATA_KEY)
                 file.seek(0)
                 schema = pl.read_parquet_schema(file)
@@ -166,7 +165,7 @@ class Registry:
 
     @property
     def newest(self) -> date | None:
-        """The newest day of a status, with which its version begins; ``None`` if unknown."""
+        """The newest day of a status, from the version; ``None`` if unknown."""
         try:
             return date.fromisoformat(self.version[:10])
         except ValueError:
@@ -181,30 +180,30 @@ class Registry:
             raise RegistryError(REGISTRY_DAMAGED, path=self.path, reason=reason) from error
 
     def __getstate__(self) -> list[Any]:
-        return [self.path, self.version, self.rows, self.more, {}]  # another process reads the file itself
+        return [self.path, self.version, self.rows, self.more, {}]  # another process reads the columns again
 
     def attach(self, frame: pl.LazyFrame, key: str, *, names: bool = True) -> pl.LazyFrame:
-        """Add :data:`ATTACHED` and :attr:`more` by the UInt64 number ``key``, null if absent; rows and order stay."""
+        """Add :data:`ATTACHED` and :attr:`more` by the number ``key`` (UInt64); null for unknown numbers."""
         dtypes = attached_dtypes(self.more, names=names)
         found = pl.col(key).map_batches(partial(self.find, dtypes), return_dtype=pl.Struct(dtypes), is_elementwise=True)
         return frame.with_columns(found.alias("bv:registry")).unnest("bv:registry")
 
     def find(self, columns: Collection[str], numbers: pl.Series) -> pl.Series:
-        """Return the columns of each number as a struct, with null fields for unknown numbers."""
+        """Return a struct of the columns for each number; its fields are null for unknown numbers."""
         places = self._column("b_no").find(numbers)
         return gather(places, {name: self._column(name) for name in columns})
 
     def _column(self, name: str) -> Any:
-        if name not in self._held:  # several threads may read it, and the last result is kept
+        if name not in self._held:  # if several threads read it, the last result is kept
             try:
-                with self.path.open("rb") as file:  # one file, even if it is replaced meanwhile
+                with self.path.open("rb") as file:  # opened once, since it may be replaced meanwhile
                     about = parse_json_object(pl.read_parquet_metadata(file).get(METADATA_KEY, ""))
                     file.seek(0)
                     column = pl.read_parquet(file, columns=[name.removeprefix("registry_")]).to_series().rechunk()
             except (pl.exceptions.PolarsError, OSError, RuntimeError):
                 self.check()
                 raise
-            if about.get("version") != self.version or len(column) != self.rows:  # no column of another file
+            if about.get("version") != self.version or len(column) != self.rows:  # the file was replaced by another
                 raise RegistryError(REGISTRY_REPLACED, path=self.path, about=about.get("version"), version=self.version)
             if name == "b_no" and not column.is_sorted():
                 raise RegistryError(NUMBERS_NOT_SORTED, path=self.path)
@@ -213,6 +212,7 @@ class Registry:
 
 
 def attached_dtypes(more: Collection[str], *, names: bool) -> dict[str, pl.DataType | type[pl.DataType]]:
+    """Return the columns that a registry with ``more`` adds to rows; ``names``: also the registered name."""
     found = {ours: MORE[theirs] for theirs, ours in ATTACHED_MORE.items() if ours in more}
     if not names:
         found.pop("registry_name", None)
@@ -220,10 +220,12 @@ def attached_dtypes(more: Collection[str], *, names: bool) -> dict[str, pl.DataT
 
 
 def gather(places: pl.Series, columns: Mapping[str, pl.Series]) -> pl.Series:
+    """Return a struct of the columns' values at ``places``."""
     return pl.DataFrame([column[places].alias(name) for name, column in columns.items()]).to_struct("found")
 
 
 def without_registry(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Add the columns of :data:`ATTACHED` as nulls."""
     return frame.with_columns(pl.lit(None, SCHEMA[name]).alias(name) for name in ATTACHED)
 
 
@@ -239,14 +241,15 @@ def observations(
     merged: str | None = None,
     name: str | None = None,
 ) -> pl.LazyFrame:
-    """Read rows of a source: a registry's columns, ``problem`` (a code), ``word`` (status), ``strange`` (ignored)."""
-    # if the tax authority's status is blank, its taxation may say that the number is not registered
+    """Parse rows of a source: a registry's columns, ``problem`` (code), ``word`` (of the status), ``strange``."""
+    # `strange`: an unknown word for taxation or merging, which is ignored. If the tax authority's status is blank, its
+    # taxation may say that the number is not registered.
     status_word, words = _word_expr(status), {"taxation": _word_expr(taxation), "merged": _word_expr(merged)}
     if taxation is not None:
         unregistered = meaning_expr(words["taxation"]) == "unregistered"
         frame = frame.with_columns((unregistered & (status_word.fill_null("") == "")).alias("o:unregistered"))
         status_word = pl.when("o:unregistered").then(words["taxation"]).otherwise(status_word)
-    frame = frame.with_columns(status_word.alias("o:word"))  # in steps: each is used by several of the next
+    frame = frame.with_columns(status_word.alias("o:word"))  # a column, since several expressions use it
     frame = frame.with_columns(meaning_expr(pl.col("o:word")).alias("o:meaning"))
     word, meaning, said = pl.col("o:word"), pl.col("o:meaning"), _word_expr(name)
     found = business_number.problem_expr(pl.col(b_no))
@@ -270,8 +273,8 @@ def observations(
 
 
 def snapshot(usable: pl.LazyFrame, more: Collection[str] = tuple(MORE)) -> pl.LazyFrame:
-    """Return one row a number, sorted: the newest ``as_of`` wins, among equals the later row."""
-    # taxation and name are those of the newest row that has them; `merged` belongs to the status
+    """Return one row for each number, sorted: that of the newest ``as_of``, on a tie the later row."""
+    # taxation and name come from the newest row that has them; `merged` comes with the status
     newest = usable.with_row_index("place").sort("b_no", pl.col("as_of").fill_null(pl.date(1, 1, 1)), "place")
     found = newest.unique("b_no", keep="last", maintain_order=True).drop("taxation", "name")
     for name in {"taxation", "name"}.intersection(more):
@@ -281,13 +284,13 @@ def snapshot(usable: pl.LazyFrame, more: Collection[str] = tuple(MORE)) -> pl.La
 
 
 def meaning_expr(word: pl.Expr) -> pl.Expr:
-    """Return the meaning of a status word, Korean or English, by ``status_words.toml`` (String, null if unknown)."""
+    """Return the code of a Korean or English status word (``status_words.toml``); null if unknown."""
     return _look_up_meaning(word, _meanings("status_words.toml"))
 
 
 def _look_up_meaning(word: pl.Expr, meanings: dict[str, str]) -> pl.Expr:
     compact = word.str.to_lowercase().str.replace_all(r"\s", "")
-    # a batch at a time: polars does not stream `Expr.replace_strict`
+    # by batches, since polars does not stream `Expr.replace_strict`
     look_up = partial(pl.Series.replace_strict, old=meanings, default=None, return_dtype=pl.String)
     return compact.map_batches(look_up, return_dtype=pl.String, is_elementwise=True)
 
@@ -311,15 +314,15 @@ KEY: Final = "key"
 
 
 class Memo:
-    """Rows by their UInt64 :data:`KEY`, for all threads: each makes the rows that it lacks, the last one's are kept."""
+    """A cache of rows by :data:`KEY` (UInt64) for all threads; missing rows are made when asked for."""
 
     def __init__(self, most: int) -> None:
-        """``most``: beyond so many rows, only the newest are kept."""
+        """Make an empty cache; with more than ``most`` rows, only the newest are kept."""
         self._most = most
         self._known: _KnownRows | None = None
 
     def look_up(self, keys: pl.Series, make: Callable[[pl.Series], pl.DataFrame | None]) -> pl.DataFrame | None:
-        """Return each key's row, made by ``make`` from the mask of new keys; ``None`` if they are not worth keeping."""
+        """Return each key's row; ``make`` gets a mask of new keys and may return ``None``, which is passed on."""
         known = self._known
         lines = known.index.find(keys) if known else _NOWHERE.new_from_index(0, len(keys))
         if known is None or lines.null_count():

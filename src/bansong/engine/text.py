@@ -1,4 +1,4 @@
-"""Texts as values, and names of businesses compared."""
+"""Expressions that read texts: blanks, masks, postal codes, days; comparison of business names."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ DATE_INVALID: Final = Problem(
 
 _BLANK: Final = r"^[\s\-.]*$|^\s*(?i:null|none|nan|n/a|na|없음|미상|미등록|주소없음|주소불명)\s*$"
 _MASK: Final = "[*＊○●◯]"
-_LOST_ZERO: Final = "^([1-9][0-9]{3})$"  # spreadsheets drop the first zero of Seoul's postal codes
+_LOST_ZERO: Final = "^([1-9][0-9]{3})$"  # spreadsheets drop the first zero of postal codes in Seoul
 _SPLIT_CODE: Final = "^([0-9]{3})-([0-9]{2})$"
 
 
 def is_blank(text: pl.Expr) -> pl.Expr:
-    """Whether a text has no content: null, white space, dashes, or a word for it."""
+    """Whether a text is null, white space, dashes, or a word such as ``없음`` or ``n/a``."""
     return text.is_null() | text.str.contains(_BLANK)
 
 
 def is_masked(text: pl.Expr) -> pl.Expr:
-    """Whether parts of a text were hidden for privacy (``홍**``, ``역삼로 *** *층``)."""
+    """Whether a text has masked characters (``홍**``, ``역삼로 *** *층``)."""
     return text.str.contains(_MASK).fill_null(False)
 
 
 def postal_digits(code: pl.Expr) -> pl.Expr:
-    """Complete a postal code to five digits: ``4524`` is 04524, ``301-49`` is 30149; other texts stay as they are."""
+    """Complete a postal code to five digits: ``4524`` to 04524, ``301-49`` to 30149; other texts stay."""
     return code.str.strip_suffix(".0").str.replace(_LOST_ZERO, "0$1").str.replace(_SPLIT_CODE, "$1$2")
 
 
 def is_plain(address: pl.Expr) -> pl.Expr:
-    """Whether an address is in Korean, with number, no mask, and no postal code in front, as most; null for null."""
+    """Whether an address begins in Korean and has a number and no mask, as most do; null for null."""
     return (address >= "가") & (address < "\ud7a4") & address.str.contains("[0-9]") & ~is_masked(address)
 
 
@@ -49,7 +49,7 @@ _DIGITS: Final = r"^([0-9]{4})[^0-9]*([0-9]{1,2})[^0-9]+([0-9]{1,2})(?:[^0-9].*)
 
 
 def day_given(name: str, value: date | str | None) -> date | None:
-    """Return a date, a datetime, or ISO 8601 text as a day; raise :class:`UsageError` for anything else."""
+    """Return the day of a date, a datetime or an ISO 8601 text; raise :class:`UsageError` for other values."""
     if isinstance(value, datetime):
         return value.date()
     if value is None or isinstance(value, date):
@@ -61,12 +61,12 @@ def day_given(name: str, value: date | str | None) -> date | None:
 
 
 def may_be_days(dtype: pl.DataType) -> bool:
-    """Whether a column of this dtype may hold days: dates, times, texts, and numbers as ``20240131``."""
+    """Whether columns of a dtype may contain days: dates, times, texts, and integers as ``20240131``."""
     return dtype in (pl.Date, pl.String) or dtype == pl.Datetime or dtype.is_integer()
 
 
 def day_expr(column: pl.Expr, dtype: pl.DataType | None = None) -> pl.Expr:
-    """Read a column as days (Date): ``2024-01-31``, ``2024.1.31``, ``20240131``, each also with a time; else null."""
+    """Parse days (Date): ``2024-01-31``, ``2024.1.31``, ``20240131``, also with a time; null for other texts."""
     if dtype == pl.Date:
         return column
     if dtype == pl.Datetime:
@@ -78,6 +78,7 @@ def day_expr(column: pl.Expr, dtype: pl.DataType | None = None) -> pl.Expr:
 
 
 def parse_json_object(text: str | bytes) -> dict[str, Any]:
+    """Parse a JSON object; return an empty one for any other text."""
     try:
         found = json.loads(text)
     except ValueError:
@@ -90,19 +91,19 @@ _LATIN: Final = r"\p{Latin}"
 _OTHER: Final = r"[\p{L}&&[^가-힣\p{Latin}]]"
 _COMMONEST: Final = dict.fromkeys(["주식회사", "(주)", "㈜", " "], "")
 _MIN_SYLLABLES: Final = 2
-_MIN_LATIN_LETTERS: Final = 5  # fewer letters are an unknown abbreviation
+_MIN_LATIN_LETTERS: Final = 5  # fewer letters may be an abbreviation
 
 
 def names_differ(one: pl.Expr, other: pl.Expr) -> pl.Expr:
-    """Whether two names (String) clearly belong to different businesses (Boolean, null if undecidable)."""
-    # ignored: legal form, branch (강남점), trade (건설) at the end; alike: one contains the other, or half of one's
-    # syllables are shared; undecidable: blank, masked, 삼성 against Samsung, too short
+    """Whether two names (String) are clearly those of different businesses (Boolean; null if undecidable)."""
+    # Ignored are legal form, branch (강남점) and trade (건설) at the end. Names are alike if one contains the other, or
+    # if they share half of one's syllables. Undecidable are blank, masked and short names, and 삼성 against Samsung.
     pair = pl.struct(one.alias("a"), other.alias("b"))
     return pair.map_batches(_compare_batch, return_dtype=pl.Boolean, is_elementwise=True)
 
 
 def _compare_batch(pairs: pl.Series) -> pl.Series:
-    # in steps, each for the pairs that the one before left open: equal spellings cost next to nothing
+    # step by step, each only for the pairs still open, so that equal names cost almost nothing
     frame = pairs.struct.unnest().with_row_index("line")
     said = [~is_blank(pl.col(name)) & ~is_masked(pl.col(name)) for name in ("a", "b")]
     rows = frame.filter(pl.col("a") != pl.col("b")).filter(*said)
@@ -122,7 +123,7 @@ def _contains(one: str, other: str) -> pl.Expr:
 
 
 def _strip_common_forms(name: pl.Expr) -> pl.Expr:
-    # a tenth of the work of _fold_name
+    # ten times as fast as _fold_name
     bare = name.str.replace_many(_COMMONEST)
     return pl.when(bare != "").then(bare).otherwise(name)
 
@@ -136,7 +137,7 @@ def _fold_name(name: pl.Expr) -> pl.Expr:
 
 
 def _are_clearly_different() -> pl.Expr:
-    # both are folded, and none contains the other
+    # for folded names of which none contains the other
     a, b = pl.col("one"), pl.col("other")
     hangul = a.str.contains(_HANGUL)
     latin = a.str.contains(_LATIN)
@@ -155,7 +156,7 @@ def _few_common(a: pl.Expr, b: pl.Expr) -> pl.Expr:
 
 
 def _letters(name: pl.Expr) -> pl.Expr:
-    own = _without_trade(name, _MIN_LATIN_LETTERS)  # in pairs: single letters are in nearly every name
+    own = _without_trade(name, _MIN_LATIN_LETTERS)  # pairs of letters, since single ones are in nearly every name
     return pl.concat_list(own.str.extract_all(".."), own.str.slice(1).str.extract_all(".."))
 
 
@@ -165,7 +166,7 @@ def _without_trade(name: pl.Expr, left: int) -> pl.Expr:
 
 @cache
 def _patterns() -> tuple[str, str, str, str]:
-    # for folded characters: legal form, English legal form, branch at the end, trades
+    # for folded names: legal form, English legal form, branch at the end, trades
     text = files("bansong.engine").joinpath("name_words.toml").read_text(encoding="utf-8")
     words: dict[str, list[str]] = tomllib.loads(text)
     any_of = {kind: "|".join(map(re.escape, sorted(of, key=len, reverse=True))) for kind, of in words.items()}

@@ -1,4 +1,4 @@
-"""The label store, and the history of letters that a run reads from it."""
+"""The label store, and the history of letters that a run takes from it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _WAIT: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Mailing:
-    """A recorded mailing: how many rows came back or arrived; several rows may be one of its ``letters``."""
+    """A recorded mailing: rows that came back or arrived, and ``letters``, of which one may be several rows."""
 
     id: str
     path: Path
@@ -69,28 +69,28 @@ class Mailing:
 
 @dataclass(frozen=True, slots=True)
 class RecordResult:
-    """The outcome of recording a batch of labels."""
+    """Result of recording a batch of labels, with the counts of labelled rows."""
 
     id: str
     path: Path
     new: int
-    known: int  # before
-    replaced: int  # others
-    silent: int  # mailed rows without an outcome, kept as well
+    known: int  # labels that were recorded before
+    replaced: int  # labels that replaced another one
+    silent: int  # recorded rows without an outcome
     unmailed: int  # labels of rows declared as not mailed
-    clashing: pl.Series  # row numbers whose recorded label was kept
+    clashing: pl.Series  # row_id of contradicted labels that were kept
     declaration: MailingTerms
-    frame: pl.DataFrame  # the mailing's rows now
+    frame: pl.DataFrame  # recorded rows of the mailing
 
 
 class LabelStore:
-    """A folder (mode 0700) with one Parquet file (0600) a mailing, by default ``labels/`` in the state directory."""
+    """A folder (0700) of one Parquet file (0600) for each mailing; by default ``labels/`` in the state directory."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder if folder is not None else state_directory() / "labels"
 
     def record(self, batch: LabelBatch, *, replace: bool = False, dry_run: bool = False) -> RecordResult:
-        """Merge labels with the recorded ones of their mailing; contradictions are taken only with ``replace``."""
+        """Merge new labels of a mailing into the store; recorded labels are contradicted only with ``replace``."""
         if dry_run:
             return self._merge_batch(batch, replace)[0]
         with self._lock():
@@ -125,14 +125,14 @@ class LabelStore:
         self,
         mailings: Iterable[str] | None = None,
         *,
-        unread: bool = False,  # also rows whose reasons no scorecard gave, marked; their levels are null
-        addressee: bool = False,  # with b_no and address_key
+        unread: bool = False,  # add rows whose reasons no known scorecard gave, without levels, and a mark
+        addressee: bool = False,  # add b_no and address_key
     ) -> pl.LazyFrame:
-        """Return letters with an assessed risk: EVIDENCE_DTYPES, ``mailing``, ``recorded`` (Datetime, UTC)."""
+        """Return labelled rows with an assessed risk: EVIDENCE_DTYPES, ``mailing``, ``recorded`` (Datetime, UTC)."""
         wanted = None if mailings is None else set(mailings)
         paths = [path for path in self._files() if wanted is None or path.stem in wanted]
         for path in paths:
-            refuse_other_name(path)  # letters of a copied file would count twice
+            refuse_other_name(path)  # rows of a copied file would count twice
         parts = [scan_rows(path).with_columns(pl.lit(path.stem).alias("mailing")) for path in paths]
         empty = pl.LazyFrame(schema=STORE_SCHEMA | {"mailing": pl.String})
         rows = pl.concat([empty, *parts]).filter(pl.col("bounce_prob").is_not_null())
@@ -142,6 +142,7 @@ class LabelStore:
         return rows.select(*EVIDENCE_DTYPES, "mailing", "recorded", *more)
 
     def outcomes(self) -> pl.LazyFrame:
+        """Return the last outcome of each ``b_no`` and ``address_key``."""
         rows = self._outcomes().with_columns(
             pl.coalesce("said", "bounced").alias("bounced"),
             pl.coalesce("reason", "reason_code").alias("bounce_reason"),
@@ -150,8 +151,8 @@ class LabelStore:
         return _newest(rows).select("b_no", "address_key", "bounced", "bounce_reason", "bounced_at", "mailed")
 
     def history(self, b_no: str | None = None) -> pl.LazyFrame | None:
-        """Return each addressee's history (:data:`HISTORY_SCHEMA`), of ``b_no`` (ten digits) alone if given."""
-        # outcomes other than moved, absent and surely delivered are left out, and hide no older one
+        """Return the last known letter to each addressee (:data:`HISTORY_SCHEMA`); ``b_no``: only to this number."""
+        # counts only moved, absent and certainly delivered; other outcomes do not hide an older one of these
         if not self._files():
             return None
         why = pl.col("reason_code").replace_strict(_HISTORY, default=None, return_dtype=pl.String)
@@ -162,7 +163,7 @@ class LabelStore:
         return _newest(rows).select(list(HISTORY_SCHEMA))
 
     def _outcomes(self, b_no: str | None = None) -> pl.LazyFrame:
-        """Rows with an outcome, number and address: one for the address as written, one as corrected."""
+        """Return a row for each outcome and address, as written and as corrected."""
         names = ["row_id", "mailed", "bounced", "said", "reason_code", "reason", "returned", "b_no"]
         both = ["address_key", "fixed_key"]
         empty = pl.LazyFrame(schema={name: STORE_SCHEMA[name] for name in [*names, *both]})
@@ -173,7 +174,7 @@ class LabelStore:
         return found.filter(pl.col("address_key").is_not_null()).with_columns(pl.col("b_no").cast(pl.UInt64))
 
     def holdings(self, numbers: Collection[str]) -> dict[Path, int]:
-        """Count the letters of numbers (ten digits) by mailing file; files without any are left out."""
+        """Count the rows of these numbers (ten digits) in each mailing's file, without zeros."""
         counts = {
             path: int(collect_rows(scan_rows(path).select(_is_of(numbers).sum()), path).item())
             for path in self._files()
@@ -181,6 +182,7 @@ class LabelStore:
         return {path: count for path, count in counts.items() if count}
 
     def erase(self, numbers: Collection[str]) -> None:
+        """Erase numbers (ten digits) from all mailings and their metadata."""
         if not self.folder.is_dir():
             return
         with self._lock():
@@ -193,7 +195,7 @@ class LabelStore:
                     self._publish(path, collect_rows(scan_rows(path).filter(~_is_of(numbers)), path), about)
 
     def purge(self, before: date) -> int:
-        """Delete the files of mailings before a day; return how many. Learned scorecards stay."""
+        """Delete the files of mailings before a day, and return how many; learned scorecards stay."""
         old = [path for path in self._files() if read_metadata(path).declaration.mailed < before]
         if old:
             with self._lock():
@@ -205,12 +207,12 @@ class LabelStore:
         return path.suffix == ".parquet" and path.resolve().parent == self.folder.resolve()
 
     def _files(self) -> list[Path]:
-        try:  # `glob` takes an unreadable folder for an empty one
+        try:  # unlike iterdir, glob finds nothing in an unreadable folder, without an error
             found = list(self.folder.iterdir())
         except FileNotFoundError:
             return []
         except NotADirectoryError as error:
-            if not self.folder.exists():  # a folder above it is a file
+            if not self.folder.exists():  # a file stands where a folder above it should be
                 return []
             raise LabelError(STORE_IS_FILE, folder=self.folder) from error
         except OSError as error:
@@ -297,12 +299,12 @@ STORE_MISSING: Final = Problem(
     "labels.store_missing", "{folder}: there is no such folder; give `labels=` the folder of a label store"
 )
 
-Labels = str | Path | Literal[False] | None  # a folder; None: the user's own store, if there is one; False: none
+Labels = str | Path | Literal[False] | None  # a folder; None: the user's store, if it exists; False: no store
 
 
 @dataclass(frozen=True, slots=True)
 class LabelHistory:
-    """The history that one run takes from a label store; later records are for the next run."""
+    """The history of letters as a run read it from the label store; later records do not change it."""
 
     store: LabelStore
     letters: int
@@ -311,7 +313,7 @@ class LabelHistory:
     history: pl.LazyFrame
 
     def outcomes(self) -> pl.LazyFrame:
-        """Return the three label columns of the last letter to each ``b_no`` (UInt64) and ``address_key``."""
+        """Return the label columns of the last letter to each ``b_no`` (UInt64) and ``address_key``."""
         columns = ("b_no", "address_key", "bounced", "bounce_reason", "bounced_at")
         return self.store.outcomes().select(columns).collect(engine="streaming").lazy()
 
@@ -329,7 +331,7 @@ def read_history(labels: Labels) -> LabelHistory | None:
 
 
 def history_of(labels: Labels, b_no: str) -> pl.LazyFrame | None:
-    """Return the history of one business (ten digits) without reading the others; raises as :func:`read_history`."""
+    """Read the history of one business (ten digits) only; raises as :func:`read_history`."""
     store = _open_store(labels)
     return None if store is None else store.history(b_no)
 

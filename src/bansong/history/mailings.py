@@ -1,4 +1,4 @@
-"""Mailings of the label store: their file, terms, and labels merged into them."""
+"""Mailings of the label store: their terms and files, and how labels are matched and merged."""
 
 from __future__ import annotations
 
@@ -47,37 +47,39 @@ _FIRST_YEAR: Final = 2000
 
 
 class MailingTerms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The terms of one mailing, as the user declares them."""
+    """The terms of a mailing, as the user declares them."""
 
     mailed: date
-    returns_requested: bool  # undeliverable letters were to come back (bulk letters in Korea only if marked so)
+    returns_requested: bool  # undeliverable letters were to come back (in Korea bulk letters do only if marked)
     complete: bool = False  # all returns are recorded
-    mail_class: str | None = None  # a word of the user's: ordinary, registered, bulk
-    sent: tuple[str, ...] | None = None  # the actions whose rows were mailed, or ("all",); None: not said
+    mail_class: str | None = None  # any word: ordinary, registered, bulk
+    sent: tuple[str, ...] | None = None  # actions whose rows were mailed, or ("all",); None: not declared
 
     @property
     def silence_is_delivery(self) -> bool:
+        """Whether a mailed row without an outcome counts as delivered."""
         return self.returns_requested and self.complete
 
     @property
     def tells_who_was_sent(self) -> bool:
-        """Whether each row is known to be mailed or not, so that an outcome may contradict that."""
+        """Whether the terms say of each row whether it was mailed."""
         return self.silence_is_delivery and self.sent is not None and ALL not in self.sent
 
     def certain_outcome(self) -> pl.Expr:
-        """Return whether the letter certainly came back (Boolean, else null), from ``said`` and ``reason_code``."""
-        # a letter that did not come back arrived only if it would have come back
+        """Return whether a letter certainly came back, or arrived (Boolean); null if neither is certain."""
+        # a letter that did not come back arrived only if returns were requested and are complete
         came = pl.col("said").fill_null(False)
         silent = pl.col("reason_code").is_in(SAYS_NOTHING).fill_null(False)
         return pl.when(came & ~silent).then(True).when(~came & pl.lit(self.silence_is_delivery)).then(False)
 
     def was_sent(self) -> pl.Expr:
+        """Return whether a row was mailed, from its ``action`` (Boolean)."""
         if self.sent is None:
             return pl.lit(False)
         return pl.lit(True) if ALL in self.sent else pl.col("action").is_in(self.sent).fill_null(False)
 
     def merge(self, later: MailingTerms, *, replace: bool) -> MailingTerms:
-        """Merge with later terms: gaps are filled, contradictions refused; with ``replace`` the later terms win."""
+        """Merge with later terms: fill gaps, refuse contradictions; with ``replace`` the later terms count."""
         if replace:
             return msgspec.structs.replace(
                 later, mail_class=later.mail_class or self.mail_class, sent=later.sent or self.sent
@@ -106,6 +108,7 @@ def parse_terms(
     sent: str | Sequence[str] | None,
     today: date,
 ) -> MailingTerms:
+    """Check the terms of a mailing; raise :class:`LabelError` for impossible or missing ones."""
     if mailed > today:
         raise LabelError(DATE_IN_FUTURE, parameter=Option("mailed", str(mailed)))
     if mailed.year < _FIRST_YEAR:
@@ -129,6 +132,7 @@ def _parse_actions(sent: str | Sequence[str] | None) -> tuple[str, ...] | None:
 
 
 def name_actions(actions: Sequence[str]) -> str:
+    """List actions in the current language."""
     korean = current_language() == "ko"
     words = {action: word for word, action in _KOREAN_ACTIONS.items()} if korean else {}
     return ", ".join(words.get(action, action) for action in actions)
@@ -156,12 +160,12 @@ METADATA_KEY: Final = "bizverify.labels"
 STORE_SCHEMA: Final[dict[str, Any]] = {
     **EVIDENCE_DTYPES,
     "unread": pl.Boolean,
-    "said": pl.Boolean,  # null for silence
-    "doubt": pl.Boolean,  # outcomes could not be used, so silence is no delivery
+    "said": pl.Boolean,  # whether the letter came back, as the outcome says; null without an outcome
+    "doubt": pl.Boolean,  # unusable outcomes may concern the row, so it does not count as delivered
     "letter": pl.UInt32,
     "b_no": pl.String,
-    "address_key": pl.String,  # as written
-    "fixed_key": pl.String,  # as corrected
+    "address_key": pl.String,  # of the address as written
+    "fixed_key": pl.String,  # of the corrected address
     "reason": pl.String,
     "returned": pl.Date,
     "recorded": pl.Datetime("us", "UTC"),
@@ -170,7 +174,7 @@ KNOWN: Final = (*KNOWN_DTYPES, "unread", "b_no", "address_key", "fixed_key")
 
 
 class OutcomeSource(msgspec.Struct, frozen=True):
-    """A table of outcomes that was recorded."""
+    """A recorded table of outcomes."""
 
     sha256: str
     name: str
@@ -178,7 +182,7 @@ class OutcomeSource(msgspec.Struct, frozen=True):
 
 
 class MailingMetadata(msgspec.Struct, frozen=True):
-    """The metadata of a mailing's file."""
+    """Metadata in the file of a mailing: run, terms and recorded tables."""
 
     id: str
     file: str
@@ -188,12 +192,13 @@ class MailingMetadata(msgspec.Struct, frozen=True):
     declaration: MailingTerms
     sources: tuple[OutcomeSource, ...]
     recorded_at: datetime
-    paid: bool = False  # of a job of the server whose lookups were charged
+    paid: bool = False  # the mailing is a server's job with charged lookups
 
 
 def read_metadata(path: Path) -> MailingMetadata:
+    """Read the metadata of a mailing's file; raise :class:`LabelError` if it is damaged."""
     try:
-        with path.open("rb") as file:  # a name would be taken for a glob where it has brackets
+        with path.open("rb") as file:  # an open file, since polars takes brackets in a name for a glob
             text = pl.read_parquet_metadata(file)[METADATA_KEY]
         return msgspec.json.decode(text, type=MailingMetadata)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, KeyError, msgspec.MsgspecError, OSError) as error:
@@ -201,12 +206,13 @@ def read_metadata(path: Path) -> MailingMetadata:
 
 
 def refuse_other_name(path: Path) -> None:
-    """Raise :class:`LabelError` for a file not named after its mailing, since its rows may be there twice."""
+    """Raise :class:`LabelError` for a file not named after its mailing: a copy would count its rows twice."""
     if (name := f"{read_metadata(path).id}.parquet") != path.name:
         raise LabelError(MAILING_FILE_RENAMED, path=path, name=name)
 
 
 def scan_rows(path: Path) -> pl.LazyFrame:
+    """Scan the rows of a mailing's file (:data:`STORE_SCHEMA`); raise :class:`LabelError` if it is damaged."""
     try:
         frame = pl.scan_parquet(path, glob=False)
         schema = frame.collect_schema()
@@ -220,6 +226,7 @@ def scan_rows(path: Path) -> pl.LazyFrame:
 
 
 def collect_rows(frame: pl.LazyFrame, path: Path) -> pl.DataFrame:
+    """Collect rows of a mailing's file; raise :class:`LabelError` if it is damaged."""
     try:
         return frame.collect(engine="streaming")
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
@@ -274,18 +281,18 @@ LABEL_SCHEMA: Final = {
 
 @dataclass(frozen=True, slots=True)
 class MatchResult:
-    """Labels (:data:`LABEL_SCHEMA`, one a mailed row) and the outcomes behind them."""
+    """Labels of mailed rows (:data:`LABEL_SCHEMA`), and the outcomes that were matched or could not be used."""
 
     labels: pl.DataFrame
-    matches: pl.DataFrame  # used outcomes, with their row as `target`
+    matches: pl.DataFrame  # usable outcomes; `target`: row_id of the matched row
     listed: pl.DataFrame  # outcomes with a problem, in file order
-    doubtful: pl.DataFrame  # row_id, letter of rows that unusable outcomes may mean: their silence is no delivery
-    ways: dict[str, int]  # outcomes by how they found their row
+    doubtful: pl.DataFrame  # row_id, letter of rows that unusable outcomes may concern, so not delivered by silence
+    ways: dict[str, int]  # outcomes by the way they were matched
     repeated: int  # outcomes that repeat another one
 
 
 def find_candidates(letters: pl.LazyFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
-    """Return the mailed rows that outcomes may mean, by ``row_id`` or number."""
+    """Return the mailed rows that outcomes may concern, by ``row_id`` or number."""
     keys = letters.select("row_id", "b_no", "address", "fixed_address")
     rows = outcomes.lazy().select(pl.col("row_id").drop_nulls().unique())
     by_row = keys.join(rows, on="row_id", how="semi").collect(engine="streaming")
@@ -296,19 +303,19 @@ def find_candidates(letters: pl.LazyFrame, outcomes: pl.DataFrame) -> pl.DataFra
 
 
 def address_keys() -> tuple[pl.Expr, pl.Expr]:
-    """Return comparable forms of a letter's address, as written and as corrected."""
+    """Return the comparison keys of the written and the corrected address."""
     return address_key(pl.col("address")).alias("address_key"), address_key(pl.col("fixed_address")).alias("fixed_key")
 
 
 def letter_expr() -> pl.Expr:
-    """Return the first row with the same number and address (UInt32); the frame must hold all rows of a number."""
+    """Return the first row with the same number and address (UInt32); the frame must have all rows of a number."""
     same, is_known = pl.col("row_id").min().over("b_no", "address_key"), pl.col("b_no", "address_key").is_not_null()
     return pl.when(pl.all_horizontal(is_known)).then(same).otherwise("row_id").alias("letter")
 
 
 def match(outcomes: pl.DataFrame, rows: pl.DataFrame, mailed: pl.Expr) -> MatchResult:
     """Match outcomes (``OUTCOME_SCHEMA``) to mailed rows (:func:`find_candidates`); ``mailed``: the day of mailing."""
-    # by row_id if given; else by number and address; else by a number whose rows are one letter
+    # by row_id if given; else by number and address; else by a number that got only one letter
     numbers = (
         rows.filter(pl.col("b_no").is_not_null())
         .group_by("b_no")
@@ -327,9 +334,10 @@ def match(outcomes: pl.DataFrame, rows: pl.DataFrame, mailed: pl.Expr) -> MatchR
         pl.when(targeted).then("by_row").otherwise(by_key).alias("target"),
         pl.when(targeted).then(pl.lit(WAYS[0])).otherwise(way).alias("way"),
     )
-    own = pl.when(pl.col("problem") != "date_not_read").then("problem")  # any other problem is worse
+    own = pl.when(pl.col("problem") != "date_not_read").then("problem")  # reported only without another problem
     found = found.with_columns(pl.coalesce(own, _match_problem(mailed), "problem").alias("problem"))
-    clash = found.filter(_is_usable()).group_by("target").agg(_differs().alias("clash"))
+    differs = (pl.col("said").n_unique() > 1) | (pl.col("reason_code").drop_nulls().n_unique() > 1)
+    clash = found.filter(_is_usable()).group_by("target").agg(differs.alias("clash"))
     found = found.join(clash, on="target", how="left", maintain_order="left").with_columns(
         pl.when(_is_usable() & pl.col("clash")).then(pl.lit("contradictory")).otherwise("problem").alias("problem")
     )
@@ -351,7 +359,7 @@ def match(outcomes: pl.DataFrame, rows: pl.DataFrame, mailed: pl.Expr) -> MatchR
 
 
 def merge_labels(labels: pl.DataFrame) -> pl.DataFrame:
-    """Merge agreeing labels of a row: gaps are filled, the earliest day wins."""
+    """Merge labels of a row that agree: fill gaps, take the earliest day."""
     parts = [pl.col(name).min() for name in LABEL_SCHEMA if name != "row_id"]
     return labels.group_by("row_id").agg(parts).sort("row_id").select(list(LABEL_SCHEMA)).cast(LABEL_SCHEMA)  # type: ignore[arg-type]
 
@@ -390,28 +398,24 @@ def _is_usable() -> pl.Expr:
     return pl.col("problem").is_null() | (pl.col("problem") == "date_not_read")
 
 
-def _differs() -> pl.Expr:
-    return (pl.col("said").n_unique() > 1) | (pl.col("reason_code").drop_nulls().n_unique() > 1)
-
-
 _LABEL: Final[dict[str, Any]] = LABEL_SCHEMA | {"doubt": pl.Boolean}
 
 
 @dataclass(frozen=True, slots=True)
 class LabelBatch:
-    """Labels of one mailing (``LABEL_SCHEMA``), to be recorded."""
+    """New labels of a mailing (``LABEL_SCHEMA``) for the store."""
 
     about: MailingMetadata
     labels: pl.DataFrame
-    doubtful: pl.DataFrame  # row_id, letter whose outcomes could not be used: their silence is no delivery
-    known: Callable[[pl.Series], pl.DataFrame]  # row_id and KNOWN of row numbers (UInt32)
+    doubtful: pl.DataFrame  # row_id, letter of rows that unusable outcomes may concern
+    known: Callable[[pl.Series], pl.DataFrame]  # row_id (UInt32) → row_id and columns KNOWN
     sent: Callable[[MailingTerms], pl.DataFrame]  # row_id and letter of all mailed letters
     now: datetime
-    unplaced: bool = False  # some outcomes may concern any letter, so no silence is delivery
+    unplaced: bool = False  # an outcome may concern any row, so none counts as delivered without an outcome
 
 
 def merge_recorded(known: pl.DataFrame, new: pl.DataFrame, replace: bool) -> tuple[pl.DataFrame, pl.Series, int]:
-    """Merge labels; return them, the row numbers where a recorded label was kept, and how many were replaced."""
+    """Merge new labels into known ones; return them, contradicted rows that were kept, and the count of replaced."""
     known, new = (frame.select(list(_LABEL)) for frame in (known, new.with_columns(doubt=pl.lit(False))))
     both = known.select("row_id", was="said", was_code="reason_code").join(new, on="row_id")
     differs = (pl.col("was") != pl.col("said")) | (pl.col("was_code") != pl.col("reason_code"))
@@ -423,14 +427,14 @@ def merge_recorded(known: pl.DataFrame, new: pl.DataFrame, replace: bool) -> tup
 
 
 def silent_letters(letters: pl.DataFrame, labels: pl.DataFrame, *, doubt: bool) -> pl.DataFrame:
-    """Return rows without an outcome for the letters that no label concerns."""
+    """Return rows without an outcome for letters without a label."""
     quiet = letters.unique("row_id").join(labels, on="letter", how="anti").join(labels, on="row_id", how="anti")
     nothing = [pl.lit(None, dtype).alias(name) for name, dtype in _LABEL.items() if name not in ("row_id", "letter")]
     return quiet.with_columns(nothing).with_columns(doubt=pl.lit(doubt)).select(list(_LABEL))
 
 
 def add_known(rows: pl.DataFrame, before: pl.DataFrame, batch: LabelBatch, terms: MailingTerms) -> pl.DataFrame:
-    """Add to labels what is known of their rows: as recorded before, else from the enriched file."""
+    """Add the columns of the mailed rows to labels: as recorded before, else from the enriched file."""
     fresh = rows.join(before, on="row_id", how="anti")["row_id"]
     known = pl.concat([before.select("row_id", *KNOWN), batch.known(fresh).select("row_id", *KNOWN)])
     when = before.select("row_id", was_said="said", was_bounced="bounced", was_recorded="recorded")
@@ -438,13 +442,14 @@ def add_known(rows: pl.DataFrame, before: pl.DataFrame, batch: LabelBatch, terms
     frame = frame.with_columns(
         pl.lit(terms.mailed).alias("mailed"), pl.when(~pl.col("doubt")).then(terms.certain_outcome()).alias("bounced")
     )
-    # a declaration can make an old word certain: learning takes it as news of today, so that its past never changes
+    # new terms can make an old outcome certain: learning counts it as of today, so that its past does not change
     same = pl.all_horizontal(pl.col(name).eq_missing(pl.col(f"was_{name}")) for name in ("said", "bounced"))
     frame = frame.with_columns(pl.when(same).then("was_recorded").fill_null(batch.now).alias("recorded"))
     return frame.select(pl.col(name).cast(dtype) for name, dtype in STORE_SCHEMA.items()).sort("row_id")
 
 
 def merge_metadata(before: MailingMetadata, now: MailingMetadata, replace: bool) -> MailingMetadata:
+    """Merge the terms and sources of two records of a mailing."""
     known = {source.sha256 for source in before.sources}
     return msgspec.structs.replace(
         before,

@@ -1,4 +1,4 @@
-"""Read a table of outcomes: which letters came back, and why (``return_reasons.toml`` has the words)."""
+"""Read a table of outcomes: which letters came back, when and why (words: ``return_reasons.toml``)."""
 
 from __future__ import annotations
 
@@ -71,13 +71,13 @@ REASON_CODES: Final = (
     gettext_noop("other"),
 )
 
-SAYS_NOTHING: Final = ("refused",)  # about the address: learning leaves them out
-# in headers under which a bare `Y` means that the letter came back
+SAYS_NOTHING: Final = ("refused",)  # reasons that say nothing about the address; learning leaves them out
+# under a header with one of these words, `Y` means that the letter came back
 _RETURNS: Final = ("반송", "반환", "bounce", "return")
 
 
 def reason_code(text: pl.Expr) -> pl.Expr:
-    """Return the code of a reason by its letters, null for blank text; ``other`` if none fits, or several do."""
+    """Return the code of a reason's text: ``other`` if no code or several fit, null for blank text."""
     plain = text.str.normalize("NFKC").str.to_lowercase().str.replace_all(r"[^\p{L}]", "")
     words = _vocabulary()["reasons"]
     whole = {word: code for code, forms in words.items() for word in forms["exact"]}
@@ -95,7 +95,7 @@ def reason_code(text: pl.Expr) -> pl.Expr:
 
 
 def came_back(text: pl.Expr, header: str) -> pl.Expr:
-    """Whether a letter came back, by a cell of a column under ``header``; null for blank or unknown words."""
+    """Read a cell under ``header``: whether the letter came back (Boolean); null for blank or unknown words."""
     # flags (Y, O, 1) count only under a header about returns; a reason (폐문부재) means a return
     words = _vocabulary()
     plain = text.str.normalize("NFKC").str.to_lowercase().str.replace_all(r"[\s.\-_()\[\]]", "")
@@ -117,7 +117,7 @@ def _vocabulary() -> dict[str, Any]:
 ROLES: Final = ("b_no", "address", "bounced", "reason", "returned", "mailed", "row_id")  # b_no or row_id is required
 
 OUTCOME_SCHEMA: Final = {
-    "place": pl.UInt32,  # from 1; in a workbook, its row
+    "place": pl.UInt32,  # row from 1; in a workbook, the row of the sheet
     "row_id": pl.UInt32,
     "digits": pl.String,
     "key": pl.String,
@@ -131,7 +131,7 @@ OUTCOME_SCHEMA: Final = {
 _DAY: Final = r"^\s*([0-9]{4})\s*[-./년]\s*([0-9]{1,2})\s*[-./월]\s*([0-9]{1,2})\s*일?\s*\.?(?:[T ].*)?$"
 _SHORT: Final = r"^\s*'?([0-9]{2})\s*[-./년]\s*([0-9]{1,2})\s*[-./월]\s*([0-9]{1,2})\s*일?\s*\.?$"
 _WITHOUT_YEAR: Final = r"^\s*'?([0-9]{1,2})\s*[-./월]\s*([0-9]{1,2})\s*일?\s*\.?$"
-# day number of a workbook, 1982 to 2064, whose cell lost its format
+# a workbook's day number, 1982 to 2064, in a cell that lost its date format
 _SERIAL: Final = r"^\s*([345][0-9]{4})(?:\.[0-9]+)?\s*$"
 _PACKED: Final = r"^\s*([0-9]{4})([0-9]{2})([0-9]{2})(?:\.0)?\s*$"
 _SPOKEN: Final = ("bounced", "reason", "returned", "mailed")
@@ -140,15 +140,15 @@ _TEXTS: Final = ("b_no", "address", *_SPOKEN, "row_id")
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """A table of outcomes, read."""
+    """A parsed table of outcomes."""
 
     path: Path
     name: str
     columns: Mapping[str, Choice]
-    frame: pl.DataFrame  # OUTCOME_SCHEMA and the cells as read, `written:<role>`
+    frame: pl.DataFrame  # OUTCOME_SCHEMA, and the cells as text (`written:<role>`)
     rows: int
     blank: int  # rows without an outcome
-    only_returns: bool  # no column says whether a letter came back, so each row is one that did
+    only_returns: bool  # without a column `bounced`, each row means a returned letter
     sha256: str
     notes: tuple[str, ...]
 
@@ -158,9 +158,9 @@ def read_outcomes(
     read: ReadOptions,
     columns: Mapping[str, str] | None = None,
     *,
-    mailed: date | None = None,  # a date without a year is the next such day from this or the row's own mailing date
+    mailed: date | None = None,  # day of mailing, if rows have none; dates without a year follow it
 ) -> Outcomes:
-    """Read a table of outcomes; ``columns`` maps roles of :data:`ROLES` to headers, others are found."""
+    """Read a table of outcomes; ``columns``: headers by role (:data:`ROLES`), other roles are found."""
     with fetch_file(path) as data, open_table(path, read, data=data.path) as table, reading(table):
         found = _choose_columns(table, {role_code(role): header for role, header in (columns or {}).items()})
         chosen = found.columns
@@ -186,6 +186,7 @@ def read_outcomes(
 
 
 def refuse_future(outcomes: Outcomes, today: date) -> None:
+    """Raise :class:`LabelError` if a letter came back after ``today``."""
     late = outcomes.frame.filter(pl.col("returned") > today).head(1)
     if late.height:
         row = late.row(0, named=True)
@@ -193,7 +194,7 @@ def refuse_future(outcomes: Outcomes, today: date) -> None:
 
 
 def mailing_date(outcomes: Outcomes, given: date | None) -> date:
-    """Return the day of mailing: as given, else from the outcomes; raise :class:`LabelError`."""
+    """Return the day of mailing: ``given``, else that of all outcomes; raise :class:`LabelError` without one."""
     if given is not None:
         return given
     days = outcomes.frame["mailed_on"].drop_nulls().unique().sort()
@@ -241,7 +242,7 @@ def _raw_cells(table: Table, chosen: Mapping[str, Choice]) -> pl.LazyFrame:
 
 
 def _parse_cells(raw: pl.LazyFrame, chosen: Mapping[str, Choice], mailed: date | None) -> pl.LazyFrame:
-    """Parse the cells; repeated words are parsed once."""
+    """Parse the cells, each distinct text once."""
     spoken = [f"written:{role}" for role in _SPOKEN]
     code = reason_code(pl.col("reason")).alias("reason_code")
     words = raw.select(spoken).unique().with_columns(_parse_words(chosen, mailed)).with_columns(code)
@@ -265,7 +266,7 @@ def _parse_words(chosen: Mapping[str, Choice], mailed: date | None) -> list[pl.E
     if "bounced" in chosen:
         word = came_back(cell["bounced"], chosen["bounced"].header)
         said = pl.when(cell["bounced"].is_not_null()).then(word).when(why).then(pl.lit(True))
-        # what says that a letter came back may say why instead
+        # the cell may hold the reason instead of yes or no
         own = pl.when(word & (reason_code(cell["bounced"]) != "other")).then(cell["bounced"])
     begin = pl.lit(mailed, pl.Date)
     mailed_on = pl.coalesce(_parse_day(cell["mailed"]), _parse_without_year(cell["mailed"], begin.dt.truncate("1y")))
@@ -294,7 +295,7 @@ def _non_blank(text: pl.Expr) -> pl.Expr:
 
 
 def _parse_day(text: pl.Expr) -> pl.Expr:
-    """Parse a day as written in Korea: year first, four digits or two, or a workbook's number."""
+    """Parse a day as written in Korea: year first, with four or two digits, or a workbook's day number."""
     packed = text.str.replace(_PACKED, "$1-$2-$3").str.replace(_SHORT, "20$1-$2-$3")
     written = packed.str.replace(_DAY, "$1-$2-$3").str.to_date("%Y-%m-%d", strict=False)
     counted = text.str.extract(_SERIAL).cast(pl.Int64, strict=False) * pl.duration(days=1)
@@ -302,7 +303,7 @@ def _parse_day(text: pl.Expr) -> pl.Expr:
 
 
 def _parse_without_year(text: pl.Expr, begin: pl.Expr) -> pl.Expr:
-    """Parse month and day as the first such day from ``begin`` on."""
+    """Parse month and day, as the first such day from ``begin`` on."""
     month_and_day = text.str.replace(_WITHOUT_YEAR, "$1-$2")
     years = [pl.concat_str(begin.dt.year() + more, month_and_day, separator="-") for more in (0, 1)]
     this, following = (year.str.to_date("%Y-%m-%d", strict=False) for year in years)

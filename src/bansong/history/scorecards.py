@@ -1,4 +1,4 @@
-"""Learned scorecards, their journal and levels."""
+"""The store of learned scorecards: files, journal, promotion and rollback."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ JOURNAL_UNWRITABLE: Final = Problem(
 
 PROMOTED: Final = "promoted"
 ROLLED_BACK: Final = "rolled_back"
-DECIDING: Final = (PROMOTED, ROLLED_BACK)  # kinds of events that change the champion; all others are notes
+DECIDING: Final = (PROMOTED, ROLLED_BACK)  # kinds of events that change the champion; other events are notes
 _OWN: Final = ("at", "kind", "version")
 
 
@@ -53,19 +53,19 @@ class Event:
 
     at: datetime
     kind: str  # promoted, rolled_back, or a note: refused, quarantined, …
-    version: str | None  # of the scorecard concerned, if any
-    data: Mapping[str, Any]  # e_value, labels, …
+    version: str | None  # of the scorecard that the event is about, if any
+    data: Mapping[str, Any]  # other fields: e_value, labels, …
 
     def as_dict(self) -> dict[str, object]:
         return {"at": self.at.isoformat(), "kind": self.kind, "version": self.version, **self.data}
 
 
 def read_events(path: Path) -> list[Event]:
-    """Return all events, the oldest first; an incomplete last line, left by a crash, is ignored."""
-    # any other unreadable line is an error: it might name the champion
+    """Read all events, the oldest first; an incomplete last line (after a crash) is ignored."""
+    # any other unreadable line is an error, since it may have changed the champion
     try:
         content = path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):  # where a file stands for the folder, nothing was ever promoted
+    except (FileNotFoundError, NotADirectoryError):  # nothing was ever promoted
         return []
     except OSError as error:
         raise ModelError(JOURNAL_UNREADABLE, path=path, reason=describe_os_error(error)) from error
@@ -77,7 +77,7 @@ def read_events(path: Path) -> list[Event]:
 
 
 def append_event(path: Path, kind: str, version: str | None, data: Mapping[str, Any]) -> None:
-    """Append an event durably, after removing an incomplete last line; the caller holds the store's lock."""
+    """Append an event durably and remove an incomplete last line; the caller must hold the store's lock."""
     own = {"at": datetime.now(UTC).isoformat(), "kind": kind, "version": version}
     record = own | {name: value for name, value in data.items() if name not in _OWN}
     line = json.dumps(record, ensure_ascii=False, default=str).encode("utf-8", "backslashreplace")
@@ -86,7 +86,7 @@ def append_event(path: Path, kind: str, version: str | None, data: Mapping[str, 
         with os.fdopen(descriptor, "r+b") as file:
             content = file.read()
             cut = content.rfind(b"\n") + 1
-            start = b"\n" if _parse_event(content[cut:]) is not None else b""  # whole but for its line end
+            start = b"\n" if _parse_event(content[cut:]) is not None else b""  # only the line end is missing
             file.seek(len(content) if start else cut)
             file.truncate()
             file.write(start + line + b"\n")
@@ -97,7 +97,7 @@ def append_event(path: Path, kind: str, version: str | None, data: Mapping[str, 
 
 
 def _parse_event(line: bytes) -> Event | None:
-    """Parse a line; ``None`` for no event. No prefix of an object is one, so an incomplete line never is."""
+    """Parse a line; ``None`` if it is no event, as every incomplete line."""
     try:
         record = json.loads(line)
         at, kind, version = datetime.fromisoformat(record["at"]), record["kind"], record["version"]
@@ -114,7 +114,7 @@ _TEXTS: Final = ("en", "ko", "source", "always")
 
 @dataclass(frozen=True, slots=True)
 class ScorecardDifference:
-    """One value that differs between scorecards ``a`` and ``b``; ``what`` names it (``status.active points``)."""
+    """A difference of scorecards ``a`` and ``b``; ``what``: name of the value, as ``status.active points``."""
 
     what: str
     a: object
@@ -125,7 +125,7 @@ class ScorecardDifference:
 
 
 def add_missing_levels(card: Scorecard, builtin: Scorecard) -> tuple[Scorecard, tuple[str, ...]]:
-    """Add levels that a learned scorecard lacks since a release added features; return it and their names."""
+    """Add the levels that a learned scorecard of an older release lacks; return it and their names."""
     missing = [
         (feature, level)
         for feature, levels in FEATURES.items()
@@ -160,7 +160,7 @@ def differences(a: Scorecard, b: Scorecard) -> list[ScorecardDifference]:
 
 
 def points_table(card: Scorecard, beside: Scorecard) -> pl.DataFrame:
-    """Return the points of two scorecards side by side, one row a level, the base first."""
+    """Return the points of two scorecards side by side: one row for each level, the base first."""
     others, lang = dict(levels_of(beside)), current_language()
     rows = [
         (name, level.points, others[name].points if name in others else None, level.source, getattr(level, lang))
@@ -171,6 +171,7 @@ def points_table(card: Scorecard, beside: Scorecard) -> pl.DataFrame:
 
 
 def levels_of(card: Scorecard) -> Iterator[tuple[str, Level]]:
+    """Yield the base and all levels of a scorecard by name (``status.active``)."""
     yield BASE, card.base
     yield from (
         (f"{feature}.{name}", level) for feature, levels in card.features.items() for name, level in levels.items()
@@ -214,27 +215,27 @@ STORE_BUSY: Final = Problem(
 )
 STORE_UNWRITABLE: Final = Problem("models.store_unwritable", "{folder}: scorecards cannot be kept here: {reason}")
 
-BUILTIN: Final = "builtin"  # name of the release's own scorecard, beside its version
+BUILTIN: Final = "builtin"  # another name of the scorecard of this release
 _JOURNAL: Final = "journal.jsonl"
+# can be a file name everywhere; Windows reserves some names with any suffix
 _VERSION: Final = re.compile(r"(?!(?i:con|prn|aux|nul|com\d|lpt\d)(?:\.|$))[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
-"""Versions that can be file names everywhere; Windows reserves some names whatever their suffix."""
 _WAIT: Final = 10.0
-_SINCE: Final = "release"  # in a promotion's event: version of the built-in scorecard at that time
+_SINCE: Final = "release"  # field of a promotion: version of the built-in scorecard at that time
 
 
 @dataclass(frozen=True, slots=True)
 class StoredScorecard:
-    """A stored scorecard."""
+    """A scorecard read from the store."""
 
     card: Scorecard
-    added: tuple[str, ...] = ()  # levels that its file lacks and the built-in scorecard lent it
+    added: tuple[str, ...] = ()  # levels that its file lacks, taken from the built-in scorecard
     release: str | None = None  # version of the built-in scorecard when it was promoted, if recorded
 
 
 class ModelStore:
-    """The scorecards of a user: ``<version>.toml``, written once, and ``journal.jsonl``, by default in ``models/``."""
+    """A folder of scorecards (``<version>.toml``, never changed) and ``journal.jsonl``; by default ``models/``."""
 
-    # reading takes no lock; writing waits ten seconds for another process
+    # reading takes no lock; writing waits up to ten seconds for another process
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = Path(folder) if folder is not None else state_directory() / "models"
@@ -244,7 +245,7 @@ class ModelStore:
         return self.folder / _JOURNAL
 
     def champion(self) -> Scorecard:
-        """Return the scorecard that answers; raise :class:`ModelError` if its file is missing or was changed."""
+        """Return the scorecard in use; raise :class:`ModelError` if its file is missing or was changed."""
         return self.load_stored(None).card
 
     def champion_version(self) -> str:
@@ -254,7 +255,7 @@ class ModelStore:
         return self.load_stored(version).card
 
     def load_stored(self, version: str | None) -> StoredScorecard:
-        """Return the scorecard of a version, of the champion for ``None``, with its history in the store."""
+        """Return the scorecard of a version (``None``: the one in use), and facts of its promotion."""
         events = self.history()
         champion = _succession(events)[-1]
         wanted = champion if version is None else version
@@ -268,35 +269,35 @@ class ModelStore:
         return list(_promotions(self.history()))
 
     def history(self) -> list[Event]:
-        """Return the journal's entries, the oldest first; raise :class:`ModelError` if it is damaged or gone."""
+        """Return the events of the journal, the oldest first; raise :class:`ModelError` if it is damaged or gone."""
         orphan = next(self.folder.glob("*.toml"), None)
-        if orphan is not None and not self.path.exists():  # looked for last: another process makes it first
+        if orphan is not None and not self.path.exists():  # last: other processes make the journal first
             raise ModelError(JOURNAL_MISSING, path=self.path, stem=orphan.stem, builtin=BUILTIN)
         return read_events(self.path)
 
     def promote(self, card: Scorecard, event: Mapping[str, Any]) -> None:
-        """Make a scorecard the champion; refuse a version that exists, or one learned from another champion."""
+        """Put a scorecard into use; refuse a version that exists, or a parent that is no longer in use."""
         if not _VERSION.fullmatch(card.version) or card.version == BUILTIN:
             raise ModelError(VERSION_INVALID, version=card.version, builtin=BUILTIN)
         builtin, text = Scorecard.load(), card.to_toml()
         with self._lock():
             events = self.history()
             known = {version.casefold() for version in (*_promotions(events), builtin.version)}
-            if card.version.casefold() in known:  # two names that differ in case alone may be one file
+            if card.version.casefold() in known:  # file systems may ignore case
                 raise ModelError(VERSION_EXISTS, file=self._file(card.version))
             champion = _succession(events)[-1]
             answering = builtin.version if champion == BUILTIN else champion
             if card.learned is not None and card.learned.parent != answering:
                 raise ModelError(PARENT_REPLACED, version=card.version, parent=card.learned.parent, answering=answering)
             if not events:
-                self.path.touch(mode=0o600)  # before the file: files without a journal are a journal that was lost
+                self.path.touch(mode=0o600)  # before the file: a file without a journal means a lost journal
             with publish_file(self._file(card.version)) as temporary:
                 temporary.write_text(text, encoding="utf-8")
             own = {"sha256": _digest(text.encode()), _SINCE: builtin.version, "replaced": answering}
             append_event(self.path, PROMOTED, card.version, {**event, **own})
 
     def note(self, kind: str, event: Mapping[str, Any]) -> None:
-        """Record a decision that does not change the champion: ``refused``, ``quarantined``, ``released``, …"""
+        """Record a decision that changes no scorecard: ``refused``, ``quarantined``, ``released``, …"""
         if kind in DECIDING:
             raise ValueError(gettext("{kind!r} changes the champion; use promote() or rollback()", kind=kind))
         version = event.get("version")
@@ -305,7 +306,7 @@ class ModelStore:
             append_event(self.path, kind, None if version is None else str(version), event)
 
     def rollback(self, to: str | None = None) -> Scorecard:
-        """Let an earlier scorecard (a version or ``builtin``, by default the one before) answer again."""
+        """Put an earlier scorecard into use again: a version or ``builtin``, by default the previous one."""
         with self._lock():
             lost = to == BUILTIN and not self.path.exists()
             events = [] if lost else self.history()
@@ -360,7 +361,7 @@ class ModelStore:
 
 
 def resolve_model(model: str | Path | Scorecard | None, store: ModelStore | None = None) -> Scorecard:
-    """Return ``builtin``, the scorecard of a file, or a stored version, in this order; ``None``: the champion."""
+    """Find a scorecard: ``builtin``, a file, or a stored version, in this order; ``None``: the one in use."""
     if isinstance(model, Scorecard):
         return model
     store = store or ModelStore()
@@ -369,7 +370,7 @@ def resolve_model(model: str | Path | Scorecard | None, store: ModelStore | None
     name = str(model)
     if name == BUILTIN:
         return Scorecard.load()
-    with suppress(OSError, ValueError):  # the name is too long for a file, or holds a NUL
+    with suppress(OSError, ValueError):  # the name is too long for a file, or contains NUL
         if Path(name).exists() and not Path(name).is_dir():
             return Scorecard.load(name)
     if os.sep in name or name.endswith(".toml"):
@@ -382,10 +383,10 @@ def resolve_model(model: str | Path | Scorecard | None, store: ModelStore | None
 
 
 def candidate_scorecards(version: str | None) -> list[Scorecard]:
-    """Return the scorecard that answered, if it is known and stored, else all that may have."""
+    """Return the scorecard of a version if it is stored, else all that may have given a file's reasons."""
     store = ModelStore()
     if version is not None:
-        with suppress(ModelError):  # a file of the user's own, given with `model`
+        with suppress(ModelError):  # the version of a scorecard file, given with `model`
             return [store.load(version)]
     return [Scorecard.load(), *(store.load(known) for known in store.versions())]
 
@@ -416,7 +417,7 @@ def _list_versions(events: Sequence[Event]) -> Phrase:
     )
 
 
-@lru_cache(maxsize=8)  # single verifications in a loop ask for the champion again and again
+@lru_cache(maxsize=8)  # single verifications in a loop read the same scorecard each time
 def _parse_scorecard(content: bytes, version: str) -> tuple[Scorecard, tuple[str, ...]]:
     card, added = add_missing_levels(msgspec.convert(tomllib.loads(content.decode()), Scorecard), Scorecard.load())
     return check_scorecard(card, version), added

@@ -74,7 +74,7 @@ OUTPUT_IS_ENRICHED: Final = Problem(
 
 REPORT_UNWRITABLE: Final = Problem("labels.report_unwritable", "{path}: cannot be written: {error}")
 
-# columns of a mailing's file as those of a labelled file
+# columns of the label store → columns of a labelled file
 _LABELLED: Final = (
     pl.col("row_id"),
     pl.coalesce("said", "bounced").alias("bounced"),
@@ -87,30 +87,30 @@ def label(outcomes: str | Path, **options: Unpack[LabelKeywords]) -> LabelReport
     """Record the outcomes of one mailing: which letters came back, why and when.
 
     ``outcomes``: any table that :func:`bansong.enrich` reads. Its columns are found from the headers (roles ``b_no``,
-    ``address``, ``bounced``, ``reason``, ``returned``, ``mailed``, ``row_id``; ``columns`` overrides). Without a column
-    that says whether a letter came back, each row is one that did.
+    ``address``, ``bounced``, ``reason``, ``returned``, ``mailed``, ``row_id``; ``columns`` overrides). Without the
+    column ``bounced``, each row means a returned letter.
 
-    ``run`` (its id, or its manifest) or ``file`` (the enriched file) say which mailing; ``file_sheet``,
-    ``file_encoding``, ``file_json_path`` and ``file_delimiter`` are that file's, as ``sheet``, ``encoding``,
-    ``json_path`` and ``delimiter`` are those of ``outcomes``. ``mailed``: the day of mailing (a date, or text as
-    2026-10-05), if ``outcomes`` have none. ``returns_requested``: whether undeliverable letters were to come back; must
-    be said. ``complete``: all returns are in. ``sent``: the actions whose rows were mailed, or ``all``; with
-    ``complete`` and ``returns_requested`` rows of these without an outcome count as delivered.
+    The mailing is named by ``run`` (the id of a run, or its manifest) or ``file`` (the enriched file). ``sheet``,
+    ``encoding``, ``json_path`` and ``delimiter`` are for reading ``outcomes``; the same with ``file_`` in front are for
+    reading the enriched file. ``mailed``: the day of mailing (a date, or text as 2026-10-05), if ``outcomes`` have
+    none. ``returns_requested``: whether undeliverable letters were to come back; required. ``complete``: all returns
+    are in. ``sent``: the actions whose rows were mailed, or ``all``; with ``complete`` and ``returns_requested``,
+    mailed rows without an outcome count as delivered.
 
-    Outcomes are matched by ``row_id`` (from 0), by number and address, or by a number of one letter; nothing is
-    guessed. They are merged with the ``book`` (a folder, by default in the state directory); contradictions are listed
-    and left out, unless ``replace``. ``output``: where the enriched file is written with the columns ``bounced``,
-    ``bounce_reason``, ``bounced_at`` (CSV in ``output_encoding``, by default the file's own). ``unmatched``: a CSV of
-    unusable outcomes.
+    Outcomes are matched by ``row_id`` (from 0), by number and address, or by the number alone if it got one letter;
+    nothing is guessed. They are merged into the ``book`` (a folder, by default in the state directory); contradictions
+    are listed and left out, unless ``replace``. ``output``: where the enriched file is written with the columns
+    ``bounced``, ``bounce_reason``, ``bounced_at`` (CSV in ``output_encoding``, by default the encoding of the file).
+    ``unmatched``: a CSV of unusable outcomes.
 
-    ``send``: also send the outcomes to the hosted service, each once, to the job in which its row was bought; by
-    default for engines ``batch`` and ``hybrid`` if the service's address is known. ``resend``: send refused and
-    doubtful ones again; ``first_row``: number of a job's first row, if the service does not say. ``service``: as for
+    ``send``: also send each outcome once to the hosted service, to the job in which its row was bought; by default
+    for engines ``batch`` and ``hybrid`` if the service's address is known. ``resend``: send refused and doubtful
+    outcomes again; ``first_row``: number of a job's first row, if the service does not say. Other keywords: as for
     :func:`bansong.enrich`.
 
     Raises :class:`bansong.errors.LabelError`, :class:`bansong.errors.InputError`, :class:`bansong.errors.UsageError`:
-    nothing was recorded. Raises :class:`bansong.errors.OutputError` for an output that cannot be written, possibly
-    after recording; the same call again goes on.
+    nothing was recorded. Raises :class:`bansong.errors.OutputError` for an output that cannot be written, perhaps
+    after recording; the same call continues.
     """
     check_keywords(label, options, LabelKeywords)
     refuse_after_fork()
@@ -141,9 +141,9 @@ def _record(path: Path, asked: LabelOptions, service: ServiceKeywords) -> LabelR
         report = _report(read, mailing, matched, recorded, notes, asked.dry_run)
         if asked.dry_run:
             return report
-        try:  # before the output is written, which may replace the file
+        try:  # before the output replaces the file that holds the lookups
             lookups = None if service_terms is None else _labels_with_lookups(mailing, recorded)
-        except BansongError:  # nothing can be sent, but the records are written
+        except BansongError:  # sending is impossible, but the labels are recorded
             outputs.write(report, mailing, matched, recorded)
             raise
         report = outputs.write(report, mailing, matched, recorded)
@@ -175,7 +175,7 @@ def _read(path: Path, asked: LabelOptions) -> tuple[Outcomes, MailingTerms]:
 def _labels_with_lookups(mailing: OpenMailing, recorded: RecordResult) -> pl.DataFrame:
     from bansong.labels.sender import labels_with_lookups
 
-    certain = pl.col("said") | ~pl.col("bounced")  # silence is never sent, whatever it means
+    certain = pl.col("said") | ~pl.col("bounced")  # a row without an outcome is never sent as arrived
     labels = recorded.frame.filter(certain, pl.col("said").is_not_null()).select(_LABELLED)
     return labels_with_lookups(labels, mailing.table, mailing.columns, mailing.prefix)
 
@@ -195,7 +195,7 @@ class _Outputs:
         read = {"outcomes": outcomes, gettext("enriched file"): mailing.path, gettext("labelled file"): self.labelled}
         keep_apart(read, {"output": None, gettext("list (`unmatched=`)"): self.unmatched}, False)
         if self.labelled is not None:
-            if is_remote(self.labelled) and self.labelled == mailing.path:  # the old file would be lost
+            if is_remote(self.labelled) and self.labelled == mailing.path:  # no copy of the old object would be kept
                 raise UsageError(OUTPUT_IS_ENRICHED, path=self.labelled)
             label_target(mailing.table, self.labelled, self.encoding)
 
@@ -235,7 +235,7 @@ def _service_terms(
             env_base_url=ENV_BASE_URL,
         )
         return None, (note,)
-    # to say it before anything is recorded
+    # raises for a wrong address before anything is recorded
     BaseUrl.parse(terms.base_url, allow_http=terms.allow_http, known_as=terms.known_as)
     return terms, ()
 
@@ -304,7 +304,7 @@ def _label_batch(read: Outcomes, mailing: OpenMailing, matched: MatchResult, ter
         if not (terms.silence_is_delivery and terms.sent):
             return pl.DataFrame(schema={"row_id": pl.UInt32, "letter": pl.UInt32})
         rows = mailing.letters.select("row_id", "b_no", address_keys()[0].hash(), terms.was_sent().alias("sent"))
-        # without a number no outcome but one with a row_id could have been of it
+        # only a row with a number, or of an address list, could have been named by an outcome
         can_be_named = pl.col("b_no").is_not_null() | pl.lit(mailing.is_address_list)
         every = rows.filter(can_be_named).collect(engine="streaming").with_columns(letter_expr())
         return every.filter("sent").group_by("letter").agg(pl.col("row_id").min()).select("row_id", "letter")
@@ -319,7 +319,7 @@ def _count_unplaced(mailing: OpenMailing, matched: MatchResult) -> int:
 
 
 def _evidence_of(letters: pl.LazyFrame, mailing: OpenMailing, cards: Sequence[Scorecard]) -> pl.LazyFrame:
-    if mailing.is_bought:  # its reasons are its own, even where they look like a scorecard's
+    if mailing.is_bought:  # reasons of the service are not those of a scorecard
         nothing = [pl.lit(None, dtype).alias(name) for name, dtype in KNOWN_DTYPES.items() if name not in LETTER_SCHEMA]
         return letters.with_columns(*nothing, unread=pl.lit(True))
     versioned = letters.with_columns(pl.lit(mailing.model, pl.String).alias("model"))
@@ -420,7 +420,7 @@ OTHER_MAILING: Final = "other_mailing"
 
 @dataclass(frozen=True, slots=True)
 class UnusedOutcome:
-    """An unusable outcome: its row (from 1, or Excel's), a code of PROBLEMS, and the cell that shows it."""
+    """An unusable outcome: its row (from 1, or that of the sheet), a code of PROBLEMS, and the cell at fault."""
 
     row: int
     problem: str
@@ -437,11 +437,11 @@ class UnusedOutcome:
 class LabelReport(Shown):
     """The report of a table of outcomes. Displays as a table in a notebook and as text elsewhere.
 
-    ``ways``: outcomes by how they found their row. ``bounced``, ``not_bounced``: labelled rows of these outcomes,
-    ``by_reason``: returns by reason code (``none`` without one). ``new``, ``known``, ``replaced``: labelled rows by
-    what the store had before. ``silent``: rows without an outcome, kept as delivered. Not learned from: ``unmailed``
-    (declared as not mailed), ``unread`` (reasons of no scorecard). ``listed``: unusable outcomes, ``problems`` counts
-    them; those of other mailings are only counted. ``usable``: rows of the mailing that learning can use now.
+    ``ways``: outcomes by the way they were matched to rows. ``bounced``, ``not_bounced``: labelled rows. ``by_reason``:
+    returns by reason code (``none`` without one). ``new``, ``known``, ``replaced``: labelled rows, compared with the
+    store before. ``silent``: rows without an outcome, recorded as delivered. Learning leaves out ``unmailed`` (declared
+    as not mailed) and ``unread`` (reasons of no known scorecard). ``listed``: unusable outcomes; ``problems``: their
+    counts, with those of other mailings. ``usable``: rows of the mailing that learning can use now.
     """
 
     WIDTH: ClassVar[int] = 18
@@ -481,7 +481,7 @@ class LabelReport(Shown):
 
     @property
     def exit_code(self) -> int:
-        """0; 3 if outcomes could not be used; 5 if labels are still to be sent."""
+        """3 if outcomes could not be used, 5 if labels are still to be sent, else 0."""
         sending: int = self.sent.exit_code if self.sent is not None else 0
         return sending or (3 if self.listed else 0)
 
@@ -551,14 +551,14 @@ class LabelReport(Shown):
 
 
 def unused_outcomes(frame: pl.DataFrame) -> tuple[UnusedOutcome, ...]:
-    """Return the outcomes with a problem (``listed`` of a match), except those of other mailings."""
+    """Return the unusable outcomes of a match, except those of other mailings."""
     listed = frame.filter(pl.col("problem") != OTHER_MAILING).sort("place")
     found = listed.select("place", "problem", _shown_cell().alias("value"))
     return tuple(UnusedOutcome(*row) for row in found.iter_rows())
 
 
 def write_unused(frame: pl.DataFrame, path: Path) -> None:
-    """Write unusable outcomes as CSV: row, problem, why, and the cells; raise :class:`OutputError`."""
+    """Write unusable outcomes as CSV: row, code of the problem, explanation, cells; raise :class:`OutputError`."""
     roles = {name: name.partition(":")[2] for name in frame.columns if name.startswith("written:")}
     words = {code: gettext(text) for code, text in PROBLEMS.items()}
     why = pl.col("problem").replace_strict(words, return_dtype=pl.String)
@@ -572,7 +572,7 @@ def write_unused(frame: pl.DataFrame, path: Path) -> None:
 
 
 def _shown_cell() -> pl.Expr:
-    """Return the cell that shows a problem: never an address, and a number only if it has ten digits."""
+    """Return the cell at fault: never an address, and a number only if it has ten digits."""
     cell = {
         "not_understood": pl.col("written:bounced"),
         "contradicts_itself": pl.col("written:bounced"),

@@ -1,4 +1,4 @@
-"""The options of :func:`bansong.label`. Nothing here imports polars: the command line loads it for ``--help``."""
+"""The options of :func:`bansong.label`, without an import of polars, since ``--help`` loads them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class LabelKeywords(ServiceKeywords, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelOptions(Options):
-    """How the outcomes of a mailing are read, matched, kept and sent; see :func:`bansong.label` for each field."""
+    """Options of reading, matching, recording and sending outcomes; see :func:`bansong.label` for each field."""
 
     run: str | Path | None = option(
         flag="--run ID", parse=str, help="The run that wrote the mailed file: its id, or the path of its manifest."

@@ -1,13 +1,13 @@
-"""Send labels to the service, once."""
+"""Send labels to the service, each once."""
 
-# Only rows bought through `/batch` have a job: their lookup's key in the ledger gives upload and row. The job's
-# results say how the service numbers that row (G30).
+# Only rows that were bought by uploads have a job. The key of a row's lookup leads to its upload and place in the
+# ledger; the results of the job show how the service numbers rows (G30).
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -41,8 +41,7 @@ from bansong.client.dispatcher import Halt, OutgoingRequest, Slot, Task
 from bansong.client.retries import Action, error_action
 from bansong.engine.protocol import LOOKUP
 from bansong.engine.records import ROW_ID, records
-from bansong.purchase.label_queue import (
-    HeldLabel,
+from bansong.purchase.changes import (
     JobNumbered,
     LabelChange,
     LabelDone,
@@ -51,13 +50,12 @@ from bansong.purchase.label_queue import (
     LabelRefused,
     LabelRetracted,
     LabelSent,
-    QueuedLabel,
-    WantedLabel,
+    RowLabel,
 )
 from bansong.purchase.ledger import Journal, Ledger, LedgerRun
 from bansong.purchase.ledger_file import ledger_path
 from bansong.purchase.lookups import KEY, PurchaseContext, lookup_expr, scope_of, with_keys
-from bansong.purchase.queries import StoredUpload
+from bansong.purchase.queries import HeldLabel, StoredUpload
 from bansong.purchase.uploads import UploadedJob, find_base
 from bansong.run.columns import check_labels
 from bansong.tables.detect import reading
@@ -70,7 +68,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class LabelSender:
-    """Sends one run's labels; ``first_row``: number of a job's first row, if its results do not prove it."""
+    """Sends the labels of a run; ``first_row``: number of a job's first row, if its results do not prove it."""
 
     ledger: Ledger
     terms: ServiceOptions
@@ -83,8 +81,8 @@ class LabelSender:
     _bases: dict[int, int | None] = field(default_factory=dict, init=False)
     _jobs: dict[int, StoredUpload] = field(default_factory=dict, init=False)
 
-    def send_all(self, run_id: str, labels: Sequence[QueuedLabel], cancel: CancelToken) -> Halt | None:
-        """Send the labels; return why sending stopped early, if it did; raise what ends a run."""
+    def send_all(self, run_id: str, labels: Sequence[RowLabel], cancel: CancelToken) -> Halt | None:
+        """Send the labels; return why sending stopped early, if so; raise errors that end a run."""
         key = self.terms.load_key()
         outcome = "failed"
         try:
@@ -101,7 +99,8 @@ class LabelSender:
             raise StoppedError(self._explain_progress())
         return halt
 
-    def count_unnumbered(self, labels: Sequence[QueuedLabel]) -> int:
+    def count_unnumbered(self, labels: Sequence[RowLabel]) -> int:
+        """Count the labels whose row in the job has no known number."""
         return sum(self._bases.get(label.upload, 0) is None for label in labels)
 
     def _explain_progress(self) -> str:
@@ -111,9 +110,7 @@ class LabelSender:
             "{sent} sent in this run, known to the ledger{doubts}; the same command goes on", sent=sent, doubts=doubts
         )
 
-    async def _send_all(
-        self, key: ApiKey, run_id: str, labels: Sequence[QueuedLabel], cancel: CancelToken
-    ) -> Halt | None:
+    async def _send_all(self, key: ApiKey, run_id: str, labels: Sequence[RowLabel], cancel: CancelToken) -> Halt | None:
         client = Client(self.url, key, concurrency=self.terms.concurrency, timeout=self.terms.timeout, max_retries=0)
         async with client, Journal(self.ledger) as journal:
             context = PurchaseContext(client, self.ledger, journal, self.terms, run_id, "")
@@ -151,7 +148,7 @@ class LabelSender:
     async def _fetch_base(self, context: PurchaseContext, job: StoredUpload) -> int | None:
         try:
             base = await find_base(context, UploadedJob.of(job, self.url.name))
-        except (NotFoundError, UsageError) as error:  # UsageError: an id that no URL can hold
+        except (NotFoundError, UsageError) as error:  # UsageError: the id cannot be part of a URL
             self._lost_jobs[job.number] = str(error)
             return None
         except (AuthenticationError, CertificateError, PlanError) as error:
@@ -170,9 +167,9 @@ class LabelSender:
 
 
 class _LabelRequest(OutgoingRequest[None]):
-    """One label, sent again only if it surely did not arrive."""
+    """A label to be sent; it is repeated only if it certainly did not arrive."""
 
-    def __init__(self, sender: LabelSender, context: PurchaseContext, label: QueuedLabel) -> None:
+    def __init__(self, sender: LabelSender, context: PurchaseContext, label: RowLabel) -> None:
         self._sender, self._context, self._label = sender, context, label
 
     async def skip(self) -> bool:
@@ -190,7 +187,7 @@ class _LabelRequest(OutgoingRequest[None]):
         job_id, row = sender._jobs[label.upload].job_id, label.place + (sender._bases[label.upload] or 0)
         try:
             await self._context.client.label(job_id, row, bounced=label.bounced, reason=label.reason)
-        except UsageError as error:  # an id that no URL can hold
+        except UsageError as error:  # the id cannot be part of a URL
             raise NotFoundError(str(error)) from error
 
     def choose_action(self, error: ServiceError, attempt: int) -> Action:
@@ -202,11 +199,11 @@ class _LabelRequest(OutgoingRequest[None]):
         await self._settle(LabelDone(self._label))
 
     async def record_error(self, error: ServiceError, action: Action) -> None:
-        if action is Action.HOLD:  # an unreadable answer among them: a page in its place, somebody else's, perhaps
+        if action is Action.HOLD:  # also for unreadable answers: perhaps a page of a proxy
             await self._settle(LabelDoubted(self._label, note=str(error)))
         elif action in (Action.REFUSE, Action.DROP):
             await self._settle(LabelRefused(self._label, note=str(error)))
-        else:  # not sent, or refused whatever is said: as if it had not been tried
+        else:  # not sent, or all requests are refused
             await self._settle(LabelRetracted(self._label))
         if action is Action.DROP:
             self._sender._lost_jobs.setdefault(self._label.upload, str(error))
@@ -231,29 +228,29 @@ _SHOWN: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class SendReport:
-    """The report of labels that were to be sent."""
+    """Report on sending labels to the service."""
 
     ledger: str
-    labels: int  # rows that surely came back or arrived
-    without_job: int  # rows of no upload at this service
-    job_rows: int = 0  # of the other labels; sent earlier (`done`), `sent` now, or `left`
+    labels: int  # rows that certainly came back or arrived
+    without_job: int  # rows that were not bought in an upload to this service
+    job_rows: int = 0  # rows of jobs with a label: sent earlier (`done`), `sent` now, or `left`
     done: int = 0
     sent: int = 0
     left: int = 0
     refused: int = 0
     doubts: int = 0
-    unnumbered: int = 0  # jobs with unknown row numbers; not sent
-    contradictory: tuple[tuple[int, ...], ...] = ()  # `row_id` of rows of one lookup with both outcomes; not sent
+    unnumbered: int = 0  # labels not sent, since their row in the job has no known number
+    contradictory: tuple[tuple[int, ...], ...] = ()  # not sent: `row_id` of rows with one lookup and both outcomes
     held: tuple[HeldLabel, ...] = ()  # all refused or doubtful labels of the file
     paused: str | None = None  # why sending stopped early
 
     @property
     def exit_code(self) -> int:
-        """0; 3 if labels are held back; 5 if the same command goes on later."""
+        """5 if the same command continues later, else 3 if labels are held back, else 0."""
         return 5 if self.paused else 3 if self.held or self.unnumbered else 0
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the report as plain values, without the ledger's own upload numbers."""
+        """Return the report as plain values, without the upload numbers of the ledger."""
         held = [{name: value for name, value in asdict(label).items() if name != "upload"} for label in self.held]
         return asdict(self) | {"held": held}
 
@@ -286,7 +283,7 @@ class SendReport:
 def labels_with_lookups(
     labels: pl.DataFrame, table: Table, columns: Mapping[str, str] | None = None, prefix: str = ""
 ) -> pl.DataFrame:
-    """Return labels with an outcome and their lookup: ``row_id``, ``bounced``, ``reason``, LOOKUP."""
+    """Return the labels with an outcome, and their lookups: ``row_id``, ``bounced``, ``reason``, LOOKUP."""
     with reading(table):
         ours = find_earlier_columns(table, prefix).places
         unfolded, chosen = choose_nested(table, RECORD_COLUMNS, columns, ours)
@@ -307,38 +304,32 @@ def send_labels(
     first_row: int | None = None,
     cancel: CancelToken | None = None,
 ) -> SendReport:
-    """Send labels of :func:`labels_with_lookups` to the jobs in which their rows were bought, each once."""
-    # of several jobs the last one before `mailed` is used
+    """Send labels (:func:`labels_with_lookups`) once to the jobs in which their rows were bought."""
+    # if a lookup was in several jobs, the last one before `mailed` gets the label
     if first_row not in (None, 0, 1, 2):
         raise UsageError(FIRST_ROW_INVALID, first_row=first_row)
     url = BaseUrl.parse(terms.base_url, allow_http=terms.allow_http, known_as=terms.known_as)
     file = ledger_path(Path(terms.ledger) if terms.ledger is not None else None)
-    if not file.exists():  # nothing was ever bought; a ledger is not made for that
+    if not file.exists():  # nothing was ever bought
         return SendReport(str(file), labels.height, labels.height)
     with Ledger.open(file) as ledger:
-        found = _find_jobs(labels, ledger, url.name, mailed)
+        wanted, report = _find_jobs(labels, ledger, url.name, mailed)
         started = datetime.now(UTC)
         run = LedgerRun(new_run_id(started), "label", url.name, str(path), started.timestamp())
-        queue = ledger.prepare_labels(run, found.wanted, resend=resend)
+        queue = ledger.prepare_labels(run, wanted, resend=resend)
         log.info("%d labels are to be sent, %d were sent before", len(queue.labels), queue.done)
         sender = LabelSender(ledger, terms, url, first_row)
         halt = sender.send_all(run.run_id, queue.labels, cancel or CancelToken()) if queue.labels else None
-        return _report(found, queue, sender, halt)
+        return _complete_report(report, wanted, queue, sender, halt)
 
 
-@dataclass(frozen=True, slots=True)
-class _JobLabels:
-    labels: int
-    without_job: int
-    wanted: tuple[WantedLabel, ...]
-    contradictory: tuple[tuple[int, ...], ...]
-
-
-def _find_jobs(labels: pl.DataFrame, ledger: Ledger, origin: str, mailed: date | None) -> _JobLabels:
-    """Find the job of each label: the last one before the mailing, else the first."""
+def _find_jobs(
+    labels: pl.DataFrame, ledger: Ledger, origin: str, mailed: date | None
+) -> tuple[list[RowLabel], SendReport]:
+    # the job of each label: the last before the mailing, else the first
     lookups = labels.select(LOOKUP).drop_nulls().unique(maintain_order=True)
     parts = []
-    for offline, paid in ledger.upload_flags(origin):  # a key holds the flags, and the file does not say with which
+    for offline, paid in ledger.upload_flags(origin):  # flags are part of a key; the file lacks them
         keys = with_keys(lookups, scope_of(origin, offline, paid))[KEY]
         parts.append(ledger.job_rows(keys, origin))
     rows = pl.concat(parts) if parts else ledger.job_rows(pl.Series([], dtype=pl.Binary), origin)
@@ -361,37 +352,33 @@ def _find_jobs(labels: pl.DataFrame, ledger: Ledger, origin: str, mailed: date |
     )
     sure = grouped.filter(~pl.col("both")).select("upload", "place", "bounced", "reason")
     both = grouped.filter("both").get_column(ROW_ID)
-    return _JobLabels(
-        labels=labels.height,
-        without_job=joined["upload"].null_count(),
-        wanted=tuple(WantedLabel(*row) for row in sure.iter_rows()),
-        contradictory=tuple(tuple(rows) for rows in both),
-    )
+    contradictory, without_job = tuple(tuple(rows) for rows in both), joined["upload"].null_count()
+    report = SendReport(str(ledger.path), labels.height, without_job, contradictory=contradictory)
+    return [RowLabel(*row) for row in sure.iter_rows()], report
 
 
 def _end_of_day(mailed: date | None) -> float:
     if mailed is None:
         return float("inf")
-    # 12 hours more: wherever the letters were mailed, it was not later
+    # end of the day in UTC and 12 hours more, when it has ended in all time zones
     return (datetime(mailed.year, mailed.month, mailed.day, tzinfo=UTC) + timedelta(days=1, hours=12)).timestamp()
 
 
-def _report(found: _JobLabels, queue: LabelQueue, sender: LabelSender, halt: Halt | None) -> SendReport:
-    rows = {(label.upload, label.place) for label in found.wanted}
+def _complete_report(
+    report: SendReport, wanted: Sequence[RowLabel], queue: LabelQueue, sender: LabelSender, halt: Halt | None
+) -> SendReport:
+    rows = {(label.upload, label.place) for label in wanted}
     held = sender.ledger.held_labels(sender.url.name)
     unnumbered = sender.count_unnumbered(queue.labels)
-    return SendReport(
-        ledger=str(sender.ledger.path),
-        labels=found.labels,
-        without_job=found.without_job,
-        job_rows=len(rows) + len(found.contradictory),
+    return replace(
+        report,
+        job_rows=len(rows) + len(report.contradictory),
         done=queue.done,
         sent=sender.sent,
         left=len(queue.labels) - sender.sent - sender.refused - sender.doubts - unnumbered,
         refused=sender.refused,
         doubts=sender.doubts,
         unnumbered=unnumbered,
-        contradictory=found.contradictory,
         held=tuple(label for label in held if (label.upload, label.place) in rows),
         paused=halt.note if halt else None,
     )

@@ -1,4 +1,4 @@
-"""One calibration: relearn the scorecard, and promote it if it is surely better."""
+"""Calibrate: learn a scorecard from labels, and promote it if it is certainly better."""
 
 from __future__ import annotations
 
@@ -52,28 +52,28 @@ _TO_CORRECT: Final = gettext_noop(
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class Calibrated(Shown):
-    """The outcome of one calibration. Displays as a table in a notebook and as text elsewhere."""
+    """The result of a calibration. Displays as a table in a notebook and as text elsewhere."""
 
     champion: str
     version: str  # of the challenger
-    promoted: bool  # the challenger answers from now on (in a dry run: would)
+    promoted: bool  # the challenger is in use from now on (in a dry run: would be)
     dry_run: bool
     mailings: int = 0
     labels: int = 0
     bounced: int = 0
-    expected: float = 0.0  # returns, by the champion
+    expected: float = 0.0  # returns that the champion expected
     false_bounces: float = 0.0
     ceiling: tuple[float, float]
-    e_value: float = 1.0  # the highest so far
+    e_value: float = 1.0  # highest of the contest
     contest: int = 0
-    needed: int | None = None  # contest labels after which the e-value was enough, `None`: not yet
-    required: float = ENOUGH  # e-value that is enough
+    needed: int | None = None  # labels after which the e-value was enough; `None`: not yet
+    required: float = ENOUGH  # e-value for a promotion
     doubts: tuple[str, ...] = ()
     unproven: bool = False  # missing returns are possible, so no risk is lowered
     frame: pl.DataFrame  # see :func:`bansong.learning.fit.points_frame`
     saving: Saving = _NO_SAVING
     left_out: Mapping[str, int]  # unused letters by reason
-    set_aside: Mapping[str, tuple[int, tuple[str, ...]]]  # quarantined mailings: letters, reasons
+    set_aside: Mapping[str, tuple[int, tuple[str, ...]]]  # quarantined mailings: their letters, and why
     warnings: tuple[str, ...] = ()
 
     @property
@@ -176,7 +176,7 @@ class Calibrated(Shown):
         return f"<bansong.Calibrated {self.champion}: {letters}, promoted {self.promoted}>"
 
 
-# row-specific parts of a reason's text, which do not belong to its level's name
+# parts of a reason's text that differ by row
 _FILLED: Final = re.compile(r"\([^()]*\{[^()]*\)|:.*|\s*\{\w+\}")
 
 
@@ -255,7 +255,7 @@ def _report_nothing(champion: Scorecard, data: TrainingData, *, dry_run: bool) -
 
 
 def _released_mailings(events: Sequence[Event]) -> dict[str, tuple[int, int]]:
-    """Return the letters and returns of mailings that passed an audit of an earlier release."""
+    """Return letters and returns of mailings that an audit, which older versions had, released from quarantine."""
     found: dict[str, tuple[int, int]] = {}
     for event in events:
         if event.kind == "released":
@@ -310,14 +310,15 @@ def calibrate(
     dry_run: bool = False,
     now: datetime | None = None,
 ) -> Calibrated:
-    """Relearn the scorecard from the label store, and let it answer if it is surely better.
+    """Learn a scorecard from the label store, and put it into use if it is certainly better.
 
-    ``labels``: the label store's folder, ``store``: where scorecards are kept; both by default the user's. ``dry_run``
-    decides, but neither promotes nor records anything. ``now``: the time that a learned scorecard bears. Raises
-    :class:`bansong.errors.LabelError`, :class:`~bansong.errors.ModelError`, and :class:`~bansong.errors.UsageError`
-    without numpy; the champion stays then.
+    ``labels``: the folder of the label store; ``store``: that of scorecards; both by default in the state directory.
+    ``today``: the day for which labels are old enough. ``dry_run`` decides, but neither promotes nor records anything.
+    ``now``: the time of learning, as written into the scorecard. Raises :class:`bansong.errors.LabelError`,
+    :class:`~bansong.errors.ModelError`, and, without numpy, :class:`~bansong.errors.UsageError`; the scorecard in use
+    stays then.
     """
-    numpy()  # fail early if it is missing
+    numpy()  # raise at once if it is missing
     book, models = _open_store(labels), store or ModelStore()
     now, expert = now or datetime.now(UTC), Scorecard.load()
     day = day_given("today", today) or seoul_day(now.timestamp())

@@ -1,13 +1,14 @@
-"""Labels in doubt: significance, wrong returns, the control group that shows missing returns, and quarantine.
+"""Check labels before learning: wrong returns, missing returns, and quarantine of doubtful mailings.
 
-Wrong labels leave the rate of the safest letters flat; if the expert is wrong instead, it goes on falling. Each half of
-the letters is ranked by a fit to the other half with a free intercept, and a curve is laid through the rates by rank::
+With wrong labels, the return rate of the safest letters stops falling; with wrong points of the expert it goes on
+falling. So each half of the letters is ranked by a fit to the other half, with a free intercept, and a curve is fitted
+to the rates::
 
     P(the label says it came back) = e0 + (1 - e0) · ceiling · σ(a + b · score)
 """
 
-# The expert's prior does not judge labels, since they are to correct it. Small mailings are judged together: few have
-# enough letters to tell 4 % wrong labels from 10 %.
+# The expert's points do not judge labels, since labels are to correct the points. Small mailings are judged together,
+# since few have enough letters to tell 4 % wrong labels from 10 %.
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ USUAL = 0.95
 
 
 def interval(hits: int, of: int, confidence: float = USUAL) -> tuple[float, float]:
-    """Return the interval of a share by Wilson's score (1927), which holds for few rows, too; (0, 1) without rows."""
+    """Return the confidence interval of a share by Wilson's score (1927); (0, 1) without rows."""
     if not of:
         return 0.0, 1.0
     z = NormalDist().inv_cdf((1 + confidence) / 2)
@@ -42,21 +43,22 @@ def interval(hits: int, of: int, confidence: float = USUAL) -> tuple[float, floa
     return max(0.0, middle - half) if hits else 0.0, min(1.0, middle + half) if hits < of else 1.0
 
 
-def chi_square_bound(freedom: int, confidence: float = WIDE) -> float:
-    """Return the chi-square quantile of a confidence, to a few per mille (Wilson and Hilferty, 1931)."""
+def chi_square_bound(freedom: int) -> float:
+    """Return the :data:`WIDE` quantile of the chi-square distribution, within a few per mille."""
+    # Wilson and Hilferty, 1931
     if freedom < 1:
         return 0.0
     part = 2 / (9 * freedom)
-    return float(freedom * (1 - part + NormalDist().inv_cdf(confidence) * math.sqrt(part)) ** 3)
+    return float(freedom * (1 - part + NormalDist().inv_cdf(WIDE) * math.sqrt(part)) ** 3)
 
 
-SHIFTED: Final = 0.2  # population stability index: the feature's shares have shifted (the usual rule of credit scoring)
+SHIFTED: Final = 0.2  # population stability index of a changed feature (the usual limit in credit scoring)
 _HALF: Final = 0.5
 NONE: Final = "(none)"
 
 
 def level_counts(evidence: pl.LazyFrame) -> pl.DataFrame:
-    """Count each level of each feature: ``feature``, ``level`` (String, :data:`NONE` for none), ``n`` (Int64)."""
+    """Count the rows with each level: ``feature``, ``level`` (String, :data:`NONE` without one), ``n`` (Int64)."""
     names = [name for name in evidence.collect_schema().names() if name.startswith(LEVEL)]
     patterns = evidence.group_by(names).agg(pl.len().cast(pl.Int64).alias("n")).collect(engine="streaming")
     levels = patterns.with_columns(pl.col(names).cast(pl.String).fill_null(NONE))
@@ -67,8 +69,8 @@ def level_counts(evidence: pl.LazyFrame) -> pl.DataFrame:
 
 
 def stability_index(reference: pl.DataFrame, current: pl.DataFrame) -> pl.DataFrame:
-    """Return the population stability index of each feature between two :func:`level_counts`, the largest first."""
-    # `chance`: 99 % bound; `level`: the most changed one; a level that one side lacks counts as half a row there
+    """Compare two :func:`level_counts`: population stability index of each feature, the largest first."""
+    # `chance`: reached by chance in 1 %; `level`: the most changed one; a missing level counts as half a row
     both = reference.select("feature", "level", r="n").join(
         current.select("feature", "level", c="n"), on=["feature", "level"], how="full", coalesce=True
     )
@@ -97,7 +99,7 @@ def stability_index(reference: pl.DataFrame, current: pl.DataFrame) -> pl.DataFr
     return found.select("feature", "psi", "chance", "shifted", "level", "before", "after")
 
 
-# for the fits that rank: a free intercept, and wide deviations
+# for fits that rank letters: a free intercept, and wide standard deviations
 RANKING: Final = Priors(
     shift=2.0,
     slope=0.3,
@@ -105,19 +107,19 @@ RANKING: Final = Priors(
     delta={"status": 0.7, "address": 0.7, "history": 0.7, "freshness": 0.5, "region": 0.2},
     false_bounces=(1.0, 200.0),
 )
-MOST: Final = 20_000  # letters used for the ranking; more would not sharpen one rate
+MAX_RANKING_LETTERS: Final = 20_000  # letters to fit a ranking; more would not improve it
 _MAX_BINS, _LEAST = 40, 10
 _SHARES: Final = tuple(step / 200 for step in range(51))
-_DROP: Final = 1.35  # log-likelihood below the best: the limits of a 90 % interval
+_DROP: Final = 1.35  # drop of the log-likelihood at the limits of a 90 % interval
 _MAX_STEPS, _MIN_GAIN, _MIN_STEP = 40, 1e-4, 1e-4
-# prior means of a curve (a, log b, logit of the ceiling): the score is right, and 93 % of the returns come back
+# prior means of a curve (a, log b, logit of the ceiling): the score is right, and the ceiling 93 %
 _MIDDLE: Final = (0.0, 0.0, 2.6)
-_SPREAD: Final = (1 / 3.0, 1 / 0.5, 1 / 0.5)  # one over their standard deviations
+_SPREAD: Final = (1 / 3.0, 1 / 0.5, 1 / 0.5)  # inverse standard deviations of these priors
 
 
 @dataclass(frozen=True, slots=True)
 class FalseBounces:
-    """Estimated share of arrived letters recorded as returned, with its 90 % interval ``low`` to ``high``."""
+    """Estimated share of arrived letters that are recorded as returned; ``low`` to ``high``: 90 % interval."""
 
     share: float
     low: float
@@ -126,19 +128,19 @@ class FalseBounces:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankedLetters:
-    """Letters with the ``score`` that ranks them (log-odds, by a fit to others); ``bounced`` is 1 or 0."""
+    """Letters with a ``score`` (log-odds) from a fit to other letters; ``bounced``: 1 or 0."""
 
     score: Array
     bounced: Array
 
     @classmethod
     def of(cls, letters: pl.DataFrame, prior: Scorecard) -> RankedLetters:
-        """Rank evidence in its order, every second letter by a fit to those between."""
+        """Score each half of the letters (every second one) by a fit to the other half."""
         odd = pl.Series(np.arange(letters.height) % 2 == 1)
         scores = np.zeros(letters.height)
         for half in (odd, ~odd):
             taught = letters.filter(~half)
-            taught = taught.gather_every(max(1, math.ceil(2 * taught.height / MOST)))
+            taught = taught.gather_every(max(1, math.ceil(2 * taught.height / MAX_RANKING_LETTERS)))
             fit = fit_points(count_patterns(taught.lazy()), prior, RANKING)
             scores[half.to_numpy()] = _scores(fit, letters.filter(half))
         return cls(scores, letters["bounced"].cast(pl.Float64).to_numpy())
@@ -147,7 +149,7 @@ class RankedLetters:
         return RankedLetters(self.score[chosen], self.bounced[chosen])
 
     def false_bounces(self) -> FalseBounces:
-        """Estimate the share of wrong returns, with the best curve for each share."""
+        """Estimate the share of wrong returns by the likelihood of the best curve for each share."""
         bins, theta, values = _Bins.of(self), np.array(_MIDDLE), list[float]()
         for share in _SHARES:
             theta, value = bins.climb(theta, share)
@@ -157,7 +159,7 @@ class RankedLetters:
         return FalseBounces(_SHARES[values.index(best)], within[0], within[-1])
 
     def riskiest(self, least: int) -> tuple[int, int]:
-        """Return the highest ranked fiftieth, or ``least`` letters: how many, and how many came back."""
+        """Count the riskiest 2 % of the letters (at least ``least``), and their returns."""
         count = min(len(self.score), max(least, len(self.score) // 50))
         highest = np.argsort(self.score, kind="stable")[len(self.score) - count :]
         return count, round(float(self.bounced[highest].sum()))
@@ -216,12 +218,12 @@ def _sigmoid(x: Array) -> Array:
     return 1 / (1 + np.exp(-x))
 
 
-FALSE_BOUNCES: Final = 0.05  # highest share of wrong labels that is usual
-MANY_ASIDE: Final = 0.2  # share of quarantined letters above which the other labels are not trusted either
+FALSE_BOUNCES: Final = 0.05  # up to this share, wrong returns are usual
+MANY_ASIDE: Final = 0.2  # with more letters in quarantine, the other labels are not trusted
 
 
 def distrust(set_aside: int, letters: int) -> tuple[str, ...]:
-    """Return why the remaining labels are not trusted, if many letters are in quarantine."""
+    """Return why no labels are trusted if too many letters are in quarantine, else nothing."""
     if set_aside <= MANY_ASIDE * letters:
         return ()
     why = gettext_noop("{set_aside:,} of {letters:,} letters are in quarantine, so the others are not trusted either")
@@ -229,13 +231,13 @@ def distrust(set_aside: int, letters: int) -> tuple[str, ...]:
 
 
 CONTROL: Final = ("status", "closed_over_12_months")
-_MIN_SHARE, _USUAL_SHARE = 0.5, 0.8  # shares of the control group: must come back, usually comes back
+_MIN_SHARE, _USUAL_SHARE = 0.5, 0.8  # returned share of the control group: at least, usually
 _MIN_CONTROL_LETTERS: Final = 5
-_MIN_GROUP_LETTERS: Final = 20  # letters from which another group is judged
+_MIN_GROUP_LETTERS: Final = 20  # smaller groups of letters are not judged
 _LIKELY_CONFIDENCE: Final = 0.8
 _RECORDED, _LEFT = 0.7, 0.33
-_TIMES_AS_LIKELY, _SHOWN = 5.0, 0.4  # likelihood ratio and share at which a group shows that returns are recorded
-_LETTERS_WITHOUT_CONTROL: Final = 2_500  # letters after which a control group is no longer required
+_TIMES_AS_LIKELY, _SHOWN = 5.0, 0.4  # likelihood ratio, or share, that proves that returns are recorded
+_LETTERS_WITHOUT_CONTROL: Final = 2_500  # with so many letters no control group is required
 
 REMEDY: Final = gettext_noop(
     "ask the mail room or the post whether returned letters were left out or lost, and record them with `bansong label`"
@@ -244,13 +246,13 @@ REMEDY: Final = gettext_noop(
 
 @dataclass(frozen=True, slots=True)
 class ControlGroup:
-    """Letters to firms closed for over a year, and how many came back."""
+    """The control group that shows missing returns: letters to firms closed for over a year."""
 
     letters: int
     returned: int
-    of: int  # letters in all
-    riskiest: tuple[int, int]  # the highest ranked letters, and their returns
-    complete: bool  # at most half of the returns are missing: more than half of some group surely came back
+    of: int  # all letters
+    riskiest: tuple[int, int]  # number of the riskiest letters, and of their returns
+    complete: bool  # more than half of some group certainly came back, so most returns are recorded
 
     @classmethod
     def count(cls, patterns: pl.DataFrame, riskiest: tuple[int, int] = (0, 0)) -> ControlGroup:
@@ -267,7 +269,7 @@ class ControlGroup:
         return cls(*counts[TERMS.index(CONTROL)], round(n.sum()), riskiest, complete)
 
     def describe_loss(self, confidence: float = USUAL) -> str | None:
-        """Return why returns are missing, with figures and remedy; ``None`` if that is not sure."""
+        """Return why returns are certainly missing, with figures and remedy, else ``None``."""
         ranked, of_ranked = self.riskiest
         possible = ranked > 0 and interval(of_ranked, ranked)[1] > _MIN_SHARE
         if self.complete or possible or interval(self.returned, self.letters, confidence)[1] >= _MIN_SHARE:
@@ -285,13 +287,13 @@ class ControlGroup:
         )
 
     def describe_uncertainty(self) -> str | None:
-        """Return why missing returns are still possible, and what to do; ``None`` if they are not."""
+        """Return why returns may be missing, with the remedy; ``None`` if they cannot be."""
         groups = [(self.letters, self.returned)]
         if (
             self.letters < _MIN_CONTROL_LETTERS
             or interval(self.returned, self.letters, _LIKELY_CONFIDENCE)[1] >= _MIN_SHARE
         ):
-            groups.append(self.riskiest)  # where the control group speaks against it, they do not outweigh it
+            groups.append(self.riskiest)  # counts only if the control group does not contradict
         if self.complete or any(_shows_returns(returned, letters) for letters, returned in groups):
             return None
         if self.letters < _MIN_CONTROL_LETTERS:
@@ -318,27 +320,27 @@ def _shows_returns(returned: int, letters: int) -> bool:
     return likelier >= math.log(_TIMES_AS_LIKELY) or interval(returned, letters)[0] > _SHOWN
 
 
-ENOUGH_TO_JUDGE: Final = 300  # letters from which a share of wrong labels is estimated
-_TOO_MANY, _SOME = 0.065, 0.02  # wrong returns of all mailings: doubted if estimate and lower limit are above
-_MOST, _UNKNOWN = 0.1, 0.25  # largest assumed share of wrong returns; the share for too few letters
+ENOUGH_TO_JUDGE: Final = 300  # letters for an estimate of the share of wrong labels
+_TOO_MANY, _SOME = 0.065, 0.02  # all mailings are doubted above this share of wrong returns and this lower limit
+_MOST, _UNKNOWN = 0.1, 0.25  # largest assumed share of wrong returns; share assumed for too few letters
 _NEARLY_WORST: Final = 2 / 3
 _SAFE_PROBABILITY: Final = 0.03
-_NONE_EXPECTED: Final = 7.0  # returns, from which none at all is implausible: e⁻⁷ is one mailing in a thousand
+_NONE_EXPECTED: Final = 7.0  # expected returns; without any, the labels are implausible (e⁻⁷ is one in a thousand)
 
 
 @dataclass(frozen=True, slots=True)
 class LabelChecks:
-    """Doubts by mailing."""
+    """Doubts about labels: by mailing, and about all labels."""
 
     doubts: Mapping[str, tuple[str, ...]]
-    missing: tuple[str, ...] = ()  # doubts about missing returns
-    unproven: str | None = None  # why missing returns of the other mailings are possible
-    false_bounces: float = 0.0  # highest share of wrong returns that the other mailings leave possible
+    missing: tuple[str, ...] = ()  # why returns are certainly missing
+    unproven: str | None = None  # why returns of the undoubted mailings may be missing
+    false_bounces: float = 0.0  # highest possible share of wrong returns in the undoubted mailings
 
 
 def check_labels(parts: Mapping[str, pl.DataFrame], champion: Scorecard, prior: Scorecard) -> LabelChecks:
-    """Judge mailings (evidence by name, in order of use), each by itself and all together."""
-    # `prior` ranks: the champion has learned from these labels
+    """Check the labels of mailings (rows by name, in order of use), each alone and all together."""
+    # letters are ranked by `prior`, since the champion has learned from these labels
     checks = _MailingChecks(parts, {name: count_patterns(part.lazy()) for name, part in parts.items()}, champion)
     checks.judge_each()
     for group in _groups(checks.remaining()):
@@ -350,7 +352,7 @@ def check_labels(parts: Mapping[str, pl.DataFrame], champion: Scorecard, prior: 
 
 
 def label_doubts(counted: pl.DataFrame, champion: Scorecard, *, part: bool = False) -> tuple[str, ...]:
-    """Return why labels (patterns with counts) cannot be right by themselves; ``part``: one mailing of several."""
+    """Return why labels (counts by pattern) cannot be right; ``part``: they are one of several mailings."""
     n, bounced = (counted[name].cast(pl.Float64).to_numpy() for name in ("n", "bounced"))
     letters, returned = int(n.sum()), int(bounced.sum())
     probabilities = predict(champion, design(counted))
@@ -380,6 +382,7 @@ def label_doubts(counted: pl.DataFrame, champion: Scorecard, *, part: bool = Fal
 
 
 def one_class(n: int) -> str:
+    """Return the doubt about labels that are all returns."""
     return Phrase("one class only: all {n:,} letters came back, none is known to have arrived", n=n)
 
 
@@ -406,8 +409,8 @@ class _MailingChecks:
                 self.found[name] = why
 
     def judge_wrong_returns(self, prior: Scorecard) -> None:
-        """Doubt mailings with surely too many wrong returns, the worst first, then all together."""
-        # the worst spoil the ranking of the others, so these are ranked again without them
+        """Doubt mailings with certainly too many wrong returns, the worst first, then all together."""
+        # after doubting the worst, the others are ranked again without them
         while True:
             left = self.remaining()
             if sum(part.height for part in left.values()) < ENOUGH_TO_JUDGE:
@@ -476,7 +479,7 @@ def _wrong_returns(estimate: FalseBounces) -> str:
 
 
 def _groups(parts: Mapping[str, pl.DataFrame]) -> Iterator[list[str]]:
-    """Yield each large mailing by itself, and neighbouring small ones together."""
+    """Yield each large mailing alone, and groups of consecutive small ones."""
     pool, letters = list[str](), 0
     for name, part in parts.items():
         if part.height >= ENOUGH_TO_JUDGE:

@@ -1,11 +1,11 @@
-"""Points fitted to labelled letters, and the challenger made of them.
+"""Fit points to labelled letters, and make a challenging scorecard of them.
 
-A hierarchical maximum a posteriori estimate. With the expert's points in log-odds (10 points are ln 2)::
+The estimate is a hierarchical maximum a posteriori. With the expert's points in log-odds (10 points are ln 2)::
 
     η = base + shift + slope · Σ points + Σ δ(level)          p = ceiling · σ(η)
     P(the label says it came back) = e0 + (1 - e0) · p
 
-``e0`` is the share of letters recorded as returned by mistake. Missed returns cannot be told from the ceiling.
+``e0`` is the share of letters recorded as returned by mistake. Unrecorded returns lower the ceiling.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ NUMPY_MISSING: Final = Problem("learning.numpy_missing", 'learning needs numpy: 
 
 
 def numpy() -> ModuleType:
+    """Import numpy; raise :class:`UsageError` without it."""
     try:
         import numpy as np
     except ImportError as error:
@@ -37,7 +38,7 @@ def numpy() -> ModuleType:
 
 
 class _Numpy:
-    """numpy, loaded on first use: it is an extra, which a report does without."""
+    """numpy, imported on first use, since it is an extra that reports do not need."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(numpy(), name)
@@ -58,7 +59,7 @@ COUNTS: Final = ("n", "bounced")
 
 
 def usable(evidence: pl.LazyFrame) -> pl.LazyFrame:
-    """Keep evidence with a known outcome and readable reasons."""
+    """Keep labelled rows with a known outcome and readable reasons."""
     known = pl.col("bounced").is_not_null() & pl.col("score").is_not_null()
     if "unread" in evidence.collect_schema().names():
         known &= ~pl.col("unread")
@@ -66,16 +67,17 @@ def usable(evidence: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def count_patterns(evidence: pl.LazyFrame) -> pl.DataFrame:
-    """Count usable evidence by pattern: ``level:<feature>`` (Enum), ``n`` and ``bounced`` (UInt32), any order."""
+    """Count usable rows by pattern of levels: ``level:<feature>`` (Enum), ``n`` and ``bounced`` (UInt32)."""
     counted = usable(evidence).group_by(LEVELS).agg(pl.len().alias("n"), pl.col("bounced").sum())
     return counted.collect(engine="streaming")
 
 
 def merge_patterns(parts: list[pl.DataFrame]) -> pl.DataFrame:
+    """Add up counts of patterns."""
     return pl.concat(parts).group_by(LEVELS).agg(pl.col(COUNTS).sum())
 
 
-# columns of a design
+# columns of a design matrix: all levels of all features
 TERMS: Final = tuple((feature, level) for feature, levels in FEATURES.items() for level in levels)
 _ROWS: Final = 1 << 16
 _SIZES: Final = tuple(map(len, FEATURES.values()))
@@ -83,14 +85,15 @@ _ENDS: Final = tuple(accumulate(_SIZES))[:-1]
 
 
 def expert_points(card: Scorecard) -> list[int]:
+    """Return the points of all levels in the order of :data:`TERMS`."""
     return [card.features[feature][level].points for feature, level in TERMS]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Design:
-    """A sparse matrix: one row a pattern, one column a term, 1 if the level holds."""
+    """A sparse design matrix: a row for each pattern, a column for each term, 1 if the pattern has the level."""
 
-    codes: tuple[Codes, ...]  # for each feature: place of its level, one beyond the last if none holds
+    codes: tuple[Codes, ...]  # by feature: index of each row's level, or the number of levels without one
 
     def __len__(self) -> int:
         return len(self.codes[0])
@@ -102,7 +105,7 @@ class Design:
         return total
 
     def sums(self, values: Array) -> Array:
-        """Sum the rows' values over the rows in which each term holds."""
+        """Return the sum of ``values`` over the rows with each term."""
         counts = [
             np.bincount(codes, weights=values, minlength=size + 1)[:size]
             for codes, size in zip(self.codes, _SIZES, strict=True)
@@ -111,7 +114,7 @@ class Design:
 
     def products(self, weights: Array, sides: Array) -> tuple[Array, Array]:
         """Return the weighted cross products of all terms, and the sums of each column of ``sides`` by term."""
-        # in single precision: this steers the steps of a fit and does not decide where it ends
+        # single precision is enough for the steps of a fit; they do not change its result
         width = len(TERMS) + len(_SIZES)
         pairs: Array = np.zeros((width, width))
         sums: Array = np.zeros((width, sides.shape[1]))
@@ -138,6 +141,7 @@ class Design:
 
 
 def design(patterns: pl.DataFrame) -> Design:
+    """Return the design matrix of patterns."""
     return Design(
         tuple(
             patterns[column].to_physical().cast(pl.Int64).fill_null(size).to_numpy()
@@ -156,8 +160,8 @@ def _term_columns() -> list[int]:
 
 _MAX_STEPS: Final = 60
 _MAX_HALVINGS: Final = 30
-_MIN_GAIN: Final = 5e-3  # log-posterior: less moves no estimate by a tenth of its uncertainty
-_FAR: Final = 1.0  # log-posterior gain above which the curvature is computed again
+_MIN_GAIN: Final = 5e-3  # of the log-posterior; less changes no estimate by a tenth of its uncertainty
+_FAR: Final = 1.0  # after a larger gain of the log-posterior the curvature is computed again
 _FEW: Final = 20_000
 _PART: Final = 8
 _MAX_E0: Final = 0.5
@@ -166,15 +170,15 @@ _SURE: Final = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Priors:
-    """Standard deviations, in log-odds, by which labels may move the expert's points (normal distributions)."""
+    """Prior standard deviations (normal, in log-odds) of the differences from the expert's points."""
 
     shift: float = 0.25
     slope: float = 0.10
-    others: float = 0.30  # for the levels of a feature without `delta`
+    others: float = 0.30  # for features not in `delta`
     delta: Mapping[str, float] = field(
         default_factory=lambda: {"status": 0.45, "address": 0.45, "history": 0.45, "freshness": 0.38, "region": 0.15}
     )
-    ceiling: float = 0.30  # of the ceiling's log-odds
+    ceiling: float = 0.30  # of the log-odds of the ceiling
     false_bounces: tuple[float, float] = (1.0, 15.0)  # parameters of e0's beta distribution
 
     def of(self, feature: str) -> float:
@@ -183,7 +187,7 @@ class Priors:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The estimate from labels; ``deltas`` are in the order of :data:`TERMS`, in log-odds."""
+    """Estimated parameters; ``deltas``: in log-odds, in the order of :data:`TERMS`."""
 
     prior: Scorecard
     shift: float
@@ -199,7 +203,7 @@ class Fit:
 
     @property
     def base(self) -> float:
-        """Fitted base points: the expert's score is stretched around 0, not around its base."""
+        """Fitted base points; the slope does not change them."""
         return self.prior.base.points + self.shift * self.prior.points_to_double / math.log(2)
 
     def theta(self) -> Array:
@@ -210,9 +214,9 @@ class Fit:
 
 
 def fit_points(patterns: pl.DataFrame, prior: Scorecard, priors: Priors | None = None, start: Fit | None = None) -> Fit:
-    """Fit to patterns of :func:`count_patterns`; ``start`` only makes it faster."""
+    """Fit points to :func:`count_patterns`; ``start``: an earlier fit, which saves steps."""
     priors = priors or Priors()
-    if start is None and patterns.height > 2 * _FEW:  # most of the way is gone with a part of the letters
+    if start is None and patterns.height > 2 * _FEW:  # a fit to a part of the letters saves most steps
         start = fit_points(patterns.sample(patterns.height // _PART, seed=1), prior, priors)
     problem = _Problem.of(patterns, prior, priors)
     here = problem.at(problem.mode if start is None else start.theta())
@@ -234,7 +238,7 @@ def fit_points(patterns: pl.DataFrame, prior: Scorecard, priors: Priors | None =
 
 @dataclass(frozen=True, slots=True)
 class _Point:
-    """Parameters with σ(η), the probability of a returned label, and the log-posterior."""
+    """Parameters ``theta``, and at these: σ(η), the probability of a returned label, the log-posterior."""
 
     theta: Array
     sigma: Array
@@ -252,7 +256,7 @@ class _Point:
 
 @dataclass(frozen=True, slots=True)
 class _Problem:
-    """The penalised likelihood of shift, slope, deltas, the ceiling's log-odds and e0, in this order."""
+    """The log-posterior of shift, slope, deltas, log-odds of the ceiling and e0, in this order."""
 
     prior: Scorecard
     design: Design
@@ -334,7 +338,7 @@ class _Problem:
         return whole
 
     def _slopes(self, here: _Point) -> tuple[Array, Array]:
-        """Return derivatives of a label's probability by η, and by the ceiling's log-odds and e0 (a row each)."""
+        """Return the derivatives of a label's probability: by η; by log-odds of the ceiling and e0 (a row each)."""
         ceiling, e0, p = here.ceiling, here.e0, here.ceiling * here.sigma
         d_eta: Array = (1 - e0) * p * (1 - here.sigma)
         return d_eta, np.stack([(1 - e0) * p * (1 - ceiling), 1 - p])
@@ -349,14 +353,14 @@ def _sigmoid(x: float) -> float:
     return 1 / (1 + math.exp(-x))
 
 
-MOST: Final = 10  # points that a level may move in one promotion, so that a wrong batch of labels does little
+MAX_MOVE: Final = 10  # points of a level in one promotion, to limit the harm of wrong labels
 _MAX_CEILING_STEP: Final = 0.05
 HELD: Final = ("hold", "do_not_send")
 
 
 def make_challenger(fit: Fit, champion: Scorecard) -> Scorecard:
-    """Return the champion with the points of a fit: rounded, each moved by :data:`MOST` at most."""
-    # levels to which the expert gives points stay in the reasons at 0 points: the next learning reads them
+    """Return the champion with fitted points, rounded and moved by :data:`MAX_MOVE` at most."""
+    # a level whose points become 0 stays in the reasons, for the next learning to read
     points = fit.points()
     features = {
         feature: {name: _move_level(level, points, feature, name) for name, level in levels.items()}
@@ -368,8 +372,8 @@ def make_challenger(fit: Fit, champion: Scorecard) -> Scorecard:
 
 
 def keep_held(challenger: Scorecard, champion: Scorecard) -> Scorecard:
-    """Keep every level that alone holds a letter as strong as in the champion."""
-    # such letters are hardly ever mailed, and missing returns would lower just these levels the most
+    """Keep the champion's points of every level that alone keeps a letter from being mailed."""
+    # such letters are rarely mailed, and unrecorded returns would lower these levels most
     fallen = champion.base.points - challenger.base.points
     features = {
         feature: {
@@ -393,6 +397,7 @@ def _scores(card: Scorecard, levels: Design) -> Array:
 
 
 def predict(card: Scorecard, levels: Design) -> Array:
+    """Return the return probabilities of patterns by a scorecard."""
     return card.ceiling / (1 + 2 ** (-_scores(card, levels) / card.points_to_double))
 
 
@@ -404,12 +409,12 @@ def _move_level(level: Level, points: Mapping[tuple[str, str], float], feature: 
 
 
 def _limit_move(value: float, before: int) -> int:
-    return min(max(round(value), before - MOST), before + MOST)
+    return min(max(round(value), before - MAX_MOVE), before + MAX_MOVE)
 
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """Of ``letters``: how many more the new scorecard would hold and mail, and how many of them come back."""
+    """Effect of a new scorecard on ``letters``: how many more it holds or mails, and how many of these come back."""
 
     letters: int
     held: int
@@ -419,7 +424,7 @@ class Saving:
 
 
 def points_frame(counted: pl.DataFrame, expert: Scorecard, before: Scorecard, after: Scorecard) -> pl.DataFrame:
-    """Return each level with points, evidence and ``expected`` returns (by ``before``); the first row is the base."""
+    """Return points, letters, returns and expected returns (by ``before``) of each level, the base first."""
     levels = design(counted)
     n, bounced = (counted[name].cast(pl.Float64).to_numpy() for name in ("n", "bounced"))
     expected = n * predict(before, levels)
@@ -443,7 +448,7 @@ def points_frame(counted: pl.DataFrame, expert: Scorecard, before: Scorecard, af
 
 
 def saving(counted: pl.DataFrame, before: Scorecard, after: Scorecard) -> Saving:
-    """Compare which letters two scorecards would mail."""
+    """Count the letters that only one of two scorecards would mail."""
     levels = design(counted)
     n = counted["n"].cast(pl.Float64).to_numpy()
     bouncing = n * predict(after, levels)
@@ -459,7 +464,7 @@ def saving(counted: pl.DataFrame, before: Scorecard, after: Scorecard) -> Saving
 
 
 def held_share(counted: pl.DataFrame, card: Scorecard) -> float:
-    """Return the share of labelled letters that the scorecard would have held."""
+    """Return the share of labelled letters that a scorecard would not mail."""
     n = counted["n"].cast(pl.Float64).to_numpy()
     return float(n[_is_held(card, design(counted))].sum() / max(n.sum(), 1))
 

@@ -1,10 +1,11 @@
-"""The rows to learn from, and the contest of two scorecards.
+"""Select labels to learn from, and let a challenger compete with the scorecard in use.
 
 Before each block of labels a challenger is fitted to the labels so far; both scorecards predict the block, and the
 likelihood ratios are multiplied. If the champion is right, this e-value reaches 20 with a probability of 5 % at most,
-however often one looks (Ville's inequality; Grünwald, de Heide and Koolen, "Safe testing", 2024). If judged labels have
-changed, a new contest begins. The k-th contest needs k² times the evidence: since 1 + 1/4 + 1/9 + … < 1.65, all of them
-together promote wrongly in 8.3 % of cases at most. The worst result of several :class:`Recording` errors counts.
+however often one looks (Ville's inequality; Grünwald, de Heide and Koolen, "Safe testing", 2024). If labels of the
+contest were changed, a new contest begins. The k-th contest needs an e-value of 20 k²: since 1 + 1/4 + 1/9 + … < 1.65,
+all contests together promote wrongly in 8.3 % of cases at most. Several :class:`Recording` errors are assumed, and the
+lowest e-value counts.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from bansong.learning.fit import Array
 
 
-RIPE_DAYS: Final = 45  # after mailing: earlier, returns still trickle in
+RIPE_DAYS: Final = 45  # days after mailing; earlier, returns are still coming in
 RIPE_AT: Final = "ripe_at"
 YOUNG: Final = gettext_noop("mailed less than 45 days ago")
 UNCERTAIN: Final = gettext_noop("outcome not certain")
@@ -54,23 +55,23 @@ _ADDRESSEE: Final = ("b_no", "address_key")
 
 @dataclass(frozen=True, slots=True)
 class TrainingData:
-    """The labels that learning may use."""
+    """Labels to learn from, and those that were left out."""
 
-    rows: pl.DataFrame  # in order of `RIPE_AT` (Datetime UTC, when evidence became usable) and `mailing`
+    rows: pl.DataFrame  # sorted by `RIPE_AT` (Datetime UTC, from when a label is usable) and `mailing`
     left_out: Mapping[str, int]  # unused letters by reason
-    set_aside: Mapping[str, tuple[int, tuple[str, ...]]]  # quarantined mailings: letters, reasons
-    suspicious: int  # letters set aside with doubtful labels, where not only returns were recorded
-    mailed: pl.DataFrame  # `rows`, and repeated letters
-    missing: tuple[str, ...]  # why returns seem to be missing
+    set_aside: Mapping[str, tuple[int, tuple[str, ...]]]  # quarantined mailings: their letters, and why
+    suspicious: int  # letters in quarantine, without mailings of which only returns are recorded
+    mailed: pl.DataFrame  # `rows` with repeated letters to an addressee
+    missing: tuple[str, ...]  # why returns are certainly missing
     unproven: str | None  # why returns may be missing
-    false_bounces: float  # the highest share of wrong returns that the labels leave possible
+    false_bounces: float  # highest possible share of wrong returns
 
 
 def select_training_rows(
     store: LabelStore, today: date, champion: Scorecard, prior: Scorecard, released: Mapping[str, tuple[int, int]]
 ) -> TrainingData:
-    """Select the labels of a store that learning may use; mailings with doubtful labels are set aside whole."""
-    # unless these very labels (letters, returns) were `released`; repeated letters are no independent evidence
+    """Select the labels to learn from; mailings with doubtful labels are quarantined as a whole."""
+    # `released`: letters and returns of mailings that are not quarantined; repeated letters are left out as dependent
     rows = _letters(store)
     ripe = pl.col("mailed") <= today - timedelta(days=RIPE_DAYS)
     known = pl.col("bounced").is_not_null()
@@ -96,7 +97,7 @@ def select_training_rows(
 
 @dataclass(frozen=True, slots=True)
 class _MailingDoubts:
-    """Labels by mailing in order of use, and doubts; no release is possible for ``returns_only``."""
+    """Labels by mailing in order of use, and doubts; ``returns_only``: mailings that cannot be released."""
 
     parts: Mapping[str, pl.DataFrame]
     doubts: Mapping[str, tuple[str, ...]]
@@ -116,7 +117,7 @@ class _MailingDoubts:
         parts = {str(mailing): part for (mailing,), part in usable.group_by("mailing", maintain_order=True)}
         declared = {mailing.id: mailing.declaration for mailing in store.mailings()}
         one_sided = {mailing: bool(part["bounced"].all()) for mailing, part in parts.items()}
-        # all certain outcomes may be returns: silence is no delivery, or the mailed rows were not declared
+        # only returns can be certain: rows without an outcome do not count as delivered
         only = frozenset(
             name
             for name, terms in declared.items()
@@ -177,14 +178,14 @@ def _letters(store: LabelStore) -> pl.LazyFrame:
     return rows.with_columns(pl.max_horizontal("recorded", ripe_at).alias(RIPE_AT))
 
 
-ENOUGH: Final = 20.0  # e-value at which the champion is replaced
+ENOUGH: Final = 20.0  # e-value for a promotion
 _FIRST: Final = 50
 _BLOCK_GROWTH: Final = 0.25
-_MIN_RECORDED_SHARE: Final = 0.4  # of the returns, if missing returns are possible
+_MIN_RECORDED_SHARE: Final = 0.4  # assumed recorded share of the returns, if some may be missing
 
 
 class Recording(NamedTuple):
-    """Assumed errors of recording: share of ``false_bounces`` (``None``: as fitted), recorded share of ``returns``."""
+    """Assumed errors of recording: share of wrong returns (``None``: as fitted), recorded share of ``returns``."""
 
     false_bounces: float | None = None
     returns: float = 1.0
@@ -192,7 +193,7 @@ class Recording(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One block: the labels up to its end, and the log of the e-value then, for the worst kind of recording."""
+    """State of a contest after a block: number of labels, and the lowest log e-value of all kinds of recording."""
 
     labels: int
     log_e: float
@@ -200,7 +201,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """The contest of champion and challenger over blocks of labels; ``fit`` uses all of them."""
+    """A contest of champion and challenger over blocks of labels; ``fit``: to all labels."""
 
     fit: Fit
     steps: tuple[Step, ...]
@@ -212,7 +213,7 @@ class Gate:
 
 
 def blocks(evidence: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """Yield evidence in its order as patterns of blocks: 50 letters, then a quarter of the letters so far."""
+    """Yield blocks of letters in order, as patterns: 50 letters at least, then a quarter of those before."""
     first = 0
     while first < evidence.height:
         size = max(_FIRST, int(first * _BLOCK_GROWTH))
@@ -227,7 +228,7 @@ def run_gate(
     prior: Scorecard,
     ways: Sequence[Recording] = (Recording(),),
 ) -> Gate:
-    """Let the challenger predict block after block; ``before``: patterns known when the champion was promoted."""
+    """Carry out a contest over the blocks ``after``; ``before``: patterns known at the champion's promotion."""
     seen = [] if before is None else [before]
     labels, log_e, steps, fit = 0, [0.0] * len(ways), list[Step](), None
     for block in after:
@@ -263,7 +264,7 @@ _NAME: Final = "past"
 
 
 class JudgedLabels(msgspec.Struct, frozen=True):
-    """The labels of a contest: how many ``letters``, their digest, and how often they were ``rewritten`` so far."""
+    """The labels of a contest: number, digest, and how often earlier contests were ended by rewritten labels."""
 
     letters: int
     sha256: str
@@ -271,6 +272,7 @@ class JudgedLabels(msgspec.Struct, frozen=True):
 
     @property
     def required(self) -> float:
+        """E-value for a promotion."""
         return ENOUGH * (1 + self.rewritten) ** 2
 
     def as_event(self) -> dict[str, object]:
@@ -278,7 +280,7 @@ class JudgedLabels(msgspec.Struct, frozen=True):
 
 
 def continue_test(rows: pl.DataFrame, release: str, earlier: JudgedLabels | None) -> JudgedLabels:
-    """Compare the labels judged now with those judged earlier; ``release``: version of the expert's scorecard."""
+    """Continue a contest if its labels are unchanged, else begin a new one; ``release``: expert's version."""
     digest = _digest(rows, release)
     if earlier is None:
         return JudgedLabels(rows.height, digest)
@@ -287,7 +289,7 @@ def continue_test(rows: pl.DataFrame, release: str, earlier: JudgedLabels | None
 
 
 def last_test(events: Sequence[Event]) -> JudgedLabels | None:
-    """Return the labels judged last against the current champion, by the journal."""
+    """Return the labels of the last contest of the current champion, from the journal."""
     found: Mapping[str, Any] | None = None
     for event in events:
         found = None if event.kind in DECIDING else event.data.get(_NAME, found)
@@ -300,14 +302,14 @@ def _digest(rows: pl.DataFrame, release: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The result of a contest."""
+    """The result of a contest, and whether the challenger is promoted."""
 
     champion: Scorecard
     challenger: Scorecard
     gate: Gate
-    doubts: tuple[str, ...]  # about all labels together
-    required: float = ENOUGH  # e-value that is enough
-    unproven: str | None = None  # why missing returns are possible: the challenger has to win with them, too
+    doubts: tuple[str, ...]  # why no labels are trusted
+    required: float = ENOUGH  # e-value for a promotion
+    unproven: str | None = None  # why returns may be missing; the challenger must win under this assumption, too
 
     @property
     def promotes(self) -> bool:
@@ -315,7 +317,7 @@ class Decision:
 
     @property
     def labels_needed(self) -> int | None:
-        """Contest labels after which the evidence was enough, ``None`` if it is not."""
+        """Number of labels after which the e-value was enough; ``None`` if it is not."""
         enough = math.log(self.required)
         return next((step.labels for step in self.gate.steps if step.log_e >= enough), None)
 
@@ -332,8 +334,8 @@ def evaluate_challenger(
     unproven: str | None = None,
     false_bounces: float | None = None,
 ) -> Decision:
-    """Fit a challenger to evidence (in its order), and compare it with the champion."""
-    # labels usable by `since`, the champion's promotion, may have chosen it: they are no part of the contest
+    """Fit a challenger to labelled rows, in their order, and let it compete with the champion."""
+    # labels from before `since`, the champion's promotion, are no part of the contest: the champion was fitted to them
     fresh = pl.lit(True) if since is None else pl.col(RIPE_AT) > since
     before = rows.filter(~fresh)
     known = count_patterns(before.lazy()) if before.height else None

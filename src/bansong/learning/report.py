@@ -1,4 +1,4 @@
-"""Calibration figures of labelled files."""
+"""Compare probabilities with outcomes: calibration figures of labelled files."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _NAMES: Final = {name: name for name in _READ} | {
 
 @contextmanager
 def open_labelled(path: Path) -> Iterator[tuple[pl.LazyFrame, Table]]:
-    """Yield the columns that the report reads: ``bounced`` as Boolean, ``bounce_prob`` as Float64, …"""
+    """Yield the needed columns of a labelled file: ``bounced`` (Boolean), ``bounce_prob`` (Float64), …"""
     with open_table(path, options={}) as table, reading(table):
         places = _find_columns(table.headers)
         for name in _NEEDED:
@@ -58,7 +58,7 @@ def open_labelled(path: Path) -> Iterator[tuple[pl.LazyFrame, Table]]:
 
 
 def _find_columns(headers: Sequence[str]) -> dict[str, int]:
-    """Find our columns; of several with a name the last, since ours stand behind the user's."""
+    """Find our columns; of several with one name the last, since ours stand behind the user's."""
     found = {}
     for place, header in enumerate(headers):
         name = _NAMES.get(re.sub(r"_bv[0-9]*$", "", header))
@@ -101,17 +101,17 @@ CALIBRATED_COLUMN_MISSING: Final = Problem(
 )
 
 BINS: Final = 10
-FEW: Final = 50  # rows below which the figures are too uncertain to judge by
+FEW: Final = 50  # figures of fewer rows are too uncertain
 GROUPS: Final = ("engine", "model", "grade", "action")
 
-# figures of each bin and group; `low` to `high`: 95 % interval (Wilson) of `rate`; `lift`: its ratio to all rows
+# figures of bins and groups; `low` to `high`: 95 % interval (Wilson) of `rate`; `lift`: ratio to the rate of all rows
 GROUP_DTYPES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     **dict.fromkeys(("n", "bounced"), pl.Int64),
     **dict.fromkeys(("expected", "mean_p", "rate", "low", "high", "lift", "brier", "log_loss", "auc"), pl.Float64),
 }
 
 ABBREVIATIONS: Final = {"auc": "AUC", "ece": "ECE"}
-# columns and groups of the frames, marked here to be translated where they are shown
+# names of columns and groups that are translated when shown
 _SHOWN: Final = (
     *(gettext_noop("bin"), gettext_noop("group"), gettext_noop("lowest"), gettext_noop("highest")),
     *(gettext_noop("n"), gettext_noop("bounced"), gettext_noop("expected"), gettext_noop("mean_p")),
@@ -135,20 +135,20 @@ _FIGURES: Final = (
     "auc",
     "ece",
 )
-_WRITTEN: Final = 5e-5  # half of the last place of a written probability
+_WRITTEN: Final = 5e-5  # half of the last digit of a written probability
 _REASON_HEAD: Final = r"(?:^|\| )\[\S+ [+-]\d+\]"
 _REASON_LABEL: Final = r"\[(\S+) "
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Calibration(Shown):
-    """Probabilities against outcomes. Displays as a table in a notebook and as text elsewhere."""
+    """Figures on probabilities and outcomes. Displays as a table in a notebook and as text elsewhere."""
 
     n: int  # rows with probability and outcome
     left_out: int  # rows without one of them
     bounced: int
     expected: float  # sum of the probabilities
-    ratio: float | None  # bounced over expected; like the other figures `None` if not defined
+    ratio: float | None  # bounced over expected; `None` if not defined, as the other figures
     low: float | None  # 95 % interval of `ratio` (Wilson)
     high: float | None
     brier: float | None  # mean squared error
@@ -161,7 +161,7 @@ class Calibration(Shown):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """The limits of the figures: no rows, few of them, or one outcome only."""
+        """Why the figures are uncertain: no rows, few rows, or one outcome only."""
         return tuple(self._limits())
 
     def _limits(self) -> Iterator[str]:
@@ -187,7 +187,7 @@ class Calibration(Shown):
         }
 
     def chart_reliability(self) -> Chart:
-        """Return predicted against actual returns, a point a bin; raise :class:`UsageError` without rows or Altair."""
+        """Draw predicted against actual returns; raise :class:`UsageError` without rows or without Altair."""
         if not self.n:
             raise UsageError(self.warnings[0])
         return reliability(self.frame)
@@ -242,8 +242,8 @@ def calibration(
     by: Sequence[str] | None = None,
     whose: str | None = None,
 ) -> Calibration:
-    """Compare probabilities (0 to 1) with outcomes (Boolean), also ``by`` columns and by reason; nulls are left out."""
-    # raises LabelError for an invalid probability, UsageError for a missing column
+    """Compare probabilities (0 to 1) with outcomes (Boolean), in all and by columns (``by``) and reasons."""
+    # rows with nulls are left out; raises LabelError for an invalid probability, UsageError for a missing column
     rows, schema = frame.lazy(), frame.lazy().collect_schema()
     for column in (probability, bounced, *(by or ())):
         if column not in schema:
@@ -308,7 +308,7 @@ def _scores() -> list[pl.Expr]:
     sure = _P.clip(_WRITTEN, 1 - _WRITTEN)
     missed = -(_BOUNCED * sure.log() + clear * (1 - sure).log()).sum()
     squared = (_BOUNCED * (1 - _P) ** 2 + clear * _P**2).sum()
-    below = clear.cum_sum() - clear / 2  # letters that arrived and rank lower, ties half
+    below = clear.cum_sum() - clear / 2  # arrived letters that rank lower, plus half of the ties
     pairs = _BOUNCED.sum() * clear.sum()
     return [
         n.alias("n"),
@@ -343,7 +343,7 @@ def _group_frame(part: pl.DataFrame, base: float | None, column: str) -> pl.Data
 
 
 def _add_intervals(frame: pl.DataFrame, base: float | None) -> pl.DataFrame:
-    bounds = [interval(bounced, n) for bounced, n in frame.select("bounced", "n").iter_rows()]  # a row is a group
+    bounds = [interval(bounced, n) for bounced, n in frame.select("bounced", "n").iter_rows()]  # one row for each group
     return frame.with_columns(
         pl.Series("low", [low for low, _ in bounds], pl.Float64),
         pl.Series("high", [high for _, high in bounds], pl.Float64),
@@ -372,16 +372,16 @@ def _count_by_reason(known: pl.LazyFrame, schema: Mapping[str, Any]) -> list[pl.
 
 
 def file_calibration(path: Path) -> Calibration:
-    """Return the calibration of a labelled file of any format; raise :class:`InputError` or :class:`LabelError`."""
+    """Compare probabilities and outcomes of a labelled file; raise :class:`InputError` or :class:`LabelError`."""
     with open_labelled(path) as (rows, _):
         return calibration(rows)
 
 
-UNREAD_ENGINE: Final = gettext_noop("service or unknown")  # `engine` of labels whose reasons no known scorecard gave
+UNREAD_ENGINE: Final = gettext_noop("service or unknown")  # engine of labels without a known scorecard
 
 
 def store_calibration(folder: Path | None = None) -> tuple[str, Calibration]:
-    """Return the folder of a label store (by default the user's) and its calibration."""
+    """Compare the probabilities of a label store with its outcomes; return its folder, too."""
     store = LabelStore(folder)
     whose = pl.when("unread").then(pl.lit(UNREAD_ENGINE)).otherwise(pl.lit("local"))
     return str(store.folder), calibration(store.evidence(unread=True).with_columns(engine=whose))

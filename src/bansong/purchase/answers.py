@@ -1,4 +1,4 @@
-"""The ledger's answers for a run's lookups as the nine columns, joined to every row."""
+"""Join the ledger's answers to the rows of a run, as the nine columns."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from bansong.base.schema import ADDED_COLUMNS, ANSWER_COLUMNS
 from bansong.engine.local import ROW_PROBLEM, ROW_PROBLEMS, STATUS_STALE
 from bansong.engine.protocol import LOOKUP
 from bansong.engine.registry import meaning_expr
-from bansong.purchase.lookups import KEY, SHORT, short_expr, telling_seed
+from bansong.purchase.lookups import KEY, SHORT, seed_without_collisions, short_expr
 
 if TYPE_CHECKING:
     from bansong.purchase.ledger import Ledger
 
-CHOSEN: Final = "chosen"  # whether this run set out to buy the lookup (Boolean)
+CHOSEN: Final = "chosen"  # whether this run chose the lookup to be bought (Boolean)
 
-BEFORE: Final = "local:"  # prefix of the hybrid engine's own answers where the service has answered, too
+BEFORE: Final = "local:"  # prefix of the local engine's answers beside those of the service (hybrid)
 
 Unchosen = Literal["unchosen", "unaffordable"] | None
 
@@ -91,12 +91,12 @@ def find_outcomes(
     *,
     run_id: str,
     since: float,  # unix seconds of the earliest usable answer
-    halted: str,  # why the run did not buy all chosen ones
-    unchosen: Unchosen,  # why others were not chosen; None leaves them out
+    halted: str,  # why the run did not buy all chosen lookups
+    unchosen: Unchosen,  # why the other lookups were not chosen; None: they get no outcome
     lang: Lang,
-    stopped: bool = False,  # the same command would not buy them either
+    stopped: bool = False,  # repeating the command would not buy the rest
 ) -> pl.DataFrame:
-    """Return :data:`LOOKUP` and the nine columns of lookups (with keys and :data:`CHOSEN`) that have an outcome."""
+    """Return :data:`LOOKUP` and the nine columns of the lookups with an outcome: answered, in doubt, not bought …"""
     parts = [_select_standing(part, run_id, since) for part in ledger.entries(lookups[KEY])]
     known = pl.concat(
         [pl.DataFrame(schema=_SCHEMA | {"place": pl.get_index_type(), "stands": pl.String}), *parts], how="diagonal"
@@ -122,14 +122,14 @@ def _garbled_expr(lang: Lang) -> pl.Expr:
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswers:
-    """Outcomes in memory-mapped files, and the ``places`` of lookups among them: a join holds a few bytes of each."""
+    """Outcomes of lookups in memory-mapped files; ``places`` says which lookup has which, in a few bytes each."""
 
     places: pl.LazyFrame
     answers: pl.DataFrame
     seed: int
 
     def join_to(self, rows: pl.LazyFrame) -> pl.LazyFrame:
-        """Add the nine columns to rows with :data:`LOOKUP`, null where nothing is stored; rows keep their order."""
+        """Add the nine columns to rows with :data:`LOOKUP`, null without an outcome; rows keep their order."""
         numbered = rows.with_columns(short_expr(self.seed))
         placed = numbered.join(self.places, on=SHORT, how="left", maintain_order="left")
 
@@ -142,8 +142,8 @@ class StoredAnswers:
 
 
 def store_answers(ledger: Ledger, lookups: pl.DataFrame, folder: Path, **how: Any) -> StoredAnswers:
-    """Write :func:`find_outcomes` to a folder, a part at a time."""
-    seed, begins = telling_seed(lookups), 0
+    """Write the result of :func:`find_outcomes` to a folder, in parts that fit in memory."""
+    seed, begins = seed_without_collisions(lookups), 0
     places, answers = list[pl.DataFrame](), list[pl.DataFrame]()
     for part in [*lookups.iter_slices(_LOOKUPS_A_PART)] or [lookups]:
         found = find_outcomes(ledger, part, **how)
@@ -154,16 +154,16 @@ def store_answers(ledger: Ledger, lookups: pl.DataFrame, folder: Path, **how: An
 
 
 def _write_mapped(frame: pl.DataFrame, path: Path) -> pl.DataFrame:
-    # mapped pages can be dropped from memory by the system
+    # the system can drop mapped pages from memory
     frame.write_ipc(path, compression="uncompressed")
     with pa.memory_map(str(path)) as file:
         mapped = pl.from_arrow(pa.ipc.open_file(file).read_all(), rechunk=False)
-    assert isinstance(mapped, pl.DataFrame)  # noqa: S101 - of a table it is
+    assert isinstance(mapped, pl.DataFrame)  # noqa: S101 - a table becomes a frame
     return mapped
 
 
 def _select_standing(entries: pl.DataFrame, run_id: str, since: float) -> pl.DataFrame:
-    # entries that count as unknown (too old, refused in another run) are left out
+    # answers that are too old, and refusals of other runs, count as no outcome
     state, this_run = pl.col("state"), pl.col("run_id") == run_id
     stands = (
         pl.when((state == "done") & this_run)
@@ -188,7 +188,7 @@ def _select_standing(entries: pl.DataFrame, run_id: str, since: float) -> pl.Dat
 
 
 def attach_answers(rows: pl.LazyFrame, found: StoredAnswers, lang: Lang) -> pl.LazyFrame:
-    """Add the nine columns to rows with :data:`LOOKUP`, from the ledger; rows without a lookup are invalid."""
+    """Add the nine columns from the ledger to rows with :data:`LOOKUP`; rows without a lookup are invalid."""
     invalid = pl.col(LOOKUP).is_null()
     return found.join_to(rows).with_columns(
         pl.when(invalid).then(pl.lit("invalid")).otherwise(pl.col("row_status")).alias("row_status"),
@@ -197,7 +197,7 @@ def attach_answers(rows: pl.LazyFrame, found: StoredAnswers, lang: Lang) -> pl.L
 
 
 def overlay_answers(rows: pl.LazyFrame, found: StoredAnswers) -> pl.LazyFrame:
-    """Put the service's answers over the local ones (kept under :data:`BEFORE`); else add the outcome's status."""
+    """Replace local answers by the service's; without one, take only the status and note of the outcome."""
     joined = found.join_to(rows.rename({name: BEFORE + name for name in ADDED_COLUMNS}))
     answered = pl.col("row_status").is_in(["verified", "cached"]).fill_null(False)
     status_columns = ("row_status", "row_note")
@@ -207,13 +207,13 @@ def overlay_answers(rows: pl.LazyFrame, found: StoredAnswers) -> pl.LazyFrame:
         for condition, names in ((answered, ANSWER_COLUMNS), (known, status_columns))
         for name in names
     ]
-    if STATUS_STALE in rows.collect_schema():  # of the local answer, which does not stand where the service has one
+    if STATUS_STALE in rows.collect_schema():  # true only where the local answer stays
         fields.append((pl.col(STATUS_STALE) & ~answered).alias(STATUS_STALE))
     return joined.with_columns(*fields, answered.alias(BEFORE + "both"))
 
 
 def agreement_counts() -> tuple[pl.Expr, ...]:
-    """Aggregate how the engines agree: statuses by meaning if both are known, probabilities if both are given."""
+    """Return aggregations on how local engine and service agree: statuses known to both, actions, probabilities."""
     both = pl.col(BEFORE + "both")
     status = pl.when(both).then(meaning_expr(pl.col("biz_status")))
     ours = pl.when(both & (pl.col(BEFORE + "biz_status") != "unknown")).then(pl.col(BEFORE + "biz_status"))

@@ -1,4 +1,4 @@
-"""Each change of a lookup or an upload, and the limits of trials.
+"""Changes of lookups, uploads and labels in the ledger, and the limits of trial purchases.
 
 ::
 
@@ -7,7 +7,7 @@
                                  ├── LookupUnreadable ─▶ unreadable
                                  ├── LookupDoubted ────▶ doubt
                                  ├── LookupRefused ────▶ refused
-                                 └── LookupRetracted ──▶ as it was
+                                 └── LookupRetracted ──▶ the state before
              ── UploadPrepared ─▶ uploaded ── JobFetched ─▶ done, or missing
                                            ── JobLost ────▶ missing
 
@@ -21,18 +21,26 @@
                                        ├── JobFetched ───▶ done ── JobFetched ─▶ done
                                        └── JobLost ──────▶ lost
 
-A change that does not fit the records is refused with its whole transaction. A lookup is asked, or prepared, if it is
-new, was refused, or is done (its answer may be too old); never if it may have been paid without an answer.
+    label    ── prepare_labels ─▶ prepared ── LabelSent ─▶ sent ── LabelDone ─▶ done
+             prepared, sent ── LabelRefused ────▶ refused
+             sent           ── LabelDoubted ────▶ doubt
+             sent           ── LabelRetracted ──▶ prepared
+
+A change that does not fit the present state is refused with its transaction. A lookup may be asked or prepared if it is
+new, was refused, or is done (its answer may be too old); never if it may have been paid without an answer. A refused or
+doubtful label is sent again only with ``resend``. A label that differs from the last one of its row is a new label: the
+service takes the latest.
 """
 
-# ruff: noqa: S608 - statements are put together from constants of this package; values are always bound
+# ruff: noqa: S608 - statements consist of constants of this package; values are always bound
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Final
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Final, NamedTuple
 
 from bansong.base.messages import gettext, gettext_noop
 from bansong.base.schema import Answer
@@ -51,7 +59,7 @@ from bansong.purchase.ledger_file import (
 
 _SPENT: Final = """trial AND state NOT IN ('prepared', 'dropped', 'refused')
     AND number > coalesce((SELECT t.upload FROM trials t WHERE t.origin = uploads.origin), 0)"""
-COUNTED: Final = f"SELECT number FROM uploads WHERE {_SPENT}"  # trials that may have been paid since the last answer
+SPENT_TRIALS: Final = f"SELECT number FROM uploads WHERE {_SPENT}"  # trials without an answer, perhaps paid
 _UNANSWERED: Final = f"""
     SELECT count(*) FROM lookups
     WHERE {UNSETTLED} AND state IN ('doubt', 'unreadable', 'lost') AND upload IS NULL
@@ -60,7 +68,7 @@ _UNANSWERED: Final = f"""
             coalesce((SELECT max(number) FROM runs WHERE origin = :origin AND answered > 0), 0)))
 """
 
-_MIN_PREVIEW: Final = 10  # answers that may be a preview of the first rows
+_MIN_PREVIEW: Final = 10  # so many answers may be a preview of the first rows
 _ANSWERED: Final = """
     SELECT r.place FROM upload_rows r JOIN lookups l ON l.key = r.key
     JOIN answers a ON a.lookup = l.id AND a.upload = r.upload WHERE r.upload = ?
@@ -68,26 +76,26 @@ _ANSWERED: Final = """
 
 
 def spent_trials(connection: sqlite3.Connection, origin: str) -> int:
-    """Count the trial uploads that may have been paid since answers of any upload to ``origin`` were fetched."""
+    """Count the trial uploads to ``origin`` that may have been paid since an upload was answered."""
     count = f"SELECT count(*) FROM uploads WHERE origin = ? AND {_SPENT}"
     return int(connection.execute(count, (origin,)).fetchone()[0])
 
 
 def unanswered_requests(connection: sqlite3.Connection, origin: str) -> int:
-    """Count the single requests to ``origin`` that may have been paid, in the runs since one that got any answer."""
+    """Count the unanswered single requests to ``origin``, perhaps paid, in runs since the last one with an answer."""
     return int(connection.execute(_UNANSWERED, {"origin": origin}).fetchone()[0])
 
 
-def passes(answered: Collection[int], rows: int) -> bool:
-    """Whether half of the rows are answered, or half up to the last answered one: a service may give a preview."""
+def has_enough_answers(answered: Collection[int], rows: int) -> bool:
+    """Whether half of the rows are answered; in a preview of the first rows, half up to the last answered one."""
     return 2 * len(answered) >= rows or (len(answered) >= _MIN_PREVIEW and 2 * len(answered) >= max(answered) + 1)
 
 
 def end_trial(tx: Transaction, upload: int) -> None:
-    """End the count of trials if the fetched answers of an upload show that the service works."""
+    """Reset the count of trials if an upload has enough answers to show that the service works."""
     answered = [place for (place,) in tx.connection.execute(_ANSWERED, (upload,))]
     (rows,) = tx.connection.execute("SELECT rows FROM uploads WHERE number = ?", (upload,)).fetchone()
-    if not passes(answered, rows):
+    if not has_enough_answers(answered, rows):
         return
     tx.connection.execute(
         "INSERT INTO trials (origin, upload, run) "
@@ -113,7 +121,7 @@ def allow_trial(tx: Transaction, origin: str) -> None:
 
 
 def follow_numbers(tx: Transaction) -> None:
-    """Lower the limits after rows were deleted: their numbers are given again, and new ones must count."""
+    """Lower the limits of trials after rows were deleted, since SQLite gives their numbers to new rows."""
     tx.connection.execute(
         "UPDATE trials SET upload = min(upload, coalesce((SELECT max(number) FROM uploads), 0)), "
         "run = min(run, coalesce((SELECT max(number) FROM runs), 0))"
@@ -128,7 +136,7 @@ _ASK: Final = """
         state = excluded.state, since = excluded.since, run = excluded.run, upload = excluded.upload, note = NULL
     WHERE state = 'done' OR state = 'refused'
 """
-# a refused lookup returns to its answer, if it has one
+# a refused lookup that has an earlier answer becomes done again
 _REFUSE: Final = f"""
     UPDATE lookups SET upload = NULL, since = :now,
         state = CASE WHEN {ANSWERED} THEN 'done' ELSE 'refused' END,
@@ -144,7 +152,7 @@ _ROWS: Final = """
 
 @dataclass(frozen=True, slots=True)
 class LookupAsked:
-    """A lookup is about to be sent to /verify; with a ``request`` it may be repeated."""
+    """Before a lookup is sent to /verify; ``request``: what may be repeated with an idempotency key."""
 
     key: bytes
     b_no: str
@@ -159,7 +167,7 @@ class LookupAsked:
 
 @dataclass(frozen=True, slots=True)
 class LookupAnswered:
-    """The service answered: the lookup is paid and done."""
+    """After the service answered a lookup, which is then paid and done."""
 
     key: bytes
     answer: Answer
@@ -171,6 +179,7 @@ class LookupAnswered:
 
 
 def keep_answer(tx: Transaction, key: bytes, answer: Answer) -> None:
+    """Store the answer of a lookup, and count it as paid and answered."""
     lookup, run = tx.connection.execute("SELECT id, run FROM lookups WHERE key = ?", (key,)).fetchone()
     tx.answer([(lookup, answer)], run, None)
     tx.count(run, paid=1, answered=1)
@@ -179,7 +188,7 @@ def keep_answer(tx: Transaction, key: bytes, answer: Answer) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LookupUnreadable:
-    """The answer is unreadable: probably paid, never asked again by itself."""
+    """After an unreadable answer: the lookup is probably paid, and only a person may have it asked again."""
 
     key: bytes
     raw: bytes
@@ -211,7 +220,7 @@ class _LookupStep:
 
 
 class LookupRefused(_LookupStep):
-    """The service refused the lookup: not paid, may be asked again."""
+    """After the service refused a lookup: it is not paid and may be asked again."""
 
     def _step(self, tx: Transaction, values: dict[str, Value]) -> int:
         tx.delete_request(key=self.key)
@@ -219,7 +228,7 @@ class LookupRefused(_LookupStep):
 
 
 class LookupRetracted(_LookupStep):
-    """The lookup was certainly not sent."""
+    """After a lookup was certainly not sent."""
 
     def _step(self, tx: Transaction, values: dict[str, Value]) -> int:
         tx.delete_request(key=self.key)
@@ -227,7 +236,7 @@ class LookupRetracted(_LookupStep):
 
 
 class LookupDoubted(_LookupStep):
-    """The lookup may have been sent, and its outcome is not known."""
+    """After a lookup was perhaps sent, with unknown outcome."""
 
     def _step(self, tx: Transaction, values: dict[str, Value]) -> int:
         return tx.hold(ONE, "'asking', 'doubt'", "doubt", values)
@@ -235,7 +244,7 @@ class LookupDoubted(_LookupStep):
 
 @dataclass(frozen=True, slots=True)
 class UploadPrepared:
-    """Lookups, in this order, are about to be uploaded together; with a ``request`` that may be repeated."""
+    """Before an upload of lookups, in this order; ``request``: what may be repeated with an idempotency key."""
 
     upload: str
     run_id: str
@@ -244,7 +253,7 @@ class UploadPrepared:
     paid: bool | None
     origin: str
     request: StoredRequest | None = None
-    trial: bool = False  # it is to show whether the service answers at all
+    trial: bool = False  # a small upload that tests whether the service answers
 
     def write(self, tx: Transaction) -> None:
         run = tx.run(self.run_id)
@@ -268,7 +277,7 @@ class UploadPrepared:
 
 
 def step_upload(change: object, tx: Transaction, upload: str, state: str, legal: str, **more: Value) -> dict[str, int]:
-    """Move an upload from one of the ``legal`` states to ``state``; return its parameter for :data:`OF_UPLOAD`."""
+    """Move an upload from one of the ``legal`` states to ``state``; return the parameter of :data:`OF_UPLOAD`."""
     columns = "".join(f", {name} = :{name}" for name in more)
     tx.one(
         change,
@@ -297,39 +306,39 @@ class _UploadStep:
 
 
 class UploadGated(_UploadStep):
-    """All but the last bytes of the upload are sent: from now on it may have been taken."""
+    """Before the last bytes of an upload are sent; from now on the service may have taken it."""
 
     LEGAL, STATE = "'prepared'", "gated"
 
 
 class UploadSent(_UploadStep):
-    """The upload's last byte is sent."""
+    """After the last byte of an upload was sent."""
 
     LEGAL, STATE = "'gated'", "sent"
 
 
 class UploadRefused(_UploadStep):
-    """The service refused the upload as a whole, perhaps before its end: not paid, and no verdict on any one row."""
+    """After the service refused a whole upload: it is not paid, and its lookups may be asked again."""
 
     LEGAL, STATE, FREES_ROWS = "'prepared', 'gated', 'sent'", "refused", True
 
 
 class UploadDropped(_UploadStep):
-    """The upload's last bytes were certainly not sent."""
+    """After the last bytes of an upload were certainly not sent."""
 
-    # gated too: the run may be stopped between the commit and the bytes
+    # also from gated: the run may stop between this commit and the last bytes
     LEGAL, STATE, FREES_ROWS = "'prepared', 'gated'", "dropped", True
 
 
 class UploadDoubted(_UploadStep):
-    """The upload may have been sent, and its outcome is not known."""
+    """After an upload was perhaps sent, with unknown outcome."""
 
     LEGAL, STATE = "'prepared', 'gated', 'sent', 'doubt'", "doubt"
 
 
 @dataclass(frozen=True, slots=True)
 class UploadUnreadable:
-    """The service took the upload, but its answer is unreadable: perhaps paid, and its job is not known."""
+    """After an unreadable answer to an upload: it is perhaps paid, and its job is unknown."""
 
     upload: str
     raw: bytes
@@ -342,7 +351,7 @@ class UploadUnreadable:
 
 @dataclass(frozen=True, slots=True)
 class JobKnown:
-    """The service took the upload and named its job: its rows are paid."""
+    """After the service named the job of an upload, whose rows are then paid."""
 
     upload: str
     job_id: str
@@ -359,7 +368,7 @@ class JobKnown:
 
 
 def count_upload(tx: Transaction, upload: str) -> None:
-    """Count the rows of an upload as paid, once, however its job became known."""
+    """Count the rows of an upload as paid, unless they were counted before."""
     find = "SELECT run, rows, counted FROM uploads WHERE upload = ?"
     run, rows, counted = tx.connection.execute(find, (upload,)).fetchone()
     if not counted:
@@ -369,12 +378,12 @@ def count_upload(tx: Transaction, upload: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class JobFetched:
-    """The answers and faults of a job by place in the upload; a done upload may be fetched again, for free."""
+    """After the results of a job were fetched: answers and faults by place in the upload."""
 
     upload: str
     answers: Mapping[int, Answer]
     faults: Mapping[int, str]
-    note: str | None  # about the whole
+    note: str | None  # on the whole job
     base: int | None = None  # the service's key of the first row, if proven
 
     def write(self, tx: Transaction) -> None:
@@ -385,7 +394,7 @@ class JobFetched:
         rows = tx.connection.execute(_ROWS, (number,)).fetchall()
         if not (self.answers.keys() | self.faults.keys()) <= set(range(len(rows))):
             raise tx.out_of_order(self)
-        # a row that was settled otherwise since (by hand, or in an earlier fetch) has no id here
+        # a row that was settled before (by hand, or by an earlier fetch) has no id here
         found = [(lookup, self.answers[place]) for place, lookup, _ in rows if lookup and place in self.answers]
         tx.answer(found, run, number)
         tx.connection.executemany(
@@ -407,7 +416,7 @@ class JobFetched:
 
 @dataclass(frozen=True, slots=True)
 class JobUnfetched:
-    """The results of the upload's job could not be fetched; a later run tries again, which is free."""
+    """After the results of a job could not be fetched; a later run tries again, free of charge."""
 
     upload: str
     note: str
@@ -419,7 +428,7 @@ class JobUnfetched:
 
 @dataclass(frozen=True, slots=True)
 class JobLost:
-    """The service does not have the upload's job, or the job failed: no answers will come."""
+    """After a job failed, or the service lost it: no answers will come."""
 
     upload: str
     note: str
@@ -430,3 +439,134 @@ class JobLost:
         if not tx.connection.execute(done, (self.upload,)).fetchone():
             which = step_upload(self, tx, self.upload, "lost", "'known'", note=note)
             tx.hold(OF_UPLOAD, "'uploaded'", "missing", {**which, "note": note})
+
+
+_LAST_LABEL: Final = (
+    "SELECT turn, bounced, reason, state FROM labels WHERE upload = ? AND place = ? ORDER BY turn DESC LIMIT 1"
+)
+_NEW_LABEL: Final = "INSERT INTO labels VALUES (?, ?, ?, ?, ?, 'prepared', ?, ?, NULL)"
+_LABEL_AGAIN: Final = (
+    "UPDATE labels SET state = 'prepared', since = ?, run = ?, note = NULL WHERE upload = ? AND place = ? AND turn = ?"
+)
+
+
+class RowLabel(NamedTuple):
+    """A label of the row at ``place`` of ``upload`` (a number in the ledger); ``turn`` counts the labels of a row."""
+
+    upload: int
+    place: int
+    bounced: bool
+    reason: str | None
+    turn: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LabelQueue:
+    """Labels to be sent now, and counts of those sent before (``done``) and held back (``held``)."""
+
+    labels: tuple[RowLabel, ...]
+    done: int
+    held: int
+
+
+@dataclass(frozen=True, slots=True)
+class _LabelStep:
+    LEGAL: ClassVar[str]
+    STATE: ClassVar[str]
+
+    label: RowLabel
+    note: str | None = field(default=None, kw_only=True)
+
+    def write(self, tx: Transaction) -> None:
+        tx.one(
+            self,
+            f"UPDATE labels SET state = :state, since = :now, note = :note "
+            f"WHERE upload = :upload AND place = :place AND turn = :turn AND state IN ({self.LEGAL})",
+            self.label._asdict() | {"state": self.STATE, "now": tx.now, "note": clean(self.note)},
+        )
+
+    @property
+    def upload(self) -> str:
+        return gettext("{upload}, row {row}", upload=self.label.upload, row=self.label.place)
+
+
+class LabelSent(_LabelStep):
+    """Before a label is sent; from now on it may have arrived."""
+
+    LEGAL, STATE = "'prepared'", "sent"
+
+
+class LabelDone(_LabelStep):
+    """After the service took a label."""
+
+    LEGAL, STATE = "'sent'", "done"
+
+
+class LabelRefused(_LabelStep):
+    """After the service refused a label, or lost its job; the label is held back."""
+
+    LEGAL, STATE = "'sent', 'prepared'", "refused"
+
+
+class LabelDoubted(_LabelStep):
+    """After a label was perhaps sent, with unknown outcome; it is held back."""
+
+    LEGAL, STATE = "'sent', 'doubt'", "doubt"
+
+
+class LabelRetracted(_LabelStep):
+    """After a label was certainly not sent."""
+
+    LEGAL, STATE = "'sent'", "prepared"
+
+
+@dataclass(frozen=True, slots=True)
+class JobNumbered:
+    """After the results of a job proved the service's key of its first row (``base``)."""
+
+    upload: str
+    base: int
+
+    def write(self, tx: Transaction) -> None:
+        tx.one(self, "UPDATE uploads SET base = :base WHERE upload = :id", {"base": self.base, "id": self.upload})
+
+
+LabelChange = LabelSent | LabelDone | LabelRefused | LabelDoubted | LabelRetracted | JobNumbered
+
+
+def prepare_labels(tx: Transaction, run_id: str, wanted: Iterable[RowLabel], *, resend: bool) -> LabelQueue:
+    """Record labels to be sent, one a row at most; ``resend``: also those refused or in doubt, as a decision."""
+    run, states, again = tx.run(run_id), Counter[str](), Counter[int]()
+    queue = []
+    for one in wanted:
+        state, label = _find_or_add_label(tx, run, one._replace(reason=clean(one.reason) or None))
+        if resend and state in ("refused", "doubt"):
+            tx.connection.execute(_LABEL_AGAIN, (tx.now, run, label.upload, label.place, label.turn))
+            again[label.upload] += 1
+            state = "prepared"
+        states[state] += 1
+        if state == "prepared":
+            queue.append(label)
+    tx.connection.executemany(
+        "INSERT INTO decisions (at, decision, kind, id, rows, job_id) "
+        "SELECT ?, 'resend', 'label', upload, ?, job_id FROM uploads WHERE number = ?",
+        ((tx.now, rows, upload) for upload, rows in again.items()),
+    )
+    if not queue:
+        tx.connection.execute("DELETE FROM runs WHERE number = ?", (run,))
+    return LabelQueue(tuple(queue), states["done"], states["refused"] + states["doubt"])
+
+
+def _find_or_add_label(tx: Transaction, run: int, label: RowLabel) -> tuple[str, RowLabel]:
+    # return the row's last label with its state if it is equal, else a new one; unsent other labels are dropped
+    upload, place, bounced, reason, _ = label
+    while True:
+        last = tx.connection.execute(_LAST_LABEL, (upload, place)).fetchone()
+        if last is None or (last[1], last[2]) == (bounced, reason) or last[3] != "prepared":
+            break
+        tx.connection.execute("DELETE FROM labels WHERE (upload, place, turn) = (?, ?, ?)", (upload, place, last[0]))
+    if last is not None and (last[1], last[2]) == (bounced, reason):
+        return last[3], label._replace(turn=last[0])
+    turn = 0 if last is None else last[0] + 1
+    tx.connection.execute(_NEW_LABEL, (upload, place, turn, bounced, reason, tx.now, run))
+    return "prepared", label._replace(turn=turn)

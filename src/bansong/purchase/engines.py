@@ -1,4 +1,4 @@
-"""The engines that buy: single requests, uploads, or only unsure rows."""
+"""Engines that buy answers: by single requests, by uploads, or only for uncertain rows."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ log = logging.getLogger(__name__)
 
 
 class PaidEngine(ABC):
-    """Buys what rows ask for, once, and answers them from the ledger."""
+    """Buys each missing lookup once and answers rows from the ledger."""
 
     def __init__(self, kind: EngineKind, options: ServiceOptions | None, local: LocalEngine | None) -> None:
         self.kind, self.local = kind, local or LocalEngine()
@@ -73,7 +73,7 @@ class PaidEngine(ABC):
         self.path = ledger_path(Path(self.options.ledger) if self.options.ledger is not None else None)
 
     def fresh_since(self, context: RunContext) -> float:
-        """Return the unix seconds before which answers are too old for a run that begins now."""
+        """Return the time of the oldest usable answer (unix seconds) for a run that begins now."""
         return context.unix_time() - self.options.max_age * DAY_S
 
     @property
@@ -97,13 +97,13 @@ class PaidEngine(ABC):
         return replace(records, rows=records.rows.with_columns(lookup.alias(LOOKUP)))
 
     def quote(self, records: Records, context: RunContext) -> Purchase:
-        """Return what a run over prepared records would buy; spends nothing."""
+        """Return the purchase that a run over prepared records would make; spends nothing."""
         lookups = self._lookups(records)
         with Ledger.open(self.path, clock=context.unix_time) if self.path.exists() else nullcontext() as ledger:
             return self._quote(lookups, ledger, context)
 
     def answer(self, records: Records, context: RunContext) -> Answers:
-        """Buy what the prepared records ask for; whatever is raised, all that was bought is in the ledger."""
+        """Buy the missing lookups of prepared records; after an error, too, every bought answer is in the ledger."""
         lookups = self._lookups(records)
         with Ledger.open(self.path, clock=context.unix_time) as ledger:
             bought = buy(self, lookups, ledger, context)
@@ -135,8 +135,8 @@ class PaidEngine(ABC):
     def agreement(self, tallied: Mapping[str, Any]) -> Agreement | None:
         """Return how the local engine and the service agree; ``None`` where only the service answers."""
 
-    def hints(self, *, planned: bool) -> tuple[str, ...]:  # noqa: ARG002 - the protocol's
-        """Name the registry and the gazetteer that answer nothing."""
+    def hints(self, *, planned: bool) -> tuple[str, ...]:  # noqa: ARG002 - part of the protocol
+        """Say that registry and gazetteer are not used, since the service answers every row."""
         by_worth = self.options.budget is not None and self.options.priority is None
         given = {"registry": self.local.registry, "gazetteer": self.local.gazetteer}
         idle = [name for name, index in given.items() if index is not None and not by_worth]
@@ -150,13 +150,13 @@ class PaidEngine(ABC):
         )
 
     def why_stopped(self, ledger: Ledger | None) -> str | None:
-        """Return why nothing more may be bought from a service that has answered too little; ``None`` if it may."""
+        """Return why buying has stopped: too many requests without an answer; ``None`` if it may go on."""
         if ledger is None or self.options.retry_trial:
             return None
         return selection.why_stopped(ledger, self.url.name, uploads=self.kind.uploads)
 
     def cautions(self, ledger: Ledger | None, wanted: pl.DataFrame, since: float) -> tuple[str, ...]:
-        """Warn if the ledger has the wanted lookups at other base URLs."""
+        """Warn if the ledger has answers to the wanted lookups from other base URLs."""
         if ledger is None or wanted.is_empty() or self.options.budget == 0:
             return ()
         buying = {name for name, kind in ENGINE_KINDS.items() if kind.buys}
@@ -212,10 +212,10 @@ class PaidEngine(ABC):
 
 
 class ServiceEngine(PaidEngine):
-    """Answers every row by the hosted service: ``verify`` asks a request a lookup, ``batch`` in uploads.
+    """Answers every row by the hosted service: ``verify`` sends a request a lookup, ``batch`` sends uploads.
 
-    ``options``: where, as whom and how much is bought. ``local`` says which lookups come first where a budget does not
-    last for all; it answers none. Raises :class:`bansong.errors.UsageError`.
+    ``options``: address, key and budget. ``local`` answers no row; if the budget does not last for all lookups, it
+    chooses those to buy first. Raises :class:`bansong.errors.UsageError`.
     """
 
     def __init__(
@@ -238,9 +238,9 @@ class ServiceEngine(PaidEngine):
 
 
 class HybridEngine(PaidEngine):
-    """Answers every row by the local engine, and buys by single requests what that one is not sure of.
+    """Answers rows by the local engine, and buys the uncertain lookups by single requests.
 
-    ``options``: where, as whom and how much is bought. Raises :class:`bansong.errors.UsageError`.
+    ``options``: address, key and budget. Raises :class:`bansong.errors.UsageError`.
     """
 
     def __init__(self, options: ServiceOptions | None = None, *, local: LocalEngine | None = None) -> None:
@@ -250,11 +250,11 @@ class HybridEngine(PaidEngine):
         return answer_join.overlay_answers(self.local.answer(rows), found)
 
     def select_wanted(self, standing: selection.Standing) -> pl.DataFrame:
-        """Return the lookups that the local engine is not sure of, with what it says of them."""
+        """Return the lookups that the local engine is not sure of, with its assessment."""
         return selection.uncertain(selection.assess_lookups(standing.wanted, self.local), self.options.band)
 
     def counts(self) -> tuple[pl.Expr, ...]:
-        """Aggregations over answered rows: of both engines, and how they agree."""
+        """Aggregations over answered rows: those of both engines, and their agreement."""
         return (*super().counts(), *answer_join.agreement_counts(), *self.local.counts())
 
     def agreement(self, tallied: Mapping[str, Any]) -> Agreement:
@@ -263,11 +263,12 @@ class HybridEngine(PaidEngine):
         return Agreement(**found)
 
     def hints(self, *, planned: bool) -> tuple[str, ...]:
-        """Say that there is no registry, or that a plan has one that is too old."""
+        """Warn about a missing registry or, in a plan, about an old one."""
         return registry_alerts(self.local, Phrase("every lookup is uncertain, and bought"), planned=planned)
 
 
 def paid_engine(kind: EngineKind, options: ServiceOptions, local: LocalEngine) -> PaidEngine:
+    """Return the engine of a kind that buys."""
     if kind.answers_locally:
         return HybridEngine(options, local=local)
     return ServiceEngine("batch" if kind.uploads else "verify", options, local=local)
@@ -275,12 +276,12 @@ def paid_engine(kind: EngineKind, options: ServiceOptions, local: LocalEngine) -
 
 @dataclass(frozen=True, slots=True)
 class Bought:
-    """The lookups that a run set out to buy, the purchase, and why it ended early, if it did."""
+    """Result of buying: the lookups chosen to be bought, the purchase, and why it stopped early, if so."""
 
     chosen: pl.DataFrame
     purchase: Purchase
-    since: float  # unix seconds from which answers count for this run
-    unchosen: Unchosen  # what kept others from being chosen
+    since: float  # time of the oldest answer that this run uses (unix seconds)
+    unchosen: Unchosen  # why the other lookups were not chosen
     halt: Halt | None = None
 
 
@@ -291,12 +292,13 @@ def _ledger_run(engine: PaidEngine, context: RunContext) -> LedgerRun:
 def _read_standing(
     engine: PaidEngine, ledger: Ledger | None, lookups: pl.DataFrame, since: float, begun: float | None
 ) -> Standing:
-    """Compare lookups to the ledger; ``wanted`` are those that the engine would buy if nothing limits it."""
+    """Compare lookups with the ledger; ``wanted``: those to buy, if neither budget nor quota limits the run."""
     found = selection.standing(ledger, lookups, since, begun)
     return replace(found, wanted=engine.select_wanted(found))
 
 
 def buy(engine: PaidEngine, lookups: pl.DataFrame, ledger: Ledger, context: RunContext) -> Bought:
+    """Buy the missing lookups, within budget and quota; begin and end of the run are in the ledger."""
     run = _ledger_run(engine, context)
     begun = selection.continued_since(ledger.runs(), run)
     ledger.begin(run)
@@ -320,7 +322,7 @@ class _PaidRun:
     lookups: pl.DataFrame
     ledger: Ledger
     context: RunContext
-    begun: float | None  # start of the first run that this one continues
+    begun: float | None  # start of the first unfinished run that this one continues (unix seconds)
 
     def __post_init__(self) -> None:
         self.options, self.counts = self.engine.options, PurchaseCounts()
@@ -380,15 +382,15 @@ class _PaidRun:
                 before, unread = await _ask_quota(buying)
                 if buying.idempotency is not None and self.may_settle():
                     settled = await settle_doubts(buying, frozenset(self.lookups[KEY]), options.budget)
-                if settled:  # from now on these stand as if they had been bought before
+                if settled:  # they count as bought before this run
                     self.read_standing()
                     before, unread = await _ask_quota(buying)
-                # what uploads of earlier runs left without an answer and may show by now: once a run, and free
+                # once a run, look for answers that earlier uploads lacked: fetching is free
                 if late := await fetch_late_answers(buying, self.incomplete()):
                     self.read_standing()
                 try:
                     chosen = self.choose(settled, before, unread)
-                except ServiceError:  # what runs is paid for already, and not there for ever
+                except ServiceError:  # running uploads are paid, and the service may drop them: fetch them first
                     await buy_in_uploads(buying, self.standing.wanted.clear(), self.running())
                     raise
                 await self.buy_chosen(buying, chosen)
@@ -415,19 +417,19 @@ class _PaidRun:
     def may_settle(self) -> bool:
         if not self.standing.held or self.options.budget == 0:
             return False
-        if self.engine.why_stopped(self.ledger) is not None:  # where a promise is not kept, repeating pays again
+        if self.engine.why_stopped(self.ledger) is not None:  # if the service breaks its promise, repeating costs again
             return False
         return bool(self.ledger.pending_requests(self.engine.url.name))
 
     def incomplete(self) -> list[StoredUpload]:
-        """Return uploads of this run's lookups that may have more to show, while their answers would be fresh."""
+        """Return fetched uploads that lack answers for lookups of this run, and are young enough to try again."""
         wanted = self.standing.incomplete
         since = min(self.since, self.ledger.now() - DAY_S)
         uploads = self.ledger.incomplete_uploads(self.engine.url.name, since) if wanted else []
         return [upload for upload in uploads if upload.id in wanted]
 
     def running(self) -> list[StoredUpload]:
-        """Return uploads of earlier runs with lookups of this one; all if an answer must come before more is bought."""
+        """Return unfetched uploads with lookups of this run; all if one must be answered before buying more."""
         uploads = self.ledger.open_uploads(self.engine.url.name)
         is_stopped = self.engine.kind.uploads and self.engine.why_stopped(self.ledger) is not None
         return [upload for upload in uploads if is_stopped or upload.id in self.standing.uploads]
@@ -445,7 +447,7 @@ class _PaidRun:
         running, done = self.running(), 0
         total = chosen.height + sum(upload.rows for upload in running)
 
-        def count(more: int) -> None:  # lookups that are bought, and all in the uploads that are fetched
+        def count(more: int) -> None:  # bought lookups, and all lookups of fetched uploads
             nonlocal done
             done += more
             if self.context.progress is not None:
@@ -463,9 +465,9 @@ class _PaidRun:
 
 
 async def _ask_quota(buying: PurchaseContext) -> tuple[QuotaStatus | None, ServiceError | None]:
-    """Return what is left, or why that is not known; a wrong key or address shows here, while nothing is spent."""
+    """Return the quota, or the error that hides it; raise for a wrong key or address, before anything is spent."""
     account = unread = None
-    with buying.dispatcher.cancellable_wait():  # nothing is under way that would have to be settled
+    with buying.dispatcher.cancellable_wait():  # no request is under way that had to be settled
         try:
             account = await buying.dispatcher.fetch(buying.client.me)
         except ServiceError as error:
@@ -488,6 +490,7 @@ async def _ask_quota_after(buying: PurchaseContext) -> QuotaStatus | None:
 
 
 def quota_of(account: Account) -> QuotaStatus:
+    """Return the quota of an account."""
     return QuotaStatus(account.limit, account.used, account.remaining)
 
 

@@ -1,6 +1,6 @@
-"""The open ledger, its journal, and what is deleted when it is old."""
+"""The open ledger, the journal of shared commits, and deletion of old or erased records."""
 
-# ruff: noqa: S608 - statements are put together from constants of this package; values are always bound
+# ruff: noqa: S608 - statements consist of constants of this package; values are always bound
 
 from __future__ import annotations
 
@@ -23,17 +23,14 @@ from bansong.base import business_number
 from bansong.base.errors import LedgerError, Problem, UsageError
 from bansong.base.messages import gettext, gettext_noop
 from bansong.base.sqlite import rewrite_file, transaction
-from bansong.purchase import changes as trial_limits
-from bansong.purchase import label_queue as label_outbox
-from bansong.purchase import queries, recovery
-from bansong.purchase.changes import COUNTED, follow_numbers
+from bansong.purchase import changes, queries, recovery
 from bansong.purchase.ledger_file import LEDGER_FILE, LedgerChange, Transaction, ledger_path
 from bansong.purchase.queries import shown_ids
 
 DAY_S: Final = 86_400.0
-LIMIT_KEPT_S: Final = 30 * DAY_S  # the service's limit on uploads is forgotten then: plans change
+LIMIT_KEPT_S: Final = 30 * DAY_S  # an upload limit older than this is forgotten, since plans change
 
-_MIN_FREE_SHARE: Final = 0.25  # of the file, for a rewrite to be worth it
+_MIN_FREE_SHARE: Final = 0.25  # the file is rewritten if more of it is free
 
 _OLD_LOOKUPS: Final = """
     DELETE FROM lookups WHERE id IN (
@@ -47,7 +44,7 @@ _OLD_UPLOADS: Final = f"""
         AND number NOT IN (SELECT upload FROM lookups WHERE upload IS NOT NULL)
         AND number NOT IN (SELECT upload FROM answers WHERE upload IS NOT NULL)
         AND number NOT IN (SELECT upload FROM labels WHERE since >= :before OR state NOT IN ('done', 'refused'))
-        AND number NOT IN ({COUNTED})
+        AND number NOT IN ({changes.SPENT_TRIALS})
 """
 _OLD_RUNS: Final = """
     DELETE FROM runs WHERE started < :before AND (outcome IS NOT NULL)
@@ -68,21 +65,22 @@ class PurgeCounts:
 
 
 def remember_limit(tx: Transaction, origin: str, rows: int) -> None:
+    """Store how many rows an upload to ``origin`` may have."""
     tx.connection.execute("INSERT OR REPLACE INTO limits VALUES (?, ?, ?)", (origin, rows, tx.now))
 
 
 def purge(tx: Transaction, older_than_days: float) -> PurgeCounts:
-    """Delete what is older; never what is doubtful or under way."""
+    """Delete records older than so many days; never those in doubt or under way."""
     before = {"before": tx.now - older_than_days * DAY_S}
     run = tx.connection.execute
     lookups = run(_OLD_LOOKUPS, before).rowcount
     run("DELETE FROM answers WHERE lookup NOT IN (SELECT id FROM lookups)")
     uploads = run(_OLD_UPLOADS, before).rowcount
     run("DELETE FROM upload_rows WHERE upload NOT IN (SELECT number FROM uploads)")
-    # labels are deleted with their upload, not before: else the same outcome would be sent once more
+    # labels are deleted only with their upload: otherwise the same outcome would be sent again
     run("DELETE FROM labels WHERE upload NOT IN (SELECT number FROM uploads)")
     runs = run(_OLD_RUNS, before).rowcount
-    follow_numbers(tx)
+    changes.follow_numbers(tx)
     tx.delete_old_requests()
     run("DELETE FROM limits WHERE at < ?", (tx.now - LIMIT_KEPT_S,))
     return PurgeCounts(lookups, uploads, runs)
@@ -92,7 +90,7 @@ _OPEN_LOOKUPS: Final = """
     SELECT key FROM lookups
     WHERE b_no = :b_no AND state IN ('asking', 'doubt', 'unreadable', 'missing') AND upload IS NULL
 """
-# results are matched with an upload's rows by their places, so its rows stay for as long as it may be fetched again
+# results are matched by the place of rows, so an upload keeps its rows as long as it may be fetched again
 _OPEN_UPLOADS: Final = """
     SELECT upload FROM uploads WHERE number IN (SELECT upload FROM upload_rows WHERE b_no = :b_no)
         AND (state IN ('prepared', 'gated', 'sent', 'known', 'doubt', 'unreadable')
@@ -122,7 +120,7 @@ _ERASE: Final = (
     f"DELETE FROM answers WHERE lookup IN ({_LOOKUPS})",
     "DELETE FROM lookups WHERE b_no = :b_no",
     "UPDATE uploads SET raw = NULL WHERE number IN (SELECT upload FROM upload_rows WHERE b_no = :b_no)",
-    "UPDATE upload_rows SET key = x'', b_no = '' WHERE b_no = :b_no",  # the places of the others stay what they are
+    "UPDATE upload_rows SET key = x'', b_no = '' WHERE b_no = :b_no",  # the other rows keep their places
 )
 _TEXTS: Final = (("lookups", "note"), ("uploads", "note"), ("labels", "note"), ("labels", "reason"), ("runs", "file"))
 _BYTES: Final = ("lookups", "uploads")
@@ -130,14 +128,15 @@ _BYTES: Final = ("lookups", "uploads")
 
 @dataclass(frozen=True, slots=True)
 class LedgerHoldings:
-    """Records of a number."""
+    """Records of a business number in the ledger."""
 
     counts: Mapping[str, int]  # rows by kind
-    files: tuple[str, ...]  # whose runs asked about it
-    unsettled: tuple[str, ...]  # ids of what may have been paid and has no answer: erasing them could pay twice
+    files: tuple[str, ...]  # input files with the number
+    unsettled: tuple[str, ...]  # ids of lookups and uploads without an answer; erased, they could be paid twice
 
 
 def holdings(connection: sqlite3.Connection, b_no: str) -> LedgerHoldings:
+    """Return the records of a number (ten digits)."""
     number, run = {"b_no": b_no}, connection.execute
     shown = shown_ids(connection)
     lookups = [shown.get(key, key.hex()) for (key,) in run(_OPEN_LOOKUPS, number)]
@@ -147,6 +146,7 @@ def holdings(connection: sqlite3.Connection, b_no: str) -> LedgerHoldings:
 
 
 def explain_unsettled(ids: Sequence[str]) -> str:
+    """Explain why unsettled lookups and uploads cannot be erased."""
     return gettext(
         "not settled yet, and perhaps paid: {listed}; erased, it might be paid twice. Give the command that left it "
         "once more, which fetches what is there, or settle it with `bansong resolve`; then try again",
@@ -155,7 +155,7 @@ def explain_unsettled(ids: Sequence[str]) -> str:
 
 
 def erase(tx: Transaction, b_no: str) -> None:
-    """Erase a settled number, also from notes, replies and file names; paid lookups stay counted."""
+    """Erase a settled number, also from notes, replies and file names; counts of paid lookups stay."""
     tx.delete_old_requests()
     for statement in _ERASE:
         tx.connection.execute(statement, {"b_no": b_no})
@@ -219,11 +219,11 @@ def _end(tx: Transaction, run_id: str, outcome: str) -> None:
 
 
 class Ledger:
-    """Lookups asked, paid and answered, for any thread; :meth:`open` opens it. Methods raise :class:`LedgerError`."""
+    """An open ledger of lookups, uploads and labels, for any thread; its methods raise :class:`LedgerError`."""
 
     path: Path
-    created: bool  # the file is new
-    recovered: recovery.RecoveryCounts  # what an earlier process left under way
+    created: bool  # the file was made by this process
+    recovered: recovery.RecoveryCounts  # work that an earlier process left under way
 
     open_uploads = _query(queries.open_uploads)
     incomplete_uploads = _query(queries.incomplete_uploads)
@@ -234,17 +234,17 @@ class Ledger:
     unfetched = _query(queries.unfetched_uploads)
     runs = _query(queries.runs)
     find = _query(queries.find)
-    spent_trials = _query(trial_limits.spent_trials)
-    unanswered_requests = _query(trial_limits.unanswered_requests)
-    upload_flags = _query(label_outbox.upload_flags)
+    spent_trials = _query(changes.spent_trials)
+    unanswered_requests = _query(changes.unanswered_requests)
+    upload_flags = _query(queries.upload_flags)
     labelled_jobs = _query(queries.labelled_jobs)
-    held_labels = _query(label_outbox.held_labels)
+    held_labels = _query(queries.held_labels)
     doubts = _query(queries.doubts)
     unusable = _query(queries.unusable)
     accept = _change(recovery.accept)
     resend = _change(recovery.resend)
     attach = _change(recovery.attach)
-    allow_trial = _change(trial_limits.allow_trial)
+    allow_trial = _change(changes.allow_trial)
     remember_limit = _change(remember_limit)
     holdings = _query(holdings)
     begin = _change(_begin)
@@ -297,9 +297,9 @@ class Ledger:
                 change.write(tx)
 
     def entries(self, keys: pl.Series, *, answers: bool = True) -> Iterator[pl.DataFrame]:
-        """Yield what is known of ``keys`` (Binary), 50,000 rows a frame at most; ``place``: position in ``keys``."""
-        # run and upload are those of the answer (the last one bought, whatever the state), or of the last request;
-        # without answers it is several times as fast
+        """Yield the known lookups among ``keys`` (Binary), by 50,000; ``place``: position in ``keys``."""
+        # run and upload: those of the last bought answer if there is one, else those of the last request; without
+        # answers it is several times as fast
         for first in range(0, len(keys), queries.CHUNK):
             with self._connect() as connection:
                 frame = queries.entries_of(connection, keys.slice(first, queries.CHUNK), first, answers=answers)
@@ -307,7 +307,7 @@ class Ledger:
                 yield frame
 
     def limit(self, origin: str) -> int | None:
-        """Return the most rows of an upload that the service takes, learned in the last 30 days."""
+        """Return how many rows the service takes in an upload; ``None`` if not learned in the last 30 days."""
         with self._connect() as connection:
             found = connection.execute(
                 "SELECT rows FROM limits WHERE origin = ? AND at >= ?", (origin, self._clock() - LIMIT_KEPT_S)
@@ -315,18 +315,18 @@ class Ledger:
         return None if found is None else int(found[0])
 
     def prepare_labels(
-        self, run: LedgerRun, wanted: Iterable[label_outbox.WantedLabel], *, resend: bool = False
-    ) -> label_outbox.LabelQueue:
+        self, run: LedgerRun, wanted: Iterable[changes.RowLabel], *, resend: bool = False
+    ) -> changes.LabelQueue:
         """Record a run and its labels to be sent; without labels the run is not kept."""
         with self._transaction() as tx:
             _begin(tx, run)
-            return label_outbox.prepare(tx, run.run_id, wanted, resend=resend)
+            return changes.prepare_labels(tx, run.run_id, wanted, resend=resend)
 
     def job_rows(self, keys: pl.Series, origin: str) -> pl.DataFrame:
         parts = []
         for first in range(0, max(len(keys), 1), queries.CHUNK):
             with self._connect() as connection:
-                found = label_outbox.job_rows(connection, keys.slice(first, queries.CHUNK), origin)
+                found = queries.job_rows(connection, keys.slice(first, queries.CHUNK), origin)
             parts.append(found.with_columns(pl.col("nth") + first))
         return pl.concat(parts)
 
@@ -351,7 +351,7 @@ class Ledger:
             asked = ("PRAGMA freelist_count", "PRAGMA page_count")
             free, pages = (connection.execute(pragma).fetchone()[0] for pragma in asked)
             if free > pages * _MIN_FREE_SHARE:
-                with suppress(sqlite3.OperationalError):  # the disk has no room for that
+                with suppress(sqlite3.OperationalError):  # the disk has no room for a copy
                     rewrite_file(connection)
         return purged
 
@@ -388,7 +388,7 @@ class _Waiting:
 
 
 class Journal:
-    """Settles changes of many tasks in shared commits; use it in ``async with``, under asyncio or trio."""
+    """Commits the changes of many tasks together; use it in ``async with``, under asyncio or trio."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -409,7 +409,7 @@ class Journal:
             return
         self._ending = True
         self._wake.set()
-        # the block's own error is nothing to the flusher: given to the group, it would come out wrapped in one
+        # the error of the block is not passed to the task group, which would wrap it in an exception group
         self._tasks.cancel_scope.shield = True
         await self._tasks.__aexit__(None, None, None)
 
@@ -420,13 +420,13 @@ class Journal:
         waiting = _Waiting(changes)
         self._waiting.append(waiting)
         self._wake.set()
-        with anyio.CancelScope(shield=True):  # a caller unsure of what is recorded could pay twice
+        with anyio.CancelScope(shield=True):  # a cancelled caller would not know what is recorded, and could pay twice
             await waiting.settled.wait()
         if waiting.error is not None:
             raise waiting.error
 
     async def _flush(self) -> None:
-        thread = anyio.CapacityLimiter(1)  # of its own: other work in threads must not delay commits
+        thread = anyio.CapacityLimiter(1)  # reserved, so that other work in threads does not delay commits
         with anyio.CancelScope(shield=True):
             while self._waiting or not self._ending:
                 await self._wake.wait()
@@ -442,7 +442,7 @@ class Journal:
                     waiting.settled.set()
 
     def _commit(self, batch: list[_Waiting]) -> None:
-        # after an error one by one, so that only the change at fault raises it
+        # after an error, commit one by one, so that only the task at fault gets the error
         try:
             self._ledger.settle([change for waiting in batch for change in waiting.changes])
         except Exception as error:

@@ -1,6 +1,6 @@
 """Tables, migrations and transactions of the ledger."""
 
-# ruff: noqa: S608 - statements are put together from constants of this package; values are always bound
+# ruff: noqa: S608 - statements consist of constants of this package; values are always bound
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from bansong.base.messages import Phrase, gettext_noop
 from bansong.base.schema import Answer
 from bansong.base.sqlite import FileKind
 
-APPLICATION_ID: Final = 0x62767266  # `bvrf`, in the header: no other application's database is written to
+APPLICATION_ID: Final = 0x62767266  # `bvrf` in the file's header: databases of other applications are refused
 
-# Each label of a row has its own ``turn`` (from 0): a late return changes the label of its row, and what was sent
-# before stays on record.
+# A row may have several labels, numbered by ``turn`` (from 0): a late return adds a label, and the earlier one stays.
 _LABELS: Final = """
 CREATE TABLE labels (
     upload INTEGER NOT NULL,
@@ -36,9 +35,9 @@ CREATE TABLE labels (
 ) WITHOUT ROWID;
 """
 
-# Requests with a key (Idempotency-Key) whose answer is not known: they may be repeated with it, so they are kept as
-# sent until they are settled. ``account`` identifies the API key without revealing it; ``keep``: seconds for which the
-# service promised to remember, from ``first``; ``repeats``: number of repetitions.
+# Requests with an Idempotency-Key (``token``) and without a known answer. They may be repeated with the same key, so
+# their content is kept until they are settled. ``account`` identifies the API key without revealing it; ``keep``:
+# seconds from ``first`` for which the service promises to remember the key; ``repeats``: number of repetitions.
 _REQUESTS: Final = """
 CREATE TABLE requests (
     token TEXT PRIMARY KEY,
@@ -53,7 +52,7 @@ CREATE TABLE requests (
 """
 _REPEATS: Final = "repeats INTEGER NOT NULL DEFAULT 0"
 
-# Uploads and runs up to these do not count as paid without an answer.
+# Trials are counted only beyond this upload and this run.
 _TRIALS: Final = """
 CREATE TABLE trials (
     origin TEXT PRIMARY KEY,
@@ -62,13 +61,13 @@ CREATE TABLE trials (
 );
 """
 
-# lookups that are neither done nor free; SQLite uses their index only for these very words
+# lookups that wait for an answer or a decision; SQLite uses the index only for exactly this text
 UNSETTLED: Final = "state <> 'done' AND state <> 'uploaded' AND state <> 'refused'"
 
-# An answer is not in the row of its lookup, so that later changes of the lookup cannot lose it. Rows are in the order
-# of asking and only the index is in the order of the (random) keys: an answer then changes pages side by side, and no
-# page of the index. There is no CHECK with IN on columns that change often: SQLite would build its list for every row,
-# which triples the time of a change.
+# Answers have a table of their own, so that a later change of the lookup cannot lose the answer. Rows are in the order
+# of asking, and only the index is in the order of the (random) keys: answers then change neighbouring pages, and none
+# of the index. Columns that change often have no CHECK with IN: SQLite would build the list for every row, which
+# triples the time of a change.
 DDL: Final = f"""
 CREATE TABLE runs (
     number INTEGER PRIMARY KEY,
@@ -152,7 +151,7 @@ CREATE TABLE decisions (
 );
 {_LABELS}{_REQUESTS.format(more=f", {_REPEATS}")}{_TRIALS}"""
 
-# to the next version; base: the service's key of an upload's first row, trial: it tries out the service
+# by version, to the next one; base: the service's key of an upload's first row; trial: the upload tests the service
 MIGRATIONS: Final = {
     1: f"ALTER TABLE uploads ADD COLUMN base INTEGER; {_LABELS}",
     2: _REQUESTS.format(more=""),
@@ -172,7 +171,7 @@ LEDGER_FILE: Final = FileKind(
     default="ledger.sqlite",
     busy=gettext_noop("is in use by another run; wait for it to end, or stop it"),
     unwritten=gettext_noop("nothing more was bought; free space and give the command again"),
-    minimum=(3, 24, 0),  # ON CONFLICT DO UPDATE; no table is STRICT
+    minimum=(3, 24, 0),  # for ON CONFLICT DO UPDATE
 )
 
 
@@ -197,7 +196,7 @@ RAW_KEPT: Final = 64 * 1024
 
 ONE: Final = "key = :key"
 
-# lookups of an upload that were not asked otherwise since
+# lookups of an upload that no later request has asked again
 OF_UPLOAD: Final = """upload = :upload AND id IN
     (SELECT l.id FROM upload_rows r JOIN lookups l ON l.key = r.key WHERE r.upload = :upload)"""
 
@@ -218,18 +217,18 @@ _as_json: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).en
 
 @dataclass(frozen=True, slots=True)
 class StoredRequest:
-    """A request that may be repeated with its idempotency key."""
+    """A sent request that may be repeated with its idempotency key."""
 
     token: str  # the idempotency key
     origin: str
     account: bytes  # identifies the API key without revealing it
     keep: float  # seconds for which the service remembers the token
-    content: bytes  # compressed
+    content: bytes  # body, compressed by zlib
 
 
 @dataclass(slots=True)
 class Transaction:
-    """One transaction under way at the time ``now``; ``path``: the ledger's, for errors."""
+    """An open transaction at the time ``now`` (unix seconds); ``path``: the ledger's, for errors."""
 
     connection: sqlite3.Connection
     now: float
@@ -238,12 +237,12 @@ class Transaction:
     _answered: Counter[int] = field(default_factory=Counter)
 
     def one(self, change: object, sql: str, values: Mapping[str, Value]) -> None:
-        """Run a statement that must change one row; else the change does not fit the records and is refused."""
+        """Run a statement that must change exactly one row; else raise :class:`LedgerError`."""
         if self.connection.execute(sql, values).rowcount != 1:
             raise self.out_of_order(change)
 
     def out_of_order(self, change: object) -> LedgerError:
-        """Return the error for a change that does not fit; it keeps a lookup from being paid twice."""
+        """Return the error for a change that does not fit the present state, and might pay a lookup twice."""
         name = type(change).__name__
         key, upload = getattr(change, "key", None), getattr(change, "upload", None)
         of = Phrase(" of upload {upload}", upload=upload)
@@ -258,7 +257,7 @@ class Transaction:
         return int(found[0])
 
     def count(self, run: int, *, paid: int = 0, answered: int = 0) -> None:
-        """Count paid and answered lookups of a run; written once, when the transaction ends."""
+        """Add to the paid and answered lookups of a run; :meth:`finish` writes the sums."""
         self._paid[run] += paid
         self._answered[run] += answered
 
@@ -274,7 +273,7 @@ class Transaction:
         )
 
     def release(self, which: str, states: str, values: Mapping[str, Value]) -> int:
-        """Allow lookups in ``states`` to be asked again: they return to their answer, or are deleted without one."""
+        """Allow lookups in ``states`` to be asked again: with an earlier answer they are done, else deleted."""
         where = f"{which} AND state IN ({states})"
         gone = self.connection.execute(f"DELETE FROM lookups WHERE {where} AND NOT {ANSWERED}", values).rowcount
         kept = self.connection.execute(
@@ -283,7 +282,7 @@ class Transaction:
         return gone + kept
 
     def hold(self, which: str, states: str, state: str, values: Mapping[str, Value]) -> int:
-        """Hold lookups in ``states`` in ``state`` (with ``:note``), so that they are not asked again by themselves."""
+        """Move lookups in ``states`` to ``state``, with ``:note``; later runs do not ask them again."""
         return self.connection.execute(
             f"UPDATE lookups SET state = '{state}', note = :note, since = :now WHERE {which} AND state IN ({states})",
             {**values, "now": self.now},
@@ -302,19 +301,19 @@ class Transaction:
         self.connection.execute("DELETE FROM requests WHERE key = ? OR upload = ?", (key, upload))
 
     def delete_old_requests(self) -> None:
-        """Delete requests that are too old to be repeated, or settled."""
+        """Delete requests that are settled, or too old to be repeated."""
         self.connection.execute(_NEEDLESS, {"now": self.now})
 
 
 class LedgerChange(Protocol):
-    """A change of a lookup, an upload or a label."""
+    """A step of a lookup, an upload or a label that the ledger records."""
 
     def write(self, tx: Transaction) -> None:
-        """Record it; raise :class:`LedgerError` if it does not fit the records."""
+        """Record the step; raise :class:`LedgerError` if the present state does not allow it."""
 
 
 def clean(text: str | None) -> str | None:
-    """Return the text with everything replaced that UTF-8 cannot hold (half a surrogate pair)."""
+    """Replace characters that UTF-8 cannot encode (halves of surrogate pairs)."""
     if text is None or text.isascii():
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

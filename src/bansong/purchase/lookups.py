@@ -1,4 +1,4 @@
-"""Distinct lookups of a file, their keys in the ledger, which are bought, and the context of a purchase."""
+"""Distinct lookups of a run, their keys in the ledger, and the choice of those to buy."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Record = tuple[str | None, str | None, str | None]  # number, name and address
 
 SHORT: Final = "lookup_hash"
 KEY: Final = "key"
-BESIDE: Final = ("zipcode", *CONTEXT_COLUMNS, CROWDED, SEVERAL)  # for the local engine alone; never sent
+BESIDE: Final = ("zipcode", *CONTEXT_COLUMNS, CROWDED, SEVERAL)  # read by the local engine only, never sent
 PRIORITY: Final = "priority"
 
 _BETWEEN: Final = "\x1f"
@@ -56,7 +56,7 @@ class Lookup:
 
 
 def lookup_expr(rows: pl.LazyFrame, *, suspect: bool) -> pl.Expr:
-    """Return the canonical text of each row (String); null without a number, or with a wrong one unless ``suspect``."""
+    """Return each row's :data:`LOOKUP`; ``suspect``: also for numbers with a wrong check digit."""
     names = rows.collect_schema().names()
     if DIGITS not in names:
         return pl.lit(None, pl.String)
@@ -68,7 +68,7 @@ def lookup_expr(rows: pl.LazyFrame, *, suspect: bool) -> pl.Expr:
 
 
 def lookups_of(rows: pl.LazyFrame, priority: str | None = None) -> pl.DataFrame:
-    """Return the distinct lookups of rows, with :data:`BESIDE`, in the order of their first row."""
+    """Return the distinct lookups of rows, with the columns :data:`BESIDE`, in the order of their first rows."""
     names = rows.collect_schema().names()
     found = [pl.col(ROW_ID).min()]
     beside = {name: pl.col(name) for name in BESIDE if name in names}
@@ -80,23 +80,24 @@ def lookups_of(rows: pl.LazyFrame, priority: str | None = None) -> pl.DataFrame:
     return grouped.sort(ROW_ID).collect(engine="streaming")
 
 
-def telling_seed(lookups: pl.DataFrame) -> int:
-    """Return the first seed under which :func:`short_expr` differs for all these lookups."""
+def seed_without_collisions(lookups: pl.DataFrame) -> int:
+    """Return the first seed that gives each of these lookups another :func:`short_expr`."""
     return next(seed for seed in count() if lookups.select(short_expr(seed)).to_series().n_unique() == lookups.height)
 
 
 def short_expr(seed: int) -> pl.Expr:
-    """Return a number (UInt64) for each :data:`LOOKUP`, null for null: joins by it need a fraction of the memory."""
+    """Hash :data:`LOOKUP` to a number (UInt64), null for null: joins by it take a fraction of the memory."""
     return pl.when(pl.col(LOOKUP).is_not_null()).then(pl.col(LOOKUP).hash(seed)).alias(SHORT)
 
 
 def with_keys(lookups: pl.DataFrame, scope: str) -> pl.DataFrame:
+    """Add each lookup's key (Binary) in the ledger; ``scope``: see :func:`scope_of`."""
     key = _hasher(scope)
     return lookups.with_columns(pl.Series(KEY, [key(text) for text in lookups[LOOKUP]], pl.Binary))
 
 
 def keys_of(scope: str, records: Sequence[Record]) -> dict[Record, bytes]:
-    """Return the keys of those records that have a business number."""
+    """Return the ledger's keys of the records with a business number."""
     frame = pl.DataFrame(list(records), schema=dict.fromkeys(("b_no", "name", "address"), pl.String), orient="row")
     digits = business_number.compact_expr(pl.col("b_no")).alias("b_no")
     texts = [_clean_text(pl.col(name)) for name in ("name", "address")]
@@ -107,17 +108,19 @@ def keys_of(scope: str, records: Sequence[Record]) -> dict[Record, bytes]:
 
 
 def scope_of(origin: str, offline: bool | None, paid: bool | None) -> str:
-    """Return what a key holds beside the record: the service, and the flags that may change its answer."""
+    """Return the part of a key beside the record: the service, and the flags that may change its answer."""
     return _BETWEEN.join((origin, f"offline={offline}", f"paid={paid}"))
 
 
 def as_lookups(lookups: pl.DataFrame) -> Iterator[Lookup]:
+    """Yield lookups with keys one by one."""
     for part in lookups.iter_slices(10_000):
         for key, (b_no, name, address) in zip(part[KEY], split(part).iter_rows(), strict=True):
             yield Lookup(key, b_no, name, address)
 
 
 def split(lookups: pl.DataFrame) -> pl.DataFrame:
+    """Return number, name and address of each lookup; blank texts are null."""
     parts = lookups.select(
         pl.col(LOOKUP).str.split_exact(_BETWEEN, 2).struct.rename_fields(["b_no", "name", "address"])
     )
@@ -127,14 +130,14 @@ def split(lookups: pl.DataFrame) -> pl.DataFrame:
 
 
 def _clean_text(text: pl.Expr) -> pl.Expr:
-    # part of the keys: a change would buy all lookups again
+    # the result enters the keys: after a change all lookups would be bought again
     seen = text.cast(pl.String).str.replace_all(_ZERO_WIDTH, "")
     plain = seen.str.normalize("NFC").str.replace_all(_SPACES, " ").str.strip_chars()
     return pl.when(is_blank(plain)).then(pl.lit("")).otherwise(plain)
 
 
 def _hasher(scope: str) -> Callable[[str], bytes]:
-    # not polars' hash, which may change between releases: then all would be paid again
+    # not polars' hash, which may change between releases: all lookups would be bought again
     begun = blake2b(scope.encode(), digest_size=_KEY_BYTES)
     begun.update(b"\0")
 
@@ -152,26 +155,26 @@ QUOTA_TOO_SMALL: Final = Problem(
     "{count:,} lookups needed, {remaining:,} left of this month's quota, nothing was bought; {part}wait for next month",
 )
 
-_BUYABLE: Final = ("done", "refused")  # states of lookups with a too old answer, or without a payment
+_BUYABLE: Final = ("done", "refused")  # unless the answer of `done` is recent
 
 _DAY_S: Final = 86_400.0
-_MAX_PAUSE_S: Final = 35 * _DAY_S  # between a run and the one that continues it: a quota lasts a month
-_MAX_CHAIN_S: Final = 100 * _DAY_S  # since the first of such runs: older answers are too old
+_MAX_PAUSE_S: Final = 35 * _DAY_S  # between a run and its continuation: a quota lasts a month
+_MAX_CHAIN_S: Final = 100 * _DAY_S  # since the first of the continued runs
 _PROBABILITY: Final = "bounce_prob"
-_SAMPLE_LOOKUPS: Final = 1000  # searched under other addresses; after a hit all are
+_SAMPLE_LOOKUPS: Final = 1000  # searched first; if one is found, all are searched
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """State of a run's lookups before it begins."""
+    """The ledger's state of a run's lookups before it buys: counts, and the lookups to buy (``wanted``)."""
 
     cached: int
     running: int
-    held: int  # asked without an answer, so not asked again by itself
+    held: int  # asked without an answer: only a person may have them asked again
     wanted: pl.DataFrame
-    uploads: frozenset[str]  # running ones
-    incomplete: frozenset[str]  # fetched uploads with unanswered rows
-    continued: int = 0  # cached ones that are too old, but bought by a run that this one continues
+    uploads: frozenset[str]  # ids of unfetched uploads
+    incomplete: frozenset[str]  # ids of fetched uploads with unanswered rows
+    continued: int = 0  # cached answers that are too old, but were bought by a run that this one continues
 
     @property
     def counts(self) -> tuple[int, int, int, int]:
@@ -181,7 +184,7 @@ class Standing:
 def standing(
     ledger: Ledger | None, lookups: pl.DataFrame, since: float, continued_since: float | None = None
 ) -> Standing:
-    """Compare lookups to the ledger; answers from before ``since`` (unix seconds) are too old."""
+    """Compare lookups with the ledger; answers before ``since`` (unix seconds) are too old."""
     columns = {"place": pl.get_index_type(), "state": pl.String, "answered_at": pl.Float64, "upload": pl.String}
     entries = ledger.entries(lookups[KEY], answers=False) if ledger is not None else ()
     parts = [part.select(pl.col(name).cast(dtype) for name, dtype in columns.items()) for part in entries]
@@ -206,8 +209,8 @@ def standing(
 
 
 def continued_since(earlier: Iterable[RunRecord], run: LedgerRun) -> float | None:
-    """Return the start (unix seconds) of the first unfinished run that ``run`` continues, if any."""
-    # answers of such runs are new to the file, whatever the maximum age
+    """Return the start (unix seconds) of the first of the unfinished runs that ``run`` continues, if any."""
+    # answers of these runs are used whatever their age, since the file has not had them yet
     begun, next_start = None, run.started
     for one in reversed([*earlier]):
         if (one.engine, one.origin, one.file) != (run.engine, run.origin, run.file):
@@ -222,7 +225,7 @@ def continued_since(earlier: Iterable[RunRecord], run: LedgerRun) -> float | Non
 def known_elsewhere(
     ledger: Ledger, lookups: pl.DataFrame, scopes: Sequence[tuple[str, str]], since: float
 ) -> list[tuple[str, int]]:
-    """Return how many lookups the ledger holds of other services, given as (origin, scope)."""
+    """Count the lookups that the ledger has from other services, given as (origin, scope)."""
     sample = lookups.gather_every(max(1, lookups.height // _SAMPLE_LOOKUPS))
 
     def count_known(asked: pl.DataFrame, scope: str) -> int:
@@ -232,7 +235,7 @@ def known_elsewhere(
 
 
 def assess_lookups(lookups: pl.DataFrame, local: LocalEngine) -> pl.DataFrame:
-    """Add the local engine's ``status_unknown`` (Boolean) and ``bounce_prob`` (Float64) of each lookup."""
+    """Add ``status_unknown`` (Boolean) and ``bounce_prob`` (Float64), as the local engine answers each lookup."""
     records = split(lookups).with_columns(lookups[name] for name in BESIDE if name in lookups.columns)
     answers = local.answer(records.lazy()).select(
         (pl.col("biz_status") == "unknown").fill_null(True).alias("status_unknown"), _PROBABILITY
@@ -241,6 +244,7 @@ def assess_lookups(lookups: pl.DataFrame, local: LocalEngine) -> pl.DataFrame:
 
 
 def uncertain(lookups: pl.DataFrame, band: tuple[float, float]) -> pl.DataFrame:
+    """Return the assessed lookups with unknown status, or with a probability within ``band``."""
     return lookups.filter(pl.col("status_unknown") | pl.col(_PROBABILITY).is_between(*band).fill_null(False))
 
 
@@ -254,7 +258,7 @@ def worthiest_first(lookups: pl.DataFrame) -> pl.DataFrame:
 
 
 def choose_worthiest(wanted: pl.DataFrame, allowed: int, local: LocalEngine) -> pl.DataFrame:
-    """Return the ``allowed`` worthiest of the wanted lookups; assessed locally only if not all are allowed."""
+    """Return the ``allowed`` worthiest lookups; the local engine assesses them only if some are left out."""
     if not {PRIORITY, _PROBABILITY} & set(wanted.columns):
         if allowed >= wanted.height:
             return wanted
@@ -263,7 +267,7 @@ def choose_worthiest(wanted: pl.DataFrame, allowed: int, local: LocalEngine) -> 
 
 
 def hides_quota(error: ServiceError) -> bool:
-    """Whether an error of ``GET /me`` shows a service that works but does not reveal the quota."""
+    """Whether ``GET /me`` failed although the service works, so that only the quota is unknown."""
     if error.retry_after is not None:
         return False
     if isinstance(error, ShapeError | NotFoundError):
@@ -273,7 +277,7 @@ def hides_quota(error: ServiceError) -> bool:
 
 
 def affordable(wanted: int, budget: int | None, remaining: int | None, unread: ServiceError | None = None) -> int:
-    """Return how many to buy; without a budget all or nothing. ``unread``: why the quota is not known."""
+    """Return how many lookups to buy; without a budget all, or raise. ``unread``: error that hides the quota."""
     if unread is not None and budget is None and wanted:
         words = gettext(
             "{unread}; so how much of the quota is left is not known, and nothing was bought: give {option} to "
@@ -290,15 +294,15 @@ def affordable(wanted: int, budget: int | None, remaining: int | None, unread: S
     return min([wanted, *limits])
 
 
-TRIALS: Final = 3  # trial uploads without an answer, before the next waits for one, or for the user
-REQUESTS: Final = 300  # single requests without an answer: as many lookups as three trial uploads hold
+TRIALS: Final = 3  # trial uploads without an answer, after which buying stops
+REQUESTS: Final = 300  # single requests without an answer, after which buying stops; as many as in three trial uploads
 
 
 @dataclass(slots=True)
 class PurchaseCounts(DispatchCounts):
-    """Counts of a run's purchases so far."""
+    """Running counts of a run's purchases."""
 
-    repeated: int = 0  # requests sent again with their key
+    repeated: int = 0  # requests sent again with their idempotency key
     paid: int = 0
     doubts: int = 0
     fetched: int = 0
@@ -306,7 +310,7 @@ class PurchaseCounts(DispatchCounts):
 
 @dataclass
 class PurchaseContext:
-    """One run's purchases: the service, the records, and the dispatcher that sends."""
+    """Service, ledger, options and dispatcher of one run's purchases."""
 
     client: Client
     ledger: Ledger
@@ -316,18 +320,18 @@ class PurchaseContext:
     scope: str
     progress: Callable[[int], None] = lambda _: None
     counts: PurchaseCounts = field(default_factory=PurchaseCounts)
-    idempotency: Idempotency | None = None  # the service's promise for requests that are sent again
-    hopeless: int = 0  # repeated requests in a row without an answer
-    lookups: pl.DataFrame | None = None  # of the run's file, with keys: their texts are not in the ledger
+    idempotency: Idempotency | None = None  # the service's promise to do a repeated request only once
+    hopeless: int = 0  # number of last repetitions without an answer
+    lookups: pl.DataFrame | None = None  # lookups of the run with keys; the ledger has no names and addresses
 
     def __post_init__(self) -> None:
         self.dispatcher = Dispatcher(rate=self.terms.rate, drain=self.terms.drain, counts=self.counts)
-        self.repetition_gate = anyio.Lock()  # one request at a time is repeated with its key
-        self.upload_gate = anyio.Lock()  # one upload at a time awaits its reply: a killed run leaves one in doubt
+        self.repetition_gate = anyio.Lock()  # only one request at a time is repeated
+        self.upload_gate = anyio.Lock()  # a killed run leaves one upload in doubt at most
 
 
 def why_stopped(ledger: Ledger, origin: str, *, uploads: bool) -> str | None:
-    """Return why nothing more may be bought from ``origin``, in uploads or by requests; ``None`` if something may."""
+    """Return why buying from ``origin`` has stopped, by uploads or single requests; ``None`` if it may go on."""
     if uploads:
         spent, most = ledger.spent_trials(origin), TRIALS
         what = ngettext("{count:,} trial upload", "{count:,} trial uploads", spent)
@@ -360,12 +364,12 @@ QUOTA_UNKNOWN: Final = Problem(
     "how much of the quota is left is not known, so only the budget limits what is bought: {problem}",
 )
 
+# answered rows have a note only if bytes of the answer were not UTF-8
 _GARBLED: Final = pl.col("row_status").is_in(["verified", "cached"]) & pl.col("row_note").is_not_null()
-"""Answered rows have a note only where bytes of the answer were not UTF-8."""
 
 _BOUGHT_SEND: Final = (pl.col("action") == "send") & pl.col("row_status").is_in(["verified", "cached"])
 _MEANING: Final = meaning_expr(pl.when(pl.col("action") == "send").then(pl.col("biz_status")))
-# sent rows that the service calls closed or unknown; answers that are not all UTF-8, and the first such row
+# counts: rows to send whose bought status is closed or unknown; answers that are not all UTF-8; the first such row
 BOUGHT_COUNTS: Final = (
     (_BOUGHT_SEND & _MEANING.is_in(["closed", "unknown"]).fill_null(False)).sum().alias(UNCHECKED_SENDS),
     _GARBLED.sum().alias(GARBLED),
@@ -374,6 +378,7 @@ BOUGHT_COUNTS: Final = (
 
 
 def continuation_note(answers: int, begun: float | None) -> tuple[str, ...]:
+    """Return a note on old answers that are used because this run continues one from ``begun``."""
     if not answers or begun is None:
         return ()
     day = datetime.fromtimestamp(begun, SEOUL)

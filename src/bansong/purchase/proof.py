@@ -1,4 +1,4 @@
-"""Matching of a job's results to the rows of its upload, by proof only."""
+"""Match the results of a job to the rows of its upload, only where a proof exists."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ Texts = tuple[str | None, str | None]
 
 _NO_ROWS: Final[frozenset[int]] = frozenset()
 
-_BASES: Final = (0, 1, 2)  # possible keys of the first row; 2 is its line in the file
-_MIN_RANKS: Final = 10  # different probabilities in order: by chance one in three million
+_BASES: Final = (0, 1, 2)  # possible keys of the first row; 2 if lines of the file are counted, with a header
+_MIN_RANKS: Final = 10  # so many different probabilities are in order by chance once in three million
 
 
 @dataclass(frozen=True, slots=True)
 class Echo:
-    """The rows that an item can be about by its echo; ``has_number``: it repeats the number."""
+    """The rows that a result can be about, by the record it repeats; ``has_number``: it repeats the number."""
 
     rows: Collection[int]
     has_number: bool
 
 
 class _CompatibleRows(Collection[int]):
-    # computed on demand: the rows that the name and address of an item without a number do not contradict
+    # rows that do not contradict the name and address of a result without a number, computed on demand
     def __init__(self, records: Sequence[Texts | None], said: Texts) -> None:
         self._records, self._said = records, said
 
@@ -59,7 +59,7 @@ def _read_echoes(
     *,
     strict: bool,
 ) -> list[Echo]:
-    """Return the rows that each item can be about by its echo: any without an echo, none if it repeats another row."""
+    """Return the possible rows of each result: any if it repeats nothing, none if it repeats another record."""
     row_of = {key: row for row, (key, _) in enumerate(sent)}
     rows_of: defaultdict[str, set[int]] = defaultdict(set)
     for row, (_, its_number) in enumerate(sent):
@@ -70,7 +70,7 @@ def _read_echoes(
     found: defaultdict[str, set[int]] = defaultdict(set)
     for result, b_no in zip(results, numbers, strict=True):
         whole = None
-        # a number sent more than once, or any if strict: the whole row decides
+        # if the number was sent more than once (if strict: always), the whole record decides
         if b_no is not None and len(rows_of.get(b_no, _NO_ROWS)) > (0 if strict else 1):
             whole = row_of.get(key_of(b_no, result.name or None, result.address or None))
         if b_no is not None and whole is not None:
@@ -80,7 +80,7 @@ def _read_echoes(
     def echo(result: Result, b_no: str | None, whole: int | None) -> Echo:
         if b_no is None:
             return without_number(result.name, result.address)
-        # an echo without name or address may be shortened: it counts only if the echoes of a number find all its rows
+        # without name or address, a record counts only if the results of its number find all rows of the number
         if whole is not None and ((result.name and result.address) or found[b_no] == rows_of[b_no]):
             return Echo((whole,), has_number=True)
         if strict and whole is None and result.name and result.address:
@@ -94,7 +94,7 @@ def _read_echoes(
 
 
 def _echo_without_number(records: Sequence[Texts | None], rows: int) -> Callable[[str | None, str | None], Echo]:
-    # name and address together find their rows; one of them only excludes rows
+    # name and address together find rows; one of them alone only excludes rows
     rows_named: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
     for row, texts in enumerate(records):
         if texts is not None:
@@ -120,13 +120,13 @@ def _contradicts(said: Texts, sent: Texts | None) -> bool:
 
 
 def _compact_numbers(texts: list[str | None]) -> list[str | None]:
-    # as one expression, since one value costs a millisecond
+    # one query for all, since a query costs a millisecond
     frame = pl.DataFrame({"b_no": texts}, schema={"b_no": pl.String})
     return frame.select(business_number.compact_expr(pl.col("b_no"))).to_series().to_list()
 
 
 class Numbering(NamedTuple):
-    """The row key of the first row (``base``); from key ``since`` to ``until`` no row was left out."""
+    """Proven row keys: ``base`` is that of the first row; keys from ``since`` to ``until`` count without a gap."""
 
     base: int
     since: int
@@ -134,7 +134,7 @@ class Numbering(NamedTuple):
 
 
 def _read_row_keys(results: Sequence[Result]) -> list[int | None]:
-    # none if any is something else: "12" among "1f" and "3e" is no row
+    # no numbers at all if one key is something else: "12" among "1f" and "3e" is no row
     keys = [_integer(result.key) for result in results]
     opaque = any(key is None and result.key is not None for key, result in zip(keys, results, strict=True))
     return [None] * len(keys) if opaque else keys
@@ -148,8 +148,8 @@ def _integer(key: int | str | None) -> int | None:
 
 
 def _may_count_other_rows(keys: Sequence[int | None], totals: Collection[int | None], rows: int) -> bool:
-    # of another job, or of fewer rows numbered anew: rows left out of the old numbers would leave a gap in the keys;
-    # a header may be counted as a row, and nothing may be counted yet
+    # the keys may count rows of another job, or only the remaining rows after some were left out (rows left out without
+    # new numbers would leave a gap); a total of rows + 1 includes a header, and 0 means not counted yet
     odd = [total for total in totals if total and not rows <= total <= rows + 1]
     given = {key for key in keys if key is not None}
     has_no_gap = bool(given) and max(given) - min(given) + 1 == len(given)
@@ -159,12 +159,12 @@ def _may_count_other_rows(keys: Sequence[int | None], totals: Collection[int | N
 def find_numbering(
     keys: Sequence[int | None], echoes: Sequence[Echo], results: Sequence[Result], rows: int, *, foreign: bool
 ) -> Numbering | None:
-    """Return the proven numbering of the service, if any; each item rules out the bases that contradict it."""
-    # the key 0 proves the base 0, the key rows + 1 the base 2, the keys 1 and rows together the base 1. An error
-    # without an echo may be the header's, read as a row: it counts only if there is a key for every row. A service that
-    # leaves rows out may number the others anew: only the first and the last row's keys together prove all keys (one is
-    # enough if no other base is possible), or two items with certain rows the keys between them (with the first row's
-    # key also those before). Without echoes, keys must not be foreign, ranks, or have two answers
+    """Return how the service numbers rows, if proven; each result excludes the bases that contradict it."""
+    # The key 0 proves base 0, the key rows + 1 proves base 2, the keys 1 and rows together prove base 1. An error that
+    # repeats no record may be about the header: it counts only if every row has a key. A service may leave rows out and
+    # number the others anew. So all keys are proven only by those of the first and the last row (one is enough if no
+    # other base is possible). Two results with certain rows prove the keys between them, and with the key of the first
+    # row also those before. Without repeated numbers, keys must not be foreign, ranks, or have two answers.
     items = zip(keys, echoes, results, strict=True)
     keyed = [(key, echo, result) for key, echo, result in items if key is not None and echo.rows]
     numbered = [(key, echo) for key, echo, _ in keyed if echo.has_number]
@@ -206,7 +206,7 @@ def _are_ranks(keys: Sequence[int | None], results: Sequence[Result]) -> bool:
     return levels in (sorted(levels), sorted(levels, reverse=True))
 
 
-_MIN_WITNESSES: Final = 100  # rows at their own position that prove the order of all
+_MIN_WITNESSES: Final = 100  # so many certain rows at their own position prove the order of all
 
 EMPTY_ANSWER: Final = Answer()  # all of its fields are null or empty
 
@@ -217,8 +217,8 @@ class MatchedResults:
 
     answers: dict[int, Answer] = field(default_factory=dict)
     faults: dict[int, str] = field(default_factory=dict)
-    note: str | None = None  # on results that fit no row
-    base: int | None = None  # row key of the first row, if all row keys are proven to count from there
+    note: str | None = None  # about results that fit no row
+    base: int | None = None  # row key of the first row, if all row keys are proven
 
 
 def match_results(
@@ -227,14 +227,15 @@ def match_results(
     key_of: KeyOf,
     *,
     records: Sequence[Texts | None] = (),  # name and address of each row sent, None if unknown
-    totals: Collection[int | None] = (),  # the service's numbers of rows of the job
-    shared: bool = False,  # the job is another upload's, too
-    by_hand: bool = False,  # a person named the job: an echo that differs is of another job
+    totals: Collection[int | None] = (),  # how many rows the job has, as the service says
+    shared: bool = False,  # another upload has the same job
+    by_hand: bool = False,  # a person named the job, so other records mean another job
 ) -> MatchedResults:
-    """Return the answers to the rows sent, given as (lookup key, number) in the order of the upload."""
-    # an item goes, by the first of these that is proven, to the row of its whole echo (by key_of, or by name and
-    # address in records); of its number, if sent once; of its row key; or to its own position, if every item stands at
-    # a row of its number and enough of them prove the order. Two different answers for one row are a fault
+    """Match results to the rows ``sent``: (lookup key, number) in the order of the upload."""
+    # A result goes to the first of these that is proven: the row whose whole record it repeats (by key_of, or by name
+    # and address in records); the row of its number, if sent once; the row of its key; the row at its own position, if
+    # all results stand at rows of their numbers and enough of them prove the order. Two different answers for a row are
+    # a fault.
     results = _drop_repeats(results)
     echoes = _read_echoes(results, sent, key_of, records, strict=shared or by_hand)
     keys = _read_row_keys(results)
@@ -254,7 +255,7 @@ def match_results(
 
 
 def _drop_repeats(results: Sequence[Result]) -> list[Result]:
-    # only items whose row is named: by a key, or by a whole echo
+    # only results that name their row: by a key, or by a whole record
     seen: set[tuple[object, ...]] = set()
     kept: list[Result] = []
     for result in results:
@@ -293,8 +294,8 @@ def _find_other_numbers(
 
 
 def _is_in_order(places: Sequence[int | None], echoes: Sequence[Echo], sent: Sequence[tuple[bytes, str]]) -> bool:
-    # that every item stands at a row of its number does not tell the rows of one number apart; it takes many rows whose
-    # place is known otherwise, each at its own position, in an order that is not the numbers' own
+    # Rows of one number cannot be told apart by position alone. The order is proven by many rows that are certain for
+    # other reasons, each at its own position; their numbers must not be sorted, as the service may have sorted them.
     if len(places) != len(sent):
         return False
     items = enumerate(zip(places, echoes, strict=True))

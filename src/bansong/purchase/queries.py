@@ -1,6 +1,6 @@
-"""Queries of the ledger: a run's lookups (as frames), uploads, doubts, runs, and one business."""
+"""Queries of the ledger: lookups of a run (as frames), uploads, doubts, runs, labels, lookups of one business."""
 
-# ruff: noqa: S608 - statements are put together from constants of this package; values are always bound
+# ruff: noqa: S608 - statements consist of constants of this package; values are always bound
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ import polars as pl
 from bansong.base.schema import ANSWER_COLUMNS, REASON_SEPARATOR, Answer
 from bansong.purchase.ledger_file import UNSETTLED, flag
 
-CHUNK: Final = 50_000  # keys looked up at once, which bounds the memory
+CHUNK: Final = 50_000  # keys looked up at once, to bound the memory
 
-# a row of a held upload is held itself; a done row belongs to the buyer of its answer
+# a lookup of a held upload counts as held; run and upload of a done lookup are those that bought its answer
 STATE: Final = "CASE WHEN l.state = 'uploaded' AND u.state IN ('doubt', 'unreadable') THEN u.state ELSE l.state END"
 NOTE: Final = "CASE l.state WHEN 'uploaded' THEN u.note ELSE l.note END"
 JOINED: Final = """
@@ -27,8 +27,8 @@ JOINED: Final = """
     LEFT JOIN runs r ON r.number = CASE l.state WHEN 'done' THEN a.run ELSE l.run END
 """
 
-# the keys come as one BLOB: half the time of filling a table. Rows are found first and read in the order in which they
-# were stored, since those lie together
+# the keys are passed as one BLOB, which takes half the time of filling a table. Ids are found first, and rows are read
+# in the order of ids, since neighbours lie on one page
 _WANTED: Final = """
     WITH RECURSIVE wanted (nth) AS (SELECT 0 UNION ALL SELECT nth + 1 FROM wanted WHERE nth + 1 < :count),
     found (nth, id) AS (
@@ -55,8 +55,8 @@ _UPLOADS: Final = {"number": pl.Int64, **dict.fromkeys(("upload", "job_id", "upl
 _COLUMNS: Final = ("place", "state", "note", "run_id", "upload", "job_id", "answered_at")
 
 _SHOWN_HEX_DIGITS: Final = 16
-_MIN_PROVING_ROWS: Final = 100  # so many row keys do not fit by chance
-# missing rows are shown as their upload
+_MIN_PROVING_ROWS: Final = 100  # the row keys of so many rows do not fit by chance
+# a missing lookup is shown by its upload
 _WAITING_LOOKUPS: Final = f"""
     SELECT l.key, 'lookup', l.state, l.since, r.run_id, r.file, l.b_no, 1, NULL, l.note
     FROM lookups l JOIN runs r ON r.number = l.run
@@ -82,14 +82,14 @@ _KEYS_PROVEN: Final = """
 
 @dataclass(frozen=True, slots=True)
 class StoredUpload:
-    """An upload and its job."""
+    """An upload in the ledger, and its job at the service."""
 
     number: int
     id: str
     run_id: str
     state: str
     job_id: str
-    total: int | None  # rows that the service took
+    total: int | None  # number of rows that the service took
     rows: int
     created: float  # unix seconds
     note: str | None
@@ -100,7 +100,7 @@ class StoredUpload:
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """A lookup, or an upload with ``rows`` undecided ones, to be settled by a person."""
+    """A lookup, or an upload with ``rows`` unsettled lookups, for a person to decide."""
 
     id: str  # for `accept`, `resend` and `attach`
     kind: Literal["lookup", "upload"]
@@ -108,15 +108,15 @@ class Doubt:
     since: float
     run_id: str
     file: str
-    b_no: str | None  # of a lookup
+    b_no: str | None  # only of a lookup
     rows: int
-    job_id: str | None  # of an upload
+    job_id: str | None  # only of an upload
     note: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """A run; ``answered``: its ``paid`` lookups that have an answer so far."""
+    """A run in the ledger; ``answered``: how many of its ``paid`` lookups have an answer."""
 
     run_id: str
     engine: str
@@ -131,7 +131,7 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """One lookup; run, file, upload and job are of the buyer of the answer, or of the last request."""
+    """A lookup in the ledger; run, file, upload and job: those that bought the answer, else the last to ask."""
 
     id: str
     b_no: str
@@ -147,12 +147,12 @@ class LedgerEntry:
 
 
 def open_uploads(connection: sqlite3.Connection, origin: str) -> list[StoredUpload]:
-    """Return the uploads to ``origin`` with a known job that is not fetched yet, oldest first."""
+    """Return the uploads to ``origin`` whose job is known and not fetched yet, oldest first."""
     return _uploads(connection, "u.state = 'known' AND u.origin = ?", (origin,))
 
 
 def incomplete_uploads(connection: sqlite3.Connection, origin: str, since: float) -> list[StoredUpload]:
-    """Return the uploads to ``origin`` since then (unix seconds) with a fetched job that left rows unanswered."""
+    """Return the fetched uploads to ``origin`` since that time (unix seconds) with unanswered rows."""
     missing = f"SELECT upload FROM lookups WHERE {UNSETTLED} AND state = 'missing'"
     where = f"u.state = 'done' AND u.origin = ? AND u.created >= ? AND u.number IN ({missing})"
     return _uploads(connection, where, (origin, since))
@@ -168,18 +168,19 @@ def _uploads(connection: sqlite3.Connection, where: str, values: tuple[str | flo
 
 
 def labelled_jobs(connection: sqlite3.Connection, numbers: Iterable[int]) -> dict[int, StoredUpload]:
+    """Return uploads by their numbers in the ledger."""
     return {number: _uploads(connection, "u.number = ?", (number,))[0] for number in numbers}
 
 
 def rows_of(connection: sqlite3.Connection, upload_id: str) -> list[tuple[bytes, str]]:
-    """Return (key, number) of an upload's rows in the order in which they were sent."""
+    """Return (lookup key, business number) of an upload's rows in the order of sending."""
     number = "(SELECT number FROM uploads WHERE upload = ?)"
     find = f"SELECT key, b_no FROM upload_rows WHERE upload = {number} ORDER BY place"
     return connection.execute(find, (upload_id,)).fetchall()
 
 
 def shares_job(connection: sqlite3.Connection, upload_id: str) -> bool:
-    """Whether an upload of other rows has the same job: its results belong to one of them at most."""
+    """Whether another upload, with other rows, has the same job."""
     found = connection.execute(
         "SELECT 1 FROM uploads u JOIN uploads o ON o.job_id = u.job_id AND o.origin = u.origin "
         "WHERE u.upload = ? AND EXISTS (SELECT place, key FROM upload_rows WHERE upload = u.number "
@@ -190,19 +191,19 @@ def shares_job(connection: sqlite3.Connection, upload_id: str) -> bool:
 
 
 def named_by_hand(connection: sqlite3.Connection, upload_id: str) -> bool:
-    """Whether a person named an upload's job with ``attach``: it may be the wrong one."""
+    """Whether a person named the job of an upload (``attach``), perhaps a wrong one."""
     found = connection.execute("SELECT 1 FROM decisions WHERE decision = 'attach' AND id = ?", (upload_id,))
     return found.fetchone() is not None
 
 
 def proves_row_keys(connection: sqlite3.Connection, origin: str) -> bool:
-    """Whether results of ``origin`` proved their row keys: those of an upload of 100 rows or more, and all since."""
+    """Whether an upload of 100 rows or more, and every later one to ``origin``, proved its row keys."""
     (found,) = connection.execute(_KEYS_PROVEN, {"origin": origin, "many": _MIN_PROVING_ROWS}).fetchone()
     return bool(found)
 
 
 def unfetched_uploads(connection: sqlite3.Connection) -> list[Doubt]:
-    """Return the uploads with results that could not be fetched, oldest first; later runs try again."""
+    """Return the uploads whose results could not be fetched yet, oldest first."""
     found = connection.execute(
         "SELECT u.upload, 'upload', 'unfetched', u.since, r.run_id, r.file, NULL, u.rows, u.job_id, u.note "
         "FROM uploads u JOIN runs r ON r.number = u.run "
@@ -212,7 +213,7 @@ def unfetched_uploads(connection: sqlite3.Connection) -> list[Doubt]:
 
 
 def doubts(connection: sqlite3.Connection) -> list[Doubt]:
-    """Return lookups and uploads that may have been sent and have no outcome, oldest first."""
+    """Return lookups and uploads that were perhaps sent and have no known outcome, oldest first."""
     return _waiting(connection, "'doubt'")
 
 
@@ -230,7 +231,7 @@ def _waiting(connection: sqlite3.Connection, states: str) -> list[Doubt]:
 
 
 def shown_ids(connection: sqlite3.Connection) -> dict[bytes, str]:
-    """Return the name of each held lookup: the beginning of its key, or all of it if two begin alike."""
+    """Return an id for each held lookup: the first digits of its key, or the whole key if two begin alike."""
     held = f"SELECT key FROM lookups WHERE {UNSETTLED} AND state <> 'asking'"
     names = {key: key.hex() for (key,) in connection.execute(held)}
     begins = Counter(name[:_SHOWN_HEX_DIGITS] for name in names.values())
@@ -247,7 +248,7 @@ def runs(connection: sqlite3.Connection) -> list[RunRecord]:
 
 
 def find(connection: sqlite3.Connection, b_no: str) -> list[LedgerEntry]:
-    """Return the lookups of a business number, as it was given to the ledger, oldest first."""
+    """Return the lookups of a business number (ten digits), oldest first."""
     shown = shown_ids(connection)
     found = connection.execute(
         f"SELECT l.key, l.b_no, {STATE}, l.since, r.run_id, r.file, u.upload, u.job_id, {NOTE}, a.at, "
@@ -265,11 +266,11 @@ def find(connection: sqlite3.Connection, b_no: str) -> list[LedgerEntry]:
 
 
 def entries_of(connection: sqlite3.Connection, keys: pl.Series, first: int, *, answers: bool) -> pl.DataFrame:
-    """Return what is known of these keys, unordered; their places count from ``first``."""
+    """Return the known lookups among ``keys``, unordered; ``place``: position in ``keys``, plus ``first``."""
     columns = (*_COLUMNS, *ANSWER_COLUMNS) if answers else _COLUMNS
     places = pl.int_range(first, first + len(keys), dtype=pl.UInt32, eager=True)
     wanted = pl.DataFrame({"place": places, "key": keys.cast(pl.Binary)}).drop_nulls()
-    parts = wanted.with_columns(size=pl.col("key").bin.size()).partition_by("size")  # nearly always one
+    parts = wanted.with_columns(size=pl.col("key").bin.size()).partition_by("size")  # nearly always one part
     found = [frame for part in parts if not (frame := _find_keys(connection, part, answers)).is_empty()]
     return pl.concat(found).select(columns) if found else pl.DataFrame(schema=dict.fromkeys(columns, pl.String))
 
@@ -303,3 +304,60 @@ def _frame(rows: Iterable[tuple[Any, ...]], schema: Mapping[str, type[pl.DataTyp
     return pl.DataFrame(
         [pl.Series(name, values, dtype) for (name, dtype), values in zip(schema.items(), columns, strict=True)]
     )
+
+
+# compares each row that was ever uploaded with the keys (one BLOB, as above)
+_JOB_ROWS: Final = """
+    WITH RECURSIVE places (nth) AS (SELECT 0 UNION ALL SELECT nth + 1 FROM places WHERE nth + 1 < :count),
+    wanted (nth, key) AS MATERIALIZED (SELECT nth, substr(:keys, :size * nth + 1, :size) FROM places)
+    SELECT w.nth, u.number, r.place, u.created
+    FROM uploads u CROSS JOIN upload_rows r ON r.upload = u.number CROSS JOIN wanted w ON w.key = r.key
+    WHERE u.origin = :origin AND u.job_id IS NOT NULL AND u.state IN ('known', 'done')
+"""
+JOB_ROWS: Final = {"nth": pl.Int64, "upload": pl.Int64, "place": pl.Int64, "created": pl.Float64}
+_HELD_LABELS: Final = """
+    SELECT l.upload, l.place, u.job_id, r.b_no, l.bounced, l.reason, l.state, l.since, l.note
+    FROM labels l JOIN uploads u ON u.number = l.upload
+    JOIN upload_rows r ON r.upload = l.upload AND r.place = l.place
+    WHERE l.state IN ('refused', 'doubt') AND u.origin = ? AND NOT EXISTS
+        (SELECT 1 FROM labels n WHERE n.upload = l.upload AND n.place = l.place AND n.turn > l.turn)
+    ORDER BY l.since, l.upload, l.place
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldLabel:
+    """A label that was refused or is in doubt; only a decision sends it again."""
+
+    upload: int
+    place: int
+    job_id: str
+    b_no: str
+    bounced: bool
+    reason: str | None
+    state: Literal["refused", "doubt"]
+    since: float
+    note: str | None
+
+
+def job_rows(connection: sqlite3.Connection, keys: pl.Series, origin: str) -> pl.DataFrame:
+    """Find ``keys`` among the rows of jobs at ``origin`` (:data:`JOB_ROWS`); ``nth``: position in ``keys``."""
+    if keys.is_empty():
+        return pl.DataFrame(schema=JOB_ROWS)
+    values = {"keys": b"".join(keys), "size": len(keys[0]), "count": len(keys), "origin": origin}
+    return pl.DataFrame(connection.execute(_JOB_ROWS, values).fetchall(), schema=JOB_ROWS, orient="row")
+
+
+def upload_flags(connection: sqlite3.Connection, origin: str) -> list[tuple[bool | None, bool | None]]:
+    """Return all pairs of the flags ``offline`` and ``paid`` with which lookups were uploaded to ``origin``."""
+    found = connection.execute("SELECT DISTINCT offline, paid FROM uploads WHERE origin = ?", (origin,))
+    return [(flag(offline), flag(paid)) for offline, paid in found]
+
+
+def held_labels(connection: sqlite3.Connection, origin: str) -> list[HeldLabel]:
+    """Return the refused and doubtful labels at ``origin``, oldest first, unless their row got another label since."""
+    found = connection.execute(_HELD_LABELS, (origin,))
+    return [
+        HeldLabel(upload, place, job_id, b_no, bool(bounced), reason, state, since, note)
+        for upload, place, job_id, b_no, bounced, reason, state, since, note in found
+    ]

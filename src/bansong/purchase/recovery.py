@@ -1,6 +1,6 @@
-"""Doubts settled outside of their request: by hand, after a kill, or by repeating it."""
+"""Settle doubtful requests later: by hand, after a kill, or by repeating them."""
 
-# ruff: noqa: S608 - statements are put together from constants of this package; values are always bound
+# ruff: noqa: S608 - statements consist of constants of this package; values are always bound
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _LIST: Final = gettext_noop("see what is in doubt with: bansong resolve")
 
 @dataclass(frozen=True, slots=True)
 class RecoveryCounts:
-    """Work of an earlier process: in doubt (``asking``, ``uploads``, ``labels``), or not sent (``dropped``)."""
+    """Work that a killed process left: in doubt (``asking``, ``uploads``, ``labels``) or not sent (``dropped``)."""
 
     asking: int
     uploads: int
@@ -51,18 +51,17 @@ class RecoveryCounts:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What waits to be settled: its lookups are ``where`` with ``values``, in one of the ``states``."""
-
+    # SQL condition ``where`` with ``values`` finds the lookups; ``states``: those that may be settled
     kind: Literal["lookup", "upload"]
     id: str
     where: str
     states: str
     values: dict[str, Value]
-    state: str = ""  # of the upload
+    state: str = ""  # state of the upload
 
 
 def recover(tx: Transaction) -> RecoveryCounts:
-    """Settle what an earlier process left under way; its lock is free, so it has ended."""
+    """Settle the work of an earlier process, which has ended, since its lock is free."""
     run = tx.connection.execute
     asking = tx.hold(UNSETTLED, "'asking'", "doubt", {"note": gettext(KILLED)})
     prepared = run("SELECT number FROM uploads WHERE state = 'prepared'").fetchall()
@@ -82,7 +81,7 @@ def recover(tx: Transaction) -> RecoveryCounts:
 
 
 def accept(tx: Transaction, ids: Iterable[str]) -> int:
-    """Give lookups up, so that they are not asked again; return their number."""
+    """Give up lookups: they are never asked again; return their number."""
 
     def hold(which: str, states: str, values: dict[str, Value]) -> int:
         return tx.hold(which, states, "lost", values | {"note": gettext("given up by hand")})
@@ -91,7 +90,7 @@ def accept(tx: Transaction, ids: Iterable[str]) -> int:
 
 
 def resend(tx: Transaction, ids: Iterable[str]) -> int:
-    """Allow lookups to be asked, and perhaps paid, again; return their number."""
+    """Allow lookups to be asked again, and perhaps paid twice; return their number."""
 
     def release(which: str, states: str, values: dict[str, Value]) -> int:
         return tx.release(which, f"{states}, 'lost'", values)
@@ -100,7 +99,7 @@ def resend(tx: Transaction, ids: Iterable[str]) -> int:
 
 
 def attach(tx: Transaction, id: str, job_id: str) -> int:
-    """Set the job of an upload, which the next run fetches; return the number of its open rows."""
+    """Set the job of an upload, so that the next run fetches it; return the number of unanswered rows."""
     job_id = job_id.strip()
     found = _resolve(tx, id)
     if found.kind != "upload":
@@ -130,11 +129,7 @@ def attach(tx: Transaction, id: str, job_id: str) -> int:
 
 
 def _decide(
-    tx: Transaction,
-    decision: str,
-    closed: str,
-    ids: Iterable[str],
-    settle: Callable[[str, str, dict[str, Value]], int],
+    tx: Transaction, decision: str, closed: str, ids: Iterable[str], settle: Callable[[str, str, dict[str, Value]], int]
 ) -> int:
     settled = 0
     for id in ids:
@@ -151,7 +146,7 @@ def _decide(
 
 
 def _resolve(tx: Transaction, id: str) -> _Held:
-    # the beginning of an id is enough if it is unique
+    # the first digits of an id are enough if they are unique
     wanted = id.strip().lower()
     uploads = [
         _Held("upload", upload, OF_UPLOAD, "'uploaded', 'missing'", {"upload": number}, state)
@@ -183,7 +178,7 @@ def _record(tx: Transaction, decision: str, what: _Held, rows: int, job_id: str 
     tx.delete_old_requests()
 
 
-REPEATS: Final = 8  # of a request over all runs: each may be paid if a promise is not kept
+REPEATS: Final = 8  # of a request over all runs: each costs if the service breaks its promise
 
 _REQUEST: Final = "q.token, q.origin, q.account, q.keep, q.content"
 _OPEN: Final = f"""
@@ -196,7 +191,7 @@ _OPEN: Final = f"""
     WHERE q.origin = :origin AND q.repeats < :most
     ORDER BY 5, 10
 """
-_LATEST: Final = "SELECT max(max(started), max(coalesce(ended, 0))) FROM runs"  # the clock's latest known time
+_LATEST: Final = "SELECT max(max(started), max(coalesce(ended, 0))) FROM runs"  # latest known time
 _YOUNG: Final = """
     SELECT count(*) FROM requests q WHERE q.first <= :now AND :now < q.first + q.keep AND q.repeats < :most
         AND (EXISTS (SELECT 1 FROM lookups l WHERE l.key = q.key AND l.state = 'doubt')
@@ -206,14 +201,14 @@ _YOUNG: Final = """
 
 @dataclass(frozen=True, slots=True)
 class PendingRequest:
-    """A doubtful request: of a lookup, by its key, or of an ``upload`` with the ``keys`` of its lookups."""
+    """A doubtful request: for one lookup, or for an ``upload``; ``keys``: of its lookups."""
 
     keys: tuple[bytes, ...]
     upload: str | None
     rows: int
     first: float
     age: float  # seconds since `first`; negative (unknown) if the clock was set back
-    repeats: int  # so far
+    repeats: int  # number of repetitions so far
     offline: bool | None
     paid: bool | None
     request: StoredRequest
@@ -232,7 +227,7 @@ def pending_requests(connection: sqlite3.Connection, origin: str, now: float) ->
 
 
 def count_repeatable(connection: sqlite3.Connection, now: float) -> int:
-    """Return the number of doubtful requests that their services still remember, by their promise."""
+    """Count the doubtful requests that the services promise to remember still."""
     return int(connection.execute(_YOUNG, {"now": now, "most": REPEATS}).fetchone()[0])
 
 
@@ -243,7 +238,7 @@ def _keys(connection: sqlite3.Connection, number: int) -> tuple[bytes, ...]:
 
 @dataclass(frozen=True, slots=True)
 class LookupSettled:
-    """The service answered a doubtful lookup: it is paid and done."""
+    """After the service answered a doubtful lookup, which is then paid and done."""
 
     key: bytes
     answer: Answer
@@ -260,7 +255,7 @@ class LookupSettled:
 
 @dataclass(frozen=True, slots=True)
 class UploadSettled:
-    """The service named the job of a doubtful upload: its rows are paid."""
+    """After the service named the job of a doubtful upload, whose rows are then paid."""
 
     upload: str
     job_id: str
@@ -277,7 +272,7 @@ class UploadSettled:
 
 @dataclass(frozen=True, slots=True)
 class RequestRepeated:
-    """A request is about to be sent again with its key."""
+    """Before a request is sent again with its idempotency key."""
 
     token: str
 

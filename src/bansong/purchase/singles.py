@@ -1,4 +1,4 @@
-"""Purchase of one lookup a request (``POST /verify``), and repetition of requests with a key."""
+"""Buy lookups by single requests (``POST /verify``), and repeat requests with an idempotency key."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ log = logging.getLogger(__name__)
 VERIFY: Final = "POST /verify"
 BATCH: Final = "POST /batch"
 
-_MAX_REPETITIONS: Final = 5  # of one request in a run
-_MAX_HOPELESS: Final = 3  # unsettled requests in a row, before no other is repeated in this run
-_SURE_SHARE: Final = 0.9  # of the promised time, in which a key is believed to be remembered
+_MAX_REPETITIONS: Final = 5  # repetitions of a request in a run
+_MAX_HOPELESS: Final = 3  # after so many failed requests in a row, this run repeats no more
+_SURE_SHARE: Final = 0.9  # share of the promised time in which the service surely remembers a key
 
 Reply = TypeVar("Reply")
-Ask = Callable[[bool], Awaitable[Reply]]  # sends a request; the argument: it is a repetition
+Ask = Callable[[bool], Awaitable[Reply]]  # sends a request; argument: whether it is a repetition
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +53,11 @@ class _SentRequest:
     request: StoredRequest
     begun: float  # seconds of anyio's clock, which stops while a machine sleeps
     dated: float  # seconds of the ledger's clock, which may be set back
-    repeats: int = 0  # by earlier runs
+    repeats: int = 0  # repetitions by earlier runs
 
 
 def stored_request(context: PurchaseContext, endpoint: str, content: bytes) -> StoredRequest | None:
-    """Return the request as the ledger keeps it; ``None`` if the service promises nothing."""
+    """Return a request to be kept for repetition; ``None`` without the service's promise to do it only once."""
     promise = context.idempotency
     if promise is None or endpoint not in promise.endpoints:
         return None
@@ -67,7 +67,7 @@ def stored_request(context: PurchaseContext, endpoint: str, content: bytes) -> S
 
 
 async def verify_lookup(client: Client, record: tuple[str, str | None, str | None], key: str | None) -> Verified:
-    """Ask about one lookup; raise :class:`ShapeError` also for an empty answer."""
+    """Send one lookup; raise :class:`ShapeError` for an unreadable or empty answer."""
     verified = await client.verify(*record, idempotency_key=key)
     if verified.answer == EMPTY_ANSWER:
         words = gettext("the service gave no answer")
@@ -78,7 +78,7 @@ async def verify_lookup(client: Client, record: tuple[str, str | None, str | Non
 async def send_once(
     context: PurchaseContext, endpoint: str, request: StoredRequest | None, ask: Ask[Reply], slot: Slot
 ) -> Reply:
-    """Send a request; if it has a key, repeat it until its answer comes, else raise the first :class:`DoubtError`."""
+    """Send a request; in doubt, repeat it with its key; raise :class:`DoubtError` if no answer comes."""
     if request is None:
         return await ask(False)
     begun, dated = anyio.current_time(), context.ledger.now()
@@ -90,7 +90,7 @@ async def send_once(
 
 
 async def settle_doubts(context: PurchaseContext, wanted: Collection[bytes] | None, most: int | None) -> int:
-    """Repeat doubtful requests of earlier runs (``wanted`` keys, ``most`` lookups); return the number settled."""
+    """Repeat doubtful requests of earlier runs, for ``most`` lookups at most; return how many were settled."""
     requests = [
         request
         for request in context.ledger.pending_requests(context.client.origin)
@@ -108,7 +108,7 @@ async def settle_doubts(context: PurchaseContext, wanted: Collection[bytes] | No
     def next_task() -> Task | None:
         nonlocal tried
         for request in source:
-            if most is None or tried + request.rows <= most:  # the first sending may never have arrived
+            if most is None or tried + request.rows <= most:  # a request that never arrived is bought only now
                 tried += request.rows
                 return partial(repeat, request)
         return None
@@ -119,12 +119,12 @@ async def settle_doubts(context: PurchaseContext, wanted: Collection[bytes] | No
 
 
 async def _settle_request(context: PurchaseContext, request: PendingRequest, read: float, slot: Slot) -> bool:
-    # an unanswered request stays as it is in the ledger
+    # without an answer the request stays in doubt
     if request.age < 0:  # the clock was set back: the key's age is unknown
         return False
     endpoint, token = VERIFY if request.upload is None else BATCH, request.request.token
     sent = _SentRequest(endpoint, request.request, read - request.age, request.first, request.repeats)
-    if (why_not := _why_expired(context, sent)) is not None:  # this does not concern the others
+    if (why_not := _why_expired(context, sent)) is not None:  # other requests may still be repeated
         log.info("%s: %s", endpoint, why_not)
         return False
     content, client, settle = zlib.decompress(request.request.content), context.client, context.journal.settle
@@ -147,8 +147,7 @@ async def _settle_request(context: PurchaseContext, request: PendingRequest, rea
 async def _repeat(
     context: PurchaseContext, sent: _SentRequest, ask: Ask[Reply], slot: Slot, doubt: DoubtError
 ) -> Reply:
-    # one at a time in a run: if the service is down for a while, many are in doubt at once, and one is enough to see
-    # that it is back
+    # only one at a time: an outage leaves many requests in doubt, and one is enough to see that the service is back
     why: str | None = None
     dispatcher, wait = context.dispatcher, doubt.retry_after
     dispatcher.record_overload(doubt, slot)
@@ -190,7 +189,7 @@ async def _why_not_repeatable(context: PurchaseContext, sent: _SentRequest) -> s
 
 
 def _why_expired(context: PurchaseContext, sent: _SentRequest, promised: float = math.inf) -> str | None:
-    # as far as that is known without asking
+    # without asking the service
     if context.client.account_mark(sent.request.token) != sent.request.account:
         return gettext("it was sent with another API key, so it is not repeated with this one")
     age = max(anyio.current_time() - sent.begun, context.ledger.now() - sent.dated)
@@ -207,7 +206,7 @@ def _with_reason(doubt: DoubtError, why: str | None) -> DoubtError:
 
 
 async def buy_singly(context: PurchaseContext, wanted: pl.DataFrame) -> None:
-    """Buy each wanted lookup once; a kill leaves at most twice ``terms.concurrency`` lookups in doubt."""
+    """Buy each lookup by a request; a killed run leaves at most 2 × ``terms.concurrency`` lookups in doubt."""
     source = as_lookups(wanted)
 
     def next_task() -> Task | None:
@@ -256,7 +255,7 @@ class _SingleLookup(OutgoingRequest["Verified"]):
             counts.doubts += 1
         elif action is Action.REFUSE:
             await settle(changes.LookupRefused(key, str(error)))
-        else:  # not sent, or refused whatever is asked: roll back
+        else:  # not sent, or all requests are refused: restore the state before
             await settle(changes.LookupRetracted(key))
 
     async def record_interruption(self, note: str) -> None:

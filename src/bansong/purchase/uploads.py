@@ -1,4 +1,4 @@
-"""Buying many lookups at once: uploads to ``POST /batch`` and their jobs, which are polled and fetched for free."""
+"""Buy lookups by uploads (``POST /batch``); wait for their jobs and fetch the results, which is free."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from bansong.client.dispatcher import FAILURE_WEIGHT, Halt, HaltReason, Outgoing
 from bansong.client.evidence import JOB_IDS
 from bansong.client.retries import Action, error_action, is_redirect
 from bansong.purchase import changes
-from bansong.purchase.changes import JobFetched, JobLost, JobUnfetched, passes
+from bansong.purchase.changes import JobFetched, JobLost, JobUnfetched, has_enough_answers
 from bansong.purchase.lookups import KEY, PurchaseContext, keys_of, scope_of, split, why_stopped
 from bansong.purchase.proof import MatchedResults, match_results
 from bansong.purchase.singles import BATCH, send_once, stored_request
@@ -48,19 +48,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _HALTS: Final[dict[type[ServiceError], HaltReason]] = {QuotaError: "quota", LimitError: "limit"}
-_AGE_PER_PAUSE: Final = 60.0  # pauses grow to a sixtieth of the job's age
+_AGE_PER_PAUSE: Final = 60.0  # the pause between polls grows to a sixtieth of the job's age
 _MAX_PAUSE_S: Final = 30.0
-_DEADLINE_S: Final = 6 * 3600.0  # a job that takes longer stays known, and the same command goes on waiting
-_MAX_NOT_FOUND: Final = 10  # answers, before a job is given up
-_MAX_CUT_PROBABILITY: Final = 0.004  # of rows missing at the end by chance
-_MAX_FETCHES: Final = 3  # of a done job's results, while rows are missing
-_PREVIEW_GROWTH: Final = 4  # at the next fetch, if the results filled the preview
-_MAX_PREVIEW: Final = 20_000  # beyond one for each row; the client reads up to 8 KiB of each
+_DEADLINE_S: Final = 6 * 3600.0  # after this wait the run ends; repeating the command waits again
+_MAX_NOT_FOUND: Final = 10  # replies 404 before a job is given up
+_MAX_CUT_PROBABILITY: Final = 0.004  # of missing rows being all at the end by chance
+_MAX_FETCHES: Final = 3  # of a finished job while rows are missing
+_PREVIEW_GROWTH: Final = 4  # factor for the next fetch if there may be more results
+_MAX_PREVIEW: Final = 20_000  # unless the upload has more rows; the client reads up to 8 KiB a row
 
 
 @dataclass(frozen=True, slots=True)
 class UploadedJob:
-    """An upload with the job ``id``; ``scope`` is part of the keys of its lookups."""
+    """An upload, and the ``id`` of its job; ``scope``: see :func:`scope_of`."""
 
     upload: str
     id: str
@@ -75,11 +75,11 @@ class UploadedJob:
 
 @dataclass(frozen=True, slots=True)
 class JobOutcome:
-    """The outcome of a fetched job."""
+    """The result of fetching a job."""
 
-    passes: bool  # it shows that the service works
-    cut_at: int | None = None  # rows before the results break off; None: rows are missing here and there, or none
-    note: str = ""  # why it does not pass
+    is_usable: bool  # enough rows are answered to show that the service works
+    cut_at: int | None = None  # number of first rows that are answered, if all later ones are missing
+    note: str = ""  # why it is not usable
 
 
 async def collect_job(context: PurchaseContext, job: UploadedJob) -> JobOutcome | None:
@@ -87,10 +87,10 @@ async def collect_job(context: PurchaseContext, job: UploadedJob) -> JobOutcome 
     sent = context.ledger.rows_of(job.upload)
     try:
         found = await _fetch_job(context, job, sent)
-    except (NotFoundError, UsageError) as error:  # UsageError: an id that no URL can hold
+    except (NotFoundError, UsageError) as error:  # UsageError: the id cannot be part of a URL
         await context.journal.settle(JobLost(job.upload, str(error)))
         context.progress(len(sent))
-        return JobOutcome(passes=False, note=gettext("no answer came of job {id}: {error}", id=job.id, error=error))
+        return JobOutcome(is_usable=False, note=gettext("no answer came of job {id}: {error}", id=job.id, error=error))
     except TimeoutError as error:
         return await _pause_without_results(context, job, "unreachable", str(error))
     except (AuthenticationError, PlanError) as error:
@@ -113,11 +113,12 @@ async def collect_job(context: PurchaseContext, job: UploadedJob) -> JobOutcome 
         context.dispatcher.cancel(Halt("failing", said))
     context.progress(len(sent))
     answered = found.answers.keys()
-    if not passes(answered, len(sent)):
+    if not has_enough_answers(answered, len(sent)):
         counts = {"answered": len(answered), "sent": len(sent), "id": job.id}
-        return JobOutcome(passes=False, note=gettext("{answered} of {sent} rows of job {id} were answered", **counts))
-    few = 2 * len(answered) < len(sent)  # then only a preview of the first rows
-    return JobOutcome(passes=True, cut_at=max(answered) + 1 if few else _cut_at(found, len(sent)))
+        note = gettext("{answered} of {sent} rows of job {id} were answered", **counts)
+        return JobOutcome(is_usable=False, note=note)
+    few = 2 * len(answered) < len(sent)  # the service gave a preview of the first rows only
+    return JobOutcome(is_usable=True, cut_at=max(answered) + 1 if few else _cut_at(found, len(sent)))
 
 
 async def _pause_without_results(
@@ -125,18 +126,18 @@ async def _pause_without_results(
 ) -> JobOutcome:
     await context.journal.settle(JobUnfetched(job.upload, note))
     context.dispatcher.cancel(Halt(why, note + remedy))
-    return JobOutcome(passes=False, note=note)
+    return JobOutcome(is_usable=False, note=note)
 
 
 async def find_base(context: PurchaseContext, job: UploadedJob) -> int | None:
-    """Return the row key of the first row of a fetched job, if its results prove it; fetching is free."""
+    """Fetch a job again, free of charge, and return the row key of its first row, if the results prove it."""
     sent = context.ledger.rows_of(job.upload)
     status = await _fetch_results(context, job, max(job.total or 0, len(sent)))
     return None if status is None else _match_status(context, job, status, sent).base
 
 
 async def fetch_late_answers(context: PurchaseContext, uploads: Iterable[StoredUpload]) -> int:
-    """Fetch jobs with unanswered rows once more, without waiting; return the number of new answers."""
+    """Fetch jobs with unanswered rows once more, without waiting; return how many new answers came."""
     found = 0
     for upload in uploads:
         job = UploadedJob.of(upload, context.client.origin)
@@ -183,7 +184,7 @@ def _find_missing(context: PurchaseContext, job: UploadedJob, sent: list[tuple[b
 async def _fetch_job(
     context: PurchaseContext, job: UploadedJob, sent: list[tuple[bytes, str]]
 ) -> MatchedResults | None:
-    # again while rows are missing; an earlier fetch is not lost by the next one
+    # fetches again while rows are missing; the results of all fetches are merged
     ended = await _wait_for_end(context, job)
     found, preview = None, max(job.total or 0, len(sent))
     for look in range(_MAX_FETCHES):
@@ -191,7 +192,7 @@ async def _fetch_job(
             await context.dispatcher.sleep(context.terms.poll)
         try:
             status = ended and await _fetch_results(context, job, preview)
-        except (NotFoundError, ShapeError, RejectedError):  # after passing errors all of the job is fetched again
+        except (NotFoundError, ShapeError, RejectedError):  # a later run fetches again after other errors
             if found is None or not found.answers:
                 raise
             break
@@ -216,7 +217,7 @@ def _more_results(preview: int) -> int:
 
 
 async def _fetch_results(context: PurchaseContext, job: UploadedJob, preview: int) -> BatchStatus | None:
-    # as many as the service lets be asked for
+    # halves the number of results until the service accepts it
     while True:
         try:
             return await context.dispatcher.fetch(partial(context.client.batch, job.id, preview=preview))
@@ -227,14 +228,14 @@ async def _fetch_results(context: PurchaseContext, job: UploadedJob, preview: in
 
 
 def _merge_looks(earlier: MatchedResults, later: MatchedResults) -> MatchedResults:
-    # the later fetch decides about its rows
+    # for a row in both, the later fetch decides
     answers = {row: answer for row, answer in earlier.answers.items() if row not in later.faults} | later.answers
     faults = {row: fault for row, fault in (earlier.faults | later.faults).items() if row not in answers}
     return MatchedResults(answers, faults, later.note, earlier.base if later.base is None else later.base)
 
 
 def _cut_at(matched: MatchedResults, rows: int) -> int | None:
-    # so many rows missing at the end must be unlikely, given how many are missing before
+    # number of rows before the missing end, if so many could hardly be missing at the end by chance
     places = matched.answers.keys() | matched.faults.keys()
     seen = max(places, default=-1) + 1
     missing = (seen - len(places) + 0.5) / (seen + 1)
@@ -249,7 +250,7 @@ async def _wait_for_end(context: PurchaseContext, job: UploadedJob) -> BatchStat
         await context.dispatcher.sleep(min(max(context.terms.poll, age / _AGE_PER_PAUSE), longest))
         try:
             status = await context.dispatcher.fetch(lambda: context.client.batch(job.id, preview=1))
-        except NotFoundError:  # some services take a moment to know a fresh job
+        except NotFoundError:  # some services do not know a new job at once
             if (missed := missed + 1) > _MAX_NOT_FOUND:
                 raise
             continue
@@ -274,7 +275,7 @@ def _match_status(
         lambda *echo: known.get(echo, b""),
         records=_records_of(context.lookups, sent),
         totals=(job.total, status.total),
-        shared=context.ledger.shares_job(job.upload) or bool(named - {job.id}),  # the job names itself otherwise
+        shared=context.ledger.shares_job(job.upload) or bool(named - {job.id}),  # the reply names another job
         by_hand=context.ledger.named_by_hand(job.upload),
     )
 
@@ -282,7 +283,7 @@ def _match_status(
 def _records_of(
     lookups: pl.DataFrame | None, sent: list[tuple[bytes, str]]
 ) -> list[tuple[str | None, str | None] | None]:
-    # name and address of each row, as far as the run's file has them
+    # name and address of each row, if the run's file has them
     if lookups is None:
         return []
     keys = pl.DataFrame({KEY: [key for key, _ in sent]}, schema={KEY: pl.Binary})
@@ -291,24 +292,24 @@ def _records_of(
     return [texts.get(key) for key, _ in sent] if texts else []
 
 
-_TRIAL_ROWS: Final = 100  # of a run's first upload: few are lost if the service does not answer usably
-_GROWTH: Final = 4  # factor by which an upload may be larger than the last answered one
-_SAME_SIZE_ATTEMPTS: Final = 3  # then the size may be why an upload does not get through (a proxy hangs up)
+_TRIAL_ROWS: Final = 100  # of a run's first upload: little is lost if the service does not answer
+_GROWTH: Final = 4  # size of an upload relative to the last answered one
+_SAME_SIZE_ATTEMPTS: Final = 3  # after these, the size may be the reason (a proxy hangs up)
 _UPLOAD_WEIGHT: Final = 4 * FAILURE_WEIGHT  # three failed uploads in a row stop the run
 _ORDER: Final = "chunk_order"
 _NUMBER: Final = "chunk_number"
 _PART: Final = "chunk_part"
-_SHRINKAGE: Final = 10  # of uploads after a failed one
+_SHRINKAGE: Final = 10  # divisor of the size after a failed upload
 
 
 async def buy_in_uploads(context: PurchaseContext, wanted: pl.DataFrame, running: Iterable[StoredUpload]) -> None:
     """Buy the wanted lookups in uploads, and fetch the ``running`` ones of earlier runs."""
-    # the first upload is a trial; each answered one lets the next be _GROWTH times as large, alone, until one of full
-    # size was answered; then several go at once. A failed one starts this anew, with other rows
+    # The first upload is a small trial. After each answered one, the next is _GROWTH times as large. Once one of full
+    # size was answered, several are sent at once. After a failed one, it begins again with a trial of other rows.
     ledger, origin, terms, dispatcher = context.ledger, context.client.origin, context.terms, context.dispatcher
     chunks, waiting = Chunks(wanted, min(ledger.limit(origin) or terms.chunk, terms.chunk)), deque(running)
     concurrency, answered = min(terms.jobs, terms.concurrency), 0
-    if ledger.spent_trials(origin):  # fetching is free, and may show that the service has answered after all
+    if ledger.spent_trials(origin):  # fetch first: earlier trials may be answered by now
         chunks.start(0, trial=True, pieces=0)
         await _work(context, chunks, waiting, concurrency)
     while chunks and not dispatcher.is_cancelled:
@@ -328,7 +329,7 @@ async def buy_in_uploads(context: PurchaseContext, wanted: pl.DataFrame, running
 async def _work(context: PurchaseContext, chunks: Chunks, running: deque[StoredUpload], concurrency: int) -> None:
     async def collect_earlier(upload: StoredUpload, _slot: Slot) -> None:
         outcome = await collect_job(context, UploadedJob.of(upload, context.client.origin))
-        if outcome is not None and not outcome.passes:
+        if outcome is not None and not outcome.is_usable:
             _shrink(context, chunks, upload.rows)
 
     def next_task() -> Task | None:
@@ -341,20 +342,20 @@ async def _work(context: PurchaseContext, chunks: Chunks, running: deque[StoredU
 
 
 def _shrink(context: PurchaseContext, chunks: Chunks, rows: int) -> None:
-    # also those of later runs
+    # the lower limit also holds for later runs
     before = chunks.limit
-    chunks.came_to_nothing(rows, _TRIAL_ROWS)
+    chunks.record_failure(rows, _TRIAL_ROWS)
     if chunks.limit < before:
         context.ledger.remember_limit(context.client.origin, chunks.limit)
 
 
 class Chunks:
-    """The wanted lookups in pieces of at most ``limit`` rows; pieces are counted since :meth:`start`."""
+    """Cuts the wanted lookups into pieces of at most ``limit`` rows; counts the answered and failed ones."""
 
     def __init__(self, wanted: pl.DataFrame, limit: int) -> None:
         self.limit = limit
         self.answered = self.failed = 0
-        self.trial = False  # the pieces are to show whether the service answers at all
+        self.trial = False  # the pieces test whether the service answers
         self._size, self._pieces = limit, math.inf
         self._wanted = wanted.with_row_index(_ORDER)
         self._left = deque([(0, wanted.height)] if wanted.height else [])
@@ -364,12 +365,12 @@ class Chunks:
         return bool(self._left)
 
     def start(self, size: int, *, trial: bool, pieces: float) -> None:
-        """Hand out at most ``pieces`` from now on, of at most ``size`` rows."""
+        """Hand out at most ``pieces`` of at most ``size`` rows; the counts begin again."""
         self.trial, self._size, self._pieces = trial, size, pieces
         self.answered = self.failed = 0
 
     def arrange(self, *, distinct: bool) -> None:
-        """Restore the order of the file; if ``distinct``, no piece holds a number twice. Nothing may be under way."""
+        """Sort the rest as in the file; if ``distinct``, no piece has a number twice. Not while pieces are sent."""
         if distinct == self._distinct or not self._left:
             return
         self._distinct = distinct
@@ -377,7 +378,7 @@ class Chunks:
         parts = 1
         if distinct:
             left = left.with_columns(split(left)["b_no"].alias(_NUMBER))
-            most = int(left[_NUMBER].value_counts()["count"].max() or 1)  # type: ignore[arg-type]  # of a whole number
+            most = int(left[_NUMBER].value_counts()["count"].max() or 1)  # type: ignore[arg-type]  # an integer
             if most > 1:
                 parts = max(most, math.ceil(left.height / self.limit))
             left = left.with_columns(((pl.col(_NUMBER).rank("ordinal") - 1) % parts).alias(_PART))
@@ -391,7 +392,7 @@ class Chunks:
             start += size
 
     def next(self) -> pl.DataFrame | None:
-        """Return the next piece; ``None`` if none is left, or to be handed out now."""
+        """Return the next piece; ``None`` if none is left, or enough were handed out."""
         if not self._left or self._pieces < 1 or self.failed:
             return None
         self._pieces -= 1
@@ -410,8 +411,8 @@ class Chunks:
         self.limit = max(1, min(self.limit, chunk.height // 2))
         self.back(chunk)
 
-    def came_to_nothing(self, rows: int, least: int) -> None:
-        """Stop after a failed piece until :meth:`start`, then hand out pieces a tenth as large (``least`` rows)."""
+    def record_failure(self, rows: int, least: int) -> None:
+        """Hand out no piece until :meth:`start`, then a tenth of ``rows``, but at least ``least``."""
         self.failed += 1
         if rows > least:
             self.not_more_than(max(least, rows // _SHRINKAGE))
@@ -438,7 +439,7 @@ class _ChunkUpload(OutgoingRequest["BatchCreated"]):
 
     @property
     def failure_weight(self) -> int:
-        return 0 if self._chunks.trial else _UPLOAD_WEIGHT  # trials have a count of their own
+        return 0 if self._chunks.trial else _UPLOAD_WEIGHT  # trials are counted apart
 
     def choose_action(self, error: ServiceError, attempt: int) -> Action:
         is_stuck = isinstance(error, NotSentError) and attempt >= _SAME_SIZE_ATTEMPTS
@@ -446,7 +447,7 @@ class _ChunkUpload(OutgoingRequest["BatchCreated"]):
             return Action.DROP
         action = error_action(error)
         if action is Action.REFUSE and not isinstance(error, TooLargeError):
-            return Action.END_RUN  # other uploads would meet the same refusal
+            return Action.END_RUN  # the service would refuse other uploads, too
         return action
 
     async def prepare(self) -> None:
@@ -475,7 +476,7 @@ class _ChunkUpload(OutgoingRequest["BatchCreated"]):
 
     async def record_reply(self, reply: BatchCreated, slot: Slot) -> None:
         del slot
-        # a service may take an upload before its last bytes have to go
+        # a service may reply before the last bytes are sent
         before = () if self._is_gated else (changes.UploadGated(self._upload),)
         try:
             await self._context.journal.settle(*before, changes.JobKnown(self._upload, reply.job_id, reply.total))
@@ -490,7 +491,7 @@ class _ChunkUpload(OutgoingRequest["BatchCreated"]):
 
     async def record_error(self, error: ServiceError, action: Action) -> None:
         refused: list[LedgerChange] = []
-        if isinstance(error, TooLargeError) and len(self._rows) == 1:  # as if its row was asked alone
+        if isinstance(error, TooLargeError) and len(self._rows) == 1:  # recorded like a refused single request
             ((key, b_no),) = self._rows
             refused = [changes.LookupAsked(key, b_no, self._context.run_id), changes.LookupRefused(key, str(error))]
         await self._context.journal.settle(_upload_outcome(self._upload, error), *refused)
@@ -509,7 +510,7 @@ class _ChunkUpload(OutgoingRequest["BatchCreated"]):
         outcome = None if self._job is None else await collect_job(self._context, self._job)
         if outcome is None:
             return False
-        if not outcome.passes:
+        if not outcome.is_usable:
             _shrink(self._context, self._chunks, len(self._rows))
             self._context.dispatcher.record_failure(outcome.note, self.failure_weight)
             return False
@@ -532,7 +533,7 @@ class _ChunkUpload(OutgoingRequest["BatchCreated"]):
         self._is_gated = True
 
     async def _record_last_byte(self) -> None:
-        with suppress(LedgerError):  # `gated` says as much, and the job's name is on its way
+        with suppress(LedgerError):  # the state `gated` is enough, and the reply is on its way
             await self._context.journal.settle(changes.UploadSent(self._upload))
 
 

@@ -1,6 +1,6 @@
-"""Official address files, found and read.
+"""Find and read official address files.
 
-Columns follow the layouts that the address agency (business.juso.go.kr) and the post office publish. All use ``|`` and
+The layouts are those that the address agency (business.juso.go.kr) and the post office publish. All use ``|`` and
 no quoting: a quotation mark is part of a name.
 """
 
@@ -85,7 +85,7 @@ _UTF8_BOM: Final = b"\xef\xbb\xbf"
 
 @dataclass(slots=True)
 class SourceFile:
-    """One official file, or ``member`` of the zip at ``path``. ``digest`` fills while it is read."""
+    """An official address file, or ``member`` of the zip at ``path``; ``digest`` is set when it was read."""
 
     path: Path
     member: str | None
@@ -105,7 +105,7 @@ class SourceFile:
 
     @property
     def dated(self) -> date | None:
-        """Date in the name, else the newest date of its rows."""
+        """Date in the name of the file, else the newest date of its rows."""
         return self.named or self.newest
 
     @property
@@ -129,12 +129,12 @@ class SourceFile:
     def _open_member(self, archive: ZipFile, member: str) -> IO[bytes]:
         try:
             return archive.open(member)
-        except (NotImplementedError, RuntimeError) as error:  # a method unknown to Python; a member with a password
+        except (NotImplementedError, RuntimeError) as error:  # an unknown compression, or a password
             raise _unzippable(self.path, error) from error
 
 
 def find_sources(given: Iterable[str | Path], output: Path) -> tuple[list[SourceFile], list[str]]:
-    """Return the official files in files, folders and zips, once each, in a stable order; and the ignored names."""
+    """Find the official files among files, folders and zips, each once; also return the names of other files."""
     found: list[SourceFile] = []
     others: list[str] = []
     for source in map(Path, given):
@@ -158,7 +158,7 @@ def find_sources(given: Iterable[str | Path], output: Path) -> tuple[list[Source
 
 
 def lines(source: SourceFile) -> Iterator[tuple[int, bytes]]:
-    """Yield blocks of whole lines in UTF-8, each with the number of its first line."""
+    """Yield blocks of whole lines in UTF-8, with the number of their first line."""
     digest = hashlib.sha256()
     first, rest, encoding = 1, b"", ""
     with source.open() as file:
@@ -178,7 +178,7 @@ def lines(source: SourceFile) -> Iterator[tuple[int, bytes]]:
 
 
 def shown_name(member: str) -> str:
-    """Return a zip member's name; zips made in Korea hold CP949 where zipfile assumes CP437."""
+    """Return the name of a zip member; zips made in Korea have CP949 names, which zipfile reads as CP437."""
     try:
         return member.encode("cp437").decode("cp949")
     except (UnicodeEncodeError, UnicodeDecodeError):
@@ -186,7 +186,7 @@ def shown_name(member: str) -> str:
 
 
 def files_below(folder: Path) -> list[Path]:
-    """Return the files below a folder, in order, without hidden files and lock files (``~$…``)."""
+    """Return the files below a folder, sorted, without hidden files and lock files (``~$…``)."""
     return sorted(
         path
         for path in folder.rglob("*")
@@ -197,6 +197,7 @@ def files_below(folder: Path) -> list[Path]:
 
 
 def format_counts(counts: Mapping[str, int]) -> str:
+    """List counts by name, without zeros."""
     return ", ".join(f"{gettext(name)} {count:,}" for name, count in counts.items() if count) or gettext("none")
 
 
@@ -247,7 +248,7 @@ def _once(found: list[SourceFile]) -> list[SourceFile]:
     kept: dict[tuple[object, ...], SourceFile] = {}
     for place, source in enumerate(found):
         alone = sizes.count(sizes[place]) == 1
-        day = source.named if "changes" in source.kind else None  # two days may have the same changes
+        day = source.named if "changes" in source.kind else None  # changes of two days may be equal files
         same = ("alone", place) if alone else (source.kind, day, source.size, _checksum(source))
         kept.setdefault(same, source)
     return list(kept.values())
@@ -262,7 +263,7 @@ def _checksum(source: SourceFile) -> int:
 
 
 def _date(*names: str) -> date | None:
-    """Return the date in the first name with one; a month alone means its last day, when a full set is made."""
+    """Return the date in the first of the names that has one; a month alone means its last day."""
     for name in names:
         for year, month, day in reversed(_DATE.findall(name)):
             last = calendar.monthrange(int(year), int(month))[1]
@@ -272,7 +273,7 @@ def _date(*names: str) -> date | None:
 
 
 def _encoding(source: SourceFile, head: bytes) -> str:
-    """Return CP949, as the official files are; the post office also gives UTF-8."""
+    """Detect the encoding: CP949, or UTF-8 for a file of the post office."""
     start = head.removeprefix(_UTF8_BOM)[:_HEAD_BYTES]
     if start.isascii():
         return "cp949"
@@ -355,7 +356,7 @@ _LAYOUTS: Final[dict[Kind, dict[int, str]]] = {
     "lot changes": _JIBUN,
     "postal": _POSTAL,
 }
-_BELOW_DISTRICT: Final = 10**8  # id_high divided by this: the building's district, five digits
+_BELOW_DISTRICT: Final = 10**8  # id_high // this = code of the building's district (five digits)
 _NO_DATA: Final = b"no data"
 _NEITHER_BAR_NOR_END: Final = bytes(byte for byte in range(256) if byte not in b"|\n")
 _REFUSED_SHARE: Final = 100
@@ -364,20 +365,20 @@ _REFUSED_ALWAYS: Final = 10
 
 @dataclass(slots=True)
 class Content:
-    """The content of the files; rows point to streets, dongs and administrative dongs by number or code."""
+    """Rows of all address files; they refer to streets, dongs and administrative dongs by number or code."""
 
-    rows: dict[Kind, list[pl.DataFrame]] = field(default_factory=dict)  # changes also have the number of their file
+    rows: dict[Kind, list[pl.DataFrame]] = field(default_factory=dict)  # those of changes have DAY: number of the file
     streets: list[pl.DataFrame] = field(default_factory=list)
     dongs: list[pl.DataFrame] = field(default_factory=list)
     lot_districts: list[pl.DataFrame] = field(default_factory=list)
     admins: list[pl.DataFrame] = field(default_factory=list)
-    read: dict[str, int] = field(default_factory=dict)  # rows by kind
-    refused: dict[str, int] = field(default_factory=dict)  # rows by problem
+    read: dict[str, int] = field(default_factory=dict)  # rows read, by kind of file
+    refused: dict[str, int] = field(default_factory=dict)  # unusable rows, by problem
     examples: list[str] = field(default_factory=list)
     street_count: int = 0
 
     def add(self, source: SourceFile, number: int, advance: Callable[[int], None]) -> None:
-        """Read one file; ``advance`` gets the bytes read."""
+        """Read a file, the ``number``-th; ``advance`` is called with the bytes read."""
         frames, rows = [], 0
         refused, examples = Counter[str](), list[dict[str, object]]()
         for first, text, frame in _frames(source):
@@ -385,7 +386,7 @@ class Content:
             judged = frame.with_row_index("line", first).with_columns(_problem(source.kind).alias("problem"))
             wrong = judged.filter(pl.col("problem").is_not_null())
             refused.update(dict(wrong["problem"].value_counts(sort=True).iter_rows()))
-            # all of them might be more than memory holds
+            # only some, to bound the memory
             examples += wrong.head(REFUSED_SHOWN - len(examples)).rows(named=True)
             good = judged.filter(pl.col("problem").is_null()).drop("problem", "line")
             if "effective" in good.columns:
@@ -538,7 +539,7 @@ def _numbers(columns: list[str]) -> list[pl.Expr]:
     ]
     if "reason" not in columns:
         made.append(pl.lit(0, pl.UInt8).alias("reason"))
-    if "town" in columns:  # the post office names a 읍 or 면 there
+    if "town" in columns:  # 읍 and 면 in files of the post office
         made.append(pl.coalesce("town", "emd").alias("emd"))
     if "building_name" in columns:
         register = pl.col("register_name") if "register_name" in columns else pl.lit(None, pl.String)

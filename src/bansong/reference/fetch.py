@@ -1,6 +1,6 @@
 """Fetch statuses of many numbers, within the day's allowance."""
 
-# ruff: noqa: ARG002 - calls get arguments that they do not need
+# ruff: noqa: ARG002 - methods of a request have unused arguments
 
 from __future__ import annotations
 
@@ -38,32 +38,33 @@ from bansong.reference.status_store import DayAllowance, DayUsage, StatusStore, 
 
 @dataclass(slots=True)
 class StatusFetch:
-    """The result of a fetch run, so far or at its end."""
+    """Counts of a fetch of statuses, so far or at its end."""
 
-    numbers: int = 0  # distinct ones given
-    from_store: int = 0  # fresh ones
-    asked: int = 0  # at least once
+    numbers: int = 0  # distinct numbers of the fetch
+    from_store: int = 0  # numbers with a fresh status in the store
+    asked: int = 0  # numbers asked at least once
     answered: int = 0
-    unregistered: int = 0  # of the answered
-    unanswered: int = 0  # left out by the replies again and again, today
-    left: int = 0  # still to be asked
-    calls: int = 0  # with retries
+    unregistered: int = 0  # answered numbers that are not registered
+    unanswered: int = 0  # numbers that several replies of today left out
+    left: int = 0  # numbers still to be asked
+    calls: int = 0  # requests, including retries
     retries: int = 0
     seconds: float = 0.0
-    budget_left: int | None = None  # of the day's budget; None: no budget
-    oldest: date | None = None  # day of a stored status
-    problems: dict[str, int] = field(default_factory=dict)  # unusable rows of replies, by a sentence
-    halt: str | None = None  # why it ended early
+    budget_left: int | None = None  # numbers left of the day's budget; None: no budget
+    oldest: date | None = None  # day of the oldest stored status
+    problems: dict[str, int] = field(default_factory=dict)  # unusable rows of replies, by description
+    halt: str | None = None  # why the fetch ended early
     refused: bool = False  # the key was refused, or its day's requests are used up
-    exit_code: int = 0  # of a command that only fetches
+    exit_code: int = 0  # exit code of a command that only fetches
 
     @property
     def unasked(self) -> int:
+        """Numbers that an early end left unasked."""
         return self.left if self.halt is not None else 0
 
     @property
     def run_exit_code(self) -> int:
-        """Exit code of a run with stored statuses: 5 if the next one asks, 3 for a refusal."""
+        """Exit code for a run that continued with stored statuses: 5 if a later run can ask, 3 after a refusal."""
         if not self.unasked:
             return 0
         return 5 if self.exit_code == 5 else 3
@@ -87,11 +88,11 @@ class StatusFetch:
         return ", ".join(parts)
 
 
-_COMMIT_INTERVAL_S: Final = 0.2  # a killed run repeats no more than that
+_COMMIT_INTERVAL_S: Final = 0.2  # answers that a killed run loses
 _MAX_RESERVED_BLOCK: Final = 10_000
-_MAX_TRIES: Final = 3  # of a number that replies leave out, or of a refused call of a key that worked
+_MAX_TRIES: Final = 3  # for a number that replies leave out, or a refused call with a key that has worked
 _CLAIMED_AT_ONCE: Final = 10 * MAX_NUMBERS
-_CLAIM_S: Final = 10.0  # of a claim on numbers, renewed while the run lasts: a killed run delays others no longer
+_CLAIM_S: Final = 10.0  # a claim on numbers is renewed before it ends; a killed run's claim ends after this time
 _LOOK_INTERVAL_S: Final = 0.5
 _PAUSED_EXIT_CODE: Final = 5
 _INTERRUPTED_EXIT_CODE: Final = 130
@@ -107,7 +108,7 @@ class _Group:
 
 
 class FetchRun:
-    """One run over the numbers to be asked."""
+    """Asks the stale numbers of a fetch, in calls of up to 100, and stores the answers."""
 
     def __init__(
         self,
@@ -182,8 +183,8 @@ class FetchRun:
         return lambda slot: self.dispatcher.deliver(call, slot)
 
     async def take_numbers(self, numbers: int) -> int:
-        """Return how many of these numbers may be asked now; if none, end the run for the day."""
-        async with self._taking:  # else the call that gets none ends the run before the others have sent theirs
+        """Reserve up to ``numbers`` for a call and return how many; end the run if none are left today."""
+        async with self._taking:  # one by one: a call without numbers ends the run, which must not stop earlier calls
             taken = await anyio.to_thread.run_sync(self._allowance.take, numbers)
         if not taken:
             self._halt_for_day(self._budget_note(), self._today())
@@ -192,7 +193,7 @@ class FetchRun:
     def count_call(self, numbers: int, *, is_first: bool) -> None:
         day = self._today()
         self._allowance.count_sent(numbers)
-        if self._allowance.limit is None:  # else it was counted when it was taken
+        if self._allowance.limit is None:  # with a limit, numbers are counted when reserved
             self._group.numbers[day] += numbers
         self._group.calls[day] += 1
         self._report.asked += numbers if is_first else 0
@@ -200,7 +201,7 @@ class FetchRun:
             self._unanswered_since = anyio.current_time()
 
     def note_error(self, error: ServiceError) -> None:
-        """Note the error of a call; code 22, a limit without a time to wait, ends the key's day."""
+        """Remember the error of a call; a limit without a time to wait (code 22) ends the key's day."""
         self._last_error = error
         if isinstance(error, QuotaError) and error.retry_after is None:
             self._spent = self._today()
@@ -208,15 +209,15 @@ class FetchRun:
             self._exhausted = True
 
     def split(self, numbers: list[int], tries: int) -> None:
-        """Ask half as many numbers a call; one that is refused alone has no answer today."""
+        """Ask the numbers of a refused call again in two halves; a single one gets no answer today."""
         if len(numbers) > 1:
             half = len(numbers) // 2
             self._halves += [(numbers[half:], tries), (numbers[:half], tries)]
-        elif self._answers:  # else the API refuses whatever it is asked
+        elif self._answers:  # without any answer so far, the API refuses everything
             self._group.in_vain += numbers
 
     def keep(self, reply: StatusReply, tries: int) -> None:
-        """Keep a reply for the next commit; missing numbers are asked again, up to :data:`_MAX_TRIES` times."""
+        """Keep a reply for the next commit; ask missing numbers again, up to :data:`_MAX_TRIES` times in all."""
         self._unanswered_since = None
         self._answers += reply.statuses.height
         self.has_answered |= bool(self._answers)
@@ -237,13 +238,13 @@ class FetchRun:
     def _claim(self, piece: pl.Series) -> None:
         now = time.time()
         mine = self._store.claim(piece, self._run_id, now, now + _CLAIM_S)
-        # after the claim: an answer that came meanwhile has ended the claim of its run
+        # read after the claim, since another run may just have stored answers and released its claim
         stale = self._store.stale(piece, self._options.max_age, self._today())["b_no"]
         self._report.from_store += len(piece) - len(stale)
         self._report.left -= len(piece) - len(stale)
         is_mine = stale.is_in(mine.implode())
         self._claimed = stale.filter(is_mine).to_list()
-        self._elsewhere = pl.concat([self._elsewhere, stale.filter(~is_mine)])  # looked at again later
+        self._elsewhere = pl.concat([self._elsewhere, stale.filter(~is_mine)])  # of other runs: for later
         is_answered = len(stale) < len(piece)
         self._waits = not (is_answered or is_mine.any())
         if is_answered:
@@ -263,7 +264,7 @@ class FetchRun:
                 beside.start_soon(self._store_often)
                 await self.dispatcher.run(self.next_call, self._options.concurrency)
                 beside.cancel_scope.cancel()
-        finally:  # what was answered stays, even if the run is cut off
+        finally:  # store the answers even if the run is cancelled
             try:
                 group = self._take_group()
                 self._write(group)
@@ -292,7 +293,7 @@ class FetchRun:
             self._tell()
 
     def _give_up_in_time(self) -> None:
-        """End the run after a long silence of the API: callers have other sources."""
+        """End the run if the API has been silent for longer than the user's patience."""
         since, patience = self._unanswered_since, self._options.patience
         if since is not None and anyio.current_time() - since > patience:
             silence = gettext(
@@ -319,7 +320,7 @@ class FetchRun:
         self._store.write(statuses, unanswered=in_vain, usage=usage, today=self._today())
 
     def _count(self, group: _Group) -> None:
-        """Count committed replies; not in the committing thread, which runs beside others."""
+        """Count committed replies (not in the thread that commits, since the report is not thread-safe)."""
         answered = sum(statuses.height for statuses in group.statuses)
         self._report.answered += answered
         self._report.unregistered += sum(
@@ -427,7 +428,7 @@ KEY_MISSING: Final = Problem(
 
 
 def load_nts_key(options: StatusOptions) -> NtsKey:
-    """Return the key of a fetch run; raise :class:`UsageError` with instructions if there is none."""
+    """Return the key of the tax authority's API; raise :class:`UsageError` with instructions without one."""
     key = NtsKey.find(options.key_file) if options.key is None else options.key
     if key is not None and not isinstance(key, NtsKey):
         raise UsageError(KEY_TYPE_WRONG, parameter=Option("key"), name=type(key).__name__)
@@ -440,19 +441,19 @@ async def fetch_statuses(
     numbers: pl.Series,
     options: StatusOptions | None = None,
     *,
-    known: pl.DataFrame | None = None,  # days of statuses known elsewhere (b_no, as_of), which may be fresh as well
+    known: pl.DataFrame | None = None,  # b_no, as_of of statuses from elsewhere; fresh ones are not asked
     progress: Progress | None = None,
     watch: Callable[[StatusFetch], None] | None = None,
     cancel: CancelToken | None = None,
-    tries_spent: bool = False,  # try a key whose day's requests are used up once more
+    tries_spent: bool = False,  # try a key again although its requests of the day were used up
     today: Callable[[], date] = seoul_day,
 ) -> StatusFetch:
-    """Ask for stale statuses of ``numbers`` (UInt64), unknown numbers first, and store the answers."""
-    # a run that cannot go on (refused key, used budget, outage, cancel) ends with a halt in its report
+    """Ask for the stale statuses of ``numbers`` (UInt64), unknown numbers first, and store the answers."""
+    # a run that must stop (refused key, used budget, outage, cancel) returns a report with a halt
     options = options or StatusOptions()
     report = StatusFetch()
     with StatusStore(options.store) as store:
-        given = numbers.cast(pl.UInt64).drop_nulls().unique().sort()  # in their order the store finds them faster
+        given = numbers.cast(pl.UInt64).drop_nulls().unique().sort()  # sorted, since the store then finds them faster
         report.numbers = len(given)
         stale = _stale_numbers(store, given, known, options.max_age, today())
         report.left = stale.height
@@ -462,7 +463,7 @@ async def fetch_statuses(
             if stale.height:
                 key = load_nts_key(options)
                 if tries_spent and store.lift_limit(account_of(key), today()):
-                    options = replace(options, concurrency=1)  # one call shows whether it goes on
+                    options = replace(options, concurrency=1)  # one call at a time, until one succeeds
                 run = FetchRun(store, options, key, report, progress=progress, watch=watch, today=today)
                 await run.run(stale, cancel or CancelToken())
         finally:
@@ -476,7 +477,7 @@ def _stale_numbers(
     stale = store.stale(numbers, max_age, today)
     if known is None:
         return stale
-    known = known.filter(pl.col("as_of") <= today)  # a future day shows a wrong clock, not a fresh status
+    known = known.filter(pl.col("as_of") <= today)  # a future day comes from a wrong clock
     stale = stale.join(known.select("b_no", pl.col("as_of").alias("elsewhere")), on="b_no", how="left")
     stale = stale.select("b_no", pl.max_horizontal("as_of", "elsewhere").alias("as_of"))
     age = (pl.lit(today) - pl.col("as_of")).dt.total_days()

@@ -37,7 +37,7 @@ _MAX_FILES_NAMED: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class GazetteerReport(Shown):
-    """Counts of rows read, refused (by problem, first ``examples``) and kept."""
+    """The report of building a gazetteer: rows read and refused (with ``examples``), what it contains."""
 
     output: str
     version: str
@@ -124,7 +124,7 @@ _MAP: Final = {"시도명": "sido", "시군구명": "sigungu", "읍면동명": "
 
 
 class PlaceNumbers:
-    """Numbers of regions, dongs and roads, in the order of their names, whatever the order of the files."""
+    """Numbers regions, dongs and roads by the order of their names, which does not depend on the files."""
 
     def __init__(self, streets: pl.DataFrame, lot_dongs: pl.DataFrame) -> None:
         names = [*_TOWN, "ri"]
@@ -154,7 +154,7 @@ class PlaceNumbers:
 
 
 def building_section(rows: pl.DataFrame, places: PlaceNumbers) -> pl.DataFrame:
-    """Return the buildings sorted by key, with ``key``, ``dong``, ``region``; a row's place is its number."""
+    """Return the buildings with ``key``, ``dong``, ``region``, sorted by key; a row's index is its number."""
     return (
         rows.join(places.street, on="street", how="left")
         .with_columns(
@@ -166,7 +166,7 @@ def building_section(rows: pl.DataFrame, places: PlaceNumbers) -> pl.DataFrame:
 
 
 def _street_code() -> pl.Expr:
-    """Return district, town and road of a management number if composed as the address agency's, else null."""
+    """Return the code of district, town and road in a management number; null if it is composed otherwise."""
     street = pl.col("id_high") * 100 + pl.col("id_low") // _BEHIND_STREET
     numbers = (pl.col("under").cast(pl.UInt64) * 100_000 + pl.col("main")) * 100_000 + pl.col("sub")
     same_road = street % _ROAD_NUMBERS == pl.col("road_code") % _ROAD_NUMBERS
@@ -174,7 +174,7 @@ def _street_code() -> pl.Expr:
 
 
 def lot_section(found: pl.DataFrame, additional: pl.DataFrame, places: PlaceNumbers) -> pl.DataFrame:
-    """Return all lots of the buildings, by key; a lot that is representative and additional is representative."""
+    """Return all lots of the buildings, sorted by key; a lot that is listed as both counts as representative."""
     place = found.with_row_index("building")
     parts = [pl.col(name) for name in ("dong", *LOT[1:])]
     own = place.filter(pl.col("lot_main") > 0).select(
@@ -192,7 +192,7 @@ def lot_section(found: pl.DataFrame, additional: pl.DataFrame, places: PlaceNumb
 
 
 def gone_section(abolished: pl.DataFrame | None, found: pl.DataFrame, places: PlaceNumbers) -> pl.DataFrame:
-    """Return keys of abolished addresses without a building, with the successor if all agree on one."""
+    """Return the keys of abolished addresses, with the building that succeeds them if it is certain."""
     empty = pl.DataFrame(schema={"key": pl.UInt64, "building": pl.UInt32})
     if abolished is None:
         return empty
@@ -209,7 +209,7 @@ def gone_section(abolished: pl.DataFrame | None, found: pl.DataFrame, places: Pl
 
 
 def admin_section(of_rows: pl.DataFrame, of_map: pl.DataFrame | None, places: PlaceNumbers) -> pl.DataFrame:
-    """Return the legal dongs of each administrative one, from the buildings and the official map."""
+    """Return the legal dongs of each administrative dong, from the buildings and the official map."""
     named = places.named_dongs
     names = [*_TOWN, "ri"]
     found = [of_rows.join(named, on=names).select("region", "admin", "dong")]
@@ -224,7 +224,7 @@ def admin_section(of_rows: pl.DataFrame, of_map: pl.DataFrame | None, places: Pl
 
 
 def write_sections(sections: Mapping[str, pl.DataFrame], about: dict[str, Any], path: Path) -> None:
-    """Write the sections, each in row groups of its own; the same sections give the same bytes."""
+    """Write the sections in separate row groups; equal sections give equal bytes."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -261,14 +261,14 @@ def write_sections(sections: Mapping[str, pl.DataFrame], about: dict[str, Any], 
 def build_gazetteer(
     sources: Iterable[str | Path], output: str | Path, *, progress: Progress | None = None
 ) -> GazetteerReport:
-    """Build a gazetteer from the official address files: files, folders of them, zips as downloaded.
+    """Build a gazetteer from official address files; ``sources``: files, folders, zips as downloaded.
 
-    ``rnaddrkor_*.txt`` (buildings), ``jibun_rnaddrkor_*.txt`` (additional lots), the daily changes of both (in order of
-    the date in their names), the post office's ``zipcode_DB`` (instead of the buildings, or for names they lack),
-    ``KIKmix*.xlsx`` (legal dongs of administrative ones). Names become present-day ones. Unusable rows are left out,
-    counted and listed; a file with more than one in a hundred, a damaged one, and a district given twice are errors.
-    ``progress`` gets the megabytes read and their total. The same files give the same bytes. Raises
-    :class:`GazetteerError`, :class:`~bansong.errors.OutputError`, :class:`~bansong.errors.UsageError`.
+    Read are ``rnaddrkor_*.txt`` (buildings), ``jibun_rnaddrkor_*.txt`` (additional lots), daily changes of both (in the
+    order of the dates in their names), the post office's ``zipcode_DB`` (instead of the buildings, or for names that
+    they lack), ``KIKmix*.xlsx`` (legal dongs of administrative dongs). Regions get their present-day names. Unusable
+    rows are left out, counted and listed; a damaged file, one with more than 1 % of them, and a district of two files
+    are errors. ``progress`` is called with the megabytes read and their total. The same files give the same bytes.
+    Raises :class:`GazetteerError`, :class:`~bansong.errors.OutputError`, :class:`~bansong.errors.UsageError`.
     """
     refuse_after_fork()
     output = Path(output)
@@ -384,7 +384,7 @@ def _about(found: list[SourceFile], made: dict[str, pl.DataFrame]) -> dict[str, 
 
 
 def _digest(found: list[SourceFile], made: dict[str, pl.DataFrame]) -> str:
-    """Hash the files and the names made of them: another release may have newer names."""
+    """Hash the files and the resulting names, since another release may know newer names of regions."""
     digest = hashlib.sha256(f"{FORMAT} {sorted(f'{source.kind} {source.digest}' for source in found)}".encode())
     for name in ("region", "dong", "admin", "road"):
         digest.update(made[name].write_csv().encode())

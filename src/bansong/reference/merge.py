@@ -1,7 +1,7 @@
-"""Merge the official files: duplicates, the post office's beside the agency's, the daily changes.
+"""Merge official address files: drop duplicates, add the post office's rows, apply daily changes.
 
-The last daily change of a building, and of an additional lot, counts. Abolished buildings are kept: letters still go to
-such addresses, and some have a successor.
+The last daily change of a building or additional lot counts. Abolished buildings are kept, since letters still go to
+their addresses, and some have a successor.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _MAX_FILES_SHOWN: Final = 5
 
 
 def changed_rows(rows: pl.DataFrame, events: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, dict[str, int]]:
-    """Apply ``events`` in their order; return the buildings, those that left with their successor, and counts."""
-    # a day may be applied twice: an update of an unknown building inserts it, an insert of a known one replaces it
+    """Apply daily changes in order; return the buildings, the abolished ones with their successors, and counts."""
+    # a day may be applied twice: updates of unknown buildings insert, inserts of known buildings replace
     last = events.unique(list(ID), keep="last", maintain_order=True)
     there = last.join(rows.select(ID), on=list(ID), how="semi")
     gone = last["reason"].is_in(_DELETES)
@@ -62,7 +62,7 @@ def changed_rows(rows: pl.DataFrame, events: pl.DataFrame) -> tuple[pl.DataFrame
 
 
 def _abolished_rows(last: pl.DataFrame) -> pl.DataFrame:
-    """Return deleted buildings with the one building that came to the same lot on the same day as successor."""
+    """Return the deleted buildings; their successor is the only new building on the same lot on the same day."""
     gone, came = (last.filter(pl.col("reason").is_in(reasons)) for reasons in (_DELETES, _INSERTS))
     alone = came.filter((pl.col("lot_main") > 0) & (pl.len().over(_PLACE) == 1))
     heirs = alone.select(*_PLACE, *(pl.col(name).alias(heir) for name, heir in _HEIR.items()))
@@ -70,7 +70,8 @@ def _abolished_rows(last: pl.DataFrame) -> pl.DataFrame:
 
 
 def changed_lots(lots: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
-    pair = [*ID, *LOT]  # an event is about a building and a lot
+    """Apply daily changes to additional lots."""
+    pair = [*ID, *LOT]  # a change concerns a building and a lot
     last = events.unique(pair, keep="last", maintain_order=True)
     kept = lots.join(last.select(pair), on=pair, how="anti", maintain_order="left")
     return pl.concat([kept, last.filter(~pl.col("reason").is_in(_DELETES))])
@@ -78,23 +79,24 @@ def changed_lots(lots: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
 
 @dataclass(slots=True)
 class Together:
-    """Merged sources, with present-day names."""
+    """Merged rows of all address files, with present-day names of regions."""
 
     rows: pl.DataFrame  # buildings
-    lots: pl.DataFrame  # additional ones
+    lots: pl.DataFrame  # additional lots
     streets: pl.DataFrame
     lot_dongs: pl.DataFrame
-    gone: pl.DataFrame | None = None  # abolished by daily changes; heirs: null if uncertain
+    gone: pl.DataFrame | None = None  # buildings abolished by daily changes; heir: the successor, null if uncertain
     duplicates: int = 0
     changes: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def of_street(self, rows: pl.DataFrame, name: str) -> pl.Series:
-        """Return a column of the street that each row is on; streets are numbered by their place."""
+        """Return a column of each row's street; the number of a street is its index."""
         return self.streets[name].gather(rows["street"])
 
 
 def put_together(content: Content, found: list[SourceFile]) -> Together:
+    """Merge the rows of all address files; raise :class:`GazetteerError` if they contradict each other."""
     streets = present_day(pl.concat(content.streets), "emd")
     _refuse_twice(streets, content, found)
     dongs = present_day(pl.concat(content.dongs), "emd") if content.dongs else streets.head(0)
@@ -123,7 +125,7 @@ def _keep_streets(made: Together) -> None:
 
 
 def present_day(frame: pl.DataFrame, town: str) -> pl.DataFrame:
-    """Give province, district and town (the column ``town``) their present-day names."""
+    """Replace names of province, district and town (column ``town``) by the present-day names."""
     names = [*REGION, town]
     old = frame.select(names).unique()
     new = old.with_columns(regions_present_day(pl.col("sido"), pl.col("sigungu"), pl.col(town)).alias("new"))
@@ -136,11 +138,11 @@ def present_day(frame: pl.DataFrame, town: str) -> pl.DataFrame:
 
 
 def _refuse_twice(streets: pl.DataFrame, content: Content, found: list[SourceFile]) -> None:
-    """Refuse a district of two files: two months of a province mixed would be neither."""
+    """Refuse a district that is in two files, which may be of different months."""
     places = streets.select(pl.concat_str(REGION, separator=" ").str.strip_chars().alias("district"), "source")
     for kind in ("buildings", "postal"):
         _refuse_districts_twice(places, found, kind)
-    if content.lot_districts:  # the building's district: an additional lot may lie in the next province
+    if content.lot_districts:  # by the building's district, since an additional lot may lie in another province
         code = "district " + pl.col("district").cast(pl.String)
         _refuse_districts_twice(pl.concat(content.lot_districts).with_columns(code.alias("district")), found, "lots")
 
@@ -223,7 +225,7 @@ def _add_lots(made: Together, content: Content, found: list[SourceFile]) -> None
 
 
 def _apply_changes(made: Together, content: Content) -> None:
-    """Apply changes of the provinces given: they are published for the whole country."""
+    """Apply the changes of the given provinces; the files contain those of the whole country."""
     events = _rows(content, "changes")
     if events is not None:
         provinces = made.of_street(made.rows, "sido").unique()

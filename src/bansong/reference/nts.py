@@ -1,7 +1,7 @@
-"""The tax authority's API: key, calls, replies and errors.
+"""Client of the tax authority's API: key, calls, replies and errors.
 
-The portal in front of the API (data.go.kr) answers XML within any HTTP status, 200 among them, and uses 429 for the
-day's limit and the second's. So a body's code counts before the HTTP status.
+The portal in front of the API (data.go.kr) reports errors in XML with any HTTP status, even 200, and uses 429 for the
+limit of a day and of a second. So a code in the body takes precedence over the HTTP status.
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ from bansong.client.transport import HttpTransport, Transport, Wording, check_ht
 from bansong.engine.registry import STATUS_SCHEMA, observations
 from bansong.engine.text import day_expr
 
+# a key as people copy it: in quotation marks, or out of a URL
 _PASTED: Final = re.compile(
     r"""^\s*["'“‘]?(?:.*\bserviceKey=)?["'“‘]?(?P<key>[^"'”’&]*)["'”’]?(?:&.*)?\s*$""", re.IGNORECASE | re.DOTALL
 )
-"""A key as people copy it: in quotation marks, or out of a URL."""
 
 
 class NtsKey(SecretKey):
     """A key (일반 인증키) of the portal data.go.kr, in its Encoding or its Decoding form.
 
-    The encoded form is decoded once, as the header takes no other. Quotation marks and ``serviceKey=`` around it are
-    dropped. From BANSONG_NTS_KEY, or a file.
+    The encoded form is decoded, since the header needs the decoded one. Quotation marks and ``serviceKey=`` around the
+    key are dropped. By default it is read from BANSONG_NTS_KEY or the file BANSONG_NTS_KEY_FILE.
     """
 
     NAME = gettext_noop("NTS API key")
@@ -79,25 +79,25 @@ class NtsKey(SecretKey):
             value = _PASTED.sub(r"\g<key>", value).strip() if isinstance(value, str) else value
             super().__init__(unquote(value) if isinstance(value, str) else value)
             if value not in self._forms:
-                self._forms.insert(0, value)  # encoded in a way of its own, and as long as any form
+                self._forms.insert(0, value)  # another encoding of the key, to be hidden as well
         finally:
-            del value  # a traceback may be shown with the variables of its frames
+            del value  # a traceback may show local variables
 
 
 _REASON: Final = "returnReasonCode"
 _LONGEST: Final = 60
 _MAX_DEPTH: Final = 4
-_QUOTA_WORDS: Final = b"quota exceeded"  # in plain text, with 429 or 200: the day's limit
+_QUOTA_WORDS: Final = b"quota exceeded"  # reply in plain text, with 429 or 200, at the limit of the day
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyFault:
-    """What a reply without statuses means."""
+    """Meaning of a reply without statuses: the error, its cause and the remedy."""
 
     kind: type[ServiceError]
     what: str
     remedy: str = gettext_noop("try again later")
-    wait: float | None = field(default=None, kw_only=True)  # seconds, if the reply does not say
+    wait: float | None = field(default=None, kw_only=True)  # seconds to wait, if the reply does not say
 
 
 _NO_SUCH_API: Final = ReplyFault(
@@ -196,7 +196,7 @@ _SHAPE: Final = ReplyFault(
 
 
 def reply_error(subject: str, status: int, body: bytes, retry_after: float | None = None) -> ServiceError:
-    """Return the error for a reply; ``subject`` names who replied."""
+    """Return the error that a reply means; ``subject``: the replying service, as messages name it."""
     fault, evidence = _find_fault(status, body)
     words = Phrase(
         "{subject}: {what} ({evidence}); {remedy}",
@@ -205,7 +205,7 @@ def reply_error(subject: str, status: int, body: bytes, retry_after: float | Non
         evidence=", ".join([f"HTTP {status}", *evidence]),
         remedy=Phrase(fault.remedy),
     )
-    wait = fault.wait if retry_after is None or fault is _DAY_IS_OVER else retry_after  # no wait but midnight's helps
+    wait = fault.wait if retry_after is None or fault is _DAY_IS_OVER else retry_after  # a limit of the day has no wait
     detail = body_message(body)
     return fault.kind(words, status=status, detail=detail, retry_after=wait, raw=body[:RAW_KEPT])
 
@@ -242,7 +242,7 @@ def _fault_of_status(status: int) -> ReplyFault:
 
 
 def _read_content(body: bytes) -> object:
-    """Return what the body holds; a text says why it is unreadable."""
+    """Parse a body; a returned text says why it is unreadable."""
     try:
         if body.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<"):
             root: Element = fromstring(body)
@@ -268,7 +268,7 @@ def _is_code(value: object) -> bool:
 
 
 def shorten(text: str) -> str:
-    """Return words of a reply on one line, of 60 characters at most, � for unprintable ones."""
+    """Shorten words of a reply to one line of 60 characters; unprintable ones become �."""
     line = "".join(letter if letter.isprintable() else "�" for letter in one_line(text))
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"
 
@@ -281,18 +281,18 @@ CONFLICTING: Final = gettext_noop(
 NO_STATUS: Final = gettext_noop("a number came without a status and counts as not answered: ask again later")
 _FIELDS: Final = ("b_stt", "b_stt_cd", "tax_type", "utcc_yn")
 _MAX_FIELD_CHARACTERS: Final = 160
-_A_NUMBER: Final = "1208800767"  # any: the words are read, not the number
+_A_NUMBER: Final = "1208800767"  # any valid number, to parse words alone
 _NUMBER: Final = re.compile("[0-9]{10}")
 _DAY: Final = re.compile("[0-9]{8}")
 
 
 @dataclass(frozen=True, slots=True)
 class StatusReply:
-    """The statuses of a reply (:data:`STATUS_SCHEMA`), sorted by ``b_no``; ``unregistered`` is a status, too."""
+    """The statuses of a reply (:data:`STATUS_SCHEMA`), sorted by ``b_no``; one status is ``unregistered``."""
 
     statuses: pl.DataFrame
     missing: tuple[str, ...] = ()  # asked numbers (ten digits) without a status, in order
-    problems: Counter[str] = field(default_factory=Counter)  # unusable rows, by a sentence
+    problems: Counter[str] = field(default_factory=Counter)  # unusable rows, by description
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +304,7 @@ class _Meaning:
 
 
 def read_reply(body: bytes, status: int, asked: Sequence[str], as_of: date, subject: str) -> StatusReply | ServiceError:
-    """Parse a reply with HTTP ``status`` about the numbers ``asked``; return an error for one without statuses."""
+    """Parse a reply about the numbers ``asked``; ``status``: of HTTP; return the error if it has no statuses."""
     rows = _find_rows(body)
     if rows is None:
         return reply_error(subject, status, body)
@@ -312,7 +312,7 @@ def read_reply(body: bytes, status: int, asked: Sequence[str], as_of: date, subj
     wanted = {int(number): number for number in asked}
     found: dict[int, tuple[_Meaning, date | None]] = {}
     conflicting: set[int] = set()
-    for row in rows:  # at most some hundred, as they come over the wire
+    for row in rows:  # plain Python, since a reply has at most a hundred rows
         number = _read_number(row)
         if number not in wanted:
             problems[UNREADABLE if number is None else NOT_ASKED] += 1
@@ -337,7 +337,7 @@ def read_reply(body: bytes, status: int, asked: Sequence[str], as_of: date, subj
 
 
 def _find_rows(body: bytes) -> list[Any] | None:
-    """Return the rows of a body in any shape of the API's, ``None`` without a readable row."""
+    """Return the rows of a body; ``None`` if it has no readable row."""
     try:
         content = parse_json(body)
     except UnreadableError:
@@ -426,32 +426,32 @@ CLIENT_NOT_OPEN: Final = Problem("nts.client_not_open", "this {name} is not open
 
 ENV_NTS_URL: Final = "BANSONG_NTS_URL"
 NTS_URL: Final = "https://api.odcloud.kr"
-MAX_NUMBERS: Final = 100  # a call
+MAX_NUMBERS: Final = 100  # numbers in a call
 _PATH: Final = ("api", "nts-businessman", "v1", "status")
-# cut off from a given URL: parts of the path, and a query, which would show a key
+# dropped from a given URL: parts of the API's path, and a query, which may contain a key
 _PATH_END: Final = re.compile(r"(/api(/nts-businessman(/v1(/status)?)?)?)?/?(\?.*)?$")
 _SUBJECT: Final = gettext_noop("the tax authority's API")
-_TIMEOUT_S: Final = 35.0  # an overloaded portal says so (504) after 30
+_TIMEOUT_S: Final = 35.0  # an overloaded portal replies 504 after 30 s
 
 
 class NtsClient:
-    """The tax authority's API, under asyncio and trio: ``async with NtsClient() as nts: await nts.status([…])``."""
+    """Client of the tax authority's API (asyncio, trio): ``async with NtsClient() as nts: await nts.status([…])``."""
 
-    # a call costs nothing, so nothing is ever in doubt; retries, pace and budget are the caller's
+    # calls are free, so none is in doubt; retries, pace and budget are left to the caller
 
     def __init__(
         self,
         key: NtsKey | None = None,  # by default from BANSONG_NTS_KEY or BANSONG_NTS_KEY_FILE
-        base_url: str | None = None,  # by default BANSONG_NTS_URL; it may end with the API's path
+        base_url: str | None = None,  # by default BANSONG_NTS_URL; with or without the API's path
         *,
         concurrency: int = 8,
         timeout: float | Timeouts = _TIMEOUT_S,
         verify: bool | str | os.PathLike[str] | ssl.SSLContext = True,
         http: HttpTransport | None = None,
         app: object | None = None,
-        today: Callable[[], date] = seoul_day,  # gives the day of statuses
+        today: Callable[[], date] = seoul_day,  # returns the day of the statuses
     ) -> None:
-        """Check the arguments, as :class:`bansong.client.Client` does; nothing is connected yet."""
+        """Check the arguments as :class:`bansong.client.Client` does, without connecting."""
         self._transport: Transport | None = None
         self._key = NtsKey.load() if key is None else key
         base = _base_url(base_url)
@@ -492,7 +492,7 @@ class NtsClient:
         return f"{type(self).__name__}({self._url!r})"
 
     async def status(self, numbers: pl.Series | Sequence[str] | Sequence[int]) -> StatusReply:
-        """Ask for the statuses of up to 100 numbers, texts or whole numbers, each once, in one request."""
+        """Ask for the statuses of up to 100 numbers (texts or integers) in one request."""
         if self._transport is None:
             raise UsageError(CLIENT_NOT_OPEN, name=type(self).__name__)
         given = numbers.to_list() if isinstance(numbers, pl.Series) else list(numbers)
@@ -511,7 +511,7 @@ class NtsClient:
             outcome = read_reply(reply.body, reply.status, asked, day, self._subject)
         if isinstance(outcome, StatusReply):
             return outcome
-        raise outcome  # here it has no context
+        raise outcome  # outside of the handler, so that it has no context
 
     def _translate(self, error: ServiceError) -> ServiceError:
         status, raw = error.status, error.raw
@@ -528,7 +528,7 @@ def _base_url(given: str | None) -> BaseUrl:
     try:
         url = given or (variable(ENV_NTS_URL) or "").strip() or NTS_URL
         base = BaseUrl.parse(_PATH_END.sub("", url, count=1), allow_http=True)
-    except UsageError as error:  # it speaks of the hosted service's URL
+    except UsageError as error:  # its text is about the hosted service
         raise UsageError(f"{_SUBJECT} ({ENV_NTS_URL}): {error}") from None
     if base.scheme == "http" and not base.is_loopback:
         raise UsageError(URL_NOT_ENCRYPTED, host=base.host, name=Phrase(NtsKey.NAME), variable=ENV_NTS_URL)
@@ -540,4 +540,4 @@ def _digits_of(number: str | int) -> str:
         return ten_digits("numbers", number)
     if not 0 < number < 10**10:
         raise UsageError(NUMBER_INVALID, parameter=Option("numbers"), number=number)
-    return f"{number:010d}"  # a registry's
+    return f"{number:010d}"  # as registries store them

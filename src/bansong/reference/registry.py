@@ -1,4 +1,4 @@
-"""Build, fetch and refresh a registry."""
+"""Build a registry from files, fetch one from the tax authority, refresh reference files."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import polars as pl
 from bansong.base.cancel import CancelToken, run_async
 from bansong.base.display import Progress, Shown
 from bansong.base.errors import AuthenticationError, GazetteerError, Problem, RegistryError, UsageError
+from bansong.base.files import sha256_of
 from bansong.base.forking import refuse_after_fork
 from bansong.base.messages import gettext, gettext_noop, gettext_of, ngettext, parameter
 from bansong.base.options import ReadOptions, StatusOptions
@@ -66,13 +67,13 @@ OUTPUT_IS_SOURCE: Final = Problem(
 ROLES: Final = ("b_no", "status", "since", "opened", "as_of", *MORE)
 _UNKNOWN_WORDS_SHOWN: Final = 20
 _UNDATED: Final = "undated"
+# day of the status in the reasons of an enriched file
 _DAY_OF_STATUS: Final = r"\[status [-+][0-9]+\] [^|]*\((?:registry|nts), ([0-9]{4}-[0-9]{2}-[0-9]{2})[,)]"
-"""Day of the status in the reasons of an enriched file."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegistryReport(Shown):
-    """Counts of rows read, kept and left out."""
+    """The report of building a registry: rows read and left out, businesses kept."""
 
     output: str
     version: str
@@ -80,14 +81,14 @@ class RegistryReport(Shown):
     columns: tuple[Mapping[str, Choice], ...]
     rows: int
     left_out: dict[str, int]  # rows by problem
-    unknown_words: dict[str, int]  # statuses that were not understood
+    unknown_words: dict[str, int]  # unknown words for a status
     duplicates: int
     businesses: int
     by_status: dict[str, int]
-    known_besides: dict[str, int]  # businesses with known taxation, merging, name
-    strange_words: dict[str, int]  # not understood, about taxation or merging
+    known_besides: dict[str, int]  # businesses with known `taxation`, `merged`, `name`
+    strange_words: dict[str, int]  # unknown words for taxation or merging
     newest: date | None  # newest day of a status
-    undated: int  # businesses with a status of an unknown day, which never justifies sending
+    undated: int  # businesses whose status has no day, so that no row is sent because of it
 
     def as_dict(self) -> dict[str, object]:
         return asdict(self) | {"newest": self.newest.isoformat() if self.newest else None}
@@ -128,19 +129,19 @@ def build_registry(
     encoding: str | None = None,
     delimiter: str | None = None,
 ) -> RegistryReport:
-    """Build a registry snapshot from files (or folders of files) with a number and a status column.
+    """Build a registry from files, or folders of files, with a number and a status column.
 
     Any table that :func:`bansong.enrich` reads: lists of statuses, the mail-order registry's CSVs, enriched files.
     Columns are found from the headers (roles ``b_no``, ``status``, ``since``, ``opened``, ``as_of``, optional
     ``taxation``, ``merged``, ``name``; ``columns`` overrides). A repeated number gets the status of its newest
-    ``as_of``, among equals of the later row, and the newest taxation and name. A source without that column is as fresh
-    as ``as_of``, by default the day (Korea's) of its last change. Enriched files date each status by their reasons,
-    else not at all, and give no names, since those are the customer list's own. Rows without a usable number or a known
+    ``as_of``, on a tie that of the later row, and the newest taxation and name. Without that column, statuses are of
+    the day ``as_of``, by default that of the file's last change (in Korea). In enriched files, the reasons date each
+    status, and names are not taken, since they are those of a customer list. Rows without a usable number or a known
     status are left out and counted.
 
-    Folders skip hidden files, Excel's lock files and ``output``. As a source ``output`` is refused; it must be called
-    ``.parquet``. Raises :class:`RegistryError`, :class:`bansong.errors.InputError`,
-    :class:`~bansong.errors.OutputError`, :class:`~bansong.errors.UsageError`.
+    In folders, hidden files, Excel's lock files and ``output`` are skipped. ``output`` must end in ``.parquet`` and be
+    no source. ``encoding`` and ``delimiter``: for CSV files. Raises :class:`RegistryError`,
+    :class:`bansong.errors.InputError`, :class:`~bansong.errors.OutputError`, :class:`~bansong.errors.UsageError`.
     """
     refuse_after_fork()
     output, fresh = Path(output), day_given("as_of", as_of)
@@ -160,7 +161,7 @@ def build_registry(
             raise RegistryError(NO_USABLE_ROW, counts=counts["rows"])
         said = {role for choice in chosen for role in choice}
         found = snapshot(rows.filter(pl.col("problem").is_null()), said)
-        digest = hashlib.sha256(b"".join(map(_hash_file, paths))).hexdigest()[:8]
+        digest = hashlib.sha256(b"".join(bytes.fromhex(sha256_of(path)) for path in paths)).hexdigest()[:8]
         version = f"{counts['newest'] or _UNDATED}-{digest}"
         written = _publish(found, output, version, [path.name for path in paths])
     businesses = sum(written["by_status"].values())
@@ -177,12 +178,13 @@ def build_registry(
 
 
 def check_registry_name(output: Path) -> None:
+    """Raise :class:`UsageError` unless the name of a registry ends in ``.parquet``."""
     if output.suffix.lower() not in FORMATS["parquet"].extensions:
         raise UsageError(OUTPUT_NOT_PARQUET, output=output)
 
 
 def _publish(found: pl.LazyFrame, output: Path, version: str, sources: Iterable[str]) -> dict[str, Any]:
-    """Write the registry without empty columns; return the report's fields about its businesses."""
+    """Write a registry without its empty columns; return the fields of the report about businesses."""
     frame = found.collect(engine="streaming")
     known = {name: frame.height - frame[name].null_count() for name in MORE if name in frame}
     frame = frame.drop([name for name, count in known.items() if not count])
@@ -240,7 +242,7 @@ def _columns(table: Table, given: Mapping[str, str] | None) -> dict[str, Choice]
     if "biz_status" in ours and "status" not in (given or {}):
         chosen["status"] = Choice(ours["biz_status"], "biz_status", 1.0, "header")
     if ours and "name" not in (given or {}):
-        chosen.pop("name", None)  # a customer list's own name, and not the one that the business is registered under
+        chosen.pop("name", None)  # a name from a customer list, perhaps not the registered one
     if "status" not in chosen:
         raise RegistryError(STATUS_COLUMN_MISSING, name=table.name, headers=", ".join(table.headers))
     return chosen
@@ -261,11 +263,11 @@ def _observe_rows(table: Table, chosen: Mapping[str, Choice], as_of: pl.Expr) ->
 
 
 def _known_on(table: Table, chosen: Mapping[str, Choice], path: Path, as_of: date | None) -> pl.Expr:
-    """Return the day of each row's status (Date), see :func:`build_registry`; null if unknown."""
+    """Return the day of each row's status (Date), as :func:`build_registry` says; null if unknown."""
     ours = find_earlier_columns(table, "").nine
     if "as_of" in chosen:
         day = day_expr(pl.col(table.ids[chosen["as_of"].column]))
-    elif ours and "reasons" not in ours:  # nothing dates the statuses of an output
+    elif ours and "reasons" not in ours:  # without reasons, the statuses of an enriched file have no day
         day = pl.lit(as_of, pl.Date)
     elif ours:
         reasons = pl.col(table.ids[ours["reasons"]])
@@ -275,7 +277,7 @@ def _known_on(table: Table, chosen: Mapping[str, Choice], path: Path, as_of: dat
         day = day.fill_null(pl.lit(as_of, pl.Date))
     else:
         day = pl.lit(as_of or seoul_day(path.stat().st_mtime))
-    tomorrow = datetime.now(UTC).date() + timedelta(days=1)  # clocks and time zones differ by less
+    tomorrow = datetime.now(UTC).date() + timedelta(days=1)  # a later day is wrong: time zones differ by less
     return pl.when(day.is_between(date.min, tomorrow)).then(day)
 
 
@@ -301,11 +303,6 @@ def _counts(rows: pl.LazyFrame) -> dict[str, Any]:
     }
 
 
-def _hash_file(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").digest()
-
-
 def _words(rows: pl.LazyFrame, column: str) -> pl.LazyFrame:
     counted = rows.group_by(column).len().sort("len", column, descending=[True, False])
     return counted.head(_UNKNOWN_WORDS_SHOWN)
@@ -317,7 +314,7 @@ Watch = Callable[[StatusFetch], None]
 
 @dataclass(frozen=True, slots=True)
 class FetchedRegistry:
-    """A fetch, and the registry written from it, if any."""
+    """The report of fetching statuses, and of the registry written from them, if any."""
 
     fetch: StatusFetch
     output: str | None = None
@@ -328,7 +325,7 @@ class FetchedRegistry:
 
     @property
     def exit_code(self) -> int:
-        """0 if all is fresh, 4 for a refused key, 5 if the run is to go on later."""
+        """0 if all statuses are fresh, 4 for a refused key, 5 if numbers are left for a later run."""
         return self.fetch.exit_code
 
     def as_dict(self) -> dict[str, Any]:
@@ -358,7 +355,7 @@ class FetchedRegistry:
 def fetch_registry(
     numbers: pl.Series, output: Path, sources: Sequence[str], options: StatusOptions, *, watch: Watch | None = None
 ) -> FetchedRegistry:
-    """Fetch stale statuses of ``numbers`` (UInt64), and write all stored ones as a registry."""
+    """Fetch stale statuses of ``numbers`` (UInt64), then write their stored statuses as a registry."""
     fetch = _fetch(numbers, None, options, watch)
     with StatusStore(options.store) as store:
         found = store.read(numbers.unique()).sort("b_no")
@@ -368,7 +365,7 @@ def fetch_registry(
 
 
 def refresh_registry(path: Path, options: StatusOptions, *, watch: Watch | None = None) -> FetchedRegistry:
-    """Refresh the oldest statuses of a registry in one step; other facts stay unless the tax authority gives them."""
+    """Fetch stale statuses of a registry and replace it; facts that the tax authority does not give stay."""
     registry = Registry.open(path)
     registry.check()
     before = pl.read_parquet(path, columns=["b_no", "as_of"], glob=False)
@@ -388,7 +385,7 @@ def refresh_registry(path: Path, options: StatusOptions, *, watch: Watch | None 
 
 
 def _fetch(numbers: pl.Series, known: pl.DataFrame | None, options: StatusOptions, watch: Watch | None) -> StatusFetch:
-    """Run :func:`fetch_statuses` from blocking code; Ctrl-C waits for open calls."""
+    """Call :func:`fetch_statuses` from blocking code; Ctrl-C waits for open calls."""
     token = CancelToken()
     seen: list[StatusFetch] = []
 
@@ -440,12 +437,13 @@ class DataUpdate:
     what: str
     path: str
     state: Literal["refreshed", "current"]
-    said: str  # a description
-    remedy: str | None = None  # an advice
+    said: str  # description of the file now
+    remedy: str | None = None  # what the user should do next
     exit_code: int = 0
 
 
 def update_registry(path: Path, options: StatusOptions, *, watch: Watch | None = None) -> DataUpdate:
+    """Refresh the statuses of the registry at ``path``."""
     report = refresh_registry(path, options, watch=watch)
     said = ngettext(
         "{count:,} status of a newer day, {fetch}",
@@ -459,7 +457,7 @@ def update_registry(path: Path, options: StatusOptions, *, watch: Watch | None =
 
 
 def update_gazetteer(path: Path, addresses: Sequence[Path], *, progress: Progress | None = None) -> DataUpdate:
-    """Build the gazetteer at ``path`` anew if the address files are newer, or there is none."""
+    """Build the gazetteer at ``path`` if the address files are newer, or if there is none."""
     found, _ = find_sources(addresses, path)
     before = Gazetteer.open(path) if path.exists() else None
     if before is not None and not _is_newer(found, before):
@@ -469,7 +467,7 @@ def update_gazetteer(path: Path, addresses: Sequence[Path], *, progress: Progres
         )
         return DataUpdate("gazetteer", str(path), "current", said, gettext(_DOWNLOAD))
     needed = [one["name"] for one in _sources(before) if one["kind"] in ("buildings", "lots")] if before else []
-    # without them, provinces would be lost
+    # a missing file would mean missing provinces
     if lost := [name for name in needed if name not in {one.short for one in found}]:
         raise GazetteerError(EARLIER_SOURCES_MISSING, path=path, lost=", ".join(lost))
     report = build_gazetteer(addresses, path, progress=progress)
@@ -479,7 +477,7 @@ def update_gazetteer(path: Path, addresses: Sequence[Path], *, progress: Progres
 
 
 def _is_newer(found: Sequence[SourceFile], before: Gazetteer) -> bool:
-    """Whether files are of a later day than the gazetteer's; without days, other files changed since."""
+    """Whether files have a later day than the gazetteer; without days, whether they differ and changed since."""
     days = [one.named for one in found if one.named is not None]
     if days and before.source_date is not None and max(days) != before.source_date:
         return max(days) > before.source_date

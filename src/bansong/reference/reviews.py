@@ -1,4 +1,4 @@
-"""Addresses for people to decide: the list, the choices read back, and their store."""
+"""Reviews of unsure addresses: write the workbook, read the choices back, store them."""
 
 from __future__ import annotations
 
@@ -80,11 +80,12 @@ def check_review(path: Path, gazetteer: Gazetteer | None) -> None:
 
 
 def headers() -> dict[str, str]:
+    """Return the headers of a review in the current language."""
     return {name: gettext(text, place=name[-1]) for name, text in COLUMNS.items()}
 
 
 def write_review(answers: pl.LazyFrame, target: Path, gazetteer: Gazetteer) -> int:
-    """Write a workbook of the unsure addresses of answered rows, one line each; return their number."""
+    """Write a workbook with a line for each unsure address of answered rows; return their number."""
     unsure = _unsure_addresses(answers)
     lines = unsure.hstack(_candidates(unsure, gazetteer))
     if lines.height > _ROWS_OF_A_SHEET:
@@ -173,7 +174,7 @@ CREATE TABLE choices (
     default="choices.sqlite",
 )
 
-Choices = str | Path | Literal[False] | None  # None: the user's own store, if there is one; False: none
+Choices = str | Path | Literal[False] | None  # None: the user's store, if it exists; False: no store
 
 _PUT: Final = """
 INSERT INTO choices VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (b_no, address_key) DO UPDATE SET
@@ -183,7 +184,7 @@ INSERT INTO choices VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (b_no, address_key) DO
 
 
 def read_choices(choices: Choices) -> pl.DataFrame | None:
-    """Read a store as :data:`~bansong.engine.overlays.CHOICE_SCHEMA`; ``None`` without a store."""
+    """Read stored choices (:data:`~bansong.engine.overlays.CHOICE_SCHEMA`); ``None`` without a store."""
     if choices is False:
         return None
     path = CHOICE_FILE.find(choices)
@@ -197,7 +198,7 @@ def read_choices(choices: Choices) -> pl.DataFrame | None:
 
 
 class ChoiceStore:
-    """A store of choices at ``path``, ``BANSONG_CHOICES``, or in the state directory; made by the first choice."""
+    """A file of chosen addresses: ``path``, ``BANSONG_CHOICES``, or in the state directory; made when needed."""
 
     def __init__(self, path: str | Path | None = None) -> None:
         self.path = CHOICE_FILE.find(path)
@@ -249,10 +250,7 @@ _MAX_NAME_CHARACTERS: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class ReviewReport(Shown):
-    """Addresses of a review by choice: new, changed, same as before, and without one.
-
-    ``by``: who chose; ``store``: where choices are kept.
-    """
+    """The report of storing a review: counts of choices; ``open``: addresses without a choice; ``by``: who chose."""
 
     path: str
     store: str
@@ -275,10 +273,11 @@ def apply_review(
 ) -> ReviewReport:
     """Store the choices of a review that ``enrich(review=…)`` wrote, for the next runs.
 
-    ``by``: who chose, by default the user of this machine; it stands in the reasons. ``store``: by default
-    ``BANSONG_CHOICES``, else ``choices.sqlite`` in the state directory. A later choice for the same business and
-    address wins. Raises :class:`InputError` for a file that is no review or a choice that is no candidate (nothing is
-    stored then), :class:`UsageError`, :class:`bansong.errors.StoreError`.
+    ``by``: who chose, as shown in the reasons; by default the user of this machine. ``store``: the file of choices, by
+    default ``BANSONG_CHOICES``, else ``choices.sqlite`` in the state directory. A later choice for the same business
+    and address replaces an earlier one. ``today``: the day of the choice. Raises :class:`InputError` for a file that is
+    no review or a choice that is no candidate (nothing is stored then), :class:`UsageError`,
+    :class:`bansong.errors.StoreError`.
     """
     refuse_after_fork()
     source, who = as_path(path), _name(by)

@@ -1,4 +1,4 @@
-"""Stored statuses, and the day's allowance of calls.
+"""The store of fetched statuses, and the allowance of calls a day.
 
 Fresh statuses are not asked again. Several processes use one file. Decision 033 says why it is SQLite, and no registry.
 """
@@ -48,7 +48,7 @@ CREATE TABLE usage (
 
 CREATE TABLE claims (b_no INTEGER PRIMARY KEY, run TEXT NOT NULL, until REAL NOT NULL) STRICT;
 """
-# answered: a call with the key was answered; claims: numbers that a run is about to ask
+# answered: the key has got an answer; claims: numbers that a run is about to ask
 MIGRATIONS: Final = {
     1: "ALTER TABLE usage ADD COLUMN answered INTEGER NOT NULL DEFAULT 0 CHECK (answered IN (0, 1));"
     "CREATE TABLE claims (b_no INTEGER PRIMARY KEY, run TEXT NOT NULL, until REAL NOT NULL) STRICT;"
@@ -66,7 +66,7 @@ STATUS_FILE: Final = FileKind(
 )  # "bvSt"
 
 _OF_A_NUMBER: Final = ("statuses", "unanswered", "claims")
-_PIECE: Final = 50_000  # rows read or written in one statement: others wait briefly, and memory stays flat
+_PIECE: Final = 50_000  # rows in one statement, so that others wait only briefly
 _EPOCH: Final = date(1970, 1, 1)
 _ROWS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "b_no": pl.UInt64,
@@ -77,7 +77,7 @@ _ROWS: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "merged": pl.Boolean,
 }
 _DAYS: Final = {"b_no": pl.UInt64, "as_of": pl.Int32}
-# one JSON array: SQLite reads it faster than Python fills a table
+# numbers are passed as one JSON array, which SQLite reads faster than Python fills a table
 _OF_NUMBERS: Final = "FROM json_each(?) AS wanted CROSS JOIN {table} AS found ON found.b_no = wanted.value"
 _UPSERT: Final = """
 INSERT INTO statuses VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (b_no) DO UPDATE SET
@@ -99,7 +99,7 @@ WHERE run = excluded.run OR until < ?
 
 @dataclass(frozen=True, slots=True)
 class DayUsage:
-    """What one key has used on one day in Korea; ``exhausted``: the API refused more for this day."""
+    """Usage of a key on one day in Korea; ``exhausted``: the API refused more; ``answered``: it has answered."""
 
     numbers: int = 0
     calls: int = 0
@@ -117,13 +117,14 @@ class StoreSummary:
 
 
 def find_status_store(path: str | Path | None = None) -> StatusStore | None:
+    """Open a status store if it exists."""
     found = STATUS_FILE.find(path)
     with STATUS_FILE.errors(found):
         return StatusStore(found) if found.exists() else None
 
 
 class StatusStore:
-    """An open status store at ``path``, ``BANSONG_STATUS_STORE``, or in the state directory; for any thread."""
+    """The open file of fetched statuses (``path``, ``BANSONG_STATUS_STORE``, or a default), for any thread."""
 
     def __init__(self, path: str | Path | None = None) -> None:
         self.path = STATUS_FILE.find(path)
@@ -142,7 +143,7 @@ class StatusStore:
         self.close()
 
     def read(self, numbers: pl.Series | None = None) -> pl.DataFrame:
-        """Return stored statuses of ``numbers`` (UInt64, each once), in their order, or all: :data:`STATUS_SCHEMA`."""
+        """Return stored statuses (:data:`STATUS_SCHEMA`) of distinct ``numbers`` (UInt64), in their order, or all."""
         if numbers is None:
             with self._use() as db:
                 stored = db.execute("SELECT b_no FROM statuses ORDER BY b_no").fetchall()
@@ -160,27 +161,28 @@ class StatusStore:
         )
 
     def stale(self, numbers: pl.Series, max_age: float, today: date) -> pl.DataFrame:
-        """Return which of ``numbers`` to ask, unknown ones first, then the oldest: ``b_no``, ``as_of`` (Date)."""
+        """Return the numbers to ask, unknown ones first, then by age: ``b_no``, ``as_of`` (Date)."""
         known = self._read_of(numbers, "SELECT found.b_no, found.as_of " + _OF_NUMBERS.format(table="statuses"), _DAYS)
-        known = known.filter(pl.col("as_of") <= _days(today))  # later ones are left by a wrong clock
+        known = known.filter(pl.col("as_of") <= _days(today))  # later days come from a wrong clock
         wanted = pl.DataFrame([numbers.alias("b_no")]).join(known, on="b_no", how="left")
         wanted = wanted.filter(~(_days(today) - pl.col("as_of") <= max_age).fill_null(value=False))
         in_vain = self.find_unanswered(wanted["b_no"], today)
         return wanted.join(in_vain.to_frame(), on="b_no", how="anti").sort("as_of", "b_no").cast({"as_of": pl.Date})
 
     def find_unanswered(self, numbers: pl.Series, today: date) -> pl.Series:
-        """Return which of ``numbers`` were asked on ``today`` in Korea without an answer (UInt64)."""
+        """Return the numbers (UInt64) that were asked today without an answer; ``today``: in Korea."""
         query = "SELECT found.b_no, found.day " + _OF_NUMBERS.format(table="unanswered")
         rows = self._read_of(numbers, query, _DAYS)
         return rows.filter(pl.col("as_of") == _days(today))["b_no"]
 
     def oldest(self, numbers: pl.Series) -> date | None:
+        """Return the day of the oldest stored status of ``numbers``."""
         query = "SELECT NULL, min(found.as_of) " + _OF_NUMBERS.format(table="statuses")
         day: date | None = self._read_of(numbers, query, _DAYS).select(pl.col("as_of").min().cast(pl.Date)).item()
         return day
 
     def usage(self, key: str, day: date) -> DayUsage:
-        """Return the usage of a key's fingerprint on a day in Korea, by all processes."""
+        """Return how much all processes have used a key on a day in Korea; ``key``: see :func:`account_of`."""
         query = "SELECT numbers, calls, exhausted, answered FROM usage WHERE key = ? AND day = ?"
         with self._use() as db:
             found = db.execute(query, (key, _days(day))).fetchone()
@@ -191,13 +193,13 @@ class StatusStore:
             return bool(db.execute("SELECT max(answered) FROM usage WHERE key = ?", (key,)).fetchone()[0])
 
     def lift_limit(self, key: str, day: date) -> bool:
-        """Forget that the key's requests of a day are used up; return whether they were."""
+        """Allow calls again although the key's requests of the day were used up; return whether they were."""
         statement = "UPDATE usage SET exhausted = 0 WHERE key = ? AND day = ? AND exhausted"
         with self._transaction() as db:
             return bool(db.execute(statement, (key, _days(day))).rowcount)
 
     def claim(self, numbers: pl.Series, run: str, now: float, until: float) -> pl.Series:
-        """Claim ``numbers`` (UInt64) for a run until a time; return those not claimed by another run."""
+        """Claim numbers (UInt64) for a run ``until`` a time (unix seconds); return those that no other run claimed."""
         values = _json(pl.DataFrame([numbers.alias("b_no")]))
         with self._transaction() as db:
             db.execute(_CLAIM, (run, until, values, now))
@@ -214,7 +216,7 @@ class StatusStore:
             db.execute("DELETE FROM claims WHERE run = ?", (run,))
 
     def take_numbers(self, key: str, day: date, numbers: int, limit: int) -> int:
-        """Reserve up to so many numbers within the day's ``limit``; return how many."""
+        """Reserve up to ``numbers`` within the ``limit`` of the day; return how many were reserved."""
         with self._transaction() as db:
             used = db.execute("SELECT numbers, exhausted FROM usage WHERE key = ? AND day = ?", (key, _days(day)))
             before, is_exhausted = used.fetchone() or (0, 0)
@@ -239,11 +241,11 @@ class StatusStore:
         self,
         statuses: pl.DataFrame | None = None,
         *,
-        unanswered: pl.Series | None = None,  # numbers without an answer today
-        usage: Mapping[tuple[str, date], DayUsage] | None = None,  # additions by fingerprint of the key and day
-        today: date | None = None,  # statuses of a later day always lose
+        unanswered: pl.Series | None = None,  # numbers asked today without an answer
+        usage: Mapping[tuple[str, date], DayUsage] | None = None,  # to add, by key (account_of) and day
+        today: date | None = None,  # a stored status of a later day is always replaced
     ) -> None:
-        """Write the results of calls in one durable commit; the newest ``as_of`` wins, among equals the later write."""
+        """Store results of calls in one durable commit; an older status does not replace a newer one."""
         to_come = pl.lit(_days(today or date.max)).alias("to_come")
         with self._transaction() as db:
             if statuses is not None:
@@ -309,33 +311,33 @@ def _json(frame: pl.DataFrame) -> str:
 
 
 _SALT: Final = "bizverify status store"
-_PART: Final = 8  # largest part of the remaining budget that is reserved at a time: an eighth
+_PART: Final = 8  # at most an eighth of the remaining budget is reserved at a time
 
 
 def account_of(key: NtsKey) -> str:
-    """Return the name under which the store counts a key's usage; it does not reveal the key."""
+    """Return a fingerprint under which the store counts a key's usage; it does not reveal the key."""
     return key.fingerprint(_SALT).hex()
 
 
 class DayAllowance:
-    """Numbers left to ask on a day in Korea, counted in the store before a call, for all processes; thread-safe."""
+    """Counts the numbers left to ask on a day in Korea, for all processes, before each call; thread-safe."""
 
     def __init__(
         self, store: StatusStore, account: str, limit: int | None, today: Callable[[], date], block: int = 0
     ) -> None:
         self.account = account
-        self.limit = limit  # numbers a day; None: no limit, and the caller counts
+        self.limit = limit  # numbers a day; None: no limit, so the caller counts
         self._store = store
         self._today = today
-        self._block = block  # reserved at once: a commit a call would be slow; a killed run counts as much too much
+        self._block = block  # numbers reserved in one commit; a killed run counts so many too much
         self._day = today()
-        self.spare = 0  # reserved numbers without a call yet
-        self._unsent = 0  # of calls to come
-        self._unstored = 0  # counted here only, since the store could not be written
+        self.spare = 0  # reserved numbers that no call has taken
+        self._unsent = 0  # numbers of calls that are not sent yet
+        self._unstored = 0  # numbers not counted in the store, which could not be written
         self._lock = threading.Lock()
 
     def take(self, numbers: int) -> int:
-        """Reserve up to so many numbers for a call; return how many. Then :meth:`count_sent` or :meth:`give_back`."""
+        """Reserve up to ``numbers`` for a call, return how many; call :meth:`count_sent` or :meth:`give_back` next."""
         if self.limit is None:
             return numbers
         with self._lock:
@@ -356,7 +358,7 @@ class DayAllowance:
             self._store.give_back_numbers(self.account, self._day, numbers)
 
     def remaining(self) -> int | None:
-        """Return how many numbers may still be taken today; ``None``: no limit."""
+        """Return how many numbers are left today; ``None``: no limit."""
         used = self._usage()
         if used.exhausted:
             return 0
@@ -368,11 +370,11 @@ class DayAllowance:
 
     @property
     def stored_limit(self) -> int | None:
-        """The limit for those who count in the store alone."""
+        """The limit a day for a process that counts only in the store."""
         return None if self.limit is None else max(0, self.limit - self._unstored)
 
     def close(self) -> None:
-        """Return reserved numbers that were not asked."""
+        """Give back the reserved numbers that were not asked."""
         left, self.spare, self._unsent = self.spare + self._unsent, 0, 0
         self._store.give_back_numbers(self.account, self._day, left)
 

@@ -1,4 +1,4 @@
-"""The statuses of a run's numbers: fetched if stale, and laid over the registry of its engine."""
+"""Fetch the stale statuses of a run's numbers, and combine them with the engine's registry."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ STATUS_FETCH_STOPPED: Final = Problem(
 )
 STATUS_KEY_REFUSED: Final = Problem("nts.status_key_refused", "{halt}; nothing was written")
 
-_MAX_AGE_DAYS: Final = 100_000.0  # more would be before the first date
+_MAX_AGE_DAYS: Final = 100_000.0  # limits the subtraction to valid dates
 
 
 @dataclass(frozen=True, slots=True)
 class RunStatuses:
-    """Statuses of a run on a ``day`` in Korea, and their fetch; of a ``planned`` run, what would be asked."""
+    """Statuses of a run on a ``day`` in Korea, and the report of their fetch (``planned``: what it would ask)."""
 
     overlay: StatusOverlay
     fetch: StatusFetch
@@ -72,16 +72,16 @@ class RunStatuses:
 
 
 class StatusProvider(Protocol):
-    """A source of statuses newer than a registry's; if it cannot be reached, the fetch has a ``halt``."""
+    """A source of newer statuses than a registry; if it cannot be reached, the fetch has a ``halt``."""
 
     def check(self) -> None:
-        """Raise :class:`UsageError` if it cannot be asked: without a key, say."""
+        """Raise :class:`UsageError` if the source cannot be asked, for example without a key."""
 
     def files(self) -> dict[str, Path | None]:
-        """Return its files by description: no output may replace one."""
+        """Return the files of the source by description; no output may replace them."""
 
     def plan(self, numbers: pl.Series, today: date) -> StatusFetch:
-        """Return what a fetch would ask for; nothing is asked."""
+        """Return the counts of a fetch without asking."""
 
     async def fetch(
         self,
@@ -91,15 +91,15 @@ class StatusProvider(Protocol):
         cancel: CancelToken,
         today: Callable[[], date],
     ) -> StatusFetch:
-        """Ask for what is stale, and store the answers, also when it is cancelled."""
+        """Ask for stale statuses, and store all answers, even of a cancelled fetch."""
 
     def read(self, numbers: pl.Series, aged_before: date | None = None) -> StatusOverlay:
-        """Return the stored statuses; those of a day before ``aged_before`` show their age."""
+        """Return the stored statuses; those from before ``aged_before`` show their age in the reasons."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaxAuthority:
-    """The tax authority's API, and the store of its answers."""
+    """The tax authority as a source of statuses: its API, and the status store."""
 
     options: StatusOptions
 
@@ -145,11 +145,12 @@ SOURCES: Final[Mapping[str, Callable[[StatusOptions], StatusProvider]]] = {"auto
 
 
 def open_source(options: StatusOptions) -> StatusProvider:
+    """Return the status source that the options name."""
     return SOURCES[options.source](options)
 
 
 def plan_statuses(rows: pl.LazyFrame, options: StatusOptions) -> RunStatuses:
-    """Return stored statuses of a run's rows, and how many would be asked; nothing is asked."""
+    """Return the stored statuses of a run's rows, and how many numbers would be asked."""
     source, day = open_source(options), seoul_day()
     source.check()
     numbers = numbers_of(rows)
@@ -164,8 +165,8 @@ def fetch_for_rows(
     cancel: CancelToken | None = None,
     today: Callable[[], date] = seoul_day,
 ) -> RunStatuses:
-    """Ask for stale statuses of a run's rows; return all known ones."""
-    # if the source fails, stored statuses are used with their age; a refused key is an error only for a named source
+    """Fetch the stale statuses of a run's rows; return all stored ones."""
+    # if the source fails, stored statuses show their age; a refused key is an error only if the source was named
     source, token = open_source(options), cancel or CancelToken()
     source.check()
     numbers = numbers_of(rows)
@@ -175,18 +176,18 @@ def fetch_for_rows(
     if fetch.exit_code == AuthenticationError.exit_code and options.source != "auto":
         raise AuthenticationError(STATUS_KEY_REFUSED, halt=fetch.halt)
     day = today()
-    # where not all could be asked, whatever is not of today rests on an older look, a fresh registry too
+    # if not all numbers could be asked, every status that is not of today shows its age, also of a fresh registry
     aged_before = day if fetch.halt is not None else fresh_since(options.max_age, day)
     return RunStatuses(source.read(numbers, aged_before), fetch, day)
 
 
 def fresh_since(max_age: float, day: date) -> date:
-    """Return the first day of statuses that are not older than ``max_age`` days."""
+    """Return the first day whose statuses are at most ``max_age`` days old on ``day``."""
     return day - timedelta(days=floor(min(max_age, _MAX_AGE_DAYS)))
 
 
 def numbers_of(rows: pl.LazyFrame) -> pl.Series:
-    """Return the distinct usable numbers of rows (UInt64, sorted), whatever their check digit."""
+    """Return the distinct usable numbers of rows (UInt64, sorted), even with a wrong check digit."""
     if NUMBER not in rows.collect_schema().names():
         return pl.Series(NUMBER, dtype=pl.UInt64)
     usable = pl.col(NUMBER).is_not_null() & pl.col(ROW_PROBLEM).is_null()

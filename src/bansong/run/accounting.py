@@ -32,32 +32,32 @@ ROWS_NOT_BALANCED: Final = Problem(
 
 PROBLEMS: Final = (*business_number.PROBLEMS, *ROW_PROBLEMS)  # reasons why a row is not asked about
 
-OTHER: Final = "other"  # words outside the local vocabulary, which the service may use, are counted under this one
+OTHER: Final = "other"  # counts words of the service that are not in our vocabulary
 
 _OUT_ID: Final = "out_id"
 
 
 @dataclass(frozen=True, slots=True)
 class LookupPlan:
-    """Lookups that a run would make; ``rows`` = ``invalid`` + ``suspect`` + ``lookups`` + ``duplicates``."""
+    """Counts of a planned run; ``rows`` = ``invalid`` + ``suspect`` + ``lookups`` + ``duplicates``."""
 
     rows: int
-    lookups: int  # distinct records
+    lookups: int  # distinct records of valid rows
     duplicates: int  # repeated records
-    invalid: int  # without a business number
-    invalid_by_problem: dict[str, int]  # by a code of PROBLEMS
+    invalid: int  # rows without a usable business number
+    invalid_by_problem: dict[str, int]  # invalid rows by code of PROBLEMS
     wrong_check_digits: int  # of valid rows
     without_address: int  # of valid rows
-    suspect: int = 0  # with a wrong check digit, and not bought for it
+    suspect: int = 0  # rows with a wrong check digit, which are not bought
 
 
 def plan(rows: pl.LazyFrame) -> LookupPlan:
-    """Count the lookups of rows of :func:`bansong.engine.records.records` in one streaming pass."""
+    """Count the lookups of records (:func:`bansong.engine.records.records`) in one streaming pass."""
     return plan_of(with_plan_columns(rows).select(*PLAN_COUNTS).collect(engine="streaming").row(0, named=True))
 
 
 def with_plan_columns(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Add ``plan:…`` for :data:`PLAN_COUNTS`; lookups count by ``LOOKUP`` if rows have it, else by a cheaper hash."""
+    """Add the columns ``plan:…`` for :data:`PLAN_COUNTS`; a cheap hash stands for ``LOOKUP`` if rows lack it."""
     names = rows.collect_schema().names()
     if "b_no" not in names:
         nothing = {"b_no": pl.String, NUMBER: pl.UInt64, RIGHT: pl.Boolean, ROW_PROBLEM: pl.String}
@@ -88,7 +88,7 @@ def _lookup_key(names: list[str]) -> pl.Expr:
     return reduce(xor, (text.hash(seed=place) for place, text in enumerate([pl.col(NUMBER), *texts])))
 
 
-PLAN_COUNTS: Final = (  # the plan as aggregations over `with_plan_columns` rows
+PLAN_COUNTS: Final = (  # aggregations over rows of `with_plan_columns`
     pl.col("plan:valid").len().alias("plan:rows"),
     pl.col("plan:valid").sum().alias("plan:valid"),
     pl.col("plan:lookup").count().alias("plan:asked"),
@@ -127,16 +127,17 @@ class RowCounts:
 
 
 def number_rows(answered: pl.LazyFrame) -> pl.LazyFrame:
+    """Add each row's place in the output, for :func:`order_counts`."""
     return answered.with_row_index(_OUT_ID)
 
 
 def order_counts() -> tuple[pl.Expr, pl.Expr]:
-    """Return aggregations over rows of :func:`number_rows`: their number ``rows``, and whether ``in_order``."""
+    """Return aggregations: the number of ``rows``, and whether numbered rows are still ``in_order``."""
     return pl.len().alias("rows"), (pl.col(ROW_ID) == pl.col(_OUT_ID)).all().alias("in_order")
 
 
 def tally(answered: pl.LazyFrame, more: Collection[pl.Expr] = ()) -> pl.LazyFrame:
-    """Count rows of :func:`number_rows` in one row: ``<column>:<word>`` for our words, ``<column>:`` for all values."""
+    """Count numbered rows by word (``<column>:<word>``) and by filled cells (``<column>:``), as one row."""
     counted = {"row_status": ROW_STATUSES, "biz_status": BIZ_STATUSES, "grade": GRADES, "action": ACTIONS}
     return answered.select(
         *order_counts(),
@@ -151,6 +152,8 @@ def tally(answered: pl.LazyFrame, more: Collection[pl.Expr] = ()) -> pl.LazyFram
 
 
 def row_counts_of(tallied: Mapping[str, int | bool]) -> RowCounts:
+    """Read the result of :func:`tally`; words outside our vocabulary count as :data:`OTHER`."""
+
     def by(name: str) -> dict[str, int]:
         counts = {key.partition(":")[2]: int(count) for key, count in tallied.items() if key.startswith(f"{name}:")}
         in_all = counts.pop("", None)
@@ -168,6 +171,7 @@ def row_counts_of(tallied: Mapping[str, int | bool]) -> RowCounts:
 
 
 def check_balance(rows_in: int, account: RowCounts, rows_written: int) -> None:
+    """Raise :class:`AccountingError` unless each input row was answered and written once, in order."""
     faults = []
     counted = sum(account.by_row_status.values())
     if counted != rows_in:
@@ -176,7 +180,7 @@ def check_balance(rows_in: int, account: RowCounts, rows_written: int) -> None:
 
 
 def check_rows(rows_in: int, rows_out: int, rows_written: int, *faults: Phrase, in_order: bool) -> None:
-    """Raise :class:`AccountingError` for lost, added or moved rows, or for earlier ``faults``."""
+    """Raise :class:`AccountingError` if rows were lost, added or moved, or if ``faults`` are given."""
     found = []
     if rows_out != rows_in:
         found.append(_fault(rows_in, Phrase("{count:,} answered", count=rows_out)))
@@ -199,13 +203,13 @@ ANSWERS_REPLACED: Final = Problem(
     "them, they are in the input as it was",
 )
 
-# columns that people correct or write notes into; the others follow from these, and change with each run
+# columns that people edit; the others are computed from these, and change with each run
 _TYPED: Final = ("biz_status", "grade", "action", "fixed_zipcode", "fixed_address", "row_note")
 _COUNT: Final = "replaced "
 
 
 def replaced_counts(earlier: EarlierColumns) -> list[pl.Expr]:
-    """Count the cells of an earlier output that change, as aggregations over a run's rows."""
+    """Return aggregations that count the cells of an earlier output that this run changes."""
     found = []
     for name in _TYPED:
         places = [place for column, place in earlier.nine.items() if contract_name(column) == name]
@@ -216,12 +220,14 @@ def replaced_counts(earlier: EarlierColumns) -> list[pl.Expr]:
 
 
 def replaced_rows(tallied: Mapping[str, Any]) -> dict[str, int]:
+    """Read the result of :func:`replaced_counts`: changed cells by column, without zeros."""
     return {
         name.removeprefix(_COUNT): int(count) for name, count in tallied.items() if name.startswith(_COUNT) and count
     }
 
 
 def replaced_alert(rows: Mapping[str, int], lang: Lang) -> Notice | None:
+    """Return an alert if the run changed answers of an earlier output; ``lang``: of the column names."""
     if not rows:
         return None
     counts = [
@@ -240,7 +246,7 @@ def _differs(name: str, cell: pl.Expr) -> pl.Expr:
 
 COMMON_FAILURE: Final = "common_failure"
 
-FAILURE_COUNTS: Final = (  # the most frequent note of failed rows, as an aggregation over a run's rows
+FAILURE_COUNTS: Final = (  # aggregation: the most frequent note of failed rows
     pl.col("row_note").filter(pl.col("row_status") == "failed").mode().sort().first().alias(COMMON_FAILURE),
 )
 
@@ -311,6 +317,7 @@ FILE_KEPT: Final = Problem(
 
 
 def no_gazetteer() -> Notice:
+    """Return the alert of a run without a gazetteer."""
     return Notice(GAZETTEER_MISSING, gazetteer=Option("gazetteer", "gazetteer.parquet"))
 
 
@@ -319,7 +326,7 @@ def is_majority(part: int, rows: int) -> bool:
 
 
 def answer_alerts(tallied: Mapping[str, int], first_row: int) -> Iterator[Notice]:
-    # first_row: number of the first row
+    """Yield alerts about doubtful answers; ``first_row``: number that messages give the first row."""
     if found := int(tallied.get(UNCHECKED_SENDS) or 0):
         yield Notice(STATUS_UNCHECKED, count=found)
     if found := int(tallied.get(GARBLED) or 0):
@@ -329,7 +336,7 @@ def answer_alerts(tallied: Mapping[str, int], first_row: int) -> Iterator[Notice
 
 
 def invalid_alert(plan: LookupPlan, header: str | None) -> Notice | None:
-    # header: of the column with the business numbers
+    """Return an alert if most rows are invalid; ``header``: of the column of business numbers."""
     if not is_majority(plan.invalid, plan.rows):
         return None
     problem = max(plan.invalid_by_problem, key=plan.invalid_by_problem.__getitem__, default="missing")
@@ -341,6 +348,7 @@ def invalid_alert(plan: LookupPlan, header: str | None) -> Notice | None:
 
 
 def failure_alert(account: RowCounts, note: str | None) -> Notice | None:
+    """Return an alert if most rows failed; ``note``: their most frequent note."""
     failed = account.by_row_status.get("failed", 0)
     if not is_majority(failed, account.rows):
         return None
@@ -360,17 +368,17 @@ STATUSES_UNCHECKED: Final = Problem("alert.statuses_unchecked", "{summary}")
 
 @dataclass(frozen=True, slots=True)
 class NtsCounts:
-    """The tax authority's statuses in a run."""
+    """Counts of a run's statuses that came from the tax authority."""
 
-    rows: int  # with such a status
-    oldest: str | None  # day of the oldest one (ISO)
-    aged: int  # rows with a status of any source that shows its age because it could not be renewed
-    age: int | None  # days of the oldest of these
-    halt: str | None  # why not all were asked
+    rows: int  # rows with a status of the tax authority
+    oldest: str | None  # day of the oldest of these statuses (ISO)
+    aged: int  # rows whose status, of any source, could not be renewed and shows its age
+    age: int | None  # age of the oldest such status, in days
+    halt: str | None  # why not all numbers were asked
 
     @property
     def caution(self) -> str:
-        """Age of statuses that could not be renewed, and why; empty if there are none."""
+        """How old statuses are that could not be renewed, and why; empty if all were renewed."""
         age = Phrase("{count:,} day", "{count:,} days", count=self.age or 0)
         aged = Phrase(
             "{count:,} status up to {age} old", "{count:,} statuses up to {age} old", count=self.aged, age=age
@@ -385,19 +393,20 @@ class NtsCounts:
 
 @dataclass(frozen=True, slots=True)
 class StatusCounts:
-    """Numbers of rows with a business number, by the check of their status."""
+    """Counts of the rows with a business number: status checked, or checked too long ago."""
 
     rows: int
     checked: int
     stale: int  # checked more than `stale_after` days ago
     stale_after: int
-    registry: str | None  # its version
+    registry: str | None  # version of the registry
     bought: bool = False  # the service was asked
     nts: NtsCounts | None = None  # the tax authority's part, if asked
     sends: int = 0  # rows with the action `send`
 
     @property
     def summary(self) -> str:
+        """Sentence on the checked statuses: their number, sources and age, and the remedy if few."""
         counts = {"checked": self.checked, "rows": self.rows, "sources": self._sources()}
         checked = Phrase("{checked:,} of {rows:,} statuses checked{sources}", **counts)
         caution = self.nts.caution if self.nts is not None else ""
@@ -454,7 +463,7 @@ class StatusCounts:
 
     @property
     def is_alarming(self) -> bool:
-        # most rows have no fresh status, or not all numbers were asked
+        """Whether most rows have no fresh status, or not all numbers were asked."""
         halted = self.nts is not None and self.nts.halt is not None
         return halted or is_majority(self.rows - self.checked + self.stale, self.rows)
 
@@ -462,7 +471,7 @@ class StatusCounts:
 def statuses_of(
     engine: Engine, counts: RowCounts, tallied: Mapping[str, Any], halt: str | None = None
 ) -> StatusCounts | None:
-    """Return the counts of checked statuses; ``None`` for a list without numbers."""
+    """Return the status counts of a tallied run; ``None`` for a list without business numbers."""
     local, rows = engine.local, sum(counts.by_biz_status.values())
     if not rows:
         return None
@@ -479,6 +488,7 @@ def statuses_of(
 
 
 def sum_statuses(counted: Sequence[StatusCounts]) -> StatusCounts | None:
+    """Add up the status counts of several tables; ``None`` without any."""
     if not counted:
         return None
     of_nts = [one.nts for one in counted if one.nts is not None]

@@ -1,6 +1,7 @@
 """Changes between two runs over the same rows: pure functions over frames of answers."""
-# A *snapshot* (:data:`SNAPSHOT`) has the last answer of each key and input. A row left open now (pending, failed,
-# status unknown) keeps its earlier answer, so that nothing is reported twice; a row that left stays KEEP_GONE_DAYS.
+# A snapshot (:data:`SNAPSHOT`) holds the last answer of each key and input. A row without an answer now (pending,
+# failed, status unknown) keeps its earlier one, so that no change is reported twice. A missing row stays for
+# KEEP_GONE_DAYS.
 
 from __future__ import annotations
 
@@ -25,9 +26,9 @@ CHANGES: Final[tuple[Change, ...]] = get_args(Change)
 KEY: Final = "key"
 CHANGE: Final = "changes"
 RECORD: Final = ("b_no", "name", "address")
-# compared columns: a probability moves a little every day; the grade shows when that matters
+# compared columns; not the probability, which moves a little every day
 ANSWER: Final = ("biz_status", "grade", "action", "fixed_zipcode", "fixed_address")
-GONE: Final = "gone"  # day on which a row was first missed; null for a row of the list
+GONE: Final = "gone"  # first day on which a row was missing from the list; null for a row of the list
 KEEP_GONE_DAYS: Final = 30
 SNAPSHOT: Final = pl.Schema(
     {KEY: pl.String(), "input": pl.String()}
@@ -38,7 +39,7 @@ _SHOWN: Final = (*ANSWER, "bounce_prob")
 _PLACE: Final = "place"
 _NOW: Final = "_now"
 BEFORE: Final = "_before"  # suffix of a column with the earlier value
-# one row for each key whose answer changed; `changes` names the kinds and may be empty
+# one row for each changed key; `changes` has the kinds of change and may be empty
 CHANGE_SCHEMA: Final = pl.Schema(
     {KEY: pl.String(), "input": pl.String()}
     | dict.fromkeys(RECORD, pl.String())
@@ -54,24 +55,27 @@ _SEVEREST_FIRST: Final = ("closed", "suspended", "active")
 
 
 def key_expr(columns: Iterable[str]) -> pl.Expr:
+    """Return the key of a row: the text of these columns, without spaces."""
     cells = [pl.col(name).cast(pl.String).fill_null("") for name in columns]
     return without_space(pl.concat_str(cells, separator=_BETWEEN))
 
 
 def without_space(text: pl.Expr) -> pl.Expr:
-    # other spacing is no edit
-    # blanks first: the pattern alone takes five times as long
+    """Remove white space, since different spacing does not count as an edit."""
+    # literal blanks first: the pattern alone takes five times as long
     return text.str.replace_all(" ", "", literal=True).str.replace_all(r"\s", "")
 
 
 def status_code_expr(status: pl.Expr) -> pl.Expr:
+    """Return the code of a status word in Korean or English; other words stay."""
     return pl.coalesce(meaning_expr(status), status)
 
 
 def advance(
     before: pl.DataFrame, after: pl.DataFrame, today: date, other_columns: Collection[str] = ()
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the settled snapshot ``after`` with gone rows, and the changes; hashes find the few rows that differ."""
+    """Return the next snapshot, and the changes to it; ``other_columns``: inputs now read by other columns."""
+    # hashes find the few rows that differ; only those are compared
     before = recognize(rebase(before, after, other_columns), after)
     compared = (KEY, *ANSWER, "row_status")
     is_other = ~_hash(after, *compared).is_in(_hash(before, *compared).implode())
@@ -93,9 +97,9 @@ def advance(
 
 
 def rebase(before: pl.DataFrame, after: pl.DataFrame, inputs: Collection[str]) -> pl.DataFrame:
-    """Return ``before`` with the rows of ``inputs`` as they are ``after``, except for the statuses of their numbers."""
-    # If other columns are read, keys, grades and addresses differ for this reason alone. Rows without a number, and
-    # inputs without known numbers, cannot be matched: the present rows replace the earlier ones.
+    """Replace rows of ``inputs`` in ``before`` by those of ``after``; their numbers keep the earlier status."""
+    # Keys, grades and addresses of these inputs differ only because other columns are read now. Rows without a number,
+    # and inputs without known numbers, cannot be matched: the present rows replace the earlier ones.
     if not inputs:
         return before
     is_rebased = pl.col("input").is_in(list(inputs)) & pl.col(GONE).is_null()
@@ -111,7 +115,7 @@ def rebase(before: pl.DataFrame, after: pl.DataFrame, inputs: Collection[str]) -
 
 
 def recognize(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
-    """Give edited rows the keys of ``after``: a number of which one row left and one came."""
+    """Give edited rows their key in ``after``: one row of a number disappeared, and one appeared."""
     listed = before.filter(pl.col(GONE).is_null())
     gone, came = (
         rows.filter(pl.col("b_no").is_not_null() & ~_hash(rows, KEY).is_in(_hash(others, KEY).implode()))
@@ -128,7 +132,7 @@ def recognize(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
 
 
 def number_statuses(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the status of each number of a snapshot; rows of the list take precedence over those that left it."""
+    """Return the status of each number of a snapshot; listed rows take precedence over missing ones."""
     places = dict(zip(_SEVEREST_FIRST, range(len(_SEVEREST_FIRST)), strict=True))
     severity = pl.col("biz_status").replace_strict(places, default=len(places))
     is_unknown = pl.col("biz_status").fill_null("unknown") == "unknown"
@@ -139,7 +143,7 @@ def number_statuses(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def numbers_by_input(rows: pl.DataFrame) -> dict[str, pl.Series]:
-    """Return the business numbers (UInt64) of the listed rows of a snapshot by their input."""
+    """Return the business numbers (UInt64) of a snapshot's listed rows, by input."""
     number = pl.col("b_no").filter(pl.col("b_no").str.contains(r"^\d{10}$")).unique().cast(pl.UInt64)
     found = rows.filter(pl.col(GONE).is_null()).group_by("input").agg(number)
     return dict(zip(found["input"], found["b_no"], strict=True))
@@ -150,9 +154,9 @@ def _hash(rows: pl.DataFrame, *columns: str) -> pl.Series:
 
 
 def settle(after: pl.DataFrame, before: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows ``after`` with the earlier values of those left open."""
-    # An unanswered row keeps its whole answer. A row with an unknown status keeps the status, and at the same address
-    # the risk, too: else an outage would raise all risks, and its end lower them again.
+    """Return the rows ``after``, where rows without an answer have the earlier one."""
+    # An unanswered row keeps its whole answer. A row whose status is unknown now keeps the status; at the same address
+    # it also keeps the risk: otherwise an outage would raise all risks, and its end would lower them again.
     known = before.unique(KEY, keep="first", maintain_order=True)
     names = (*_SHOWN, "address")
     joined = after.join(known.select(KEY, *(pl.col(name).alias(f"{name}{BEFORE}") for name in names)), KEY, "left")
@@ -173,9 +177,9 @@ def settle(after: pl.DataFrame, before: pl.DataFrame) -> pl.DataFrame:
 def compare(
     before: pl.DataFrame, after: pl.DataFrame, known: pl.DataFrame | None = None, now: pl.DataFrame | None = None
 ) -> pl.DataFrame:
-    """Return the changes between settled snapshots: :data:`CHANGE_SCHEMA`, ordered as ``after``, then gone rows."""
-    # Of a key in several inputs the first counts. ``known`` and ``now``: rows with the statuses of the numbers,
-    # by default the same. A number's closure is a change of its first row with it.
+    """Return the changes between two snapshots (:data:`CHANGE_SCHEMA`), ordered as ``after``, missing rows last."""
+    # The first row of a key counts. ``known`` and ``now``: rows that give the numbers' earlier and present statuses, by
+    # default ``before`` and ``after``. The closure of a business is reported once, at its first row.
     known, now = number_statuses(before if known is None else known), number_statuses(after if now is None else now)
     before, after = (frame.unique(KEY, keep="first", maintain_order=True) for frame in (before, after))
     both = after.with_row_index(_PLACE).join(before, KEY, "full", suffix=BEFORE, coalesce=True)
@@ -229,7 +233,7 @@ def _rank(name: str, words: Sequence[str]) -> tuple[pl.Expr, pl.Expr]:
 
 
 def combine(changes: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Return the changes over several runs from those of each, oldest first; a change that was reversed is none."""
+    """Merge the changes of several runs, oldest first; a change and its reversal cancel out."""
     steps = pl.concat([frame.with_columns(pl.lit(place).alias("step")) for place, frame in enumerate(changes)])
     first, last = (steps.unique(KEY, keep=keep, maintain_order=True) for keep in ("first", "last"))
     was_new, went = pl.col(CHANGE).list.contains("new"), pl.col(CHANGE).list.contains("gone")
@@ -247,17 +251,18 @@ def _side(changes: pl.DataFrame, end: str) -> pl.DataFrame:
 
 
 def of_kinds(changes: pl.DataFrame, kinds: Sequence[Change]) -> pl.DataFrame:
-    """Return the rows of :func:`compare` of these ``kinds``, and only these kinds in them."""
+    """Keep the rows with changes of these ``kinds``, and only these kinds in each."""
     named = pl.col(CHANGE).list.set_intersection(list(kinds))
     return changes.with_columns(named.alias(CHANGE)).filter(pl.col(CHANGE).list.len() > 0)
 
 
 def count_kinds(changes: pl.DataFrame) -> dict[str, int]:
+    """Count the rows with each kind of change."""
     found = dict(changes[CHANGE].explode(empty_as_null=False).value_counts().iter_rows())
     return {kind: int(found.get(kind, 0)) for kind in CHANGES}
 
 
-KIND_WORDS: Final[Mapping[str, str]] = {  # words for the kinds of change; the English ones are the codes
+KIND_WORDS: Final[Mapping[str, str]] = {  # word for each kind of change; in English it is the code
     "closed": gettext_noop("closed"),
     "suspended": gettext_noop("suspended"),
     "reopened": gettext_noop("reopened"),
@@ -282,6 +287,7 @@ def format_counts(counts: Mapping[str, int]) -> str:
 
 
 def write_changes(changes: pl.DataFrame, target: Path) -> None:
+    """Write the changes as a table in the current language; the name's extension chooses the format."""
     format = output_format(target)
     with publish_file(target) as temporary:
         shown = [name for name in CHANGE_SCHEMA if name not in (KEY, "input", CHANGE)]

@@ -16,7 +16,7 @@ from bansong.base.schema import BETTER, GRADE_COLOURS, GRADES, LINE, NEUTRAL, WO
 if TYPE_CHECKING:
     import altair as alt
 
-    Chart: TypeAlias = alt.LayerChart  # what the methods that draw return
+    Chart: TypeAlias = alt.LayerChart  # result of the methods that draw
 
 ALTAIR_MISSING: Final = Problem("charts.altair_missing", "charts need Altair: pip install 'bansong[notebook]'")
 
@@ -26,6 +26,7 @@ WIDTH: Final = 460
 
 
 def altair() -> ModuleType:
+    """Import Altair; raise :class:`UsageError` without it."""
     try:
         import altair
     except ImportError as error:
@@ -86,11 +87,11 @@ TILES: Final = {  # tile of each level of the feature `region`
 
 _TILE: Final = 96
 _BAR: Final = 24  # pixels of a tile's side, and of a horizontal bar with its gap
-_HYPHEN: Final = "replace(datum.label, '\u2212', '-')"  # many fonts with Hangul have no minus sign
+_HYPHEN: Final = "replace(datum.label, '\u2212', '-')"  # many Korean fonts have no minus sign
 
 
 def grades(counts: Mapping[str, int], rows: int | None = None) -> alt.LayerChart:
-    """Return rows by grade as bars. ``rows``: total, so that those without a grade are shown."""
+    """Draw rows by grade as bars; ``rows``: total, to show the rows without a grade."""
     alt = altair()
     known = {grade: counts.get(grade, 0) for grade in (*GRADES, *(name for name in counts if name not in GRADES))}
     without = 0 if rows is None else rows - sum(known.values())
@@ -115,7 +116,7 @@ def grades(counts: Mapping[str, int], rows: int | None = None) -> alt.LayerChart
 
 
 def regions(frame: pl.DataFrame) -> alt.LayerChart:
-    """Return the return risk by province as tiles: ``region`` (null without a province), ``rows``, ``expected``."""
+    """Draw the return risk by province as tiles, from ``region`` (null: no province), ``rows``, ``expected``."""
     alt = altair()
     places = pl.DataFrame(
         [(level, tile.column, tile.row, tile.name(current_language())) for level, tile in TILES.items()],
@@ -155,7 +156,7 @@ def regions(frame: pl.DataFrame) -> alt.LayerChart:
 
 
 def reasons(frame: pl.DataFrame, most: int = 10) -> alt.LayerChart:
-    """Return the weightiest reasons as bars: ``reason`` (text), ``rows`` (with this as the weightiest)."""
+    """Draw the ``most`` frequent weightiest reasons as bars, from ``reason`` (text) and ``rows``."""
     alt = altair()
     top = frame.sort("rows", descending=True, maintain_order=True).head(most)
     base = alt.Chart(top).encode(
@@ -174,7 +175,7 @@ def reasons(frame: pl.DataFrame, most: int = 10) -> alt.LayerChart:
 
 
 def reliability(frame: pl.DataFrame) -> alt.LayerChart:
-    """Return predicted against actual returns with 95 % intervals: bins of :attr:`Calibration.frame`."""
+    """Draw predicted against actual returns with 95 % intervals, from bins of :attr:`Calibration.frame`."""
     alt = altair()
     ends = frame.select(pl.max_horizontal("mean_p", "high").max()).item() or 1.0
     scale = alt.Scale(domain=[0, min(1.0, ends * 1.08)], nice=False)
@@ -202,7 +203,7 @@ def reliability(frame: pl.DataFrame) -> alt.LayerChart:
 
 
 def waterfall(frame: pl.DataFrame, title: str, subtitle: str = "") -> alt.LayerChart:
-    """Return how a score adds up: a bar for each reason's points (``reason``, ``points``, in order), then the score."""
+    """Draw how points add up to a score, from ``reason`` and ``points`` in order: a bar each, then the score."""
     alt = altair()
     steps = waterfall_steps(frame)
     base = alt.Chart(steps).encode(
@@ -226,7 +227,7 @@ def waterfall(frame: pl.DataFrame, title: str, subtitle: str = "") -> alt.LayerC
 
 
 def waterfall_steps(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the bars of a waterfall, each beginning where the one before ended; the last is the score."""
+    """Return the bars of a waterfall: each starts where the previous one ends; the last is the score."""
     end = pl.col("points").cum_sum()
     moves = frame.select("reason", pl.col("points").cast(pl.Int64)).with_columns(start=end - pl.col("points"), end=end)
     kind = pl.when(pl.int_range(pl.len()) == 0).then(pl.lit("total")).when(pl.col("points") > 0).then(pl.lit("worse"))
@@ -241,14 +242,14 @@ def waterfall_steps(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _labels(steps: pl.DataFrame) -> str:
-    # two reasons may read alike, so their places are the axis
+    # the axis holds places, since two reasons may have the same text
     import json
 
     return f"{json.dumps(steps['reason'].to_list(), ensure_ascii=False)}[datum.value]"
 
 
 def grade_history(frame: pl.DataFrame, levels: list[str], title: str) -> alt.LayerChart:
-    """Return grades over time as steps: ``at`` (Datetime), ``grade``, ``said``; ``levels``: the best first."""
+    """Draw grades over time as steps, from ``at`` (Datetime), ``grade``, ``said``; ``levels``: the best first."""
     alt = altair()
     base = alt.Chart(frame).encode(
         alt.X("at:T", title=None, axis=alt.Axis(format="%Y-%m-%d", labelOverlap=True, labelAngle=0, tickCount=5)),

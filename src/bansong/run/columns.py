@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +21,7 @@ from bansong.engine.address.attach import building_code
 from bansong.engine.address.gazetteer import Gazetteer
 from bansong.engine.local import DISTRICT_CODE, MATCH_LEVEL, NUMBER, PLACE
 from bansong.engine.overlays import address_key
-from bansong.engine.records import ROW_ID, find_repeated, gather_values
+from bansong.engine.records import ROW_ID, find_repeated, look_up
 from bansong.run import accounting
 from bansong.run.accounting import kept_alert
 from bansong.tables import detect
@@ -65,7 +64,7 @@ COLUMN_DOUBLED: Final = Problem(
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Place and format of an output; ``streamed``: goes to standard output; ``private``: only the run sees the file."""
+    """Path and format of an output; ``streamed``: sent to standard output; ``private``: a temporary file of the run."""
 
     path: Path
     format: Format
@@ -81,7 +80,7 @@ class Target:
 
 
 def choose_target(path: Path, format: Format, output: str | Path | None, in_place: bool, **options: Any) -> Target:
-    """Return the output's place; raise :class:`UsageError`, :class:`OutputError` for impossible ones."""
+    """Choose path and format of an output; raise :class:`UsageError` or :class:`OutputError` if impossible."""
     if in_place:
         if output is not None:
             raise UsageError(IN_PLACE_AND_OUTPUT)
@@ -105,7 +104,7 @@ def choose_target(path: Path, format: Format, output: str | Path | None, in_plac
 
 
 def choose_stream(path: Path, format: Format, folder: Path, **options: Any) -> Target:
-    """Return the place in ``folder`` of an output for standard output, in the input's format; raise as above."""
+    """Choose a file in ``folder`` for standard output, in the input's format; raises as :func:`choose_target`."""
     target = choose_target(
         path, format, folder / detect.default_output(detect.INPUT_NAME, format).name, in_place=False, **options
     )
@@ -122,11 +121,11 @@ def lay_out_columns(
     lang: Lang = "en",
 ) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
     """Return the output's columns as (column, header), first the user's at ``kept``, and warnings."""
-    # Columns of an earlier enrichment or labelling (``ours``: contract name → position) are replaced in place. Beside a
-    # user's column of our name, in any case, ours is called ``<name>_bv``, then ``<name>_bv2`` and so on.
+    # Columns of an earlier enrichment or labelling (``ours``: contract name → position) are replaced in place. If a
+    # user's column has our name, upper or lower case, ours is called ``<name>_bv``, then ``<name>_bv2`` and so on.
     replaced = {place: name for name, place in ours.items()}
     columns = [(replaced.get(place, f"c{place}"), header) for place, header in enumerate(headers) if place in kept]
-    taken = {header.casefold() for _, header in columns}  # an Excel table, as SQL, has no `Grade` beside `grade`
+    taken = {header.casefold() for _, header in columns}  # Excel tables and SQL take `Grade` and `grade` for one
     warnings = []
     for name in names:
         if name in ours:
@@ -137,14 +136,14 @@ def lay_out_columns(
             header, again = f"{wanted}_bv{again if again > 1 else ''}", again + 1
         if again > 1:
             both = {"theirs": wanted, "ours": header}
-            # in an earlier output the user's column may be taken for ours
+            # an alert in an earlier output, where the user's column may be mistaken for ours
             warnings.append(Notice(COLUMN_DOUBLED, **both) if ours else Phrase(COLUMN_DOUBLED.text, **both))
         columns.append((name, header))
     return tuple(columns), tuple(warnings)
 
 
 def refuse_wide(table: Table, target: Target, prefix: str) -> None:
-    # first, since choosing among thousands of columns takes seconds
+    """Refuse an output with too many columns for its format, before columns are chosen (which takes seconds)."""
     if target.format.can.max_columns is not None:
         ours = find_earlier_columns(table, prefix).nine
         target.format.refuse_wide(len(table.headers) + len(set(ADDED_COLUMNS) - ours.keys()))
@@ -159,7 +158,7 @@ def find_losses(
     leaves_out: bool,
     header_unsure: bool,
 ) -> tuple[str, ...]:
-    """Return warnings about what the output lacks or changes; ``header_unsure``: lines above it may be rows."""
+    """Return warnings about parts of the input that the output lacks or changes."""
     headers = tuple(header for _, header in layout)
     planned = Planned(target.path, headers, leaves_out=leaves_out, in_place=in_place, summary=target.summary)
     with detect.reading(table):
@@ -199,7 +198,7 @@ def _note_lost_lines(table: Table, *, titles: bool) -> Iterator[str]:
 
 
 def open_elsewhere(source: Path | None, target: Target) -> Iterator[Notice]:
-    """Yield alerts if input or output is open in Excel or LibreOffice, shown by a lock file beside it."""
+    """Yield alerts if a lock file shows that input or output is open in Excel or LibreOffice."""
     if source is not None and (lock := _lock_beside(source)):
         yield Notice(INPUT_OPEN, path=source, lock=lock.name)
     if not target.private and target.path != source and (lock := _lock_beside(target.path)):
@@ -230,7 +229,7 @@ def keep_apart(read: Mapping[str, Path | None], written: Mapping[str, Path | Non
         others[use] = path
 
 
-_USES: Final = (  # uses of files in messages
+_USES: Final = (  # words for uses of files that are translated
     *(gettext_noop("input"), gettext_noop("output"), gettext_noop("manifest"), gettext_noop("registry")),
     *(gettext_noop("statuses"), gettext_noop("gazetteer"), gettext_noop("model"), gettext_noop("ledger")),
     *(gettext_noop("letter list"), gettext_noop("report"), gettext_noop("review"), gettext_noop("status store")),
@@ -242,16 +241,16 @@ def _use(name: str) -> str:
     return gettext(name) if name in _USES else name
 
 
-# `row_id` of the first row with the same number and corrected address; null in that row and in all others
+# `row_id` of the first row with the same number and corrected address; null in all other rows
 FIRST: Final = "bv:first"
 
 _PLACE: Final = "place"
-_REFERENCE: Final = r"\s*\([^()0-9]*\)$"  # behind an official address: the legal dong and the building's name
+_REFERENCE: Final = r"\s*\([^()0-9]*\)$"  # legal dong and building's name at the end of an official address
 
 
 def with_duplicates(answers: pl.LazyFrame) -> pl.LazyFrame:
-    """Add :data:`FIRST` (UInt32) to answered rows, reading them at once; 20 bytes a row are held."""
-    # equal rows: with the same number and the same key of the corrected (else the written) address
+    """Add :data:`FIRST` (UInt32) to answered rows; they are read now, and 20 bytes a row are held."""
+    # equal rows have the same number and the same address key, of the corrected address if there is one
     names = answers.collect_schema().names()
     if NUMBER not in names or "address" not in names:
         return answers.with_columns(pl.lit(None, pl.UInt32).alias(FIRST))
@@ -263,12 +262,8 @@ def with_duplicates(answers: pl.LazyFrame) -> pl.LazyFrame:
     return answers.with_columns(look_up(first).alias(FIRST))
 
 
-def look_up(values: pl.Series) -> pl.Expr:
-    return pl.col(ROW_ID).map_batches(partial(gather_values, values), values.dtype, is_elementwise=True)
-
-
 def find_first_rows(found: pl.DataFrame) -> pl.Series:
-    """Return for each row the place of the first equal one; null for the first, and if either column is null."""
+    """Return the place of the first equal row for each later one; null for other rows."""
     often = find_repeated(found[NUMBER], 2)
     alike = [NUMBER, _PLACE]
     some = found.with_row_index(ROW_ID).filter(pl.col(NUMBER).is_in(often.implode())).drop_nulls()
@@ -286,6 +281,7 @@ _NO_CODES: Final = gettext_noop(
 
 
 def checked_extra_columns(asked: Sequence[str]) -> tuple[str, ...]:
+    """Return the known extra columns in their order; raise :class:`UsageError` for unknown ones."""
     given = [part.strip() for one in ([asked] if isinstance(asked, str) else asked) for part in one.split(",")]
     if unknown := [name for name in given if name not in EXTRA_COLUMNS]:
         known = ", ".join(EXTRA_COLUMNS)
@@ -295,6 +291,7 @@ def checked_extra_columns(asked: Sequence[str]) -> tuple[str, ...]:
 
 
 def with_extra_columns(answers: pl.LazyFrame, names: Sequence[str], gazetteer: Gazetteer | None) -> pl.LazyFrame:
+    """Add the extra columns ``names``; columns without a source are null."""
     there = answers.collect_schema().names()
     nothing = pl.lit(None, pl.String)
     columns = {name: pl.col(source) if source in there else nothing for name, source in _SOURCES.items()}
@@ -305,7 +302,7 @@ def with_extra_columns(answers: pl.LazyFrame, names: Sequence[str], gazetteer: G
 
 
 def unknown_extra_columns(names: Sequence[str], gazetteer: Gazetteer | None) -> tuple[str, ...]:
-    """Return a warning about those of ``names`` that stay empty; ``gazetteer``: the one in use, if any."""
+    """Return a warning about extra columns that stay empty, without a gazetteer or with an old one."""
     empty = [name for name in names if name in (*_SOURCES, _BUILDING_CODE)]
     if gazetteer is not None:
         lacks_codes = _BUILDING_CODE in empty and not gazetteer.has_building_codes
@@ -345,9 +342,9 @@ def write_labels(
     prefix: str = "",
     warned: Callable[[str], None],
 ) -> None:
-    """Write an enriched file again with the outcomes of its letters behind its columns; errors publish nothing."""
+    """Write an enriched file with three more columns: the outcomes of its letters; an error publishes nothing."""
     # ``labels``: LABEL_DTYPES, at most one a row; other rows get nulls. Columns of an earlier labelling are replaced in
-    # place. ``output`` may be the file itself. ``prefix``: of the enrichment; ``warned`` gets each warning.
+    # place. ``output`` may be the file itself. ``prefix``: that of the enrichment; ``warned`` gets each warning.
     with detect.reading(table):
         labels = check_labels(labels, table)
         target, over = label_target(table, output, output_encoding)
@@ -392,7 +389,7 @@ def check_labels(labels: pl.DataFrame, table: Table) -> pl.DataFrame:
 
 
 def label_target(table: Table, output: Path, encoding: str | None = None) -> tuple[Target, bool]:
-    """Return the target in the output's format, and whether it replaces the file (then in the file's own format)."""
+    """Return the target of labelled rows, and whether it replaces the table's file."""
     assert table.path is not None  # noqa: S101 - a mailing is a file
     over = same_file(table.path, output)
     other = None if over else output

@@ -1,4 +1,4 @@
-"""Verify files: `enrich`, `plan` and the engine that is asked for."""
+"""Verify files: `enrich` and `plan`, and the choice of the engine."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ Status = StatusSource | StatusOptions  # whether the tax authority is asked for 
 
 
 class EngineRequest:
-    """The engine that a call asks for, opened by :meth:`open`; raises :class:`UsageError` for foreign options."""
+    """The engine that a call asks for; raises :class:`UsageError` for options of another engine."""
 
     def __init__(self, engine: AnyEngine, service: ServiceKeywords, local: LocalOptions) -> None:
         refuse_after_fork()
@@ -80,7 +80,7 @@ class EngineRequest:
         self.given, self.kind = given, kind
 
     def open(self, history: pl.LazyFrame | None, choices: Choices = None) -> Engine:
-        """Return the engine, its indexes opened; one that buys is imported only now, with the network."""
+        """Open the engine with its registry and gazetteer; only here an engine that buys is imported."""
         if self.given is not None:
             return self.given.with_known(Known(history))
         of_local = self._of_local | {"model": resolve_model(self._of_local["model"]), "history": history}
@@ -100,7 +100,7 @@ class EngineRequest:
 
 
 def take_request(engine: AnyEngine, keywords: dict[str, Any]) -> tuple[EngineRequest, LocalOptions, RunOptions]:
-    """Take a call's options of the engine and the run out of ``keywords``; the service's stay there."""
+    """Split a call's keywords: take those of the local engine and the run; those of the service stay."""
     local, own = take_options(LocalOptions, keywords), take_options(RunOptions, keywords)
     return EngineRequest(engine, cast(ServiceKeywords, keywords), local), local, own
 
@@ -213,11 +213,11 @@ def enrich(
     beside it as ``NAME.bak`` unless ``backup`` is false.
 
     A list of inputs (files, globs, folders, partitioned Parquet datasets) is one run, which returns a
-    :class:`FilesReport`. ``output`` is then a folder, in which each output has the name that its input has below what
-    was given; for a single file it may be a file. ``sheet`` may be several names, or ``*``: every sheet with business
-    numbers. What several files share is bought once; addresses and numbers are counted over all. Every input is read,
-    and every output's place looked at, before anything is bought; an input that cannot be enriched ends the run then,
-    or is left out with ``keep_going``.
+    :class:`FilesReport`. ``output`` is then a folder, in which each output has its input's path below the given folder;
+    for a single file it may be a file. ``sheet`` may be several names, or ``*``: every sheet with business numbers. A
+    lookup that several files share is bought once; addresses and numbers are counted over all files. Every input is
+    read, and every output is checked, before anything is bought; an input that cannot be enriched ends the run, or is
+    left out with ``keep_going``.
 
     ``columns`` maps roles (``b_no``, ``name``, ``address``, ``zipcode``, ``confirmed``) to headers: several in a list,
     or with ``+`` between, make up one value (``{"address": ["기본주소", "상세주소"]}``); with ``|`` between, each row
@@ -338,7 +338,7 @@ async def aenrich(
 ) -> Report | FilesReport:
     """Do what :func:`enrich` does without blocking the event loop (asyncio or trio).
 
-    Cancelled, a run that buys settles what is under way before it ends.
+    A cancelled run that buys waits for the answers under way before it ends.
     """
     check_keywords(aenrich, options, EnrichKeywords)
     import anyio.lowlevel

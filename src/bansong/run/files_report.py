@@ -40,7 +40,7 @@ _PASSED_SHOWN: Final = 5
 _FAILED: Final = 3
 _PAUSED: Final = 5
 _COUNTED: Final = ("biz_status", "grade", "action")
-# fields of a table's report that are the same for all tables of a run
+# fields that all tables of a run share
 _OF_ALL: Final = ("manifest", "dry_run", "seconds", "quota", "purchase", "lookups", "asked", "history")
 
 
@@ -48,11 +48,10 @@ _OF_ALL: Final = ("manifest", "dry_run", "seconds", "quota", "purchase", "lookup
 class FilesReport(Shown):
     """The outcome of one run over several inputs. Displays as a table in a notebook and as text elsewhere.
 
-    ``parts``: the report of each table, a sheet or a file, whose ``account`` balances by itself; none of them has a
-    manifest of its own, and their ``purchase`` is that of the whole run. ``plan``: lookups count once however many
-    tables have them. ``failed``: why an input has no output, by its path. ``passed_over``: sentences on files that were
-    found and are no inputs. ``statuses``, ``asked``, ``purchase``: as of :class:`Report`, over all tables; so are
-    the letters of ``beside``.
+    ``parts``: a report for each table (a sheet or a file). Each ``account`` balances by itself; there is no
+    ``manifest``, and ``purchase`` is that of the whole run. ``plan``: a lookup of several tables counts once.
+    ``failed``: the error of each input without an output, by path. ``passed_over``: notes on files that are no inputs.
+    ``statuses``, ``asked``, ``purchase``: as in :class:`Report`, over all tables. ``beside``: letters of all tables.
     """
 
     run_id: str
@@ -87,20 +86,20 @@ class FilesReport(Shown):
 
     @property
     def columns(self) -> Mapping[str, Choice]:
-        """The columns of the tables if all have the same; else see each part."""
+        """The columns of each role if all tables have the same, else empty."""
         first = self.parts[0].columns if self.parts else {}
         return first if all(part.columns == first for part in self.parts) else {}
 
     @property
     def exit_code(self) -> int:
-        """5 when rows are pending (the same call goes on), else 3 when rows or inputs failed, else 0."""
+        """5 if rows are pending (repeat the call to continue), else 3 if rows or inputs failed, else 0."""
         kept = self.beside is not None and self.beside.lacks_letters
         codes = {part.exit_code for part in self.parts} | ({_FAILED} if self.failed or kept else set())
         return next((code for code in (_PAUSED, _FAILED) if code in codes), 0)
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the user should know besides, once where it holds for all tables, else with the table's name."""
+        """Warnings of the run; one that does not hold for all tables begins with the table's name."""
         of_parts = []
         for part in self.parts:
             status = part.statuses.summary if part.statuses is not None else None
@@ -151,7 +150,7 @@ class FilesReport(Shown):
         }
 
     def _describe(self) -> list[tuple[str, str]]:
-        plan, sure = self.plan, 0
+        plan = self.plan
         found = [] if self.statuses is None else [(gettext("statuses"), self.statuses.summary)]
         tables = ngettext("{count:,} table", "{count:,} tables", len(self.parts))
         found += [(gettext("inputs"), tables), (gettext("rows"), f"{self.rows:,}")]
@@ -164,8 +163,7 @@ class FilesReport(Shown):
             found.append((gettext("invalid"), f"{plan.invalid:,}"))
         found += [] if self.asked is None else self.asked.lines()
         if self.purchase is not None:
-            sure = plan.lookups - self.purchase.known - self.purchase.wanted
-            found += quote_lines(self.purchase, sure) if self.dry_run else purchase_lines(self.purchase, sure)
+            found += (quote_lines if self.dry_run else purchase_lines)(plan, self.purchase)
         found.append((gettext("time"), gettext("{seconds:.1f} s, run {run}", seconds=self.seconds, run=self.run_id)))
         beside = self.beside.lines() if self.beside else []
         return [*found, *beside, *self._part_lines(), *self._column_lines()]
@@ -196,13 +194,13 @@ class FilesReport(Shown):
         return _sum(getattr(part.account, name) for part in self.parts if part.account is not None)
 
     def chart_grades(self) -> Chart:
-        """Return rows by grade as bars; raise :class:`UsageError` for a dry run, or without Altair."""
+        """Draw rows by grade as bars; raise :class:`UsageError` for a dry run, or without Altair."""
         if self.dry_run:
             raise UsageError(DRY_RUN_UNGRADED)
         return charts.grades(self._sum_of("by_grade"), self.rows)
 
     def chart_regions(self) -> Chart:
-        """Return the return risk by province as tiles, out of all outputs; raise as :meth:`Report.chart_regions`."""
+        """Draw the return risk by province as tiles, from all outputs; raises as :meth:`Report.chart_regions`."""
         if not (regions := [part.regions() for part in self.parts]):
             raise UsageError(OUTPUT_NOT_WRITTEN)
         return charts.regions(pl.concat(regions).group_by("region").agg(pl.col("rows", "expected").sum()))
@@ -217,15 +215,17 @@ class FilesReport(Shown):
 
 
 def record_of_files(report: FilesReport) -> dict[str, object]:
+    """Return the manifest of a run over several inputs."""
     hashes = {part.input: part.input_sha256 for part in report.parts}
     return report.as_dict() | {"inputs": [{"path": path, "sha256": sha256} for path, sha256 in hashes.items()]}
 
 
 def agree_together(purchase: Purchase | None, parts: Sequence[Report]) -> Purchase | None:
+    """Merge the agreement of local engine and service of all tables into the purchase."""
     agreed = [part.purchase.agreement for part in parts if part.purchase is not None and part.purchase.agreement]
     if purchase is None or not agreed:
         return purchase
-    # the distance of probabilities is weighed by the rows that both answered
+    # mean distance of probabilities, weighted by the rows that both answered
     apart = [(one.prob_apart, one.rows) for one in agreed if one.prob_apart is not None and one.rows]
     weight = sum(rows for _, rows in apart)
     mean = sum(distance * rows for distance, rows in apart) / weight if weight else None
@@ -258,5 +258,5 @@ def _of_table(part: Report, warning: str) -> str:
 def _sum(counted: Iterable[Mapping[str, int]]) -> dict[str, int]:
     found = Counter[str]()
     for counts in counted:
-        found.update(counts)  # keeps the words without rows, as `+` does not
+        found.update(counts)  # unlike `+`, keeps words with zero rows
     return dict(found)

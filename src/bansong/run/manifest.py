@@ -1,4 +1,4 @@
-"""Manifests written and found again, and the enriched file that one is about."""
+"""Write and find manifests of runs; open the enriched file of a run."""
 
 from __future__ import annotations
 
@@ -36,22 +36,24 @@ FILE_UNWRITABLE: Final = Problem("manifest.file_unwritable", "{path}: cannot be 
 
 
 def default_manifest(run_id: str) -> Path:
-    folder = state_directory() / "runs"
+    """Return the path of a run's manifest in the state directory; its folder is made."""
+    path = manifest_of(run_id)
     try:
-        make_folders(folder)
+        make_folders(path.parent)
     except OSError as error:
-        raise OutputError(FOLDER_UNMAKEABLE, folder=folder, reason=describe_os_error(error)) from error
-    return folder / f"{run_id}.json"
+        raise OutputError(FOLDER_UNMAKEABLE, folder=path.parent, reason=describe_os_error(error)) from error
+    return path
 
 
 def record_of(report: Report) -> dict[str, object]:
+    """Return the manifest of a run over one table."""
     return report.as_dict() | {"inputs": [{"path": report.input, "sha256": report.input_sha256}]}
 
 
 def write_manifest(record: Mapping[str, object], path: Path) -> None:
     try:
         text = json.dumps(record, ensure_ascii=False, indent=2) + "\n"
-        path.write_text(text, encoding="utf-8", errors="backslashreplace")  # of a file's name that is no text
+        path.write_text(text, encoding="utf-8", errors="backslashreplace")  # the name of a file may be no valid text
     except OSError as error:
         raise OutputError(FILE_UNWRITABLE, path=record["manifest"], reason=describe_os_error(error)) from error
 
@@ -79,14 +81,14 @@ RUN_UNKNOWN: Final = Problem(
     "{parameter}: is no run's id, nor the path of a manifest; the report of `enrich` ends with it",
 )
 
-Alternatives = tuple[tuple[str, ...], ...]  # headers of a role: alternatives, each of one or more joined columns
+Alternatives = tuple[tuple[str, ...], ...]  # headers of a role: alternatives, each of columns that are joined
 _SHOWN: Final = 5
 _RUN_ID: Final = re.compile(r"[0-9A-Za-z-]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Enrichment:
-    """A run of enrichment, read from its manifest; ``id`` distinguishes the tables of a run."""
+    """A table of an enrichment run, read from the manifest; ``id`` is unique among the run's tables."""
 
     id: str
     run_id: str
@@ -113,7 +115,7 @@ def manifest_of(run_id: str) -> Path:
 
 
 def find_run(run: str | Path, file: Path | None) -> Enrichment:
-    """Return a run by id or manifest; among several tables the one with the part's id, or written to ``file``."""
+    """Find a run by id or manifest; of several tables, ``file`` names the one that was written there."""
     manifest, part = as_path(run), None
     if not _may_be_manifest(manifest):
         if not _RUN_ID.fullmatch(str(run)):
@@ -162,7 +164,7 @@ def _enrichment_of(found: Mapping[str, Any]) -> Enrichment:
 
 
 def last_runs(source: str, *, before: str | None = None) -> Iterator[Enrichment]:
-    """Yield runs over an input whose output is unchanged since, the last first; ``before``: a run's id."""
+    """Yield runs over an input whose output no later run replaced, the newest first; ``before``: a run's id."""
     replaced, manifests = set[str](), _manifests()
     ids = [manifest.stem for manifest in manifests]
     if before in ids:
@@ -178,6 +180,7 @@ def last_runs(source: str, *, before: str | None = None) -> Iterator[Enrichment]
 
 
 def output_of(by: Enrichment) -> Path:
+    """Return the output of a run; raise :class:`LabelError` if it is gone."""
     path = as_path(by.output)
     if not is_remote(path) and not path.is_file():
         raise LabelError(RUN_OUTPUT_GONE, run_id=by.run_id, output=by.output, parameter=Option("run", by.run_id))
@@ -185,7 +188,7 @@ def output_of(by: Enrichment) -> Path:
 
 
 def find_writer(path: Path, rows: int, name: str) -> tuple[Enrichment | None, tuple[str, ...]]:
-    """Find the last run that wrote a file (table ``name``), by manifests; with a note if unknown."""
+    """Find the last run that wrote a table, in the manifests; otherwise return a note on what is unknown."""
     for found in (one for manifest in _manifests() for one in _read_manifest(manifest)):
         if not same_file(Path(found.output), path) or (found.sheet and not name.endswith(f"[{found.sheet}]")):
             continue
@@ -205,7 +208,7 @@ def find_writer(path: Path, rows: int, name: str) -> tuple[Enrichment | None, tu
 
 
 def _manifests() -> list[Path]:
-    # the last first; those of one second by when they were written, since the rest of their ids is chance
+    # the newest first; within a second by modification time, since the rest of an id is random
     folder = state_directory() / "runs"
     found = folder.glob("*.json") if folder.is_dir() else ()
     return sorted(found, key=lambda path: (_second(path.stem), path.stat().st_mtime_ns), reverse=True)
@@ -233,7 +236,7 @@ ROW_COUNT_DIFFERS: Final = Problem(
     "{path}: has {rows}, run {run_id} wrote {enriched_rows:,}; give the file as it was written",
 )
 
-LETTER_SCHEMA: Final = {  # mailed rows of the enriched file; `b_no` is ten digits, `reasons` one text
+LETTER_SCHEMA: Final = {  # rows of an enriched file; `b_no` is ten digits, `reasons` one text
     "row_id": pl.UInt32,
     "b_no": pl.String,
     "address": pl.String,
@@ -248,12 +251,12 @@ _IDENTITY: Final = ("b_no", "address", "bounce_prob", "grade", "action", "reason
 
 @dataclass(frozen=True, slots=True)
 class OpenMailing:
-    """An enriched file that is open."""
+    """An open enriched file, and the run that wrote it."""
 
-    id: str  # of the run, numbered if it wrote several tables, else a hash of the answers
+    id: str  # id of the run, numbered if it has several tables; if unknown, a hash of the answers
     table: Table
     prefix: str
-    letters: pl.LazyFrame  # as LETTER_SCHEMA
+    letters: pl.LazyFrame  # columns of LETTER_SCHEMA
     rows: int
     columns: Mapping[str, str]
     by: Enrichment | None  # the run that wrote it
@@ -282,12 +285,13 @@ class OpenMailing:
 
     @property
     def is_bought(self) -> bool:
+        """Whether an engine without local answers wrote the file."""
         kind = ENGINE_KINDS.get(self.engine or "")
         return kind is not None and not kind.answers_locally
 
     @property
     def is_address_list(self) -> bool:
-        """Whether its rows never had business numbers, so that outcomes need a ``row_id``."""
+        """Whether the file has no business numbers, so that outcomes need a ``row_id``."""
         headers = {*self.columns, *(self.by.headers if self.by else ())}
         return "b_no" not in headers and "address" in self.columns
 
@@ -299,13 +303,9 @@ class OpenMailing:
 
 @contextmanager
 def open_mailing(
-    run: str | Path | None,
-    file: str | Path | None,
-    read: ReadOptions = AS_FOUND,
-    *,
-    besides: Sequence[str] = (),
+    run: str | Path | None, file: str | Path | None, read: ReadOptions = AS_FOUND, *, besides: Sequence[str] = ()
 ) -> Iterator[OpenMailing]:
-    """Open the mailing of ``run`` (an id, or a manifest's path) or ``file``; its letters have ``besides``."""
+    """Open an enriched file by ``run`` (id or path of a manifest) or ``file``; ``besides``: more columns of letters."""
     given = as_path(file) if file is not None else None
     by = find_run(run, given) if run is not None else None
     path = output_of(by) if given is None and by is not None else given
@@ -329,8 +329,8 @@ def open_mailing(
         places = {role: choice.spell(lambda part: f"#{part.column + 1}") for role, choice in columns.items()}
         try:
             yield OpenMailing(id_, table, prefix, letters, rows, places, by, notes)
-        except (pl.exceptions.PolarsError, pl.exceptions.PanicException):  # a panic is no Exception
-            with reading(table):  # the file is blamed only if it alone cannot be read
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException):  # PanicException is no Exception
+            with reading(table):  # name the file only if reading it alone fails
                 letters.select(pl.all().null_count()).collect(engine="streaming")
             raise
 
@@ -378,7 +378,7 @@ def _letters(
 
 
 def _record_columns(table: Table, ours: frozenset[int], by: Enrichment | None) -> tuple[Table, dict[str, Choice]]:
-    """Find the columns of the record by the headers that the run chose, if each is there once."""
+    """Find the columns of the record by the headers that the run chose, where these are unique."""
     headers = unfold(table).headers
     users = [header for place, header in enumerate(headers) if place not in ours]
     known = {role: by.headers[role] for role in RECORD_COLUMNS if by and role in by.headers}
@@ -393,7 +393,7 @@ def _record_columns(table: Table, ours: frozenset[int], by: Enrichment | None) -
     except ColumnError as error:
         if error.missing != "b_no":
             raise
-        return table, {}  # left out by --select: rows can still be named by their row_id
+        return table, {}  # --select left the numbers out: outcomes can still name rows by row_id
     return unfolded, dict(chosen.columns)
 
 
@@ -406,11 +406,11 @@ class _HashingFile:
         return len(data)
 
     def flush(self) -> None:
-        """Do nothing: nothing is buffered."""
+        """Do nothing, as no data is buffered."""
 
 
 def _content_id(letters: pl.LazyFrame) -> str:
-    # the same in whatever format or encoding
+    # equal for equal answers, whatever the format and encoding of the file
     hashed = _HashingFile()
     letters.select(_IDENTITY).sink_csv(hashed, maintain_order=True, engine="streaming")  # type: ignore[call-overload]
     return hashed.sha256.hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Options of a run beside its engine, and all kinds of options."""
+"""Options of the local engine and of a run; the list of all option classes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalOptions(Options):
-    """Options of a :class:`bansong.LocalEngine`; a given engine has its own."""
+    """Options of the local engine that a run opens, see :class:`bansong.LocalEngine`."""
 
     registry: str | Path | Registry | None = option(
         flag="--registry", job="reference.registry", help="A registry built by `bansong data build-registry`."
@@ -43,7 +43,7 @@ class LocalOptions(Options):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions(Options):
-    """Options of a run beside its engine; see :func:`bansong.enrich` for each field."""
+    """Options of a run that do not concern its engine; see :func:`bansong.enrich` for each field."""
 
     status: StatusSource | StatusOptions = "auto"
     max_status_age: float | None = None

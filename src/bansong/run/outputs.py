@@ -1,4 +1,4 @@
-"""Choose the output of each input: writable, and no input."""
+"""Choose the output of each input, check that it can be written, and publish it."""
 
 from __future__ import annotations
 
@@ -70,18 +70,18 @@ OUTPUT_IS_INPUT: Final = Problem(
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """Where outputs go: into ``folder`` under the inputs' relative names, to ``file``, or beside the inputs."""
+    """Where outputs go: below ``folder`` under the inputs' relative names, to ``file``, or beside the inputs."""
 
     write: WriteOptions
     folder: Path | None = None
     file: str | Path | None = None
-    # the run has one input that was not given in a list; so there is one table, which may come from standard input,
-    # go to standard output, and have a page, a review and its own list of letters
+    # one input was given, and not in a list: the run has one table, which may use standard input and output, and may
+    # have a page, a review and a list of letters
     alone: bool = False
 
     @classmethod
     def of(cls, write: WriteOptions, output: str | Path | None, inputs: Sequence[str | Path]) -> Outputs:
-        """Return the outputs of a list of inputs in ``output``: a folder; of one file with sheets, a file."""
+        """Return the outputs of a list of inputs; ``output``: a folder, or a file if the list has one file."""
         if output is None:
             return cls(write)
         place = as_path(output)
@@ -94,7 +94,7 @@ class Outputs:
         raise UsageError(OUTPUT_NOT_FOLDER, output=place)
 
     def target_of(self, file: InputFile, table: Table, resources: ExitStack, *, several: bool) -> Target:
-        # several: it is one of several sheets of a workbook
+        """Choose the output of a table; ``several``: it is one of several sheets; raises if it cannot be written."""
         write = self.write
         options: dict[str, Any] = {"encoding": write.output_encoding, "backup": write.backup, "summary": write.summary}
         if self.alone and self._is_streamed(file):
@@ -110,6 +110,7 @@ class Outputs:
         return target
 
     def sides_of(self, target: Target, gazetteer: Gazetteer | None) -> SideFiles:
+        """Return the files beside an output; a list of inputs has one list of letters for all."""
         one_list_of_all = self.write if self.alone else replace(self.write, letters=None, letter_cost=None)
         return SideFiles.of(one_list_of_all, target, gazetteer)
 
@@ -141,7 +142,7 @@ class Outputs:
             return self.file
         if self.folder is not None:
             return self.folder / default_output(file.relative, format, mark="")
-        if file.partitions and not self.write.in_place:  # beside the input it would be one more file of the dataset
+        if file.partitions and not self.write.in_place:  # beside the input it would join the dataset
             dataset = file.dataset if file.dataset.name not in ("", "..") else file.dataset.resolve()
             beside = dataset.with_name(f"{dataset.name}.enriched")
             return beside / default_output(file.path.relative_to(file.dataset), format, mark="")
@@ -165,21 +166,22 @@ class Unpublished:
     """An output and the files beside it, before they are published."""
 
     target: Target
-    temporary: Path  # where the output is finished
+    temporary: Path  # file that becomes the output
     sides: SideFiles
     sha256: Future[str]
-    pool: ThreadPoolExecutor  # one thread beside the query
-    backups: ExitStack  # takes away backups of files that were not replaced
+    pool: ThreadPoolExecutor  # one thread that works beside the query
+    backups: ExitStack  # removes backups of files that were not replaced
     in_place: bool
 
     def find_foreign(self) -> Future[list[Path]]:
-        """Find replaced files that hold the work of others; in place, the caller chose the backup."""
+        """Search, in a thread, for replaced files that people edited; in place, the output has a backup anyway."""
         files = {path: finished for path, finished in self.sides.at.items() if path != self.sides.page}
         if not (self.target.private or self.in_place):
             files[self.target.path] = self.temporary
         return self.pool.submit(find_foreign, files)
 
     def back_up(self, paths: Iterable[Path], record: Path | None) -> dict[Path, Path]:
+        """Copy these files and, if asked for, the output to be replaced; return the copies by path."""
         kept = dict.fromkeys([*([self.target.path] if self.target.backup else []), *paths])
         apart_from = record or self.target.path
         return {path: self.backups.enter_context(backed_up(path, apart_from)) for path in kept}
@@ -187,18 +189,19 @@ class Unpublished:
 
 @contextmanager
 def publish_output(target: Target, sides: SideFiles, data: InputData, *, in_place: bool) -> Iterator[Unpublished]:
-    # the contexts, from the last to the first, are the order of publication
-    version = data.version if in_place else None  # the very version that was read
+    """Yield an output to be finished, which is published with the files beside it if the block raises no error."""
+    # the contexts end from the last to the first, which is the order of publication
+    version = data.version if in_place else None  # refuses to replace another version than the one that was read
     with (
-        ExitStack() as backups,  # undone behind the output: only then is it known whether the old file was replaced
+        ExitStack() as backups,  # ends after the output: only then it is known whether the old file was replaced
         publish_file(target.path, version) as temporary,
-        ExitStack() as beside,  # published before the output: where one of these fails, that stays as it was
+        ExitStack() as beside,  # published before the output: if one of these fails, the output stays as it was
         ThreadPoolExecutor(1) as pool,
-        ExitStack() as hashing,  # left before the pool is: a run that fails does not wait for the hash
+        ExitStack() as hashing,  # ends before the pool, so that a failed run does not wait for the hash
     ):
         stop = Event()
         hashing.callback(stop.set)
-        sha256 = pool.submit(sha256_of, data.path, stop.is_set)  # works without Python's lock, beside the query
+        sha256 = pool.submit(sha256_of, data.path, stop.is_set)  # needs no Python lock, so it runs beside the query
         yield Unpublished(target, temporary, sides.reserve(beside), sha256, pool, backups, in_place)
 
 

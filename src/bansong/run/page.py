@@ -78,7 +78,7 @@ _CHANGED: Final = {
     "action": gettext_noop("action now"),
 }
 _NUMBERS: Final = ("row", "bounce_prob")
-_WIDTHS: Final = {  # CSS classes of minimal cell widths, by column
+_WIDTHS: Final = {  # CSS class for the minimal width of a column
     "b_no": "code",
     "name": "name",
     **dict.fromkeys(("address", "fixed_address", "reason", "change"), "long"),
@@ -88,6 +88,7 @@ _UNKNOWN: Final = "–"
 
 
 def check_page(target: Path) -> Path:
+    """Return the page's path; raise :class:`OutputError` unless it ends in ``.html``."""
     if target.suffix.lower() not in (".html", ".htm"):
         raise OutputError(NAME_NOT_HTML, path=target)
     return target
@@ -97,12 +98,13 @@ def render_into(
     file: Path, figures: PageFigures, facts: Mapping[str, Any], letter_cost: float | None, changes: RunChanges | None
 ) -> None:
     text = render(figures, facts, letter_cost, changes)
-    file.write_text(text, encoding="utf-8", errors="xmlcharrefreplace")  # of a file's name that is no text
+    file.write_text(text, encoding="utf-8", errors="xmlcharrefreplace")  # the name of a file may be no valid text
 
 
 def render(
     figures: PageFigures, facts: Mapping[str, Any], letter_cost: float | None, changes: RunChanges | None = None
 ) -> str:
+    """Render a page; ``facts``: the run's manifest, ``letter_cost``: won a letter."""
     style = Markup(files("bansong.run").joinpath("page.css").read_text(encoding="utf-8"))
     name = Path(str(facts.get("input") or facts.get("output") or "")).name
     title = gettext("Verification of {name}", name=name)
@@ -369,15 +371,15 @@ def report_page(
     delimiter: str | None = None,
     before: str | Path | None = None,
 ) -> Path:
-    """Write the page of a run as HTML (mode 0600, in the current language) and return its path."""
-    # ``run``: its id, its manifest, or the enriched file; its output must still exist. ``before``: the enriched file to
-    # compare with; by default of the last run over the same input. ``letter_cost``: won a letter.
+    """Write a page about a run as HTML (mode 0600, in the current language) and return its path."""
+    # ``run``: an id, a manifest, or an enriched file; the run's output must still exist. ``before``: the enriched file
+    # to compare with, by default that of the previous run over the same input. ``letter_cost``: won a letter.
     check_letter_cost(letter_cost)
     target = check_page(as_path(output))
     given = as_path(run)
     described = is_manifest(given)
     file = given if (is_remote(given) or given.is_file()) and not described else None
-    if file is None and not described and given.suffix:  # ids have none
+    if file is None and not described and given.suffix:  # ids have no suffix
         raise InputError(FILE_MISSING, path=given)
     read = ReadOptions(None, sheet, encoding, json_path, delimiter=delimiter)
     with open_mailing(None if file else run, file, read, besides=BESIDES) as mailing:
@@ -399,6 +401,7 @@ def report_page(
 
 
 def read_figures(run: Path | None, file: Path) -> PageFigures:
+    """Read the figures of an enriched file; ``run``: its manifest, if known."""
     with open_mailing(run, file, besides=BESIDES) as mailing:
         return collect_figures(mailing.letters)
 

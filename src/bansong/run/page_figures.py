@@ -1,4 +1,4 @@
-"""The figures and charts of a page, and the run before; masking of people's data."""
+"""Figures and charts of a page, changes since the previous run, and masking of people's data."""
 
 from __future__ import annotations
 
@@ -24,44 +24,45 @@ from bansong.run.manifest import Enrichment, last_runs, open_mailing
 
 
 class Markup(str):
-    """HTML that is safe to stand in a page."""
+    """HTML that is inserted into a page without escaping."""
 
     __slots__ = ()
 
 
 def tag(name: str, /, *children: str, **attributes: str) -> Markup:
-    """Return an element; children other than :class:`Markup`, and attributes, are escaped; ``class_`` is ``class``."""
+    """Return an HTML element; text and attributes are escaped, :class:`Markup` is not; ``class_`` means ``class``."""
     given = "".join(f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"' for key, value in attributes.items())
     return Markup(f"<{name}{given}>{join(*children)}</{name}>")
 
 
 def join(*children: str) -> Markup:
+    """Join parts of a page; text is escaped, :class:`Markup` is not."""
     return Markup("".join(child if isinstance(child, Markup) else escape(str(child)) for child in children))
 
 
 _COMPANY = r"^(?:\s*(?:주식회사|유한회사|㈜|\((?:주|유|재|사)\)))*\s*"
 _UNSPACED_REGION = f"^(?:{PROVINCES})[가-힣]*[시군구]"
-# shown of a word of an address, as many as 전북특별자치도 has: an address may be one word
+# enough for 전북특별자치도; longer words are cut, since a whole address may be written as one word
 _MAX_WORD_CHARACTERS = 7
 
 
 def mask_number(number: pl.Expr) -> pl.Expr:
-    # ``124-**-*****``
+    """Mask ten digits as ``124-**-*****``."""
     return pl.concat_str(number.str.slice(0, 3), pl.lit("-**-*****"))
 
 
 def mask_name(name: pl.Expr) -> pl.Expr:
-    # without words for a company: ``삼○○``
+    """Mask a name as ``삼○○``; a leading word for a company is dropped."""
     return pl.concat_str(name.str.replace(_COMPANY, "").str.slice(0, 1), pl.lit("○○"))
 
 
 def mask_digits(text: pl.Expr) -> pl.Expr:
-    # ``지번 범어동 ***-*``
+    """Mask each digit, as in ``지번 범어동 ***-*``."""
     return text.str.replace_all(r"\p{N}", "*")
 
 
 def mask_address(address: pl.Expr) -> pl.Expr:
-    # three words from the region on, without digits: a name may stand before the region
+    """Keep three words from the region on, with masked digits; a name may stand before the region."""
     words = address.str.strip_chars().str.replace_all(r"\s+", " ").str.split(" ")
     begins = words.list.eval(names_region(pl.element()) | pl.element().str.contains(_UNSPACED_REGION))
     short = words.list.slice(begins.list.arg_max(), pl.when(begins.list.any()).then(3).otherwise(0))
@@ -69,14 +70,14 @@ def mask_address(address: pl.Expr) -> pl.Expr:
     return pl.concat_str(hidden.list.join(" "), pl.lit(" …")).str.strip_chars_start(" ")
 
 
-SHOWN: Final = 20  # rows of a list
+SHOWN: Final = 20  # rows in each list of a page
 
-COLUMNS: Final = (  # columns read; missing ones are null
+COLUMNS: Final = (  # columns that a page needs; missing ones are null
     *("row_id", "b_no", "name", "address", "biz_status", "bounce_prob", "grade", "action"),
     *("fixed_address", "reasons", "row_status"),
 )
 _COUNTED: Final = {"row_status": ROW_STATUSES, "biz_status": BIZ_STATUSES, "grade": GRADES, "action": ACTIONS}
-_REASON: Final = r"^\[[^\]]+\] ([^(:→|]+)"  # the first, without a date in brackets and an address behind a colon
+_REASON: Final = r"^\[[^\]]+\] ([^(:→|]+)"  # first reason, up to a date in brackets or an address after a colon
 _CHANGE: Final = r"\[address [+-][0-9]+\] [^|:]*: ([^|]*?) \(juso\)"  # difference between an address and its correction
 _DAY: Final = r"\((?:registry|nts), ([0-9]{4}-[0-9]{2}-[0-9]{2})\)"
 _MAX_REASON_CHARACTERS: Final = 60
@@ -84,7 +85,7 @@ _BATCH: Final = 100_000  # rows that are counted together
 _EXPECTED: Final = pl.col("bounce_prob").sum()
 _ROWS_AND_EXPECTED: Final = (pl.len().cast(pl.Int64).alias("rows"), _EXPECTED.alias("expected"))
 _GROUPED: Final = ("reason", "region")
-_TOTALS: Final = {  # counts of all rows; sums add up over batches
+_TOTALS: Final = {  # aggregations over all rows; those of batches can be merged
     "rows": pl.len().cast(pl.Int64),
     "expected": _EXPECTED,
     "expected_sent": pl.col("bounce_prob").filter(pl.col("action") == "send").sum(),
@@ -97,26 +98,26 @@ _TOTALS: Final = {  # counts of all rows; sums add up over batches
 
 @dataclass(frozen=True, slots=True)
 class PageFigures:
-    """Figures of the rows on a page."""
+    """Counts, groups and lists of answered rows for a page."""
 
     rows: int
     counts: Mapping[str, Mapping[str, int]]
     expected: float  # letters expected back if every row were mailed
-    expected_sent: float  # of those to `send`
-    dated: int  # statuses with a day
-    oldest: str | None  # their first day (ISO)
+    expected_sent: float  # letters expected back if the rows with `send` were mailed
+    dated: int  # rows whose status has a day
+    oldest: str | None  # first of these days (ISO)
     newest: str | None
     corrected: int
     reasons: pl.DataFrame
     regions: pl.DataFrame
     worst: pl.DataFrame
     corrections: pl.DataFrame
-    masked: bool  # whether the last two lists are
+    masked: bool  # whether the last two lists are masked
 
 
 def collect_figures(answers: pl.LazyFrame, *, unmask: bool = False, first_row: int = 1) -> PageFigures:
-    """Count and list answered rows (:data:`COLUMNS`) in one streaming pass; ``first_row``: number of the first."""
-    # batch by batch: a single query of several counts would keep all rows in memory
+    """Count and list answered rows in one streaming pass; ``first_row``: number shown for the first row."""
+    # by batches, since one query with several counts would keep all rows in memory
     found = _tally(_readable(answers.clear()).collect())
     for batch in _readable(answers).collect_batches(chunk_size=_BATCH, engine="streaming"):
         found = _merge(found, _tally(batch))
@@ -208,7 +209,7 @@ def _list_rows(rows: pl.DataFrame, unmask: bool, first_row: int) -> pl.DataFrame
 
 
 def draw_charts(figures: PageFigures) -> list[Markup]:
-    """Return the charts as SVG, hidden from screen readers (tables say the same); none if none can be drawn."""
+    """Draw the charts as SVG, hidden from screen readers, which get tables; empty if Altair cannot draw."""
     try:
         drawn = (
             charts.grades(figures.counts["grade"], figures.rows),
@@ -221,20 +222,20 @@ def draw_charts(figures: PageFigures) -> list[Markup]:
     return [Markup(svg.replace("<svg ", '<svg aria-hidden="true" ', 1)) for svg in images]
 
 
-BESIDES: Final = ("name", "biz_status", "row_status", "fixed_zipcode")  # letters lack them, and a comparison needs them
+BESIDES: Final = ("name", "biz_status", "row_status", "fixed_zipcode")  # missing in letters, needed to compare
 _SEEN, _KEY_HASH, _PART = "seen", "key_hash", "part"
-_TOGETHER: Final = 250_000  # differing rows that are compared at a time
+_MAX_ROWS_COMPARED: Final = 250_000  # differing rows in memory at a time
 _DIGITS: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
 class RunChanges:
-    """Changes since an earlier run."""
+    """Changes of a run's answers since an earlier run."""
 
     file: Path  # output of the earlier run
     run: Enrichment | None
-    counts: Mapping[str, int]  # rows by kind
-    rows: pl.DataFrame  # the first: `b_no`, `name`, `changes`, status and action before and now, masked by default
+    counts: Mapping[str, int]  # rows by kind of change
+    rows: pl.DataFrame  # some changed rows: `b_no`, `name`, `changes`, status and action before and now
 
 
 def find_changes(
@@ -246,9 +247,9 @@ def find_changes(
     besides: Path | None = None,
     unmask: bool = False,
 ) -> RunChanges | None:
-    """Return the changes of a run's rows since an earlier one, ``None`` without an earlier one."""
-    # ``earlier``: an enriched file; by default that of the last run before ``run_id`` over the same ``source`` whose
-    # output still exists, other than ``besides``.
+    """Compare a run's rows with those of an earlier run; ``None`` without an earlier run."""
+    # ``earlier``: an enriched file, by default the output of the last run before ``run_id`` over the input ``source``,
+    # if that file still exists and is not ``besides``.
     run, file = None, earlier
     if file is None:
         runs = last_runs(source, before=run_id)
@@ -262,12 +263,12 @@ def find_changes(
             if not unmask:
                 worst = worst.with_columns(b_no=mask_number(pl.col("b_no")), name=mask_name(pl.col("name")))
             return RunChanges(file, run or mailing.by, counts, worst)
-    except BansongError:  # no enriched file, or one that was edited since
+    except BansongError:  # it is no enriched file, or was edited
         return None
 
 
 def _snapshot(rows: pl.LazyFrame) -> pl.LazyFrame:
-    # ``input`` is the padded place in the file, so that texts sort as rows stand
+    # ``input`` is the row's number, zero-padded so that texts sort like numbers
     there = rows.collect_schema().names()
     texts = [name for name in (*changes.RECORD, *changes.ANSWER, "row_status") if name != "b_no"]
     cells = [pl.col(name).cast(pl.String) if name in there else pl.lit(None, pl.String).alias(name) for name in texts]
@@ -281,7 +282,6 @@ def _snapshot(rows: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _compare(before: pl.LazyFrame, after: pl.LazyFrame) -> tuple[Mapping[str, int], pl.DataFrame]:
-    # at most :data:`_TOGETHER` differing rows are in memory
     seen = pl.struct(changes.KEY, *changes.ANSWER, "row_status").hash().alias(_SEEN)
     hashes = [rows.select(pl.struct(changes.KEY).hash().alias(_KEY_HASH), seen) for rows in (before, after)]
     old, new = pl.collect_all(hashes, engine="streaming")
@@ -294,7 +294,7 @@ def _compare(before: pl.LazyFrame, after: pl.LazyFrame) -> tuple[Mapping[str, in
     worst = pl.DataFrame(schema=changes.CHANGE_SCHEMA)
     with private_folder() as folder:
         sides = [rows.filter(touched) for rows in (before, after)]
-        for was, now in _parts(sides, 1 + len(keys) // _TOGETHER, folder):
+        for was, now in _parts(sides, 1 + len(keys) // _MAX_ROWS_COMPARED, folder):
             known = changes.recognize(was, now)
             changed = changes.compare(known, changes.settle(now, known)).filter(pl.col(changes.CHANGE).list.len() > 0)
             counts = {kind: counts[kind] + count for kind, count in changes.count_kinds(changed).items()}
@@ -303,7 +303,7 @@ def _compare(before: pl.LazyFrame, after: pl.LazyFrame) -> tuple[Mapping[str, in
 
 
 def _parts(sides: list[pl.LazyFrame], parts: int, folder: Path) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
-    # those of one business are in one part, since edited rows are matched by it
+    # all rows of a business are in one part, since edited rows are matched by the number
     if parts == 1:
         was, now = pl.collect_all(sides, engine="streaming")
         yield was, now

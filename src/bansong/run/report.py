@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 
 def lookups_as_dict(plan: LookupPlan, purchase: Purchase | None) -> dict[str, object]:
+    """Return planned and bought lookups, and the quota before and after, as ``--json`` shows them."""
     stood = {"before": purchase.before, "after": purchase.after} if purchase else dict.fromkeys(("before", "after"))
     return {
         "lookups": {
@@ -51,12 +52,13 @@ def lookups_as_dict(plan: LookupPlan, purchase: Purchase | None) -> dict[str, ob
 
 
 def count_lines(*counts: Mapping[str, int]) -> list[tuple[str, str]]:
+    """Return lines with the counts of row status, business, grade and action, given in this order."""
     labels = (gettext("row status"), gettext("business"), gettext("grade"), gettext("action"))
     return [*zip(labels, map(listed_counts, counts), strict=True)]
 
 
-def quote_lines(purchase: Purchase, sure: int) -> list[tuple[str, str]]:
-    # sure: lookups that the local engine answers for good (hybrid)
+def quote_lines(plan: LookupPlan, purchase: Purchase) -> list[tuple[str, str]]:
+    """Return lines on a planned purchase."""
     found = [] if purchase.before is None else [(gettext("quota left"), _render_quota(purchase.before))]
     missing = ngettext(
         "{chosen:,} of {count:,} missing lookup",
@@ -64,18 +66,18 @@ def quote_lines(purchase: Purchase, sure: int) -> list[tuple[str, str]]:
         purchase.wanted,
         chosen=purchase.chosen,
     )
-    return [*found, (gettext("would buy"), _render_lookups(missing, purchase, sure))]
+    return [*found, (gettext("would buy"), _render_lookups(missing, plan, purchase))]
 
 
-def purchase_lines(purchase: Purchase, sure: int) -> list[tuple[str, str]]:
-    # nonzero figures only; ``sure`` as for a quote
+def purchase_lines(plan: LookupPlan, purchase: Purchase) -> list[tuple[str, str]]:
+    """Return lines on a finished purchase, without zero figures."""
     chosen = ngettext(
         "{paid:,} of {count:,} chosen lookup",
         "{paid:,} of {count:,} chosen lookups",
         purchase.chosen,
         paid=purchase.paid,
     )
-    found = [(gettext("paid"), _render_lookups(chosen, purchase, sure, purchase.wanted - purchase.chosen))]
+    found = [(gettext("paid"), _render_lookups(chosen, plan, purchase, purchase.wanted - purchase.chosen))]
     if purchase.before is not None:
         left = gettext(
             "{before} before, {after} after", before=_render_quota(purchase.before), after=_render_quota(purchase.after)
@@ -105,13 +107,13 @@ def _render_doubts(purchase: Purchase) -> str:
     return ", ".join([*([own] if purchase.doubts else []), *([killed] if purchase.doubts_found else [])])
 
 
-def _render_lookups(bought: str, purchase: Purchase, sure: int, left_out: int = 0) -> str:
+def _render_lookups(bought: str, plan: LookupPlan, purchase: Purchase, left_out: int = 0) -> str:
     parts = {
         gettext_noop("{count:,} beyond budget or quota"): left_out,
         gettext_noop("{count:,} in the ledger"): purchase.cached,
         gettext_noop("{count:,} in uploads of earlier runs"): purchase.running,
         gettext_noop("{count:,} held back"): purchase.held,
-        gettext_noop("{count:,} certain without"): sure,
+        gettext_noop("{count:,} certain without"): plan.lookups - purchase.known - purchase.wanted,
     }
     return ", ".join([bought, *(gettext(what, count=count) for what, count in parts.items() if count)])
 
@@ -151,7 +153,7 @@ _REASONS_SHOWN: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """Versions of everything that computed the answers."""
+    """Versions of the software and data that computed the answers."""
 
     bansong: str
     model: str
@@ -177,12 +179,12 @@ class Report(Shown):
     """The outcome of one run. Displays as a table in a notebook and as text elsewhere.
 
     ``counts`` has all six row states and adds up to ``rows``. ``seconds`` is wall time. ``output``, ``manifest``,
-    ``account`` and ``statuses`` are ``None`` for a dry run. ``table``: the input with its sheet; ``sheet``: which of
-    several. ``backup``: the kept copy of a replaced output; ``kept``: all kept files that we may not have written, and
-    where they are now. ``purchase``: of engines that buy. ``addresses``: rows by match level in the gazetteer.
-    ``history``: of earlier letters. ``asked``: the tax authority's statuses. ``beside``: further files and the number
-    of letters. ``replaced``: changed values of an earlier output that is the input, by column. ``input_version``: ETag
-    of a remote input. ``read_figures``: reads the output for more figures. Warnings that are
+    ``account`` and ``statuses`` are ``None`` for a dry run. ``table``: the input with its sheet; ``sheet``: the sheet's
+    name if there are several. ``backup``: copy of a replaced output; ``kept``: copies of replaced files that people may
+    have edited, by path. ``purchase``: only for engines that buy. ``addresses``: rows by match level in the gazetteer.
+    ``history``: known earlier letters. ``asked``: the tax authority's statuses. ``beside``: further files, counts of
+    letters. ``replaced``: if the input is an earlier output, its changed cells by column. ``input_version``: ETag of
+    a remote input. ``read_figures``: reads the output for more figures. Warnings that are
     :class:`bansong.base.schema.Alert` come first.
     """
 
@@ -225,7 +227,7 @@ class Report(Shown):
 
     @property
     def exit_code(self) -> int:
-        """0; 5 if rows are pending (the same command goes on); 3 if it is finished with failures.
+        """5 if rows are pending (repeat the call to continue), else 3 if rows failed, else 0.
 
         Failures are also: more than half of the rows invalid (probably a misread list), a key that the tax authority
         refused or whose day's requests are used up, and a list of letters kept because it would have become empty.
@@ -286,23 +288,22 @@ class Report(Shown):
             yield gettext("history"), known
         yield from _doubt_lines(plan, numbered="b_no" in self.columns)
         if self.purchase is not None:
-            sure = plan.lookups - self.purchase.known - self.purchase.wanted
-            yield from quote_lines(self.purchase, sure) if account is None else purchase_lines(self.purchase, sure)
+            yield from (quote_lines if account is None else purchase_lines)(plan, self.purchase)
         yield gettext("time"), gettext_of(self, "{seconds:.1f} s, run {run}", run=self.run_id)
         if self.output:
             yield gettext("output"), self.output
-        if self.backup and self.backup not in self.kept.values():  # an alert says where these are
+        if self.backup and self.backup not in self.kept.values():  # an alert names the others
             yield gettext("backup"), self.backup
         yield from self.beside.lines() if self.beside else []
 
     def chart_grades(self) -> Chart:
-        """Return rows by grade as bars; raise :class:`UsageError` for a dry run, or without Altair."""
+        """Draw rows by grade as bars; raise :class:`UsageError` for a dry run, or without Altair."""
         if self.account is None:
             raise UsageError(DRY_RUN_UNGRADED)
         return grades(self.account.by_grade, self.rows)
 
     def chart_regions(self) -> Chart:
-        """Return the return risk by province as tiles, from the output.
+        """Draw the return risk by province as tiles, from the output.
 
         Raises :class:`UsageError` for a dry run, or without Altair, and errors of reading the output.
         """
@@ -328,7 +329,7 @@ class Report(Shown):
             return ""
         try:
             figures = self.read_figures()
-        except BansongError:  # moved or changed since: what is shown needs no error
+        except BansongError:  # the output was moved or edited: show the report without the reasons
             return ""
         most = [*figures.reasons.select("reason", "rows").head(_REASONS_SHOWN).iter_rows()]
         stake = gettext_of(figures, "{expected:,.0f} letters may come back if every row is mailed")
@@ -383,10 +384,12 @@ class Report(Shown):
 
 
 def match_counts(tallied: Mapping[str, int]) -> dict[str, int]:
+    """Return rows by match level from the aggregations of a run."""
     return {name.partition(":")[2]: int(count) for name, count in tallied.items() if name.startswith("match:")}
 
 
 def sections(tallied: pl.DataFrame) -> tuple[Section, ...]:
+    """Return the sections of the sheet of figures, from the tally of a run."""
     counts = tallied.row(0, named=True)
     account, plan = row_counts_of(counts), plan_of(counts)
     lang = current_language()

@@ -1,5 +1,5 @@
-"""Run `enrich`, `plan` and jobs: survey, statuses, features, answers, then output after output."""
-# One input is a list of one: its table is opened once, and no records are kept.
+"""Carry out `enrich`, `plan` and jobs: survey the inputs, answer their rows, publish one output after the other."""
+# A single table is opened once and stays open; the records of several are kept in files.
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ ONE_TABLE_ONLY: Final = Problem(
 
 log = logging.getLogger(__name__)
 
-_KEPT: Final = {  # the columns of the answers from which letters are made
+_KEPT: Final = {  # columns that letters need
     **dict.fromkeys(
         ("name", "address", "zipcode", "action", "fixed_address", "fixed_zipcode", "row_status"), pl.String
     ),
@@ -76,15 +76,13 @@ class AnswersForLetters:
     """The answers of all tables, kept in private files of ``folder`` as far as letters need them."""
 
     folder: Path
-    list_path: Path | None
-    cost: float | None
-    allow_empty: bool = False
+    wanted: side_files.SideFiles
     paths: list[Path] = field(default_factory=list)
 
     def keep(self, answers: pl.LazyFrame) -> pl.LazyFrame:
         place = len(self.paths)
         whole, kept = self.folder / f"whole-{place}.arrow", self.folder / f"letters-{place}.arrow"
-        for earlier in self.folder.glob("whole-*.arrow"):  # its table has been written
+        for earlier in self.folder.glob("whole-*.arrow"):  # the table of that file has been written
             earlier.unlink()
         answers.sink_ipc(whole, compression="lz4", record_batch_size=_BATCH_ROWS, engine="streaming")
         answered = pl.scan_ipc(whole)
@@ -98,32 +96,18 @@ class AnswersForLetters:
 
     def publish(self, failed: dict[str, str], *, complete: bool) -> side_files.WrittenSides | None:
         # unless ``complete``, the reason for a missing list goes into ``failed``
-        path = self.list_path
         if not complete:
-            if path is not None:
+            if path := self.wanted.letters:
                 failed[str(path)] = gettext(
                     "{path}: was not written, since an input failed; run again for the list of letters", path=path
                 )
             return None
         answers = side_files.mark_letters(with_duplicates(pl.scan_ipc(self.paths).with_row_index(ROW_ID)))
-        counts = side_files.count_letters(answers, self.cost, listed=path is not None)
-        kept: dict[Path, Path] = {}
-        if path is not None:
-            with ExitStack() as backups, publish_file(path) as temporary:
-                if not side_files.publish_letters(
-                    answers, path, temporary, counts.letters, allow_empty=self.allow_empty
-                ):
-                    return side_files.WrittenSides({}, counts, None, kept_letters=path)
-                foreign = find_foreign({path: temporary})
-                kept = {one: backups.enter_context(backed_up(one, one)) for one in foreign}
-        return side_files.WrittenSides({}, counts, path, kept=kept)
-
-
-def letters_of(write: WriteOptions, resources: ExitStack) -> AnswersForLetters | None:
-    path = side_files.letter_list_of(write)
-    if path is None and write.letter_cost is None:
-        return None
-    return AnswersForLetters(resources.enter_context(private_folder()), path, write.letter_cost, write.allow_empty)
+        with ExitStack() as backups, ExitStack() as files:
+            reserved = self.wanted.reserve(files)
+            written = reserved.write_letters(answers)
+            foreign = [] if written.kept_letters else find_foreign(reserved.at)
+            return replace(written, kept={one: backups.enter_context(backed_up(one, one)) for one in foreign})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +115,7 @@ class Run:
     """A run of one engine over inputs."""
 
     files: Sequence[InputFile]
-    label: str  # the ledger's name of the inputs, by which it continues a run
+    label: str  # name of the inputs in the ledger, by which a later run continues this one
     engine: Engine
     read: ReadOptions
     outputs: Outputs
@@ -142,8 +126,8 @@ class Run:
     keep_going: bool = False  # leave out inputs that cannot be enriched
     progress: Progress | None = None
     cancel: CancelToken | None = None
-    observe: Observe | None = None  # stands between the answered rows of each table and its output, and changes neither
-    inspect: Callable[[pl.LazyFrame], None] | None = None  # raises for records that are not to be verified
+    observe: Observe | None = None  # gets the answered rows of each table, and returns them unchanged
+    inspect: Callable[[pl.LazyFrame], None] | None = None  # gets all records; raises to end the run
     passed_over: tuple[str, ...] = ()  # notes on files that are no inputs
 
     @classmethod
@@ -156,7 +140,7 @@ class Run:
         write: WriteOptions,
         **options: Any,
     ) -> Run:
-        # options: the other fields
+        """Return a run over one input, or over a list of them; ``options``: the other fields."""
         if isinstance(inputs, str | Path):
             path = as_path(inputs)
             files, label, outputs = [InputFile(path, path.parent)], str(path), Outputs(write, file=output, alone=True)
@@ -218,8 +202,9 @@ class Run:
             yield survey, step, resources
 
     def _publish_all(self, survey: InputSurvey, step: EngineStep, resources: ExitStack) -> FilesReport:
-        # an input that fails leaves the others
-        letters = letters_of(self.outputs.write, resources)
+        # a failed input does not stop the others
+        wanted = side_files.SideFiles.of_letters(self.outputs.write)
+        letters = AnswersForLetters(resources.enter_context(private_folder()), wanted) if wanted.wanted else None
         observers = [one for one in (self.observe, letters.keep if letters else None) if one is not None]
 
         def observe(answers: pl.LazyFrame) -> pl.LazyFrame:
@@ -234,7 +219,7 @@ class Run:
             except BansongError as error:
                 if alone:
                     raise
-                log.info("%s", error)  # the report has it
+                log.info("%s", error)  # also in the report
                 failed[str(one.file.path)] = str(error)
             except KeyboardInterrupt:
                 published = done - (len(failed) - len(survey.failed))
@@ -249,14 +234,9 @@ class Run:
         return replace(report, beside=beside)
 
     def _publish_input(
-        self,
-        one: SurveyedInput,
-        step: EngineStep,
-        together: AnsweredRecords | None,
-        first: int,
-        observe: Observe,
+        self, one: SurveyedInput, step: EngineStep, together: AnsweredRecords | None, first: int, observe: Observe
     ) -> list[Report]:
-        # of a workbook, each sheet is spliced into the result of the one before
+        # each sheet of a workbook is spliced into the file that has the sheets before it
         one.refuse_change()
         make_folder(one.target.path.parent)
         reports, book = list[Report](), None
@@ -283,7 +263,7 @@ class Run:
         target: Target | None = None,
         book: Path | None = None,
     ) -> TableRun:
-        # opened again unless it stayed open; ``book``: with the sheets before it
+        # opens the table again unless it stayed open; ``book``: the workbook with the sheets written so far
         prepared, rows = table.opened, step.records.rows
         if prepared is None:
             path = one.file.path

@@ -21,12 +21,12 @@ from bansong.base.publish import publish_file
 from bansong.base.remote import fetch_file, look_at_output
 from bansong.base.schema import ACTIONS, HEADERS, word_of
 from bansong.engine.address.gazetteer import Gazetteer
-from bansong.engine.records import ROW_ID
+from bansong.engine.records import ROW_ID, look_up
 from bansong.engine.text import is_blank, is_masked, postal_digits
 from bansong.reference.reviews import check_review, write_review
 from bansong.run import accounting
 from bansong.run.accounting import OTHER
-from bansong.run.columns import FIRST, Target, look_up
+from bansong.run.columns import FIRST, Target
 from bansong.tables import frames
 from bansong.tables.detect import output_format, write_table
 from bansong.tables.streams import unpacked_name
@@ -38,26 +38,26 @@ LETTER_COST_IMPOSSIBLE: Final = Problem(
 
 LETTER: Final = "bv:letter"  # whether a row gets a letter (Boolean)
 
-_LINE_CHARS: Final = 30  # of an address that fit on one line of a window envelope
-# an official address: up to the building's number; then the unit, or the reference in brackets
+_LINE_CHARS: Final = 30  # characters of an address line in a window envelope
+# groups of an official address: up to the building's number; the unit; or the reference in brackets
 _BUILDING: Final = r"^(.+?[0-9])(?:, (.+)| (\(.+))$"
 _WORDS: Final = rf"^(.{{1,{_LINE_CHARS}}})\s(.+)$"
 _UNPRINTABLE: Final = r"[\s\p{C}]+"
-# needed cells of a letter, and the name of the count of those that are empty
+# needed cells of a letter → the count of empty ones
 _GAPS: Final = {"name": "without_name", "line1": "without_address", "code": "without_postal_code"}
 
 
 @dataclass(frozen=True, slots=True)
 class LetterCounts:
-    """Number of letters, and of the other rows; they add up to ``rows``."""
+    """Counts of rows: those that get a letter, and the others by reason; they add up to ``rows``."""
 
     rows: int
     letters: int
-    repeated: int  # `send`, and the same letter as another row
+    repeated: int  # rows with `send` whose letter another row gets
     stopped: int  # `do_not_send`
     waiting: int  # `confirm`, `fix_address` or `hold`
-    cost: float | None = None  # won a letter
-    without_name: int = 0  # letters of a list with an empty cell, as the next two
+    cost: float | None = None  # price of a letter in won
+    without_name: int = 0  # letters without this cell in the list, as the next two
     without_address: int = 0
     without_postal_code: int = 0
 
@@ -67,10 +67,12 @@ class LetterCounts:
 
     @property
     def fewer(self) -> int:
+        """Rows without a letter because they repeat one or must not be sent."""
         return self.repeated + self.stopped
 
     @property
     def saved(self) -> float | None:
+        """Saved postage in won; ``None`` if the price is not given."""
         return None if self.cost is None else self.fewer * self.cost
 
     def as_dict(self) -> dict[str, object]:
@@ -97,12 +99,13 @@ class LetterCounts:
 
 
 def check_letter_cost(cost: float | None) -> None:
+    """Raise :class:`UsageError` unless ``cost`` can be the price of a letter in won."""
     if cost is not None and not 0 <= cost < 1e9:
         raise UsageError(LETTER_COST_IMPOSSIBLE, cost=cost)
 
 
 def mark_letters(answers: pl.LazyFrame) -> pl.LazyFrame:
-    """Add :data:`LETTER` to rows with ``FIRST``: of equal rows to send, the first with a name, else the first."""
+    """Add :data:`LETTER`: of equal rows (``FIRST``) to send, one gets the letter, preferably one with a name."""
     same = pl.coalesce(FIRST, pl.col(ROW_ID).cast(pl.UInt32)).alias("same")
     sent = (pl.col("action") == "send").fill_null(False)
     nameless = _recipient(answers.collect_schema().names()).is_null().alias("nameless")
@@ -119,7 +122,7 @@ def _recipient(names: Collection[str]) -> pl.Expr:
 
 
 def count_letters(answers: pl.LazyFrame, cost: float | None, *, listed: bool) -> LetterCounts:
-    """Count the letters of rows of :func:`mark_letters`; if ``listed``, also the empty cells of the list."""
+    """Count the letters of marked rows; if ``listed``, also their empty cells."""
     action = pl.col("action")
     counts = {
         "rows": pl.len(),
@@ -135,7 +138,7 @@ def count_letters(answers: pl.LazyFrame, cost: float | None, *, listed: bool) ->
 
 
 def letters_of(answers: pl.LazyFrame) -> pl.LazyFrame:
-    """Return a row for each letter: name, two lines of address, postal code (texts), sorted by postal code."""
+    """Return a row for each letter, sorted by postal code: name, two address lines, postal code (texts)."""
     headers = dict(zip(("name", "line1", "line2", "code"), _headers(), strict=True))
     return _letter_rows(answers).sort("code", ROW_ID, nulls_last=True).drop(ROW_ID).rename(headers)
 
@@ -155,18 +158,8 @@ def _letter_rows(answers: pl.LazyFrame) -> pl.LazyFrame:
     )
 
 
-def publish_letters(answers: pl.LazyFrame, path: Path, temporary: Path, letters: int, *, allow_empty: bool) -> bool:
-    """Write the letters to the file that replaces ``path``; return false if a list would become empty and is kept."""
-    tallied, count_written = frames.write_frame(letters_of(answers), temporary, output_format(temporary), _headers())
-    accounting.check_rows(letters, int(tallied["rows"].item()), count_written(), in_order=True)
-    if letters or allow_empty or not replaces_other(path, temporary):
-        return True
-    with fetch_file(path) as earlier:
-        shutil.copy2(earlier.path, temporary)
-    return False
-
-
 def replaces_other(path: Path, temporary: Path) -> bool:
+    """Whether ``path`` has other content than ``temporary``, which will replace it."""
     if not (look_at_output(path) is not None if isinstance(path, RemotePath) else path.exists()):
         return False
     with fetch_file(path) as earlier:
@@ -176,7 +169,7 @@ def replaces_other(path: Path, temporary: Path) -> bool:
 
 
 def _parts_of(workbook: Path) -> dict[str, int]:
-    # without the part that holds the time of writing
+    # without the part that contains the time of writing
     with zipfile.ZipFile(workbook) as parts:
         return {part.filename: part.CRC for part in parts.infolist() if part.filename != "docProps/core.xml"}
 
@@ -191,7 +184,7 @@ def _one_line(text: pl.Expr) -> pl.Expr:
 
 
 def _address_lines(address: pl.Expr, official: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
-    # road and number, then the unit; other addresses break at a space; one line if all fits on it
+    # a short address is one line; a long one breaks behind the building's number if official, else at a space
     long = address.str.len_chars() > _LINE_CHARS
     road, unit, reference = (address.str.extract(_BUILDING, group) for group in (1, 2, 3))
     head, rest = (address.str.extract(_WORDS, group) for group in (1, 2))
@@ -205,13 +198,13 @@ SPLIT_COLUMN_INVALID: Final = Problem(
     "outputs.split_column_invalid", "`split=`: {by!r} is nothing to split by; use `split='action'`"
 )
 
-PARTS: Final = (*ACTIONS, OTHER)  # names of the files: the actions, and `other` for rows with none of them
+PARTS: Final = (*ACTIONS, OTHER)  # one file each; `other` for rows without one of our actions
 
 KOREAN_SPLIT: Final = HEADERS["ko"]["action"]
 
 
 def _split_paths(output: Path, lang: Lang) -> dict[str, Path]:
-    # OUT.csv.gz → OUT.send.csv.gz, OUT.발송.csv.gz; all are written, so that no file of an earlier run stays among them
+    # OUT.csv.gz → OUT.send.csv.gz, OUT.발송.csv.gz; empty ones are written, too, to replace those of an earlier run
     plain = unpacked_name(output)
     format = output_format(plain)
     suffix = format.extensions[0] if plain.suffix.lower() in format.can.spliced_only else plain.suffix
@@ -258,15 +251,15 @@ UNMASK_WITHOUT_REPORT: Final = Problem(
 class WrittenSides:
     """Files written beside an output."""
 
-    parts: Mapping[str, tuple[Path, int]]  # file and number of rows of each action
-    letters: LetterCounts | None
-    letter_list: Path | None  # for the mail house
+    parts: Mapping[str, tuple[Path, int]] = field(default_factory=dict)  # file and number of rows, by action
+    letters: LetterCounts | None = None
+    letter_list: Path | None = None  # list of letters for the mail house
     page: Path | None = None
     review: Path | None = None
-    unsure: int = 0  # addresses in the review
-    kept_letters: Path | None = None  # an earlier list, kept because the new one would be empty
-    kept: Mapping[Path, Path] = field(default_factory=dict)  # edited files, and their copies
-    emptied: Path | None = None  # list of letters that became empty
+    unsure: int = 0  # number of addresses in the review
+    kept_letters: Path | None = None  # earlier list of letters, kept because the new one would be empty
+    kept: Mapping[Path, Path] = field(default_factory=dict)  # copies of replaced files that people may have edited
+    emptied: Path | None = None  # file of the action `send` that became empty
 
     @property
     def lacks_letters(self) -> bool:
@@ -315,7 +308,7 @@ class WrittenSides:
 
 @dataclass(frozen=True, slots=True)
 class SideFiles:
-    """Files asked for beside an output; ``at``: the temporary file of each."""
+    """Requested files beside an output; ``at``: the temporary file of each, once reserved."""
 
     parts: Mapping[str, Path] = field(default_factory=dict)
     letters: Path | None = None
@@ -329,10 +322,9 @@ class SideFiles:
 
     @classmethod
     def of(cls, write: WriteOptions, target: Target, gazetteer: Gazetteer | None) -> SideFiles:
-        # gazetteer: the one by which addresses are corrected
+        """Choose the paths of the requested files; ``gazetteer``: the one that corrects addresses."""
         if write.split not in (None, "action", KOREAN_SPLIT):
             raise UsageError(SPLIT_COLUMN_INVALID, by=write.split)
-        letters = letter_list_of(write)
         page = as_path(write.report) if write.report is not None else None
         if write.unmask and page is None:
             raise UsageError(UNMASK_WITHOUT_REPORT)
@@ -341,7 +333,17 @@ class SideFiles:
         review = as_path(write.review) if write.review is not None else None
         if review is not None:
             check_review(review, gazetteer)
-        return cls(parts, letters, write.letter_cost, write.allow_empty, page, write.unmask, review, gazetteer)
+        letters = cls.of_letters(write)
+        return replace(letters, parts=parts, page=page, unmask=write.unmask, review=review, gazetteer=gazetteer)
+
+    @classmethod
+    def of_letters(cls, write: WriteOptions) -> SideFiles:
+        """Choose the list and the cost of letters only; raise :class:`UsageError` for an unusable one."""
+        check_letter_cost(write.letter_cost)
+        letters = as_path(write.letters) if write.letters is not None else None
+        if letters is not None and letters.suffix.lower() in output_format(letters).can.spliced_only:
+            raise UsageError(LETTERS_NOT_WORKBOOK, path=letters)
+        return cls(letters=letters, letter_cost=write.letter_cost, allow_empty=write.allow_empty)
 
     @property
     def counts_letters(self) -> bool:
@@ -360,7 +362,7 @@ class SideFiles:
         }
 
     def reserve(self, files: ExitStack) -> SideFiles:
-        """Return a copy with a temporary file for each, published when ``files`` closes without an error."""
+        """Reserve a temporary file for each file; all are published when ``files`` closes without an error."""
         single = (self.letters, self.page, self.review)
         paths = [path for path in (*self.parts.values(), *single) if path is not None]
         return replace(self, at={path: files.enter_context(publish_file(path)) for path in paths})
@@ -368,25 +370,32 @@ class SideFiles:
     def write(self, result: Enriched, target: Target, rows: int) -> WrittenSides:
         at = {part: self.at[path] for part, path in self.parts.items()}
         counts = _write_parts(result, at, target, rows) if at else {}
-        letters, listed, kept, unsure = None, self.letters, None, 0
-        if self.counts_letters:
-            letters = count_letters(result.frame, self.letter_cost, listed=listed is not None)
-            if listed is not None and not publish_letters(
-                result.frame, listed, self.at[listed], letters.letters, allow_empty=self.allow_empty
-            ):
-                listed, kept = None, listed
+        written, unsure = self.write_letters(result.frame) if self.counts_letters else WrittenSides(), 0
         if self.review is not None and self.gazetteer is not None:
             unsure = write_review(result.frame, self.at[self.review], self.gazetteer)
         parts = {part: (self.parts[part], count) for part, count in counts.items()}
         sent, emptied = self.parts.get("send"), None
         if sent and not (counts["send"] or self.allow_empty) and replaces_other(sent, self.at[sent]):
             emptied = sent
-        return WrittenSides(parts, letters, listed, self.page, self.review, unsure, kept, emptied=emptied)
+        return replace(written, parts=parts, page=self.page, review=self.review, unsure=unsure, emptied=emptied)
 
+    def write_letters(self, answers: pl.LazyFrame) -> WrittenSides:
+        """Count the letters of marked rows and write the list; keep the earlier list if it would become empty."""
+        listed = self.letters
+        counts = count_letters(answers, self.letter_cost, listed=listed is not None)
+        if listed is None or self._write_list(answers, listed, counts.letters):
+            return WrittenSides(letters=counts, letter_list=listed)
+        return WrittenSides(letters=counts, kept_letters=listed)
 
-def letter_list_of(write: WriteOptions) -> Path | None:
-    check_letter_cost(write.letter_cost)
-    letters = as_path(write.letters) if write.letters is not None else None
-    if letters is not None and letters.suffix.lower() in output_format(letters).can.spliced_only:
-        raise UsageError(LETTERS_NOT_WORKBOOK, path=letters)
-    return letters
+    def _write_list(self, answers: pl.LazyFrame, path: Path, letters: int) -> bool:
+        # whether the list replaces the earlier one
+        temporary = self.at[path]
+        tallied, count_written = frames.write_frame(
+            letters_of(answers), temporary, output_format(temporary), _headers()
+        )
+        accounting.check_rows(letters, int(tallied["rows"].item()), count_written(), in_order=True)
+        if letters or self.allow_empty or not replaces_other(path, temporary):
+            return True
+        with fetch_file(path) as earlier:
+            shutil.copy2(earlier.path, temporary)
+        return False

@@ -45,7 +45,7 @@ NUMBER_COLUMN_MISSING: Final = Problem(
     "inputs.number_column_missing", "the frame has no column of business numbers; give the column itself"
 )
 
-COLUMNS: Final = ("b_no", "biz_status", "since", "taxation", "merged", "as_of", "note")  # of `fetch_status`
+COLUMNS: Final = ("b_no", "biz_status", "since", "taxation", "merged", "as_of", "note")  # result of `fetch_status`
 
 _IN_VAIN: Final[dict[Lang, str]] = {
     "en": "the tax authority gave no answer for this number today; ask again tomorrow",
@@ -55,7 +55,7 @@ _IN_VAIN: Final[dict[Lang, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class FetchedStatuses:
-    """Statuses of given numbers, a row each (:data:`COLUMNS`), and the fetch behind them."""
+    """Statuses of the given numbers, one row for each (:data:`COLUMNS`), and the report of their fetch."""
 
     frame: pl.DataFrame
     fetch: StatusFetch
@@ -69,15 +69,15 @@ def fetch_status(
     progress: AskedProgress = True,
     cancel: CancelToken | None = None,
 ) -> pl.DataFrame:
-    """Return the status of business numbers from the tax authority; only numbers are sent, and it is free.
+    """Fetch the status of business numbers from the tax authority, free of charge; only numbers are sent.
 
     ``numbers``: a list, a polars Series, or a frame (polars, pandas, pyarrow) whose column of numbers is found as by
-    :func:`bansong.enrich`. Statuses of the last ``options.max_age`` days (30) come from the status store. The key is
+    :func:`bansong.enrich`. Statuses of the last ``options.max_age`` days (30) come from the status store. The key is in
     ``BANSONG_NTS_KEY``, a file ``BANSONG_NTS_KEY_FILE``, or in the options.
 
-    A row a given number, in order: ``b_no`` (ten digits as text; null if invalid), ``biz_status`` (active, suspended,
+    One row a number, in order: ``b_no`` (ten digits as text; null if invalid), ``biz_status`` (active, suspended,
     closed, unregistered; null if unknown), ``since`` (Date), ``taxation`` (general, simplified, exempt), ``merged``
-    (closed by a merger into unit taxation), ``as_of`` (Date in Korea), ``note`` (why there is none, or none of today).
+    (closed by a merger into unit taxation), ``as_of`` (Date in Korea), ``note`` (why the status is missing or old).
     An incomplete answer is a warning and a note. Raises :class:`bansong.errors.UsageError` without a key,
     :class:`~bansong.errors.AuthenticationError` for a refused one.
     """
@@ -102,7 +102,7 @@ async def afetch_status(
 def look_up_statuses(
     numbers: Any, options: StatusOptions | None = None, *, lang: Lang | None = None
 ) -> FetchedStatuses:
-    """Do what :func:`fetch_status` does; failures, also a refused key, are only in the report."""
+    """Fetch statuses as :func:`fetch_status`, but report failures, even a refused key, instead of raising."""
     token = CancelToken()
     return run_async(lambda: _fetch(numbers, options, lang, None, token), token)
 
@@ -114,7 +114,7 @@ def fetch_files(
     read: ReadOptions,
     watch: Callable[[StatusFetch], None] | None = None,
 ) -> FetchedRegistry:
-    """Fetch the statuses of numbers in files, found as by :func:`bansong.enrich`; write a registry."""
+    """Fetch the statuses of the numbers in files and write them as a registry to ``output``."""
     check_registry_name(output)
     for path in files:
         if same_file(path, output):

@@ -1,6 +1,6 @@
-"""Open all inputs of a run, choose their columns, keep their records."""
-# A single table stays open. The records of several are kept in Arrow files, so that common ones are looked up and
-# counted once, and memory does not grow with the tables.
+"""Open all inputs of a run, choose their columns and outputs, keep their records."""
+# A single table stays open. The records of several tables are kept in Arrow files: equal records are looked up and
+# counted once, and memory does not grow with the number of tables.
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from bansong.run.columns import (
 )
 from bansong.run.outputs import Outputs
 from bansong.run.report import Report
-from bansong.run.side_files import SideFiles, letter_list_of
+from bansong.run.side_files import SideFiles
 from bansong.tables.columns import Chosen, kept_columns, listed_headers, named_column
 from bansong.tables.detect import EXTENSIONS, STREAM, keep_input, name_input, open_table, reading
 from bansong.tables.earlier_columns import EarlierColumns, added_later, find_earlier_columns
@@ -73,7 +73,7 @@ NO_ADDRESS: Final = gettext_noop(
 
 @dataclass(frozen=True, slots=True)
 class RowReader:
-    """The roles of columns, for all tables with the same headers; picklable; ``ours``: of an earlier enrichment."""
+    """Reads records from any table with these headers; picklable; ``ours``: columns of an earlier enrichment."""
 
     headers: tuple[str, ...]
     chosen: Mapping[str, Choice]
@@ -108,7 +108,7 @@ class PreparedTable:
         return "address" in self.chosen and "b_no" not in self.chosen
 
     def records_for(self, engine: Engine) -> Records:
-        """Return the rows as an engine answers them; raise :class:`ColumnError` for a priority without a column."""
+        """Prepare the rows for an engine; raise :class:`ColumnError` if its priority column is missing."""
         wanted = engine.priority
         priority = None if wanted is None else self.table.ids[named_column(self.table, wanted, "priority")]
         return engine.prepare(Records(self.rows, priority=priority))
@@ -124,8 +124,8 @@ def prepare_table(
     write: WriteOptions = _WRITE_AS_READ,
     engine: EngineKind | None = None,
 ) -> PreparedTable:
-    """Choose a table's columns, number its rows, lay its output out; raise :class:`bansong.errors.ColumnError`."""
-    # engine: without one, and with one that buys, a list must have business numbers
+    """Choose the columns of a table and of its output; raise :class:`bansong.errors.ColumnError`."""
+    # engine: without one, or with one that buys, the table must have business numbers
     with reading(table):
         earlier = find_earlier_columns(table, write.prefix)
     before = earlier.places
@@ -136,7 +136,7 @@ def prepare_table(
             )
             if engine is not None and "b_no" not in chosen.columns:
                 chosen = replace(chosen, notes=(_numberless_alert(table, engine), *chosen.notes))
-    else:  # `[]`: no record, so no key to find
+    else:  # the JSON list `[]` has no columns
         unfolded, chosen = table, Chosen({})
     log.info("%s read as %s, %d columns; roles: %s", table.name, table.format, len(table.headers), chosen)
     rows = records(unfolded, chosen.columns, before)
@@ -146,7 +146,7 @@ def prepare_table(
     lang = language_of_columns(table.headers, earlier.nine) or write.headers or "en"
     ours = {**earlier.nine, **earlier.extras, **(earlier.labels if write.with_outcomes else {})}
     kept |= set(ours.values())
-    # extra columns of an earlier run would be of other answers
+    # extra columns of an earlier run are computed again: they would not fit the new answers
     extras = checked_extra_columns((*write.extra_columns, *map(contract_name, earlier.extras)))
     added = (*ADDED_COLUMNS, *(LABEL_COLUMNS if write.with_outcomes else ()), *extras)
     layout, warnings = lay_out_columns(table.headers, write.prefix, ours, kept, added, lang)
@@ -199,6 +199,7 @@ def _other_extension(table: Table, target: Target) -> tuple[str, ...]:
 def prepare_output(
     table: Table, target: Target, read: ReadOptions, write: WriteOptions, engine: EngineKind
 ) -> PreparedTable:
+    """Prepare a table for this output: refuse impossible options, and warn about losses."""
     if not write.select:
         refuse_wide(table, target, write.prefix)
     if write.headers == "ko" and not target.format.can.korean_headers:
@@ -229,7 +230,7 @@ REVIEW_WITHOUT_NUMBERS: Final = Problem(
 
 _NAMED: Final = 5
 _PRIORITY: Final = "priority_value"
-_KEPT: Final = {  # the columns of a kept record
+_KEPT: Final = {  # columns of a kept record
     **dict.fromkeys((*RECORD_COLUMNS, *CONTEXT_COLUMNS), pl.String),
     NUMBER: pl.UInt64,
     DIGITS: pl.String,
@@ -242,19 +243,19 @@ _KEPT: Final = {  # the columns of a kept record
 
 @dataclass(frozen=True, slots=True)
 class SurveyedTable:
-    """A table whose columns were chosen."""
+    """A table of an input, with its records."""
 
-    sheet: str | None  # `None` for the table that the reader finds
+    sheet: str | None  # `None`: the reader chooses the sheet
     records: Records
     is_address_list: bool
-    opened: PreparedTable | None = None  # the only table of a run stays open; others are opened again
-    kept: Path | None = None  # the file with the records of another one
-    plan: Report | None = None  # its part of a dry run over a list
+    opened: PreparedTable | None = None  # only if the run has one table; others are opened again
+    kept: Path | None = None  # file with the records, if the run has several tables
+    plan: Report | None = None  # report of the table in a dry run over several inputs
 
 
 @dataclass(frozen=True, slots=True)
 class SurveyedInput:
-    """A readable input with a writable output; ``state``: size and time of change, if recorded."""
+    """A readable input with a writable output; ``state``: size and modification time, if recorded."""
 
     file: InputFile
     target: Target
@@ -265,17 +266,18 @@ class SurveyedInput:
 
     @property
     def rows(self) -> int:
-        """Rows of all its tables; 0 for a table that is open."""
+        """Rows of all tables; 0 for an open table, whose rows are not counted yet."""
         return sum(table.records.count for table in self.tables)
 
     def refuse_change(self) -> None:
+        """Raise :class:`InputError` if the file was changed since the survey."""
         if self.state is not None and state_of(self.file.path, self.data) != self.state:
             raise InputError(INPUT_CHANGED, path=self.file.path)
 
 
 @dataclass(frozen=True, slots=True)
 class InputSurvey:
-    """The inputs to enrich; ``failed``: why others cannot be, by path; ``strays``: notes on others."""
+    """The inputs to enrich; ``failed``: errors of the others by path; ``strays``: notes on files without a table."""
 
     inputs: tuple[SurveyedInput, ...]
     failed: dict[str, str]
@@ -304,17 +306,17 @@ class InputSurvey:
 
 @dataclass(frozen=True, slots=True)
 class Surveyor:
-    """Surveys the inputs of a run."""
+    """Opens the inputs of a run and chooses their columns and outputs."""
 
     engine: Engine
     read: ReadOptions
     outputs: Outputs
-    besides: dict[str, Path | None]  # further files that the run reads, by their use
+    besides: dict[str, Path | None]  # further files that the run reads, by use
     resources: ExitStack  # closes copies of remote inputs, kept records and the table that stays open
     plan_table: Callable[[InputFile, PreparedTable, Records], Report] | None = None
 
     def look_at(self, files: Sequence[InputFile], *, keep_going: bool) -> InputSurvey:
-        """Survey every input; raise :class:`InputError` if one fails, or with ``keep_going`` if all do."""
+        """Survey every input; raise :class:`InputError` if one fails, with ``keep_going`` only if all fail."""
         folder = None if self.outputs.alone else self.resources.enter_context(private_folder())
         found, failed, strays = list[SurveyedInput](), dict[str, str](), list[str]()
         for place, file in enumerate(files):
@@ -381,14 +383,14 @@ class Surveyor:
                 "output": target.path,
                 "manifest": as_path(write.manifest) if write.manifest is not None else None,
                 **sides.paths_by_use(),
-                "letter list": letter_list_of(write),
+                "letter list": SideFiles.of_letters(write).letters,
             },
             write.in_place,
         )
         return target, sides
 
     def _sheets_of(self, file: InputFile, data: InputData) -> Sequence[str | None]:
-        # None for the table that the reader finds
+        # None: the reader chooses the sheet
         sheet = self.read.sheet
         if sheet is None or (isinstance(sheet, str) and sheet != ALL_SHEETS):
             return (sheet,)
@@ -399,12 +401,13 @@ class Surveyor:
 
 
 def open_input(path: Path, data: Path, read: ReadOptions, sheet: str | None) -> AbstractContextManager[Table]:
+    """Open a table of an input; ``data``: its local copy."""
     named = name_input(read.input_format) if path == STREAM else path
     return open_table(named, replace(read, sheet=sheet), data=data)
 
 
 def is_stray(path: Path, error: BansongError, read: ReadOptions) -> bool:
-    """Whether a file that fails is no table at all: another kind, prose, one JSON object; not one without numbers."""
+    """Whether a failed file holds no table at all (another format, prose, one JSON object)."""
     if not isinstance(error, ColumnError):
         return isinstance(error, NoTableError)
     with fetch_file(path) as data, open_input(path, data.path, read, None) as table:
@@ -412,6 +415,7 @@ def is_stray(path: Path, error: BansongError, read: ReadOptions) -> bool:
 
 
 def state_of(path: Path, data: InputData) -> tuple[int, int]:
+    """Return size (bytes) and modification time (ns) of an input's local copy."""
     try:
         state = data.path.stat()
     except OSError as error:
@@ -420,7 +424,7 @@ def state_of(path: Path, data: InputData) -> tuple[int, int]:
 
 
 def plan_together(records: pl.LazyFrame, plans: Sequence[LookupPlan]) -> LookupPlan:
-    """Return the plan of several tables: the sum of their rows, the distinct lookups of all ``records``."""
+    """Merge the plans of several tables; distinct lookups are counted over all ``records``."""
     if len(plans) == 1:
         return plans[0]
     lookups, problems = accounting.plan(records).lookups, Counter[str]()
@@ -437,7 +441,7 @@ def _keep(records: Records, path: Path) -> Records:
     if records.priority is not None:
         sources[_PRIORITY] = records.priority
     records.rows.select(
-        ROW_ID,  # a table without any of the others has rows, or none, too
+        ROW_ID,  # keeps the number of rows of a table without any other column
         *(
             (pl.col(sources[name]).cast(dtype, strict=False) if name in sources else pl.lit(None, dtype)).alias(name)
             for name, dtype in _KEPT.items()
@@ -448,7 +452,7 @@ def _keep(records: Records, path: Path) -> Records:
 
 
 def _name_file(path: Path, text: str) -> str:
-    # several files may have one name
+    # the whole path, since several files may have one name
     if str(path) in text:
         return text
     return f"{path}{text.removeprefix(path.name)}" if text.startswith(path.name) else f"{path}: {text}"

@@ -48,12 +48,12 @@ POINTS_MISSING: Final = Problem(
 )
 
 _REASON: Final = re.compile(r"\[(?P<label>\S+) (?P<points>[+-]\d+)\] (?P<text>.*)", re.DOTALL)
-_BASE: Final = "base"  # label of the reason that a score starts from, in any language
+_BASE: Final = "base"  # label of the starting points' reason, in any language
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The answer for one business (INTERFACE §2.2). Unknown fields are ``None``.
+    """The answer for one business (INTERFACE §2.2); unknown fields are ``None``.
 
     ``bounce_prob`` is a fraction between 0 and 1.
     """
@@ -70,9 +70,9 @@ class Verification:
     row_note: str | None
 
     def waterfall(self) -> Chart:
-        """Return how the score adds up: a bar for each reason's points, from the base to the score.
+        """Draw how the points add up to the score: a bar for each reason, the base first.
 
-        Raises :class:`UsageError` if the reasons carry no points (the hosted service's own), or Altair is missing.
+        Raises :class:`UsageError` if the reasons have no points (as from the hosted service), or without Altair.
         """
         frame = self.points_frame
         if frame.is_empty():
@@ -82,7 +82,7 @@ class Verification:
 
     @property
     def points_frame(self) -> pl.DataFrame:
-        """Reasons that carry points, the base first: ``reason`` (String), ``points`` (Int64)."""
+        """Reasons with points, the base first: ``reason`` (String), ``points`` (Int64)."""
         found = [match for match in map(_REASON.fullmatch, self.reasons) if match]
         found.sort(key=lambda match: match["label"] != _BASE)
         rows = [(match["text"], int(match["points"])) for match in found]
@@ -115,7 +115,7 @@ LOCAL_ENGINE_ONLY: Final = Problem(
     "options.local_engine_only", "{option} is for the local engine, not for {name}: the service is not told of it"
 )
 
-_PATIENCE_OF_ONE: Final = 10.0  # seconds without a reply of the tax authority: somebody looks on
+_MAX_SILENCE_S: Final = 10.0  # without a reply of the tax authority, while a person waits for one answer
 
 
 def verify(
@@ -129,9 +129,10 @@ def verify(
 ) -> Verification:
     """Verify one business; a value that is no business number gives ``row_status`` invalid.
 
-    ``engine`` and ``options`` as for :func:`enrich`: what was bought before comes from the ledger. ``zipcode``,
-    ``registry``, ``gazetteer``, ``model`` and ``labels`` are for the local engine, and refused where it has no say.
-    Where the tax authority does not reply within 10 seconds, a warning says so and what is stored counts.
+    ``engine`` and ``options`` as for :func:`enrich`; an answer bought before comes from the ledger. ``zipcode``,
+    ``registry``, ``gazetteer``, ``model`` and ``labels`` are for the local engine; other engines refuse them. If the
+    tax authority does not reply within 10 seconds, there is a warning, and the stored status is used.
+    Raises :class:`bansong.errors.BansongError`.
     """
     check_keywords(verify, options, VerifyKeywords)
     keywords: dict[str, Any] = {**options}
@@ -147,7 +148,7 @@ def verify(
         context = RunContext("one lookup", new_run_id(datetime.now(UTC)), resources=resources)
         step = EngineStep(answering, answering.prepare(_record((str(b_no), name, address, zipcode))), context)
         if asking is not None:
-            asking = replace(asking, patience=min(asking.patience, _PATIENCE_OF_ONE), drain=min(asking.drain, 1.0))
+            asking = replace(asking, patience=min(asking.patience, _MAX_SILENCE_S), drain=min(asking.drain, 1.0))
             step = step.with_statuses(asking)
             if step.halt is not None:
                 warnings.warn(gettext("the tax authority could not be asked: {halt}", halt=step.halt), stacklevel=2)
@@ -164,11 +165,11 @@ def _record(cells: tuple[str | None, ...]) -> Records:
     return Records(rows.with_row_index(ROW_ID).with_columns(pl.lit(None, pl.String).alias(ROW_PROBLEM)), 1)
 
 
-Frame = TypeVar("Frame")  # a frame of polars, pandas or pyarrow: what is given is what comes back
+Frame = TypeVar("Frame")  # polars, pandas or pyarrow; the result has the type of the argument
 
 
 def verify_frame(frame: Frame, *, engine: AnyEngine = "local", **options: Unpack[FrameKeywords]) -> Frame:
-    """Return a frame of the same type with the nine columns added, and the same rows in the same order.
+    """Verify a frame: return one of the same type with the nine columns added, and the rows in the same order.
 
     ``frame``: polars (also lazy, which is verified at once), pandas or pyarrow; a pyarrow Table is returned for any
     other object that gives Arrow data (``__arrow_c_stream__``: a reader of batches, a relation of duckdb). The user's
@@ -183,7 +184,7 @@ def verify_frame(frame: Frame, *, engine: AnyEngine = "local", **options: Unpack
     request, _, own = take_request(engine, keywords)
     asking = request.status_options(own)
     given = as_known_frame(frame)
-    # the rows of a lazy frame are read more than once, and must be the same each time
+    # a lazy frame is collected, since its rows are read more than once and must stay the same
     table = frames.read(given.collect(engine="streaming") if isinstance(given, pl.LazyFrame) else given)
     prepared = prepare_table(table, read, write, request.kind)
     for warning in prepared.warnings:

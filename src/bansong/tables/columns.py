@@ -1,4 +1,4 @@
-"""Choose the columns of number, name and address: by headers, checked on content."""
+"""Choose the columns of number, name and address by their headers, checked against their cells."""
 
 from __future__ import annotations
 
@@ -69,26 +69,26 @@ SELECTED_COLUMN_MISSING: Final = Problem(
     "columns.selected_column_missing", "{name}: {named} names no column; {headers}"
 )
 
-_POSITION: Final = re.compile(r"#[1-9][0-9]*")  # a column named by its place: `#3`
+_POSITION: Final = re.compile(r"#[1-9][0-9]*")  # a column named by position: `#3`
 _JOINABLE: Final = ("b_no", "name", "address")
 _NAME: Final = (
     r"주식회사|유한회사|\(주\)|㈜|\(유\)|상사|상회|산업|식당|마트|약국|의원|학원|건설|전자|물산|무역|기업|공업|상점"
     r"|(?i)\b(?:co|inc|ltd)\b"
 )
 _ZIPCODE: Final = r"^\s*(?:0[1-9]|[1-5][0-9]|6[0-3])[0-9]-?[0-9]{2}\s*$"
-_LEAST: Final = {"address": 0.5, "zipcode": 0.5, "name": 0.2}  # share of rows
+_LEAST: Final = {"address": 0.5, "zipcode": 0.5, "name": 0.2}  # share of fitting rows in a column chosen by content
 _TIE: Final = 0.05
 _MOSTLY: Final = 0.5
 _NEARLY_ALL: Final = 0.9
 _SHOWN: Final = 6
 _PARTS: Final = (3, 2, 5)
-# legal dong codes: a tenth have a right check digit, and a list of one dong repeats one of them
+# legal dong codes: one in ten has a right check digit, and a list of one dong repeats its code
 _DONG_CODE: Final = "^(?:11|2[6-9]|3[016]|4[1-8]|5[0-2])[0-9]{6}00$"
 
 
 class _Numbers(NamedTuple):
-    ten: float | None = None  # the share of a column's first cells that are ten digits; None: all are blank
-    right: float | None = None  # of these with a right check digit; None: too few to judge by
+    ten: float | None = None  # share of a column's first cells with ten digits; None: all are blank
+    right: float | None = None  # share of these with a right check digit; None: too few of them
 
     @property
     def are_others(self) -> bool:
@@ -101,7 +101,7 @@ class Chosen:
 
     columns: dict[str, Choice]
     notes: tuple[str, ...] = ()
-    objects: frozenset[int] = frozenset()  # positions of columns that hold JSON, and so no name or address
+    objects: frozenset[int] = frozenset()  # positions of columns with JSON, which are no name or address
 
 
 def choose_columns(
@@ -112,10 +112,10 @@ def choose_columns(
     *,
     address_list: bool = False,
 ) -> Chosen:
-    """Choose a column for each role; the first role (in an ``address_list``: the address) must get one."""
-    # ``given`` (headers by role) overrides; ``ours``: positions of columns from an earlier enrichment, never chosen.
-    # The number's column must hold ten digits; right check digits count under any header. Without headers,
-    # content decides. Of several businesses in a row, all roles are of one.
+    """Choose a column for each role; raise if the first role (in an ``address_list``: the address) gets none."""
+    # ``given``: headers by role, as the user chose them; ``ours``: positions of columns from an earlier enrichment,
+    # which are never chosen. The number's column must have ten digits; with right check digits, its header does not
+    # matter. Without headers, content decides. If rows have several businesses, all roles are of the same one.
     chosen = _given_columns(table, roles, {role_code(role): header for role, header in (given or {}).items()})
     key, *others = roles
     schema = table.frame.collect_schema()
@@ -170,7 +170,7 @@ def _given_columns(table: Table, roles: Sequence[str], given: Mapping[str, str |
 
 
 def _sample(table: Table, places: Collection[int]) -> pl.DataFrame:
-    """Return the first rows as texts; other columns, and those without text or numbers, are null."""
+    """Return the first rows as texts; columns not in ``places`` or of other dtypes are null."""
     schema = table.frame.collect_schema()
     read = [
         id_ for at, id_ in enumerate(table.ids) if at in places and (schema[id_].is_numeric() or schema[id_] in TEXTS)
@@ -228,7 +228,7 @@ class _NumberColumns:
         ids = {names[place]: place for place in self._free}
         if not ids:
             return shares
-        # all columns below one another, so that the rule is planned and run once however many there are
+        # all columns are stacked into one, so that one query measures them
         cells = self._sample.lazy().select(list(ids)).unpivot(variable_name="id", value_name="cell").drop_nulls("cell")
         cells = cells.with_columns(digits=business_number.compact_expr(pl.col("cell")))
         digits = pl.col("digits").drop_nulls().unique()
@@ -240,7 +240,7 @@ class _NumberColumns:
             pl.len().alias("rows"),
             digits.str.contains(_DONG_CODE).any().alias("dong"),
         )
-        for id_, ten, valid, different, rows, dong in found.collect().iter_rows():  # a row is a column of the table
+        for id_, ten, valid, different, rows, dong in found.collect().iter_rows():  # a row a column
             few = valid == 1.0 and not dong and (rows >= 3 or (self._headless and different == 2))
             shares[ids[id_]] = _Numbers(ten, valid if different >= 3 or few else None)
         return shares
@@ -256,7 +256,7 @@ class _NumberColumns:
         return None
 
     def _holds_any(self, choice: Choice) -> bool:
-        # rows behind the sample are read only if it has none
+        # later rows are read only if the sample has no number
         if self._numbers_of(choice).ten or self._sample.height < SAMPLE_ROWS:
             return bool(self._numbers_of(choice).ten)
         digits = business_number.compact_expr(pl.col(self._table.ids[choice.column]).cast(pl.String))
@@ -273,7 +273,7 @@ class _NumberColumns:
     def _by_party(self, groups: Sequence[Party]) -> tuple[Choice, tuple[str, ...]] | None:
         choices = {choice.column: choice for choice in self.fitting if choice.why == "header"}
         competing = [party for party in groups if party.number in choices]
-        if len(groups) == 1 and competing:  # another of its columns was given
+        if len(groups) == 1 and competing:  # another column of the party was given
             return choices[competing[0].number], ()
         if len(competing) < 2 or self.fitting[0].column not in {party.number for party in competing}:
             return None
@@ -295,8 +295,8 @@ class _NumberColumns:
         return choices[party.number], (note,)
 
     def settle_without(self, chosen: dict[str, Choice]) -> tuple[Alert, ...]:
-        """Return alerts about columns of an address list whose header alone fits the number."""
-        # A first row that is an entry of the list is refused: it would be lost as the header.
+        """Settle a table without numbers: alert about columns that only their header makes numbers."""
+        # a first row with an address is refused, since it would be lost as the header
         address = chosen.get("address")
         if address is None or not self._leave_address_list(address):
             chosen["b_no"] = self._blank_column()
@@ -318,7 +318,7 @@ class _NumberColumns:
         return not self.fitting or bool(self._sample.select(pl.any_horizontal(filled).any()).item())
 
     def _blank_column(self) -> Choice:
-        """Return the blank column with a number's header; raise without one, or if there are addresses."""
+        """Return a blank column with a header for numbers; raise without one, or if there are addresses."""
         blank = [choice for choice in self.fitting if self._numbers_of(choice).ten is None]
         addresses = self._sample.select(is_sure_address(pl.all()).any().fill_null(False))
         if blank and not any(addresses.row(0) if addresses.width else ()):
@@ -390,7 +390,7 @@ def _common_stem(headers: Sequence[str]) -> str | None:
 
 def _explain_content(table: Table, choice: Choice) -> Alert:
     said = {"column": choice.column + 1, "header": choice.header}
-    if table.file is None or any(has_role(header) for header in table.headers):  # a frame has no header row
+    if table.file is None or any(has_role(header) for header in table.headers):  # frames have no header row
         text = gettext_noop(
             "b_no: column {column} ({header!r}) was chosen by what it holds, and not by its header: make sure that "
             "these are the numbers of the businesses; {parameter} takes another"
@@ -444,7 +444,7 @@ def _headless_alert(table: Table, chosen: Mapping[str, Choice], ours: Sequence[i
 
 
 def given_choice(table: Table, role: str, given: str | Sequence[str]) -> Choice:
-    """Return the user's choice for a role: headers or positions, as in ``도로명주소+상세주소|지번주소``."""
+    """Parse the user's choice for a role: headers or positions, as in ``도로명주소+상세주소|지번주소``."""
     spelled = parameter("columns", {role: given if isinstance(given, str) else "+".join(given)})
     first, *others = [_given_alternative(table, role, spelled, names) for names in _split(table, given)]
     if first in others or len(set(others)) < len(others):
@@ -463,7 +463,7 @@ def _given_alternative(table: Table, role: str, spelled: str, names: Sequence[st
 
 
 def kept_columns(table: Table, select: Sequence[str]) -> frozenset[int]:
-    """Return the positions of the columns that ``select`` names; an item that is no header may be several."""
+    """Return the positions of the columns in ``select``; an item may be several headers, with commas between."""
     kept: set[int] = set()
     for item in select:
         if not item.strip(", "):
@@ -479,7 +479,7 @@ def kept_columns(table: Table, select: Sequence[str]) -> frozenset[int]:
 
 
 def named_column(table: Table, name: str, option: str) -> int:
-    """Return the position of the one column that a header or ``#3`` names; raise :class:`UsageError`."""
+    """Return the position of the column named by a header or ``#3``; raise :class:`UsageError` if not exactly one."""
     places = sorted(_places_named(table, name))
     if len(places) == 1:
         return places[0]
@@ -489,6 +489,7 @@ def named_column(table: Table, name: str, option: str) -> int:
 
 
 def listed_headers(table: Table) -> str:
+    """List the headers of a table for an error message."""
     return gettext("the headers are: ") + ", ".join(header or gettext("(blank)") for header in table.headers)
 
 
@@ -529,7 +530,7 @@ def _one_place(table: Table, role: str, name: str) -> int:
 
 
 def _places_named(table: Table, name: str) -> set[int]:
-    """Return the positions of a header or ``#n``, else of headers that end with the name, below a group's label."""
+    """Return the positions of a header or ``#n``; else of headers that end with the name (after a group's label)."""
     name = name.strip()
     if _POSITION.fullmatch(name) and int(name[1:]) <= len(table.headers):
         return {int(name[1:]) - 1}

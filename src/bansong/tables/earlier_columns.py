@@ -1,7 +1,7 @@
-"""Find the columns that an earlier run added to a table, wherever they are now."""
-# Users have columns with our names (``grade``). A table is an earlier output only if it has several of the nine headers
-# in one language, two of them unique to us, and our words in two columns. Then a column is ours by its cells, or by a
-# neighbour from the contract's order.
+"""Find the columns that an earlier run added to a table, even if they were moved."""
+# Users have columns with our names (``grade``), too. A table is an earlier output only if it has several of the nine
+# headers in one language, two of which only we use, and our words in two columns. In such a table, a column is ours if
+# its cells show it, or if a neighbour is the one that we write beside it.
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from bansong.base.schema import (
 from bansong.tables.roles import PROVINCE, SAMPLE_ROWS
 from bansong.tables.table import Table, contract_name
 
-_MANY: Final = 6  # of the nine headers: users do not have so many
+_MANY: Final = 6  # users do not have so many of the nine headers
 _SOME: Final = 3
 _PROOFS: Final = 2
 _LABELS: Final = 2
@@ -58,19 +58,19 @@ _PATTERNS: Final = {
 }
 _LOCAL_REASON: Final = r"\[base [+-]?[0-9]+\]|\(registry|\(nts, "
 _SERVICE_WORDS: Final = frozenset({"biz_status", "grade", "action", "fixed_zipcode", "fixed_address"})
-_PLAIN: Final = frozenset({"fixed_zipcode", "fixed_address"})  # anybody may have written such cells
-# users have such columns, too; with two copies of another of ours, all are ours
+_PLAIN: Final = frozenset({"fixed_zipcode", "fixed_address"})  # columns whose cells anybody may have written
+# users have such columns, too; all copies are ours only if another column of ours has two copies
 _TYPED: Final = frozenset({"grade", "action", "fixed_zipcode", "fixed_address", "row_note"})
 _ANSWERED: Final = [word for code in ("verified", "cached") for word in (code, KOREAN_WORDS["row_status"][code])]
 _MOST: Final = 0.5
 _FEW: Final = 0.25
-_WIDEST: Final = 0.5  # between probabilities of one grade
-_THEIRS, _DOUBTFUL, _OPEN, _PROVED = range(4)  # whose a column's cells are: the user's; perhaps the user's; open; ours
+_WIDEST: Final = 0.5  # largest difference of probabilities with one grade
+_THEIRS, _DOUBTFUL, _OPEN, _PROVED = range(4)  # a column is: the user's; perhaps the user's; unknown; ours
 
 
 @dataclass(frozen=True, slots=True)
 class EarlierColumns:
-    """Positions of the columns of an earlier run by contract name; a column's copy has ``+2`` behind the name."""
+    """Positions of an earlier run's columns by contract name; a second copy of a column has ``+2`` in its name."""
 
     nine: Mapping[str, int] = field(default_factory=dict)
     labels: Mapping[str, int] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class EarlierColumns:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A column with a header of ours; ``rank``: 0 for ``grade``, 1 for ``grade_bv``, 2 for ``grade_bv2``."""
+    """A column with one of our headers; ``rank``: 0 for ``grade``, 1 for ``grade_bv``, 2 for ``grade_bv2``."""
 
     place: int
     name: str
@@ -98,6 +98,7 @@ class _Candidate:
 
 
 def find_earlier_columns(table: Table, prefix: str) -> EarlierColumns:
+    """Find the columns of earlier runs; ``prefix``: of their headers. Empty if the table is no output."""
     candidates = _candidates(table.headers, prefix)
     if len({one.name for one in candidates}.intersection(ADDED_COLUMNS)) < _SOME:
         return EarlierColumns()
@@ -107,7 +108,7 @@ def find_earlier_columns(table: Table, prefix: str) -> EarlierColumns:
         nine = [one for one in candidates if one.lang == lang and one.name in ADDED_COLUMNS]
         chosen = _choose(nine) if _is_output(nine) else []
         others = [one for one in nine if one not in chosen and one.level > _DOUBTFUL]
-        # of an even earlier run, which a later one took for the user's
+        # added by an even earlier run, and taken for the user's by a later one
         ours += chosen + (others if len({one.name for one in others}) >= _MANY else [])
     if not ours:
         return EarlierColumns()
@@ -123,6 +124,7 @@ def find_earlier_columns(table: Table, prefix: str) -> EarlierColumns:
 
 
 def added_later(headers: Sequence[str], earlier: EarlierColumns) -> tuple[str, ...]:
+    """Return the headers of the user's columns that stand between ours."""
     places = earlier.places
     between = range(min(places), max(places)) if places else range(0)
     return tuple(headers[place] for place in between if place not in places and headers[place])
@@ -185,7 +187,7 @@ def _text(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
 
 
 def _is_ours(name: str, text: pl.Expr) -> pl.Expr:
-    """Whether a cell is one of our values; null for blank cells and for columns of free text."""
+    """Whether a cell has one of our values (Boolean); null for blank cells and columns of free text."""
     if name in _VALUES:
         fits = text.is_in(_VALUES[name])
     elif name in _PATTERNS:
@@ -206,18 +208,18 @@ def _level(one: _Candidate, share: float | None, has_own_words: bool) -> int:
 
 
 def _disagree(sample: pl.DataFrame, grade: _Candidate, probability: _Candidate) -> bool:
-    """Whether grades contradict the probabilities: they do not rise with them, or equal ones have several."""
+    """Whether grades contradict the probabilities, since they do not rise with them."""
     risk = _cell(probability).str.strip_chars(" %").cast(pl.Float64, strict=False)
     rated = sample.select(grade=_cell(grade), risk=risk).drop_nulls().filter(pl.col("grade").is_in(GRADES))
     if rated.is_empty():
         return False
     grades = rated.sort("risk", "grade", descending=[False, True])["grade"]
-    rising = pl.zeros(grades.len(), pl.Int64, eager=True)  # rows of the longest series of grades that never fall
+    rising = pl.zeros(grades.len(), pl.Int64, eager=True)  # length of the longest series of grades that never falls
     for letter in GRADES:
         of_letter = (grades == letter).cast(pl.Int64).cum_sum()
         rising = of_letter + (rising - of_letter).cum_max().clip(0)
     usual = grades.value_counts().select(pl.col("count").max()).item()
-    if usual == grades.len():  # one grade for all
+    if usual == grades.len():  # all rows have one grade
         return bool(rated.select(pl.col("risk").max() - pl.col("risk").min() > _WIDEST).item())
     return bool((rising[-1] - usual) / (grades.len() - usual) < _MOST)
 
@@ -234,13 +236,13 @@ def _find_unpaired(sample: pl.DataFrame, judged: Sequence[_Candidate]) -> list[_
         best[address], best[code] = max(best[address], share), max(best[code], share)
     filled = {one: sample.select(_is_filled(one).sum()).item() for one in best}
     by_size = sorted((one for one in best if filled[one]), key=filled.__getitem__)
-    if max(best.values()) < _MOST:  # ours is the one that has more, if the other is not empty
+    if max(best.values()) < _MOST:  # the fuller one is ours, unless the other is empty
         return by_size[:-1] or by_size
     return [one for one in by_size if best[one] < _MOST]
 
 
 def _other_notes(sample: pl.DataFrame, judged: Sequence[_Candidate]) -> list[_Candidate]:
-    """Find the user's notes: ours are filled in rows without an answer."""
+    """Find columns of the user's notes: ours have notes mostly in rows without an answer."""
     answered = [_cell(one).is_in(_ANSWERED) for one in _candidates_of(judged, "row_status", _PROVED)[:1]]
     notes = _candidates_of(judged, "row_note", _OPEN) if answered else []
     shares = {one: sample.filter(_is_filled(one)).select(answered[0].mean()).item() for one in notes}

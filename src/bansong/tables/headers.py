@@ -1,4 +1,4 @@
-"""Header words, the party of a number column, and the header row."""
+"""Find the header row of a table, recognise its words, and group columns by business."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ Notation = Literal["road", "any", "lot"]
 
 _LEVELS: Final = ("sure", "likely")
 _CONFIDENCE: Final = {"sure": 1.0, "likely": 0.8, "contains": 0.6}
-_CACHED_HEADERS: Final = 1 << 16  # a sheet has up to 16,384
+_CACHED_HEADERS: Final = 1 << 16  # a sheet has up to 16,384 headers
 _PUNCTUATION: Final = re.compile(r"[\s_\-.·/()\[\]{}*'\"]+")
-_SIDES: Final[dict[Side, re.Pattern[str]]] = {  # the words of tax invoices and of market places
+_SIDES: Final[dict[Side, re.Pattern[str]]] = {  # words on tax invoices and in market places
     "supplier": re.compile("공급하는자|공급자|판매자|supplier|seller"),
     "buyer": re.compile("공급받는자|구매자|매입자|buyer|purchaser"),
 }
-PURPOSES: Final[dict[Purpose, re.Pattern[str]]] = {  # in the order in which letters are sent there
+PURPOSES: Final[dict[Purpose, re.Pattern[str]]] = {  # the best place for letters first
     "mail": re.compile("우편물|우편수령|우편주소|우편발송|(?<![a-z])dm(?![a-z])|발송|수령|수취|수신|mailing|recipient"),
     "delivery": re.compile("배송|배달|납품|택배|delivery|shipping|shipto"),
-    "business": re.compile("사업장|사업자|회사|업체|업소|거래처|점포|매장|company|business"),  # and 주소 without more
+    "business": re.compile("사업장|사업자|회사|업체|업소|거래처|점포|매장|company|business"),  # also 주소 alone
     "billing": re.compile("청구|계산서|billing|invoice"),
     "head office": re.compile("본사|본점|주된사무소|등기|headoffice|headquarter|(?<![a-z])hq"),
     "site": re.compile("지점|지사|공장|창고|물류|현장|설치|보관|branch|factory|warehouse|site(?!s)"),
@@ -49,7 +49,7 @@ _DETAIL: Final = re.compile(
     "(?:상세|나머지|세부|하위)(?:주소|소재지)[0-9]?$|(?:주소|소재지)(?:상세|나머지|세부|[23])$|동호수?$"
     "|addr(?:ess)?(?:line)?[23]$|addr(?:ess)?(?:details?|dtl)[0-9]?$|(?:detail(?:ed)?|dtl)addr(?:ess)?[0-9]?$"
     "|street(?:address)?(?:line)?[23]$"
-)  # ``상세주소``, ``주소2``, ``Address Line 2``: the rest of an address that begins in another column
+)  # the rest of an address, in a column of its own: ``상세주소``, ``주소2``, ``Address Line 2``
 
 _PARTS: Final = (
     "시도|광역시도",
@@ -64,38 +64,41 @@ _REGIONS: Final = tuple(re.compile(f"(?:사업장|업소|회사|소재지|주소
 _ROAD: Final = frozenset({4, 5})
 _LOT: Final = frozenset({2, 3, 6})
 _LEAST_PARTS: Final = 3
-# chosen with the number: a name of one party and an address of another would be no business
+# roles that must be of the same party as the number
 ROLES: Final = ("name", "address", "zipcode")
 
 
 def address_parts(headers: Sequence[str]) -> list[int]:
+    """Return the positions of columns with the parts of an address, as 시도, 시군구, 도로명; else nothing."""
     plain = [_plain(header) for header in headers]
     found = {
         order: place
         for order, words in enumerate(_REGIONS)
         if (place := next((at for at, header in enumerate(plain) if words.fullmatch(header)), None)) is not None
     }
-    if found.keys() >= _ROAD:  # an address by road names no 동 and no lot
+    if found.keys() >= _ROAD:  # an address by road needs no 동 and no lot
         found = {order: place for order, place in found.items() if order not in _LOT}
     elif found.keys() >= {min(_LOT), max(_LOT)}:
         found = {order: place for order, place in found.items() if order not in _ROAD}
     else:
         return []
-    split = any(re.search("본번|부번", header) for header in plain)  # the number is itself in two columns
+    split = any(re.search("본번|부번", header) for header in plain)  # the lot number is in two columns
     return [] if split or len(found) < _LEAST_PARTS else list(found.values())
 
 
 def has_role(header: str, *roles: str) -> bool:
+    """Whether a header names one of the roles, by default any role."""
     return any(level_of(role, header) for role in roles or _synonyms())
 
 
 def names_column(cell: str) -> bool:
+    """Whether a cell is surely or likely a header."""
     return any(level_of(role, cell) in _LEVELS for role in _synonyms()) or is_detail(cell)
 
 
 @lru_cache(_CACHED_HEADERS)
 def level_of(role: str, header: str) -> str | None:
-    """Return the certainty with which a header names a role: ``sure``, ``likely``, ``contains``, or ``None``."""
+    """Return how certainly a header names a role: ``sure``, ``likely``, ``contains``, or ``None``."""
     words = _synonyms()[role]
     forms = {_plain(header), _plain(re.sub(r"[(\[].*?[)\]]", "", header)), without_side(header)}
     for level in _LEVELS:
@@ -107,6 +110,7 @@ def level_of(role: str, header: str) -> str | None:
 
 
 def rate_header(table: Table, role: str, place: int) -> Choice | None:
+    """Return a column as a choice for a role if its header names the role."""
     level = level_of(role, table.headers[place])
     if level is None:
         return None
@@ -114,39 +118,45 @@ def rate_header(table: Table, role: str, place: int) -> Choice | None:
 
 
 def is_trap(role: str, header: str) -> bool:
+    """Whether a header contains a word that excludes the role."""
     plain = _plain(header)
     return any(word in plain for word in _synonyms()[role]["never"])
 
 
 def side_of(header: str) -> Side | None:
+    """Return the party that a header names, supplier or buyer; ``None`` for none or both."""
     plain = _plain(header)
     sides = [side for side, words in _SIDES.items() if words.search(plain)]
     return sides[0] if len(sides) == 1 else None
 
 
 def without_side(header: str) -> str:
+    """Return the plain words of a header without those for its party."""
     plain = _plain(header)
     side = side_of(header)
     return _SIDES[side].sub("", plain) if side else plain
 
 
 def purpose_of(header: str) -> Purpose | None:
+    """Return the purpose of an address that a header names."""
     plain = _plain(header)
     return next((purpose for purpose, words in PURPOSES.items() if words.search(plain)), None)
 
 
 def notation_of(header: str) -> Notation:
+    """Return whether a header names addresses by road, by lot, or any."""
     plain = _plain(header)
     return next((notation for notation, words in _NOTATIONS.items() if words.search(plain)), "any")
 
 
 def is_detail(header: str) -> bool:
+    """Whether a header names the rest of an address that begins in another column."""
     plain, words = _plain(header), _synonyms()["address"]
     return bool(_DETAIL.search(plain)) and not any(plain in words[level] for level in _LEVELS)
 
 
 def split_number(header: str) -> tuple[str, int] | None:
-    """Split a header into words and figure: ``사업자번호1``, ``사업자번호(1)``; ``None`` without a figure."""
+    """Split a header such as ``사업자번호1`` or ``사업자번호(1)`` into words and digit; ``None`` without a digit."""
     found = re.fullmatch("(.*[^0-9])([1-9])", _plain(header))
     return (found[1], int(found[2])) if found else None
 
@@ -167,7 +177,7 @@ def _plain(header: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Party:
-    """The columns (positions) of one of several businesses in a row."""
+    """One of several businesses in each row: the positions of its columns, and of its number."""
 
     number: int
     side: Side | None
@@ -175,9 +185,9 @@ class Party:
 
 
 def parties(headers: Sequence[str], numbers: Collection[int]) -> tuple[Party, ...]:
-    """Group columns around those that hold ``numbers``; empty unless there are at least two parties."""
-    # A column belongs to the number whose side its header names, else to the number before it, or to the one behind it
-    # if the same headers precede each number.
+    """Group columns by the columns of ``numbers``; empty unless there are at least two parties."""
+    # A column belongs to the number of the side that its header names; else to the number before it, or after it if
+    # equal headers precede each number.
     places = sorted(numbers)
     near = _nearby(headers, places)
     sides = {place: side_of(headers[place]) or _common_side(headers, near[place]) for place in places}
@@ -188,7 +198,7 @@ def parties(headers: Sequence[str], numbers: Collection[int]) -> tuple[Party, ..
         side = side_of(header)
         named = [owner for owner in places if side and sides[owner] == side]
         owners = named if len(named) == 1 else [owner for owner in places if place in near[owner]]
-        for owner in owners:  # one, or none before the first number
+        for owner in owners:  # at most one
             owned[owner].add(place)
     found = [
         Party(place, sides[place], frozenset(owned[place]))
@@ -199,8 +209,8 @@ def parties(headers: Sequence[str], numbers: Collection[int]) -> tuple[Party, ..
 
 
 def choose_party(table: Table, competing: Sequence[Party]) -> tuple[Party, str] | None:
-    """Choose the party that gets the letters, with the reason: the one whose number changes, else the buyer."""
-    # in an export of one's own invoices, one side has one's own number throughout
+    """Choose the party that gets the letters, and say why: the one whose number varies, else the buyer."""
+    # a company that exports its invoices is itself the same side in all rows
     kinds = _kinds(table, competing)
     best = [party for party in competing if kinds[party.number] == max(kinds.values())]
     if len(best) == 1:
@@ -246,26 +256,26 @@ NUMBER_AS_HEADER: Final = Problem(
     "or put a row of headers above it",
 )
 
-LOOK: Final = 40  # rows
+LOOK: Final = 40  # rows among which the header is searched
 
 Row = Sequence[str | None]
-Merge = tuple[int, int, int, int]  # first row, first column, last row, last column; from 0, inclusive
+Merge = tuple[int, int, int, int]  # first row, first column, last row, last column (from 0, inclusive)
 
 _LINES: Final = 4
 _LONGEST: Final = 100
 _WIDE: Final = 1000
 _NUMBER_HIT: Final = 3
 _OUR_HEADERS: Final = "|".join(header for headers in HEADERS.values() for header in headers.values())
-# a header that enrichment added, with any prefix or group label before it
+# a header of an added column, perhaps after a prefix or group label
 OURS: Final = re.compile(rf".*({_OUR_HEADERS})(_bv[0-9]*)?", flags=re.S)
-# ``회사명 : 가나다상사``: a label and its value, as in title rows
+# a label and its value, as in title rows: ``회사명 : 가나다상사``
 _TITLE: Final = re.compile(r"[^:：(（\[]+[:：]\s*\S.*", flags=re.S)
 _NO_LABEL: Final = re.compile(r"[:：※(（]|^[\W\d_]*$|[0-9]{4}\s*[.\-/년]")
 
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """The header lines of a table: ``first`` to ``last`` among the given rows (-1: none), and each column's header."""
+    """The header of a table: its rows ``first`` to ``last`` (-1 without one), and the header of each column."""
 
     first: int
     last: int
@@ -273,7 +283,7 @@ class Heading:
 
 
 def headless(rows: Sequence[Row], *, name: str = "") -> Heading | None:
-    """Return ``#1``, ``#2``, … as headers; ``None`` for the output of an earlier run, which has a header."""
+    """Return the headers ``#1``, ``#2``, …; ``None`` for the output of an earlier run, which has a header."""
     first = next((row for row in rows if any(map(_is_filled, row))), None)
     if first is None:
         raise InputError(TABLE_EMPTY, name=name or gettext("the table"))
@@ -283,6 +293,7 @@ def headless(rows: Sequence[Row], *, name: str = "") -> Heading | None:
 
 
 def headless_note(headers: Sequence[str]) -> str:
+    """Say how the columns of a table without a header are called."""
     called = gettext("its column is called #1")
     if len(headers) > 1:
         called = gettext("its columns are called {first} to {last}", first=headers[0], last=headers[-1])
@@ -292,9 +303,9 @@ def headless_note(headers: Sequence[str]) -> str:
 def find_heading(
     rows: Sequence[Row], merges: Collection[Merge] = (), *, name: str = "", blank_rows: int = 0
 ) -> Heading:
-    """Find the header among the first rows of a table (below ``blank_rows``), above the first business number."""
-    # It is the row with most cells that name a role (the number's counts most; of equal rows the fuller one), else the
-    # first one with at least half as many cells as the fullest.
+    """Find the header among the first rows of a table; ``blank_rows``: number of skipped rows above them."""
+    # It is the row above the first business number with the most words for roles (those for the number count most; on a
+    # tie, the fuller row), else the first row with at least half as many cells as the fullest.
     rows = rows[:LOOK]
     counts = [sum(map(_is_filled, row)) for row in rows]
     if not any(counts):
@@ -322,7 +333,7 @@ def _score_cell(cell: str) -> int:
 
 
 def _rows_with_numbers(rows: Sequence[Row]) -> tuple[set[int], list[int]]:
-    # with thousands separators it is an amount: title rows hold some
+    # with thousands separators it is an amount, as title rows have
     cells = [(place, cell) for place, row in enumerate(rows) for cell in row if cell and "," not in cell]
     frame = pl.DataFrame(cells, schema={"row": pl.Int64, "cell": pl.String}, orient="row")
     digits = business_number.compact_expr(pl.col("cell"))
@@ -346,7 +357,7 @@ def _main_line(rows: Sequence[Row], counts: Sequence[int], free: Sequence[int]) 
     if not named:
         return full
     main = max(named, key=lambda place: (sum(hits[place]), counts[place]))
-    if counts[main] == 1:  # "사업자번호 목록" is a title where the header 사업자번호 stands below it
+    if counts[main] == 1:  # "사업자번호 목록" is a title if the header 사업자번호 is below it
         title = "".join(filter(None, rows[main]))
         below = [place for place in free if place > main and counts[place] == 1 and hits[place] == hits[main]]
         main = next((place for place in below if (text := "".join(filter(None, rows[place]))) in title != text), main)

@@ -1,4 +1,4 @@
-"""Web pages → tables; read only. Portals and ERPs often send ``.xls`` files that are tables in HTML."""
+"""Read tables from web pages: many ``.xls`` files of portals and ERPs are tables in HTML."""
 
 from __future__ import annotations
 
@@ -49,29 +49,29 @@ _MAX_SPANNED_ROWS: Final = 65_534
 _MAX_TABLES: Final = 10_000
 _UNSHOWN: Final = ("script", "style", "select")
 _BREAKS: Final = ("br", "p", "div", "li")
-_BREAK: Final = "\0"  # a line break among the texts of a cell; no text of a page holds one
+_BREAK: Final = "\0"  # marks a line break in a cell; pages do not contain NUL
 _SPACES: Final = re.compile(r"[ \t\r\n\f]+")
 _AROUND_BREAK: Final = re.compile(rf" *{_BREAK}[ {_BREAK}]*")
 _EDGES: Final = " \n\N{NO-BREAK SPACE}"
 _SPAN: Final = re.compile(r"\s*([0-9]{1,9})")
 _ROW_END: Final = re.compile(rb"</tr(?=[\s/>])", re.IGNORECASE)
-# attribute of a ``<br>`` put before each ``</tr>``: the parser drops that tag in a row without ``<tr>``
+# attribute of a ``<br>`` inserted before each ``</tr>``, which the parser drops in a row without ``<tr>``
 _ROW_END_MARK: Final = "bansong-row-end"
-_LAST_TAG: Final = "bansong-end"  # fed behind the page: a tag or a comment without an end swallows it
+_LAST_TAG: Final = "bansong-end"  # fed after the page; an unclosed tag or comment swallows it
 
 
 @dataclass(slots=True)
 class PageTable:
-    """A table of a page: ``top`` are its first rows, ``merges`` the merged cells among them, ``batches`` all rows."""
+    """A table of a page: ``top``: first rows, ``merges``: merged cells among them, ``batches``: all rows."""
 
-    outer: PageTable | None = None  # the table in whose cell it is
+    outer: PageTable | None = None  # the table with this table in a cell
     top: list[Row] = field(default_factory=list)
     merges: list[Merge] = field(default_factory=list)
     batches: list[pl.DataFrame] = field(default_factory=list)
     width: int = 0
     height: int = 0
     rows: list[list[str | None]] = field(default_factory=list)
-    # while the table is open: its row, cell and span under way, and for how many rows cells of columns reach down
+    # while the table is open: row, cell and span under way; by column, number of rows that a cell reaches down
     cells: list[str | None] | None = None
     texts: list[str] | None = None
     span: tuple[int, int] = (1, 1)
@@ -110,7 +110,7 @@ class PageTable:
 
 
 class Page:
-    """The tables of a page, parsed by lxml without a tree; nested tables count by themselves."""
+    """Collects the tables of a page, also nested ones, as a target of lxml's parser, without a tree."""
 
     def __init__(self, path: Path) -> None:
         self.grids: list[PageTable] = []
@@ -180,7 +180,7 @@ class Page:
             texts.append(text)
 
     def close(self) -> None:
-        """Do nothing: the parser has ended all open elements."""
+        """Do nothing, since the parser has ended all open elements."""
 
     def _begin_cell(self, attributes: Mapping[str, str]) -> None:
         self._end_cell()
@@ -240,7 +240,7 @@ def _mark_row_ends(parts: Iterable[bytes]) -> Iterator[bytes]:
 
 
 class HtmlVerbs(Verbs):
-    """Web pages; read only."""
+    """Web pages, which are only read."""
 
     def read(self, file: File, wanted: ReadOptions, _resources: ExitStack) -> Table:
         page = decode_file(
@@ -274,7 +274,7 @@ class HtmlVerbs(Verbs):
 
 
 def _join_tables(grids: list[PageTable]) -> list[PageTable]:
-    """Join adjacent tables of equal width: portals divide long lists, and headers from lists."""
+    """Join adjacent tables of equal width, since portals split long lists, and headers from lists."""
     joined: list[PageTable] = []
     for grid in grids:
         if joined and joined[-1].outer is grid.outer and joined[-1].width == grid.width > 1:

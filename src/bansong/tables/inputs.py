@@ -1,4 +1,4 @@
-"""Expand names, globs, folders and datasets to input files, without opening any."""
+"""Find the input files that names, globs, folders and datasets mean, without opening them."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ NO_FILE_USABLE: Final = Problem("inputs.no_file_usable", "none of the files that
 
 _LABEL_LENGTH: Final = 200
 _OF_FOLDERS: Final = frozenset(suffix for suffix, format in EXTENSIONS.items() if format.can.in_folders)
-_NOT_MEANT: Final = (".", "~$")  # hidden files, locks of Excel
-_BESIDE_DATA: Final = (*_NOT_MEANT, "_")  # in datasets ``_SUCCESS``, too
+_NOT_MEANT: Final = (".", "~$")  # prefixes of hidden files and Excel's lock files
+_BESIDE_DATA: Final = (*_NOT_MEANT, "_")  # in datasets also ``_SUCCESS``
 _PARTITION: Final = re.compile(r"[^=/\\]+=.*")
-# ``a.enriched.csv``, ``a.enriched.send.csv``, ``a.enriched.csv.gz``
+# outputs: ``a.enriched.csv``, ``a.enriched.send.csv``, ``a.enriched.csv.gz``
 _EARLIER: Final = re.compile(r".+\.enriched(\.[a-z_]+)?(\.[A-Za-z0-9]+){1,2}")
 _BACKUP: Final = re.compile(r".+\.bak[0-9]*")
 
 
 @dataclass(frozen=True, slots=True)
 class InputFile:
-    """A file that was given, or found in a given folder or pattern."""
+    """An input file, given by name or found by a folder or pattern."""
 
     path: Path
-    base: Path  # the folder below which outputs have the same relative names
-    listed: bool = False  # found by a glob or in a folder, not named
+    base: Path  # folder to which `relative` refers, as in the folder of outputs
+    listed: bool = False  # found by a folder or pattern
 
     @property
     def relative(self) -> Path:
@@ -60,11 +60,12 @@ class InputFile:
 
     @property
     def partitions(self) -> tuple[str, ...]:
-        """Columns from folder names: ``country`` of ``country=KR/part-0.parquet``."""
+        """Columns in folder names: ``country`` for ``country=KR/part-0.parquet``."""
         return tuple(part.partition("=")[0] for part in self.relative.parts[:-1] if _PARTITION.fullmatch(part))
 
     @property
     def dataset(self) -> Path:
+        """The folder of the partitioned dataset."""
         parts = self.relative.parts[:-1]
         above = next((place for place, part in enumerate(parts) if _PARTITION.fullmatch(part)), 0)
         return self.base.joinpath(*parts[:above])
@@ -73,7 +74,7 @@ class InputFile:
 def collect_inputs(
     given: Sequence[str | Path], output_folder: Path | None, read_besides: Sequence[Path]
 ) -> tuple[list[InputFile], tuple[str, ...]]:
-    """Return the files that names, globs and folders mean, each once, and notes on other files there."""
+    """Find the input files, each once; also return notes on files there that are no inputs."""
     if not given:
         raise UsageError(INPUT_NOT_GIVEN)
     if any(Path(one) == STREAM for one in given):
@@ -90,6 +91,7 @@ def collect_inputs(
 
 
 def label_inputs(given: Sequence[str | Path]) -> str:
+    """Name a list of inputs in the ledger; a long name is cut and gets a hash."""
     label = " ".join(map(describe_given, given))
     if len(label) <= _LABEL_LENGTH:
         return label
@@ -98,6 +100,7 @@ def label_inputs(given: Sequence[str | Path]) -> str:
 
 
 def is_one_file(given: str | Path) -> bool:
+    """Whether an input names a single file, and no folder or pattern."""
     path = as_path(given)
     if isinstance(path, RemotePath):
         return not path.is_folder and bool(path.key) and (path.scheme not in STORES or not glob.has_magic(str(path)))
@@ -105,12 +108,13 @@ def is_one_file(given: str | Path) -> bool:
 
 
 def find_files(given: str | Path, folder: Path = Path()) -> list[InputFile]:
+    """Return the files that one name, folder or pattern means, sorted; raise :class:`InputError` without any."""
     place = path_on_disk(folder / _expand_home(as_path(given)))
     if isinstance(place, RemotePath):
         return _remote_files(place)
-    if os.path.isdir(place):  # noqa: PTH112 - Path.is_dir raises where a name is too long
+    if os.path.isdir(place):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
         found = _files_in(place)
-    elif is_one_file(place) or url_of(Path(given)):  # before a glob: a name may have brackets in it
+    elif is_one_file(place) or url_of(Path(given)):  # checked before patterns, since a name may have brackets
         return [_below_partitions(InputFile(place, place.parent))]
     else:
         found = _matches(str(given), folder)
@@ -118,7 +122,7 @@ def find_files(given: str | Path, folder: Path = Path()) -> list[InputFile]:
 
 
 def _expand_home(path: Path) -> Path:
-    with suppress(RuntimeError):  # `~$a.xlsx` names no home
+    with suppress(RuntimeError):  # `~$a.xlsx` is no home folder
         return path.expanduser()
     return path
 
@@ -131,7 +135,7 @@ def _in_order(place: Path, found: Iterable[InputFile]) -> list[InputFile]:
 
 
 def _each_once(given: Sequence[InputFile]) -> tuple[list[InputFile], dict[Path, Path]]:
-    """Return each file once, whatever links lead to it; and the omitted paths, with those that stay."""
+    """Return each file once, also if links lead to it; and the omitted paths with the kept ones."""
     kept: dict[str, InputFile] = {}
     again: dict[Path, Path] = {}
     refuse_alike(one.path for one in given)
@@ -148,7 +152,7 @@ def _each_once(given: Sequence[InputFile]) -> tuple[list[InputFile], dict[Path, 
 
 
 def refuse_alike(paths: Iterable[Path]) -> None:
-    """Raise :class:`UsageError` for different URLs that are shown alike: their outputs would collide."""
+    """Raise :class:`UsageError` for URLs that differ only in hidden parts, since their outputs would collide."""
     shown: dict[str, str] = {}
     for path in paths:
         if isinstance(path, RemotePath) and shown.setdefault(str(path), path.identity) != path.identity:
@@ -156,7 +160,7 @@ def refuse_alike(paths: Iterable[Path]) -> None:
 
 
 def _why_passed_over(one: InputFile, output_folder: Path | None, read_besides: Sequence[Path]) -> str | None:
-    if one.path.name.startswith("~$"):  # a shell has expanded `*.xlsx`
+    if one.path.name.startswith("~$"):  # the shell expanded `*.xlsx`
         return gettext("{path}: is what Excel leaves beside an open workbook, and was passed over", path=one.path)
     if _EARLIER.fullmatch(one.path.name) or _is_in(one, output_folder):
         return gettext("{path}: is the output of an earlier run, and was passed over", path=one.path)
@@ -234,7 +238,7 @@ def _matches(pattern: str, folder: Path) -> list[InputFile]:
     fixed = next(place for place, part in enumerate(named) if glob.has_magic(part))
     base = path_on_disk(folder / Path(*named[:fixed]))
     rest = str(Path(*named[fixed:]))
-    spelled = {unicodedata.normalize(form, rest) for form in ("NFC", "NFD")}  # macOS spells Hangul in letters
+    spelled = {unicodedata.normalize(form, rest) for form in ("NFC", "NFD")}  # macOS decomposes Hangul
     patterns = [str(Path(glob.escape(str(base))) / one) for one in spelled]
     found = list[InputFile]()
     for path in {Path(match) for one in patterns for match in glob.iglob(one, recursive=True)}:  # noqa: PTH207 - `**/*` is files, too

@@ -1,5 +1,5 @@
-"""Values within objects and lists (JSON texts or structs) as columns: ``biz.number`` of ``{"biz": {"number": …}}``."""
-# ``addresses.0.road`` is of the first object in a list. Values are only read; the output has the objects.
+"""Choose columns also among values in JSON objects and lists: ``biz.number`` of ``{"biz": {"number": …}}``."""
+# ``addresses.0.road``: of the first object in a list. The values are only read; the output keeps the objects.
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SEVERAL_NUMBER_COLUMNS: Final = Problem(
 _KEY: Final = "b_no"
 _SAMPLE: Final = 200
 _MOST: Final = 1000
-_ITEMS: Final = 5  # values of a list that can be named
+_ITEMS: Final = 5  # first values of a list, which can be named
 _NO_KEY: Final = frozenset("\"'\\")
 
 Path_ = tuple[str | int, ...]
@@ -35,7 +35,7 @@ _Texts = dict[int, tuple[pl.Series, bool]]
 
 @dataclass(frozen=True, slots=True)
 class _Leaf:
-    """A value within a column, under the keys (of lists: places) of ``path``; the first is the column's header."""
+    """A value in the objects of a column; ``path``: the column's header, then keys, and positions in lists."""
 
     column: int
     path: Path_
@@ -54,9 +54,9 @@ def choose_nested(
     *,
     address_list: bool = False,
 ) -> tuple[Table, Chosen]:
-    """Choose a column for each role as :func:`~bansong.tables.columns.choose_columns`, also within objects."""
-    # A nested value is taken if named, or for a role without a column: the one sure number; values in the same object,
-    # or under a sure path. Values within lists must be named.
+    """Choose columns as :func:`~bansong.tables.columns.choose_columns`, also among values in objects."""
+    # A nested value is chosen if the user names it, or for a role without a column: for the number, the only sure one;
+    # for other roles, one in the same object, or with a sure path. Values in lists must be named.
     texts, given = _json_texts(table), {role_code(role): header for role, header in (given or {}).items()}
     leaves = _leaves(table, texts)
     unfolded = _unfold_leaves(table, leaves)
@@ -88,6 +88,7 @@ def choose_nested(
 
 
 def unfold(table: Table) -> Table:
+    """Add the values in objects to a table as columns."""
     return _unfold_leaves(table, _leaves(table, _json_texts(table)))
 
 
@@ -101,6 +102,7 @@ def _unfold_leaves(table: Table, leaves: Sequence[_Leaf]) -> Table:
 
 
 def held_choice(table: Table, choice: Choice) -> Choice:
+    """Return a choice with the columns that contain its nested values."""
     return choice.move(lambda part: _holder_of(table.headers, part))
 
 
@@ -143,7 +145,7 @@ def _fields(column: int, path: Path_, value: pl.Expr, dtype: pl.DataType | DataT
 
 
 def _json_texts(table: Table) -> _Texts:
-    if table.file is None:  # a frame may be read in parts, whose first rows have other keys
+    if table.file is None:  # the parts of a frame may have other keys in their first rows
         return {}
     schema = table.frame.collect_schema()
     ids = {id_: place for place, id_ in enumerate(table.ids) if schema[id_] == pl.String}
@@ -161,7 +163,7 @@ def _json_texts(table: Table) -> _Texts:
 def _paths(text: str, path: Path_) -> Iterator[Path_]:
     try:
         value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):  # a text that begins with a brace, and no object
+    except (msgspec.DecodeError, RecursionError):  # begins with a brace, but is no object
         return
     yield from _keys(value, path)
 

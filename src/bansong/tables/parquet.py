@@ -1,6 +1,6 @@
-"""Parquet ⇄ frames."""
-# pyarrow decodes: polars' decoder ends the process over some damaged pages. polars has fewer types than Parquet, so the
-# user's columns, the schema and its metadata are copied from the input without it.
+"""Read and write Parquet files."""
+# pyarrow decodes, since polars ends the process at some damaged pages. The user's columns, the schema and its metadata
+# are copied without polars, which has fewer types than Parquet.
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ _UNREADABLE: Final = (pl.exceptions.PolarsError, pl.exceptions.PanicException, O
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The Arrow schema of a Parquet file and the codec of each of its leaves, which the writer keeps."""
+    """What an output keeps of a Parquet file: the Arrow schema, and the compression of each leaf column."""
 
     arrow: pa.Schema
     codecs: dict[str, str]
 
 
 class ParquetVerbs(Verbs):
-    """Parquet files; reasons are a list of strings."""
+    """Parquet files, where ``reasons`` is a list of strings."""
 
     def read(self, file: File, _wanted: ReadOptions, _resources: ExitStack) -> Table:
         import pyarrow as pa
@@ -149,7 +149,7 @@ def _frames(file: File, batches: Iterator[Any], places: Sequence[int], texts: fr
 
 def _frame(arrow: Any, places: Sequence[int], texts: frozenset[int]) -> pl.DataFrame:
     frame = pl.from_arrow(arrow.rename_columns([f"c{place}" for place in places]))
-    assert isinstance(frame, pl.DataFrame)  # noqa: S101 - of a table, not of one column
+    assert isinstance(frame, pl.DataFrame)  # noqa: S101 - a table becomes a frame
     return frame.with_columns(pl.col(f"c{place}").cast(pl.String) for place in places if place in texts)
 
 
@@ -183,7 +183,7 @@ def _open_schema(file: File) -> tuple[Schema, tuple[str, ...]]:
 def _leaves_codecs(parquet: Any) -> dict[str, str]:
     if not parquet.num_row_groups:
         return {}
-    # a row is read first: pyarrow ends the process when it is asked for the name of an unknown codec
+    # a row is read first, to raise for an unknown codec: asked for its name, pyarrow would end the process
     next(parquet.iter_batches(batch_size=1, row_groups=[0]), None)
     group = parquet.metadata.row_group(0)
     return {chunk.path_in_schema: chunk.compression.lower() for chunk in _chunks(group)}
@@ -294,7 +294,7 @@ def _usual(type_: Any) -> Any:
 
 
 def _codecs(schema: Schema, arrow: pa.Schema) -> dict[str, str] | str:
-    """Return the codec of each leaf: the user's columns keep theirs, ours get the most frequent of those."""
+    """Return the compression of each leaf column: the user's keep theirs, ours get the most frequent one."""
     import pyarrow as pa
 
     added = [column for column in arrow.names if column not in schema.arrow.names]

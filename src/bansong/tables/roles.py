@@ -1,5 +1,4 @@
-"""Read the cells of a role, and rank several columns that fit one."""
-# A value is a column's cell, or the cells of several columns joined.
+"""Read the values of a role from one or several columns, and rank the columns that fit a role."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ _PROVINCES: Final = (
     "서울|부산|대구|인천|광주|대전|울산|세종|경기|강원|충청|충북|충남|전라|전북|전남|경상|경북|경남|제주"
 )
 PROVINCE: Final = rf"{_BEGIN}(?:{_PROVINCES})"
-# the name of a district alone, which is no mailing address: ``서울 중구``
+# only a province or district, which is no mailing address: ``서울 중구``
 _DISTRICT: Final = rf"{_BEGIN}(?:(?:{_PROVINCES}|[가-힣]{{1,8}}[시도군구])\s*)+$"
 NUMBERED: Final = (
     r"[가-힣](?:시|도|군|구|읍|면|동|리|가|로|길)(?:[0-9]+[가-힣]?길)?\s*(?:산\s*)?[0-9]"
@@ -49,14 +48,14 @@ _BLANKS: Final = [
     *("", "-", "--", ".", ",", "/", "·", "null", "NULL", "none", "None", "nan", "NaN", "N/A", "n/a", "NA", "na"),
     *("없음", "해당없음", "해당 없음"),
 ]
-_FILLER: Final = r"^[\W_0]*$"  # a detail without content: ``0``, ``**``, ``--``
+_FILLER: Final = r"^[\W_0]*$"  # address details without content: ``0``, ``**``, ``--``
 _GUARDS: Final = ("=", "＝", "'", "＇")
 _FORMULA_GUARD: Final = r"""(?s)^[=＝]\s*["＂](.*)["＂]\s*$"""
-_APOSTROPHE: Final = r"(?s)^['＇]([^'＇A-Za-z][^'＇]*)$"  # before a letter it may be part of a name: 'n Coffee
-_SHORTEST: Final = 4  # characters of a detail that is known at the end of an address without a space before it
+_APOSTROPHE: Final = r"(?s)^['＇]([^'＇A-Za-z][^'＇]*)$"  # not before a Latin letter: 'n Coffee is a name
+_MIN_UNSPACED_DETAIL: Final = 4  # characters of a detail that is found at the end of an address without a space
 _WIDTHS: Final = (3, 2, 5)
 _JSON: Final = r"""^\s*(?:\{\s*["}]|\[\s*[\[{"\]])"""
-CONFIDENCE: Final = 0.5  # in a column that is chosen by its content alone
+CONFIDENCE: Final = 0.5  # confidence in a column that only its content chose
 
 SAMPLE_ROWS: Final = 1000
 _NOTATIONS: Final[tuple[Notation, ...]] = ("road", "any", "lot")
@@ -70,7 +69,7 @@ _KINDS: Final[Mapping[Purpose, str]] = {
     "home": gettext_noop("a home"),
     "former": gettext_noop("a former address"),
 }
-_MARGIN: Final = 0.05  # shares that differ by less are taken for equal
+_MARGIN: Final = 0.05  # shares that differ by less count as equal
 _MOSTLY: Final = 0.5
 _FEW: Final = 0.1
 _SAME: Final = 0.95
@@ -78,10 +77,10 @@ _ZIPCODE: Final = r"^\W*(?:[0-9]{4,5}|[0-9]{3}-[0-9]{2})(?:\.0)?\W*$"
 
 
 def role_cell(table: Table, role: str, choice: Choice) -> pl.Expr:
-    """Return the cells of a role: of one column as they are, of several as text."""
-    # Texts lose Excel's guards (``="…"``, an apostrophe). Names and addresses join by spaces, without repeated ends;
-    # a detail without an address is null. Numbers join by dashes, zero-filled if only that gives the right check digit.
-    # Of alternatives the first filled one counts, of addresses the first plausible one.
+    """Return the value of a role: the cell of one column, or the joined text of several."""
+    # Excel's guards of texts are removed (``="…"``, an apostrophe). Names and addresses are joined by spaces, unless a
+    # part repeats the end; a detail without an address is null. Numbers are joined by dashes, and zero-filled if only
+    # then the check digit is right. Of alternatives, the first filled one counts (of addresses: the first plausible).
     schema = table.frame.collect_schema()
     if choice.otherwise:
         cells = [role_cell(table, role, one) for one in choice.alternatives]
@@ -110,10 +109,12 @@ def _without_guard(cell: pl.Expr) -> pl.Expr:
 
 
 def is_json(cell: pl.Expr) -> pl.Expr:
+    """Whether a text is a JSON object or a list."""
     return cell.str.contains(_JSON)
 
 
 def is_filled(cell: pl.Expr) -> pl.Expr:
+    """Whether a text is not blank and no word for blank, such as ``없음`` or ``n/a``."""
     return ~cell.str.strip_chars().is_in(_BLANKS).fill_null(True)
 
 
@@ -125,12 +126,12 @@ def _filled_text(cell: pl.Expr, dtype: pl.DataType) -> pl.Expr:
 
 def _joined_text(parts: Sequence[pl.Expr], *, whole: bool) -> pl.Expr:
     names = [f"x{place}" for place in range(len(parts))]
-    fields = pl.struct(part.alias(name) for part, name in zip(parts, names, strict=True))  # each is computed once
+    fields = pl.struct(part.alias(name) for part, name in zip(parts, names, strict=True))  # fields are computed once
     first, *rest = [pl.field(name) for name in names]
     begun = first.is_not_null()
     for place, part in enumerate(rest):
         said = _ends_with(first, part).fill_null(False)
-        if place:  # equal figures may be two things: 101, 101 is a building and a flat
+        if place:  # equal numbers may mean two things: 101, 101 is a building and a flat
             said |= (_ends_with(pl.field("y"), part) & ~part.str.contains("^[0-9]+$")).fill_null(False)
         joined = pl.concat_str(
             pl.field("y") if place else first, pl.when(~said).then(part), separator=" ", ignore_nulls=True
@@ -143,11 +144,11 @@ def _joined_text(parts: Sequence[pl.Expr], *, whole: bool) -> pl.Expr:
 
 def _ends_with(text: pl.Expr, part: pl.Expr) -> pl.Expr:
     likely = text.str.ends_with(part.str.slice(-1))
-    text = pl.when(likely).then(text)  # null in most rows, which cost nothing then
+    text = pl.when(likely).then(text)  # null for most rows, which then cost nothing
     part = pl.when(likely).then(part)
     whole = text.str.ends_with(pl.concat_str(pl.lit(" "), part)) | text.str.ends_with(pl.concat_str(pl.lit(","), part))
     close, closer = (cell.str.replace_all(" ", "", literal=True) for cell in (text, part))
-    return whole | (text == part) | ((closer.str.len_chars() >= _SHORTEST) & close.str.ends_with(closer))
+    return whole | (text == part) | ((closer.str.len_chars() >= _MIN_UNSPACED_DETAIL) & close.str.ends_with(closer))
 
 
 def _joined_number(parts: Sequence[pl.Expr]) -> pl.Expr:
@@ -165,10 +166,12 @@ def _joined_number(parts: Sequence[pl.Expr]) -> pl.Expr:
 
 
 def holds_address(cell: pl.Expr) -> pl.Expr:
+    """Whether a text contains an address: a province, or a place with a number."""
     return is_filled(cell) & cell.str.contains(ADDRESS) & ~cell.str.contains(_DISTRICT) & ~is_json(cell)
 
 
 def is_sure_address(cell: pl.Expr) -> pl.Expr:
+    """Whether a text is certainly an address: it begins with a region or road, and has a number."""
     return holds_address(cell) & cell.str.contains(NUMBERED) & _begins_address(cell)
 
 
@@ -178,14 +181,14 @@ def _begins_address(cell: pl.Expr) -> pl.Expr:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A column that fits a role: the shares of its first rows that are filled, and that hold the right kind of text."""
+    """A column that may have a role; ``filled``, ``right``: share of first rows filled, and with a fitting text."""
 
     choice: Choice
     purpose: Purpose | None
     notation: Notation
     filled: float
     right: float
-    whole: float  # the share of its texts that begin with a province, as whole addresses do
+    whole: float  # share of the texts that begin with a province, as whole addresses do
 
     @property
     def place(self) -> int:
@@ -209,14 +212,14 @@ class Candidate:
 
 
 class _Criterion(NamedTuple):
-    """A reason to prefer a column: the least ``key`` wins, and ``why`` explains that of a column and a lesser one."""
+    """A reason to prefer a column: the lowest ``key``; ``why`` explains it for the better and the other column."""
 
     key: Callable[[Candidate], Any]
     why: Callable[[Candidate, Candidate], str]
-    is_loud: bool = False  # a column that is passed over for it is reported as an alert
+    is_loud: bool = False  # whether an alert names the columns that lose by this criterion
 
 
-Found = tuple[Choice | None, tuple[str, ...]]  # the column chosen for a role, if any, and notes for the user
+Found = tuple[Choice | None, tuple[str, ...]]  # column for a role, if any, and notes for the user
 
 
 def quote_column(column: Choice | JoinedColumn) -> str:
@@ -224,13 +227,13 @@ def quote_column(column: Choice | JoinedColumn) -> str:
 
 
 def spell_column(table: Table, choice: Choice) -> str:
-    """Return the header of a column if no other has it, else its position: as an option would name it."""
+    """Name a column as an option does: by its header if it is unique, else by its position."""
     header = choice.header
     return header if header and table.headers.count(header) == 1 else f"#{choice.column + 1}"
 
 
 class ColumnCandidates:
-    """The columns of a table by header and by their first rows (``sample``, all text)."""
+    """Ranks the columns of a table for a role, by headers and first rows (``sample``, all text)."""
 
     def __init__(self, table: Table, sample: pl.DataFrame) -> None:
         self.table = table
@@ -238,7 +241,7 @@ class ColumnCandidates:
         self._is_cut = sample.height == SAMPLE_ROWS  # there may be more rows
 
     def choose(self, role: str, places: Sequence[int], address: Choice | None) -> Found:
-        """Choose one of several columns for a role by header; a postal code is that of the ``address``."""
+        """Choose a column for a role by headers; a postal code must belong to the chosen ``address``."""
         if role == "address":
             return self._choose_address(places)
         rated = [choice for place in places if (choice := rate_header(self.table, role, place))]
@@ -274,7 +277,7 @@ class ColumnCandidates:
         return choice, Alert(text + gettext("; {parameter} takes another", parameter=another))
 
     def unjoined_details(self, given: Choice, places: Sequence[int]) -> tuple[str, ...]:
-        """Return a note on details (``상세주소``) of the given address that the user did not join to it."""
+        """Return a note if the user chose an address without its details (``상세주소``)."""
         if len(given.parts) > 1:
             return ()
         own = self._candidate("address", given)
@@ -287,7 +290,7 @@ class ColumnCandidates:
         return (gettext("{called} is not part of the address; {advice} joins it", called=called, advice=advice),)
 
     def fullest(self, places: Sequence[int], holds: Callable[[pl.Expr], pl.Expr]) -> tuple[int, float]:
-        """Return the position of the column whose cells mostly hold something, and their share."""
+        """Return the position of the column with the largest share of fitting cells, and the share."""
         ids = self.table.ids
         cells = pl.col([ids[place] for place in places])
         shares = self._sample.select(holds(cells).mean().fill_null(0.0)).row(0) if places else ()
@@ -295,7 +298,7 @@ class ColumnCandidates:
 
     def _choose_address(self, places: Sequence[int]) -> Found:
         bases, details = self._addresses(places)
-        if not bases:  # 상세주소 alone is the address where it holds some
+        if not bases:  # without another column, 상세주소 is the address if it contains addresses
             rest, details = details, []
             rated = [one for one in rest if rate_header(self.table, "address", one.place)]
             bases = [one for one in rated if self._share([one], _begins_address) >= one.filled * _MOSTLY]
@@ -468,7 +471,7 @@ class ColumnCandidates:
         return Candidate(choice, purpose_of(choice.header), notation_of(choice.header), *shares.row(0))
 
     def _share(self, columns: Sequence[Candidate], holds: Callable[[pl.Expr], pl.Expr]) -> float:
-        """Return the share of rows in which one of the columns holds something."""
+        """Return the share of rows in which one of the columns fits."""
         held = (holds(pl.col(self.table.ids[one.place])) for one in columns)
         return self._sample.select(pl.any_horizontal(held).mean()).item() or 0.0
 
@@ -503,7 +506,7 @@ def _more_usual(_best: Candidate, _other: Candidate) -> str:
 
 
 def _address_criteria(fullest: Mapping[tuple[int, bool], float]) -> tuple[_Criterion, ...]:
-    """Return the criteria for addresses; ``fullest``: the greatest share of cells with an address in each group."""
+    """Return the criteria for addresses; ``fullest``: largest share of cells with an address, by group."""
     held = gettext_noop("it holds an address in {share:.0%} of the rows, the other in {other:.0%}")
 
     def why_notation(best: Candidate, _other: Candidate) -> str:

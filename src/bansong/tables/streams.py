@@ -1,4 +1,4 @@
-"""Files packed with gzip or zstd: unpacked to a private copy before reading, packed again while writing."""
+"""Open files and unpack gzip and zstd to a private copy; pack outputs while writing."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ _MAGIC: Final[dict[bytes, Packing]] = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd":
 _CHUNK: Final = 1 << 20
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):/+(.+)")
 
-# errors of zipfile for damaged or unusual zips; RuntimeError: encryption, an unknown packing
+# errors of zipfile for damaged or unusual zips; RuntimeError: encryption or unknown compression
 BROKEN_ZIP: Final = (BadZipFile, zlib.error, OSError, RuntimeError, EOFError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file of the user's: ``path`` is their name for it, ``data`` the file with its plain bytes."""
+    """A user's file: ``path`` as given, and ``data``, the local file with the unpacked bytes."""
 
     path: Path
     data: Path
@@ -57,22 +57,24 @@ class File:
 
     @property
     def name(self) -> Path:
-        """The path without the suffix of its packing: ``customers.csv`` for ``customers.csv.gz``."""
+        """The path without the suffix of the packing: ``customers.csv`` for ``customers.csv.gz``."""
         return unpacked_name(self.path)
 
 
 def unpacked_name(path: Path) -> Path:
+    """Return a path without the suffix of its packing."""
     return path.with_suffix("") if path.suffix.lower() in SUFFIXES else path
 
 
 def packing_of(path: Path) -> Packing | None:
+    """Return the packing that the suffix of a path means."""
     return SUFFIXES.get(path.suffix.lower())
 
 
 def open_file(path: Path, resources: ExitStack, data: Path | None = None) -> File:
-    """Return a file, fetched and unpacked; ``data``: where it is, if ``path`` is only its name."""
+    """Fetch and unpack a file; ``data``: a local copy, if it was fetched before. Raises :class:`InputError`."""
     where = data or resources.enter_context(fetch_file(path)).path
-    if os.path.isdir(where):  # noqa: PTH112 - Path.is_dir raises where a name is too long
+    if os.path.isdir(where):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
         raise InputError(INPUT_IS_FOLDER, path=path)
     try:
         if stat.S_ISFIFO(where.stat().st_mode):
@@ -96,11 +98,13 @@ def open_file(path: Path, resources: ExitStack, data: Path | None = None) -> Fil
 
 
 def url_of(path: Path) -> str | None:
+    """Return the URL that a path was made of, as ``ftp://…``; ``None`` for an ordinary path."""
     found = _URL.match(path.as_posix())
     return found and f"{found[1]}:{'///' if found[1] == 'file' else '//'}{found[2]}"
 
 
 def refuse_url(path: Path, failure: type[BansongError]) -> None:
+    """Raise ``failure`` if a path was made of a URL."""
     if url := url_of(path):
         raise failure(
             gettext("{url}: is a URL, which is not read for this; copy the file here and give the copy's path", url=url)
@@ -108,11 +112,11 @@ def refuse_url(path: Path, failure: type[BansongError]) -> None:
 
 
 def _spell_path(path: Path, resources: ExitStack) -> Path:
-    whole = path.absolute()  # polars reads ``~`` and ``file:`` at the start its own way
+    whole = path.absolute()  # polars would expand ``~`` and ``file:`` at the start
     try:
         str(whole).encode()
         return whole
-    except UnicodeEncodeError:  # Korean names out of an old zip
+    except UnicodeEncodeError:  # bytes that are no UTF-8, as Korean names from an old zip
         link = resources.enter_context(private_folder()) / "data"
         link.symlink_to(whole)
         return link
@@ -120,6 +124,7 @@ def _spell_path(path: Path, resources: ExitStack) -> Path:
 
 @contextmanager
 def sink(target: Path, packing: Packing | None) -> Iterator[BinaryIO]:
+    """Open a file for writing; the bytes are packed on the way."""
     with target.open("wb") as file:
         if packing is None:
             yield file
@@ -131,7 +136,7 @@ def sink(target: Path, packing: Packing | None) -> Iterator[BinaryIO]:
 
 
 class HoldEnd(io.RawIOBase):
-    """A sink that leaves out the very last bytes if they are ``end``."""
+    """A sink that drops the last bytes written if they are ``end``."""
 
     def __init__(self, file: BinaryIO, end: bytes) -> None:
         self._file = file

@@ -45,12 +45,12 @@ from bansong.purchase.ledger_file import LEDGER_FILE
 from bansong.reference.status_store import STATUS_FILE, find_status_store
 from bansong.watch.store import WATCH_FILE
 
-Level = Literal["ok", "note", "warning", "error"]  # note: not used; warning: worth a look; error: a run would fail
+Level = Literal["ok", "note", "warning", "error"]  # note: not in use; warning: look at it; error: a run would fail
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A finding: ``said`` describes it, ``remedy`` is what to do, if anything."""
+    """A result of a check: ``said`` describes it; ``remedy``: what to do, if anything."""
 
     what: str
     level: Level
@@ -60,7 +60,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """All findings in order."""
+    """All findings of the doctor, in order."""
 
     findings: tuple[Finding, ...]
 
@@ -73,6 +73,7 @@ class Diagnosis:
 
 
 def findings_of(what: str, check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+    """Carry out a check; errors become findings."""
     try:
         yield from check()
     except BansongError as error:
@@ -82,12 +83,12 @@ def findings_of(what: str, check: Callable[[], Iterable[Finding]]) -> Iterator[F
         remedy = gettext("let it be read by the user who runs bansong, or name another place")
         said = gettext("{place}cannot be looked at: {value}", place=place, value=describe_os_error(error))
         yield Finding(what, "error", said, remedy)
-    except (Exception, PanicException) as error:  # whose text is not shown: it may hold a key
+    except (Exception, PanicException) as error:  # without its text, which may contain a key
         said = gettext("cannot be looked at: {name}, which is a defect of bansong", name=type(error).__name__)
         yield Finding(what, "error", said, gettext("please report it, with the versions above"))
 
 
-# modules and purpose of each extra
+# modules and purpose, by extra
 EXTRAS: Final = {
     "learn": (("numpy",), gettext_noop("to learn the scorecard from letters (`bansong calibrate`)")),
     "server": (
@@ -98,15 +99,16 @@ EXTRAS: Final = {
     "fast": (("uvloop",), gettext_noop("for more requests a second of the processor")),
     "notebook": (("pandas", "ipykernel"), gettext_noop("for pandas frames and notebooks")),
 }
-# for translation
+# marked for translation
 _CALLED: Final = gettext_noops("extra learn", "extra server", "extra cloud", "extra fast", "extra notebook")
 _PACKAGES: Final = ("polars", "pyarrow", "openpyxl", "fastexcel", "httpx")
-_AMPLE_BYTES: Final = 1 << 30  # A run writes little besides its output; a server needs room for uploads
+_AMPLE_BYTES: Final = 1 << 30  # enough for a server's uploads; a run writes little besides its output
 _MIN_BYTES: Final = 16 << 20
 _DATA: Final = gettext_noop("docs/data-sources.md says where it comes from")
 
 
 def look_at_versions() -> Iterator[Finding]:
+    """Report the versions of bansong, Python, packages and SQLite."""
     yield Finding("bansong", "ok", __version__)
     yield Finding("python", "ok", f"{platform.python_version()} ({platform.system()} {platform.machine()})")
     for package in _PACKAGES:
@@ -125,27 +127,27 @@ def look_at_versions() -> Iterator[Finding]:
         yield Finding("SQLite", "ok", sqlite3.sqlite_version)
 
 
-def look_at_extra(name: str, missing: Level = "note") -> Iterator[Finding]:
+def _look_at_extra(name: str) -> Iterator[Finding]:
     modules, purpose = EXTRAS[name]
     called = next(one for one in _CALLED if one.endswith(name))
     absent = [module for module in modules if find_spec(module) is None]
     if absent:
-        remedy = f"pip install 'bansong[{name}]'"
-        if missing == "note":
-            remedy = gettext("{command}, if you want it", command=remedy)
+        remedy = gettext("{command}, if you want it", command=f"pip install 'bansong[{name}]'")
         said = gettext("not installed ({absent}): {purpose}", absent=", ".join(absent), purpose=gettext(purpose))
-        yield Finding(called, missing, said, remedy)
+        yield Finding(called, "note", said, remedy)
     else:
         yield Finding(called, "ok", gettext("installed: {purpose}", purpose=gettext(purpose)))
 
 
 def look_at_model(name: str | Path | None) -> Iterator[Finding]:
+    """Report the scorecard in use."""
     card, builtin = resolve_model(name), Scorecard.load()
     said = gettext_noop("the built-in one") if card is builtin else gettext_noop("beside the built-in {version}")
     yield Finding("scorecard", "ok", f"{card.version}, {gettext(said, version=builtin.version)}")
 
 
 def look_at_registry(path: Path | None, model: str | Path | None, today: date) -> Iterator[Finding]:
+    """Report size and age of a registry; ``model``: its scorecard limits the age."""
     if path is None:
         remedy = gettext("give `registry=`, or have statuses fetched with `status='nts'`; {data}", data=gettext(_DATA))
         said = gettext("none was given, so the local engine knows no status by itself")
@@ -171,6 +173,7 @@ def look_at_registry(path: Path | None, model: str | Path | None, today: date) -
 
 
 def look_at_statuses(path: Path, today: date) -> Iterator[Finding]:
+    """Report size and age of a status store."""
     store = find_status_store(path)
     if store is None:
         yield Finding("status store", "note", gettext("{path}: there is none, so no status was fetched yet", path=path))
@@ -184,6 +187,7 @@ def look_at_statuses(path: Path, today: date) -> Iterator[Finding]:
 
 
 def look_at_gazetteer(path: Path | None, today: date) -> Iterator[Finding]:
+    """Report version and age of a gazetteer."""
     if path is None:
         remedy = gettext("give `gazetteer=`, built by `bansong data build-gazetteer`; {data}", data=gettext(_DATA))
         yield Finding("gazetteer", "note", gettext("none was given, so addresses are not corrected"), remedy)
@@ -200,6 +204,7 @@ def look_at_gazetteer(path: Path | None, today: date) -> Iterator[Finding]:
 
 
 def look_at_folder(what: str, folder: Path, remedy: str) -> Iterator[Finding]:
+    """Report whether a folder can be written to, and the free space of its disk."""
     there = next((one for one in (folder, *folder.absolute().parents) if one.exists()), Path("/"))
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         yield Finding(what, "error", gettext("{there}: is no folder that can be written to", there=there), remedy)
@@ -212,6 +217,7 @@ def look_at_folder(what: str, folder: Path, remedy: str) -> Iterator[Finding]:
 
 
 def look_at_mode(what: str, path: Path, mode: int) -> Iterator[Finding]:
+    """Warn if other users may read a file or folder that should have ``mode``."""
     found = stat.S_IMODE(path.stat().st_mode) if os.name == "posix" else 0
     if found & 0o077:
         remedy = gettext("chmod {mode:o} {path}: what it holds is about people", mode=mode, path=path)
@@ -228,13 +234,13 @@ CHECK_TIMED_OUT: Final = Problem(
 )
 
 T = TypeVar("T")
-_PROBE: Final = "1248100998"  # A listed company's number, printed on its site
-_WHOLE_ANSWER_FACTOR: Final = 1.5  # timeout of a whole answer, relative to that of its parts
+_PROBE: Final = "1248100998"  # the number of a listed company, as printed on its site
+_WHOLE_ANSWER_FACTOR: Final = 1.5  # timeout of a whole check relative to that of a network operation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorOptions:
-    """Options of a run to check; ``offline``: use no network; ``timeout``: seconds per answer."""
+    """Options of a run that is to be checked; ``offline``: use no network; ``timeout``: seconds per answer."""
 
     registry: Path | None = None
     gazetteer: Path | None = None
@@ -250,12 +256,12 @@ class DoctorOptions:
     timeout: float = 5.0
 
 
-def diagnose(options: DoctorOptions, *, today: date | None = None) -> Diagnosis:
-    """Check everything that a run needs; errors are findings."""
-    today = today or seoul_day()
+def diagnose(options: DoctorOptions) -> Diagnosis:
+    """Check everything that a run needs; errors become findings."""
+    today = seoul_day()
     checks: tuple[tuple[str, Callable[[], Iterable[Finding]]], ...] = (
         (gettext_noop("versions"), look_at_versions),
-        ("extras", lambda: chain.from_iterable(map(look_at_extra, EXTRAS))),
+        ("extras", lambda: chain.from_iterable(map(_look_at_extra, EXTRAS))),
         ("scorecard", lambda: look_at_model(options.model)),
         ("registry", lambda: look_at_registry(options.registry, options.model, today)),
         ("status store", lambda: look_at_statuses(STATUS_FILE.find(options.status_store), today)),

@@ -32,7 +32,7 @@ NUMBER_NOT_GIVEN: Final = Problem("forget.number_not_given", "no business number
 PLACE_MISSING: Final = Problem("forget.place_missing", "{path}: does not exist; check {option}")
 
 _PAID: Final = gettext_noop("paid answers")
-# for translation: stores, kinds of rows, places out of reach
+# marked for translation: stores, kinds of rows, places out of reach
 _NAMES: Final = (
     *gettext_noops("ledger", "label store", "watch list", "status store", "chosen addresses", "job", "server"),
     *gettext_noops("letters", "statuses", "choices", "outputs", "reference", "closures", "scorecards", "service"),
@@ -57,18 +57,18 @@ OUT_OF_REACH: Final = {
 
 @dataclass(frozen=True, slots=True)
 class StoreHoldings:
-    """Rows of the numbers in one store."""
+    """What one store holds about the numbers."""
 
     store: str
     path: str
-    counts: Mapping[str, int]  # by kind
+    counts: Mapping[str, int]  # rows by kind
     unsettled: tuple[str, ...] = ()  # ids of lookups to settle first
     files: tuple[str, ...] = ()  # names of files with a number
 
 
 @dataclass(frozen=True, slots=True)
 class ErasureReport(Shown):
-    """The holdings of ``numbers``, erased (``erased``) or to be erased.
+    """The report of erasing ``numbers``: rows in each store that were erased, or would be (``erased`` false).
 
     ``manifests``: paths of manifests that name a number. ``unreachable``: :data:`OUT_OF_REACH`.
     """
@@ -81,7 +81,7 @@ class ErasureReport(Shown):
 
     @property
     def paid_answers(self) -> int:
-        """Erased paid answers; their lookups are paid again when needed again."""
+        """Number of erased paid answers; their lookups cost again if they are needed again."""
         return sum(store.counts.get(_PAID, 0) for store in self.stores)
 
     @property
@@ -91,7 +91,7 @@ class ErasureReport(Shown):
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Files read by runs or mailings that had a number."""
+        """Input files of runs and mailings that contained a number."""
         return tuple(dict.fromkeys(file for store in self.stores for file in store.files))
 
     def as_dict(self) -> dict[str, object]:
@@ -133,9 +133,9 @@ def forget(
 ) -> ErasureReport:
     """Erase business numbers from the ledger, label store, local watch list, status store, jobs and servers' files.
 
-    Without a path, the user's own store is meant; ``local`` is the watch list's file, ``db`` files of servers, which
-    must not be running. With ``dry_run`` nothing is erased. All stores are opened and checked before anything is
-    erased; after an error call it again. Paid answers are erased, too: the same lookup is paid again.
+    A store without a path is the user's default; ``local``: the file of the watch list; ``db``: files of servers, which
+    must be stopped. With ``dry_run`` nothing is erased. All stores are opened and checked before anything is erased;
+    after an error, call it again. Paid answers are erased, too, so the same lookup costs again.
 
     Raises :class:`~bansong.errors.NumberError`; :class:`UsageError` for a named store that does not exist, or unsettled
     lookups, which may have been paid; :class:`~bansong.errors.BansongError` of a store that is in use or damaged.
@@ -150,7 +150,7 @@ def forget(
         opened = [stack.enter_context(store) for store in (*own, *map(_open_server, db))]
         stores, manifests = tuple(store.look(numbers) for store in opened), _manifests(numbers)
         if not dry_run:
-            for store in opened:  # the ledger first, which refuses where something is unsettled
+            for store in opened:  # the ledger is first, since it refuses unsettled lookups
                 store.erase(numbers)
     return ErasureReport(numbers, stores, manifests, OUT_OF_REACH, not dry_run)
 

@@ -1,4 +1,4 @@
-"""Checks of ``bansong serve --check``, also beside a running server; nothing is changed, no network is used."""
+"""Checks of ``bansong serve --check``, which change nothing and use no network, even if the server runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import socket
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Final
@@ -15,21 +14,19 @@ from typing import Final
 from bansong.base.errors import Problem, StoreError, UsageError
 from bansong.base.files import lock_file
 from bansong.base.messages import describe_os_error, gettext, gettext_noop, ngettext, parameter
-from bansong.base.options import StatusOptions
 from bansong.base.schema import seoul_day
-from bansong.client.address import AddressPolicy, IpNetwork
+from bansong.client.address import AddressPolicy
 from bansong.client.webhook import WebhookUrl
 from bansong.history.scorecards import BUILTIN
 from bansong.reference.nts import NtsKey
 from bansong.reference.status_store import STATUS_FILE
 from bansong.server import keys as key_table
-from bansong.server.settings import load_plans, parse_proxies
-from bansong.server.store import SERVER_FILE, files_folder, open_server_file, refuse_lost_file
+from bansong.server.settings import Settings, load_plans, parse_proxies
+from bansong.server.store import SERVER_FILE, open_server_file, refuse_lost_file
 from bansong.upkeep.doctor import (
     Diagnosis,
     Finding,
     findings_of,
-    look_at_extra,
     look_at_folder,
     look_at_gazetteer,
     look_at_mode,
@@ -44,39 +41,14 @@ DATABASE_GONE: Final = Problem("server.database_gone", "{db}: was moved or delet
 _OWNER: Final = gettext_noop("give it to the user as whom the server runs, or run the check as that user")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceToCheck:
-    """Options of a server, as :class:`bansong.server.settings.Settings`; ``plans``: a file, by default built-in."""
-
-    db: Path
-    host: str
-    port: int
-    status: StatusOptions
-    plans: Path | None = None
-    registry: Path | None = None
-    gazetteer: Path | None = None
-    model: str | None = None
-    notices: Path | None = None
-    webhook_networks: tuple[IpNetwork, ...] = ()
-    trusted_proxies: tuple[str, ...] = ()
-    metrics_host: str = "127.0.0.1"
-    metrics_port: int | None = None
-
-    @property
-    def files(self) -> Path:
-        return files_folder(self.db)
-
-
-def check_service(service: ServiceToCheck, *, today: date | None = None) -> Diagnosis:
-    """Check everything that a server is given; errors are findings."""
-    today = today or seoul_day()
-    running = _is_running(service.db)
+def check_service(service: Settings, host: str, port: int, plans: Path | None) -> Diagnosis:
+    """Check the options, files and ports of a server; errors become findings. ``plans``: the file of its plans."""
+    today, running = seoul_day(), _is_running(service.db)
     checks: tuple[tuple[str, Callable[[], Iterable[Finding]]], ...] = (
         (gettext_noop("versions"), look_at_versions),
-        (gettext_noop("extra server"), lambda: look_at_extra("server", missing="error")),
-        (gettext_noop("plans"), lambda: _look_at_plans(service.plans)),
+        (gettext_noop("plans"), lambda: _look_at_plans(plans)),
         ("database", lambda: _look_at_database(service.db, running=running)),
-        (gettext_noop("keys"), lambda: _look_at_keys(service)),
+        (gettext_noop("keys"), lambda: _look_at_keys(service, plans)),
         (gettext_noop("folder"), lambda: _look_at_folder(service)),
         ("scorecard", lambda: look_at_model(service.model or BUILTIN)),
         ("registry", lambda: look_at_registry(service.registry, service.model or BUILTIN, today)),
@@ -84,14 +56,14 @@ def check_service(service: ServiceToCheck, *, today: date | None = None) -> Diag
         (gettext("tax authority's key"), lambda: _look_at_nts(service, today)),
         (gettext_noop("notices"), lambda: _look_at_notices(service.notices)),
         (gettext_noop("trusted proxies"), lambda: _look_at_proxies(service.trusted_proxies)),
-        (gettext_noop("port"), lambda: _look_at_port("port", service.host, service.port, running=running)),
-        (gettext_noop("metrics"), lambda: _look_at_metrics(service, running=running)),
+        (gettext_noop("port"), lambda: _look_at_port("port", host, port, running=running)),
+        (gettext_noop("metrics"), lambda: _look_at_metrics(service, port, running=running)),
     )
     return Diagnosis(tuple(finding for what, check in checks for finding in findings_of(what, check)))
 
 
 def _is_running(db: Path) -> bool:
-    """Return whether a server holds the lock of the file; it is taken only for this test."""
+    """Whether a server holds the lock of the database; a free lock is taken and released."""
     try:
         descriptor = os.open(f"{os.path.realpath(db)}.lock", os.O_RDWR)
     except OSError:
@@ -138,20 +110,20 @@ def _look_at_database(db: Path, *, running: bool) -> Iterator[Finding]:
     yield from look_at_mode("database", db, 0o600)
 
 
-def _look_at_keys(service: ServiceToCheck) -> Iterator[Finding]:
+def _look_at_keys(service: Settings, plans_file: Path | None) -> Iterator[Finding]:
     if SERVER_FILE.stored_version(service.db) != SERVER_FILE.version:
         return
     try:
         with closing(open_server_file(service.db, create=False, writing=False)) as file:
             keys = [key for key in key_table.list_keys(file) if key.revoked is None]
-    except StoreError:  # said of the database
+    except StoreError:  # reported by the check of the database
         return
     if not keys:
         said = gettext("there is none, so every request is refused")
         yield Finding("keys", "note", said, gettext("`bansong keys create` makes one"))
         return
     yield Finding("keys", "ok", ngettext("{count:,} key", "{count:,} keys", len(keys)))
-    plans = load_plans(service.plans)
+    plans = load_plans(plans_file)
     for key in keys:
         if key.plan not in plans:
             remedy = gettext("name it in the file of `plans=`, or give the key another with `bansong keys change`")
@@ -166,7 +138,7 @@ def _look_at_keys(service: ServiceToCheck) -> Iterator[Finding]:
 def _look_at_webhook(key_id: str, text: str, policy: AddressPolicy) -> Iterator[Finding]:
     remedy = gettext("set another with `bansong keys webhook`, or allow its network with `webhook_networks=`")
     try:
-        url = WebhookUrl.parse(text, allow_http=True)  # whether http may be was decided when it was set
+        url = WebhookUrl.parse(text, allow_http=True)  # http was allowed or refused when the webhook was set
     except UsageError as error:
         yield Finding("webhook", "warning", f"{key_id}: {error}", remedy)
         return
@@ -175,7 +147,7 @@ def _look_at_webhook(key_id: str, text: str, policy: AddressPolicy) -> Iterator[
         yield Finding("webhook", "warning", said, remedy)
 
 
-def _look_at_folder(service: ServiceToCheck) -> Iterator[Finding]:
+def _look_at_folder(service: Settings) -> Iterator[Finding]:
     folder = service.db.absolute().parent
     if not folder.exists():
         remedy = gettext("make it, for the user as whom the server runs")
@@ -187,16 +159,16 @@ def _look_at_folder(service: ServiceToCheck) -> Iterator[Finding]:
         yield from look_at_mode("folder", service.files, 0o700)
 
 
-def _look_at_nts(service: ServiceToCheck, today: date) -> Iterator[Finding]:
+def _look_at_nts(service: Settings, today: date) -> Iterator[Finding]:
     if service.status.source == "none":
         return
     NtsKey.load(service.status.key_file)
     yield Finding(gettext("tax authority's key"), "ok", gettext("is there; it is never shown"))
-    store = Path(service.status.store) if service.status.store is not None else service.files / "statuses.sqlite"
+    store = service.status_store
     if service.status.store is not None and not store.absolute().parent.is_dir():
         remedy = gettext("make it, for the user as whom the server runs, or choose another `status_store=`")
         yield Finding("status store", "error", gettext("{store}: its folder does not exist", store=store), remedy)
-    elif not 0 < STATUS_FILE.stored_version(store) < STATUS_FILE.version:  # opening would bring an older one forward
+    elif not 0 < STATUS_FILE.stored_version(store) < STATUS_FILE.version:  # opening would migrate an older version
         yield from look_at_statuses(store, today)
 
 
@@ -221,7 +193,7 @@ def _look_at_proxies(given: tuple[str, ...]) -> Iterator[Finding]:
 
 
 def _look_at_port(what: str, host: str, port: int, *, running: bool) -> Iterator[Finding]:
-    """Bind without listening, so that nobody can connect."""
+    """Check that a port is free, by binding without listening."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR), 1)
@@ -241,12 +213,12 @@ def _look_at_port(what: str, host: str, port: int, *, running: bool) -> Iterator
     yield Finding(what, "ok", gettext("{host}:{port}: free", host=host, port=port))
 
 
-def _look_at_metrics(service: ServiceToCheck, *, running: bool) -> Iterator[Finding]:
+def _look_at_metrics(service: Settings, port: int, *, running: bool) -> Iterator[Finding]:
     if service.metrics_port is None:
         remedy = gettext("give `metrics_port=`; docs/runbook.md says what is told there")
         yield Finding("metrics", "note", gettext("are answered nowhere, so nobody can watch the server"), remedy)
-    elif service.metrics_port == service.port != 0:
-        said = gettext("{port}: is the service's port, too", port=service.port)
+    elif service.metrics_port == port != 0:
+        said = gettext("{port}: is the service's port, too", port=port)
         yield Finding("metrics", "error", said, gettext("choose another `metrics_port=`"))
     else:
         yield from _look_at_port("metrics", service.metrics_host, service.metrics_port, running=running)

@@ -1,6 +1,6 @@
-"""Score, probability, grade, action and reasons of a batch of rows, computed once for each pattern of levels."""
+"""Compute score, probability, grade, action and reasons of rows, once for each pattern of levels."""
 
-# A pattern is one number: the codes of its levels and the day of its status, as digits. Thousands of rows share one.
+# A pattern is a number whose digits are the codes of a row's levels and the day of its status. Many rows share one.
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from bansong.engine.risk.scorecard import Scorecard
 
 
-_MAX_COMBINATIONS: Final = 1024  # of a group of reasons: half a dozen groups, each made in milliseconds
+_MAX_COMBINATIONS: Final = 1024  # combinations of the reasons in a group; this makes half a dozen groups
 
-MARK: Final = "\x00"  # around a placeholder's name in a text; the texts of a scorecard hold no control characters
+MARK: Final = "\x00"  # stands around the name of a placeholder; texts of a scorecard have no control characters
 POINTS: Final = ("score", "repair", "others", "at_best")
-MILDEST: Final = ("send", "confirm", "hold")  # that a level can set; their positions are the values of `at_best`
+MILDEST: Final = ("send", "confirm", "hold")  # limits of the action that a level can set; `at_best` is an index
 
 
 def _column_of(term: Term) -> str:
@@ -49,14 +49,14 @@ def _column_of(term: Term) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _ReasonTable:
-    # a combination: the points in all (`score`), the most of one reason for and against a repair (`repair`, `others`),
-    # the position in MILDEST of the mildest allowed action (`at_best`) and `text` (a separator before each reason,
-    # marks around names of placeholders)
-    digits: dict[str, pl.Series]  # for each column the summand of the combination's number for each code
+    # Columns of `combinations`: sum of the points (`score`), the most points of one reason that can be repaired and of
+    # one that cannot (`repair`, `others`), index of the mildest allowed action (`at_best`), and `text`: a separator
+    # before each reason, marks around placeholders.
+    digits: dict[str, pl.Series]  # by column: code of the level → its part of the index into `combinations`
     combinations: pl.DataFrame
 
     def look_up(self, patterns: pl.DataFrame) -> pl.DataFrame:
-        # by index, not .gather(), which is a query of its own each time
+        # by index, since each .gather() is a query
         parts = [digits[patterns[column]] for column, digits in self.digits.items()]
         return self.combinations[reduce(add, parts)]
 
@@ -64,7 +64,7 @@ class _ReasonTable:
 def make_reason_tables(
     terms: Sequence[Term], lang: Lang, repairs: Iterable[str], *, by_nts: bool = False
 ) -> list[_ReasonTable]:
-    """Cut the reasons, in their order, into groups; ``repairs``: features that count for a repair."""
+    """Group the reasons in their order, a table for each group; ``repairs``: features that a repair can mend."""
     cut: list[list[Term]] = []
     for term in terms:
         if cut and prod(len(of) + 1 for of in _by_column([*cut[-1], term]).values()) <= _MAX_COMBINATIONS:
@@ -122,7 +122,7 @@ def _text(terms: Sequence[Term], holds: list[pl.Expr], lang: Lang, by_nts: bool)
 
 
 ASSESSABLE: Final = "assessable"
-ADDED: Final[dict[str, type[pl.DataType]]] = {  # columns that `assess` adds, beside `assessable` and the levels
+ADDED: Final[dict[str, type[pl.DataType]]] = {  # columns that `assess` adds besides `assessable` and levels
     "score": pl.Int32,
     "bounce_prob": pl.Float64,
     "grade": pl.String,
@@ -132,18 +132,18 @@ ADDED: Final[dict[str, type[pl.DataType]]] = {  # columns that `assess` adds, be
 
 _ACTIONS: Final = {"usual": pl.String, "action": pl.String}
 _GIVEN: Final = "given"
-_RESTRAINED: Final = "restrained"  # a level has kept the row from being sent (Boolean)
+_RESTRAINED: Final = "restrained"  # whether a level changed `send` to `confirm` (Boolean)
 
 _PATTERN: Final = "pattern"
 _PARTS: Final = "parts"
-_STATES: Final = 3  # neither name nor address given, one given, assessable: the first digit of a pattern
+_STATES: Final = 3  # first digit of a pattern: neither name nor address given, one given, assessable
 
 _DAY: Final = "as_of"
-_MAX_DAYS_FROM_1970: Final = 3_000_000  # more than the years 1 to 9999 have, before and after
-_DAY_CODES: Final = 2 * _MAX_DAYS_FROM_1970 + 2  # the digit of a day is positive, 0 for none
+_MAX_DAYS_FROM_1970: Final = 3_000_000  # covers the years 1 to 9999
+_DAY_CODES: Final = 2 * _MAX_DAYS_FROM_1970 + 2  # 0 means no day
 
-_MAX_PATTERNS_KEPT: Final = 1 << 14  # of some hundred bytes each; beyond, only the newest are kept
-_MIN_NEW_PATTERNS_KEPT: Final = 1 << 10  # of a batch; more are kept up to a quarter of its rows
+_MAX_PATTERNS_KEPT: Final = 1 << 14  # some hundred bytes each; if there are more, the older ones are dropped
+_MIN_NEW_PATTERNS_KEPT: Final = 1 << 10  # new patterns of a batch are kept up to this or a quarter of its rows
 
 
 def assess(
@@ -155,10 +155,10 @@ def assess(
     *,
     every_row: bool = False,
 ) -> pl.LazyFrame:
-    """Add ``assessable``, ``level:<feature>`` (UInt8: its place in :data:`FEATURES`, or 0) and :data:`ADDED`."""
+    """Add ``assessable``, ``level:<feature>`` (UInt8: index from 1 in :data:`FEATURES`, 0: none), :data:`ADDED`."""
     answers = _assessor_of(card, tuple((feature, tuple(names)) for feature, names in levels.items()), lang, origin)
     frame = with_looks(frame).with_columns(is_assessable().alias(ASSESSABLE))
-    # null for most rows, and on nulls patterns cost nothing
+    # null for most rows, where the regular expressions then cost nothing
     name, address = (pl.when(~pl.col(ASSESSABLE)).then(pl.col(column)) for column in ("name", "address"))
     given = pl.lit(True) if every_row else ~is_blank(name) | ~is_blank(address)
     frame = frame.with_columns(*_level_codes(levels), given.alias(_GIVEN))
@@ -184,9 +184,8 @@ def _level_codes(levels: dict[str, Levels]) -> list[pl.Expr]:
 
 
 class _Assessor:
-    # called with Struct(pattern, *sources); `sources`: columns of the placeholders that are filled row by row;
-    # `possible`: levels of each feature that can hold at all; `origin`: given if the tax authority may have told facts,
-    # then the frame has the columns of BY_NTS
+    # Called with Struct(pattern, *sources). `sources`: columns of placeholders that differ by row. `possible`: levels
+    # that can hold, by feature. `origin`: given if facts may come from the tax authority; the frame then has BY_NTS.
 
     def __init__(
         self,
@@ -222,7 +221,7 @@ class _Assessor:
         ).sum()
         self.lowest = bounds["low"].item() + card.base.points
         self.outcomes = _outcomes(card, self.lowest, bounds["high"].item() + card.base.points)
-        # the expressions are made once: for a few rows, making them takes as long as computing them
+        # expressions are made once, since for a few rows making them takes as long as computing
         self._digits = self._read_digits()
         self._prefixed = [
             {name: f"{at}:{name}" for name in table.combinations.columns} for at, table in enumerate(self.tables)
@@ -246,7 +245,7 @@ class _Assessor:
     def __call__(self, rows: pl.Series) -> pl.Series:
         try:
             return self._answer(rows.struct.unnest())
-        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:  # else the user's file is blamed
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:  # would blame the user's file
             raise RuntimeError(gettext("the risk could not be worked out: {error}", error=error)) from error
 
     def _answer(self, rows: pl.DataFrame) -> pl.Series:
@@ -273,13 +272,13 @@ class _Assessor:
         return self._explain(rows, self._reasons_of_rows).drop(KEY) if answers is None else answers
 
     def _explain_new(self, rows: pl.DataFrame, new: pl.Series) -> pl.DataFrame | None:
-        # many new patterns are not worth keeping
+        # None for too many new patterns, which are not kept
         patterns = rows.select(_PATTERN).filter(new).unique()
         most = max(_MIN_NEW_PATTERNS_KEPT, rows.height // 4)
         return self._explain(patterns, self._reasons) if patterns.height <= most else None
 
     def _explain(self, patterns: pl.DataFrame, reasons: pl.Expr) -> pl.DataFrame:
-        # `parts`: the reasons cut where values of the row belong, null if they are complete
+        # `parts`: the reasons split at placeholders that differ by row; null if the reasons are complete
         frame = patterns.with_columns(self._digits)
         looked_up = [
             table.look_up(frame).rename(names) for table, names in zip(self.tables, self._prefixed, strict=True)
@@ -315,8 +314,8 @@ class _Assessor:
         return (line * len(MILDEST) + pl.col("at_best")).cast(pl.UInt32).alias("place")
 
     def _join_reasons(self, filled: Collection[str]) -> pl.Expr:
-        # first the reasons that kept a row from being sent, then by effect, the base last; `filled`: placeholders
-        # filled from columns of the frame, others keep their marks
+        # order: reasons that changed `send` to `confirm`, then by points, the base last; `filled`: placeholders to fill
+        # from columns of the frame, while others keep their marks
         texts = [self._fill_text(at, filled) for at in range(len(self.tables))]
         first, later = (
             [pl.when(pl.col(_RESTRAINED) == restrained).then(text) for text in texts[: self._deciding]]
@@ -347,8 +346,8 @@ _assessor_of: Final = lru_cache(maxsize=8)(_Assessor)  # for single lookups, one
 
 
 def _outcomes(card: Scorecard, lowest: int, highest: int) -> pl.DataFrame:
-    # lines: without an assessment (no address given, one given), then two a score, the second for rows in which nothing
-    # weighs more than a repair of the address; each of them for each of MILDEST
+    # rows: two without an assessment (no address given, one given), then two for each score (the second if a repair of
+    # the address outweighs other reasons); each of these for every action of MILDEST
     scores = pl.select(score=pl.int_range(lowest, highest + 1, dtype=pl.Int32)).lazy()
     doublings = -pl.col("score") / card.points_to_double
     bounce_prob = (card.ceiling / (1 + (doublings * math.log(2)).exp())).round(4)
@@ -366,7 +365,7 @@ def _outcomes(card: Scorecard, lowest: int, highest: int) -> pl.DataFrame:
 
 
 def _restrict_action() -> pl.Expr:
-    # no milder than `mildest`; `usual`: the action without a repair of the address
+    # the action is no milder than `mildest`; `usual`: the action without a repair of the address
     mildest, action, usual = pl.col("mildest"), pl.col("action"), pl.col("usual")
     held = pl.when(usual.is_null() | usual.is_in(["hold", "do_not_send"])).then(usual).otherwise(pl.lit("hold"))
     return (

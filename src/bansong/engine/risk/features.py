@@ -1,4 +1,4 @@
-"""The features of a row, as expressions: each feature has at most one level that holds."""
+"""Features of a row as expressions: of each feature at most one level holds."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ _FIRST_POSTAL: Final = "01000"
 _LAST_POSTAL: Final = "63999"
 _SPLIT_POSTAL: Final = "^[0-9]{3}-[0-9]{2}$"
 
-WRITING: Final = "writing"  # how the address is written (Enum): blank, masked, plain (`is_plain`), or odd
-ODD_ZIPCODE: Final = "odd_zipcode"  # the postal code as written, stripped (String), if it differs from the given one
+WRITING: Final = "writing"  # form of the written address (Enum): blank, masked, plain (`is_plain`), or odd
+ODD_ZIPCODE: Final = "odd_zipcode"  # postal code as written (String), if it is not written as five digits
 _WRITINGS: Final = pl.Enum(["blank", "masked", "odd", "plain"])
 _OTHER: Final = "address:other"
 
 
 def with_looks(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add :data:`WRITING` and :data:`ODD_ZIPCODE`, from one look at ``address`` and ``zipcode`` for all levels."""
-    address, other = pl.col("address"), pl.col(_OTHER)  # a column, as a step within a step is done twice
+    """Add :data:`WRITING` and :data:`ODD_ZIPCODE`, which several levels need, from ``address`` and ``zipcode``."""
+    address, other = pl.col("address"), pl.col(_OTHER)  # a column, since polars would compute a nested step twice
     writings = {"blank": address.is_null(), "plain": other.is_null(), "masked": is_masked(other)}
     writing = pl.when(is_blank(other)).then(pl.lit("blank", _WRITINGS)).otherwise(pl.lit("odd", _WRITINGS))
     for name, holds in reversed(writings.items()):
@@ -56,6 +56,7 @@ def with_looks(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def is_assessable() -> pl.Expr:
+    """Whether the address is neither blank nor masked."""
     return ~pl.col(WRITING).is_in(["blank", "masked"])
 
 
@@ -63,7 +64,7 @@ def _odd_address() -> pl.Expr:
     return pl.when(pl.col(WRITING) == "odd").then("address")
 
 
-# columns that a frame may have for `levels`: the registry's, and others; the last two hold names of levels
+# optional columns for `levels`: of the registry, and others; the last two contain names of levels
 OPTIONAL: Final = (
     *("taxation", "merged", "registry_name"),
     *("confirmed", "crowded", "several_addresses", "history", "region"),
@@ -79,8 +80,8 @@ def levels(
     columns: Collection[str] = frozenset(),
     numbers: bool = True,
 ) -> dict[str, Levels]:
-    """Return the possible levels of each feature as Boolean expressions; of several that hold the first counts."""
-    # `stale_after`: days for which a status is valid; levels that need absent columns of OPTIONAL are left out
+    """Return the possible levels of each feature as Boolean expressions; the first level that is true counts."""
+    # `stale_after`: days for which a status is valid; `columns`: those of OPTIONAL that the frame has
     fresh = (pl.col("as_of") >= today - timedelta(days=stale_after)).fill_null(False)
     unchecked = "without_numbers" if not numbers else "not_found" if registry else "not_checked"
     possible = _status(today, fresh, unchecked) | _always(today, gazetteer=gazetteer, numbers=numbers)
@@ -145,7 +146,7 @@ def _between(day: pl.Expr, today: date, most: int, least: int) -> pl.Expr:
 
 
 def _status(today: date, fresh: pl.Expr, unchecked: str) -> dict[str, Levels]:
-    # `closed` is never stale: no business opens again
+    # `closed` is never stale, since a closed business does not open again
     status, since = pl.col("biz_status"), pl.col("since")
     closed = status == "closed"
     levels = {
@@ -167,7 +168,7 @@ def _address(numbers: bool) -> Levels:
     coded = pl.when(odd.str.contains(_STARTS_LIKE_POSTAL)).then(odd)
     numbered = pl.coalesce(coded.str.replace(_POSTAL_AT_HEAD, ""), odd).str.contains(_DIGIT)
     return {
-        # with the number alone, no address was asked about
+        # a row with the number alone does not ask about an address
         "blank": ~is_blank(pl.when(blank).then("name")) if numbers else blank,
         "masked": pl.col(WRITING) == "masked",
         "not_korean": ~odd.str.contains(_HANGUL) | (pl.col("form") == "english").fill_null(False),
@@ -176,7 +177,7 @@ def _address(numbers: bool) -> Levels:
 
 
 def _match_levels() -> Levels:
-    # absence counts only in a region that the gazetteer has
+    # a missing road or number counts only in a region that the gazetteer covers
     level, covered = pl.col("match_level"), pl.col("covered")
     found = level.is_in(_FOUND)
     without_building = (level == "region_only") & covered
@@ -193,17 +194,17 @@ def _match_levels() -> Levels:
         "lot_unknown": without_building & (pl.col("form") == "lot"),
         "no_road_or_lot": covered & level.is_in(("region_only", "none")) & (pl.col("form") == "neither"),
         "not_covered": (level == "region_only") & ~covered,
-        "not_found": (pl.col(WRITING) != "blank") & ~level.is_in(_REPAIRED).fill_null(False),  # found, but doubtful
+        "not_found": (pl.col(WRITING) != "blank") & ~level.is_in(_REPAIRED).fill_null(False),  # found, but in doubt
     }
 
 
 def _is_corrected() -> pl.Expr:
-    # another building's address than the one that was written; `building_only`: by its name
+    # the fixed address is that of another building than the written one; `building_only`: found by its name
     return pl.col("match_level").is_in(_REPAIRED) & pl.col("fixed_address").is_not_null()
 
 
 def _change() -> Levels:
-    # changes that `address` does not state: in the answer, or (`read_as`) only for reading
+    # changes that no level of `address` states: `changed` in the fixed address, `read_as` only to read the written one
     changed = pl.col("changes").is_not_null()
     written = pl.col("fixed_address").is_not_null()
     return {
@@ -213,8 +214,8 @@ def _change() -> Levels:
 
 
 def _completeness(address: Levels, *, gazetteer: bool) -> Levels:
-    # deficiencies that no level of `address` states; a postal code replaces the region, with a gazetteer only where
-    # that has the road in a district of the code
+    # deficiencies that no level of `address` states; a postal code can replace the region; with a gazetteer, it must
+    # have the road in a district of the code
     said = pl.any_horizontal(address[name] for name in ("not_korean", "no_number", "no_road_or_lot") if name in address)
     code = pl.col("zipcode_given")
     odd = pl.col(ODD_ZIPCODE)
@@ -230,7 +231,7 @@ def _completeness(address: Levels, *, gazetteer: bool) -> Levels:
 
 
 def restored_zipcode() -> pl.Expr:
-    """Return the postal code if its four digits lost a zero, or if it is written ``301-49``; else null."""
+    """Return the five digits of a postal code that lost its zero or is written as ``301-49``; else null."""
     return pl.when((_lost_zero() | _is_split()) & ~_is_elsewhere()).then("zipcode_given")
 
 
@@ -247,7 +248,7 @@ def _is_elsewhere() -> pl.Expr:
 
 
 def _postal(gazetteer: bool) -> Levels:
-    # four digits lack a zero, unless the address is not in Seoul
+    # four digits have lost a zero if the address is in Seoul
     written, code = pl.col("zipcode"), pl.col(ODD_ZIPCODE)
     blank = written.is_null() | (is_blank(code) & code.is_not_null())
     elsewhere, lost = _is_elsewhere(), _lost_zero()
@@ -264,7 +265,7 @@ def _postal(gazetteer: bool) -> Levels:
 
 
 def _months_before(today: date, months: int) -> pl.Expr:
-    # the last day of a shorter month
+    # in a shorter month, its last day
     year, month = divmod(today.year * 12 + today.month - 1 - months, 12)
     year, month = max(year, MINYEAR), month + 1
     return pl.lit(date(year, month, min(today.day, monthrange(year, month)[1])))

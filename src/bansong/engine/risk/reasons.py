@@ -1,4 +1,4 @@
-"""Codes of reasons, declared in ``reasons.toml``, and their texts: one template a level, written and read back."""
+"""Reasons: their codes (``reasons.toml``) and texts, and how reasons in a file are read back."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def _read_toml(name: str) -> dict[str, Any]:
 
 
 REASONS: Final[dict[str, dict[str, dict[str, Any]]]] = _read_toml("reasons.toml")["features"]
-FEATURES: Final = {feature: tuple(levels) for feature, levels in REASONS.items()}  # codes: the levels of each feature
-LABELS: Final = {  # labels of features in the reasons, if not their own name: one label for one subject
+FEATURES: Final = {feature: tuple(levels) for feature, levels in REASONS.items()}  # in the order of codes
+LABELS: Final = {  # labels of features in reasons, where they differ from the feature's name
     "status_age": "status",
     **dict.fromkeys(("form", "unit", "change", "completeness"), "address"),
     "postal_filled": "postal",
@@ -42,8 +42,8 @@ _UNCHECKED: Final = ("active_stale", "not_found", "not_checked", "without_number
 
 _UNSURE: Final = ("not_korean", "ambiguous", "corrected_unsupported", "no_road_or_lot", "abolished", "no_number")
 
-# the mildest action of a row with a level, whatever its points and the scorecard: `confirm` replaces only `send`,
-# `hold` every milder action, including a repair of the address
+# the mildest action that a level allows, whatever the points: `confirm` replaces only `send`, `hold` replaces every
+# milder action, and the repair of the address
 AT_BEST: Final[dict[tuple[str, str], str]] = {
     **{("status", level): "hold" for level in _CLOSED},
     **{("status", level): "confirm" for level in _UNCHECKED},
@@ -52,20 +52,20 @@ AT_BEST: Final[dict[tuple[str, str], str]] = {
     **{("completeness", level): "confirm" for level in FEATURES["completeness"]},
 }
 
-WITHOUT_ASSESSMENT: Final = ("status", "number", "address")  # features that are stated even if no risk can be given
-BASE: Final = "base"  # label of the reason for every row's starting points
+WITHOUT_ASSESSMENT: Final = ("status", "number", "address")  # features in the reasons of rows without a risk
+BASE: Final = "base"  # label of the reason for the starting points
 PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
 _NO_CODE: Final[dict[Lang, str]] = {"en": "not known", "ko": "미상"}
 
 
 @dataclass(frozen=True)
 class Placeholder:
-    """A name that a text may hold in braces."""
+    """A placeholder of reasons' texts: its column, and how its values are written and recognised."""
 
     column: str
-    text: Callable[[pl.Expr], pl.Expr]  # of the column's values
-    unknown: Mapping[Lang, str]  # replacement for a null
-    pattern: str  # of known values
+    text: Callable[[pl.Expr], pl.Expr]  # writes a value of the column
+    unknown: Mapping[Lang, str]  # text for null
+    pattern: str  # regular expression for written values
     sample: str
 
     def fill(self, lang: Lang) -> pl.Expr:
@@ -85,7 +85,7 @@ PLACEHOLDERS: Final[dict[str, Placeholder]] = {
     ),
     "zipcode": Placeholder("zipcode_given", lambda code: code, _NO_CODE, pattern="[0-9]+", sample="00000"),
     "fixed_zipcode": Placeholder("fixed_zipcode", lambda code: code, _NO_CODE, pattern="[0-9]+", sample="00000"),
-    # the day of the status, behind its source
+    # the day of the status, written after its source
     "as_of": Placeholder(
         "as_of",
         lambda as_of: as_of.dt.to_string(", %Y-%m-%d"),
@@ -103,14 +103,14 @@ PLACEHOLDERS: Final[dict[str, Placeholder]] = {
     ),
 }
 
-NTS: Final = "nts"  # source of the tax authority's own facts
-# facts that the tax authority may have told instead of the scorecard's source, and their Boolean columns
+NTS: Final = "nts"  # source of facts from the tax authority
+# facts that may come from the tax authority instead of the scorecard's source, and the columns that say so (Boolean)
 BY_NTS: Final = {"status": "status_by_nts", "taxation": "taxation_by_nts"}
 
 
 @dataclass(frozen=True, slots=True)
 class StatusOrigin:
-    """Statuses before ``aged_before`` show their age on ``today``, if some were told by the tax authority itself."""
+    """How the day of a status is written: those from before ``aged_before`` with their age on ``today``."""
 
     today: date
     aged_before: date | None = None
@@ -130,7 +130,7 @@ class StatusOrigin:
 
 @cache
 def placeholder_of(name: str) -> Placeholder:
-    """Return a placeholder of :data:`PLACEHOLDERS`, or that of a fact of :data:`BY_NTS`: ``<fact>:<source>``."""
+    """Return a placeholder by name; ``<fact>:<source>`` stands for the source of a fact in :data:`BY_NTS`."""
     fact, colon, source = name.partition(":")
     if not colon:
         return PLACEHOLDERS[name]
@@ -140,7 +140,7 @@ def placeholder_of(name: str) -> Placeholder:
 
 @dataclass(frozen=True)
 class Term:
-    """A reason of a row: the level of a feature, or (``feature`` null) the base."""
+    """A possible reason: a level of a feature, or the base (``feature`` is ``None``)."""
 
     feature: str | None
     name: str
@@ -155,7 +155,7 @@ class Term:
         return BASE if self.feature is None else LABELS.get(self.feature, self.feature)
 
     def text(self, lang: Lang, *, by_nts: bool = False) -> str:
-        """Return the whole reason, placeholders in braces: ``[<label> <points>] <text> (<source>)``."""
+        """Return the reason ``[<label> <points>] <text> (<source>)``, with placeholders in braces."""
         return f"[{self.label} {self.level.points:+d}] {self.identifying_text(lang, by_nts=by_nts)}"
 
     @property
@@ -174,12 +174,12 @@ class Term:
         return "taxation" if (self.feature, self.name) == ("kind", "simplified") else None
 
     def identifying_text(self, lang: Lang, *, by_nts: bool = False) -> str:
-        """Return the text after the bracket; ``by_nts``: the source may be the tax authority, and is a placeholder."""
+        """Return the text after the bracket; ``by_nts``: the source of a fact is a placeholder."""
         source = f"{{{self.fact}:{self.level.source}}}" if by_nts and self.fact else self.level.source
         return f"{getattr(self.level, lang)} ({source}{'{as_of}' if self.is_dated else ''})"
 
     def text_with_marks(self, mark: str, lang: Lang, *, by_nts: bool = False) -> str:
-        """Return the whole reason; each placeholder is its name between two marks."""
+        """Return the reason with placeholders as names between two marks."""
         return PLACEHOLDER.sub(lambda found: mark + found[1] + mark, self.text(lang, by_nts=by_nts))
 
     def placeholders(self, lang: Lang, *, by_nts: bool = False) -> list[str]:
@@ -187,17 +187,19 @@ class Term:
 
 
 def matching(text: str) -> str:
-    """Return the pattern (for Python and polars) of all fillings of a text with placeholders in braces."""
+    """Return a regular expression (for Python and polars) that matches a text with filled placeholders."""
     parts = PLACEHOLDER.split(text)
     patterns = (placeholder_of(part).matching() if at % 2 else re.escape(part) for at, part in enumerate(parts))
     return f"(?s)^{''.join(patterns)}$"
 
 
 def sample(text: str) -> str:
+    """Fill the placeholders of a text with sample values."""
     return PLACEHOLDER.sub(lambda found: placeholder_of(found[1]).sample, text)
 
 
 def terms_of(card: Scorecard) -> list[Term]:
+    """Return all reasons of a scorecard, the base first."""
     levels = [(feature, name, level) for feature, there in card.features.items() for name, level in there.items()]
     return [Term(None, BASE, card.base), *(Term(*each) for each in levels)]
 
@@ -206,13 +208,13 @@ _earlier_korean = cache(lambda: _read_toml("earlier_texts.toml"))
 
 
 def earlier_wordings(term: Term) -> list[Term]:
-    """Return the reason in the Korean wordings of earlier releases."""
+    """Return a reason in its Korean wordings of earlier releases."""
     texts = _earlier_korean().get(term.feature or BASE, {}).get(term.name, [])
     return [Term(term.feature, term.name, msgspec.structs.replace(term.level, ko=text)) for text in texts]
 
 
 def list_reasons(card: Scorecard, possible: Mapping[str, Collection[str]]) -> list[Term]:
-    # the largest effect first, without the base
+    """Return the reasons that rows can get, the most points first, without the base; ``possible``: their levels."""
     terms = [
         term
         for term in terms_of(card)
@@ -223,15 +225,15 @@ def list_reasons(card: Scorecard, possible: Mapping[str, Collection[str]]) -> li
     return sorted(terms, key=lambda term: -abs(term.level.points))
 
 
-LEVEL: Final = "level:"  # prefix of the columns with the levels of features
-# one column for each feature: the name of its level, null for none
+LEVEL: Final = "level:"  # prefix of columns with the levels of features
+# a column for each feature: the name of the level that holds, or null
 LEVEL_DTYPES: Final[dict[str, pl.Enum]] = {f"{LEVEL}{feature}": pl.Enum(levels) for feature, levels in FEATURES.items()}
-# the model's view of a row of an enriched file
+# what an enriched file says about the risk of a row
 KNOWN_DTYPES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {
     "score": pl.Int32,
     "bounce_prob": pl.Float64,
     "grade": pl.String,
-    "model": pl.String,  # the scorecard's version, if known
+    "model": pl.String,  # version of the scorecard, if known
     **LEVEL_DTYPES,
 }
 OUTCOME_DTYPES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {  # outcome of a letter
@@ -240,15 +242,15 @@ OUTCOME_DTYPES: Final[dict[str, pl.DataType | type[pl.DataType]]] = {  # outcome
     "bounced": pl.Boolean,  # null if unknown
     "reason_code": pl.String,  # of `return_reasons.toml`
 }
-EVIDENCE_DTYPES: Final = OUTCOME_DTYPES | KNOWN_DTYPES  # a row of evidence: one letter
+EVIDENCE_DTYPES: Final = OUTCOME_DTYPES | KNOWN_DTYPES  # a mailed row: its outcome and its risk
 _READ: Final[dict[str, pl.DataType | type[pl.DataType]]] = {"score": pl.Int32, "unread": pl.Boolean, **LEVEL_DTYPES}
 
 _BASE: Final = (None, BASE)
-_TERMS: Final = [_BASE, *((feature, name) for feature, names in FEATURES.items() for name in names)]  # of all reasons
+_TERMS: Final = [_BASE, *((feature, name) for feature, names in FEATURES.items() for name in names)]
 
-_LEVEL_CODES: Final = 32  # more than any feature has levels
-_FEATURES_A_NUMBER: Final = 12  # their codes are digits of one number of 64 bits
-_MAX_ROUNDING: Final = 0.001  # of a probability, to a tenth of a percent
+_LEVEL_CODES: Final = 32  # exceeds the number of levels of any feature
+_FEATURES_A_NUMBER: Final = 12  # features whose codes fit as digits into 64 bits
+_MAX_ROUNDING: Final = 0.001  # a written probability may be rounded to a tenth of a percent
 
 _SPLIT: Final = REASON_SEPARATOR.strip()
 
@@ -256,11 +258,12 @@ _SPLIT: Final = REASON_SEPARATOR.strip()
 def parse_reasons(
     frame: pl.LazyFrame, reasons: str, *, address: str | None = None, cards: Sequence[Scorecard] = ()
 ) -> pl.LazyFrame:
-    """Add ``score`` (null without a probability), ``level:<feature>`` and ``unread``, as the ``reasons`` state them.
+    """Read the column ``reasons`` back: add ``score`` (null without a probability), ``level:<feature>``, ``unread``.
 
-    ``cards``: possible scorecards, by default the built-in one. ``address``: column for the region if no reason has it.
-    ``unread``: a reason is in no card, repeated, or contradicts another, ``bounce_prob`` or ``model`` (a text cut off
-    between two reasons looks whole); such a row must not be learned from. No content of a column raises an error.
+    ``cards``: possible scorecards, by default the built-in one. ``address``: column that gives the region if no reason
+    does. ``unread`` is true if a reason is in no card, is repeated, or contradicts another reason, ``bounce_prob`` or
+    ``model``; learning must leave out such a row. A text that was cut between two reasons cannot be recognised. No
+    content of a column raises an error.
     """
     from bansong.engine.risk.scorecard import Scorecard
 
@@ -277,7 +280,7 @@ def parse_reasons(
 
 
 def _items(dtype: pl.DataType, column: str) -> pl.Expr:
-    # as one text, whatever the column holds; other values become an unknown reason
+    # the column as one text a row; values of other types become an unknown reason
     value = pl.col(column)
     if isinstance(dtype, pl.Array):
         value, dtype = value.arr.to_list(), pl.List(dtype.inner)
@@ -289,7 +292,7 @@ def _items(dtype: pl.DataType, column: str) -> pl.Expr:
 
 
 def _with_region(frame: pl.LazyFrame, address: str) -> pl.LazyFrame:
-    # from the address, if a risk was given and no reason states the region
+    # taken from the address if the row has a risk and no reason states the region
     asked = pl.col("score").is_not_null() & pl.col(f"{LEVEL}region").is_null()
     of_address = pl.when(asked).then(pl.col(address).cast(pl.String, strict=False))
     region = region_level(of_address).cast(LEVEL_DTYPES[f"{LEVEL}region"], strict=False)
@@ -309,16 +312,16 @@ class _Reader:
         for term in terms_of(built_in):
             for earlier in earlier_wordings(term):
                 text = _identifier(earlier, "ko")
-                if text not in places_of:  # present texts take precedence
+                if text not in places_of:  # texts of this release take precedence
                     places_of[text].add(_TERMS.index((term.feature, term.name)))
-        # a text of two levels identifies neither
+        # a text that two levels share identifies neither
         sure = {text: places.copy().pop() for text, places in places_of.items() if len(places) == 1}
         self.exact = pl.DataFrame(
             [(text, place) for text, place in sure.items() if not PLACEHOLDER.search(text)],
             schema={"text": pl.String, "term": pl.UInt32},
             orient="row",
         )
-        # longer fixed texts are tried first
+        # templates with longer fixed texts are tried first
         open_ = [text for text in sure if PLACEHOLDER.search(text)]
         open_.sort(key=lambda text: len(PLACEHOLDER.sub("", text)), reverse=True)
         self.templates = [(PLACEHOLDER.split(text)[0], matching(text), sure[text]) for text in open_]
@@ -365,7 +368,7 @@ class _Reader:
         return pl.concat([*known, rest])
 
     def _disagreements(self, models: pl.Series) -> list[pl.Expr]:
-        # for each known model of the rows: whether its points differ from the item's
+        # by known model: whether its points differ from those of the item
         versions = [version for version in models.unique().drop_nulls() if version in self.points]
         return [
             (pl.lit(self.points[version]).gather(pl.col("term")) != pl.col("points")).alias(f"wrong:{version}")
@@ -373,7 +376,7 @@ class _Reader:
         ]
 
     def _other_probability(self) -> pl.Expr:
-        # than the points come to by the row's own model
+        # whether the probability differs from that of the points by the row's model
         differs = []
         for version, card in self.cards.items():
             expected = card.ceiling / (1 + 2 ** (-pl.col("points") / card.points_to_double))
@@ -382,7 +385,7 @@ class _Reader:
 
 
 def _contributions() -> Iterator[pl.Expr]:
-    # for the sums of a row: points, unknown items, a bit for the feature, a digit for the level
+    # summed up by row: points, unknown items, a bit for the feature, a digit for the level
     features = list(FEATURES)
     known = pl.col("term").is_not_null() & pl.col("points").is_not_null()
     yield pl.col("points").cast(pl.Int64)

@@ -1,4 +1,4 @@
-"""The scorecard: points, texts, grades and actions in a readable file."""
+"""The scorecard: points, texts, grades and actions, read from and written to a file."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ from bansong.engine.risk.reasons import (
     terms_of,
 )
 
-VERSION: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.+-]{0,62}[A-Za-z0-9+])?")  # which is also a file name
-RESERVED: Final = ("builtin",)  # words with another meaning where a version can be given
-_BASE_PROBABILITY: Final = (0.001, 0.5)  # bounds of the probability that an ordinary, unknown letter comes back
+VERSION: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.+-]{0,62}[A-Za-z0-9+])?")  # also the name of a file
+RESERVED: Final = ("builtin",)  # words that options take for something else than a version
+_BASE_PROBABILITY: Final = (0.001, 0.5)  # bounds of the probability of the base points
 _COPY: Final = gettext_noop("from what `bansong model show --toml` prints")
 _MAX_TEXT_CHARS: Final = 300
 _STRANGE: Final = re.compile(r"[|\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
-# ── the shape: tables, fields, kinds of values ───────────────────────────────────────────────────────────────────
+# ── checks of the shape: tables, fields, kinds of values ──────────────────────────────────────────
 
 
 def _find_misfits(given: Mapping[str, Any]) -> Iterator[str]:
@@ -142,7 +142,7 @@ def _misfits_of_grades(grades: object) -> Iterator[str]:
             )
 
 
-# ── the sense: errors in a file of the right shape ────────────────────────────────────────────────
+# ── checks of the content, once the shape is right ────────────────────────────────────────────────
 
 
 def _find_faults(card: Scorecard) -> Iterator[str]:
@@ -181,7 +181,7 @@ def _find_faults(card: Scorecard) -> Iterator[str]:
 
 
 def _missing(card: Scorecard) -> Iterator[str]:
-    # one fault for all: a file of an older release lacks many
+    # one fault for all missing levels, since a file of an older release lacks many
     missing = []
     for feature, names in FEATURES.items():
         absent = [name for name in names if name not in card.features.get(feature, {})]
@@ -261,7 +261,7 @@ def _fault_of_text(text: str) -> str | None:
 
 
 def _ambiguous(card: Scorecard) -> Iterator[str]:
-    # a reason must be readable back to its level
+    # a reason in a file must identify its level
     alike = defaultdict(list)
     for term in terms_of(card):
         for lang in LANGS:
@@ -269,7 +269,8 @@ def _ambiguous(card: Scorecard) -> Iterator[str]:
     for texts in alike.values():
         for where, lang, text in texts:
             for other, its, said in texts:
-                if other != where and _says(text, said):
+                can_say = "{" in text and re.search(matching(text), sample(said))
+                if other != where and (text == said or can_say):
                     yield gettext(
                         "{where} {lang} cannot be told from {other} {its} in a file: {text!r} can say {said!r}, "
                         "too; give each level words of its own",
@@ -282,12 +283,8 @@ def _ambiguous(card: Scorecard) -> Iterator[str]:
                     )
 
 
-def _says(text: str, other: str) -> bool:
-    return text == other or ("{" in text and re.search(matching(text), sample(other)) is not None)
-
-
 def _faults_of_learning(card: Scorecard, origin: Learned) -> Iterator[str]:
-    # it must state as much as the built-in card
+    # a learned card must state all levels that the built-in card states
     for feature, levels in _built_in().features.items():
         for name, level in levels.items():
             learned = card.features[feature][name]
@@ -326,7 +323,7 @@ class Level(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Actions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The action of each grade, and when an address is to be repaired instead."""
+    """The action of each grade; ``repair_from``: first grade that gets ``fix_address`` if a repair can help."""
 
     A: Action
     B: Action
@@ -340,16 +337,16 @@ class Actions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Learned(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Origin of a learned scorecard."""
 
-    parent: str  # the version that it replaced
+    parent: str  # version of the replaced scorecard
     at: datetime
-    labels: Annotated[int, msgspec.Meta(ge=0)]  # mailed rows of the fit
+    labels: Annotated[int, msgspec.Meta(ge=0)]  # number of labels that were fitted
     bounced: Annotated[int, msgspec.Meta(ge=0)]
-    e_value: Annotated[float, msgspec.Meta(ge=0)]  # evidence at its promotion
-    false_bounces: Annotated[float, msgspec.Meta(ge=0, le=1)]  # estimated share of wrong bounces
+    e_value: Annotated[float, msgspec.Meta(ge=0)]  # evidence for the promotion
+    false_bounces: Annotated[float, msgspec.Meta(ge=0, le=1)]  # estimated share of wrong returns
 
 
 class Scorecard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A scorecard as in its file; see ``scorecard.toml`` and ``reasons.toml`` for the fields."""
+    """A scorecard, as in its file; ``scorecard.toml`` and ``reasons.toml`` explain the fields."""
 
     version: str
     points_to_double: Annotated[int, msgspec.Meta(ge=1, le=100)]
@@ -362,11 +359,11 @@ class Scorecard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stale_after: Annotated[int, msgspec.Meta(ge=1, le=3650)] = STALE_AFTER
 
     def __hash__(self) -> int:
-        return hash(self.version)  # its fields hold dictionaries; equal cards have equal versions
+        return hash(self.version)  # fields with dictionaries have no hash; equal cards have equal versions
 
     @classmethod
     def load(cls, path: str | Path | None = None) -> Scorecard:
-        """Read a scorecard, by default the built-in one; raise :class:`ModelError` with file and field."""
+        """Read a scorecard file, by default the built-in one; raise :class:`ModelError` with file and field."""
         if path is None:
             return _built_in()
         try:
@@ -376,7 +373,7 @@ class Scorecard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def parse(cls, text: str, name: str | None = None) -> Scorecard:
-        """Read the text of a scorecard file; raise :class:`ModelError` with ``name``, the field and the remedy."""
+        """Parse the text of a scorecard file; raise :class:`ModelError` with ``name``, field and remedy."""
         try:
             name = name or gettext("the scorecard")
             given = tomllib.loads(text)
@@ -402,28 +399,29 @@ class Scorecard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ) -> pl.LazyFrame:
         """Add score, probability, grade, action and reasons (text) to a frame with the features' columns.
 
-        Without a readable address there are no probability and grade, the action is ``fix_address`` if a name or a
-        (masked) address was given, and the reasons state what is known. The frame may be streamed. ``origin``: given if
-        the frame has the columns of :data:`~bansong.engine.risk.reasons.BY_NTS`. ``every_row``: rows without name and
-        address get ``fix_address``, too.
+        Without a readable address there are no probability and grade; the action is ``fix_address`` if a name or a
+        masked address was given, and the reasons state what is known. The query can be streamed. ``levels``: see
+        :func:`~bansong.engine.risk.features.levels`. ``origin``: needed if the frame has the columns of
+        :data:`~bansong.engine.risk.reasons.BY_NTS`. ``every_row``: rows without name and address get ``fix_address``,
+        too.
         """
         return assess(self, frame, levels, lang, origin, every_row=every_row)
 
     def probability(self, score: int) -> float:
-        """Return the bounce probability of a score, rounded as it is written."""
-        doublings = min(-score / self.points_to_double, 1000.0)  # beyond, the number of odds has no float
+        """Return the bounce probability of a score, rounded as in outputs."""
+        doublings = min(-score / self.points_to_double, 1000.0)  # a larger power would overflow
         return round(float(self.ceiling / (1 + 2**doublings)), 4)
 
 
-# msgspec analyses a type when it is first read, and crashes the process if two threads do so at once: so it is done at
-# import, by one thread
+# msgspec analyses a type when it is first decoded, and crashes the process if two threads do so at once; at import,
+# only one thread does
 msgspec.json.Decoder(Scorecard)
 
 _PARTS: Final = {"base": Level, "actions": Actions, "learned": Learned, "features": Level}
 
 
 def check_scorecard(card: Scorecard, name: str) -> Scorecard:
-    """Return a consistent scorecard, called ``name``; raise :class:`ModelError` with field and remedy."""
+    """Return the scorecard if it is consistent; raise :class:`ModelError` with ``name``, field and remedy."""
     for fault in _find_faults(card):
         raise ModelError(f"{name}: {fault}")
     return card
@@ -431,6 +429,6 @@ def check_scorecard(card: Scorecard, name: str) -> Scorecard:
 
 @cache
 def _built_in() -> Scorecard:
-    # not checked here, which would take 25 ms: a test does it
+    # checked by a test, since the check takes 25 ms
     text = files(__package__).joinpath("scorecard.toml").read_text(encoding="utf-8")
     return msgspec.convert(tomllib.loads(text) | {"features": REASONS}, Scorecard)
