@@ -174,10 +174,10 @@ def gather_rows(frame: pl.LazyFrame) -> pl.LazyFrame:
 
     ``frame`` is collected by a query beside the one that reads the result, so both go on at the same time.
     """
-    return register_io_source(partial(_gathered, frame), schema=frame.collect_schema(), is_pure=True)
+    return register_io_source(partial(_gather_batches, frame), schema=frame.collect_schema(), is_pure=True)
 
 
-def _gathered(
+def _gather_batches(
     frame: pl.LazyFrame, columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, _size: int | None
 ) -> Iterator[pl.DataFrame]:
     frame = frame if predicate is None else frame.filter(predicate)
