@@ -180,6 +180,8 @@ class ReceivedUpload:
 
 @dataclass(frozen=True, slots=True)
 class UploadBounds:
+    """The limits of one upload."""
+
     size: int  # bytes of the file
     stall: float  # seconds without a byte
     within: float  # seconds in all

@@ -28,6 +28,8 @@ _JOBS_PER_PURGE: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class StoredJob:
+    """A job of a key, as stored."""
+
     id: str
     key_id: str
     state: str

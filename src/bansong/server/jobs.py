@@ -67,6 +67,8 @@ class _JobAttempt:
 
 
 class DeletedJob(NamedTuple):
+    """The result of deleting a job."""
+
     given_back: int  # lookups
     has_files: bool  # still to be removed
 

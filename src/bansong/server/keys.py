@@ -28,6 +28,8 @@ _IS_VALID: Final = "revoked IS NULL AND (expires IS NULL OR ? < expires)"
 
 
 class StoredSecret(NamedTuple):
+    """A secret of a key, as stored; the secret itself is not kept."""
+
     number: int
     created: float
     expires: float | None
