@@ -29,7 +29,7 @@ LETTER: Final = f"{_OPEN}[가-힣]{_CLOSE}"
 _COMPANY: Final = r"\(([주유사재합])\)"
 _LETTER: Final = r"\(([가-힣])\)"
 _PLAIN: Final = r"^[가-힣]{1,6}(?:[0-9]{0,2}[동리읍면]|[0-9]{1,2}가)(?:[,/ ][^()]*)?\)$"
-_NOT_PLAIN: Final = "^(?:상가|[가나다라마바사아자차카타파하])동(?:[ ,/]|.$)"
+NOT_PLAIN: Final = "^(?:상가|[가나다라마바사아자차카타파하])동(?:[ ,/]|.$)"
 _REFERENCE: Final = r"\(((?:[가-힣]{2,6}[0-9]?[동리읍면]|[가-힣]{1,5}[0-9]가)(?:[,/ ][^()]*)?)\)"
 _IN_UNITS: Final = (
     r"\(((?:(?:(?:지하|지상|옥상|제|[BbFf]) ?)?[0-9A-Za-z]{1,5}(?: ?[-~,.·/] ?[0-9]+)* ?[층호동]"
@@ -55,7 +55,7 @@ def read_brackets(frame: pl.LazyFrame) -> pl.LazyFrame:
     return (
         frame.with_columns(_parts=peeled.str.splitn("(", 2))
         .with_columns(_before=pl.col("_parts").struct[0], _inner=pl.col("_parts").struct[1])
-        .with_columns(_plain=(pl.col("_inner").str.contains(_PLAIN) & ~pl.col("_inner").str.contains(_NOT_PLAIN)))
+        .with_columns(_plain=(pl.col("_inner").str.contains(_PLAIN) & ~pl.col("_inner").str.contains(NOT_PLAIN)))
         .with_columns(
             _plain_body=pl.when(plain).then("_before").str.strip_chars_end(" "),
             _plain_brackets=pl.when(plain).then("_inner").str.strip_suffix(")").str.strip_chars(" ,"),
@@ -177,7 +177,7 @@ _DETAIL_UNIT: Final = (
     rf"|(?:[ ,가-힣A-Z]|^)(?:{_HOUSE}|[A-Za-z])[-/]{_DOOR}(?:[ ,]|$)"
 )
 # (다동), (마동) and (사동) are legal dongs: of 가동 to 사동 these three exist
-_BRACKET_UNIT: Final = (
+BRACKET_UNIT: Final = (
     r"[0-9] ?(?:층|호)|[0-9]{2} ?동|지층|지하|(?:^|[ ,])[BbF][0-9]|^[A-Za-z가나라바]동|[ ,(][A-Za-z가나다라마바사]동"
     rf"|(?:^|,|[가-힣&&[^동리가]]) ?{_HOUSE}[-/]{_DOOR}(?:[ ,]|$)"
 )
@@ -216,7 +216,7 @@ def read_detail(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 def _read_words(frame: pl.LazyFrame) -> pl.LazyFrame:
     detail, brackets, first = pl.col("detail"), pl.col("brackets"), pl.col("_first")
-    unit = detail.str.contains(_DETAIL_UNIT).fill_null(False) | brackets.str.contains(_BRACKET_UNIT).fill_null(False)
+    unit = detail.str.contains(_DETAIL_UNIT).fill_null(False) | brackets.str.contains(BRACKET_UNIT).fill_null(False)
     return (
         frame.with_columns(_written=pl.col("_tail").str.strip_chars_start(CLOSING).str.strip_chars(" ,./:;-"))
         .with_columns(_written=pl.when(pl.col("_written") != "").then("_written"))
