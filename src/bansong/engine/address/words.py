@@ -31,7 +31,7 @@ _LABEL: Final = r"^(?:도로명|지번|신|구|새|사업장|본점|본사)? ?(?
 # beginnings of the names of provinces
 PROVINCES: Final = "서울|부산|대구|인천|광주|대전|울산|세종|경기|강원|충청?[남북]|전라?[남북]|경상?[남북]|제주"
 _FIVE: Final = "^[0-9]{5}$"
-_MAYBE_POSTAL: Final = "[0-9]{5}|[0-9]{3}-[0-9]{3}"
+MAYBE_POSTAL: Final = "[0-9]{5}|[0-9]{3}-[0-9]{3}"
 _WORD: Final = r"(?:\(? ?(?:우편번호|우|〒)\)? ?[:.]? ?)"
 _CODE: Final = "(?:([0-9]{5})|[0-9]{3}-[0-9]{3}|[0-9]{6})"
 _UNSPACED_CODE: Final = (
@@ -86,7 +86,7 @@ def _without_postal_code(frame: pl.LazyFrame) -> pl.LazyFrame:
     added = {"zipcode_inside": pl.String, "_without": pl.String}
     return (
         frame.with_columns(_written=pl.col("zipcode"))
-        .pipe(for_few, text.str.contains(_MAYBE_POSTAL), _read_postal_code, ("text",), added)
+        .pipe(for_few, text.str.contains(MAYBE_POSTAL), _read_postal_code, ("text",), added)
         .with_columns(_written=pl.coalesce(postal_digits(odd), written), _peeled=pl.coalesce("_without", "text"))
         .with_columns(
             zipcode_given=pl.coalesce(pl.when(written.str.contains(_FIVE)).then(written), "zipcode_inside"),
