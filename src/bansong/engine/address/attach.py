@@ -24,7 +24,7 @@ from bansong.engine.address.gazetteer import Gazetteer, lot_key, unpack_numbers
 from bansong.engine.address.lookups import Lookups, lookups_of
 from bansong.engine.address.matcher import READINGS, match_addresses, open_rows, with_narrowed_regions
 from bansong.engine.address.parse import describes_by_other, is_numbered, names_several
-from bansong.engine.address.plain import MIN_PLAIN_ROWS, answer_plain
+from bansong.engine.address.plain import answer_plain, changes_of_heads
 from bansong.engine.address.region_split import catalogue, find_usual_heads, names_region, split_batch
 from bansong.engine.address.regions import level_named, level_number, level_of
 from bansong.engine.text import is_blank, is_masked, postal_digits
@@ -571,38 +571,20 @@ _PARSING: Final = PreparedStep(parse.parse)
 def _match_batch(gazetteer: Gazetteer, lang: Lang, addresses: pl.Series) -> pl.Series:
     lookups, rows = lookups_of(gazetteer, len(addresses)), addresses.struct.unnest()
     try:
-        return _answer_rows(lookups, rows, lang)[list(ADDED)].to_struct("address")
+        answers = answer_plain(lookups, rows, _changes_of_heads(lang), partial(_read, lookups, lang))
+        return answers[list(ADDED)].to_struct("address")
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:  # else the user's file is blamed
         raise RuntimeError(gettext("the address engine failed: {error}", error=error)) from error
 
 
-def _answer_rows(lookups: Lookups, rows: pl.DataFrame, lang: Lang) -> pl.DataFrame:
-    if rows.height < MIN_PLAIN_ROWS:
-        return _read_rows(lookups, rows, lang)
-    plain, answers = answer_plain(lookups, rows, _changes_of_heads(lang))
-    if not plain.any():
-        return _read_rows(lookups, rows, lang)
-    if plain.all():
-        return answers
-    left = ~plain
-    lines = (plain.cum_sum() - 1).zip_with(plain, left.cum_sum() + (answers.height - 1))
-    return pl.concat([answers, _read_rows(lookups, rows.filter(left), lang)[answers.columns]])[lines]
-
-
-def _read_rows(lookups: Lookups, rows: pl.DataFrame, lang: Lang) -> pl.DataFrame:
+def _read(lookups: Lookups, lang: Lang, rows: pl.DataFrame) -> pl.DataFrame:
     parsed = _PARSING.run(rows)
     return _with_postal_conflict(format_match(lookups, match_addresses(lookups, parsed), lang), parsed)
 
 
 @cache
 def _changes_of_heads(lang: Lang) -> pl.Series:
-    # of addresses in which nothing else differs
-    texts = dict.fromkeys(("emd", "of_emd", "road", "hint_dong"), pl.lit(None, pl.String))
-    heads = catalogue().columns.with_columns(of_sido="sido", of_sigungu="sigungu", place=0, dong_replaced=False, **texts)
-    heads = heads.with_columns(region_typed="text", region_change="change", region_conflict=False)
-    changes = pl.concat_str(_region_changes(lang), separator="; ", ignore_nulls=True)
-    heads = heads.with_columns(sido_given=pl.col("sido_typed").is_not_null())
-    return heads.select(pl.when(changes != "").then(changes)).to_series()
+    return changes_of_heads(pl.concat_str(_region_changes(lang), separator="; ", ignore_nulls=True))
 
 
 def _with_postal_conflict(answers: pl.DataFrame, parsed: pl.DataFrame) -> pl.DataFrame:
