@@ -70,7 +70,7 @@ def answer_plain(
     left = pl.repeat(True, rows.height, dtype=pl.Boolean, eager=True).scatter(found[ROW], False)
     if not left.any():
         return answers
-    lines = (left.cum_sum() + (answers.height - 1)).zip_with(left, (~left).cum_sum() - 1)
+    lines = (left.cum_sum() + answers.height).zip_with(left, (~left).cum_sum()) - 1
     return pl.concat([answers, read(rows.filter(left))[answers.columns]])[lines]
 
 
