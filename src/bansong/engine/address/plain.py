@@ -24,7 +24,7 @@ from bansong.engine.address.region_split import catalogue, find_usual_heads
 from bansong.engine.address.regions import level_of
 from bansong.engine.address.road_lot import STRICT_LOT
 
-MIN_PLAIN_ROWS: Final = 4_000  # the readings answer fewer rows as fast
+MIN_PLAIN_ROWS: Final = 2_000  # the readings answer fewer rows as fast
 _TOWN: Final = "[읍면]$"
 _DONG: Final = "^(?:[가-힣]{1,5}[0-9]?[동리]|[가-힣]{1,5}[0-9]가)$"
 # unusual names whose first 로 or 길 with a number behind it is the last, or has its branches behind; 읍 may be a town's
@@ -167,6 +167,7 @@ def _find_buildings(lookups: Lookups, names: _Names, rows: pl.DataFrame) -> pl.D
     return rows.filter(
         pl.col("town").is_null() | (pl.col("town") == pl.col("of_town")),
         pl.col("name").is_null() | (pl.col("name") == pl.col("hint")),
+        (pl.col("detail") != pl.col("legal")).fill_null(True),  # it stands in brackets
         pl.col("zipcode").is_null() | (pl.col("zipcode") == "") | (pl.col("zipcode") == pl.col("right")),
     )
 
@@ -183,7 +184,7 @@ def _with_units(rows: pl.DataFrame) -> pl.DataFrame:
         both.str.contains(REGION_AND_NUMBER),
         apart.str.contains(STRICT_LOT),
         names_further_road(),
-        detail.str.contains(_TOWN) | (detail == pl.col("name")),
+        detail.str.contains(_TOWN),
         brackets.is_null() & detail.str.contains(parse.HINT),
     )
     few = few.filter(_means_itself(text), ~pl.any_horizontal(word.fill_null(False) for word in told))
