@@ -1,8 +1,8 @@
 """Answer plain addresses without the readings: a usual head, a road of its region, number, units, the right dong."""
 
 # All that is written must be known, character by character: head, 읍 or 면, road and dong by tables, number and units
-# by a closed grammar; other words must be nothing to any reading. What a reading may take for something else is in no
-# table. To teach the readings a new spelling is safe if it neither ends in a name of these tables nor is read in one.
+# by a closed grammar. What a reading may take for something else is in no table. Other words must be nothing to any
+# reading: a new pattern by which one looks at detail or brackets belongs into `_with_units`, too.
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ _REGION_WEIGHT: Final = 0x9E37_79B9_7F4A_7C15
 
 
 @dataclass(frozen=True)
-class _Names:
+class _PlainNames:
     heads: pl.Series  # by place in the catalogue: the region, if the head means one by its names of today
     regions: pl.DataFrame
     roads: Index  # those that can be read in one way
     dongs: pl.DataFrame
 
 
-_NAMES: Final[WeakKeyDictionary[Lookups, _Names]] = WeakKeyDictionary()
+_NAMES: Final[WeakKeyDictionary[Lookups, _PlainNames]] = WeakKeyDictionary()
 
 
 def answer_plain(
@@ -83,7 +83,7 @@ def changes_of_heads(changes: pl.Expr) -> pl.Series:
     return heads.select(pl.when(changes != "").then(changes)).to_series()
 
 
-def _prepare_names(lookups: Lookups) -> _Names:
+def _prepare_names(lookups: Lookups) -> _PlainNames:
     tables, road, emd = lookups.tables, pl.col("key"), pl.col("emd")
     alone = ~pl.col("several").fill_null(False) & (pl.len().over("region", "key") == 1)
     roads = tables.roads.filter(alone, road.str.contains(_ROAD), ~road.is_in(words.ROAD_LIKE_DONGS))
@@ -104,7 +104,7 @@ def _prepare_names(lookups: Lookups) -> _Names:
     district = pl.when(pl.col("sigungu") != "").then("sigungu")
     begin = pl.concat_str("sido", district, pl.lit(""), separator=" ", ignore_nulls=True)
     regions = tables.regions.select(of_region=begin, level=level_of(pl.col("sido")))
-    return _Names(_find_regions(lookups), regions, Index.of(roads, _road_key("key"), "road"), dongs)
+    return _PlainNames(_find_regions(lookups), regions, Index.of(roads, _road_key("key"), "road"), dongs)
 
 
 def _means_itself(text: pl.Expr) -> pl.Expr:
@@ -122,7 +122,7 @@ def _road_key(name: str) -> pl.Expr:
     return pl.col(name).hash(0) ^ (pl.col("region").cast(pl.UInt64) * pl.lit(_REGION_WEIGHT, pl.UInt64))
 
 
-def _take_apart(names: _Names, rows: pl.DataFrame) -> pl.DataFrame:
+def _take_apart(names: _PlainNames, rows: pl.DataFrame) -> pl.DataFrame:
     # in the order of the words: head, town, road, number, detail, brackets
     parts, pair, name = pl.col("_parts").struct, pl.col("_pair").struct, pl.col("_name").struct[0]
     bodies = rows.with_columns(_parts=pl.col("address").str.splitn("(", 2)).select(
@@ -155,7 +155,7 @@ def _take_apart(names: _Names, rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _find_buildings(lookups: Lookups, names: _Names, rows: pl.DataFrame) -> pl.DataFrame:
+def _find_buildings(lookups: Lookups, names: _PlainNames, rows: pl.DataFrame) -> pl.DataFrame:
     # of road and number, if it is the only one, and neither town nor dong nor postal code says otherwise
     kept = rows.columns[1:]
     rows = names.roads.find(rows, pl.col("key"), "road", kept)
@@ -178,7 +178,7 @@ def _with_units(rows: pl.DataFrame) -> pl.DataFrame:
     usual = rows.filter("plain").with_columns(has_unit=detail.is_not_null())
     few = rows.filter(~pl.col("plain")).with_columns(brackets=pl.col("inner").str.strip_suffix(")"))
     both, apart = (pl.concat_str(detail, brackets, separator=between, ignore_nulls=True) for between in (", ", " , "))
-    told = (
+    other = (
         text.str.len_chars() > words.MAX_CHARS,
         text.str.contains(f"{words.MAYBE_POSTAL}|주식회사"),
         both.str.contains(REGION_AND_NUMBER),
@@ -187,13 +187,13 @@ def _with_units(rows: pl.DataFrame) -> pl.DataFrame:
         detail.str.contains(_TOWN),
         brackets.is_null() & detail.str.contains(parse.HINT),
     )
-    few = few.filter(_means_itself(text), ~pl.any_horizontal(word.fill_null(False) for word in told))
+    few = few.filter(_means_itself(text), ~pl.any_horizontal(word.fill_null(False) for word in other))
     units = (detail.str.contains(parse.DETAIL_UNIT), brackets.str.contains(parse.BRACKET_UNIT))
     few = few.with_columns(has_unit=pl.any_horizontal(unit.fill_null(False) for unit in units))
     return usual if few.is_empty() else pl.concat([usual, few.drop("brackets")]).sort(ROW)
 
 
-def _compose(lookups: Lookups, names: _Names, found: pl.DataFrame, changes: pl.Series) -> pl.DataFrame:
+def _compose(lookups: Lookups, names: _PlainNames, found: pl.DataFrame, changes: pl.Series) -> pl.DataFrame:
     tables, place = lookups.tables, found["place"]
     apartment = tables.building_apartment[place].fill_null(False)
     known = found.hstack(
