@@ -23,6 +23,7 @@ from bansong.base.option import take_options
 from bansong.base.options import ReadOptions, WriteOptions, check_keywords
 from bansong.base.schema import ADDED_COLUMNS, seoul_day
 from bansong.distributed.worker_process import build_with_threads, describe_process
+from bansong.engine.address.batches import BYTES_AT_ONCE, ROWS_AT_ONCE
 from bansong.engine.address.gazetteer import Gazetteer
 from bansong.engine.local import LocalEngine
 from bansong.engine.overlays import StatusOverlay
@@ -143,10 +144,6 @@ ADDED_SCHEMA: Final = pa.schema([(name, _OTHERS.get(name, pa.string())) for name
 
 _TEXTS: Final = ("place", "key")
 KEYS_SCHEMA: Final = pa.schema([(name, pa.string() if name in _TEXTS else pa.int64()) for name in KEYS])
-
-ROWS_AT_ONCE: Final = 100_000  # gathered of small batches: with a gazetteer a batch has a price whatever its rows
-
-BYTES_AT_ONCE: Final = 64 << 20
 
 _LARGEST_BATCH: Final = 10_000  # rows of a batch that is given back: Spark's own default
 

@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 import polars as pl
 
 from bansong.base.display import Progress
 from bansong.base.messages import Phrase
 from bansong.base.options import ENGINE_KINDS, EngineKind
+from bansong.engine.address.batches import gather_rows
 from bansong.engine.local import registry_alerts
 from bansong.engine.records import ROW_ID
 
@@ -148,6 +149,9 @@ class Engine(Protocol):
         """Return alerts about a missing or old registry or gazetteer; ``planned``: no row is answered."""
 
 
+_ONE_BATCH: Final = 20_000  # rows; a query for gathering costs more than it saves below
+
+
 @dataclass(frozen=True, slots=True)
 class LocalEngineAdapter:
     """The local engine as a run's :class:`Engine`."""
@@ -169,10 +173,14 @@ class LocalEngineAdapter:
         """Return ``None``: the local engine costs nothing."""
 
     def answer(self, records: Records, context: RunContext) -> Answers:
-        if context.progress is None:
-            return Answers(self.local.answer)
-        passing = _row_ids_with_progress(context.progress, records.count)
-        return Answers(lambda rows: self.local.answer(rows.with_columns(passing)))
+        def answer(rows: pl.LazyFrame) -> pl.LazyFrame:
+            if self.local.gazetteer is not None and not 0 < records.count <= _ONE_BATCH:
+                rows = gather_rows(rows)
+            if context.progress is not None:
+                rows = rows.with_columns(_row_ids_with_progress(context.progress, records.count))
+            return self.local.answer(rows)
+
+        return Answers(answer)
 
     def counts(self) -> tuple[pl.Expr, ...]:
         return self.local.counts()

@@ -346,18 +346,19 @@ class EnginePool:
 
     def _load(self, key_id: str) -> _Learned:
         stamps = self._stamps(key_id)  # before reading: what changes meanwhile is seen at the next look
-        before = self._learned.get(key_id)
         try:
             card = self.fixed or self.store(key_id).champion()
         except BansongError as error:
             _log.error("key %s: its scorecard cannot be used: %s", key_id, error)
-            card = before.card if before is not None else Scorecard.load()
+            kept = self._learned.get(key_id)  # asked now: another thread may have loaded meanwhile
+            card = kept.card if kept is not None else Scorecard.load()
         try:
             history = self._history(key_id)
         except (BansongError, *DAMAGED) as error:
             why = error if isinstance(error, BansongError) else type(error).__name__
             _log.error("key %s: its outcomes cannot be used: %s", key_id, why)
-            history = before.history if before is not None else None
+            kept = self._learned.get(key_id)
+            history = kept.history if kept is not None else None
         return _Learned(card, history, stamps)
 
     def _history(self, key_id: str) -> pl.DataFrame | None:

@@ -13,6 +13,7 @@ from functools import cache, partial, wraps
 from typing import Any, Final, Generic, Literal, TypeVar
 
 import polars as pl
+from polars.io.plugins import register_io_source
 
 from bansong.engine.registry import values_at
 
@@ -162,6 +163,34 @@ _UNOPTIMISED: Final = pl.QueryOptFlags.none()
 def _collect_unoptimised(query: pl.LazyFrame) -> pl.DataFrame:
     # looking for optimisations costs more than the few steps of these queries
     return query.collect(engine="in-memory", optimizations=_UNOPTIMISED)
+
+
+ROWS_AT_ONCE: Final = 100_000  # of small batches: with a gazetteer a batch has a price whatever its rows
+BYTES_AT_ONCE: Final = 64 << 20
+
+
+def gather_rows(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Return the rows of ``frame`` in batches of :data:`ROWS_AT_ONCE` rows, or fewer of :data:`BYTES_AT_ONCE` bytes.
+
+    ``frame`` is collected by a query beside the one that reads the result, so both go on at the same time.
+    """
+    return register_io_source(partial(_gathered, frame), schema=frame.collect_schema(), is_pure=True)
+
+
+def _gathered(
+    frame: pl.LazyFrame, columns: list[str] | None, predicate: pl.Expr | None, rows: int | None, _size: int | None
+) -> Iterator[pl.DataFrame]:
+    frame = frame if predicate is None else frame.filter(predicate)
+    frame = frame if rows is None else frame.head(rows)
+    held: list[pl.DataFrame] = []
+    for batch in (frame if columns is None else frame.select(columns)).collect_batches(maintain_order=True):
+        held.append(batch)
+        full = sum(one.height for one in held) >= ROWS_AT_ONCE
+        if full or sum(one.estimated_size() for one in held) >= BYTES_AT_ONCE:
+            yield pl.concat(held, rechunk=True)
+            held = []
+    if held:
+        yield pl.concat(held, rechunk=True)
 
 
 class PreparedStep:
